@@ -1,0 +1,188 @@
+"""The agent: reads a request, does it, replies; started by path as ``PYTHON worker.py PREDICTOR.py``.
+
+It is not aware of statistics, thresholds, where files came from, retries, or pytest. Its channel is private copies
+of standard input and output, taken before anything else runs; what the framework then prints goes to standard
+error, which the pytest side keeps as the agent's log.
+"""
+
+import os
+import sys
+
+_ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+# Python puts this folder first on the path, and frameworks must not find its files under their own names.
+sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") not in (_ROOT, os.path.join(_ROOT, "_run"))]
+
+import faulthandler  # noqa: E402
+import functools  # noqa: E402
+import hashlib  # noqa: E402
+import importlib.util  # noqa: E402
+import platform  # noqa: E402
+import select  # noqa: E402
+import signal  # noqa: E402
+import threading  # noqa: E402
+import time  # noqa: E402
+import traceback  # noqa: E402
+
+
+def _import(name, path, folder=None):
+    """Import the file ``path`` as module ``name``, without a place on sys.path where it could shadow a framework."""
+    found = importlib.util.spec_from_file_location(name, path, submodule_search_locations=folder and [folder])
+    module = importlib.util.module_from_spec(found)
+    sys.modules[name] = module
+    found.loader.exec_module(module)
+    return module
+
+
+_import("mlms_predictors", os.path.join(_ROOT, "__init__.py"), _ROOT)
+
+from mlms_predictors._run import process, protocol, scenarios  # noqa: E402
+
+
+class Worker:
+    """What the agent holds between two requests: the predictor, what it has loaded, and calls bound to inputs."""
+
+    def __init__(self, path):
+        self._path = path
+        self._predictor = None
+        self._loaded = None
+        self._calls = []
+        self._samples = scenarios.Samples()
+
+    def hello(self, header, arrays):
+        """Import the framework; reply with its versions, its devices, and the interpreter that runs it."""
+        name = os.path.splitext(os.path.basename(self._path))[0]
+        began = time.perf_counter()
+        self._predictor = _import("mlms_predictors." + name, self._path)
+        facts = {
+            "protocol": protocol.VERSION,
+            "python": platform.python_version(),
+            "executable": sys.executable,
+            "versions": self._predictor.versions(),
+            "devices": self._predictor.devices(),
+            "import_seconds": time.perf_counter() - began,
+        }
+        return facts, []
+
+    def load(self, header, arrays):
+        """Load a model; reply with the device and threads that it really uses, its signature, and what it took."""
+        resettable, before = process.reset_peak_rss(), process.rss()
+        began = time.perf_counter()
+        self._loaded = self._predictor.load(protocol.Load(header["files"], header["device"], header["threads"]))
+        facts = self._loaded._replace(model=None)._asdict()
+        facts.update(seconds=time.perf_counter() - began, rss_before=before, peak_is_since_load=resettable)
+        return facts, []
+
+    def predict(self, header, arrays):
+        """Run one batch; reply with the outputs in the order of the model's signature."""
+        return {}, self._named(self._predictor.predict(self._loaded, dict(arrays)))
+
+    def run(self, header, arrays):
+        """Run a scenario over the batches sent, or over those of the last run where none are.
+
+        The reply has the raw times, the last outputs for the first batch, and a digest of the last ones for all.
+        """
+        if "batches" in header:
+            self._calls = [self._bind(dict(batch)) for batch in _grouped(arrays, header["batches"])]
+        scenarios.SCENARIOS[header["scenario"]](self._calls, scenarios.Stop(**header["stop"]), self._samples)
+        reached = [output for output in self._samples.outputs if output is not None]
+        facts = {"peak_rss": process.peak_rss(), "output_sha256": _digest(reached)}
+        return facts, _times(self._samples) + self._named(reached[0])
+
+    def unload(self, header, arrays):
+        """Drop the model and everything bound to it."""
+        close = getattr(self._predictor, "close", None)
+        if close and self._loaded:
+            close(self._loaded)
+        self._loaded, self._calls = None, []
+        return {}, []
+
+    def _bind(self, arrays):
+        bind = getattr(self._predictor, "bind", None)
+        return bind(self._loaded, arrays) if bind else functools.partial(self._predictor.predict, self._loaded, arrays)
+
+    def _named(self, outputs):
+        return [(tensor.name, array) for tensor, array in zip(self._loaded.outputs, outputs)]
+
+
+def _grouped(arrays, count):
+    size = len(arrays) // count
+    return [arrays[index * size : (index + 1) * size] for index in range(count)]
+
+
+def _times(samples):
+    import numpy
+
+    return [(name, numpy.frombuffer(values)) for name, values in samples.arrays()]
+
+
+def _digest(batches):
+    digest = hashlib.sha256()
+    for outputs in batches:
+        for array in outputs:
+            digest.update(array.tobytes())
+    return digest.hexdigest()
+
+
+def _take_channel():
+    """Keep standard input and output for frames; give the framework /dev/null and standard error instead."""
+    requests, replies = os.fdopen(os.dup(0), "rb", 1 << 16), os.fdopen(os.dup(1), "wb", 0)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    os.dup2(2, 1)
+    return requests, replies
+
+
+def _die_with(requests):
+    """End this process and its children once the other end of ``requests`` is gone, also in mid-request."""
+
+    def watch():
+        poll = select.poll()
+        poll.register(requests, 0)  # no events asked for: only the hang-up is reported
+        while not any(event & (select.POLLHUP | select.POLLERR) for _, event in poll.poll()):
+            pass
+        if os.getpgrp() == os.getpid():
+            os.killpg(0, signal.SIGKILL)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _write(replies, buffers):
+    for buffer in buffers:
+        view = memoryview(buffer)
+        while view:
+            view = view[replies.write(view) :]
+
+
+def _answer(worker, header, arrays):
+    """Do one request and return the frame of its reply; whatever a framework raises is a reply too."""
+    try:
+        facts, outputs = getattr(worker, header["type"])(header, arrays)
+        return protocol.encode(dict(facts, type=header["type"]), outputs)
+    except (Exception, SystemExit) as error:
+        text = traceback.format_exc()
+        sys.stderr.write(text)
+        sys.stderr.flush()
+        return protocol.encode({"type": "error", "error": type(error).__name__, "message": str(error)})
+
+
+def main():
+    """Serve requests until ``bye`` or the end of the input."""
+    requests, replies = _take_channel()
+    faulthandler.enable()  # a crash in native code leaves the Python stack in the log
+    _die_with(requests)
+    worker = Worker(sys.argv[1])
+    while True:
+        try:
+            header, arrays = protocol.read_frame(requests)
+        except EOFError:
+            break
+        if header["type"] == "bye":
+            break
+        _write(replies, _answer(worker, header, arrays))
+    os._exit(0)  # a framework's exit handlers may hang or crash, and there is nothing left to lose
+
+
+if __name__ == "__main__":
+    main()

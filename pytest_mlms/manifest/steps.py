@@ -1,0 +1,158 @@
+"""The steps that a manifest may list, and their parameters; pytest_mlms.pipeline does them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, GetJsonSchemaHandler, model_validator
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
+
+from pytest_mlms.manifest.types import Closed, ElementType, Layout, Positive, Sha256, Short, Source
+
+__all__ = [
+    "Cast",
+    "ColorOrder",
+    "Crop",
+    "Decode",
+    "InputStep",
+    "Normalize",
+    "OutputStep",
+    "Resize",
+    "SetLayout",
+    "Softmax",
+    "TopK",
+]
+
+Size = Annotated[tuple[Positive, Positive], Short(lambda value: tuple(value) if isinstance(value, list) else value)]
+PerChannel = Annotated[
+    tuple[float, ...],
+    Field(min_length=1),
+    Short(lambda value: tuple(value) if isinstance(value, list) else (value,), {"type": "number"}),
+]
+
+
+class Decode(Closed):
+    """Turn an encoded image, or an array of grey, RGB or RGBA values, into this colour mode (uint8)."""
+
+    color: Literal["L", "RGB", "BGR"] = "RGB"
+
+
+class Resize(Closed):
+    """Resize to [height, width] by Pillow's filter of that name; with the aspect ratio kept, so as to cover it."""
+
+    size: Size
+    method: Literal["nearest", "box", "bilinear", "hamming", "bicubic", "lanczos"] = "bilinear"
+    keep_aspect_ratio: bool = False
+
+
+class Crop(Closed):
+    """Cut [height, width] out of the centre."""
+
+    size: Size
+
+
+class ColorOrder(Closed):
+    """Have the channels in this order: reverses them where they are in the other."""
+
+    to: Literal["RGB", "BGR"]
+
+
+class SetLayout(Closed):
+    """Have the axes in this order."""
+
+    to: Layout
+
+
+class Normalize(Closed):
+    """Compute (x - mean) / scale in float32, with one number for all channels or one for each."""
+
+    mean: PerChannel = (0.0,)
+    scale: PerChannel = (1.0,)
+
+    @model_validator(mode="after")
+    def _divisible(self) -> Normalize:
+        if 0 in self.scale:
+            raise ValueError("scale is 0; write what to divide by, 1 for nothing")
+        return self
+
+
+class Cast(Closed):
+    """Convert the elements as numpy's astype does: towards zero from float to integer."""
+
+    to: ElementType
+
+
+class Softmax(Closed):
+    """Turn logits into probabilities over the last axis."""
+
+
+class TopK(Closed):
+    """Keep the k best classes, with their names from a file that has one a line."""
+
+    k: Positive = 5
+    labels: Source | None = None
+    sha256: Sha256 | None = None
+
+    @model_validator(mode="after")
+    def _checked_when_fetched(self) -> TopK:
+        if self.labels and self.labels.startswith("http") and not self.sha256:
+            raise ValueError("labels that are fetched need a digest; write 'sha256: …' beside them")
+        return self
+
+
+class Step(Closed):
+    """One key, the step's name, with its parameters; a bare word is a step without parameters."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_word(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            return {value: {}}
+        if isinstance(value, dict):
+            return {name: {} if parameters is None else parameters for name, parameters in value.items()}
+        return value
+
+    @model_validator(mode="after")
+    def _one(self) -> Step:
+        if len(self.model_fields_set) != 1:
+            raise ValueError(f"a step has one name, this one has {len(self.model_fields_set)}; begin each with '- '")
+        return self
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        form = handler.resolve_ref_schema(handler(core))
+        form.update(minProperties=1, maxProperties=1)
+        for name, parameters in form["properties"].items():
+            parameters.pop("default", None)
+            form["properties"][name] = parameters
+        return {"anyOf": [{"enum": sorted(cls.model_fields)}, dict(form)]}
+
+    @property
+    def name(self) -> str:
+        """The step's name."""
+        return next(iter(self.model_fields_set))
+
+    @property
+    def parameters(self) -> Any:
+        """The step's parameters, an object of the class that the name stands for."""
+        return getattr(self, self.name)
+
+
+class InputStep(Step):
+    """A step on the way from the dataset to the model's input."""
+
+    decode: Decode | None = None
+    resize: Resize | None = None
+    crop: Crop | None = None
+    color_order: ColorOrder | None = None
+    layout: SetLayout | None = None
+    normalize: Normalize | None = None
+    cast: Cast | None = None
+
+
+class OutputStep(Step):
+    """A step on the way from the model's output to what is judged."""
+
+    softmax: Softmax | None = None
+    top_k: TopK | None = None

@@ -1,0 +1,247 @@
+"""The procedures that items run: a pass over the dataset, and fresh processes until the limits are decided."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from pytest_mlms.agent import Array
+from pytest_mlms.errors import DatasetError, OutputError
+from pytest_mlms.gate import judge
+from pytest_mlms.manifest.schema import Output
+from pytest_mlms.pipeline import Dataset, postprocess
+from pytest_mlms.predictor import Predictor, Run
+from pytest_mlms.records import Decision, Estimate, Limit, Verdict
+from pytest_mlms.statistics import is_steady, samples_for_percentile, student_interval
+
+__all__ = ["Plan", "ProcessResult", "classify", "draw_batches", "estimate_performance", "measure_performance"]
+
+PERCENTILES = (50, 90, 95, 99)
+
+_WINDOW_CALLS = 8  # of the warm-up
+_WINDOW_SECONDS = 0.05
+_WINDOWS = 20
+_LEAST = 16  # timed calls of a process
+_POOL_BATCHES = 8  # distinct batches that a process works on in turn
+_POOL_BYTES = 64 << 20
+_LOOKS = 3  # at how many processes the limits are judged: N, 2 N, 4 N
+
+
+def classify(predictor: Predictor, dataset: Dataset, output: Output, size: int) -> tuple[Array, Array]:
+    """Return the scores (N x classes, float64) and labels of the whole dataset, decoding while the model works.
+
+    Raises OutputError for scores that are no numbers, DatasetError for labels that are no classes.
+    """
+    outputs = [predictor.predict(batch)[output.name] for batch in dataset.batches(size)]
+    raw = np.concatenate(outputs)[: len(dataset)]
+    if raw.ndim != 2 or len(raw) != len(dataset):
+        raise OutputError(f"output {output.name!r} of {len(dataset)} inputs is {raw.shape}; expected inputs x classes")
+    check_finite(output.name, raw)
+    labels = dataset.labels
+    if labels is None:
+        raise DatasetError(f"{dataset.path} has no array 'label'; add it, one class index an element")
+    if labels.min() < 0 or labels.max() >= raw.shape[1]:
+        found = f"{labels.min()} to {labels.max()}"
+        raise DatasetError(f"{dataset.path} has labels from {found}, and the model the classes 0 to {raw.shape[1] - 1}")
+    return postprocess(raw.astype(np.float64), output), labels
+
+
+def check_finite(name: str, values: Array) -> None:
+    """Raise OutputError where ``values`` (a row an input) has NaN or infinity, naming the first input."""
+    wrong = ~np.isfinite(values).reshape(len(values), -1).all(axis=1)
+    if wrong.any():
+        raise OutputError(
+            f"output {name!r} has NaN or infinity for {wrong.sum()} of {len(values)} inputs, first for number "
+            f"{int(wrong.argmax())}; check the input's steps, its element type and the model"
+        )
+
+
+def draw_batches(dataset: Dataset, size: int, seed: int) -> list[dict[str, Array]]:
+    """Return up to eight batches of elements drawn with replacement, at most 64 MiB together, at least one."""
+    drawn = np.random.default_rng(seed).integers(len(dataset), size=(_POOL_BATCHES, size))
+    batches = [dataset.batch(drawn[0].tolist())]
+    count = max(1, min(_POOL_BATCHES, _POOL_BYTES // sum(array.nbytes for array in batches[0].values())))
+    return batches + [dataset.batch(indices) for indices in drawn[1:count].tolist()]
+
+
+def random_batch(predictor: Predictor, size: int, seed: int) -> list[dict[str, Array]]:
+    """Return one batch of standard normal values in the model's own shapes, for a manifest without a dataset.
+
+    Raises OutputError where an axis other than the first is free.
+    """
+    random, batch = np.random.default_rng(seed), {}
+    for tensor in predictor.inputs:
+        if None in tensor.shape[1:]:
+            raise OutputError(f"input {tensor.name!r} has free axes, {tensor.shape}; add a dataset, to say how long")
+        shape = [axis or size for axis in tensor.shape]
+        batch[tensor.name] = random.standard_normal(shape).astype(tensor.dtype)
+    return [batch]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a performance item runs: ``duration`` and ``budget`` in seconds, ``processes`` at the first look."""
+
+    scenario: str
+    batch_size: int
+    processes: int
+    duration: float
+    budget: float
+    limits: Sequence[Limit]
+
+    @property
+    def confidence(self) -> float:
+        """95 % for the item: where it may look several times, each look takes its share (Bonferroni)."""
+        return 1 - 0.05 / (_LOOKS if self.limits else 1)
+
+    @property
+    def least(self) -> int:
+        """Timed calls of a process: what the limits on percentiles need."""
+        needs = [samples_for_percentile(p) for p in PERCENTILES if f"latency_p{p}" in {x.quantity for x in self.limits}]
+        return max([_LEAST, *needs])
+
+    @property
+    def longest(self) -> float:
+        """Seconds that one process may time, so that the first look fits the budget."""
+        return max(self.budget / self.processes, 0.001)
+
+
+@dataclass(frozen=True)
+class ProcessResult:
+    """What one fresh process gave: seconds to start, to load, of the first call and of all calls; bytes; the run."""
+
+    start_seconds: float
+    load_seconds: float
+    first_seconds: float
+    loop_seconds: float
+    warmup_calls: int
+    steady: bool
+    peak_bytes: int
+    peak_is_since_load: bool
+    run: Run
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values, without the raw times."""
+        facts = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name != "run"}
+        return {**facts, "calls": len(self.run.latencies), "output_sha256": self.run.sha256}
+
+
+def measure_performance(
+    plan: Plan,
+    new_predictor: Callable[[], AbstractContextManager[Predictor]],
+    batches_for: Callable[[Predictor], Sequence[Mapping[str, Array]]],
+    keep: Callable[[int, ProcessResult], None],
+) -> tuple[list[ProcessResult], dict[str, Estimate], list[Decision]]:
+    """Return what fresh processes gave, the estimates over them, and the decisions.
+
+    The processes are the replicates: N of them, then twice as many and twice that again while a limit lies inside
+    its interval and the budget lasts. ``keep`` gets each process's result as soon as it is there.
+    """
+    began, done = time.monotonic(), list[ProcessResult]()
+    for look in range(_LOOKS):
+        while len(done) < plan.processes * 2**look and not (look and _spent(began, len(done), plan.budget)):
+            with new_predictor() as predictor:
+                done.append(_one_process(plan, predictor, batches_for(predictor)))
+            keep(len(done) - 1, done[-1])
+            _check_alike(done)
+        estimates = estimate_performance(plan, done)
+        decisions = judge(plan.limits, estimates)
+        open_ = [one for one in decisions if one.verdict is Verdict.INCONCLUSIVE and not one.estimate.lacking]
+        if not open_ or _spent(began, len(done), plan.budget):
+            break
+    return done, estimates, decisions
+
+
+def _spent(began: float, processes: int, budget: float) -> bool:
+    """Whether one more process would pass the budget, if it takes as long as those before it."""
+    spent = time.monotonic() - began
+    return spent + spent / processes > budget
+
+
+def _one_process(plan: Plan, predictor: Predictor, batches: Sequence[Mapping[str, Array]]) -> ProcessResult:
+    began = time.perf_counter()
+    first = predictor.run("single_stream", batches, seconds=0, least=1, longest=plan.longest)
+    calls, steady = _warm_up(plan, predictor)
+    run = predictor.run(plan.scenario, seconds=plan.duration, least=plan.least, longest=plan.longest)
+    loop_seconds = time.perf_counter() - began
+    for name, output in run.outputs.items():
+        check_finite(name, output)
+    return ProcessResult(
+        start_seconds=predictor.start_seconds,
+        load_seconds=predictor.load_seconds,
+        first_seconds=float(first.latencies[0]),
+        loop_seconds=loop_seconds,
+        warmup_calls=calls,
+        steady=steady,
+        peak_bytes=run.peak_bytes - predictor.rss_before,
+        peak_is_since_load=predictor.peak_is_since_load,
+        run=run,
+    )
+
+
+def _warm_up(plan: Plan, predictor: Predictor) -> tuple[int, bool]:
+    """Run windows of calls until the median no longer falls; return the calls, and whether it came to that."""
+    calls, medians, end = 0, list[float](), time.monotonic() + plan.longest / 2
+    while not is_steady(medians) and len(medians) < _WINDOWS and time.monotonic() < end:
+        window = predictor.run(plan.scenario, seconds=_WINDOW_SECONDS, least=_WINDOW_CALLS, longest=plan.longest / 4)
+        calls += len(window.latencies)
+        medians.append(float(np.median(window.latencies)))
+    return calls, is_steady(medians)
+
+
+def _check_alike(done: Sequence[ProcessResult]) -> None:
+    """Raise OutputError where the last process computed something else than the first from the same inputs."""
+    for name, output in done[-1].run.outputs.items():
+        expected = done[0].run.outputs[name]
+        if not np.allclose(output, expected, rtol=1e-2, atol=1e-2 * float(np.abs(expected).max(initial=0.0))):
+            off = float(np.abs(output - expected).max())
+            raise OutputError(
+                f"process {len(done)} computed another {name!r} than process 1 from the same inputs, up to {off:g} "
+                f"off; what is timed must be right: look for uninitialised memory or a race"
+            )
+
+
+def estimate_performance(plan: Plan, done: Sequence[ProcessResult]) -> dict[str, Estimate]:
+    """Return the quantities of a performance item: the mean of the processes' values, and Student's interval."""
+    runs = [result.run for result in done]
+    fewest = min(len(run.latencies) for run in runs)
+    reset = all(result.peak_is_since_load for result in done)
+    values: dict[str, tuple[Sequence[float], str]] = {
+        "latency_mean": ([float(run.latencies.mean()) for run in runs], ""),
+        **{
+            f"latency_p{p}": ([float(np.percentile(run.latencies, p)) for run in runs], _lacking(p, fewest))
+            for p in PERCENTILES
+        },
+        "throughput": ([_throughput(plan, run) for run in runs], ""),
+        "first_inference": ([result.first_seconds for result in done], ""),
+        "load_time": ([result.load_seconds for result in done], ""),
+        "peak_memory": (
+            [float(result.peak_bytes) for result in done],
+            "" if reset else "this kernel can't reset the peak, so it may be that of the import",
+        ),
+    }
+    return {
+        name: Estimate(
+            fmean(each), *student_interval(each, plan.confidence), plan.confidence, len(done), "processes", lacking
+        )
+        for name, (each, lacking) in values.items()
+    }
+
+
+def _lacking(percentile: int, count: int) -> str:
+    needed = samples_for_percentile(percentile) if percentile > 50 else 1
+    return f"needs {needed} calls a process, had {count}: raise --mlms-budget" if count < needed else ""
+
+
+def _throughput(plan: Plan, run: Run) -> float:
+    """Inputs a second: by the calls alone where each waits for the last, by the whole stretch where all are there."""
+    if plan.scenario == "offline":
+        return float(plan.batch_size * len(run.latencies) / (run.times["end"][-1] - run.times["start"][0]))
+    return float(plan.batch_size / run.latencies.mean())

@@ -1,0 +1,103 @@
+"""The plugin: hooks only, each reads what it needs and calls one function; nothing imports this file.
+
+Imported by every pytest run on a machine that has the plugin, so what is heavy is imported where it is used.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_mlms import fixtures, hookspecs
+from pytest_mlms.options import Config, add_options
+from pytest_mlms.report.reporter import Reporter
+from pytest_mlms.session import SESSION, Session
+
+REPORTER = "mlms-reporter"
+MARKER = "mlms(manifest, kind): a case of a manifest; in your own test, the manifest to take mlms_case from"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    add_options(parser)
+
+
+def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
+    pluginmanager.add_hookspecs(hookspecs)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", MARKER)
+    options = Config.from_pytest(config)
+    worker = getattr(config, "workerinput", None)
+    run_folder = Path(worker["mlms_run_folder"]) if worker else _new_run(options.results)
+    config.stash[SESSION] = Session(options, run_folder)
+    config.pluginmanager.register(fixtures, "mlms-fixtures")
+    if worker is None:
+        config.pluginmanager.register(Reporter(config, config.stash[SESSION]), REPORTER)
+    if config.getoption("mlms_manifests") and config.args_source is not config.ArgsSource.ARGS:
+        config.args[:] = [str(path) for path in options.manifests]
+        config.args_source = config.ArgsSource.ARGS
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    node.workerinput["mlms_run_folder"] = str(node.config.stash[SESSION].run_folder)
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    session = config.stash[SESSION]
+    if not session.config.manifests:
+        return None
+    shown = ", ".join(os.path.relpath(path) for path in session.config.manifests)
+    return f"mlms: manifests {shown}; results {os.path.relpath(session.run_folder)}"
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    roots = parent.config.stash[SESSION].config.manifests
+    if not roots:
+        return None
+    from pytest_mlms.collect import ManifestFile, is_manifest
+
+    return ManifestFile.from_parent(parent, path=file_path) if is_manifest(file_path, roots) else None
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "mlms_case" in metafunc.fixturenames:
+        from pytest_mlms.collect import parametrize
+
+        parametrize(metafunc)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if "mlms_case" in getattr(item, "fixturenames", ()):
+        from pytest_mlms.report.outcome import finish_report
+
+        finish_report(item, call, report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    try:
+        return (yield)
+    except (KeyboardInterrupt, pytest.exit.Exception):
+        reporter = item.config.pluginmanager.getplugin(REPORTER)
+        if reporter and "mlms_case" in getattr(item, "fixturenames", ()):
+            from pytest_mlms.report.outcome import interrupted_result
+
+            reporter.add(interrupted_result(item))
+        raise
+
+
+def _new_run(results: Path) -> Path:
+    """Return the folder of a run that begins now; it is made when something is written to it."""
+    return results / f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{os.urandom(3).hex()}"

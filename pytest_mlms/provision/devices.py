@@ -1,0 +1,71 @@
+"""One measurement at a time on a device of a host, whoever started it: file locks in a folder that all users share."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import filelock
+import psutil
+
+from pytest_mlms.errors import Unavailable
+
+__all__ = ["device_name", "exclusive"]
+
+LOCKS = Path(tempfile.gettempdir()) / "pytest-mlms-locks"
+
+
+def device_name(device: str) -> str:
+    """Return the device with its index: cuda is cuda:0."""
+    return f"{device}:0" if device == "cuda" else device
+
+
+@contextlib.contextmanager
+def exclusive(device: str, timeout: float, folder: Path = LOCKS) -> Iterator[None]:
+    """Hold the device, waiting up to ``timeout`` seconds; raises Unavailable, which names the process that has it.
+
+    The CPU is a lock for each core that this process may use, taken in ascending order, so that sessions on
+    disjoint cores do not wait for each other and those that share some do. The kernel drops a dead holder's locks.
+    """
+    folder.mkdir(mode=0o777, exist_ok=True)
+    with contextlib.ExitStack() as held:
+        for name in _lock_names(device_name(device)):
+            held.enter_context(_hold(folder / f"{name}.lock", device, timeout))
+        yield
+
+
+def _lock_names(device: str) -> list[str]:
+    if device != "cpu":
+        return [device.replace(":", "-")]
+    affinity = getattr(psutil.Process(), "cpu_affinity", None)  # macOS has none
+    cores = affinity() if affinity else range(os.cpu_count() or 1)
+    return [f"core-{core}" for core in sorted(cores)]
+
+
+@contextlib.contextmanager
+def _hold(path: Path, device: str, timeout: float) -> Iterator[None]:
+    lock = filelock.FileLock(path, mode=0o666)
+    owner = path.with_suffix(".owner")
+    try:
+        lock.acquire(timeout=timeout)
+    except filelock.Timeout:
+        raise Unavailable(
+            f"device {device} is in use by {_read(owner)}, for over {timeout:g} s; wait for it, "
+            f"or end it, or give each session its own cores (taskset)"
+        ) from None
+    try:
+        with contextlib.suppress(OSError):  # only a help for the message above
+            owner.write_text(f"process {os.getpid()} ({' '.join(psutil.Process().cmdline()[:4])})")
+        yield
+    finally:
+        lock.release()
+
+
+def _read(owner: Path) -> str:
+    try:
+        return owner.read_text()
+    except OSError:
+        return "another process"

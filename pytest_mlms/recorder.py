@@ -1,0 +1,132 @@
+"""What an item records while it runs, and the plain values that become of it: one line of the results."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import math
+import re
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pytest_mlms.cases import Case
+from pytest_mlms.gate import explain, margin, worst
+from pytest_mlms.predictor import Predictor
+from pytest_mlms.provision.machine import CpuTimes
+from pytest_mlms.records import QUANTITIES, Decision, Estimate, Verdict
+
+__all__ = ["RECORDER", "MlmsInconclusive", "Recorder", "describe"]
+
+
+class MlmsInconclusive(pytest.PytestWarning):
+    """A limit lies inside its interval, and the budget is spent."""
+
+
+class Recorder:
+    """Collects an item's facts; ``folder`` is where its artifacts go, made when the first is kept."""
+
+    def __init__(self, nodeid: str, run_folder: Path) -> None:
+        self.folder = run_folder / "items" / _folder_name(nodeid)
+        self.logs: list[Path] = []
+        self._run_folder = run_folder
+        self._facts: dict[str, Any] = {}
+        self._artifacts: dict[str, str] = {}
+        self._cpu = CpuTimes()
+
+    def path(self, name: str) -> Path:
+        """Return the path of an artifact of this name, which will be listed."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._artifacts[name] = (self.folder / name).relative_to(self._run_folder).as_posix()
+        return self.folder / name
+
+    def keep_arrays(self, name: str, arrays: Mapping[str, Any]) -> None:
+        """Write arrays as an .npz file."""
+        np.savez(self.path(name), **arrays)
+
+    def note(self, **facts: Any) -> None:
+        """Add plain values to the item's line."""
+        self._facts.update(facts)
+
+    def ran_on(self, predictor: Predictor) -> None:
+        """Record the software and the device that were really used."""
+        self.note(
+            versions=dict(predictor.versions),
+            python=predictor.python,
+            executable=predictor.executable,
+            device_used=predictor.device,
+            threads_used=predictor.threads,
+        )
+        if predictor.agent.log.path not in self.logs:
+            self.logs.append(predictor.agent.log.path)
+
+    def settle(self, estimates: Mapping[str, Estimate], decisions: Sequence[Decision], strict: bool) -> None:
+        """Record what was measured and decided; fail where a limit is broken, warn (strict: fail) where it is open."""
+        self.note(
+            estimates={name: _estimate(name, estimate) for name, estimate in estimates.items()},
+            limits=[_decision(decision) for decision in decisions],
+            verdict=worst(decision.verdict for decision in decisions).value,
+            margin=_finite(margin(decisions)),
+        )
+        failed = [explain(one) for one in decisions if one.verdict is Verdict.FAILED]
+        open_ = [explain(one) for one in decisions if one.verdict is Verdict.INCONCLUSIVE]
+        if failed or (open_ and strict):
+            pytest.fail("\n".join(failed + open_), pytrace=False)
+        for text in open_:
+            warnings.warn(MlmsInconclusive(text), stacklevel=2)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return what was recorded, as plain values, with the paths of artifacts relative to the run's folder."""
+        logs = [log.relative_to(self._run_folder).as_posix() for log in self.logs]
+        return {**self._facts, "artifacts": dict(self._artifacts), "logs": logs, "cpu_shares": self._cpu.shares()}
+
+
+def describe(case: Case) -> dict[str, Any]:
+    """Return what a case is, as plain values."""
+    manifest = case.loaded.manifest
+    return {
+        "kind": case.kind,
+        "manifest": {"path": str(case.loaded.place().path), "name": manifest.name, "version": manifest.version},
+        "model": {"framework": case.model.framework, "sha256": dict(case.model.sha256)},
+        "dataset": manifest.dataset and manifest.dataset.model_dump(include={"name", "version", "sha256"}),
+        "stack": {"name": case.stack.name, "command": list(case.stack.command)},
+        "framework": case.stack.framework,
+        "device": case.device,
+        "batch_size": case.batch_size,
+        "scenario": case.scenario,
+        "seed": manifest.evaluate.seed,
+    }
+
+
+RECORDER = pytest.StashKey[Recorder]()
+"""Where an item keeps its recorder."""
+
+
+def _folder_name(nodeid: str) -> str:
+    """Return a folder's name that a person can read and no two items share."""
+    readable = re.sub(r"[^A-Za-z0-9._-]+", "-", nodeid).strip("-.")[-100:]
+    return f"{readable}-{hashlib.sha256(nodeid.encode()).hexdigest()[:8]}"
+
+
+def _estimate(name: str, estimate: Estimate) -> dict[str, Any]:
+    fields = {key: _finite(value) for key, value in dataclasses.asdict(estimate).items()}
+    return {**fields, "unit": QUANTITIES[name].unit}
+
+
+def _decision(decision: Decision) -> dict[str, Any]:
+    limit = decision.limit
+    return {
+        "quantity": limit.quantity,
+        QUANTITIES[limit.quantity].bound: limit.value,
+        "place": str(limit.place),
+        "verdict": decision.verdict.value,
+    }
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no infinity and no NaN: null."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,1 @@
+"""What is written and shown of results; nothing here changes a verdict."""

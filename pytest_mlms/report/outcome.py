@@ -1,0 +1,95 @@
+"""An item's report: a fault's text instead of a traceback, the agent's log, and the line for the results."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+
+from pytest_mlms.cases import Case
+from pytest_mlms.errors import MlmsError
+from pytest_mlms.provision.machine import machine_state
+from pytest_mlms.recorder import RECORDER, Recorder, describe
+from pytest_mlms.records import Verdict
+
+__all__ = ["finish_report", "interrupted_result"]
+
+_LOG_TAIL = 4000  # characters
+_SETUP_SECONDS = pytest.StashKey[float]()
+
+
+def finish_report(item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestReport) -> None:
+    """Complete the report of a phase; the one that decides the item carries its result as ``report.mlms``."""
+    recorder = item.stash.get(RECORDER, None)
+    error = call.excinfo.value if call.excinfo else None
+    if isinstance(error, MlmsError) and report.failed:
+        report.longrepr = str(error)
+    if report.skipped and isinstance(report.longrepr, tuple):
+        path, line, _ = item.location
+        report.longrepr = (path, (line or 0) + 1, report.longrepr[2])
+    if report.failed and recorder:
+        report.sections += [(f"agent log {log}", text) for log in recorder.logs if (text := _tail(log))]
+    if report.when == "setup":
+        item.stash[_SETUP_SECONDS] = report.duration
+    decides = report.when == "call" or not report.passed
+    if decides:
+        result = _result(item, recorder)
+        result.update(_outcome(report, error, result), phase=report.when)
+        result["seconds"] = {"setup": item.stash[_SETUP_SECONDS], report.when: report.duration}
+        report.mlms = result  # type: ignore[attr-defined]
+        properties = list(_properties(result))
+        item.user_properties += properties  # for JUnit XML, which reads them from the report of the tear-down
+        report.user_properties += properties
+
+
+def interrupted_result(item: pytest.Item) -> dict[str, Any]:
+    """Return what an item had recorded when it was interrupted."""
+    recorded = _result(item, item.stash.get(RECORDER, None))
+    return {**recorded, "verdict": "ERROR", "outcome": "interrupted", "message": "interrupted before it was done"}
+
+
+def _result(item: pytest.Item, recorder: Recorder | None) -> dict[str, Any]:
+    callspec = getattr(item, "callspec", None)
+    case: Case | None = callspec.params.get("mlms_case") if callspec else None
+    return {
+        "nodeid": item.nodeid,
+        "worker": os.environ.get("PYTEST_XDIST_WORKER"),
+        **({"case": case.id, **describe(case)} if case else {}),
+        "machine": machine_state(),
+        **(recorder.as_dict() if recorder else {}),
+    }
+
+
+def _outcome(report: pytest.TestReport, error: BaseException | None, result: dict[str, Any]) -> dict[str, Any]:
+    settled = result.get("verdict")
+    expected = hasattr(report, "wasxfail")
+    if settled is None or (report.failed and settled == Verdict.PASSED.value):
+        broken = isinstance(error, (AssertionError, pytest.fail.Exception))
+        settled = {"passed": "PASSED", "skipped": "SKIPPED", "failed": "FAILED" if broken else "ERROR"}[report.outcome]
+    outcome = {"skipped": "xfailed", "passed": "xpassed"}.get(report.outcome) if expected else None
+    message = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr or "")
+    return {"verdict": settled, "outcome": outcome or report.outcome, "message": message or None}
+
+
+def _properties(result: dict[str, Any]) -> list[tuple[str, object]]:
+    pairs: list[tuple[str, object]] = [("mlms_verdict", result["verdict"])]
+    if "manifest" in result:
+        pairs += [("mlms_manifest", result["manifest"]["path"]), ("mlms_model", result["manifest"]["name"])]
+        pairs += [("mlms_version", result["manifest"]["version"]), ("mlms_framework", result["framework"])]
+    for name, version in result.get("versions", {}).items():
+        pairs.append((f"mlms_version_of_{name}", version))
+    for name, estimate in result.get("estimates", {}).items():
+        unit = {"s": "_seconds", "B": "_bytes", "/s": "_per_second"}.get(estimate["unit"], "")
+        pairs += [
+            (f"mlms_{name}{unit}{end}", estimate[key])
+            for end, key in (("", "value"), ("_low", "low"), ("_high", "high"))
+        ]
+    return [pair for pair in pairs if pair[1] is not None]
+
+
+def _tail(log: Any) -> str:
+    try:
+        return str(log.read_text(errors="replace")[-_LOG_TAIL:])
+    except OSError:
+        return ""

@@ -1,0 +1,69 @@
+"""A run's results as JSON lines, one an item, written as the items finish; docs/results.md describes them.
+
+What can't be written (a full disk) is held and tried again, and handed out at the end: nothing measured is lost.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest_mlms
+
+__all__ = ["FORMAT", "ResultsFile"]
+
+FORMAT = 1
+"""Raised when a line's fields change their meaning; new fields may come without."""
+
+
+class ResultsFile:
+    """Appends lines to results.jsonl in the run's folder, which is made for the first one."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "results.jsonl"
+        self.fault = ""
+        self.unwritten: list[str] = []
+        self.items = 0
+
+    def append(self, result: Mapping[str, Any]) -> None:
+        """Add an item's line, behind the run's own line where it is the first."""
+        if not self.items:
+            self._write({"type": "run", "command": sys.argv, "python": sys.version, "plugin": pytest_mlms.__version__})
+        self.items += 1
+        self._write({"type": "item", **result})
+
+    def finish(self, exit_status: int) -> None:
+        """Add the last line; without it the run was killed."""
+        if self.items:
+            self._write({"type": "end", "exit_status": exit_status, "items": self.items})
+
+    def _write(self, fields: Mapping[str, Any]) -> None:
+        now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds")
+        about = {"format": FORMAT, "run": self.path.parent.name, "time": now}
+        self.unwritten.append(json.dumps({**about, **fields}, allow_nan=False))
+        try:
+            if not self.path.exists():
+                _make_run_folder(self.path.parent)
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write("".join(f"{line}\n" for line in self.unwritten))
+            self.unwritten.clear()
+        except OSError as error:
+            self.fault = f"{self.path}: {error.strerror}"
+
+
+def _make_run_folder(folder: Path) -> None:
+    """Make it, keep it out of git, and let ``latest`` point to it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    ignore = folder.parent / ".gitignore"
+    if not ignore.exists():
+        ignore.write_text("*\n")
+    temporary = folder.parent / f".latest-{folder.name}"
+    with contextlib.suppress(OSError):  # a convenience that some file systems lack
+        temporary.symlink_to(folder.name)
+        os.replace(temporary, folder.parent / "latest")

@@ -1,0 +1,73 @@
+"""What the plugin holds for one pytest session: the options, the run, and the last thing opened of each sort."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_mlms.options import Config
+
+__all__ = ["SESSION", "Session", "Slot"]
+
+
+class Slot:
+    """Holds the last context opened, for as long as the next user asks for the same; closes it otherwise."""
+
+    def __init__(self) -> None:
+        self._key: Hashable = None
+        self._value: Any = None
+        self._open = contextlib.ExitStack()
+
+    def get(self, key: Hashable, make: Callable[[], contextlib.AbstractContextManager[Any]]) -> Any:
+        """Return what is held for ``key``, or close what is held and open another."""
+        if key != self._key:
+            self.close()
+            self._value = self._open.enter_context(make())
+            self._key = key
+        return self._value
+
+    def close(self) -> None:
+        """Close what is held."""
+        self._key = self._value = None
+        self._open.close()
+
+
+@dataclass
+class Session:
+    """``run_folder`` has the name of the run; with xdist it is the controller's, and every worker's too."""
+
+    config: Config
+    run_folder: Path
+    predictor: Slot = field(default_factory=Slot)
+    dataset: Slot = field(default_factory=Slot)
+    _count: itertools.count[int] = field(default_factory=itertools.count)
+
+    @cached_property
+    def predictors(self) -> dict[str, Path]:
+        """The file of each framework's predictor."""
+        from pytest_mlms.provision.predictors import find_predictors
+
+        return find_predictors(self.config.predictors)
+
+    @cached_property
+    def cache(self) -> Path:
+        """The folder for fetched artifacts."""
+        from pytest_mlms.provision.artifacts import default_cache
+
+        return self.config.cache or default_cache()
+
+    def next_log(self, framework: str) -> Path:
+        """Return the path of a new agent's log."""
+        worker = os.environ.get("PYTEST_XDIST_WORKER", "main")
+        return self.run_folder / "agents" / f"{framework}-{worker}-{next(self._count)}.log"
+
+
+SESSION = pytest.StashKey[Session]()
