@@ -29,7 +29,6 @@ class LogFile:
     @classmethod
     def drain(cls, stream: IO[bytes], path: Path) -> LogFile:
         """Begin to drain ``stream`` into ``path``."""
-        path.parent.mkdir(parents=True, exist_ok=True)
         log = cls(stream, path)
         log._thread.start()
         return log
@@ -69,6 +68,7 @@ class LogFile:
 
     def _append(self, data: bytes) -> None:
         try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
             with self.path.open("ab") as file:
                 file.write(data)
         except OSError as error:  # a full disk must not stop the process; the reader of the log is told

@@ -138,8 +138,8 @@ def measure_performance(
     new_predictor: Callable[[], AbstractContextManager[Predictor]],
     batches_for: Callable[[Predictor], Sequence[Mapping[str, Array]]],
     keep: Callable[[int, ProcessResult], None],
-) -> tuple[list[ProcessResult], dict[str, Estimate], list[Decision]]:
-    """Return what fresh processes gave, the estimates over them, and the decisions.
+) -> tuple[dict[str, Estimate], list[Decision]]:
+    """Return the estimates over fresh processes, and the decisions.
 
     The processes are the replicates: N of them, then twice as many and twice that again while a limit lies inside
     its interval and the budget lasts. ``keep`` gets each process's result as soon as it is there.
@@ -156,7 +156,7 @@ def measure_performance(
         open_ = [one for one in decisions if one.verdict is Verdict.INCONCLUSIVE and not one.estimate.lacking]
         if not open_ or _spent(began, len(done), plan.budget):
             break
-    return done, estimates, decisions
+    return estimates, decisions
 
 
 def _spent(began: float, processes: int, budget: float) -> bool:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import pytest
 
@@ -96,7 +96,8 @@ def add_options(parser: pytest.Parser) -> None:
             kind = str if option.read is Path else option.read  # xdist sends options to its workers, as plain values
             form: dict[str, Any] = {"action": action, "type": kind, "metavar": option.metavar, "help": option.help}
             group.addoption(_flag(option.name), dest=key, default=None, **form)
-            parser.addini(key, option.help, type="linelist" if option.many else "string")
+            many: Literal["linelist"] | None = "linelist" if option.many else None
+            parser.addini(key, option.help, type=many)
 
 
 def _flag(name: str) -> str:

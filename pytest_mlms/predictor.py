@@ -79,7 +79,7 @@ class Predictor:
             fields["batches"] = len(batches)
         arrays = [pair for batch in batches for pair in self._ordered(batch)]
         facts, named = self.agent.request("run", fields, arrays, seconds=longest)
-        times = {name: named.pop(name) for name in ("start", "end", "wait", "cpu")}
+        times = {name: named.pop(name) for name in ("start", "end", "wait", "cpu", "at")}
         return Run(times, named, facts["output_sha256"], facts["peak_rss"])
 
     def _ordered(self, arrays: Mapping[str, Array]) -> list[tuple[str, Array]]:

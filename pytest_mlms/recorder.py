@@ -7,11 +7,10 @@ import hashlib
 import math
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from pytest_mlms.cases import Case
@@ -20,11 +19,15 @@ from pytest_mlms.predictor import Predictor
 from pytest_mlms.provision.machine import CpuTimes
 from pytest_mlms.records import QUANTITIES, Decision, Estimate, Verdict
 
-__all__ = ["RECORDER", "MlmsInconclusive", "Recorder", "describe"]
+__all__ = ["RECORDER", "MlmsArtifactLost", "MlmsInconclusive", "Recorder", "describe"]
 
 
 class MlmsInconclusive(pytest.PytestWarning):
     """A limit lies inside its interval, and the budget is spent."""
+
+
+class MlmsArtifactLost(pytest.PytestWarning):
+    """A file of an item could not be written."""
 
 
 class Recorder:
@@ -36,17 +39,21 @@ class Recorder:
         self._run_folder = run_folder
         self._facts: dict[str, Any] = {}
         self._artifacts: dict[str, str] = {}
+        self._lost: dict[str, str] = {}
         self._cpu = CpuTimes()
 
-    def path(self, name: str) -> Path:
-        """Return the path of an artifact of this name, which will be listed."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self._artifacts[name] = (self.folder / name).relative_to(self._run_folder).as_posix()
-        return self.folder / name
-
-    def keep_arrays(self, name: str, arrays: Mapping[str, Any]) -> None:
-        """Write arrays as an .npz file."""
-        np.savez(self.path(name), **arrays)
+    def keep(self, name: str, write: Callable[[Path], None]) -> None:
+        """Have ``write`` make an artifact of this name; what the disk won't take costs the artifact, not the result."""
+        path = self.folder / name
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write(path)
+        except OSError as error:
+            path.unlink(missing_ok=True)
+            self._lost[name] = str(error)
+            warnings.warn(MlmsArtifactLost(f"{path} could not be written: {error.strerror}; make room"), stacklevel=2)
+        else:
+            self._artifacts[name] = path.relative_to(self._run_folder).as_posix()
 
     def note(self, **facts: Any) -> None:
         """Add plain values to the item's line."""
@@ -82,7 +89,8 @@ class Recorder:
     def as_dict(self) -> dict[str, Any]:
         """Return what was recorded, as plain values, with the paths of artifacts relative to the run's folder."""
         logs = [log.relative_to(self._run_folder).as_posix() for log in self.logs]
-        return {**self._facts, "artifacts": dict(self._artifacts), "logs": logs, "cpu_shares": self._cpu.shares()}
+        files = {"artifacts": dict(self._artifacts), "artifacts_lost": dict(self._lost), "logs": logs}
+        return {**self._facts, **files, "cpu_shares": self._cpu.shares()}
 
 
 def describe(case: Case) -> dict[str, Any]:

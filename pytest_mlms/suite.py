@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from pytest_mlms.accuracy import estimate_accuracy
 from pytest_mlms.agent import Array
 from pytest_mlms.cases import Case
 from pytest_mlms.gate import judge
-from pytest_mlms.measure import Plan, classify, draw_batches, measure_performance, random_batch
+from pytest_mlms.measure import Plan, ProcessResult, classify, draw_batches, measure_performance, random_batch
 from pytest_mlms.options import Config
 from pytest_mlms.pipeline import Dataset, read_labels
 from pytest_mlms.predictor import Predictor
@@ -62,8 +63,12 @@ def test_performance(
     plan = Plan(
         mlms_case.scenario, size, mlms_config.processes, mlms_config.duration, mlms_config.budget, mlms_case.limits
     )
-    processes, estimates, decisions = measure_performance(
-        plan, mlms_predictor_factory, batches_for, lambda index, result: keep_process(mlms_recorder, index, result)
-    )
-    mlms_recorder.note(processes=[process.as_dict() for process in processes])
+    processes: list[dict[str, Any]] = []
+    mlms_recorder.note(processes=processes)
+
+    def keep(index: int, result: ProcessResult) -> None:
+        keep_process(mlms_recorder, index, result)
+        processes.append(result.as_dict())
+
+    estimates, decisions = measure_performance(plan, mlms_predictor_factory, batches_for, keep)
     mlms_recorder.settle(estimates, decisions, mlms_config.strict)

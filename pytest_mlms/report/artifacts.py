@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,20 +19,29 @@ __all__ = ["keep_predictions", "keep_process", "load_latencies"]
 
 def keep_predictions(recorder: Recorder, scores: NDArray[Any], labels: NDArray[Any], k: int, names: list[str]) -> None:
     """Write every score (probabilities.npz), and for a person the k best classes of each input (predictions.csv)."""
-    np.savez(recorder.path("probabilities.npz"), probability=scores.astype(np.float32), label=labels)
-    best = top_k(scores, k)
-    with recorder.path("predictions.csv").open("w", newline="", encoding="utf-8") as file:
-        table = csv.writer(file)
-        table.writerow(
-            ["input", "label", *(f"{what}_{i + 1}" for i in range(best.shape[1]) for what in ("class", "p"))]
-        )
-        for index, (row, label) in enumerate(zip(best.tolist(), labels.tolist(), strict=True)):
-            table.writerow([index, names[label], *(x for c in row for x in (names[c], f"{scores[index, c]:.6g}"))])
+    arrays = {"probability": scores.astype(np.float32), "label": labels}
+    recorder.keep("probabilities.npz", lambda path: _write_arrays(path, arrays))
+    recorder.keep("predictions.csv", lambda path: _write_predictions(path, scores, labels, k, names))
 
 
 def keep_process(recorder: Recorder, index: int, result: ProcessResult) -> None:
     """Write the raw times of one process: samples-N.npz, the arrays of mlms_predictors._run.scenarios.Samples."""
-    np.savez(recorder.path(f"samples-{index}.npz"), **cast(dict[str, Any], result.run.times))
+    recorder.keep(f"samples-{index}.npz", lambda path: _write_arrays(path, result.run.times))
+
+
+def _write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
+    np.savez(path, **arrays)
+
+
+def _write_predictions(path: Path, scores: NDArray[Any], labels: NDArray[Any], k: int, names: list[str]) -> None:
+    best = top_k(scores, k)
+    with path.open("w", newline="", encoding="utf-8") as file:
+        table = csv.writer(file)
+        heads = [f"{what}_{place}" for place in range(1, best.shape[1] + 1) for what in ("class", "probability")]
+        table.writerow(["input", "label", *heads])
+        for index, (classes, label) in enumerate(zip(best.tolist(), labels.tolist(), strict=True)):
+            cells = [cell for c in classes for cell in (names[c], f"{scores[index, c]:.6g}")]
+            table.writerow([index, names[label], *cells])
 
 
 def load_latencies(folder: Path, artifacts: dict[str, str]) -> list[float]:

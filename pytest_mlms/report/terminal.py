@@ -83,13 +83,13 @@ def write_tables(terminal: pytest.TerminalReporter, results: Sequence[Result]) -
     ordered = sorted(results, key=_badness)
     width = min(terminal._tw.fullwidth, _WIDTH) if terminal.isatty else _WIDTH  # a log has no width of its own
     for kind, title, columns in _TABLES:
-        measured = [result for result in ordered if result["kind"] == kind and result.get("estimates")]
+        measured = [result for result in ordered if result.get("kind") == kind and result.get("estimates")]
         if measured:
             terminal.section(f"mlms: {title}, worst first", sep="-")
             _write_table(terminal, measured, columns, width)
-    unmeasured = [result for result in ordered if not result.get("estimates") and result["verdict"] != "SKIPPED"]
+    unmeasured = [r for r in ordered if not r.get("estimates") and r["verdict"] in ("ERROR", "FAILED")]
     if unmeasured:
-        terminal.section("mlms: not measured", sep="-")
+        terminal.section("mlms: nothing measured", sep="-")
         for result in unmeasured[:_MOST_ROWS]:
             terminal.write_line(f"{result['verdict']}  {result['nodeid']}", red=True)
         _write_rest(terminal, len(unmeasured))
