@@ -10,7 +10,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from pytest_mlms.manifest.schema import Manifest
-from pytest_mlms.manifest.types import instead
+from pytest_mlms.manifest.types import PATTERNS, instead
 from pytest_mlms.manifest.yaml12 import Document, Path
 
 __all__ = ["describe"]
@@ -37,7 +37,11 @@ def _text(error: ErrorDetails, path: Path) -> str:
         return f"{value!r} is not known; {instead(str(value), _quoted(context['expected']))}"
     if error["type"] == "too_short":
         return f"is empty; write at least {context['min_length']}"
-    wanted = _hint(path) or error["msg"].removeprefix("Input should be ").removeprefix("a valid ")
+    wanted = (
+        PATTERNS.get(context.get("pattern", ""))
+        or _hint(path)
+        or error["msg"].removeprefix("Input should be ").removeprefix("a valid ")
+    )
     return f"found {_brief(value)}; write {wanted}"
 
 

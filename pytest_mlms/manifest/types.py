@@ -26,6 +26,7 @@ from pydantic_core import CoreSchema, core_schema
 from pytest_mlms.units import UNITS, parse_quantity
 
 __all__ = [
+    "PATTERNS",
     "Bytes",
     "Closed",
     "Device",
@@ -136,14 +137,24 @@ class _Parsed:
         return self.form
 
 
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="letters, digits, '.', '_', '-'")]
-SemanticVersion = Annotated[str, Field(pattern=_SEMVER, description="a semantic version, as in 1.0.0")]
-Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", description="64 hexadecimal digits, as sha256sum prints")]
+PATTERNS = {
+    _SEMVER: "a semantic version, as in 1.0.0",
+    r"^[A-Za-z0-9][A-Za-z0-9._-]*$": "letters, digits, '.', '_' and '-'",
+    r"^[0-9a-f]{64}$": "64 hexadecimal digits, as sha256sum prints",
+    r"^(cpu|cuda(:\d+)?)$": "cpu, cuda or cuda:N",
+}
+"""Pattern -> what a person is told to write."""
+
+_VERSION, _NAME, _SHA256, _DEVICE = PATTERNS
+
+Name = Annotated[str, Field(pattern=_NAME, description=PATTERNS[_NAME])]
+SemanticVersion = Annotated[str, Field(pattern=_VERSION, description=PATTERNS[_VERSION])]
+Sha256 = Annotated[str, Field(pattern=_SHA256, description=PATTERNS[_SHA256])]
+Device = Annotated[str, Field(pattern=_DEVICE, description=PATTERNS[_DEVICE])]
 Framework = Annotated[str, AfterValidator(_known_framework), Field(description="as in onnxruntime >=1.17")]
 Source = Annotated[str, Field(min_length=1, description="a path, https:// or file://"), AfterValidator(_fetchable)]
 ElementType = Literal["float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool"]
 Layout = Literal["NCHW", "NHWC"]
-Device = Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$", description="cpu, cuda or cuda:N")]
 Scenario = Literal["single_stream", "offline"]
 Positive = Annotated[int, Field(ge=1)]
 Fraction = _quantity("fraction")

@@ -18,6 +18,7 @@ __all__ = ["Document", "Path", "parse"]
 
 Path = tuple[str | int, ...]
 
+_CHECK = "check the quotes, brackets and indentation there"
 _MAX_DEPTH = 40
 _MAX_NODES = 100_000
 _Node = Any  # a yaml.Event, whose attributes depend on its class
@@ -64,10 +65,10 @@ def parse(text: str) -> Document:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         document.value = None
-        document.faults.append((mark.line + 1 if mark else 1, f"is not YAML: {error.problem}"))
+        document.faults.append((mark.line + 1 if mark else 1, f"is not YAML: {error.problem}; {_CHECK}"))
     except (yaml.YAMLError, UnicodeError) as error:
         document.value = None
-        document.faults.append((1, f"is not YAML: {' '.join(str(error).split())}"))
+        document.faults.append((1, f"is not YAML: {' '.join(str(error).split())}; {_CHECK}"))
     return document
 
 
@@ -146,7 +147,7 @@ class _Builder:
 
 
 def _scalar(event: _Node) -> Any:
-    if event.implicit[0]:  # plain, so its form decides; quoted scalars are text
+    if event.implicit[0] and not event.tag:  # plain, so its form decides; what is quoted or has the tag ! is text
         for pattern, convert in _SCALARS:
             if pattern.fullmatch(event.value):
                 return convert(event.value)

@@ -1,0 +1,79 @@
+"""A predictor that goes wrong as its graph says: {"at": "load" or "predict", "fault": …}; else a constant answer."""
+
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy
+from mlms_predictors import Loaded, Tensor
+
+
+def versions():
+    return {"faulty": "1.2.3", "numpy": numpy.__version__}
+
+
+def devices():
+    return ["cpu"]
+
+
+def load(request):
+    with open(request.files["graph"]) as file:
+        spec = json.load(file)
+    if spec.get("at") == "load":
+        _fault(spec)
+    inputs = [Tensor("image", "float32", (None, 1, 8, 8))]
+    return Loaded(spec, spec.get("device", request.device), None, inputs, [Tensor("logits", "float32", (None, 10))])
+
+
+def predict(loaded, arrays):
+    spec, count = loaded.model, len(arrays["image"])
+    if spec.get("at") == "predict":
+        _fault(spec)
+    logits = numpy.zeros((count, 10), numpy.float32)
+    logits[:, spec.get("answer", 3)] = 1
+    if spec.get("fault") == "nan":
+        logits[count // 2 :] = numpy.nan
+    if spec.get("fault") == "drift":  # every process computes something else
+        logits += os.getpid() % 1000
+    time.sleep(spec.get("seconds", 0))
+    return [logits]
+
+
+def _fault(spec):
+    fault = spec["fault"]
+    if fault == "segv":
+        sys.stderr.write("about to read address 0\n")
+        sys.stderr.flush()
+        ctypes.string_at(0)
+    if fault == "hang":
+        sys.stderr.write("waiting for nothing\n")
+        sys.stderr.flush()
+        child = subprocess.Popen([sys.executable, "-c", "import os, time; os.setsid(); time.sleep(600)"])
+        with open(spec["pids"], "w") as file:
+            file.write("%d %d" % (os.getpid(), child.pid))
+        time.sleep(600)
+    if fault == "stdout":
+        print("{chatter on standard output}" * 1000)
+        os.write(1, b"and on its descriptor\n")
+    if fault == "flood":
+        for _ in range(200):
+            os.write(2, b"x" * 65535 + b"\n")
+        os.write(2, b"the last words\n")
+    if fault == "memory":
+        raise MemoryError("cannot allocate 3 TiB")
+    if fault == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if fault == "exit":
+        sys.exit("this framework gives up")
+    if fault == "vanish":
+        os._exit(7)
+    if fault == "garbage":
+        for descriptor in range(3, 20):
+            try:
+                os.write(descriptor, b"this is no frame\n")
+            except OSError:
+                pass

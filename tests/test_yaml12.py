@@ -1,0 +1,85 @@
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_mlms.manifest.yaml12 import parse
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1e-5", 1e-5),
+        ("1E5", 1e5),
+        (".5", 0.5),
+        ("-7", -7),
+        ("0o17", 15),
+        ("0x1F", 31),
+        ("017", 17),
+        ("no", "no"),
+        ("on", "on"),
+        ("true", True),
+        ("1:30", "1:30"),
+        ("1_000", "1_000"),
+        ("2026-01-01", "2026-01-01"),
+        ("~", None),
+        ("", None),
+        ("'1'", "1"),
+        ("! 1", "1"),
+        (".inf", math.inf),
+        ("-.INF", -math.inf),
+    ],
+)
+def test_scalars_are_those_of_yaml_1_2(text: str, value: object) -> None:
+    document = parse(f"key: {text}")
+    assert document.faults == []
+    assert document.value == {"key": value}
+    assert type(document.value["key"]) is type(value)
+
+
+def test_every_key_and_item_has_its_line() -> None:
+    document = parse("a: 1\nb:\n  - c: 2\n    d: 3\n  - 4\n")
+    assert document.line(("b", 0, "d")) == 4
+    assert document.line(("b", 1)) == 5
+    assert document.line(("b", 0, "missing", "deeper")) == 3
+
+
+def test_both_of_two_equal_keys_are_named() -> None:
+    assert parse("a: 1\nb: 2\na: 3\n").faults == [(3, "has the key 'a' again, first on line 1; keep one")]
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "says"),
+    [
+        ("a: [1\nb", 3, "is not YAML"),
+        ("a: *nothing", 1, "which no &nothing before it defines"),
+        ("a: &a [*a]", 1, "has the alias"),
+        ("a: !!python/object/apply:os.system [x]", 1, "has the tag"),
+        ("a: 1\n---\na: 2", 2, "second document"),
+        ("? [1]\n: 2", 1, "has a key that is not a word"),
+        ("a: " + "[" * 100_000, 1, "nested deeper"),
+        ("a: " + "{b: " * 50 + "1" + "}" * 50, 1, "nested deeper"),
+        ("\x00", 1, "is not YAML"),
+    ],
+)
+def test_what_is_no_plain_document_has_a_fault_with_its_line(text: str, line: int, says: str) -> None:
+    document = parse(text)
+    assert document.value is None
+    assert document.faults[-1][0] == line
+    assert says in document.faults[-1][1]
+
+
+def test_aliases_share_but_can_not_blow_up() -> None:
+    assert parse("a: &x [1, 2]\nb: *x").value == {"a": [1, 2], "b": [1, 2]}
+    bomb = "a: &a [1,1,1,1,1,1,1,1,1,1]\n"
+    bomb += "".join(
+        f"{new}: &{new} [{','.join([f'*{old}'] * 10)}]\n" for old, new in zip("abcdef", "bcdefg", strict=True)
+    )
+    assert "more than 100,000 values" in parse(bomb).faults[0][1]
+
+
+@given(st.text(max_size=200))
+def test_no_text_raises(text: str) -> None:
+    document = parse(text)
+    assert document.value is None or not any("is not YAML" in fault for _, fault in document.faults)
