@@ -143,7 +143,9 @@ class Agent:
         limit = self.timeout + seconds
         self.channel.deadline = time.monotonic() + limit
         try:
-            self.channel.write(protocol.encode({**(fields or {}), "type": kind}, arrays))
+            frame = protocol.encode({**(fields or {}), "type": kind}, arrays)
+            with contextlib.suppress(BrokenPipeError):  # what it said before it ended tells more
+                self.channel.write(frame)
             facts, named = protocol.read_frame(self.channel)
         except TimeoutError:
             self.kill()
@@ -152,16 +154,20 @@ class Agent:
                     f"gave no reply to '{kind}' in {limit:g} s and was killed; stuck, or --mlms-timeout too short?"
                 )
             ) from None
-        except (EOFError, BrokenPipeError):
+        except EOFError:
             raise AgentError(self._report(f"ended while it did '{kind}': {self._ending()}")) from None
         except protocol.ProtocolError as error:
             self.kill()
-            raise AgentError(self._report(f"sent something else than a reply to '{kind}': {error}")) from None
+            raise AgentError(self._report(f"can't exchange frames for '{kind}': {error}")) from None
         except BaseException:  # Ctrl-C: the reply that is under way belongs to nobody now
             self.kill()
             raise
         if facts["type"] == "error":
-            raise Refused(self._report(f"could not do '{kind}': {facts['error']}: {facts['message']}"), facts["error"])
+            if facts["error"] == "MemoryError":
+                self.kill()  # what it can still allocate is anybody's guess
+            raise Refused(
+                f"'{kind}' raised {facts['error']}: {facts['message']} (log: {self.log.path})", facts["error"]
+            )
         return Reply(facts, dict(named))
 
     def close(self) -> None:
@@ -202,7 +208,9 @@ class Agent:
 
     def _report(self, what: str) -> str:
         tail = self.log.tail()
-        shown = "\n".join(f"    {line}" for line in tail) if tail else "    (empty)"
+        if not tail:
+            return f"the agent (process {self.process.pid}) {what}\n  it wrote no log"
+        shown = "\n".join(f"    {line}" for line in tail)
         return f"the agent (process {self.process.pid}) {what}\n  its log, {self.log.path}, ends:\n{shown}"
 
 

@@ -64,7 +64,9 @@ def explain(decision: Decision) -> str:
         format_quantity(number, quantity.unit) for number in (estimate.value, estimate.low, estimate.high, limit.value)
     )
     least = "at least" if quantity.bound == "min" else "at most"
-    interval = f"interval {low} to {high} ({estimate.confidence:.4g} confidence, {estimate.replicates} {estimate.of})"
+    interval = (
+        f"interval {low} to {high} ({100 * estimate.confidence:.3g} % confidence, {estimate.replicates} {estimate.of})"
+    )
     verb = {Verdict.FAILED: "is not", Verdict.PASSED: "is"}.get(decision.verdict, "may not be")
     text = f"{limit.quantity} {verb} {least} {bound}: measured {value}, {interval}\n  limit set by {limit.place}"
     return text + (f"\n  {_advice(decision)}" if decision.verdict is Verdict.INCONCLUSIVE else "")

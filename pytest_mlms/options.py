@@ -49,7 +49,7 @@ _OPTIONS = [
     _Option("duration", "SECONDS", "timed seconds in each process, at least (default: 1)", _number(float, 0)),
     _Option("budget", "SECONDS", "seconds per performance item, at most (default: 60)", _number(float, 0)),
     _Option("timeout", "SECONDS", "longest wait for a reply of an agent (default: 300)", _number(float, 0.01)),
-    _Option("strict", None, "fail, instead of skip or warn, on what is lacking or undecided"),
+    _Option("strict", None, "fail, instead of skip or warn, on what is lacking or undecided", bool),
 ]
 
 
@@ -80,6 +80,8 @@ class Config:
             for path in read[name]:
                 if not path.exists():
                     raise pytest.UsageError(f"{_flag(name)}: there is no {path}; name a folder that exists")
+        if read["results"].exists() and not read["results"].is_dir():
+            raise pytest.UsageError(f"{_flag('results')}: {read['results']} is a file; name a folder")
         return cls(**read)
 
 

@@ -94,7 +94,9 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         if reporter and "mlms_case" in getattr(item, "fixturenames", ()):
             from pytest_mlms.report.outcome import interrupted_result
 
-            reporter.add(interrupted_result(item))
+            result = interrupted_result(item)
+            if result:
+                reporter.add(result)
         raise
 
 

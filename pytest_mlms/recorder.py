@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import math
@@ -49,7 +50,8 @@ class Recorder:
             self.folder.mkdir(parents=True, exist_ok=True)
             write(path)
         except OSError as error:
-            path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # half a file is none
+                path.unlink(missing_ok=True)
             self._lost[name] = str(error)
             warnings.warn(MlmsArtifactLost(f"{path} could not be written: {error.strerror}; make room"), stacklevel=2)
         else:
@@ -88,7 +90,7 @@ class Recorder:
 
     def as_dict(self) -> dict[str, Any]:
         """Return what was recorded, as plain values, with the paths of artifacts relative to the run's folder."""
-        logs = [log.relative_to(self._run_folder).as_posix() for log in self.logs]
+        logs = [log.relative_to(self._run_folder).as_posix() for log in self.logs if log.exists()]
         files = {"artifacts": dict(self._artifacts), "artifacts_lost": dict(self._lost), "logs": logs}
         return {**self._facts, **files, "cpu_shares": self._cpu.shares()}
 

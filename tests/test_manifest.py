@@ -79,7 +79,7 @@ def test_every_fault_of_a_file_is_reported_at_once_with_its_line(tmp_path: Path)
         "40: has the key 'seed' again, first on line 39; keep one",
         "45: thresholds.latency_p90.max: 5 has no unit; write one of ns, us, µs, ms, s, min, as in '5 ns'",
         "47: thresholds.peak_memory: 'max' is missing; write 'max: …'",
-        "47: thresholds.peak_memory: unknown key 'min'; did you mean 'max'?",
+        "47: thresholds.peak_memory: unknown key 'min'; write one of batch_sizes, devices, frameworks, max, scenarios",
     ]
 
 
@@ -124,7 +124,7 @@ DATASET = {"name": "d", "version": "1.0.0", "source": "d.npz", "sha256": DIGEST}
         ({"models": [{**MODEL, "framework": ">=1.17"}]}, "is not a framework; write its name and versions"),
         ({"models": [{**MODEL, "graph": "s3://bucket/x"}]}, "can't fetch s3://; write a relative path"),
         ({"models": []}, "models: is empty; write at least 1"),
-        ({"models": {}}, "models: found a mapping; write list"),
+        ({"models": {}}, "models: found a mapping; write a list, '- …' for each"),
         ({"inputs": [{**IMAGE, "layout": None}]}, "an image needs a layout"),
         (
             {"inputs": [{**IMAGE, "type": "tensor", "steps": [{"resize": {"size": [8, 8]}}]}]},

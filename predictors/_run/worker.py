@@ -37,6 +37,8 @@ _import("mlms_predictors", os.path.join(_ROOT, "__init__.py"), _ROOT)
 
 from mlms_predictors._run import process, protocol, scenarios  # noqa: E402
 
+_REQUESTS = ("hello", "load", "predict", "run", "unload")
+
 
 class Worker:
     """What the agent holds between two requests: the predictor, what it has loaded, and calls bound to inputs."""
@@ -158,6 +160,8 @@ def _write(replies, buffers):
 def _answer(worker, header, arrays):
     """Do one request and return the frame of its reply; whatever a framework raises is a reply too."""
     try:
+        if header["type"] not in _REQUESTS:
+            raise ValueError("no request %r; this agent knows %s" % (header["type"], ", ".join(_REQUESTS)))
         facts, outputs = getattr(worker, header["type"])(header, arrays)
         return protocol.encode(dict(facts, type=header["type"]), outputs)
     except (Exception, SystemExit) as error:
@@ -170,7 +174,7 @@ def _answer(worker, header, arrays):
 def main():
     """Serve requests until ``bye`` or the end of the input."""
     requests, replies = _take_channel()
-    faulthandler.enable()  # a crash in native code leaves the Python stack in the log
+    faulthandler.enable(all_threads=False)  # a crash in native code leaves the Python stack in the log
     _die_with(requests)
     worker = Worker(sys.argv[1])
     while True:

@@ -15,6 +15,17 @@ from pytest_mlms.manifest.yaml12 import Document, Path
 
 __all__ = ["describe"]
 
+_TYPES = {
+    "list": "a list, '- …' for each",
+    "tuple": "a list, '[…, …]'",
+    "dictionary": "keys and values",
+    "object": "keys and values",
+    "string": "text",
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "true or false",
+}
+
 
 def describe(error: ErrorDetails, document: Document) -> tuple[int, str]:
     """Return the line of a fault, and its text."""
@@ -37,12 +48,14 @@ def _text(error: ErrorDetails, path: Path) -> str:
         return f"{value!r} is not known; {instead(str(value), _quoted(context['expected']))}"
     if error["type"] == "too_short":
         return f"is empty; write at least {context['min_length']}"
-    wanted = (
-        PATTERNS.get(context.get("pattern", ""))
-        or _hint(path)
-        or error["msg"].removeprefix("Input should be ").removeprefix("a valid ")
-    )
+    wanted = PATTERNS.get(context.get("pattern", "")) or _hint(path) or _plainly(error["msg"])
     return f"found {_brief(value)}; write {wanted}"
+
+
+def _plainly(message: str) -> str:
+    """Turn pydantic's "Input should be a valid list" into what to write."""
+    wanted = message.removeprefix("Input should be ").removeprefix("a valid ").removeprefix("an ")
+    return next((plain for word, plain in _TYPES.items() if wanted.startswith(word)), wanted)
 
 
 def _written(location: Iterable[str | int], document: Document) -> Path:

@@ -44,6 +44,7 @@ def _distinct(values: list[T]) -> list[T]:
 Distinct = Annotated[list[T], Field(min_length=1), AfterValidator(_distinct)]
 Digests = Annotated[
     dict[Literal["graph", "weights"], Sha256],
+    Field(description="64 hexadecimal digits as sha256sum prints, in quotes if they are all decimal"),
     Short(lambda value: {"graph": value} if isinstance(value, str) else value, {"type": "string"}),
 ]
 

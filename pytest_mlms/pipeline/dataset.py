@@ -99,7 +99,7 @@ def _read_npz(path: Path, inputs: Sequence[Input]) -> tuple[dict[str, Sequence[E
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
-    except (ValueError, OSError, zipfile.BadZipFile, AttributeError) as error:
+    except (ValueError, TypeError, OSError, zipfile.BadZipFile) as error:
         raise DatasetError(f"{path} is not an .npz file of plain arrays: {error}; write it with numpy.savez") from error
     missing = [spec.name for spec in inputs if spec.name not in arrays]
     if missing:

@@ -34,7 +34,7 @@ def preprocess(elements: Sequence[Element], spec: Input) -> Array:
     for number, step in enumerate(spec.steps, start=1):
         try:
             batch = _STEPS[step.name](batch, step.parameters, form)
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, OSError) as error:  # OSError: Pillow's for a truncated file
             raise DatasetError(f"step {number} of input {spec.name!r}, {step.name}: {error}") from error
         form = form.after(step)
     stacked = _stack(batch, spec)
@@ -85,7 +85,8 @@ def _open(element: Any) -> Image.Image:
             raise ValueError(f"{len(element)} bytes, beginning {element[:8]!r}, are not an image") from None
     if element.dtype != np.uint8:
         raise ValueError(f"an image to decode has elements of uint8, not {element.dtype}; leave the step out")
-    return Image.fromarray(element[..., 0] if element.ndim == 3 and element.shape[2] == 1 else element)
+    image = _as_image(element)
+    return Image.fromarray(image[..., 0] if image.shape[2] == 1 else image)
 
 
 def _resize(batch: _Batch, parameters: Resize, form: _Form) -> _Batch:

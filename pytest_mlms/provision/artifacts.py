@@ -32,13 +32,17 @@ Progress = Callable[[str, int, int], None]
 """Called with the file's name, the bytes so far, and the bytes in all (0 where the server doesn't say)."""
 
 _ATTEMPTS = 4
-_CHUNK = 1 << 18  # bytes
+_CHUNK = 1 << 16  # bytes, at most what a broken connection loses
 _SILENCE = 30  # seconds without a byte
 
 
 def default_cache() -> Path:
     """Return the user's cache folder for this program; MLMS_CACHE in the environment overrides it."""
     return Path(os.environ.get("MLMS_CACHE") or pooch.os_cache("pytest-mlms"))
+
+
+class _WebPage(Exception):
+    """The answer is HTML, and the file is not."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +121,7 @@ def _download(artifact: Artifact, cache: Path, progress: Progress) -> Path:
             stray.unlink()
         try:
             _retrieve(url, digest, path, progress)
-        except (ValueError, requests.RequestException) as error:
+        except (ValueError, requests.RequestException, _WebPage) as error:
             raise ArtifactError(f"{artifact.place}: {url}: {_reason(error)}") from error
     return path
 
@@ -166,7 +170,7 @@ def _append(url: str, partial: Path, progress: Progress, name: str) -> None:
             return  # it was whole already, or the digest will tell
         response.raise_for_status()
         if response.headers.get("Content-Type", "").startswith("text/html") and not name.endswith(".html"):
-            raise requests.exceptions.InvalidHeader("the server sent a web page instead of the file")
+            raise _WebPage
         done = done if response.status_code == requests.codes.partial_content else 0
         total = done + int(response.headers.get("Content-Length", 0))
         with partial.open("ab" if done else "wb") as file:
@@ -182,8 +186,8 @@ def _reason(error: Exception) -> str:
     """Say what went wrong and what to do."""
     if isinstance(error, requests.HTTPError):
         return f"the server answered {error.response.status_code} {error.response.reason}; correct the address"
-    if isinstance(error, requests.exceptions.InvalidHeader):
-        return f"{error}; the address may need a login, or be that of a page about the file"
+    if isinstance(error, _WebPage):
+        return "the server sent a web page instead of the file; it may want a login, or this is a page about the file"
     if isinstance(error, requests.RequestException):
         return f"{error}; run again to go on with what is there, or check the network and the address"
     return f"{error} Correct the manifest's sha256 if the file is the one that you mean."

@@ -26,7 +26,7 @@ def write_benchmark_json(path: Path, results: Iterable[Mapping[str, Any]], run_f
         from pytest_benchmark.utils import get_commit_info
     except ImportError as error:
         raise MlmsError("--mlms-benchmark-json needs pytest-benchmark; pip install 'pytest-mlms[benchmark]'") from error
-    measured = [result for result in results if result.get("kind") == "performance" and result.get("processes")]
+    measured = [result for result in results if result["kind"] == "performance" and result.get("processes")]
     document = {
         "machine_info": pytest_benchmark_generate_machine_info(),
         "commit_info": get_commit_info(),

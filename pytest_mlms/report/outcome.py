@@ -15,6 +15,7 @@ from pytest_mlms.records import Verdict
 
 __all__ = ["finish_report", "interrupted_result"]
 
+_OF_MANIFEST = {"manifest": "path", "model": "name", "version": "version"}
 _LOG_TAIL = 4000  # characters
 _SETUP_SECONDS = pytest.StashKey[float]()
 
@@ -24,17 +25,18 @@ def finish_report(item: pytest.Item, call: pytest.CallInfo[None], report: pytest
     recorder = item.stash.get(RECORDER, None)
     error = call.excinfo.value if call.excinfo else None
     if isinstance(error, MlmsError) and report.failed:
-        report.longrepr = str(error)
+        report.longrepr = str(error)  # which has of the agent's log what matters
+    elif report.failed and recorder:
+        report.sections += [(f"agent log {log}", text) for log in recorder.logs if (text := _tail(log))]
     if report.skipped and isinstance(report.longrepr, tuple):
         path, line, _ = item.location
         report.longrepr = (path, (line or 0) + 1, report.longrepr[2])
-    if report.failed and recorder:
-        report.sections += [(f"agent log {log}", text) for log in recorder.logs if (text := _tail(log))]
     if report.when == "setup":
         item.stash[_SETUP_SECONDS] = report.duration
     decides = report.when == "call" or not report.passed
-    if decides:
-        result = _result(item, recorder)
+    case = _case(item)
+    if decides and case:
+        result = _result(item, case, recorder)
         result.update(_outcome(report, error, result), phase=report.when)
         result["seconds"] = {"setup": item.stash[_SETUP_SECONDS], report.when: report.duration}
         report.mlms = result  # type: ignore[attr-defined]
@@ -43,19 +45,26 @@ def finish_report(item: pytest.Item, call: pytest.CallInfo[None], report: pytest
         report.user_properties += properties
 
 
-def interrupted_result(item: pytest.Item) -> dict[str, Any]:
-    """Return what an item had recorded when it was interrupted."""
-    recorded = _result(item, item.stash.get(RECORDER, None))
+def interrupted_result(item: pytest.Item) -> dict[str, Any] | None:
+    """Return what an item had recorded when it was interrupted; None for an item that is no case."""
+    case = _case(item)
+    if case is None:
+        return None
+    recorded = _result(item, case, item.stash.get(RECORDER, None))
     return {**recorded, "verdict": "ERROR", "outcome": "interrupted", "message": "interrupted before it was done"}
 
 
-def _result(item: pytest.Item, recorder: Recorder | None) -> dict[str, Any]:
+def _case(item: pytest.Item) -> Case | None:
     callspec = getattr(item, "callspec", None)
-    case: Case | None = callspec.params.get("mlms_case") if callspec else None
+    return callspec.params.get("mlms_case") if callspec else None
+
+
+def _result(item: pytest.Item, case: Case, recorder: Recorder | None) -> dict[str, Any]:
     return {
         "nodeid": item.nodeid,
         "worker": os.environ.get("PYTEST_XDIST_WORKER"),
-        **({"case": case.id, **describe(case)} if case else {}),
+        "case": case.id,
+        **describe(case),
         "machine": machine_state(),
         **(recorder.as_dict() if recorder else {}),
     }
@@ -74,9 +83,9 @@ def _outcome(report: pytest.TestReport, error: BaseException | None, result: dic
 
 def _properties(result: dict[str, Any]) -> list[tuple[str, object]]:
     pairs: list[tuple[str, object]] = [("mlms_verdict", result["verdict"])]
-    if "manifest" in result:
-        pairs += [("mlms_manifest", result["manifest"]["path"]), ("mlms_model", result["manifest"]["name"])]
-        pairs += [("mlms_version", result["manifest"]["version"]), ("mlms_framework", result["framework"])]
+    manifest = result["manifest"]
+    pairs += [(f"mlms_{key}", manifest[field]) for key, field in _OF_MANIFEST.items()]
+    pairs.append(("mlms_framework", result["framework"]))
     for name, version in result.get("versions", {}).items():
         pairs.append((f"mlms_version_of_{name}", version))
     for name, estimate in result.get("estimates", {}).items():

@@ -30,12 +30,12 @@ def _value(result: Result, quantity: str) -> str:
     return format_quantity(estimate["value"], estimate["unit"])
 
 
-def _with_interval(result: Result, quantity: str) -> str:
+def _share(result: Result, quantity: str) -> str:
     estimate = result["estimates"].get(quantity)
     if not estimate:
         return "-"
-    low, high = (format_quantity(estimate[end], estimate["unit"]) for end in ("low", "high"))
-    return f"{_value(result, quantity)} ({low.removesuffix(' %')} to {high})"
+    value, low, high = (100 * estimate[key] for key in ("value", "low", "high"))
+    return f"{value:.2f} ({low:.2f} to {high:.2f}) %"
 
 
 def _with_spread(result: Result, quantity: str) -> str:
@@ -50,8 +50,8 @@ _TABLES: list[tuple[str, str, dict[str, Callable[[Result], str]]]] = [
         "accuracy",
         "accuracy",
         {
-            "top-1 (interval)": lambda result: _with_interval(result, "top1"),
-            "top-5 (interval)": lambda result: _with_interval(result, "top5"),
+            "top-1 (interval)": lambda result: _share(result, "top1"),
+            "top-5 (interval)": lambda result: _share(result, "top5"),
             "inputs": lambda result: f"{result['estimates']['top1']['replicates']:,}",
         },
     ),
@@ -83,7 +83,7 @@ def write_tables(terminal: pytest.TerminalReporter, results: Sequence[Result]) -
     ordered = sorted(results, key=_badness)
     width = min(terminal._tw.fullwidth, _WIDTH) if terminal.isatty else _WIDTH  # a log has no width of its own
     for kind, title, columns in _TABLES:
-        measured = [result for result in ordered if result.get("kind") == kind and result.get("estimates")]
+        measured = [result for result in ordered if result["kind"] == kind and result.get("estimates")]
         if measured:
             terminal.section(f"mlms: {title}, worst first", sep="-")
             _write_table(terminal, measured, columns, width)

@@ -1,0 +1,248 @@
+"""Manifests as pytest items: ids, selection, and what pytest's own options do with them."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from conftest import Project
+
+IDS = [
+    "test_accuracy[onnxruntime-cpu]",
+    *(
+        f"test_performance[onnxruntime-cpu-b{size}-{scenario}]"
+        for scenario in ("single_stream", "offline")
+        for size in (1, 8, 64)
+    ),
+]
+ALL = [f"manifests/digits.yaml::{name}" for name in IDS]
+
+
+def collected(result: pytest.RunResult) -> list[str]:
+    return [line for line in result.outlines if "::" in line]
+
+
+def test_a_manifest_becomes_items_with_readable_ids(project: Project) -> None:
+    assert collected(project.run("--collect-only", "-q")) == ALL
+
+
+def test_items_are_selected_by_keyword_mark_and_node_id(project: Project) -> None:
+    assert collected(project.run("--collect-only", "-q", "-k", "b8 and offline")) == [ALL[5]]
+    assert collected(project.run("--collect-only", "-q", "-m", "mlms")) == ALL
+    assert collected(project.run("--collect-only", "-q", "-m", "not mlms")) == []
+    assert collected(project.run("--collect-only", "-q", ALL[3])) == [ALL[3]]
+    assert collected(project.run("--collect-only", "-q", "manifests/digits.yaml::test_accuracy")) == ALL[:1]
+
+
+def test_marks_carry_the_case_where_pytest_can_match_it(project: Project) -> None:
+    if pytest.version_tuple < (8, 3):
+        pytest.skip("pytest matches the arguments of marks from 8.3 on")
+    chosen = project.run("--collect-only", "-q", "-m", "mlms(kind='performance', batch_size=8)")
+    assert collected(chosen) == [ALL[2], ALL[5]]
+
+
+def test_a_setup_plan_names_the_fixtures_and_runs_nothing(project: Project) -> None:
+    result = project.run("--setup-plan", "-k", "accuracy")
+    result.stdout.fnmatch_lines(["*SETUP*F mlms_recorder*", "*SETUP*F mlms_predictor *"])
+    assert not (project.path / "mlms-results").exists()
+
+
+def test_verbose_lines_name_the_manifest_alone(project: Project) -> None:
+    project.use_faulty()
+    result = project.run("-v", "-k", "accuracy", "-p", "no:cacheprovider")
+    result.stdout.fnmatch_lines(["manifests/digits.yaml::test_accuracy?faulty-cpu? PASSED*"])
+
+
+def test_without_paths_only_the_manifests_run_and_with_paths_only_those(project: Project) -> None:
+    project.pytester.makepyfile(test_own="def test_own(): pass")
+    assert collected(project.run("--collect-only", "-q")) == ALL
+    assert collected(project.run("--collect-only", "-q", "test_own.py")) == ["test_own.py::test_own"]
+    both = project.run("--collect-only", "-q", "test_own.py", "manifests")
+    assert collected(both) == ["test_own.py::test_own", *ALL]
+
+
+def test_the_ini_file_says_where_manifests_are_too(project: Project) -> None:
+    project.pytester.makeini("[pytest]\nmlms_manifests = manifests\nmlms_strict = true\nmlms_duration = 0.5\n")
+    result = project.pytester.runpytest_subprocess("--collect-only", "-q")
+    assert collected(result) == ALL
+    wrong = "[pytest]\nmlms_manifests = manifests\nmlms_duration = long\n"
+    project.pytester.makeini(wrong)
+    result = project.pytester.runpytest_subprocess("--collect-only")
+    result.stderr.fnmatch_lines(["ERROR: mlms_duration in *tox.ini: 'long' is not a number, 0 or more"])
+
+
+def test_a_single_file_and_several_folders_can_be_named(project: Project) -> None:
+    shutil.copytree(project.folder, project.path / "more")
+    named = ["--mlms-manifests=more/digits.yaml", "--collect-only", "-q", "-k", "accuracy"]
+    assert [line.partition("/")[0] for line in collected(project.run(*named))] == ["manifests", "more"]
+
+
+def test_manifests_outside_the_root_folder_run(project: Project, tmp_path_factory: pytest.TempPathFactory) -> None:
+    outside = tmp_path_factory.mktemp("outside") / "m"
+    project.use_faulty()
+    shutil.copytree(project.folder, outside)
+    shutil.rmtree(project.folder)
+    project.folder.mkdir()
+    result = project.run(f"--mlms-manifests={outside}", "-k", "accuracy")
+    result.assert_outcomes(passed=1)
+
+
+def test_other_files_beside_manifests_are_left_alone(project: Project) -> None:
+    (project.folder / "notes.txt").write_text("not a manifest")
+    (project.folder / "test_beside.py").write_text("def test_beside(): pass")
+    assert "manifests/test_beside.py::test_beside" in collected(project.run("--collect-only", "-q"))
+
+
+def test_a_faulty_manifest_is_a_collection_error_with_all_its_faults(project: Project) -> None:
+    project.edit("float32", "fp32")
+    project.edit("5 ms", "5")
+    result = project.run("--collect-only")
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    result.stdout.fnmatch_lines(
+        [
+            "*ERROR collecting manifests/digits.yaml*",
+            "manifests/digits.yaml:16: inputs[[]0[]].element_type: 'fp32' is not known; write one of*",
+            "manifests/digits.yaml:44: thresholds.latency_p90.max: 5 has no unit; write one of*",
+        ]
+    )
+    assert "Traceback" not in result.stdout.str()
+
+
+def test_marks_of_the_manifest_reach_the_items(project: Project) -> None:
+    project.use_faulty(at="predict", fault="memory")
+    text = project.manifest.read_text()
+    project.manifest.write_text(text + "\nmarks: {xfail: {'faulty-cpu': not today}, skip: {'*-b8-*': too slow}}\n")
+    result = project.run("-rsx")
+    result.assert_outcomes(xfailed=1, skipped=1)
+    result.stdout.fnmatch_lines(
+        ["SKIPPED*too slow", "XFAIL manifests/digits.yaml::test_accuracy?faulty-cpu? - not today"]
+    )
+
+
+def test_a_manifest_without_a_dataset_has_no_accuracy_item(project: Project) -> None:
+    text = project.manifest.read_text()
+    start, end = text.index("dataset:"), text.index("evaluate:")
+    text = (text[:start] + text[end:]).replace("  top1: {min: 0.95}\n  top5: {min: 99 %}\n", "")
+    project.manifest.write_text(text)
+    assert collected(project.run("--collect-only", "-q")) == ALL[1:]
+
+
+def test_collection_imports_no_framework_and_opens_no_connection(project: Project) -> None:
+    project.pytester.makeconftest(
+        """
+        import socket, sys
+
+        def refuse(*_):
+            raise AssertionError("the network was used")
+
+        socket.socket.connect = refuse
+
+        def pytest_collection_finish(session):
+            assert len(session.items) == 7
+            assert "onnxruntime" not in sys.modules
+            assert "mlms_predictors.onnxruntime" not in sys.modules
+        """
+    )
+    project.edit("graph: digits_cnn.onnx", "graph: https://127.0.0.1:9/digits_cnn.onnx")
+    assert project.run("--collect-only").ret == 0
+
+
+def test_the_users_python_functions_setting_does_not_hide_the_items(project: Project) -> None:
+    project.pytester.makeini("[pytest]\npython_functions = check_*\n")
+    assert collected(project.run("--collect-only", "-q")) == ALL
+
+
+def test_without_options_the_plugin_adds_nothing(project: Project) -> None:
+    project.pytester.makepyfile("def test_own(): pass")
+    plain = project.pytester.runpytest_subprocess("-p", "no:mlms", "-p", "no:cacheprovider")
+    ours = project.pytester.runpytest_subprocess("-p", "no:cacheprovider")
+    ours.assert_outcomes(passed=1)
+
+    def stable(result: pytest.RunResult) -> list[str]:
+        left_out = ("plugins:", "===", "rootdir")
+        return [line for line in result.outlines if not line.startswith(left_out)]
+
+    assert stable(ours) == stable(plain)
+    assert not (project.path / "mlms-results").exists()
+
+
+def test_the_plugin_can_be_switched_off(project: Project) -> None:
+    project.pytester.makepyfile("def test_own(): pass")
+    project.pytester.runpytest_subprocess("-p", "no:mlms").assert_outcomes(passed=1)
+    result = project.pytester.runpytest_subprocess("-p", "no:mlms", "--mlms-manifests=manifests")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+
+
+@pytest.mark.parametrize(
+    ("option", "says"),
+    [
+        ("--mlms-manifests=nowhere", "--mlms-manifests: there is no *nowhere; name a folder that exists"),
+        ("--mlms-predictors=nowhere", "--mlms-predictors: there is no *nowhere; *"),
+        ("--mlms-results=tox.ini", "--mlms-results: *tox.ini is a file; name a folder"),
+        ("--mlms-duration=soon", "*--mlms-duration: 'soon' is not a number, 0 or more"),
+        ("--mlms-processes=0", "*--mlms-processes: '0' is not a whole number, 1 or more"),
+        ("--mlms-processes=1.5", "*--mlms-processes: '1.5' is not a whole number, 1 or more"),
+        ("--mlms-budget=nan", "*--mlms-budget: 'nan' is not a number, 0 or more"),
+    ],
+)
+def test_a_wrong_option_says_what_it_must_be(project: Project, option: str, says: str) -> None:
+    result = project.run(option)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"*{says}"])
+
+
+def test_users_own_tests_can_use_the_fixtures(project: Project) -> None:
+    project.use_faulty(answer=2)
+    (project.path / "own").mkdir()
+    (project.path / "own" / "test_own.py").write_text(
+        """
+import numpy, pytest
+
+@pytest.mark.mlms(manifest="../manifests/digits.yaml")
+def test_answers_two(mlms_case, mlms_predictor, mlms_dataset, mlms_device, mlms_stack):
+    assert (mlms_case.id, mlms_device, mlms_stack.name) == ("faulty-cpu", "cpu", "here")
+    logits = mlms_predictor.predict(mlms_dataset.batch([0, 1, 2]))["logits"]
+    assert logits.argmax(axis=1).tolist() == [2, 2, 2]
+
+def test_without_a_mark(mlms_case):
+    pass
+
+@pytest.mark.mlms(manifest="../manifests/digits.yaml", kind="performance")
+def test_fails_as_a_test_does(mlms_case, mlms_recorder):
+    assert mlms_case.batch_size == 7
+"""
+    )
+    result = project.run("own")
+    result.assert_outcomes(passed=1, failed=1, errors=1)
+    result.stdout.fnmatch_lines(
+        ["*mlms_case: mark the test with @pytest.mark.mlms(manifest='PATH')*", "*assert 8 == 7*"]
+    )
+    assert {item["verdict"] for item in project.items()} == {"PASSED", "FAILED"}
+
+
+def test_a_mark_that_names_no_manifest_is_a_collection_error(project: Project) -> None:
+    project.pytester.makepyfile("import pytest\n@pytest.mark.mlms(manifest='none.yaml')\ndef test_own(mlms_case): pass")
+    result = project.pytester.runpytest_subprocess()
+    result.stdout.fnmatch_lines(["*none.yaml:1: can't be read: No such file or directory; check the path*"])
+
+
+def test_a_framework_comes_from_an_installed_package_too(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    from conftest import PREDICTORS
+
+    site = project.path / "site"
+    (site / "their_package").mkdir(parents=True)
+    (site / "their_package" / "__init__.py").write_text("")
+    shutil.copy(PREDICTORS / "faulty.py", site / "their_package" / "theirs.py")
+    text = Path(site / "their_package" / "theirs.py").read_text().replace('"faulty": "1.2.3"', '"theirs": "4.0"')
+    (site / "their_package" / "theirs.py").write_text(text)
+    (site / "their_package-1.0.dist-info").mkdir()
+    (site / "their_package-1.0.dist-info" / "METADATA").write_text("Name: their-package\nVersion: 1.0\n")
+    points = "[mlms_predictors]\ntheirs = their_package.theirs\n"
+    (site / "their_package-1.0.dist-info" / "entry_points.txt").write_text(points)
+    monkeypatch.setenv("PYTHONPATH", str(site))
+    project.use_faulty()
+    project.edit("framework: faulty", "framework: theirs >=4")
+    project.run("-k", "accuracy").assert_outcomes(passed=1)
+    assert project.items()[0]["versions"]["theirs"] == "4.0"

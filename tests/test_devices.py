@@ -1,0 +1,67 @@
+"""Device locks between real processes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from pytest_mlms.errors import Unavailable
+from pytest_mlms.provision.devices import device_name, exclusive
+
+HOLD = """
+import os, sys, time
+from pathlib import Path
+from pytest_mlms.provision.devices import exclusive
+if len(sys.argv) > 2:
+    os.sched_setaffinity(0, {int(sys.argv[2])})
+with exclusive("cpu", 10, Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def hold(folder: Path, *core: str) -> subprocess.Popen[str]:
+    process = subprocess.Popen([sys.executable, "-c", HOLD, str(folder), *core], stdout=subprocess.PIPE, text=True)
+    assert process.stdout
+    assert process.stdout.readline() == "held\n"
+    return process
+
+
+def test_a_device_has_one_holder_whom_the_next_is_told(tmp_path: Path) -> None:
+    with hold(tmp_path) as holder:
+        with pytest.raises(Unavailable, match=f"device cpu is in use by process {holder.pid}"):
+            exclusive("cpu", 0.1, tmp_path).__enter__()
+        holder.kill()
+    with exclusive("cpu", 10, tmp_path):
+        pass  # the kernel gave up the dead holder's locks
+
+
+def test_who_waits_gets_the_device_when_it_is_free(tmp_path: Path) -> None:
+    with hold(tmp_path) as holder:
+        began = time.monotonic()
+        killer = subprocess.Popen(["sh", "-c", f"sleep 0.5; kill -9 {holder.pid}"])
+        with exclusive("cpu", 30, tmp_path):
+            assert time.monotonic() - began > 0.4
+        killer.wait()
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+def test_sessions_on_disjoint_cores_do_not_wait(tmp_path: Path) -> None:
+    first, second = sorted(os.sched_getaffinity(0))[:2]
+    with hold(tmp_path, str(first)) as one, hold(tmp_path, str(second)) as other:
+        with pytest.raises(Unavailable):
+            exclusive("cpu", 0.1, tmp_path).__enter__()
+        one.kill()
+        other.kill()
+
+
+def test_two_gpus_are_two_devices_and_cuda_is_the_first(tmp_path: Path) -> None:
+    with exclusive("cuda", 1, tmp_path), exclusive("cuda:1", 1, tmp_path):
+        assert device_name("cuda") == "cuda:0"
+        with pytest.raises(Unavailable):
+            exclusive("cuda:0", 0.1, tmp_path).__enter__()

@@ -1,0 +1,309 @@
+"""What can be wrong with files, models, machines and agents: each names the place, what was found, and what to do."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import shutil
+import threading
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from conftest import DIGITS, Project
+
+DATA = np.load(DIGITS / "digits_test.npz")
+
+
+def npz(**arrays: Any) -> bytes:
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    return buffer.getvalue()
+
+
+def model(
+    name: str = "image", shape: Any = ("n", 1, 8, 8), kind: int = TensorProto.FLOAT, output: str = "logits"
+) -> bytes:
+    """A model that flattens, and multiplies by a matrix of NaN where ``output`` is ``nan``."""
+    size = int(np.prod(shape[1:]))
+    matrix = np.full((size, 10), np.nan if output == "nan" else 1.0, np.float32)
+    nodes = [
+        helper.make_node("Cast", [name], ["cast"], to=TensorProto.FLOAT),
+        helper.make_node("Flatten", ["cast"], ["flat"], axis=1),
+        helper.make_node("MatMul", ["flat", "matrix"], ["logits" if output == "nan" else output]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info(name, kind, list(shape))],
+        [helper.make_tensor_value_info("logits" if output == "nan" else output, TensorProto.FLOAT, ["n", 10])],
+        [onnx.numpy_helper.from_array(matrix, "matrix")],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    return bytes(made.SerializeToString())
+
+
+def remove(name: str) -> Callable[[Project], None]:
+    return lambda project: (project.folder / name).unlink()
+
+
+def replace(name: str, data: Callable[[], bytes]) -> Callable[[Project], None]:
+    return lambda project: project.replace_file(name, data())
+
+
+def edit(old: str, new: str) -> Callable[[Project], None]:
+    return lambda project: project.edit(old, new)
+
+
+ERRORS: dict[str, tuple[Callable[[Project], None], list[str]]] = {
+    "missing model": (
+        remove("digits_cnn.onnx"),
+        ["manifests/digits.yaml:10: *digits_cnn.onnx does not exist; correct the path, or put the file there"],
+    ),
+    "missing dataset": (remove("digits_test.npz"), ["manifests/digits.yaml:30: *digits_test.npz does not exist; *"]),
+    "missing labels": (remove("labels.txt"), ["manifests/digits.yaml:25: *labels.txt does not exist; *"]),
+    "wrong sha256": (
+        lambda project: (project.folder / "digits_cnn.onnx").write_bytes(b"other") and None,
+        ["manifests/digits.yaml:10: * has sha256 * expected 237cb7*; restore the file, or write its digest*"],
+    ),
+    "labels too few": (
+        lambda project: (project.folder / "labels.txt").write_text("zero\none\n") and None,
+        ["*labels.txt has 2 labels, and the model 10 classes; write one a line"],
+    ),
+    "dataset labels too few": (
+        replace("digits_test.npz", lambda: npz(image=DATA["image"], label=DATA["label"][:10])),
+        ["*digits_test.npz has 600 of 'image', 10 of 'label'; each input and 'label' must have the same number*"],
+    ),
+    "dataset labels out of range": (
+        replace("digits_test.npz", lambda: npz(image=DATA["image"], label=DATA["label"].astype(int) + 5)),
+        ["*digits_test.npz has labels from 5 to 14, and the model the classes 0 to 9"],
+    ),
+    "dataset without labels": (
+        replace("digits_test.npz", lambda: npz(image=DATA["image"])),
+        ["*digits_test.npz has no array 'label'; add it*"],
+    ),
+    "dataset of another shape": (
+        replace("digits_test.npz", lambda: npz(image=DATA["image"].reshape(600, 64), label=DATA["label"])),
+        ["*digits_test.npz: an image is height x width, or height x width x channels; the dataset has (64,)"],
+    ),
+    "dataset that is a pickle": (
+        replace("digits_test.npz", lambda: npz(image=np.array([print]), label=np.zeros(1, int))),
+        ["*is not an .npz file of plain arrays: Object arrays cannot be loaded*"],
+    ),
+    "steps that make another shape": (
+        edit("resize: {size: [8, 8]", "resize: {size: [9, 8]"),
+        [
+            "input 'image': the manifest's steps make float32 64 x 1 x 9 x 8, and the model takes float32 any x 1 x 8 x 8; *"
+        ],
+    ),
+    "model that does not load": (
+        replace("digits_cnn.onnx", lambda: b"this is no model"),
+        ["manifests/digits.yaml:10: 'load' raised InvalidProtobuf: *Protobuf parsing failed*"],
+    ),
+    "model with another input name": (
+        replace("digits_cnn.onnx", lambda: model(name="pixels")),
+        [
+            "manifests/digits.yaml:13: the model has other inputs than the manifest",
+            "  the manifest: image (float32)",
+            "  the model:    pixels (float32 any x 1 x 8 x 8)",
+        ],
+    ),
+    "model with another input type": (
+        replace("digits_cnn.onnx", lambda: model(kind=TensorProto.DOUBLE)),
+        ["  the manifest: image (float32)", "  the model:    image (float64 any x 1 x 8 x 8)"],
+    ),
+    "model with another shape": (
+        replace("digits_cnn.onnx", lambda: model(shape=("n", 1, 28, 28))),
+        [
+            "input 'image': the manifest's steps make float32 64 x 1 x 8 x 8, and the model takes float32 any x 1 x 28 x 28*"
+        ],
+    ),
+    "model with a fixed batch": (
+        replace("digits_cnn.onnx", lambda: model(shape=(1, 1, 8, 8))),
+        [
+            "*make float32 64 x 1 x 8 x 8, and the model takes float32 1 x 1 x 8 x 8; change the steps, layout, *batch_sizes"
+        ],
+    ),
+    "model with another output name": (
+        replace("digits_cnn.onnx", lambda: model(output="scores")),
+        [
+            "*: the model has other outputs than the manifest",
+            "  the manifest: logits",
+            "  the model:    scores (float32*",
+        ],
+    ),
+    "outputs that are NaN": (
+        replace("digits_cnn.onnx", lambda: model(output="nan")),
+        ["output 'logits' has NaN or infinity for 600 of 600 inputs, first for number 0; check the input's steps*"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_a_fault_of_the_users_is_named_without_a_traceback(project: Project, name: str) -> None:
+    change, expected = ERRORS[name]
+    change(project)
+    result = project.run("-k", "accuracy")
+    outcomes = result.parseoutcomes()
+    assert outcomes.get("failed", 0) + outcomes.get("errors", 0) == 1
+    result.stdout.fnmatch_lines(expected)
+    assert "Traceback" not in result.stdout.str()
+    (item,) = project.items()
+    assert item["verdict"] == "ERROR"
+    assert item["message"].splitlines()
+    result.stdout.fnmatch_lines(["ERROR  manifests/digits.yaml::test_accuracy?onnxruntime-cpu?"])
+
+
+@pytest.mark.parametrize("name", ["model with a fixed batch", "outputs that are NaN", "model that does not load"])
+def test_a_performance_item_names_the_same_faults(project: Project, name: str) -> None:
+    change, _ = ERRORS[name]
+    change(project)
+    result = project.run("-k", "b8-offline")
+    assert result.parseoutcomes().get("failed", 0) == 1
+    assert "Traceback" not in result.stdout.str()
+
+
+def test_yaml_that_is_none_names_its_line(project: Project) -> None:
+    project.edit("inputs:", "inputs: [")
+    result = project.run()
+    result.stdout.fnmatch_lines(["manifests/digits.yaml:*: is not YAML: *; check the quotes, brackets*"])
+
+
+def test_an_unknown_framework_names_those_that_are_known(project: Project) -> None:
+    project.edit("onnxruntime >=1.17", "onnxruntme")
+    result = project.run()
+    result.stdout.fnmatch_lines(
+        ["manifests/digits.yaml:9: models?0?.framework: no predictor for 'onnxruntme'; did you mean 'onnxruntime'?*"]
+    )
+
+
+SKIPS: dict[str, tuple[Callable[[Project], None], str]] = {
+    "version": (
+        edit("onnxruntime >=1.17", "onnxruntime <1.0"),
+        "manifests/digits.yaml:9: asks for onnxruntime <1.0, and stack here (*) has onnxruntime 1.*",
+    ),
+    "device": (edit("devices: [cpu]", "devices: [cuda]"), "no device cuda: onnxruntime 1.* in stack here (*) has cpu"),
+}
+
+
+@pytest.mark.parametrize("name", SKIPS)
+def test_what_the_machine_lacks_is_a_skip_and_under_strict_a_failure(project: Project, name: str) -> None:
+    change, reason = SKIPS[name]
+    change(project)
+    result = project.run("-k", "accuracy", "-rs")
+    result.assert_outcomes(skipped=1)
+    result.stdout.fnmatch_lines([f"SKIPPED ?1? manifests/digits.yaml:9: {reason}"])
+    assert project.items()[0]["verdict"] == "SKIPPED"
+    strict = project.run("-k", "b8-offline", "--mlms-strict")
+    strict.assert_outcomes(failed=1)
+    strict.stdout.fnmatch_lines([reason])
+
+
+def test_a_framework_that_is_not_installed_is_a_skip_that_says_where(project: Project) -> None:
+    folder = project.path / "predictors"
+    folder.mkdir()
+    (folder / "absent.py").write_text("import a_framework_that_nobody_has\n")
+    project.use_faulty()
+    project.edit("framework: faulty", "framework: absent")
+    result = project.run("-k", "accuracy", f"--mlms-predictors={folder}", "-rs")
+    result.assert_outcomes(skipped=1)
+    result.stdout.fnmatch_lines(
+        ["SKIPPED*absent can't be imported in stack here (*); install it there: *No module named*"]
+    )
+
+
+AGENTS = {
+    "segv": "the agent (process *) ended while it did 'predict': killed by SIGSEGV",
+    "killed": "the agent (process *) ended *: killed by SIGKILL, as the kernel does when memory runs out*",
+    "memory": "'predict' raised MemoryError: cannot allocate 3 TiB (log: *)",
+    "exit": "'predict' raised SystemExit: this framework gives up (log: *)",
+    "garbage": "the agent (process *) can't exchange frames for 'predict': expected a frame, found b'this is no frame*",
+}
+
+
+@pytest.mark.parametrize("fault", AGENTS)
+def test_an_agent_that_fails_fails_its_item_and_the_next_gets_a_fresh_one(project: Project, fault: str) -> None:
+    shutil.copytree(project.folder, project.folder / "sound")
+    project.use_faulty(at="predict", fault=fault)
+    result = project.run("-k", "accuracy")
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines([AGENTS[fault]])
+    assert "Traceback" not in result.stdout.str()
+    failed = next(item for item in project.items() if item["verdict"] == "ERROR")
+    assert all((project.path / "mlms-results" / "latest" / log).exists() for log in failed["logs"])
+
+
+def test_an_agent_that_hangs_is_killed_after_the_timeout(project: Project) -> None:
+    project.use_faulty(at="predict", fault="hang", pids=str(project.path / "pids"))
+    result = project.run("-k", "accuracy", "--mlms-timeout=1")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        ["*gave no reply to 'predict' in 1 s and was killed; stuck, or --mlms-timeout too short?"]
+    )
+    result.stdout.fnmatch_lines(["*waiting for nothing"])
+
+
+@pytest.mark.parametrize("fault", ["stdout", "flood"])
+def test_an_agent_that_talks_much_passes_all_the_same(project: Project, fault: str) -> None:
+    project.use_faulty(at="predict", fault=fault)
+    project.run("-k", "accuracy").assert_outcomes(passed=1)
+
+
+def test_a_silent_fall_back_to_another_device_is_an_error(project: Project) -> None:
+    project.use_faulty(device="cpu:1")
+    result = project.run("-k", "accuracy")
+    result.stdout.fnmatch_lines(["asked for cpu, faulty runs on cpu:1; it fell back silently"])
+
+
+def test_processes_that_disagree_are_an_error(project: Project) -> None:
+    project.use_faulty(fault="drift")
+    result = project.run("-k", "performance", "--mlms-processes=3")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["process ? computed another 'logits' than process 1 from the same inputs, *"])
+
+
+class _Web(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        data = (DIGITS / self.path.strip("/")).read_bytes() if self.path != "/page" else b"<html>"
+        self.send_response(404 if self.path == "/gone.onnx" else 200)
+        self.send_header("Content-Length", str(len(data)))
+        if self.path == "/page":
+            self.send_header("Content-Type", "text/html")
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+def test_a_model_is_fetched_once_for_all_items_and_workers(project: Project, tmp_path: Path) -> None:
+    asked: list[str] = []
+    handler = type("Handler", (_Web,), {"log_message": lambda self, *_: asked.append(self.path)})
+    handler.log_request = lambda self, *_: asked.append(self.path)  # type: ignore[attr-defined]
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        project.edit("graph: digits_cnn.onnx", f"graph: http://127.0.0.1:{server.server_port}/digits_cnn.onnx")
+        project.edit("[1, 8, 64]", "[8]")
+        cache = tmp_path / "cache"
+        project.run("-n", "2", f"--mlms-cache={cache}").assert_outcomes(passed=3)
+        project.edit("/digits_cnn.onnx", "/page")
+        digest = hashlib.sha256((DIGITS / "digits_cnn.onnx").read_bytes()).hexdigest()
+        project.edit(digest, "f" * 64)
+        result = project.run("-k", "accuracy", f"--mlms-cache={cache}")
+        server.shutdown()
+    assert asked.count("/digits_cnn.onnx") == 1
+    result.stdout.fnmatch_lines(
+        ["manifests/digits.yaml:10: http://*: the server sent a web page instead of the file; *"]
+    )
+
+
+def test_an_item_says_which_file_of_its_log_to_read(project: Project) -> None:
+    project.use_faulty(at="predict", fault="segv")
+    result = project.run("-k", "accuracy")
+    result.stdout.fnmatch_lines(["  its log, *mlms-results/*/agents/faulty-main-0.log, ends:", "*Segmentation fault*"])

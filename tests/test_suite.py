@@ -1,0 +1,235 @@
+"""The whole way, with real models in real agents: measured, judged, recorded, shown."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from conftest import PREDICTORS, Project
+
+
+@pytest.fixture
+def small(project: Project) -> Project:
+    """The digits model itself, at one batch size and in one scenario."""
+    project.edit("[1, 8, 64]", "[8]")
+    project.edit("[single_stream, offline]", "[offline]")
+    project.edit("  latency_p90: {max: 5 ms}\n  throughput: {min: 200 /s}\n  peak_memory: {max: 256 MiB}\n", "")
+    return project
+
+
+def test_the_shipped_model_meets_its_thresholds(project: Project) -> None:
+    result = project.run("--mlms-processes=2", "--mlms-duration=0.05", timeout=240)
+    result.assert_outcomes(passed=7)
+    items = project.items()
+    assert {item["verdict"] for item in items} == {"PASSED"}
+    top1 = items[0]["estimates"]["top1"]
+    assert top1["low"] >= 0.95
+    assert top1["replicates"] == 600
+    speed = items[1]["estimates"]
+    assert set(speed) == {
+        *("latency_mean", "latency_p50", "latency_p90", "latency_p95", "latency_p99", "throughput"),
+        *("first_inference", "load_time", "peak_memory"),
+    }
+    for estimate in speed.values():
+        assert 0 <= estimate["low"] <= estimate["value"] <= estimate["high"]
+    assert speed["latency_p50"]["value"] <= speed["latency_p90"]["value"]
+    assert items[0]["versions"]["onnxruntime"]
+    assert items[0]["machine"]["cpu"]["model"]
+
+
+def test_probabilities_predictions_and_raw_samples_are_kept(small: Project) -> None:
+    small.run("--mlms-processes=2").assert_outcomes(passed=2)
+    run = small.path / "mlms-results" / "latest"
+    accuracy, speed = small.items()
+    kept = np.load(run / accuracy["artifacts"]["probabilities.npz"])
+    assert kept["probability"].shape == (600, 10)
+    assert np.allclose(kept["probability"].sum(axis=1), 1)
+    assert (kept["probability"].argmax(axis=1) == kept["label"]).mean() == accuracy["estimates"]["top1"]["value"]
+    with (run / accuracy["artifacts"]["predictions.csv"]).open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 600
+    assert sum(row["class_1"] == row["label"] for row in rows) == round(600 * accuracy["estimates"]["top1"]["value"])
+    assert [name for name in speed["artifacts"] if name.startswith("samples")] == ["samples-0.npz", "samples-1.npz"]
+    samples = np.load(run / speed["artifacts"]["samples-0.npz"])
+    assert (samples["end"] >= samples["start"]).all()
+    assert samples["at"][-1] == len(samples["start"]) == speed["processes"][0]["calls"]
+    assert (run.parent / ".gitignore").read_text() == "*\n"
+
+
+def test_a_broken_limit_fails_the_item_in_its_call_with_the_line_that_set_it(small: Project) -> None:
+    line = small.manifest.read_text().splitlines().index("thresholds:") + 2
+    small.edit("top1: {min: 0.95}", "top1: {min: 0.999}")
+    result = small.run("-k", "accuracy", "-rA")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "top1 is not at least 99.90 %: measured 99.00 %, interval 97.84 % to 99.54 % (95 % confidence, 600 inputs)",
+            f"  limit set by manifests/digits.yaml:{line}",
+        ]
+    )
+    (item,) = small.items()
+    assert (item["verdict"], item["outcome"], item["phase"]) == ("FAILED", "failed", "call")
+    assert "limit set by" in item["message"]
+
+
+def test_an_interval_astride_its_limit_warns_and_under_strict_fails(small: Project) -> None:
+    small.edit("top1: {min: 0.95}", "top1: {min: 0.985}")
+    result = small.run("-k", "accuracy")
+    result.assert_outcomes(passed=1, warnings=1)
+    result.stdout.fnmatch_lines(["*MlmsInconclusive: top1 may not be at least 98.50 %: measured 99.00 %*"])
+    assert small.items()[0]["verdict"] == "INCONCLUSIVE"
+    small.run("-k", "accuracy", "--mlms-strict").assert_outcomes(failed=1)
+
+
+def test_a_speed_limit_that_is_open_takes_more_processes_up_to_the_budget(small: Project) -> None:
+    text = small.manifest.read_text()
+    small.manifest.write_text(text + "  latency_p99: {max: 100 s}\n  latency_p50: {max: 0 s}\n")
+    result = small.run("-k", "performance", "--mlms-processes=2")
+    result.assert_outcomes(failed=1)
+    decided = {limit["quantity"]: limit["verdict"] for limit in small.items()[0]["limits"]}
+    assert decided == {"latency_p50": "FAILED", "latency_p99": "PASSED"}
+    assert small.items()[0]["processes"][0]["calls"] >= 299
+    assert len(small.items()[0]["processes"]) in (2, 4)
+
+
+def test_tables_come_worst_first_within_100_columns(small: Project) -> None:
+    small.edit("top1: {min: 0.95}", "top1: {min: 0.999}")
+    (small.folder / "again.yaml").write_text(small.manifest.read_text().replace("0.999", "0.9"))
+    result = small.run("-k", "accuracy")
+    lines = result.outlines[result.outlines.index(next(line for line in result.outlines if "mlms: accuracy" in line)) :]
+    assert [line.split()[0] for line in lines[1:4]] == ["verdict", "FAILED", "PASSED"]
+    assert all(len(line) <= 100 for line in lines if not line.startswith(("=", "-", "mlms:", "FAILED ")))
+    assert "99.00 (97.84 to 99.54) %" in lines[2]
+
+
+def test_junit_xml_has_the_figures_as_properties(small: Project) -> None:
+    small.run("--junitxml=junit.xml", "-k", "accuracy").assert_outcomes(passed=1)
+    case = ElementTree.parse(small.path / "junit.xml").find(".//testcase")
+    assert case is not None
+    properties = {entry.get("name"): entry.get("value") for entry in case.iter("property")}
+    assert properties["mlms_verdict"] == "PASSED"
+    assert float(properties["mlms_top1"] or 0) == pytest.approx(0.99)
+    assert properties["mlms_framework"] == "onnxruntime"
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "2")])
+def test_a_benchmark_document_is_written_with_and_without_xdist(small: Project, workers: tuple[str, ...]) -> None:
+    small.run("--mlms-benchmark-json=out/bench.json", *workers).assert_outcomes(passed=2)
+    document = json.loads((small.path / "out" / "bench.json").read_text())
+    assert {"machine_info", "commit_info", "benchmarks", "datetime", "version"} <= set(document)
+    (entry,) = document["benchmarks"]
+    (item,) = [item for item in small.items() if item["kind"] == "performance"]
+    assert entry["fullname"] == item["nodeid"]
+    assert entry["stats"]["rounds"] == sum(process["calls"] for process in item["processes"])
+    assert entry["stats"]["mean"] == pytest.approx(item["estimates"]["latency_mean"]["value"])
+    shutil.copy(small.path / "out" / "bench.json", small.path / "out" / "other.json")
+    compare = [sys.executable, "-m", "pytest_benchmark", "compare", "out/bench.json", "out/other.json"]
+    compared = subprocess.run(compare, cwd=small.path, capture_output=True, text=True)
+    assert compared.returncode == 0, compared.stderr
+    assert "test_performance[onnxruntime-cpu-b8-offline]" in compared.stdout
+
+
+def test_with_xdist_the_controller_has_every_result_and_one_run(small: Project) -> None:
+    small.edit("[8]", "[1, 8]")
+    result = small.run("-n", "2", "-v")
+    result.assert_outcomes(passed=3)
+    assert {item["worker"] for item in small.items()} <= {"gw0", "gw1"}
+    runs = [path for path in (small.path / "mlms-results").iterdir() if path.is_dir() and not path.is_symlink()]
+    assert len(runs) == 1
+    assert all((runs[0] / path).exists() for item in small.items() for path in item["artifacts"].values())
+    result.stdout.fnmatch_lines(
+        ["*mlms: accuracy*", "*mlms: latency and throughput*", "mlms: results in *results.jsonl"]
+    )
+
+
+def test_with_xdist_measurements_on_one_device_do_not_overlap(small: Project) -> None:
+    small.edit("[8]", "[1, 2, 4, 8]")
+    small.run("-n", "2", "-k", "performance").assert_outcomes(passed=4)
+    run = small.path / "mlms-results" / "latest"
+    stretches = []
+    for item in small.items():
+        samples = np.load(run / item["artifacts"]["samples-0.npz"])
+        stretches.append((samples["start"][0], samples["end"][-1]))
+    assert len({item["worker"] for item in small.items()}) == 2
+    stretches.sort()
+    assert all(before[1] <= after[0] for before, after in itertools.pairwise(stretches))
+
+
+def test_every_line_is_dated_numbered_and_of_one_run(small: Project) -> None:
+    small.run("-k", "accuracy")
+    lines = small.lines()
+    assert [line["type"] for line in lines] == ["run", "item", "end"]
+    assert {line["format"] for line in lines} == {1}
+    assert len({line["run"] for line in lines}) == 1
+    assert lines[-1]["exit_status"] == 0
+
+
+def test_each_run_has_a_folder_of_its_own(small: Project) -> None:
+    for _ in range(2):
+        small.run("-k", "accuracy")
+    folders = [path for path in (small.path / "mlms-results").iterdir() if path.is_dir() and not path.is_symlink()]
+    assert len(folders) == 2
+
+
+def test_a_plugin_of_the_users_is_told_each_result(small: Project) -> None:
+    small.pytester.makeconftest("def pytest_mlms_result(result): print('TOLD', result['verdict'])")
+    small.run("-k", "accuracy", "-s").stdout.fnmatch_lines(["*TOLD PASSED*"])
+
+
+def test_a_killed_run_keeps_what_was_measured(small: Project) -> None:
+    small.edit("[8]", "[1, 8]")
+    options = ["--mlms-manifests=manifests", "--mlms-processes=2", "--mlms-duration=3"]
+    with subprocess.Popen([sys.executable, "-m", "pytest", *options], cwd=small.path, stdout=subprocess.DEVNULL) as run:
+        results = small.path / "mlms-results" / "latest"
+        end = time.monotonic() + 60
+        while not list(results.glob("items/*performance*/samples-0.npz")) and time.monotonic() < end:
+            time.sleep(0.05)
+        run.kill()
+    assert [line["type"] for line in small.lines()] == ["run", "item"]
+    assert small.items()[0]["verdict"] == "PASSED"
+    assert list(results.glob("items/*performance*/samples-0.npz"))
+
+
+def test_an_interrupted_item_is_written_as_far_as_it_came(project: Project) -> None:
+    project.use_faulty(seconds=0.02)
+    options = ["--mlms-manifests=manifests", "--mlms-processes=5", "--mlms-duration=1", "-k", "performance"]
+    command = [sys.executable, "-m", "pytest", *options, f"--mlms-predictors={PREDICTORS}"]
+    with subprocess.Popen(command, cwd=project.path, stdout=subprocess.PIPE, text=True) as run:
+        folder = project.path / "mlms-results"
+        end = time.monotonic() + 60
+        while not list(folder.glob("*/items/*/samples-1.npz")) and time.monotonic() < end:
+            time.sleep(0.05)
+        run.send_signal(signal.SIGINT)
+        output, _ = run.communicate(timeout=30)
+    assert run.returncode == pytest.ExitCode.INTERRUPTED
+    (item,) = project.items()
+    assert (item["verdict"], item["outcome"]) == ("ERROR", "interrupted")
+    assert len(item["processes"]) >= 2
+    assert "mlms: results in" in output
+    assert project.lines()[-1]["type"] == "end"
+
+
+def test_results_that_can_not_be_written_are_printed_and_fail_the_run(small: Project) -> None:
+    (small.path / "occupied").write_text("a file where the folder should be")
+    result = small.run("-k", "accuracy", "--mlms-results=occupied/results")
+    result.assert_outcomes(passed=1, warnings=2)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(['{"format": 1,*"type": "item"*"top1"*', "mlms: *occupied*3 lines were not written*"])
+    assert "Traceback" not in result.stdout.str()
+
+
+def test_a_benchmark_document_that_can_not_be_written_fails_the_run(small: Project) -> None:
+    (small.path / "occupied").write_text("a file where the folder should be")
+    result = small.run("-k", "performance", "--mlms-benchmark-json=occupied/x.json")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["mlms: --mlms-benchmark-json: *occupied/x.json can't be written*"])
