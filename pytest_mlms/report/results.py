@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import errno
 import json
 import os
 import sys
@@ -50,11 +51,19 @@ class ResultsFile:
         try:
             if not self.path.exists():
                 _make_run_folder(self.path.parent)
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write("".join(f"{line}\n" for line in self.unwritten))
+            _append(self.path, "".join(f"{line}\n" for line in self.unwritten).encode())
             self.unwritten.clear()
         except OSError as error:
             self.fault = f"{self.path}: {error.strerror}"
+
+
+def _append(path: Path, data: bytes) -> None:
+    """Append all of ``data`` or, on a disk that takes only a part, nothing; raises OSError."""
+    with path.open("ab", buffering=0) as file:
+        before = file.tell()
+        if file.write(data) != len(data):
+            file.truncate(before)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def _make_run_folder(folder: Path) -> None:

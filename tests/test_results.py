@@ -1,0 +1,61 @@
+"""The results file under a full disk, which a tiny file system plays where one can be mounted."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pytest_mlms.recorder import MlmsArtifactLost, Recorder
+from pytest_mlms.report.results import ResultsFile
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", folder], capture_output=True, text=True
+    )
+    if mounted.returncode:
+        pytest.skip(f"can't mount a small file system here: {mounted.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", folder], check=True)
+
+
+def test_what_a_full_disk_refuses_is_held_and_written_when_there_is_room(small_disk: Path) -> None:
+    file = ResultsFile(small_disk / "run")
+    file.append({"nodeid": "first"})
+    filler = small_disk / "filler"
+    with pytest.raises(OSError, match="No space left"):
+        filler.write_bytes(b"x" * (1 << 20))
+    file.append({"nodeid": "second", "text": "y" * 20_000})
+    assert "No space left on device" in file.fault
+    assert len(file.unwritten) == 1
+    filler.unlink()
+    file.append({"nodeid": "third"})
+    file.finish(0)
+    assert file.unwritten == []
+    lines = [json.loads(line) for line in file.path.read_text().splitlines()]
+    assert [line.get("nodeid") for line in lines] == [None, "first", "second", "third", None]
+
+
+def test_an_artifact_that_does_not_fit_is_named_and_leaves_no_half(small_disk: Path) -> None:
+    recorder = Recorder("a.yaml::test[x]", small_disk)
+    with pytest.warns(MlmsArtifactLost, match=r"big\.bin could not be written: No space left on device; make room"):
+        recorder.keep("big.bin", lambda path: path.write_bytes(b"x" * (1 << 20)) and None)
+    recorder.keep("small.bin", lambda path: path.write_bytes(b"x") and None)
+    facts = recorder.as_dict()
+    assert list(facts["artifacts"]) == ["small.bin"]
+    assert "No space left" in facts["artifacts_lost"]["big.bin"]
+    assert not (recorder.folder / "big.bin").exists()
+
+
+def test_items_of_like_names_have_folders_of_their_own(tmp_path: Path) -> None:
+    names = ["a.yaml::test[x/y]", "a.yaml::test[x-y]", "a.yaml::test[" + "z" * 300 + "]"]
+    folders = {Recorder(name, tmp_path).folder.name for name in names}
+    assert len(folders) == 3
+    assert all(len(name) < 120 for name in folders)
