@@ -35,7 +35,7 @@ def pytest_configure(config: pytest.Config) -> None:
     options = Config.from_pytest(config)
     worker = getattr(config, "workerinput", None)
     run_folder = Path(worker["mlms_run_folder"]) if worker else _new_run(options.results)
-    config.stash[SESSION] = Session(options, run_folder)
+    config.stash[SESSION] = Session(options, run_folder, worker and worker["workerid"])
     config.pluginmanager.register(fixtures, "mlms-fixtures")
     if worker is None:
         config.pluginmanager.register(Reporter(config, config.stash[SESSION]), REPORTER)

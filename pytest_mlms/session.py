@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -42,10 +41,14 @@ class Slot:
 
 @dataclass
 class Session:
-    """``run_folder`` has the name of the run; with xdist it is the controller's, and every worker's too."""
+    """``run_folder`` has the name of the run; with xdist it is the controller's and that of all workers.
+
+    ``worker`` is xdist's name for this process, None outside of it.
+    """
 
     config: Config
     run_folder: Path
+    worker: str | None = None
     predictor: Slot = field(default_factory=Slot)
     dataset: Slot = field(default_factory=Slot)
     _count: itertools.count[int] = field(default_factory=itertools.count)
@@ -66,8 +69,7 @@ class Session:
 
     def next_log(self, framework: str) -> Path:
         """Return the path of a new agent's log."""
-        worker = os.environ.get("PYTEST_XDIST_WORKER", "main")
-        return self.run_folder / "agents" / f"{framework}-{worker}-{next(self._count)}.log"
+        return self.run_folder / "agents" / f"{framework}-{self.worker or 'main'}-{next(self._count)}.log"
 
 
 SESSION = pytest.StashKey[Session]()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import pytest
@@ -12,6 +11,7 @@ from pytest_mlms.errors import MlmsError
 from pytest_mlms.provision.machine import machine_state
 from pytest_mlms.recorder import RECORDER, Recorder, describe
 from pytest_mlms.records import Verdict
+from pytest_mlms.session import SESSION
 
 __all__ = ["finish_report", "interrupted_result"]
 
@@ -62,7 +62,7 @@ def _case(item: pytest.Item) -> Case | None:
 def _result(item: pytest.Item, case: Case, recorder: Recorder | None) -> dict[str, Any]:
     return {
         "nodeid": item.nodeid,
-        "worker": os.environ.get("PYTEST_XDIST_WORKER"),
+        "worker": item.config.stash[SESSION].worker,
         "case": case.id,
         **describe(case),
         "machine": machine_state(),

@@ -1,0 +1,14 @@
+"""The tests on every Python and pytest that are supported: nox -f ci/noxfile.py [-s "tests-3.13(pytest='9')"]."""
+
+import nox
+
+nox.options.default_venv_backend = "venv"
+
+
+@nox.session(python=["3.10", "3.11", "3.12", "3.13"])
+@nox.parametrize("pytest", ["8", "9"])
+def tests(session: nox.Session, pytest: str) -> None:
+    """Run the whole suite; arguments after -- go to pytest."""
+    session.chdir("..")
+    session.install("--quiet", "--editable", ".[test]", f"pytest=={pytest}.*")
+    session.run("python", "-m", "pytest", "-n", "2", "-q", *session.posargs)
