@@ -97,9 +97,12 @@ def open_dataset(path: Path, inputs: Sequence[Input]) -> Dataset:
 
 def _read_npz(path: Path, inputs: Sequence[Input]) -> tuple[dict[str, Sequence[Element]], Array | None]:
     try:
-        with np.load(path, allow_pickle=False) as file:
+        file = np.load(path, allow_pickle=False)
+        if not hasattr(file, "files"):
+            raise ValueError("it holds a single array")
+        with file:
             arrays = {name: file[name] for name in file.files}
-    except (ValueError, TypeError, OSError, zipfile.BadZipFile) as error:
+    except (ValueError, OSError, zipfile.BadZipFile) as error:
         raise DatasetError(f"{path} is not an .npz file of plain arrays: {error}; write it with numpy.savez") from error
     missing = [spec.name for spec in inputs if spec.name not in arrays]
     if missing:
