@@ -70,7 +70,7 @@ def mlms_artifacts(mlms_case: Case, mlms_session: Session, request: pytest.Fixtu
     from pytest_mlms.provision.artifacts import fetch_files
     from pytest_mlms.report.terminal import download_progress
 
-    return fetch_files(mlms_case.loaded, mlms_case.model, mlms_session.cache, download_progress(request.config))
+    return fetch_files(mlms_case.loaded, mlms_case.model, mlms_session.cache, download_progress(request.node))
 
 
 @pytest.fixture

@@ -20,14 +20,18 @@ from pytest_mlms.predictor import Predictor
 from pytest_mlms.provision.machine import CpuTimes
 from pytest_mlms.records import QUANTITIES, Decision, Estimate, Verdict
 
-__all__ = ["RECORDER", "MlmsArtifactLost", "MlmsInconclusive", "Recorder", "describe"]
+__all__ = ["RECORDER", "MlmsArtifactLost", "MlmsInconclusive", "MlmsWarning", "Recorder", "describe"]
 
 
-class MlmsInconclusive(pytest.PytestWarning):
+class MlmsWarning(pytest.PytestWarning):
+    """What a user should know of an item that did not fail; an error with -W error, and then text like any other."""
+
+
+class MlmsInconclusive(MlmsWarning):
     """A limit lies inside its interval, and the budget is spent."""
 
 
-class MlmsArtifactLost(pytest.PytestWarning):
+class MlmsArtifactLost(MlmsWarning):
     """A file of an item could not be written."""
 
 
@@ -81,12 +85,13 @@ class Recorder:
             verdict=worst(decision.verdict for decision in decisions).value,
             margin=_finite(margin(decisions)),
         )
-        failed = [explain(one) for one in decisions if one.verdict is Verdict.FAILED]
-        open_ = [explain(one) for one in decisions if one.verdict is Verdict.INCONCLUSIVE]
-        if failed or (open_ and strict):
-            pytest.fail("\n".join(failed + open_), pytrace=False)
-        for text in open_:
-            warnings.warn(MlmsInconclusive(text), stacklevel=2)
+        failed = [one for one in decisions if one.verdict is Verdict.FAILED]
+        undecided = [one for one in decisions if one.verdict is Verdict.INCONCLUSIVE]
+        if failed or (undecided and strict):
+            pytest.fail("\n".join(map(explain, failed + undecided)), pytrace=False)
+        for one in undecided:
+            path, line = one.limit.place
+            warnings.warn_explicit(explain(one), MlmsInconclusive, str(path), line)
 
     def as_dict(self) -> dict[str, Any]:
         """Return what was recorded, as plain values, with the paths of artifacts relative to the run's folder."""

@@ -9,7 +9,7 @@ import pytest
 from pytest_mlms.cases import Case
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.provision.machine import machine_state
-from pytest_mlms.recorder import RECORDER, Recorder, describe
+from pytest_mlms.recorder import RECORDER, MlmsWarning, Recorder, describe
 from pytest_mlms.records import Verdict
 from pytest_mlms.session import SESSION
 
@@ -24,7 +24,7 @@ def finish_report(item: pytest.Item, call: pytest.CallInfo[None], report: pytest
     """Complete the report of a phase; the one that decides the item carries its result as ``report.mlms``."""
     recorder = item.stash.get(RECORDER, None)
     error = call.excinfo.value if call.excinfo else None
-    if isinstance(error, MlmsError) and report.failed:
+    if isinstance(error, (MlmsError, MlmsWarning)) and report.failed:
         report.longrepr = str(error)  # which has of the agent's log what matters
     elif report.failed and recorder:
         report.sections += [(f"agent log {log}", text) for log in recorder.logs if (text := _tail(log))]

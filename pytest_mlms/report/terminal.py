@@ -85,11 +85,11 @@ def write_tables(terminal: pytest.TerminalReporter, results: Sequence[Result]) -
     for kind, title, columns in _TABLES:
         measured = [result for result in ordered if result["kind"] == kind and result.get("estimates")]
         if measured:
-            terminal.section(f"mlms: {title}, worst first", sep="-")
+            terminal.write_sep("-", f"mlms: {title}, worst first")
             _write_table(terminal, measured, columns, width)
     unmeasured = [r for r in ordered if not r.get("estimates") and r["verdict"] in ("ERROR", "FAILED")]
     if unmeasured:
-        terminal.section("mlms: nothing measured", sep="-")
+        terminal.write_sep("-", "mlms: without a result")
         for result in unmeasured[:_MOST_ROWS]:
             terminal.write_line(f"{result['verdict']}  {result['nodeid']}", red=True)
         _write_rest(terminal, len(unmeasured))
@@ -122,22 +122,25 @@ def _write_rest(terminal: pytest.TerminalReporter, count: int) -> None:
         terminal.write_line(f"… and {count - _MOST_ROWS:,} that did no worse; results.jsonl has them all")
 
 
-def download_progress(config: pytest.Config) -> Callable[[str, int, int], None]:
+def download_progress(item: pytest.Item) -> Callable[[str, int, int], None]:
     """Return what shows a download that takes longer than a second, on a terminal; elsewhere it does nothing."""
-    terminal = config.pluginmanager.getplugin("terminalreporter")
-    capture = config.pluginmanager.getplugin("capturemanager")
+    terminal = item.config.pluginmanager.getplugin("terminalreporter")
+    capture = item.config.pluginmanager.getplugin("capturemanager")
     if terminal is None or capture is None or not terminal.isatty:
         return lambda name, done, total: None
-    next_time = time.monotonic() + 1.0
+    next_time, shown = time.monotonic() + 1.0, False
 
     def show(name: str, done: int, total: int) -> None:
-        nonlocal next_time
-        now = time.monotonic()
-        if now < next_time:
+        nonlocal next_time, shown
+        now, ended = time.monotonic(), done == total
+        if now < next_time and not (shown and ended):
             return
-        next_time = now + 0.2
+        next_time, shown = now + 0.2, True  # seconds
         share = f"{done / total:4.0%} of {format_quantity(total, 'B')}" if total else format_quantity(done, "B")
         with capture.global_and_fixture_disabled():
-            terminal.rewrite("" if done == total else f"fetching {name}: {share}", erase=True)
+            terminal.ensure_newline()
+            terminal.rewrite("" if ended else f"fetching {name}: {share}", erase=True)
+            if ended:  # the line that the item's result goes to
+                terminal.pytest_runtest_logstart(item.nodeid, item.location)
 
     return show
