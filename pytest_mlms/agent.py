@@ -93,6 +93,11 @@ class _Channel:
         del self._ahead[:count]
         return count
 
+    @property
+    def closed(self) -> bool:
+        """Whether the pipes are closed."""
+        return self._requests.closed
+
     def close(self) -> None:
         """Close both pipes."""
         self._requests.close()
@@ -140,6 +145,8 @@ class Agent:
 
         Raises Refused with what the framework raised; AgentError where there is no reply to be had.
         """
+        if self.channel.closed:
+            raise AgentError(self._report("has ended; ask for a new one"))
         limit = self.timeout + seconds
         self.channel.deadline = time.monotonic() + limit
         try:
@@ -151,7 +158,7 @@ class Agent:
             self.kill()
             raise AgentError(
                 self._report(
-                    f"gave no reply to '{kind}' in {limit:g} s and was killed; stuck, or --mlms-timeout too short?"
+                    f"gave no reply to '{kind}' in {limit:g} s and was killed; raise --mlms-timeout if it is slow"
                 )
             ) from None
         except EOFError:
@@ -181,7 +188,9 @@ class Agent:
         self.kill()
 
     def kill(self) -> None:
-        """End the process and all that it started, also what left its process group."""
+        """End the process and all that it started, also what left its process group; once, as numbers come again."""
+        if self.channel.closed:
+            return
         family = [psutil.Process(self.process.pid)] if self.alive else []
         with contextlib.suppress(psutil.NoSuchProcess):
             family += family[0].children(recursive=True) if family else []
@@ -202,9 +211,10 @@ class Agent:
             return "it closed its channel but went on running, and was killed"
         self.kill()
         if code >= 0:
-            return f"exit status {code}"
-        hint = ", as the kernel does when memory runs out (see dmesg)" if -code == signal.SIGKILL else ""
-        return f"killed by {signal.Signals(-code).name}{hint}"
+            return f"exit status {code}; its log may say why"
+        if -code == signal.SIGKILL:
+            return "killed by SIGKILL, as the kernel does when memory runs out (see dmesg); try a smaller batch"
+        return f"killed by {signal.Signals(-code).name}; a fault of the framework or its build: try another version"
 
     def _report(self, what: str) -> str:
         tail = self.log.tail()

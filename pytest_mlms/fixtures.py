@@ -81,9 +81,11 @@ def mlms_dataset(mlms_case: Case, mlms_artifacts: CaseFiles, mlms_session: Sessi
     path = mlms_artifacts.dataset
     if path is None:
         return None
-    inputs = mlms_case.loaded.manifest.inputs
-    key = (path, mlms_case.loaded.path)
-    dataset: Dataset = mlms_session.dataset.get(key, lambda: contextlib.nullcontext(open_dataset(path, inputs)))
+    loaded = mlms_case.loaded
+    inputs, place = loaded.manifest.inputs, loaded.place("dataset", "source")
+    dataset: Dataset = mlms_session.dataset.get(
+        (path, loaded.path), lambda: contextlib.nullcontext(open_dataset(path, inputs, place))
+    )
     return dataset
 
 

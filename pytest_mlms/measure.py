@@ -46,10 +46,10 @@ def classify(predictor: Predictor, dataset: Dataset, output: Output, size: int) 
     check_finite(output.name, raw)
     labels = dataset.labels
     if labels is None:
-        raise DatasetError(f"{dataset.path} has no array 'label'; add it, one class index an element")
+        raise DatasetError(f"{dataset.name} has no array 'label'; add it, one class index an element")
     if labels.min() < 0 or labels.max() >= raw.shape[1]:
         found = f"{labels.min()} to {labels.max()}"
-        raise DatasetError(f"{dataset.path} has labels from {found}, and the model the classes 0 to {raw.shape[1] - 1}")
+        raise DatasetError(f"{dataset.name} has labels from {found}, and the model the classes 0 to {raw.shape[1] - 1}")
     return postprocess(raw.astype(np.float64), output), labels
 
 
@@ -109,8 +109,8 @@ class Plan:
 
     @property
     def longest(self) -> float:
-        """Seconds that one process may time, so that the first look fits the budget."""
-        return max(self.budget / self.processes, 0.001)
+        """Seconds that one process may time: half of its share of the budget; warming up may take a quarter."""
+        return self.budget / self.processes / 2
 
 
 @dataclass(frozen=True)

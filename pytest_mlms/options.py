@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -112,7 +113,8 @@ def _read(config: pytest.Config, option: _Option) -> Any:
     if value is None:
         value, base = config.getini(f"mlms_{option.name}") or None, config.rootpath
     if option.read is Path and value is not None:
-        return [base / item for item in value] if option.many else base / value
+        paths = [Path(os.path.normpath(base / item)) for item in (value if option.many else [value])]
+        return paths if option.many else paths[0]
     try:
         return option.read(value) if isinstance(value, str) else value
     except argparse.ArgumentTypeError as error:

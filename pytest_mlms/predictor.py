@@ -86,6 +86,8 @@ class Predictor:
         """Check a batch against the model's signature, for an error that shows both; the framework's own may not."""
         pairs = []
         for tensor in self.inputs:
+            if tensor.name not in arrays:
+                raise OutputError(f"there is no array for input {tensor.name!r}; given were {sorted(arrays)}")
             array = arrays[tensor.name]
             if not _fits(array.shape, tensor.shape) or array.dtype.name != tensor.dtype:
                 raise OutputError(
@@ -118,12 +120,12 @@ def open_predictor(
 def _load(agent: Agent, case: Case, files: Mapping[str, Path], hello: Mapping[str, Any], took: float) -> Predictor:
     device = device_name(case.device)
     request = {"files": {role: str(path) for role, path in files.items()}, "device": device, "threads": None}
-    try:
-        facts = agent.request("load", request).facts
-    except Refused as error:
-        raise Refused(f"{case.place('graph')}: {error}", error.error) from None
+    facts = agent.request("load", request).facts
     if facts["device"] != device:
-        raise MlmsError(f"asked for {device}, {case.stack.framework} runs on {facts['device']}; it fell back silently")
+        raise MlmsError(
+            f"asked for {device}, {case.stack.framework} runs on {facts['device']}: it fell back silently; "
+            f"mend its installation, or evaluate on what it has"
+        )
     made = Predictor(
         agent,
         facts["device"],

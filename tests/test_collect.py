@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -85,8 +86,9 @@ def test_manifests_outside_the_root_folder_run(project: Project, tmp_path_factor
     shutil.copytree(project.folder, outside)
     shutil.rmtree(project.folder)
     project.folder.mkdir()
-    result = project.run(f"--mlms-manifests={outside}", "-k", "accuracy")
-    result.assert_outcomes(passed=1)
+    for path in (outside, os.path.relpath(outside, project.path)):
+        result = project.run(f"--mlms-manifests={path}", "-k", "accuracy")
+        result.assert_outcomes(passed=1)
 
 
 def test_other_files_beside_manifests_are_left_alone(project: Project) -> None:

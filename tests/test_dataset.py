@@ -12,8 +12,10 @@ from conftest import DIGITS
 from pytest_mlms.errors import DatasetError
 from pytest_mlms.manifest import load
 from pytest_mlms.manifest.schema import Input
+from pytest_mlms.pipeline import Dataset
 from pytest_mlms.pipeline import dataset as module
-from pytest_mlms.pipeline import open_dataset
+from pytest_mlms.pipeline import open_dataset as open_at
+from pytest_mlms.records import Place
 
 TENSOR = [Input.model_validate({"name": "x", "type": "tensor", "element_type": "float32"})]
 IMAGE = [
@@ -21,6 +23,10 @@ IMAGE = [
         {"name": "x", "type": "image", "element_type": "float32", "layout": "NHWC", "steps": ["decode"]}
     )
 ]
+
+
+def open_dataset(path: Path, inputs: list[Input]) -> Dataset:
+    return open_at(path, inputs, Place(Path("m.yaml"), 30))
 
 
 def npz(folder: Path, **arrays: object) -> Path:
@@ -76,8 +82,8 @@ def test_abandoned_batches_leave_no_thread(tmp_path: Path) -> None:
         ({"y": np.zeros(3), "label": np.zeros(3, int)}, r"has the arrays \['label', 'y'\]; expected one for input 'x'"),
         ({"x": np.zeros((3, 1)), "label": np.zeros(2, int)}, "has 3 of 'x', 2 of 'label'; each input and 'label' must"),
         ({"x": np.zeros((0, 1)), "label": np.zeros(0, int)}, "and not 0"),
-        ({"x": np.zeros((3, 1)), "label": np.zeros((3, 2), int)}, "'label' is int64 .*expected one whole number"),
-        ({"x": np.zeros((3, 1)), "label": np.zeros(3)}, "'label' is float64"),
+        ({"x": np.zeros((3, 1)), "label": np.zeros((3, 2), int)}, "has 'label' as int64 .*expected one whole number"),
+        ({"x": np.zeros((3, 1)), "label": np.zeros(3)}, "has 'label' as float64"),
     ],
 )
 def test_arrays_that_do_not_fit_are_named(tmp_path: Path, arrays: dict[str, np.ndarray], says: str) -> None:
@@ -116,8 +122,8 @@ def test_a_folder_of_images_has_its_labels_in_a_table(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("table", "says"),
     [
-        ("name,label\n0.png,1\n", "needs the columns file and label"),
-        ("file,label\n0.png,cat\n", "needs the columns file and label, a whole number"),
+        ("name,label\n0.png,1\n", "without the columns file and label"),
+        ("file,label\n0.png,cat\n", "without the columns file and label, a whole number"),
         ("file,label\n", "and not 0"),
     ],
 )
@@ -128,7 +134,7 @@ def test_a_table_that_does_not_fit_is_named(tmp_path: Path, table: str, says: st
 
 def test_a_listed_file_that_is_missing_is_named(tmp_path: Path) -> None:
     data = open_dataset(folder_of_images(tmp_path, "file,label\n9.png,1\n"), IMAGE)
-    with pytest.raises(DatasetError, match=r"9\.png can't be read: No such file"):
+    with pytest.raises(DatasetError, match=r"^m\.yaml:30: .*: 9\.png can't be read: No such file"):
         data.batch([0])
     with pytest.raises(DatasetError, match=r"has 0 labels\.csv, for 1 inputs; expected one for one"):
         open_dataset(tmp_path / "set" / "..", IMAGE) if not (tmp_path / "set" / "labels.csv").unlink() else None

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_mlms.errors import Unavailable
+from pytest_mlms.errors import MlmsError, Unavailable
 from pytest_mlms.provision.devices import device_name, exclusive
 
 HOLD = """
@@ -58,6 +58,23 @@ def test_sessions_on_disjoint_cores_do_not_wait(tmp_path: Path) -> None:
             exclusive("cpu", 0.1, tmp_path).__enter__()
         one.kill()
         other.kill()
+
+
+def test_the_locks_are_for_every_user_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        with exclusive("cuda", 1, tmp_path / "locks"):
+            pass
+    finally:
+        os.umask(before)
+    assert (tmp_path / "locks").stat().st_mode & 0o777 == 0o777
+    assert (tmp_path / "locks" / "cuda-0.lock").stat().st_mode & 0o666 == 0o666
+
+
+def test_a_folder_that_takes_no_locks_is_named(tmp_path: Path) -> None:
+    (tmp_path / "occupied").write_text("")
+    with pytest.raises(MlmsError, match="can't lock device cpu in .*occupied: .*; grant access to it"):
+        exclusive("cpu", 1, tmp_path / "occupied").__enter__()
 
 
 def test_two_gpus_are_two_devices_and_cuda_is_the_first(tmp_path: Path) -> None:

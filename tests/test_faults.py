@@ -74,27 +74,31 @@ ERRORS: dict[str, tuple[Callable[[Project], None], list[str]]] = {
     ),
     "labels too few": (
         lambda project: (project.folder / "labels.txt").write_text("zero\none\n") and None,
-        ["*labels.txt has 2 labels, and the model 10 classes; write one a line"],
+        ["manifests/digits.yaml:10: *labels.txt has 2 labels, and the model 10 classes; write one a line"],
     ),
     "dataset labels too few": (
         replace("digits_test.npz", lambda: npz(image=DATA["image"], label=DATA["label"][:10])),
-        ["*digits_test.npz has 600 of 'image', 10 of 'label'; each input and 'label' must have the same number*"],
+        [
+            "manifests/digits.yaml:30: *digits_test.npz has 600 of 'image', 10 of 'label'; each input and 'label' must have the same number*"
+        ],
     ),
     "dataset labels out of range": (
         replace("digits_test.npz", lambda: npz(image=DATA["image"], label=DATA["label"].astype(int) + 5)),
-        ["*digits_test.npz has labels from 5 to 14, and the model the classes 0 to 9"],
+        ["manifests/digits.yaml:30: *digits_test.npz has labels from 5 to 14, and the model the classes 0 to 9"],
     ),
     "dataset without labels": (
         replace("digits_test.npz", lambda: npz(image=DATA["image"])),
-        ["*digits_test.npz has no array 'label'; add it*"],
+        ["manifests/digits.yaml:30: *digits_test.npz has no array 'label'; add it*"],
     ),
     "dataset of another shape": (
         replace("digits_test.npz", lambda: npz(image=DATA["image"].reshape(600, 64), label=DATA["label"])),
-        ["*digits_test.npz: an image is height x width, or height x width x channels; the dataset has (64,)"],
+        [
+            "manifests/digits.yaml:30: *digits_test.npz: an image is height x width, or height x width x channels; the dataset has (64,)"
+        ],
     ),
     "dataset that is a pickle": (
         replace("digits_test.npz", lambda: npz(image=np.array([print]), label=np.zeros(1, int))),
-        ["*is not an .npz file of plain arrays: Object arrays cannot be loaded*"],
+        ["manifests/digits.yaml:30: *is not an .npz file of plain arrays: Object arrays cannot be loaded*"],
     ),
     "steps that make another shape": (
         edit("resize: {size: [8, 8]", "resize: {size: [9, 8]"),
@@ -140,7 +144,9 @@ ERRORS: dict[str, tuple[Callable[[Project], None], list[str]]] = {
     ),
     "outputs that are NaN": (
         replace("digits_cnn.onnx", lambda: model(output="nan")),
-        ["output 'logits' has NaN or infinity for 600 of 600 inputs, first for number 0; check the input's steps*"],
+        [
+            "manifests/digits.yaml:10: output 'logits' has NaN or infinity for 600 of 600 inputs, first for number 0; check the input's steps*"
+        ],
     ),
 }
 
@@ -219,11 +225,11 @@ def test_a_framework_that_is_not_installed_is_a_skip_that_says_where(project: Pr
 
 
 AGENTS = {
-    "segv": "the agent (process *) ended while it did 'predict': killed by SIGSEGV",
-    "killed": "the agent (process *) ended *: killed by SIGKILL, as the kernel does when memory runs out*",
-    "memory": "'predict' raised MemoryError: cannot allocate 3 TiB (log: *)",
-    "exit": "'predict' raised SystemExit: this framework gives up (log: *)",
-    "garbage": "the agent (process *) can't exchange frames for 'predict': expected a frame, found b'this is no frame*",
+    "segv": "manifests/digits.yaml:10: the agent (process *) ended while it did 'predict': killed by SIGSEGV; a fault of the framework or its build: try another version",
+    "killed": "manifests/digits.yaml:10: the agent (process *) ended *: killed by SIGKILL, as the kernel does when memory runs out*",
+    "memory": "manifests/digits.yaml:10: 'predict' raised *MemoryError: Unable to allocate 8.00 TiB for an array* (log: *)",
+    "exit": "manifests/digits.yaml:10: 'predict' raised SystemExit: this framework gives up (log: *)",
+    "garbage": "manifests/digits.yaml:10: the agent (process *) can't exchange frames for 'predict': expected a frame, found b'this is no frame*",
 }
 
 
@@ -244,7 +250,7 @@ def test_an_agent_that_hangs_is_killed_after_the_timeout(project: Project) -> No
     result = project.run("-k", "accuracy", "--mlms-timeout=1")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
-        ["*gave no reply to 'predict' in 1 s and was killed; stuck, or --mlms-timeout too short?"]
+        ["*gave no reply to 'predict' in 1 s and was killed; raise --mlms-timeout if it is slow"]
     )
     result.stdout.fnmatch_lines(["*waiting for nothing"])
 
@@ -258,14 +264,18 @@ def test_an_agent_that_talks_much_passes_all_the_same(project: Project, fault: s
 def test_a_silent_fall_back_to_another_device_is_an_error(project: Project) -> None:
     project.use_faulty(device="cpu:1")
     result = project.run("-k", "accuracy")
-    result.stdout.fnmatch_lines(["asked for cpu, faulty runs on cpu:1; it fell back silently"])
+    result.stdout.fnmatch_lines(
+        ["manifests/digits.yaml:10: asked for cpu, faulty runs on cpu:1: it fell back silently; mend its installation*"]
+    )
 
 
 def test_processes_that_disagree_are_an_error(project: Project) -> None:
     project.use_faulty(fault="drift")
     result = project.run("-k", "performance", "--mlms-processes=3")
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["process ? computed another 'logits' than process 1 from the same inputs, *"])
+    result.stdout.fnmatch_lines(
+        ["manifests/digits.yaml:10: process ? computed another 'logits' than process 1 from the same inputs, *"]
+    )
 
 
 class _Web(BaseHTTPRequestHandler):

@@ -139,6 +139,15 @@ def test_a_benchmark_document_is_written_with_and_without_xdist(small: Project, 
     assert "test_performance[onnxruntime-cpu-b8-offline]" in compared.stdout
 
 
+def test_neither_xdist_nor_pytest_benchmark_is_needed(small: Project) -> None:
+    small.pytester.makeconftest("import sys; sys.modules['pytest_benchmark'] = None")
+    bare = ["-p", "no:xdist", "-p", "no:benchmark"]
+    small.run(*bare).assert_outcomes(passed=2)
+    result = small.run(*bare, "--mlms-benchmark-json=bench.json")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["mlms: --mlms-benchmark-json needs pytest-benchmark; pip install*"])
+
+
 def test_with_xdist_the_controller_has_every_result_and_one_run(small: Project) -> None:
     small.edit("[8]", "[1, 8]")
     result = small.run("-n", "2", "-v")

@@ -168,7 +168,8 @@ def _answer(worker, header, arrays):
         text = traceback.format_exc()
         sys.stderr.write(text)
         sys.stderr.flush()
-        return protocol.encode({"type": "error", "error": type(error).__name__, "message": str(error)})
+        name = "MemoryError" if isinstance(error, MemoryError) else type(error).__name__  # numpy has one of its own
+        return protocol.encode({"type": "error", "error": name, "message": str(error)})
 
 
 def main():

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from pytest_mlms.errors import DatasetError
 from pytest_mlms.manifest.schema import Input
 from pytest_mlms.pipeline.inputs import Element, preprocess
+from pytest_mlms.records import Place
 
 __all__ = ["Dataset", "open_dataset"]
 
@@ -32,9 +33,12 @@ _WORKERS = 2
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Elements by input name, N each, and N labels (whole numbers, the index of the class), or None without."""
+    """Elements by input name, N each, and N labels (whole numbers, the index of the class), or None without.
 
-    path: Path
+    ``name`` is what errors call it: the manifest's line and the path.
+    """
+
+    name: str
     inputs: tuple[Input, ...]
     elements: Mapping[str, Sequence[Element]]
     labels: Array | None
@@ -50,7 +54,7 @@ class Dataset:
                 for spec in self.inputs
             }
         except DatasetError as error:
-            raise DatasetError(f"{self.path}: {error}") from error
+            raise DatasetError(f"{self.name}: {error}") from error
 
     def batches(self, size: int) -> Iterator[dict[str, Array]]:
         """Yield all of it in order, decoded some way ahead; the last batch is filled up with the last element."""
@@ -83,16 +87,23 @@ class _Files(Sequence[bytes]):
             raise DatasetError(f"{self._paths[index].name} can't be read: {error.strerror}") from error
 
 
-def open_dataset(path: Path, inputs: Sequence[Input]) -> Dataset:
-    """Open the file or folder at ``path``; raises DatasetError that says what was expected and what was found."""
-    elements, labels = _read_folder(path, inputs) if path.is_dir() else _read_npz(path, inputs)
+def open_dataset(path: Path, inputs: Sequence[Input], place: Place) -> Dataset:
+    """Open the file or folder at ``path``, which the manifest names at ``place``.
+
+    Raises DatasetError, which says what was expected and what was found.
+    """
+    name = f"{place}: {path}"
+    try:
+        elements, labels = _read_folder(path, inputs) if path.is_dir() else _read_npz(path, inputs)
+    except DatasetError as error:
+        raise DatasetError(f"{name} {error}") from error
     counts = {name: len(values) for name, values in elements.items()}
     if labels is not None:
         counts["label"] = len(labels)
     if len(set(counts.values())) > 1 or not min(counts.values()):
         found = ", ".join(f"{count:,} of {name!r}" for name, count in counts.items())
-        raise DatasetError(f"{path} has {found}; each input and 'label' must have the same number, and not 0")
-    return Dataset(path, tuple(inputs), elements, labels)
+        raise DatasetError(f"{name} has {found}; each input and 'label' must have the same number, and not 0")
+    return Dataset(name, tuple(inputs), elements, labels)
 
 
 def _read_npz(path: Path, inputs: Sequence[Input]) -> tuple[dict[str, Sequence[Element]], Array | None]:
@@ -103,27 +114,27 @@ def _read_npz(path: Path, inputs: Sequence[Input]) -> tuple[dict[str, Sequence[E
         with file:
             arrays = {name: file[name] for name in file.files}
     except (ValueError, OSError, zipfile.BadZipFile) as error:
-        raise DatasetError(f"{path} is not an .npz file of plain arrays: {error}; write it with numpy.savez") from error
+        raise DatasetError(f"is not an .npz file of plain arrays: {error}; write it with numpy.savez") from error
     missing = [spec.name for spec in inputs if spec.name not in arrays]
     if missing:
-        raise DatasetError(f"{path} has the arrays {sorted(arrays)}; expected one for input {missing[0]!r}")
-    return {spec.name: arrays[spec.name] for spec in inputs}, _checked(path, arrays.get("label"))
+        raise DatasetError(f"has the arrays {sorted(arrays)}; expected one for input {missing[0]!r}")
+    return {spec.name: arrays[spec.name] for spec in inputs}, _checked(arrays.get("label"))
 
 
-def _checked(path: Path, labels: Array | None) -> Array | None:
+def _checked(labels: Array | None) -> Array | None:
     if labels is not None and (labels.ndim != 1 or labels.dtype.kind not in "iu"):
-        raise DatasetError(f"{path}: 'label' is {labels.dtype} {labels.shape}; expected one whole number an element")
+        raise DatasetError(f"has 'label' as {labels.dtype} {labels.shape}; expected one whole number an element")
     return labels
 
 
 def _read_folder(path: Path, inputs: Sequence[Input]) -> tuple[dict[str, Sequence[Element]], Array]:
     tables = sorted(path.rglob("labels.csv"))
     if len(tables) != 1 or len(inputs) != 1:
-        raise DatasetError(f"{path} has {len(tables)} labels.csv, for {len(inputs)} inputs; expected one for one")
+        raise DatasetError(f"has {len(tables)} labels.csv, for {len(inputs)} inputs; expected one for one")
     try:
         with tables[0].open(newline="", encoding="utf-8") as file:
             rows = [(row["file"], int(row["label"])) for row in csv.DictReader(file)]
     except (KeyError, TypeError, ValueError, UnicodeDecodeError) as error:
-        raise DatasetError(f"{tables[0]} needs the columns file and label, a whole number: {error!r}") from error
+        raise DatasetError(f"has a labels.csv without the columns file and label, a whole number: {error!r}") from error
     files = [tables[0].parent / name for name, _ in rows]
     return {inputs[0].name: _Files(files)}, np.array([label for _, label in rows], dtype=np.int64)

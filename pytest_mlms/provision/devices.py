@@ -11,11 +11,12 @@ from pathlib import Path
 import filelock
 import psutil
 
-from pytest_mlms.errors import Unavailable
+from pytest_mlms.errors import MlmsError, Unavailable
 
 __all__ = ["device_name", "exclusive"]
 
-LOCKS = Path(tempfile.gettempdir()) / "pytest-mlms-locks"
+_SHARED = Path("/tmp")  # not TMPDIR, which CI sets for each job: those must wait for each other too
+LOCKS = (_SHARED if os.access(_SHARED, os.W_OK) else Path(tempfile.gettempdir())) / "pytest-mlms-locks"
 
 
 def device_name(device: str) -> str:
@@ -25,15 +26,22 @@ def device_name(device: str) -> str:
 
 @contextlib.contextmanager
 def exclusive(device: str, timeout: float, folder: Path = LOCKS) -> Iterator[None]:
-    """Hold the device, waiting up to ``timeout`` seconds; raises Unavailable, which names the process that has it.
+    """Hold the device, waiting up to ``timeout`` seconds.
+
+    Raises Unavailable, which names the process that has it, and MlmsError where ``folder`` can't be written.
 
     The CPU is a lock for each core that this process may use, taken in ascending order, so that sessions on
     disjoint cores do not wait for each other and those that share some do. The kernel drops a dead holder's locks.
     """
-    folder.mkdir(mode=0o777, exist_ok=True)
     with contextlib.ExitStack() as held:
-        for name in _lock_names(device_name(device)):
-            held.enter_context(_hold(folder / f"{name}.lock", device, timeout))
+        try:
+            if not folder.exists():
+                folder.mkdir(exist_ok=True)
+                folder.chmod(0o777)  # for every user, past the umask; no sticky bit, or others' locks can't be opened
+            for name in _lock_names(device_name(device)):
+                held.enter_context(_hold(folder / f"{name}.lock", device, timeout))
+        except OSError as error:
+            raise MlmsError(f"can't lock device {device} in {folder}: {error.strerror}; grant access to it") from error
         yield
 
 

@@ -24,8 +24,9 @@ def finish_report(item: pytest.Item, call: pytest.CallInfo[None], report: pytest
     """Complete the report of a phase; the one that decides the item carries its result as ``report.mlms``."""
     recorder = item.stash.get(RECORDER, None)
     error = call.excinfo.value if call.excinfo else None
+    case = _case(item)
     if isinstance(error, (MlmsError, MlmsWarning)) and report.failed:
-        report.longrepr = str(error)  # which has of the agent's log what matters
+        report.longrepr = _placed(str(error), case)  # which has of the agent's log what matters
     elif report.failed and recorder:
         report.sections += [(f"agent log {log}", text) for log in recorder.logs if (text := _tail(log))]
     if report.skipped and isinstance(report.longrepr, tuple):
@@ -34,7 +35,6 @@ def finish_report(item: pytest.Item, call: pytest.CallInfo[None], report: pytest
     if report.when == "setup":
         item.stash[_SETUP_SECONDS] = report.duration
     decides = report.when == "call" or not report.passed
-    case = _case(item)
     if decides and case:
         result = _result(item, case, recorder)
         result.update(_outcome(report, error, result), phase=report.when)
@@ -52,6 +52,13 @@ def interrupted_result(item: pytest.Item) -> dict[str, Any] | None:
         return None
     recorded = _result(item, case, item.stash.get(RECORDER, None))
     return {**recorded, "verdict": "ERROR", "outcome": "interrupted", "message": "interrupted before it was done"}
+
+
+def _placed(text: str, case: Case | None) -> str:
+    """Return the text with the manifest's line of the case's model in front, unless it names a line already."""
+    if case is None or text.startswith(str(case.place().path)):
+        return text
+    return f"{case.place('graph')}: {text}"
 
 
 def _case(item: pytest.Item) -> Case | None:
