@@ -157,9 +157,7 @@ class Agent:
         except TimeoutError:
             self.kill()
             raise AgentError(
-                self._report(
-                    f"gave no reply to '{kind}' in {limit:g} s and was killed; raise --mlms-timeout if it is slow"
-                )
+                self._report(f"gave no reply to '{kind}' in {limit:g} s and was killed; slow? raise --mlms-timeout")
             ) from None
         except EOFError:
             raise AgentError(self._report(f"ended while it did '{kind}': {self._ending()}")) from None
