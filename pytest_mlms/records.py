@@ -111,6 +111,7 @@ class Verdict(str, Enum):
     ERROR = "ERROR"
     FAILED = "FAILED"
     INCONCLUSIVE = "INCONCLUSIVE"
+    XFAILED = "XFAILED"
     PASSED = "PASSED"
     SKIPPED = "SKIPPED"
 

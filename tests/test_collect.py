@@ -118,6 +118,10 @@ def test_marks_of_the_manifest_reach_the_items(project: Project) -> None:
     project.manifest.write_text(text + "\nmarks: {xfail: {'faulty-cpu': not today}, skip: {'*-b8-*': too slow}}\n")
     result = project.run("-rsx")
     result.assert_outcomes(xfailed=1, skipped=1)
+    assert {item["verdict"]: item["outcome"] for item in project.items()} == {
+        "XFAILED": "xfailed",
+        "SKIPPED": "skipped",
+    }
     result.stdout.fnmatch_lines(
         ["SKIPPED*too slow", "XFAIL manifests/digits.yaml::test_accuracy?faulty-cpu? - not today"]
     )

@@ -13,14 +13,8 @@ from mlms_predictors import Tensor
 
 from pytest_mlms import measure
 from pytest_mlms.errors import OutputError
-from pytest_mlms.measure import (
-    Plan,
-    ProcessResult,
-    check_finite,
-    draw_batches,
-    estimate_performance,
-    measure_performance,
-)
+from pytest_mlms.manifest.schema import Input, Output
+from pytest_mlms.measure import Plan, ProcessResult, draw_batches, estimate_performance, measure_performance
 from pytest_mlms.pipeline import Dataset
 from pytest_mlms.predictor import Predictor, Run
 from pytest_mlms.records import Limit, Place, Verdict
@@ -149,11 +143,57 @@ def test_processes_that_compute_different_things_are_an_error(monkeypatch: pytes
         measure_performance(plan(), lambda: contextlib.nullcontext(None), lambda _: [], lambda *_: None)  # type: ignore[arg-type]
 
 
+class Answers:
+    """A predictor that gives the next of its outputs to each batch."""
+
+    def __init__(self, *outputs: Any) -> None:
+        self.outputs = iter(outputs)
+
+    def predict(self, batch: Any) -> dict[str, Any]:
+        return {"logits": np.asarray(next(self.outputs), np.float32)}
+
+
+PIXEL = Input.model_validate({"name": "x", "type": "tensor", "element_type": "float32"})
+SIX = Dataset("m.yaml:1: six.npz", (PIXEL,), {"x": np.zeros((6, 1))}, np.array([0, 1, 0, 1, 0, 1]))
+LOGITS = Output.model_validate({"name": "logits", "type": "classification", "steps": ["softmax"]})
+
+
+def test_scores_are_those_of_the_whole_dataset_without_what_filled_the_last_batch() -> None:
+    predictor: Any = Answers([[1, 0]] * 4, [[0, 1]] * 4)
+    scores, labels = measure.classify(predictor, SIX, LOGITS, 4)
+    assert scores.argmax(axis=1).tolist() == [0, 0, 0, 0, 1, 1]
+    assert scores.dtype == np.float32
+    assert np.allclose(scores.sum(axis=1), 1)
+    assert labels is SIX.labels
+
+
 def test_what_is_not_finite_names_the_first_input() -> None:
-    values = np.ones((6, 2))
-    values[4, 1], values[5, 0] = np.nan, np.inf
+    predictor: Any = Answers([[1, 0]] * 4, [[np.nan, 1], [np.inf, 0], [np.nan, 0], [0, 0]])
     with pytest.raises(OutputError, match="'logits' has NaN or infinity for 2 of 6 inputs, first for number 4"):
-        check_finite("logits", values)
+        measure.classify(predictor, SIX, LOGITS, 4)
+
+
+def test_an_output_that_is_no_table_of_scores_is_named_at_once() -> None:
+    predictor: Any = Answers(np.zeros((4, 2, 2)))
+    with pytest.raises(OutputError, match=r"output 'logits' of 4 inputs is \(4, 2, 2\); expected inputs x classes"):
+        measure.classify(predictor, SIX, LOGITS, 4)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "differ"),
+    [
+        ([[1.0, 2.0]], [[1.0, 2.01]], False),
+        ([[5.0]], [[5.0001]], False),
+        ([[1.0, 2.0]], [[1.0, 2.1]], True),
+        ([[1.0, 2.0]], [[1.0, 2.0], [1.0, 2.0]], True),
+        ([[True, False]], [[True, True]], True),
+        (3, 3, False),
+    ],
+)
+def test_outputs_differ_by_more_than_rounding_or_in_shape(first: Any, second: Any, differ: bool) -> None:
+    done = [process([], run=run([0.01], values=first)), process([], run=run([0.01], values=second))]
+    with pytest.raises(OutputError) if differ else contextlib.nullcontext():
+        measure._check_alike(done)
 
 
 class Rows:

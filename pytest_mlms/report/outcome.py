@@ -78,14 +78,16 @@ def _result(item: pytest.Item, case: Case, recorder: Recorder | None) -> dict[st
 
 
 def _outcome(report: pytest.TestReport, error: BaseException | None, result: dict[str, Any]) -> dict[str, Any]:
-    settled = result.get("verdict")
-    expected = hasattr(report, "wasxfail")
-    if settled is None or (report.failed and settled == Verdict.PASSED.value):
+    verdict: str | None = result.get("verdict")
+    outcome: str = report.outcome
+    if hasattr(report, "wasxfail"):  # pytest calls an expected failure skipped
+        outcome = "xfailed" if report.skipped else "xpassed"
+        verdict = Verdict.XFAILED.value if report.skipped else verdict
+    if verdict is None or (report.failed and verdict == Verdict.PASSED.value):
         broken = isinstance(error, (AssertionError, pytest.fail.Exception))
-        settled = {"passed": "PASSED", "skipped": "SKIPPED", "failed": "FAILED" if broken else "ERROR"}[report.outcome]
-    outcome = {"skipped": "xfailed", "passed": "xpassed"}.get(report.outcome) if expected else None
+        verdict = {"passed": "PASSED", "skipped": "SKIPPED", "failed": "FAILED" if broken else "ERROR"}[report.outcome]
     message = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr or "")
-    return {"verdict": settled, "outcome": outcome or report.outcome, "message": message or None}
+    return {"verdict": verdict, "outcome": outcome, "message": message or None}
 
 
 def _properties(result: dict[str, Any]) -> list[tuple[str, object]]:

@@ -87,6 +87,8 @@ def write_tables(terminal: pytest.TerminalReporter, results: Sequence[Result]) -
         if measured:
             terminal.write_sep("-", f"mlms: {title}, worst first")
             _write_table(terminal, measured, columns, width)
+    for result in [result for result in ordered if not all(one["steady"] for one in result.get("processes") or ())]:
+        terminal.write_line(f"still getting faster when it was timed: {result['nodeid']}", yellow=True)
     unmeasured = [r for r in ordered if not r.get("estimates") and r["verdict"] in ("ERROR", "FAILED")]
     if unmeasured:
         terminal.write_sep("-", "mlms: without a result")
