@@ -1,0 +1,44 @@
+"""What the README shows is what there is."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+from conftest import DIGITS, ROOT, Project
+from pytest_mlms.manifest import load
+from pytest_mlms.options import _OPTIONS, _flag
+from pytest_mlms.records import QUANTITIES
+
+README = (ROOT / "README.md").read_text()
+
+
+def block(language: str) -> str:
+    found = re.search(rf"```{language}\n(.*?)```", README, re.DOTALL)
+    assert found
+    return found[1]
+
+
+def test_the_manifest_that_it_explains_is_valid_and_like_the_shipped_one(tmp_path: Path) -> None:
+    shutil.copytree(DIGITS, tmp_path / "digits")
+    (tmp_path / "digits" / "digits.yaml").write_text(block("yaml"))
+    explained, shipped = load(tmp_path / "digits" / "digits.yaml").manifest, load(DIGITS / "digits.yaml").manifest
+    for section in ("models", "inputs", "outputs", "evaluate", "thresholds"):
+        assert getattr(explained, section) == getattr(shipped, section)
+
+
+def test_the_test_that_it_shows_runs(project: Project) -> None:
+    code = block("python").replace("../manifests/digits/digits.yaml", "manifests/digits.yaml")
+    project.pytester.makepyfile("import pytest\n\n" + code)
+    project.pytester.runpytest_subprocess().assert_outcomes(passed=1)
+
+
+def test_every_option_and_every_quantity_is_in_it() -> None:
+    assert all(f"`{_flag(option.name)}" in README for option in _OPTIONS)
+    assert all(name in README or name.replace("latency", "") in README for name in QUANTITIES)
+
+
+def test_its_commands_are_there() -> None:
+    for command in re.findall(r"^bash (\S+)", README, re.MULTILINE):
+        assert (ROOT / command).exists()
