@@ -2,6 +2,7 @@
 
 import os
 import resource
+import signal
 import sys
 import time
 
@@ -27,6 +28,20 @@ def reset_peak_rss():
         return False
 
 
+def use_cores(cores):
+    """Hold this thread and all that it starts to these cores; raises OSError where it can't be held to each."""
+    if not hasattr(os, "sched_setaffinity"):
+        raise OSError("this system holds no process to cores")
+    os.sched_setaffinity(0, cores)
+    if set(os.sched_getaffinity(0)) != set(cores):
+        raise OSError("asked for cores %s, the system gave %s" % (sorted(cores), sorted(os.sched_getaffinity(0))))
+
+
+def cores():
+    """Return the cores that this process may use; None where the system doesn't say."""
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
+
+
 def _status(key):
     try:
         with open("/proc/self/status") as file:
@@ -36,6 +51,22 @@ def _status(key):
     except OSError:
         pass
     return None
+
+
+def die_with_parent():
+    """Have the kernel end this process with the one that started it (prctl(2)): a stopped process can't watch for it.
+
+    Return whether it will; only Linux can.
+    """
+    if not sys.platform.startswith("linux"):
+        return False
+    import ctypes
+
+    parent = os.getppid()
+    done = ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0) == 0  # PR_SET_PDEATHSIG
+    if os.getppid() != parent:
+        os._exit(1)
+    return done
 
 
 class QueueWait:

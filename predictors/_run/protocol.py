@@ -25,11 +25,17 @@ class Tensor(NamedTuple):
 
 
 class Load(NamedTuple):
-    """What to load: local paths by role (``graph``, ``weights``), a device such as ``cuda:0``, CPU threads or None."""
+    """What to load: local paths by role (``graph``, ``weights``), a device such as ``cuda:0``, CPU threads or None.
+
+    ``options`` are the manifest's for this framework, such as ``{"mode": "compile"}``; a predictor refuses what it
+    doesn't know. ``allow_code``: whether the user lets the model's files run code; no manifest can say so.
+    """
 
     files: Dict[str, str]
     device: str
     threads: Optional[int]
+    options: Dict[str, Any]
+    allow_code: bool = False
 
 
 class Loaded(NamedTuple):
@@ -40,6 +46,29 @@ class Loaded(NamedTuple):
     threads: Optional[int]
     inputs: List[Tensor]
     outputs: List[Tensor]
+
+
+class Layer(NamedTuple):
+    """One layer of one call: its name in the model, the framework's word for its type, and when it ran.
+
+    ``start`` and ``end`` are seconds on the clock of time.perf_counter; ``bytes`` is what it allocated or its outputs
+    hold, None where that is unknown; ``shape`` is its first output's.
+    """
+
+    name: str
+    type: str
+    start: float
+    end: float
+    bytes: Optional[int]
+    shape: Optional[Tuple[int, ...]]
+
+
+class Profile(NamedTuple):
+    """One call as the framework's own profiler saw it: begin and end in seconds, and its layers as they ran."""
+
+    start: float
+    end: float
+    layers: List[Layer]
 
 
 def encode(header: Dict[str, Any], arrays: Iterable[Tuple[str, Any]] = ()) -> List[Any]:

@@ -54,14 +54,30 @@ def offline(calls, stop, samples):
     _loop(calls, stop, samples, between_readings=float("inf"))
 
 
+def seconds(values):
+    """Return numbers as a buffer of the same sort as the samples are."""
+    return array("d", values)
+
+
+def turn(calls, first, skip, count, samples):
+    """Make ``skip`` calls that aren't timed, since another process had the core and its caches; then time ``count``.
+
+    The calls are used in turn from number ``first`` on.
+    """
+    calls = calls[first:] + calls[:first]
+    for index in range(skip):
+        calls[index % len(calls)]()
+    single_stream(calls, Stop(0, count, float("inf")), samples)
+
+
 def _loop(calls, stop, samples, between_readings, clock=time.perf_counter):
     start, end, wait, cpu, at = samples.start, samples.end, samples.wait, samples.cpu, samples.at
     samples.outputs = outputs = [None] * len(calls)
     queue, turn, count, readings = QueueWait(), len(calls), 0, 1
     wait[0], cpu[0], at[0] = queue.read(), cpu_time(), 0
     after = clock()
-    enough, over, reading = after + stop.seconds, after + stop.longest, after + between_readings
-    while not count or (count < CAPACITY and after < over and (after < enough or count < stop.least)):
+    seconds, least, over, reading = stop.seconds, stop.least, after + stop.longest, after + between_readings
+    while not count or (count < CAPACITY and after < over and (after - start[0] < seconds or count < least)):
         call = calls[count % turn]
         before = clock()
         output = call()

@@ -1,4 +1,4 @@
-"""The agent: reads a request, does it, replies; started by path as ``PYTHON worker.py PREDICTOR.py``.
+"""The agent: reads a request, does it, replies; started by path as ``PYTHON worker.py PREDICTOR.py [--cores 0,1]``.
 
 It is not aware of statistics, thresholds, where files came from, retries, or pytest. Its channel is private copies
 of standard input and output, taken before anything else runs; what the framework then prints goes to standard
@@ -35,9 +35,9 @@ def _import(name, path, folder=None):
 
 _import("mlms_predictors", os.path.join(_ROOT, "__init__.py"), _ROOT)
 
-from mlms_predictors._run import process, protocol, scenarios  # noqa: E402
+from mlms_predictors._run import peaks, process, protocol, scenarios, tracing  # noqa: E402
 
-_REQUESTS = ("hello", "load", "predict", "run", "unload")
+_REQUESTS = ("hello", "load", "predict", "run", "bind", "hold", "turn", "profile", "trace", "peaks", "inner", "unload")
 
 
 class Worker:
@@ -48,6 +48,8 @@ class Worker:
         self._predictor = None
         self._loaded = None
         self._calls = []
+        self._device_time, self._device_seconds = None, []
+        self._load_times = [0, 0]
         self._samples = scenarios.Samples()
 
     def hello(self, header, arrays):
@@ -61,6 +63,7 @@ class Worker:
             "executable": sys.executable,
             "versions": self._predictor.versions(),
             "devices": self._predictor.devices(),
+            "cores": process.cores(),
             "import_seconds": time.perf_counter() - began,
         }
         return facts, []
@@ -68,10 +71,17 @@ class Worker:
     def load(self, header, arrays):
         """Load a model; reply with the device and threads that it really uses, its signature, and what it took."""
         resettable, before = process.reset_peak_rss(), process.rss()
-        began = time.perf_counter()
-        self._loaded = self._predictor.load(protocol.Load(header["files"], header["device"], header["threads"]))
+        queue = process.QueueWait()
+        began, waited = time.perf_counter(), queue.read()
+        options, allow_code = header.get("options", {}), header.get("allow_code", False)
+        request = protocol.Load(header["files"], header["device"], header["threads"], options, allow_code)
+        self._loaded = self._predictor.load(request)
         facts = self._loaded._replace(model=None)._asdict()
-        facts.update(seconds=time.perf_counter() - began, rss_before=before, peak_is_since_load=resettable)
+        ended = time.perf_counter()
+        self._load_times = [int(began * 1e9), int(ended * 1e9)]
+        facts.update(seconds=ended - began, waited=queue.read() - waited)
+        facts.update(rss_before=before, peak_is_since_load=resettable)
+        queue.close()
         return facts, []
 
     def predict(self, header, arrays):
@@ -88,7 +98,69 @@ class Worker:
         scenarios.SCENARIOS[header["scenario"]](self._calls, scenarios.Stop(**header["stop"]), self._samples)
         reached = [output for output in self._samples.outputs if output is not None]
         facts = {"peak_rss": process.peak_rss(), "output_sha256": _digest(reached)}
-        return facts, _times(self._samples) + self._named(reached[0])
+        return facts, _as_numpy(self._samples.arrays()) + self._named(reached[0])
+
+    def bind(self, header, arrays):
+        """Bind calls to the batches sent, for turns; reply with the clocks they have, and whether this may be stopped.
+
+        A process that is stopped while another has its turn must not outlive the one that would continue it.
+        """
+        self._calls = [self._bind(dict(batch)) for batch in _grouped(arrays, header["batches"])]
+        on_device = self._loaded.device != "cpu"
+        self._device_time = getattr(self._predictor, "device_seconds", None) if on_device else None
+        if self._device_time:
+            self._calls = [functools.partial(self._on_device, call) for call in self._calls]
+        queue = process.QueueWait()
+        queue.close()
+        facts = {"wait": queue.available, "device": bool(self._device_time), "stoppable": process.die_with_parent()}
+        return facts, []
+
+    def hold(self, header, arrays):
+        """Hold the thread that makes the calls to these cores; the framework's own threads stay where they are."""
+        process.use_cores(header["cores"])
+        return {}, []
+
+    def turn(self, header, arrays):
+        """Make a few calls and reply with their raw times; with the last outputs and the peak of memory on demand."""
+        self._device_seconds = []
+        scenarios.turn(self._calls, header["first"], header["skip"], header["count"], self._samples)
+        times = self._samples.arrays()
+        if self._device_time:
+            times.append(("device", scenarios.seconds(self._device_seconds[header["skip"] :])))
+        outputs = self._named(self._samples.outputs[0]) if header["outputs"] else []
+        return {"peak_rss": process.peak_rss() if outputs else None}, _as_numpy(times) + outputs
+
+    def _on_device(self, call):
+        output = call()
+        self._device_seconds.append(self._device_time(self._loaded))
+        return output
+
+    def profile(self, header, arrays):
+        """Run one batch ``count`` times under the framework's own profiler; reply with each call's layers."""
+        layers = self._optional("layers")
+        profiles = [layers(self._loaded, dict(arrays)) for _ in range(header["count"])]
+        return {"profiles": [[p.start, p.end, [list(layer) for layer in p.layers]] for p in profiles]}, []
+
+    def trace(self, header, arrays):
+        """Run one batch ``count`` times under the probes named, and ``plain`` times without before and after.
+
+        The reply says of each probe whether it watched and, if not, why; its spans and counters are columns.
+        """
+        batch = dict(arrays)
+        layers = getattr(self._predictor, "layers", None)
+        bound = functools.partial(layers, self._loaded, batch) if layers else None
+        subject = tracing.Subject(self._bind(batch), bound, self._loaded.device)
+        fields = [header[name] for name in ("level", "probes", "count", "plain", "options")]
+        facts, columns = tracing.as_reply(tracing.watch(subject, *fields))
+        return dict(facts, load=self._load_times), columns
+
+    def peaks(self, header, arrays):
+        """Measure what the device can do at best, for rooflines."""
+        return peaks.peaks(self._loaded.device, self._loaded.threads), []
+
+    def inner(self, header, arrays):
+        """Run one batch; reply with what each layer gave, by its name, in the order in which they ran."""
+        return {}, self._optional("inner")(self._loaded, dict(arrays))
 
     def unload(self, header, arrays):
         """Drop the model and everything bound to it."""
@@ -97,6 +169,13 @@ class Worker:
             close(self._loaded)
         self._loaded, self._calls = None, []
         return {}, []
+
+    def _optional(self, name):
+        """Return a function that not every framework can offer."""
+        function = getattr(self._predictor, name, None)
+        if function is None:
+            raise NotImplementedError("%s has no %r" % (os.path.basename(self._path), name))
+        return function
 
     def _bind(self, arrays):
         bind = getattr(self._predictor, "bind", None)
@@ -111,10 +190,10 @@ def _grouped(arrays, count):
     return [arrays[index * size : (index + 1) * size] for index in range(count)]
 
 
-def _times(samples):
+def _as_numpy(buffers):
     import numpy
 
-    return [(name, numpy.frombuffer(values)) for name, values in samples.arrays()]
+    return [(name, numpy.frombuffer(values)) for name, values in buffers]
 
 
 def _digest(batches):
@@ -165,9 +244,9 @@ def _answer(worker, header, arrays):
         facts, outputs = getattr(worker, header["type"])(header, arrays)
         return protocol.encode(dict(facts, type=header["type"]), outputs)
     except (Exception, SystemExit) as error:
-        text = traceback.format_exc()
-        sys.stderr.write(text)
-        sys.stderr.flush()
+        if not isinstance(error, NotImplementedError):
+            sys.stderr.write(traceback.format_exc())
+            sys.stderr.flush()
         name = "MemoryError" if isinstance(error, MemoryError) else type(error).__name__  # numpy has one of its own
         return protocol.encode({"type": "error", "error": name, "message": str(error)})
 
@@ -175,6 +254,8 @@ def _answer(worker, header, arrays):
 def main():
     """Serve requests until ``bye`` or the end of the input."""
     requests, replies = _take_channel()
+    if "--cores" in sys.argv:  # before anything starts a thread, which would keep the old ones
+        process.use_cores([int(core) for core in sys.argv[sys.argv.index("--cores") + 1].split(",")])
     faulthandler.enable(all_threads=False)  # a crash in native code leaves the Python stack in the log
     _die_with(requests)
     worker = Worker(sys.argv[1])

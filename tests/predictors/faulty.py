@@ -2,6 +2,7 @@
 
 import ctypes
 import json
+import mmap
 import os
 import signal
 import subprocess
@@ -9,7 +10,8 @@ import sys
 import time
 
 import numpy
-from mlms_predictors import Loaded, Tensor
+from mlms_predictors import Layer, Loaded, Profile, Tensor
+from mlms_predictors._run.steps import between
 
 
 def versions():
@@ -17,16 +19,30 @@ def versions():
 
 
 def devices():
-    return ["cpu"]
+    return ["cpu"] + (["cuda:0"] if os.environ.get("MLMS_HOST") == "mlms2" else [])
 
 
 def load(request):
     with open(request.files["graph"]) as file:
         spec = json.load(file)
+    if "options" in spec:
+        assert request.options == spec["options"], request.options
     if spec.get("at") == "load":
         _fault(spec)
+    if spec.get("fault") == "drift":
+        with open(request.files["graph"] + ".loads", "a") as file:
+            file.write("x")
+            spec["loads"] = file.tell()
+    if "layers" in spec:
+        globals()["layers"] = _layers  # a framework that has a layer profiler
     inputs = [Tensor("image", "float32", (None, 1, 8, 8))]
-    return Loaded(spec, spec.get("device", request.device), None, inputs, [Tensor("logits", "float32", (None, 10))])
+    return Loaded(
+        spec,
+        spec.get("device", request.device),
+        spec.get("threads", request.threads),
+        inputs,
+        [Tensor("logits", "float32", (None, 10))],
+    )
 
 
 def predict(loaded, arrays):
@@ -38,9 +54,32 @@ def predict(loaded, arrays):
     if spec.get("fault") == "nan":
         logits[count // 2 :] = numpy.nan
     if spec.get("fault") == "drift":  # every process computes something else
-        logits += os.getpid() * 7919 % 1000
+        logits *= spec["loads"]
     time.sleep(spec.get("seconds", 0))
     return [logits]
+
+
+def _layers(loaded, arrays):
+    fault = loaded.model["layers"]
+    if fault == "raise":
+        raise RuntimeError("another profiler is active")
+    if fault == "stepwise":
+        return _stepwise(loaded, arrays)
+    return _fault(dict(loaded.model, fault=fault))
+
+
+def _stepwise(loaded, arrays):
+    """Two layers, each by itself; the second touches pages that the process didn't have."""
+    layers, start = [], time.perf_counter()
+    for name, size in (("small", 1), ("large", loaded.model["pages"] * 4096)):
+        between()
+        begin = time.perf_counter()
+        with mmap.mmap(-1, size) as pages:
+            for place in range(0, size, 4096):
+                pages[place] = 1
+        layers.append(Layer(name, "touch", begin, time.perf_counter(), None, None))
+    between()
+    return Profile(start, time.perf_counter(), layers)
 
 
 def _fault(spec):
@@ -64,7 +103,7 @@ def _fault(spec):
             os.write(2, b"x" * 65535 + b"\n")
         os.write(2, b"the last words\n")
     if fault == "memory":
-        numpy.ones(1 << 40)
+        numpy.ones(1 << 58)  # more than any address
     if fault == "killed":
         os.kill(os.getpid(), signal.SIGKILL)
     if fault == "exit":

@@ -1,0 +1,122 @@
+"""Write AlexNet in every framework's format that can be made here, and a manifest of them, into a folder.
+
+    python manifests/alexnet/prepare.py FOLDER [STACKS.yaml]
+
+The ONNX file is by make.py, the others by manifests/convert/to_*.py, each in its framework's stack of
+manifests/stacks.yaml (or of another file like it), which is made where it isn't there yet. What is there already is
+kept. A framework whose stack can't be had here is left out, and the reason is printed.
+"""
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "convert"))
+
+import make
+import network
+import onnx
+
+from pytest_mlms.errors import MlmsError
+from pytest_mlms.provision.artifacts import default_cache
+from pytest_mlms.provision.declared import declared_stacks
+from pytest_mlms.provision.stacks import prepare
+from pytest_mlms.records import Stack
+
+HERE = Path(__file__).parent
+CONVERT = HERE.parent / "convert"
+CONVERTED_IN = {  # framework -> the stack that its converter runs in; the others take the ONNX file
+    "caffe": "caffe",
+    "caffe2": "caffe2",
+    "cntk": "cntk",
+    "jax": "jax",
+    "mxnet": "mxnet",
+    "pytorch": "pytorch",
+    "tensorflow": "tensorflow",
+    "tflite": "tensorflow",
+}
+TAKE_ONNX = ("onnxruntime", "openvino", "opencv")
+OPTIONS = {"caffe2": {"inputs": f"image float32[?,3,{make.SIZE},{make.SIZE}]"}}
+_HEAD = """\
+name: alexnet
+version: 1.0.0
+task: image-classification
+description: AlexNet's structure with weights from a seed, to measure speed by; made by manifests/alexnet/prepare.py.
+references: [https://arxiv.org/abs/1404.5997]
+models:
+"""
+_TAIL = """\
+inputs:
+  - {name: image, type: tensor, element_type: float32}
+outputs:
+  - {name: logits, type: classification, steps: [softmax]}
+evaluate:
+  batch_sizes: [1, 2, 4, 8, 16, 32, 64]
+  threads: 1
+  seed: 7
+thresholds:
+  agreement: {reference: onnxruntime, rtol: 1e-3, atol: 1e-4}
+"""
+
+
+def make_onnx(folder: Path) -> Path:
+    """Return the path of NETWORK.npz, which is written last, beside the ONNX file."""
+    target = folder / "alexnet.npz"
+    if not target.exists():
+        print("alexnet.onnx", flush=True)
+        onnx.save(make.alexnet(), folder / "alexnet.onnx")
+        temporary = folder / "unfinished.npz"
+        network.save(network.read_onnx(folder / "alexnet.onnx"), temporary)
+        temporary.replace(target)
+    return target
+
+
+def convert(framework: str, source: Path, stacks: Mapping[str, Stack]) -> dict[str, Any]:
+    """Return the files of a framework by role, with their digests; raises MlmsError where they can't be made."""
+    done = source.with_name(f"{framework}.json")
+    if not done.exists():
+        print(f"converting for {framework}", flush=True)
+        stack = stacks.get(CONVERTED_IN[framework])
+        if stack is None:
+            raise MlmsError(f"no stack {CONVERTED_IN[framework]} is declared")
+        launch = prepare(stack, default_cache())
+        command = [*launch.command, str(CONVERT / f"to_{framework}.py"), str(source), str(source.with_suffix(""))]
+        ran = subprocess.run(command, env=dict(launch.env), capture_output=True, text=True, check=False)
+        if ran.returncode:
+            raise MlmsError(f"its conversion failed:\n{ran.stderr[-2000:]}")
+        done.write_text(ran.stdout.splitlines()[-1])
+    found: dict[str, Any] = json.loads(done.read_text())
+    return found
+
+
+def models(folder: Path, source: Path, stacks: Mapping[str, Stack]) -> Iterator[dict[str, Any]]:
+    """Yield the manifest's entry of each framework that has its files."""
+    onnx_file = {"graph": {"path": str(folder / "alexnet.onnx"), "sha256": network.sha256(folder / "alexnet.onnx")}}
+    for framework in (*TAKE_ONNX, *CONVERTED_IN):
+        try:
+            files = convert(framework, source, stacks) if framework in CONVERTED_IN else onnx_file
+        except MlmsError as error:
+            print(f"{framework} is left out: {error}", flush=True)
+            continue
+        entry: dict[str, Any] = {"framework": framework}
+        entry.update({role: Path(file["path"]).name for role, file in files.items()})
+        entry["sha256"] = {role: file["sha256"] for role, file in files.items()}
+        yield {**entry, "options": OPTIONS.get(framework, {})}
+
+
+def main() -> None:
+    """Write all of it; the manifest last."""
+    folder = Path(sys.argv[1]).resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copy(sys.argv[2] if len(sys.argv) > 2 else HERE.parent / "stacks.yaml", folder / "stacks.yaml")
+    entries = list(models(folder, make_onnx(folder), declared_stacks([folder])))
+    lines = [f"  - {json.dumps(entry)}\n" for entry in entries]  # JSON is YAML too
+    (folder / "alexnet.yaml").write_text(_HEAD + "".join(lines) + _TAIL)
+
+
+if __name__ == "__main__":
+    main()

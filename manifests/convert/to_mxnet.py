@@ -1,0 +1,44 @@
+"""MXNet: TARGET-symbol.json and TARGET-0000.params. The input says its own shape, 0 being the free axis."""
+
+import mxnet
+from mxnet import symbol
+from network import arguments, report
+
+
+def _layer(layer, flow):
+    name, sizes = layer.name, {"kernel": layer.kernel, "stride": layer.stride, "pad": layer.pad}
+    if layer.kind == "conv":
+        return symbol.Convolution(flow, name=name, num_filter=len(layer.weight), **sizes)
+    if layer.kind == "maxpool":
+        return symbol.Pooling(flow, name=name, pool_type="max", **sizes)
+    if layer.kind == "dense":
+        return symbol.FullyConnected(flow, name=name, num_hidden=len(layer.weight))
+    return (
+        symbol.Activation(flow, name=name, act_type="relu") if layer.kind == "relu" else symbol.flatten(flow, name=name)
+    )
+
+
+def model(network):
+    """Return the symbol."""
+    flow = symbol.Variable(network.input, shape=(0,) + network.shape, dtype="float32")
+    for layer in network.layers:
+        flow = _layer(layer, flow)
+    return flow
+
+
+def main():
+    """Write the symbol, and the weights under MXNet's names."""
+    network, target = arguments()
+    graph, weights = target + "-symbol.json", target + "-0000.params"
+    model(network).save(graph)
+    arrays = {}
+    for layer in network.layers:
+        if layer.weight is not None:
+            arrays["arg:%s_weight" % layer.name] = mxnet.nd.array(layer.weight)
+            arrays["arg:%s_bias" % layer.name] = mxnet.nd.array(layer.bias)
+    mxnet.nd.save(weights, arrays)
+    report(graph=graph, weights=weights)
+
+
+if __name__ == "__main__":
+    main()

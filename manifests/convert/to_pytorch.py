@@ -1,0 +1,55 @@
+"""PyTorch: TARGET.pt2 by torch.export, with a free batch size."""
+
+import torch
+from network import arguments, report
+from torch import nn
+
+
+def _module(layer):
+    if layer.kind == "relu":
+        return nn.ReLU()
+    if layer.kind == "flatten":
+        return nn.Flatten()
+    if layer.kind == "maxpool":
+        return nn.MaxPool2d(layer.kernel, layer.stride, layer.pad)
+    width, inputs = layer.weight.shape[:2]
+    made = (
+        nn.Conv2d(inputs, width, layer.kernel, layer.stride, layer.pad)
+        if layer.kind == "conv"
+        else nn.Linear(inputs, width)
+    )
+    made.load_state_dict({"weight": torch.from_numpy(layer.weight), "bias": torch.from_numpy(layer.bias)})
+    return made
+
+
+class Model(nn.Module):
+    """The layers under their names; the output is under its name too."""
+
+    def __init__(self, network):
+        super().__init__()
+        self.output = network.output
+        self.layers = nn.Sequential()
+        for layer in network.layers:
+            self.layers.add_module(layer.name, _module(layer))
+
+    def forward(self, image):
+        """Take images N x C x H x W; return what the last layer makes, by its name."""
+        return {self.output: self.layers(image)}
+
+
+def main():
+    """Write the file."""
+    network, target = arguments()
+    if network.input != "image":
+        raise ValueError("the input is %r; forward() takes 'image'" % network.input)
+    model = Model(network).eval()
+    shapes = {"image": {0: torch.export.Dim("batch", min=1, max=65536)}}
+    program = torch.export.export(model, (torch.zeros(2, *network.shape),), dynamic_shapes=shapes)
+    for node in program.graph.nodes:
+        node.meta.pop("stack_trace", None)  # it holds the paths of this machine
+    torch.export.save(program, target + ".pt2")
+    report(graph=target + ".pt2")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,119 @@
+"""A TensorFlow graph with its weights in it, in a TF1 session: to run it, to trace it, to look inside."""
+
+import time
+
+import tensorflow
+from mlms_predictors import Layer, Tensor
+
+v1 = tensorflow.compat.v1
+_SILENT = ("Const", "Placeholder", "NoOp", "_Arg", "_Retval", "Identity", "ReadVariableOp", "VarHandleOp")
+
+
+def freeze(function, names, where):
+    """Return a concrete function of TensorFlow 2 as a Frozen that runs one operator at a time.
+
+    Its inputs are in the order of ``names``.
+    """
+    from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
+
+    made = convert_variables_to_constants_v2(function)
+    by_name = {tensor.op.name: tensor.name for tensor in made.inputs}
+    inputs = [by_name.get(name, tensor.name) for name, tensor in zip(names, made.inputs)]
+    threads = tensorflow.config.threading.get_intra_op_parallelism_threads()
+    return Frozen(made.graph.as_graph_def(), inputs, [tensor.name for tensor in made.outputs], where, threads, True)
+
+
+def read_graph(path, inputs, outputs, where, threads):
+    """Read a GraphDef; inputs and outputs are found where they aren't given."""
+    definition = v1.GraphDef()
+    try:
+        with open(path, "rb") as file:
+            definition.ParseFromString(file.read())
+    except Exception as error:  # protobuf's DecodeError, of whichever protobuf there is
+        raise RuntimeError("it is no frozen graph of TensorFlow: %s" % error) from error
+    if not definition.node:
+        raise RuntimeError("it is no frozen graph of TensorFlow: it has no nodes")
+    read = {name.split(":")[0].lstrip("^") for node in definition.node for name in node.input}
+    sources = [node.name for node in definition.node if node.op == "Placeholder"]
+    ends = [node.name for node in definition.node if node.name not in read and node.op not in ("NoOp", "Const")]
+    names = [[t.name for t in asked] if asked else found for asked, found in ((inputs, sources), (outputs, ends))]
+    return Frozen(definition, _with_index(names[0]), _with_index(names[1]), where, threads or 0, bool(threads))
+
+
+def _with_index(names):
+    return [name if ":" in name else name + ":0" for name in names]
+
+
+class Frozen:
+    """A session on a graph, with the names of the tensors that go in and come out."""
+
+    def __init__(self, definition, inputs, outputs, where, threads, in_turn):
+        graph = tensorflow.Graph()
+        with graph.as_default(), tensorflow.device(where):
+            tensorflow.graph_util.import_graph_def(definition, name="")
+        config = v1.ConfigProto(intra_op_parallelism_threads=threads, inter_op_parallelism_threads=int(in_turn))
+        config.gpu_options.allow_growth = config.allow_soft_placement = True
+        self._made_of = definition, inputs, outputs, where, threads
+        self._session = v1.Session(graph=graph, config=config)
+        self._names = inputs, outputs
+        self._graph = graph
+
+    def in_turn(self):
+        """Return another that runs one operator at a time."""
+        return Frozen(*self._made_of, True)
+
+    def tensors(self, side):
+        """Return the signature's inputs (0) or outputs (1), called as their nodes are."""
+        tensors = [self._graph.get_tensor_by_name(name) for name in self._names[side]]
+        return [Tensor(t.name.replace(":0", ""), t.dtype.name, _shape(t)) for t in tensors]
+
+    def bind(self, arrays):
+        """Return a call that runs these arrays."""
+        inputs, outputs = self._names
+        run = self._session.make_callable(outputs, inputs)
+        feeds = [arrays[tensor.name] for tensor in self.tensors(0)]
+        return lambda: run(*feeds)
+
+    def trace(self, feeds):
+        """Run once when warm; return begin, end, and the layers as the executor ran them."""
+        options = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE, output_partition_graphs=True)
+        inputs, outputs = self._names
+        for _ in range(2):
+            facts = v1.RunMetadata()
+            offset = time.perf_counter() - time.time()
+            self._session.run(outputs, dict(zip(inputs, feeds)), options=options, run_metadata=facts)
+        kinds = {node.name: node.op for graph in facts.partition_graphs for node in graph.node}
+        stats = [stat for device in facts.step_stats.dev_stats for stat in _on(device)]
+        ran = sorted((_layer(stat, kinds.get(stat.node_name.split(":")[0], ""), offset) for stat in stats), key=_start)
+        shown = [layer for layer in ran if layer.type and layer.type not in _SILENT]
+        return min(map(_start, ran)), max(layer.end for layer in ran), shown
+
+    def inner(self, feeds):
+        """Run once, and return each operator's first output, by the operator's name."""
+        order = [op for op in self._graph.get_operations() if op.type not in _SILENT and op.outputs]
+        order = [op for op in order if op.outputs[0].dtype.is_floating or op.outputs[0].dtype.is_integer]
+        given = self._session.run([op.outputs[0] for op in order], dict(zip(self._names[0], feeds)))
+        return [(op.name, array) for op, array in zip(order, given)]
+
+
+def _on(device):
+    """Return the operators' own times: of a GPU those of its kernels, which TensorFlow lists under one stream."""
+    name = device.device
+    return device.node_stats if "/stream:all" in name or ("CPU" in name and "stream" not in name) else []
+
+
+def _start(layer):
+    return layer.start
+
+
+def _layer(stat, kind, offset):
+    begin = stat.all_start_nanos or stat.all_start_micros * 1000
+    start, end = (begin + stat.op_start_rel_nanos) / 1e9, (begin + stat.op_end_rel_nanos) / 1e9
+    sizes = [dimension.size for dimension in stat.output[0].tensor_description.shape.dim] if stat.output else None
+    size = sum(out.tensor_description.allocation_description.requested_bytes for out in stat.output)
+    shape = tuple(sizes) if sizes is not None else None
+    return Layer(stat.node_name, kind, start + offset, end + offset, size or None, shape)
+
+
+def _shape(tensor):
+    return tuple(tensor.shape.as_list()) if tensor.shape.rank is not None else ()

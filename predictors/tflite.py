@@ -1,0 +1,131 @@
+"""TensorFlow Lite (LiteRT): ``graph`` is a .tflite file.
+
+Versions: ai-edge-litert 2, or the interpreter inside tensorflow 2. Devices: cpu. Synchronises: invoke returns when the
+outputs are written.
+
+Options: ``xnnpack``: whether the XNNPACK delegate takes what it can (the default), or the plain kernels all.
+``signature``: the one to use where the file has several. A batch of another size resizes the inputs, once.
+
+Layer times: none; the library has a profiler, and its Python interface does not offer it. Inner outputs: by a second
+interpreter without delegates, which keeps all tensors.
+"""
+
+import numpy
+
+try:
+    import ai_edge_litert as package
+    from ai_edge_litert import interpreter as litert
+except ImportError:
+    import tensorflow as package
+    from tensorflow.lite.python import interpreter as litert
+from mlms_predictors import Loaded, Tensor
+from mlms_predictors._run.checks import check, refuse_gpu, refuse_unknown
+
+_OPTIONS = ("xnnpack", "signature")
+
+
+class _Model:
+    """An interpreter, and the indices of its inputs and outputs; ``shapes`` is what it is allocated for."""
+
+    def __init__(self, path, threads, signature, **facts):
+        self.interpreter = litert.Interpreter(path, num_threads=threads, **facts)
+        self.path, self.threads, self.signature = path, threads, signature
+        known = self.interpreter._get_full_signature_list()
+        if signature is not None and signature not in known:
+            raise ValueError("no signature %r; the file has %s" % (signature, ", ".join(known) or "none"))
+        chosen = known.get(signature or next(iter(known), None))
+        inputs, outputs = self.interpreter.get_input_details(), self.interpreter.get_output_details()
+        self.inputs, self.outputs = _named(inputs, chosen, "inputs"), _named(outputs, chosen, "outputs")
+        self.shapes = None
+        self.interpreter.allocate_tensors()
+
+    def fit(self, arrays):
+        """Resize the inputs for these arrays, if they are of another size than the last."""
+        shapes = [arrays[name].shape for name, _ in self.inputs]
+        if shapes != self.shapes:
+            self.shapes = None
+            for (_, facts), shape in zip(self.inputs, shapes):
+                self.interpreter.resize_tensor_input(facts["index"], shape)
+            self.interpreter.allocate_tensors()
+            self.shapes = shapes
+
+
+def versions():
+    """Return the versions of what computes."""
+    return {"tflite": package.__version__, "numpy": numpy.__version__}
+
+
+def devices():
+    """Return the devices that a model can be loaded on, here and now."""
+    return ["cpu"]
+
+
+def load(request):
+    """Read the file and allocate its tensors; raises ValueError where it isn't one."""
+    options = refuse_unknown(request.options, _OPTIONS)
+    refuse_gpu(request.device, "TensorFlow Lite")
+    plain = {} if options.get("xnnpack", True) else {"experimental_op_resolver_type": _plain()}
+    model = _Model(request.files["graph"], request.threads, options.get("signature"), **plain)
+    return Loaded(model, "cpu", request.threads, _tensors(model.inputs), _tensors(model.outputs))
+
+
+def predict(loaded, arrays):
+    """Run one batch: arrays by input name in, a list of arrays in the model's order out."""
+    return bind(loaded, arrays)()
+
+
+def bind(loaded, arrays):
+    """Return predict as a call without arguments: what the timed loop runs."""
+    check(loaded.inputs, arrays)
+    model = loaded.model
+    feeds = [(facts["index"], arrays[name]) for name, facts in model.inputs]
+    fetches = [facts["index"] for _, facts in model.outputs]
+    put, invoke, get = model.interpreter.set_tensor, model.interpreter.invoke, model.interpreter.get_tensor
+    shapes = [array.shape for _, array in feeds]
+
+    def call():
+        if model.shapes != shapes:
+            model.fit(arrays)
+        for index, array in feeds:
+            put(index, array)
+        invoke()
+        return [get(index) for index in fetches]
+
+    return call
+
+
+def inner(loaded, arrays):
+    """Run one batch and return what each operator gave, by the names of the tensors in the file."""
+    check(loaded.inputs, arrays)
+    facts = {"experimental_op_resolver_type": _plain(), "experimental_preserve_all_tensors": True}
+    model = _Model(loaded.model.path, loaded.model.threads, loaded.model.signature, **facts)
+    model.fit(arrays)
+    for name, details in model.inputs:
+        model.interpreter.set_tensor(details["index"], arrays[name])
+    model.interpreter.invoke()
+    names = {facts["index"]: facts["name"] for facts in model.interpreter.get_tensor_details()}
+    order = [index for operator in model.interpreter._get_ops_details() for index in operator["outputs"]]
+    return [(names[index], model.interpreter.get_tensor(index)) for index in order if names.get(index)]
+
+
+def _plain():
+    return litert.OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
+
+
+def _named(details, signature, kind):
+    """Return (name, details) pairs, by the signature's names, else by the tensors' own."""
+    if signature is None:
+        return [(facts["name"], facts) for facts in details]
+    names = {index: name for name, index in signature[kind].items()}
+    return [(names[facts["index"]], facts) for facts in details if facts["index"] in names]
+
+
+def _tensors(named):
+    return [
+        Tensor(name, numpy.dtype(facts["dtype"]).name, tuple(None if size < 0 else int(size) for size in _shape(facts)))
+        for name, facts in named
+    ]
+
+
+def _shape(facts):
+    return facts["shape_signature"] if len(facts["shape_signature"]) else facts["shape"]

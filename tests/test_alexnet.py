@@ -1,0 +1,64 @@
+"""The model that speed is compared by, and the table that is made of it."""
+
+from __future__ import annotations
+
+import json
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from conftest import ROOT
+from pytest_mlms.trace.describe import describe_onnx
+
+ALEXNET = ROOT / "manifests" / "alexnet"
+
+
+@pytest.mark.slow
+def test_it_has_the_parameters_of_alexnet_and_is_the_same_again(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        subprocess.run([sys.executable, str(ALEXNET / "make.py"), str(tmp_path / name)], check=True)
+    one, two = (tmp_path / name / "alexnet.onnx" for name in ("one", "two"))
+    assert one.read_bytes() == two.read_bytes()
+    found = describe_onnx(one, 2)
+    assert found.parameters == 61_100_840  # as torchvision says of the same structure
+    assert found.layers[-1].shape == (2, 1000)
+    assert found.unknown == ()
+
+
+def line(framework: str, size: int, seconds: float, high: float | None) -> dict[str, Any]:
+    estimate = {"value": seconds, "high": high}
+    facts = {"kind": "performance", "versions": {framework: "1.0"}, "estimates": {"latency_p50": estimate}}
+    return {"framework": framework, "batch_size": size, **facts}
+
+
+def test_the_table_has_a_row_a_framework_fastest_first_and_a_column_a_batch_size(tmp_path: Path) -> None:
+    lines: list[dict[str, Any]] = [line("slow", 1, 0.2, 0.21), line("fast", 64, 2.0, None), line("fast", 1, 0.05, 0.06)]
+    lines += [
+        {"type": "run"},
+        {"kind": "performance", "framework": "broken"},
+        {"kind": "agreement", "estimates": {"x": 1}},
+    ]
+    (tmp_path / "results.jsonl").write_text("".join(json.dumps(each) + "\n" for each in lines))
+    script = runpy.run_path(str(ALEXNET / "table.py"))
+    items = script["read"](tmp_path)
+    assert script["table"](items).splitlines() == [
+        "| framework | batch of 1 | batch of 64 |",
+        "| --- | ---: | ---: |",
+        "| fast 1.0 | 50.0 ms ±20 % | 2.00 s |",
+        "| slow 1.0 | 200 ms ±5 % | - |",
+    ]
+
+
+def test_cpu_time_is_that_of_a_call_from_each_process(tmp_path: Path) -> None:
+    for index, seconds in enumerate((0.1, 0.3)):
+        np.savez(tmp_path / f"samples-{index}.npz", cpu=np.array([5.0, 5.0 + 10 * seconds]), at=np.array([0, 10.0]))
+    artifacts = {f"samples-{index}.npz": f"samples-{index}.npz" for index in range(2)}
+    item = {**line("any", 1, 9.0, None), "artifacts": artifacts, "folder": tmp_path}
+    value, high = runpy.run_path(str(ALEXNET / "table.py"))["cpu_time"](item)
+    assert value == pytest.approx(0.2)
+    assert high > 0.3

@@ -1,0 +1,105 @@
+"""The formats of TensorFlow, its layers and inner outputs, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from frameworks import Framework, convert, python_of, reference
+
+from conftest import DIGITS
+from pytest_mlms.agent import Refused
+
+CONVOLUTIONS = 3
+
+
+@pytest.fixture(scope="module")
+def tensorflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Framework]:
+    python = python_of("tensorflow", "tensorflow")
+    framework = Framework(python, "tensorflow", tmp_path_factory.mktemp("agent") / "log")
+    yield framework
+    framework.agent.close()
+
+
+@pytest.fixture(scope="module")
+def formats(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The shipped SavedModel unpacked, and the other formats."""
+    folder = tmp_path_factory.mktemp("formats")
+    convert(python_of("tensorflow", "tensorflow"), "convert_tensorflow.py", folder)
+    with zipfile.ZipFile(DIGITS / "digits_cnn_savedmodel.zip") as archive:
+        archive.extractall(folder / "saved")
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["saved", "digits_cnn.keras", "digits_cnn.pb"])
+def test_every_format_agrees_and_shows_its_layers(tensorflow: Framework, formats: Path, name: str) -> None:
+    facts = tensorflow.load(formats / name)
+    assert facts["inputs"] == [["image", "float32", [None, 1, 8, 8]]]
+    assert facts["outputs"] == [["logits", "float32", [None, 10]]]
+    assert facts["threads"] == 1
+    tensorflow.check()
+    layers, inner = tensorflow.layers(), tensorflow.inner()
+    convolutions = [layer for layer in layers if "Conv2D" in layer[1]]
+    assert len(convolutions) == CONVOLUTIONS
+    assert convolutions[0][4:] == [8 * 16 * 8 * 8 * 4, [8, 8, 8, 16]]
+    np.testing.assert_allclose(list(inner.values())[-1], reference(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_the_nodes_of_a_frozen_graph_can_be_named(tensorflow: Framework, formats: Path) -> None:
+    facts = tensorflow.load(formats / "digits_cnn.pb", inputs="image:0", outputs="logits")
+    assert [facts["inputs"][0][0], facts["outputs"][0][0]] == ["image", "logits"]
+    with pytest.raises(Refused, match="nowhere"):
+        tensorflow.load(formats / "digits_cnn.pb", outputs="nowhere")
+
+
+@pytest.mark.slow
+def test_an_operator_that_it_lacks_is_named(tensorflow: Framework, formats: Path, tmp_path: Path) -> None:
+    data = (formats / "digits_cnn.pb").read_bytes()
+    (tmp_path / "lacking.pb").write_bytes(data.replace(b"MaxPool", b"MexPool"))
+    with pytest.raises(Refused, match="MexPool"):
+        tensorflow.load(tmp_path / "lacking.pb")
+
+
+@pytest.mark.slow
+def test_a_lambda_layer_that_holds_code_is_refused(tensorflow: Framework, formats: Path, tmp_path: Path) -> None:
+    path = tmp_path / "lambda.keras"
+    with zipfile.ZipFile(formats / "digits_cnn.keras") as old, zipfile.ZipFile(path, "w") as new:
+        for name in old.namelist():
+            data = old.read(name)
+            if name == "config.json":
+                model = json.loads(data)
+                layer = next(layer for layer in model["config"]["layers"] if layer["class_name"] == "ReLU")
+                layer["class_name"], layer["module"] = "Lambda", "keras.layers"
+                code = {"class_name": "__lambda__", "config": {"code": "4wEA", "defaults": None, "closure": None}}
+                layer["config"] = {"name": layer["config"]["name"], "function": code, "arguments": {}}
+                data = json.dumps(model).encode()
+            new.writestr(name, data)
+    with pytest.raises(Refused, match="safe_mode"):
+        tensorflow.load(path)
+
+
+def test_what_it_can_not_do_is_refused(tensorflow: Framework, tmp_path: Path) -> None:
+    with zipfile.ZipFile(DIGITS / "digits_cnn_savedmodel.zip") as archive:
+        archive.extractall(tmp_path / "saved")
+    with pytest.raises(Refused, match="no option 'mode'; this predictor knows signature"):
+        tensorflow.load(tmp_path / "saved", mode="fast")
+    with pytest.raises(Refused, match="no signature 'train'; the model has serving_default"):
+        tensorflow.load(tmp_path / "saved", signature="train")
+    with pytest.raises(Refused, match="no model of TensorFlow"):
+        tensorflow.load(DIGITS / "digits_cnn.onnx")
+    with pytest.raises(Refused, match=r"has no saved_model\.pb"):
+        tensorflow.load(tmp_path)
+    (tmp_path / "other.pb").write_bytes((DIGITS / "digits_cnn.onnx").read_bytes())
+    with pytest.raises(Refused, match="no frozen graph"):
+        tensorflow.load(tmp_path / "other.pb")
+    with pytest.raises(Refused, match="in this process already"):
+        tensorflow.load(tmp_path / "saved", threads=2)
+    if "cuda:0" not in tensorflow.hello["devices"]:
+        with pytest.raises(Refused, match="TensorFlow lists 0 GPUs"):
+            tensorflow.load(tmp_path / "saved", device="cuda:0")
