@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from pytest_mlms.errors import MlmsError, Unavailable
-from pytest_mlms.provision.devices import device_name, exclusive
+from pytest_mlms.provision.devices import _shared_folder, device_name, exclusive
+from pytest_mlms.provision.gpus import Gpu
 
 HOLD = """
 import os, sys, time
@@ -19,9 +20,9 @@ from pathlib import Path
 from pytest_mlms.provision.devices import exclusive
 if len(sys.argv) > 2:
     os.sched_setaffinity(0, {int(sys.argv[2])})
-with exclusive("cpu", 10, Path(sys.argv[1])):
+with exclusive("cpu", 300, Path(sys.argv[1])):
     print("held", flush=True)
-    time.sleep(60)
+    time.sleep(600)
 """
 
 
@@ -37,7 +38,7 @@ def test_a_device_has_one_holder_whom_the_next_is_told(tmp_path: Path) -> None:
         with pytest.raises(Unavailable, match=f"device cpu is in use by process {holder.pid}"):
             exclusive("cpu", 0.1, tmp_path).__enter__()
         holder.kill()
-    with exclusive("cpu", 10, tmp_path):
+    with exclusive("cpu", 300, tmp_path):
         pass  # the kernel gave up the dead holder's locks
 
 
@@ -45,7 +46,7 @@ def test_who_waits_gets_the_device_when_it_is_free(tmp_path: Path) -> None:
     with hold(tmp_path) as holder:
         began = time.monotonic()
         killer = subprocess.Popen(["sh", "-c", f"sleep 0.5; kill -9 {holder.pid}"])
-        with exclusive("cpu", 30, tmp_path):
+        with exclusive("cpu", 300, tmp_path):
             assert time.monotonic() - began > 0.4
         killer.wait()
 
@@ -60,7 +61,8 @@ def test_sessions_on_disjoint_cores_do_not_wait(tmp_path: Path) -> None:
         other.kill()
 
 
-def test_the_locks_are_for_every_user_whatever_the_umask(tmp_path: Path) -> None:
+def test_the_locks_are_for_every_user_whatever_the_umask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pytest_mlms.provision.devices.visible_gpus", list)
     before = os.umask(0o077)
     try:
         with exclusive("cuda", 1, tmp_path / "locks"):
@@ -69,6 +71,18 @@ def test_the_locks_are_for_every_user_whatever_the_umask(tmp_path: Path) -> None
         os.umask(before)
     assert (tmp_path / "locks").stat().st_mode & 0o777 == 0o777
     assert (tmp_path / "locks" / "cuda-0.lock").stat().st_mode & 0o666 == 0o666
+
+
+def test_the_folder_of_the_locks_is_the_hosts_unless_the_environment_names_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLMS_LOCKS", str(tmp_path / "ours"))
+    with hold(tmp_path / "ours") as holder:
+        with pytest.raises(Unavailable):
+            exclusive("cpu", 0.1).__enter__()
+        holder.kill()
+    monkeypatch.delenv("MLMS_LOCKS")
+    assert _shared_folder().name == "pytest-mlms-locks"
 
 
 def test_a_folder_that_takes_no_locks_is_named(tmp_path: Path) -> None:
@@ -82,3 +96,14 @@ def test_two_gpus_are_two_devices_and_cuda_is_the_first(tmp_path: Path) -> None:
         assert device_name("cuda") == "cuda:0"
         with pytest.raises(Unavailable):
             exclusive("cuda:0", 0.1, tmp_path).__enter__()
+
+
+def test_a_gpu_is_locked_by_its_uuid_whatever_a_session_calls_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpus = [Gpu("GPU-aa", "A", 1, "1"), Gpu("GPU-bb", "B", 1, "1")]
+    monkeypatch.setattr("pytest_mlms.provision.devices.visible_gpus", lambda: gpus)
+    with exclusive("cuda:1", 1, tmp_path):
+        monkeypatch.setattr("pytest_mlms.provision.devices.visible_gpus", lambda: gpus[1:])
+        with pytest.raises(Unavailable):
+            exclusive("cuda", 0.1, tmp_path).__enter__()

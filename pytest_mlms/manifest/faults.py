@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, get_args
 
 from pydantic import BaseModel
@@ -27,20 +28,25 @@ _TYPES = {
 }
 
 
-def describe(error: ErrorDetails, document: Document) -> tuple[int, str]:
-    """Return the line of a fault, and its text."""
+def describe(
+    error: ErrorDetails, document: Document, root: type[BaseModel] = Manifest, depth: int = 0
+) -> tuple[int, str]:
+    """Return the line of a fault, and its text; ``root`` is the model of what lies ``depth`` keys down."""
+    model_at = partial(_model, root, depth)
     path = _written(error["loc"], document)
     key = error["loc"][-1] if error["loc"] else ""
     if error["type"] == "missing":
-        hint = _hint((*path, key))
+        hint = _hint((*path, key), model_at)
         return document.line(path), _at(path) + f"{key!r} is missing; write '{key}: …'" + (f", {hint}" if hint else "")
     if error["type"] == "extra_forbidden":
         parent = _written(error["loc"][:-1], document)
-        return document.line((*parent, key)), _at(parent) + f"unknown key {key!r}; {instead(str(key), _keys(parent))}"
-    return document.line(path), _at(path) + _text(error, path)
+        return document.line((*parent, key)), _at(
+            parent
+        ) + f"unknown key {key!r}; {instead(str(key), _keys(model_at(parent)))}"
+    return document.line(path), _at(path) + _text(error, _hint(path, model_at))
 
 
-def _text(error: ErrorDetails, path: Path) -> str:
+def _text(error: ErrorDetails, hint: str | None) -> str:
     value, context = error["input"], error.get("ctx", {})
     if error["type"] == "value_error":
         return str(context["error"])
@@ -48,7 +54,7 @@ def _text(error: ErrorDetails, path: Path) -> str:
         return f"{value!r} is not known; {instead(str(value), _quoted(context['expected']))}"
     if error["type"] == "too_short":
         return f"is empty; write at least {context['min_length']}"
-    wanted = PATTERNS.get(context.get("pattern", "")) or _hint(path) or _plainly(error["msg"])
+    wanted = PATTERNS.get(context.get("pattern", "")) or hint or _plainly(error["msg"])
     return f"found {_brief(value)}; write {wanted}"
 
 
@@ -82,21 +88,20 @@ def _brief(value: Any) -> str:
     return kind or repr(value)
 
 
-def _keys(path: Path) -> list[str]:
-    model = _model(path)
+def _keys(model: type[BaseModel] | None) -> list[str]:
     return sorted(model.model_fields) if model else []
 
 
-def _hint(path: Path) -> str | None:
-    model = _model(path[:-1])
+def _hint(path: Path, model_at: Callable[[Path], type[BaseModel] | None]) -> str | None:
+    model = model_at(path[:-1])
     field = model.model_fields.get(str(path[-1])) if model and path else None
     return field.description if field else None
 
 
-def _model(path: Path) -> type[BaseModel] | None:
+def _model(root: type[BaseModel], depth: int, path: Path) -> type[BaseModel] | None:
     """Return the model that validates what is at ``path``."""
-    model: type[BaseModel] | None = Manifest
-    for part in path:
+    model: type[BaseModel] | None = root if len(path) >= depth else None
+    for part in path[depth:]:
         if isinstance(part, str) and model is not None:
             field: FieldInfo | None = model.model_fields.get(part)
             model = _model_in(field.annotation) if field else None

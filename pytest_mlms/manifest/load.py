@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 from urllib.parse import urldefrag, urlsplit
 from urllib.request import url2pathname
 
@@ -14,12 +15,15 @@ from pydantic import ValidationError
 
 from pytest_mlms.errors import ManifestError
 from pytest_mlms.manifest import yaml12
+from pytest_mlms.manifest.consistency import disagreements
 from pytest_mlms.manifest.faults import describe
-from pytest_mlms.manifest.schema import Manifest, Model, Thresholds, disagreements
+from pytest_mlms.manifest.schema import Manifest, Model
+from pytest_mlms.manifest.thresholds import Agreement, Thresholds
 from pytest_mlms.records import QUANTITIES, Artifact, Kind, Limit, Place
 
-__all__ = ["Loaded", "load"]
+__all__ = ["Loaded", "load", "read", "shown"]
 
+_OF_AGREEMENT = {"top1": "same_top1", "kl": "kl_max", "js": "js_max", "hellinger": "hellinger_max"}
 _MAX_BYTES = 1 << 20
 
 
@@ -33,7 +37,7 @@ class Loaded:
 
     def place(self, *path: str | int) -> Place:
         """Return the line of a key, or of its nearest parent that is written down."""
-        return Place(_shown(self.path), self.document.line(path))
+        return Place(shown(self.path), self.document.line(path))
 
     def model_files(self, model: Model) -> dict[str, Artifact]:
         """Return the files of one of the models by role: graph, and weights where it has them."""
@@ -64,15 +68,27 @@ class Loaded:
 
     @cached_property
     def _limits(self) -> tuple[Limit, ...]:
-        found = []
-        for quantity in Thresholds.model_fields:
-            for index, limit in enumerate(getattr(self.manifest.thresholds, quantity)):
-                bound = QUANTITIES[quantity].bound
-                item = (index,) if ("thresholds", quantity, index) in self.document.lines else ()
-                place = self.place("thresholds", quantity, *item, bound)
-                filters = {key: tuple(value) for key, value in limit if key != bound}
-                found.append(Limit(quantity, getattr(limit, bound), place, **filters))
+        found: list[Limit] = []
+        for key in (name for name in Thresholds.model_fields if name != "upgrade"):
+            for index, limit in enumerate(getattr(self.manifest.thresholds, key)):
+                item = (index,) if ("thresholds", key, index) in self.document.lines else ()
+                if isinstance(limit, Agreement):
+                    found += self._agreement_limits(limit, item)
+                    continue
+                bound = QUANTITIES[key].bound
+                filters: dict[str, Any] = {name: tuple(value) for name, value in limit if name != bound}
+                found.append(Limit(key, getattr(limit, bound), self.place("thresholds", key, *item, bound), **filters))
         return tuple(found)
+
+    def _agreement_limits(self, entry: Agreement, item: tuple[int, ...]) -> Iterator[Limit]:
+        """Yield what an agreement asks for: a deviation of at most once its tolerance, and its further limits."""
+        filters: dict[str, Any] = {"devices": tuple(entry.devices), "frameworks": tuple(entry.frameworks)}
+        yield Limit("deviation", 1.0, self.place("thresholds", "agreement", *item), **filters)
+        for key, quantity in _OF_AGREEMENT.items():
+            limit = getattr(entry, key)
+            if limit is not None:
+                place = self.place("thresholds", "agreement", *item, key)
+                yield Limit(quantity, getattr(limit, QUANTITIES[quantity].bound), place, **filters)
 
     def _artifact(self, source: str, sha256: str | None, *path: str | int) -> Artifact:
         location, member = urldefrag(source)
@@ -89,7 +105,7 @@ def load(path: Path, frameworks: Collection[str] | None = None) -> Loaded:
 
     Raises ManifestError with every fault of the file, a line each.
     """
-    document = _read(path)
+    document = read(path)
     faults = list(document.faults)
     if document.value is not None or not faults:
         try:
@@ -99,11 +115,12 @@ def load(path: Path, frameworks: Collection[str] | None = None) -> Loaded:
             found = [describe(fault, document) for fault in error.errors(include_url=False)]
         faults += found
     if faults:
-        raise ManifestError("\n".join(f"{_shown(path)}:{line}: {text}" for line, text in sorted(faults)))
+        raise ManifestError("\n".join(f"{shown(path)}:{line}: {text}" for line, text in sorted(faults)))
     return Loaded(path, manifest, document)
 
 
-def _read(path: Path) -> yaml12.Document:
+def read(path: Path, beginning: str = "a manifest begins with 'name: …'") -> yaml12.Document:
+    """Return what a YAML file holds, which must be keys and values; what it isn't is in the document's faults."""
     try:
         with path.open("rb") as file:
             data = file.read(_MAX_BYTES + 1)
@@ -116,10 +133,9 @@ def _read(path: Path) -> yaml12.Document:
     except OSError as error:
         return _unreadable(f"can't be read: {error.strerror}; check the path and its permissions")
     if not isinstance(document.value, dict) and not document.faults:
-        found = (
-            "is empty" if document.value is None else f"holds a {type(document.value).__name__}, not keys and values"
-        )
-        return _unreadable(f"{found}; a manifest begins with 'name: …'")
+        kind = "a list" if isinstance(document.value, list) else "one value"
+        found = "is empty" if document.value is None else f"holds {kind}, not keys and values"
+        return _unreadable(f"{found}; {beginning}")
     return document
 
 
@@ -127,7 +143,7 @@ def _unreadable(text: str, line: int = 1) -> yaml12.Document:
     return yaml12.Document(faults=[(line, text)])
 
 
-def _shown(path: Path) -> Path:
+def shown(path: Path) -> Path:
     """Return the path as a person here would type it."""
     try:
         return path.relative_to(Path.cwd())

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 from packaging.specifiers import SpecifierSet
 from pydantic import AfterValidator, Field, model_validator
 
 from pytest_mlms.manifest.steps import InputStep, OutputStep, TopK
+from pytest_mlms.manifest.thresholds import Thresholds
 from pytest_mlms.manifest.types import (
-    Bytes,
+    AmountOfMemory,
     Closed,
+    Count,
     Device,
     ElementType,
-    Fraction,
     Framework,
     Layout,
     Name,
     Positive,
-    Rate,
+    Scalar,
     Scenario,
-    Seconds,
     SemanticVersion,
     Sha256,
     Short,
@@ -29,7 +29,7 @@ from pytest_mlms.manifest.types import (
     split_framework,
 )
 
-__all__ = ["Dataset", "Evaluate", "Input", "Limit", "Manifest", "Model", "Output", "Thresholds"]
+__all__ = ["Dataset", "Evaluate", "Input", "Manifest", "Model", "Output"]
 
 T = TypeVar("T")
 
@@ -50,12 +50,13 @@ Digests = Annotated[
 
 
 class Model(Closed):
-    """The weights in one framework's own format."""
+    """The weights in one framework's own format; ``options`` go to its predictor, which says what there is."""
 
     framework: Framework
     graph: Source
     weights: Source | None = None
     sha256: Digests
+    options: dict[str, Scalar] = {}
 
     @model_validator(mode="after")
     def _digest_each(self) -> Model:
@@ -135,69 +136,25 @@ class Dataset(Closed):
 
 
 class Evaluate(Closed):
-    """The points: every device with every batch size and scenario; the seed draws the performance inputs."""
+    """The points: every device with every batch size and scenario; the seed draws the performance inputs.
+
+    ``threads`` are the CPU threads that each framework must use; its own choice where they are left out.
+    """
 
     devices: Distinct[Device] = ["cpu"]
     batch_sizes: Distinct[Positive] = [1]
     scenarios: Distinct[Scenario] = ["single_stream"]
     seed: Annotated[int, Field(ge=0)] = 0
+    threads: Positive | None = None
 
 
-class Limit(Closed):
-    """Which cases a limit judges: all that measure its quantity, less what these leave out."""
+class Hardware(Closed):
+    """What a host must have to run the manifest: ``memory`` is that of the device (of the CPU, the host's)."""
 
-    devices: list[Device] = []
-    frameworks: list[str] = []
-
-
-class PerformanceLimit(Limit):
-    """The same for what depends on how requests arrive too."""
-
-    batch_sizes: list[Positive] = []
-    scenarios: list[Scenario] = []
-
-
-class AtLeastFraction(Limit):
-    """A share that must be reached: 0.97 or 97 %."""
-
-    min: Fraction
-
-
-class AtLeastRate(PerformanceLimit):
-    """A rate that must be reached: 200 /s."""
-
-    min: Rate
-
-
-class AtMostSeconds(PerformanceLimit):
-    """A time that must not be passed: 5 ms."""
-
-    max: Seconds
-
-
-class AtMostBytes(PerformanceLimit):
-    """A size that must not be passed: 64 MiB."""
-
-    max: Bytes
-
-
-OneOrMore = Annotated[list[T], Short(lambda value: value if isinstance(value, list) else [value], {"items": True})]
-
-
-class Thresholds(Closed):
-    """What an item must meet: a limit, or a list of them for different cases."""
-
-    top1: OneOrMore[AtLeastFraction] = []
-    top5: OneOrMore[AtLeastFraction] = []
-    latency_mean: OneOrMore[AtMostSeconds] = []
-    latency_p50: OneOrMore[AtMostSeconds] = []
-    latency_p90: OneOrMore[AtMostSeconds] = []
-    latency_p95: OneOrMore[AtMostSeconds] = []
-    latency_p99: OneOrMore[AtMostSeconds] = []
-    throughput: OneOrMore[AtLeastRate] = []
-    first_inference: OneOrMore[AtMostSeconds] = []
-    load_time: OneOrMore[AtMostSeconds] = []
-    peak_memory: OneOrMore[AtMostBytes] = []
+    memory: AmountOfMemory | None = None
+    gpu: Annotated[str, Field(min_length=1, description="a part of the GPU's name; for cases on a GPU")] | None = None
+    architecture: Annotated[str, Field(min_length=1, description="as uname -m prints")] | None = None
+    cores: Count | None = None
 
 
 class Manifest(Closed):
@@ -213,6 +170,7 @@ class Manifest(Closed):
     inputs: Annotated[list[Input], Field(min_length=1)]
     outputs: Annotated[list[Output], Field(min_length=1)]
     dataset: Dataset | None = None
+    hardware: Hardware | None = None
     evaluate: Evaluate = Evaluate()
     thresholds: Thresholds = Thresholds()
     marks: dict[Literal["xfail", "skip"], dict[str, str]] = {}
@@ -226,36 +184,3 @@ class Manifest(Closed):
     def has_accuracy(self) -> bool:
         """Whether there is something to measure accuracy with."""
         return self.dataset is not None and self.classification is not None
-
-
-def disagreements(manifest: Manifest) -> list[tuple[tuple[Any, ...], str]]:
-    """Return what doesn't agree between the sections, as (path, text) pairs."""
-    found: list[tuple[tuple[Any, ...], str]] = []
-    for section, key in (("models", "name"), ("inputs", "name"), ("outputs", "name")):
-        names = [getattr(part, key) for part in getattr(manifest, section)]
-        found += [
-            ((section, index), f"{section} has {name!r} twice; keep one, or write a manifest for each")
-            for index, name in enumerate(names)
-            if name in names[:index]
-        ]
-    for quantity in Thresholds.model_fields:
-        for index, limit in enumerate(getattr(manifest.thresholds, quantity)):
-            found += [(("thresholds", quantity, index), text) for text in _idle(manifest, quantity, limit)]
-    return found
-
-
-def _idle(manifest: Manifest, quantity: str, limit: Limit) -> list[str]:
-    """Say why a limit would judge no case: nobody should believe in a gate that never closes."""
-    if quantity in ("top1", "top5") and not manifest.has_accuracy:
-        return [f"{quantity} judges nothing; add a dataset and an output of type classification"]
-    offered: dict[str, list[Any]] = {
-        "batch_sizes": manifest.evaluate.batch_sizes,
-        "scenarios": manifest.evaluate.scenarios,
-        "devices": manifest.evaluate.devices,
-        "frameworks": [model.name for model in manifest.models],
-    }
-    return [
-        f"{quantity} names {name} that nothing is evaluated with; write some of {', '.join(map(str, values))}"
-        for name, values in offered.items()
-        if set(getattr(limit, name, ())) - set(values)
-    ]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import re
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
@@ -27,16 +28,20 @@ from pytest_mlms.units import UNITS, parse_quantity
 
 __all__ = [
     "PATTERNS",
+    "AmountOfMemory",
     "Bytes",
     "Closed",
+    "Count",
     "Device",
     "ElementType",
     "Fraction",
     "Framework",
     "Layout",
     "Name",
+    "NotNegative",
     "Positive",
     "Rate",
+    "Scalar",
     "Scenario",
     "Seconds",
     "SemanticVersion",
@@ -44,6 +49,7 @@ __all__ = [
     "Short",
     "Source",
     "instead",
+    "split_constraint",
     "split_framework",
 ]
 
@@ -84,6 +90,7 @@ def instead(word: str, known: Collection[str]) -> str:
     return f"did you mean {close[0]!r}?" if close else f"write one of {', '.join(known)}"
 
 
+@functools.cache  # asked for each case of each model
 def split_framework(text: str) -> tuple[str, SpecifierSet]:
     """Return name and versions of "onnxruntime >=1.17"; raises ValueError, whose text says what to write."""
     found = re.fullmatch(r"([a-z][a-z0-9_]*)\s*(.*)", text)
@@ -112,6 +119,29 @@ def _fetchable(text: str) -> str:
     return text
 
 
+_CONSTRAINT = re.compile(r"\s*(>=|<=|==|>|<)\s*(\S.*)")
+
+
+def split_constraint(text: str) -> tuple[str, float]:
+    """Return the operator and the value of ">= 32 GiB" (bytes) or ">= 8"; raises ValueError."""
+    found = _CONSTRAINT.fullmatch(text)
+    if not found:
+        raise ValueError(f"{text!r} has no comparison; write '>= {text.strip()}', or one of <=, ==, >, <")
+    number = found[2].strip()
+    return found[1], float(number) if number.isdigit() else parse_quantity(number, "B")
+
+
+def _constraint(text: str, base: str) -> str:
+    split_constraint(text)
+    if text.strip()[-1].isdigit() is bool(base):
+        raise ValueError(
+            f"{text!r} needs {'a unit' if base else 'a plain number'}; write '>= 32 GiB'"
+            if base
+            else f"{text!r} is no count; write '>= 8'"
+        )
+    return text
+
+
 def _quantity(base: str) -> Any:
     """Return the type of a quantity: text with a unit in the file, a float in ``base`` in memory."""
     units = "|".join(UNITS[base])
@@ -128,7 +158,7 @@ def _quantity(base: str) -> Any:
 @dataclass(frozen=True)
 class _Parsed:
     base: str
-    form: JsonSchemaValue
+    form: JsonSchemaValue = field(hash=False)  # a dict, and optional types are hashed
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_plain_validator_function(lambda text: parse_quantity(text, self.base))
@@ -156,8 +186,12 @@ Source = Annotated[str, Field(min_length=1, description="a path, https:// or fil
 ElementType = Literal["float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool"]
 Layout = Literal["NCHW", "NHWC"]
 Scenario = Literal["single_stream", "offline"]
+Scalar = str | int | float | bool
 Positive = Annotated[int, Field(ge=1)]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False, description="a number, 0 or more")]
 Fraction = _quantity("fraction")
 Seconds = _quantity("s")
 Rate = _quantity("/s")
 Bytes = _quantity("B")
+AmountOfMemory = Annotated[str, AfterValidator(lambda text: _constraint(text, "B")), Field(description=">= 32 GiB")]
+Count = Annotated[str, AfterValidator(lambda text: _constraint(text, "")), Field(description=">= 8")]

@@ -26,10 +26,13 @@ from pytest_mlms.manifest.schema import Model
 from pytest_mlms.provision.archives import UnsafeArchive, is_archive, unpack
 from pytest_mlms.records import Artifact
 
-__all__ = ["CaseFiles", "Progress", "check_local", "default_cache", "fetch", "fetch_files"]
+__all__ = ["CaseFiles", "Progress", "check_local", "default_cache", "digest_of", "fetch", "fetch_files"]
 
 Progress = Callable[[str, int, int], None]
 """Called with the file's name, the bytes so far, and the bytes in all (0 where the server doesn't say)."""
+
+Bring = Callable[[Loaded, Artifact], Artifact]
+"""Returns an artifact that is local to whoever started the run, with a path on this host."""
 
 _ATTEMPTS = 4
 _CHUNK = 1 << 16  # bytes, at most what a broken connection loses
@@ -54,13 +57,21 @@ class CaseFiles:
     labels: Path | None
 
 
-def fetch_files(loaded: Loaded, model: Model, cache: Path, progress: Progress) -> CaseFiles:
-    """Return the local files that one model of a manifest needs; raises ArtifactError."""
+def fetch_files(
+    loaded: Loaded, model: Model, cache: Path, progress: Progress, bring: Bring = lambda loaded, artifact: artifact
+) -> CaseFiles:
+    """Return the local files that one model of a manifest needs; ``bring`` puts local ones on this host first.
+
+    Raises ArtifactError.
+    """
+
+    def fetch_one(artifact: Artifact) -> Path:
+        return fetch(artifact if _is_remote(artifact) else bring(loaded, artifact), cache, progress)
 
     def get(artifact: Artifact | None) -> Path | None:
-        return fetch(artifact, cache, progress) if artifact else None
+        return fetch_one(artifact) if artifact else None
 
-    files = {role: fetch(artifact, cache, progress) for role, artifact in loaded.model_files(model).items()}
+    files = {role: fetch_one(artifact) for role, artifact in loaded.model_files(model).items()}
     return CaseFiles(files, get(loaded.dataset_file), get(loaded.labels_file))
 
 
@@ -100,7 +111,7 @@ def _local(artifact: Artifact) -> Path:
     if not path.is_file():
         what = "is a folder, not a file" if path.is_dir() else "does not exist"
         raise ArtifactError(f"{artifact.place}: {path} {what}; correct the path, or put the file there")
-    if artifact.sha256 and (found := _digest(path)) != artifact.sha256:
+    if artifact.sha256 and (found := digest_of(path)) != artifact.sha256:
         raise ArtifactError(
             f"{artifact.place}: {path} has sha256 {found}, expected {artifact.sha256}; "
             f"restore the file, or write its digest into the manifest if you mean this one"
@@ -113,7 +124,7 @@ def _download(artifact: Artifact, cache: Path, progress: Progress) -> Path:
     url, digest = artifact.source, artifact.sha256
     folder = cache / digest[:2] / digest
     path = folder / (unquote(urlsplit(url).path).rpartition("/")[2] or "file")
-    if path.is_file() and _digest(path) == digest:
+    if path.is_file() and digest_of(path) == digest:
         return path
     folder.mkdir(parents=True, exist_ok=True)
     with filelock.FileLock(folder.with_suffix(".lock")):
@@ -194,7 +205,7 @@ def _reason(error: Exception) -> str:
 
 
 def _member(artifact: Artifact, path: Path, cache: Path) -> Path:
-    digest = artifact.sha256 or _digest(path)
+    digest = artifact.sha256 or digest_of(path)
     folder = cache / "unpacked" / digest[:2] / digest
     folder.parent.mkdir(parents=True, exist_ok=True)
     with filelock.FileLock(folder.with_suffix(".lock")):
@@ -210,7 +221,8 @@ def _member(artifact: Artifact, path: Path, cache: Path) -> Path:
     return inside
 
 
-def _digest(path: Path) -> str:
+def digest_of(path: Path) -> str:
+    """Return the sha256 of a file, computed once a process and state of the file."""
     state = path.stat()
     return _digest_of(path, state.st_size, state.st_mtime_ns)
 

@@ -5,18 +5,24 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import filelock
 import psutil
 
 from pytest_mlms.errors import MlmsError, Unavailable
+from pytest_mlms.provision.gpus import visible_gpus
 
-__all__ = ["device_name", "exclusive"]
+__all__ = ["device_name", "exclusive", "own_cores"]
 
 _SHARED = Path("/tmp")  # not TMPDIR, which CI sets for each job: those must wait for each other too
-LOCKS = (_SHARED if os.access(_SHARED, os.W_OK) else Path(tempfile.gettempdir())) / "pytest-mlms-locks"
+
+
+def _shared_folder() -> Path:
+    """Return the folder of this host's locks; MLMS_LOCKS in the environment names another, as for containers."""
+    shared = _SHARED if os.access(_SHARED, os.W_OK) else Path(tempfile.gettempdir())
+    return Path(os.environ.get("MLMS_LOCKS") or shared / "pytest-mlms-locks")
 
 
 def device_name(device: str) -> str:
@@ -25,32 +31,39 @@ def device_name(device: str) -> str:
 
 
 @contextlib.contextmanager
-def exclusive(device: str, timeout: float, folder: Path = LOCKS) -> Iterator[None]:
-    """Hold the device, waiting up to ``timeout`` seconds.
+def exclusive(device: str, timeout: float, folder: Path | None = None, cores: Collection[int] = ()) -> Iterator[None]:
+    """Hold the device, waiting up to ``timeout`` seconds; of the CPU only ``cores`` where they are given.
 
     Raises Unavailable, which names the process that has it, and MlmsError where ``folder`` can't be written.
 
     The CPU is a lock for each core that this process may use, taken in ascending order, so that sessions on
     disjoint cores do not wait for each other and those that share some do. The kernel drops a dead holder's locks.
     """
+    folder = folder or _shared_folder()
     with contextlib.ExitStack() as held:
         try:
             if not folder.exists():
                 folder.mkdir(exist_ok=True)
                 folder.chmod(0o777)  # for every user, past the umask; no sticky bit, or others' locks can't be opened
-            for name in _lock_names(device_name(device)):
+            for name in _lock_names(device_name(device), cores):
                 held.enter_context(_hold(folder / f"{name}.lock", device, timeout))
         except OSError as error:
             raise MlmsError(f"can't lock device {device} in {folder}: {error.strerror}; grant access to it") from error
         yield
 
 
-def _lock_names(device: str) -> list[str]:
-    if device != "cpu":
-        return [device.replace(":", "-")]
+def own_cores() -> list[int]:
+    """Return the cores that this process may use, in ascending order."""
     affinity = getattr(psutil.Process(), "cpu_affinity", None)  # macOS has none
-    cores = affinity() if affinity else range(os.cpu_count() or 1)
-    return [f"core-{core}" for core in sorted(cores)]
+    return sorted(affinity() if affinity else range(os.cpu_count() or 1))
+
+
+def _lock_names(device: str, cores: Collection[int]) -> list[str]:
+    """A GPU goes by its UUID where nvidia-smi tells it, as cuda:0 of two sessions may be two of them."""
+    if device == "cpu":
+        return [f"core-{core}" for core in sorted(cores or own_cores())]
+    gpus, index = visible_gpus(), int(device.partition(":")[2] or 0)
+    return [gpus[index].uuid if index < len(gpus) else device.replace(":", "-")]
 
 
 @contextlib.contextmanager

@@ -1,0 +1,307 @@
+"""The procedure of a trace: each level in a run of its own, in a fresh agent, so that none pays for another's probes.
+
+A level's overhead is told over calls without a probe in the same process, just before and after. What a probe can't
+see is told with its reason, and costs the level, never the item.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pytest_mlms.agent import Array, Refused, Reply
+from pytest_mlms.errors import AgentError
+from pytest_mlms.predictor import Predictor
+from pytest_mlms.records import LEVELS
+from pytest_mlms.trace.correlate import ancestors, find_parents
+from pytest_mlms.trace.counters import BY_LAYER
+from pytest_mlms.trace.spans import Builder, Series, Trace, Track
+from pytest_mlms.trace.tables import coverage, layer_rows, parents_of, trimmed_mean
+from pytest_mlms.watch import observe
+
+__all__ = ["Inspection", "Request", "inspect", "summarize", "with_requests"]
+
+PROBES: dict[str, tuple[str, ...]] = {
+    "model": (),
+    "layer": (),
+    "library": ("cupti", "kineto", "bpftrace"),
+    "kernel": ("cupti", "kineto"),
+    "hardware": ("perf", "io", "memory", "rapl", "hwmon", "nvml"),
+    BY_LAYER: ("perf",),
+}
+"""Level of a run -> the probes that see it; the layers are the framework's own to tell."""
+
+_LEAST, _MOST = 10, 200  # traced calls of a level
+_CHUNK_SECONDS = 0.25  # of calls between two replies: what is lost where an agent dies
+_SERIALISED = {"CUDA_LAUNCH_BLOCKING": "1"}
+_APPLICATION_CALLS = 5
+
+Request = Callable[[Predictor], tuple[Mapping[str, Array], Callable[[Mapping[str, Array]], object]]]
+"""Makes one request as a user's program would: its arrays, and what is then done with the outputs."""
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What a trace runs: the levels, seconds of traced calls at each, and seconds for all of it, at most."""
+
+    levels: tuple[str, ...]
+    duration: float
+    budget: float
+    functions: tuple[str, ...] = ()
+
+    @property
+    def runs(self) -> list[str]:
+        """The levels that have a run in an agent; the model's own is the measure of the others."""
+        runs = ["model", *(level for level in PROBES if level in self.levels and level != "model")]
+        return [*runs, BY_LAYER] if {"layer", "hardware"} <= set(self.levels) else runs
+
+
+def inspect(
+    plan: Inspection,
+    open_predictor: Callable[..., AbstractContextManager[Predictor]],
+    request: Request,
+    batch_for: Callable[[Predictor], Mapping[str, Array]],
+    keep: Callable[[Trace], None],
+    about: Mapping[str, Any],
+) -> Trace:
+    """Return the trace; ``keep`` gets what there is so far after each run, for an item may not live to its end.
+
+    ``open_predictor`` takes more environment variables for the agent. Raises AgentError where not even calls without
+    any probe can be had.
+    """
+    builder = Builder({**about, "levels": list(plan.levels)})
+    seconds = min(plan.duration, plan.budget / len(plan.runs) / 4)
+    for level in plan.runs:
+        if level == BY_LAYER and not _stepwise(builder):
+            continue
+        try:
+            _run(builder, plan, level, seconds, open_predictor, batch_for, request if level == "model" else None)
+        except AgentError as error:
+            builder.runs[-1]["fault"] = str(error)
+            if level == "model":
+                raise
+        finally:
+            keep(with_requests(builder.build()))
+        if level == "kernel" and _in_doubt(builder):
+            _serialise(builder, plan, seconds, open_predictor, batch_for)
+            keep(with_requests(builder.build()))
+    return with_requests(builder.build())
+
+
+def _run(
+    builder: Builder,
+    plan: Inspection,
+    level: str,
+    seconds: float,
+    open_predictor: Callable[..., AbstractContextManager[Predictor]],
+    batch_for: Callable[[Predictor], Mapping[str, Array]],
+    request: Request | None,
+    env: Mapping[str, str] | None = None,
+) -> None:
+    """Run one level in a fresh agent, in replies of a quarter of a second, until there is enough."""
+    run: dict[str, Any] = {"level": level, "calls": 0, "plain_us": None, "traced_us": None, "overhead": None}
+    run.update(probes=[], fault="", serialised=bool(env))
+    builder.runs.append(run)
+    number, parts = len(builder.runs) - 1, list[tuple[Array, Array]]()
+    with open_predictor(env or {}) as predictor:
+        batch = batch_for(predictor)
+        warm = predictor.run("single_stream", [batch], seconds=0.05, least=3, longest=plan.budget)
+        chunk = int(np.clip(_CHUNK_SECONDS / max(float(np.median(warm.latencies)), 1e-6), 1, _LEAST))
+        began = time.monotonic()
+        while _wants_more(run["calls"], time.monotonic() - began, seconds, plan.budget / len(plan.runs)):
+            options = {"bpftrace": {"functions": list(plan.functions)}}
+            reply = predictor.trace(level, _probes(plan, level), chunk, batch, options, plan.budget)
+            parts.append((reply.arrays["plain"], _add(builder, number, reply, run["calls"])))
+            run["calls"] += chunk
+            run["process"], run["probes"] = reply.facts["process"], _merged(run["probes"], reply.facts["probes"])
+            if not _watched(level, run):
+                run["void"] = "no probe could watch"
+                break
+            _tell_overhead(run, parts)
+        if request:
+            _application(builder, predictor, request)
+            _peaks(builder, predictor)
+
+
+def _wants_more(calls: int, spent: float, seconds: float, longest: float) -> bool:
+    """Whether a level needs more: one call, ten while its share of the budget lasts, and its seconds of them."""
+    if not calls:
+        return True
+    return spent < longest and (calls < _LEAST or (spent < seconds and calls < _MOST))
+
+
+def _seers(level: str, run: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the words on what sees the level; the model's own run needs nothing."""
+    names = ("layers", *PROBES[level]) if level in ("layer", BY_LAYER) else PROBES[level]
+    return [{"available": True}] if level == "model" else [word for word in run["probes"] if word["probe"] in names]
+
+
+def _watched(level: str, run: Mapping[str, Any]) -> bool:
+    """Whether anything saw the level; counters by layer need the layers and the counters."""
+    available = [word["available"] for word in _seers(level, run)]
+    return all(available) if level == BY_LAYER else any(available)
+
+
+def _stepwise(builder: Builder) -> bool:
+    """Whether the predictor runs layers one by one, with moments between them in which counters can be read."""
+    words = [word for run in builder.runs if run["level"] == "layer" for word in run["probes"]]
+    return any(word.get("stepwise") for word in words)
+
+
+def _probes(plan: Inspection, level: str) -> list[str]:
+    return [name for name in PROBES[level] if name != "bpftrace" or plan.functions]
+
+
+def _add(builder: Builder, run: int, reply: Reply, first: int) -> Array:
+    """Add a reply's spans and counters, its requests counted from ``first``; return the ns of its traced calls."""
+    facts, arrays = reply
+    process, strings = facts["process"], builder.texts(facts["strings"])
+    tracks = np.array([builder.track(_track(run, process, *track)) for track in facts["tracks"]], "i4")
+    levels = np.array([LEVELS.index(level) for level in facts["levels"]], "u1")
+    columns = {name.removeprefix("span_"): array for name, array in arrays.items() if name.startswith("span_")}
+    for name in ("name", "type", "shape"):
+        columns[name] = strings[columns[name]]
+    columns.update(level=levels[columns["level"]], track=tracks[columns["track"]])
+    calls = columns["level"] == LEVELS.index("model")
+    columns["request"] = np.where(columns["request"] >= 0, columns["request"] + first, -1)
+    builder.add(run=run, **columns)
+    if not first:
+        _add_load(builder, run, process, facts["load"])
+    for index, (name, unit) in enumerate(facts["series"]):
+        builder.count(Series(name, unit, run), arrays[f"time_{index}"], arrays[f"value_{index}"])
+    return np.asarray(columns["end"][calls] - columns["start"][calls])
+
+
+def _track(run: int, process: int, thread: int, stream: str | None) -> Track:
+    if stream is not None:
+        return Track(run, process, thread, stream, "stream")
+    return Track(run, process, thread, "main" if thread == process else f"thread {thread}", "thread")
+
+
+def _add_load(builder: Builder, run: int, process: int, load: Sequence[int]) -> None:
+    track = builder.track(_track(run, process, process, None))
+    at = {"start": [load[0]], "end": [load[1]], "track": track, "run": run}
+    builder.add(level=LEVELS.index("model"), name=builder.text("load"), **at)
+
+
+def _merged(before: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return a word on each probe over all replies: the last, with a fault of any."""
+    faults = {word["probe"]: word["fault"] for word in before if word["fault"]}
+    return [{**word, "fault": word["fault"] or faults.get(word["probe"], "")} for word in now]
+
+
+def _tell_overhead(run: dict[str, Any], parts: Sequence[tuple[Array, Array]]) -> None:
+    """Note the latency without and with probes: of trimmed means, replies taken together."""
+    plain, traced = (trimmed_mean(np.concatenate(each)) / 1000 for each in zip(*parts, strict=True))
+    run.update(plain_us=plain, traced_us=traced, overhead=traced / plain - 1)
+
+
+def _application(builder: Builder, predictor: Predictor, request: Request) -> None:
+    """Make requests as a program would, and note what of it ran on this side."""
+    builder.runs.append({"level": "application", "calls": _APPLICATION_CALLS, "process": os.getpid()})
+    run = len(builder.runs) - 1
+    track = builder.track(Track(run, os.getpid(), threading.get_native_id(), "pytest", "thread"))
+    for number in range(_APPLICATION_CALLS):
+        with _noted(builder, run, track, number) as note:
+            with note("pre-process"):
+                arrays, finish = request(predictor)
+            with note("predict, through the agent"):
+                outputs = predictor.predict(arrays)
+            with note("post-process"):
+                finish(outputs)
+
+
+def _peaks(builder: Builder, predictor: Predictor) -> None:
+    """Note what the device can do at best, for rooflines; or why that isn't known."""
+    try:
+        builder.about["peaks"] = predictor.peaks()
+    except Refused as error:
+        builder.about["peaks_unavailable"] = str(error)
+
+
+@contextlib.contextmanager
+def _noted(
+    builder: Builder, run: int, track: int, request: int
+) -> Iterator[Callable[[str], AbstractContextManager[None]]]:
+    """Yield what notes a phase; the pipeline's own steps are noted, too."""
+    from pytest_mlms.watch import step
+
+    def add(name: str, start: int, end: int) -> None:
+        at = {"start": [start], "end": [end], "track": track, "run": run, "request": request}
+        builder.add(level=LEVELS.index("application"), name=builder.text(name), **at)
+
+    with observe(add), step("request"):
+        yield step
+
+
+def with_requests(trace: Trace) -> Trace:
+    """Return the trace with the request of each call and kernel that only its cause tells."""
+    spans = trace.spans
+    owner = ancestors(spans, find_parents(spans, trace.devices).index, "model")
+    told = (spans.request < 0) & (owner >= 0)
+    spans.request[told] = spans.request[owner[told]]
+    return trace
+
+
+def _in_doubt(builder: Builder) -> bool:
+    """Whether the parent of a library call or kernel of the last run could have been another as well."""
+    trace = builder.build()
+    return bool((parents_of(trace).ambiguous & (trace.spans.run == len(trace.runs) - 1)).any())
+
+
+def _serialise(
+    builder: Builder,
+    plan: Inspection,
+    seconds: float,
+    open_predictor: Callable[..., AbstractContextManager[Predictor]],
+    batch_for: Callable[[Predictor], Mapping[str, Array]],
+) -> None:
+    """Run the kernel level again with every launch waited for; where that fails, the first run stands."""
+    first = builder.runs[-1]
+    try:
+        _run(builder, plan, "kernel", seconds, open_predictor, batch_for, None, _SERIALISED)
+        if not builder.runs[-1].get("void"):
+            first["void"] = "repeated with every launch waited for, as parents were in doubt"
+    except AgentError as error:
+        builder.runs[-1].update(fault=str(error), void="it failed")
+
+
+def summarize(trace: Trace) -> dict[str, Any]:
+    """Return what the item's line says of its trace, as plain values; docs/results.md has the fields."""
+    parents = parents_of(trace)
+    layers = sorted(layer_rows(trace, parents), key=lambda row: -row.latency_us)
+    slowest = [{"name": row.name, "type": row.type, "us": row.latency_us, "share": row.share} for row in layers[:5]]
+    return {
+        "levels": trace.about["levels"],
+        "runs": [dict(run) for run in trace.runs],
+        "coverage": coverage(trace, parents),
+        "layers": len(layers),
+        "slowest": slowest,
+        "ambiguous": int(parents.ambiguous.sum()),
+        "unseen": dict(_unseen(trace)),
+    }
+
+
+def _unseen(trace: Trace) -> Iterator[tuple[str, str]]:
+    """Yield each level that was asked for and has nothing to show, with the reasons."""
+    for level in trace.about["levels"]:
+        if level in ("application", "model"):
+            continue
+        run = trace.run_at(level)
+        seen = trace.spans.at(level) & (trace.spans.run == (-1 if run is None else run))
+        if not seen.any() and not any(series.run == run for series in trace.series):
+            yield level, _reasons([one for one in trace.runs if one["level"] == level])
+
+
+def _reasons(runs: Sequence[Mapping[str, Any]]) -> str:
+    words = [f"{word['probe']}: {word['reason']}" for run in runs for word in run["probes"] if word["reason"]]
+    faults = [run["fault"] for run in runs if run["fault"]]
+    return "; ".join(faults + words) or "nothing was seen of it"
