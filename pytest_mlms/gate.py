@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 
 from pytest_mlms.records import QUANTITIES, Decision, Estimate, Limit, Verdict
@@ -53,7 +54,7 @@ def margin(decisions: Sequence[Decision]) -> float:
             estimate.low - limit.value if QUANTITIES[limit.quantity].bound == "min" else limit.value - estimate.high
         )
         margins.append(inside / limit.value if limit.value else math.copysign(math.inf, inside))
-    return min(margins)
+    return max(min(margins), -sys.float_info.max)  # what is infinitely far outside is a number in the results too
 
 
 def explain(decision: Decision) -> str:
@@ -67,6 +68,8 @@ def explain(decision: Decision) -> str:
     interval = (
         f"interval {low} to {high} ({100 * estimate.confidence:.3g} % confidence, {estimate.replicates} {estimate.of})"
     )
+    if estimate.confidence == 1:  # computed over all that there is
+        interval = f"over {estimate.replicates} {estimate.of}"
     verb = {Verdict.FAILED: "is not", Verdict.PASSED: "is"}.get(decision.verdict, "may not be")
     text = f"{limit.quantity} {verb} {least} {bound}: measured {value}, {interval}\n  limit set by {limit.place}"
     return text + (f"\n  {_advice(decision)}" if decision.verdict is Verdict.INCONCLUSIVE else "")
@@ -75,6 +78,6 @@ def explain(decision: Decision) -> str:
 def _advice(decision: Decision) -> str:
     if decision.estimate.lacking:
         return f"undecided: {decision.estimate.lacking}"
-    if QUANTITIES[decision.limit.quantity].kind == "accuracy":
+    if QUANTITIES[decision.limit.quantity].kind != "performance":
         return "undecided: the limit is inside the interval; a larger dataset narrows it"
     return "undecided: the limit is inside the interval; raise --mlms-budget or --mlms-duration, or quieten the machine"

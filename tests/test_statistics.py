@@ -5,10 +5,24 @@ import math
 import numpy as np
 import pytest
 import scipy.stats
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_mlms.statistics import is_steady, samples_for_percentile, student_interval, wilson_interval
+from pytest_mlms.statistics import (
+    _signed_rank_quantile,
+    is_steady,
+    matched_difference,
+    mcnemar,
+    persistence,
+    pool_rounds,
+    quantile_ratio,
+    ratio_of_means,
+    samples_for_percentile,
+    signed_rank,
+    student_interval,
+    student_quantile,
+    wilson_interval,
+)
 
 
 @given(st.integers(1, 5000), st.data(), st.sampled_from([0.9, 0.95, 0.99]))
@@ -66,3 +80,116 @@ def test_a_percentile_needs_so_many_samples_for_an_upper_bound(percentile: float
 )
 def test_a_warm_up_is_over_when_the_median_no_longer_falls(medians: list[float], steady: bool) -> None:
     assert is_steady(medians) is steady
+
+
+def test_the_signed_rank_interval_by_hand() -> None:
+    # Walsh averages of 1, 2, 4, 7, 11, 16: 21 of them, median the 11th. P(T <= 0) = 1/64 < 0.025 <= P(T <= 1) = 2/64:
+    # rank 1, so the interval is from the least average to the largest
+    centre, low, high = signed_rank([1, 2, 4, 7, 11, 16])
+    averages = sorted((a + b) / 2 for i, a in enumerate([1, 2, 4, 7, 11, 16]) for b in [1, 2, 4, 7, 11, 16][i:])
+    assert centre == averages[10] == 6.5
+    assert (low, high) == (1, 16)
+
+
+def test_five_values_have_no_95_percent_interval() -> None:
+    assert signed_rank([1, 2, 3, 4, 5])[1:] == (-math.inf, math.inf)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(6, 45), st.integers(0, 10**6))
+def test_the_signed_rank_interval_holds_what_scipys_test_does_not_reject(count: int, seed: int) -> None:
+    values = np.random.default_rng(seed).normal(0.3, 1, count)
+    centre, low, high = signed_rank(values)
+    assert low <= centre <= high
+    width = high - low
+    method = "exact" if count <= 30 else "approx"
+    for inside in (low + 1e-6 * width, high - 1e-6 * width):
+        assert scipy.stats.wilcoxon(values - inside, method=method).pvalue >= 0.05 - (count > 30) * 0.005
+    for outside in (low - 1e-6 * width, high + 1e-6 * width):
+        assert scipy.stats.wilcoxon(values - outside, method=method).pvalue <= 0.05 + (count > 30) * 0.005
+
+
+def test_the_signed_rank_distribution_is_counted_right_and_meets_the_normal_one() -> None:
+    # tables of Wilcoxon's test, two-sided 5 %: T is significant up to 0 of 6, 8 of 10, 52 of 20, 137 of 30
+    for count, significant in [(5, -1), (6, 0), (10, 8), (20, 52), (30, 137)]:
+        assert _signed_rank_quantile(count, 0.025) == significant + 1
+    # 40 values: the table has 264
+    assert _signed_rank_quantile(40, 0.025) == pytest.approx(265, abs=1)
+
+
+def test_pooled_rounds_by_hand() -> None:
+    # equal weights 1 / (0.003^2 + 0.004^2) = 40,000; the mean of 0.01 and 0.03 is 0.02; Q = 2 * 40,000 * 1e-4 = 8,
+    # whose chance with 1 degree of freedom is 0.0047: the prior is contradicted; plain: deviation 0.01414 / sqrt(2)
+    contradicted = pool_rounds([0.01, 0.03], [0.003, 0.003])
+    assert contradicted == pytest.approx((0.02, 0.01, 3))
+    # 0.014 and 0.026: Q = 2.88, chance 0.09: inflation (8 + 2.88) / 9 = 1.209, error sqrt(1.209 / 80,000)
+    pooled = pool_rounds([0.014, 0.026], [0.003, 0.003])
+    assert pooled == pytest.approx((0.02, math.sqrt((8 + 2.88) / 9 / 80_000), 9))
+    assert pooled is not None
+    assert pooled.above(0.05) == pytest.approx(0.02 + scipy.stats.t.ppf(0.95, 9) * pooled.error)
+    assert pooled.below(0.05) == pytest.approx(0.02 - scipy.stats.t.ppf(0.95, 9) * pooled.error)
+
+
+def test_a_round_without_an_interval_says_nothing() -> None:
+    assert pool_rounds([0.5, 0.01], [math.inf, 0.003]) == pool_rounds([0.01], [0.003])
+    assert pool_rounds([0.5], [math.inf]) is None
+
+
+@given(st.lists(st.floats(-0.1, 0.1), min_size=1, max_size=6))
+def test_the_scatter_of_rounds_never_narrows_the_interval(values: list[float]) -> None:
+    pooled = pool_rounds(values, [0.002] * len(values))
+    alike = pool_rounds([0.0] * len(values), [0.002] * len(values))
+    assert pooled is not None
+    assert alike is not None
+    assert pooled.below(0.01) - pooled.mean <= alike.below(0.01) - alike.mean + 1e-12
+
+
+def test_persistence_is_one_without_it_and_grows_as_neighbours_are_alike() -> None:
+    rng = np.random.default_rng(0)
+    noise = rng.normal(size=500)
+    assert persistence(noise) == 1
+    walk = [0.0]
+    for step in noise:
+        walk.append(0.8 * walk[-1] + step)
+    assert persistence(np.array(walk)) == pytest.approx(3, rel=0.25)  # sqrt(1.8 / 0.2)
+    assert persistence(np.ones(9)) == persistence(np.array([1.0, 2.0])) == 1
+
+
+def test_the_ratio_of_means_by_hand_and_by_simulation() -> None:
+    # means 2 and 1; a/2 - b = (0, 0, 0): no error at all
+    assert ratio_of_means(np.array([1.0, 2, 3]), np.array([0.5, 1, 1.5])) == pytest.approx((math.log(2), 0))
+    rng = np.random.default_rng(1)
+    found = [ratio_of_means(rng.normal(2, 0.2, 50), rng.normal(1, 0.05, 50)) for _ in range(500)]
+    assert np.std([value for value, _ in found]) == pytest.approx(np.mean([error for _, error in found]), rel=0.1)
+
+
+def test_the_ratio_of_percentiles_and_its_error_by_simulation() -> None:
+    rng = np.random.default_rng(2)
+    found = [quantile_ratio(rng.gamma(4, 1, (80, 2)), rng.gamma(4, 2, (80, 2)), 90) for _ in range(60)]
+    assert np.mean([value for value, _ in found]) == pytest.approx(-math.log(2), abs=0.03)
+    assert np.std([value for value, _ in found]) == pytest.approx(np.mean([error for _, error in found]), rel=0.35)
+
+
+@given(st.integers(0, 40), st.integers(0, 40))
+def test_mcnemar_is_scipys_binomial_test(lost: int, won: int) -> None:
+    wanted = scipy.stats.binomtest(lost, lost + won, 0.5, "greater").pvalue if lost + won else 1.0
+    assert mcnemar(lost, won) == pytest.approx(wanted)
+
+
+def test_the_matched_difference_by_hand() -> None:
+    # 7 lost, 1 won of 98: N = 100, difference -0.06, variance term 7 + 1 + 1 - 36 / 100 = 8.64; half = 1.96 * 0.029394
+    assert matched_difference(7, 1, 98) == pytest.approx((-0.06 - 0.057611, -0.06 + 0.057611), abs=1e-5)
+
+
+def test_the_matched_difference_covers_as_often_as_it_says() -> None:
+    rng = np.random.default_rng(3)
+    covered = 0
+    for _ in range(2000):
+        lost, won, _ = rng.multinomial(300, [0.03, 0.01, 0.96])
+        low, high = matched_difference(int(lost), int(won), 300)
+        covered += low <= -0.02 <= high
+    assert covered / 2000 == pytest.approx(0.95, abs=0.025)
+
+
+def test_students_quantile_is_scipys() -> None:
+    assert student_quantile(9, 0.998) == pytest.approx(scipy.stats.t.ppf(0.998, 9))

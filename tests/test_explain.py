@@ -1,0 +1,56 @@
+"""What a person is told of an upgrade, and of the layers that moved: worked by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pytest_mlms.compare import Figure, compare_rounds
+from pytest_mlms.explain import explain_upgrade, layer_lines
+from pytest_mlms.layers import changed_layers
+
+ROUND = {"pairs": 40, "calls": 1, "cores": [0], "turns_exclusive": True, "steady": True}
+
+
+def profile(**micros: float) -> list[Any]:
+    """One call, whose layers took so many microseconds one after the other."""
+    return [0.0, 1.0, [[name, "Conv", 0.0, seconds * 1e-6, None, None] for name, seconds in micros.items()]]
+
+
+def test_a_layer_is_worth_its_median_call_and_what_one_side_only_has_moves_by_all_of_it() -> None:
+    a = [profile(first=10, fused=4), profile(first=10, fused=4), profile(first=99, fused=4)]
+    b = [profile(first=16, apart=2)] * 3
+    first, fused, apart, whole = changed_layers(a, b)
+    assert (first.name, first.a, first.b, first.change) == pytest.approx(("first", 1e-5, 1.6e-5, 6e-6))
+    assert (fused.b, fused.change, apart.a, apart.change) == pytest.approx((None, -4e-6, None, 2e-6))
+    assert (whole.name, whole.change) == ("all layers", pytest.approx(4e-6))
+    assert [one.share for one in (first, fused, apart)] == pytest.approx([1.5, -1.0, 0.5])
+
+
+def test_layers_beyond_the_most_are_summed_up() -> None:
+    a = [profile(**{f"l{index}": 10 for index in range(5)})]
+    b = [profile(**{f"l{index}": 10 + index for index in range(5)})]
+    found = changed_layers(a, b, most=2)
+    assert [one.name for one in found] == ["l4", "l3", "3 others", "all layers"]
+    assert [one.change for one in found] == pytest.approx([4e-6, 3e-6, 3e-6, 10e-6])
+    assert changed_layers([], []) == []
+
+
+def test_the_table_leaves_out_what_stood_still() -> None:
+    lines = layer_lines(changed_layers([profile(still=5, slower=2)], [profile(still=5, slower=4)]))
+    assert [line.split() for line in lines] == [
+        ["layer", "A", "B", "Δ", "share"],
+        ["slower", "(Conv)", "2.0", "4.0", "+2.0", "100", "%"],
+        ["all", "layers", "7.0", "9.0", "+2.0", "100", "%"],
+    ]
+
+
+def test_layers_that_got_faster_do_not_explain_what_got_slower() -> None:
+    rounds = [{"latency": Figure(1e-3, 1.1e-3, 0.1, 0.001, 40)}] * 2
+    for after, explained in ((9, True), (4, False)):
+        layers = [list(one) for one in changed_layers([profile(conv=5)], [profile(conv=after)])]
+        facts = {"a": "old", "b": "new", "clock": "adj", "rounds": [ROUND] * 2, "layers": layers, "terms": "T"}
+        text = explain_upgrade(compare_rounds(rounds, {}), facts)
+        assert "REGRESSED in latency" in text
+        assert ("traced, B takes no longer" not in text) is explained
