@@ -1,0 +1,4 @@
+"""Where the time goes: spans and counters on one clock, who caused whom, and the files and tables made of them.
+
+Nothing here runs a model or judges a result: pytest_mlms.inspection asks agents for what these modules work on.
+"""

@@ -1,0 +1,302 @@
+"""The analyses A1 to A15 of XSP (Li and others, IPDPS 2020, https://arxiv.org/abs/1908.06869) as tables.
+
+Pure functions of traces. Where there is no GPU, those of kernels are empty, and the rooflines are the CPU's.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from pytest_mlms.trace.correlate import Parents
+from pytest_mlms.trace.roofline import Point, Work, match, point
+from pytest_mlms.trace.spans import Trace
+from pytest_mlms.trace.tables import KernelRow, LayerRow, kernel_rows, layer_rows, model_latency, parents_of
+
+__all__ = ["KINDS", "Analysis", "Subject", "Table", "optimal_batch"]
+
+Row = tuple[Any, ...]
+
+_GAIN = 0.05  # a doubling of the batch that adds less to the throughput isn't worth it
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns' names, which have the units, and rows of plain values; None where it isn't known."""
+
+    columns: tuple[str, ...]
+    rows: tuple[Row, ...]
+
+
+class Subject:
+    """A trace and what the analyses share of it, computed once."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        self.about = trace.about
+
+    @property
+    def name(self) -> Row:
+        """The model and the case, which every table begins with."""
+        return self.about["manifest"], self.about["case"]
+
+    @property
+    def series(self) -> Row:
+        """What the batch sizes of one model have in common."""
+        return self.about["manifest"], self.about["framework"], self.about["device"]
+
+    @cached_property
+    def parents(self) -> Parents:
+        """Who caused whom."""
+        return parents_of(self.trace)
+
+    @cached_property
+    def layers(self) -> list[LayerRow]:
+        """The layers, in the order in which they run."""
+        return layer_rows(self.trace, self.parents)
+
+    @cached_property
+    def kernels(self) -> list[KernelRow]:
+        """The kernels, the longest first."""
+        return kernel_rows(self.trace, self.parents)
+
+    @cached_property
+    def latency_us(self) -> float | None:
+        """Of a call without any probe."""
+        return model_latency(self.trace)
+
+    @cached_property
+    def works(self) -> list[Work | None]:
+        """The static operations and bytes of each layer."""
+        return match(self.layers, self.about.get("static") or [])
+
+    @property
+    def total(self) -> Work | None:
+        """The static operations and bytes of the whole model."""
+        static = self.about.get("static") or []
+        flops, moved = [one["flops"] for one in static], [one["bytes"] for one in static]
+        return None if not static or None in flops or None in moved else Work(sum(flops), sum(moved))
+
+    def point(self, work: Work | None, us: float | None) -> Point | None:
+        """Return the dot of the roofline; None without the work, the time or the peaks."""
+        peaks = self.about.get("peaks")
+        return point(work, us / 1e6, peaks) if work and us and peaks else None
+
+
+def optimal_batch(throughputs: Sequence[tuple[int, float]]) -> int:
+    """Return the batch size of the last doubling, from the smallest on, that gains more than 5 %."""
+    ordered = sorted(throughputs)
+    best = ordered[0][0]
+    for (_, before), (size, after) in itertools.pairwise(ordered):
+        if after <= before * (1 + _GAIN):
+            break
+        best = size
+    return best
+
+
+def _model(subjects: Sequence[Subject]) -> Iterable[Row]:
+    """A1: latency and throughput over batch sizes, and the optimal one."""
+    groups: dict[Row, dict[int, float]] = {}
+    for subject in subjects:
+        if subject.latency_us:
+            groups.setdefault(subject.series, {})[subject.about["batch_size"]] = subject.latency_us
+    for series, latencies in groups.items():
+        throughputs = {size: size / us * 1e6 for size, us in latencies.items()}
+        best = optimal_batch(list(throughputs.items()))
+        for size in sorted(latencies):
+            yield *series, size, latencies[size], throughputs[size], size == best
+
+
+def _each_layer(*fields: str) -> Callable[[Sequence[Subject]], Iterable[Row]]:
+    def rows(subjects: Sequence[Subject]) -> Iterable[Row]:
+        for subject in subjects:
+            for layer in subject.layers:
+                yield *subject.name, *(getattr(layer, field) for field in fields)
+
+    return rows
+
+
+def _by_type(value: Callable[[LayerRow], float]) -> Callable[[Sequence[Subject]], Iterable[Row]]:
+    """Sum a value of the layers of each type, the largest first, with its share."""
+
+    def rows(subjects: Sequence[Subject]) -> Iterable[Row]:
+        for subject in subjects:
+            sums: dict[str, float] = {}
+            for layer in subject.layers:
+                sums[layer.type] = sums.get(layer.type, 0) + value(layer)
+            total = sum(sums.values())
+            for kind, amount in sorted(sums.items(), key=lambda pair: -pair[1]):
+                yield *subject.name, kind, amount, amount / total if total else None
+
+    return rows
+
+
+def _kernels(subjects: Sequence[Subject]) -> Iterable[Row]:
+    """A8: each kernel of each layer."""
+    for subject in subjects:
+        for row in subject.kernels:
+            yield *subject.name, row.name, row.type, row.layer, row.calls, row.latency_us, row.total_us, row.bytes
+
+
+def _kernel_roofline(subjects: Sequence[Subject]) -> Iterable[Row]:
+    """A9: the longest kernel of each layer, taken to do the layer's operations."""
+    for subject in subjects:
+        works = {layer.name: work for layer, work in zip(subject.layers, subject.works, strict=True)}
+        seen = set()
+        for row in subject.kernels:  # the longest first
+            if row.layer and row.layer not in seen and row.type == "kernel":
+                seen.add(row.layer)
+                yield *subject.name, row.name, row.layer, *_dot(subject, works.get(row.layer), row.total_us)
+
+
+def _grouped_kernels(key: Callable[[KernelRow], str]) -> Callable[[Sequence[Subject]], Iterable[Row]]:
+    """Sum calls and time of kernels by a key, the longest first, with the share of all kernels."""
+
+    def rows(subjects: Sequence[Subject]) -> Iterable[Row]:
+        for subject in subjects:
+            sums: dict[str, tuple[float, float]] = {}
+            for row in subject.kernels:
+                calls, us = sums.get(key(row), (0.0, 0.0))
+                sums[key(row)] = (calls + row.calls, us + row.total_us)
+            total = sum(us for _, us in sums.values())
+            for name, (calls, us) in sorted(sums.items(), key=lambda pair: -pair[1][1]):
+                yield *subject.name, name, calls, us, us / total if total else None
+
+    return rows
+
+
+def _metrics(subjects: Sequence[Subject]) -> Iterable[Row]:
+    """A12: operations, bytes and copies of each layer beside the time of its kernels."""
+    for subject in subjects:
+        copied: dict[str, int] = {}
+        for row in subject.kernels:
+            copied[row.layer] = copied.get(row.layer, 0) + round((row.bytes or 0) * row.calls)
+        for layer, work in zip(subject.layers, subject.works, strict=True):
+            counts = (work.flops, work.bytes) if work else (None, None)
+            yield *subject.name, layer.index, layer.name, layer.kernel_us, *counts, copied.get(layer.name)
+
+
+def _devices(subjects: Sequence[Subject]) -> Iterable[Row]:
+    """A13: of each layer's time, what its kernels ran on the device, and the rest."""
+    for subject in subjects:
+        for layer in subject.layers:
+            rest = None if layer.kernel_us is None else max(0.0, layer.latency_us - layer.kernel_us)
+            yield *subject.name, layer.index, layer.name, layer.latency_us, layer.kernel_us, rest
+
+
+def _dot(subject: Subject, work: Work | None, us: float | None) -> Row:
+    found = subject.point(work, us)
+    if found is None:
+        return (work.flops if work else None, work.bytes if work else None, *[None] * 5)
+    assert work is not None
+    rates = (found.intensity, found.gflops_per_s, found.attainable_gflops_per_s, found.efficiency, found.bound)
+    return (work.flops, work.bytes, *rates)
+
+
+def _layer_roofline(subjects: Sequence[Subject]) -> Iterable[Row]:
+    """A14: each layer under the roof; by its kernels' time where they were seen."""
+    for subject in subjects:
+        for layer, work in zip(subject.layers, subject.works, strict=True):
+            yield (
+                *subject.name,
+                layer.index,
+                layer.name,
+                layer.type,
+                *_dot(subject, work, layer.kernel_us or layer.latency_us),
+            )
+
+
+def _whole(subjects: Sequence[Subject]) -> Iterable[Row]:
+    """A15: each model as a whole: its kernels together, and its place under the roof."""
+    for subject in subjects:
+        kernels = math.fsum(row.total_us for row in subject.kernels) if subject.kernels else None
+        calls = sum(row.calls for row in subject.kernels) if subject.kernels else None
+        yield *subject.name, subject.latency_us, calls, kernels, *_dot(subject, subject.total, subject.latency_us)
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """One of XSP's analyses: its number, the columns behind the model and the case, and how its rows are made."""
+
+    number: str
+    about: str
+    columns: tuple[str, ...]
+    rows: Callable[[Sequence[Subject]], Iterable[Row]]
+    heads: tuple[str, ...] = ("model", "case")
+
+    def table(self, subjects: Sequence[Subject]) -> Table:
+        """Return the table over all subjects."""
+        return Table((*self.heads, *self.columns), tuple(self.rows(subjects)))
+
+
+_ROOF = ("flops", "bytes", "flops_per_byte", "gflops_per_s", "roof_gflops_per_s", "of_roof", "bound")
+_LAYER = ("index", "name", "type", "shape", "latency_us", "share", "bytes")
+
+KINDS: dict[str, Analysis] = {
+    "model": Analysis(
+        "A1",
+        "latency and throughput over batch sizes, and the optimal one",
+        ("batch_size", "latency_us", "inputs_per_s", "optimal"),
+        _model,
+        ("model", "framework", "device"),
+    ),
+    "layers": Analysis("A2", "each layer", _LAYER, _each_layer(*_LAYER)),
+    "layer-latency": Analysis(
+        "A3", "latency of each layer", ("index", "name", "latency_us"), _each_layer("index", "name", "latency_us")
+    ),
+    "layer-memory": Analysis(
+        "A4", "memory of each layer", ("index", "name", "bytes"), _each_layer("index", "name", "bytes")
+    ),
+    "types": Analysis("A5", "how many layers of each type", ("type", "layers", "share"), _by_type(lambda layer: 1)),
+    "latency-by-type": Analysis(
+        "A6", "latency of the layers of each type", ("type", "latency_us", "share"), _by_type(lambda x: x.latency_us)
+    ),
+    "memory-by-type": Analysis(
+        "A7", "memory of the layers of each type", ("type", "bytes", "share"), _by_type(lambda x: x.bytes or 0)
+    ),
+    "kernels": Analysis(
+        "A8",
+        "each kernel of each layer",
+        ("kernel", "type", "layer", "calls", "latency_us", "total_us", "bytes"),
+        _kernels,
+    ),
+    "kernel-roofline": Analysis(
+        "A9", "the longest kernel of each layer under the roof", ("kernel", "layer", *_ROOF), _kernel_roofline
+    ),
+    "kernels-by-name": Analysis(
+        "A10",
+        "kernels of each name together",
+        ("kernel", "calls", "total_us", "share"),
+        _grouped_kernels(lambda x: x.name),
+    ),
+    "kernels-by-layer": Analysis(
+        "A11",
+        "kernels of each layer together",
+        ("layer", "calls", "total_us", "share"),
+        _grouped_kernels(lambda x: x.layer),
+    ),
+    "metrics-by-layer": Analysis(
+        "A12",
+        "operations and bytes of each layer beside its kernels' time",
+        ("index", "layer", "kernel_us", "flops", "bytes", "copied_bytes"),
+        _metrics,
+    ),
+    "gpu-and-cpu": Analysis(
+        "A13",
+        "each layer's time on the GPU and elsewhere",
+        ("index", "layer", "latency_us", "gpu_us", "other_us"),
+        _devices,
+    ),
+    "layer-roofline": Analysis("A14", "each layer under the roof", ("index", "layer", "type", *_ROOF), _layer_roofline),
+    "model-roofline": Analysis(
+        "A15",
+        "each model's kernels together, and the model under the roof",
+        ("latency_us", "kernels", "kernel_us", *_ROOF),
+        _whole,
+    ),
+}
+"""By name; the number is XSP's."""
