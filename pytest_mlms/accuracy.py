@@ -10,18 +10,23 @@ from numpy.typing import NDArray
 from pytest_mlms.records import Estimate
 from pytest_mlms.statistics import wilson_interval
 
-__all__ = ["count_hits", "estimate_accuracy"]
+__all__ = ["count_hits", "estimate_accuracy", "hits"]
 
 
 def count_hits(scores: NDArray[Any], labels: NDArray[Any], k: int) -> int:
-    """Return how many rows of ``scores`` (N x classes) have the label among their k largest.
+    """Return how many rows of ``scores`` (N x classes) have the label among their k largest."""
+    return int(hits(scores, labels, k).sum())
+
+
+def hits(scores: NDArray[Any], labels: NDArray[Any], k: int) -> NDArray[np.bool_]:
+    """Return for each row of ``scores`` (N x classes) whether the label is among its k largest.
 
     Equal scores rank by class index, as in pytest_mlms.pipeline.top_k, so that a constant output earns nothing.
     """
     own = np.take_along_axis(scores, labels[:, None].astype(np.intp), axis=1)
     before = np.arange(scores.shape[1]) < labels[:, None]
     rank = ((scores > own) | ((scores == own) & before)).sum(axis=1)
-    return int((rank < k).sum())
+    return np.asarray(rank < k)
 
 
 def estimate_accuracy(scores: NDArray[Any], labels: NDArray[Any]) -> dict[str, Estimate]:

@@ -12,7 +12,7 @@ import selectors
 import signal
 import subprocess
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from pytest_mlms.errors import AgentError
 from pytest_mlms.logfile import LogFile
+from pytest_mlms.records import Launch
 
 __all__ = ["Agent", "Array", "Refused", "Reply", "start_agent"]
 
@@ -128,6 +129,7 @@ class Agent:
     channel: _Channel
     log: LogFile
     timeout: float
+    end: tuple[str, ...] = ()
 
     @property
     def alive(self) -> bool:
@@ -175,9 +177,20 @@ class Agent:
             )
         return Reply(facts, dict(named))
 
+    def pause(self) -> None:
+        """Stop the process with all its threads, until resume(): what it would do while another has its turn."""
+        if self.alive:
+            os.kill(self.process.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let the process go on; no harm where it runs."""
+        if self.alive:
+            os.kill(self.process.pid, signal.SIGCONT)
+
     def close(self) -> None:
         """Let the agent end by itself, then end what is left of its tree."""
         if self.alive:
+            self.resume()
             self.channel.deadline = time.monotonic() + _GRACE
             with contextlib.suppress(OSError):
                 self.channel.write(protocol.encode({"type": "bye"}))
@@ -189,6 +202,7 @@ class Agent:
         """End the process and all that it started, also what left its process group; once, as numbers come again."""
         if self.channel.closed:
             return
+        self.resume()
         family = [psutil.Process(self.process.pid)] if self.alive else []
         with contextlib.suppress(psutil.NoSuchProcess):
             family += family[0].children(recursive=True) if family else []
@@ -198,6 +212,9 @@ class Agent:
             with contextlib.suppress(psutil.NoSuchProcess):
                 member.kill()
         self.process.wait()
+        if self.end:  # a container is no child of its client
+            with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+                subprocess.run(self.end, stdin=subprocess.DEVNULL, capture_output=True, timeout=_GRACE * 6, check=False)
         self.channel.close()
         self.log.close()
 
@@ -222,17 +239,21 @@ class Agent:
         return f"the agent (process {self.process.pid}) {what}\n  its log, {self.log.path}, ends:\n{shown}"
 
 
-def start_agent(command: Sequence[str], predictor: Path, log: Path, timeout: float) -> Agent:
-    """Start an agent for a predictor with ``command``, an interpreter and its flags; its log goes to ``log``."""
+def start_agent(launch: Launch, predictor: Path, log: Path, timeout: float) -> Agent:
+    """Start an agent for a predictor as ``launch`` says; its log goes to ``log``."""
+    name = f"mlms-agent-{os.getpid()}-{os.urandom(4).hex()}"
+    command, end = ([part.replace("{agent}", name) for part in parts] for parts in (launch.command, launch.end))
+    cores = ["--cores", ",".join(map(str, launch.cores))] if launch.cores else []
     try:
         process = subprocess.Popen(
-            [*command, str(WORKER), str(predictor)],
+            [*command, str(WORKER), str(predictor), *cores],
+            env=dict(launch.env),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,  # Ctrl-C is for pytest, and the group is what kill() ends
         )
     except OSError as error:
-        raise AgentError(f"can't start {command[0]}: {error.strerror}; is it an interpreter?") from error
+        raise AgentError(f"can't start {launch.command[0]}: {error.strerror}; is it an interpreter?") from error
     requests, replies, errors = (cast(IO[bytes], pipe) for pipe in (process.stdin, process.stdout, process.stderr))
-    return Agent(process, _Channel(process, requests, replies), LogFile.drain(errors, log), timeout)
+    return Agent(process, _Channel(process, requests, replies), LogFile.drain(errors, log), timeout, tuple(end))

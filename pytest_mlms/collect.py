@@ -5,7 +5,7 @@ What is private to pytest, or has changed between its versions, is in this file,
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import ModuleType
@@ -13,21 +13,26 @@ from typing import Any, cast
 
 import pytest
 
-from pytest_mlms.cases import Case, cases_of
+from pytest_mlms.cases import Case, cases_of, upgrades_of
 from pytest_mlms.errors import ManifestError, MlmsError
 from pytest_mlms.manifest.load import Loaded, load
-from pytest_mlms.provision.stacks import stacks_for
-from pytest_mlms.records import Kind
+from pytest_mlms.manifest.stacks import STACK_FILES
+from pytest_mlms.options import MANIFEST_SUFFIXES
+from pytest_mlms.provision.declared import DEFAULT, stacks_for
+from pytest_mlms.provision.labels import visit_of
+from pytest_mlms.records import Kind, Stack
 from pytest_mlms.session import SESSION
 
 __all__ = ["ManifestFile", "is_manifest", "parametrize"]
 
-KINDS: tuple[Kind, ...] = ("accuracy", "performance")
+KINDS: tuple[Kind, ...] = ("accuracy", "performance", "agreement", "upgrade", "trace")
 
 
 def is_manifest(path: Path, roots: Iterable[Path]) -> bool:
     """Return whether the file is a manifest by its place: YAML below one of ``roots``, or one of them itself."""
-    return path.suffix in (".yaml", ".yml") and any(path.is_relative_to(root) for root in roots)
+    if path.suffix not in MANIFEST_SUFFIXES or path.name in STACK_FILES:
+        return False
+    return any(path.is_relative_to(root) for root in roots)
 
 
 class ManifestFile(pytest.Module):
@@ -46,13 +51,22 @@ class ManifestFile(pytest.Module):
         except ManifestError as error:
             raise self.CollectError(str(error)) from None
 
+    @cached_property
+    def _cases(self) -> dict[Kind, list[Case]]:
+        return {}
+
     def funcnamefilter(self, name: str) -> bool:
         """Take suite.py's functions, whatever python_functions says, where there are cases for them."""
-        return name in {f"test_{kind}" for kind in KINDS if self.cases(kind)}
+        return any(name == f"test_{kind}" and self.cases(kind) for kind in KINDS)
 
     def cases(self, kind: Kind) -> list[Case]:
-        """Return the manifest's cases of a kind."""
-        return cases_of(self.loaded, kind, stacks_for)
+        """Return the manifest's cases of a kind: upgrades only, or none; traces only where levels are asked for."""
+        config = self.config.stash[SESSION].config
+        if config.upgrade != (kind == "upgrade") or (kind == "trace" and not config.trace):
+            return []
+        if kind not in self._cases:
+            self._cases[kind] = _cases(self.loaded, kind, self.config)
+        return self._cases[kind]
 
     def collect(self) -> Iterable[pytest.Item | pytest.Collector]:
         """Return the items, each located at its model's line of the manifest."""
@@ -86,7 +100,35 @@ def _cases_of_mark(metafunc: pytest.Metafunc, manifest: str, kind: Kind) -> list
         loaded = load(path, metafunc.config.stash[SESSION].predictors)
     except MlmsError as error:
         raise pytest.Collector.CollectError(str(error)) from None
-    return cases_of(loaded, kind, stacks_for)
+    return _cases(loaded, kind, metafunc.config)
+
+
+def _cases(loaded: Loaded, kind: Kind, config: pytest.Config) -> list[Case]:
+    """Return the cases of a kind; there are upgrades only where the command line says against what."""
+    session = config.stash[SESSION]
+    try:
+        chosen, against, here = session.chosen_stacks, session.baseline_stacks, session.declared_stacks["here"]
+    except MlmsError as error:
+        raise pytest.Collector.CollectError(str(error)) from None
+    offered = {model.name for model in loaded.manifest.models}
+
+    def stacks(framework: str, among: Sequence[Stack] = chosen) -> list[Stack]:
+        return stacks_for(framework, among, offered, here)
+
+    def reference(framework: str) -> Stack | None:
+        own = session.declared_stacks.get(framework)
+        named = [own] if own and framework != DEFAULT else []  # ONNX Runtime is where pytest runs
+        # an interpreter that is only a path may lack it
+        meant = [stack for stack in chosen if stack.framework or stack.interpreter == "current"]
+        return next(iter(stacks(framework, [*meant, *named, here])), None)
+
+    if kind != "upgrade":
+        found = cases_of(loaded, kind, stacks, reference)
+        return [case for case in found if kind == "performance" or visit_of(case.stack.name) <= 1]
+    if session.config.aa:
+        return [case for case in upgrades_of(loaded, stacks, stacks) if case.against == case.stack]
+    found = upgrades_of(loaded, stacks, lambda framework: stacks(framework, against)) if against else []
+    return [case for case in found if case.against != case.stack]
 
 
 def _marks(case: Case) -> list[Any]:

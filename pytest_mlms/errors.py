@@ -1,6 +1,16 @@
 """What goes wrong in a way that a user can mend: raised low, rendered once by the plugin, never with a traceback."""
 
-__all__ = ["AgentError", "ArtifactError", "DatasetError", "ManifestError", "MlmsError", "OutputError", "Unavailable"]
+__all__ = [
+    "AgentError",
+    "ArtifactError",
+    "DatasetError",
+    "InvalidRun",
+    "ManifestError",
+    "MlmsError",
+    "OutputError",
+    "StackError",
+    "Unavailable",
+]
 
 
 class MlmsError(Exception):
@@ -23,8 +33,16 @@ class AgentError(MlmsError):
     """The agent died, hung, refused a request or sent something else than a reply."""
 
 
+class StackError(MlmsError):
+    """A stack that can't be had as it is declared, or can't be made."""
+
+
 class OutputError(MlmsError):
     """A model whose signature or outputs are not what the manifest says."""
+
+
+class InvalidRun(MlmsError):
+    """What is measured is not what was asked for, or was disturbed: another device, threads, clocks, neighbours."""
 
 
 class Unavailable(MlmsError):

@@ -6,7 +6,9 @@ Imported by every pytest run, so what is heavy is imported where it is used.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+import dataclasses
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,12 +17,15 @@ from pytest_mlms.session import SESSION, Session
 
 if TYPE_CHECKING:
     from pytest_mlms.cases import Case
+    from pytest_mlms.duel import Pair, SideName
     from pytest_mlms.options import Config
     from pytest_mlms.pipeline import Dataset
     from pytest_mlms.predictor import Predictor
     from pytest_mlms.provision.artifacts import CaseFiles
     from pytest_mlms.recorder import Recorder
-    from pytest_mlms.records import Stack
+    from pytest_mlms.records import Launch, Stack
+    from pytest_mlms.reference import Reference
+    from pytest_mlms.tracer import Tracer
 
 _LOCK_SECONDS = 3600  # how long an item waits for its device
 
@@ -36,6 +41,37 @@ def _skip_what_is_lacking(session: Session) -> Iterator[None]:
         if session.config.strict:
             pytest.fail(str(lacking), pytrace=False)
         pytest.skip(str(lacking))
+
+
+def _files(case: Case, session: Session, item: pytest.Item) -> CaseFiles:
+    """Return the local files of a case: fetched where they are not here yet, and checked."""
+    from pytest_mlms.provision.artifacts import fetch_files
+    from pytest_mlms.report.terminal import download_progress
+
+    return fetch_files(case.loaded, case.model, session.cache, download_progress(item), session.bring)
+
+
+def _launch(case: Case, files: CaseFiles, session: Session, item: pytest.Item) -> Launch:
+    """Return how to start an agent of the case's stack, whose environment is made where it isn't there yet."""
+    from pytest_mlms.provision.stacks import prepare
+    from pytest_mlms.report.terminal import install_progress
+
+    mounts = [session.predictors[case.stack.framework].parent, *files.model.values()]
+    show = install_progress(item, case.stack.name)
+    with _skip_what_is_lacking(session):
+        return prepare(case.stack, session.cache, threads=case.threads, mounts=mounts, show=show)
+
+
+@contextlib.contextmanager
+def _open(case: Case, session: Session, item: pytest.Item) -> Iterator[Predictor]:
+    """Load the model of a case that is not the item's own in an agent of its own."""
+    from pytest_mlms.predictor import open_predictor
+
+    name, config = case.stack.framework, session.config
+    file, files = session.predictors[name], _files(case, session, item)
+    launch, log = _launch(case, files, session, item), session.next_log(name)
+    with open_predictor(case, launch, file, files.model, log, config.timeout, config.allow_code) as predictor:
+        yield predictor
 
 
 @pytest.fixture(scope="session")
@@ -67,10 +103,7 @@ def mlms_stack(mlms_case: Case) -> Stack:
 @pytest.fixture
 def mlms_artifacts(mlms_case: Case, mlms_session: Session, request: pytest.FixtureRequest) -> CaseFiles:
     """The local files of the case: fetched where they are not here yet, and checked."""
-    from pytest_mlms.provision.artifacts import fetch_files
-    from pytest_mlms.report.terminal import download_progress
-
-    return fetch_files(mlms_case.loaded, mlms_case.model, mlms_session.cache, download_progress(request.node))
+    return _files(mlms_case, mlms_session, request.node)
 
 
 @pytest.fixture
@@ -90,13 +123,19 @@ def mlms_dataset(mlms_case: Case, mlms_artifacts: CaseFiles, mlms_session: Sessi
 
 
 @pytest.fixture
-def mlms_device(mlms_case: Case, mlms_artifacts: CaseFiles, mlms_session: Session) -> Iterator[str]:
+def mlms_device(
+    mlms_case: Case, mlms_launch: Launch, mlms_session: Session, request: pytest.FixtureRequest
+) -> Iterator[str]:
     """The device of the case, held for this item alone among all sessions on this host."""
+    from pytest_mlms.distribute.needs import check_hardware
     from pytest_mlms.provision.devices import exclusive
 
+    if "mlms_reference" in request.fixturenames:  # it takes the device and ends the kept agent: first
+        request.getfixturevalue("mlms_reference")
     with contextlib.ExitStack() as held:
         with _skip_what_is_lacking(mlms_session):
-            held.enter_context(exclusive(mlms_case.device, _LOCK_SECONDS))
+            check_hardware(mlms_case, request.config)
+            held.enter_context(exclusive(mlms_case.device, _LOCK_SECONDS, cores=mlms_case.stack.cores))
         yield mlms_case.device
 
 
@@ -105,32 +144,75 @@ def mlms_recorder(mlms_case: Case, mlms_device: str, mlms_session: Session, requ
     """What becomes the item's line in the results, and its folder of artifacts."""
     from pytest_mlms.recorder import RECORDER, Recorder
 
-    recorder = Recorder(request.node.nodeid, mlms_session.run_folder)
+    recorder = Recorder(request.node.nodeid, mlms_session.run_folder, mlms_case.place())
     request.node.stash[RECORDER] = recorder
     return recorder
 
 
 @pytest.fixture
+def mlms_launch(
+    mlms_case: Case, mlms_artifacts: CaseFiles, mlms_session: Session, request: pytest.FixtureRequest
+) -> Launch:
+    """How to start an agent of the case's stack, whose environment is made where it isn't there yet."""
+    return _launch(mlms_case, mlms_artifacts, mlms_session, request.node)
+
+
+@pytest.fixture
 def mlms_predictor_factory(
-    mlms_case: Case, mlms_artifacts: CaseFiles, mlms_session: Session, mlms_recorder: Recorder
+    mlms_case: Case,
+    mlms_launch: Launch,
+    mlms_artifacts: CaseFiles,
+    mlms_session: Session,
+    mlms_recorder: Recorder,
 ) -> Callable[[], contextlib.AbstractContextManager[Predictor]]:
-    """A call that gives a context with the model loaded in a fresh agent, the only one of ours that is alive."""
+    """A call that gives a context with the model loaded in a fresh agent, the only one of ours that is alive.
+
+    It takes more environment variables for the agent.
+    """
     from pytest_mlms.predictor import open_predictor
 
     @contextlib.contextmanager
-    def fresh() -> Iterator[Predictor]:
+    def fresh(env: Mapping[str, str] | None = None) -> Iterator[Predictor]:
         mlms_session.predictor.close()
         name = mlms_case.stack.framework
         log, file = mlms_session.next_log(name), mlms_session.predictors[name]
         mlms_recorder.logs.append(log)
+        mlms_recorder.launched(mlms_launch)
         with contextlib.ExitStack() as opened:
             with _skip_what_is_lacking(mlms_session):
-                opening = open_predictor(mlms_case, file, mlms_artifacts.model, log, mlms_session.config.timeout)
+                config, model = mlms_session.config, mlms_artifacts.model
+                launch = dataclasses.replace(mlms_launch, env={**mlms_launch.env, **(env or {})})
+                opening = open_predictor(mlms_case, launch, file, model, log, config.timeout, config.allow_code)
                 predictor = opened.enter_context(opening)
             mlms_recorder.ran_on(predictor)
             yield predictor
 
     return fresh
+
+
+@pytest.fixture
+def mlms_reference(
+    mlms_case: Case, mlms_dataset: Dataset | None, mlms_session: Session, request: pytest.FixtureRequest
+) -> Reference:
+    """The outputs of the manifest's reference framework for all inputs, computed once for the items that follow."""
+    from pytest_mlms.errors import Unavailable
+    from pytest_mlms.provision.devices import exclusive
+    from pytest_mlms.reference import compute_reference
+
+    with _skip_what_is_lacking(mlms_session):
+        case = mlms_case.reference
+        if case is None:
+            wanted = mlms_case.agreement.reference if mlms_case.agreement else "no reference"
+            raise Unavailable(f"{mlms_case.place()}: no stack runs {wanted}; add one with --mlms-stack")
+
+        def compute() -> Reference:
+            mlms_session.predictor.close()
+            with exclusive(case.device, _LOCK_SECONDS, cores=case.stack.cores):
+                return compute_reference(case, mlms_dataset, functools.partial(_open, case, mlms_session, request.node))
+
+        key = (case.loaded.path, case.stack, case.device, case.batch_size)
+        found: Reference = mlms_session.reference.get(key, lambda: contextlib.nullcontext(compute()))
+    return found
 
 
 @pytest.fixture
@@ -148,3 +230,71 @@ def mlms_predictor(
     yield predictor
     if not predictor.agent.alive:
         mlms_session.predictor.close()
+
+
+@pytest.fixture
+def mlms_watch(
+    mlms_device: str, mlms_session: Session, mlms_recorder: Recorder
+) -> Iterator[Callable[[Pair], list[str]]]:
+    """A call that looks at the device after a round, and says why what was measured on it can't be trusted."""
+    from pytest_mlms.terms import watch_device
+
+    with contextlib.ExitStack() as watching:
+        with _skip_what_is_lacking(mlms_session):
+            look = watching.enter_context(watch_device(mlms_device, mlms_recorder.note))
+        yield look
+
+
+@pytest.fixture
+def mlms_pair_factory(
+    mlms_case: Case,
+    mlms_launch: Launch,
+    mlms_artifacts: CaseFiles,
+    mlms_session: Session,
+    mlms_recorder: Recorder,
+    request: pytest.FixtureRequest,
+) -> Callable[[Sequence[SideName], Sequence[int]], contextlib.AbstractContextManager[Pair]]:
+    """A call that gives a context with both sides of an upgrade loaded in fresh agents, held to the cores given."""
+    from pytest_mlms.pair import Opening, open_pair
+
+    baseline, config = mlms_case.baseline, mlms_session.config
+    files, launch = mlms_artifacts, mlms_launch
+    if baseline.model is not mlms_case.model:
+        files = _files(baseline, mlms_session, request.node)
+    if baseline.stack != mlms_case.stack:
+        launch = _launch(baseline, files, mlms_session, request.node)
+    predictors = {case: mlms_session.predictors[case.stack.framework] for case in (baseline, mlms_case)}
+    sides: dict[SideName, Opening] = {
+        "a": Opening(baseline, launch, predictors[baseline], files.model),
+        "b": Opening(mlms_case, mlms_launch, predictors[mlms_case], mlms_artifacts.model),
+    }
+    mlms_recorder.launched(mlms_launch)
+    mlms_recorder.note(launch_against={"command": list(launch.command), "lock": list(launch.lock)})
+
+    @contextlib.contextmanager
+    def fresh(order: Sequence[SideName], cores: Sequence[int]) -> Iterator[Pair]:
+        mlms_session.predictor.close()
+        logs = {side: mlms_session.next_log(opening.case.stack.framework) for side, opening in sides.items()}
+        mlms_recorder.logs += logs.values()
+        with contextlib.ExitStack() as opened:
+            with _skip_what_is_lacking(mlms_session):
+                pair = opened.enter_context(open_pair(sides, order, cores, logs, config.timeout, config.allow_code))
+            mlms_recorder.ran_on(pair.b)
+            yield pair
+
+    return fresh
+
+
+@pytest.fixture
+def mlms_tracer(
+    mlms_case: Case,
+    mlms_artifacts: CaseFiles,
+    mlms_dataset: Dataset | None,
+    mlms_predictor_factory: Callable[..., contextlib.AbstractContextManager[Predictor]],
+    mlms_recorder: Recorder,
+    mlms_config: Config,
+) -> Tracer:
+    """Traces the case at levels of your choice, into the item's folder: ``mlms_tracer.trace(["layer"])``."""
+    from pytest_mlms.tracer import Tracer
+
+    return Tracer(mlms_case, mlms_artifacts, mlms_dataset, mlms_predictor_factory, mlms_recorder, mlms_config)

@@ -42,7 +42,7 @@ class LogFile:
 
     def close(self) -> None:
         """Write what is held back; the process has ended, but a stray child may still hold the pipe."""
-        self._thread.join(1.0)
+        self._thread.join(5.0)
         if not self._stream.closed and not self._thread.is_alive():
             self._stream.close()
         if self._held:

@@ -34,19 +34,37 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", MARKER)
     options = Config.from_pytest(config)
     worker = getattr(config, "workerinput", None)
-    run_folder = Path(worker["mlms_run_folder"]) if worker else _new_run(options.results)
+    run_folder = Path(worker["mlms_run_folder"]).absolute() if worker else _run_folder(options)
     config.stash[SESSION] = Session(options, run_folder, worker and worker["workerid"])
+    if options.stack or options.against:
+        _check_stacks(config.stash[SESSION])
     config.pluginmanager.register(fixtures, "mlms-fixtures")
     if worker is None:
         config.pluginmanager.register(Reporter(config, config.stash[SESSION]), REPORTER)
+    if options.resume is not None:
+        _resume(config)
     if config.getoption("mlms_manifests") and config.args_source is not config.ArgsSource.ARGS:
         config.args[:] = [str(path) for path in options.manifests]
         config.args_source = config.ArgsSource.ARGS
+    if (options.manifests or options.fleet) and config.pluginmanager.hasplugin("xdist"):
+        from pytest_mlms.distribute.wiring import wire
+
+        wire(config)
+
+
+def _resume(config: pytest.Config) -> None:
+    from pytest_mlms.resume import Resume
+
+    resume = Resume(config)
+    config.pluginmanager.register(resume, "mlms-resume")
+    reporter = config.pluginmanager.getplugin(REPORTER)
+    if reporter:
+        reporter.go_on(resume.lines.values())
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    node.workerinput["mlms_run_folder"] = str(node.config.stash[SESSION].run_folder)
+    node.workerinput.setdefault("mlms_run_folder", str(node.config.stash[SESSION].run_folder))
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
@@ -71,6 +89,22 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         from pytest_mlms.collect import parametrize
 
         parametrize(metafunc)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> bool | None:
+    options = session.config.stash[SESSION].config
+    if not options.fleet or session.config.pluginmanager.hasplugin("mlms-fleet"):
+        return None
+    from pytest_mlms.distribute.fleet import show_this_host
+
+    show_this_host(session.config)
+    return True
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    if session.config.stash[SESSION].config.fleet and exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
+        session.exitstatus = pytest.ExitCode.OK
 
 
 @pytest.hookimpl(wrapper=True)
@@ -98,6 +132,32 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
             if result:
                 reporter.add(result)
         raise
+
+
+def _check_stacks(session: Session) -> None:
+    """Say now, once, that a stack is unknown: not for each manifest."""
+    from pytest_mlms.errors import MlmsError
+
+    if session.config.aa and session.config.against:
+        raise pytest.UsageError("--mlms-aa is each stack against itself; leave out --mlms-aa or --mlms-against")
+    try:
+        candidates = session.chosen_stacks or [session.declared_stacks["here"]]
+        baselines = session.baseline_stacks
+    except MlmsError as error:
+        raise pytest.UsageError(str(error)) from None
+    if baselines and all(one == other for one in candidates for other in baselines):
+        raise pytest.UsageError(
+            f"both sides of the upgrade are the stack {baselines[0].name}; name another one for --mlms-stack or "
+            f"--mlms-against, or use --mlms-aa to see the noise floor"
+        )
+
+
+def _run_folder(options: Config) -> Path:
+    if options.resume is None:
+        return _new_run(options.results)
+    from pytest_mlms.resume import resumed_run
+
+    return resumed_run(options)
 
 
 def _new_run(results: Path) -> Path:

@@ -11,17 +11,37 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from mlms_predictors import Tensor
 
-from pytest_mlms.agent import Agent, Array, Refused, start_agent
+from pytest_mlms.agent import Agent, Array, Refused, Reply, start_agent
 from pytest_mlms.cases import Case
-from pytest_mlms.errors import MlmsError, OutputError, Unavailable
+from pytest_mlms.errors import InvalidRun, OutputError, Unavailable
 from pytest_mlms.provision.devices import device_name
+from pytest_mlms.records import Launch
 
-__all__ = ["Predictor", "Run", "open_predictor"]
+__all__ = ["Clocks", "Predictor", "Run", "Turn", "open_predictor"]
+
+
+_TIMES = ("start", "end", "wait", "cpu", "at", "device")
+
+
+class Clocks(NamedTuple):
+    """What an agent can tell of its turns: waits for a core, time on the device; and whether it may be stopped."""
+
+    wait: bool
+    device: bool
+    stoppable: bool
+
+
+class Turn(NamedTuple):
+    """A few calls: raw times in seconds by name, outputs by name, the peak resident set in bytes (None: not asked)."""
+
+    times: Mapping[str, Array]
+    outputs: Mapping[str, Array]
+    peak_bytes: int | None
 
 
 @dataclass(frozen=True)
@@ -46,6 +66,7 @@ class Predictor:
     agent: Agent
     device: str
     threads: int | None
+    cores: tuple[int, ...] | None
     versions: Mapping[str, str]
     python: str
     executable: str
@@ -53,6 +74,7 @@ class Predictor:
     outputs: tuple[Tensor, ...]
     start_seconds: float
     load_seconds: float
+    load_waited: float
     rss_before: int
     peak_is_since_load: bool
 
@@ -82,6 +104,59 @@ class Predictor:
         times = {name: named.pop(name) for name in ("start", "end", "wait", "cpu", "at")}
         return Run(times, named, facts["output_sha256"], facts["peak_rss"])
 
+    def inner(self, arrays: Mapping[str, Array]) -> list[tuple[str, Array]]:
+        """Run one batch: what each layer gave, by its name, in the order in which they ran.
+
+        Raises Refused where the framework can't say.
+        """
+        return list(self.agent.request("inner", arrays=self._ordered(arrays)).arrays.items())
+
+    def bind(self, batches: Sequence[Mapping[str, Array]]) -> Clocks:
+        """Prepare turns over ``batches``; return what this agent can tell of them. Raises AgentError."""
+        arrays = [pair for batch in batches for pair in self._ordered(batch)]
+        facts = self.agent.request("bind", {"batches": len(batches)}, arrays).facts
+        return Clocks(facts["wait"], facts["device"], facts["stoppable"])
+
+    def hold(self, cores: Sequence[int]) -> None:
+        """Hold the thread that makes the calls to these cores, and no other. Raises AgentError."""
+        self.agent.request("hold", {"cores": list(cores)})
+
+    def turn(self, count: int = 1, skip: int = 0, first: int = 0, outputs: bool = False) -> Turn:
+        """Time ``count`` calls after ``skip`` that aren't, from batch number ``first`` on. Raises AgentError.
+
+        The outputs, and the process's peak of memory, are those after the call on batch ``first``.
+        """
+        fields = {"count": count, "skip": skip, "first": first, "outputs": outputs}
+        facts, named = self.agent.request("turn", fields)
+        times = {name: named.pop(name) for name in list(named) if name in _TIMES}
+        return Turn(times, named, facts["peak_rss"])
+
+    def profile(self, batch: Mapping[str, Array], count: int) -> list[Any]:
+        """Return [start, end, layers] of ``count`` calls, by the framework's profiler; raises Refused without one."""
+        profiles: list[Any] = self.agent.request("profile", {"count": count}, self._ordered(batch)).facts["profiles"]
+        return profiles
+
+    def peaks(self) -> dict[str, Any]:
+        """Measure the device's operations and bytes a second; raises Refused where the stack can't."""
+        facts = self.agent.request("peaks").facts
+        return {name: facts[name] for name in ("flops", "bytes", "how")}
+
+    def trace(
+        self,
+        level: str,
+        probes: Sequence[str],
+        count: int,
+        arrays: Mapping[str, Array],
+        options: Mapping[str, Any],
+        seconds: float,
+    ) -> Reply:
+        """Watch ``count`` calls with a batch, and as many without a probe; the reply is _run.tracing's.
+
+        ``seconds`` is what the calls may take beside the time-out. Raises AgentError.
+        """
+        fields = {"level": level, "probes": list(probes), "count": count, "plain": -(-count // 2), "options": options}
+        return self.agent.request("trace", fields, self._ordered(arrays), seconds=seconds)
+
     def _ordered(self, arrays: Mapping[str, Array]) -> list[tuple[str, Array]]:
         """Check a batch against the model's signature, for an error that shows both; the framework's own may not."""
         pairs = []
@@ -101,35 +176,50 @@ class Predictor:
 
 @contextlib.contextmanager
 def open_predictor(
-    case: Case, predictor: Path, files: Mapping[str, Path], log: Path, timeout: float
+    case: Case,
+    launch: Launch,
+    predictor: Path,
+    files: Mapping[str, Path],
+    log: Path,
+    timeout: float,
+    allow_code: bool = False,
 ) -> Iterator[Predictor]:
-    """Start an agent for the case and load its model; the agent ends with the context.
+    """Start an agent of the case's stack and load its model; the agent ends with the context.
 
     Raises Unavailable where framework, version or device are lacking, OutputError where the signature is another,
     AgentError where it can't be loaded.
     """
     began = time.perf_counter()
-    agent = start_agent(case.stack.command, predictor, log, timeout)
+    agent = start_agent(launch, predictor, log, timeout)
     try:
-        hello = _hello(agent, case)
-        yield _load(agent, case, files, hello, time.perf_counter() - began)
+        hello = _hello(agent, case, launch)
+        yield _load(agent, case, files, allow_code, hello, time.perf_counter() - began)
     finally:
         agent.close()
 
 
-def _load(agent: Agent, case: Case, files: Mapping[str, Path], hello: Mapping[str, Any], took: float) -> Predictor:
+def _load(
+    agent: Agent, case: Case, files: Mapping[str, Path], allow_code: bool, hello: Mapping[str, Any], took: float
+) -> Predictor:
     device = device_name(case.device)
-    request = {"files": {role: str(path) for role, path in files.items()}, "device": device, "threads": None}
-    facts = agent.request("load", request).facts
+    request = {"files": {role: str(path) for role, path in files.items()}, "device": device, "threads": case.threads}
+    facts = agent.request("load", {**request, "options": case.model.options, "allow_code": allow_code}).facts
     if facts["device"] != device:
-        raise MlmsError(
+        raise InvalidRun(
             f"asked for {device}, {case.stack.framework} runs on {facts['device']}: it fell back silently; "
             f"mend its installation, or evaluate on what it has"
+        )
+    if case.threads and facts["threads"] != case.threads:
+        found = "its own choice of threads" if facts["threads"] is None else _threads(facts["threads"])
+        raise InvalidRun(
+            f"asked for {_threads(case.threads)}, {case.stack.framework} runs with {found}; "
+            f"ask for what it can do, or for none (evaluate.threads, or the stack's threads)"
         )
     made = Predictor(
         agent,
         facts["device"],
         facts["threads"],
+        hello["cores"] and tuple(hello["cores"]),
         hello["versions"],
         hello["python"],
         hello["executable"],
@@ -137,6 +227,7 @@ def _load(agent: Agent, case: Case, files: Mapping[str, Path], hello: Mapping[st
         _tensors(facts["outputs"]),
         took,
         facts["seconds"],
+        facts["waited"],
         facts["rss_before"],
         facts["peak_is_since_load"],
     )
@@ -144,8 +235,8 @@ def _load(agent: Agent, case: Case, files: Mapping[str, Path], hello: Mapping[st
     return made
 
 
-def _hello(agent: Agent, case: Case) -> dict[str, Any]:
-    name, where = case.stack.framework, f"stack {case.stack.name} ({case.stack.command[0]})"
+def _hello(agent: Agent, case: Case, launch: Launch) -> dict[str, Any]:
+    name, where = case.stack.framework, f"stack {case.stack.name} ({launch.command[0]})"
     try:
         hello = agent.request("hello").facts
     except Refused as error:
@@ -160,6 +251,10 @@ def _hello(agent: Agent, case: Case) -> dict[str, Any]:
     if device_name(case.device) not in hello["devices"]:
         raise Unavailable(f"no device {case.device}: {name} {version} in {where} has {', '.join(hello['devices'])}")
     return hello
+
+
+def _threads(count: int) -> str:
+    return f"{count} thread{'s' * (count != 1)}"
 
 
 def _tensors(facts: Sequence[Any]) -> tuple[Tensor, ...]:

@@ -18,7 +18,7 @@ from pytest_mlms.cases import Case
 from pytest_mlms.gate import explain, margin, worst
 from pytest_mlms.predictor import Predictor
 from pytest_mlms.provision.machine import CpuTimes
-from pytest_mlms.records import QUANTITIES, Decision, Estimate, Verdict
+from pytest_mlms.records import QUANTITIES, Decision, Estimate, Launch, Place, Verdict
 
 __all__ = ["RECORDER", "MlmsArtifactLost", "MlmsInconclusive", "MlmsWarning", "Recorder", "describe"]
 
@@ -36,12 +36,16 @@ class MlmsArtifactLost(MlmsWarning):
 
 
 class Recorder:
-    """Collects an item's facts; ``folder`` is where its artifacts go, made when the first is kept."""
+    """Collects an item's facts; ``folder`` is where its artifacts go, made when the first is kept.
 
-    def __init__(self, nodeid: str, run_folder: Path) -> None:
+    ``place`` is the manifest's line that warnings name.
+    """
+
+    def __init__(self, nodeid: str, run_folder: Path, place: Place) -> None:
         self.folder = run_folder / "items" / _folder_name(nodeid)
         self.logs: list[Path] = []
         self._run_folder = run_folder
+        self._place = place
         self._facts: dict[str, Any] = {}
         self._artifacts: dict[str, str] = {}
         self._lost: dict[str, str] = {}
@@ -54,16 +58,27 @@ class Recorder:
             self.folder.mkdir(parents=True, exist_ok=True)
             write(path)
         except OSError as error:
-            with contextlib.suppress(OSError):  # half a file is none
-                path.unlink(missing_ok=True)
-            self._lost[name] = str(error)
-            warnings.warn(MlmsArtifactLost(f"{path} could not be written: {error.strerror}; make room"), stacklevel=2)
+            self._lose(name, error)
         else:
             self._artifacts[name] = path.relative_to(self._run_folder).as_posix()
+
+    def _lose(self, name: str, error: OSError) -> None:
+        """Leave no half of a file, and warn once an item; the results name all that is lost."""
+        path = self.folder / name
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
+        self._lost[name] = str(error)
+        if len(self._lost) == 1:
+            text = f"{path} could not be written: {error.strerror}; make room, or name another folder by --mlms-results"
+            warnings.warn_explicit(text, MlmsArtifactLost, str(self._place.path), self._place.line)
 
     def note(self, **facts: Any) -> None:
         """Add plain values to the item's line."""
         self._facts.update(facts)
+
+    def launched(self, launch: Launch) -> None:
+        """Record how agents are started, and the exact packages of an environment that was made for them."""
+        self.note(launch={"command": list(launch.command), "lock": list(launch.lock)})
 
     def ran_on(self, predictor: Predictor) -> None:
         """Record the software and the device that were really used."""
@@ -73,12 +88,22 @@ class Recorder:
             executable=predictor.executable,
             device_used=predictor.device,
             threads_used=predictor.threads,
+            cores_used=predictor.cores and list(predictor.cores),
         )
         if predictor.agent.log.path not in self.logs:
             self.logs.append(predictor.agent.log.path)
 
-    def settle(self, estimates: Mapping[str, Estimate], decisions: Sequence[Decision], strict: bool) -> None:
-        """Record what was measured and decided; fail where a limit is broken, warn (strict: fail) where it is open."""
+    def settle(
+        self,
+        estimates: Mapping[str, Estimate],
+        decisions: Sequence[Decision],
+        strict: bool,
+        cause: Callable[[], str] = lambda: "",
+    ) -> None:
+        """Record what was measured and decided; fail where a limit is broken, warn (strict: fail) where it is open.
+
+        ``cause`` is asked, for more to say, where it fails.
+        """
         self.note(
             estimates={name: _estimate(name, estimate) for name, estimate in estimates.items()},
             limits=[_decision(decision) for decision in decisions],
@@ -88,10 +113,18 @@ class Recorder:
         failed = [one for one in decisions if one.verdict is Verdict.FAILED]
         undecided = [one for one in decisions if one.verdict is Verdict.INCONCLUSIVE]
         if failed or (undecided and strict):
-            pytest.fail("\n".join(map(explain, failed + undecided)), pytrace=False)
+            pytest.fail("\n".join([*map(explain, failed + undecided), *cause().splitlines()]), pytrace=False)
         for one in undecided:
             path, line = one.limit.place
             warnings.warn_explicit(explain(one), MlmsInconclusive, str(path), line)
+
+    def settle_upgrade(self, verdict: Verdict, margin: float, text: str, place: Place, strict: bool) -> None:
+        """Record the verdict on an upgrade; fail where it is REGRESSED, warn (strict: fail) where it is open."""
+        self.note(verdict=verdict.value, margin=_finite(margin), text=text)
+        if verdict is Verdict.REGRESSED or (strict and verdict is Verdict.INCONCLUSIVE):
+            pytest.fail(text, pytrace=False)
+        if verdict is Verdict.INCONCLUSIVE:
+            warnings.warn_explicit(text, MlmsInconclusive, str(place.path), place.line)
 
     def as_dict(self) -> dict[str, Any]:
         """Return what was recorded, as plain values, with the paths of artifacts relative to the run's folder."""
@@ -108,7 +141,9 @@ def describe(case: Case) -> dict[str, Any]:
         "manifest": {"path": str(case.loaded.place().path), "name": manifest.name, "version": manifest.version},
         "model": {"framework": case.model.framework, "sha256": dict(case.model.sha256)},
         "dataset": manifest.dataset and manifest.dataset.model_dump(include={"name", "version", "sha256"}),
-        "stack": {"name": case.stack.name, "command": list(case.stack.command)},
+        "stack": {"name": case.stack.name, "threads": case.threads, "cores": list(case.stack.cores)},
+        "against": case.against and {"name": case.against.name, "threads": case.baseline.threads},
+        "options": dict(case.model.options),
         "framework": case.stack.framework,
         "device": case.device,
         "batch_size": case.batch_size,

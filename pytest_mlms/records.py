@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 __all__ = [
+    "LEVELS",
     "QUANTITIES",
     "Artifact",
+    "Comparison",
     "Decision",
     "Estimate",
     "Kind",
+    "Launch",
+    "Library",
     "Limit",
     "Place",
     "Quantity",
     "Stack",
     "Verdict",
+    "comparison_of",
+    "plain_comparison",
 ]
 
-Kind = Literal["accuracy", "performance"]
+Kind = Literal["accuracy", "performance", "agreement", "upgrade", "trace"]
+
+LEVELS = ("application", "model", "layer", "library", "kernel", "hardware")
+"""Of a trace's spans, from the outermost to the innermost."""
 
 
 class Place(NamedTuple):
@@ -53,8 +64,20 @@ QUANTITIES: dict[str, Quantity] = {
     "first_inference": Quantity("s", "performance", "max"),
     "load_time": Quantity("s", "performance", "max"),
     "peak_memory": Quantity("B", "performance", "max"),
+    "deviation": Quantity("", "agreement", "max"),  # times the tolerance
+    "difference_max": Quantity("", "agreement", "max"),
+    "difference_mean": Quantity("", "agreement", "max"),
+    "relative_difference_max": Quantity("", "agreement", "max"),
+    "relative_difference_mean": Quantity("", "agreement", "max"),
+    "same_top1": Quantity("fraction", "agreement", "min"),
+    "kl_max": Quantity("nat", "agreement", "max"),
+    "kl_mean": Quantity("nat", "agreement", "max"),
+    "js_max": Quantity("nat", "agreement", "max"),
+    "js_mean": Quantity("nat", "agreement", "max"),
+    "hellinger_max": Quantity("", "agreement", "max"),
+    "hellinger_mean": Quantity("", "agreement", "max"),
 }
-"""Name in a manifest's thresholds -> what it is."""
+"""Name of an estimate -> what it is; for those that aren't of agreement also the name in a manifest's thresholds."""
 
 
 @dataclass(frozen=True)
@@ -67,13 +90,62 @@ class Artifact:
     member: str | None = None
 
 
+class Library(NamedTuple):
+    """A system library that agents load as ``name``: the one there is, ``library``, of the system's ``package``."""
+
+    name: str
+    library: str
+    package: str
+
+
 @dataclass(frozen=True)
 class Stack:
-    """A software environment that runs agents: the command that starts its interpreter."""
+    """A software environment that runs agents, as declared; pytest_mlms.provision.stacks.prepare makes a Launch of it.
+
+    It is an ``interpreter`` ("current", or the path of one), or ``requirements`` that an environment is made of, with
+    Python ``python`` or the current one, or a ``container`` (an image, and ``interpreter`` its command). ``threads``
+    and ``cores`` are for every agent of it. In ``env``, ``{stack}`` stands for the environment's folder.
+    An interpreter may have ``several`` frameworks: its ``framework`` is empty until it is asked for one.
+    """
 
     name: str
     framework: str
+    interpreter: str | None = None
+    python: str | None = None
+    requirements: tuple[str, ...] = ()
+    installer: Literal["pip", "uv"] = "pip"
+    options: tuple[str, ...] = ()
+    lock: Path | None = None
+    container: str | None = None
+    libraries: tuple[Library, ...] = ()
+    env: tuple[tuple[str, str], ...] = ()
+    threads: int | None = None
+    cores: tuple[int, ...] = ()
+    place: Place | None = None
+    several: bool = False
+
+    @property
+    def label(self) -> str:
+        """What ids call it: its name; of the interpreter that runs pytest, the framework's."""
+        if self.name == "here":
+            return self.framework
+        return f"{self.name}-{self.framework}" if self.several else self.name
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How to start an agent of a stack: the interpreter and its flags, its whole environment, the cores it is held to.
+
+    ``cores`` is empty where it may use all; ``lock`` has the exact packages of an environment that we made. ``end``
+    is a command that ends what outlives the process, such as a container; there and in ``command``, ``{agent}``
+    stands for a name that each agent has for itself.
+    """
+
     command: tuple[str, ...]
+    env: Mapping[str, str]
+    cores: tuple[int, ...] = ()
+    lock: tuple[str, ...] = ()
+    end: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -109,10 +181,13 @@ class Verdict(str, Enum):
     """What became of an item, worst first."""
 
     ERROR = "ERROR"
+    INVALID = "INVALID"
     FAILED = "FAILED"
+    REGRESSED = "REGRESSED"
     INCONCLUSIVE = "INCONCLUSIVE"
     XFAILED = "XFAILED"
     PASSED = "PASSED"
+    IMPROVED = "IMPROVED"
     SKIPPED = "SKIPPED"
 
 
@@ -123,3 +198,50 @@ class Decision:
     limit: Limit
     estimate: Estimate
     verdict: Verdict
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One quantity of an upgrade: the baseline's and the candidate's value, their ratio with its interval, the verdict.
+
+    ``a`` and ``b`` are in ``unit``; ``ratio``, ``low`` and ``high`` are B over A, for shares of right answers
+    B less A. A ``gate`` must be shown to be within ``tolerance``, else the item is INCONCLUSIVE; what isn't one
+    fails only where it is surely outside. ``floor`` is the half of the interval that a failure must pass, and
+    ``detectable`` the smallest true change that would have been found four times of five, both as shares.
+    """
+
+    quantity: str
+    a: float
+    b: float
+    unit: str
+    tolerance: float
+    gate: bool
+    replicates: int
+    of: str
+    lacking: str = ""
+    ratio: float = math.nan
+    low: float = -math.inf
+    high: float = math.inf
+    verdict: Verdict = Verdict.INCONCLUSIVE
+    floor: float = math.nan
+    detectable: float = math.nan
+
+    def but(self, **changes: Any) -> Comparison:
+        """Return the same with some fields changed."""
+        return replace(self, **changes)
+
+
+def plain_comparison(comparison: Comparison) -> dict[str, Any]:
+    """Return the plain values of a comparison; null where there is no number."""
+    return {
+        key: None if isinstance(value, float) and not math.isfinite(value) else value
+        for key, value in {**asdict(comparison), "verdict": comparison.verdict.value}.items()
+    }
+
+
+def comparison_of(plain: Mapping[str, Any]) -> Comparison:
+    """Return the comparison that plain_comparison made plain."""
+    lost = {"low": -math.inf, "high": math.inf}
+    values: dict[str, Any] = {key: lost.get(key, math.nan) if value is None else value for key, value in plain.items()}
+    values["verdict"] = Verdict(values["verdict"])
+    return Comparison(**values)

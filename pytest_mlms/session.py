@@ -8,11 +8,14 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pytest_mlms.options import Config
+
+if TYPE_CHECKING:
+    from pytest_mlms.records import Stack
 
 __all__ = ["SESSION", "Session", "Slot"]
 
@@ -43,7 +46,7 @@ class Slot:
 class Session:
     """``run_folder`` has the name of the run; with xdist it is the controller's and that of all workers.
 
-    ``worker`` is xdist's name for this process, None outside of it.
+    ``worker`` is xdist's name for this process, None outside of it. ``bring`` puts a local artifact on this host.
     """
 
     config: Config
@@ -51,6 +54,9 @@ class Session:
     worker: str | None = None
     predictor: Slot = field(default_factory=Slot)
     dataset: Slot = field(default_factory=Slot)
+    reference: Slot = field(default_factory=Slot)
+    scores: dict[Hashable, Any] = field(default_factory=dict)
+    bring: Callable[[Any, Any], Any] = lambda loaded, artifact: artifact
     _count: itertools.count[int] = field(default_factory=itertools.count)
 
     @cached_property
@@ -59,6 +65,33 @@ class Session:
         from pytest_mlms.provision.predictors import find_predictors
 
         return find_predictors(self.config.predictors)
+
+    @cached_property
+    def declared_stacks(self) -> dict[str, Stack]:
+        """The stacks of stacks.yaml and pyproject.toml, by name; raises ManifestError with their faults."""
+        from pytest_mlms.provision.declared import declared_stacks
+
+        return declared_stacks(self.config.root, self.config.manifests)
+
+    @cached_property
+    def chosen_stacks(self) -> list[Stack]:
+        """The stacks that --mlms-stack names, none where it isn't used; raises MlmsError."""
+        from pytest_mlms.provision.declared import check_labels, choose
+        from pytest_mlms.provision.labels import side_stacks
+
+        if self.config.sides:
+            check_labels(self.config.sides, self.predictors)
+            return side_stacks(self.config.sides)
+        return choose(self.config.stack, self.declared_stacks, self.predictors)
+
+    @cached_property
+    def baseline_stacks(self) -> list[Stack]:
+        """The stacks that --mlms-against names; raises MlmsError."""
+        from pytest_mlms.provision.declared import choose
+
+        if self.config.sides:
+            return []  # both are measured by items of their own, on hosts of their own
+        return choose(self.config.against, self.declared_stacks, self.predictors, "--mlms-against")
 
     @cached_property
     def cache(self) -> Path:

@@ -57,7 +57,7 @@ def format_quantity(value: float, base: str) -> str:
         return f"{value * 100:.2f} %"
     units = _SHOWN.get(base)
     if units is None:
-        return f"{_three_digits(value)} {base}"
+        return f"{_three_digits(value) if value == 0 or abs(value) >= 1e-3 else format(value, '.3g')} {base}".rstrip()
     unit = next((unit for unit in units if abs(value) >= UNITS[base][unit]), units[-1] if value else units[0])
     return f"{_three_digits(value / UNITS[base][unit])} {unit}"
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import zipfile
+import zlib
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -18,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pytest_mlms import watch
 from pytest_mlms.errors import DatasetError
 from pytest_mlms.manifest.schema import Input
 from pytest_mlms.pipeline.inputs import Element, preprocess
@@ -82,7 +84,8 @@ class _Files(Sequence[bytes]):
 
     def __getitem__(self, index: Any) -> Any:
         try:
-            return self._paths[index].read_bytes()
+            with watch.step("read"):
+                return self._paths[index].read_bytes()
         except OSError as error:
             raise DatasetError(f"{self._paths[index].name} can't be read: {error.strerror}") from error
 
@@ -113,7 +116,7 @@ def _read_npz(path: Path, inputs: Sequence[Input]) -> tuple[dict[str, Sequence[E
             raise ValueError("it holds a single array")
         with file:
             arrays = {name: file[name] for name in file.files}
-    except (ValueError, OSError, zipfile.BadZipFile) as error:
+    except (ValueError, OSError, EOFError, zlib.error, zipfile.BadZipFile) as error:
         raise DatasetError(f"is not an .npz file of plain arrays: {error}; write it with numpy.savez") from error
     missing = [spec.name for spec in inputs if spec.name not in arrays]
     if missing:
@@ -134,7 +137,8 @@ def _read_folder(path: Path, inputs: Sequence[Input]) -> tuple[dict[str, Sequenc
     try:
         with tables[0].open(newline="", encoding="utf-8") as file:
             rows = [(row["file"], int(row["label"])) for row in csv.DictReader(file)]
-    except (KeyError, TypeError, ValueError, UnicodeDecodeError) as error:
+        labels = np.array([label for _, label in rows], dtype=np.int64)
+    except (KeyError, TypeError, ValueError, OverflowError, csv.Error) as error:
         raise DatasetError(f"has a labels.csv without the columns file and label, a whole number: {error!r}") from error
     files = [tables[0].parent / name for name, _ in rows]
-    return {inputs[0].name: _Files(files)}, np.array([label for _, label in rows], dtype=np.int64)
+    return {inputs[0].name: _Files(files)}, labels

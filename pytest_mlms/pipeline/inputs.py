@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
+from pytest_mlms import watch
 from pytest_mlms.errors import DatasetError
 from pytest_mlms.manifest.schema import Input
 from pytest_mlms.manifest.steps import Cast, ColorOrder, Crop, Decode, InputStep, Normalize, Resize, SetLayout
@@ -33,7 +34,8 @@ def preprocess(elements: Sequence[Element], spec: Input) -> Array:
     form = _Form("NHWC", "RGB")
     for number, step in enumerate(spec.steps, start=1):
         try:
-            batch = _STEPS[step.name](batch, step.parameters, form)
+            with watch.step(step.name):
+                batch = _STEPS[step.name](batch, step.parameters, form)
         except (ValueError, TypeError, OSError) as error:  # OSError: Pillow's for a truncated file
             raise DatasetError(f"step {number} of input {spec.name!r}, {step.name}: {error}") from error
         form = form.after(step)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pytest_mlms import watch
 from pytest_mlms.errors import DatasetError
 from pytest_mlms.manifest.schema import Output
 
@@ -20,7 +21,8 @@ def postprocess(output: Array, spec: Output) -> Array:
     """Return N x classes scores: every step but top_k, in the order written."""
     for step in spec.steps:
         if step.name == "softmax":
-            output = softmax(output)
+            with watch.step(step.name):
+                output = softmax(output)
     return output
 
 
@@ -37,7 +39,10 @@ def top_k(scores: Array, k: int) -> Array:
 
 def read_labels(path: Path, classes: int) -> list[str]:
     """Return the names of the classes; raises DatasetError where there are fewer or more than ``classes``."""
-    labels = [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    try:
+        labels = [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise DatasetError(f"{path} can't be read: {error}; save it as UTF-8, one label a line") from error
     if len(labels) != classes:
         raise DatasetError(f"{path} has {len(labels)} labels, and the model {classes} classes; write one a line")
     return labels

@@ -14,7 +14,7 @@ from pytest_mlms.measure import ProcessResult
 from pytest_mlms.pipeline import top_k
 from pytest_mlms.recorder import Recorder
 
-__all__ = ["keep_predictions", "keep_process", "load_latencies"]
+__all__ = ["keep_arrays", "keep_predictions", "keep_process", "load_latencies"]
 
 
 def keep_predictions(recorder: Recorder, scores: NDArray[Any], labels: NDArray[Any], k: int, names: list[str]) -> None:
@@ -27,6 +27,11 @@ def keep_predictions(recorder: Recorder, scores: NDArray[Any], labels: NDArray[A
 def keep_process(recorder: Recorder, index: int, result: ProcessResult) -> None:
     """Write the raw times of one process: samples-N.npz, the arrays of mlms_predictors._run.scenarios.Samples."""
     recorder.keep(f"samples-{index}.npz", lambda path: _write_arrays(path, result.run.times))
+
+
+def keep_arrays(recorder: Recorder, name: str, arrays: Mapping[str, Any]) -> None:
+    """Write arrays by name: of an upgrade's round, pairs-N.npz."""
+    recorder.keep(name, lambda path: _write_arrays(path, arrays))
 
 
 def _write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
@@ -45,10 +50,12 @@ def _write_predictions(path: Path, scores: NDArray[Any], labels: NDArray[Any], k
 
 
 def load_latencies(folder: Path, artifacts: dict[str, str]) -> list[float]:
-    """Return the seconds of every timed call of an item's processes, in the order of the calls."""
+    """Return the seconds of every timed call of an item's processes, in their order; [] where a file is lost."""
     latencies: list[float] = []
     for name, path in artifacts.items():
         if name.startswith("samples-"):
+            if not (folder / path).exists():
+                return []
             with np.load(folder / path) as times:
                 latencies += (times["end"] - times["start"]).tolist()
     return latencies

@@ -19,7 +19,10 @@ __all__ = ["write_benchmark_json"]
 
 
 def write_benchmark_json(path: Path, results: Iterable[Mapping[str, Any]], run_folder: Path) -> None:
-    """Write the document; raises MlmsError where pytest-benchmark isn't installed or the file can't be written."""
+    """Write the document; raises MlmsError where pytest-benchmark isn't installed or the file can't be written.
+
+    Also, once it is written, where an item's samples are not on disk (which was full), so that it isn't in there.
+    """
     try:
         from pytest_benchmark import __version__ as version
         from pytest_benchmark.plugin import pytest_benchmark_generate_machine_info
@@ -27,10 +30,11 @@ def write_benchmark_json(path: Path, results: Iterable[Mapping[str, Any]], run_f
     except ImportError as error:
         raise MlmsError("--mlms-benchmark-json needs pytest-benchmark; pip install 'pytest-mlms[benchmark]'") from error
     measured = [result for result in results if result["kind"] == "performance" and result.get("processes")]
+    found = [(result, _benchmark(result, run_folder)) for result in measured]
     document = {
         "machine_info": pytest_benchmark_generate_machine_info(),
         "commit_info": get_commit_info(),
-        "benchmarks": [_benchmark(result, run_folder) for result in measured],
+        "benchmarks": [benchmark for _, benchmark in found if benchmark],
         "datetime": datetime.datetime.now(datetime.timezone.utc).isoformat(),
         "version": version,
     }
@@ -41,14 +45,19 @@ def write_benchmark_json(path: Path, results: Iterable[Mapping[str, Any]], run_f
         os.replace(temporary, path)
     except OSError as error:
         raise MlmsError(f"--mlms-benchmark-json: {path} can't be written: {error.strerror}") from error
+    lost = [result["nodeid"] for result, benchmark in found if not benchmark]
+    if lost:
+        raise MlmsError(f"--mlms-benchmark-json: without {', '.join(lost)}, whose samples are not on disk")
 
 
-def _benchmark(result: Mapping[str, Any], run_folder: Path) -> dict[str, Any]:
-    """Return one entry: a round is a call; the samples themselves stay in the artifacts that extra_info names."""
+def _benchmark(result: Mapping[str, Any], run_folder: Path) -> dict[str, Any] | None:
+    """Return one entry, or None without samples: a round is a call; extra_info names the samples themselves."""
     from pytest_benchmark.stats import Stats
 
     stats = Stats()
     stats.data = load_latencies(run_folder, result["artifacts"])
+    if not stats.data:
+        return None
     extra = {key: result[key] for key in ("verdict", "estimates", "versions", "artifacts", "batch_size", "scenario")}
     return {
         "group": f"{result['manifest']['name']} {result['scenario']} b{result['batch_size']}",

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pytest_mlms.cases import Case
-from pytest_mlms.errors import MlmsError
+from pytest_mlms.errors import InvalidRun, MlmsError
 from pytest_mlms.provision.machine import machine_state
 from pytest_mlms.recorder import RECORDER, MlmsWarning, Recorder, describe
 from pytest_mlms.records import Verdict
@@ -85,6 +85,8 @@ def _outcome(report: pytest.TestReport, error: BaseException | None, result: dic
         verdict = Verdict.XFAILED.value if report.skipped else verdict
     if verdict is None or (report.failed and verdict == Verdict.PASSED.value):
         broken = isinstance(error, (AssertionError, pytest.fail.Exception))
+        if isinstance(error, InvalidRun):
+            return {"verdict": Verdict.INVALID.value, "outcome": outcome, "message": str(report.longrepr)}
         verdict = {"passed": "PASSED", "skipped": "SKIPPED", "failed": "FAILED" if broken else "ERROR"}[report.outcome]
     message = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr or "")
     return {"verdict": verdict, "outcome": outcome, "message": message or None}
@@ -94,7 +96,7 @@ def _properties(result: dict[str, Any]) -> list[tuple[str, object]]:
     pairs: list[tuple[str, object]] = [("mlms_verdict", result["verdict"])]
     manifest = result["manifest"]
     pairs += [(f"mlms_{key}", manifest[field]) for key, field in _OF_MANIFEST.items()]
-    pairs.append(("mlms_framework", result["framework"]))
+    pairs += [("mlms_framework", result["framework"]), ("mlms_stack", result["stack"]["name"])]
     for name, version in result.get("versions", {}).items():
         pairs.append((f"mlms_version_of_{name}", version))
     for name, estimate in result.get("estimates", {}).items():
@@ -103,6 +105,9 @@ def _properties(result: dict[str, Any]) -> list[tuple[str, object]]:
             (f"mlms_{name}{unit}{end}", estimate[key])
             for end, key in (("", "value"), ("_low", "low"), ("_high", "high"))
         ]
+    for one in result.get("comparisons", []):
+        ends = (("ratio", "ratio"), ("low", "low"), ("high", "high"))
+        pairs += [(f"mlms_{end}_of_{one['quantity']}", one[key]) for end, key in ends]
     return [pair for pair in pairs if pair[1] is not None]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,8 +16,9 @@ if TYPE_CHECKING:
 __all__ = ["Reporter"]
 
 _SHOWN = (
-    *("nodeid", "case", "kind", "verdict", "margin", "estimates", "processes", "manifest", "artifacts"),
+    *("nodeid", "case", "kind", "verdict", "margin", "estimates", "processes", "manifest", "artifacts", "trace"),
     *("framework", "device", "batch_size", "scenario", "versions"),
+    *("stack", "against", "comparisons", "rounds", "seconds"),
 )
 
 
@@ -30,6 +32,14 @@ class Reporter:
         self._results: list[dict[str, Any]] = []
         self._faults: list[str] = []
 
+    def go_on(self, results: Iterable[dict[str, Any]]) -> None:
+        """Show what a run that goes on had finished, too."""
+        from pytest_mlms.report.results import ResultsFile
+
+        self._file = ResultsFile(self._session.run_folder)
+        self._file.go_on()
+        self._results += [{key: result[key] for key in _SHOWN if key in result} for result in results]
+
     def add(self, result: dict[str, Any]) -> None:
         """Write a result, tell whoever listens, and remember what the tables show of it."""
         if self._file is None:
@@ -39,6 +49,11 @@ class Reporter:
         self._file.append(result)
         self._config.hook.pytest_mlms_result(config=self._config, result=result)
         self._results.append({key: result[key] for key in _SHOWN if key in result})
+
+    def note(self, kind: str, **facts: Any) -> None:
+        """Write a line that is of no single item."""
+        if self._file is not None:
+            self._file.note(kind, facts)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         result = getattr(report, "mlms", None)
@@ -57,14 +72,25 @@ class Reporter:
                 write_benchmark_json(target, self._results, self._session.run_folder)
             except MlmsError as error:
                 self._faults.append(str(error))
-        self._file.finish(int(exitstatus))
+        upgrades = [result["verdict"] for result in self._results if result["kind"] == "upgrade"]
+        if upgrades and set(upgrades) == {"SKIPPED"}:
+            self._faults.append("no upgrade was judged: all were skipped, which is no answer; -rs says why")
+        self._fail(session)
+        self._file.finish(int(session.exitstatus))
         if self._file.fault:
             self._faults.append(f"{self._file.fault}; {len(self._file.unwritten)} lines were not written")
+            self._fail(session)
+
+    def _fail(self, session: pytest.Session) -> None:
+        """Have the run end as failed where anything is at fault, whatever its items say."""
         if self._faults and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        folder = self._session.run_folder
         if self._file is None:
+            if folder.exists():  # interrupted under xdist, whose workers keep to themselves what they were at
+                terminalreporter.write_line(f"mlms: no item was finished; what they had measured is in {folder}")
             return
         from pytest_mlms.report.terminal import write_tables
 
@@ -73,4 +99,5 @@ class Reporter:
             terminalreporter.write_line(line)
         for fault in self._faults:
             terminalreporter.write_line(f"mlms: {fault}", red=True)
-        terminalreporter.write_line(f"mlms: results in {self._file.path}")
+        if self._file.path.exists():
+            terminalreporter.write_line(f"mlms: results in {self._file.path}")

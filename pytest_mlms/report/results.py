@@ -10,6 +10,7 @@ import datetime
 import errno
 import json
 import os
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,6 +24,9 @@ FORMAT = 1
 """Raised when a line's fields change their meaning; new fields may come without."""
 
 
+_OURS = re.compile(r"\d{8}-\d{6}-[0-9a-f]{6}|\.?latest.*")
+
+
 class ResultsFile:
     """Appends lines to results.jsonl in the run's folder, which is made for the first one."""
 
@@ -32,12 +36,25 @@ class ResultsFile:
         self.unwritten: list[str] = []
         self.items = 0
 
+    def go_on(self) -> None:
+        """Cut off what was being written when the run was killed, so that the next line begins where one ends."""
+        try:
+            with self.path.open("rb+") as file:
+                whole = file.read().rfind(b"\n") + 1
+                file.truncate(whole)
+        except OSError as error:
+            self.fault = f"{self.path}: {error.strerror}"
+
     def append(self, result: Mapping[str, Any]) -> None:
         """Add an item's line, behind the run's own line where it is the first."""
         if not self.items:
             self._write({"type": "run", "command": sys.argv, "python": sys.version, "plugin": pytest_mlms.__version__})
         self.items += 1
         self._write({"type": "item", **result})
+
+    def note(self, kind: str, facts: Mapping[str, Any]) -> None:
+        """Add a line of another type."""
+        self._write({"type": kind, **facts})
 
     def finish(self, exit_status: int) -> None:
         """Add the last line; without it the run was killed."""
@@ -70,8 +87,8 @@ def _make_run_folder(folder: Path) -> None:
     """Make it, keep it out of git, and let ``latest`` point to it."""
     folder.mkdir(parents=True, exist_ok=True)
     ignore = folder.parent / ".gitignore"
-    if not ignore.exists():
-        ignore.write_text("*\n")
+    if not ignore.exists() and all(_OURS.fullmatch(path.name) for path in folder.parent.iterdir()):
+        ignore.write_text("*\n")  # where there is anything else, it may be wanted in git
     temporary = folder.parent / f".latest-{folder.name}"
     with contextlib.suppress(OSError):  # a convenience that some file systems lack
         temporary.symlink_to(folder.name)

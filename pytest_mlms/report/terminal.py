@@ -9,18 +9,25 @@ from typing import Any
 
 import pytest
 
-from pytest_mlms.records import Verdict
+from pytest_mlms.explain import change_of
+from pytest_mlms.records import LEVELS, Comparison, Verdict, comparison_of
 from pytest_mlms.report.table import format_table
 from pytest_mlms.units import format_quantity
 
-__all__ = ["download_progress", "write_tables"]
+__all__ = ["download_progress", "install_progress", "write_tables"]
 
 Result = Mapping[str, Any]
 
 _MOST_ROWS = 100
 _WIDTH = 100
+_NAME = 24  # characters of a layer's, whose end says most
 _WORST_FIRST = [verdict.value for verdict in Verdict]
-_COLOURS = {"ERROR": {"red": True}, "FAILED": {"red": True}, "INCONCLUSIVE": {"yellow": True}}
+_WITHOUT = ("ERROR", "INVALID", "FAILED")
+_COLOURS = {
+    **{name: {"red": True} for name in ("ERROR", "INVALID", "FAILED", "REGRESSED")},
+    "INCONCLUSIVE": {"yellow": True},
+    "IMPROVED": {"green": True},
+}
 
 
 def _value(result: Result, quantity: str) -> str:
@@ -45,6 +52,30 @@ def _with_spread(result: Result, quantity: str) -> str:
     return f"{_value(result, quantity)} ±{100 * (estimate['high'] / estimate['value'] - 1):.2g} %"
 
 
+def _latency(result: Result) -> Comparison | None:
+    return next((comparison_of(one) for one in result["comparisons"] if one["quantity"] == "latency"), None)
+
+
+def _of_latency(show: Callable[[Comparison], str]) -> Callable[[Result], str]:
+    def cell(result: Result) -> str:
+        latency = _latency(result)
+        return show(latency) if latency else "-"
+
+    return cell
+
+
+def _decided_by(result: Result) -> str:
+    """What is worse, or what keeps the item open; nothing where it is latency alone, whose columns are there."""
+    found = [
+        one["quantity"]
+        for one in result["comparisons"]
+        if one["verdict"] == result["verdict"] and (one["gate"] or one["verdict"] == Verdict.REGRESSED.value)
+    ]
+    rest = [name for name in found if name != "latency"]
+    shown = found if rest and result["verdict"] in (Verdict.REGRESSED.value, Verdict.INCONCLUSIVE.value) else []
+    return ", ".join(shown)
+
+
 _TABLES: list[tuple[str, str, dict[str, Callable[[Result], str]]]] = [
     (
         "accuracy",
@@ -53,6 +84,16 @@ _TABLES: list[tuple[str, str, dict[str, Callable[[Result], str]]]] = [
             "top-1 (interval)": lambda result: _share(result, "top1"),
             "top-5 (interval)": lambda result: _share(result, "top5"),
             "inputs": lambda result: f"{result['estimates']['top1']['replicates']:,}",
+        },
+    ),
+    (
+        "agreement",
+        "agreement with the reference",
+        {
+            "of tolerance": lambda result: _value(result, "deviation"),
+            "largest difference": lambda result: _value(result, "difference_max"),
+            "same top-1": lambda result: _value(result, "same_top1"),
+            "largest KL": lambda result: _value(result, "kl_max"),
         },
     ),
     (
@@ -75,7 +116,61 @@ _TABLES: list[tuple[str, str, dict[str, Callable[[Result], str]]]] = [
             "processes": lambda result: str(len(result["processes"])),
         },
     ),
+    (
+        "upgrade",
+        "upgrades (latency of B, the candidate, over A)",
+        {
+            "A": _of_latency(lambda latency: format_quantity(latency.a, "s")),
+            "B": _of_latency(lambda latency: format_quantity(latency.b, "s")),
+            "B / A": _of_latency(change_of),
+            "spent": lambda result: f"{sum(result['seconds'].values()):.1f} s" if "seconds" in result else "-",
+        },
+    ),
+    (
+        "upgrade",
+        "noise of this machine",
+        {
+            "tolerance": _of_latency(lambda latency: f"{100 * latency.tolerance:.3g} %"),
+            "noise floor": _of_latency(lambda latency: f"±{100 * latency.floor:.2g} %"),
+            "finds from": _of_latency(lambda latency: f"{100 * latency.detectable:.2g} %"),
+            "rounds": lambda result: str(len(result["rounds"])),
+        },
+    ),
 ]
+
+
+def _untraced(result: Result) -> str:
+    plain = result["trace"]["runs"][0].get("plain_us")
+    return "-" if plain is None else format_quantity(plain / 1e6, "s")
+
+
+def _slowest(result: Result) -> str:
+    layers = result["trace"]["slowest"]
+    if not layers:
+        return "-"
+    name = layers[0]["name"]
+    return f"{name if len(name) <= _NAME else '…' + name[1 - _NAME :]} {layers[0]['share']:.0%}"
+
+
+def _overhead(level: str) -> Callable[[Result], str]:
+    def show(result: Result) -> str:
+        runs = [run for run in result["trace"]["runs"] if run["level"] == level and not run.get("void")]
+        return f"{100 * runs[-1]['overhead']:+.0f} %" if runs and runs[-1].get("overhead") is not None else "-"
+
+    return show
+
+
+def _trace_columns(results: Sequence[Result]) -> dict[str, Callable[[Result], str]]:
+    """Return the columns of the traces: the last ones are what tracing a level adds to an untraced call."""
+    levels = [level for level in LEVELS[2:] if any(level in result["trace"]["levels"] for result in results)]
+    return {
+        "untraced": _untraced,
+        "in layers": lambda result: (
+            "-" if result["trace"]["coverage"] is None else f"{result['trace']['coverage']:.0%}"
+        ),
+        "slowest layer": _slowest,
+        **{f"+{level}": _overhead(level) for level in levels},
+    }
 
 
 def write_tables(terminal: pytest.TerminalReporter, results: Sequence[Result]) -> None:
@@ -83,18 +178,43 @@ def write_tables(terminal: pytest.TerminalReporter, results: Sequence[Result]) -
     ordered = sorted(results, key=_badness)
     width = min(terminal._tw.fullwidth, _WIDTH) if terminal.isatty else _WIDTH  # a log has no width of its own
     for kind, title, columns in _TABLES:
-        measured = [result for result in ordered if result["kind"] == kind and result.get("estimates")]
+        measured = [
+            result for result in ordered if result["kind"] == kind and (result.get("estimates") or _compared(result))
+        ]
+        if title == "noise of this machine":
+            measured = [result for result in measured if result["against"]["name"] == result["stack"]["name"]]
         if measured:
             terminal.write_sep("-", f"mlms: {title}, worst first")
             _write_table(terminal, measured, columns, width)
+    traced = [result for result in ordered if result.get("trace")]
+    if traced:
+        terminal.write_sep("-", "mlms: where the time went")
+        _write_table(terminal, traced, _trace_columns(traced), width)
+        _write_unseen(terminal, traced)
     for result in [result for result in ordered if not all(one["steady"] for one in result.get("processes") or ())]:
         terminal.write_line(f"still getting faster when it was timed: {result['nodeid']}", yellow=True)
-    unmeasured = [r for r in ordered if not r.get("estimates") and r["verdict"] in ("ERROR", "FAILED")]
+    bare = [r for r in ordered if not (r.get("estimates") or r.get("trace") or _compared(r))]
+    unmeasured = [r for r in bare if r["verdict"] in _WITHOUT]
     if unmeasured:
         terminal.write_sep("-", "mlms: without a result")
         for result in unmeasured[:_MOST_ROWS]:
             terminal.write_line(f"{result['verdict']}  {result['nodeid']}", red=True)
         _write_rest(terminal, len(unmeasured))
+
+
+def _compared(result: Result) -> bool:
+    return bool(result.get("comparisons"))
+
+
+def _write_unseen(terminal: pytest.TerminalReporter, results: Sequence[Result]) -> None:
+    """Write each reason once, whichever items share it."""
+    reasons: dict[tuple[str, str], int] = {}
+    for result in results:
+        for level, reason in result["trace"]["unseen"].items():
+            reasons[level, reason] = reasons.get((level, reason), 0) + 1
+    for (level, reason), count in reasons.items():
+        items = f"{count} item{'s' * (count != 1)}"
+        terminal.write_line(f"nothing to see at level {level} in {items}: {reason}", yellow=True)
 
 
 def _badness(result: Result) -> tuple[int, float]:
@@ -116,6 +236,9 @@ def _write_table(
     for result, folded in zip(shown, lines, strict=True):
         for line in folded:
             terminal.write_line(line, **_COLOURS.get(result["verdict"], {}))
+        decided_by = _decided_by(result) if _compared(result) else ""
+        if decided_by:
+            terminal.write_line(f"  {decided_by}", **_COLOURS.get(result["verdict"], {}))
     _write_rest(terminal, len(results))
 
 
@@ -124,11 +247,34 @@ def _write_rest(terminal: pytest.TerminalReporter, count: int) -> None:
         terminal.write_line(f"… and {count - _MOST_ROWS:,} that did no worse; results.jsonl has them all")
 
 
-def download_progress(item: pytest.Item) -> Callable[[str, int, int], None]:
-    """Return what shows a download that takes longer than a second, on a terminal; elsewhere it does nothing."""
+def install_progress(item: pytest.Item, stack: str) -> Callable[[str], None]:
+    """Return what shows the steps of an installation on a terminal; elsewhere it does nothing."""
+    terminal, capture = _screen(item)
+    if terminal is None:
+        return lambda text: None
+
+    def show(text: str) -> None:
+        width = terminal._tw.fullwidth - 1
+        with capture.global_and_fixture_disabled():
+            terminal.ensure_newline()
+            terminal.rewrite(f"stack {stack}: {text}"[:width] if text else "", erase=True)
+            if not text:
+                terminal.pytest_runtest_logstart(item.nodeid, item.location)
+
+    return show
+
+
+def _screen(item: pytest.Item) -> tuple[Any, Any]:
+    """Return what writes to the terminal and what captures, or nothing where no person watches."""
     terminal = item.config.pluginmanager.getplugin("terminalreporter")
     capture = item.config.pluginmanager.getplugin("capturemanager")
-    if terminal is None or capture is None or not terminal.isatty:
+    return (None, None) if terminal is None or capture is None or not terminal.isatty else (terminal, capture)
+
+
+def download_progress(item: pytest.Item) -> Callable[[str, int, int], None]:
+    """Return what shows a download that takes longer than a second, on a terminal; elsewhere it does nothing."""
+    terminal, capture = _screen(item)
+    if terminal is None:
         return lambda name, done, total: None
     next_time, shown = time.monotonic() + 1.0, False
 

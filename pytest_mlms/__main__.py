@@ -1,0 +1,7 @@
+"""``python -m pytest_mlms``: the ``mlms`` command."""
+
+import sys
+
+from pytest_mlms.cli import main
+
+sys.exit(main())
