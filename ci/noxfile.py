@@ -8,7 +8,7 @@ nox.options.default_venv_backend = "venv"
 @nox.session(python=["3.10", "3.11", "3.12", "3.13"])
 @nox.parametrize("pytest", ["8", "9"])
 def tests(session: nox.Session, pytest: str) -> None:
-    """Run the whole suite; arguments after -- go to pytest."""
+    """Run the tests but the slow ones; arguments after -- go to pytest, such as -m slow."""
     session.chdir("..")
     session.install("--quiet", "--editable", ".[test]", f"pytest=={pytest}.*")
-    session.run("python", "-m", "pytest", "-n", "2", "-q", *session.posargs)
+    session.run("python", "-m", "pytest", "-n", "2", "-q", "-m", "not slow", *session.posargs)

@@ -2,17 +2,52 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
+import os
+import re
 import shutil
+import signal
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+from pytest_mlms.provision.stacks import prepare
+from pytest_mlms.records import Launch, Stack
+
+_SLOW_IS_FINE = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+settings.register_profile("same", deadline=None, derandomize=True, suppress_health_check=_SLOW_IS_FINE)
+settings.register_profile("search", settings.get_profile("same"), derandomize=False, max_examples=2000)
+settings.load_profile("same")  # the same examples each time; --hypothesis-profile=search looks for new ones
+
+# What starts the tests may ignore Ctrl-C, as shells do for what they start in the background, and processes inherit it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+for name in ("CI", "BUILD_NUMBER"):  # where one is set, pytest prints summaries of another form
+    os.environ.pop(name, None)
 
 ROOT = Path(__file__).parent.parent
 DIGITS = ROOT / "manifests" / "digits"
 PREDICTORS = Path(__file__).parent / "predictors"
+MANIFEST = Path(__file__).parent / "digits.yaml"
+
+DOCUMENTED = set(re.findall(r"`([a-z0-9_]+)`", (ROOT / "docs" / "results.md").read_text()))
+
+
+def launch(python: str | Path = sys.executable, **facts: Any) -> Launch:
+    """Return how to start an agent in an interpreter, as a stack that names it would."""
+    return prepare(Stack("test", "any", interpreter=str(python), **facts), Path("no-cache-needed"))
+
+
+def copy_digits(folder: Path) -> Path:
+    """Make a folder with MANIFEST and the files that it names; return the manifest in there."""
+    folder.mkdir()
+    for path in (MANIFEST, *(DIGITS / name for name in ("digits_cnn.onnx", "digits_test.npz", "labels.txt"))):
+        shutil.copy(path, folder)
+    return folder / MANIFEST.name
 
 
 class Project:
@@ -22,9 +57,21 @@ class Project:
         self.pytester = pytester
         self.path = pytester.path
         self.folder = self.path / "manifests"
-        self.manifest = self.folder / "digits.yaml"
-        shutil.copytree(DIGITS, self.folder, ignore=shutil.ignore_patterns("train.py", "__pycache__"))
+        self.manifest = copy_digits(self.folder)
         pytester.makeini("[pytest]\n")
+
+    def fork(self, name: str) -> Project:
+        """Return a project whose manifest is manifests/NAME/digits.yaml, one more for the same run."""
+        made = copy.copy(self)
+        made.folder = self.path / "manifests" / name
+        made.manifest = copy_digits(made.folder)
+        return made
+
+    def drop(self) -> None:
+        """Remove the manifest and its files: the forks are what runs."""
+        for path in self.folder.iterdir():
+            if path.is_file():
+                path.unlink()
 
     def edit(self, old: str, new: str) -> None:
         """Replace a part of the manifest, which must be there."""
@@ -47,9 +94,10 @@ class Project:
         text = self.manifest.read_text()
         self.manifest.write_text(text[: text.index("thresholds:")])
 
-    def run(self, *arguments: str, timeout: float = 120) -> pytest.RunResult:
+    def run(self, *arguments: str, timeout: float = 300) -> pytest.RunResult:
         """Run pytest on the manifests, quickly: one process an item, few calls."""
         quick = ["--mlms-processes=1", "--mlms-duration=0.01", "--mlms-budget=10"]
+        quick.append("--mlms-worker-timeout=900")  # a machine that is busy silences workers, too
         options = ["--mlms-manifests=manifests", f"--mlms-predictors={PREDICTORS}", *quick, *arguments]
         return self.pytester.runpytest_subprocess(*options, timeout=timeout)
 
@@ -59,12 +107,16 @@ class Project:
         return [json.loads(line) for line in text.splitlines()]
 
     def items(self) -> list[dict[str, Any]]:
-        """Return the items of the last run's results."""
-        return [line for line in self.lines() if line["type"] == "item"]
+        """Return the items of the last run's results, whose every field docs/results.md has."""
+        items = [line for line in self.lines() if line["type"] == "item"]
+        fields = {field for item in items for field in item}
+        assert fields <= DOCUMENTED, f"docs/results.md lacks {sorted(fields - DOCUMENTED)}"
+        return items
 
 
 @pytest.fixture
-def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Project:
-    monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
+def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Project:
+    monkeypatch.setenv("MLMS_LOCKS", str(tmp_path / "locks"))  # nothing here depends on how fast a model is
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:hypothesispytest")  # it takes most of a second to import
     monkeypatch.setenv("COLUMNS", "200")
     return Project(pytester)

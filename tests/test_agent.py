@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,9 +15,10 @@ import numpy as np
 import psutil
 import pytest
 
-from conftest import PREDICTORS
+from conftest import PREDICTORS, launch
 from pytest_mlms.agent import WORKER, Agent, Refused, start_agent
 from pytest_mlms.errors import AgentError
+from pytest_mlms.records import Launch
 
 IMAGES = np.zeros((4, 1, 8, 8), np.float32)
 
@@ -25,9 +27,9 @@ IMAGES = np.zeros((4, 1, 8, 8), np.float32)
 def start(tmp_path: Path) -> Iterator[Callable[..., Agent]]:
     agents = []
 
-    def start(timeout: float = 30, **spec: object) -> Agent:
+    def start(timeout: float = 300, **spec: object) -> Agent:
         (tmp_path / "graph").write_text(json.dumps(spec))
-        agent = start_agent([sys.executable, "-B"], PREDICTORS / "faulty.py", tmp_path / "agent.log", timeout)
+        agent = start_agent(launch(), PREDICTORS / "faulty.py", tmp_path / "agent.log", timeout)
         agents.append(agent)
         agent.request("hello")
         return agent
@@ -49,7 +51,7 @@ def gone(pid: int) -> bool:
         return True
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 10) -> bool:
+def wait_until(condition: Callable[[], bool], seconds: float = 300) -> bool:
     end = time.monotonic() + seconds
     while not condition() and time.monotonic() < end:
         time.sleep(0.02)
@@ -98,13 +100,19 @@ def test_a_crash_leaves_the_python_stack_in_the_log_and_in_the_error(
 
 
 def test_an_agent_that_hangs_is_killed_with_all_that_it_started(start: Callable[..., Agent], tmp_path: Path) -> None:
-    agent = start(at="predict", fault="hang", pids=str(tmp_path / "pids"))
+    pids = tmp_path / "pids"
+    agent = start(at="predict", fault="hang", pids=str(pids))
     load(agent, tmp_path)
-    short = Agent(agent.process, agent.channel, agent.log, timeout=1)
-    with pytest.raises(AgentError, match="gave no reply to 'predict' in 1 s and was killed") as raised:
-        short.request("predict", arrays=[("image", IMAGES)])
+
+    def let_time_pass_once_it_hangs() -> None:
+        wait_until(lambda: pids.exists() and " " in pids.read_text())
+        agent.channel.deadline = 0
+
+    threading.Thread(target=let_time_pass_once_it_hangs).start()
+    with pytest.raises(AgentError, match="gave no reply to 'predict' in 300 s and was killed") as raised:
+        agent.request("predict", arrays=[("image", IMAGES)])
     assert "waiting for nothing" in str(raised.value)
-    for pid in (tmp_path / "pids").read_text().split():
+    for pid in pids.read_text().split():
         assert wait_until(lambda pid=int(pid): gone(pid)), pid  # type: ignore[misc]
 
 
@@ -117,6 +125,7 @@ def test_what_a_framework_raises_is_an_answer(
     with pytest.raises(Refused, match=error) as raised:
         agent.request("predict", arrays=[("image", IMAGES)])
     assert raised.value.error == error
+    agent.close()  # a thread writes the log
     assert "Traceback" in agent.log.path.read_text()
 
 
@@ -161,10 +170,11 @@ def test_large_batches_go_through_in_both_directions(start: Callable[..., Agent]
 def test_an_agent_whose_pytest_is_killed_ends_in_mid_request(tmp_path: Path) -> None:
     (tmp_path / "graph").write_text(json.dumps({"at": "predict", "fault": "hang", "pids": str(tmp_path / "pids")}))
     script = f"""
-import sys, numpy
+import os, sys, numpy
 from pathlib import Path
+from pytest_mlms.records import Launch
 from pytest_mlms.agent import start_agent
-agent = start_agent([sys.executable, "-B"], Path({str(PREDICTORS / "faulty.py")!r}), Path("agent.log"), 60)
+agent = start_agent(Launch((sys.executable,), os.environ), Path({str(PREDICTORS / "faulty.py")!r}), Path("agent.log"), 300)
 agent.request("hello")
 agent.request("load", {{"files": {{"graph": "graph"}}, "device": "cpu", "threads": None}})
 agent.request("predict", arrays=[("image", numpy.zeros((1, 1, 8, 8), "f4"))])
@@ -183,8 +193,8 @@ def test_a_command_that_is_no_interpreter_says_so(tmp_path: Path) -> None:
     with pytest.raises(
         AgentError, match="can't start /nowhere/python: No such file or directory; is it an interpreter"
     ):
-        start_agent(["/nowhere/python"], PREDICTORS / "faulty.py", tmp_path / "log", 5)
-    agent = start_agent(["/bin/echo", "hello"], PREDICTORS / "faulty.py", tmp_path / "log", 5)
+        start_agent(Launch(("/nowhere/python",), {}), PREDICTORS / "faulty.py", tmp_path / "log", 300)
+    agent = start_agent(Launch(("/bin/echo", "hello"), {}), PREDICTORS / "faulty.py", tmp_path / "log", 300)
     with pytest.raises(AgentError, match="expected a frame, found b'hello"):
         agent.request("hello")
 
@@ -205,3 +215,25 @@ def test_the_worker_is_started_by_path_and_shadows_no_framework() -> None:
         [sys.executable, "-c", f"{code}; print(onnxruntime.__file__)"], capture_output=True, text=True
     )
     assert "site-packages" in done.stdout, done.stderr
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="processes are stopped on Linux only")
+def test_an_agent_that_is_paused_goes_on_where_it_was_and_can_be_ended_in_any_way(
+    start: Callable[..., Agent], tmp_path: Path
+) -> None:
+    def stopped() -> bool:
+        return psutil.Process(agent.process.pid).status() == psutil.STATUS_STOPPED
+
+    for end in (lambda agent: agent.close(), lambda agent: agent.kill(), lambda agent: agent.process.kill()):
+        agent = start(answer=7)
+        load(agent, tmp_path)
+        agent.pause()
+        assert wait_until(stopped)
+        agent.resume()
+        assert agent.request("predict", arrays=[("image", IMAGES)]).arrays["logits"].shape == (4, 10)
+        agent.pause()
+        end(agent)
+        agent.kill()
+        assert gone(agent.process.pid)
+    agent.pause()
+    agent.resume()  # neither minds that it has ended

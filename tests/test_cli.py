@@ -1,24 +1,22 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import jsonschema
 import pytest
-import yaml
 
-from conftest import DIGITS
+from conftest import DIGITS, copy_digits
 from pytest_mlms.cli import main
+from pytest_mlms.manifest import yaml12
 
 
 @pytest.fixture
 def manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    shutil.copytree(DIGITS, tmp_path / "manifests")
     monkeypatch.chdir(tmp_path)
-    return tmp_path / "manifests" / "digits.yaml"
+    return copy_digits(tmp_path / "manifests")
 
 
 def test_lint_of_a_sound_folder_is_quiet_and_0(manifest: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -55,7 +53,7 @@ def test_lint_of_what_is_not_there_is_2(manifest: Path, capsys: pytest.CaptureFi
 def test_lint_knows_frameworks_of_another_folder(manifest: Path) -> None:
     from conftest import PREDICTORS
 
-    manifest.write_text(manifest.read_text().replace("onnxruntime >=1.17", "faulty"))
+    manifest.write_text(manifest.read_text().replace("onnxruntime >=1.17", "faulty").replace("onnxruntime", "faulty"))
     assert main(["lint", "manifests"]) == 1
     assert main(["lint", "--mlms-predictors", str(PREDICTORS), "manifests"]) == 0
 
@@ -64,10 +62,25 @@ def test_schema_is_a_json_schema_that_editors_can_use(capsys: pytest.CaptureFixt
     assert main(["schema"]) == 0
     schema = json.loads(capsys.readouterr().out)
     jsonschema.Draft202012Validator.check_schema(schema)
-    jsonschema.validate(yaml.safe_load((DIGITS / "digits.yaml").read_text()), schema)
+    jsonschema.validate(yaml12.parse((DIGITS / "digits.yaml").read_text()).value, schema)
 
 
 def test_the_installed_command_runs_and_no_command_is_a_usage_error() -> None:
     mlms = Path(sys.executable).parent / "mlms"
     assert "lint" in subprocess.run([mlms, "--help"], capture_output=True, text=True, check=True).stdout
     assert subprocess.run([mlms], capture_output=True).returncode == 2
+
+
+def test_a_reader_that_has_seen_enough_is_no_fault() -> None:
+    mlms = Path(sys.executable).parent / "mlms"
+    done = subprocess.run(f"{mlms} schema | head -n 1", shell=True, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("{\n", "")
+
+
+def test_lint_checks_stacks_files_too(manifest: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    stacks = manifest.parent / "stacks.yaml"
+    stacks.write_text("fine: {interpreter: current}\n")
+    assert main(["lint", "manifests"]) == 0
+    stacks.write_text("fine: {interpreter: current}\nodd: {framework: pytroch, requirements: [six]}\n")
+    assert main(["lint", "manifests"]) == 1
+    assert capsys.readouterr().out.startswith("manifests/stacks.yaml:2: no predictor for 'pytroch'; did you mean")

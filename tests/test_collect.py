@@ -30,11 +30,10 @@ def test_a_manifest_becomes_items_with_readable_ids(project: Project) -> None:
 
 
 def test_items_are_selected_by_keyword_mark_and_node_id(project: Project) -> None:
-    assert collected(project.run("--collect-only", "-q", "-k", "b8 and offline")) == [ALL[5]]
-    assert collected(project.run("--collect-only", "-q", "-m", "mlms")) == ALL
+    assert collected(project.run("--collect-only", "-q", "-k", "b8 and offline", "-m", "mlms")) == [ALL[5]]
     assert collected(project.run("--collect-only", "-q", "-m", "not mlms")) == []
-    assert collected(project.run("--collect-only", "-q", ALL[3])) == [ALL[3]]
-    assert collected(project.run("--collect-only", "-q", "manifests/digits.yaml::test_accuracy")) == ALL[:1]
+    ids = [ALL[3], "manifests/digits.yaml::test_accuracy"]
+    assert collected(project.run("--collect-only", "-q", *ids)) == [ALL[3], ALL[0]]
 
 
 def test_marks_carry_the_case_where_pytest_can_match_it(project: Project) -> None:
@@ -58,20 +57,33 @@ def test_verbose_lines_name_the_manifest_alone(project: Project) -> None:
 
 def test_without_paths_only_the_manifests_run_and_with_paths_only_those(project: Project) -> None:
     project.pytester.makepyfile(test_own="def test_own(): pass")
-    assert collected(project.run("--collect-only", "-q")) == ALL
-    assert collected(project.run("--collect-only", "-q", "test_own.py")) == ["test_own.py::test_own"]
-    both = project.run("--collect-only", "-q", "test_own.py", "manifests")
+    (project.folder / "notes.txt").write_text("not a manifest")
+    (project.folder / "test_beside.py").write_text("def test_beside(): pass")
+    assert collected(project.run("--collect-only", "-q")) == [*ALL, "manifests/test_beside.py::test_beside"]
+    both = project.run("--collect-only", "-q", "test_own.py", "manifests/digits.yaml")
     assert collected(both) == ["test_own.py::test_own", *ALL]
 
 
 def test_the_ini_file_says_where_manifests_are_too(project: Project) -> None:
-    project.pytester.makeini("[pytest]\nmlms_manifests = manifests\nmlms_strict = true\nmlms_duration = 0.5\n")
+    lines = ["mlms_manifests = manifests", "mlms_strict = true", "mlms_duration = 0.5", "python_functions = check_*"]
+    project.pytester.makeini("\n".join(["[pytest]", *lines]))
     result = project.pytester.runpytest_subprocess("--collect-only", "-q")
     assert collected(result) == ALL
-    wrong = "[pytest]\nmlms_manifests = manifests\nmlms_duration = long\n"
-    project.pytester.makeini(wrong)
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("mlms_duration = long", "mlms_duration in *tox.ini: 'long' is not a number, 0 or more"),
+        ("mlms_strict = maybe", "mlms_strict in *tox.ini: *'maybe'; write true or false"),
+        ("mlms_manifests = nowhere", "mlms_manifests in *tox.ini: there is no *nowhere; name a folder that exists"),
+    ],
+)
+def test_a_wrong_ini_key_is_named_with_its_file(project: Project, line: str, says: str) -> None:
+    project.pytester.makeini(f"[pytest]\n{line}\n")
     result = project.pytester.runpytest_subprocess("--collect-only")
-    result.stderr.fnmatch_lines(["ERROR: mlms_duration in *tox.ini: 'long' is not a number, 0 or more"])
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"ERROR: {says}"])
 
 
 def test_a_single_file_and_several_folders_can_be_named(project: Project) -> None:
@@ -84,17 +96,9 @@ def test_manifests_outside_the_root_folder_run(project: Project, tmp_path_factor
     outside = tmp_path_factory.mktemp("outside") / "m"
     project.use_faulty()
     shutil.copytree(project.folder, outside)
-    shutil.rmtree(project.folder)
-    project.folder.mkdir()
-    for path in (outside, os.path.relpath(outside, project.path)):
-        result = project.run(f"--mlms-manifests={path}", "-k", "accuracy")
-        result.assert_outcomes(passed=1)
-
-
-def test_other_files_beside_manifests_are_left_alone(project: Project) -> None:
-    (project.folder / "notes.txt").write_text("not a manifest")
-    (project.folder / "test_beside.py").write_text("def test_beside(): pass")
-    assert "manifests/test_beside.py::test_beside" in collected(project.run("--collect-only", "-q"))
+    project.run(f"--mlms-manifests={outside}", "-k", "accuracy").assert_outcomes(passed=2)
+    relative = project.run(f"--mlms-manifests={os.path.relpath(outside, project.path)}", "--collect-only", "-q")
+    assert len(collected(relative)) == 4
 
 
 def test_a_faulty_manifest_is_a_collection_error_with_all_its_faults(project: Project) -> None:
@@ -155,11 +159,6 @@ def test_collection_imports_no_framework_and_opens_no_connection(project: Projec
     assert project.run("--collect-only").ret == 0
 
 
-def test_the_users_python_functions_setting_does_not_hide_the_items(project: Project) -> None:
-    project.pytester.makeini("[pytest]\npython_functions = check_*\n")
-    assert collected(project.run("--collect-only", "-q")) == ALL
-
-
 def test_without_options_the_plugin_adds_nothing(project: Project) -> None:
     project.pytester.makepyfile("def test_own(): pass")
     plain = project.pytester.runpytest_subprocess("-p", "no:mlms", "-p", "no:cacheprovider")
@@ -186,7 +185,10 @@ def test_the_plugin_can_be_switched_off(project: Project) -> None:
     [
         ("--mlms-manifests=nowhere", "--mlms-manifests: there is no *nowhere; name a folder that exists"),
         ("--mlms-predictors=nowhere", "--mlms-predictors: there is no *nowhere; *"),
+        ("--mlms-manifests=manifests/labels.txt", "--mlms-manifests: *labels.txt is no .yaml file; name a manifest*"),
+        ("--mlms-manifests=empty", "--mlms-manifests: *empty has no .yaml file; name a manifest, or a folder of them"),
         ("--mlms-results=tox.ini", "--mlms-results: *tox.ini is a file; name a folder"),
+        ("--mlms-results=tox.ini/results", "--mlms-results: *tox.ini is a file; name a folder"),
         ("--mlms-duration=soon", "*--mlms-duration: 'soon' is not a number, 0 or more"),
         ("--mlms-processes=0", "*--mlms-processes: '0' is not a whole number, 1 or more"),
         ("--mlms-processes=1.5", "*--mlms-processes: '1.5' is not a whole number, 1 or more"),
@@ -194,6 +196,7 @@ def test_the_plugin_can_be_switched_off(project: Project) -> None:
     ],
 )
 def test_a_wrong_option_says_what_it_must_be(project: Project, option: str, says: str) -> None:
+    (project.path / "empty" / "below").mkdir(parents=True)
     result = project.run(option)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines([f"*{says}"])

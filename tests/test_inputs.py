@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from PIL import Image
@@ -144,7 +144,6 @@ def test_tensors_are_stacked_normalised_and_cast() -> None:
     assert preprocess(rows, spec(kind="tensor", element_type="int64")).dtype == np.int64
 
 
-@settings(deadline=None)
 @given(arrays(np.uint8, st.tuples(st.integers(1, 3), st.integers(1, 9), st.integers(1, 9), st.just(3))), st.data())
 def test_a_batch_is_its_images_one_by_one(batch: np.ndarray, data: st.DataObject) -> None:
     steps = data.draw(

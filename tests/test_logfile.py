@@ -12,6 +12,7 @@ def drained(path: Path, chunks: list[bytes]) -> LogFile:
     with os.fdopen(writing, "wb", 0) as stream:
         for chunk in chunks:
             stream.write(chunk)
+    log._thread.join()  # it has everything
     return log
 
 

@@ -30,3 +30,6 @@ def test_labels_must_be_as_many_as_the_classes(tmp_path: Path) -> None:
     assert read_labels(path, 2) == ["cat", "dog"]
     with pytest.raises(DatasetError, match=r"labels\.txt has 2 labels, and the model 10 classes; write one a line"):
         read_labels(path, 10)
+    path.write_bytes("crème\n".encode("latin-1"))
+    with pytest.raises(DatasetError, match=r"labels\.txt can't be read: .*; save it as UTF-8, one label a line"):
+        read_labels(path, 1)

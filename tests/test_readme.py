@@ -8,7 +8,9 @@ from pathlib import Path
 
 from conftest import DIGITS, ROOT, Project
 from pytest_mlms.manifest import load
+from pytest_mlms.manifest.thresholds import Agreement
 from pytest_mlms.options import _OPTIONS, _flag
+from pytest_mlms.provision.machine import machine_state
 from pytest_mlms.records import QUANTITIES
 
 README = (ROOT / "README.md").read_text()
@@ -24,7 +26,8 @@ def test_the_manifest_that_it_explains_is_valid_and_like_the_shipped_one(tmp_pat
     shutil.copytree(DIGITS, tmp_path / "digits")
     (tmp_path / "digits" / "digits.yaml").write_text(block("yaml"))
     explained, shipped = load(tmp_path / "digits" / "digits.yaml").manifest, load(DIGITS / "digits.yaml").manifest
-    for section in ("models", "inputs", "outputs", "evaluate", "thresholds"):
+    assert set(map(str, explained.models)) <= set(map(str, shipped.models))
+    for section in ("inputs", "outputs", "evaluate", "thresholds"):
         assert getattr(explained, section) == getattr(shipped, section)
 
 
@@ -36,7 +39,22 @@ def test_the_test_that_it_shows_runs(project: Project) -> None:
 
 def test_every_option_and_every_quantity_is_in_it() -> None:
     assert all(f"`{_flag(option.name)}" in README for option in _OPTIONS)
-    assert all(name in README or name.replace("latency", "") in README for name in QUANTITIES)
+    named = [name for name, what in QUANTITIES.items() if what.kind != "agreement"] + list(Agreement.model_fields)
+    assert all(name in README or name.replace("latency", "") in README for name in named)
+    results = (ROOT / "docs" / "results.md").read_text()
+    assert all(name in results or name.replace("latency", "") in results for name in QUANTITIES)
+
+
+def test_no_option_is_in_the_documents_that_is_not_there() -> None:
+    known = {_flag(option.name) for option in _OPTIONS}
+    for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "ARCHITECTURE.md", *(ROOT / "docs").glob("*.md")):
+        assert set(re.findall(r"--mlms-[a-z-]*[a-z]", path.read_text())) <= known, path
+
+
+def test_every_fact_about_the_machine_is_in_the_document_of_the_results() -> None:
+    state = machine_state()
+    named = set(re.findall(r"`([a-z0-9_]+)`", (ROOT / "docs" / "results.md").read_text()))
+    assert (set(state) | set(state["unavailable"])) <= named
 
 
 def test_its_commands_are_there() -> None:

@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 
 from pytest_mlms.recorder import MlmsArtifactLost, Recorder
+from pytest_mlms.records import Place
 from pytest_mlms.report.results import ResultsFile
+
+PLACE = Place(Path("a.yaml"), 7)
 
 
 @pytest.fixture
@@ -43,19 +46,37 @@ def test_what_a_full_disk_refuses_is_held_and_written_when_there_is_room(small_d
     assert [line.get("nodeid") for line in lines] == [None, "first", "second", "third", None]
 
 
+def write_too_much(path: Path) -> None:
+    path.write_bytes(b"x" * (1 << 20))
+
+
 def test_an_artifact_that_does_not_fit_is_named_and_leaves_no_half(small_disk: Path) -> None:
-    recorder = Recorder("a.yaml::test[x]", small_disk)
-    with pytest.warns(MlmsArtifactLost, match=r"big\.bin could not be written: No space left on device; make room"):
-        recorder.keep("big.bin", lambda path: path.write_bytes(b"x" * (1 << 20)) and None)
+    recorder = Recorder("a.yaml::test[x]", small_disk, PLACE)
+    with pytest.warns(MlmsArtifactLost, match=r"big\.bin could not be written: No space left .*; make room") as warned:
+        recorder.keep("big.bin", write_too_much)
+    recorder.keep("big-2.bin", write_too_much)
+    assert [(warning.filename, warning.lineno) for warning in warned] == [("a.yaml", 7)]
     recorder.keep("small.bin", lambda path: path.write_bytes(b"x") and None)
     facts = recorder.as_dict()
     assert list(facts["artifacts"]) == ["small.bin"]
+    assert list(facts["artifacts_lost"]) == ["big.bin", "big-2.bin"]
     assert "No space left" in facts["artifacts_lost"]["big.bin"]
     assert not (recorder.folder / "big.bin").exists()
 
 
 def test_items_of_like_names_have_folders_of_their_own(tmp_path: Path) -> None:
     names = ["a.yaml::test[x/y]", "a.yaml::test[x-y]", "a.yaml::test[" + "z" * 300 + "]"]
-    folders = {Recorder(name, tmp_path).folder.name for name in names}
+    folders = {Recorder(name, tmp_path, PLACE).folder.name for name in names}
     assert len(folders) == 3
     assert all(len(name) < 120 for name in folders)
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_results_are_kept_out_of_git_in_a_folder_that_has_nothing_else(tmp_path: Path, own: bool) -> None:
+    if not own:
+        (tmp_path / "README.md").write_text("somebody has this in git")
+    run = tmp_path / "20260102-030405-abcdef"
+    (run / "items").mkdir(parents=True)  # artifacts come before the first line
+    ResultsFile(run).append({"nodeid": "first"})
+    assert (tmp_path / "latest").resolve() == run
+    assert (tmp_path / ".gitignore").exists() is own
