@@ -20,7 +20,7 @@ import numpy as np
 from pytest_mlms.agent import Array, Refused, Reply
 from pytest_mlms.errors import AgentError
 from pytest_mlms.predictor import Predictor
-from pytest_mlms.records import LEVELS
+from pytest_mlms.trace import LEVELS
 from pytest_mlms.trace.correlate import ancestors, find_parents
 from pytest_mlms.trace.counters import BY_LAYER
 from pytest_mlms.trace.spans import Builder, Series, Trace, Track

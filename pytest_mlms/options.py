@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 import pytest
 
-from pytest_mlms.records import LEVELS
+from pytest_mlms.trace import LEVELS
 from pytest_mlms.units import parse_quantity
 
 __all__ = ["MANIFEST_SUFFIXES", "Config", "add_options", "read_share"]

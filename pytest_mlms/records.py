@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 __all__ = [
-    "LEVELS",
     "QUANTITIES",
     "Artifact",
     "Comparison",
@@ -29,9 +28,6 @@ __all__ = [
 ]
 
 Kind = Literal["accuracy", "performance", "agreement", "upgrade", "trace"]
-
-LEVELS = ("application", "model", "layer", "library", "kernel", "hardware")
-"""Of a trace's spans, from the outermost to the innermost."""
 
 
 class Place(NamedTuple):

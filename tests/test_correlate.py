@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_mlms.records import LEVELS
+from pytest_mlms.trace import LEVELS
 from pytest_mlms.trace.correlate import ancestors, containers, find_parents, sums_by
 from pytest_mlms.trace.spans import Spans
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_mlms.errors import MlmsError
-from pytest_mlms.records import LEVELS
+from pytest_mlms.trace import LEVELS
 from pytest_mlms.trace.spans import Builder, Series, Spans, Trace, Track, load_trace, save_trace
 
 

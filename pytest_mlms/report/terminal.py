@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from pytest_mlms.explain import change_of
-from pytest_mlms.records import LEVELS, Comparison, Verdict, comparison_of
+from pytest_mlms.records import Comparison, Verdict, comparison_of
 from pytest_mlms.report.table import format_table
+from pytest_mlms.trace import LEVELS
 from pytest_mlms.units import format_quantity
 
 __all__ = ["download_progress", "install_progress", "write_tables"]

@@ -2,3 +2,6 @@
 
 Nothing here runs a model or judges a result: pytest_mlms.inspection asks agents for what these modules work on.
 """
+
+LEVELS = ("application", "model", "layer", "library", "kernel", "hardware")
+"""Of a trace's spans, from the outermost to the innermost."""

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_mlms.records import LEVELS
+from pytest_mlms.trace import LEVELS
 from pytest_mlms.trace.spans import Spans
 
 __all__ = ["Parents", "ancestors", "containers", "find_parents", "sums_by"]

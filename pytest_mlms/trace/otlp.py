@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_mlms.errors import MlmsError
-from pytest_mlms.records import LEVELS
+from pytest_mlms.trace import LEVELS
 from pytest_mlms.trace.spans import Trace
 from pytest_mlms.trace.tables import parents_of
 

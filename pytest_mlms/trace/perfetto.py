@@ -17,7 +17,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_mlms.records import LEVELS
+from pytest_mlms.trace import LEVELS
 from pytest_mlms.trace.spans import Spans, Trace
 from pytest_mlms.trace.wire import Rows, interleave, message
 

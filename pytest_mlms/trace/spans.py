@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytest_mlms.errors import MlmsError
-from pytest_mlms.records import LEVELS
+from pytest_mlms.trace import LEVELS
 
 __all__ = ["Builder", "Counters", "Series", "Spans", "Trace", "Track", "load_trace", "save_trace"]
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_mlms.records import LEVELS
+from pytest_mlms.trace import LEVELS
 from pytest_mlms.trace.correlate import Parents, ancestors, find_parents
 from pytest_mlms.trace.spans import Trace
 
