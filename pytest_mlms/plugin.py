@@ -30,6 +30,13 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
     pluginmanager.add_hookspecs(hookspecs)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    known = early_config.known_args_namespace
+    if known.mlms_manifests and not known.file_or_dir:  # what is collected then, so ``testpaths`` doesn't count
+        known.file_or_dir = [str(early_config.invocation_params.dir / "conftest.py"), *known.mlms_manifests]
+
+
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", MARKER)
     options = Config.from_pytest(config)

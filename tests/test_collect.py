@@ -64,6 +64,15 @@ def test_without_paths_only_the_manifests_run_and_with_paths_only_those(project:
     assert collected(both) == ["test_own.py::test_own", *ALL]
 
 
+def test_where_only_manifests_run_the_conftest_files_of_other_tests_are_not_needed(project: Project) -> None:
+    (project.path / "tests").mkdir()
+    (project.path / "tests" / "conftest.py").write_text("import a_package_that_only_tests_need")
+    (project.folder / "conftest.py").write_text("def pytest_addoption(parser): parser.addoption('--by-manifests')")
+    project.pytester.makeconftest("def pytest_addoption(parser): parser.addoption('--by-root')")
+    project.pytester.makeini("[pytest]\ntestpaths = tests\n")
+    assert collected(project.run("--collect-only", "-q", "--by-root=1", "--by-manifests=2")) == ALL
+
+
 def test_the_ini_file_says_where_manifests_are_too(project: Project) -> None:
     lines = ["mlms_manifests = manifests", "mlms_strict = true", "mlms_duration = 0.5", "python_functions = check_*"]
     project.pytester.makeini("\n".join(["[pytest]", *lines]))
