@@ -33,9 +33,9 @@ from mlms_predictors._run.checks import check, refuse_unknown
 from mlms_predictors._run.cuda import Device
 from mlms_predictors._run.gpus import count_gpus
 from mlms_predictors._run.timeline import in_turn
+from mlms_predictors._tensorrt_engine import engine_fault
 
 _OPTIONS = ("precision", "max_batch", "opt_batch", "workspace", "cache")
-_OTHER_GPU = "across different models of devices"  # TensorRT only warns of it
 
 
 class _Log(tensorrt.ILogger):
@@ -87,10 +87,9 @@ def load(request):
             plan = file.read()
     runtime = tensorrt.Runtime(log)
     engine = runtime.deserialize_cuda_engine(plan)
-    if engine is None:
-        raise RuntimeError("it is no engine for this TensorRT (%s) and GPU: %s" % (tensorrt.__version__, log.why()))
-    if any(_OTHER_GPU in text for text in log.said):
-        raise RuntimeError("the engine was built on another model of GPU; build it here: %s" % log.why())
+    fault = engine_fault(engine is not None, log.said, tensorrt.__version__)
+    if fault:
+        raise RuntimeError(fault)
     tensors = [(_mode(engine, name), _tensor(engine, name)) for name in _names(engine)]
     inputs = [tensor for mode, tensor in tensors if mode == tensorrt.TensorIOMode.INPUT]
     outputs = [tensor for mode, tensor in tensors if mode != tensorrt.TensorIOMode.INPUT]
