@@ -173,6 +173,12 @@ def test_words_mean_stacks_requirements_interpreters_or_all(tmp_path: Path) -> N
     assert resolve("./venv/bin/python", {}, KNOWN).interpreter == str(Path.cwd() / "venv/bin/python")
 
 
+def test_an_ad_hoc_stack_gets_the_numpy_that_agents_need_and_keeps_the_name_that_was_written() -> None:
+    stack = resolve("torch==2.13.0", {}, KNOWN)
+    assert (stack.name, stack.requirements) == ("torch==2.13.0", ("torch==2.13.0", "numpy"))
+    assert resolve("torch==2.13.0,NumPy<2", {}, KNOWN).requirements == ("torch==2.13.0", "NumPy<2")
+
+
 @pytest.mark.parametrize("word", ["tow", "six==1", "==1", "", "a b c"])
 def test_an_unknown_word_lists_what_there_is(tmp_path: Path, word: str) -> None:
     write(tmp_path, "one: {interpreter: current}\ntwo: {interpreter: current}\n")

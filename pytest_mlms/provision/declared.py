@@ -106,22 +106,24 @@ def resolve(
 ) -> Stack:
     """Return the stack of this name, or the one that an ad hoc requirement or an interpreter's path makes.
 
-    Several requirements are joined by commas, and the first says which framework it is. Raises StackError, which
-    lists what there is.
+    Several requirements are joined by commas, and the first says which framework it is. numpy, which agents need and
+    not every framework, is added where it isn't one of them. Raises StackError, which lists what there is.
     """
     if word in declared:
         return declared[word]
     if "/" in word and "@" not in word and not word.endswith(".whl"):
         return Stack(word, "", interpreter=str(Path(word).expanduser().absolute()))
     try:
-        parts = [str(Requirement(part)) for part in _split(word)]
+        parts = [Requirement(part) for part in _split(word)]
     except InvalidRequirement:
         raise StackError(f"{option}: {_unknown(word, declared)}") from None
-    name = canonicalize_name(Requirement(parts[0]).name)
+    name = canonicalize_name(parts[0].name)
     framework = _FRAMEWORKS.get(name, name.replace("-", "_"))
     if framework not in frameworks:
         raise StackError(f"{option}: {_unknown(word, declared)}; no framework is known by {name!r}")
-    return Stack(",".join(parts), framework, requirements=tuple(parts))
+    needed = () if any(canonicalize_name(part.name) == "numpy" for part in parts) else ("numpy",)
+    asked = tuple(map(str, parts))
+    return Stack(",".join(asked), framework, requirements=(*asked, *needed))
 
 
 def _split(word: str) -> list[str]:
