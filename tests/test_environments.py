@@ -14,7 +14,7 @@ import pytest
 from wheels import offline, write_wheel  # noqa: F401
 
 from pytest_mlms.errors import StackError
-from pytest_mlms.provision.environments import clear_strays, environments, existing, provide, remove
+from pytest_mlms.provision.environments import Environment, clear_strays, environments, existing, provide, remove
 from pytest_mlms.provision.interpreters import Interpreter, probe
 from pytest_mlms.records import Stack
 
@@ -219,6 +219,16 @@ def test_a_stack_is_not_removed_while_a_process_uses_it(wheel: Path, cache: Path
     remove(made)
     assert list(environments(cache)) == []
     assert folders(cache) == set()
+
+
+def test_an_environment_that_the_system_does_not_let_go_is_an_error_with_its_path(cache: Path) -> None:
+    made = Environment(cache / "stacks" / "aa", "mine", "3.11.2", "linux", ("tiny",), ("tiny==1.0",))
+    (cache / "stacks" / "requests").mkdir(parents=True)
+    made.folder.mkdir()
+    Path(f"{made.folder}.use").mkdir()  # root, too, can't open it as a file
+    with pytest.raises(StackError, match=r"stack mine can't be removed: Is a directory \(.*/stacks/aa\.use\); grant"):
+        remove(made)
+    assert made.folder.exists()
 
 
 @pytest.mark.slow

@@ -93,23 +93,14 @@ def environments(cache: Path) -> Iterator[Environment]:
 
 
 def remove(environment: Environment) -> None:
-    """Remove an environment; raises StackError where a process uses it."""
-    folder = environment.folder
-    with contextlib.ExitStack() as stack:
-        for pointer in _pointers(folder):
-            stack.enter_context(filelock.FileLock(pointer.with_suffix(".lock")))
-        use = os.open(f"{folder}.use", os.O_RDWR | os.O_CREAT, 0o666)
-        stack.callback(os.close, use)
-        try:
-            fcntl.flock(use, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise StackError(f"stack {environment.stack} is in use by a process; wait for it, or end it") from None
-        for pointer in _pointers(folder):
-            pointer.unlink()
-        gone = folder.with_name(f"{folder.name}-{os.urandom(4).hex()}.new")  # its own name is never half of it
-        os.replace(folder, gone)
-        shutil.rmtree(gone)
-        os.unlink(f"{folder}.use")
+    """Remove an environment; raises StackError where a process uses it, or the system refuses."""
+    try:
+        _remove(environment)
+    except OSError as error:
+        raise StackError(
+            f"stack {environment.stack} can't be removed: {error.strerror or error} "
+            f"({error.filename or environment.folder}); grant access, or remove it by hand"
+        ) from error
 
 
 def clear_strays(cache: Path) -> None:
@@ -180,6 +171,25 @@ def _make(stack: Stack, interpreter: Interpreter, folder: Path, request: str, sh
     temporary.write_text(final.name)
     os.replace(temporary, pointer)
     return made
+
+
+def _remove(environment: Environment) -> None:
+    folder = environment.folder
+    with contextlib.ExitStack() as stack:
+        for pointer in _pointers(folder):
+            stack.enter_context(filelock.FileLock(pointer.with_suffix(".lock")))
+        use = os.open(f"{folder}.use", os.O_RDWR | os.O_CREAT, 0o666)
+        stack.callback(os.close, use)
+        try:
+            fcntl.flock(use, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StackError(f"stack {environment.stack} is in use by a process; wait for it, or end it") from None
+        for pointer in _pointers(folder):
+            pointer.unlink()
+        gone = folder.with_name(f"{folder.name}-{os.urandom(4).hex()}.new")  # its own name is never half of it
+        os.replace(folder, gone)
+        shutil.rmtree(gone)
+        os.unlink(f"{folder}.use")
 
 
 def _readdress(new: Path, final: Path) -> None:
