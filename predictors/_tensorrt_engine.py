@@ -1,4 +1,4 @@
-"""What TensorRT's words on an engine mean to a user; pure, since its library can't be imported without a GPU's driver."""
+"""What TensorRT's words on an engine mean to a user; pure, as its library can't be imported without a driver."""
 
 _ADVICE = "build it again here, or name the ONNX file, of which an engine is built on the spot"
 _CAUSES = (

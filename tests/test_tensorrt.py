@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 from frameworks import Framework, python_of
+from mlms_predictors._tensorrt_engine import engine_fault
 
 from conftest import DIGITS, ROOT
-from mlms_predictors._tensorrt_engine import engine_fault
 from pytest_mlms.agent import Refused
 
 BUILD = """
@@ -66,7 +66,9 @@ REFUSED = {  # as users of TensorRT 8 to 10 reported its words to its authors
 @pytest.mark.parametrize("words", REFUSED)
 def test_an_engine_that_tensorrt_refuses_is_told_with_what_to_do(words: str) -> None:
     fault = engine_fault(False, ["Loaded engine size: 6 MiB", words, FAILED], "11.4.0")
-    assert fault.startswith(f"TensorRT 11.4.0 can't run the engine, which {REFUSED[words]}; build it again here, or name")
+    assert fault.startswith(
+        f"TensorRT 11.4.0 can't run the engine, which {REFUSED[words]}; build it again here, or name"
+    )
     assert fault.endswith(words)
 
 
