@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from conftest import ROOT
+from pytest_mlms.manifest import load
 from pytest_mlms.trace.describe import describe_onnx
 
 ALEXNET = ROOT / "manifests" / "alexnet"
@@ -28,6 +29,17 @@ def test_it_has_the_parameters_of_alexnet_and_is_the_same_again(tmp_path: Path) 
     assert found.parameters == 61_100_840  # as torchvision says of the same structure
     assert found.layers[-1].shape == (2, 1000)
     assert found.unknown == ()
+
+
+@pytest.mark.slow
+def test_it_is_prepared_with_a_manifest_of_what_can_be_made_and_says_what_is_left_out(tmp_path: Path) -> None:
+    stacks = tmp_path / "few.yaml"
+    stacks.write_text("onnxruntime: {framework: onnxruntime, interpreter: current}\n")
+    command = [sys.executable, str(ALEXNET / "prepare.py"), str(tmp_path / "made"), str(stacks)]
+    told = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert "caffe is left out: no stack caffe is declared" in told
+    loaded = load(tmp_path / "made" / "alexnet.yaml")
+    assert [model.framework for model in loaded.manifest.models] == ["onnxruntime", "openvino", "opencv"]
 
 
 def line(framework: str, size: int, seconds: float, high: float | None) -> dict[str, Any]:

@@ -113,7 +113,7 @@ def main() -> None:
     folder = Path(sys.argv[1]).resolve()
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copy(sys.argv[2] if len(sys.argv) > 2 else HERE.parent / "stacks.yaml", folder / "stacks.yaml")
-    entries = list(models(folder, make_onnx(folder), declared_stacks([folder])))
+    entries = list(models(folder, make_onnx(folder), declared_stacks(folder)))
     lines = [f"  - {json.dumps(entry)}\n" for entry in entries]  # JSON is YAML too
     (folder / "alexnet.yaml").write_text(_HEAD + "".join(lines) + _TAIL)
 
