@@ -31,7 +31,7 @@ __all__ = ["Agent", "Array", "Refused", "Reply", "start_agent"]
 Array = NDArray[Any]
 
 WORKER = Path(str(mlms_predictors.__file__)).parent / "_run" / "worker.py"
-_GRACE = 5.0  # seconds for an agent to end by itself
+_GRACE = 60.0  # seconds for an agent to end by itself, which takes none where a machine is idle
 
 
 class Refused(AgentError):
@@ -178,14 +178,14 @@ class Agent:
         return Reply(facts, dict(named))
 
     def pause(self) -> None:
-        """Stop the process with all its threads, until resume(): what it would do while another has its turn."""
+        """Stop the process and what it started, until resume(): what they would do while another has its turn."""
         if self.alive:
-            os.kill(self.process.pid, signal.SIGSTOP)
+            os.killpg(self.process.pid, signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let the process go on; no harm where it runs."""
+        """Let them go on; no harm where they run."""
         if self.alive:
-            os.kill(self.process.pid, signal.SIGCONT)
+            os.killpg(self.process.pid, signal.SIGCONT)
 
     def close(self) -> None:
         """Let the agent end by itself, then end what is left of its tree."""
@@ -214,7 +214,7 @@ class Agent:
         self.process.wait()
         if self.end:  # a container is no child of its client
             with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-                subprocess.run(self.end, stdin=subprocess.DEVNULL, capture_output=True, timeout=_GRACE * 6, check=False)
+                subprocess.run(self.end, stdin=subprocess.DEVNULL, capture_output=True, timeout=_GRACE, check=False)
         self.channel.close()
         self.log.close()
 

@@ -64,7 +64,8 @@ class Host:
 
     def kill(self) -> None:
         """End its sshd and all its workers at once, as a power cut would."""
-        for _ in range(600):
+        end = time.monotonic() + 600
+        while time.monotonic() < end:
             pids = self.pids()  # again, as one of them may just have started another
             if not pids:
                 break
@@ -102,7 +103,7 @@ class Hosts:
         lines.append(
             f"Host *\n  User root\n  IdentityFile {self._folder}/key\n  IdentitiesOnly yes\n"
             f"  StrictHostKeyChecking accept-new\n  UserKnownHostsFile {self._folder}/known_hosts\n"
-            f"  LogLevel ERROR\n  BatchMode yes\n  ConnectTimeout 30\n"
+            f"  LogLevel ERROR\n  BatchMode yes\n  ConnectTimeout 60\n"
         )
         self.config.write_text("".join(lines))
         for host in self.hosts:
@@ -117,7 +118,12 @@ class Hosts:
 
     def tx(self, number: int, *more: str) -> str:
         """Return xdist's specification of a worker, in the interpreter that runs the tests."""
-        parts = [f"ssh=mlms{number}", f"ssh_config={self.config}", f"python={sys.executable}", *more]
+        parts = [
+            f"ssh=-o ConnectTimeout=60 mlms{number}",
+            f"ssh_config={self.config}",
+            f"python={sys.executable}",
+            *more,
+        ]
         return "--tx=" + "//".join(parts)
 
     def ssh(self, number: int, command: str) -> str:
@@ -125,7 +131,8 @@ class Hosts:
         return call("ssh", "-F", str(self.config), f"mlms{number}", command)
 
     def _wait_for(self, host: Host) -> None:
-        for _ in range(100):
+        end = time.monotonic() + 600
+        while time.monotonic() < end:
             if subprocess.run(["ssh", "-F", self.config, host.name, "true"], capture_output=True).returncode == 0:
                 return
             time.sleep(0.1)
@@ -135,7 +142,7 @@ class Hosts:
 def call(*command: str) -> str:
     """Run a command; raises Unable with what it says."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise Unable(f"{command[0]}: {error}") from error
     if done.returncode:

@@ -51,7 +51,7 @@ def gone(pid: int) -> bool:
         return True
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 300) -> bool:
+def wait_until(condition: Callable[[], bool], seconds: float = 600) -> bool:
     end = time.monotonic() + seconds
     while not condition() and time.monotonic() < end:
         time.sleep(0.02)

@@ -10,19 +10,15 @@ from conftest import Project
 @pytest.mark.parametrize(("options", "said"), [((), "code is forbidden"), (("--mlms-allow-code",), "code is allowed")])
 def test_a_predictor_is_told_what_the_command_line_says(project: Project, options: tuple[str, ...], said: str) -> None:
     project.edit("onnxruntime >=1.17", "teller")
-    text = project.manifest.read_text()
-    project.manifest.write_text(text[: text.index("thresholds:")])
+    project.set_thresholds()
     result = project.run("-k", "accuracy", *options)
     result.stdout.fnmatch_lines([f"*{said}*"])
 
 
 def test_a_manifest_can_not_allow_it(project: Project) -> None:
     project.edit("onnxruntime >=1.17", "teller")
-    text = project.manifest.read_text()
-    text = text[: text.index("thresholds:")].replace(
-        "models:\n  - framework", "models:\n  - options: {allow_code: true}\n    framework"
-    )
-    project.manifest.write_text(text)
+    project.edit("models:\n  - framework", "models:\n  - options: {allow_code: true}\n    framework")
+    project.set_thresholds()
     result = project.run("-k", "accuracy")
     result.stdout.fnmatch_lines(["*code is forbidden*"])
 
@@ -34,11 +30,12 @@ PLAIN = """models:
 """
 
 
-@pytest.mark.parametrize("options", [("-k", "agreement"), ("-k", "b8", "--mlms-aa")], ids=["reference", "upgrade"])
+@pytest.mark.parametrize(
+    "options", [("-k", "agreement"), ("-k", "b8", "--mlms-aa", "--mlms-budget=0")], ids=["reference", "upgrade"]
+)
 def test_what_a_model_is_compared_with_is_told_the_same(project: Project, options: tuple[str, ...]) -> None:
     project.edit("onnxruntime >=1.17", "teller")
     project.edit("models:\n", PLAIN)
-    text = project.manifest.read_text()
-    project.manifest.write_text(text[: text.index("thresholds:")] + "thresholds:\n  agreement: {reference: teller}\n")
+    project.set_thresholds("  agreement: {reference: teller}")
     for extra, said in (((), "code is forbidden"), (("--mlms-allow-code",), "code is allowed")):
         project.run(*options, *extra).stdout.fnmatch_lines([f"*{said}*"])

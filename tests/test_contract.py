@@ -15,7 +15,7 @@ from conftest import ROOT
 
 def contract(*names: str, **environment: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(ROOT / "ci" / "contract.py"), *names]
-    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment}, timeout=1800)
+    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment}, timeout=3600)
 
 
 def test_a_framework_that_has_no_stack_is_refused_with_those_that_have() -> None:

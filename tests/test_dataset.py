@@ -61,7 +61,7 @@ def test_batches_are_made_ahead_while_the_last_one_is_used(tmp_path: Path, monke
     data = open_dataset(npz(tmp_path, x=np.zeros((50, 1)), label=np.zeros(50, int)), TENSOR)
     batches = data.batches(5)
     next(batches)
-    assert all(made.acquire(timeout=300) for _ in range(4))  # the first, and three more that nobody asked for yet
+    assert all(made.acquire(timeout=600) for _ in range(4))  # the first, and three more that nobody asked for yet
     batches.close()
 
 
@@ -70,7 +70,7 @@ def test_abandoned_batches_leave_no_thread(tmp_path: Path) -> None:
     batches = data.batches(5)
     next(batches)
     batches.close()
-    end = time.monotonic() + 300
+    end = time.monotonic() + 600
     while any(thread.name.startswith("mlms-decode") for thread in threading.enumerate()):
         assert time.monotonic() < end
         time.sleep(0.01)

@@ -59,6 +59,7 @@ MEET = """open(f"met/{os.getpid()}", "w").close()
 def use_one_case(project: Project) -> None:
     project.edit("batch_sizes: [1, 8, 64]", "batch_sizes: [8]")
     project.edit("scenarios: [single_stream, offline]", "scenarios: [single_stream]")
+    project.set_thresholds()
 
 
 @pytest.mark.parametrize(
@@ -70,8 +71,8 @@ def use_one_case(project: Project) -> None:
     ],
 )
 def test_every_item_runs_once_and_measurements_of_a_device_do_not_overlap(project: Project, workers: list[str]) -> None:
-    project.edit("batch_sizes: [1, 8, 64]", "batch_sizes: [1, 8]")
-    project.edit("scenarios: [single_stream, offline]", "scenarios: [single_stream]")
+    use_one_case(project)
+    project.edit("batch_sizes: [8]", "batch_sizes: [1, 8]")
     project.pytester.makeconftest(SPANS)
     result = project.run(*workers)
     assert result.ret == 0, result.outlines
@@ -160,8 +161,8 @@ def test_no_hook_ever_sees_the_pause(project: Project) -> None:
 
 
 def test_the_first_failure_ends_the_run_with_x(project: Project) -> None:
-    project.edit("top1: {min: 0.95}", "top1: {min: 1}")
-    project.edit("latency_p90: {max: 5 ms}", "latency_p90: {max: 1 ns}")
+    project.use_faulty(at="predict", fault="vanish")
+    project.edit("batch_sizes: [8]", "batch_sizes: [1, 2, 4, 8, 16, 32]")
     result = project.run("-n2", "-x")
     assert result.ret == 2
     assert 1 <= len(project.items()) <= 3

@@ -13,7 +13,7 @@ import pytest
 from hosts import Hosts, some_hosts
 from test_fleet import SPANS
 
-from conftest import PREDICTORS, Project
+from conftest import PREDICTORS, QUICK, Project
 
 pytestmark = pytest.mark.slow
 
@@ -50,14 +50,15 @@ def many_items(project: Project, devices: str) -> None:
 
 
 def start(project: Project, *arguments: str) -> subprocess.Popen[bytes]:
-    quick = ["--mlms-processes=1", "--mlms-duration=0.01", f"--mlms-predictors={PREDICTORS}", "-kperformance"]
-    command = [sys.executable, "-m", "pytest", "--mlms-manifests=manifests", *quick, *arguments]
+    options = ["--mlms-manifests=manifests", f"--mlms-predictors={PREDICTORS}", *QUICK, "-kperformance"]
+    command = [sys.executable, "-m", "pytest", *options, *arguments]
     with (project.path / "output").open("wb") as output:
         return subprocess.Popen(command, cwd=project.path, stdout=output, stderr=output)
 
 
 def test_items_run_on_other_hosts_and_their_files_come_back(project: Project, hosts: Hosts) -> None:
     project.edit("batch_sizes: [1, 8, 64]", "batch_sizes: [8]")
+    project.set_thresholds()
     result = project.run(hosts.tx(1), hosts.tx(2), "--dist=load")
     assert result.ret == 0
     items = project.items()
@@ -80,7 +81,7 @@ def test_sixty_items_run_each_on_a_host_that_fits_and_alone_on_its_device(projec
     many_items(project, "[cpu, cuda]")
     project.pytester.makeconftest(DEVICES + SPANS)
     workers = [hosts.tx(number) for number in (1, 1, 2, 2, 3)]
-    result = project.run(*workers, "--dist=load", "-kperformance", timeout=600)
+    result = project.run(*workers, "--dist=load", "-kperformance")
     assert result.ret == 0
     items = [line for line in project.lines() if line["type"] == "item"]  # with a field of the test's own
     assert len(items) == len({item["nodeid"] for item in items}) == 60
@@ -96,12 +97,12 @@ def test_sixty_items_run_each_on_a_host_that_fits_and_alone_on_its_device(projec
 @pytest.mark.parametrize("how", ["kill", "cut"])
 def test_a_host_that_is_lost_costs_no_result(project: Project, hosts: Hosts, how: str) -> None:
     many_items(project, "[cpu]")
-    timeout = "--mlms-worker-timeout=40"
+    timeout = "--mlms-worker-timeout=60"  # of the host that is cut off; a busy one is heard of more often
     process = start(project, *(hosts.tx(number) for number in (1, 2, 2)), "--dist=load", timeout)
     lines = project.path / "mlms-results" / "latest" / "results.jsonl"
     wait_for(lambda: lines.exists() and '"host": "mlms2"' in lines.read_text(), process)
     getattr(hosts.hosts[1], how)()
-    assert process.wait(timeout=600) == 1
+    assert process.wait(timeout=3600) == 1
     items = project.items()
     assert sorted(item["nodeid"] for item in items) == sorted({item["nodeid"] for item in items})
     assert len(items) == 30
@@ -119,7 +120,7 @@ def test_the_only_host_is_lost_with_all_its_workers_and_the_run_ends(project: Pr
     lines = project.path / "mlms-results" / "latest" / "results.jsonl"
     wait_for(lambda: lines.exists() and '"host": "mlms2"' in lines.read_text(), process)
     hosts.hosts[1].kill()
-    assert process.wait(timeout=600) == 1
+    assert process.wait(timeout=3600) == 1
     items = project.items()
     assert len(items) == len({item["nodeid"] for item in items}) == 30
     assert {item["verdict"] for item in items} == {"PASSED", "ERROR"}
@@ -144,7 +145,7 @@ def test_a_host_with_a_bare_interpreter_becomes_a_worker(project: Project, hosts
     project.use_faulty()
     command = [sys.executable, "-m", "pytest_mlms", "worker"]
     options = ["--ssh-config", str(hosts.config), "--python", str(Path(sys.executable).resolve())]
-    checked = subprocess.run([*command, "check", "mlms1", *options], capture_output=True, text=True, timeout=60)
+    checked = subprocess.run([*command, "check", "mlms1", *options], capture_output=True, text=True, timeout=600)
     assert checked.returncode == 1
     assert "without pytest-mlms" in checked.stderr
     installed = subprocess.run([*command, "install", "mlms1", *options], capture_output=True, text=True, timeout=600)

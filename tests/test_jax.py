@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -41,8 +42,14 @@ def test_xla_runs_with_the_threads_asked_for(jax: Framework, threads: int) -> No
     tasks = Path("/proc", str(jax.agent.process.pid), "task")
     if not tasks.exists():
         pytest.skip("this system has no /proc")
-    names = [(tasks / task / "comm").read_text().strip() for task in os.listdir(tasks)]
-    assert names.count("tf_XLAEigen") == threads
+
+    def named() -> int:  # a thread gives itself its name, as soon as it runs
+        return [(tasks / task / "comm").read_text().strip() for task in os.listdir(tasks)].count("tf_XLAEigen")
+
+    deadline = time.monotonic() + 600
+    while named() < threads and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert named() == threads
     with pytest.raises(Refused, match=f"XLA runs with {threads} threads in this process"):
         jax.load(GRAPH, threads=threads + 1)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ OWN_NAMES = {"jax": "XLA names what it compiles by itself", "tensorflow": "its g
 STEPWISE = ("caffe", "caffe2", "mxnet", "pytorch")
 """Frameworks whose layers run one by one, with counters between them."""
 
-ROUNDS, CALLS = 12, 4
+CALLS = 4
 LEAST, MOST = 0.90, 1.05
 
 pytestmark = pytest.mark.slow
@@ -85,13 +86,11 @@ def subject(
 
 def test_the_layers_take_together_what_the_call_takes(subject: Subject, name: str, record_property: Any) -> None:
     """Of the quickest call, as a busy machine stops others between two layers; more calls where none was quick."""
-    best, share = float("inf"), 0.0
-    for _ in range(ROUNDS):
+    best, share, deadline = float("inf"), 0.0, time.monotonic() + 600
+    while not LEAST <= share <= MOST and time.monotonic() < deadline:
         for start, end, layers in subject.profiles():
             if end - start < best:
                 best, share = end - start, sum(layer[3] - layer[2] for layer in layers) / (end - start)
-        if LEAST <= share <= MOST:
-            break
     told = f"{name}, {subject.network.name}: {share:.1%} of {best * 1e3:.2f} ms"
     record_property("share", told)
     print(told)

@@ -83,10 +83,10 @@ def test_a_crash_of_another_test_of_the_session_is_reported_as_xdist_does(projec
 def test_a_worker_that_falls_silent_is_given_up(project: Project) -> None:
     project.use_faulty()
     crash(project, "test_performance", signal="SIGSTOP")
-    result = project.run("-n2", "--mlms-worker-timeout=30")
+    result = project.run("-n2", "--mlms-worker-timeout=60")
     assert result.ret == 1
     result.assert_outcomes(passed=2)
-    result.stdout.fnmatch_lines(["mlms: * has been silent for 30 s, and is given up"])
+    result.stdout.fnmatch_lines(["mlms: * has been silent for 60 s, and is given up"])
     assert sorted(item.get("attempt", 1) for item in project.items()) == [1, 2]
 
 

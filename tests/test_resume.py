@@ -55,8 +55,7 @@ def test_only_what_has_no_result_runs_and_the_run_becomes_whole(project: Project
 def test_the_status_is_that_of_the_whole_run(project: Project) -> None:
     project.edit("batch_sizes: [1, 8, 64]", "batch_sizes: [8]")
     project.edit("scenarios: [single_stream, offline]", "scenarios: [single_stream]")
-    text = project.manifest.read_text()
-    project.manifest.write_text(text[: text.index("thresholds:")] + "thresholds:\n  top1: {min: 1}\n")
+    project.set_thresholds("  top1: {min: 1}")
     assert project.run().ret == 1
     verdicts = {item["nodeid"]: item["verdict"] for item in project.items()}
     assert set(verdicts.values()) == {"FAILED", "PASSED"}

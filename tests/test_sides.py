@@ -80,6 +80,12 @@ def test_labels_are_told_from_requirements() -> None:
     assert label_of("pytorch#1") is None
 
 
+def worse(project: Project) -> bool:
+    """Tell whether anything of the last run was called worse, which a machine that is busy may be."""
+    sides = [line for line in project.lines() if line["type"] == "sides"]
+    return any(one["verdict"] == "REGRESSED" for line in sides for one in line["comparisons"])
+
+
 @pytest.mark.slow
 def test_each_side_runs_on_hosts_of_its_label_and_the_weaker_design_is_said(project: Project) -> None:
     project.use_faulty()
@@ -94,12 +100,13 @@ def test_each_side_runs_on_hosts_of_its_label_and_the_weaker_design_is_said(proj
     assert by_worker == {"gw0": {A}, "gw1": {B}}
     lines = [line for line in project.lines() if line["type"] == "sides"]
     assert [(line["a"], line["b"]) for line in lines] == [(A, B)]
+    assert result.ret == worse(project)
     result.stdout.fnmatch_lines(
         ["*mlms: gpu=new (B) against gpu=old (A), on different hosts*", "The sides are unpaired*"]
     )
     cut(project, 3)
     again = project.run(f"--mlms-stack={B}", f"--mlms-against={A}", *workers, "--dist=load", "--mlms-resume")
-    assert again.ret == result.ret
+    assert again.ret == worse(project)
     (line,) = (line for line in project.lines() if line["type"] == "sides")
     assert [one["replicates"] for one in line["comparisons"]] == [3] * len(line["comparisons"])
 

@@ -267,7 +267,7 @@ def test_a_failed_installation_is_an_error_and_leaves_nothing(
 @pytest.mark.slow
 def test_a_real_framework_is_installed_used_and_recorded_and_found_again(project: Project) -> None:
     options = ["--mlms-stack=onnxruntime==1.30.0", "--mlms-cache=cache", "-k", "accuracy"]
-    result = project.run(*options, timeout=600)
+    result = project.run(*options)
     result.assert_outcomes(passed=1)
     (item,) = project.items()
     assert item["versions"]["onnxruntime"] == "1.30.0"

@@ -37,7 +37,7 @@ def test_a_long_download_shows_how_far_it_is_on_a_terminal_only(project: Project
         project.edit("graph: digits_cnn.onnx", f"graph: http://127.0.0.1:{server.server_port}/digits_cnn.onnx")
         command = f"{sys.executable} -m pytest --mlms-manifests=manifests --mlms-cache=cache -k accuracy"
         arguments = ["script", "-qec", command, "/dev/null"] if on_terminal else command.split()
-        done = subprocess.run(arguments, cwd=project.path, capture_output=True, text=True, timeout=300)
+        done = subprocess.run(arguments, cwd=project.path, capture_output=True, text=True, timeout=3600)
         server.shutdown()
     assert done.returncode == 0, done.stdout
     assert ("fetching digits_cnn.onnx: " in done.stdout) is on_terminal
@@ -56,7 +56,7 @@ def test_an_installation_shows_its_steps_on_a_terminal_only(
     (project.path / "stacks.yaml").write_text("odd: {framework: onnxruntime, requirements: [no-such-distribution]}")
     command = f"{sys.executable} -m pytest --mlms-manifests=manifests --mlms-cache=cache --mlms-stack=odd -k accuracy"
     arguments = ["script", "-qec", command, "/dev/null"] if on_terminal else command.split()
-    done = subprocess.run(arguments, cwd=project.path, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(arguments, cwd=project.path, capture_output=True, text=True, timeout=3600)
     assert "No matching distribution found for no-such-distribution" in done.stdout
     for step in ("making the environment", "installing"):
         assert (f"stack odd: {step}" in done.stdout) is on_terminal

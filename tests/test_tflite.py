@@ -39,7 +39,7 @@ def test_inner_outputs_end_with_the_logits(tflite: Framework) -> None:
 
 def test_batches_of_two_sizes_may_take_turns(tflite: Framework) -> None:
     tflite.load(GRAPH)
-    fields = {"scenario": "single_stream", "batches": 2, "stop": {"seconds": 0, "least": 5, "longest": 60}}
+    fields = {"scenario": "single_stream", "batches": 2, "stop": {"seconds": 0, "least": 5, "longest": 600}}
     arrays = tflite.agent.request("run", fields, [("image", IMAGES), ("image", IMAGES[:1])]).arrays
     assert len(arrays["start"]) == 5
     np.testing.assert_allclose(arrays["logits"], reference(), rtol=1e-4, atol=1e-5)

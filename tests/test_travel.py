@@ -45,6 +45,7 @@ def elsewhere(project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_models_travel_once_and_what_was_measured_comes_back(project: Project, elsewhere: str, tmp_path: Path) -> None:
     project.edit("batch_sizes: [1, 8, 64]", "batch_sizes: [8]")
+    project.set_thresholds()
     arguments = [elsewhere, "--dist=load", "-konnxruntime and (accuracy or b8-offline)"]
     assert project.run(*arguments).ret == 0
     run = project.path / "mlms-results" / "latest"
@@ -167,7 +168,7 @@ def test_a_worker_gets_nothing_that_a_manifest_names_which_is_not_of_the_run(tmp
         mirror.files = {"manifests/digits.yaml": b""} if known else {}
         answered.clear()
         link.send("want", "manifests/digits.yaml", "digits_cnn.onnx")
-        assert answered.wait(300)
+        assert answered.wait(600)
     assert answers[0] == ("manifests/digits.yaml names no file digits_cnn.onnx",)
     assert answers[1] == (
         hashlib.sha256((manifest.parent / "digits_cnn.onnx").read_bytes()).hexdigest(),

@@ -64,7 +64,7 @@ def test_an_agent_measures_in_an_interpreter_with_numpy(version: str, tmp_path: 
     agent = start_agent(launch(python), PREDICTORS / "faulty.py", tmp_path / "log", 300)
     agent.request("hello")
     agent.request("load", {"files": {"graph": str(tmp_path / "graph")}, "device": "cpu", "threads": None})
-    stop = {"seconds": 0.05, "least": 10, "longest": 300}
+    stop = {"seconds": 0.05, "least": 10, "longest": 600}
     batches = [("image", np.zeros((2, 1, 8, 8), np.float32)), ("image", np.ones((2, 1, 8, 8), np.float32))]
     for scenario in ("single_stream", "offline"):
         facts, arrays = agent.request("run", {"scenario": scenario, "batches": 2, "stop": stop}, batches)
