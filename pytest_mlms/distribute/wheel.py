@@ -7,7 +7,7 @@ import hashlib
 import zipfile
 from collections.abc import Iterator
 from functools import lru_cache
-from importlib.metadata import PackageNotFoundError, distribution
+from importlib.metadata import distribution
 from pathlib import Path
 
 import mlms_predictors
@@ -60,10 +60,7 @@ def _files() -> Iterator[tuple[str, Path]]:
 
 
 def _metadata() -> Iterator[tuple[str, bytes]]:
-    try:
-        found = distribution(_NAME)
-    except PackageNotFoundError:  # pragma: no cover  (pytest would not have found its entry point)
-        return
+    found = distribution(_NAME)
     for name in ("METADATA", "entry_points.txt"):
         text = found.read_text(name) or found.read_text({"METADATA": "PKG-INFO"}.get(name, name)) or ""
         yield name, text.encode()
