@@ -62,6 +62,14 @@ def _launch(case: Case, files: CaseFiles, session: Session, item: pytest.Item) -
         return prepare(case.stack, session.cache, threads=case.threads, mounts=mounts, show=show)
 
 
+def _hold(case: Case, config: pytest.Config) -> contextlib.AbstractContextManager[None]:
+    """Hold the device of a case alone among all sessions on this host."""
+    from pytest_mlms.distribute.capabilities import uuid_of
+    from pytest_mlms.provision.devices import exclusive
+
+    return exclusive(case.device, _LOCK_SECONDS, cores=case.stack.cores, uuid=uuid_of(case.device, config))
+
+
 @contextlib.contextmanager
 def _open(case: Case, session: Session, item: pytest.Item) -> Iterator[Predictor]:
     """Load the model of a case that is not the item's own in an agent of its own."""
@@ -128,14 +136,13 @@ def mlms_device(
 ) -> Iterator[str]:
     """The device of the case, held for this item alone among all sessions on this host."""
     from pytest_mlms.distribute.needs import check_hardware
-    from pytest_mlms.provision.devices import exclusive
 
     if "mlms_reference" in request.fixturenames:  # it takes the device and ends the kept agent: first
         request.getfixturevalue("mlms_reference")
     with contextlib.ExitStack() as held:
         with _skip_what_is_lacking(mlms_session):
             check_hardware(mlms_case, request.config)
-            held.enter_context(exclusive(mlms_case.device, _LOCK_SECONDS, cores=mlms_case.stack.cores))
+            held.enter_context(_hold(mlms_case, request.config))
         yield mlms_case.device
 
 
@@ -196,7 +203,6 @@ def mlms_reference(
 ) -> Reference:
     """The outputs of the manifest's reference framework for all inputs, computed once for the items that follow."""
     from pytest_mlms.errors import Unavailable
-    from pytest_mlms.provision.devices import exclusive
     from pytest_mlms.reference import compute_reference
 
     with _skip_what_is_lacking(mlms_session):
@@ -207,7 +213,7 @@ def mlms_reference(
 
         def compute() -> Reference:
             mlms_session.predictor.close()
-            with exclusive(case.device, _LOCK_SECONDS, cores=case.stack.cores):
+            with _hold(case, request.config):
                 return compute_reference(case, mlms_dataset, functools.partial(_open, case, mlms_session, request.node))
 
         key = (case.loaded.path, case.stack, case.device, case.batch_size)

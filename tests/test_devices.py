@@ -7,9 +7,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from conftest import Project
+from pytest_mlms.distribute.capabilities import uuid_of
 from pytest_mlms.errors import MlmsError, Unavailable
 from pytest_mlms.provision.devices import _shared_folder, device_name, exclusive
 from pytest_mlms.provision.gpus import Gpu
@@ -61,8 +65,7 @@ def test_sessions_on_disjoint_cores_do_not_wait(tmp_path: Path) -> None:
         other.kill()
 
 
-def test_the_locks_are_for_every_user_whatever_the_umask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pytest_mlms.provision.devices.visible_gpus", list)
+def test_the_locks_are_for_every_user_whatever_the_umask(tmp_path: Path) -> None:
     before = os.umask(0o077)
     try:
         with exclusive("cuda", 1, tmp_path / "locks"):
@@ -102,8 +105,25 @@ def test_a_gpu_is_locked_by_its_uuid_whatever_a_session_calls_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gpus = [Gpu("GPU-aa", "A", 1, "1"), Gpu("GPU-bb", "B", 1, "1")]
-    monkeypatch.setattr("pytest_mlms.provision.devices.visible_gpus", lambda: gpus)
-    with exclusive("cuda:1", 1, tmp_path):
-        monkeypatch.setattr("pytest_mlms.provision.devices.visible_gpus", lambda: gpus[1:])
-        with pytest.raises(Unavailable):
-            exclusive("cuda", 0.1, tmp_path).__enter__()
+    monkeypatch.setattr("pytest_mlms.distribute.capabilities.visible_gpus", lambda: gpus)
+    hook = SimpleNamespace(pytest_mlms_devices=lambda config: [])
+    one: Any = SimpleNamespace(stash=pytest.Stash(), hook=hook)
+    assert uuid_of("cuda:1", one) == "GPU-bb"
+    monkeypatch.setattr("pytest_mlms.distribute.capabilities.visible_gpus", lambda: gpus[1:])
+    other: Any = SimpleNamespace(stash=pytest.Stash(), hook=hook)
+    assert uuid_of("cuda", other) == "GPU-bb"
+    with exclusive("cuda:1", 1, tmp_path, uuid="GPU-bb"), pytest.raises(Unavailable):
+        exclusive("cuda", 0.1, tmp_path, uuid="GPU-bb").__enter__()
+
+
+def test_a_device_that_a_host_announces_is_locked_by_its_uuid(
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLMS_HOST", "mlms2")  # where the framework has a device
+    project.use_faulty()
+    project.edit("devices: [cpu]", "devices: [cuda]")
+    project.pytester.makeconftest(
+        "def pytest_mlms_devices(config):\n    return [{'name': 'cuda:0', 'uuid': 'rack 3/slot 2'}]\n"
+    )
+    assert project.run("-kaccuracy").ret == 0
+    assert [path.name for path in (tmp_path / "locks").glob("*.owner")] == ["rack-3-slot-2.owner"]

@@ -88,7 +88,7 @@ def test_the_fleet_is_shown_and_nothing_runs(project: Project) -> None:
         result = project.run("--mlms-fleet", *arguments)
         assert result.ret == 0
         result.stdout.fnmatch_lines(
-            ["*mlms: the fleet, 1 host*", "host *workers*", "*cpu*", "*cuda:0*Fake A1*16.0 GiB*1.2*"]
+            ["*mlms: the fleet, 1 host*", "host *workers*", "*cpu*", "*cuda:0*Fake A1*GPU-fake*16.0 GiB*1.2*"]
         )
         assert not (project.path / "mlms-results").exists()
 

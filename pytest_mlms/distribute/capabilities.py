@@ -18,17 +18,18 @@ import psutil
 import pytest
 
 import pytest_mlms
-from pytest_mlms.provision.devices import own_cores
+from pytest_mlms.provision.devices import device_name, own_cores
 from pytest_mlms.provision.environments import environments
 from pytest_mlms.provision.gpus import visible_gpus
 from pytest_mlms.provision.machine import machine_state
 from pytest_mlms.session import SESSION
 
-__all__ = ["Capabilities", "gather"]
+__all__ = ["Capabilities", "gather", "uuid_of"]
 
 Capabilities = Mapping[str, Any]
 
 _GATHERED = pytest.StashKey[dict[str, Any]]()
+_DEVICES = pytest.StashKey[dict[str, dict[str, Any]]]()
 _ENGINES = ("podman", "docker", "apptainer")
 _NO_FRAMEWORK = {*sys.stdlib_module_names, "mlms_predictors", "numpy", ""}
 _PYTHONS = [f"3.{minor}" for minor in range(6, 16)]
@@ -41,11 +42,21 @@ def gather(config: pytest.Config) -> dict[str, Any]:
     return config.stash[_GATHERED]
 
 
+def uuid_of(device: str, config: pytest.Config) -> str:
+    """Return what a device is among all hosts, whatever a session calls it; "" where nobody says."""
+    return "" if device == "cpu" else str(_devices(config).get(device_name(device), {}).get("uuid", ""))
+
+
+def _devices(config: pytest.Config) -> dict[str, dict[str, Any]]:
+    if _DEVICES not in config.stash:
+        config.stash[_DEVICES] = devices = {device["name"]: device for device in _own_devices()}
+        for found in config.hook.pytest_mlms_devices(config=config):
+            devices.update((device["name"], _announced(device)) for device in found or ())
+    return config.stash[_DEVICES]
+
+
 def _gather(config: pytest.Config) -> dict[str, Any]:
     session = config.stash[SESSION]
-    devices = {device["name"]: device for device in _own_devices()}
-    for found in config.hook.pytest_mlms_devices(config=config):
-        devices.update((device["name"], _announced(device)) for device in found or ())
     return {
         "host": socket.gethostname(),
         "labels": labels(os.environ.get("MLMS_LABELS", "")),
@@ -54,7 +65,7 @@ def _gather(config: pytest.Config) -> dict[str, Any]:
         "architecture": platform.machine(),
         "memory": psutil.virtual_memory().total,
         "cores": len(own_cores()),
-        "devices": list(devices.values()),
+        "devices": list(_devices(config).values()),
         "interpreters": [version for version in _PYTHONS if shutil.which(f"python{version}")],
         "engines": [name for name in _ENGINES if shutil.which(name)],
         "frameworks": frameworks(session.predictors),

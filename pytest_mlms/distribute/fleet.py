@@ -14,7 +14,7 @@ from pytest_mlms.units import format_quantity
 
 __all__ = ["Inventory", "show_this_host", "write_fleet"]
 
-_COLUMNS = ["host", "workers", "device", "kind", "memory", "driver", "frameworks", "other"]
+_COLUMNS = ["host", "workers", "device", "kind", "uuid", "memory", "driver", "frameworks", "other"]
 
 
 class Inventory:
@@ -88,7 +88,7 @@ def _rows(name: str, workers: str, host: Mapping[str, Any]) -> Iterable[list[str
         first = number == 0
         yield [
             *([name, workers] if first else ["", ""]),
-            *(device["name"], kind, memory, device.get("driver", "-")),
+            *(device["name"], kind, device.get("uuid", "-"), memory, device.get("driver", "-")),
             " ".join(f"{framework} {version}".strip() for framework, version in host["frameworks"].items())
             if first
             else "",

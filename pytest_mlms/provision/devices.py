@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import tempfile
 from collections.abc import Collection, Iterator
 from pathlib import Path
@@ -12,7 +13,6 @@ import filelock
 import psutil
 
 from pytest_mlms.errors import MlmsError, Unavailable
-from pytest_mlms.provision.gpus import visible_gpus
 
 __all__ = ["device_name", "exclusive", "own_cores"]
 
@@ -31,10 +31,14 @@ def device_name(device: str) -> str:
 
 
 @contextlib.contextmanager
-def exclusive(device: str, timeout: float, folder: Path | None = None, cores: Collection[int] = ()) -> Iterator[None]:
+def exclusive(
+    device: str, timeout: float, folder: Path | None = None, cores: Collection[int] = (), uuid: str = ""
+) -> Iterator[None]:
     """Hold the device, waiting up to ``timeout`` seconds; of the CPU only ``cores`` where they are given.
 
-    Raises Unavailable, which names the process that has it, and MlmsError where ``folder`` can't be written.
+    ``uuid`` is what the device is whatever this session calls it, where that is known: cuda:0 of two sessions may be
+    two devices, and two names one. Raises Unavailable, which names the process that has it, and MlmsError where
+    ``folder`` can't be written.
 
     The CPU is a lock for each core that this process may use, taken in ascending order, so that sessions on
     disjoint cores do not wait for each other and those that share some do. The kernel drops a dead holder's locks.
@@ -45,7 +49,7 @@ def exclusive(device: str, timeout: float, folder: Path | None = None, cores: Co
             if not folder.exists():
                 folder.mkdir(exist_ok=True)
                 folder.chmod(0o777)  # for every user, past the umask; no sticky bit, or others' locks can't be opened
-            for name in _lock_names(device_name(device), cores):
+            for name in _lock_names(device_name(device), cores, uuid):
                 held.enter_context(_hold(folder / f"{name}.lock", device, timeout))
         except OSError as error:
             raise MlmsError(f"can't lock device {device} in {folder}: {error.strerror}; grant access to it") from error
@@ -58,12 +62,10 @@ def own_cores() -> list[int]:
     return sorted(affinity() if affinity else range(os.cpu_count() or 1))
 
 
-def _lock_names(device: str, cores: Collection[int]) -> list[str]:
-    """A GPU goes by its UUID where nvidia-smi tells it, as cuda:0 of two sessions may be two of them."""
+def _lock_names(device: str, cores: Collection[int], uuid: str) -> list[str]:
     if device == "cpu":
         return [f"core-{core}" for core in sorted(cores or own_cores())]
-    gpus, index = visible_gpus(), int(device.partition(":")[2] or 0)
-    return [gpus[index].uuid if index < len(gpus) else device.replace(":", "-")]
+    return [re.sub(r"[^A-Za-z0-9._-]", "-", uuid or device)]
 
 
 @contextlib.contextmanager
