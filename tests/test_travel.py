@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 import threading
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -75,6 +77,46 @@ def test_what_is_removed_here_is_removed_there(project: Project, elsewhere: str)
     assert len(project.items()) == 1
 
 
+WAITS = """
+import os, time, pytest
+
+@pytest.mark.mlms(manifest="manifests/more.yaml")
+def test_wait(mlms_case):
+    open("HERE/waiting", "w").close()
+    while not os.path.exists("HERE/go"):
+        time.sleep(0.05)
+    assert os.path.exists("manifests/more.yaml")
+    assert "0.95" in open("manifests/digits.yaml").read()
+"""
+
+
+@pytest.mark.slow
+def test_two_runs_of_one_folder_on_one_host_do_not_disturb_each_other(
+    project: Project, elsewhere: str, tmp_path: Path
+) -> None:
+    more, test = project.folder / "more.yaml", project.path / "test_waits.py"
+    more.write_text(project.manifest.read_text())
+    test.write_text(WAITS.replace("HERE", str(project.path)))
+    options = ["--mlms-manifests=manifests", "--mlms-worker-timeout=900", elsewhere, "--dist=load", "-ktest_wait"]
+    first = project.pytester.popen([sys.executable, "-m", "pytest", *options, test.name])
+    deadline = time.monotonic() + 600
+    while not (project.path / "waiting").exists():
+        assert first.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    more.unlink()
+    test.unlink()
+    project.edit("top1: {min: 0.95}", "top1: {min: 0.9}")
+    assert project.run(elsewhere, "--dist=load", "-konnxruntime and accuracy").ret == 0
+    (project.path / "go").touch()
+    assert first.wait(600) == 0
+    runs = tmp_path / "elsewhere" / "mlms-mirror" / "runs"
+    assert len([path for path in runs.iterdir() if path.is_dir()]) == 2
+    assert project.run(elsewhere, "--dist=load", "-konnxruntime and accuracy").ret == 0
+    (left,) = [path for path in runs.iterdir() if path.is_dir()]  # what nobody uses is removed
+    assert not [path for path in left.rglob("*") if path.suffix in (".log", ".npz")]  # it came back
+
+
 def test_a_path_or_a_node_id_as_an_argument_means_the_same_elsewhere(project: Project, elsewhere: str) -> None:
     result = project.run(elsewhere, "--dist=load", "manifests/digits.yaml::test_accuracy[onnxruntime-cpu]")
     assert result.ret == 0
@@ -103,7 +145,7 @@ def test_a_model_that_is_missing_on_the_controller_is_an_error_with_its_line(pro
 def test_a_file_that_is_damaged_on_its_way_is_lost_and_says_so(tmp_path: Path) -> None:
     here, there = wires()
     receiver = Receiver(tmp_path / "run")
-    Link(here, receiver.handlers)
+    receiver.link = Link(here, receiver.handlers)
     link = Link(there, {})
     link.send("file", "items/a/x.npz")
     link.send("data", b"half")
@@ -121,7 +163,7 @@ def test_a_file_that_is_damaged_on_its_way_is_lost_and_says_so(tmp_path: Path) -
 def test_no_worker_writes_outside_of_the_items_of_the_run(tmp_path: Path, path: str) -> None:
     receiver = Receiver(tmp_path / "run")
     here, there = wires()
-    Link(here, receiver.handlers)
+    receiver.link = Link(here, receiver.handlers)
     link = Link(there, {})
     link.send("file", path)
     link.send("data", b"x")
@@ -130,24 +172,44 @@ def test_no_worker_writes_outside_of_the_items_of_the_run(tmp_path: Path, path: 
     assert not list(tmp_path.rglob("*"))
 
 
-def test_files_come_back_whole_in_chunks_and_logs_as_they_grow(tmp_path: Path) -> None:
+def test_files_come_back_whole_in_chunks_and_are_removed_there(tmp_path: Path) -> None:
     here, there = wires()
     receiver = Receiver(tmp_path / "run")
-    Link(here, receiver.handlers)
+    receiver.link = Link(here, receiver.handlers)
     away = tmp_path / "away"
-    sender = Sender(Link(there, {}), away)
+    sender = Sender(away)
+    sender.link = Link(there, sender.handlers)
     (away / "items").mkdir(parents=True)
     data = bytes(range(256)) * 5000
     (away / "items" / "x").write_bytes(data)
     (away / "agents").mkdir()
-    (away / "agents" / "log").write_text("one\n")
+    log = away / "agents" / "log"
+    log.write_text("one\n")
     sender.send({"artifacts": {"x": "items/x"}, "logs": ["agents/log"]})
-    (away / "agents" / "log").write_text("one\ntwo\n")
-    sender.send({"logs": ["agents/log"]})
     assert (tmp_path / "run" / "items" / "x").read_bytes() == data
-    assert (tmp_path / "run" / "agents" / "log").read_text() == "one\ntwo\n"
     assert not (away / "items" / "x").exists()
+    assert log.exists()  # it may grow
+    log.write_text("one\ntwo\n")
+    sender.send({"logs": ["agents/log"]})
+    log.write_text("one\ntwo\nat the end\n")
+    sender.finish()
+    assert (tmp_path / "run" / "agents" / "log").read_text() == "one\ntwo\nat the end\n"
+    assert not log.exists()
     assert receiver.lost == {}
+
+
+def test_what_did_not_arrive_whole_is_not_removed_there(tmp_path: Path) -> None:
+    (tmp_path / "run").write_text("no folder")
+    here, there = wires()
+    receiver = Receiver(tmp_path / "run")
+    receiver.link = Link(here, receiver.handlers)
+    sender = Sender(tmp_path / "away")
+    sender.link = Link(there, sender.handlers)
+    (tmp_path / "away" / "items").mkdir(parents=True)
+    (tmp_path / "away" / "items" / "x").write_text("measured")
+    sender.send({"artifacts": {"x": "items/x"}})
+    assert "make room" in receiver.lost["items/x"]
+    assert (tmp_path / "away" / "items" / "x").exists()
 
 
 def test_a_worker_gets_nothing_that_a_manifest_names_which_is_not_of_the_run(tmp_path: Path) -> None:

@@ -17,10 +17,10 @@ INPUT = "mlms_channel"
 Message = tuple[Any, ...]
 Handler = Callable[..., None]
 
-# From a worker: host (capabilities), items (table, places), beat; of a remote one also want (manifest, source) and
-# give, and file (path), data (bytes), end (sha256, fault).
-# From the controller: refuse (index, reason, mode), again (index, facts); to a remote one also have (digest, name),
-# bytes, whole, refused (reason).
+# From a worker: host (capabilities), items (table, places), beat, interrupted (result); of a remote one also want
+# (manifest, source) and give, and file (path), data (bytes), end (sha256, fault).
+# From the controller: refuse (index, reason, mode), again (index, facts), interrupt; to a remote one also have
+# (digest, name), bytes, whole, refused (reason), kept (path).
 
 
 class Link:

@@ -55,7 +55,7 @@ class Controller:
         handlers: dict[str, Handler] = {}
         if seat.remote:
             check_worker(node.gateway)
-            self.mirror.send(node.gateway)
+            self.mirror.send(node.gateway, self._session.run_folder.name)
             node.workerinput["mlms_options"] = self.mirror.options()
             node.workerinput["mlms_run_folder"] = f"mlms-results/{self._session.run_folder.name}"
             courier, receiver = Courier(self.mirror), Receiver(self._session.run_folder)
@@ -71,7 +71,7 @@ class Controller:
         handlers |= {"host": host, "items": items, "beat": lambda: None}
         seat.link = Link(channel, handlers, *([receiver.close] if seat.remote else []))
         if seat.remote:
-            courier.link = seat.link
+            courier.link = receiver.link = seat.link
 
     @pytest.hookimpl(wrapper=True)
     def pytest_xdist_make_scheduler(self) -> Generator[None, Any, Any]:

@@ -38,7 +38,7 @@ def is_elsewhere(spec: Any) -> bool:
 
 def prepare_spec(spec: Any, folder: str) -> None:
     """Complete a worker's specification: its interpreter, its folder, and how long a connection may take."""
-    if spec.popen:
+    if spec.popen and not spec.via:
         return
     if spec.chdir in (None, "pyexecnetcache"):
         spec.chdir = folder

@@ -1,7 +1,8 @@
 """The files that a run needs before its items are known, on each remote host: manifests, predictors, conftests, ini.
 
 They keep their places below the rootdir, so that items have the same ids everywhere. Small, and sent by digest: what
-a host has from an earlier run stays there. Models and datasets travel when an item asks for them (see travel.py).
+a host has from an earlier run stays there (see berth.py). Models and datasets travel when an item asks for them (see
+travel.py).
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Mirror:
 
     @property
     def folder(self) -> str:
-        """The working folder on a remote host, in the user's home; one for each project of each controller."""
+        """The folder on a remote host, in the user's home; one for each project of each controller."""
         name = f"{socket.gethostname()}:{self._root}"
         return f"pytest-mlms-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
 
@@ -84,12 +85,14 @@ class Mirror:
             found.setdefault(ini, b"[pytest]\n")
         return found
 
-    def send(self, gateway: Any) -> None:
-        """Make the mirror on the host of a gateway; what is not of this run is removed there."""
-        channel = gateway.remote_exec(_receive)
-        channel.send({place: hashlib.sha256(data).hexdigest() for place, data in self.files.items()})
-        for place in channel.receive(ANSWER):
-            channel.send(self.files[place])
+    def send(self, gateway: Any, run: str) -> None:
+        """Make the mirror of a run on the host of a gateway, whose working folder it becomes."""
+        channel = gateway.remote_exec("from pytest_mlms.distribute.berth import receive; receive(channel)")
+        digests = {place: hashlib.sha256(data).hexdigest() for place, data in self.files.items()}
+        places = {digest: place for place, digest in digests.items()}
+        channel.send((run, digests))
+        for digest in channel.receive(ANSWER):
+            channel.send(self.files[places[digest]])
         channel.waitclose(ANSWER)
 
     def _ini(self) -> str:
@@ -131,39 +134,3 @@ def _small_files(folder: Path) -> Iterator[Path]:
             path = Path(base, name)
             if path.suffix in _SUFFIXES and path.is_file() and path.stat().st_size <= _LARGEST:
                 yield path
-
-
-def _receive(channel):  # type: ignore[no-untyped-def]  # execnet sends its source, without our imports
-    """Run on the remote host, in the mirror's folder: take what differs, remove what is no more."""
-    import hashlib
-    import json
-    import os
-
-    wanted = channel.receive()
-    here = ".pytest-mlms.json"
-    try:
-        with open(here) as file:
-            before = json.load(file)
-    except (OSError, ValueError):
-        before = []
-    for path in before:
-        if path not in wanted and os.path.exists(path):
-            os.unlink(path)
-    lacking = []
-    for path, digest in wanted.items():
-        try:
-            with open(path, "rb") as file:
-                same = hashlib.sha256(file.read()).hexdigest() == digest
-        except OSError:
-            same = False
-        if not same:
-            lacking.append(path)
-    channel.send(lacking)
-    for path in lacking:
-        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-        temporary = f"{path}.{os.getpid()}.part"
-        with open(temporary, "wb") as file:
-            file.write(channel.receive())
-        os.replace(temporary, path)
-    with open(here, "w") as file:
-        json.dump(sorted(wanted), file)

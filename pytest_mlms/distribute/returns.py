@@ -18,41 +18,68 @@ _OURS = ("items", "agents")  # the folders of a run that are filled from elsewhe
 
 
 class Sender:
-    """The worker's end: ``folder`` is its own copy of the run's folder."""
+    """The worker's end: ``folder`` is its own copy of the run's folder, ``link`` is set once it is there.
 
-    def __init__(self, link: Link, folder: Path) -> None:
-        self._link = link
+    What the controller has whole is removed here; logs, which grow, at the end.
+    """
+
+    link: Link
+
+    def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._sizes: dict[str, int] = {}
+        self._kept: set[str] = set()
+
+    @property
+    def handlers(self) -> dict[str, Handler]:
+        """What the messages of the controller mean here."""
+        return {"kept": self._note_kept}
 
     def send(self, result: Mapping[str, Any]) -> None:
-        """Send the files that a result names; artifacts are then removed here, logs may still grow."""
+        """Send the files that a result names."""
         for path in result.get("artifacts", {}).values():
-            if self._stream(path):
-                (self._folder / path).unlink()
+            self._stream(path)
         for path in result.get("logs", ()):
             with contextlib.suppress(OSError):
                 size = (self._folder / path).stat().st_size
                 if self._sizes.get(path) != size:
                     self._sizes[path] = size
+                    self._kept.discard(path)
                     self._stream(path)
 
-    def _stream(self, path: str) -> bool:
+    def finish(self) -> None:
+        """Send what logs have become, and remove those that are whole on the controller."""
+        self.send({"logs": list(self._sizes)})
+        for path in list(self._kept):
+            (self._folder / path).unlink(missing_ok=True)
+
+    def _note_kept(self, path: str) -> None:
+        if path in self._sizes:
+            self._kept.add(path)
+        else:
+            (self._folder / path).unlink(missing_ok=True)
+
+    def _stream(self, path: str) -> None:
         try:
             with (self._folder / path).open("rb") as file:
-                self._link.send("file", path)
+                self.link.send("file", path)
                 sha256 = hashlib.sha256()
                 while data := file.read(_CHUNK):
                     sha256.update(data)
-                    self._link.send("data", data)
+                    self.link.send("data", data)
         except OSError as error:
-            self._link.send("end", "", f"could not be read on its host: {error.strerror}")
-            return False
-        return self._link.send("end", sha256.hexdigest(), "")
+            self.link.send("end", "", f"could not be read on its host: {error.strerror}")
+        else:
+            self.link.send("end", sha256.hexdigest(), "")
 
 
 class Receiver:
-    """The controller's end, for one worker; ``lost`` says of each file that is not here why."""
+    """The controller's end, for one worker; ``lost`` says of each file that is not here why.
+
+    ``link`` is set once it is there.
+    """
+
+    link: Link
 
     def __init__(self, folder: Path) -> None:
         self.lost: dict[str, str] = {}
@@ -120,6 +147,8 @@ class Receiver:
             self._file = None
         except OSError as error:
             self._fail(f"{error.strerror}; make room")
+        else:
+            self.link.send("kept", self._path)
 
     def _fail(self, why: str) -> None:
         self.lost[self._path] = why

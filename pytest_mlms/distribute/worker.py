@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+from collections.abc import Generator
 import pytest
 
 from pytest_mlms.distribute.capabilities import gather
@@ -48,8 +49,10 @@ class WorkerSide:
             session = config.stash[SESSION]
             fetcher = Fetcher(config.rootpath, session.cache)
             session.bring = fetcher.bring
-            self._link = Link(side_channel(config), {**handlers, **fetcher.handlers}, self._ended.set, fetcher.gone)
-            fetcher.link, self._sender = self._link, Sender(self._link, session.run_folder)
+            self._sender = sender = Sender(session.run_folder)
+            handlers |= {**fetcher.handlers, **sender.handlers}
+            self._link = Link(side_channel(config), handlers, self._ended.set, fetcher.gone)
+            fetcher.link = sender.link = self._link
         else:
             self._link = Link(side_channel(config), handlers, self._ended.set)
         threading.Thread(target=self._beat, daemon=True).start()
@@ -76,8 +79,23 @@ class WorkerSide:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Complete a result on its way to the controller."""
         result: dict[str, Any] | None = getattr(report, "mlms", None)
-        if result is None:
-            return
+        if result is not None:
+            self._complete(result)
+
+    def add(self, result: dict[str, Any]) -> None:
+        """Send what an interrupted item had recorded; it has no report."""
+        self._complete(result)
+        self._link.send("interrupted", result)
+
+    @pytest.hookimpl(wrapper=True, trylast=True)
+    def pytest_sessionfinish(self) -> Generator[None, None, None]:
+        """Send what the agents have said at their end; stop the beat."""
+        yield
+        if self._sender:
+            self._sender.finish()
+        self._ended.set()
+
+    def _complete(self, result: dict[str, Any]) -> None:
         result.update(self._again.get(self._interactor.item_index, {}))
         if self._sender:
             self._sender.send(result)
