@@ -16,9 +16,8 @@ import pytest
 from pytest_mlms import fixtures, hookspecs
 from pytest_mlms.options import Config, add_options
 from pytest_mlms.report.reporter import Reporter
-from pytest_mlms.session import SESSION, Session
+from pytest_mlms.session import REPORTER, SESSION, WORKER, Session
 
-REPORTER = "mlms-reporter"
 MARKER = "mlms(manifest, kind): a case of a manifest; in your own test, the manifest to take mlms_case from"
 
 
@@ -131,7 +130,8 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     try:
         return (yield)
     except (KeyboardInterrupt, pytest.exit.Exception):
-        reporter = item.config.pluginmanager.getplugin(REPORTER)
+        plugins = item.config.pluginmanager
+        reporter = plugins.getplugin(REPORTER) or plugins.getplugin(WORKER)
         if reporter and "mlms_case" in getattr(item, "fixturenames", ()):
             from pytest_mlms.report.outcome import interrupted_result
 

@@ -17,7 +17,10 @@ from pytest_mlms.options import Config
 if TYPE_CHECKING:
     from pytest_mlms.records import Stack
 
-__all__ = ["SESSION", "Session", "Slot"]
+__all__ = ["REPORTER", "SESSION", "WORKER", "Session", "Slot"]
+
+REPORTER, WORKER = "mlms-reporter", "mlms-fleet-worker"
+"""The names of the plugins that take results: where they are written, and in a worker that sends them there."""
 
 
 class Slot:

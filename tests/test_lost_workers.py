@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
 import pytest
 from test_fleet import SLEEPERS
 
-from conftest import Project
+from conftest import PREDICTORS, Project
 
 CRASH = """
 import os, signal, pytest
@@ -52,6 +59,70 @@ def test_an_item_that_loses_two_workers_is_an_error_and_the_rest_is_measured(pro
     assert items["accuracy"]["verdict"] == "PASSED"
     assert items["performance"]["verdict"] == "ERROR"
     assert "was lost while it ran; then worker" in items["performance"]["message"]
+
+
+def test_an_internal_error_of_a_worker_costs_no_result(project: Project) -> None:
+    project.use_faulty()
+    (project.path / "crashes").mkdir()
+    project.pytester.makeconftest(
+        "import os\n\ndef pytest_runtest_logstart(nodeid):\n"
+        "    if 'test_performance' in nodeid and 'PYTEST_XDIST_WORKER' in os.environ and not os.listdir('crashes'):\n"
+        "        open('crashes/one', 'w').close()\n        raise RuntimeError('a plugin is broken')\n"
+    )
+    result = project.run("-n2")
+    assert result.ret == 1
+    result.assert_outcomes(passed=2)
+    assert sorted(item.get("attempt", 1) for item in project.items()) == [1, 2]
+    result.stdout.fnmatch_lines(["mlms: gw* has an internal error:", "*a plugin is broken", "mlms: * was lost: int*"])
+
+
+INTERRUPTED = """
+import time, pytest
+
+@pytest.mark.parametrize("n", range(2))
+@pytest.mark.mlms(manifest="manifests/digits.yaml")
+def test_quick(mlms_case, n):
+    pass
+
+@pytest.mark.mlms(manifest="manifests/digits.yaml")
+def test_agent(mlms_predictor):
+    open("agent", "w").close()
+    time.sleep(900)
+
+@pytest.mark.mlms(manifest="manifests/digits.yaml")
+def test_long(mlms_case):
+    open("long", "w").close()
+    time.sleep(900)
+"""
+
+
+@pytest.mark.parametrize("reached", ["the whole group", "the controller only"])
+def test_ctrl_c_keeps_what_was_measured_and_leaves_no_process(project: Project, reached: str) -> None:
+    project.use_faulty()
+    (project.path / "test_interrupted.py").write_text(INTERRUPTED)
+    options = ["--mlms-manifests=manifests", f"--mlms-predictors={PREDICTORS}", "--mlms-worker-timeout=900", "-n2"]
+    command = [sys.executable, "-m", "pytest", *options, "test_interrupted.py"]
+    with (project.path / "output").open("wb") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
+    lines = project.path / "mlms-results" / "latest" / "results.jsonl"
+    deadline = time.monotonic() + 600
+    while not (os.path.exists("agent") and os.path.exists("long") and lines.read_text().count("test_quick") == 2):
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    others = psutil.Process(process.pid).children(recursive=True)
+    (os.killpg if reached == "the whole group" else os.kill)(process.pid, signal.SIGINT)
+    assert process.wait(600) == pytest.ExitCode.INTERRUPTED
+    assert len(others) >= 3  # two workers, an agent
+    assert not psutil.wait_procs(others, timeout=600)[1]
+    found = {item["nodeid"].partition("::")[2][:10]: item["outcome"] for item in project.items()}
+    assert found == {"test_quick": "passed", "test_agent": "interrupted", "test_long[": "interrupted"}
+    assert project.lines()[-1]["exit_status"] == pytest.ExitCode.INTERRUPTED
+    shown = (project.path / "output").read_text()
+    assert "INTERNALERROR" not in shown
+    assert "Traceback" not in shown
+    assert "KeyboardInterrupt" in shown
+    assert "mlms: results in " in shown
 
 
 @pytest.mark.slow

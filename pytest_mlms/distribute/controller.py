@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from typing import Any
 
 import pytest
@@ -20,7 +20,7 @@ from pytest_mlms.distribute.returns import Receiver
 from pytest_mlms.distribute.schedule import FleetScheduler
 from pytest_mlms.distribute.seats import Seat
 from pytest_mlms.distribute.travel import Courier
-from pytest_mlms.session import Session
+from pytest_mlms.session import REPORTER, Session
 
 __all__ = ["Controller"]
 
@@ -36,6 +36,7 @@ class Controller:
         self._guard = Guard(config, self)
         self.lost: list[str] = []
         terminal = config.pluginmanager.getplugin("terminalreporter")
+        self._interrupted: list[dict[str, Any]] = []
         self._progress = Progress(bool(terminal and terminal.isatty), time.monotonic())
         self._ticked = time.monotonic()
         self.mirror = Mirror(config, session.config)
@@ -68,7 +69,7 @@ class Controller:
         def items(table: list[Any], places: list[int]) -> None:
             seat.table, seat.places = table, places
 
-        handlers |= {"host": host, "items": items, "beat": lambda: None}
+        handlers |= {"host": host, "items": items, "beat": lambda: None, "interrupted": self._interrupted.append}
         seat.link = Link(channel, handlers, *([receiver.close] if seat.remote else []))
         if seat.remote:
             courier.link = receiver.link = seat.link
@@ -115,6 +116,14 @@ class Controller:
                 self._complete(report, index, f"{earlier}; then {report.longrepr}")
 
     @pytest.hookimpl(tryfirst=True)
+    @pytest.hookimpl
+    def pytest_keyboard_interrupt(self) -> None:
+        """Take the last words of workers, which Ctrl-C ends too: what was measured, also of items that it cut off."""
+        self._guard.drain()
+        reporter = self._config.pluginmanager.getplugin(REPORTER)
+        for result in self._interrupted:
+            reporter.add(result)
+
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """A run that lost a worker is no success, even if all was measured elsewhere."""
         self._guard.stop()
@@ -130,6 +139,17 @@ class Controller:
             terminalreporter.write_line(f"mlms: {text}", red=True)
 
     def coming(self) -> bool:
+    def counted(self, node: Any, report: pytest.TestReport) -> list[pytest.TestReport]:
+        """Return the reports that are to go on, now that one has come."""
+        seat = self.seats.get(node)
+        return counted(report, seat, self._scheduler) if seat and self._scheduler else [report]
+
+    def interrupt(self, nodes: Iterable[Any]) -> None:
+        """Have workers end as by Ctrl-C."""
+        for link in (self.seats[node].link for node in nodes):
+            if link:
+                link.send("interrupt")
+
         """Whether a worker is still on its way, so that it is too early to say that nobody can run an item."""
         living = self._guard.living
         return self._guard.awaited > 0 or any(self.seats[node].ids is None for node in living if node in self.seats)

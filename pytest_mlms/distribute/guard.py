@@ -1,11 +1,13 @@
 """Where stock xdist loses a whole run to one host: what is private to xdist 3.x, and is replaced, is in this file.
 
-A host that can't be reached is an INTERNALERROR there, and a worker that dies at its start is started for ever.
+A host that can't be reached is an INTERNALERROR there, as is one in a worker, and a worker that dies at its start is
+started for ever.
 """
 
 from __future__ import annotations
 
 import contextlib
+import queue
 import subprocess
 import threading
 import time
@@ -31,6 +33,7 @@ _STOCK_PATHS = xdist.workermanage.make_reltoroot
 _RESPAWNS = 2  # of one worker
 _CONNECT = 10  # seconds
 _TICK = 1.0  # seconds
+_LAST_WORDS, _BY_ITSELF = 60, 5  # seconds
 
 
 @dataclass(eq=False)
@@ -69,6 +72,9 @@ class Guard:
         session._clone_node = self._clone
         session.worker_mlms_respawn = self._respawn
         session.worker_mlms_tick = self._tick
+        session.worker_testreport = self._testreport
+        session.worker_internal_error = self._internal_error
+        session.worker_workerfinished = self._finished
         controller = self._controller
 
         class Manager(xdist.workermanage.NodeManager):  # type: ignore[misc]
@@ -102,6 +108,37 @@ class Guard:
         self._ended.set()
         xdist.workermanage.make_reltoroot = _STOCK_PATHS
         xdist.dsession.NodeManager = xdist.workermanage.NodeManager
+
+    def drain(self) -> None:
+        """After Ctrl-C: take in reports until all workers have ended; tell those that it did not reach."""
+        running, began, told = self.living & self._controller.seats.keys(), time.monotonic(), False
+        with contextlib.suppress(KeyboardInterrupt):  # once more: don't wait
+            while running or (self._session and not self._session.queue.empty()):
+                waited = time.monotonic() - began
+                if waited > _LAST_WORDS:
+                    break
+                if waited > _BY_ITSELF and not told:
+                    self._controller.interrupt(running)
+                    told = True
+                with contextlib.suppress(queue.Empty):
+                    name, facts = self._session.queue.get(timeout=0.1)
+                    if name == "testreport":
+                        self._session.worker_testreport(**facts)
+                running = {node for node in running if not node._down}
+
+    def _testreport(self, node: Any, rep: pytest.TestReport) -> None:
+        for report in self._controller.counted(node, rep):
+            type(self._session).worker_testreport(self._session, node, report)
+
+    def _internal_error(self, node: Any, formatted_error: str) -> None:
+        """Show what went wrong in a worker, which ends now: a lost worker is no lost run."""
+        self._controller.tell(f"{node.gateway.id} has an internal error:\n{formatted_error}")
+
+    def _finished(self, node: Any) -> None:
+        if node.workeroutput["exitstatus"] == pytest.ExitCode.INTERNAL_ERROR:
+            self._session.worker_errordown(node, "internal error")
+        else:
+            type(self._session).worker_workerfinished(self._session, node)
 
     def _clone(self, node: Any) -> None:
         """Replace a worker that died, if that is worth it; a remote host is first asked whether it is there."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from typing import Any
 
@@ -14,7 +16,7 @@ from pytest_mlms.distribute.needs import table_of
 from pytest_mlms.distribute.returns import Sender
 from pytest_mlms.distribute.travel import Fetcher
 from pytest_mlms.errors import MlmsError
-from pytest_mlms.session import SESSION
+from pytest_mlms.session import SESSION, WORKER
 
 __all__ = ["WorkerSide"]
 
@@ -44,7 +46,7 @@ class WorkerSide:
         )
         self._ended = threading.Event()
         self._sender: Sender | None = None
-        handlers: dict[str, Handler] = {"refuse": self._refuse, "again": self._note_again}
+        handlers: dict[str, Handler] = {"refuse": self._refuse, "again": self._note_again, "interrupt": _interrupt}
         if is_remote(config):
             session = config.stash[SESSION]
             fetcher = Fetcher(config.rootpath, session.cache)
@@ -119,6 +121,10 @@ class WorkerSide:
 
     def _refuse(self, index: int, reason: str, mode: str) -> None:
         self._refused[index] = reason, mode
+def _interrupt() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+
+
 
     def _note_again(self, index: int, facts: dict[str, Any]) -> None:
         self._again[index] = facts
@@ -128,4 +134,4 @@ def start(config: pytest.Config) -> None:
     """Begin, in a worker whose controller gave it a channel."""
     if side_channel(config) is not None:
         assert config.stash[SESSION].worker
-        config.pluginmanager.register(WorkerSide(config), "mlms-fleet-worker")
+        config.pluginmanager.register(WorkerSide(config), WORKER)
