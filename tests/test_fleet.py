@@ -139,6 +139,27 @@ def test_other_tests_of_the_session_go_by_the_schedule_of_xdist(project: Project
     assert workers == {"gw0", "gw1"}
 
 
+SURPRISES = """
+import os, time, pytest
+
+@pytest.mark.parametrize("n", range(90))
+@pytest.mark.mlms(manifest="manifests/digits.yaml")
+def test_n(mlms_case, n):
+    if n == 41:
+        open("met/41", "w").close()
+    while n == 40 and not os.path.exists("met/41"):  # takes until somebody runs the next one
+        time.sleep(0.01)
+"""
+
+
+def test_what_waits_behind_an_item_that_takes_long_is_run_by_an_idle_worker(project: Project) -> None:
+    project.pytester.makepyfile(test_surprises=SURPRISES)
+    (project.path / "met").mkdir()
+    result = project.run("-n2", "test_surprises.py")
+    assert result.ret == 0
+    result.assert_outcomes(passed=90)
+
+
 @pytest.mark.slow
 def test_a_run_without_manifests_keeps_the_scheduler_of_xdist(project: Project) -> None:
     project.pytester.makepyfile("def test_one():\n    pass\n")

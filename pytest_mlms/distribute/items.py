@@ -51,6 +51,10 @@ class Items:
         """Whether an item is a case of a manifest."""
         return self._places[index] >= 0
 
+    def queue_of(self, index: int) -> Queue:
+        """Return where an item waits, with all that the same hosts can run."""
+        return self._queues[self._places[index]]
+
     def length(self, index: int) -> float:
         """Return the seconds that the item took earlier; infinity where nobody knows, so that surprises come first."""
         return self._seconds.get(self.ids[index], float("inf"))
@@ -72,7 +76,7 @@ class Items:
     def put_back(self, indices: Iterable[int]) -> None:
         """Have items wait again, before all others of their sort."""
         for index in reversed(list(indices)):
-            self._queues[self._places[index]].waiting.appendleft(index)
+            self.queue_of(index).waiting.appendleft(index)
 
     def run_elsewhere(self, index: int, lost_by: str) -> None:
         """Have an item wait again in a queue of its own, for other hosts than that which lost it, if there are any."""
@@ -89,5 +93,5 @@ class Items:
         if seconds or any(needs.get("visit") for needs in self._table):
             ours.sort(key=lambda index: (self.needs(index).get("visit", 0), -self.length(index)))
         for index in ours:
-            self._queues[self._places[index]].waiting.append(index)
+            self.queue_of(index).waiting.append(index)
         return list(by_where.values())

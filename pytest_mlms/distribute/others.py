@@ -30,6 +30,7 @@ class _Stand:
         self.seat.node.send_runtest_some(real)
 
     def send_steal(self, indices: Sequence[int]) -> None:
+        self.seat.steals.append(None)
         self.seat.node.send_steal([self._items.others[index] for index in indices])
 
     def shutdown(self) -> None:

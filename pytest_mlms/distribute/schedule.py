@@ -1,7 +1,8 @@
 """Which worker gets which item next. xdist's own scheduler keeps the items that are not ours.
 
-A worker starts an item only when another is queued behind it, so each batch ends with a pause (see worker.py), and
-nothing is promised before it must be. Whoever becomes idle takes what waits; a device has one user at a time.
+A worker starts an item only when another is queued behind it, so behind each there is a pause (see worker.py), and
+nothing is promised before it starts. Whoever becomes idle takes what waits, or what waits behind another's long item;
+a device has one user at a time.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pytest_mlms.distribute.fit import misses, nearest_miss
 from pytest_mlms.distribute.items import Items, Queue
 from pytest_mlms.distribute.others import Others
 from pytest_mlms.distribute.seats import Seat, free
+from pytest_mlms.distribute.steal import ask_for_more
 
 __all__ = ["FleetScheduler"]
 
@@ -121,9 +123,19 @@ class FleetScheduler:
         seat.since = time.monotonic()
         self.items.took(item_index, duration)
         self._fill(seat)
-        for other in self._ready():
-            if not other.sent:
-                self._fill(other)
+        self._feed_idle()
+
+    def repeat_elsewhere(self, seat: Seat, index: int, why: str) -> bool:
+        """Run an item that a full disk spoiled on another host once it has ended here; False where none can."""
+        assert self.items is not None
+        queue = self.items.queue_of(index)
+        for other in self._seats.values():
+            other.full |= other.where == seat.where
+        elsewhere = self._coming() or any(one.fits(queue) and not one.full for one in self._ready())
+        if index in self.items.again or not elsewhere:
+            return False
+        seat.repeats = index, why
+        return True
 
     def mark_test_pending(self, item: str) -> None:
         """Another plugin wants a crashed item to run again."""
@@ -137,10 +149,19 @@ class FleetScheduler:
             self._others.again(item)
 
     def remove_pending_tests_from_node(self, node: Any, indices: Sequence[int]) -> None:
-        """What xdist's scheduler has stolen back from a worker."""
+        """What a worker was asked to give back, or nothing where it had begun some of that."""
+        assert self.items is not None
+        seat = self._seats[node]
         for index in indices:
-            self._seats[node].sent.remove(index)
-        self._others.unscheduled(node, indices)
+            seat.sent.remove(index)
+            seat.ours.pop(index, None)
+        asked = seat.steals.popleft()
+        if asked is None:
+            self._others.unscheduled(node, indices)
+            return
+        seat.refused = [] if indices else asked
+        self.items.put_back(indices)
+        self._feed_idle()
 
     def remove_node(self, node: Any) -> str | None:
         """A worker is gone; return the item that it ran, if that is lost for good (KeyError: it wasn't ours)."""
@@ -168,16 +189,22 @@ class FleetScheduler:
     def _ready(self) -> list[Seat]:
         return [self._seats[node] for node in self._nodes if self._seats[node].ready]
 
+    def _feed_idle(self) -> None:
+        for seat in self._ready():
+            if not seat.sent:
+                self._fill(seat)
+
     def _fill(self, seat: Seat) -> None:
         assert self.items is not None
-        if not seat.ready:
+        if not seat.hungry:
             return
         ready = self._ready()
-        room = seat.room(self.items.waiting // (2 * len(ready)) if len(ready) > 1 else self.items.waiting)
-        while room > 0 and (queue := self._next_queue(seat, ready)):
-            batch = [queue.waiting.popleft() for _ in range(min(room, len(queue.waiting)))]
-            self._send(seat, batch, seat.locks(queue.needs))
-            room -= len(batch)
+        queue = self._next_queue(seat, ready)
+        if queue:
+            share = self.items.waiting // (2 * len(ready)) if len(ready) > 1 else self.items.waiting
+            self._send(seat, seat.take(queue, self.items.length, max(1, share)), seat.locks(queue.needs))
+        elif not seat.sent:
+            ask_for_more(seat, ready, self.items)
 
     def _next_queue(self, seat: Seat, ready: list[Seat]) -> Queue | None:
         """Return where the next item is to come from: what fewest hosts can run goes first, then the longest."""
@@ -202,7 +229,8 @@ class FleetScheduler:
             seat.since = time.monotonic()
         seat.sent += batch
         seat.ours.update(dict.fromkeys(batch, locks))
-        seat.node.send_runtest_some([*batch, len(self.items.ids)])  # the pause is behind the last item
+        pause = len(self.items.ids)
+        seat.node.send_runtest_some([entry for index in batch for entry in (index, pause)])
 
     def _refuse(self, ready: list[Seat]) -> None:
         """Have a worker report what nobody can run: skipped once, or failed, with the nearest miss."""

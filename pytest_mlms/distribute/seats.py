@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +17,6 @@ from pytest_mlms.distribute.returns import Receiver
 
 __all__ = ["Seat", "free"]
 
-_QUICK = 0.02  # seconds: an item that takes longer is worth a message of its own
 _SLOW_START = 5
 _AHEAD = 0.1  # seconds of work that a worker may be sent at once
 _MOST = 64
@@ -23,8 +24,13 @@ _MOST = 64
 
 @dataclass(eq=False)
 class Seat:
-    """A worker: ``sent`` are the items that it has, the first of which it runs; ``ours`` those that
-    are cases, with what each holds alone while it is here."""
+    """A worker.
+
+    ``sent`` are the items that it has, the first of which it runs; ``ours`` those that are cases, with what each holds
+    alone while it is here. ``steals`` are the requests, not answered yet, to give cases back (None: other tests), and
+    ``refused`` is the last that it didn't grant. ``held`` is the report of a set-up whose item isn't decided,
+    ``repeats`` an item that is to run again elsewhere and why, and ``full`` whether the host's disk was.
+    """
 
     node: Any
     remote: bool
@@ -37,10 +43,16 @@ class Seat:
     sent: deque[int] = field(default_factory=deque)
     ours: dict[int, frozenset[str]] = field(default_factory=dict)
     done: int = 0
+    steals: deque[list[int] | None] = field(default_factory=deque)
+    refused: list[int] = field(default_factory=list)
+    held: list[Any] = field(default_factory=list)
+    repeats: tuple[int, str] | None = None
+    full: bool = False
     silent: bool = False
     since: float = 0.0
     excused: float = field(default_factory=time.monotonic)
-    _pace: float = _QUICK
+    _batch: int = 0
+    _pace: float = _AHEAD
     _fits: dict[Queue, bool] = field(default_factory=dict)
 
     @property
@@ -78,11 +90,26 @@ class Seat:
         assert self.host is not None
         return locks_of(needs, self.host)
 
-    def room(self, share: int) -> int:
-        """Return how many items to send now, at most ``share``: one at a time, unless they are quick."""
-        depth = 1 if self._pace >= _QUICK else max(1, min(_MOST, int(_AHEAD / max(self._pace, 1e-6)), share))
-        missing = depth - len(self.ours)
-        return missing if missing > depth // 2 or not self.ours else 0
+    @property
+    def hungry(self) -> bool:
+        """Whether it may be sent more: most of what it was sent last is done."""
+        return self.ready and len(self.ours) <= self._batch // 2
+
+    def take(self, queue: Queue, length: Callable[[int], float], most: int) -> list[int]:
+        """Take from a queue what to send next: one item, unless they are quick, as their ``length`` in seconds says.
+
+        One that nobody knows, of length infinity, is expected to take what the last ones here have taken.
+        """
+        batch: list[int] = []
+        seconds = 0.0
+        while queue.waiting and len(batch) < min(most, _MOST):
+            expected = length(queue.waiting[0])
+            seconds += self._pace if math.isinf(expected) else expected
+            if batch and seconds > _AHEAD:
+                break
+            batch.append(queue.waiting.popleft())
+        self._batch = len(batch)
+        return batch
 
     def paced(self, seconds: float) -> None:
         """Learn from an item that is done."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections.abc import Generator
 from typing import Any
 
-from collections.abc import Generator
 import pytest
 
 from pytest_mlms.distribute.capabilities import gather
@@ -24,7 +24,7 @@ _BEAT = 2.0  # seconds
 
 
 class _Pause(pytest.Item):
-    """Stands behind a worker's last item, which xdist starts only then; it is never run itself."""
+    """Stands behind each item, which xdist starts only when there is something behind it; it is never run itself."""
 
     def runtest(self) -> None:
         """Do nothing."""
@@ -102,11 +102,6 @@ class WorkerSide:
         if self._sender:
             self._sender.send(result)
 
-    @pytest.hookimpl
-    def pytest_sessionfinish(self) -> None:
-        """Stop the beat."""
-        self._ended.set()
-
     def _run_one_test(self) -> None:
         """Run the next item as xdist does; a pause only waits for what comes after it."""
         side = self._interactor
@@ -121,13 +116,13 @@ class WorkerSide:
 
     def _refuse(self, index: int, reason: str, mode: str) -> None:
         self._refused[index] = reason, mode
-def _interrupt() -> None:
-    os.kill(os.getpid(), signal.SIGINT)
-
-
 
     def _note_again(self, index: int, facts: dict[str, Any]) -> None:
         self._again[index] = facts
+
+
+def _interrupt() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
 
 
 def start(config: pytest.Config) -> None:
