@@ -127,6 +127,57 @@ def test_the_only_host_is_lost_with_all_its_workers_and_the_run_ends(project: Pr
     assert "INTERNALERROR" not in (project.path / "output").read_text()
 
 
+FILLS = """
+import os, time, pytest
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call(item):
+    begun = os.path.join(os.path.expanduser("~"), "..", "begun")  # of all hosts
+    if os.environ["MLMS_HOST"] == "mlms1":
+        open(begun, "w").close()
+        with open("filler", "wb", buffering=0) as file:
+            try:
+                while True:
+                    file.write(bytes(1 << 16))
+            except OSError:
+                pass
+    while not os.path.exists(begun):
+        time.sleep(0.05)
+"""
+
+
+def test_an_item_whose_host_fills_its_disk_runs_again_on_another_once(project: Project, hosts: Hosts) -> None:
+    project.use_faulty()
+    project.pytester.makeconftest(FILLS)
+    hosts.ssh(1, "mount -t tmpfs -o size=8m none $HOME")
+    result = project.run(hosts.tx(1), hosts.tx(2), "--dist=load")
+    assert result.ret == 1
+    result.assert_outcomes(passed=2)
+    items = project.items()
+    assert len(items) == 2
+    assert {(item["machine"]["host"], item["verdict"], bool(item["artifacts_lost"])) for item in items} == {
+        ("mlms2", "PASSED", False)
+    }
+    again = [item for item in items if "attempt" in item]  # both, where the other host is slow to start
+    assert again
+    for item in again:
+        assert item["attempt"] == 2
+        assert item["earlier"].startswith("mlms1 (gw0) had a full disk: ")
+        assert "No space left on device" in item["earlier"]
+    result.stdout.fnmatch_lines(["mlms: mlms1 (gw0) had a full disk in *, which is run again elsewhere: *"])
+
+
+def test_an_item_that_no_other_host_can_take_from_a_full_disk_is_an_error_with_its_reason(
+    project: Project, hosts: Hosts
+) -> None:
+    hosts.ssh(1, "mkdir -p .cache/pytest-mlms && mount -t tmpfs -o size=4k none .cache/pytest-mlms")
+    assert project.run(hosts.tx(1), "--dist=load", "-kaccuracy").ret == 1
+    (item,) = project.items()
+    assert item["verdict"] == "ERROR"
+    assert "No space left on device in " in item["message"]
+    assert "manifests/digits.yaml:" in item["message"]
+
+
 def test_a_host_that_cannot_be_reached_is_left_out_and_named(project: Project, hosts: Hosts) -> None:
     many_items(project, "[cpu]")
     hosts.hosts[1].kill()

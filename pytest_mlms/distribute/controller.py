@@ -16,6 +16,7 @@ from pytest_mlms.distribute.hosts import check_worker, is_elsewhere
 from pytest_mlms.distribute.mirror import Mirror
 from pytest_mlms.distribute.needs import OF_HOSTS
 from pytest_mlms.distribute.progress import Progress, summary
+from pytest_mlms.distribute.repeats import counted
 from pytest_mlms.distribute.returns import Receiver
 from pytest_mlms.distribute.schedule import FleetScheduler
 from pytest_mlms.distribute.seats import Seat
@@ -35,8 +36,8 @@ class Controller:
         self._scheduler: FleetScheduler | None = None
         self._guard = Guard(config, self)
         self.lost: list[str] = []
-        terminal = config.pluginmanager.getplugin("terminalreporter")
         self._interrupted: list[dict[str, Any]] = []
+        terminal = config.pluginmanager.getplugin("terminalreporter")
         self._progress = Progress(bool(terminal and terminal.isatty), time.monotonic())
         self._ticked = time.monotonic()
         self.mirror = Mirror(config, session.config)
@@ -115,7 +116,6 @@ class Controller:
                 earlier = items.again.get(index, {}).get("earlier", "")
                 self._complete(report, index, f"{earlier}; then {report.longrepr}")
 
-    @pytest.hookimpl(tryfirst=True)
     @pytest.hookimpl
     def pytest_keyboard_interrupt(self) -> None:
         """Take the last words of workers, which Ctrl-C ends too: what was measured, also of items that it cut off."""
@@ -124,6 +124,7 @@ class Controller:
         for result in self._interrupted:
             reporter.add(result)
 
+    @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """A run that lost a worker is no success, even if all was measured elsewhere."""
         self._guard.stop()
@@ -138,7 +139,6 @@ class Controller:
         for text in self.lost:
             terminalreporter.write_line(f"mlms: {text}", red=True)
 
-    def coming(self) -> bool:
     def counted(self, node: Any, report: pytest.TestReport) -> list[pytest.TestReport]:
         """Return the reports that are to go on, now that one has come."""
         seat = self.seats.get(node)
@@ -150,6 +150,7 @@ class Controller:
             if link:
                 link.send("interrupt")
 
+    def coming(self) -> bool:
         """Whether a worker is still on its way, so that it is too early to say that nobody can run an item."""
         living = self._guard.living
         return self._guard.awaited > 0 or any(self.seats[node].ids is None for node in living if node in self.seats)

@@ -78,8 +78,9 @@ class Items:
         for index in reversed(list(indices)):
             self.queue_of(index).waiting.appendleft(index)
 
-    def run_elsewhere(self, index: int, lost_by: str) -> None:
+    def run_elsewhere(self, index: int, lost_by: str, why: str) -> None:
         """Have an item wait again in a queue of its own, for other hosts than that which lost it, if there are any."""
+        self.again[index] = {"attempt": 2, "earlier": why}
         self.queues.insert(0, Queue(self.needs(index), deque([index]), lost_by))
 
     def _sorted(self, seconds: Mapping[str, float]) -> list[Queue]:

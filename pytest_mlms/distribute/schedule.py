@@ -117,11 +117,14 @@ class FleetScheduler:
             self._others.complete(node, item_index, duration)
             return
         del seat.ours[item_index]
-        self.items.left -= 1
-        seat.done += 1
+        if seat.repeats and seat.repeats[0] == item_index:
+            self._repeat(seat, *seat.repeats)
+        else:
+            self.items.left -= 1
+            self.items.took(item_index, duration)
+            seat.done += 1
         seat.paced(duration)
         seat.since = time.monotonic()
-        self.items.took(item_index, duration)
         self._fill(seat)
         self._feed_idle()
 
@@ -186,13 +189,13 @@ class FleetScheduler:
                 self.items.left -= 1
                 yield queue.waiting.popleft(), "; ".join(self.lost) or "no worker is left"
 
-    def _ready(self) -> list[Seat]:
-        return [self._seats[node] for node in self._nodes if self._seats[node].ready]
-
     def _feed_idle(self) -> None:
         for seat in self._ready():
             if not seat.sent:
                 self._fill(seat)
+
+    def _ready(self) -> list[Seat]:
+        return [self._seats[node] for node in self._nodes if self._seats[node].ready]
 
     def _fill(self, seat: Seat) -> None:
         assert self.items is not None
@@ -251,6 +254,13 @@ class FleetScheduler:
                         seat.link.send("refuse", index, reason, mode)
                 self._send(seat, batch, frozenset())
 
+    def _repeat(self, seat: Seat, index: int, why: str) -> None:
+        assert self.items is not None
+        seat.repeats = None
+        self.items.run_elsewhere(index, seat.where, f"{seat.name} had a full disk: {why}")
+        self.lost.append(f"{seat.name} had a full disk in {self.items.ids[index]}, which is run again elsewhere: {why}")
+        self._tell(self.lost[-1])
+
     def _take_back(self, seat: Seat, running: int | None) -> str | None:
         """Let what a dead worker had wait again; the item that it ran goes elsewhere once, then it is an error."""
         assert self.items is not None
@@ -262,8 +272,7 @@ class FleetScheduler:
                 self.items.left -= 1
                 lost = self.items.ids[running]
             else:
-                self.items.again[running] = {"attempt": 2, "earlier": f"{seat.name} was lost while it ran"}
-                self.items.run_elsewhere(running, seat.host["host"] if seat.host else "")
+                self.items.run_elsewhere(running, seat.where, f"{seat.name} was lost while it ran")
                 self._tell(f"{seat.name} was lost while it ran {self.items.ids[running]}, which is run again elsewhere")
         seat.sent.clear()
         seat.ours.clear()

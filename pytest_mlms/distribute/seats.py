@@ -58,7 +58,12 @@ class Seat:
     @property
     def name(self) -> str:
         """What a person calls it: the host, and the worker on it."""
-        return f"{self.host['host']} ({self.node.gateway.id})" if self.host else str(self.node.gateway.id)
+        return f"{self.where} ({self.node.gateway.id})" if self.host else str(self.node.gateway.id)
+
+    @property
+    def where(self) -> str:
+        """The name of its host, "?" until it has said it."""
+        return self.host["host"] if self.host else "?"
 
     def silence(self, now: float) -> float:
         """Return the seconds without any word of it; until the first, as imports take long, they count for less."""
@@ -82,8 +87,8 @@ class Seat:
         return self._fits[queue]
 
     def lost(self, queue: Queue) -> bool:
-        """Whether this host lost the items of a queue: its other workers may be about to end as well."""
-        return self.host is not None and self.host["host"] == queue.lost_by
+        """Whether this host lost the items of a queue, or any to its full disk: its other workers would, too."""
+        return self.full or self.where == queue.lost_by
 
     def locks(self, needs: Needs) -> frozenset[str]:
         """Return what an item holds alone while it is here."""

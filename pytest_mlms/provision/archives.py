@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 import tarfile
 import tempfile
@@ -56,4 +58,5 @@ def _untar(path: Path, target: Path) -> None:
 def _fits(size: int, target: Path) -> None:
     free = shutil.disk_usage(target).free
     if size > free:
-        raise UnsafeArchive(f"it unpacks to {size:,} bytes, and {free:,} are free on that disk")
+        full = os.strerror(errno.ENOSPC)  # as said where it is found out later
+        raise UnsafeArchive(f"{full}: it unpacks to {size:,} bytes, and {free:,} are free on that disk")
