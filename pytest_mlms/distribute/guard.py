@@ -215,9 +215,8 @@ def _where(spec: Any) -> str:
 
 def _unreachable(spec: Any, error: Exception) -> str:
     where = _where(spec)
-    said = f"no {spec.python} there, or no connection" if isinstance(error, HostNotFound) else str(error).strip()
-    if isinstance(error, execnet.RemoteError):  # a traceback from there
-        said = said.rpartition("\n")[2]
-    said = said or type(error).__name__
+    said = str(error).strip().rpartition("\n")[2] or type(error).__name__  # of a traceback from there, what it says
+    if isinstance(error, (HostNotFound, BrokenPipeError, EOFError)):  # as ssh was quick or slow to end
+        said = f"no {spec.python} there, or no connection"
     advice = f"; see 'mlms worker check {where}' and 'mlms worker install {where}'" if spec.ssh else ""
     return f"{where} can't be used: {said}{advice}"

@@ -131,11 +131,9 @@ class FleetScheduler:
     def repeat_elsewhere(self, seat: Seat, index: int, why: str) -> bool:
         """Run an item that a full disk spoiled on another host once it has ended here; False where none can."""
         assert self.items is not None
-        queue = self.items.queue_of(index)
         for other in self._seats.values():
             other.full |= other.where == seat.where
-        elsewhere = self._coming() or any(one.fits(queue) and not one.full for one in self._ready())
-        if index in self.items.again or not elsewhere:
+        if index in self.items.again or not self._better(self.items.queue_of(index), self._ready()):
             return False
         seat.repeats = index, why
         return True
@@ -217,11 +215,15 @@ class FleetScheduler:
             queue
             for queue in items.queues
             if queue.waiting and seat.fits(queue) and free(seat.locks(queue.needs), seat, ready)
-            if not (seat.lost(queue) and any(other.fits(queue) and not other.lost(queue) for other in ready))
+            if not (seat.lost(queue) and self._better(queue, ready))
         ]
         if len(able) < 2:
             return able[0] if able else None
         return min(able, key=lambda q: (sum(other.fits(q) for other in ready), -items.length(q.waiting[0])))
+
+    def _better(self, queue: Queue, ready: list[Seat]) -> bool:
+        """Whether there is, or may come, a worker of a host that didn't lose what is in a queue."""
+        return self._coming() or any(other.fits(queue) and not other.lost(queue) for other in ready)
 
     def _send(self, seat: Seat, batch: list[int], locks: frozenset[str]) -> None:
         assert self.items is not None
