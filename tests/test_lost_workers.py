@@ -96,7 +96,7 @@ def test_long(mlms_case):
 """
 
 
-@pytest.mark.parametrize("reached", ["the whole group", "the controller only"])
+@pytest.mark.parametrize("reached", ["the whole group", pytest.param("the controller only", marks=pytest.mark.slow)])
 def test_ctrl_c_keeps_what_was_measured_and_leaves_no_process(project: Project, reached: str) -> None:
     project.use_faulty()
     (project.path / "test_interrupted.py").write_text(INTERRUPTED)
