@@ -19,6 +19,15 @@ def test_a_cell_that_is_too_long_folds_and_loses_nothing() -> None:
     assert "".join(line[:11].strip() for line in row) == "one-two-three-four-five"
 
 
+def test_words_are_broken_last() -> None:
+    header = ["model", "case", "top-1 (interval)"]
+    rows = [["digits-cnn", "onnxruntime-cpu", "99.00 (97.84 to 99.54) %"]]
+    (_, row) = format_table(header, rows, 43, left=2)
+    assert [" ".join(line.split()) for line in row] == ["digits- onnxruntime- 99.00 (97.84 to", "cnn cpu 99.54) %"]
+    (_, row) = format_table(header, rows, 30, left=2)
+    assert [" ".join(line.split()) for line in row[:2]] == ["digits- onnxrunti 99.00", "cnn me-cpu (97.84 to"]
+
+
 @given(st.lists(st.tuples(words, words, st.integers(0, 10**6).map(str)), min_size=1, max_size=5), st.integers(30, 120))
 def test_no_line_is_wider_than_asked_and_no_letter_is_lost(rows: list[tuple[str, str, str]], width: int) -> None:
     for row, lines in zip(rows, format_table(["a", "b", "c"], rows, width, left=2)[1:], strict=True):
