@@ -125,7 +125,8 @@ def _remove(options: argparse.Namespace) -> int:
             found = [made for stack in stacks if (made := _made(stack, options.cache))]
         wanted.update((made.folder, made) for made in found)
         if not found:
-            print(f"mlms: {word} has no environment in {options.cache}", file=sys.stderr)
+            what = "there is no environment" if word == "all" else f"{word} has no environment"
+            print(f"mlms: {what} in {options.cache}", file=sys.stderr)
 
     def clear(made: Environment) -> None:
         size = _size(made.folder)

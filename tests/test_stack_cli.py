@@ -108,4 +108,6 @@ def test_a_stack_without_requirements_can_not_be_locked(folder: Path, capsys: py
 
 def test_a_stack_without_an_environment_is_removed_in_peace(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["stack", "remove", "free", "all"]) == 0
-    assert "free has no environment in" in capsys.readouterr().err
+    cache = folder / "cache"
+    said = capsys.readouterr().err.splitlines()
+    assert said == [f"mlms: {what} in {cache}" for what in ("free has no environment", "there is no environment")]
