@@ -11,14 +11,14 @@ from pytest_mlms.layers import LayerChange
 from pytest_mlms.records import Comparison, Verdict
 from pytest_mlms.units import format_quantity
 
-__all__ = ["change_of", "explain_upgrade", "layer_lines"]
+__all__ = ["change_of", "explain_upgrade", "layer_lines", "point_of", "sides_of"]
 
 
 def explain_upgrade(comparisons: Sequence[Comparison], facts: Mapping[str, Any]) -> str:
     """Return the text of an upgrade: what was found, how surely, on what machine, and what to try.
 
-    ``facts`` has ``a`` and ``b`` (the stacks' names), ``clock``, ``rounds``, ``machine``, ``layers``, ``budget`` and
-    ``terms`` (what set the tolerance).
+    ``facts`` has ``a`` and ``b`` (the stacks' names), ``clock``, ``rounds``, ``machine``, ``layers``, ``budget``,
+    ``place`` (the manifest's line for tolerances), and ``asked`` (whether the command line gave latency's).
     """
     verdicts = {one.verdict for one in comparisons}
     lines = [_headline(comparisons, facts), *(f"  {_line(one)}" for one in _worst_first(comparisons) if _told(one))]
@@ -31,8 +31,19 @@ def explain_upgrade(comparisons: Sequence[Comparison], facts: Mapping[str, Any])
     lines.append(f"  {_how(facts)}")
     lines.append(f"  machine: {_machine(facts)}")
     lines += [f"  {line}" for line in _layers(facts)] if Verdict.REGRESSED in verdicts else []
-    advice = _advice(comparisons, latency, facts)
+    advice = _advice(comparisons, facts)
     return "\n".join([*lines, f"  {advice}"] if advice else lines)
+
+
+def sides_of(line: Mapping[str, Any]) -> str:
+    """Return what an upgrade's line is a comparison of; the framework too where the stack's name doesn't say it."""
+    b, framework = line["stack"]["name"], line["framework"]
+    return f"{b} (B) against {line['against']['name']} (A){f', {framework}' if framework not in b else ''}"
+
+
+def point_of(line: Mapping[str, Any]) -> str:
+    """Return the rest of an upgrade's case, beside its sides."""
+    return f"{line['device']}-b{line['batch_size']}"
 
 
 def _headline(comparisons: Sequence[Comparison], facts: Mapping[str, Any]) -> str:
@@ -74,12 +85,12 @@ def _line(one: Comparison) -> str:
     return text + (f"; {one.lacking}" if one.lacking else "") + guard
 
 
-def change_of(one: Comparison) -> str:
-    """Return B over A with its interval, as in "x1.079 (1.071 to 1.088)"."""
+def change_of(one: Comparison, space: str = " ") -> str:
+    """Return B over A with its interval, as in "x1.079 (1.071 to 1.088)"; ``space`` is the one within the brackets."""
     if math.isnan(one.ratio):
         return "-"
     high = "unbounded" if math.isinf(one.high) else f"{one.high:.3f}"
-    return f"×{one.ratio:.3f} ({max(0.0, one.low):.3f} to {high})"
+    return f"×{one.ratio:.3f} ({max(0.0, one.low):.3f}{space}to{space}{high})"
 
 
 def _precision(latency: Comparison) -> str:
@@ -156,12 +167,12 @@ def layer_lines(layers: Sequence[LayerChange]) -> list[str]:
     ]
 
 
-def _advice(comparisons: Sequence[Comparison], latency: Comparison | None, facts: Mapping[str, Any]) -> str:
-    regressed = [one.quantity for one in comparisons if one.verdict is Verdict.REGRESSED]
-    if {"agreement", "top1", "top5"} & set(regressed):
+def _advice(comparisons: Sequence[Comparison], facts: Mapping[str, Any]) -> str:
+    regressed = [one for one in comparisons if one.verdict is Verdict.REGRESSED]
+    if {"agreement", "top1", "top5"} & {one.quantity for one in regressed}:
         return "try: test_agreement and test_accuracy with each stack say more; no tolerance of speed matters here"
     if regressed:
-        return f"try: if this is meant, allow it: {facts['terms']}"
+        return f"try: if this is meant, allow it: {_allowance(regressed, facts)}"
     opened = [one for one in comparisons if one.gate and one.verdict is Verdict.INCONCLUSIVE]
     if not opened:
         return ""
@@ -171,6 +182,24 @@ def _advice(comparisons: Sequence[Comparison], latency: Comparison | None, facts
     if {one.of for one in opened} == {"inputs"}:
         return "try: a larger dataset"
     more = f"--mlms-budget (it had time for {rounds} of {MOST_ROUNDS} rounds), " if rounds < MOST_ROUNDS else ""
-    at_edge = latency and not math.isnan(latency.floor) and latency.floor < latency.tolerance
-    edge = "; the truth is near the tolerance: a wider or narrower one decides it" if at_edge else ""
-    return f"try: {more}a larger --mlms-duration, a quieter machine, evaluate.threads: 1{edge}"
+    longer = (
+        "" if {one.quantity for one in opened} <= _OF_PROCESS else "a larger --mlms-duration, evaluate.threads: 1, "
+    )
+    near = [one.quantity for one in opened if one.floor < one.tolerance]
+    edge = f"; {', '.join(near)} is near its tolerance: a wider or narrower one decides it" if near else ""
+    return f"try: {more}{longer}a quieter machine{edge}"
+
+
+_OF_PROCESS = {"first_inference", "load_time", "peak_memory"}  # which more turns don't tell
+_AS_LATENCY = {"cpu_time", "wall_time", "latency_p90", "latency_p95", "throughput"}  # held to no less than latency is
+
+
+def _allowance(regressed: Sequence[Comparison], facts: Mapping[str, Any]) -> str:
+    """Return where what is worse may be allowed: the tolerances that it takes, and no others."""
+    along = _AS_LATENCY if any(one.quantity == "latency" for one in regressed) else set()
+    names = [one.quantity for one in regressed if one.gate or one.quantity not in along]
+    where = ["--mlms-tolerance"] if facts["asked"] and "latency" in names else []
+    keys = ["tolerance" if name == "latency" else name for name in names if not (where and name == "latency")]
+    if keys:
+        where.append(f"thresholds: upgrade: {{{', '.join(f'{key}: … %' for key in keys)}}} in {facts['place']}")
+    return ", ".join(where)

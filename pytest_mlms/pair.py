@@ -80,7 +80,10 @@ def _check_alike(sides: Mapping[SideName, Opening], made: Mapping[SideName, Pred
             f"were asked for the same; set evaluate.threads"
         )
     if a.cores != b.cores:
-        raise InvalidRun(f"the baseline is held to the cores {a.cores} and the candidate to {b.cores}")
+        raise InvalidRun(
+            f"the baseline is held to the cores {a.cores} and the candidate to {b.cores}; "
+            f"give both stacks the same cores"
+        )
 
 
 def _threads(count: int | None) -> str:

@@ -61,13 +61,12 @@ def _cores(case: Case) -> list[int]:
 
 def told(case: Case, config: Config) -> dict[str, Any]:
     """Return what the text of an upgrade tells of its setting."""
-    line = case.loaded.place("thresholds", "upgrade")
-    terms = "--mlms-tolerance" if config.tolerance is not None else f"thresholds: upgrade: in {line}"
     return {
         "a": case.baseline.stack.name,
         "b": case.stack.name,
         "budget": config.budget,
-        "terms": terms,
+        "place": str(case.loaded.place("thresholds", "upgrade")),
+        "asked": config.tolerance is not None,
         "machine": machine_state(),
     }
 

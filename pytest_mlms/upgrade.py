@@ -85,7 +85,9 @@ class Upgrade:
         self._record(index, shift)
         faults = self._look(pair)
         if faults:
-            raise InvalidRun("what was measured can't be trusted; " + "; ".join(faults))
+            raise InvalidRun(
+                f"what was measured can't be trusted; {'; '.join(faults)}; run it again where that isn't so"
+            )
         if index == 0:
             self._of_outputs = self._check(pair, shift.outputs)
             self._outputs = shift.outputs

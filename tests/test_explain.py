@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
 
-from pytest_mlms.compare import Figure, compare_rounds
+from pytest_mlms.compare import TOLERANCES, Figure, compare_rounds
 from pytest_mlms.explain import explain_upgrade, layer_lines
 from pytest_mlms.layers import changed_layers
 
+TERMS = {"place": "m.yaml:44", "asked": False, "budget": 60}
 ROUND = {"pairs": 40, "calls": 1, "cores": [0], "turns_exclusive": True, "steady": True}
 
 
@@ -50,7 +52,43 @@ def test_layers_that_got_faster_do_not_explain_what_got_slower() -> None:
     rounds = [{"latency": Figure(1e-3, 1.1e-3, 0.1, 0.001, 40)}] * 2
     for after, explained in ((9, True), (4, False)):
         layers = [list(one) for one in changed_layers([profile(conv=5)], [profile(conv=after)])]
-        facts = {"a": "old", "b": "new", "clock": "adj", "rounds": [ROUND] * 2, "layers": layers, "terms": "T"}
+        facts = {"a": "old", "b": "new", "clock": "adj", "rounds": [ROUND] * 2, "layers": layers, **TERMS}
         text = explain_upgrade(compare_rounds(rounds, {}), facts)
         assert "REGRESSED in latency" in text
         assert ("traced, B takes no longer" not in text) is explained
+
+
+def advice(rounds: int = 2, gates: tuple[str, ...] = ("latency",), asked: bool = False, **changes: float) -> str:
+    """Return what is advised where these quantities are exp(change) times what they were, and latency as it was."""
+    figures = {name: Figure(1.0, math.exp(x), x, 0.0, 400) for name, x in {"latency": 0.0, **changes}.items()}
+    facts = {"a": "old", "b": "new", "clock": "adj", "rounds": [ROUND] * rounds, **TERMS, "asked": asked}
+    return explain_upgrade(compare_rounds([figures] * rounds, {}, gates), facts).splitlines()[-1].strip()
+
+
+@pytest.mark.parametrize("name", [name for name in TOLERANCES if name != "latency"])
+def test_what_allows_a_regression_is_the_tolerance_of_what_regressed(name: str) -> None:
+    wanted = f"try: if this is meant, allow it: thresholds: upgrade: {{{name}: … %}} in m.yaml:44"
+    change = {name: 2.0 * TOLERANCES[name].sign}
+    assert advice(**change) == advice(asked=True, **change) == wanted
+
+
+def test_a_tolerance_of_latency_is_one_of_all_that_goes_with_it_but_what_has_its_own() -> None:
+    slower = {"latency": 0.2, "cpu_time": 0.2, "latency_p90": 0.2, "throughput": -0.2}
+    assert advice(**slower).endswith(": thresholds: upgrade: {tolerance: … %} in m.yaml:44")
+    assert advice(asked=True, **slower).endswith("allow it: --mlms-tolerance")
+    more = advice(asked=True, gates=("latency", "latency_p90"), peak_memory=1.0, **slower)
+    assert more.endswith(": --mlms-tolerance, thresholds: upgrade: {latency_p90: … %, peak_memory: … %} in m.yaml:44")
+
+
+def test_what_decides_an_open_gate_is_what_tells_more_of_it() -> None:
+    at_edge = advice(gates=("latency", "peak_memory"), peak_memory=math.log(1.1))
+    assert at_edge == (
+        "try: --mlms-budget (it had time for 2 of 6 rounds), a quieter machine; "
+        "peak_memory is near its tolerance: a wider or narrower one decides it"
+    )
+    assert advice(6, latency=math.log(1.03)) == (
+        "try: a larger --mlms-duration, evaluate.threads: 1, a quieter machine; "
+        "latency is near its tolerance: a wider or narrower one decides it"
+    )
+    assert advice(1) == "try: --mlms-budget (60 s was too little for 2 rounds)"
+    assert advice().startswith("machine: ")

@@ -53,20 +53,17 @@ def _status(key):
     return None
 
 
-def die_with_parent():
-    """Have the kernel end this process with the one that started it (prctl(2)): a stopped process can't watch for it.
+def wake_with_parents_end():
+    """Have the kernel continue this process when the one that started it ends (prctl(2)), so that it can end itself.
 
-    Return whether it will; only Linux can.
+    While it is stopped it can't see that; ended by the kernel at once, it would leave its children behind. Return
+    whether the kernel will: only Linux can, and only for the process itself that was started, not for its child.
     """
-    if not sys.platform.startswith("linux"):
+    if not sys.platform.startswith("linux") or os.getpgrp() != os.getpid():
         return False
     import ctypes
 
-    parent = os.getppid()
-    done = ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0) == 0  # PR_SET_PDEATHSIG
-    if os.getppid() != parent:
-        os._exit(1)
-    return done
+    return ctypes.CDLL(None).prctl(1, signal.SIGCONT, 0, 0, 0) == 0  # PR_SET_PDEATHSIG
 
 
 class QueueWait:

@@ -112,7 +112,11 @@ class Worker:
             self._calls = [functools.partial(self._on_device, call) for call in self._calls]
         queue = process.QueueWait()
         queue.close()
-        facts = {"wait": queue.available, "device": bool(self._device_time), "stoppable": process.die_with_parent()}
+        facts = {
+            "wait": queue.available,
+            "device": bool(self._device_time),
+            "stoppable": process.wake_with_parents_end(),
+        }
         return facts, []
 
     def hold(self, header, arrays):
