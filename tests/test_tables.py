@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import csv
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from pytest_mlms.trace.spans import Builder, Trace, Track
+from pytest_mlms.trace.spans import Builder, Spans, Trace, Track
 from pytest_mlms.trace.tables import (
     KernelRow,
     LayerRow,
@@ -89,6 +90,18 @@ def test_kernels_are_counted_by_request_and_layer() -> None:
         ("k_Conv", "conv1", 1, 60),
         ("k_Relu", "relu", 2, 30),
     ]
+
+
+def test_kernels_of_a_call_that_warms_up_do_not_count() -> None:
+    trace = leveled()
+    early = trace.spans.take((trace.spans.run == 2) & (trace.spans.level >= 3))
+    elsewhen = {"request": np.full(len(early), -1, "i4"), "correlation": early.correlation + 10**6}
+    elsewhen |= {name: getattr(early, name) - 10**9 for name in ("start", "end")}
+    early = replace(early, **elsewhen)
+    warmed = trace.with_spans(Spans.join([trace.spans, early]))
+    assert kernel_rows(warmed, parents_of(warmed)) == kernel_rows(trace, parents_of(trace))
+    lost = trace.with_spans(Spans.join([trace.spans, early.take(early.at("kernel"))]))
+    assert {row.layer for row in kernel_rows(lost, parents_of(lost))} == {"conv1", "relu", ""}, "without any launch"
 
 
 def test_the_models_latency_is_that_of_the_run_without_profiling() -> None:

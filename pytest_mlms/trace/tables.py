@@ -109,12 +109,16 @@ def layer_rows(trace: Trace, parents: Parents) -> list[LayerRow]:
 
 
 def kernel_rows(trace: Trace, parents: Parents) -> list[KernelRow]:
-    """Return a row for each kernel of each layer, the one that takes longest first."""
+    """Return a row for each kernel of each layer, the one that takes longest first.
+
+    Kernels that were launched outside of any request, by a call that warms up, don't count.
+    """
     run = trace.run_at("kernel")
     if run is None:
         return []
     spans, strings = trace.spans, trace.strings
-    mine = np.flatnonzero(spans.at("kernel") & (spans.run == run))
+    launched = ancestors(spans, parents.index, "library") >= 0
+    mine = np.flatnonzero(spans.at("kernel") & (spans.run == run) & ~(launched & (spans.request < 0)))
     owner = ancestors(spans, parents.index, "layer")
     requests = _requests(trace, run)
     rows = []
