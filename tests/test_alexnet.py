@@ -74,3 +74,23 @@ def test_cpu_time_is_that_of_a_call_from_each_process(tmp_path: Path) -> None:
     value, high = runpy.run_path(str(ALEXNET / "table.py"))["cpu_time"](item)
     assert value == pytest.approx(0.2)
     assert high > 0.3
+
+
+def traced(framework: str, plain: float, **overheads: float) -> dict[str, Any]:
+    runs = [{"level": "model", "calls": 10, "plain_us": plain, "overhead": 0.0}]
+    runs += [{"level": level, "calls": 40, "overhead": overhead} for level, overhead in overheads.items()]
+    runs.append({"level": "kernel", "calls": 1, "overhead": 9.0, "void": "no probe could watch"})
+    trace = {"runs": runs, "coverage": 0.9876 if "layer" in overheads else None, "layers": 13}
+    return {"framework": framework, "case": f"{framework}-cpu-b16", "versions": {framework: "1.0"}, "trace": trace}
+
+
+def test_the_table_of_overheads_has_a_column_for_each_level_that_was_seen(tmp_path: Path) -> None:
+    lines = [{"type": "run"}, traced("slow", 5e6, hardware=-0.004), traced("fast", 4.5e5, layer=0.057, hardware=0.02)]
+    (tmp_path / "results.jsonl").write_text("".join(json.dumps(each) + "\n" for each in lines))
+    script = runpy.run_path(str(ALEXNET / "overhead.py"))
+    assert script["table"](script["read"](tmp_path)).splitlines() == [
+        "| cpu-b16 | untraced | layers' share | +layer | +hardware |",
+        "| --- | ---: | ---: | ---: | ---: |",
+        "| fast 1.0 | 450 ms | 98.8 % of 13 | +6 % (40) | +2 % (40) |",
+        "| slow 1.0 | 5.00 s | - | - | -0 % (40) |",
+    ]
