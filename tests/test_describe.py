@@ -1,10 +1,11 @@
-"""What a model costs by its structure: against sums by hand, and against torch's own count."""
+"""What a model costs by its structure: against sums by hand, and against torch's and TensorFlow's own counts."""
 
 from __future__ import annotations
 
 import json
 import math
 import subprocess
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -163,7 +164,7 @@ def test_the_command_prints_json_and_refuses_what_it_can_not_describe(
         main(["describe", "--axis", "words", str(DIGITS_ONNX)])
 
 
-COUNT = """
+TORCH = """
 import sys, torch
 from torch.utils.flop_counter import FlopCounterMode
 model = torch.export.load(sys.argv[1]).module()
@@ -172,11 +173,36 @@ with torch.no_grad(), FlopCounterMode(display=False) as counter:
 print(counter.get_total_flops(), sum(p.numel() for p in model.parameters()))
 """
 
+TENSORFLOW = """
+import sys, tensorflow as tf
+from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
+model = tf.saved_model.load(sys.argv[1])
+call = tf.function(lambda image: model.signatures["serving_default"](image=image))
+graph = convert_variables_to_constants_v2(call.get_concrete_function(tf.TensorSpec([4, 1, 8, 8]))).graph
+profiler = tf.compat.v1.profiler
+options = dict(profiler.ProfileOptionBuilder.float_operation(), output="none", account_type_regexes=["Conv2D", "MatMul"])
+counted = profiler.profile(graph, options=options).total_float_ops
+print(counted, sum(tf.size(weights).numpy() for weights in model.signatures["serving_default"].variables))
+"""
+
 
 @pytest.mark.slow
-def test_torch_counts_the_same_operations_and_parameters_of_the_same_network() -> None:
-    command = [python_of("pytorch", "torch"), "-c", COUNT, str(DIGITS / "digits_cnn.pt2")]
-    done = subprocess.run(command, capture_output=True, text=True)
+@pytest.mark.parametrize(
+    ("framework", "module", "script", "file"),
+    [
+        ("pytorch", "torch", TORCH, "digits_cnn.pt2"),
+        ("tensorflow", "tensorflow", TENSORFLOW, "digits_cnn_savedmodel.zip"),
+    ],
+)
+def test_each_frameworks_own_counter_counts_the_same_operations_and_parameters_of_the_same_network(
+    tmp_path: Path, framework: str, module: str, script: str, file: str
+) -> None:
+    """torch's FlopCounterMode, TensorFlow's profiler and onnx's shape inference, which this package counts by."""
+    graph = DIGITS / file
+    if graph.suffix == ".zip":
+        zipfile.ZipFile(graph).extractall(tmp_path)
+        graph = tmp_path
+    done = subprocess.run([python_of(framework, module), "-c", script, str(graph)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     found = describe_onnx(DIGITS_ONNX, 4)
-    assert [int(word) for word in done.stdout.split()] == [found.flops, found.parameters]
+    assert [int(word) for word in done.stdout.splitlines()[-1].split()] == [found.flops, found.parameters]
