@@ -7,9 +7,9 @@ Options: ``provider``: cpu, cuda or tensorrt, which the device's own (cpu, cuda)
 really uses is checked. ``optimization``: all (the default), extended, basic or none. ``tf32``: whether a GPU may round
 to it. ``cache``: a folder where TensorRT keeps its engines and timings.
 
-Layer times: a second session with ONNX Runtime's own profiling, its second run as that saw it (model_run); so nodes
-are those that are left once it has optimised. Inner outputs: a second session with the outputs of all nodes of the
-file as outputs.
+Layer times: a second session with ONNX Runtime's own profiling, its runs from the second on as that saw them
+(model_run); so nodes are those that are left once it has optimised. Inner outputs: a second session with the outputs of
+all nodes of the file as outputs.
 """
 
 import functools
@@ -78,19 +78,25 @@ def bind(loaded, arrays):
 
 def layers(loaded, arrays):
     """Run one batch and return when each node ran."""
+    return profiles(loaded, arrays, 1)[0]
+
+
+def profiles(loaded, arrays, count):
+    """Run one batch ``count`` times in one session, warmed up, and return of each when its nodes ran."""
     with tempfile.TemporaryDirectory() as folder:
         session = loaded.model.open(loaded.model.path, os.path.join(folder, "profile"))
         session.run(None, arrays)
-        start = time.perf_counter()
-        session.run(None, arrays)
+        starts = []
+        for _ in range(count):
+            starts.append(time.perf_counter())
+            session.run(None, arrays)
         with open(session.end_profiling()) as file:
             events = json.load(file)
-    run = [event for event in events if event.get("name") == "model_run"][-1]
-    end = start + run["dur"] / 1e6  # without the way from Python and back
+    runs = sorted((event for event in events if event.get("name") == "model_run"), key=lambda event: event["ts"])
     nodes = [event for event in events if event.get("cat") == "Node" and event["name"].endswith("_kernel_time")]
-    offset = start - run["ts"] / 1e6
-    found = [_layer(node, offset, end) for node in nodes if node["ts"] >= run["ts"]]
-    return Profile(start, end, sorted(found, key=lambda layer: layer.start))
+    if len(runs) != count + 1:  # it drops events once there are a million
+        raise RuntimeError("ONNX Runtime's profile has %d of %d runs" % (len(runs), count + 1))
+    return [_profile(start, run, nodes) for start, run in zip(starts, runs[1:])]
 
 
 def inner(loaded, arrays):
@@ -141,6 +147,13 @@ def _providers(device, options):
             engine.update(trt_engine_cache_path=options["cache"], trt_timing_cache_path=options["cache"])
         providers.insert(0, (_PROVIDERS["tensorrt"], engine))
     return providers
+
+
+def _profile(start, run, nodes):
+    """Return one run's Profile, without the way from Python and back."""
+    end, offset, last = start + run["dur"] / 1e6, start - run["ts"] / 1e6, run["ts"] + run["dur"]
+    found = [_layer(node, offset, end) for node in nodes if run["ts"] <= node["ts"] <= last]
+    return Profile(start, end, sorted(found, key=lambda layer: layer.start))
 
 
 def _layer(event, offset, last):

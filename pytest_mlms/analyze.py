@@ -11,8 +11,9 @@ from typing import Any
 
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.report.table import format_table
-from pytest_mlms.trace.analyses import KINDS, Analysis, Subject, Table
+from pytest_mlms.trace.analyses import KINDS, Analysis
 from pytest_mlms.trace.spans import load_trace
+from pytest_mlms.trace.subject import Subject, Table
 
 __all__ = ["FORMATS", "analysis_of", "render", "subjects_of", "traces_of"]
 
@@ -23,9 +24,9 @@ _WIDTH = 160
 def analysis_of(kind: str) -> Analysis:
     """Return the analysis of this name or number; raises MlmsError."""
     for name, analysis in KINDS.items():
-        if kind.lower() in (name, analysis.number.lower()):
+        if kind.lower() in filter(None, (name, analysis.number.lower())):
             return analysis
-    known = ", ".join(f"{name} ({analysis.number})" for name, analysis in KINDS.items())
+    known = ", ".join(f"{name} ({one.number})" if one.number else name for name, one in KINDS.items())
     raise MlmsError(f"there is no analysis {kind!r}; write one of {known}")
 
 

@@ -6,9 +6,6 @@ see is told with its reason, and costs the level, never the item.
 
 from __future__ import annotations
 
-import contextlib
-import os
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -19,33 +16,30 @@ import numpy as np
 
 from pytest_mlms.agent import Array, Refused, Reply
 from pytest_mlms.errors import AgentError
+from pytest_mlms.phases import Request, count_phases, run_phases
 from pytest_mlms.predictor import Predictor
 from pytest_mlms.trace import LEVELS
 from pytest_mlms.trace.correlate import ancestors, find_parents
 from pytest_mlms.trace.counters import BY_LAYER
 from pytest_mlms.trace.spans import Builder, Series, Trace, Track
 from pytest_mlms.trace.tables import coverage, layer_rows, parents_of, trimmed_mean
-from pytest_mlms.watch import observe
 
-__all__ = ["Inspection", "Request", "inspect", "summarize", "with_requests"]
+__all__ = ["Inspection", "inspect", "summarize", "with_requests"]
 
 PROBES: dict[str, tuple[str, ...]] = {
     "model": (),
     "layer": (),
     "library": ("cupti", "kineto", "bpftrace"),
     "kernel": ("cupti", "kineto"),
-    "hardware": ("perf", "io", "memory", "rapl", "hwmon", "nvml"),
+    "hardware": ("perf", "io", "memory", "rapl", "hwmon", "nvml", "gpm"),
     BY_LAYER: ("perf",),
 }
 """Level of a run -> the probes that see it; the layers are the framework's own to tell."""
 
 _LEAST, _MOST = 10, 200  # traced calls of a level
+_MOST_SENSED = 2000  # of a reply at the level hardware
 _CHUNK_SECONDS = 0.25  # of calls between two replies: what is lost where an agent dies
 _SERIALISED = {"CUDA_LAUNCH_BLOCKING": "1"}
-_APPLICATION_CALLS = 5
-
-Request = Callable[[Predictor], tuple[Mapping[str, Array], Callable[[Mapping[str, Array]], object]]]
-"""Makes one request as a user's program would: its arrays, and what is then done with the outputs."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +108,7 @@ def _run(
     with open_predictor(env or {}) as predictor:
         batch = batch_for(predictor)
         warm = predictor.run("single_stream", [batch], seconds=0.05, least=3, longest=plan.budget)
-        chunk = int(np.clip(_CHUNK_SECONDS / max(float(np.median(warm.latencies)), 1e-6), 1, _LEAST))
+        chunk = _chunk(level, max(float(np.median(warm.latencies)), 1e-6), seconds)
         began = time.monotonic()
         while _wants_more(run["calls"], time.monotonic() - began, seconds, plan.budget / len(plan.runs)):
             options = {"bpftrace": {"functions": list(plan.functions)}}
@@ -127,8 +121,16 @@ def _run(
                 break
             _tell_overhead(run, parts)
         if request:
-            _application(builder, predictor, request)
+            run_phases(builder, predictor, request)
+            if "hardware" in plan.levels:
+                count_phases(builder, predictor, request)
             _peaks(builder, predictor)
+
+
+def _chunk(level: str, latency: float, seconds: float) -> int:
+    """Return how many calls one reply is of: many short ones where sensors look on, which take their time."""
+    most = np.clip(seconds / latency, _LEAST, _MOST_SENSED) if level == "hardware" else _LEAST
+    return int(np.clip(_CHUNK_SECONDS / latency, 1, most))
 
 
 def _wants_more(calls: int, spent: float, seconds: float, longest: float) -> bool:
@@ -175,8 +177,8 @@ def _add(builder: Builder, run: int, reply: Reply, first: int) -> Array:
     builder.add(run=run, **columns)
     if not first:
         _add_load(builder, run, process, facts["load"])
-    for index, (name, unit) in enumerate(facts["series"]):
-        builder.count(Series(name, unit, run), arrays[f"time_{index}"], arrays[f"value_{index}"])
+    for index, (name, unit, rising) in enumerate(facts["series"]):
+        builder.count(Series(name, unit, run, rising), arrays[f"time_{index}"], arrays[f"value_{index}"])
     return np.asarray(columns["end"][calls] - columns["start"][calls])
 
 
@@ -204,42 +206,12 @@ def _tell_overhead(run: dict[str, Any], parts: Sequence[tuple[Array, Array]]) ->
     run.update(plain_us=plain, traced_us=traced, overhead=traced / plain - 1)
 
 
-def _application(builder: Builder, predictor: Predictor, request: Request) -> None:
-    """Make requests as a program would, and note what of it ran on this side."""
-    builder.runs.append({"level": "application", "calls": _APPLICATION_CALLS, "process": os.getpid()})
-    run = len(builder.runs) - 1
-    track = builder.track(Track(run, os.getpid(), threading.get_native_id(), "pytest", "thread"))
-    for number in range(_APPLICATION_CALLS):
-        with _noted(builder, run, track, number) as note:
-            with note("pre-process"):
-                arrays, finish = request(predictor)
-            with note("predict, through the agent"):
-                outputs = predictor.predict(arrays)
-            with note("post-process"):
-                finish(outputs)
-
-
 def _peaks(builder: Builder, predictor: Predictor) -> None:
     """Note what the device can do at best, for rooflines; or why that isn't known."""
     try:
         builder.about["peaks"] = predictor.peaks()
     except Refused as error:
         builder.about["peaks_unavailable"] = str(error)
-
-
-@contextlib.contextmanager
-def _noted(
-    builder: Builder, run: int, track: int, request: int
-) -> Iterator[Callable[[str], AbstractContextManager[None]]]:
-    """Yield what notes a phase; the pipeline's own steps are noted, too."""
-    from pytest_mlms.watch import step
-
-    def add(name: str, start: int, end: int) -> None:
-        at = {"start": [start], "end": [end], "track": track, "run": run, "request": request}
-        builder.add(level=LEVELS.index("application"), name=builder.text(name), **at)
-
-    with observe(add), step("request"):
-        yield step
 
 
 def with_requests(trace: Trace) -> Trace:

@@ -8,14 +8,16 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from pytest_mlms.analyze import analysis_of, render, subjects_of
 from pytest_mlms.cli import main
 from pytest_mlms.errors import MlmsError
-from pytest_mlms.trace.analyses import KINDS, Subject, Table, optimal_batch
+from pytest_mlms.trace.analyses import KINDS, optimal_batch
 from pytest_mlms.trace.roofline import Work, match, point
-from pytest_mlms.trace.spans import Builder, Trace, Track, save_trace
+from pytest_mlms.trace.spans import Builder, Series, Trace, Track, save_trace
+from pytest_mlms.trace.subject import Subject, Table
 from pytest_mlms.trace.tables import LayerRow
 
 US = 1000
@@ -78,8 +80,9 @@ def rows(kind: str, *traces: Trace) -> list[dict[str, Any]]:
 
 
 def test_there_are_all_fifteen() -> None:
-    assert [analysis.number for analysis in KINDS.values()] == [f"A{number}" for number in range(1, 16)]
-    for kind in KINDS:
+    numbered = {analysis.number: kind for kind, analysis in KINDS.items() if analysis.number}
+    assert list(numbered) == [f"A{number}" for number in range(1, 16)]
+    for kind in numbered.values():
         assert rows(kind), kind
 
 
@@ -144,6 +147,36 @@ def test_a15_is_of_the_whole_model() -> None:
     assert whole["gflops_per_s"] == pytest.approx(6_001_000 / 100e-6 / 1e9)
 
 
+def with_counters(level: str) -> Trace:
+    """Two layers that run one by one, and what they counted: 6 faults and 2."""
+    builder = Builder({"manifest": "net", "case": "caffe-cpu-b1", "batch_size": 1, "framework": "caffe"})
+    builder.about.update(device="cpu", kind="trace")
+    builder.runs.append({"level": level})
+    on = {"run": 0, "request": 0, "track": builder.track(Track(0, 1, 1, "main", "thread"))}
+    builder.add(level=1, name=builder.text("predict"), start=[10], end=[40], **on)
+    for name, start in (("conv1", 10), ("relu", 30)):
+        builder.add(level=2, name=builder.text(name), type=builder.text("T"), start=[start], end=[start + 9], **on)
+    builder.count(Series("page-faults", "count", 0, True), np.array([5, 25, 45]), np.array([1.0, 7.0, 9.0]))
+    return builder.build()
+
+
+def test_counters_are_asked_for_by_layer_with_their_share_and_by_phase() -> None:
+    found = rows("counters-by-layer", with_counters("layer+hardware"))
+    assert [(row["layer"], row["per_call"], row["share"]) for row in found] == [("conv1", 6, 0.75), ("relu", 2, 0.25)]
+    (row,) = rows("counters", with_counters("hardware"))
+    assert (row["phase"], row["counter"], row["per_call"], row["most"]) == ("predict", "page-faults", 8, None)
+
+
+@pytest.mark.parametrize("form", ["table", "csv", "json"])
+def test_the_command_tells_counters_in_every_form(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], form: str
+) -> None:
+    run = str(kept(tmp_path, with_counters("layer+hardware")))
+    assert main(["analyze", run, "--kind", "counters-by-layer", "--format", form]) == 0
+    text = capsys.readouterr().out
+    assert all(word in text for word in ("page-faults", "conv1", "0.75"))
+
+
 def test_without_static_counts_or_peaks_the_roofline_is_unknown() -> None:
     (row, _) = rows("layer-roofline", traced(1, 100, static=[]))
     assert (row["flops"], row["bound"]) == (None, None)
@@ -201,7 +234,8 @@ def test_the_command_gives_tables_csv_and_json(tmp_path: Path, capsys: pytest.Ca
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--kind", "A16"], "there is no analysis 'A16'; write one of model \\(A1\\)"),
+        (["--kind", "A16"], "there is no analysis 'A16'; write one of model \\(A1\\).*, counters, counters-by-layer"),
+        (["--kind", ""], "there is no analysis ''"),
         (["--kind", "A1", "-k", "resnet"], "has no trace of 'resnet'"),
     ],
 )

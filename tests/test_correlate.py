@@ -66,6 +66,30 @@ def test_a_random_tree_is_rebuilt_exactly_whatever_the_order(rows: list[Row], sh
     assert not found.ambiguous.any()
 
 
+@given(trees(), st.integers(-100, 100))
+@settings(max_examples=100, deadline=None)
+def test_a_number_finds_the_layer_of_a_call_though_its_clock_is_another(rows: list[Row], shift: int) -> None:
+    spans = spans_of(rows, list(range(len(rows))))
+    parent = np.array([row[5] for row in rows])
+    called = spans.at("library") & (parent >= 0)
+    spans.external[spans.at("layer")] = 7 + np.flatnonzero(spans.at("layer"))
+    spans.external[called] = spans.external[parent[called]]
+    spans.start[called] += shift
+    spans.end[called] += shift
+    found = find_parents(spans, DEVICE)
+    assert found.index[called].tolist() == parent[called].tolist()
+    assert not found.ambiguous[called].any()
+
+
+def test_a_number_that_no_layer_has_leaves_a_call_to_its_time() -> None:
+    two = spans(("model", 0, 20, 0, 0), ("layer", 2, 8, 0, 0), ("library", 3, 5, 0, 0), ("library", 10, 12, 0, 0))
+    two.external[:] = [0, 5, 9, 9]
+    assert find_parents(two).index.tolist() == [-1, 0, 1, 0]
+    two.run[:] = two.track[:] = [0, 1, 0, 0]
+    two.external[:] = [0, 5, 5, 5]
+    assert find_parents(two).index.tolist()[2:] == [0, 0], "a layer of another run"
+
+
 @given(trees())
 @settings(max_examples=100, deadline=None)
 def test_every_kernel_is_counted_once_and_the_sums_match(rows: list[Row]) -> None:

@@ -41,6 +41,7 @@ LAYERS = [
     ["tracer"],
     ["recorder", "terms"],
     ["inspection"],
+    ["phases"],
     ["reference"],
     ["upgrade", "parity", "pair"],
     ["measure", "duel"],

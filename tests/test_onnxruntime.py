@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -12,9 +13,10 @@ from frameworks import IMAGES, LAYERS, Framework, python_of, reference
 from hypothesis import given
 from hypothesis import strategies as st
 from mlms_predictors._onnxruntime_graph import with_all_outputs
+from mlms_predictors._run.worker import Worker
 from onnx.reference import ReferenceEvaluator
 
-from conftest import DIGITS
+from conftest import DIGITS, ROOT
 from pytest_mlms.agent import Refused
 
 GRAPH = DIGITS / "digits_cnn.onnx"
@@ -104,3 +106,25 @@ def test_a_graph_gains_outputs_and_keeps_the_rest(names: list[str], kept: int) -
     assert sorted(value.name for value in again.graph.output) == sorted(names)
     del again.graph.output[1:]
     assert again == model
+
+
+def test_so_many_profiles_are_of_one_session() -> None:
+    worker = Worker(str(ROOT / "predictors" / "onnxruntime.py"))
+    worker.hello({}, [])
+    worker.load({"files": {"graph": str(GRAPH)}, "device": "cpu", "threads": 1}, [])
+    model, opened = worker._loaded.model, []
+
+    def open_(*arguments: Any) -> Any:
+        opened.append(model.open(*arguments))
+        return opened[-1]
+
+    worker._loaded = worker._loaded._replace(model=model._replace(open=open_))
+    facts, _ = worker.profile({"count": 4}, [("image", IMAGES)])
+    assert len(opened) == 1
+    assert len(facts["profiles"]) == 4
+    ends = 0.0
+    for start, end, layers in facts["profiles"]:
+        assert ends <= start < end
+        assert [layer[0] for layer in layers] == [layer[0] for layer in facts["profiles"][0][2]]
+        assert all(start <= layer[2] <= layer[3] <= end for layer in layers)
+        ends = end

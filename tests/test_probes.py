@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import re
 import sys
 import threading
 import time
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import mlms_predictors._run.probes as probes
+import numpy as np
 import pytest
 from mlms_predictors._run.probes import Probe, Unavailable, bpftrace, cupti, nvml, open_probe, perf, power
 
@@ -193,13 +195,13 @@ def test_a_machine_without_sensors_has_its_reason(
         pass
 
 
-@pytest.mark.parametrize("name", ["cupti", "nvml"])
+@pytest.mark.parametrize("name", ["cupti", "nvml", "gpm"])
 def test_a_probe_of_gpus_says_that_the_device_is_none(name: str) -> None:
     with pytest.raises(Unavailable, match="the device is cpu"), open_probe(name, "cpu", "kernel"):
         pass
 
 
-@pytest.mark.parametrize(("name", "module"), [("cupti", "cupti"), ("nvml", "pynvml")])
+@pytest.mark.parametrize(("name", "module"), [("cupti", "cupti"), ("nvml", "pynvml"), ("gpm", "pynvml")])
 def test_a_probe_whose_package_is_not_installed_says_which(
     monkeypatch: pytest.MonkeyPatch, name: str, module: str
 ) -> None:
@@ -243,12 +245,29 @@ def test_a_fault_of_stopping_is_told_and_not_raised(monkeypatch: pytest.MonkeyPa
 class FakeCupti:
     """The part of cupti-python that the probe uses, with the records of one launch; a GPU alone has the real one."""
 
-    ActivityKind = types.SimpleNamespace(MEMCPY=1, MEMSET=2, CONCURRENT_KERNEL=10, DRIVER=4, RUNTIME=5)
+    ActivityKind = types.SimpleNamespace(
+        MEMCPY=1, MEMSET=2, CONCURRENT_KERNEL=10, DRIVER=4, RUNTIME=5, EXTERNAL_CORRELATION=39
+    )
+    ExternalCorrelationKind = types.SimpleNamespace(CUSTOM0=3)
     CallbackDomain = types.SimpleNamespace(DRIVER_API=1, RUNTIME_API=2)
 
     def __init__(self, error: Exception | None = None) -> None:
         self.error = error
         self.log: list[Any] = []
+        self.pushed: list[int] = []
+        self.launched_in: list[int] = []
+
+    def activity_push_external_correlation_id(self, kind: int, number: int) -> None:
+        assert kind == 3
+        self.pushed.append(number)
+
+    def activity_pop_external_correlation_id(self, kind: int) -> int:
+        assert kind == 3
+        return self.pushed.pop()
+
+    def launch(self) -> None:
+        """What a framework does inside of a layer: CUPTI notes the number on top."""
+        self.launched_in = self.pushed[-1:]
 
     def get_callback_name(self, domain: int, number: int) -> str:
         return f"cudaCall{number}"
@@ -275,6 +294,7 @@ class FakeCupti:
         thread = threading.get_ident() & 0xFFFFFFFF
         self.completed(
             [
+                *(record(kind=39, correlation_id=9, external_id=number) for number in self.launched_in),
                 record(kind=5, cbid=211, thread_id=thread, **common),
                 record(kind=10, name="sgemm", **on_device),
                 record(kind=1, bytes=4096, copy_kind=1, **on_device),
@@ -315,7 +335,81 @@ def test_the_library_level_asks_for_calls_only(monkeypatch: pytest.MonkeyPatch) 
     use_cupti(monkeypatch, fake)
     with open_probe("cupti", "cuda:0", "library"):
         pass
-    assert {entry[1] for entry in fake.log if entry[0] == "enable"} == {4, 5}
+    assert {entry[1] for entry in fake.log if entry[0] == "enable"} == {4, 5, 39}
+
+
+def test_what_a_layer_calls_has_the_number_of_the_moment_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakeCupti()
+    use_cupti(monkeypatch, fake)
+    with open_probe("cupti", "cuda:0", "kernel") as probe:
+        probe.moment()
+        probe.moment()
+        fake.launch()
+        probe.moment()
+    numbers = [number for _, number in probe.moments]
+    assert len(set(numbers)) == 3
+    assert [span.external for span in probe.spans] == [numbers[1]] * 4
+    assert [at for at, _ in probe.moments] == sorted(at for at, _ in probe.moments)
+    assert fake.pushed == [], "the last number was taken back"
+    with open_probe("cupti", "cuda:0", "kernel") as again:
+        again.moment()
+    assert again.moments[0][1] not in numbers, "a number is used once in a process"
+
+
+def test_a_number_that_cupti_does_not_take_is_told_and_the_layer_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakeCupti()
+    use_cupti(monkeypatch, fake)
+
+    def refuse(kind: int, number: int) -> None:
+        raise RuntimeError("CUPTI_ERROR_INVALID_PARAMETER")
+
+    monkeypatch.setattr(fake, "activity_push_external_correlation_id", refuse)
+    with open_probe("cupti", "cuda:0", "kernel") as probe:
+        probe.moment()
+    assert (probe.moments, probe.fault) == ([], "RuntimeError: CUPTI_ERROR_INVALID_PARAMETER")
+    assert {span.external for span in probe.spans} == {0}
+
+
+RECORDS = {"API": "api", "ExternalCorrelation": "external_correlation", "Kernel": "kernel", "Memcpy": "memcpy"}
+
+
+def real_record(real: Any, record: str, **fields: int) -> Any:
+    """Return a record of cupti-python's own class, of the newest version of its structure."""
+    names = [name for name in dir(real) if re.fullmatch(rf"Activity{record}\d*", name)]
+    version = max((name.removeprefix(f"Activity{record}") for name in names), key=lambda text: int(text or 0))
+    data = np.zeros(1, getattr(real, f"activity_{RECORDS[record]}{version}_dtype"))
+    for name, value in fields.items():
+        data[name] = value
+    return getattr(real, f"Activity{record}{version}").from_data(data)
+
+
+def test_the_packages_own_functions_and_records_are_what_the_probe_takes_them_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    real = pytest.importorskip("cupti.cupti", reason="cupti-python isn't installed: pip install cupti-python")
+    fake, name = FakeCupti(), ctypes.create_string_buffer(b"sgemm")
+    for function in vars(FakeCupti):
+        if function.startswith("activity_"):
+            monkeypatch.setattr(real, function, getattr(fake, function))  # raises where the package has none
+    now = probes.time.time_ns()
+    common = {"correlation_id": 9, "start": now, "end": now + 500}
+    records = [
+        real_record(real, "API", kind=real.ActivityKind.RUNTIME, cbid=211, thread_id=5, **common),
+        real_record(real, "Kernel", kind=10, name=ctypes.addressof(name), stream_id=7, **common),
+        real_record(real, "Memcpy", kind=1, copy_kind=1, bytes=4096, stream_id=7, **common),
+    ]
+    monkeypatch.setattr(real, "activity_flush_all", lambda flag: fake.completed(records))
+    with open_probe("cupti", "cuda:0", "kernel") as probe:
+        probe.moment()
+        number = fake.pushed[-1]
+        records.insert(0, real_record(real, "ExternalCorrelation", kind=39, external_id=number, correlation_id=9))
+    found = [(span.level, span.name, span.stream, span.bytes, span.correlation, span.external) for span in probe.spans]
+    assert found == [
+        ("library", found[0][1], None, -1, 9, number),
+        ("kernel", "sgemm", "cuda:0 stream 7", -1, 9, number),
+        ("kernel", "memcpy HtoD", "cuda:0 stream 7", 4096, 9, number),
+    ]
+    assert probe.fault == ""
 
 
 class NotSupportedError(Exception):
@@ -349,7 +443,7 @@ def test_what_cupti_recorded_is_kept_where_disabling_fails(monkeypatch: pytest.M
     with open_probe("cupti", "cuda:0", "kernel") as probe:
         probe.between()
     assert len(probe.spans) == 4
-    assert sorted(tried) == [1, 2, 4, 5, 10]
+    assert sorted(tried) == [1, 2, 4, 5, 10, 39]
     assert probe.fault == "RuntimeError: CUPTI_ERROR_UNKNOWN"
 
 

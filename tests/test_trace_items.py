@@ -15,8 +15,12 @@ from typing import Any
 import pytest
 
 from conftest import PREDICTORS, QUICK, Project
+from pytest_mlms.trace.counters import PHASES, phase_rows
 from pytest_mlms.trace.spans import Trace, load_trace
 from pytest_mlms.trace.tables import coverage, parents_of
+
+LEVELS = ["model", "application", "application+hardware", "layer", "hardware"]
+"""The runs of a trace with layers and hardware, of a framework whose layers don't run one by one."""
 
 FILES = {"trace.npz", "trace.pftrace", "layers.csv", "kernels.csv", "counters.csv"}
 
@@ -55,15 +59,16 @@ def test_a_level_that_there_is_not_is_told(one: Project) -> None:
 def test_a_trace_has_its_levels_each_from_a_process_of_its_own(one: Project) -> None:
     traced(one, "--mlms-trace=layer,hardware").assert_outcomes(passed=1)
     trace = trace_of(one)
-    assert [run["level"] for run in trace.runs] == ["model", "application", "layer", "hardware"]
+    assert [run["level"] for run in trace.runs] == LEVELS
     assert len({run["process"] for run in trace.runs}) == 4
     layers = trace.spans.take(trace.spans.at("layer"))
-    assert set(layers.run.tolist()) == {2}
+    assert set(layers.run.tolist()) == {LEVELS.index("layer")}
     assert {"Conv", "MaxPool"} <= set(trace.texts(layers.type))
     application = trace.spans.take(trace.spans.at("application"))
     assert {"pre-process", "decode", "normalize", "post-process"} <= set(trace.texts(application.name))
     assert {"load", "predict"} == set(trace.texts(trace.spans.name[trace.spans.at("model")]))
-    assert {series.run for series in trace.series} == {3}
+    assert {LEVELS[series.run] for series in trace.series} == {"application+hardware", "hardware"}
+    assert {row.phase for row in phase_rows(trace)} == {*PHASES, "predict"}
 
 
 def test_its_line_says_what_it_found_and_where_the_files_are(one: Project) -> None:
@@ -139,7 +144,7 @@ def test_an_agent_that_dies_at_a_level_costs_that_level_alone(project: Project) 
     result.assert_outcomes(passed=1, warnings=1)
     item = only(project)
     assert "killed by SIGKILL" in item["trace"]["unseen"]["layer"]
-    assert [run["level"] for run in trace_of(project).runs] == ["model", "application", "layer", "hardware"]
+    assert [run["level"] for run in trace_of(project).runs] == LEVELS
 
 
 def test_an_agent_that_dies_without_any_probe_is_an_error_and_the_files_load(project: Project) -> None:

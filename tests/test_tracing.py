@@ -26,7 +26,9 @@ def profile() -> Profile:
 
 
 def subject(layers: Any = profile) -> tracing.Subject:
-    return tracing.Subject(lambda: time.sleep(0.001), layers, "cpu")
+    return tracing.Subject(
+        lambda: time.sleep(0.001), layers and (lambda count: [layers() for _ in range(count)]), "cpu"
+    )
 
 
 def test_calls_without_a_probe_surround_those_with_one() -> None:
@@ -62,9 +64,43 @@ def test_counters_are_read_between_layers_that_run_one_by_one() -> None:
     words = {word["probe"]: word for word in watched.probes}
     assert words["layers"]["stepwise"]
     if words["io"]["available"]:
-        assert {len(series.times) for series in watched.series} == {1 + 3 * 3}
+        assert {len(series.times) for series in watched.series} == {1 + 3 * 2 + 1}
     steps.between()
     assert not steps._WATCHERS, "the probe was let go"
+
+
+def test_a_layer_has_the_number_of_the_moment_before_it_unless_another_is_inside() -> None:
+    def layer(start: int, end: int, level: str = "layer") -> probes.Span:
+        return probes.Span(level, "x", "", "", start, end, 1, None, -1, 0, 0)
+
+    found = tracing._numbered(
+        [layer(0, 100, "model"), layer(12, 20), layer(20, 30), layer(5, 9), layer(35, 60), layer(90, 95)],
+        [(10, 1), (20, 2), (30, 3), (40, 4)],
+    )
+    assert [span.external for span in found] == [0, 1, 2, 0, 0, 4]
+
+
+def test_moments_between_layers_are_told_to_every_probe(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Counts(probes.Probe):
+        name = "counts"
+
+        def moment(self) -> None:
+            self.moments.append((int(time.perf_counter() * 1e9), 40 + len(self.moments)))
+
+    def stepwise() -> Profile:
+        layers = []
+        for name in ("conv", "relu"):
+            steps.between()
+            start = time.perf_counter()
+            layers.append(Layer(name, name, start, time.perf_counter(), None, None))
+        steps.between()
+        return Profile(layers[0].start, time.perf_counter(), layers)
+
+    monkeypatch.setattr(probes, "open_probe", lambda name, device, level, options: Counts(device))
+    watched = tracing.watch(subject(stepwise), "kernel", ["counts"], 2, 1, {})
+    assert [span.external for span in watched.spans if span.level == "layer"] == [40, 41, 43, 44]
+    _, arrays = tracing.as_reply(watched)
+    assert sorted(dict(arrays)["span_external"].tolist()) == [0, 0, 40, 41, 43, 44]
 
 
 def test_a_framework_without_a_layer_profiler_is_told_and_its_calls_are_still_there() -> None:
@@ -96,7 +132,7 @@ def test_a_fault_of_a_probe_costs_the_probe_alone(monkeypatch: pytest.MonkeyPatc
     def broken(name: str, device: str, level: str, options: Any) -> Any:
         raise ZeroDivisionError("a fault of the probe")
 
-    monkeypatch.setattr(tracing, "open_probe", broken)
+    monkeypatch.setattr(probes, "open_probe", broken)
     watched = tracing.watch(subject(), "hardware", ["perf"], 2, 1, {})
     assert watched.probes[0]["reason"] == "ZeroDivisionError: a fault of the probe"
     assert len(watched.spans) == 2

@@ -4,24 +4,25 @@ What watching costs is told by the calls without, before and after, so that a ma
 doesn't look like a slow probe. Knows nothing of whose spans are whose; only times and numbers leave here.
 """
 
+import bisect
 import contextlib
 import os
 import time
 from typing import Any, Dict, List, NamedTuple
 
 from . import steps
-from .probes import Span, Unavailable, open_probe
+from .probes import Span, enter_probe, word
 
-_COLUMNS = ("level", "name", "type", "shape", "start", "end", "track", "bytes", "correlation", "request")
+_COLUMNS = ("level", "name", "type", "shape", "start", "end", "track", "bytes", "correlation", "request", "external")
 _BY_LAYER = "layer+hardware"  # the level of a run that counts between layers
 _COLD = 0.002  # seconds of calls that aren't counted, after the process did something else: caches are cold
 
 
 class Subject(NamedTuple):
-    """What is watched: a call without arguments, its Profile by the framework (or None), and the device."""
+    """What is watched: a call without arguments, what returns the Profiles of so many calls (or None), the device."""
 
     call: Any
-    layers: Any
+    profiles: Any
     device: str
 
 
@@ -40,69 +41,78 @@ def watch(subject, level, names, count, plain, options):
     _warm(subject.call)
     before = _plain(subject.call, plain)
     with contextlib.ExitStack() as stack:
-        probes = [probe for probe in (_enter(stack, name, subject, level, options, told) for name in names) if probe]
+        probes = [
+            probe
+            for probe in (enter_probe(stack, name, subject.device, level, options.get(name), told) for name in names)
+            if probe
+        ]
         profiler = _profiler(subject, level, told)
-        if level == _BY_LAYER:
-            for probe in probes:
-                stack.enter_context(steps.watched_by(probe.between))
+        for probe in probes:
+            stack.enter_context(steps.watched_by(probe.between if level == _BY_LAYER else probe.moment))
         spans = _calls(subject.call, profiler, probes, count)
     for probe in probes:
-        spans += probe.spans
-        told.append(_word(probe.name, True, "", probe.missing, probe.fault))
+        spans = _numbered(spans, probe.moments) + probe.spans
+        told.append(word(probe.name, True, "", probe.missing, probe.fault))
     series = [series for probe in probes for series in probe.series]
     _warm(subject.call)
     return Watched(before + _plain(subject.call, plain), spans, series, told)
-
-
-def _enter(stack, name, subject, level, options, told):
-    try:
-        probe = open_probe(name, subject.device, level, options.get(name))
-        return stack.enter_context(probe)
-    except Unavailable as reason:
-        told.append(_word(name, False, str(reason)))
-    except Exception as error:  # a fault of the probe's must not cost the calls
-        told.append(_word(name, False, "%s: %s" % (type(error).__name__, error)))
-    return None
 
 
 def _profiler(subject, level, told):
     """Return the framework's own layer profiler where the level needs it, None where there is none."""
     if level not in ("layer", "library", "kernel", _BY_LAYER):
         return None
-    if subject.layers is None:
-        told.append(_word("layers", False, "this predictor has no layers(), as its framework has no layer profiler"))
+    if subject.profiles is None:
+        told.append(word("layers", False, "this predictor has no layers(), as its framework has no layer profiler"))
         return None
     moments = []
     try:
         with steps.watched_by(lambda: moments.append(True)):
-            subject.layers()  # the first may build what the profiler needs
+            subject.profiles(1)  # the first may build what the profiler needs
     except Exception as error:
-        told.append(_word("layers", False, "%s: %s" % (type(error).__name__, error)))
+        told.append(word("layers", False, "%s: %s" % (type(error).__name__, error)))
         return None
-    told.append(dict(_word("layers", True, ""), stepwise=bool(moments)))
-    return subject.layers
+    told.append(dict(word("layers", True, ""), stepwise=bool(moments)))
+    return subject.profiles
 
 
 def _calls(call, profiler, probes, count):
-    spans = []
     for probe in probes:
         probe.between()
+    if profiler is not None:
+        spans = [span for request, profile in enumerate(profiler(count)) for span in _profiled(profile, request)]
+        for probe in probes:
+            probe.between()
+        return spans
+    spans = []
     for request in range(count):
-        spans += _one(call, profiler, request)
+        start = time.perf_counter()
+        call()
+        spans.append(_predict(start, time.perf_counter(), request))
         for probe in probes:
             probe.between()
     return spans
 
 
-def _one(call, profiler, request):
+def _predict(start, end, request):
     thread = os.getpid()  # the main thread, which serves requests: its number is the process's
-    if profiler is None:
-        start = time.perf_counter()
-        call()
-        return [Span("model", "predict", "", "", _ns(start), _ns(time.perf_counter()), thread, None, -1, 0, request)]
-    profile = profiler()
-    whole = Span("model", "predict", "", "", _ns(profile.start), _ns(profile.end), thread, None, -1, 0, request)
-    return [whole] + [_layer(layer, thread, request) for layer in profile.layers]
+    return Span("model", "predict", "", "", _ns(start), _ns(end), thread, None, -1, 0, request)
+
+
+def _profiled(profile, request):
+    whole = _predict(profile.start, profile.end, request)
+    return [whole] + [_layer(layer, whole.thread, request) for layer in profile.layers]
+
+
+def _numbered(spans, moments):
+    """Return the spans, each layer with the number of the moment before it, if there is no other inside of it."""
+    times = [time for time, _ in moments]
+    found = []
+    for span in spans:
+        place = bisect.bisect_right(times, span.start) - 1
+        alone = place >= 0 and span.level == "layer" and bisect.bisect_left(times, span.end) == place + 1
+        found.append(span._replace(external=moments[place][1]) if alone else span)
+    return found
 
 
 def _layer(layer, thread, request):
@@ -134,10 +144,6 @@ def _ns(seconds):
     return int(seconds * 1e9)
 
 
-def _word(name, available, reason, missing=None, fault=""):
-    return {"probe": name, "available": available, "reason": reason, "missing": missing or {}, "fault": fault}
-
-
 def as_reply(watched):
     """Return facts and arrays: spans as columns of whole numbers, texts and tracks as indices into lists."""
     import numpy
@@ -156,6 +162,7 @@ def as_reply(watched):
             span.bytes,
             span.correlation,
             span.request,
+            span.external,
         )
         for span in watched.spans
     ]
@@ -169,7 +176,7 @@ def as_reply(watched):
         "strings": strings.values,
         "tracks": tracks.values,
         "levels": levels.values,
-        "series": [[series.name, series.unit] for series in watched.series],
+        "series": [[series.name, series.unit, series.rising] for series in watched.series],
         "probes": watched.probes,
         "process": os.getpid(),
     }

@@ -141,8 +141,8 @@ class Worker:
 
     def profile(self, header, arrays):
         """Run one batch ``count`` times under the framework's own profiler; reply with each call's layers."""
-        layers = self._optional("layers")
-        profiles = [layers(self._loaded, dict(arrays)) for _ in range(header["count"])]
+        self._optional("layers")
+        profiles = self._profiles(dict(arrays))(header["count"])
         return {"profiles": [[p.start, p.end, [list(layer) for layer in p.layers]] for p in profiles]}, []
 
     def trace(self, header, arrays):
@@ -151,9 +151,7 @@ class Worker:
         The reply says of each probe whether it watched and, if not, why; its spans and counters are columns.
         """
         batch = dict(arrays)
-        layers = getattr(self._predictor, "layers", None)
-        bound = functools.partial(layers, self._loaded, batch) if layers else None
-        subject = tracing.Subject(self._bind(batch), bound, self._loaded.device)
+        subject = tracing.Subject(self._bind(batch), self._profiles(batch), self._loaded.device)
         fields = [header[name] for name in ("level", "probes", "count", "plain", "options")]
         facts, columns = tracing.as_reply(tracing.watch(subject, *fields))
         return dict(facts, load=self._load_times), columns
@@ -173,6 +171,13 @@ class Worker:
             close(self._loaded)
         self._loaded, self._calls = None, []
         return {}, []
+
+    def _profiles(self, batch):
+        """Return a function that profiles so many calls, in one session of the framework's if it can; or None."""
+        layers, profiles = (getattr(self._predictor, name, None) for name in ("layers", "profiles"))
+        if profiles:
+            return functools.partial(profiles, self._loaded, batch)
+        return layers and (lambda count: [layers(self._loaded, batch) for _ in range(count)])
 
     def _optional(self, name):
         """Return a function that not every framework can offer."""

@@ -1,4 +1,5 @@
-"""The analyses A1 to A15 of XSP (Li and others, IPDPS 2020, https://arxiv.org/abs/1908.06869) as tables.
+"""The analyses A1 to A15 of XSP (Li and others, IPDPS 2020, https://arxiv.org/abs/1908.06869) as tables,
+and the counters, which XSP has in no table of their own.
 
 Pure functions of traces. Where there is no GPU, those of kernels are empty, and the rooflines are the CPU's.
 """
@@ -8,83 +9,16 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from dataclasses import astuple, dataclass
 
-from pytest_mlms.trace.correlate import Parents
-from pytest_mlms.trace.roofline import Point, Work, match, point
-from pytest_mlms.trace.spans import Trace
-from pytest_mlms.trace.tables import KernelRow, LayerRow, kernel_rows, layer_rows, model_latency, parents_of
+from pytest_mlms.trace.counters import counter_rows, phase_rows
+from pytest_mlms.trace.roofline import Work
+from pytest_mlms.trace.subject import Row, Subject, Table
+from pytest_mlms.trace.tables import KernelRow, LayerRow
 
-__all__ = ["KINDS", "Analysis", "Subject", "Table", "optimal_batch"]
-
-Row = tuple[Any, ...]
+__all__ = ["KINDS", "Analysis", "optimal_batch"]
 
 _GAIN = 0.05  # a doubling of the batch that adds less to the throughput isn't worth it
-
-
-@dataclass(frozen=True)
-class Table:
-    """Columns' names, which have the units, and rows of plain values; None where it isn't known."""
-
-    columns: tuple[str, ...]
-    rows: tuple[Row, ...]
-
-
-class Subject:
-    """A trace and what the analyses share of it, computed once."""
-
-    def __init__(self, trace: Trace) -> None:
-        self.trace = trace
-        self.about = trace.about
-
-    @property
-    def name(self) -> Row:
-        """The model and the case, which every table begins with."""
-        return self.about["manifest"], self.about["case"]
-
-    @property
-    def series(self) -> Row:
-        """What the batch sizes of one model have in common."""
-        return self.about["manifest"], self.about["framework"], self.about["device"]
-
-    @cached_property
-    def parents(self) -> Parents:
-        """Who caused whom."""
-        return parents_of(self.trace)
-
-    @cached_property
-    def layers(self) -> list[LayerRow]:
-        """The layers, in the order in which they run."""
-        return layer_rows(self.trace, self.parents)
-
-    @cached_property
-    def kernels(self) -> list[KernelRow]:
-        """The kernels, the longest first."""
-        return kernel_rows(self.trace, self.parents)
-
-    @cached_property
-    def latency_us(self) -> float | None:
-        """Of a call without any probe."""
-        return model_latency(self.trace)
-
-    @cached_property
-    def works(self) -> list[Work | None]:
-        """The static operations and bytes of each layer."""
-        return match(self.layers, self.about.get("static") or [])
-
-    @property
-    def total(self) -> Work | None:
-        """The static operations and bytes of the whole model."""
-        static = self.about.get("static") or []
-        flops, moved = [one["flops"] for one in static], [one["bytes"] for one in static]
-        return None if not static or None in flops or None in moved else Work(sum(flops), sum(moved))
-
-    def point(self, work: Work | None, us: float | None) -> Point | None:
-        """Return the dot of the roofline; None without the work, the time or the peaks."""
-        peaks = self.about.get("peaks")
-        return point(work, us / 1e6, peaks) if work and us and peaks else None
 
 
 def optimal_batch(throughputs: Sequence[tuple[int, float]]) -> int:
@@ -218,9 +152,28 @@ def _whole(subjects: Sequence[Subject]) -> Iterable[Row]:
         yield *subject.name, subject.latency_us, calls, kernels, *_dot(subject, subject.total, subject.latency_us)
 
 
+def _counters_by_layer(subjects: Sequence[Subject]) -> Iterable[Row]:
+    """What each layer counted, where layers ran one by one, with its share of what all of them counted."""
+    for subject in subjects:
+        rows = counter_rows(subject.trace, subject.parents)
+        totals: dict[str, float] = {}
+        for row in rows:
+            totals[row.counter] = totals.get(row.counter, 0) + row.per_call
+        for row in rows:
+            total = totals[row.counter]
+            yield *subject.name, *astuple(row), row.per_call / total if total else None
+
+
+def _counters(subjects: Sequence[Subject]) -> Iterable[Row]:
+    """What each phase counted, and the states that were read meanwhile."""
+    for subject in subjects:
+        for row in phase_rows(subject.trace):
+            yield *subject.name, *astuple(row)
+
+
 @dataclass(frozen=True)
 class Analysis:
-    """One of XSP's analyses: its number, the columns behind the model and the case, and how its rows are made."""
+    """An analysis: its number in XSP (ours have none), the columns behind model and case, and how rows are made."""
 
     number: str
     about: str
@@ -298,5 +251,17 @@ KINDS: dict[str, Analysis] = {
         ("latency_us", "kernels", "kernel_us", *_ROOF),
         _whole,
     ),
+    "counters": Analysis(
+        "",
+        "what a call adds to each counter, by phase; the readings of those that don't only go up",
+        ("phase", "counter", "unit", "per_call", "least", "mean", "most", "readings"),
+        _counters,
+    ),
+    "counters-by-layer": Analysis(
+        "",
+        "what a call adds to each counter, by layer",
+        ("index", "layer", "type", "counter", "unit", "per_call", "calls", "share"),
+        _counters_by_layer,
+    ),
 }
-"""By name; the number is XSP's."""
+"""By name."""

@@ -1,8 +1,8 @@
 """Who caused whom: the parent of every span. Pure functions of columns.
 
-A correlation id comes first: what a launch started belongs to the launch. For the rest it is the smallest interval of
-a level above that contains the span, on the same thread; times alone decide there, so where intervals cross, the
-answer is marked as ambiguous.
+Ids come first: what a launch started belongs to the launch, and a launch to the layer that CUPTI was told. For the
+rest it is the smallest interval of a level above that contains the span, on the same thread; times alone decide there,
+so where intervals cross, the answer is marked as ambiguous.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["Parents", "ancestors", "containers", "find_parents", "sums_by"]
 
 Array = NDArray[Any]
 
-_LIBRARY, _KERNEL = LEVELS.index("library"), LEVELS.index("kernel")
+_LAYER, _LIBRARY, _KERNEL = (LEVELS.index(level) for level in ("layer", "library", "kernel"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,9 +39,9 @@ def find_parents(spans: Spans, device_tracks: Array | None = None) -> Parents:
     threads can claim. A kernel there has a launch, or no parent.
     """
     parent, ambiguous = np.full(len(spans), -1, "i8"), np.zeros(len(spans), bool)
-    launched = _launches(spans, parent)
+    told = _told(spans, parent)
     on_device = np.zeros(len(spans), bool) if device_tracks is None else device_tracks[spans.track]
-    open_ = ~launched & ~on_device
+    open_ = ~told & ~on_device
     for level in range(1, len(LEVELS)):
         of_level = np.flatnonzero(open_ & (spans.level == level))
         for above in range(level - 1, -1, -1):
@@ -55,27 +55,30 @@ def find_parents(spans: Spans, device_tracks: Array | None = None) -> Parents:
     return Parents(parent, ambiguous)
 
 
-def _launches(spans: Spans, parent: Array) -> Array:
-    """Give each kernel the library call of its run and correlation id; return which spans got one."""
-    calls = np.flatnonzero((spans.level == _LIBRARY) & (spans.correlation != 0))
-    kernels = np.flatnonzero((spans.level == _KERNEL) & (spans.correlation != 0))
+def _told(spans: Spans, parent: Array) -> Array:
+    """Give parents to the spans whose cause is told by an id, whatever the clocks say; return which these are.
+
+    A library call has the number of the layer that it was made in, if CUPTI was told. A kernel has the correlation id
+    of its launch; a runtime call and the driver call inside of it share one: the last to start is the launch.
+    """
     done = np.zeros(len(spans), bool)
-    if not len(calls) or not len(kernels):
-        return done
-    # A runtime call and the driver call inside of it share an id: the last to start, so the innermost, is the launch.
-    order = calls[np.lexsort((spans.start[calls], spans.correlation[calls], spans.run[calls]))]
-    keys, wanted = _keys(spans, order, kernels)
-    place = np.searchsorted(keys, wanted, side="right") - 1
-    hit = (place >= 0) & (keys[place] == wanted)
-    parent[kernels[hit]] = order[place[hit]]
-    done[kernels[hit]] = True
+    for below, above, column in ((_LIBRARY, _LAYER, spans.external), (_KERNEL, _LIBRARY, spans.correlation)):
+        causes = np.flatnonzero((spans.level == above) & (column != 0))
+        caused = np.flatnonzero((spans.level == below) & (column != 0))
+        if len(causes) and len(caused):
+            order = causes[np.lexsort((spans.start[causes], column[causes], spans.run[causes]))]
+            keys, wanted = _keys(spans, column, order, caused)
+            place = np.searchsorted(keys, wanted, side="right") - 1
+            hit = (place >= 0) & (keys[place] == wanted)
+            parent[caused[hit]] = order[place[hit]]
+            done[caused[hit]] = True
     return done
 
 
-def _keys(spans: Spans, first: Array, second: Array) -> tuple[Array, Array]:
-    """Return one number for each pair of run and correlation id, in the pairs' order, for both sets."""
+def _keys(spans: Spans, column: Array, first: Array, second: Array) -> tuple[Array, Array]:
+    """Return one number for each pair of run and id, in the pairs' order, for both sets."""
     both = np.concatenate([first, second])
-    _, numbers = np.unique(spans.correlation[both], return_inverse=True)
+    _, numbers = np.unique(column[both], return_inverse=True)
     keys = spans.run[both].astype("i8") * (len(both) + 1) + numbers.reshape(-1)
     return keys[: len(first)], keys[len(first) :]
 

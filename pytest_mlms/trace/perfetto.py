@@ -148,7 +148,7 @@ def _processes(trace: Trace) -> Iterator[bytes]:
     named: dict[int, str] = {}
     for track in trace.tracks:
         level = trace.runs[track.run]["level"]
-        named.setdefault(track.process, "pytest" if level == "application" else f"agent, {level} run")
+        named.setdefault(track.process, "pytest" if level.startswith("application") else f"agent, {level} run")
     for process, name in named.items():
         yield message((1, process), (3, message((1, process), (6, name))))
 

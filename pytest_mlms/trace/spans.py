@@ -39,8 +39,9 @@ _COLUMNS = {
     "correlation": "i8",
     "request": "i4",
     "run": "i4",
+    "external": "i8",
 }
-_EMPTY = {"type": 0, "shape": 0, "bytes": -1, "correlation": 0, "request": -1}
+_EMPTY = {"type": 0, "shape": 0, "bytes": -1, "correlation": 0, "request": -1, "external": 0}
 
 
 class Track(NamedTuple):
@@ -54,11 +55,12 @@ class Track(NamedTuple):
 
 
 class Series(NamedTuple):
-    """A counter: its name, its unit, and the run that it was read in."""
+    """A counter: its name, its unit, the run that it was read in, and whether it only goes up, or is a state."""
 
     name: str
     unit: str
     run: int
+    rising: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +68,8 @@ class Spans:
     """One element a span in every column; ``level`` is an index into LEVELS.
 
     ``bytes`` is -1 where unknown; ``correlation`` links a launch to what it started (0: nothing); ``request`` counts
-    the traced calls of a run (-1: outside of any); ``run`` is an index into ``Trace.runs``.
+    the traced calls of a run (-1: outside of any); ``run`` is an index into ``Trace.runs``; ``external`` links a layer
+    and the library calls that CUPTI saw inside of it (0: nothing).
     """
 
     level: Array
@@ -80,6 +83,7 @@ class Spans:
     correlation: Array
     request: Array
     run: Array
+    external: Array
 
     @classmethod
     def of(cls, **columns: Any) -> Spans:
@@ -237,7 +241,9 @@ def load_trace(path: Path) -> Trace:
             if tables["format"] != FORMAT:
                 raise MlmsError(f"{path} has format {tables['format']}; this version reads format {FORMAT}")
             return Trace(
-                Spans(**{name: file[f"span_{name}"] for name in _COLUMNS}),
+                Spans.of(
+                    **{name: file[f"span_{name}"] for name in _COLUMNS if f"span_{name}" in file or name not in _EMPTY}
+                ),
                 Counters(**{name.name: file[f"counter_{name.name}"] for name in fields(Counters)}),
                 tuple(tables["strings"]),
                 tuple(Track(*track) for track in tables["tracks"]),

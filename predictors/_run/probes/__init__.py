@@ -2,15 +2,17 @@
 
 A probe is a class with a ``name`` and the ``levels`` it serves, made with the device (``cpu``, ``cuda:0``). Entering it
 raises Unavailable with the reason and what to do where it can't watch here. ``between()`` is called before the first
-call and after each. After leaving it, ``spans`` and ``series`` have what it saw, ``missing`` maps what it couldn't
-read to the reason, and ``fault`` says what went wrong while it ran, or is empty. A probe never makes a call fail.
+call and after each, or behind all that a framework profiles in one go; ``moment()`` between layers that run one by one.
+After leaving it, ``spans`` and ``series`` have what it saw, ``missing`` maps what it couldn't read to the reason, and
+``fault`` says what went wrong while it ran, or is empty. ``moments``, (ns, number), are those between layers that its
+spans have the numbers of. A probe never makes a call fail.
 """
 
 import contextlib
 import importlib
 import threading
 import time
-from typing import List, NamedTuple, Optional
+from typing import Dict, List, NamedTuple, Optional
 
 
 class Unavailable(Exception):
@@ -21,6 +23,7 @@ class Span(NamedTuple):
     """An interval in nanoseconds of time.monotonic; on a thread, or on a device's stream where ``stream`` is not None.
 
     ``correlation`` links a launch and what it started; 0: none. ``request`` is -1 where only its time tells it.
+    ``external`` links a layer and the calls inside of it by the number of the moment before it (steps.py); 0: none.
     """
 
     level: str
@@ -34,13 +37,15 @@ class Span(NamedTuple):
     bytes: int
     correlation: int
     request: int
+    external: int = 0
 
 
 class Series(NamedTuple):
-    """A counter: name, unit, and its readings: when (ns, as above) and how much. A count goes up from any start."""
+    """A counter: name, unit, whether it only goes up (from any start), or is a state; when (ns) it was how much."""
 
     name: str
     unit: str
+    rising: bool
     times: List[int]
     values: List[float]
 
@@ -51,13 +56,15 @@ class Probe:
     name = ""
     levels = ()
     period = None  # seconds; where it isn't None, a thread reads, too
-    units = {}
+    units: Dict[str, str] = {}
+    rising = ()  # the names of those that only go up
 
     def __init__(self, device):
         self.device = device
         self.spans = []
         self.missing = {}
         self.fault = ""
+        self.moments = []
         self._readings = {}
         self._lock = threading.Lock()
         self._ended = threading.Event()
@@ -81,6 +88,9 @@ class Probe:
     def between(self):
         """Take a reading, of which there is one before the first call and one after each."""
         self._take()
+
+    def moment(self):
+        """Note that no layer runs now, where layers run one by one."""
 
     def __enter__(self):
         try:
@@ -114,11 +124,10 @@ class Probe:
                 now, values = time.perf_counter(), self.read()
                 now = int((now + time.perf_counter()) / 2 * 1e9)
                 for name, value in values.items():
-                    series = self._readings.get(name)
-                    if series is None:
-                        series = self._readings[name] = Series(name, self.units.get(name, ""), [], [])
-                    series.times.append(now)
-                    series.values.append(float(value))
+                    if name not in self._readings:
+                        self._readings[name] = Series(name, self.units.get(name, ""), name in self.rising, [], [])
+                    self._readings[name].times.append(now)
+                    self._readings[name].values.append(float(value))
         except Exception as error:
             self._note(error)
 
@@ -133,6 +142,7 @@ _PLACES = {
     "rapl": ("power", "Rapl"),
     "hwmon": ("power", "Hwmon"),
     "nvml": ("nvml", "Nvml"),
+    "gpm": ("gpm", "Gpm"),
     "cupti": ("cupti", "Cupti"),
     "kineto": ("kineto", "Kineto"),
     "bpftrace": ("bpftrace", "Bpftrace"),
@@ -148,3 +158,19 @@ def open_probe(name, device, level, options=None):
     probe = getattr(importlib.import_module(__name__ + "." + module), kind)(device)
     probe.level, probe.options = level, options or {}
     return probe
+
+
+def enter_probe(stack, name, device, level, options, told):
+    """Return a probe that watches until the stack is left, or None; ``told`` gets a word on why not."""
+    try:
+        return stack.enter_context(open_probe(name, device, level, options))
+    except Unavailable as reason:
+        told.append(word(name, False, str(reason)))
+    except Exception as error:  # a fault of the probe's must not cost the calls
+        told.append(word(name, False, "%s: %s" % (type(error).__name__, error)))
+    return None
+
+
+def word(name, available, reason, missing=None, fault=""):
+    """Return what is told of a probe."""
+    return {"probe": name, "available": available, "reason": reason, "missing": missing or {}, "fault": fault}

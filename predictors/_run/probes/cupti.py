@@ -2,8 +2,12 @@
 
 Never run on a GPU yet: written against the package's documentation. Before CUDA 13.2 and driver r610 a process has
 room for one subscriber, so this one refuses to watch where another does; in processes of PyTorch see kineto.py then.
+
+Where a predictor runs layers one by one, CUPTI is told the number of the moment before each (an external correlation
+id), which every call of the thread inside of it then has: so calls find their layers without comparing two clocks.
 """
 
+import itertools
 import threading
 import time
 
@@ -21,6 +25,8 @@ class Cupti(Probe):
     levels = ("library", "kernel")
     watching = False  # whether one does in this process
     _cupti = None
+    _numbers = itertools.count(1)  # of moments: each once in a process
+    _pushed = False
 
     def start(self):
         """Subscribe and enable; raises Unavailable without a GPU, the package, the permission, or the subscription."""
@@ -32,7 +38,7 @@ class Cupti(Probe):
             raise Unavailable(
                 "cupti-python can't be imported in the stack (%s); pip install cupti-python there" % error
             ) from None
-        self._cupti, self._records, self._enabled = cupti, [], []
+        self._cupti, self._records, self._enabled, self._external = cupti, [], [], {}
         self._kinds = _kinds(cupti, self.level)
         self._offset = wall_offset()
         try:
@@ -49,6 +55,7 @@ class Cupti(Probe):
         if self._cupti is None:
             return
         Cupti.watching = False
+        self._pop()
         self._try(self._cupti.activity_flush_all, 1)
         for kind in self._enabled:
             self._try(self._cupti.activity_disable, kind)
@@ -59,12 +66,28 @@ class Cupti(Probe):
         """Nothing is counted between calls."""
         return {}
 
-    def _try(self, call, argument):
-        """Note a fault and go on: the others are still to be disabled, and what was recorded is still good."""
+    def moment(self):
+        """Begin another number for what this thread calls."""
+        self._pop()
+        number = next(self._numbers)
+        kind = self._cupti.ExternalCorrelationKind.CUSTOM0
+        self._pushed = self._try(self._cupti.activity_push_external_correlation_id, kind, number)
+        if self._pushed:
+            self.moments.append((int(time.perf_counter() * 1e9), number))
+
+    def _pop(self):
+        if self._pushed:
+            kind = self._cupti.ExternalCorrelationKind.CUSTOM0
+            self._pushed = not self._try(self._cupti.activity_pop_external_correlation_id, kind)
+
+    def _try(self, call, *arguments):
+        """Return whether a call went well; else note the fault and go on: what was recorded is still good."""
         try:
-            call(argument)
+            call(*arguments)
         except Exception as error:
             self._note(error)
+            return False
+        return True
 
     def _requested(self):
         return _BUFFER, 0
@@ -73,7 +96,10 @@ class Cupti(Probe):
         """Copy the fields out at once: the objects die with their buffer."""
         try:
             for activity in activities:
-                self._records.append(_copy(self._cupti, activity))
+                if activity.kind == self._cupti.ActivityKind.EXTERNAL_CORRELATION:
+                    self._external[activity.correlation_id] = activity.external_id
+                else:
+                    self._records.append(_copy(self._cupti, activity))
         except Exception as error:  # an exception in a callback of the driver's would be lost
             self._note(error)
 
@@ -84,12 +110,13 @@ class Cupti(Probe):
                 stepped / 1e6
             )
         threads = _thread_numbers()
-        self.spans = [span for record in self._records for span in _spans(record, self._offset, threads)]
+        spans = [span for record in self._records for span in _spans(record, self._offset, threads)]
+        self.spans = [span._replace(external=self._external.get(span.correlation, 0)) for span in spans]
 
 
 def _kinds(cupti, level):
     kinds = cupti.ActivityKind
-    chosen = [kinds.RUNTIME, kinds.DRIVER]
+    chosen = [kinds.RUNTIME, kinds.DRIVER, kinds.EXTERNAL_CORRELATION]
     return chosen + [kinds.CONCURRENT_KERNEL, kinds.MEMCPY, kinds.MEMSET] if level == "kernel" else chosen
 
 

@@ -28,26 +28,13 @@ class Nvml(Probe):
         "gpu memory used": "B",
         "gpu throttle reasons": "bits",
     }
+    rising = ("gpu energy",)
     _nvml = None
 
     def start(self):
         """Open the device; what it can't tell is named in ``missing``."""
-        if not self.device.startswith("cuda"):
-            raise Unavailable("the device is %s; NVML reads NVIDIA's GPUs" % self.device)
-        try:
-            import pynvml
-        except ImportError:
-            raise Unavailable("nvidia-ml-py isn't installed in the stack; pip install nvidia-ml-py there") from None
-        try:
-            pynvml.nvmlInit()
-        except pynvml.NVMLError as error:
-            raise Unavailable("NVML: %s; is the NVIDIA driver there?" % error) from None
-        self._nvml = pynvml
-        try:
-            handle = _handle(pynvml, int(self.device.partition(":")[2] or 0))
-        except pynvml.NVMLError as error:
-            raise Unavailable("NVML has no %s: %s" % (self.device, error)) from None
-        self._readers = self._that_work(_readers(pynvml, handle))
+        self._nvml, handle = open_nvml(self.device)
+        self._readers = self._that_work(_readers(self._nvml, handle))
         self._began = time.perf_counter()
 
     def read(self):
@@ -72,6 +59,25 @@ class Nvml(Probe):
             except self._nvml.NVMLError as error:
                 self.missing[name] = str(error)
         return work
+
+
+def open_nvml(device):
+    """Return NVML, to be shut down, and the device's handle; raises Unavailable where there is none."""
+    if not device.startswith("cuda"):
+        raise Unavailable("the device is %s; NVML reads NVIDIA's GPUs" % device)
+    try:
+        import pynvml
+    except ImportError:
+        raise Unavailable("nvidia-ml-py isn't installed in the stack; pip install nvidia-ml-py there") from None
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        raise Unavailable("NVML: %s; is the NVIDIA driver there?" % error) from None
+    try:
+        return pynvml, _handle(pynvml, int(device.partition(":")[2] or 0))
+    except pynvml.NVMLError as error:
+        pynvml.nvmlShutdown()
+        raise Unavailable("NVML has no %s: %s" % (device, error)) from None
 
 
 def _handle(nvml, index):

@@ -55,6 +55,7 @@ class Perf(Probe):
     name = "perf"
     levels = ("hardware",)
     units = dict({event[0]: "count" for event in EVENTS}, **{"task-clock": "ns"})
+    rising = tuple(units)
 
     def start(self):
         """Open every event that can be; the others are named in ``missing``."""

@@ -31,6 +31,7 @@ class Rapl(Probe):
             reasons = sorted(set(self.missing.values()))
             raise Unavailable("; ".join(reasons) or "no RAPL domains in %s, as on most virtual machines" % POWERCAP)
         self.units = {domain.name: "J" for domain in self._domains}
+        self.rising = tuple(self.units)
 
     def read(self):
         """Return the joules of each domain."""

@@ -13,6 +13,7 @@ class Io(Probe):
     name = "io"
     levels = ("hardware",)
     units = {"read_bytes": "B", "write_bytes": "B", "rchar": "B", "wchar": "B", "syscr": "count", "syscw": "count"}
+    rising = tuple(units)
     _file = None
 
     def start(self):
