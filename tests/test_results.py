@@ -42,6 +42,7 @@ def test_what_a_full_disk_refuses_is_held_and_written_when_there_is_room(small_d
     file.append({"nodeid": "third"})
     file.finish(0)
     assert file.unwritten == []
+    assert file.fault == "", "a run that lost nothing has not failed"
     lines = [json.loads(line) for line in file.path.read_text().splitlines()]
     assert [line.get("nodeid") for line in lines] == [None, "first", "second", "third", None]
 

@@ -70,6 +70,7 @@ class ResultsFile:
                 _make_run_folder(self.path.parent)
             _append(self.path, "".join(f"{line}\n" for line in self.unwritten).encode())
             self.unwritten.clear()
+            self.fault = ""
         except OSError as error:
             self.fault = f"{self.path}: {error.strerror}"
 
