@@ -46,7 +46,7 @@ def _skip_what_is_lacking(session: Session) -> Iterator[None]:
 def _files(case: Case, session: Session, item: pytest.Item) -> CaseFiles:
     """Return the local files of a case: fetched where they are not here yet, and checked."""
     from pytest_mlms.provision.artifacts import fetch_files
-    from pytest_mlms.report.terminal import download_progress
+    from pytest_mlms.report.progress import download_progress
 
     return fetch_files(case.loaded, case.model, session.cache, download_progress(item), session.bring)
 
@@ -54,7 +54,7 @@ def _files(case: Case, session: Session, item: pytest.Item) -> CaseFiles:
 def _launch(case: Case, files: CaseFiles, session: Session, item: pytest.Item) -> Launch:
     """Return how to start an agent of the case's stack, whose environment is made where it isn't there yet."""
     from pytest_mlms.provision.stacks import prepare
-    from pytest_mlms.report.terminal import install_progress
+    from pytest_mlms.report.progress import install_progress
 
     mounts = [session.predictors[case.stack.framework].parent, *files.model.values()]
     show = install_progress(item, case.stack.name)

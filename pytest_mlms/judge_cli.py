@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import shutil
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +14,7 @@ from pytest_mlms.explain import change_of
 from pytest_mlms.options import read_share
 from pytest_mlms.records import Verdict
 from pytest_mlms.rejudge import Again, judge_again, read_upgrades
-from pytest_mlms.report.table import format_table
+from pytest_mlms.report.table import KEEP, format_table
 
 __all__ = ["add_judge"]
 
@@ -33,10 +36,8 @@ def _judge(options: argparse.Namespace) -> int:
     folder, lines = read_upgrades(options.results)
     found = [judge_again(folder, line, options.tolerance, options.clock) for line in lines]
     found.sort(key=lambda one: (one.before == one.now.value, _ORDER.index(one.now)))
-    header = ("was", "is", "model", "case", "B / A", "tolerance", "rounds")
-    for folded in format_table(header, [_row(one) for one in found], _WIDTH, left=4):
-        for line in folded:
-            print(line)
+    for sides in dict.fromkeys(one.sides for one in found):
+        _show(sides, [one for one in found if one.sides == sides])
     changed = sum(one.before != one.now.value for one in found)
     print(f"{changed} of {len(found)} would have been decided otherwise")
     without = sum(not one.from_pairs for one in found)
@@ -45,7 +46,17 @@ def _judge(options: argparse.Namespace) -> int:
     return 1 if any(one.now is Verdict.REGRESSED for one in found) else 0
 
 
+def _show(sides: str, found: Sequence[Again]) -> None:
+    print(sides)
+    header = ("was", "is", "model", "case", "B / A", "tolerance", "rounds")
+    width = shutil.get_terminal_size((_WIDTH, 0)).columns if sys.stdout.isatty() else _WIDTH
+    for folded in format_table(header, [_row(one) for one in found], width, left=4):
+        for line in folded:
+            print(line)
+    print()
+
+
 def _row(one: Again) -> tuple[str, ...]:
     latency = next((each for each in one.comparisons if each.quantity == "latency"), None)
-    cells = (change_of(latency), f"{100 * latency.tolerance:.3g} %") if latency else ("-", "-")
-    return (one.before, one.now.value, one.model, one.case, *cells, f"{one.rounds} of {one.measured}")
+    cells = (change_of(latency, KEEP), f"{100 * latency.tolerance:.3g} %") if latency else ("-", "-")
+    return (one.before, one.now.value, one.model, one.point, *cells, f"{one.rounds} of {one.measured}")

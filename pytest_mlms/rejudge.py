@@ -26,6 +26,7 @@ from pytest_mlms.compare import (
     verdict_of,
 )
 from pytest_mlms.errors import MlmsError
+from pytest_mlms.explain import point_of, sides_of
 from pytest_mlms.records import Comparison, Verdict, comparison_of
 
 __all__ = ["Again", "judge_again", "read_upgrades"]
@@ -37,7 +38,8 @@ class Again(NamedTuple):
     ``from_pairs`` says whether the raw pairs were there.
     """
 
-    case: str
+    sides: str
+    point: str
     model: str
     before: str
     now: Verdict
@@ -100,9 +102,8 @@ def judge_again(folder: Path, line: Mapping[str, Any], tolerance: float | None, 
         verdict = settled[0] if settled else verdict_of(comparisons)
         if is_decided(comparisons, count):
             break
-    model = line["manifest"]["name"]
-    shared = (line["case"], model, line["verdict"], verdict, comparisons)
-    return Again(*shared, count, len(figures), used, from_pairs)
+    case = (sides_of(line), point_of(line), line["manifest"]["name"])
+    return Again(*case, line["verdict"], verdict, comparisons, count, len(figures), used, from_pairs)
 
 
 def _numbers(figure: list[Any]) -> list[Any]:

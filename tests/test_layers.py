@@ -33,6 +33,7 @@ LAYERS = [
         "report.benchmark",
         "report.differences",
         "report.lines",
+        "report.progress",
         "report.results",
         "report.terminal",
         "report.table",

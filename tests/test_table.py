@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_mlms.report.table import format_table
+from pytest_mlms.report.table import KEEP, format_table
 
 words = st.text(st.characters(categories=["L", "N"]), min_size=1, max_size=30)
 
@@ -26,6 +26,14 @@ def test_words_are_broken_last() -> None:
     assert [" ".join(line.split()) for line in row] == ["digits- onnxruntime- 99.00 (97.84 to", "cnn cpu 99.54) %"]
     (_, row) = format_table(header, rows, 30, left=2)
     assert [" ".join(line.split()) for line in row[:2]] == ["digits- onnxrunti 99.00", "cnn me-cpu (97.84 to"]
+
+
+def test_a_verdict_and_an_interval_stay_whole() -> None:
+    row = ["INCONCLUSIVE", "cpu-b8", f"×1.029 (1.001{KEEP}to{KEEP}1.048)"]
+    assert format_table(["verdict", "case", "B / A"], [row], 38, left=2)[1] == [
+        "INCONCLUSIVE  cpu-b8            ×1.029",
+        "                      (1.001 to 1.048)",
+    ]
 
 
 @given(st.lists(st.tuples(words, words, st.integers(0, 10**6).map(str)), min_size=1, max_size=5), st.integers(30, 120))

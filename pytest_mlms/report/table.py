@@ -5,7 +5,10 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
-__all__ = ["format_table"]
+__all__ = ["KEEP", "format_table"]
+
+KEEP = "\u00a0"
+"""A space at which no cell folds."""
 
 _GAP = "  "
 _NARROWEST = 8
@@ -45,5 +48,5 @@ def _lines(row: Sequence[str], widths: Sequence[int], left: int) -> list[str]:
     for number in range(max(map(len, folded))):
         cells = [part[number] if number < len(part) else "" for part in folded]
         aligned = [c.ljust(w) if i < left else c.rjust(w) for i, (c, w) in enumerate(zip(cells, widths, strict=True))]
-        lines.append(_GAP.join(aligned).rstrip())
+        lines.append(_GAP.join(aligned).rstrip().replace(KEEP, " "))
     return lines

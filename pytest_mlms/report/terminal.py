@@ -1,21 +1,20 @@
-"""What a person sees: the tables at the end of the run, and the progress of a long download."""
+"""What a person sees: the tables at the end of the run."""
 
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
 
-from pytest_mlms.explain import change_of
+from pytest_mlms.explain import change_of, point_of, sides_of
 from pytest_mlms.records import Comparison, Verdict, comparison_of
-from pytest_mlms.report.table import format_table
+from pytest_mlms.report.table import KEEP, format_table
 from pytest_mlms.trace import LEVELS
 from pytest_mlms.units import format_quantity
 
-__all__ = ["download_progress", "install_progress", "write_tables"]
+__all__ = ["write_tables"]
 
 Result = Mapping[str, Any]
 
@@ -119,11 +118,11 @@ _TABLES: list[tuple[str, str, dict[str, Callable[[Result], str]]]] = [
     ),
     (
         "upgrade",
-        "upgrades (latency of B, the candidate, over A)",
+        "upgrades, latency",
         {
             "A": _of_latency(lambda latency: format_quantity(latency.a, "s")),
             "B": _of_latency(lambda latency: format_quantity(latency.b, "s")),
-            "B / A": _of_latency(change_of),
+            "B / A": _of_latency(lambda latency: change_of(latency, KEEP)),
             "spent": lambda result: f"{sum(result['seconds'].values()):.1f} s" if "seconds" in result else "-",
         },
     ),
@@ -177,16 +176,14 @@ def _trace_columns(results: Sequence[Result]) -> dict[str, Callable[[Result], st
 def write_tables(terminal: pytest.TerminalReporter, results: Sequence[Result]) -> None:
     """Write the tables, the worst item first; more rows than a person reads are counted, not shown."""
     ordered = sorted(results, key=_badness)
-    width = min(terminal._tw.fullwidth, _WIDTH) if terminal.isatty else _WIDTH  # a log has no width of its own
+    width = terminal._tw.fullwidth if terminal.isatty else _WIDTH  # a log has no width of its own
     for kind, title, columns in _TABLES:
         measured = [
             result for result in ordered if result["kind"] == kind and (result.get("estimates") or _compared(result))
         ]
         if title == "noise of this machine":
             measured = [result for result in measured if result["against"]["name"] == result["stack"]["name"]]
-        if measured:
-            terminal.write_sep("-", f"mlms: {title}, worst first")
-            _write_table(terminal, measured, columns, width)
+        _write_titled(terminal, f"mlms: {title}, worst first", measured, columns, width)
     traced = [result for result in ordered if result.get("trace")]
     if traced:
         terminal.write_sep("-", "mlms: where the time went")
@@ -201,6 +198,25 @@ def write_tables(terminal: pytest.TerminalReporter, results: Sequence[Result]) -
         for result in unmeasured[:_MOST_ROWS]:
             terminal.write_line(f"{result['verdict']}  {result['nodeid']}", red=True)
         _write_rest(terminal, len(unmeasured))
+
+
+def _write_titled(
+    terminal: pytest.TerminalReporter, title: str, results: Sequence[Result], columns: Mapping[str, Any], width: int
+) -> None:
+    if results:
+        terminal.write_sep("-", title)
+    for sides, alike in _by_sides(results).items():
+        if sides:
+            terminal.write_line(sides)
+        _write_table(terminal, alike, columns, width)
+
+
+def _by_sides(results: Sequence[Result]) -> dict[str, list[Result]]:
+    """Return upgrades by what they compare, so that its long names are said once; what is none is together."""
+    found: dict[str, list[Result]] = {}
+    for result in results:
+        found.setdefault(sides_of(result) if _compared(result) else "", []).append(result)
+    return found
 
 
 def _compared(result: Result) -> bool:
@@ -228,7 +244,11 @@ def _write_table(
 ) -> None:
     shown = results[:_MOST_ROWS]
     rows = [
-        [result["verdict"], result["manifest"]["name"], result["case"], *(cell(result) for cell in columns.values())]
+        [
+            *(result["verdict"], result["manifest"]["name"]),
+            point_of(result) if _compared(result) else result["case"],
+            *(cell(result) for cell in columns.values()),
+        ]
         for result in shown
     ]
     header, *lines = format_table(["verdict", "model", "case", *columns], rows, width, left=3)
@@ -246,50 +266,3 @@ def _write_table(
 def _write_rest(terminal: pytest.TerminalReporter, count: int) -> None:
     if count > _MOST_ROWS:
         terminal.write_line(f"… and {count - _MOST_ROWS:,} that did no worse; results.jsonl has them all")
-
-
-def install_progress(item: pytest.Item, stack: str) -> Callable[[str], None]:
-    """Return what shows the steps of an installation on a terminal; elsewhere it does nothing."""
-    terminal, capture = _screen(item)
-    if terminal is None:
-        return lambda text: None
-
-    def show(text: str) -> None:
-        width = terminal._tw.fullwidth - 1
-        with capture.global_and_fixture_disabled():
-            terminal.ensure_newline()
-            terminal.rewrite(f"stack {stack}: {text}"[:width] if text else "", erase=True)
-            if not text:
-                terminal.pytest_runtest_logstart(item.nodeid, item.location)
-
-    return show
-
-
-def _screen(item: pytest.Item) -> tuple[Any, Any]:
-    """Return what writes to the terminal and what captures, or nothing where no person watches."""
-    terminal = item.config.pluginmanager.getplugin("terminalreporter")
-    capture = item.config.pluginmanager.getplugin("capturemanager")
-    return (None, None) if terminal is None or capture is None or not terminal.isatty else (terminal, capture)
-
-
-def download_progress(item: pytest.Item) -> Callable[[str, int, int], None]:
-    """Return what shows a download that takes longer than a second, on a terminal; elsewhere it does nothing."""
-    terminal, capture = _screen(item)
-    if terminal is None:
-        return lambda name, done, total: None
-    next_time, shown = time.monotonic() + 1.0, False
-
-    def show(name: str, done: int, total: int) -> None:
-        nonlocal next_time, shown
-        now, ended = time.monotonic(), done == total
-        if now < next_time and not (shown and ended):
-            return
-        next_time, shown = now + 0.2, True  # seconds
-        share = f"{done / total:4.0%} of {format_quantity(total, 'B')}" if total else format_quantity(done, "B")
-        with capture.global_and_fixture_disabled():
-            terminal.ensure_newline()
-            terminal.rewrite("" if ended else f"fetching {name}: {share}", erase=True)
-            if ended:  # the line that the item's result goes to
-                terminal.pytest_runtest_logstart(item.nodeid, item.location)
-
-    return show
