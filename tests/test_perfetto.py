@@ -69,6 +69,17 @@ def test_slices_come_back_with_names_times_and_depths(tmp_path: Path) -> None:
     }
 
 
+def test_a_thread_that_two_runs_share_is_one_track(tmp_path: Path) -> None:
+    builder = Builder()
+    for run, level in enumerate(("application", "application+hardware")):
+        builder.runs.append({"level": level})
+        track = builder.track(Track(run, 77, 78, "pytest", "thread"))
+        builder.add(level=0, name=builder.text(level), start=[run * 10], end=[run * 10 + 5], track=track, run=run)
+    found = list(slices(written(builder.build(), tmp_path / "t.pftrace")))
+    assert [row[1] for row in found] == ["application", "application+hardware"]
+    assert found[0][0] == found[1][0]
+
+
 def test_an_arrow_goes_from_the_launch_to_the_kernel(tmp_path: Path) -> None:
     packets = written(launch(), tmp_path / "t.pftrace")
     begins = [list(packet.track_event.flow_ids) for packet in packets if packet.track_event.flow_ids]

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytest_mlms.trace import LEVELS
-from pytest_mlms.trace.spans import Spans, Trace
+from pytest_mlms.trace.spans import Spans, Trace, Track
 from pytest_mlms.trace.wire import Rows, interleave, message
 
 __all__ = ["MOST_BYTES", "Written", "lanes", "limit_requests", "write_perfetto"]
@@ -130,8 +130,8 @@ class _Layout:
 def _lay_out(trace: Trace, mask: Array) -> _Layout:
     descriptors = list(_processes(trace))
     uuids, next_lane = np.zeros(len(trace.spans), "i8"), _LANES
-    for index, track in enumerate(trace.tracks):
-        mine = np.flatnonzero((trace.spans.track == index) & mask)
+    for index, (track, same) in enumerate(_places(trace).items()):
+        mine = np.flatnonzero(np.isin(trace.spans.track, same) & mask)
         if not len(mine):
             continue
         uuid = _THREADS + index
@@ -142,6 +142,14 @@ def _lay_out(trace: Trace, mask: Array) -> _Layout:
         uuids[mine] = np.where(lane == 0, uuid, next_lane + lane)
         next_lane += int(lane.max()) + 1
     return _Layout(descriptors, uuids)
+
+
+def _places(trace: Trace) -> dict[Track, list[int]]:
+    """Return the tracks with their indices: a thread that two runs share, as pytest's, is one."""
+    places: dict[Track, list[int]] = {}
+    for index, track in enumerate(trace.tracks):
+        places.setdefault(track._replace(run=0), []).append(index)
+    return places
 
 
 def _processes(trace: Trace) -> Iterator[bytes]:
