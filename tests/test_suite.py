@@ -240,11 +240,12 @@ def test_an_interrupted_item_is_written_as_far_as_it_came(project: Project) -> N
     assert project.lines()[-1]["type"] == "end"
 
 
-def test_with_xdist_an_interrupted_item_leaves_its_samples_and_the_run_says_where(project: Project) -> None:
-    output = interrupt_in_mid_item(project, "-n", "1")
-    (run,) = (path for path in (project.path / "mlms-results").iterdir() if path.is_dir())
-    assert f"mlms: no item was finished; what they had measured is in {run}" in output
-    assert list(run.glob("items/*/samples-1.npz"))
+def test_with_xdist_an_interrupted_item_is_written_too_with_its_samples(project: Project) -> None:
+    interrupt_in_mid_item(project, "-n", "1")
+    (item,) = project.items()
+    assert (item["verdict"], item["outcome"]) == ("ERROR", "interrupted")
+    run = project.path / "mlms-results" / "latest"
+    assert (run / item["artifacts"]["samples-1.npz"]).exists()
 
 
 def test_results_that_can_not_be_written_are_printed_and_fail_the_run(small: Project) -> None:
