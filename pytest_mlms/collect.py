@@ -38,6 +38,12 @@ def is_manifest(path: Path, roots: Iterable[Path]) -> bool:
 class ManifestFile(pytest.Module):
     """A module whose object is suite.py; what differs from file to file are the cases."""
 
+    @classmethod
+    def from_parent(cls, parent: Any, **facts: Any) -> Any:
+        """The public constructor: to pytest a file outside of the root directory, if named itself, has an empty id."""
+        made = super().from_parent(parent, **facts)
+        return made if made.nodeid else super().from_parent(parent, **facts, nodeid=made.path.name)
+
     def _getobj(self) -> ModuleType:
         from pytest_mlms import suite
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pytest_mlms.compare import CLOCKS, LEAST_ROUNDS, MOST_ROUNDS, Clock
+from pytest_mlms.compare import CLOCKS, LEAST_ROUNDS, MOST_ROUNDS, TOLERANCES, Clock
 from pytest_mlms.layers import LayerChange
 from pytest_mlms.records import Comparison, Verdict
 from pytest_mlms.units import format_quantity
@@ -80,7 +80,9 @@ def _line(one: Comparison) -> str:
     if one.of == "inputs":
         ends = f"{100 * one.low:+.2f} to {100 * one.high:+.2f}"
         return head + f"{values}, {100 * one.ratio:+.2f} ({ends}) % of {one.replicates} inputs, {tolerance}"
-    text = head + f"{values}, {change_of(one)}, {tolerance}"
+    base = TOLERANCES[one.quantity].base if one.quantity in TOLERANCES else 0.0
+    added = f" with {format_quantity(base, one.unit)} added to both" if base else ""
+    text = head + f"{values}, {change_of(one)}{added}, {tolerance}"
     guard = "" if one.gate or one.verdict is not Verdict.INCONCLUSIVE else " (a guard: fails only if surely worse)"
     return text + (f"; {one.lacking}" if one.lacking else "") + guard
 

@@ -264,3 +264,10 @@ def test_a_framework_comes_from_an_installed_package_too(project: Project, monke
     project.edit("framework: faulty", "framework: theirs >=4")
     project.run("-k", "accuracy").assert_outcomes(passed=1)
     assert project.items()[0]["versions"]["theirs"] == "4.0"
+
+
+def test_a_manifest_outside_of_the_root_directory_has_a_name_too(project: Project) -> None:
+    (project.path / "root").mkdir()
+    options = ["--rootdir=root", "--mlms-manifests=manifests/digits.yaml", "--collect-only", "-q", "-k", "accuracy"]
+    result = project.pytester.runpytest_subprocess(*options)
+    result.stdout.fnmatch_lines(["digits.yaml::test_accuracy?onnxruntime-cpu?"])

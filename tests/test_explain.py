@@ -58,6 +58,14 @@ def test_layers_that_got_faster_do_not_explain_what_got_slower() -> None:
         assert ("traced, B takes no longer" not in text) is explained
 
 
+def test_what_is_added_to_both_sides_of_a_start_up_time_is_told_with_its_ratio() -> None:
+    figures = {"latency": Figure(1e-3, 1e-3, 0.0, 0.001, 40), "first_inference": Figure(7e-4, 5e-4, -0.018, 0.0)}
+    facts = {"a": "old", "b": "new", "clock": "adj", "rounds": [ROUND] * 2, **TERMS}
+    text = explain_upgrade(compare_rounds([figures] * 2, {}), facts)
+    assert "first_inference: A 700 µs, B 500 µs, ×0.982" in text
+    assert ") with 10.0 ms added to both, tolerance 50 %" in text
+
+
 def advice(rounds: int = 2, gates: tuple[str, ...] = ("latency",), asked: bool = False, **changes: float) -> str:
     """Return what is advised where these quantities are exp(change) times what they were, and latency as it was."""
     figures = {name: Figure(1.0, math.exp(x), x, 0.0, 400) for name, x in {"latency": 0.0, **changes}.items()}
