@@ -33,7 +33,7 @@ from frameworks import launch_of  # noqa: E402
 
 DIGITS = ROOT / "manifests" / "digits"
 BATCH = 256  # so that a call takes longer than 0.2 ms
-PAIRS, BLOCKS, STARTS = 5, 12, 7
+PAIRS, BLOCKS, STARTS = 5, 12, 15
 IMPORTED = {
     "caffe2": "torch, caffe2.python.workspace",
     "opencv": "cv2",
