@@ -231,11 +231,16 @@ def _die_with(requests):
         poll.register(requests, 0)  # no events asked for: only the hang-up is reported
         while not any(event & (select.POLLHUP | select.POLLERR) for _, event in poll.poll()):
             pass
-        if os.getpgrp() == os.getpid():
-            os.killpg(0, signal.SIGKILL)
-        os._exit(1)
+        _end_all()
 
     threading.Thread(target=watch, daemon=True).start()
+
+
+def _end_all():
+    """End this process and, where it leads a group, what it started."""
+    if os.getpgrp() == os.getpid():
+        os.killpg(0, signal.SIGKILL)
+    os._exit(1)
 
 
 def _write(replies, buffers):
@@ -271,8 +276,8 @@ def main():
     while True:
         try:
             header, arrays = protocol.read_frame(requests)
-        except EOFError:
-            break
+        except EOFError:  # the other end is gone; whichever of two threads sees that first
+            _end_all()
         if header["type"] == "bye":
             break
         _write(replies, _answer(worker, header, arrays))
