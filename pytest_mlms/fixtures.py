@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_mlms.session import SESSION, Session
+from pytest_mlms.supply import files_of, hold_device, launch_of, open_other, skip_what_is_lacking
 
 if TYPE_CHECKING:
     from pytest_mlms.cases import Case
@@ -26,60 +27,6 @@ if TYPE_CHECKING:
     from pytest_mlms.records import Launch, Stack
     from pytest_mlms.reference import Reference
     from pytest_mlms.tracer import Tracer
-
-_LOCK_SECONDS = 3600  # how long an item waits for its device
-
-
-@contextlib.contextmanager
-def _skip_what_is_lacking(session: Session) -> Iterator[None]:
-    """Turn Unavailable into a skip, or under --mlms-strict into a failure."""
-    from pytest_mlms.errors import Unavailable
-
-    try:
-        yield
-    except Unavailable as lacking:
-        if session.config.strict:
-            pytest.fail(str(lacking), pytrace=False)
-        pytest.skip(str(lacking))
-
-
-def _files(case: Case, session: Session, item: pytest.Item) -> CaseFiles:
-    """Return the local files of a case: fetched where they are not here yet, and checked."""
-    from pytest_mlms.provision.artifacts import fetch_files
-    from pytest_mlms.report.progress import download_progress
-
-    return fetch_files(case.loaded, case.model, session.cache, download_progress(item), session.bring)
-
-
-def _launch(case: Case, files: CaseFiles, session: Session, item: pytest.Item) -> Launch:
-    """Return how to start an agent of the case's stack, whose environment is made where it isn't there yet."""
-    from pytest_mlms.provision.stacks import prepare
-    from pytest_mlms.report.progress import install_progress
-
-    mounts = [session.predictors[case.stack.framework].parent, *files.model.values()]
-    show = install_progress(item, case.stack.name)
-    with _skip_what_is_lacking(session):
-        return prepare(case.stack, session.cache, threads=case.threads, mounts=mounts, show=show)
-
-
-def _hold(case: Case, config: pytest.Config) -> contextlib.AbstractContextManager[None]:
-    """Hold the device of a case alone among all sessions on this host."""
-    from pytest_mlms.distribute.capabilities import uuid_of
-    from pytest_mlms.provision.devices import exclusive
-
-    return exclusive(case.device, _LOCK_SECONDS, cores=case.stack.cores, uuid=uuid_of(case.device, config))
-
-
-@contextlib.contextmanager
-def _open(case: Case, session: Session, item: pytest.Item) -> Iterator[Predictor]:
-    """Load the model of a case that is not the item's own in an agent of its own."""
-    from pytest_mlms.predictor import open_predictor
-
-    name, config = case.stack.framework, session.config
-    file, files = session.predictors[name], _files(case, session, item)
-    launch, log = _launch(case, files, session, item), session.next_log(name)
-    with open_predictor(case, launch, file, files.model, log, config.timeout, config.allow_code) as predictor:
-        yield predictor
 
 
 @pytest.fixture(scope="session")
@@ -111,7 +58,7 @@ def mlms_stack(mlms_case: Case) -> Stack:
 @pytest.fixture
 def mlms_artifacts(mlms_case: Case, mlms_session: Session, request: pytest.FixtureRequest) -> CaseFiles:
     """The local files of the case: fetched where they are not here yet, and checked."""
-    return _files(mlms_case, mlms_session, request.node)
+    return files_of(mlms_case, mlms_session, request.node)
 
 
 @pytest.fixture
@@ -140,9 +87,9 @@ def mlms_device(
     if "mlms_reference" in request.fixturenames:  # it takes the device and ends the kept agent: first
         request.getfixturevalue("mlms_reference")
     with contextlib.ExitStack() as held:
-        with _skip_what_is_lacking(mlms_session):
+        with skip_what_is_lacking(mlms_session):
             check_hardware(mlms_case, request.config)
-            held.enter_context(_hold(mlms_case, request.config))
+            held.enter_context(hold_device(mlms_case, request.config))
         yield mlms_case.device
 
 
@@ -161,7 +108,7 @@ def mlms_launch(
     mlms_case: Case, mlms_artifacts: CaseFiles, mlms_session: Session, request: pytest.FixtureRequest
 ) -> Launch:
     """How to start an agent of the case's stack, whose environment is made where it isn't there yet."""
-    return _launch(mlms_case, mlms_artifacts, mlms_session, request.node)
+    return launch_of(mlms_case, mlms_artifacts, mlms_session, request.node)
 
 
 @pytest.fixture
@@ -186,7 +133,7 @@ def mlms_predictor_factory(
         mlms_recorder.logs.append(log)
         mlms_recorder.launched(mlms_launch)
         with contextlib.ExitStack() as opened:
-            with _skip_what_is_lacking(mlms_session):
+            with skip_what_is_lacking(mlms_session):
                 config, model = mlms_session.config, mlms_artifacts.model
                 launch = dataclasses.replace(mlms_launch, env={**mlms_launch.env, **(env or {})})
                 opening = open_predictor(mlms_case, launch, file, model, log, config.timeout, config.allow_code)
@@ -205,7 +152,7 @@ def mlms_reference(
     from pytest_mlms.errors import Unavailable
     from pytest_mlms.reference import compute_reference
 
-    with _skip_what_is_lacking(mlms_session):
+    with skip_what_is_lacking(mlms_session):
         case = mlms_case.reference
         if case is None:
             wanted = mlms_case.agreement.reference if mlms_case.agreement else "no reference"
@@ -213,8 +160,9 @@ def mlms_reference(
 
         def compute() -> Reference:
             mlms_session.predictor.close()
-            with _hold(case, request.config):
-                return compute_reference(case, mlms_dataset, functools.partial(_open, case, mlms_session, request.node))
+            with hold_device(case, request.config):
+                opening = functools.partial(open_other, case, mlms_session, request.node)
+                return compute_reference(case, mlms_dataset, opening)
 
         key = (case.loaded.path, case.stack, case.device, case.batch_size)
         found: Reference = mlms_session.reference.get(key, lambda: contextlib.nullcontext(compute()))
@@ -246,7 +194,7 @@ def mlms_watch(
     from pytest_mlms.terms import watch_device
 
     with contextlib.ExitStack() as watching:
-        with _skip_what_is_lacking(mlms_session):
+        with skip_what_is_lacking(mlms_session):
             look = watching.enter_context(watch_device(mlms_device, mlms_recorder.note))
         yield look
 
@@ -266,9 +214,9 @@ def mlms_pair_factory(
     baseline, config = mlms_case.baseline, mlms_session.config
     files, launch = mlms_artifacts, mlms_launch
     if baseline.model is not mlms_case.model:
-        files = _files(baseline, mlms_session, request.node)
+        files = files_of(baseline, mlms_session, request.node)
     if baseline.stack != mlms_case.stack:
-        launch = _launch(baseline, files, mlms_session, request.node)
+        launch = launch_of(baseline, files, mlms_session, request.node)
     predictors = {case: mlms_session.predictors[case.stack.framework] for case in (baseline, mlms_case)}
     sides: dict[SideName, Opening] = {
         "a": Opening(baseline, launch, predictors[baseline], files.model),
@@ -283,7 +231,7 @@ def mlms_pair_factory(
         logs = {side: mlms_session.next_log(opening.case.stack.framework) for side, opening in sides.items()}
         mlms_recorder.logs += logs.values()
         with contextlib.ExitStack() as opened:
-            with _skip_what_is_lacking(mlms_session):
+            with skip_what_is_lacking(mlms_session):
                 pair = opened.enter_context(open_pair(sides, order, cores, logs, config.timeout, config.allow_code))
             mlms_recorder.ran_on(pair.b)
             yield pair

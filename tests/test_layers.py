@@ -27,6 +27,7 @@ LAYERS = [
         "report.reporter",
         "report.outcome",
     ],
+    ["supply"],
     ["distribute", "resume"],
     [
         "report.artifacts",
