@@ -19,7 +19,7 @@ from pytest_mlms.manifest.schema import Output
 from pytest_mlms.pipeline import Dataset, postprocess
 from pytest_mlms.predictor import Predictor, Run
 from pytest_mlms.records import Decision, Estimate, Limit, Verdict
-from pytest_mlms.statistics import is_steady, samples_for_percentile, student_interval
+from pytest_mlms.statistics import is_steady, rate_interval, samples_for_percentile, student_interval
 
 __all__ = ["Plan", "ProcessResult", "classify", "draw_batches", "estimate_performance", "measure_performance"]
 
@@ -228,7 +228,12 @@ def _difference(output: Array, expected: Array) -> str:
 
 
 def estimate_performance(plan: Plan, done: Sequence[ProcessResult]) -> dict[str, Estimate]:
-    """Return the quantities of a performance item: the mean of the processes' values, and Student's interval."""
+    """Return the quantities of a performance item: the mean of the processes' values, and Student's interval.
+
+    Throughput is what a fixed amount of work gets, as in MLPerf's offline scenario: the processes' time for an input is
+    what is averaged (so rates by the harmonic mean: Smith 1988, Communications of the ACM 31:1202), and it agrees with
+    the mean latency.
+    """
     runs = [result.run for result in done]
     fewest = min(len(run.latencies) for run in runs)
     reset = all(result.peak_is_since_load for result in done)
@@ -238,7 +243,6 @@ def estimate_performance(plan: Plan, done: Sequence[ProcessResult]) -> dict[str,
             f"latency_p{p}": ([float(np.percentile(run.latencies, p)) for run in runs], _lacking(p, fewest))
             for p in PERCENTILES
         },
-        "throughput": ([_throughput(plan, run) for run in runs], ""),
         "first_inference": ([result.first_seconds for result in done], ""),
         "load_time": ([result.load_seconds for result in done], ""),
         "peak_memory": (
@@ -246,11 +250,13 @@ def estimate_performance(plan: Plan, done: Sequence[ProcessResult]) -> dict[str,
             "" if reset else "this kernel can't reset the peak, so it may be that of the import",
         ),
     }
+    seconds, of = [_seconds_an_input(plan, run) for run in runs], (plan.confidence, len(done), "processes")
     return {
-        name: Estimate(
-            fmean(each), *student_interval(each, plan.confidence), plan.confidence, len(done), "processes", lacking
-        )
-        for name, (each, lacking) in values.items()
+        **{
+            name: Estimate(fmean(each), *student_interval(each, plan.confidence), *of, lacking)
+            for name, (each, lacking) in values.items()
+        },
+        "throughput": Estimate(1 / fmean(seconds), *rate_interval(seconds, plan.confidence), *of),
     }
 
 
@@ -259,8 +265,8 @@ def _lacking(percentile: int, count: int) -> str:
     return f"needs {needed} calls a process, had {count}: raise --mlms-budget" if count < needed else ""
 
 
-def _throughput(plan: Plan, run: Run) -> float:
-    """Inputs a second: by the calls alone where each waits for the last, by the whole stretch where all are there."""
+def _seconds_an_input(plan: Plan, run: Run) -> float:
+    """Seconds: of the calls alone where each waits for the last, of the whole stretch where all are there."""
     if plan.scenario == "offline":
-        return float(plan.batch_size * len(run.latencies) / (run.times["end"][-1] - run.times["start"][0]))
-    return float(plan.batch_size / run.latencies.mean())
+        return float((run.times["end"][-1] - run.times["start"][0]) / len(run.latencies) / plan.batch_size)
+    return float(run.latencies.mean() / plan.batch_size)

@@ -13,6 +13,7 @@ from mlms_predictors import Tensor
 
 from pytest_mlms import measure
 from pytest_mlms.errors import OutputError
+from pytest_mlms.gate import judge
 from pytest_mlms.manifest.schema import Input, Output
 from pytest_mlms.measure import Plan, ProcessResult, draw_batches, estimate_performance, measure_performance
 from pytest_mlms.pipeline import Dataset
@@ -65,6 +66,21 @@ def test_throughput_counts_the_gaps_only_where_all_requests_are_there() -> None:
     assert estimate_performance(plan(), done)["throughput"].value == pytest.approx(400)
     offline = estimate_performance(plan(scenario="offline"), done)["throughput"].value
     assert offline == pytest.approx(400 / (1.99 + 0.0), rel=0.01)
+
+
+def test_throughput_is_what_a_fixed_amount_of_work_gets() -> None:
+    done = [process([seconds] * 100) for seconds in (0.010, 0.010, 0.010, 0.170)]
+    found = estimate_performance(plan(batch_size=1), done)
+    assert found["throughput"].value == pytest.approx(4 / 0.200)
+    assert found["throughput"].value == pytest.approx(1 / found["latency_mean"].value)
+
+
+def test_a_stalled_process_takes_no_end_of_the_throughput_to_0_or_infinity() -> None:
+    limits = [Limit("throughput", bound, LIMIT.place) for bound in (1e-3, 50.0, 1e15)]
+    done = [process([seconds] * 100) for seconds in (0.010, 0.010, 0.010, 0.170)]
+    estimates = estimate_performance(plan(batch_size=1, limits=limits), done)
+    verdicts = [one.verdict for one in judge(limits, estimates)]
+    assert verdicts == [Verdict.PASSED, Verdict.INCONCLUSIVE, Verdict.FAILED]
 
 
 def test_a_percentile_with_too_few_calls_says_what_it_lacks() -> None:

@@ -16,6 +16,7 @@ from pytest_mlms.statistics import (
     persistence,
     pool_rounds,
     quantile_ratio,
+    rate_interval,
     ratio_of_means,
     samples_for_percentile,
     signed_rank,
@@ -65,6 +66,37 @@ def test_the_student_interval_covers_as_often_as_it_says() -> None:
         low, high = student_interval(rng.normal(10, 1, 3).tolist())
         covered += low <= 10 <= high
     assert covered / 2000 == pytest.approx(0.95, abs=0.02)
+
+
+def test_the_interval_of_a_rate_by_hand() -> None:
+    # 1, 2, 3 s: error of the mean 1 / sqrt(3), of its log half of that, 0.2887; times 4.3027: exp(1.2421) = 3.4628
+    assert rate_interval([1, 2, 3]) == pytest.approx((0.5 / 3.4628, 0.5 * 3.4628), rel=1e-4)
+    assert rate_interval([0.1]) == (0.0, math.inf)
+
+
+def test_a_stalled_process_leaves_a_rate_above_0() -> None:
+    stalled, confidence = [0.0100, 0.0101, 0.0099, 0.2], 1 - 0.05 / 3
+    assert student_interval([1 / seconds for seconds in stalled], confidence)[0] == 0  # where nothing can pass
+    low, high = rate_interval(stalled, confidence)
+    assert 0 < low < 4 / sum(stalled) < high < math.inf
+
+
+@given(st.lists(st.floats(1e-7, 1e3), min_size=2, max_size=12), st.sampled_from([0.95, 1 - 0.05 / 3]))
+def test_the_interval_of_a_rate_is_that_of_its_duration_turned_over(values: list[float], confidence: float) -> None:
+    low, high = rate_interval(values, confidence)
+    assert 0 < low <= 1 / np.mean(values) * (1 + 1e-12)
+    assert math.isfinite(high)
+    assert low * high == pytest.approx(1 / np.mean(values) ** 2)
+
+
+@pytest.mark.parametrize("processes", [3, 6, 12])
+@pytest.mark.parametrize("spread", [0.005, 0.05, 0.2, 0.4])
+def test_the_interval_of_a_rate_covers_as_often_as_it_says(processes: int, spread: float) -> None:
+    times = np.random.default_rng(processes).lognormal(-(spread**2) / 2, spread, (4000, processes)).tolist()
+    covered = np.mean([low <= 1 <= high for low, high in map(rate_interval, times)])  # on average a second each
+    assert covered == pytest.approx(0.95, abs=0.015)
+    if spread > 0.2:  # where the scale matters
+        assert covered > np.mean([low <= 1 <= high for low, high in map(student_interval, times)])
 
 
 @pytest.mark.parametrize(("percentile", "count"), [(90, 29), (95, 59), (99, 299)])
