@@ -250,13 +250,16 @@ def estimate_performance(plan: Plan, done: Sequence[ProcessResult]) -> dict[str,
             "" if reset else "this kernel can't reset the peak, so it may be that of the import",
         ),
     }
-    seconds, of = [_seconds_an_input(plan, run) for run in runs], (plan.confidence, len(done), "processes")
+    confidence, seconds = plan.confidence, [_seconds_an_input(plan, run) for run in runs]
+    ends = rate_interval(seconds, confidence)
     return {
         **{
-            name: Estimate(fmean(each), *student_interval(each, plan.confidence), *of, lacking)
+            name: Estimate(
+                fmean(each), *student_interval(each, confidence), confidence, len(done), "processes", lacking
+            )
             for name, (each, lacking) in values.items()
         },
-        "throughput": Estimate(1 / fmean(seconds), *rate_interval(seconds, plan.confidence), *of),
+        "throughput": Estimate(1 / fmean(seconds), *ends, confidence, len(done), "processes"),
     }
 
 
