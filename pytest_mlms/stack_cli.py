@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
 from pytest_mlms.errors import MlmsError, StackError
 from pytest_mlms.provision.artifacts import default_cache
-from pytest_mlms.provision.declared import choose, declared_stacks
+from pytest_mlms.provision.declared import HERE, choose, declared_stacks
 from pytest_mlms.provision.environments import Environment, clear_strays, environments, existing, provide, remove
 from pytest_mlms.provision.predictors import find_predictors
 from pytest_mlms.provision.stacks import base_interpreter, prepare
@@ -23,6 +24,8 @@ from pytest_mlms.units import format_quantity
 __all__ = ["add_stack_commands"]
 
 T = TypeVar("T")
+
+_ELSEWHERE = "--mlms-manifests DIR says where else"
 
 
 def add_stack_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -43,8 +46,20 @@ def _declared(options: argparse.Namespace) -> dict[str, Stack]:
     return declared_stacks(Path.cwd(), [path.absolute() for path in options.manifests])
 
 
-def _chosen(options: argparse.Namespace) -> list[Stack]:
-    return choose(options.stacks, _declared(options), find_predictors(options.folders), "stack")
+def _chosen(options: argparse.Namespace, words: Sequence[str]) -> list[Stack]:
+    """Return the stacks that the words mean; a bare name that isn't declared is told, as it may be meant for one."""
+    declared = _declared(options)
+    stacks = choose(words, declared, find_predictors(options.folders), "stack")
+    for stack in stacks:
+        if stack.name not in declared and re.fullmatch(r"[\w.-]+", stack.name):
+            meant = f"so it is any version of {stack.requirements[0]}; {_ELSEWHERE}"
+            print(f"mlms: {stack.name} is not declared in {_looked(options)}, {meant}", file=sys.stderr)
+    return stacks
+
+
+def _looked(options: argparse.Namespace) -> str:
+    """Return where declarations were looked for."""
+    return ", ".join(map(str, [Path.cwd(), *options.manifests]))
 
 
 def _list(options: argparse.Namespace) -> int:
@@ -61,8 +76,7 @@ def _list(options: argparse.Namespace) -> int:
     for line in (*header, *(line for folded in lines for line in folded)):
         print(line.rstrip())
     if len(declared) == 1:
-        text = f"no stacks.yaml declares any in {Path.cwd()}; --mlms-manifests DIR says where else"
-        print(f"mlms: {text}", file=sys.stderr)
+        print(f"mlms: no stacks.yaml declares any in {_looked(options)}; {_ELSEWHERE}", file=sys.stderr)
     return 0
 
 
@@ -71,7 +85,7 @@ def _create(options: argparse.Namespace) -> int:
         launch = prepare(stack, options.cache, show=_step(stack))
         print(f"{stack.name}: {launch.command[0]}")
 
-    return _each(_chosen(options), create)
+    return _each(_chosen(options, options.stacks), create)
 
 
 def _show(options: argparse.Namespace) -> int:
@@ -79,7 +93,7 @@ def _show(options: argparse.Namespace) -> int:
         made = _made(stack, options.cache)
         facts = {
             "stack": stack.name,
-            "declared": str(stack.place or "nowhere"),
+            "declared": "needs none" if stack is HERE else str(stack.place or f"not in {_looked(options)}"),
             "framework": stack.framework or "any",
             "what": _what(stack),
             "state": _state(stack, made),
@@ -91,7 +105,7 @@ def _show(options: argparse.Namespace) -> int:
         print("\n".join(f"{name:12} {value}" for name, value in facts.items() if value))
         print("".join(f"  {package}\n" for package in (made.lock if made else ())), end="")
 
-    return _each(_chosen(options), show)
+    return _each(_chosen(options, options.stacks), show)
 
 
 def _lock(options: argparse.Namespace) -> int:
@@ -110,7 +124,7 @@ def _lock(options: argparse.Namespace) -> int:
         os.replace(temporary, stack.lock)
         print(f"{stack.name}: {len(made.lock)} packages in {stack.lock}")
 
-    return _each(_chosen(options), lock)
+    return _each(_chosen(options, options.stacks), lock)
 
 
 def _remove(options: argparse.Namespace) -> int:
@@ -121,8 +135,7 @@ def _remove(options: argparse.Namespace) -> int:
     for word in options.stacks:
         found = [made for made in there if word in ("all", made.stack)]
         if not found and word != "all":
-            stacks = choose([word], _declared(options), find_predictors(options.folders), "stack")
-            found = [made for stack in stacks if (made := _made(stack, options.cache))]
+            found = [made for stack in _chosen(options, [word]) if (made := _made(stack, options.cache))]
         wanted.update((made.folder, made) for made in found)
         if not found:
             what = "there is no environment" if word == "all" else f"{word} has no environment"

@@ -55,6 +55,21 @@ def test_a_list_without_a_declaration_says_where_it_was_looked_for(
     assert not capsys.readouterr().err
 
 
+@pytest.mark.parametrize("action", ["show", "remove"])
+def test_a_bare_name_that_is_not_declared_is_told_to_be_a_requirement_and_where_it_was_looked_for(
+    folder: Path, capsys: pytest.CaptureFixture[str], action: str
+) -> None:
+    assert main(["stack", action, "mxnet", "here", "free", "onnxruntime==1.30.0", "--mlms-manifests=.."]) == 0
+    shown, errors = capsys.readouterr()
+    looked = f"{folder}, .."
+    assert [line for line in errors.splitlines() if "has no environment" not in line] == [
+        f"mlms: mxnet is not declared in {looked}, so it is any version of mxnet; --mlms-manifests DIR says where else"
+    ]
+    if action == "show":
+        declared = [line.split(maxsplit=1)[1] for line in shown.splitlines() if line.startswith("declared")]
+        assert declared == [f"not in {looked}", "needs none", "stacks.yaml:3", f"not in {looked}"]
+
+
 @pytest.mark.slow
 def test_a_stack_is_made_shown_locked_and_removed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made = said(capsys, "create", "free").strip()

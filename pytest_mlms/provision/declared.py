@@ -77,7 +77,10 @@ def choose(
     for word in words:
         everything = [stack for stack in declared.values() if stack is not HERE]
         if word == "all" and not everything:
-            raise StackError(f"{option}: no stack is declared; write a stacks.yaml, or name a requirement")
+            raise StackError(
+                f"{option}: no stack is declared; write a stacks.yaml, name its folder by --mlms-manifests, or name a "
+                f"requirement"
+            )
         for stack in everything if word == "all" else [resolve(word, declared, frameworks, option)]:
             check_framework(stack, frameworks)
             chosen[stack.name] = stack
