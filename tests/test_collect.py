@@ -138,6 +138,9 @@ def test_marks_of_the_manifest_reach_the_items(project: Project) -> None:
     result.stdout.fnmatch_lines(
         ["SKIPPED*too slow", "XFAIL manifests/digits.yaml::test_accuracy?faulty-cpu? - not today"]
     )
+    result.stdout.no_fnmatch_line("*nothing was measured*")
+    alone = project.run("--mlms-strict", "-k", "b8")
+    alone.stdout.fnmatch_lines(["mlms: nothing was measured: the only item was skipped, -rs says why"])
 
 
 def test_a_manifest_without_a_dataset_has_no_accuracy_item(project: Project) -> None:

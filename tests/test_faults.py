@@ -229,6 +229,9 @@ def test_what_the_machine_lacks_is_a_skip_and_under_strict_a_failure(project: Pr
         [f"SKIPPED ?1? manifests/{name}/digits.yaml:9: {reason}" for name, reason in reasons.items()]
     )
     assert {item["verdict"] for item in project.items()} == {"SKIPPED"}
+    assert result.ret == 0
+    nothing = "mlms: nothing was measured: all 2 items were skipped, -rs says why; --mlms-strict fails what can't run"
+    result.stdout.fnmatch_lines([nothing])
     strict = project.run("-k", "b8-offline", "--mlms-strict")
     strict.assert_outcomes(failed=2)
     strict.stdout.fnmatch_lines_random(list(reasons.values()))

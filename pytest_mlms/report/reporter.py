@@ -81,6 +81,15 @@ class Reporter:
             self._faults.append(f"{self._file.fault}; {len(self._file.unwritten)} lines were not written")
             self._fail(session)
 
+    def _write_nothing_measured(self, terminal: pytest.TerminalReporter) -> None:
+        """Warn where all was skipped, which ends with status 0 as in every pytest run; all upgrades are a fault."""
+        count = len(self._results)
+        if not count or any(one["verdict"] != "SKIPPED" or one["kind"] == "upgrade" for one in self._results):
+            return
+        skipped = f"all {count:,} items were skipped" if count > 1 else "the only item was skipped"
+        strict = "" if self._session.config.strict else "; --mlms-strict fails what can't run"
+        terminal.write_line(f"mlms: nothing was measured: {skipped}, -rs says why{strict}", yellow=True)
+
     def _fail(self, session: pytest.Session) -> None:
         """Have the run end as failed where anything is at fault, whatever its items say."""
         if self._faults and session.exitstatus == pytest.ExitCode.OK:
@@ -95,6 +104,7 @@ class Reporter:
         from pytest_mlms.report.terminal import write_tables
 
         write_tables(terminalreporter, self._results)
+        self._write_nothing_measured(terminalreporter)
         for line in self._file.unwritten:
             terminalreporter.write_line(line)
         for fault in self._faults:
