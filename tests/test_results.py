@@ -47,6 +47,20 @@ def test_what_a_full_disk_refuses_is_held_and_written_when_there_is_room(small_d
     assert [line.get("nodeid") for line in lines] == [None, "first", "second", "third", None]
 
 
+@pytest.mark.parametrize(("status", "wanted"), [(0, 1), (2, 2)])
+def test_an_end_that_a_full_disk_refuses_has_the_status_that_this_comes_to(
+    small_disk: Path, status: int, wanted: int
+) -> None:
+    file = ResultsFile(small_disk / "run")
+    file.append({"nodeid": "first"})
+    with pytest.raises(OSError, match="No space left"):
+        (small_disk / "filler").write_bytes(b"x" * (1 << 20))
+    file.append({"nodeid": "second", "text": "y" * 20_000})
+    file.finish(status)
+    second, end = map(json.loads, file.unwritten)
+    assert (second["nodeid"], end["type"], end["exit_status"]) == ("second", "end", wanted)
+
+
 def write_too_much(path: Path) -> None:
     path.write_bytes(b"x" * (1 << 20))
 

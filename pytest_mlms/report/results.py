@@ -57,14 +57,20 @@ class ResultsFile:
         self._write({"type": kind, **facts})
 
     def finish(self, exit_status: int) -> None:
-        """Add the last line; without it the run was killed."""
+        """Add the last line; without it the run was killed. One that the disk refuses has failed the run."""
         if self.items:
-            self._write({"type": "end", "exit_status": exit_status, "items": self.items})
+            end = {"type": "end", "exit_status": exit_status, "items": self.items}
+            self._write(end)
+            if self.fault:
+                self.unwritten[-1] = self._line({**end, "exit_status": exit_status or 1})
 
-    def _write(self, fields: Mapping[str, Any]) -> None:
+    def _line(self, fields: Mapping[str, Any]) -> str:
         now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds")
         about = {"format": FORMAT, "run": self.path.parent.name, "time": now}
-        self.unwritten.append(json.dumps({**about, **fields}, allow_nan=False))
+        return json.dumps({**about, **fields}, allow_nan=False)
+
+    def _write(self, fields: Mapping[str, Any]) -> None:
+        self.unwritten.append(self._line(fields))
         try:
             if not self.path.exists():
                 _make_run_folder(self.path.parent)
