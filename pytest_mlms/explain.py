@@ -18,7 +18,8 @@ def explain_upgrade(comparisons: Sequence[Comparison], facts: Mapping[str, Any])
     """Return the text of an upgrade: what was found, how surely, on what machine, and what to try.
 
     ``facts`` has ``a`` and ``b`` (the stacks' names), ``clock``, ``rounds``, ``machine``, ``layers``, ``budget``,
-    ``place`` (the manifest's line for tolerances), and ``asked`` (whether the command line gave latency's).
+    ``place`` (the manifest's line for tolerances), ``threads`` (that both sides are asked for; None: their own choice),
+    and ``asked`` (whether the command line gave latency's).
     """
     verdicts = {one.verdict for one in comparisons}
     lines = [_headline(comparisons, facts), *(f"  {_line(one)}" for one in _worst_first(comparisons) if _told(one))]
@@ -183,13 +184,20 @@ def _advice(comparisons: Sequence[Comparison], facts: Mapping[str, Any]) -> str:
         return f"try: --mlms-budget ({facts['budget']:g} s was too little for {LEAST_ROUNDS} rounds)"
     if {one.of for one in opened} == {"inputs"}:
         return "try: a larger dataset"
-    more = f"--mlms-budget (it had time for {rounds} of {MOST_ROUNDS} rounds), " if rounds < MOST_ROUNDS else ""
-    longer = (
-        "" if {one.quantity for one in opened} <= _OF_PROCESS else "a larger --mlms-duration, evaluate.threads: 1, "
-    )
-    near = [one.quantity for one in opened if one.floor < one.tolerance]
-    edge = f"; {', '.join(near)} is near its tolerance: a wider or narrower one decides it" if near else ""
-    return f"try: {more}{longer}a quieter machine{edge}"
+    means = [f"--mlms-budget (it had time for {rounds} of {MOST_ROUNDS} rounds)"] if rounds < MOST_ROUNDS else []
+    if not {one.quantity for one in opened} <= _OF_PROCESS:
+        means += ["a larger --mlms-duration", *(["evaluate.threads: 1"] if set(facts["threads"]) != {1} else [])]
+    return f"try: {', '.join([*means, 'a quieter machine'])}{''.join(map(_edge, opened))}"
+
+
+def _edge(one: Comparison) -> str:
+    """Return what another tolerance would do for what is open; nothing where its noise isn't known."""
+    if one.floor < one.tolerance:
+        return f"; {one.quantity} is near its tolerance: a wider or narrower one decides it"
+    if one.floor >= one.tolerance:
+        noise = f"the noise floor of {one.quantity}, ±{100 * one.floor:.2g} %"
+        return f"; {noise}, is not below its tolerance: a wider one could be decided here"
+    return ""
 
 
 _OF_PROCESS = {"first_inference", "load_time", "peak_memory"}  # which more turns don't tell

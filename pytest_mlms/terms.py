@@ -65,6 +65,7 @@ def told(case: Case, config: Config) -> dict[str, Any]:
         "a": case.baseline.stack.name,
         "b": case.stack.name,
         "budget": config.budget,
+        "threads": [case.baseline.threads, case.threads],
         "place": str(case.loaded.place("thresholds", "upgrade")),
         "asked": config.tolerance is not None,
         "machine": machine_state(),

@@ -11,7 +11,7 @@ from pytest_mlms.compare import TOLERANCES, Figure, compare_rounds
 from pytest_mlms.explain import explain_upgrade, layer_lines
 from pytest_mlms.layers import changed_layers
 
-TERMS = {"place": "m.yaml:44", "asked": False, "budget": 60}
+TERMS = {"place": "m.yaml:44", "asked": False, "budget": 60, "threads": [None, None]}
 ROUND = {"pairs": 40, "calls": 1, "cores": [0], "turns_exclusive": True, "steady": True}
 
 
@@ -66,10 +66,12 @@ def test_what_is_added_to_both_sides_of_a_start_up_time_is_told_with_its_ratio()
     assert ") with 10.0 ms added to both, tolerance 50 %" in text
 
 
-def advice(rounds: int = 2, gates: tuple[str, ...] = ("latency",), asked: bool = False, **changes: float) -> str:
+def advice(
+    rounds: int = 2, gates: tuple[str, ...] = ("latency",), error: float = 0.0, facts: Any = (), **changes: float
+) -> str:
     """Return what is advised where these quantities are exp(change) times what they were, and latency as it was."""
-    figures = {name: Figure(1.0, math.exp(x), x, 0.0, 400) for name, x in {"latency": 0.0, **changes}.items()}
-    facts = {"a": "old", "b": "new", "clock": "adj", "rounds": [ROUND] * rounds, **TERMS, "asked": asked}
+    figures = {name: Figure(1.0, math.exp(x), x, error, 400) for name, x in {"latency": 0.0, **changes}.items()}
+    facts = {"a": "old", "b": "new", "clock": "adj", "rounds": [ROUND] * rounds, **TERMS, **dict(facts)}
     return explain_upgrade(compare_rounds([figures] * rounds, {}, gates), facts).splitlines()[-1].strip()
 
 
@@ -77,14 +79,14 @@ def advice(rounds: int = 2, gates: tuple[str, ...] = ("latency",), asked: bool =
 def test_what_allows_a_regression_is_the_tolerance_of_what_regressed(name: str) -> None:
     wanted = f"try: if this is meant, allow it: thresholds: upgrade: {{{name}: … %}} in m.yaml:44"
     change = {name: 2.0 * TOLERANCES[name].sign}
-    assert advice(**change) == advice(asked=True, **change) == wanted
+    assert advice(**change) == advice(facts={"asked": True}, **change) == wanted
 
 
 def test_a_tolerance_of_latency_is_one_of_all_that_goes_with_it_but_what_has_its_own() -> None:
     slower = {"latency": 0.2, "cpu_time": 0.2, "latency_p90": 0.2, "throughput": -0.2}
     assert advice(**slower).endswith(": thresholds: upgrade: {tolerance: … %} in m.yaml:44")
-    assert advice(asked=True, **slower).endswith("allow it: --mlms-tolerance")
-    more = advice(asked=True, gates=("latency", "latency_p90"), peak_memory=1.0, **slower)
+    assert advice(facts={"asked": True}, **slower).endswith("allow it: --mlms-tolerance")
+    more = advice(facts={"asked": True}, gates=("latency", "latency_p90"), peak_memory=1.0, **slower)
     assert more.endswith(": --mlms-tolerance, thresholds: upgrade: {latency_p90: … %, peak_memory: … %} in m.yaml:44")
 
 
@@ -98,5 +100,14 @@ def test_what_decides_an_open_gate_is_what_tells_more_of_it() -> None:
         "try: a larger --mlms-duration, evaluate.threads: 1, a quieter machine; "
         "latency is near its tolerance: a wider or narrower one decides it"
     )
+    assert advice(6, error=0.1) == (
+        "try: a larger --mlms-duration, evaluate.threads: 1, a quieter machine; "
+        "the noise floor of latency, ±15 %, is not below its tolerance: a wider one could be decided here"
+    )
     assert advice(1) == "try: --mlms-budget (60 s was too little for 2 rounds)"
     assert advice().startswith("machine: ")
+
+
+@pytest.mark.parametrize(("threads", "advised"), [([1, 1], False), ([1, 2], True), ([None, 1], True)])
+def test_one_thread_is_advised_only_to_who_has_more(threads: list[int | None], advised: bool) -> None:
+    assert ("evaluate.threads: 1" in advice(6, error=0.1, facts={"threads": threads})) is advised

@@ -105,7 +105,7 @@ class Ring:
         return next(one for one in self.upgrade.comparisons if one.quantity == quantity)
 
     def text(self) -> str:
-        setting = {"a": "old", "b": "new", "budget": 120, "place": "m.yaml:1", "asked": True}
+        setting = {"a": "old", "b": "new", "budget": 120, "place": "m.yaml:1", "asked": True, "threads": [1, 1]}
         return explain_upgrade(self.upgrade.comparisons, {**self.upgrade.facts, **setting})
 
 
