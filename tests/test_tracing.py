@@ -161,6 +161,7 @@ def test_the_peaks_of_the_cpu_are_measured_and_say_how() -> None:
     assert found["flops"] > 0
     assert found["bytes"] > 0
     assert "in 2 threads" in found["how"]
+    assert "kernels" in found["how"]
 
 
 def test_the_peaks_of_a_gpu_need_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:

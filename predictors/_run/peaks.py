@@ -1,10 +1,14 @@
 """What the device can do at best, measured: operations a second of a matrix product, bytes a second of a triad.
 
 The upper edges of a roofline. On the CPU by numpy (and its BLAS), with as many threads as the model has; on a GPU by
-PyTorch where the stack has it, which has not yet been run.
+PyTorch where the stack has it, which has not yet been run. OpenBLAS takes old kernels for a CPU that it doesn't
+know, so it is also asked for those of AVX-512, in a process of its own: ``PYTHON peaks.py`` prints products alone.
 """
 
+import json
 import os
+import subprocess
+import sys
 import threading
 import time
 
@@ -29,19 +33,42 @@ def _cores():
 def _on_cpu(threads):
     import numpy
 
-    rates = {side: 2.0 * side**3 / _best(_product(side)) for side in _SIDES}
-    side = max(rates, key=lambda one: rates[one])
+    flops, side, kernels = max([_products() + ["its own"], _products_by("SKYLAKEX") + ["AVX-512"]])
     arrays = [numpy.ones(_ELEMENTS, numpy.float32) for _ in range(3)]
     parts = [numpy.array_split(array, threads) for array in arrays]
     triad = _best(lambda: _at_once([lambda p=part: _triad(*p) for part in zip(*parts)]))
-    how = "numpy %s, float32, %d x %d product, triad of 3 x %d MiB in %d threads" % (
+    how = "numpy %s, float32, %d x %d product by %s kernels, triad of 3 x %d MiB in %d threads" % (
         numpy.__version__,
         side,
         side,
+        kernels,
         _ELEMENTS * 4 >> 20,
         threads,
     )
-    return {"flops": rates[side], "bytes": 5.0 * 4 * _ELEMENTS / triad, "how": how}
+    return {"flops": flops, "bytes": 5.0 * 4 * _ELEMENTS / triad, "how": how}
+
+
+def _products():
+    """Return operations a second of the size of matrices that is best, and that size."""
+    return list(max((2.0 * side**3 / _best(_product(side)), side) for side in _SIDES))
+
+
+def _products_by(kernels):
+    """Return the same with other kernels of OpenBLAS; nothing at all where this CPU or numpy doesn't have them."""
+    if not _has_avx512():
+        return [0.0, 0]
+    environment = dict(os.environ, OPENBLAS_CORETYPE=kernels)
+    command = [sys.executable, "-s", "-B", os.path.abspath(__file__)]
+    done = subprocess.run(command, check=False, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+    return json.loads(done.stdout.decode()) if done.returncode == 0 else [0.0, 0]
+
+
+def _has_avx512():
+    try:
+        with open("/proc/cpuinfo") as file:
+            return " avx512f " in file.read()
+    except OSError:  # not Linux
+        return False
 
 
 def _product(side):
@@ -104,3 +131,7 @@ def _best(work):
         work()
         taken.append(time.perf_counter() - before)
     return min(taken)
+
+
+if __name__ == "__main__":
+    print(json.dumps(_products()))
