@@ -5,6 +5,6 @@ file holds. Nothing here imports pytest_mlms, and nothing here knows of statisti
 from, or pytest.
 """
 
-from ._run.protocol import Layer, Load, Loaded, Profile, Tensor
+from ._run.protocol import Layer, Load, Loaded, Operation, Profile, Structure, Tensor
 
-__all__ = ["Layer", "Load", "Loaded", "Profile", "Tensor"]
+__all__ = ["Layer", "Load", "Loaded", "Operation", "Profile", "Structure", "Tensor"]

@@ -19,14 +19,17 @@ class Seen(NamedTuple):
     noted: Any
 
 
-def watch(loaded, tensors, note):
-    """Run once, layer by layer; return begin, end and what was seen, with ``note`` of each output."""
+def watch(loaded, tensors, note, keep=lambda result: None):
+    """Run once, layer by layer; return begin, end and what was seen, with ``note`` of each output.
+
+    ``keep`` is given what the model returns.
+    """
     seen = []
     prepare = _watch_graph if loaded.model.kind == "export" else _watch_leaves
     run, undo, began = prepare(loaded, lambda *facts: seen.append(Seen(*facts)), note)
     try:
         start = _clock(loaded.device)
-        run(*tensors)
+        keep(run(*tensors))
         return (began or [start])[0], _clock(loaded.device), seen
     finally:
         undo()

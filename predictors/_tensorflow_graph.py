@@ -88,6 +88,12 @@ class Frozen:
         shown = [layer for layer in ran if layer.type and layer.type not in _SILENT]
         return min(map(_start, ran)), max(layer.end for layer in ran), shown
 
+    def structure(self, shapes):
+        """Return the graph's Structure for inputs of these shapes."""
+        from mlms_predictors._tensorflow_structure import structure
+
+        return structure(self._made_of[0], *self._names, shapes)
+
     def inner(self, feeds):
         """Run once, and return each operator's first output, by the operator's name."""
         order = [op for op in self._graph.get_operations() if op.type not in _SILENT and op.outputs]

@@ -130,6 +130,13 @@ def inner(loaded, arrays):
     return [(layer.name, layer.noted) for layer in seen if layer.noted is not None]
 
 
+def structure(loaded, shapes):
+    """Return the model as a graph, for inputs of these shapes; nothing is computed."""
+    from mlms_predictors._pytorch_structure import structure as write_down
+
+    return write_down(loaded, shapes)
+
+
 def close(loaded):
     """Give back the GPU's memory that the allocator keeps."""
     if loaded.device != "cpu":

@@ -102,6 +102,11 @@ def inner(loaded, arrays):
     return loaded.model.frozen().inner([arrays[tensor.name] for tensor in loaded.inputs])
 
 
+def structure(loaded, shapes):
+    """Return the model as a graph, for inputs of these shapes; nothing is computed."""
+    return loaded.model.frozen().structure([shapes[tensor.name] for tensor in loaded.inputs])
+
+
 def _start(device, threads):
     """Show TensorFlow the device alone and set its threads; return the name that it has there."""
     kind, _, index = device.partition(":")

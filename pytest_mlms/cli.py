@@ -14,7 +14,7 @@ from pytest_mlms.describe_cli import add_describe
 from pytest_mlms.distribute.worker_cli import add_worker
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.judge_cli import add_judge
-from pytest_mlms.manifest import Manifest, load
+from pytest_mlms.manifest import Manifest, find_manifests, load
 from pytest_mlms.manifest.stacks import STACK_FILES, load_stacks
 from pytest_mlms.provision.artifacts import check_local
 from pytest_mlms.provision.declared import check_framework
@@ -70,7 +70,7 @@ def _schema(options: argparse.Namespace) -> int:
 def _lint(options: argparse.Namespace) -> int:
     frameworks = find_predictors(options.predictors)
     checked = faulty = 0
-    for path in _manifests(options.paths):
+    for path in find_manifests(options.paths):
         checked += path.name not in STACK_FILES
         faults = list(_faults(path, frameworks))
         for fault in faults:
@@ -89,16 +89,3 @@ def _faults(path: Path, frameworks: Collection[str]) -> Iterator[str]:
             yield from map(str, check_local(load(path, frameworks)))
     except MlmsError as error:
         yield str(error)
-
-
-def _manifests(paths: Sequence[Path]) -> Iterator[Path]:
-    for path in paths:
-        if path.is_dir():
-            found = sorted(file for file in path.rglob("*") if file.suffix in (".yaml", ".yml"))
-            if not found:
-                raise MlmsError(f"{path} has no .yaml file; name a manifest or a folder of them")
-            yield from found
-        elif path.exists():
-            yield path
-        else:
-            raise MlmsError(f"there is no {path}; name a manifest or a folder of them")

@@ -5,15 +5,24 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-from collections.abc import Callable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.manifest import load
-from pytest_mlms.provision.artifacts import default_cache, fetch
-from pytest_mlms.report.table import format_table
-from pytest_mlms.trace.describe import Described, LayerCost, describe_onnx
+from pytest_mlms.cases import Case
+from pytest_mlms.errors import MlmsError, StackError
+from pytest_mlms.manifest import Loaded, find_manifests, load
+from pytest_mlms.manifest.stacks import STACK_FILES
+from pytest_mlms.provision.artifacts import default_cache
+from pytest_mlms.provision.declared import HERE, choose, declared_stacks, stacks_for
+from pytest_mlms.provision.predictors import find_predictors
+from pytest_mlms.records import Stack
+from pytest_mlms.report.table import KEEP, format_table
+from pytest_mlms.structures import AgentFacts, describe_case, is_onnx
+from pytest_mlms.trace.describe import Described, LayerCost
+from pytest_mlms.trace.onnx_structure import describe_onnx
 from pytest_mlms.units import format_quantity
 
 __all__ = ["add_describe"]
@@ -24,13 +33,24 @@ _SCALE = [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1, "")]
 
 def add_describe(commands: Any) -> None:
     """Add the command to the parser's commands."""
-    parser = commands.add_parser("describe", help="parameters, operations and bytes by layer, of models as ONNX")
+    parser = commands.add_parser("describe", help="parameters, operations and bytes of models, by layer")
     parser.set_defaults(run=_describe)
-    parser.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="a manifest, or an ONNX file")
+    parser.add_argument(
+        "paths", nargs="+", type=Path, metavar="PATH", help="a manifest, a folder of them, or an ONNX file"
+    )
     parser.add_argument("--batch-size", type=_positive, default=1, metavar="N", help="inputs at a time (default: 1)")
     parser.add_argument("--axis", action="append", type=_axis, default=[], metavar="NAME=SIZE", help="a free axis")
     parser.add_argument("--json", action="store_true", help="print JSON, a line a model")
-    parser.add_argument("--mlms-cache", type=Path, metavar="DIR", dest="cache", help="folder for fetched artifacts")
+    which = "ask the framework of this stack, instead of reading the manifest's ONNX file; may be repeated"
+    parser.add_argument("--mlms-stack", action="append", default=[], metavar="STACK", dest="stacks", help=which)
+    more = "folder of more predictors; may be repeated"
+    parser.add_argument(
+        "--mlms-predictors", action="append", default=[], type=Path, metavar="DIR", dest="predictors", help=more
+    )
+    code = "let the files of models run code"
+    parser.add_argument("--mlms-allow-code", action="store_true", dest="allow_code", help=code)
+    cache = "folder for fetched artifacts and made stacks"
+    parser.add_argument("--mlms-cache", type=Path, metavar="DIR", dest="cache", default=default_cache(), help=cache)
 
 
 def _positive(text: str) -> int:
@@ -47,24 +67,59 @@ def _axis(text: str) -> tuple[str, int]:
 
 
 def _describe(options: argparse.Namespace) -> int:
-    for path in options.paths:
-        file = path if path.suffix == ".onnx" else _onnx_of(path, options.cache or default_cache())
-        found = describe_onnx(file, options.batch_size, dict(options.axis))
+    status = 0
+    for title, find in _subjects(options):
+        try:
+            found = find()
+        except MlmsError as error:
+            print(f"mlms: {error}", file=sys.stderr)
+            status = 2
+            continue
         if options.json:
-            print(json.dumps({"path": str(path), **_as_dict(found)}))
+            print(json.dumps({"path": title, "batch_size": options.batch_size, **_as_dict(found)}))
         else:
-            print("\n".join([f"{path}, batch of {found.batch_size}", *_table(found), *_notes(found), ""]))
-    return 0
+            print("\n".join([f"{title}, batch of {options.batch_size}", *_table(found), *_notes(found), ""]))
+    return status
 
 
-def _onnx_of(path: Path, cache: Path) -> Path:
-    """Return the ONNX file of a manifest, fetched where it isn't here."""
-    loaded = load(path)
-    for model in loaded.manifest.models:
-        graph = loaded.model_files(model)["graph"]
-        if Path(graph.member or graph.source).suffix == ".onnx":
-            return fetch(graph, cache)
-    raise MlmsError(f"{loaded.place('models')}: no model is an ONNX file, which is what can be described; add one")
+def _subjects(options: argparse.Namespace) -> Iterator[tuple[str, Callable[[], Described]]]:
+    """Yield what is to be described: a title, and how to find out."""
+    axes, predictors = dict(options.axis), find_predictors(options.predictors)
+    for path in options.paths:
+        if path.suffix == ".onnx":
+            yield str(path), partial(describe_onnx, path, options.batch_size, axes)
+            continue
+        declared = declared_stacks(Path.cwd(), [path.absolute()])
+        chosen = choose(options.stacks, declared, predictors)
+        for manifest in find_manifests([path]):
+            if manifest.name not in STACK_FILES:
+                loaded = load(manifest, predictors)
+                for case in _cases(loaded, chosen, declared, options.batch_size):
+                    agent = AgentFacts(predictors[case.stack.framework], options.cache, options.allow_code, _show)
+                    title = f"{manifest}, {case.stack.label}" if chosen else str(manifest)
+                    yield title, partial(describe_case, case, axes, agent)
+
+
+def _cases(loaded: Loaded, chosen: Sequence[Stack], declared: Mapping[str, Stack], batch_size: int) -> Iterator[Case]:
+    """Yield the models to describe: those of the stacks chosen, else the first that is ONNX, else the first."""
+    models = loaded.manifest.models
+    offered = {model.name for model in models}
+    if not chosen:
+        model = next((model for model in models if is_onnx(loaded.model_files(model)["graph"])), models[0])
+        models, chosen = [model], [declared.get(model.name, HERE)]
+    found = [
+        Case("trace", loaded, model, stack, "cpu", batch_size, None)
+        for model in models
+        for stack in stacks_for(model.name, chosen, offered)
+    ]
+    if not found:
+        raise StackError(f"{loaded.place('models')}: no model is for {', '.join(stack.name for stack in chosen)}")
+    yield from found
+
+
+def _show(text: str) -> None:
+    if text:
+        print(text, file=sys.stderr)
 
 
 def _as_dict(found: Described) -> dict[str, Any]:
@@ -83,6 +138,7 @@ def _table(found: Described) -> Iterator[str]:
 
 
 def _notes(found: Described) -> Iterator[str]:
+    yield f"operations by {found.counter}"
     if found.peak_bytes is not None:
         yield f"at most {format_quantity(found.peak_bytes, 'B')} of activations at once"
     if found.unknown:
@@ -90,7 +146,7 @@ def _notes(found: Described) -> Iterator[str]:
 
 
 def _shape(layer: LayerCost) -> str:
-    return "?" if layer.shape is None else " x ".join(map(str, layer.shape))
+    return "?" if layer.shape is None else f"{KEEP}x{KEEP}".join(map(str, layer.shape)) or "scalar"
 
 
 def _cells(layer: LayerCost) -> list[str]:
@@ -99,7 +155,7 @@ def _cells(layer: LayerCost) -> list[str]:
 
 
 def _bytes(size: int) -> str:
-    return format_quantity(size, "B")
+    return format_quantity(size, "B").replace(" ", KEEP)
 
 
 def _known(count: int | None, show: Callable[[int], str]) -> str:
@@ -109,4 +165,4 @@ def _known(count: int | None, show: Callable[[int], str]) -> str:
 def _scaled(count: int) -> str:
     """Return a count with three digits: 1.43 G."""
     scale, unit = next(((scale, unit) for scale, unit in _SCALE if count >= scale), (1, ""))
-    return f"{count / scale:.3g} {unit}".rstrip() if unit else str(count)
+    return f"{count / scale:.3g}{KEEP}{unit}" if unit else str(count)

@@ -6,6 +6,7 @@ see is told with its reason, and costs the level, never the item.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -21,6 +22,7 @@ from pytest_mlms.predictor import Predictor
 from pytest_mlms.trace import LEVELS
 from pytest_mlms.trace.correlate import ancestors, find_parents
 from pytest_mlms.trace.counters import BY_LAYER
+from pytest_mlms.trace.describe import describe
 from pytest_mlms.trace.spans import Builder, Series, Trace, Track
 from pytest_mlms.trace.tables import coverage, layer_rows, parents_of, trimmed_mean
 
@@ -125,6 +127,7 @@ def _run(
             if "hardware" in plan.levels:
                 count_phases(builder, predictor, request)
             _peaks(builder, predictor)
+            _count_work(builder, predictor, batch)
 
 
 def _chunk(level: str, latency: float, seconds: float) -> int:
@@ -212,6 +215,13 @@ def _peaks(builder: Builder, predictor: Predictor) -> None:
         builder.about["peaks"] = predictor.peaks()
     except Refused as error:
         builder.about["peaks_unavailable"] = str(error)
+
+
+def _count_work(builder: Builder, predictor: Predictor, batch: Mapping[str, Array]) -> None:
+    """Note each layer's operations and bytes, where the framework tells what its model is made of."""
+    with contextlib.suppress(Refused):  # then what the network's ONNX file says stays
+        structure = predictor.structure({name: array.shape for name, array in batch.items()})
+        builder.about["static"] = [layer.work for layer in describe(structure).layers]
 
 
 def with_requests(trace: Trace) -> Trace:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from mlms_predictors import Tensor
+from mlms_predictors import Operation, Structure, Tensor
 
 from pytest_mlms.agent import Agent, Array, Refused, Reply, start_agent
 from pytest_mlms.cases import Case
@@ -140,6 +140,12 @@ class Predictor:
         """Measure the device's operations and bytes a second; raises Refused where the stack can't."""
         facts = self.agent.request("peaks").facts
         return {name: facts[name] for name in ("flops", "bytes", "how")}
+
+    def structure(self, shapes: Mapping[str, Sequence[int]]) -> Structure:
+        """Return the model as a graph for inputs of these shapes; raises Refused where the framework can't say."""
+        facts = self.agent.request("structure", {"shapes": {name: list(shape) for name, shape in shapes.items()}}).facts
+        layers = [Operation(*layer) for layer in facts["layers"]]
+        return Structure(layers, list(_tensors(facts["tensors"])), facts["inputs"], facts["outputs"], facts["counter"])
 
     def trace(
         self,

@@ -26,7 +26,7 @@ from pytest_mlms.provision.artifacts import CaseFiles, fetch
 from pytest_mlms.recorder import MlmsWarning, Recorder
 from pytest_mlms.trace.correlate import Parents
 from pytest_mlms.trace.counters import CounterRow, counter_rows
-from pytest_mlms.trace.describe import LayerCost, describe_onnx
+from pytest_mlms.trace.onnx_structure import describe_onnx
 from pytest_mlms.trace.perfetto import write_perfetto
 from pytest_mlms.trace.spans import Trace, save_trace
 from pytest_mlms.trace.tables import KernelRow, LayerRow, kernel_rows, layer_rows, parents_of, write_table
@@ -137,22 +137,16 @@ class Tracer:
 
 
 def _static_counts(case: Case, files: CaseFiles) -> list[dict[str, Any]]:
-    """Return operations and bytes of each layer of the network, for rooflines; nothing where they can't be had.
+    """Return operations and bytes of each layer by an ONNX file, for rooflines; nothing where they can't be had.
 
-    They are those of the case's own file, or of the manifest's ONNX file, for its models are all the same network.
+    It is the case's own, or another of the manifest, for its models are all the same network; where the case's
+    framework tells what its model is made of, that counts instead.
     """
     try:
         path = _onnx_file(case, files)
-        layers = describe_onnx(path, case.batch_size).layers if path else ()
+        return [layer.work for layer in describe_onnx(path, case.batch_size).layers] if path else []
     except MlmsError:
         return []
-    return [{"name": one.name, "type": one.type, "flops": one.flops, "bytes": _moved(one)} for one in layers]
-
-
-def _moved(layer: LayerCost) -> int | None:
-    if layer.input_bytes is None or layer.output_bytes is None:
-        return None
-    return layer.weight_bytes + layer.input_bytes + layer.output_bytes
 
 
 def _onnx_file(case: Case, files: CaseFiles) -> Path | None:

@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -39,6 +40,16 @@ QUICK = (
     *("--mlms-budget=3600", "--mlms-timeout=1800", "--mlms-worker-timeout=900"),  # nothing ends as a machine is busy
 )
 
+MATRIX = """\
+name: matrix
+version: 1.0.0
+task: regression
+license: MIT
+models: [{{framework: matrix, graph: w.npy, sha256: {digest}, options: {{input: {told}}}}}]
+inputs: [{{name: x, type: tensor, element_type: float32}}]
+outputs: [{{name: y, type: tensor}}]
+"""
+
 DOCUMENTED = set(re.findall(r"`([a-z0-9_]+)`", (ROOT / "docs" / "results.md").read_text()))
 
 
@@ -53,6 +64,15 @@ def copy_digits(folder: Path) -> Path:
     for path in (MANIFEST, *(DIGITS / name for name in ("digits_cnn.onnx", "digits_test.npz", "labels.txt"))):
         shutil.copy(path, folder)
     return folder / MANIFEST.name
+
+
+def write_matrix(folder: Path, told: str = "whole") -> Path:
+    """Write the manifest of a product with a matrix, for tests/predictors/matrix.py, which says what it is made of."""
+    np.save(folder / "w.npy", np.zeros((3, 5), np.float32))
+    digest = hashlib.sha256((folder / "w.npy").read_bytes()).hexdigest()
+    path = folder / "m.yaml"
+    path.write_text(MATRIX.format(digest=digest, told=told))
+    return path
 
 
 class Project:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import pytest
+from mlms_predictors import Operation, Structure, Tensor
 
 from conftest import DIGITS, ROOT, launch
 from pytest_mlms.agent import Agent, Refused, start_agent
@@ -23,6 +24,7 @@ from pytest_mlms.provision.artifacts import default_cache
 from pytest_mlms.provision.environments import existing
 from pytest_mlms.provision.stacks import base_interpreter, prepare
 from pytest_mlms.records import Launch, Stack
+from pytest_mlms.trace.describe import Described, describe
 
 IMAGES = (np.load(DIGITS / "digits_test.npz")["image"][:8, None] / 16).astype(np.float32)
 MODULES = {"opencv": "cv2", "pytorch": "torch", "tflite": "ai_edge_litert"}
@@ -128,6 +130,13 @@ class Framework:
     def inner(self) -> dict[str, np.ndarray]:
         """Return what each layer gave."""
         return self.agent.request("inner", arrays=[("image", IMAGES)]).arrays
+
+
+def cost(agent: Agent, **shapes: tuple[int, ...]) -> Described:
+    """Return what the loaded model costs for inputs of these shapes, as its framework counts."""
+    facts = agent.request("structure", {"shapes": shapes}).facts
+    layers, tensors = [Operation(*one) for one in facts["layers"]], [Tensor(*one) for one in facts["tensors"]]
+    return describe(Structure(layers, tensors, facts["inputs"], facts["outputs"], facts["counter"]))
 
 
 def reference(images: np.ndarray = IMAGES) -> np.ndarray:

@@ -211,6 +211,14 @@ def test_layers_with_other_names_are_matched_by_the_order_of_what_computes() -> 
     assert match(other, static) == [None, None, None]
 
 
+def test_a_fused_layer_with_the_name_of_its_last_part_has_the_work_of_its_product() -> None:
+    static = [
+        {"name": "conv", "type": "Conv2D", "flops": 100, "bytes": 7},
+        {"name": "relu", "type": "Relu", "flops": 0, "bytes": 2},
+    ]
+    assert match([layer("relu", "_FusedConv2D")], static) == [Work(100, 7)]
+
+
 def kept(folder: Path, *traces: Trace) -> Path:
     for number, trace in enumerate(traces):
         place = folder / "items" / str(number)

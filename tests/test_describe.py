@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
-import zipfile
+from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,14 @@ import pytest
 from frameworks import python_of
 from hypothesis import given
 from hypothesis import strategies as st
+from mlms_predictors import Operation, Structure, Tensor
 from onnx import TensorProto, helper, numpy_helper
 
-from conftest import DIGITS
+from conftest import DIGITS, PREDICTORS, copy_digits, write_matrix
 from pytest_mlms.cli import main
 from pytest_mlms.errors import MlmsError
-from pytest_mlms.trace.describe import describe_onnx
+from pytest_mlms.trace.describe import describe
+from pytest_mlms.trace.onnx_structure import describe_onnx
 
 DIGITS_ONNX = DIGITS / "digits_cnn.onnx"
 
@@ -58,6 +60,7 @@ def test_the_digits_network_is_what_its_layers_say() -> None:
     assert found.layers[-1].name == "linear_9"
     assert found.peak_bytes == 2 * 4 * 4 * 32 * 64  # the second convolution's output and that of its Relu
     assert found.unknown == ()
+    assert "onnx" in found.counter
 
 
 @given(st.integers(1, 200))
@@ -164,45 +167,148 @@ def test_the_command_prints_json_and_refuses_what_it_can_not_describe(
         main(["describe", "--axis", "words", str(DIGITS_ONNX)])
 
 
-TORCH = """
-import sys, torch
-from torch.utils.flop_counter import FlopCounterMode
-model = torch.export.load(sys.argv[1]).module()
-with torch.no_grad(), FlopCounterMode(display=False) as counter:
-    model(torch.zeros(4, 1, 8, 8))
-print(counter.get_total_flops(), sum(p.numel() for p in model.parameters()))
-"""
+def structure(*layers: tuple[str, str], **shapes: tuple[int, ...]) -> Structure:
+    """Return what has these layers, as ("a b", "c") reads a and b and writes c; x goes in and y comes out."""
+    operations = [Operation(f"l{i}", "Op", i, read.split(), made.split()) for i, (read, made) in enumerate(layers)]
+    tensors = [Tensor(name, "int64" if name.startswith("i") else "float32", shape) for name, shape in shapes.items()]
+    return Structure(operations, tensors, ["x"], ["y"], "hand")
 
-TENSORFLOW = """
-import sys, tensorflow as tf
-from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
-model = tf.saved_model.load(sys.argv[1])
-call = tf.function(lambda image: model.signatures["serving_default"](image=image))
-graph = convert_variables_to_constants_v2(call.get_concrete_function(tf.TensorSpec([4, 1, 8, 8]))).graph
-profiler = tf.compat.v1.profiler
-options = dict(profiler.ProfileOptionBuilder.float_operation(), output="none", account_type_regexes=["Conv2D", "MatMul"])
-counted = profiler.profile(graph, options=options).total_float_ops
-print(counted, sum(tf.size(weights).numpy() for weights in model.signatures["serving_default"].variables))
-"""
+
+def test_what_is_computed_from_weights_alone_is_no_layer_and_counts_as_the_weights_behind_it() -> None:
+    made = structure(
+        ("w", "t"), ("", "c"), ("x t c", "a"), ("a t", "y"), x=(2,), w=(3, 4), t=(4, 3), c=(5,), a=(2,), y=(2,)
+    )
+    first, second = describe(made).layers
+    assert (first.name, first.parameters, first.weight_bytes, first.input_bytes) == ("l2", 12 + 5, 4 * 17, 8)
+    assert (second.name, second.parameters, second.weight_bytes, second.input_bytes) == ("l3", 0, 0, 8)
+
+
+def test_what_nobody_reads_is_not_counted_and_what_is_written_in_place_is_held_once() -> None:
+    made = structure(("x", "a unread"), ("a", "a"), ("a", "y"), x=(2,), a=(10,), unread=(99,), y=(1,))
+    found = describe(made)
+    assert [layer.output_bytes for layer in found.layers] == [40, 40, 4]
+    assert found.peak_bytes == 48  # x and a
+
+
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=8))
+def test_a_chain_holds_two_neighbours_at_once(sizes: list[int]) -> None:
+    names = ["x", *(f"a{index}" for index in range(len(sizes) - 1)), "y"]
+    made = structure(*pairwise(names), **dict(zip(names, [(size,) for size in (7, *sizes)], strict=True)))
+    assert describe(made).peak_bytes == 4 * max(map(sum, pairwise([7, *sizes])))
+
+
+@given(st.data())
+def test_each_weight_counts_once_whoever_reads_it(data: st.DataObject) -> None:
+    weights = {f"w{index}": (data.draw(st.integers(1, 9)), 2) for index in range(4)}
+    picks = data.draw(st.lists(st.sets(st.sampled_from(sorted(weights))), min_size=1, max_size=6))
+    layers = [(" ".join([f"a{index}" if index else "x", *pick]), f"a{index + 1}") for index, pick in enumerate(picks)]
+    shapes = {f"a{index + 1}": (1,) for index in range(len(picks))}
+    found = describe(structure(*layers, ("a1", "y"), x=(1,), y=(1,), **shapes, **weights))
+    used = set().union(*picks)
+    assert found.parameters == sum(math.prod(weights[name]) for name in used)
+    assert found.weight_bytes == 4 * found.parameters
+
+
+@pytest.mark.parametrize(
+    ("dtype", "size", "learned"),
+    [
+        ("float32", 32, 8),
+        ("bfloat16", 16, 8),
+        ("float8_e4m3fn", 8, 8),
+        ("int8", 8, 8),
+        ("uint4", 4, 8),
+        ("int64", 64, 0),
+        ("bool", 8, 0),
+    ],
+)
+def test_bytes_and_whether_a_weight_was_learned_follow_from_its_type(dtype: str, size: int, learned: int) -> None:
+    tensors = [Tensor("x", dtype, (1,)), Tensor("w", dtype, (2, 4)), Tensor("y", dtype, (1,))]
+    found = describe(Structure([Operation("l", "Op", 0, ["x", "w"], ["y"])], tensors, ["x"], ["y"], "hand"))
+    assert (found.parameters, found.weight_bytes) == (learned, size)
+
+
+def test_a_lone_number_is_no_parameter_and_text_has_no_size() -> None:
+    assert describe(structure(("x w", "y"), x=(1,), w=(), y=(1,))).parameters == 0
+    words = [Tensor("x", "object", (1,)), Tensor("y", "float32", (1,))]
+    found = describe(Structure([Operation("l", "Op", 0, ["x"], ["y"])], words, ["x"], ["y"], "hand"))
+    assert (found.layers[0].input_bytes, found.peak_bytes) == (None, None)
+
+
+@pytest.fixture
+def matrix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, Path]]:
+    """A call that describes a manifest of tests/predictors/matrix.py, with an option of its and more of the command's."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(told: str, *arguments: str) -> tuple[int, Path]:
+        path = write_matrix(tmp_path, told)
+        return main(["describe", str(path), "--mlms-predictors", str(PREDICTORS), *arguments]), path
+
+    return run
+
+
+def test_a_model_that_is_no_onnx_is_described_by_its_framework_in_an_agent(
+    matrix: Callable[..., tuple[int, Path]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert matrix("whole", "--batch-size", "4", "--json")[0] == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["parameters"], found["flops"], found["counter"]) == (15, 2 * 4 * 3 * 5, "hand")
+    assert found["layers"][0]["shape"] == [4, 5]
+    assert matrix("free", "--axis", "x.1=3")[0] == 0
+    assert "operations by hand" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        ("mute", "m.yaml:5: matrix doesn't tell what its models are made of; add the network as ONNX"),
+        ("free", r"m.yaml:5: axis 1 (x.1) of input 'x' is free; say --axis x.1=SIZE"),
+        (
+            "untold",
+            "m.yaml:5: the model doesn't say the shape of 'x'; write it, as in: options: {inputs: 'x float32[?,",
+        ),
+    ],
+)
+def test_what_a_framework_does_not_tell_is_said_with_the_line(
+    matrix: Callable[..., tuple[int, Path]], capsys: pytest.CaptureFixture[str], told: str, said: str
+) -> None:
+    assert matrix(told)[0] == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_stack_without_a_model_and_a_folder_without_a_manifest_are_told(
+    matrix: Callable[..., tuple[int, Path]], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert matrix("whole", "--mlms-stack", "onnxruntime==1.17.0")[0] == 2
+    assert "m.yaml:5: no model is for onnxruntime==1.17.0" in capsys.readouterr().err
+    (tmp_path / "empty").mkdir()
+    assert main(["describe", str(tmp_path / "empty")]) == 2
+    assert "has no .yaml file" in capsys.readouterr().err
+
+
+def test_a_folder_gives_each_manifest_its_table_and_a_fault_of_one_does_not_hide_another(
+    matrix: Callable[..., tuple[int, Path]], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    copy_digits(tmp_path / "digits")
+    (tmp_path / "digits" / "stacks.yaml").write_text("own: {framework: onnxruntime, interpreter: current}\n")
+    _, path = matrix("mute")
+    capsys.readouterr()
+    assert main(["describe", str(tmp_path), "--mlms-predictors", str(PREDICTORS)]) == 2
+    shown = capsys.readouterr()
+    assert "digits.yaml, batch of 1" in shown.out
+    assert f"{path.name}:5: matrix doesn't tell" in shown.err
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("framework", "module", "script", "file"),
-    [
-        ("pytorch", "torch", TORCH, "digits_cnn.pt2"),
-        ("tensorflow", "tensorflow", TENSORFLOW, "digits_cnn_savedmodel.zip"),
-    ],
-)
+@pytest.mark.parametrize(("framework", "module"), [("pytorch", "torch"), ("tensorflow", "tensorflow")])
 def test_each_frameworks_own_counter_counts_the_same_operations_and_parameters_of_the_same_network(
-    tmp_path: Path, framework: str, module: str, script: str, file: str
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, framework: str, module: str
 ) -> None:
-    """torch's FlopCounterMode, TensorFlow's profiler and onnx's shape inference, which this package counts by."""
-    graph = DIGITS / file
-    if graph.suffix == ".zip":
-        zipfile.ZipFile(graph).extractall(tmp_path)
-        graph = tmp_path
-    done = subprocess.run([python_of(framework, module), "-c", script, str(graph)], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    found = describe_onnx(DIGITS_ONNX, 4)
-    assert [int(word) for word in done.stdout.splitlines()[-1].split()] == [found.flops, found.parameters]
+    """torch's FlopCounterMode, TensorFlow's profiler, and the counts from onnx's shape inference."""
+    monkeypatch.chdir(tmp_path)
+    stack = f"own: {{framework: {framework}, interpreter: {python_of(framework, module)}}}\n"
+    (tmp_path / "stacks.yaml").write_text(stack)
+    assert main(["describe", "--json", "--batch-size", "4", "--mlms-stack", "own", str(DIGITS / "digits.yaml")]) == 0
+    found, own = json.loads(capsys.readouterr().out), describe_onnx(DIGITS_ONNX, 4)
+    assert framework.lower() in found["counter"].lower()
+    assert (found["flops"], found["parameters"]) == (own.flops, own.parameters)
+    assert (found["peak_bytes"], found["unknown"]) == (own.peak_bytes, [])

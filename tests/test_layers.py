@@ -44,7 +44,7 @@ LAYERS = [
     ["recorder", "terms"],
     ["inspection"],
     ["phases"],
-    ["reference"],
+    ["reference", "structures"],
     ["upgrade", "parity", "pair"],
     ["measure", "duel"],
     ["predictor"],

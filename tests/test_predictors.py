@@ -17,7 +17,7 @@ import numpy as np
 import onnx
 import psutil
 import pytest
-from frameworks import IMAGES, launch_of
+from frameworks import IMAGES, cost, launch_of
 from onnx.reference import ReferenceEvaluator
 
 from conftest import DIGITS, ROOT
@@ -25,6 +25,7 @@ from pytest_mlms.agent import Agent, Refused, start_agent
 from pytest_mlms.manifest import load
 from pytest_mlms.provision.artifacts import default_cache, fetch_files
 from pytest_mlms.provision.predictors import find_predictors
+from pytest_mlms.trace.onnx_structure import describe_onnx
 
 PREDICTORS = sorted((ROOT / "predictors").glob("[a-z]*.py"))
 CHOSEN = os.environ.get("MLMS_TEST_FRAMEWORKS", "").split()
@@ -220,6 +221,14 @@ def test_inner_outputs_are_the_references_and_end_with_the_output(
     for name in set(inner) & set(reference):
         if inner[name].shape == reference[name].shape:
             np.testing.assert_allclose(inner[name], reference[name], **CLOSE, err_msg=name)
+
+
+@only_where(has("structure"))
+def test_the_model_as_a_graph_costs_what_the_network_does(model: Subject) -> None:
+    found, own = cost(model.agent, image=(4, 1, 8, 8)), describe_onnx(DIGITS / "digits_cnn.onnx", 4)
+    assert (found.flops, found.parameters, found.unknown) == (own.flops, own.parameters, ())
+    assert found.peak_bytes == own.peak_bytes
+    assert model.name in found.counter.lower()
 
 
 @pytest.mark.parametrize("threads", [None, 2])

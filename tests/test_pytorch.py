@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import pickle
 import shutil
+import subprocess
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
-from frameworks import LAYERS, Framework, convert, python_of, reference
+from frameworks import LAYERS, Framework, convert, cost, python_of, reference
 
 from conftest import DIGITS
 from pytest_mlms.agent import Refused
+from pytest_mlms.trace.onnx_structure import describe_onnx
 
 SIGNATURE = {"inputs": "image float32[?,1,8,8]", "outputs": "logits"}
 MODULE = DIGITS / "convert_pytorch.py"
@@ -79,6 +81,68 @@ def test_a_state_dict_is_put_into_a_module_when_code_is_allowed(torch: Framework
     torch.check()
     assert [layer[1] for layer in torch.layers()][:2] == ["Conv2d", "ReLU"]
     assert list(torch.inner())[-1] == "linear_9"
+
+
+MIXED = """
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+class Mixed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm, self.out = nn.Conv2d(1, 4, 3, bias=False), nn.BatchNorm2d(4), nn.Linear(5, 3)
+        self.mix = nn.Parameter(torch.zeros(4, 5))
+
+    def forward(self, image):
+        x = F.relu_(self.norm(self.conv(image))).flatten(2).transpose(1, 2)
+        return self.out(F.scaled_dot_product_attention(x, x, x).mean(1) @ self.mix)
+
+if __name__ == "__main__":
+    model = Mixed().eval()
+    torch.save(model.state_dict(), "mixed_state.pt")
+    torch.jit.trace(model, torch.zeros(2, 1, 8, 8)).save("mixed.pt")
+    torch.export.save(torch.export.export(model, (torch.zeros(2, 1, 8, 8),)), "mixed.pt2")
+"""
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that computes inside and outside of its modules, in three formats."""
+    folder = tmp_path_factory.mktemp("mixed")
+    (folder / "mixed.py").write_text(MIXED)
+    subprocess.run([python_of("pytorch", "torch"), "-B", "mixed.py"], cwd=folder, check=True)
+    return folder
+
+
+def test_every_format_of_a_network_costs_the_same(torch: Framework, formats: Path) -> None:
+    own = describe_onnx(DIGITS / "digits_cnn.onnx", 4)
+    for graph, weights, options in (
+        (DIGITS / "digits_cnn.pt2", None, {}),
+        (formats / "digits_cnn.pt", None, SIGNATURE),
+        (MODULE, formats / "digits_state.pt", {"class": "Digits", **SIGNATURE}),
+    ):
+        torch.load(graph, weights, allow_code=True, **options)
+        found = cost(torch.agent, image=(4, 1, 8, 8))
+        assert [layer.shape for layer in found.layers] == [layer.shape for layer in own.layers]
+        assert [layer.flops for layer in found.layers] == [layer.flops for layer in own.layers]
+        assert [layer.parameters for layer in found.layers] == [layer.parameters for layer in own.layers]
+        assert found.peak_bytes == own.peak_bytes
+        assert "FlopCounterMode" in found.counter
+
+
+@pytest.mark.parametrize("name", ["mixed.pt2", "mixed.pt", "mixed.py"])
+def test_what_a_model_computes_outside_of_its_modules_is_counted(torch: Framework, mixed: Path, name: str) -> None:
+    options = {"inputs": "image float32[2,1,8,8]", "outputs": "y"}
+    code = name.endswith(".py")
+    options.update({"class": "Mixed"} if code else {})
+    torch.load(mixed / name, mixed / "mixed_state.pt" if code else None, allow_code=code, **options)
+    found = cost(torch.agent, image=(2, 1, 8, 8))
+    convolution, attention, product, dense = 2 * 2 * 36 * 4 * 9, 2 * 2 * 2 * 36 * 36 * 4, 2 * 2 * 4 * 5, 2 * 2 * 5 * 3
+    first, *attending, last, out = [layer.flops for layer in found.layers if layer.flops]
+    assert (first, sum(attending), last, out) == (convolution, attention, product, dense)
+    assert found.parameters == 4 * 9 + 4 * 4 + 4 * 5 + (5 * 3 + 3)
+    assert found.layers[-1].shape == (2, 3)
 
 
 @pytest.mark.slow

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from frameworks import Framework, convert, python_of, reference
+from frameworks import Framework, convert, cost, python_of, reference
 
 from conftest import DIGITS
 from pytest_mlms.agent import Refused
+from pytest_mlms.trace.onnx_structure import describe_onnx
 
 CONVOLUTIONS = 3
 
@@ -48,6 +49,8 @@ def test_every_format_agrees_and_shows_its_layers(tensorflow: Framework, formats
     assert len(convolutions) == CONVOLUTIONS
     assert convolutions[0][4:] == [8 * 16 * 8 * 8 * 4, [8, 8, 8, 16]]
     np.testing.assert_allclose(list(inner.values())[-1], reference(), rtol=1e-4, atol=1e-5)
+    found, own = cost(tensorflow.agent, image=(4, 1, 8, 8)), describe_onnx(DIGITS / "digits_cnn.onnx", 4)
+    assert (found.flops, found.parameters, found.unknown) == (own.flops, own.parameters, ())
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from conftest import PREDICTORS, QUICK, Project
+from conftest import PREDICTORS, QUICK, Project, write_matrix
 from pytest_mlms.trace.counters import PHASES, phase_rows
 from pytest_mlms.trace.spans import Trace, load_trace
 from pytest_mlms.trace.tables import coverage, parents_of
@@ -69,6 +69,15 @@ def test_a_trace_has_its_levels_each_from_a_process_of_its_own(one: Project) -> 
     assert {"load", "predict"} == set(trace.texts(trace.spans.name[trace.spans.at("model")]))
     assert {LEVELS[series.run] for series in trace.series} == {"application+hardware", "hardware"}
     assert {row.phase for row in phase_rows(trace)} == {*PHASES, "predict"}
+
+
+def test_rooflines_have_the_work_that_the_framework_counts_in_its_own_model(project: Project) -> None:
+    project.drop()
+    write_matrix(project.folder)
+    project.run("--mlms-trace=model", "-k", "trace").assert_outcomes(passed=1)
+    assert trace_of(project).about["static"] == [
+        {"name": "mul", "type": "Product", "flops": 2 * 3 * 5, "bytes": 4 * (3 * 5 + 3 + 5)}
+    ]
 
 
 def test_its_line_says_what_it_found_and_where_the_files_are(one: Project) -> None:

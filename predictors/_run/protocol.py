@@ -71,6 +71,33 @@ class Profile(NamedTuple):
     layers: List[Layer]
 
 
+class Operation(NamedTuple):
+    """One layer of a Structure: the names of the tensors that it reads and writes, and its operations in numbers.
+
+    A multiplication with its addition is two of ``flops``; None where the layer computes and that can't be counted.
+    """
+
+    name: str
+    type: str
+    flops: Optional[int]
+    reads: List[str]
+    writes: List[str]
+
+
+class Structure(NamedTuple):
+    """A model as a graph at one batch size: layers in the order in which they run, and its tensors.
+
+    What a layer reads that is no input and that none writes is a weight. Tensors whose shape can't be told are left
+    out, and those that only one layer uses may be. ``counter`` says who counted.
+    """
+
+    layers: List[Operation]
+    tensors: List[Tensor]
+    inputs: List[str]
+    outputs: List[str]
+    counter: str
+
+
 def encode(header: Dict[str, Any], arrays: Iterable[Tuple[str, Any]] = ()) -> List[Any]:
     """Return the buffers of a frame: ``header`` is a dict with ``type``, ``arrays`` are (name, ndarray) pairs."""
     specs, buffers = [], []

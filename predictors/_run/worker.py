@@ -37,7 +37,21 @@ _import("mlms_predictors", os.path.join(_ROOT, "__init__.py"), _ROOT)
 
 from mlms_predictors._run import peaks, process, protocol, scenarios, tracing  # noqa: E402
 
-_REQUESTS = ("hello", "load", "predict", "run", "bind", "hold", "turn", "profile", "trace", "peaks", "inner", "unload")
+_REQUESTS = (
+    "hello",
+    "load",
+    "predict",
+    "run",
+    "bind",
+    "hold",
+    "turn",
+    "profile",
+    "trace",
+    "peaks",
+    "inner",
+    "structure",
+    "unload",
+)
 
 
 class Worker:
@@ -163,6 +177,11 @@ class Worker:
     def inner(self, header, arrays):
         """Run one batch; reply with what each layer gave, by its name, in the order in which they ran."""
         return {}, self._optional("inner")(self._loaded, dict(arrays))
+
+    def structure(self, header, arrays):
+        """Reply with the model as a graph, for inputs of these shapes; nothing runs for that."""
+        shapes = {name: tuple(shape) for name, shape in header["shapes"].items()}
+        return self._optional("structure")(self._loaded, shapes)._asdict(), []
 
     def unload(self, header, arrays):
         """Drop the model and everything bound to it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +13,7 @@ from urllib.request import url2pathname
 
 from pydantic import ValidationError
 
-from pytest_mlms.errors import ManifestError
+from pytest_mlms.errors import ManifestError, MlmsError
 from pytest_mlms.manifest import yaml12
 from pytest_mlms.manifest.consistency import disagreements
 from pytest_mlms.manifest.faults import describe
@@ -21,7 +21,7 @@ from pytest_mlms.manifest.schema import Manifest, Model
 from pytest_mlms.manifest.thresholds import Agreement, Thresholds
 from pytest_mlms.records import QUANTITIES, Artifact, Kind, Limit, Place
 
-__all__ = ["Loaded", "load", "read", "shown"]
+__all__ = ["Loaded", "find_manifests", "load", "read", "shown"]
 
 _OF_AGREEMENT = {"top1": "same_top1", "kl": "kl_max", "js": "js_max", "hellinger": "hellinger_max"}
 _MAX_BYTES = 1 << 20
@@ -149,3 +149,17 @@ def shown(path: Path) -> Path:
         return path.relative_to(Path.cwd())
     except ValueError:
         return path
+
+
+def find_manifests(paths: Iterable[Path]) -> Iterator[Path]:
+    """Yield these files, and the YAML files of these folders, stacks.yaml too; raises MlmsError where there is none."""
+    for path in paths:
+        if path.is_dir():
+            found = sorted(file for file in path.rglob("*") if file.suffix in (".yaml", ".yml"))
+            if not found:
+                raise MlmsError(f"{path} has no .yaml file; name a manifest or a folder of them")
+            yield from found
+        elif path.exists():
+            yield path
+        else:
+            raise MlmsError(f"there is no {path}; name a manifest or a folder of them")

@@ -1,28 +1,28 @@
 """What a model costs by its structure, without running it: parameters, operations and bytes, by layer and in all.
 
-Shapes are onnx's own inference. A multiplication with its addition is two operations, and only those of convolutions
-and matrix products are counted, as torch.utils.flop_counter does: the rest is bound by memory, not by arithmetic. What
-can't be told, such as the operations of a recurrent layer, is None, and sums are then of what is known.
+A multiplication with its addition is two operations, and only those of convolutions and matrix products are counted, as
+torch.utils.flop_counter does: the rest is bound by memory, not by arithmetic. What can't be told, such as what a
+recurrent layer computes, is None, and sums are then of what is known.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from pytest_mlms.errors import MlmsError
+from mlms_predictors import Operation, Structure
 
-__all__ = ["Described", "LayerCost", "describe_onnx"]
+__all__ = ["Described", "LayerCost", "Shape", "bound_shape", "describe"]
 
 Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class LayerCost:
-    """One node: ``type`` is ONNX's, ``shape`` that of its first output, bytes what it must read and write at least."""
+    """One layer: ``type`` is the framework's, ``shape`` its first output's, bytes are what it must read and write."""
 
     name: str
     type: str
@@ -33,18 +33,26 @@ class LayerCost:
     input_bytes: int | None
     output_bytes: int | None
 
+    @property
+    def work(self) -> dict[str, Any]:
+        """What rooflines ask: name, type, operations, and the bytes that it must read and write, weights too."""
+        known = self.input_bytes is not None and self.output_bytes is not None
+        moved = self.weight_bytes + (self.input_bytes or 0) + (self.output_bytes or 0)
+        return {"name": self.name, "type": self.type, "flops": self.flops, "bytes": moved if known else None}
+
 
 @dataclass(frozen=True)
 class Described:
-    """A model at one batch size.
+    """A model for inputs of some size.
 
-    ``peak_bytes`` is the most that activations hold at once, in the order of the file, if each is freed after its last
-    use and none is overwritten in place. ``unknown`` are the types of layers whose operations or shapes can't be told.
+    ``peak_bytes`` is the most that activations hold at once, in the order of the layers, if each is freed after its
+    last use and none is overwritten in place. ``unknown`` are the types of layers whose operations or shapes can't be
+    told, ``counter`` says who counted.
     """
 
-    batch_size: int
     layers: tuple[LayerCost, ...]
     peak_bytes: int | None
+    counter: str
 
     @property
     def parameters(self) -> int:
@@ -72,160 +80,116 @@ class Described:
         return tuple(sorted({x.type for x in self.layers if x.flops is None or x.output_bytes is None}))
 
 
-def describe_onnx(path: Path, batch_size: int = 1, axes: Mapping[str, int] | None = None) -> Described:
-    """Describe an ONNX file; ``axes`` are the sizes of free axes by name, the first axis of an input is the batch.
+def describe(structure: Structure) -> Described:
+    """Sum up a structure; what is computed from weights alone is as good as a weight, and no layer."""
+    graph = _Graph(structure)
+    return Described(tuple(graph.costs()), graph.peak(), structure.counter)
 
-    Raises MlmsError for what is no model, or has another free axis.
+
+def bound_shape(name: str, sizes: Sequence[int | str | None], batch_size: int, axes: Mapping[str, int]) -> Shape:
+    """Return an input's shape with its free axes bound: the first is the batch, others are found by name in ``axes``.
+
+    ``sizes`` has numbers, names, and None for a free axis without a name, which goes by its place: ``input.1``. Raises
+    ValueError for one that ``axes`` lacks.
     """
-    try:
-        import onnx
-        from google.protobuf.message import DecodeError
-    except ImportError as error:
-        raise MlmsError("describing a model needs onnx; pip install 'pytest-mlms[onnx]'") from error
-    try:
-        model = onnx.load(str(path), load_external_data=False)
-        if not model.graph.node:
-            raise ValueError("it is no ONNX model, or one without nodes")
-        _bind(model.graph, batch_size, axes or {})
-        model = onnx.shape_inference.infer_shapes(model, data_prop=True)
-    except (DecodeError, OSError, ValueError, onnx.shape_inference.InferenceError) as error:
-        raise MlmsError(f"{path} can't be described: {error}") from error
-    graph = _Graph(model.graph)
-    return Described(batch_size, tuple(graph.layers()), graph.peak())
-
-
-def _bind(graph: Any, batch_size: int, axes: Mapping[str, int]) -> None:
-    """Give the free axes of the inputs their sizes, and forget the shapes that were written down without them."""
-    weights = {tensor.name for tensor in graph.initializer}
-    for value in graph.input:
-        for index, axis in enumerate(value.type.tensor_type.shape.dim if value.name not in weights else ()):
-            if axis.WhichOneof("value") == "dim_value" and axis.dim_value > 0:
-                continue
-            size = axes.get(axis.dim_param, batch_size if index == 0 else None)
-            if size is None:
-                name = axis.dim_param or "?"
-                raise ValueError(f"axis {index} ({name}) of input {value.name!r} is free; say --axis {name}=SIZE")
-            axis.dim_value = size
-    del graph.value_info[:]
-    for value in graph.output:
-        value.type.tensor_type.ClearField("shape")
+    bound = []
+    for index, size in enumerate(sizes):
+        word = size if isinstance(size, str) else f"{name}.{index}"
+        found = size if isinstance(size, int) else axes.get(word, None if index else batch_size)
+        if found is None:
+            raise ValueError(f"axis {index} ({word}) of input {name!r} is free; say --axis {word}=SIZE")
+        bound.append(found)
+    return tuple(bound)
 
 
 class _Graph:
-    """The shapes and bytes of a graph's tensors by name."""
+    """A structure without what is computed from weights alone, and without what nobody reads."""
 
-    def __init__(self, graph: Any) -> None:
-        self._nodes = [node for node in graph.node if node.op_type != "Constant"]
-        self._weights = {tensor.name: tensor for tensor in graph.initializer}
-        self._inputs = [value.name for value in graph.input if value.name not in self._weights]
-        self._outputs = {value.name for value in graph.output}
-        self._forms: dict[str, tuple[Shape | None, int]] = {
-            name: (tuple(tensor.dims), _item_bytes(tensor.data_type)) for name, tensor in self._weights.items()
-        }
-        for value in (*graph.input, *graph.value_info, *graph.output):
-            self._forms.setdefault(value.name, _form(value.type.tensor_type))
+    def __init__(self, structure: Structure) -> None:
+        self._tensors = {tensor.name: tensor for tensor in structure.tensors}
+        self._inputs, self._outputs = structure.inputs, set(structure.outputs)
+        read = {name for layer in structure.layers for name in layer.reads} | self._outputs
+        self._sources = _sources(structure)
+        self._layers = [
+            layer._replace(
+                reads=list(dict.fromkeys(layer.reads)),
+                writes=[name for name in layer.writes if name in read] or layer.writes[:1],
+            )
+            for layer in structure.layers
+            if not all(name in self._sources for name in layer.writes)
+        ]
 
-    def shape(self, name: str) -> Shape | None:
-        """Return a tensor's shape, None where it can't be told."""
-        return self._forms.get(name, (None, 0))[0]
-
-    def size(self, names: Iterable[str]) -> int | None:
-        """Return the bytes of some tensors, None where one can't be told."""
-        found = [(self.shape(name), self._forms.get(name, (None, 0))[1]) for name in names]
-        if any(shape is None or not item for shape, item in found):
-            return None
-        return sum(math.prod(shape) * item for shape, item in found if shape is not None)
-
-    def layers(self) -> Iterable[LayerCost]:
-        """Yield each node's cost; a weight counts where it is used first."""
+    def costs(self) -> Iterator[LayerCost]:
+        """Yield each layer's cost; a weight counts where it is used first."""
         seen: set[str] = set()
-        for node in self._nodes:
-            own = [name for name in dict.fromkeys(node.input) if name in self._weights and name not in seen]
+        for layer in self._layers:
+            weights = dict.fromkeys(weight for name in layer.reads for weight in self._sources.get(name, ()))
+            own = [weight for weight in weights if weight not in seen]
             seen.update(own)
-            learned = [name for name in own if self._weights[name].data_type in _LEARNED]
-            fed = [name for name in dict.fromkeys(node.input) if name and name not in self._weights]
             yield LayerCost(
-                node.name or node.output[0],
-                node.op_type,
-                self.shape(node.output[0]),
-                sum(math.prod(self._weights[name].dims) for name in learned),
-                self._flops(node),
-                self.size(own) or 0,
-                self.size(fed),
-                self.size(filter(None, node.output)),
+                layer.name,
+                layer.type,
+                self._shape(layer.writes[0]) if layer.writes else None,
+                sum(math.prod(self._shape(name) or ()) for name in own if self._is_learned(name)),
+                layer.flops,
+                self._bytes(own) or 0,
+                self._bytes(self._fed(layer)),
+                self._bytes(layer.writes),
             )
 
     def peak(self) -> int | None:
         """Return the most bytes of activations that are needed at once."""
-        last = {name: index for index, node in enumerate(self._nodes) for name in node.input}
+        last = {name: index for index, layer in enumerate(self._layers) for name in layer.reads}
         alive, most = dict.fromkeys(self._inputs), 0
-        for index, node in enumerate(self._nodes):
-            alive.update(dict.fromkeys(filter(None, node.output)))
-            now = self.size(alive)
+        for index, layer in enumerate(self._layers):
+            alive.update(dict.fromkeys(layer.writes))
+            now = self._bytes(alive)
             if now is None:
                 return None
             most = max(most, now)
             alive = {name: None for name in alive if last.get(name, -1) > index or name in self._outputs}
         return most
 
-    def _flops(self, node: Any) -> int | None:
-        if node.op_type in _UNCOUNTED or node.domain not in ("", "ai.onnx"):
-            return None
-        count = _COUNTS.get(node.op_type)
-        if count is None:
-            return 0
-        shapes = [self.shape(name) for name in (*node.input[:2], node.output[0])]
-        if any(shape is None for shape in shapes):
-            return None
-        attributes = {attribute.name: attribute for attribute in node.attribute}
-        return count([shape for shape in shapes if shape is not None], attributes)
+    def _fed(self, layer: Operation) -> list[str]:
+        return [name for name in layer.reads if name not in self._sources]
+
+    def _shape(self, name: str) -> Shape | None:
+        tensor = self._tensors.get(name)
+        sizes = [size for size in tensor.shape if size is not None] if tensor else []
+        return tuple(sizes) if tensor and len(sizes) == len(tensor.shape) else None
+
+    def _bytes(self, names: Iterable[str]) -> int | None:
+        """Return the bytes of some tensors, None where one can't be told."""
+        total = 0
+        for name in names:
+            shape = self._shape(name)
+            bits = _bits(self._tensors[name].dtype) if shape is not None else None
+            if shape is None or bits is None:
+                return None
+            total += -(-math.prod(shape) * bits // 8)
+        return total
+
+    def _is_learned(self, name: str) -> bool:
+        """Whether a weight is one that was learned: of floats, or quantized; not a shape, an index or a lone number."""
+        dtype = self._tensors[name].dtype if self._shape(name) else "none"
+        return "float" in dtype or (dtype != "bool" and (_bits(dtype) or 64) <= 8)
 
 
-def _form(tensor: Any) -> tuple[Shape | None, int]:
-    axes = tensor.shape.dim
-    known = tensor.HasField("shape") and all(axis.WhichOneof("value") == "dim_value" for axis in axes)
-    return (tuple(axis.dim_value for axis in axes) if known else None), _item_bytes(tensor.elem_type)
+def _sources(structure: Structure) -> dict[str, list[str]]:
+    """Return the weights behind each weight, and behind each tensor that is computed from weights alone."""
+    written = {name for layer in structure.layers for name in layer.writes} | set(structure.inputs)
+    found: dict[str, list[str]] = {}
+    for layer in structure.layers:
+        found.update((name, [name]) for name in layer.reads if name not in written)
+        if all(name in found for name in layer.reads):
+            behind = [weight for name in layer.reads for weight in found[name]]
+            found.update((name, behind if layer.reads else [name]) for name in layer.writes)
+    return found
 
 
-def _item_bytes(kind: int) -> int:
-    import onnx
-
-    try:
-        return int(onnx.helper.tensor_dtype_to_np_dtype(kind).itemsize)
-    except (KeyError, TypeError, ValueError):  # text, or none at all
-        return 0
-
-
-def _convolution(shapes: Sequence[Shape], attributes: Mapping[str, Any]) -> int:
-    """Each output is a sum over a kernel and the inputs of its group; the kernel is outputs x inputs / group x …."""
-    _, kernel, output = shapes
-    return 2 * math.prod(output) * math.prod(kernel[1:])
-
-
-def _transposed_convolution(shapes: Sequence[Shape], attributes: Mapping[str, Any]) -> int:
-    """Each input is spread over a kernel and the outputs of its group; the kernel is inputs x outputs / group x …."""
-    source, kernel, _ = shapes
-    return 2 * math.prod(source) * math.prod(kernel[1:])
-
-
-def _gemm(shapes: Sequence[Shape], attributes: Mapping[str, Any]) -> int:
-    left, _, output = shapes
-    turned = "transA" in attributes and attributes["transA"].i
-    return 2 * math.prod(output) * left[0 if turned else 1]
-
-
-def _product(shapes: Sequence[Shape], attributes: Mapping[str, Any]) -> int:
-    left, _, output = shapes
-    return 2 * math.prod(output) * left[-1]
-
-
-_COUNTS: dict[str, Callable[[Sequence[Shape], Mapping[str, Any]], int]] = {
-    "Conv": _convolution,
-    "ConvInteger": _convolution,
-    "ConvTranspose": _transposed_convolution,
-    "Gemm": _gemm,
-    "MatMul": _product,
-    "MatMulInteger": _product,
-}
-_UNCOUNTED = {"Attention", "Einsum", "GRU", "If", "LSTM", "Loop", "QLinearConv", "QLinearMatMul", "RNN", "Scan"}
-_LEARNED = {1, 2, 3, 10, 11, 16, *range(17, 24)}  # TensorProto: floats, and 8 bits or fewer; not shapes and indices
+def _bits(dtype: str) -> int | None:
+    """Return the bits of an element by its type's name; None for text and the like."""
+    if dtype == "bool":
+        return 8
+    match = re.match(r"[a-z]+(\d+)", dtype)
+    return int(match[1]) if match else None

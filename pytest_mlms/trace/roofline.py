@@ -49,13 +49,15 @@ def point(work: Work, seconds: float, peaks: Mapping[str, float]) -> Point | Non
 def match(layers: Sequence[LayerRow], static: Sequence[Mapping[str, Any]]) -> list[Work | None]:
     """Return the work of each measured layer, from the static ones: by name, else convolutions and products by order.
 
-    Frameworks rename and fuse layers; where as many convolutions and products were measured as the model has, they are
-    taken to be the same ones in the same order, and what was fused into them counts as theirs.
+    Frameworks rename and fuse layers, and a fused one may bear the name of its last part. Where as many convolutions
+    and products were measured as the model has, they are taken to be the same ones in the same order, and what was
+    fused into them counts as theirs.
     """
-    named = {str(one["name"]): _work([one]) for one in static}
-    heavy = [index for index, layer in enumerate(layers) if _heavy(layer.type)]
-    if heavy and all(layers[index].name in named for index in heavy):
-        return [named.get(layer.name) for layer in layers]
+    named = {(str(one["name"]), _heavy(one["type"])): _work([one]) for one in static}
+    keys = [(layer.name, _heavy(layer.type)) for layer in layers]
+    heavy = [index for index, (_, kind) in enumerate(keys) if kind]
+    if heavy and all(keys[index] in named for index in heavy):
+        return [named.get(key) for key in keys]
     groups = list(_fused(static, {layer.type.lower() for layer in layers}))
     found: list[Work | None] = [None] * len(layers)
     if len(groups) == len(heavy) and all(
@@ -74,7 +76,7 @@ def _fused(static: Sequence[Mapping[str, Any]], measured: set[str]) -> Iterable[
             if group:
                 yield group
             group = [one]
-        elif group and one["type"].lower() not in measured and one["type"] in ("Relu", "Clip", "Add", "Sigmoid"):
+        elif group and one["type"].lower() not in measured and one["type"] in _ELEMENTWISE:
             group.append(one)
     if group:
         yield group
@@ -85,6 +87,7 @@ def _work(group: Sequence[Mapping[str, Any]]) -> Work | None:
     return None if None in flops or None in moved else Work(sum(flops), sum(moved))
 
 
+_ELEMENTWISE = ("Add", "BiasAdd", "Clip", "Relu", "Sigmoid")
 _PRODUCTS = re.compile(r"gemm|matmul|linear|innerproduct|inner_product|dense|fully_?connected|addmm|^fc$|times", re.I)
 
 

@@ -1,0 +1,74 @@
+"""What a manifest's models are made of: read from an ONNX file, or told by the framework itself in an agent."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from mlms_predictors import Tensor
+
+from pytest_mlms.agent import Refused
+from pytest_mlms.cases import Case
+from pytest_mlms.errors import MlmsError, OutputError
+from pytest_mlms.predictor import open_predictor
+from pytest_mlms.provision.artifacts import fetch
+from pytest_mlms.provision.installers import Show
+from pytest_mlms.provision.stacks import prepare
+from pytest_mlms.records import Artifact
+from pytest_mlms.trace.describe import Described, Shape, bound_shape, describe
+from pytest_mlms.trace.onnx_structure import describe_onnx
+
+__all__ = ["AgentFacts", "describe_case", "is_onnx"]
+
+_TIMEOUT = 300.0  # seconds for a reply
+
+
+@dataclass(frozen=True)
+class AgentFacts:
+    """What it takes to ask a framework: its predictor, the cache of stacks and artifacts, and who is told of steps."""
+
+    predictor: Path
+    cache: Path
+    allow_code: bool
+    show: Show
+
+
+def is_onnx(graph: Artifact) -> bool:
+    """Whether a model's graph is an ONNX file, which can be described without its framework."""
+    return Path(graph.member or graph.source).suffix == ".onnx"
+
+
+def describe_case(case: Case, axes: Mapping[str, int], agent: AgentFacts) -> Described:
+    """Describe the model of a case; ``axes`` are the sizes of free axes. Raises MlmsError."""
+    artifacts = case.loaded.model_files(case.model)
+    files = {role: fetch(artifact, agent.cache) for role, artifact in artifacts.items()}
+    if is_onnx(artifacts["graph"]):
+        return describe_onnx(files["graph"], case.batch_size, axes)
+    mounts = [agent.predictor.parent, *files.values()]
+    launch = prepare(case.stack, agent.cache, threads=case.threads, mounts=mounts, show=agent.show)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        open_predictor(
+            case, launch, agent.predictor, files, Path(folder) / "agent.log", _TIMEOUT, agent.allow_code
+        ) as predictor,
+    ):
+        shapes = {tensor.name: _shape(tensor, case, axes) for tensor in predictor.inputs}
+        try:
+            return describe(predictor.structure(shapes))
+        except Refused as error:
+            if error.error != "NotImplementedError":
+                raise
+            text = "doesn't tell what its models are made of; add the network as ONNX, or name another --mlms-stack"
+            raise MlmsError(f"{case.place()}: {case.stack.framework} {text}") from None
+
+
+def _shape(tensor: Tensor, case: Case, axes: Mapping[str, int]) -> Shape:
+    if not tensor.shape:
+        text = f"the model doesn't say the shape of {tensor.name!r}; write it, as in: options: "
+        raise OutputError(f"{case.place()}: {text}{{inputs: '{tensor.name} {tensor.dtype}[?,3,224,224]'}}")
+    try:
+        return bound_shape(tensor.name, tensor.shape, case.batch_size, axes)
+    except ValueError as error:
+        raise OutputError(f"{case.place('graph')}: {error}") from None
