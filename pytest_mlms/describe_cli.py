@@ -68,7 +68,7 @@ def _axis(text: str) -> tuple[str, int]:
 
 def _describe(options: argparse.Namespace) -> int:
     status = 0
-    for title, find in _subjects(options):
+    for path, stack, find in _subjects(options):
         try:
             found = find()
         except MlmsError as error:
@@ -76,18 +76,20 @@ def _describe(options: argparse.Namespace) -> int:
             status = 2
             continue
         if options.json:
-            print(json.dumps({"path": title, "batch_size": options.batch_size, **_as_dict(found)}))
+            facts = {"path": str(path), "stack": stack, "batch_size": options.batch_size}
+            print(json.dumps({**facts, **_as_dict(found)}))
         else:
-            print("\n".join([f"{title}, batch of {options.batch_size}", *_table(found), *_notes(found), ""]))
+            title = ", ".join(filter(None, [str(path), stack, f"batch of {options.batch_size}"]))
+            print("\n".join([title, *_table(found), *_notes(found), ""]))
     return status
 
 
-def _subjects(options: argparse.Namespace) -> Iterator[tuple[str, Callable[[], Described]]]:
-    """Yield what is to be described: a title, and how to find out."""
+def _subjects(options: argparse.Namespace) -> Iterator[tuple[Path, str | None, Callable[[], Described]]]:
+    """Yield what is to be described: its file, the stack where one was asked for, and how to find out."""
     axes, predictors = dict(options.axis), find_predictors(options.predictors)
     for path in options.paths:
         if path.suffix == ".onnx":
-            yield str(path), partial(describe_onnx, path, options.batch_size, axes)
+            yield path, None, partial(describe_onnx, path, options.batch_size, axes)
             continue
         declared = declared_stacks(Path.cwd(), [path.absolute()])
         chosen = choose(options.stacks, declared, predictors)
@@ -96,8 +98,8 @@ def _subjects(options: argparse.Namespace) -> Iterator[tuple[str, Callable[[], D
                 loaded = load(manifest, predictors)
                 for case in _cases(loaded, chosen, declared, options.batch_size):
                     agent = AgentFacts(predictors[case.stack.framework], options.cache, options.allow_code, _show)
-                    title = f"{manifest}, {case.stack.label}" if chosen else str(manifest)
-                    yield title, partial(describe_case, case, axes, agent)
+                    stack = case.stack.label if chosen else None
+                    yield manifest, stack, partial(describe_case, case, axes, agent)
 
 
 def _cases(loaded: Loaded, chosen: Sequence[Stack], declared: Mapping[str, Stack], batch_size: int) -> Iterator[Case]:

@@ -60,7 +60,9 @@ def describe_case(case: Case, axes: Mapping[str, int], agent: AgentFacts) -> Des
         except Refused as error:
             if error.error != "NotImplementedError":
                 raise
-            text = "doesn't tell what its models are made of; add the network as ONNX, or name another --mlms-stack"
+            text = (
+                "doesn't tell what its models are made of; describe the network as ONNX, or name another --mlms-stack"
+            )
             raise MlmsError(f"{case.place()}: {case.stack.framework} {text}") from None
 
 

@@ -131,10 +131,11 @@ def test_what_can_not_be_told_is_said(tmp_path: Path) -> None:
 
 
 def test_a_free_axis_that_is_not_the_batch_is_asked_for(tmp_path: Path) -> None:
-    path = saved(tmp_path, [helper.make_node("Relu", ["x"], ["y"])], {"x": ["n", "words"]}, ["y"])
-    with pytest.raises(MlmsError, match=r"axis 1 \(words\) of input 'x' is free; say --axis words=SIZE"):
+    path = saved(tmp_path, [helper.make_node("Relu", ["x"], ["y"])], {"x": ["n", "words", None, "words"]}, ["y"])
+    with pytest.raises(MlmsError, match=r"input 'x' has free axes; say --axis words=SIZE --axis x.2=SIZE$"):
         describe_onnx(path)
-    assert describe_onnx(path, 2, {"words": 7}).layers[0].shape == (2, 7)
+    assert describe_onnx(path, 2, {"words": 7, "x.2": 3}).layers[0].shape == (2, 7, 3, 7)
+    assert describe_onnx(path, 2, {"x.1": 7, "x.2": 3, "x.3": 8}).layers[0].shape == (2, 7, 3, 8)
 
 
 @pytest.mark.parametrize("data", [b"no model", b""])
@@ -260,8 +261,8 @@ def test_a_model_that_is_no_onnx_is_described_by_its_framework_in_an_agent(
 @pytest.mark.parametrize(
     ("told", "said"),
     [
-        ("mute", "m.yaml:5: matrix doesn't tell what its models are made of; add the network as ONNX"),
-        ("free", r"m.yaml:5: axis 1 (x.1) of input 'x' is free; say --axis x.1=SIZE"),
+        ("mute", "m.yaml:5: matrix doesn't tell what its models are made of; describe the network as ONNX"),
+        ("free", "m.yaml:5: input 'x' has free axes; say --axis x.1=SIZE"),
         (
             "untold",
             "m.yaml:5: the model doesn't say the shape of 'x'; write it, as in: options: {inputs: 'x float32[?,",
@@ -309,6 +310,7 @@ def test_each_frameworks_own_counter_counts_the_same_operations_and_parameters_o
     (tmp_path / "stacks.yaml").write_text(stack)
     assert main(["describe", "--json", "--batch-size", "4", "--mlms-stack", "own", str(DIGITS / "digits.yaml")]) == 0
     found, own = json.loads(capsys.readouterr().out), describe_onnx(DIGITS_ONNX, 4)
+    assert found["stack"] == "own"
     assert framework.lower() in found["counter"].lower()
     assert (found["flops"], found["parameters"]) == (own.flops, own.parameters)
     assert (found["peak_bytes"], found["unknown"]) == (own.peak_bytes, [])

@@ -87,18 +87,21 @@ def describe(structure: Structure) -> Described:
 
 
 def bound_shape(name: str, sizes: Sequence[int | str | None], batch_size: int, axes: Mapping[str, int]) -> Shape:
-    """Return an input's shape with its free axes bound: the first is the batch, others are found by name in ``axes``.
+    """Return an input's shape with its free axes bound: the first is the batch, others are found in ``axes``.
 
-    ``sizes`` has numbers, names, and None for a free axis without a name, which goes by its place: ``input.1``. Raises
-    ValueError for one that ``axes`` lacks.
+    ``sizes`` has numbers, names, and None for a free axis without a name; each also goes by its place: ``input.1``.
+    Raises ValueError for those that ``axes`` lacks.
     """
-    bound = []
+    bound, lacking = [], []
     for index, size in enumerate(sizes):
-        word = size if isinstance(size, str) else f"{name}.{index}"
-        found = size if isinstance(size, int) else axes.get(word, None if index else batch_size)
-        if found is None:
-            raise ValueError(f"axis {index} ({word}) of input {name!r} is free; say --axis {word}=SIZE")
-        bound.append(found)
+        place = f"{name}.{index}"
+        word = size if isinstance(size, str) else place
+        found = size if isinstance(size, int) else axes.get(word, axes.get(place, None if index else batch_size))
+        bound.append(found or 0)
+        lacking += [word] if found is None else []
+    if lacking:
+        words = " ".join(f"--axis {word}=SIZE" for word in dict.fromkeys(lacking))
+        raise ValueError(f"input {name!r} has free axes; say {words}")
     return tuple(bound)
 
 
