@@ -122,6 +122,24 @@ def test_shapes_and_indices_are_no_parameters(tmp_path: Path) -> None:
     assert found.layers[0].shape == (3, 8)
 
 
+@given(st.integers(1, 64))
+def test_a_shape_that_the_model_computes_is_followed(tmp_path_factory: pytest.TempPathFactory, batch: int) -> None:
+    """As exporters write: the batch is cut out of a shape, put beside a number, and reshaped to."""
+    nodes = [
+        helper.make_node("Shape", ["x"], ["shape"]),
+        helper.make_node("Slice", ["shape", "from", "to"], ["batch"]),
+        helper.make_node("Concat", ["batch", "rest"], ["target"], axis=0),
+        helper.make_node("Reshape", ["x", "target"], ["flat"]),
+        helper.make_node("MatMul", ["flat", "w"], ["y"]),
+    ]
+    numbers = {"from": np.array([0]), "to": np.array([1]), "rest": np.array([-1])}
+    folder = tmp_path_factory.mktemp("reshaped")
+    found = describe_onnx(saved(folder, nodes, {"x": ["n", 4, 6]}, ["y"], w=(24, 3), **numbers), batch)
+    assert found.layers[-1].shape == (batch, 3)
+    assert found.flops == 2 * batch * 24 * 3
+    assert found.unknown == ()
+
+
 def test_what_can_not_be_told_is_said(tmp_path: Path) -> None:
     nodes = [helper.make_node("Own", ["x"], ["y"], domain="mine"), helper.make_node("Relu", ["y"], ["z"])]
     found = describe_onnx(saved(tmp_path, nodes, {"x": [1, 2]}, ["z"]))

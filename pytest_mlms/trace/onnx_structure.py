@@ -23,6 +23,8 @@ def describe_onnx(path: Path, batch_size: int = 1, axes: Mapping[str, int] | Non
     try:
         import onnx
         from google.protobuf.message import DecodeError
+
+        from pytest_mlms.trace.onnx_shapes import known_tensors
     except ImportError as error:
         raise MlmsError("describing a model needs onnx; pip install 'pytest-mlms[onnx]'") from error
     try:
@@ -30,10 +32,10 @@ def describe_onnx(path: Path, batch_size: int = 1, axes: Mapping[str, int] | Non
         if not model.graph.node:
             raise ValueError("it is no ONNX model, or one without nodes")
         _bind(model.graph, batch_size, axes or {})
-        model = onnx.shape_inference.infer_shapes(model, data_prop=True)
+        known = known_tensors(model)
     except (DecodeError, OSError, ValueError, onnx.shape_inference.InferenceError) as error:
         raise MlmsError(f"{path} can't be described: {error}") from error
-    return describe(_structure(model.graph, f"onnx {onnx.__version__}'s shape inference"))
+    return describe(_structure(model.graph, known, f"onnx {onnx.__version__}'s shape inference"))
 
 
 def _bind(graph: Any, batch_size: int, axes: Mapping[str, int]) -> None:
@@ -50,12 +52,8 @@ def _bind(graph: Any, batch_size: int, axes: Mapping[str, int]) -> None:
         value.type.tensor_type.ClearField("shape")
 
 
-def _structure(graph: Any, counter: str) -> Structure:
-    weights = {
-        tensor.name: Tensor(tensor.name, _dtype(tensor.data_type), tuple(tensor.dims)) for tensor in graph.initializer
-    }
-    values = (*graph.input, *graph.value_info, *graph.output)
-    known = {tensor.name: tensor for tensor in map(_tensor, values) if tensor} | weights
+def _structure(graph: Any, known: Mapping[str, Tensor], counter: str) -> Structure:
+    weights = {tensor.name for tensor in graph.initializer}
     layers = [
         Operation(
             node.name or node.output[0],
@@ -68,23 +66,6 @@ def _structure(graph: Any, counter: str) -> Structure:
     ]
     inputs = [value.name for value in graph.input if value.name not in weights]
     return Structure(layers, list(known.values()), inputs, [value.name for value in graph.output], counter)
-
-
-def _tensor(value: Any) -> Tensor | None:
-    """Return a tensor as it was inferred; None where its shape isn't known."""
-    tensor = value.type.tensor_type
-    axes = tensor.shape.dim
-    known = tensor.HasField("shape") and all(axis.WhichOneof("value") == "dim_value" for axis in axes)
-    return Tensor(value.name, _dtype(tensor.elem_type), tuple(axis.dim_value for axis in axes)) if known else None
-
-
-def _dtype(kind: int) -> str:
-    import onnx
-
-    try:
-        return str(onnx.helper.tensor_dtype_to_np_dtype(kind).name)
-    except (KeyError, TypeError, ValueError):  # none at all
-        return ""
 
 
 def _flops(node: Any, known: Mapping[str, Tensor]) -> int | None:
