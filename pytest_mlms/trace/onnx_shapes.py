@@ -97,19 +97,19 @@ class _Walk:
     def _compute(self, node: onnx.NodeProto, inputs: list[str]) -> None:
         if not all(_is_known(self.types.get(name)) for name in node.output if name):
             return
-        sides = [
-            [onnx.helper.make_value_info(name, self.types[name]) for name in names]
-            for names in (inputs, filter(None, node.output))
-        ]
-        if any(math.prod(_sizes(one.type)) > _SMALL for one in sides[1]):
+        read, made = (
+            [onnx.helper.make_value_info(name, self.types[name]) for name in names if name]
+            for names in (inputs, node.output)
+        )
+        if any(math.prod(_sizes(one.type)) > _SMALL for one in made):
             return
-        graph = onnx.helper.make_graph([node], "one", *sides)
+        graph = onnx.helper.make_graph([node], "one", read, made)
         try:
             evaluator = ReferenceEvaluator(graph, opsets=self._versions)
             found = evaluator.run(None, {name: onnx.numpy_helper.to_array(self._values[name]) for name in inputs})
         except Exception:  # the evaluator's, of many kinds; its value stays unknown, and what depends on it is told
             return
-        for value, array in zip(sides[1], found, strict=True):
+        for value, array in zip(made, found, strict=True):
             self._keep(value.name, np.asarray(array))
 
     def _keep(self, name: str, array: np.ndarray[Any, Any]) -> None:
