@@ -268,7 +268,8 @@ def summarize(trace: Trace) -> dict[str, Any]:
         "layers": len(layers),
         "slowest": slowest,
         "ambiguous": int(parents.ambiguous.sum()),
-        "unseen": dict(_unseen(trace)),
+        "unseen": (unseen := dict(_unseen(trace))),
+        "faults": {level: fault for level, fault in _faults(trace) if level not in unseen},
     }
 
 
@@ -281,6 +282,14 @@ def _unseen(trace: Trace) -> Iterator[tuple[str, str]]:
         seen = trace.spans.at(level) & (trace.spans.run == (-1 if run is None else run))
         if not seen.any() and not any(series.run == run for series in trace.series):
             yield level, _reasons([one for one in trace.runs if one["level"] == level])
+
+
+def _faults(trace: Trace) -> Iterator[tuple[str, str]]:
+    """Yield each run that counts and that something went wrong in, so that it saw less than it should have."""
+    for run in trace.runs:
+        faults = [run.get("fault"), *(word["fault"] for word in run.get("probes", ()))]
+        if any(faults) and not run.get("void"):
+            yield run["level"], "; ".join(filter(None, faults))
 
 
 def _reasons(runs: Sequence[Mapping[str, Any]]) -> str:

@@ -38,7 +38,7 @@ _OF_A_FAILURE = ("layer", "hardware")  # unless --mlms-trace says more
 
 
 class MlmsUnseen(MlmsWarning):
-    """A level that was asked for has nothing to show here."""
+    """A level that was asked for has nothing to show here, or less than it should."""
 
 
 @dataclass(frozen=True)
@@ -81,8 +81,9 @@ class Tracer:
             raise
 
     def settle(self, summary: Mapping[str, Any]) -> None:
-        """Pass; warn of each level without anything to show, and fail for it under --mlms-strict."""
+        """Pass; warn of each level without anything to show or cut short, and fail for it under --mlms-strict."""
         words = [f"level {level}: {reason}" for level, reason in summary["unseen"].items()]
+        words += [f"level {level} was cut short: {reason}" for level, reason in summary["faults"].items()]
         self.recorder.settle({}, [], self.config.strict)
         if words and self.config.strict:
             self.recorder.note(verdict="FAILED")

@@ -38,6 +38,7 @@ LAYERS = [
         "report.results",
         "report.terminal",
         "report.table",
+        "report.traces",
         "report",
     ],
     ["tracer"],

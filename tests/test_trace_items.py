@@ -129,7 +129,9 @@ def test_a_framework_without_a_layer_profiler_is_told(project: Project) -> None:
 
 def test_layers_that_run_one_by_one_are_counted_one_by_one(project: Project) -> None:
     project.use_faulty(layers="stepwise", pages=1000)
-    traced(project, "--mlms-trace=layer,hardware").assert_outcomes(passed=1)
+    result = traced(project, "--mlms-trace=layer,hardware")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["*what watching each level adds*", "verdict*+layer*+hardware*+layer +hardware"])
     item = only(project)
     assert [run["level"] for run in item["trace"]["runs"]].count("layer+hardware") == 1
     path = project.path / "mlms-results" / "latest" / item["artifacts"]["counters.csv"]
@@ -143,7 +145,9 @@ def test_layers_that_run_one_by_one_are_counted_one_by_one(project: Project) -> 
 
 
 def test_layers_that_do_not_run_one_by_one_have_no_run_of_counters(one: Project) -> None:
-    traced(one, "--mlms-trace=layer,hardware").assert_outcomes(passed=1)
+    result = traced(one, "--mlms-trace=layer,hardware")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["no counters by layer in 1 item: onnxruntime runs all layers in one call"])
     assert "layer+hardware" not in [run["level"] for run in only(one)["trace"]["runs"]]
 
 
@@ -154,6 +158,22 @@ def test_an_agent_that_dies_at_a_level_costs_that_level_alone(project: Project) 
     item = only(project)
     assert "killed by SIGKILL" in item["trace"]["unseen"]["layer"]
     assert [run["level"] for run in trace_of(project).runs] == LEVELS
+
+
+@pytest.mark.parametrize(("strict", "outcome"), [((), "passed"), (("--mlms-strict",), "failed")])
+def test_a_level_that_an_agent_died_at_after_some_calls_is_told(
+    project: Project, strict: tuple[str, ...], outcome: str
+) -> None:
+    project.use_faulty(layers="killed later", pages=1, seconds=0.03)  # at most 8 calls in a reply, and it takes 10
+    result = traced(project, "--mlms-trace=layer", *strict)
+    result.assert_outcomes(**{outcome: 1}, warnings=int(not strict))
+    found = only(project)["trace"]
+    assert found["layers"]
+    assert not found["unseen"]
+    assert "killed by SIGKILL" in found["faults"]["layer"]
+    result.stdout.fnmatch_lines(
+        ["*level layer was cut short: *SIGKILL*", "*cut short at level layer in 1 item: *SIGKILL*"]
+    )
 
 
 def test_an_agent_that_dies_without_any_probe_is_an_error_and_the_files_load(project: Project) -> None:

@@ -11,7 +11,7 @@ import pytest
 from pytest_mlms.explain import change_of, point_of, sides_of
 from pytest_mlms.records import Comparison, Verdict, comparison_of
 from pytest_mlms.report.table import KEEP, format_table
-from pytest_mlms.trace import LEVELS
+from pytest_mlms.report.traces import ADDED, WHERE, added_columns, note_lines, where_columns
 from pytest_mlms.units import format_quantity
 
 __all__ = ["write_tables"]
@@ -20,7 +20,6 @@ Result = Mapping[str, Any]
 
 _MOST_ROWS = 100
 _WIDTH = 100
-_NAME = 24  # characters of a layer's, whose end says most
 _WORST_FIRST = [verdict.value for verdict in Verdict]
 _WITHOUT = ("ERROR", "INVALID", "FAILED")
 _COLOURS = {
@@ -139,40 +138,6 @@ _TABLES: list[tuple[str, str, dict[str, Callable[[Result], str]]]] = [
 ]
 
 
-def _untraced(result: Result) -> str:
-    plain = result["trace"]["runs"][0].get("plain_us")
-    return "-" if plain is None else format_quantity(plain / 1e6, "s")
-
-
-def _slowest(result: Result) -> str:
-    layers = result["trace"]["slowest"]
-    if not layers:
-        return "-"
-    name = layers[0]["name"]
-    return f"{name if len(name) <= _NAME else '…' + name[1 - _NAME :]} {layers[0]['share']:.0%}"
-
-
-def _overhead(level: str) -> Callable[[Result], str]:
-    def show(result: Result) -> str:
-        runs = [run for run in result["trace"]["runs"] if run["level"] == level and not run.get("void")]
-        return f"{100 * runs[-1]['overhead']:+.0f} %" if runs and runs[-1].get("overhead") is not None else "-"
-
-    return show
-
-
-def _trace_columns(results: Sequence[Result]) -> dict[str, Callable[[Result], str]]:
-    """Return the columns of the traces: the last ones are what tracing a level adds to an untraced call."""
-    levels = [level for level in LEVELS[2:] if any(level in result["trace"]["levels"] for result in results)]
-    return {
-        "untraced": _untraced,
-        "in layers": lambda result: (
-            "-" if result["trace"]["coverage"] is None else f"{result['trace']['coverage']:.0%}"
-        ),
-        "slowest layer": _slowest,
-        **{f"+{level}": _overhead(level) for level in levels},
-    }
-
-
 def write_tables(terminal: pytest.TerminalReporter, results: Sequence[Result]) -> None:
     """Write the tables, the worst item first; more rows than a person reads are counted, not shown."""
     ordered = sorted(results, key=_badness)
@@ -186,9 +151,7 @@ def write_tables(terminal: pytest.TerminalReporter, results: Sequence[Result]) -
         _write_titled(terminal, f"mlms: {title}, worst first", measured, columns, width)
     traced = [result for result in ordered if result.get("trace")]
     if traced:
-        terminal.write_sep("-", "mlms: where the time went")
-        _write_table(terminal, traced, _trace_columns(traced), width)
-        _write_unseen(terminal, traced)
+        _write_traces(terminal, traced, width)
     for result in [result for result in ordered if not all(one["steady"] for one in result.get("processes") or ())]:
         terminal.write_line(f"still getting faster when it was timed: {result['nodeid']}", yellow=True)
     bare = [r for r in ordered if not (r.get("estimates") or r.get("trace") or _compared(r))]
@@ -223,15 +186,14 @@ def _compared(result: Result) -> bool:
     return bool(result.get("comparisons"))
 
 
-def _write_unseen(terminal: pytest.TerminalReporter, results: Sequence[Result]) -> None:
-    """Write each reason once, whichever items share it."""
-    reasons: dict[tuple[str, str], int] = {}
-    for result in results:
-        for level, reason in result["trace"]["unseen"].items():
-            reasons[level, reason] = reasons.get((level, reason), 0) + 1
-    for (level, reason), count in reasons.items():
-        items = f"{count} item{'s' * (count != 1)}"
-        terminal.write_line(f"nothing to see at level {level} in {items}: {reason}", yellow=True)
+def _write_traces(terminal: pytest.TerminalReporter, results: Sequence[Result], width: int) -> None:
+    """Write where the time went, what it cost to see that, and what could not be seen."""
+    for title, columns in ((WHERE, where_columns()), (ADDED, added_columns(results))):
+        if columns:
+            terminal.write_sep("-", title)
+            _write_table(terminal, results, columns, width)
+    for line in note_lines(results):
+        terminal.write_line(line, yellow=True)
 
 
 def _badness(result: Result) -> tuple[int, float]:
