@@ -6,7 +6,6 @@ see is told with its reason, and costs the level, never the item.
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -15,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from pytest_mlms.agent import Array, Refused, Reply
+from pytest_mlms.agent import Array, Reply
 from pytest_mlms.errors import AgentError
 from pytest_mlms.phases import Request, count_phases, run_phases
 from pytest_mlms.predictor import Predictor
@@ -210,18 +209,20 @@ def _tell_overhead(run: dict[str, Any], parts: Sequence[tuple[Array, Array]]) ->
 
 
 def _peaks(builder: Builder, predictor: Predictor) -> None:
-    """Note what the device can do at best, for rooflines; or why that isn't known."""
+    """Note what the device can do at best, for rooflines; or why that isn't known, which costs nothing else."""
     try:
         builder.about["peaks"] = predictor.peaks()
-    except Refused as error:
+    except AgentError as error:
         builder.about["peaks_unavailable"] = str(error)
 
 
 def _count_work(builder: Builder, predictor: Predictor, batch: Mapping[str, Array]) -> None:
-    """Note each layer's operations and bytes, where the framework tells what its model is made of."""
-    with contextlib.suppress(Refused):  # then what the network's ONNX file says stays
+    """Note each layer's operations and bytes by the framework itself; where it can't, the ONNX file's stay."""
+    try:
         structure = predictor.structure({name: array.shape for name, array in batch.items()})
         builder.about["static"] = [layer.work for layer in describe(structure).layers]
+    except AgentError as error:
+        builder.about["structure_unavailable"] = str(error)
 
 
 def with_requests(trace: Trace) -> Trace:

@@ -80,6 +80,16 @@ def test_rooflines_have_the_work_that_the_framework_counts_in_its_own_model(proj
     ]
 
 
+def test_a_model_that_dies_of_the_question_what_it_is_made_of_costs_its_trace_nothing(project: Project) -> None:
+    project.drop()
+    write_matrix(project.folder, "die")
+    project.run("--mlms-trace=model,hardware", "-k", "trace").assert_outcomes(passed=1)
+    about = trace_of(project).about
+    assert about["static"] == []
+    assert "SIGKILL" in about["structure_unavailable"]
+    assert about["peaks"]["flops"] > 0
+
+
 def test_its_line_says_what_it_found_and_where_the_files_are(one: Project) -> None:
     result = traced(one, "--mlms-trace=layer")
     result.stdout.fnmatch_lines(["*mlms: where the time went*", "PASSED*digits-cnn*onnxruntime-cpu-b8*%*"])

@@ -33,6 +33,11 @@ def _tensor(name: str, kind: onnx.TypeProto) -> Tensor:
     return Tensor(name, _dtype(kind.tensor_type.elem_type), tuple(_sizes(kind)))
 
 
+def _domain(name: str) -> str:
+    """Return a domain of operators under its one name: that of onnx's own has two."""
+    return "" if name == "ai.onnx" else name
+
+
 def _dtype(kind: int) -> str:
     try:
         return str(onnx.helper.tensor_dtype_to_np_dtype(kind).name)
@@ -59,7 +64,7 @@ class _Walk:
         self.types = {value.name: value.type for value in (*graph.input, *graph.value_info, *graph.output)}
         self._values: dict[str, onnx.TensorProto] = {}
         self._imports = list(model.opset_import)
-        self._versions = {one.domain.replace("ai.onnx", ""): one.version for one in self._imports}
+        self._versions = {_domain(one.domain): one.version for one in self._imports}
         self._ir_version = model.ir_version
         for tensor in graph.initializer:
             self.types[tensor.name] = onnx.helper.make_tensor_type_proto(tensor.data_type, tensor.dims)
@@ -82,7 +87,8 @@ class _Walk:
         types = {name: self.types[name] for name in inputs}
         values = {name: self._values[name] for name in inputs if name in self._values}
         try:
-            schema = onnx.defs.get_schema(node.op_type, self._versions.get(node.domain, 1), node.domain)
+            domain = _domain(node.domain)
+            schema = onnx.defs.get_schema(node.op_type, self._versions.get(domain, 1), domain)
             found = onnx.shape_inference.infer_node_outputs(
                 schema, node, types, values, opset_imports=self._imports, ir_version=self._ir_version
             )

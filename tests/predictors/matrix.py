@@ -1,4 +1,7 @@
-"""A product with a matrix, which says what it is made of; option ``input``: the shape that it declares, or mute."""
+"""A product with a matrix, which says what it is made of; option ``input``: the shape that it declares, or mute, or die."""
+
+import os
+import signal
 
 import numpy
 from mlms_predictors import Loaded, Operation, Structure, Tensor
@@ -26,6 +29,8 @@ def predict(loaded, arrays):
 
 def structure(loaded, shapes):
     weights, told = loaded.model
+    if told == "die":
+        os.kill(os.getpid(), signal.SIGKILL)
     if told == "mute":
         raise NotImplementedError("nothing to say")
     (rows, inside), (_, columns) = shapes["x"], weights.shape
