@@ -12,7 +12,9 @@ import tempfile
 import threading
 import time
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,6 +26,8 @@ from pytest_mlms.records import Stack
 
 ROOT = Path(__file__).parent.parent
 GPU_ONLY = {"tensorrt"}
+CONVERTED_IN = {"tflite": "tensorflow"}
+"""Whose networks another framework makes: that one's stack is made for it, too."""
 AT_ONCE = 2
 _OF = "[%s] or [%s- or -%s]"  # tests' parameters that name a framework
 _printing = threading.Lock()
@@ -46,14 +50,15 @@ def say(text: str) -> None:
         print(text, flush=True)
 
 
-def check(stack: Stack) -> Row:
+def check(stack: Stack, stacks: Mapping[str, Stack]) -> Row:
     """Make a stack and run the contract in it."""
     began = time.monotonic()
     if stack.framework in GPU_ONLY and not Path("/dev/nvidiactl").exists():
         return Row(stack.name, True, "", "left out: there is no GPU", 0, 0)
     say(f"{stack.name}: making its stack, where it isn't there yet")
     try:
-        prepare(stack, default_cache())
+        for name in {stack.name, CONVERTED_IN.get(stack.name, stack.name)}:
+            prepare(stacks[name], default_cache())
     except Unavailable as error:
         return Row(stack.name, True, "", f"left out: {error}", time.monotonic() - began, 0)
     except MlmsError as error:
@@ -110,7 +115,7 @@ def main() -> int:
         print(f"no stack {unknown[0]!r}; manifests/stacks.yaml has {', '.join(stacks)}", file=sys.stderr)
         return 2
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        rows = list(pool.map(check, [stacks[name] for name in sys.argv[1:] or stacks]))
+        rows = list(pool.map(partial(check, stacks=stacks), [stacks[name] for name in sys.argv[1:] or stacks]))
     print(f"\n{'stack':12} {'version':10} {'made in':>8} {'tested in':>9}  contract")
     for row in rows:
         print(f"{row.name:12} {row.version:10} {row.making:6.0f} s {row.testing:7.0f} s  {row.counts}")

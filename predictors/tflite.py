@@ -6,9 +6,13 @@ outputs are written.
 Options: ``xnnpack``: whether the XNNPACK delegate takes what it can (the default), or the plain kernels all.
 ``signature``: the one to use where the file has several. A batch of another size resizes the inputs, once.
 
-Layer times: none; the library has a profiler, and its Python interface does not offer it. Inner outputs: by a second
-interpreter without delegates, which keeps all tensors.
+Layer times: by the profiler of LiteRT's C API (ai-edge-litert 2.2 and later, on Linux), in microseconds, of calls of
+the model compiled once more with the same threads and kernels. Operators have the name of their first output, but for
+those that XNNPACK runs: it names them by their kernels, and doesn't say when they began; they are laid one after
+another. Inner outputs: by a second interpreter without delegates, which keeps all tensors.
 """
+
+import collections
 
 import numpy
 
@@ -18,7 +22,7 @@ try:
 except ImportError:
     import tensorflow as package
     from tensorflow.lite.python import interpreter as litert
-from mlms_predictors import Loaded, Tensor
+from mlms_predictors import Layer, Loaded, Profile, Tensor, _tflite_profiler
 from mlms_predictors._run.checks import check, refuse_gpu, refuse_unknown
 
 _OPTIONS = ("xnnpack", "signature")
@@ -27,12 +31,15 @@ _OPTIONS = ("xnnpack", "signature")
 class _Model:
     """An interpreter, and the indices of its inputs and outputs; ``shapes`` is what it is allocated for."""
 
-    def __init__(self, path, threads, signature, **facts):
+    def __init__(self, path, threads, signature, xnnpack, **facts):
+        if not xnnpack:
+            facts["experimental_op_resolver_type"] = litert.OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
         self.interpreter = litert.Interpreter(path, num_threads=threads, **facts)
-        self.path, self.threads, self.signature = path, threads, signature
+        self.path, self.threads, self.signature, self.xnnpack = path, threads, signature, xnnpack
         known = self.interpreter._get_full_signature_list()
         if signature is not None and signature not in known:
             raise ValueError("no signature %r; the file has %s" % (signature, ", ".join(known) or "none"))
+        self.place = list(known).index(signature) if signature else 0
         chosen = known.get(signature or next(iter(known), None))
         inputs, outputs = self.interpreter.get_input_details(), self.interpreter.get_output_details()
         self.inputs, self.outputs = _named(inputs, chosen, "inputs"), _named(outputs, chosen, "outputs")
@@ -64,8 +71,7 @@ def load(request):
     """Read the file and allocate its tensors; raises ValueError where it isn't one."""
     options = refuse_unknown(request.options, _OPTIONS)
     refuse_gpu(request.device, "TensorFlow Lite")
-    plain = {} if options.get("xnnpack", True) else {"experimental_op_resolver_type": _plain()}
-    model = _Model(request.files["graph"], request.threads, options.get("signature"), **plain)
+    model = _Model(request.files["graph"], request.threads, options.get("signature"), options.get("xnnpack", True))
     return Loaded(model, "cpu", request.threads, _tensors(model.inputs), _tensors(model.outputs))
 
 
@@ -94,11 +100,26 @@ def bind(loaded, arrays):
     return call
 
 
+def layers(loaded, arrays):
+    """Run one batch and return when each operator ran."""
+    return profiles(loaded, arrays, 1)[0]
+
+
+def profiles(loaded, arrays, count):
+    """Run one batch ``count`` times under LiteRT's profiler, warmed up, and return of each when its operators ran."""
+    library, model = _tflite_profiler.library_of(package), loaded.model
+    inputs, outputs = [arrays[name] for name, _ in model.inputs], predict(loaded, arrays)
+    session = (model.path, model.place, model.threads or 1, model.xnnpack, inputs, outputs)
+    with _tflite_profiler.opened(library, *session) as call:
+        call()
+        return [_profile(model.interpreter, *call()) for _ in range(count)]
+
+
 def inner(loaded, arrays):
     """Run one batch and return what each operator gave, by the names of the tensors in the file."""
     check(loaded.inputs, arrays)
-    facts = {"experimental_op_resolver_type": _plain(), "experimental_preserve_all_tensors": True}
-    model = _Model(loaded.model.path, loaded.model.threads, loaded.model.signature, **facts)
+    used = loaded.model
+    model = _Model(used.path, used.threads, used.signature, xnnpack=False, experimental_preserve_all_tensors=True)
     model.fit(arrays)
     for name, details in model.inputs:
         model.interpreter.set_tensor(details["index"], arrays[name])
@@ -108,8 +129,27 @@ def inner(loaded, arrays):
     return [(names[index], model.interpreter.get_tensor(index)) for index in order if names.get(index)]
 
 
-def _plain():
-    return litert.OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
+def _profile(interpreter, start, end, operators):
+    """Return a call's Profile; of operators that have the same name all but the first get a number."""
+    tensors = {facts["index"]: facts for facts in interpreter.get_tensor_details()}
+    file, seen, found = interpreter._get_ops_details(), collections.Counter(), []
+    for operator in operators:
+        facts = _output(operator, file, tensors)
+        name = (facts and facts["name"]) or operator.kind
+        seen[name] += 1
+        name += " %d" % seen[name] if seen[name] > 1 else ""
+        shape = tuple(int(size) for size in facts["shape"]) if facts else None
+        size = int(numpy.prod(shape)) * numpy.dtype(facts["dtype"]).itemsize if facts else None
+        found.append(Layer(name, operator.kind, operator.start, operator.end, size, shape))
+    return Profile(start, end, found)
+
+
+def _output(operator, file, tensors):
+    """Return what is known of an operator's first output; nothing of one that isn't the file's."""
+    if operator.index is None or operator.index >= len(file) or file[operator.index]["op_name"] != operator.kind:
+        return None
+    outputs = file[operator.index]["outputs"]
+    return tensors.get(outputs[0]) if len(outputs) else None
 
 
 def _named(details, signature, kind):

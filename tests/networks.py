@@ -46,6 +46,8 @@ ALEXNET = Network("alexnet", MAKE["SIZE"], 2, 5)
 
 CONVERT = ROOT / "manifests" / "convert"
 READ_ONNX = ("onnxruntime", "openvino", "opencv")
+CONVERTED_IN = {"tflite": "tensorflow"}
+"""Whose files another framework makes."""
 
 
 def write(network: Network, folder: Path) -> Path:
@@ -74,7 +76,7 @@ def _cnn32() -> onnx.ModelProto:
 
 
 def convert(network: Path, framework: str, launch: Launch, folder: Path) -> dict[str, Path]:
-    """Return the files of a framework, by role."""
+    """Return the files of a framework, by role; ``launch`` is of the framework that makes them."""
     if framework in READ_ONNX:
         return {"graph": network}
     target = folder / framework

@@ -15,6 +15,7 @@ import numpy as np
 import onnx
 import pytest
 from frameworks import Framework, python_of
+from networks import CONVERTED_IN
 from onnx import TensorProto, helper
 
 from conftest import DIGITS, ROOT
@@ -30,7 +31,6 @@ MODULES = {
     "tensorflow": "tensorflow",
     "tflite": "tensorflow",
 }
-CONVERTED_IN = {"tflite": "tensorflow"}
 OPTIONS = {"caffe2": {"inputs": "image float32[?,1,8,8]"}}
 
 

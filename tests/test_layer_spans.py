@@ -28,7 +28,11 @@ PROFILED = [
     for path in sorted((ROOT / "predictors").glob("[a-z]*.py"))
     if "\ndef layers(" in path.read_text() and (not CHOSEN or path.stem in CHOSEN)
 ]
-OWN_NAMES = {"jax": "XLA names what it compiles by itself", "tensorflow": "its graph names operators by their type"}
+OWN_NAMES = {
+    "jax": "XLA names what it compiles by itself",
+    "tensorflow": "its graph names operators by their type",
+    "tflite": "XNNPACK names operators by their kernels",
+}
 
 STEPWISE = ("caffe", "caffe2", "mxnet", "pytorch")
 """Frameworks whose layers run one by one, with counters between them."""
@@ -75,8 +79,12 @@ def subject(
     try:
         if "cpu" not in framework.hello["devices"]:
             pytest.skip(f"{name} has no layers to show without a GPU")
-        launch = launch_of(name)
-        assert launch is not None
+        maker = networks.CONVERTED_IN.get(name, name)
+        launch = launch_of(maker)
+        if launch is None:
+            pytest.skip(
+                f"{maker} makes the files of {name}, and no stack of it is made; bash ci/stacks {maker} makes it"
+            )
         framework.load(**networks.convert(files[network.name], name, launch, folder), **network.options.get(name, {}))
         yield Subject(framework, network)
     finally:
