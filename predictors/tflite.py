@@ -4,7 +4,8 @@ Versions: ai-edge-litert 2, or the interpreter inside tensorflow 2. Devices: cpu
 outputs are written.
 
 Options: ``xnnpack``: whether the XNNPACK delegate takes what it can (the default), or the plain kernels all.
-``signature``: the one to use where the file has several. A batch of another size resizes the inputs, once.
+``signature``: the one to use where the file's first graph, which is what runs, has several. A batch of another size
+resizes the inputs, once.
 
 Layer times: by the profiler of LiteRT's C API (ai-edge-litert 2.2 and later, on Linux), in microseconds, of calls of
 the model compiled once more with the same threads and kernels. Operators have the name of their first output, but for
@@ -37,10 +38,8 @@ class _Model:
         self.interpreter = litert.Interpreter(path, num_threads=threads, **facts)
         self.path, self.threads, self.signature, self.xnnpack = path, threads, signature, xnnpack
         known = self.interpreter._get_full_signature_list()
-        if signature is not None and signature not in known:
-            raise ValueError("no signature %r; the file has %s" % (signature, ", ".join(known) or "none"))
-        self.place = list(known).index(signature) if signature else 0
-        chosen = known.get(signature or next(iter(known), None))
+        name = _chosen(self.interpreter, known, signature)
+        self.place, chosen = list(known).index(name) if name else 0, known.get(name)
         inputs, outputs = self.interpreter.get_input_details(), self.interpreter.get_output_details()
         self.inputs, self.outputs = _named(inputs, chosen, "inputs"), _named(outputs, chosen, "outputs")
         self.shapes = None
@@ -150,6 +149,19 @@ def _output(operator, file, tensors):
         return None
     outputs = file[operator.index]["outputs"]
     return tensors.get(outputs[0]) if len(outputs) else None
+
+
+def _chosen(interpreter, known, signature):
+    """Return the name of the signature to use; raises ValueError for one of a graph that invoke doesn't run."""
+    if signature is not None and signature not in known:
+        raise ValueError("no signature %r; the file has %s" % (signature, ", ".join(known) or "none"))
+    usable = [name for name in known if not interpreter.get_signature_runner(name)._subgraph_index]
+    if signature is not None and signature not in usable:
+        there = ", ".join(usable) or "none"
+        raise ValueError(
+            "signature %r is not of the file's first graph, which is what runs; of that is %s" % (signature, there)
+        )
+    return signature or next(iter(usable), None)
 
 
 def _named(details, signature, kind):

@@ -46,6 +46,27 @@ print(json.dumps([beside(threads, xnnpack) for xnnpack in (True, False) for thre
 """Prints how many threads an interpreter starts, and the profiler's model, which must compute what that does."""
 
 
+TWO_GRAPHS = """
+import sys
+import tensorflow as tf
+
+class Both(tf.Module):
+    @tf.function(input_signature=[tf.TensorSpec([2], tf.float32, name="a")])
+    def first(self, a):
+        return {"x": a + 1}
+
+    @tf.function(input_signature=[tf.TensorSpec([3], tf.float32, name="b")])
+    def second(self, b):
+        return {"y": b * 2}
+
+both, names = Both(), ["first", "second"]
+signatures = {name: getattr(both, name).get_concrete_function() for name in names}
+tf.saved_model.save(both, sys.argv[1], signatures=signatures)
+with open(sys.argv[2], "wb") as file:
+    file.write(tf.lite.TFLiteConverter.from_saved_model(sys.argv[1], signature_keys=names).convert())
+"""
+
+
 @pytest.fixture(scope="module")
 def tflite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Framework]:
     framework = Framework(python_of("tflite", "ai_edge_litert"), "tflite", tmp_path_factory.mktemp("agent") / "log")
@@ -148,6 +169,18 @@ def test_what_a_called_subgraph_runs_is_in_the_operator_that_calls_it() -> None:
 def test_a_call_that_the_profiler_did_not_see_whole_is_an_error(events: list[Event]) -> None:
     with pytest.raises(RuntimeError, match=f"{len(events)} events don't make a call"):
         operators_of(events)
+
+
+@pytest.mark.slow
+def test_a_signature_of_another_graph_than_the_first_is_refused(tflite: Framework, tmp_path: Path) -> None:
+    graph = tmp_path / "two.tflite"
+    command = [python_of("tensorflow", "tensorflow"), "-B", "-c", TWO_GRAPHS, str(tmp_path), str(graph)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert tflite.load(graph)["inputs"] == [["a", "float32", [2]]]
+    assert tflite.load(graph, signature="first")["inputs"] == [["a", "float32", [2]]]
+    with pytest.raises(Refused, match="signature 'second' is not of the file's first graph, .*; of that is first"):
+        tflite.load(graph, signature="second")
 
 
 def test_what_it_can_not_do_is_refused(tflite: Framework, tmp_path: Path) -> None:
