@@ -20,7 +20,7 @@ GPU: dict[str, Any] = runpy.run_path(str(ROOT / "ci" / "gpu"))
 @pytest.mark.parametrize("path", GPU["PATHS"], ids=lambda path: path.name)
 def test_a_path_to_a_gpu_gives_the_right_outputs_and_layers(path: Any, tmp_path: Path) -> None:
     try:
-        used, p50, layers = GPU["try_path"](path, tmp_path)
+        used, p50, layers, _ = GPU["try_path"](path, tmp_path)
     except GPU["NotRun"] as reason:
         pytest.skip(str(reason))
     assert used == "cuda:0"
@@ -30,10 +30,13 @@ def test_a_path_to_a_gpu_gives_the_right_outputs_and_layers(path: Any, tmp_path:
 
 def test_the_same_walk_on_the_cpu_finds_no_fault(tmp_path: Path) -> None:
     way = GPU["Way"]("onnxruntime, CPU", "onnxruntime", "digits_cnn.onnx", {})
-    used, p50, layers = GPU["try_path"](way, tmp_path, "cpu")
+    used, p50, layers, seen = GPU["try_path"](way, tmp_path, "cpu")
     assert used == "cpu"
     assert set(p50) == {1, 64}
     assert layers
+    topics = ["kernel by cupti", "kernel by kineto", "kernel by layers", "hardware by nvml", "hardware by gpm", "peaks"]
+    assert sorted(line.partition(":")[0] for line in seen) == sorted([*topics, "structure"])
+    assert any("TFLOP/s" in line for line in seen)
 
 
 def test_wrong_outputs_do_not_pass(tmp_path: Path) -> None:
