@@ -4,6 +4,7 @@ import time
 
 import tensorflow
 from mlms_predictors import Layer, Tensor
+from mlms_predictors._run.timeline import LARGEST_STEP, wall_offset
 
 v1 = tensorflow.compat.v1
 _SILENT = ("Const", "Placeholder", "NoOp", "_Arg", "_Retval", "Identity", "ReadVariableOp", "VarHandleOp")
@@ -75,18 +76,28 @@ class Frozen:
         return lambda: run(*feeds)
 
     def trace(self, feeds):
-        """Run once when warm; return begin, end, and the layers as the executor ran them."""
-        options = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE, output_partition_graphs=True)
-        inputs, outputs = self._names
-        for _ in range(2):
-            facts = v1.RunMetadata()
-            offset = time.perf_counter() - time.time()
-            self._session.run(outputs, dict(zip(inputs, feeds)), options=options, run_metadata=facts)
-        kinds = {node.name: node.op for graph in facts.partition_graphs for node in graph.node}
+        """Run once when warm; return begin, end, and the layers as the executor ran them, by the wall clock.
+
+        The end is the executor's: what the session does after it is to write down all this.
+        """
+        warm, offset = self._watched(feeds, output_partition_graphs=True), wall_offset()
+        start = time.perf_counter()
+        facts = self._watched(feeds)
+        if abs(wall_offset() - offset) > LARGEST_STEP:
+            raise RuntimeError("the wall clock, which TensorFlow's layers are timed by, was set meanwhile; trace again")
+        kinds = {node.name: node.op for graph in warm.partition_graphs for node in graph.node}
         stats = [stat for device in facts.step_stats.dev_stats for stat in _on(device)]
-        ran = sorted((_layer(stat, kinds.get(stat.node_name.split(":")[0], ""), offset) for stat in stats), key=_start)
+        ran = [_layer(stat, kinds.get(stat.node_name.split(":")[0], ""), offset) for stat in stats]
         shown = [layer for layer in ran if layer.type and layer.type not in _SILENT]
-        return min(map(_start, ran)), max(layer.end for layer in ran), shown
+        return start, max(layer.end for layer in ran), sorted(shown, key=lambda layer: layer.start)
+
+    def _watched(self, feeds, **options):
+        """Run once; return what the session noted of it."""
+        facts, (inputs, outputs) = v1.RunMetadata(), self._names
+        level = v1.RunOptions.SOFTWARE_TRACE if "CPU" in self._made_of[3] else v1.RunOptions.FULL_TRACE  # with CUPTI
+        options = v1.RunOptions(trace_level=level, **options)
+        self._session.run(outputs, dict(zip(inputs, feeds)), options=options, run_metadata=facts)
+        return facts
 
     def structure(self, shapes):
         """Return the graph's Structure for inputs of these shapes."""
@@ -108,17 +119,13 @@ def _on(device):
     return device.node_stats if "/stream:all" in name or ("CPU" in name and "stream" not in name) else []
 
 
-def _start(layer):
-    return layer.start
-
-
 def _layer(stat, kind, offset):
-    begin = stat.all_start_nanos or stat.all_start_micros * 1000
+    begin = (stat.all_start_nanos or stat.all_start_micros * 1000) - offset  # seconds since 1970 would lose 0.2 us
     start, end = (begin + stat.op_start_rel_nanos) / 1e9, (begin + stat.op_end_rel_nanos) / 1e9
     sizes = [dimension.size for dimension in stat.output[0].tensor_description.shape.dim] if stat.output else None
     size = sum(out.tensor_description.allocation_description.requested_bytes for out in stat.output)
     shape = tuple(sizes) if sizes is not None else None
-    return Layer(stat.node_name, kind, start + offset, end + offset, size or None, shape)
+    return Layer(stat.node_name, kind, start, end, size or None, shape)
 
 
 def _shape(tensor):

@@ -12,9 +12,9 @@ TensorFlow is.
 Threads: those within an operator; operators run one at a time when they are asked for. TensorFlow takes the number once
 in a process.
 
-Layer times: FULL_TRACE of a TF1 session on the same graph, its weights made constants, optimised by grappler as ever,
-operators one at a time. Begin and end are the executor's; what the session does around it is left out. Inner outputs:
-the same session, every operator's first output.
+Layer times: the trace of a TF1 session on the same graph, its weights made constants, optimised by grappler as ever,
+operators one at a time. The call is the session's up to the last operator, as behind it the session writes down what it
+saw. Inner outputs: the same session, every operator's first output.
 """
 
 import os

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,11 +12,12 @@ import numpy as np
 import pytest
 from frameworks import Framework, convert, cost, python_of, reference
 
-from conftest import DIGITS
+from conftest import DIGITS, ROOT
 from pytest_mlms.agent import Refused
 from pytest_mlms.trace.onnx_structure import describe_onnx
 
 CONVOLUTIONS = 3
+WORKER = ROOT / "predictors" / "_run" / "worker.py"
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +87,42 @@ def test_a_lambda_layer_that_holds_code_is_refused(tensorflow: Framework, format
             new.writestr(name, data)
     with pytest.raises(Refused, match="safe_mode"):
         tensorflow.load(path)
+
+
+_PROFILES = """
+import importlib.util, sys, time, types
+spec = importlib.util.spec_from_file_location("worker", sys.argv[1])
+spec.loader.exec_module(importlib.util.module_from_spec(spec))  # mlms_predictors, as an agent has it
+import numpy
+from mlms_predictors import _tensorflow_graph as graph
+
+frozen, called = graph.read_graph(sys.argv[2], None, None, "/CPU:0", 1), []
+run = frozen._session.run
+frozen._session.run = lambda *given, **named: called.append(time.perf_counter()) or run(*given, **named)
+begin, end, layers = frozen.trace([numpy.zeros((1, 1, 8, 8), "f4")])
+assert called[0] < begin <= called[1] < layers[0].start <= layers[-1].end <= end, (called, begin, end, layers)
+
+stat = types.SimpleNamespace(
+    node_name="one", all_start_nanos=1795370396012252123, op_start_rel_nanos=0, op_end_rel_nanos=100, output=[]
+)
+layer = graph._layer(stat, "Relu", 1795370396000000000)
+assert (layer.start, layer.end) == (12252123 / 1e9, 12252223 / 1e9), layer
+
+offsets = iter([0, 3000000000])
+graph.wall_offset = lambda: next(offsets)
+try:
+    frozen.trace([numpy.zeros((1, 1, 8, 8), "f4")])
+except RuntimeError as error:
+    print(error)
+"""
+
+
+@pytest.mark.slow
+def test_a_profile_begins_with_the_call_keeps_nanoseconds_and_tells_a_clock_that_was_set(formats: Path) -> None:
+    command = [python_of("tensorflow", "tensorflow"), "-B", "-c", _PROFILES, str(WORKER), formats / "digits_cnn.pb"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "the wall clock, which TensorFlow's layers are timed by, was set meanwhile; trace again\n"
 
 
 def test_what_it_can_not_do_is_refused(tensorflow: Framework, tmp_path: Path) -> None:

@@ -11,11 +11,11 @@ import itertools
 import threading
 import time
 
+from ..timeline import LARGEST_STEP, wall_offset
 from . import Probe, Span, Unavailable
 
 _BUFFER = 8 << 20  # bytes
 _COPIES = {1: "HtoD", 2: "DtoH", 8: "DtoD", 9: "HtoH", 10: "PtoP"}  # CUpti_ActivityMemcpyKind
-_LARGEST_STEP = 1000000  # ns that the wall clock may drift against the monotonic one while watching
 
 
 class Cupti(Probe):
@@ -105,7 +105,7 @@ class Cupti(Probe):
 
     def _finish(self):
         stepped = abs(wall_offset() - self._offset)
-        if stepped > _LARGEST_STEP:
+        if stepped > LARGEST_STEP:
             self.fault = "the wall clock stepped by %.3f ms while CUPTI used it: kernels may lie beside their calls" % (
                 stepped / 1e6
             )
@@ -118,17 +118,6 @@ def _kinds(cupti, level):
     kinds = cupti.ActivityKind
     chosen = [kinds.RUNTIME, kinds.DRIVER, kinds.EXTERNAL_CORRELATION]
     return chosen + [kinds.CONCURRENT_KERNEL, kinds.MEMCPY, kinds.MEMSET] if level == "kernel" else chosen
-
-
-def wall_offset():
-    """Return the wall clock less the monotonic one, in ns, from the closest of a few pairs of readings."""
-    pairs = []
-    for _ in range(5):
-        before = time.perf_counter()
-        wall = time.time()
-        after = time.perf_counter()
-        pairs.append((after - before, int(wall * 1e9) - int((before + after) / 2 * 1e9)))
-    return min(pairs)[1]
 
 
 def _copy(cupti, activity):

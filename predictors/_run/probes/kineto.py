@@ -7,12 +7,12 @@ a layer profiler that uses torch.profiler, too (TorchScript, what is compiled), 
 import re
 import sys
 
+from ..timeline import LARGEST_STEP, wall_offset
 from . import Probe, Span, Unavailable
-from .cupti import Cupti, wall_offset
+from .cupti import Cupti
 
 _CALL = re.compile(r"^cu(da)?[A-Z]")  # of the runtime, of the driver
 _BYTES = re.compile(r'"bytes": *(\d+)')
-_LARGEST_STEP = 1000000  # ns that the wall clock may drift against the monotonic one while watching
 
 
 class Kineto(Probe):
@@ -49,7 +49,7 @@ class Kineto(Probe):
             return
         profile.__exit__(None, None, None)
         stepped = abs(wall_offset() - self._offset)
-        if stepped > _LARGEST_STEP:
+        if stepped > LARGEST_STEP:
             self.fault = "the wall clock stepped by %.3f ms while Kineto used it" % (stepped / 1e6)
         events = profile.profiler.kineto_results.events()
         spans = [_span(event, self._offset) for event in events]
