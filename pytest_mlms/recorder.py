@@ -61,14 +61,16 @@ class Recorder:
             self._lose(name, error)
         else:
             self._artifacts[name] = path.relative_to(self._run_folder).as_posix()
+            self._lost.pop(name, None)
 
     def _lose(self, name: str, error: OSError) -> None:
         """Leave no half of a file, and warn once an item; the results name all that is lost."""
         path = self.folder / name
         with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)
-        self._lost[name] = str(error)
-        if len(self._lost) == 1:
+        first, self._lost[name] = not self._lost, str(error)
+        self._artifacts.pop(name, None)  # an earlier one, of a trace that is written after each level
+        if first:
             text = f"{path} could not be written: {error.strerror}; make room, or name another folder by --mlms-results"
             warnings.warn_explicit(text, MlmsArtifactLost, str(self._place.path), self._place.line)
 

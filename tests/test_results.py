@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -77,6 +78,20 @@ def test_an_artifact_that_does_not_fit_is_named_and_leaves_no_half(small_disk: P
     assert list(facts["artifacts_lost"]) == ["big.bin", "big-2.bin"]
     assert "No space left" in facts["artifacts_lost"]["big.bin"]
     assert not (recorder.folder / "big.bin").exists()
+
+
+def test_an_artifact_that_is_written_again_is_kept_or_lost_as_the_last_time(small_disk: Path) -> None:
+    recorder = Recorder("a.yaml::test[x]", small_disk, PLACE)
+    recorder.keep("trace.bin", lambda path: path.write_bytes(b"x") and None)
+    with pytest.warns(MlmsArtifactLost):
+        recorder.keep("trace.bin", write_too_much)
+    assert recorder.as_dict()["artifacts"] == {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        recorder.keep("trace.bin", write_too_much)
+    recorder.keep("trace.bin", lambda path: path.write_bytes(b"x") and None)
+    facts = recorder.as_dict()
+    assert (list(facts["artifacts"]), facts["artifacts_lost"]) == (["trace.bin"], {})
 
 
 def test_items_of_like_names_have_folders_of_their_own(tmp_path: Path) -> None:
