@@ -43,10 +43,7 @@ _ENABLED_AND_RUNNING = 1 | 2
 _INHERIT, _EXCLUDE_KERNEL, _EXCLUDE_HV = 1 << 1, 1 << 5, 1 << 6
 _CLOEXEC = 8
 _MOST_FILES = 2048
-_DENIED = (
-    "not permitted: kernel.perf_event_paranoid is %s, it takes 2 or less (1 for what happens in the kernel), "
-    "or CAP_PERFMON"
-)
+_DENIED = "not permitted: kernel.perf_event_paranoid is %s, it takes %d or less, or CAP_PERFMON"
 
 
 class Perf(Probe):
@@ -99,7 +96,7 @@ class Perf(Probe):
                 except ProcessLookupError:  # ended meanwhile
                     continue
         except OSError as error:
-            self.missing[name] = _reason(error)
+            self.missing[name] = _reason(error, 1 if name in _IN_KERNEL else 2)
             for file in files:
                 os.close(file)
             return
@@ -136,11 +133,11 @@ def _scaled(data):
     return value * enabled / running if running else None
 
 
-def _reason(error):
+def _reason(error, least_strict):
     if error.errno in (errno.ENOENT, errno.EOPNOTSUPP, errno.ENODEV, errno.EINVAL):
         return "this machine has no such counter (%s), as most virtual machines" % error.strerror
     if error.errno in (errno.EACCES, errno.EPERM):
-        return _DENIED % _paranoid()
+        return _DENIED % (_paranoid(), least_strict)
     if error.errno == errno.ENOSYS:
         return "this kernel, or its container, has no perf_event_open"
     return error.strerror
