@@ -35,6 +35,8 @@ def traces_of(run: Path) -> list[Path]:
     if run.is_file():
         return [run]
     found = sorted(run.glob("items/*/trace.npz"))
+    if not run.exists():
+        raise MlmsError(f"there is no {run}; name a trace.npz, or the folder of a run with --mlms-trace")
     if not found:
         raise MlmsError(f"{run} has no traces; name a trace.npz, or the folder of a run with --mlms-trace")
     return found

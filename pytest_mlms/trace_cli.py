@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_mlms.analyze import FORMATS, analysis_of, listing, render, subjects_of, traces_of
+from pytest_mlms.errors import MlmsError
 
 __all__ = ["add_trace_commands"]
 
@@ -37,7 +38,10 @@ def _export(options: argparse.Namespace) -> int:
     from pytest_mlms.trace.otlp import write_otlp
     from pytest_mlms.trace.spans import load_trace
 
-    options.folder.mkdir(parents=True, exist_ok=True)
+    try:
+        options.folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise MlmsError(f"{options.folder} can't be a folder: {error.strerror}; name another") from error
     for path in traces_of(options.path):
         target = options.folder / f"{path.parent.name}.otlp.json"
         count = write_otlp(load_trace(path), target, path.parent.name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -62,6 +63,7 @@ class Tracer:
         }
         about.update(framework=self.case.stack.framework, device=self.case.device, kind=self.case.kind)
         about["static"] = _static_counts(self.case, self.files)
+        about["wall_offset_ns"] = time.time_ns() - time.monotonic_ns()  # the clock may be set before an export
         try:
             made = inspect(plan, self.open_predictor, self._request, self._batch, self._keep, about)
         finally:

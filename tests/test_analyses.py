@@ -258,6 +258,8 @@ def test_what_cannot_be_asked_is_told(
 def test_a_run_without_traces_is_told(tmp_path: Path) -> None:
     with pytest.raises(MlmsError, match="has no traces"):
         subjects_of(tmp_path)
+    with pytest.raises(MlmsError, match="there is no .*nowhere; name a trace"):
+        subjects_of(tmp_path / "nowhere")
 
 
 def test_a_table_without_rows_says_so() -> None:
@@ -267,7 +269,8 @@ def test_a_table_without_rows_says_so() -> None:
 
 def test_the_export_is_otlp_with_kernels_below_their_layers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("opentelemetry.exporter.otlp.proto.common.trace_encoder")
-    assert main(["export", str(kept(tmp_path, traced(1, 100))), str(tmp_path / "out")]) == 0
+    trace = traced(1, 100, wall_offset_ns=5_000_000_000)
+    assert main(["export", str(kept(tmp_path, trace)), str(tmp_path / "out")]) == 0
     (path,) = (tmp_path / "out").iterdir()
     (resource,) = json.loads(path.read_text())["resourceSpans"]
     spans = [span for scope in resource["scopeSpans"] for span in scope["spans"]]
@@ -279,3 +282,20 @@ def test_the_export_is_otlp_with_kernels_below_their_layers(tmp_path: Path, caps
     assert (launch["name"], by_id[launch["parentSpanId"]]["name"]) == ("launch", "conv1")
     assert int(gemm["endTimeUnixNano"]) - int(gemm["startTimeUnixNano"]) == 30 * US
     assert isinstance(gemm["kind"], int)
+    assert min(int(span["startTimeUnixNano"]) for span in spans) == 5_000_000_000, (
+        "as the clock stood when it was traced"
+    )
+
+
+def test_an_export_that_can_not_be_written_says_so_and_leaves_no_half(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("opentelemetry.exporter.otlp.proto.common.trace_encoder")
+    run = str(kept(tmp_path / "run", traced(1, 100, wall_offset_ns=0)))
+    (tmp_path / "file").write_text("")
+    assert main(["export", run, str(tmp_path / "file")]) == 2
+    assert "file can't be a folder: File exists; name another" in capsys.readouterr().err
+    (tmp_path / "out" / "0.otlp.json").mkdir(parents=True)
+    assert main(["export", run, str(tmp_path / "out")]) == 2
+    assert "0.otlp.json can't be written: Is a directory" in capsys.readouterr().err
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["0.otlp.json"]

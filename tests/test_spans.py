@@ -85,8 +85,9 @@ def test_the_run_of_a_level_is_the_last_that_counts() -> None:
 def test_a_file_that_is_no_trace_is_told(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "trace.npz"
     path.write_bytes(content)
-    with pytest.raises(MlmsError, match=r"trace\.npz is no trace"):
+    with pytest.raises(MlmsError, match=r"trace\.npz is no trace") as told:
         load_trace(path)
+    assert "pickle" not in str(told.value)
 
 
 def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
+import os
 from base64 import b64decode
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -23,7 +23,10 @@ __all__ = ["write_otlp"]
 
 
 def write_otlp(trace: Trace, path: Path, seed: str) -> int:
-    """Write one trace, its ids made from ``seed``; return the number of spans. Raises MlmsError without the SDK."""
+    """Write one trace, whole or not at all, its ids made from ``seed``; return the number of spans.
+
+    Raises MlmsError without the SDK, and where the file can't be written.
+    """
     try:
         from google.protobuf.json_format import MessageToDict
         from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
@@ -31,7 +34,14 @@ def write_otlp(trace: Trace, path: Path, seed: str) -> int:
         raise MlmsError("the export needs OpenTelemetry's SDK; pip install 'pytest-mlms[otlp]'") from None
     spans = list(_spans(trace, seed))
     encoded = MessageToDict(encode_spans(spans), use_integers_for_enums=True)
-    path.write_text(json.dumps(_in_hex(encoded)), encoding="utf-8")
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        temporary.write_text(json.dumps(_in_hex(encoded)), encoding="utf-8")
+        os.replace(temporary, path)
+    except OSError as error:
+        raise MlmsError(f"{path} can't be written: {error.strerror}; make room, or name another folder") from error
+    finally:
+        temporary.unlink(missing_ok=True)
     return len(spans)
 
 
@@ -52,7 +62,7 @@ def _spans(trace: Trace, seed: str) -> Iterator[Any]:
     from opentelemetry.trace import SpanContext, TraceFlags
 
     number = int.from_bytes(hashlib.sha256(seed.encode()).digest()[:16], "big")
-    offset = time.time_ns() - time.monotonic_ns()  # OTLP's times are the wall clock's
+    offset = trace.about["wall_offset_ns"]  # OTLP's times are the wall clock's
     resource = Resource({"service.name": "pytest-mlms", **_plain(trace.about)})
     scope = InstrumentationScope("pytest-mlms")
     parents, spans = parents_of(trace).index.tolist(), trace.spans

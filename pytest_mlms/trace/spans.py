@@ -236,7 +236,10 @@ def save_trace(trace: Trace, path: Path) -> None:
 def load_trace(path: Path) -> Trace:
     """Read what save_trace wrote; raises MlmsError for a file that is none."""
     try:
-        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
+        data = io.BytesIO(path.read_bytes())
+        if not zipfile.is_zipfile(data):  # else numpy speaks of pickles that one may load unsafely
+            raise zipfile.BadZipFile("it is no archive")
+        with np.load(data, allow_pickle=False) as file:
             tables = json.loads(file["tables"].tobytes())
             if tables["format"] != FORMAT:
                 raise MlmsError(f"{path} has format {tables['format']}; this version reads format {FORMAT}")
