@@ -37,25 +37,12 @@ _import("mlms_predictors", os.path.join(_ROOT, "__init__.py"), _ROOT)
 
 from mlms_predictors._run import peaks, process, protocol, scenarios, tracing  # noqa: E402
 
-_REQUESTS = (
-    "hello",
-    "load",
-    "predict",
-    "run",
-    "bind",
-    "hold",
-    "turn",
-    "profile",
-    "trace",
-    "peaks",
-    "inner",
-    "structure",
-    "unload",
-)
-
 
 class Worker:
-    """What the agent holds between two requests: the predictor, what it has loaded, and calls bound to inputs."""
+    """What the agent holds between two requests: the predictor, what it has loaded, and calls bound to inputs.
+
+    Each public method is a request.
+    """
 
     def __init__(self, path):
         self._path = path
@@ -211,6 +198,9 @@ class Worker:
 
     def _named(self, outputs):
         return [(tensor.name, array) for tensor, array in zip(self._loaded.outputs, outputs)]
+
+
+_REQUESTS = [name for name in vars(Worker) if not name.startswith("_")]
 
 
 def _grouped(arrays, count):
