@@ -7,7 +7,7 @@ see is told with its reason, and costs the level, never the item.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -23,9 +23,9 @@ from pytest_mlms.trace.correlate import ancestors, find_parents
 from pytest_mlms.trace.counters import BY_LAYER
 from pytest_mlms.trace.describe import describe
 from pytest_mlms.trace.spans import Builder, Series, Trace, Track
-from pytest_mlms.trace.tables import coverage, layer_rows, parents_of, trimmed_mean
+from pytest_mlms.trace.tables import parents_of, trimmed_mean
 
-__all__ = ["Inspection", "inspect", "summarize", "with_requests"]
+__all__ = ["Inspection", "inspect", "with_requests"]
 
 PROBES: dict[str, tuple[str, ...]] = {
     "model": (),
@@ -255,45 +255,3 @@ def _serialise(
             first["void"] = "repeated with every launch waited for, as parents were in doubt"
     except AgentError as error:
         builder.runs[-1].update(fault=str(error), void="it failed")
-
-
-def summarize(trace: Trace) -> dict[str, Any]:
-    """Return what the item's line says of its trace, as plain values; docs/results.md has the fields."""
-    parents = parents_of(trace)
-    layers = sorted(layer_rows(trace, parents), key=lambda row: -row.latency_us)
-    slowest = [{"name": row.name, "type": row.type, "us": row.latency_us, "share": row.share} for row in layers[:5]]
-    return {
-        "levels": trace.about["levels"],
-        "runs": [dict(run) for run in trace.runs],
-        "coverage": coverage(trace, parents),
-        "layers": len(layers),
-        "slowest": slowest,
-        "ambiguous": int(parents.ambiguous.sum()),
-        "unseen": (unseen := dict(_unseen(trace))),
-        "faults": {level: fault for level, fault in _faults(trace) if level not in unseen},
-    }
-
-
-def _unseen(trace: Trace) -> Iterator[tuple[str, str]]:
-    """Yield each level that was asked for and has nothing to show, with the reasons."""
-    for level in trace.about["levels"]:
-        if level in ("application", "model"):
-            continue
-        run = trace.run_at(level)
-        seen = trace.spans.at(level) & (trace.spans.run == (-1 if run is None else run))
-        if not seen.any() and not any(series.run == run for series in trace.series):
-            yield level, _reasons([one for one in trace.runs if one["level"] == level])
-
-
-def _faults(trace: Trace) -> Iterator[tuple[str, str]]:
-    """Yield each run that counts and that something went wrong in, so that it saw less than it should have."""
-    for run in trace.runs:
-        faults = [run.get("fault"), *(word["fault"] for word in run.get("probes", ()))]
-        if any(faults) and not run.get("void"):
-            yield run["level"], "; ".join(filter(None, faults))
-
-
-def _reasons(runs: Sequence[Mapping[str, Any]]) -> str:
-    words = [f"{word['probe']}: {word['reason']}" for run in runs for word in run["probes"] if word["reason"]]
-    faults = [run["fault"] for run in runs if run["fault"]]
-    return "; ".join(faults + words) or "nothing was seen of it"

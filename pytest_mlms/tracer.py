@@ -18,7 +18,7 @@ import pytest
 from pytest_mlms.agent import Array
 from pytest_mlms.cases import Case
 from pytest_mlms.errors import MlmsError
-from pytest_mlms.inspection import Inspection, inspect, summarize
+from pytest_mlms.inspection import Inspection, inspect
 from pytest_mlms.measure import random_batch
 from pytest_mlms.options import Config
 from pytest_mlms.pipeline import Dataset, postprocess
@@ -30,6 +30,7 @@ from pytest_mlms.trace.counters import CounterRow, counter_rows
 from pytest_mlms.trace.onnx_structure import describe_onnx
 from pytest_mlms.trace.perfetto import write_perfetto
 from pytest_mlms.trace.spans import Trace, save_trace
+from pytest_mlms.trace.summary import summarize
 from pytest_mlms.trace.tables import KernelRow, LayerRow, kernel_rows, layer_rows, parents_of, write_table
 
 __all__ = ["FILES", "MlmsUnseen", "Tracer"]

@@ -112,12 +112,12 @@ def test_what_this_machine_cannot_show_is_a_warning_and_strictly_a_failure(one: 
     result = traced(one, "--mlms-trace=kernel")
     result.assert_outcomes(passed=1, warnings=1)
     result.stdout.fnmatch_lines(
-        ["*MlmsUnseen: level kernel: cupti: the device is cpu*", "*nothing to see at level kernel*"]
+        ["*MlmsUnseen: level kernel: cupti, kineto: the device is cpu*", "*nothing to see at level kernel*"]
     )
     assert "the device is cpu" in only(one)["trace"]["unseen"]["kernel"]
     strict = traced(one, "--mlms-trace=kernel", "--mlms-strict")
     strict.assert_outcomes(failed=1)
-    strict.stdout.fnmatch_lines(["*level kernel: cupti: the device is cpu*"])
+    strict.stdout.fnmatch_lines(["*level kernel: cupti, kineto: the device is cpu*"])
     assert only(one)["verdict"] == "FAILED"
 
 
