@@ -5,20 +5,23 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.report.table import format_table
+from pytest_mlms.report.traces import note_lines
 from pytest_mlms.trace.analyses import KINDS, Analysis
 from pytest_mlms.trace.spans import load_trace
 from pytest_mlms.trace.subject import Subject, Table
+from pytest_mlms.trace.summary import summarize
 
-__all__ = ["FORMATS", "analysis_of", "render", "subjects_of", "traces_of"]
+__all__ = ["FORMATS", "analysis_of", "reasons", "render", "subjects_of", "traces_of"]
 
 FORMATS = ("table", "csv", "json")
-_WIDTH = 160
+_WIDTH = 160  # of what isn't written to a terminal
 
 
 def analysis_of(kind: str) -> Analysis:
@@ -51,6 +54,13 @@ def subjects_of(run: Path, chosen: str = "") -> list[Subject]:
     return sorted(subjects, key=lambda one: (*one.series, one.about["batch_size"], one.about["kind"] != "trace"))
 
 
+def reasons(subjects: Sequence[Subject]) -> list[str]:
+    """Return why a table may be empty: the levels that were traced, and what was lacking there."""
+    traces = [{"framework": one.about["framework"], "trace": summarize(one.trace)} for one in subjects]
+    levels = {level: None for one in subjects for level in one.about["levels"]}
+    return [f"levels traced: {', '.join(levels)}", *note_lines(traces)]
+
+
 def render(table: Table, form: str) -> str:
     """Return the table as text to read, as CSV, or as JSON: a list of objects with the columns' names."""
     if form == "json":
@@ -66,13 +76,14 @@ def render(table: Table, form: str) -> str:
 
 def _lines(table: Table) -> Iterator[str]:
     if not table.rows:
-        yield "nothing was seen of this; a run's table says why"
+        yield "nothing was seen of this"
         return
+    width = shutil.get_terminal_size((_WIDTH, 0)).columns
     cells = [[_shown(value) for value in row] for row in table.rows]
     texts = [index for index in range(len(table.columns)) if any(isinstance(row[index], str) for row in table.rows)]
     order = texts + [index for index in range(len(table.columns)) if index not in texts]
     rows = [[row[index] for index in order] for row in cells]
-    for lines in format_table([table.columns[index] for index in order], rows, _WIDTH, left=len(texts)):
+    for lines in format_table([table.columns[index] for index in order], rows, width, left=len(texts)):
         yield from lines
 
 

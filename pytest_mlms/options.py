@@ -168,6 +168,7 @@ class Config:
         _check_manifests(_said(config, "manifests"), read["manifests"])
         _check_sides(read["stack"], read["against"])
         _check_folder(_said(config, "results"), read["results"])
+        _check_functions(config, read["trace"])
         return cls(root=config.rootpath, **read)
 
     def pack(self, place: Callable[[Path], str]) -> dict[str, Any]:
@@ -210,6 +211,13 @@ def _check_manifests(said: str, paths: tuple[Path, ...]) -> None:
         if not any(name.endswith(MANIFEST_SUFFIXES) for name in names):
             what = "is no .yaml file" if path.is_file() else "has no .yaml file"
             raise pytest.UsageError(f"{said}: {path} {what}; name a manifest, or a folder of them")
+
+
+def _check_functions(config: pytest.Config, levels: tuple[str, ...]) -> None:
+    """Refuse functions on a command line whose levels would not show them; an ini file may have them."""
+    if config.getoption("mlms_trace_functions") and "library" not in levels:
+        wanted = ",".join((*levels, "library"))
+        raise pytest.UsageError(f"--mlms-trace-functions: they are of level library; write --mlms-trace={wanted}, too")
 
 
 def _check_folder(said: str, path: Path) -> None:

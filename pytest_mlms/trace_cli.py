@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import Any
 
-from pytest_mlms.analyze import FORMATS, analysis_of, listing, render, subjects_of, traces_of
+from pytest_mlms.analyze import FORMATS, analysis_of, listing, reasons, render, subjects_of, traces_of
 from pytest_mlms.errors import MlmsError
 
 __all__ = ["add_trace_commands"]
@@ -30,7 +31,11 @@ def add_trace_commands(commands: Any) -> None:
 
 def _analyze(options: argparse.Namespace) -> int:
     analysis = analysis_of(options.kind)
-    print(render(analysis.table(subjects_of(options.path, options.chosen)), options.format))
+    subjects = subjects_of(options.path, options.chosen)
+    table = analysis.table(subjects)
+    print(render(table, options.format))
+    if not table.rows:
+        print("\n".join(reasons(subjects)), file=sys.stderr)
     return 0
 
 

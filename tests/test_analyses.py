@@ -262,6 +262,30 @@ def test_a_run_without_traces_is_told(tmp_path: Path) -> None:
         subjects_of(tmp_path / "nowhere")
 
 
+def test_an_empty_table_says_which_levels_were_traced_and_what_they_lacked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = traced(1, 100, levels=["layer", "hardware"])
+    trace.runs[1]["probes"] = [{"probe": "layers", "available": True, "reason": "", "missing": {}, "fault": ""}]
+    assert main(["analyze", str(kept(tmp_path, trace)), "--kind", "counters-by-layer", "--format", "csv"]) == 0
+    printed = capsys.readouterr()
+    assert len(printed.out.splitlines()) == 1
+    assert printed.err == (
+        "levels traced: layer, hardware\n"
+        "nothing to see at level hardware in 1 item: nothing was seen of it\n"
+        "no counters by layer in 1 item: ort runs all layers in one call\n"
+    )
+
+
+def test_tables_are_as_wide_as_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = Table(
+        ("model", "layer", "us"), tuple(("a-model-of-many-words", f"layer {'long ' * 20}", 1.5) for _ in "ab")
+    )
+    for columns in (60, 100):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        assert columns - 5 <= max(map(len, render(table, "table").splitlines())) <= columns
+
+
 def test_a_table_without_rows_says_so() -> None:
     assert "nothing was seen" in render(Table(("a",), ()), "table")
     assert analysis_of("a14") is KINDS["layer-roofline"]

@@ -200,6 +200,7 @@ def test_the_plugin_can_be_switched_off(project: Project) -> None:
         ("--mlms-manifests=manifests/labels.txt", "--mlms-manifests: *labels.txt is no .yaml file; name a manifest*"),
         ("--mlms-manifests=empty", "--mlms-manifests: *empty has no .yaml file; name a manifest, or a folder of them"),
         ("--mlms-results=tox.ini", "--mlms-results: *tox.ini is a file; name a folder"),
+        ("--mlms-trace-functions=libc*:read", "--mlms-trace-functions: *; write --mlms-trace=library, too"),
         ("--mlms-results=tox.ini/results", "--mlms-results: *tox.ini is a file; name a folder"),
         ("--mlms-duration=soon", "*--mlms-duration: 'soon' is not a number, 0 or more"),
         ("--mlms-processes=0", "*--mlms-processes: '0' is not a whole number, 1 or more"),
