@@ -169,7 +169,12 @@ class Config:
         _check_sides(read["stack"], read["against"])
         _check_folder(_said(config, "results"), read["results"])
         _check_functions(config, read["trace"])
-        return cls(root=config.rootpath, **read)
+        made = cls(root=config.rootpath, **read)
+        if made.upgrade and config.getoption("mlms_trace"):
+            raise pytest.UsageError(
+                "--mlms-trace: upgrades are not traced; run it without --mlms-against and --mlms-aa"
+            )
+        return made
 
     def pack(self, place: Callable[[Path], str]) -> dict[str, Any]:
         """Return the options as plain values; ``place`` says what a path is on another host, below its rootdir."""

@@ -215,6 +215,14 @@ def test_a_wrong_option_says_what_it_must_be(project: Project, option: str, says
     result.stderr.fnmatch_lines([f"*{says}"])
 
 
+def test_an_upgrade_is_not_traced_and_says_so(project: Project) -> None:
+    result = project.run("--mlms-aa", "--mlms-trace=layer")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*--mlms-trace: upgrades are not traced; *"])
+    project.pytester.makeini("[pytest]\nmlms_trace = layer\n")
+    project.run("--mlms-aa", "--collect-only", "-q").stdout.fnmatch_lines(["*::test_upgrade*"])
+
+
 def test_users_own_tests_can_use_the_fixtures(project: Project) -> None:
     project.use_faulty(answer=2)
     (project.path / "own").mkdir()
