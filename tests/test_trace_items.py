@@ -17,6 +17,7 @@ import pytest
 from conftest import PREDICTORS, QUICK, Project, write_matrix
 from pytest_mlms.trace.counters import PHASES, phase_rows
 from pytest_mlms.trace.spans import Trace, load_trace
+from pytest_mlms.trace.steps import step_rows
 from pytest_mlms.trace.tables import coverage, parents_of
 
 LEVELS = ["model", "application", "application+hardware", "layer", "hardware"]
@@ -69,6 +70,9 @@ def test_a_trace_has_its_levels_each_from_a_process_of_its_own(one: Project) -> 
     assert {"load", "predict"} == set(trace.texts(trace.spans.name[trace.spans.at("model")]))
     assert {LEVELS[series.run] for series in trace.series} == {"application+hardware", "hardware"}
     assert {row.phase for row in phase_rows(trace)} == {*PHASES, "predict"}
+    within = {row.step: row.within for row in step_rows(trace)}
+    assert {step for step in within if within[step] == "request"} == set(PHASES)
+    assert (within["request"], within["decode"], within["softmax"]) == ("", "pre-process", "post-process")
 
 
 def test_rooflines_have_the_work_that_the_framework_counts_in_its_own_model(project: Project) -> None:

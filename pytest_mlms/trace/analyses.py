@@ -13,6 +13,7 @@ from dataclasses import astuple, dataclass
 
 from pytest_mlms.trace.counters import counter_rows, phase_rows
 from pytest_mlms.trace.roofline import Work
+from pytest_mlms.trace.steps import step_rows
 from pytest_mlms.trace.subject import Row, Subject, Table
 from pytest_mlms.trace.tables import KernelRow, LayerRow
 
@@ -152,6 +153,13 @@ def _whole(subjects: Sequence[Subject]) -> Iterable[Row]:
         yield *subject.name, subject.latency_us, calls, kernels, *_dot(subject, subject.total, subject.latency_us)
 
 
+def _steps(subjects: Sequence[Subject]) -> Iterable[Row]:
+    """What a request does on the pytest side, around and in the call of the agent."""
+    for subject in subjects:
+        for row in step_rows(subject.trace):
+            yield *subject.name, *astuple(row)
+
+
 def _counters_by_layer(subjects: Sequence[Subject]) -> Iterable[Row]:
     """What each layer counted, where layers ran one by one, with its share of what all of them counted."""
     for subject in subjects:
@@ -250,6 +258,12 @@ KINDS: dict[str, Analysis] = {
         "each model's kernels together, and the model under the roof",
         ("latency_us", "kernels", "kernel_us", *_ROOF),
         _whole,
+    ),
+    "steps": Analysis(
+        "",
+        "each phase of a request with its steps: pre-process, predict, post-process",
+        ("step", "within", "calls", "latency_us", "share"),
+        _steps,
     ),
     "counters": Analysis(
         "",
