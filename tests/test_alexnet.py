@@ -14,7 +14,7 @@ import pytest
 
 from conftest import ROOT
 from pytest_mlms.manifest import load
-from pytest_mlms.trace.describe import describe_onnx
+from pytest_mlms.trace.onnx_structure import describe_onnx
 
 ALEXNET = ROOT / "manifests" / "alexnet"
 
