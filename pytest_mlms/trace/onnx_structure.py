@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from mlms_predictors import Operation, Structure, Tensor
+from mlms_predictors._run.products import contraction, convolution, count, matrix_products, transposed_convolution
 
 from pytest_mlms.errors import MlmsError
-from pytest_mlms.trace.describe import Described, Shape, bound_shape, describe
+from pytest_mlms.trace.describe import Described, bound_shape, describe
 
 __all__ = ["describe_onnx"]
 
@@ -69,45 +69,18 @@ def _structure(graph: Any, known: Mapping[str, Tensor], counter: str) -> Structu
 
 
 def _flops(node: Any, known: Mapping[str, Tensor]) -> int | None:
-    if node.op_type in _UNCOUNTED or node.domain not in ("", "ai.onnx"):
+    if node.domain not in ("", "ai.onnx"):
         return None
-    count = _COUNTS.get(node.op_type)
-    if count is None:
-        return 0
-    shapes = [known[name].shape for name in (*node.input[:2], node.output[0]) if name in known]
-    attributes = {attribute.name: attribute for attribute in node.attribute}
-    return count([tuple(size or 0 for size in shape) for shape in shapes], attributes) if len(shapes) == 3 else None
+    shapes = [known[name].shape if name in known else None for name in (*node.input[:2], *node.output[:1])]
+    found: int | None = count(node.op_type, _FORMULAS, [None if shape and None in shape else shape for shape in shapes])
+    return found
 
 
-def _convolution(shapes: Sequence[Shape], attributes: Mapping[str, Any]) -> int:
-    """Each output is a sum over a kernel and the inputs of its group; the kernel is outputs x inputs / group x …."""
-    _, kernel, output = shapes
-    return 2 * math.prod(output) * math.prod(kernel[1:])
-
-
-def _transposed_convolution(shapes: Sequence[Shape], attributes: Mapping[str, Any]) -> int:
-    """Each input is spread over a kernel and the outputs of its group; the kernel is inputs x outputs / group x …."""
-    source, kernel, _ = shapes
-    return 2 * math.prod(source) * math.prod(kernel[1:])
-
-
-def _gemm(shapes: Sequence[Shape], attributes: Mapping[str, Any]) -> int:
-    left, _, output = shapes
-    turned = "transA" in attributes and attributes["transA"].i
-    return 2 * math.prod(output) * left[0 if turned else 1]
-
-
-def _product(shapes: Sequence[Shape], attributes: Mapping[str, Any]) -> int:
-    left, _, output = shapes
-    return 2 * math.prod(output) * left[-1]
-
-
-_COUNTS: dict[str, Callable[[Sequence[Shape], Mapping[str, Any]], int]] = {
-    "Conv": _convolution,
-    "ConvInteger": _convolution,
-    "ConvTranspose": _transposed_convolution,
-    "Gemm": _gemm,
-    "MatMul": _product,
-    "MatMulInteger": _product,
+_FORMULAS = {
+    "Conv": convolution,
+    "ConvInteger": convolution,
+    "ConvTranspose": transposed_convolution,
+    "Gemm": contraction,
+    "MatMul": matrix_products,
+    "MatMulInteger": matrix_products,
 }
-_UNCOUNTED = {"Attention", "Einsum", "GRU", "If", "LSTM", "Loop", "QLinearConv", "QLinearMatMul", "RNN", "Scan"}
