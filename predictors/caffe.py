@@ -118,6 +118,22 @@ def inner(loaded, arrays):
     return found
 
 
+def structure(loaded, shapes):
+    """Return the network as a graph for inputs of these shapes, which it is set to meanwhile; counts are ours.
+
+    Nothing is allocated for that before it runs; Caffe keeps room for the largest shapes that it was ever set to.
+    """
+    from mlms_predictors._caffe_structure import structure as write_down
+
+    model = loaded.model
+    before = model.shapes or {name: tuple(model.net.blobs[name].shape) for name in model.net.inputs}
+    model.set_shapes(shapes)
+    try:
+        return write_down(model.net)
+    finally:
+        model.set_shapes(before)
+
+
 def close(loaded):
     """Free the network's blobs, whoever still holds what was loaded."""
     loaded.model.net = None

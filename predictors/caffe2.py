@@ -111,6 +111,18 @@ def inner(loaded, arrays):
     return found
 
 
+def structure(loaded, shapes):
+    """Return the net as a graph for inputs of these shapes; counts are ours, from shapes that Caffe2 infers.
+
+    Where it has no inference for an operator, the net runs once on zeros, with a copy of its weights.
+    """
+    from mlms_predictors._caffe2_structure import structure as write_down
+
+    fed = [tensor._replace(shape=shapes[tensor.name]) for tensor in loaded.inputs]
+    outputs = [tensor.name for tensor in loaded.outputs]
+    return write_down(_names(loaded.model.net), fed, outputs, loaded.model.workspace.blobs)
+
+
 def close(loaded):
     """Free the blobs and nets; the name of the workspace stays."""
     workspace.SwitchWorkspace(loaded.model.net.name, True)

@@ -90,7 +90,9 @@ def layers(loaded, arrays):
     end = time.perf_counter()
     took = {uid: float(seconds) for uid, seconds in _TIMING.findall(_printed(function.print_node_timing))}
     count = len(next(iter(arrays.values())))
-    return in_turn(start, end, [_layer(node, took[node.uid], count) for node in _nodes(function) if node.uid in took])
+    named = {twin.uid: node for node, twin in zip(_found(loaded.model.function, -1), _found(function, -1))}
+    ran = [node for node in _nodes(function, -1) if node.uid in took]
+    return in_turn(start, end, [_layer(named[node.uid], took[node.uid], count) for node in ran])
 
 
 def inner(loaded, arrays):
@@ -101,6 +103,13 @@ def inner(loaded, arrays):
     function = loaded.model.opened[0]
     names = [variable.owner.name or variable.owner.uid for variable in function.outputs]
     return list(zip(names, _bound(function, arrays)()))
+
+
+def structure(loaded, shapes):
+    """Return the function as a graph for inputs of these shapes; counts are ours, from the shapes of its variables."""
+    from mlms_predictors._cntk_structure import structure as write_down
+
+    return write_down(loaded.model.function, _nodes(loaded.model.function, -1), shapes)
 
 
 def _use_threads(count):
@@ -135,10 +144,15 @@ def _bound(function, arrays):
     return call
 
 
-def _nodes(function):
-    """Return the function's nodes as they were made, which is an order in which they can run."""
-    found = cntk.logging.graph.depth_first_search(function.root_function, lambda node: hasattr(node, "op_name"))
-    return sorted(found, key=lambda node: int(re.search(r"\d*$", node.uid).group() or 0))
+def _nodes(function, depth=0):
+    """Return the function's nodes as they were made, an order in which they can run; -1: those in blocks too."""
+    return sorted(_found(function, depth), key=lambda node: int(re.search(r"\d*$", node.uid).group() or 0))
+
+
+def _found(function, depth):
+    return cntk.logging.graph.depth_first_search(
+        function.root_function, lambda node: hasattr(node, "op_name"), depth=depth
+    )
 
 
 def _layer(node, seconds, count):

@@ -97,6 +97,14 @@ def inner(loaded, arrays):
     return found
 
 
+def structure(loaded, shapes):
+    """Return the symbol as a graph for inputs of these shapes; counts are ours, from shapes that MXNet infers."""
+    from mlms_predictors._mxnet_structure import structure as write_down
+
+    model = loaded.model
+    return write_down(model.symbol, set(model.weights) | set(model.states), loaded.inputs, shapes)
+
+
 def close(loaded):
     """Free the executors and the weights, whoever still holds what was loaded."""
     for held in (loaded.model.executors, loaded.model.weights, loaded.model.states):

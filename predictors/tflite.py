@@ -128,19 +128,44 @@ def inner(loaded, arrays):
     return [(names[index], model.interpreter.get_tensor(index)) for index in order if names.get(index)]
 
 
+def structure(loaded, shapes):
+    """Return the file's graph for inputs of these shapes, as it is before XNNPACK takes parts of it; counts are ours.
+
+    A second interpreter runs it once on zeros, as some shapes are known only then.
+    """
+    from mlms_predictors._tflite_structure import structure as write_down
+
+    used = loaded.model
+    model = _Model(used.path, used.threads, used.signature, xnnpack=False)
+    model.fit({name: numpy.broadcast_to(numpy.float32(0), shape) for name, shape in shapes.items()})
+    for _, facts in model.inputs:
+        model.interpreter.tensor(facts["index"])().fill(0)
+    model.interpreter.invoke()
+    inputs, outputs = ([facts["index"] for _, facts in named] for named in (model.inputs, model.outputs))
+    counter = "the shapes of the tensors of tflite %s" % package.__version__
+    return write_down(model.interpreter, _numbered, inputs, outputs, counter)
+
+
 def _profile(interpreter, start, end, operators):
-    """Return a call's Profile; of operators that have the same name all but the first get a number."""
+    """Return a call's Profile."""
     tensors = {facts["index"]: facts for facts in interpreter.get_tensor_details()}
-    file, seen, found = interpreter._get_ops_details(), collections.Counter(), []
-    for operator in operators:
-        facts = _output(operator, file, tensors)
-        name = (facts and facts["name"]) or operator.kind
-        seen[name] += 1
-        name += " %d" % seen[name] if seen[name] > 1 else ""
+    file, found = interpreter._get_ops_details(), []
+    outputs = [_output(operator, file, tensors) for operator in operators]
+    names = _numbered((facts and facts["name"]) or op.kind for op, facts in zip(operators, outputs))
+    for name, operator, facts in zip(names, operators, outputs):
         shape = tuple(int(size) for size in facts["shape"]) if facts else None
         size = int(numpy.prod(shape)) * numpy.dtype(facts["dtype"]).itemsize if facts else None
         found.append(Layer(name, operator.kind, operator.start, operator.end, size, shape))
     return Profile(start, end, found)
+
+
+def _numbered(names):
+    """Return names that are distinct: of those that are the same all but the first get a number."""
+    seen, found = collections.Counter(), []
+    for name in names:
+        seen[name] += 1
+        found.append("%s %d" % (name, seen[name]) if seen[name] > 1 else name)
+    return found
 
 
 def _output(operator, file, tensors):

@@ -166,7 +166,7 @@ class Worker:
         return {}, self._optional("inner")(self._loaded, dict(arrays))
 
     def structure(self, header, arrays):
-        """Reply with the model as a graph, for inputs of these shapes; nothing runs for that."""
+        """Reply with the model as a graph, for inputs of these shapes; what is loaded stays as it is."""
         shapes = {name: tuple(shape) for name, shape in header["shapes"].items()}
         return self._optional("structure")(self._loaded, shapes)._asdict(), []
 
