@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -27,7 +28,7 @@ from pytest_mlms.units import format_quantity
 
 __all__ = ["add_describe"]
 
-_WIDTH = 100
+_WIDTH = 100  # of what isn't written to a terminal
 _SCALE = [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1, "")]
 
 
@@ -135,7 +136,7 @@ def _table(found: Described) -> Iterator[str]:
     sums = [_scaled(found.parameters), _scaled(found.flops), _bytes(found.weight_bytes), _bytes(found.activation_bytes)]
     rows.append(["in all", "", "", *sums])
     head: Sequence[str] = ["layer", "type", "output", "parameters", "FLOPs", "weights", "activations"]
-    for lines in format_table(head, rows, _WIDTH, left=3):
+    for lines in format_table(head, rows, shutil.get_terminal_size((_WIDTH, 0)).columns, left=3):
         yield from lines
 
 

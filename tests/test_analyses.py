@@ -169,8 +169,9 @@ def test_counters_are_asked_for_by_layer_with_their_share_and_by_phase() -> None
 
 @pytest.mark.parametrize("form", ["table", "csv", "json"])
 def test_the_command_tells_counters_in_every_form(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], form: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, form: str
 ) -> None:
+    monkeypatch.setenv("COLUMNS", "160")  # where names fold is the table's own affair
     run = str(kept(tmp_path, with_counters("layer+hardware")))
     assert main(["analyze", run, "--kind", "counters-by-layer", "--format", form]) == 0
     text = capsys.readouterr().out

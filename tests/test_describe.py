@@ -163,7 +163,10 @@ def test_a_file_that_is_no_model_is_a_clean_error(tmp_path: Path, data: bytes) -
         describe_onnx(tmp_path / "m.onnx")
 
 
-def test_the_command_prints_a_table_of_a_manifest_within_100_columns(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_a_table_of_a_manifest_within_100_columns(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
     assert main(["describe", str(DIGITS / "digits.yaml"), "--batch-size", "64"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].endswith("digits.yaml, batch of 64")
