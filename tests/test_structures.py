@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from frameworks import Framework, cost, in_its_stack, launch_of
+from frameworks import Framework, cost, in_its_stack, launch_of, python_of
 
 SCRIPTS = {
     "caffe": """
@@ -96,6 +96,23 @@ words = C.sequence.input_variable(6, name="words")
 last = C.layers.Sequential([C.layers.Recurrence(C.layers.LSTM(5)), C.sequence.last, C.layers.Dense(3)])
 last(words).save(sys.argv[1])
 """
+LITE = """
+import sys
+import numpy
+import tensorflow as tf
+def weight(*shape):
+    return numpy.random.default_rng(7).standard_normal(shape, "f4")
+@tf.function(input_signature=[tf.TensorSpec([None, 6, 6, 4], tf.float32, name="image")])
+def call(image):
+    x = tf.nn.conv2d(image, weight(3, 3, 4, 8), 1, "SAME")
+    x = tf.nn.depthwise_conv2d(x, weight(3, 3, 8, 1), [1, 1, 1, 1], "SAME")
+    x = tf.nn.conv2d_transpose(x, weight(2, 2, 3, 8), tf.stack([tf.shape(x)[0], 12, 12, 3]), 2)
+    x = tf.reshape(x, [-1, 36, 12])
+    x = tf.matmul(x, x, transpose_b=True)
+    return {"logits": tf.matmul(tf.reshape(x, [-1, 36 * 36]), weight(36 * 36, 5))}
+with open(sys.argv[1], "wb") as file:
+    file.write(tf.lite.TFLiteConverter.from_concrete_functions([call.get_concrete_function()], call).convert())
+"""
 
 
 def write(name: str, script: str, folder: Path) -> list[Path]:
@@ -116,8 +133,9 @@ def framework(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Framew
     made.agent.close()
 
 
-def outputs(framework: Framework) -> np.ndarray[Any, Any]:
-    return next(iter(framework.agent.request("predict", arrays=[("image", IMAGES)]).arrays.values()))
+def output(framework: Framework, image: np.ndarray[Any, Any] = IMAGES) -> np.ndarray[Any, Any]:
+    (found,) = framework.agent.request("predict", arrays=[("image", image)]).arrays.values()
+    return found
 
 
 @pytest.mark.parametrize(("framework", "name"), [(name, name) for name in SCRIPTS], indirect=["framework"])
@@ -125,14 +143,14 @@ def test_what_a_network_costs_is_counted_of_shapes_alone_and_leaves_it_as_it_was
     framework: Framework, name: str, tmp_path: Path
 ) -> None:
     framework.load(*write(name, SCRIPTS[name], tmp_path), **OPTIONS.get(name, {}))
-    before = outputs(framework)
+    before = output(framework)
     found = cost(framework.agent, image=(7, 4, 6, 6))
     conv, up, dense = 8 * 36 * 2 * 9, 8 * 36 * 3 * 4, 3 * 144 * 5
     assert found.unknown == ()
     assert [layer.flops for layer in found.layers if layer.flops] == [2 * 7 * one for one in (conv, up, dense)]
     assert found.parameters == (8 * 2 * 9 + 8) + (8 * 3 * 4 + 3) + (3 * 144 * 5 + 5)
     assert found.peak_bytes == 4 * 7 * 3 * 8 * 36, "of the sum and what it is of"
-    assert np.array_equal(outputs(framework), before)
+    assert np.array_equal(output(framework), before)
     ((_, _, ran),) = framework.agent.request("profile", {"count": 1}, [("image", IMAGES)]).facts["profiles"]
     told = [(layer.name, layer.type) for layer in found.layers]
     assert [(layer[0], layer[1]) for layer in ran if layer[1] != "Split"] == told
@@ -160,3 +178,29 @@ def test_a_recurrence_of_cntks_counts_each_step(framework: Framework, tmp_path: 
     assert found.unknown == ()
     assert found.peak_bytes
     assert found.parameters == (6 + 5) * 20 + 20 + 5 * 3 + 3 + 1, "and the number that its states begin with"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("framework", ["tflite"], indirect=True)
+def test_each_kind_of_product_of_tensorflow_lites_is_counted(framework: Framework, tmp_path: Path) -> None:
+    python_of("tensorflow", "tensorflow")
+    framework.load(*write("tensorflow", LITE, tmp_path), xnnpack=False)
+    images = IMAGES.transpose(0, 2, 3, 1).copy()
+    before = output(framework, images)
+    found = cost(framework.agent, image=(7, 6, 6, 4))
+    products = {
+        "CONV_2D": 8 * 36 * 4 * 9,
+        "DEPTHWISE_CONV_2D": 8 * 36 * 9,
+        "TRANSPOSE_CONV": 8 * 36 * 3 * 4,
+        "BATCH_MATMUL": 36 * 36 * 12,
+        "FULLY_CONNECTED": 36 * 36 * 5,
+    }
+    assert {layer.type: layer.flops for layer in found.layers if layer.flops} == {
+        kind: 2 * 7 * one for kind, one in products.items()
+    }
+    assert found.unknown == ()
+    assert np.array_equal(output(framework, images), before)
+    ran = framework.agent.request("profile", {"count": 1}, [("image", images)]).facts["profiles"][0][2]
+    assert [layer[:2] for layer in ran] == [
+        [layer.name, layer.type] for layer in found.layers if layer.type in {one[1] for one in ran}
+    ]
