@@ -58,6 +58,7 @@ class Frozen:
         self._session = v1.Session(graph=graph, config=config)
         self._names = inputs, outputs
         self._graph = graph
+        self._kinds = None  # of operators as they run, by their names, once they ran
 
     def in_turn(self):
         """Return another that runs one operator at a time."""
@@ -80,14 +81,16 @@ class Frozen:
 
         The end is the executor's: what the session does after it is to write down all this.
         """
-        warm, offset = self._watched(feeds, output_partition_graphs=True), wall_offset()
-        start = time.perf_counter()
+        if self._kinds is None:  # once: the graphs have all weights in them
+            graphs = self._watched(feeds, output_partition_graphs=True).partition_graphs
+            self._kinds = {node.name: node.op for graph in graphs for node in graph.node}
+        self._watched(feeds)
+        offset, start = wall_offset(), time.perf_counter()
         facts = self._watched(feeds)
         if abs(wall_offset() - offset) > LARGEST_STEP:
             raise RuntimeError("the wall clock, which TensorFlow's layers are timed by, was set meanwhile; trace again")
-        kinds = {node.name: node.op for graph in warm.partition_graphs for node in graph.node}
         stats = [stat for device in facts.step_stats.dev_stats for stat in _on(device)]
-        ran = [_layer(stat, kinds.get(stat.node_name.split(":")[0], ""), offset) for stat in stats]
+        ran = [_layer(stat, self._kinds.get(stat.node_name.split(":")[0], ""), offset) for stat in stats]
         shown = [layer for layer in ran if layer.type and layer.type not in _SILENT]
         return start, max(layer.end for layer in ran), sorted(shown, key=lambda layer: layer.start)
 
