@@ -50,11 +50,12 @@ def test_what_was_cut_short_is_told() -> None:
 
 
 def test_counters_that_could_not_be_read_are_named_once() -> None:
-    missing = {"cycles": "no such counter", "instructions": "no such counter", "energy": "denied"}
-    absent = word("rapl", available=False, reason="no sensors", missing={"package": "no sensors"})
-    runs = [run("hardware", probes=[word("perf", missing=missing), absent]) for _ in range(2)]
+    absent = ("cycles", "instructions", "cache-misses", "branches", "branch-misses")
+    missing = {**dict.fromkeys(absent, "no such counter"), "energy": "denied"}
+    unavailable = word("rapl", available=False, reason="no sensors", missing={"package": "no sensors"})
+    runs = [run("hardware", probes=[word("perf", missing=missing), unavailable]) for _ in range(2)]
     assert note_lines([result(*runs), result()]) == [
-        "without cycles, instructions in 1 item: no such counter",
+        "without cycles, instructions, cache-misses and 2 others in 1 item: no such counter",
         "without energy in 1 item: denied",
     ]
 

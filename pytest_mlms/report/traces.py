@@ -19,6 +19,7 @@ WHERE = "mlms: where the time went"
 ADDED = "mlms: what watching each level adds to an untraced call"
 
 _NAME = 24  # characters of a layer's, whose end says most
+_NAMED = 3  # counters of those that are lacking; the item's line has all of them
 
 
 def where_columns() -> Columns:
@@ -94,7 +95,8 @@ def _not_counted(words: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str]
         for name, reason in word["missing"].items() if word["available"] else ():
             names.setdefault(reason, {})[name] = None
     for reason, same in names.items():
-        yield f"without {', '.join(same)}", reason
+        others = f" and {len(same) - _NAMED} others" if len(same) > _NAMED + 1 else ""
+        yield f"without {', '.join(list(same)[: _NAMED if others else None])}{others}", reason
 
 
 def _not_by_layer(result: Result) -> Iterator[tuple[str, str]]:
