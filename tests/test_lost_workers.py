@@ -65,8 +65,10 @@ def test_an_internal_error_of_a_worker_costs_no_result(project: Project) -> None
     project.use_faulty()
     (project.path / "crashes").mkdir()
     project.pytester.makeconftest(
-        "import os\n\ndef pytest_runtest_logstart(nodeid):\n"
-        "    if 'test_performance' in nodeid and 'PYTEST_XDIST_WORKER' in os.environ and not os.listdir('crashes'):\n"
+        "import os\n\ndef pytest_configure(config):\n"
+        "    global is_worker\n    is_worker = hasattr(config, 'workerinput')\n\n"
+        "def pytest_runtest_logstart(nodeid):\n"
+        "    if 'test_performance' in nodeid and is_worker and not os.listdir('crashes'):\n"
         "        open('crashes/one', 'w').close()\n        raise RuntimeError('a plugin is broken')\n"
     )
     result = project.run("-n2")
