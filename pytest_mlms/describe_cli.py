@@ -95,16 +95,25 @@ def _subjects(options: argparse.Namespace) -> Iterator[tuple[Path, str | None, C
         declared = declared_stacks(Path.cwd(), [path.absolute()])
         chosen = choose(options.stacks, declared, predictors)
         for manifest in find_manifests([path]):
-            if manifest.name not in STACK_FILES:
-                loaded = load(manifest, predictors)
-                for case in _cases(loaded, chosen, declared, options.batch_size):
-                    agent = AgentFacts(predictors[case.stack.framework], options.cache, options.allow_code, _show)
-                    stack = case.stack.label if chosen else None
-                    yield manifest, stack, partial(describe_case, case, axes, agent)
+            if manifest.name in STACK_FILES:
+                continue
+            try:
+                cases = _cases(load(manifest, predictors), chosen, declared, options.batch_size)
+            except MlmsError as error:  # others may do
+                yield manifest, None, partial(_fail, error)
+                continue
+            for case in cases:
+                agent = AgentFacts(predictors[case.stack.framework], options.cache, options.allow_code, _show)
+                stack = case.stack.label if chosen else None
+                yield manifest, stack, partial(describe_case, case, axes, agent)
 
 
-def _cases(loaded: Loaded, chosen: Sequence[Stack], declared: Mapping[str, Stack], batch_size: int) -> Iterator[Case]:
-    """Yield the models to describe: those of the stacks chosen, else the first that is ONNX, else the first."""
+def _fail(error: MlmsError) -> Described:
+    raise error
+
+
+def _cases(loaded: Loaded, chosen: Sequence[Stack], declared: Mapping[str, Stack], batch_size: int) -> list[Case]:
+    """Return the models to describe: those of the stacks chosen, else the first that is ONNX, else the first."""
     models = loaded.manifest.models
     offered = {model.name for model in models}
     if not chosen:
@@ -117,7 +126,7 @@ def _cases(loaded: Loaded, chosen: Sequence[Stack], declared: Mapping[str, Stack
     ]
     if not found:
         raise StackError(f"{loaded.place('models')}: no model is for {', '.join(stack.name for stack in chosen)}")
-    yield from found
+    return found
 
 
 def _show(text: str) -> None:

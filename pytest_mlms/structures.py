@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +13,7 @@ from mlms_predictors import Tensor
 
 from pytest_mlms.agent import Refused
 from pytest_mlms.cases import Case
-from pytest_mlms.errors import MlmsError, OutputError
+from pytest_mlms.errors import AgentError, MlmsError, OutputError
 from pytest_mlms.predictor import open_predictor
 from pytest_mlms.provision.artifacts import fetch
 from pytest_mlms.provision.installers import Show
@@ -49,9 +51,9 @@ def describe_case(case: Case, axes: Mapping[str, int], agent: AgentFacts) -> Des
     mounts = [agent.predictor.parent, *files.values()]
     launch = prepare(case.stack, agent.cache, threads=case.threads, mounts=mounts, show=agent.show)
     with (
-        tempfile.TemporaryDirectory() as folder,
+        _folder_for_log() as folder,
         open_predictor(
-            case, launch, agent.predictor, files, Path(folder) / "agent.log", _TIMEOUT, agent.allow_code
+            case, launch, agent.predictor, files, folder / "agent.log", _TIMEOUT, agent.allow_code
         ) as predictor,
     ):
         shapes = {tensor.name: _shape(tensor, case, axes) for tensor in predictor.inputs}
@@ -64,6 +66,20 @@ def describe_case(case: Case, axes: Mapping[str, int], agent: AgentFacts) -> Des
                 "doesn't tell what its models are made of; describe the network as ONNX, or name another --mlms-stack"
             )
             raise MlmsError(f"{case.place()}: {case.stack.framework} {text}") from None
+
+
+@contextlib.contextmanager
+def _folder_for_log() -> Iterator[Path]:
+    """Give a folder for an agent's log, which stays where the agent failed: the error names it."""
+    folder, failed = Path(tempfile.mkdtemp(prefix="mlms-describe-")), False
+    try:
+        yield folder
+    except AgentError:
+        failed = True
+        raise
+    finally:
+        if not failed:
+            shutil.rmtree(folder)
 
 
 def _shape(tensor: Tensor, case: Case, axes: Mapping[str, int]) -> Shape:

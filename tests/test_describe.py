@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import re
+import tempfile
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -297,6 +299,24 @@ def test_what_a_framework_does_not_tell_is_said_with_the_line(
     assert said in capsys.readouterr().err
 
 
+def test_the_log_that_an_error_names_is_there_and_no_other_stays(
+    matrix: Callable[..., tuple[int, Path]],
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    assert matrix("fail")[0] == 2
+    said = re.search(r"ValueError: a shape that it can't follow \(log: (.*)\)", capsys.readouterr().err)
+    assert said
+    (log,) = temporary.rglob("*.log")
+    assert str(log) == said[1]
+    assert [matrix(told)[0] for told in ("whole", "mute", "untold")] == [0, 2, 2]
+    assert list(temporary.rglob("*.log")) == [log]
+
+
 def test_a_stack_without_a_model_and_a_folder_without_a_manifest_are_told(
     matrix: Callable[..., tuple[int, Path]], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -310,14 +330,20 @@ def test_a_stack_without_a_model_and_a_folder_without_a_manifest_are_told(
 def test_a_folder_gives_each_manifest_its_table_and_a_fault_of_one_does_not_hide_another(
     matrix: Callable[..., tuple[int, Path]], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    copy_digits(tmp_path / "digits")
-    (tmp_path / "digits" / "stacks.yaml").write_text("own: {framework: onnxruntime, interpreter: current}\n")
+    copy_digits(tmp_path / "some")  # after m.yaml, and a.yaml, which is none
+    (tmp_path / "stacks.yaml").write_text("own: {framework: onnxruntime, interpreter: current}\n")
+    (tmp_path / "a.yaml").write_text("name: half\n")
     _, path = matrix("mute")
     capsys.readouterr()
     assert main(["describe", str(tmp_path), "--mlms-predictors", str(PREDICTORS)]) == 2
     shown = capsys.readouterr()
     assert "digits.yaml, batch of 1" in shown.out
     assert f"{path.name}:5: matrix doesn't tell" in shown.err
+    assert "a.yaml:1: " in shown.err
+    assert main(["describe", str(tmp_path), "--mlms-predictors", str(PREDICTORS), "--mlms-stack", "own"]) == 2
+    shown = capsys.readouterr()
+    assert "digits.yaml, own, batch of 1" in shown.out
+    assert f"{path.name}:5: no model is for own" in shown.err
 
 
 @pytest.mark.slow

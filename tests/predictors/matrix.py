@@ -1,4 +1,4 @@
-"""A product with a matrix, which says what it is made of; option ``input``: the shape that it declares, or mute, or die."""
+"""A product with a matrix, which says what it is made of; option ``input``: the shape that it declares, or mute, fail or die."""
 
 import os
 import signal
@@ -31,6 +31,8 @@ def structure(loaded, shapes):
     weights, told = loaded.model
     if told == "die":
         os.kill(os.getpid(), signal.SIGKILL)
+    if told == "fail":
+        raise ValueError("a shape that it can't follow")
     if told == "mute":
         raise NotImplementedError("nothing to say")
     (rows, inside), (_, columns) = shapes["x"], weights.shape
