@@ -20,16 +20,16 @@ from typing import Any
 import bare
 import numpy as np
 
-from pytest_mlms.agent import Agent, start_agent
+from pytest_mlms.agent.process import Agent, start_agent
+from pytest_mlms.artifacts.fetch import default_cache, fetch_files
 from pytest_mlms.manifest import load
-from pytest_mlms.provision.artifacts import default_cache, fetch_files
 from pytest_mlms.records import Launch
 
 __all__ = ["names", "rows_of"]
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tests"))
-from frameworks import launch_of  # noqa: E402
+sys.path.insert(0, str(ROOT))
+from tests.support.frameworks import launch_of  # noqa: E402
 
 DIGITS = ROOT / "manifests" / "digits"
 BATCH = 256  # so that a call takes longer than 0.2 ms

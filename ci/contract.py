@@ -1,4 +1,4 @@
-"""The contracts (tests/test_predictors.py, test_layer_spans.py) over every framework, two at a time; for ci/stacks.
+"""The contract (tests/predictors) over every framework, two at a time; for ci/stacks.
 
 A stack that this machine lacks something for (an interpreter, a library, a GPU) is left out, visibly.
 """
@@ -18,11 +18,11 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from pytest_mlms.artifacts.fetch import default_cache
 from pytest_mlms.errors import MlmsError, Unavailable
-from pytest_mlms.manifest.stacks import load_stacks
-from pytest_mlms.provision.artifacts import default_cache
-from pytest_mlms.provision.stacks import prepare
 from pytest_mlms.records import Stack
+from pytest_mlms.stacks.launch import prepare
+from pytest_mlms.stacks.schema import load_stacks
 
 ROOT = Path(__file__).parent.parent
 GPU_ONLY = {"tensorrt"}
@@ -87,7 +87,13 @@ def contract(framework: str) -> tuple[str, bool, str]:
             f"--junitxml={report}",
         ]
         done = subprocess.run(
-            [*command, "-k", _OF % ((framework,) * 3), "tests/test_predictors.py", "tests/test_layer_spans.py"],
+            [
+                *command,
+                "-k",
+                _OF % ((framework,) * 3),
+                "tests/predictors/test_contract.py",
+                "tests/predictors/test_layer_spans.py",
+            ],
             check=False,
             cwd=ROOT,
             env={**os.environ, "MLMS_TEST_FRAMEWORKS": framework},

@@ -2,6 +2,6 @@
 
 import sys
 
-from pytest_mlms.cli import main
+from pytest_mlms.cli.main import main
 
 sys.exit(main())

@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from pytest_mlms import fixtures, hookspecs
-from pytest_mlms.options import Config, add_options
+from pytest_mlms import hookspecs
+from pytest_mlms.config import Config, add_options
+from pytest_mlms.items import fixtures
 from pytest_mlms.report.reporter import Reporter
 from pytest_mlms.session import REPORTER, SESSION, WORKER, Session
 
@@ -59,7 +60,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _resume(config: pytest.Config) -> None:
-    from pytest_mlms.resume import Resume
+    from pytest_mlms.items.resume import Resume
 
     resume = Resume(config)
     config.pluginmanager.register(resume, "mlms-resume")
@@ -85,14 +86,14 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
     roots = parent.config.stash[SESSION].config.manifests
     if not roots:
         return None
-    from pytest_mlms.collect import ManifestFile, is_manifest
+    from pytest_mlms.items.collect import ManifestFile, is_manifest
 
     return ManifestFile.from_parent(parent, path=file_path) if is_manifest(file_path, roots) else None
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "mlms_case" in metafunc.fixturenames:
-        from pytest_mlms.collect import parametrize
+        from pytest_mlms.items.collect import parametrize
 
         parametrize(metafunc)
 
@@ -102,7 +103,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     options = session.config.stash[SESSION].config
     if not options.fleet or session.config.pluginmanager.hasplugin("mlms-fleet"):
         return None
-    from pytest_mlms.distribute.fleet import show_this_host
+    from pytest_mlms.distribute.inventory import show_this_host
 
     show_this_host(session.config)
     return True
@@ -162,7 +163,7 @@ def _check_stacks(session: Session) -> None:
 def _run_folder(options: Config) -> Path:
     if options.resume is None:
         return _new_run(options.results)
-    from pytest_mlms.resume import resumed_run
+    from pytest_mlms.items.resume import resumed_run
 
     return resumed_run(options)
 

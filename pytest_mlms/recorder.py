@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
+from pytest_mlms.agent.predictor import Predictor
 from pytest_mlms.cases import Case
-from pytest_mlms.gate import explain, margin, worst
-from pytest_mlms.predictor import Predictor
-from pytest_mlms.provision.machine import CpuTimes
+from pytest_mlms.evaluate.limits import explain, margin, worst
+from pytest_mlms.host.machine import CpuTimes
 from pytest_mlms.records import QUANTITIES, Decision, Estimate, Launch, Place, Verdict
 
 __all__ = ["RECORDER", "MlmsArtifactLost", "MlmsInconclusive", "MlmsWarning", "Recorder", "describe"]

@@ -96,7 +96,7 @@ class Library(NamedTuple):
 
 @dataclass(frozen=True)
 class Stack:
-    """A software environment that runs agents, as declared; pytest_mlms.provision.stacks.prepare makes a Launch of it.
+    """A software environment that runs agents, as declared; pytest_mlms.stacks.launch.prepare makes a Launch of it.
 
     It is an ``interpreter`` ("current", or the path of one), or ``requirements`` that an environment is made of, with
     Python ``python`` or the current one, or a ``container`` (an image, and ``interpreter`` its command). ``threads``

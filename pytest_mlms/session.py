@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_mlms.options import Config
+from pytest_mlms.config import Config
 
 if TYPE_CHECKING:
     from pytest_mlms.records import Stack
@@ -65,22 +65,22 @@ class Session:
     @cached_property
     def predictors(self) -> dict[str, Path]:
         """The file of each framework's predictor."""
-        from pytest_mlms.provision.predictors import find_predictors
+        from pytest_mlms.agent.registry import find_predictors
 
         return find_predictors(self.config.predictors)
 
     @cached_property
     def declared_stacks(self) -> dict[str, Stack]:
         """The stacks of stacks.yaml and pyproject.toml, by name; raises ManifestError with their faults."""
-        from pytest_mlms.provision.declared import declared_stacks
+        from pytest_mlms.stacks.declared import declared_stacks
 
         return declared_stacks(self.config.root, self.config.manifests)
 
     @cached_property
     def chosen_stacks(self) -> list[Stack]:
         """The stacks that --mlms-stack names, none where it isn't used; raises MlmsError."""
-        from pytest_mlms.provision.declared import check_labels, choose
-        from pytest_mlms.provision.labels import side_stacks
+        from pytest_mlms.stacks.declared import check_labels, choose
+        from pytest_mlms.stacks.labels import side_stacks
 
         if self.config.sides:
             check_labels(self.config.sides, self.predictors)
@@ -90,7 +90,7 @@ class Session:
     @cached_property
     def baseline_stacks(self) -> list[Stack]:
         """The stacks that --mlms-against names; raises MlmsError."""
-        from pytest_mlms.provision.declared import choose
+        from pytest_mlms.stacks.declared import choose
 
         if self.config.sides:
             return []  # both are measured by items of their own, on hosts of their own
@@ -99,7 +99,7 @@ class Session:
     @cached_property
     def cache(self) -> Path:
         """The folder for fetched artifacts."""
-        from pytest_mlms.provision.artifacts import default_cache
+        from pytest_mlms.artifacts.fetch import default_cache
 
         return self.config.cache or default_cache()
 

@@ -6,12 +6,12 @@ import re
 import shutil
 from pathlib import Path
 
-from conftest import DIGITS, ROOT, Project
+from pytest_mlms.config import _OPTIONS, _flag
+from pytest_mlms.host.machine import machine_state
 from pytest_mlms.manifest import load
 from pytest_mlms.manifest.thresholds import Agreement
-from pytest_mlms.options import _OPTIONS, _flag
-from pytest_mlms.provision.machine import machine_state
 from pytest_mlms.records import QUANTITIES
+from tests.support.project import DIGITS, ROOT, Project
 
 README = (ROOT / "README.md").read_text()
 

@@ -21,11 +21,11 @@ import make
 import network
 import onnx
 
+from pytest_mlms.artifacts.fetch import default_cache
 from pytest_mlms.errors import MlmsError
-from pytest_mlms.provision.artifacts import default_cache
-from pytest_mlms.provision.declared import declared_stacks
-from pytest_mlms.provision.stacks import prepare
 from pytest_mlms.records import Stack
+from pytest_mlms.stacks.declared import declared_stacks
+from pytest_mlms.stacks.launch import prepare
 
 HERE = Path(__file__).parent
 CONVERT = HERE.parent / "convert"

@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 
-from pytest_mlms.distribute.channel import INPUT, Handler, Link
-from pytest_mlms.distribute.earlier import durations
-from pytest_mlms.distribute.fleet import Inventory, write_seats
-from pytest_mlms.distribute.guard import Guard
-from pytest_mlms.distribute.hosts import check_worker, is_elsewhere
-from pytest_mlms.distribute.mirror import Mirror
-from pytest_mlms.distribute.needs import OF_HOSTS
+from pytest_mlms.distribute.inventory import Inventory, write_seats
+from pytest_mlms.distribute.messages import INPUT, Handler, Link
 from pytest_mlms.distribute.progress import Progress, summary
-from pytest_mlms.distribute.repeats import counted
-from pytest_mlms.distribute.returns import Receiver
-from pytest_mlms.distribute.schedule import FleetScheduler
-from pytest_mlms.distribute.seats import Seat
-from pytest_mlms.distribute.travel import Courier
+from pytest_mlms.distribute.remote.artifact_transfer import Courier
+from pytest_mlms.distribute.remote.hosts import check_worker, is_elsewhere
+from pytest_mlms.distribute.remote.result_transfer import Receiver
+from pytest_mlms.distribute.remote.workspace_sync import Mirror
+from pytest_mlms.distribute.retries import counted
+from pytest_mlms.distribute.scheduler import FleetScheduler
+from pytest_mlms.distribute.workers import Seat
+from pytest_mlms.distribute.xdist_patches import Guard
+from pytest_mlms.host.requirements import OF_HOSTS
+from pytest_mlms.report.durations import durations
 from pytest_mlms.session import REPORTER, Session
 
 __all__ = ["Controller"]

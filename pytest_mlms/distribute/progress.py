@@ -6,8 +6,8 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 
-from pytest_mlms.distribute.items import Items
-from pytest_mlms.distribute.seats import Seat
+from pytest_mlms.distribute.queue import Items
+from pytest_mlms.distribute.workers import Seat
 
 __all__ = ["Progress", "remaining", "summary"]
 

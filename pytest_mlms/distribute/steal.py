@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pytest_mlms.distribute.items import Items
-from pytest_mlms.distribute.seats import Seat, free
+from pytest_mlms.distribute.queue import Items
+from pytest_mlms.distribute.workers import Seat, free
 
 __all__ = ["ask_for_more"]
 

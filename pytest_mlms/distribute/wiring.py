@@ -24,7 +24,7 @@ def wire(config: pytest.Config) -> None:
 
         config.pluginmanager.register(Controller(config, session), CONTROLLER)
         if session.config.sides:
-            from pytest_mlms.distribute.sides import Sides
+            from pytest_mlms.upgrade.cross_host import Sides
 
             resume = config.pluginmanager.getplugin("mlms-resume")
             config.pluginmanager.register(Sides(session.config, resume.lines.values() if resume else ()), "mlms-sides")

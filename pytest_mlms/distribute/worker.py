@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from pytest_mlms.distribute.capabilities import gather
-from pytest_mlms.distribute.channel import Handler, Link, is_remote, side_channel
-from pytest_mlms.distribute.needs import table_of
-from pytest_mlms.distribute.returns import Sender
-from pytest_mlms.distribute.travel import Fetcher
+from pytest_mlms.distribute.messages import Handler, Link, is_remote, side_channel
+from pytest_mlms.distribute.remote.artifact_transfer import Fetcher
+from pytest_mlms.distribute.remote.result_transfer import Sender
 from pytest_mlms.errors import MlmsError
+from pytest_mlms.host.capabilities import gather
+from pytest_mlms.host.requirements import table_of
 from pytest_mlms.session import SESSION, WORKER
 
 __all__ = ["WorkerSide"]

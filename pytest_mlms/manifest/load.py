@@ -15,10 +15,10 @@ from pydantic import ValidationError
 
 from pytest_mlms.errors import ManifestError, MlmsError
 from pytest_mlms.manifest import yaml12
-from pytest_mlms.manifest.consistency import disagreements
-from pytest_mlms.manifest.faults import describe
+from pytest_mlms.manifest.messages import describe
 from pytest_mlms.manifest.schema import Manifest, Model
 from pytest_mlms.manifest.thresholds import Agreement, Thresholds
+from pytest_mlms.manifest.validation import disagreements
 from pytest_mlms.records import QUANTITIES, Artifact, Kind, Limit, Place
 
 __all__ = ["Loaded", "find_manifests", "load", "read", "shown"]

@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_mlms import watch
 from pytest_mlms.errors import DatasetError
 from pytest_mlms.manifest.schema import Input
+from pytest_mlms.pipeline import observers as watch
 from pytest_mlms.pipeline.inputs import Element, preprocess
 from pytest_mlms.records import Place
 

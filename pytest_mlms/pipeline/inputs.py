@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
-from pytest_mlms import watch
 from pytest_mlms.errors import DatasetError
 from pytest_mlms.manifest.schema import Input
 from pytest_mlms.manifest.steps import Cast, ColorOrder, Crop, Decode, InputStep, Normalize, Resize, SetLayout
+from pytest_mlms.pipeline import observers as watch
 
 __all__ = ["Element", "preprocess"]
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_mlms import watch
 from pytest_mlms.errors import DatasetError
 from pytest_mlms.manifest.schema import Output
+from pytest_mlms.pipeline import observers as watch
 
 __all__ = ["postprocess", "read_labels", "softmax", "top_k"]
 

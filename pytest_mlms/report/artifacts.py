@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_mlms.measure import ProcessResult
+from pytest_mlms.evaluate.performance import ProcessResult
 from pytest_mlms.pipeline import top_k
 from pytest_mlms.recorder import Recorder
 

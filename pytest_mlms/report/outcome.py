@@ -8,7 +8,7 @@ import pytest
 
 from pytest_mlms.cases import Case
 from pytest_mlms.errors import InvalidRun, MlmsError
-from pytest_mlms.provision.machine import machine_state
+from pytest_mlms.host.machine import machine_state
 from pytest_mlms.recorder import RECORDER, MlmsWarning, Recorder, describe
 from pytest_mlms.records import Verdict
 from pytest_mlms.session import SESSION

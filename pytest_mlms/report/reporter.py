@@ -66,7 +66,7 @@ class Reporter:
             return
         target = self._session.config.benchmark_json
         if target:
-            from pytest_mlms.report.benchmark import write_benchmark_json
+            from pytest_mlms.report.benchmark_json import write_benchmark_json
 
             try:
                 write_benchmark_json(target, self._results, self._session.run_folder)

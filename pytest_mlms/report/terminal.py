@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from pytest_mlms.explain import change_of, point_of, sides_of
 from pytest_mlms.records import Comparison, Verdict, comparison_of
 from pytest_mlms.report.table import KEEP, format_table
 from pytest_mlms.report.traces import ADDED, WHERE, added_columns, note_lines, where_columns
 from pytest_mlms.units import format_quantity
+from pytest_mlms.upgrade.explanation import change_of, point_of, sides_of
 
 __all__ = ["write_tables"]
 

@@ -11,10 +11,10 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import astuple, dataclass
 
+from pytest_mlms.trace.context import Row, Subject, Table
 from pytest_mlms.trace.counters import counter_rows, phase_rows
 from pytest_mlms.trace.roofline import Work
 from pytest_mlms.trace.steps import step_rows
-from pytest_mlms.trace.subject import Row, Subject, Table
 from pytest_mlms.trace.tables import KernelRow, LayerRow
 
 __all__ = ["KINDS", "Analysis", "optimal_batch"]

@@ -2,7 +2,7 @@
 
 Williams, Waterman, Patterson 2009 (https://doi.org/10.1145/1498765.1498785): attainable operations a second are the
 lesser of the peak, and of the peak bandwidth times the operations for each byte moved. Operations and bytes are static
-counts (pytest_mlms.trace.describe): convolutions and products alone have operations, and caches are not seen.
+counts (pytest_mlms.structure.cost): convolutions and products alone have operations, and caches are not seen.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""Files that manifests name: fetched, checked and unpacked."""

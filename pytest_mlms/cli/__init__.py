@@ -1,0 +1,1 @@
+"""The ``mlms`` command, one file for each subcommand."""

@@ -1,0 +1,1 @@
+"""Measurement and judgement of one model on one stack."""

@@ -1,0 +1,1 @@
+"""The host that runs items: its hardware, locks and capabilities."""

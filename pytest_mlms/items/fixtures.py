@@ -1,0 +1,254 @@
+"""The fixtures of manifest items, which users' own tests can use too: each provides one thing, and only if asked.
+
+Imported by every pytest run, so what is heavy is imported where it is used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_mlms.resources import files_of, hold_device, launch_of, open_other, skip_what_is_lacking
+from pytest_mlms.session import SESSION, Session
+
+if TYPE_CHECKING:
+    from pytest_mlms.agent.predictor import Predictor
+    from pytest_mlms.artifacts.fetch import CaseFiles
+    from pytest_mlms.cases import Case
+    from pytest_mlms.config import Config
+    from pytest_mlms.evaluate.reference import Reference
+    from pytest_mlms.items.item_tracer import Tracer
+    from pytest_mlms.pipeline import Dataset
+    from pytest_mlms.recorder import Recorder
+    from pytest_mlms.records import Launch, Stack
+    from pytest_mlms.upgrade.interleave import Pair, SideName
+
+
+@pytest.fixture(scope="session")
+def mlms_session(pytestconfig: pytest.Config) -> Iterator[Session]:
+    """What the plugin holds for this session; an agent that is still held ends with it."""
+    session = pytestconfig.stash[SESSION]
+    yield session
+    session.predictor.close()
+
+
+@pytest.fixture(scope="session")
+def mlms_config(mlms_session: Session) -> Config:
+    """The plugin's options."""
+    return mlms_session.config
+
+
+@pytest.fixture
+def mlms_case() -> Case:
+    """The case that an item evaluates; in a test of your own by @pytest.mark.mlms(manifest="digits.yaml")."""
+    raise pytest.UsageError("mlms_case: mark the test with @pytest.mark.mlms(manifest='PATH'), from the test's folder")
+
+
+@pytest.fixture
+def mlms_stack(mlms_case: Case) -> Stack:
+    """The software environment that the case runs in."""
+    return mlms_case.stack
+
+
+@pytest.fixture
+def mlms_artifacts(mlms_case: Case, mlms_session: Session, request: pytest.FixtureRequest) -> CaseFiles:
+    """The local files of the case: fetched where they are not here yet, and checked."""
+    return files_of(mlms_case, mlms_session, request.node)
+
+
+@pytest.fixture
+def mlms_dataset(mlms_case: Case, mlms_artifacts: CaseFiles, mlms_session: Session) -> Dataset | None:
+    """The manifest's dataset, with its steps; None where it has none."""
+    from pytest_mlms.pipeline import open_dataset
+
+    path = mlms_artifacts.dataset
+    if path is None:
+        return None
+    loaded = mlms_case.loaded
+    inputs, place = loaded.manifest.inputs, loaded.place("dataset", "source")
+    dataset: Dataset = mlms_session.dataset.get(
+        (path, loaded.path), lambda: contextlib.nullcontext(open_dataset(path, inputs, place))
+    )
+    return dataset
+
+
+@pytest.fixture
+def mlms_device(
+    mlms_case: Case, mlms_launch: Launch, mlms_session: Session, request: pytest.FixtureRequest
+) -> Iterator[str]:
+    """The device of the case, held for this item alone among all sessions on this host."""
+    from pytest_mlms.host.requirements import check_hardware
+
+    if "mlms_reference" in request.fixturenames:  # it takes the device and ends the kept agent: first
+        request.getfixturevalue("mlms_reference")
+    with contextlib.ExitStack() as held:
+        with skip_what_is_lacking(mlms_session):
+            check_hardware(mlms_case, request.config)
+            held.enter_context(hold_device(mlms_case, request.config))
+        yield mlms_case.device
+
+
+@pytest.fixture
+def mlms_recorder(mlms_case: Case, mlms_device: str, mlms_session: Session, request: pytest.FixtureRequest) -> Recorder:
+    """What becomes the item's line in the results, and its folder of artifacts."""
+    from pytest_mlms.recorder import RECORDER, Recorder
+
+    recorder = Recorder(request.node.nodeid, mlms_session.run_folder, mlms_case.place())
+    request.node.stash[RECORDER] = recorder
+    return recorder
+
+
+@pytest.fixture
+def mlms_launch(
+    mlms_case: Case, mlms_artifacts: CaseFiles, mlms_session: Session, request: pytest.FixtureRequest
+) -> Launch:
+    """How to start an agent of the case's stack, whose environment is made where it isn't there yet."""
+    return launch_of(mlms_case, mlms_artifacts, mlms_session, request.node)
+
+
+@pytest.fixture
+def mlms_predictor_factory(
+    mlms_case: Case,
+    mlms_launch: Launch,
+    mlms_artifacts: CaseFiles,
+    mlms_session: Session,
+    mlms_recorder: Recorder,
+) -> Callable[[], contextlib.AbstractContextManager[Predictor]]:
+    """A call that gives a context with the model loaded in a fresh agent, the only one of ours that is alive.
+
+    It takes more environment variables for the agent.
+    """
+    from pytest_mlms.agent.predictor import open_predictor
+
+    @contextlib.contextmanager
+    def fresh(env: Mapping[str, str] | None = None) -> Iterator[Predictor]:
+        mlms_session.predictor.close()
+        name = mlms_case.stack.framework
+        log, file = mlms_session.next_log(name), mlms_session.predictors[name]
+        mlms_recorder.logs.append(log)
+        mlms_recorder.launched(mlms_launch)
+        with contextlib.ExitStack() as opened:
+            with skip_what_is_lacking(mlms_session):
+                config, model = mlms_session.config, mlms_artifacts.model
+                launch = dataclasses.replace(mlms_launch, env={**mlms_launch.env, **(env or {})})
+                opening = open_predictor(mlms_case, launch, file, model, log, config.timeout, config.allow_code)
+                predictor = opened.enter_context(opening)
+            mlms_recorder.ran_on(predictor)
+            yield predictor
+
+    return fresh
+
+
+@pytest.fixture
+def mlms_reference(
+    mlms_case: Case, mlms_dataset: Dataset | None, mlms_session: Session, request: pytest.FixtureRequest
+) -> Reference:
+    """The outputs of the manifest's reference framework for all inputs, computed once for the items that follow."""
+    from pytest_mlms.errors import Unavailable
+    from pytest_mlms.evaluate.reference import compute_reference
+
+    with skip_what_is_lacking(mlms_session):
+        case = mlms_case.reference
+        if case is None:
+            wanted = mlms_case.agreement.reference if mlms_case.agreement else "no reference"
+            raise Unavailable(f"{mlms_case.place()}: no stack runs {wanted}; add one with --mlms-stack")
+
+        def compute() -> Reference:
+            mlms_session.predictor.close()
+            with hold_device(case, request.config):
+                opening = functools.partial(open_other, case, mlms_session, request.node)
+                return compute_reference(case, mlms_dataset, opening)
+
+        key = (case.loaded.path, case.stack, case.device, case.batch_size)
+        found: Reference = mlms_session.reference.get(key, lambda: contextlib.nullcontext(compute()))
+    return found
+
+
+@pytest.fixture
+def mlms_predictor(
+    mlms_case: Case,
+    mlms_artifacts: CaseFiles,
+    mlms_session: Session,
+    mlms_recorder: Recorder,
+    mlms_predictor_factory: Callable[[], contextlib.AbstractContextManager[Predictor]],
+) -> Iterator[Predictor]:
+    """The case's model, loaded in an agent that is kept while the next item asks for the same."""
+    key = (mlms_case.loaded.path, mlms_case.stack, mlms_case.device, tuple(mlms_artifacts.model.items()))
+    predictor: Predictor = mlms_session.predictor.get(key, mlms_predictor_factory)
+    mlms_recorder.ran_on(predictor)
+    yield predictor
+    if not predictor.agent.alive:
+        mlms_session.predictor.close()
+
+
+@pytest.fixture
+def mlms_watch(
+    mlms_device: str, mlms_session: Session, mlms_recorder: Recorder
+) -> Iterator[Callable[[Pair], list[str]]]:
+    """A call that looks at the device after a round, and says why what was measured on it can't be trusted."""
+    from pytest_mlms.upgrade.criteria import watch_device
+
+    with contextlib.ExitStack() as watching:
+        with skip_what_is_lacking(mlms_session):
+            look = watching.enter_context(watch_device(mlms_device, mlms_recorder.note))
+        yield look
+
+
+@pytest.fixture
+def mlms_pair_factory(
+    mlms_case: Case,
+    mlms_launch: Launch,
+    mlms_artifacts: CaseFiles,
+    mlms_session: Session,
+    mlms_recorder: Recorder,
+    request: pytest.FixtureRequest,
+) -> Callable[[Sequence[SideName], Sequence[int]], contextlib.AbstractContextManager[Pair]]:
+    """A call that gives a context with both sides of an upgrade loaded in fresh agents, held to the cores given."""
+    from pytest_mlms.upgrade.agents import Opening, open_pair
+
+    baseline, config = mlms_case.baseline, mlms_session.config
+    files, launch = mlms_artifacts, mlms_launch
+    if baseline.model is not mlms_case.model:
+        files = files_of(baseline, mlms_session, request.node)
+    if baseline.stack != mlms_case.stack:
+        launch = launch_of(baseline, files, mlms_session, request.node)
+    predictors = {case: mlms_session.predictors[case.stack.framework] for case in (baseline, mlms_case)}
+    sides: dict[SideName, Opening] = {
+        "a": Opening(baseline, launch, predictors[baseline], files.model),
+        "b": Opening(mlms_case, mlms_launch, predictors[mlms_case], mlms_artifacts.model),
+    }
+    mlms_recorder.launched(mlms_launch)
+    mlms_recorder.note(launch_against={"command": list(launch.command), "lock": list(launch.lock)})
+
+    @contextlib.contextmanager
+    def fresh(order: Sequence[SideName], cores: Sequence[int]) -> Iterator[Pair]:
+        mlms_session.predictor.close()
+        logs = {side: mlms_session.next_log(opening.case.stack.framework) for side, opening in sides.items()}
+        mlms_recorder.logs += logs.values()
+        with contextlib.ExitStack() as opened:
+            with skip_what_is_lacking(mlms_session):
+                pair = opened.enter_context(open_pair(sides, order, cores, logs, config.timeout, config.allow_code))
+            mlms_recorder.ran_on(pair.b)
+            yield pair
+
+    return fresh
+
+
+@pytest.fixture
+def mlms_tracer(
+    mlms_case: Case,
+    mlms_artifacts: CaseFiles,
+    mlms_dataset: Dataset | None,
+    mlms_predictor_factory: Callable[..., contextlib.AbstractContextManager[Predictor]],
+    mlms_recorder: Recorder,
+    mlms_config: Config,
+) -> Tracer:
+    """Traces the case at levels of your choice, into the item's folder: ``mlms_tracer.trace(["layer"])``."""
+    from pytest_mlms.items.item_tracer import Tracer
+
+    return Tracer(mlms_case, mlms_artifacts, mlms_dataset, mlms_predictor_factory, mlms_recorder, mlms_config)

@@ -1,0 +1,162 @@
+"""The test functions that every manifest becomes; the manifest's cases parametrize them.
+
+Each measures through its fixtures, keeps what was measured, and settles, which fails the item where a limit is broken.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import pytest
+
+from pytest_mlms.agent.predictor import Predictor
+from pytest_mlms.agent.process import Array
+from pytest_mlms.artifacts.fetch import CaseFiles
+from pytest_mlms.cases import Case
+from pytest_mlms.config import Config
+from pytest_mlms.evaluate.accuracy import estimate_accuracy
+from pytest_mlms.evaluate.agreement import Tolerance, estimate_agreement
+from pytest_mlms.evaluate.limits import judge
+from pytest_mlms.evaluate.performance import (
+    Plan,
+    ProcessResult,
+    classify,
+    draw_batches,
+    measure_performance,
+    random_batch,
+)
+from pytest_mlms.evaluate.reference import Reference, compare_outputs, predict_all
+from pytest_mlms.items.item_tracer import Tracer
+from pytest_mlms.pipeline import Dataset, read_labels
+from pytest_mlms.recorder import Recorder
+from pytest_mlms.report.agreement import explain_layers, explain_worst, keep_differences
+from pytest_mlms.report.artifacts import keep_arrays, keep_predictions, keep_process
+from pytest_mlms.session import Session
+from pytest_mlms.upgrade.criteria import duel_of, terms_of, told
+from pytest_mlms.upgrade.explanation import explain_upgrade
+from pytest_mlms.upgrade.interleave import Pair, Shift, SideName, fight
+from pytest_mlms.upgrade.output_check import Examination
+from pytest_mlms.upgrade.run import Upgrade
+
+
+@pytest.mark.mlms(kind="accuracy")
+def test_accuracy(
+    mlms_case: Case,
+    mlms_artifacts: CaseFiles,
+    mlms_dataset: Dataset,
+    mlms_predictor: Predictor,
+    mlms_recorder: Recorder,
+    mlms_config: Config,
+) -> None:
+    """Top-1 and top-5 over the whole dataset."""
+    output = mlms_case.loaded.manifest.classification
+    assert output is not None
+    scores, labels = classify(mlms_predictor, mlms_dataset, output, mlms_case.batch_size)
+    classes = scores.shape[1]
+    names = read_labels(mlms_artifacts.labels, classes) if mlms_artifacts.labels else [str(c) for c in range(classes)]
+    keep_predictions(mlms_recorder, scores, labels, output.top_k.k if output.top_k else 1, names)
+    estimates = estimate_accuracy(scores, labels)
+    mlms_recorder.settle(estimates, judge(mlms_case.limits, estimates), mlms_config.strict)
+
+
+@pytest.mark.mlms(kind="agreement")
+def test_agreement(
+    mlms_case: Case,
+    mlms_reference: Reference,
+    mlms_predictor: Predictor,
+    mlms_recorder: Recorder,
+    mlms_config: Config,
+) -> None:
+    """Outputs, best classes and probabilities against those of the reference framework."""
+    assert mlms_case.agreement is not None
+    tolerance = Tolerance(mlms_case.agreement.rtol, mlms_case.agreement.atol)
+    outputs = predict_all(mlms_predictor, mlms_reference.inputs, list(mlms_reference.outputs))
+    found, ranking = compare_outputs(outputs, mlms_reference, tolerance)
+    keep_differences(mlms_recorder, outputs, mlms_reference, found, ranking)
+    mlms_recorder.note(reference=mlms_reference.as_dict())
+    mlms_recorder.logs.append(mlms_reference.log)
+
+    def cause() -> str:
+        if found.deviation.max() <= 1:
+            return ""
+        worst = int(found.deviation.argmax())
+        text = explain_worst(outputs, mlms_reference, found, ranking, tolerance)
+        return text + "\n" + explain_layers(mlms_case, mlms_predictor, mlms_reference, worst, tolerance)
+
+    estimates = estimate_agreement(found, ranking)
+    mlms_recorder.settle(estimates, judge(mlms_case.limits, estimates), mlms_config.strict, cause)
+
+
+@pytest.mark.mlms(kind="performance")
+def test_performance(
+    mlms_case: Case,
+    mlms_dataset: Dataset | None,
+    mlms_predictor_factory: Callable[[], AbstractContextManager[Predictor]],
+    mlms_recorder: Recorder,
+    mlms_tracer: Tracer,
+    mlms_config: Config,
+) -> None:
+    """Latency, throughput, memory and start-up over fresh processes."""
+    size, seed = mlms_case.batch_size, mlms_case.loaded.manifest.evaluate.seed
+    drawn = draw_batches(mlms_dataset, size, seed) if mlms_dataset else []
+
+    def batches_for(predictor: Predictor) -> Sequence[Mapping[str, Array]]:
+        return drawn or random_batch(predictor, size, seed)
+
+    assert mlms_case.scenario is not None
+    plan = Plan(
+        mlms_case.scenario, size, mlms_config.processes, mlms_config.duration, mlms_config.budget, mlms_case.limits
+    )
+    processes: list[dict[str, Any]] = []
+    mlms_recorder.note(processes=processes)
+
+    def keep(index: int, result: ProcessResult) -> None:
+        keep_process(mlms_recorder, index, result)
+        processes.append(result.as_dict())
+
+    estimates, decisions = measure_performance(plan, mlms_predictor_factory, batches_for, keep)
+    with mlms_tracer.on_fail():
+        mlms_recorder.settle(estimates, decisions, mlms_config.strict)
+
+
+@pytest.mark.mlms(kind="upgrade")
+def test_upgrade(
+    mlms_case: Case,
+    mlms_dataset: Dataset | None,
+    mlms_pair_factory: Callable[[Sequence[SideName], Sequence[int]], AbstractContextManager[Pair]],
+    mlms_watch: Callable[[Pair], list[str]],
+    mlms_session: Session,
+    mlms_recorder: Recorder,
+    mlms_config: Config,
+) -> None:
+    """The candidate stack against the baseline: speed, memory, start-up, outputs and accuracy, in one verdict."""
+    size, seed = mlms_case.batch_size, mlms_case.loaded.manifest.evaluate.seed
+    terms = terms_of(mlms_case, mlms_config)
+    drawn = draw_batches(mlms_dataset, size, seed) if mlms_dataset else []
+    examine = Examination.of(mlms_case, mlms_dataset, terms.tolerances, mlms_session.scores)
+    keep = functools.partial(keep_arrays, mlms_recorder)
+    upgrade = Upgrade(terms, size, examine, keep, mlms_watch)
+
+    def after_round(index: int, shift: Shift, pair: Pair) -> bool:
+        try:
+            return upgrade.after_round(index, shift, pair)
+        finally:
+            mlms_recorder.note(**upgrade.facts)
+
+    duel = duel_of(mlms_case, mlms_config)
+    mlms_recorder.note(terms=terms.as_plain(), duel_seed=duel.seed, **upgrade.facts)
+    fight(duel, mlms_pair_factory, lambda side: drawn or random_batch(side, size, seed), after_round)
+    upgrade.facts["complete"] = True
+    mlms_recorder.note(**upgrade.facts)
+    text = explain_upgrade(upgrade.comparisons, {**mlms_recorder.as_dict(), **told(mlms_case, mlms_config)})
+    place = mlms_case.loaded.place("thresholds", "upgrade")
+    mlms_recorder.settle_upgrade(upgrade.verdict, upgrade.margin, text, place, mlms_config.strict)
+
+
+@pytest.mark.mlms(kind="trace")
+def test_trace(mlms_tracer: Tracer, mlms_config: Config) -> None:
+    """Where the time goes, at each level in a run of its own."""
+    mlms_tracer.settle(mlms_tracer.trace(mlms_config.trace))

@@ -1,0 +1,1 @@
+"""Software stacks: how they are declared, made and launched."""

@@ -1,0 +1,1 @@
+"""The upgrade gate: two stacks measured in turns, compared and judged."""

@@ -1,0 +1,217 @@
+"""Manifests over local workers of xdist: who runs what, what nobody can run, and what becomes of other tests."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.project import Project
+
+GPU = """
+import os
+
+def pytest_mlms_devices(config):
+    return [{"name": "cuda:0", "kind": "Fake A1", "uuid": "GPU-fake", "memory": 16 << 30, "driver": "1.2"}]
+"""
+
+SPANS = """
+import time, pytest
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    start = time.monotonic()
+    try:
+        return (yield)
+    finally:
+        item.span = {"start": start, "end": time.monotonic()}
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport(item, call):
+    report = yield
+    if hasattr(report, "mlms"):
+        report.mlms["span"] = getattr(item, "span", None)
+    return report
+"""
+
+SLEEPERS = """
+import os, time, pytest
+
+@pytest.mark.parametrize("n", range(12))
+@pytest.mark.mlms(manifest="manifests/digits.yaml")
+def test_sleep(mlms_case, n):
+    time.sleep(0.05)
+
+@pytest.mark.parametrize("n", range(6))
+def test_other(n):
+    pass
+"""
+
+
+MEET = """open(f"met/{os.getpid()}", "w").close()
+    while len(os.listdir("met")) < 2:  # the other worker may still be starting
+        time.sleep(0.05)"""
+
+
+def use_one_case(project: Project) -> None:
+    project.edit("batch_sizes: [1, 8, 64]", "batch_sizes: [8]")
+    project.edit("scenarios: [single_stream, offline]", "scenarios: [single_stream]")
+    project.set_thresholds()
+
+
+@pytest.mark.parametrize(
+    "workers",
+    [
+        ["-n2"],
+        pytest.param(["--tx", "2*popen", "--dist", "load"], marks=pytest.mark.slow),
+        pytest.param(["-n2", "--dist", "worksteal"], marks=pytest.mark.slow),
+    ],
+)
+def test_every_item_runs_once_and_measurements_of_a_device_do_not_overlap(project: Project, workers: list[str]) -> None:
+    use_one_case(project)
+    project.edit("batch_sizes: [8]", "batch_sizes: [1, 8]")
+    project.pytester.makeconftest(SPANS)
+    result = project.run(*workers)
+    assert result.ret == 0, result.outlines
+    items = [line for line in project.lines() if line["type"] == "item"]  # with a field of the test's own
+    assert len(items) == len({item["nodeid"] for item in items}) == 3
+    spans = sorted((item["span"]["start"], item["span"]["end"]) for item in items)
+    assert all(end <= start for (_, end), (start, _) in itertools.pairwise(spans))
+
+
+def test_the_fleet_is_shown_and_nothing_runs(project: Project) -> None:
+    project.pytester.makeconftest(GPU)
+    for arguments in (["-n2"], []):
+        result = project.run("--mlms-fleet", *arguments)
+        assert result.ret == 0
+        result.stdout.fnmatch_lines(
+            ["*mlms: the fleet, 1 host*", "host *workers*", "*cpu*", "*cuda:0*Fake A1*GPU-fake*16.0 GiB*1.2*"]
+        )
+        assert not (project.path / "mlms-results").exists()
+
+
+def test_what_no_host_can_run_is_skipped_once_with_the_nearest_miss(project: Project) -> None:
+    use_one_case(project)
+    project.pytester.makeconftest(GPU)
+    project.edit("devices: [cpu]", "devices: [cuda]")
+    project.edit("evaluate:", 'hardware: {memory: ">= 32 GiB", gpu: A1}\nevaluate:')
+    result = project.run("-n2", "-rs")
+    result.assert_outcomes(skipped=2)
+    assert {item["verdict"] for item in project.items()} == {"SKIPPED"}
+    for item in project.items():
+        assert "no host of 1 can run this; nearest is " in item["message"]
+        assert "which has 16.0 GiB on cuda:0, not >= 32 GiB" in item["message"]
+    strict = project.run("-n2", "--mlms-strict")
+    assert strict.ret == 1
+    strict.assert_outcomes(errors=2)
+    assert "not >= 32 GiB" in project.items()[0]["message"]
+
+
+def test_hardware_is_asked_for_without_workers_too(project: Project) -> None:
+    use_one_case(project)
+    project.edit("evaluate:", "hardware: {architecture: vax}\nevaluate:")
+    result = project.run("-rs", "-k", "accuracy")
+    result.assert_outcomes(skipped=1)
+    result.stdout.fnmatch_lines(["*manifests/digits.yaml:*: * is *, not vax"])
+
+
+def test_the_hardware_of_a_manifest_is_checked_with_its_line(project: Project) -> None:
+    project.edit("evaluate:", "hardware: {memory: 32 GiB}\nevaluate:")
+    result = project.run()
+    assert result.ret == 2
+    result.stdout.fnmatch_lines(["*digits.yaml:*'32 GiB' has no comparison; write '>= 32 GiB'*"])
+
+
+@pytest.mark.parametrize(
+    "dist", ["load", *(pytest.param(dist, marks=pytest.mark.slow) for dist in ("worksteal", "loadfile"))]
+)
+def test_other_tests_of_the_session_go_by_the_schedule_of_xdist(project: Project, dist: str) -> None:
+    project.pytester.makepyfile(SLEEPERS.replace("time.sleep(0.05)", MEET))
+    (project.path / "met").mkdir()
+    result = project.run("-n2", "--dist", dist, "test_other_tests_of_the_session_go_by_the_schedule_of_xdist.py")
+    assert result.ret == 0
+    result.assert_outcomes(passed=18)
+    workers = {item["worker"] for item in project.items()}
+    assert len(project.items()) == 12
+    assert workers == {"gw0", "gw1"}
+
+
+SURPRISES = """
+import os, time, pytest
+
+@pytest.mark.parametrize("n", range(90))
+@pytest.mark.mlms(manifest="manifests/digits.yaml")
+def test_n(mlms_case, n):
+    if n == 41:
+        open("met/41", "w").close()
+    while n == 40 and not os.path.exists("met/41"):  # takes until somebody runs the next one
+        time.sleep(0.01)
+"""
+
+
+def test_what_waits_behind_an_item_that_takes_long_is_run_by_an_idle_worker(project: Project) -> None:
+    project.pytester.makepyfile(test_surprises=SURPRISES)
+    (project.path / "met").mkdir()
+    result = project.run("-n2", "test_surprises.py")
+    assert result.ret == 0
+    result.assert_outcomes(passed=90)
+
+
+@pytest.mark.slow
+def test_a_run_without_manifests_keeps_the_scheduler_of_xdist(project: Project) -> None:
+    project.pytester.makepyfile("def test_one():\n    pass\n")
+    result = project.pytester.runpytest_subprocess("-n1", "-v")
+    result.stdout.fnmatch_lines(["scheduling tests via LoadScheduling"])
+    result = project.run("-n1", "-v", "-p", "no:mlms-fleet", "-k", "accuracy")
+    result.stdout.fnmatch_lines(["scheduling tests via LoadScheduling"])
+    result = project.run("-n1", "-v", "-k", "accuracy")
+    result.stdout.fnmatch_lines(["scheduling tests via FleetScheduler"])
+
+
+@pytest.mark.slow
+def test_no_hook_ever_sees_the_pause(project: Project) -> None:
+    project.pytester.makeconftest(
+        "def pytest_runtest_protocol(item, nextitem):\n    open('seen', 'a').write(item.name + '\\n')\n"
+    )
+    use_one_case(project)
+    assert project.run("-n2").ret == 0
+    assert "pause" not in (project.path / "seen").read_text()
+
+
+def test_the_first_failure_ends_the_run_with_x(project: Project) -> None:
+    project.use_faulty(at="predict", fault="vanish")
+    project.edit("batch_sizes: [8]", "batch_sizes: [1, 2, 4, 8, 16, 32]")
+    result = project.run("-n2", "-x")
+    assert result.ret == 2
+    assert 1 <= len(project.items()) <= 3
+
+
+def test_distribution_is_not_imported_where_nothing_is_distributed(project: Project) -> None:
+    code = "import sys, pytest; pytest.main(sys.argv[1:]); print('left:', *[name for name in sys.modules if name.startswith('pytest_mlms.distribute.')])"
+    use_one_case(project)
+    arguments = [sys.executable, "-c", code, "--mlms-manifests=manifests", "-k", "accuracy", "-p", "no:xdist"]
+    result = project.pytester.run(*arguments)
+    result.stdout.fnmatch_lines(["left: *needs*"])
+    assert not {"guard", "controller", "worker"} & set(re.findall(r"distribute\.(\w+)", result.outlines[-1]))
+
+
+def test_the_longest_of_earlier_runs_go_first(tmp_path: Path) -> None:
+    from pytest_mlms.distribute.queue import Items
+    from pytest_mlms.report.durations import durations
+
+    run = tmp_path / "20260101-000000-aaaaaa"
+    run.mkdir()
+    lines = [
+        f'{{"type": "item", "verdict": "PASSED", "nodeid": "{n}", "seconds": {{"setup": {s}, "call": 1}}}}'
+        for n, s in (("a", 1), ("b", 5))
+    ]
+    (run / "results.jsonl").write_text("\n".join(lines) + '\n{"type": "it')
+    seconds = durations(tmp_path)
+    assert seconds == {"a": 2, "b": 6}
+    table = [{"model": {"framework": "x"}}]
+    items = Items(["a", "b", "new", "other"], table, [0, 0, 0, -1], seconds)
+    assert list(items.queues[0].waiting) == [2, 1, 0]
+    assert items.others == [3]

@@ -1,0 +1,216 @@
+"""Workers that die, hang or do harm at every point of a run: no result is lost, none is there twice."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from tests.distribute.test_controller import SLEEPERS
+from tests.support.project import PREDICTORS, Project
+
+CRASH = """
+import os, signal, pytest
+
+def pytest_runtest_call(item):
+    before = [name for name in os.listdir("crashes") if name.startswith(item.name)]
+    if "SELECT" in item.nodeid and len(before) < EACH and len(os.listdir("crashes")) < ALL:
+        open(f"crashes/{item.name}-{os.getpid()}", "w").close()
+        os.kill(os.getpid(), signal.SIGNAL)
+"""
+
+
+def crash(project: Project, select: str, each: int = 1, of_all: int = 2, signal: str = "SIGKILL") -> None:
+    (project.path / "crashes").mkdir()
+    code = (
+        CRASH.replace("SELECT", select).replace("EACH", str(each)).replace("ALL", str(of_all)).replace("SIGNAL", signal)
+    )
+    project.pytester.makeconftest(code)
+
+
+def test_an_item_whose_worker_dies_runs_again_elsewhere_once_and_is_marked(project: Project) -> None:
+    project.use_faulty()
+    crash(project, "test_performance")
+    result = project.run("-n2")
+    assert result.ret == 1
+    result.assert_outcomes(passed=2)
+    items = {item["kind"]: item for item in project.items()}
+    assert len(project.items()) == 2
+    assert items["performance"]["attempt"] == 2
+    assert "was lost while it ran" in items["performance"]["earlier"]
+    assert "attempt" not in items["accuracy"]
+    assert project.lines()[-1]["exit_status"] == 1
+    result.stdout.fnmatch_lines(["mlms: * was lost while it ran *test_performance*, which is run again elsewhere"])
+
+
+def test_an_item_that_loses_two_workers_is_an_error_and_the_rest_is_measured(project: Project) -> None:
+    project.use_faulty()
+    crash(project, "test_performance", 9, 9)
+    result = project.run("-n2")
+    assert result.ret == 1
+    result.assert_outcomes(passed=1, failed=1)
+    items = {item["kind"]: item for item in project.items()}
+    assert len(project.items()) == 2
+    assert items["accuracy"]["verdict"] == "PASSED"
+    assert items["performance"]["verdict"] == "ERROR"
+    assert "was lost while it ran; then worker" in items["performance"]["message"]
+
+
+def test_an_internal_error_of_a_worker_costs_no_result(project: Project) -> None:
+    project.use_faulty()
+    (project.path / "crashes").mkdir()
+    project.pytester.makeconftest(
+        "import os\n\ndef pytest_configure(config):\n"
+        "    global is_worker\n    is_worker = hasattr(config, 'workerinput')\n\n"
+        "def pytest_runtest_logstart(nodeid):\n"
+        "    if 'test_performance' in nodeid and is_worker and not os.listdir('crashes'):\n"
+        "        open('crashes/one', 'w').close()\n        raise RuntimeError('a plugin is broken')\n"
+    )
+    result = project.run("-n2")
+    assert result.ret == 1
+    result.assert_outcomes(passed=2)
+    assert sorted(item.get("attempt", 1) for item in project.items()) == [1, 2]
+    result.stdout.fnmatch_lines(["mlms: gw* has an internal error:", "*a plugin is broken", "mlms: * was lost: int*"])
+
+
+INTERRUPTED = """
+import time, pytest
+
+@pytest.mark.parametrize("n", range(2))
+@pytest.mark.mlms(manifest="manifests/digits.yaml")
+def test_quick(mlms_case, n):
+    pass
+
+@pytest.mark.mlms(manifest="manifests/digits.yaml")
+def test_agent(mlms_predictor):
+    open("agent", "w").close()
+    time.sleep(900)
+
+@pytest.mark.mlms(manifest="manifests/digits.yaml")
+def test_long(mlms_case):
+    open("long", "w").close()
+    time.sleep(900)
+"""
+
+
+@pytest.mark.parametrize("reached", ["the whole group", pytest.param("the controller only", marks=pytest.mark.slow)])
+def test_ctrl_c_keeps_what_was_measured_and_leaves_no_process(project: Project, reached: str) -> None:
+    project.use_faulty()
+    (project.path / "test_interrupted.py").write_text(INTERRUPTED)
+    options = ["--mlms-manifests=manifests", f"--mlms-predictors={PREDICTORS}", "--mlms-worker-timeout=900", "-n2"]
+    command = [sys.executable, "-m", "pytest", *options, "test_interrupted.py"]
+    with (project.path / "output").open("wb") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
+    lines = project.path / "mlms-results" / "latest" / "results.jsonl"
+    deadline = time.monotonic() + 600
+    while not (os.path.exists("agent") and os.path.exists("long") and lines.read_text().count("test_quick") == 2):
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    others = psutil.Process(process.pid).children(recursive=True)
+    (os.killpg if reached == "the whole group" else os.kill)(process.pid, signal.SIGINT)
+    assert process.wait(600) == pytest.ExitCode.INTERRUPTED
+    assert len(others) >= 3  # two workers, an agent
+    assert not psutil.wait_procs(others, timeout=600)[1]
+    found = {item["nodeid"].partition("::")[2][:10]: item["outcome"] for item in project.items()}
+    assert found == {"test_quick": "passed", "test_agent": "interrupted", "test_long[": "interrupted"}
+    assert project.lines()[-1]["exit_status"] == pytest.ExitCode.INTERRUPTED
+    shown = (project.path / "output").read_text()
+    assert "INTERNALERROR" not in shown
+    assert "Traceback" not in shown
+    assert "KeyboardInterrupt" in shown
+    assert "mlms: results in " in shown
+
+
+@pytest.mark.slow
+def test_every_item_is_there_once_when_workers_die_among_many_quick_ones(project: Project) -> None:
+    project.pytester.makepyfile(SLEEPERS.replace("range(12)", "range(60)").replace("time.sleep(0.05)", "pass"))
+    crash(project, "test_sleep")
+    name = "test_every_item_is_there_once_when_workers_die_among_many_quick_ones.py"
+    result = project.run("-n2", name, "-ksleep")
+    assert result.ret == 1
+    result.assert_outcomes(passed=60)
+    assert len({item["nodeid"] for item in project.items()}) == len(project.items()) == 60
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [["--dist=load"], ["--dist=loadfile", "--max-worker-restart=0"]])
+def test_a_crash_of_another_test_of_the_session_is_reported_as_xdist_does(project: Project, how: list[str]) -> None:
+    project.pytester.makepyfile(SLEEPERS)
+    crash(project, "test_other", of_all=1)
+    result = project.run("-n2", *how, "test_a_crash_of_another_test_of_the_session_is_reported_as_xdist_does.py")
+    assert result.ret == 1
+    outcomes = result.parseoutcomes()
+    assert outcomes["failed"] == 1
+    assert outcomes["passed"] in (17, 18)  # by file, xdist runs the one that crashed again
+    assert "INTERNALERROR" not in result.stdout.str()
+    assert len(project.items()) == 12
+
+
+@pytest.mark.slow
+def test_a_worker_that_falls_silent_is_given_up(project: Project) -> None:
+    project.use_faulty()
+    crash(project, "test_performance", signal="SIGSTOP")
+    result = project.run("-n2", "--mlms-worker-timeout=60")
+    assert result.ret == 1
+    result.assert_outcomes(passed=2)
+    result.stdout.fnmatch_lines(["mlms: * has been silent for 60 s, and is given up"])
+    assert sorted(item.get("attempt", 1) for item in project.items()) == [1, 2]
+
+
+def test_workers_that_always_die_at_their_start_end_the_run_with_all_items_as_errors(project: Project) -> None:
+    project.use_faulty()
+    (project.path / "crashes").mkdir()
+    project.pytester.makeconftest(
+        "import os\n\ndef pytest_runtest_setup(item):\n    os._exit(9)\n\n"
+        "def pytest_sessionstart(session):\n    if hasattr(session.config, 'workerinput'):\n"
+        "        n = len(os.listdir('crashes'))\n        open(f'crashes/{os.getpid()}', 'w').close()\n"
+        "        if n > 1:\n            os._exit(9)\n"
+    )
+    result = project.run("-n2")
+    assert result.ret == 1
+    assert "INTERNALERROR" not in result.stdout.str()
+    assert {item["verdict"] for item in project.items()} == {"ERROR"}
+    assert len(project.items()) == 2
+    assert len(list((project.path / "crashes").iterdir())) <= 6
+
+
+def test_workers_that_die_before_they_have_collected_end_the_run(project: Project) -> None:
+    project.pytester.makeconftest(
+        "import os\n\ndef pytest_sessionstart(session):\n    if hasattr(session.config, 'workerinput'):\n        os._exit(9)\n"
+    )
+    result = project.run("-n1")
+    assert result.ret == 1
+    assert "INTERNALERROR" not in result.stdout.str()
+    result.stdout.fnmatch_lines(["mlms: gw0 was lost: *", "mlms: no worker is left"])
+
+
+@pytest.mark.slow
+def test_other_tests_that_end_every_worker_end_the_run(project: Project) -> None:
+    project.use_faulty()
+    project.pytester.makepyfile(
+        "import os, pytest\n\n@pytest.mark.parametrize('n', range(9))\ndef test_n(n):\n    os._exit(9)\n"
+    )
+    result = project.run("-n2", "manifests", "test_other_tests_that_end_every_worker_end_the_run.py")
+    assert result.ret == 1
+    assert "INTERNALERROR" not in result.stdout.str()
+    result.stdout.fnmatch_lines(["mlms: no worker is left"])
+    names = [item["nodeid"] for item in project.items()]
+    assert len(names) == len(set(names)) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dist", ["load", "loadfile", "worksteal"])
+def test_other_tests_of_a_worker_that_dies_in_a_case_run_elsewhere(project: Project, dist: str) -> None:
+    project.pytester.makepyfile(SLEEPERS.replace("    pass", "    time.sleep(0.2)"))
+    crash(project, "test_sleep", of_all=1)
+    name = "test_other_tests_of_a_worker_that_dies_in_a_case_run_elsewhere.py"
+    result = project.run("-n2", "--dist", dist, name)
+    assert result.ret == 1
+    result.assert_outcomes(passed=18)
+    assert "INTERNALERROR" not in result.stdout.str()

@@ -1,0 +1,256 @@
+"""Items that compare a stack with the reference framework's, with real agents."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from pytest_mlms.agent.process import Array
+from pytest_mlms.errors import MlmsError, OutputError
+from pytest_mlms.evaluate.reference import Inputs, predict_all
+from tests.support.project import PREDICTORS, Project
+
+MODEL = """
+  - framework: {name}
+    graph: digits_cnn.onnx
+    sha256: 237cb7d43b2c3390032ae68b3c9f9d5f570a7620e6614908a597254d68566f63
+    options: {options}
+"""
+
+
+class Pair:
+    """The digits network by two frameworks, both plain numpy, the second one compared with the first."""
+
+    def __init__(self, project: Project) -> None:
+        self.project = project
+        project.edit("[1, 8, 64]", "[16]")
+        text = project.manifest.read_text()
+        head, middle = text[: text.index("models:")], text[text.index("inputs:") : text.index("thresholds:")]
+        models, agreement = MODEL.format(name="plain", options={}), "thresholds:\n  agreement: {reference: plain}\n"
+        project.manifest.write_text(f"{head}models:{models}{middle}{agreement}")
+        (project.path / "more").mkdir()
+        data = np.load(project.folder / "digits_test.npz")
+        np.savez(project.path / "few.npz", image=data["image"][:40], label=data["label"][:40])
+        project.replace_file("digits_test.npz", (project.path / "few.npz").read_bytes())
+
+    def add(self, name: str, **options: Any) -> None:
+        (self.project.path / "more" / f"{name}.py").write_text((PREDICTORS / "plain.py").read_text())
+        self.project.edit("models:\n", "models:" + MODEL.format(name=name, options=options))
+
+    def run(self, *arguments: str) -> pytest.RunResult:
+        return self.project.run("--mlms-predictors=more", "-k", "agreement", *arguments)
+
+
+@pytest.fixture
+def pair(project: Project) -> Pair:
+    return Pair(project)
+
+
+def test_a_stack_that_computes_the_same_passes_and_says_how_close_it_is(pair: Pair) -> None:
+    pair.add("same")
+    result = pair.run("--junitxml=junit.xml")
+    result.assert_outcomes(passed=1)
+    (item,) = pair.project.items()
+    assert item["nodeid"] == "manifests/digits.yaml::test_agreement[same-cpu]"
+    assert item["reference"]["framework"] == "plain"
+    assert item["reference"]["versions"]["plain"] == "1.0"
+    estimates = item["estimates"]
+    assert estimates["deviation"]["value"] == estimates["difference_max"]["value"] == 0
+    assert estimates["same_top1"]["value"] == 1
+    assert estimates["same_top1"]["low"] < 1
+    assert estimates["kl_max"]["value"] == pytest.approx(0, abs=1e-12)
+    assert estimates["kl_max"]["replicates"] == 40
+    properties = {each.get("name"): each.get("value") for each in ElementTree.parse("junit.xml").iter("property")}
+    assert float(properties["mlms_deviation"] or -1) == 0
+    lines = result.outlines[next(i for i, line in enumerate(result.outlines) if "mlms: agreement" in line) :]
+    assert lines[1].split("  ")[0] == "verdict"
+    assert lines[2].startswith("PASSED")
+    assert all(len(line) <= 100 for line in lines[1:3])
+
+
+def test_a_stack_that_departs_fails_with_the_worst_input_and_the_first_layer(pair: Pair) -> None:
+    line = next(i for i, text in enumerate(pair.project.manifest.read_text().splitlines(), 1) if "agreement:" in text)
+    pair.add("other", off="conv2d_2")
+    result = pair.run()
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "deviation is not at most 1.00: measured *, over 40 inputs",
+            f"  limit set by manifests/digits.yaml:{line + 4}",
+            "the reference is plain 1.0 on cpu; 40 of 40 inputs differ from it by more than 1e-05 + 0.0001 |reference|",
+            "  worst input: number *, label *, best class *, the reference's *",
+            "    logits[[]*[]] is *, the reference's *",
+            "  first layer that departs: 'conv2d_2', by up to 0.5 of *; those up to 'relu_1' agree",
+        ]
+    )
+    (item,) = pair.project.items()
+    assert item["verdict"] == "FAILED"
+    folder = pair.project.path / "mlms-results" / "latest"
+    with (folder / item["artifacts"]["differences.csv"]).open() as file:
+        rows = list(csv.DictReader(file))
+    kept = np.load(folder / item["artifacts"]["outputs.npz"])
+    assert len(rows) == 40
+    largest = max(float(row["difference"]) for row in rows)
+    assert np.abs(kept["logits"].astype(float) - kept["reference_logits"]).max() == pytest.approx(largest)
+    assert item["estimates"]["difference_max"]["value"] == pytest.approx(largest)
+    assert len(item["logs"]) == 2
+
+
+def test_the_reference_is_computed_once_for_all_that_are_compared_with_it(pair: Pair) -> None:
+    pair.add("one")
+    pair.add("two")
+    pair.run().assert_outcomes(passed=2)
+    names = [path.name for path in (pair.project.path / "mlms-results" / "latest" / "agents").iterdir()]
+    assert sum(name.startswith("plain-") for name in names) == 1
+
+
+STACKS = """
+plain: {framework: plain, interpreter: current, threads: 1}
+one: {framework: same, interpreter: current}
+"""
+
+
+def test_a_reference_that_is_not_chosen_runs_on_the_declared_stack_of_its_name(pair: Pair) -> None:
+    pair.add("same")
+    (pair.project.path / "stacks.yaml").write_text(STACKS)
+    pair.run("--mlms-stack=one").assert_outcomes(passed=1)
+    (item,) = pair.project.items()
+    assert item["case"] == "one-cpu"
+    assert item["reference"]["stack"] == "plain"
+    pair.run("--mlms-stack=one", "--mlms-stack=here").assert_outcomes(passed=2)
+    assert {item["reference"]["stack"] for item in pair.project.items()} == {"here"}
+
+
+def test_an_interpreter_without_the_reference_is_compared_with_the_one_that_runs_pytest(
+    pair: Pair, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    pair.add("same")
+    link = tmp_path_factory.mktemp("bin") / "python"
+    link.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    link.chmod(0o755)
+    pair.run(f"--mlms-stack={link}").assert_outcomes(passed=2)
+    items = pair.project.items()
+    assert {item["framework"] for item in items} == {"plain", "same"}
+    assert {item["stack"]["name"] for item in items} == {str(link)}
+    assert {item["reference"]["stack"] for item in items} == {"here"}
+
+
+def test_users_tests_may_name_the_fixtures_in_any_order(pair: Pair) -> None:
+    pair.add("same")
+    pair.project.pytester.makepyfile(
+        test_own="""
+import numpy, pytest
+
+@pytest.mark.mlms(manifest="manifests/digits.yaml", kind="agreement")
+def test_agreement(mlms_predictor, mlms_recorder, mlms_device, mlms_reference, mlms_dataset):
+    found = mlms_predictor.predict(mlms_dataset.batch([0, 1, 2]))["logits"]
+    numpy.testing.assert_allclose(found, mlms_reference.outputs["logits"][:3], rtol=1e-4)
+"""
+    )
+    pair.run("test_own.py").assert_outcomes(passed=1)
+
+
+def test_without_a_dataset_both_get_the_same_random_inputs(pair: Pair) -> None:
+    pair.add("same")
+    text = pair.project.manifest.read_text()
+    cut = text[: text.index("dataset:")] + text[text.index("evaluate:") :]
+    pair.project.manifest.write_text(cut)
+    pair.run().assert_outcomes(passed=1)
+    assert pair.project.items()[0]["estimates"]["deviation"]["replicates"] == 16
+
+
+def test_further_limits_are_on_classes_and_probabilities(pair: Pair) -> None:
+    pair.add("other", off="linear_9")
+    pair.project.edit(
+        "{reference: plain}", "{reference: plain, atol: 9, top1: {min: 90 %}, kl: {max: 1e-9}, js: {max: 1}}"
+    )
+    pair.run().assert_outcomes(passed=1)  # half a unit more of every logit changes no probability
+    pair.project.edit("kl: {max: 1e-9}", "kl: {max: 0}")
+    result = pair.run()
+    decided = {limit["quantity"]: limit["verdict"] for limit in pair.project.items()[0]["limits"]}
+    assert decided.pop("kl_max") == ("FAILED" if result.ret else "PASSED")
+    assert set(decided.values()) == {"PASSED"}
+
+
+def test_a_framework_that_does_not_show_its_layers_is_named(pair: Pair) -> None:
+    pair.add("mute", off="conv2d_0")
+    result = pair.run()
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["  the first layer that departs is not known: mute does not show its layers"])
+
+
+def test_a_reference_that_is_not_there_is_a_skip_and_under_strict_a_failure(pair: Pair) -> None:
+    pair.add("same")
+    plain = pair.project.path / "more" / "plain.py"
+    plain.write_text("import no_such_framework\n")
+    result = pair.run("-rs")
+    result.assert_outcomes(skipped=1)
+    result.stdout.fnmatch_lines(["SKIPPED *plain can't be imported in stack here*"])
+    pair.run("--mlms-strict").assert_outcomes(errors=1)
+
+
+def test_outputs_of_another_shape_are_an_error_that_shows_both(pair: Pair) -> None:
+    pair.add("narrow", rows=9)
+    result = pair.run()
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(
+        ["*output 'logits' is (9,) for each input, and (10,) by the reference, plain 1.0 on cpu*"]
+    )
+
+
+def test_only_what_an_agreement_judges_becomes_an_item(pair: Pair) -> None:
+    pair.add("one")
+    pair.add("two")
+    pair.project.edit("{reference: plain}", "{reference: plain, frameworks: [two]}")
+    result = pair.run("--collect-only", "-q")
+    assert [line for line in result.outlines if "::" in line] == ["manifests/digits.yaml::test_agreement[two-cpu]"]
+
+
+class Answers:
+    """A predictor that gives the next of its outputs to each batch."""
+
+    def __init__(self, outputs: Iterable[Any]) -> None:
+        self.outputs = iter(outputs)
+
+    def predict(self, batch: Mapping[str, Array]) -> dict[str, Array]:
+        return {"y": np.asarray(next(self.outputs), np.float32)}
+
+
+def test_outputs_of_random_inputs_are_kept_row_by_row() -> None:
+    inputs = Inputs(None, {"x": np.zeros((2, 3), np.float32)}, 2)
+    predictor: Any = Answers([[[1, 2], [3, 4]]])
+    assert predict_all(predictor, inputs, ["y"])["y"].tolist() == [[1, 2], [3, 4]]
+    assert inputs.one(1)["x"].shape == (2, 3)
+    assert inputs.label(0) is None
+
+
+@pytest.mark.parametrize(
+    ("output", "says"), [(3.0, "takes outputs that have a row an input"), ([1.0], "a row an input")]
+)
+def test_an_output_without_a_row_for_each_input_is_an_error(output: Any, says: str) -> None:
+    predictor: Any = Answers([output])
+    with pytest.raises(OutputError, match=says):
+        predict_all(predictor, Inputs(None, {"x": np.zeros((2, 3), np.float32)}, 2), ["y"])
+
+
+def test_an_output_whose_shape_changes_is_an_error_and_so_is_a_full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    batches = [{"x": np.zeros((2, 1), np.float32)}] * 2
+    monkeypatch.setattr(Inputs, "batches", lambda self: batches)
+    changing: Any = Answers([np.zeros((2, 3)), np.zeros((2, 4))])
+    inputs = Inputs(None, batches[0], 2)
+    with pytest.raises(OutputError, match=r"is \(4,\) for some inputs and \(3,\) for others"):
+        predict_all(changing, inputs, ["y"])
+    if Path("/dev/full").exists():
+        predictor: Any = Answers(itertools.repeat(np.zeros((2, 3))))
+        with Path("/dev/full").open("wb", buffering=0) as full:
+            monkeypatch.setattr("tempfile.TemporaryFile", lambda: full)
+            with pytest.raises(MlmsError, match="can't be kept in .*: No space left on device; set TMPDIR"):
+                predict_all(predictor, inputs, ["y"])

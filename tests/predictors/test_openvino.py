@@ -1,0 +1,40 @@
+"""OpenVINO beside the contract: its options, and what its profiler's means are made into."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from pytest_mlms.agent.process import Refused
+from tests.support.frameworks import LAYERS, Framework, in_its_stack
+from tests.support.project import DIGITS
+
+GRAPH = DIGITS / "digits_cnn.onnx"
+
+
+@pytest.fixture(scope="module")
+def openvino(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Framework]:
+    framework = in_its_stack("openvino", tmp_path_factory.mktemp("agent") / "log")
+    yield framework
+    framework.agent.close()
+
+
+@pytest.mark.parametrize("options", [{}, {"hint": "throughput"}, {"precision": "f32", "hint": "latency"}])
+def test_it_agrees_whatever_it_is_optimised_for(openvino: Framework, options: dict[str, str]) -> None:
+    openvino.load(GRAPH, **options)
+    openvino.check()
+
+
+@pytest.mark.parametrize(("name", "known"), [("precision", "f32, bf16, f16"), ("hint", "latency, throughput")])
+def test_values_of_options_that_it_does_not_know_are_refused(openvino: Framework, name: str, known: str) -> None:
+    with pytest.raises(Refused, match=f"{name} is 'other'; write one of {known}"):
+        openvino.load(GRAPH, **{name: "other"})
+
+
+def test_inner_outputs_are_the_onnx_files_and_fused_nodes_have_no_time(openvino: Framework) -> None:
+    openvino.load(GRAPH)
+    layers, inner = openvino.layers(), openvino.inner()
+    assert len(inner) == LAYERS
+    assert "relu_1" in inner
+    assert "relu_1" not in {layer[0] for layer in layers}
