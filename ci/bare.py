@@ -1,7 +1,8 @@
 """What a person would write to time a model: ``PYTHON ci/bare.py FRAMEWORK BATCH GRAPH [WEIGHTS]``.
 
-ci/bench runs this beside an agent, in the same interpreter. Prints "ready", and then a p50 in seconds for each line of
-its input, which is a number of calls. Runs on Python 3.6 too, as frameworks' interpreters may.
+ci/bench runs this beside an agent, in the same interpreter. Prints "ready", and then a p50 in
+seconds for each line of its input, which is a number of calls. Runs on Python 3.6 too, as
+frameworks' interpreters may.
 """
 
 import os
@@ -50,7 +51,10 @@ def tflite(image, graph):
     from ai_edge_litert.interpreter import Interpreter
 
     interpreter = Interpreter(graph, num_threads=THREADS)
-    source, sink = interpreter.get_input_details()[0]["index"], interpreter.get_output_details()[0]["index"]
+    source, sink = (
+        interpreter.get_input_details()[0]["index"],
+        interpreter.get_output_details()[0]["index"],
+    )
     interpreter.resize_tensor_input(source, image.shape)
     interpreter.allocate_tensors()
 
@@ -78,7 +82,11 @@ def openvino(image, graph):
     """See onnxruntime."""
     import openvino
 
-    config = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": THREADS, "INFERENCE_PRECISION_HINT": "f32"}
+    config = {
+        "PERFORMANCE_HINT": "LATENCY",
+        "INFERENCE_NUM_THREADS": THREADS,
+        "INFERENCE_PRECISION_HINT": "f32",
+    }
     request = openvino.Core().compile_model(graph, "CPU", config).create_infer_request()
     return lambda: request.infer([image])[0]
 
@@ -104,7 +112,9 @@ def mxnet(image, graph, weights):
     symbol = mxnet.sym.load(graph)
     executor = symbol.simple_bind(mxnet.cpu(), grad_req="null", image=image.shape)
     stored = mxnet.nd.load(weights)
-    executor.copy_params_from({name[len("arg:") :]: value for name, value in stored.items() if name[:4] == "arg:"})
+    executor.copy_params_from(
+        {name[len("arg:") :]: value for name, value in stored.items() if name[:4] == "arg:"}
+    )
 
     def call():
         executor.arg_dict["image"][:] = image
@@ -179,8 +189,12 @@ def main():
     os.dup2(2, 1)
     sys.path.remove(HERE)
     name, batch, files = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
-    images = numpy.load(os.path.join(HERE, os.pardir, "manifests", "digits", "digits_test.npz"))["image"]
-    image = numpy.empty((batch, 1, 8, 8), numpy.float32)  # with the strides that arrays in frames have
+    images = numpy.load(os.path.join(HERE, os.pardir, "manifests", "digits", "digits_test.npz"))[
+        "image"
+    ]
+    image = numpy.empty(
+        (batch, 1, 8, 8), numpy.float32
+    )  # with the strides that arrays in frames have
     image[:, 0] = images[:batch] / 16
     call = globals()[name](image, *files)
     p50(call, 5)

@@ -1,6 +1,8 @@
-"""What an agent costs with each framework, beside what a person would write (ci/bare.py); ci/bench prints it.
+"""What an agent costs with each framework, beside what a person would write (ci/bare.py); ci/bench
+prints it.
 
-A framework is measured where the tests run it: in its own stack if that has been made (bash ci/stacks NAME), or here.
+A framework is measured where the tests run it: in its own stack if that has been made (bash
+ci/stacks NAME), or here.
 """
 
 from __future__ import annotations
@@ -45,12 +47,17 @@ IMPORTED = {
 def names() -> list[str]:
     """Return the frameworks that there is a bare loop for."""
     return [
-        name for name, made in vars(bare).items() if inspect.isfunction(made) and "graph" in made.__code__.co_varnames
+        name
+        for name, made in vars(bare).items()
+        if inspect.isfunction(made) and "graph" in made.__code__.co_varnames
     ]
 
 
 def rows_of(name: str) -> Iterator[tuple[str, float, float]]:
-    """Yield what was found and its bound; nothing, but a line that says why, where it can't be measured here."""
+    """Yield what was found and its bound.
+
+    Nothing, but a line that says why, where it can't be measured here.
+    """
     manifest = load(DIGITS / "digits.yaml")
     model = next(model for model in manifest.manifest.models if model.name == name)
     found = fetch_files(manifest, model, default_cache(), lambda *_: None).model
@@ -80,8 +87,14 @@ class _Bare:
 
     def __init__(self, name: str, launch: Launch, files: list[str]) -> None:
         command = [*launch.command, str(ROOT / "ci" / "bare.py"), name, str(BATCH), *files]
-        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-        self._process = subprocess.Popen(command, env=dict(launch.env), text=True, bufsize=1, **pipes)
+        pipes: dict[str, Any] = {
+            "stdin": subprocess.PIPE,
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.DEVNULL,
+        }
+        self._process = subprocess.Popen(
+            command, env=dict(launch.env), text=True, bufsize=1, **pipes
+        )
         assert self._process.stdout
         if self._process.stdout.readline() != "ready\n":
             raise SystemExit(f"ci/bare.py does not run with {name}; try: {' '.join(command)}")
@@ -100,10 +113,18 @@ class _Bare:
 
 
 def _loop(name: str, launch: Launch, files: dict[str, str], options: dict[str, Any]) -> float:
-    """Return p50 through an agent over p50 of a bare loop: two processes that take turns, block by block."""
+    """Return p50 through an agent over p50 of a bare loop.
+
+    Two processes that take turns, block by block.
+    """
     images = np.load(DIGITS / "digits_test.npz")["image"][:BATCH, None].astype(np.float32) / 16
-    with _agent(name, launch) as agent, contextlib.closing(_Bare(name, launch, list(files.values()))) as other:
-        agent.request("load", {"files": files, "device": "cpu", "threads": bare.THREADS, "options": options})
+    with (
+        _agent(name, launch) as agent,
+        contextlib.closing(_Bare(name, launch, list(files.values()))) as other,
+    ):
+        agent.request(
+            "load", {"files": files, "device": "cpu", "threads": bare.THREADS, "options": options}
+        )
         count = max(5, int(0.1 / other.p50(5)))
 
         def through_agent() -> float:
@@ -122,7 +143,9 @@ def _loop(name: str, launch: Launch, files: dict[str, str], options: dict[str, A
 
 
 def _start(name: str, launch: Launch) -> float:
-    """Return what an agent takes to say hello, less what an interpreter takes that only imports the framework."""
+    """Return what an agent takes to say hello, less what an interpreter takes that only imports the
+    framework.
+    """
     command = [*launch.command, "-c", f"import numpy, {IMPORTED.get(name, name)}, os; os._exit(0)"]
     differences = []
     for _ in range(STARTS):

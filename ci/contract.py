@@ -1,6 +1,7 @@
 """The contract (tests/predictors) over every framework, two at a time; for ci/stacks.
 
-A stack that this machine lacks something for (an interpreter, a library, a GPU) is left out, visibly.
+A stack that this machine lacks something for (an interpreter, a library, a GPU) is left out,
+visibly.
 """
 
 from __future__ import annotations
@@ -63,7 +64,9 @@ def check(stack: Stack, stacks: Mapping[str, Stack]) -> Row:
         return Row(stack.name, True, "", f"left out: {error}", time.monotonic() - began, 0)
     except MlmsError as error:
         say(f"{stack.name}: {error}")
-        return Row(stack.name, False, "", "FAILED: the stack can't be made", time.monotonic() - began, 0)
+        return Row(
+            stack.name, False, "", "FAILED: the stack can't be made", time.monotonic() - began, 0
+        )
     made = time.monotonic()
     say(f"{stack.name}: running the contract")
     version, good, counts = contract(stack.framework)
@@ -72,7 +75,10 @@ def check(stack: Stack, stacks: Mapping[str, Stack]) -> Row:
 
 
 def contract(framework: str) -> tuple[str, bool, str]:
-    """Run the contract's tests of one framework; return its version, whether it holds, and the counts."""
+    """Run the contract's tests of one framework.
+
+    Return its version, whether it holds, and the counts.
+    """
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report.xml")
         command = [
@@ -101,7 +107,9 @@ def contract(framework: str) -> tuple[str, bool, str]:
             text=True,
         )
         if done.returncode:
-            say(f"{framework}: the contract doesn't hold\n{done.stdout[-20000:]}{done.stderr[-5000:]}")
+            say(
+                f"{framework}: the contract doesn't hold\n{done.stdout[-20000:]}{done.stderr[-5000:]}"
+            )
         if not report.exists():
             return "", False, f"FAILED: pytest ended with status {done.returncode}"
         suite = next(ElementTree.parse(report).getroot().iter("testsuite"))
@@ -118,13 +126,22 @@ def main() -> int:
     stacks = load_stacks(ROOT / "manifests" / "stacks.yaml")
     unknown = [name for name in sys.argv[1:] if name not in stacks]
     if unknown:
-        print(f"no stack {unknown[0]!r}; manifests/stacks.yaml has {', '.join(stacks)}", file=sys.stderr)
+        print(
+            f"no stack {unknown[0]!r}; manifests/stacks.yaml has {', '.join(stacks)}",
+            file=sys.stderr,
+        )
         return 2
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        rows = list(pool.map(partial(check, stacks=stacks), [stacks[name] for name in sys.argv[1:] or stacks]))
+        rows = list(
+            pool.map(
+                partial(check, stacks=stacks), [stacks[name] for name in sys.argv[1:] or stacks]
+            )
+        )
     print(f"\n{'stack':12} {'version':10} {'made in':>8} {'tested in':>9}  contract")
     for row in rows:
-        print(f"{row.name:12} {row.version:10} {row.making:6.0f} s {row.testing:7.0f} s  {row.counts}")
+        print(
+            f"{row.name:12} {row.version:10} {row.making:6.0f} s {row.testing:7.0f} s  {row.counts}"
+        )
     return 0 if all(row.good for row in rows) else 1
 
 

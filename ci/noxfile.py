@@ -1,4 +1,7 @@
-"""The tests on every Python and pytest that are supported: nox -f ci/noxfile.py [-s "tests-3.13(pytest='9')"]."""
+"""The tests on every Python and pytest that are supported.
+
+Nox -f ci/noxfile.py [-s "tests-3.13(pytest='9')"].
+"""
 
 import nox
 

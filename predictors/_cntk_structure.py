@@ -3,7 +3,13 @@
 import cntk
 import numpy
 from mlms_predictors import Operation, Structure, Tensor
-from mlms_predictors._run.products import contraction, convolution, count, prod, transposed_convolution
+from mlms_predictors._run.products import (
+    contraction,
+    convolution,
+    count,
+    prod,
+    transposed_convolution,
+)
 
 _FORMULAS = {
     "Convolution": convolution,
@@ -14,32 +20,51 @@ _FORMULAS = {
 
 
 def structure(function, nodes, shapes):
-    """Return the Structure of a function; ``nodes`` are its and its blocks', in the order they run."""
+    """Return the Structure of a function.
+
+    ``nodes`` are its and its blocks', in the order they run.
+    """
     sizes, same, tensors, layers = _axes(function, shapes), _inside_blocks(nodes), {}, []
     for node in nodes:
         variables = [v for v in list(node.inputs) + list(node.outputs) if not v.is_placeholder]
         tensors.update((v.uid, _tensor(v, sizes)) for v in variables)
         if not node.is_block and node.op_name != "Combine":  # which hands on what it is given
-            reads, writes = ([_resolved(v.uid, same) for v in side] for side in (node.inputs, node.outputs))
-            layers.append(Operation(node.name or node.uid, node.op_name, _flops(node, sizes), reads, writes))
+            reads, writes = (
+                [_resolved(v.uid, same) for v in side] for side in (node.inputs, node.outputs)
+            )
+            layers.append(
+                Operation(node.name or node.uid, node.op_name, _flops(node, sizes), reads, writes)
+            )
     known = [tensor for tensor in tensors.values() if tensor]
-    inputs, outputs = ([_resolved(v.uid, same) for v in side] for side in (function.arguments, function.outputs))
-    return Structure(layers, known, inputs, outputs, "the shapes of CNTK %s's graph" % cntk.__version__)
+    inputs, outputs = (
+        [_resolved(v.uid, same) for v in side] for side in (function.arguments, function.outputs)
+    )
+    return Structure(
+        layers, known, inputs, outputs, "the shapes of CNTK %s's graph" % cntk.__version__
+    )
 
 
 def _axes(function, shapes):
     """Return the size of each dynamic axis by its name, from the shapes of the inputs."""
-    pairs = [pair for v in function.arguments for pair in zip(v.dynamic_axes, shapes[v.name or v.uid])]
+    pairs = [
+        pair for v in function.arguments for pair in zip(v.dynamic_axes, shapes[v.name or v.uid])
+    ]
     return {axis.name: size for axis, size in pairs}
 
 
 def _inside_blocks(nodes):
-    """Return what blocks rename: their outputs to those of nodes inside, placeholders to what is fed to them."""
+    """Return what blocks rename.
+
+    Their outputs to those of nodes inside, placeholders to what is fed to them.
+    """
     same = {}
     for node in nodes:
         if node.is_block:
             same.update((inside.uid, fed.uid) for inside, fed in node.block_arguments_mapping)
-            same.update((made.uid, inside.uid) for made, inside in zip(node.outputs, node.block_root.outputs))
+            same.update(
+                (made.uid, inside.uid)
+                for made, inside in zip(node.outputs, node.block_root.outputs)
+            )
     return same
 
 
@@ -73,5 +98,7 @@ def _sizes(axes, sizes):
 
 
 def _known(shape):
-    """Return a shape, None where an axis is free or is to be inferred, which are numbers below zero."""
+    """Return a shape, None where an axis is free or is to be inferred, which are numbers below
+    zero.
+    """
     return None if any(size < 0 for size in shape) else tuple(shape)

@@ -5,7 +5,13 @@ import json
 import mxnet
 import numpy
 from mlms_predictors import Operation, Structure, Tensor
-from mlms_predictors._run.products import contraction, convolution, count, matrix_products, transposed_convolution
+from mlms_predictors._run.products import (
+    contraction,
+    convolution,
+    count,
+    matrix_products,
+    transposed_convolution,
+)
 
 _FORMULAS = {
     "Convolution": convolution,
@@ -20,7 +26,10 @@ _FORMULAS = {
 
 
 def structure(symbol, weights, inputs, shapes):
-    """Return the Structure of a symbol; ``weights`` are the names of what was loaded, states too."""
+    """Return the Structure of a symbol.
+
+    ``weights`` are the names of what was loaded, states too.
+    """
     inner = symbol.get_internals()
     graph = json.loads(inner.tojson())  # its heads are the outputs of all nodes
     found = inner.infer_shape_partial(**shapes)[1]

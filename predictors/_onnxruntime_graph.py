@@ -1,19 +1,24 @@
 """An ONNX file with every value as an output, made without the package onnx.
 
-Where a protobuf message has a field twice, a reader merges the two; so a second ``graph`` that holds nothing but
-outputs is appended, and the rest of the file stays (https://protobuf.dev/programming-guides/encoding/#last-one-wins).
+Where a protobuf message has a field twice, a reader merges the two; so a second ``graph`` that
+holds nothing but outputs is appended, and the rest of the file stays
+(https://protobuf.dev/programming-guides/encoding/#last-one-wins).
 """
 
 _MODEL_GRAPH, _GRAPH_NODE, _GRAPH_OUTPUT, _NODE_OUTPUT, _VALUE_NAME = 7, 1, 12, 2, 1  # onnx.proto
 
 
 def with_all_outputs(model):
-    """Return the model's bytes with more outputs, and the names of all that nodes give, in their order."""
+    """Return the model's bytes with more outputs, and the names of all that nodes give, in their
+    order.
+    """
     names, present = [], set()
     for graph in fields(model, _MODEL_GRAPH):
         for node in fields(graph, _GRAPH_NODE):
             names += [bytes(name).decode() for name in fields(node, _NODE_OUTPUT) if len(name)]
-        present |= {bytes(fields(value, _VALUE_NAME)[0]).decode() for value in fields(graph, _GRAPH_OUTPUT)}
+        present |= {
+            bytes(fields(value, _VALUE_NAME)[0]).decode() for value in fields(graph, _GRAPH_OUTPUT)
+        }
     values = [_field(_VALUE_NAME, name.encode()) for name in names if name not in present]
     outputs = b"".join(_field(_GRAPH_OUTPUT, value) for value in values)
     return bytes(model) + _field(_MODEL_GRAPH, outputs), names

@@ -1,7 +1,7 @@
 """The files of PyTorch to a module and its signature, without running what somebody hid in them.
 
-Pickles are read as weights only. torch.export.load also evaluates formulas of shapes as Python: they are checked first,
-and may call sympy's classes on plain names and numbers, nothing else.
+Pickles are read as weights only. torch.export.load also evaluates formulas of shapes as Python:
+they are checked first, and may call sympy's classes on plain names and numbers, nothing else.
 """
 
 import ast
@@ -52,7 +52,9 @@ def _read_script(path, device):
 def _read_module(request, device):
     options = request.options
     if not request.allow_code:
-        raise PermissionError("%s is code; allow it with --mlms-allow-code" % request.files["graph"])
+        raise PermissionError(
+            "%s is code; allow it with --mlms-allow-code" % request.files["graph"]
+        )
     if "class" not in options or "weights" not in request.files:
         raise ValueError("a .py graph needs the option 'class', and a state dict as weights")
     spec = importlib.util.spec_from_file_location("mlms_model", request.files["graph"])
@@ -60,7 +62,12 @@ def _read_module(request, device):
     spec.loader.exec_module(code)
     module = getattr(code, options["class"])(**json.loads(options.get("arguments", "{}")))
     module.load_state_dict(_read_weights(request.files["weights"], device))
-    return "module", module.to(device).eval(), [Tensor("input", "float32", ())], [Tensor("output", "", ())]
+    return (
+        "module",
+        module.to(device).eval(),
+        [Tensor("input", "float32", ())],
+        [Tensor("output", "", ())],
+    )
 
 
 def _read_weights(path, device):
@@ -87,12 +94,16 @@ def _read_pt2(path, device, members, allow_code):
 
 
 def _inputs(program):
-    values = {node.name: node.meta["val"] for node in program.graph.nodes if node.op == "placeholder"}
+    values = {
+        node.name: node.meta["val"] for node in program.graph.nodes if node.op == "placeholder"
+    }
     return [_tensor(name, values[name]) for name in program.graph_signature.user_inputs]
 
 
 def _outputs(program):
-    """Name the outputs by the keys of a dict that the model returns, else by the nodes that made them."""
+    """Name the outputs by the keys of a dict that the model returns, else by the nodes that made
+    them.
+    """
     node = next(node for node in program.graph.nodes if node.op == "output")
     names, spec = program.graph_signature.user_outputs, program.call_spec.out_spec
     values = {arg.name: arg.meta["val"] for arg in node.args[0] if hasattr(arg, "meta")}
@@ -120,13 +131,17 @@ def _weights_only():
 def _refuse_code(path, members):
     pickled = [name for name in members if "/constants/" in name and "opaque_obj" in name]
     if pickled:
-        raise RuntimeError("%s is a pickle that would run code; allow it with --mlms-allow-code" % pickled[0])
+        raise RuntimeError(
+            "%s is a pickle that would run code; allow it with --mlms-allow-code" % pickled[0]
+        )
     with zipfile.ZipFile(path) as archive:
         for name in members:
             if re.search(r"/models/[^/]*\.json$", name):
                 for formula in _formulas(json.loads(archive.read(name).decode())):
                     if not _is_plain(formula):
-                        raise RuntimeError("%s has a formula that would run code: %.80s" % (name, formula))
+                        raise RuntimeError(
+                            "%s has a formula that would run code: %.80s" % (name, formula)
+                        )
 
 
 def _formulas(value):
@@ -150,8 +165,14 @@ def _is_plain_node(node):
         function = node.func
         if isinstance(function, ast.Attribute):
             return function.attr in _METHODS
-        return isinstance(function, ast.Name) and (function.id in _FUNCTIONS or function.id[:1].isupper())
+        return isinstance(function, ast.Name) and (
+            function.id in _FUNCTIONS or function.id[:1].isupper()
+        )
     if isinstance(node, ast.Attribute):
         return not node.attr.startswith("_")
-    text = getattr(node, "value", None) if type(node).__name__ == "Constant" else getattr(node, "s", None)
+    text = (
+        getattr(node, "value", None)
+        if type(node).__name__ == "Constant"
+        else getattr(node, "s", None)
+    )
     return not isinstance(text, str) or (re.match(r"\w*$", text) is not None and "__" not in text)

@@ -1,4 +1,7 @@
-"""When the layers of a PyTorch model ran, and what they gave; see pytorch.py for which layers those are."""
+"""When the layers of a PyTorch model ran, and what they gave.
+
+See pytorch.py for which layers those are.
+"""
 
 import collections
 import time
@@ -36,9 +39,11 @@ def watch(loaded, tensors, note, keep=lambda result: None):
 
 
 def _watch_graph(loaded, add, note):
-    """Return a call that runs the graph node by node, nothing to undo, and a list that gets when it began to compute.
+    """Return a call that runs the graph node by node, nothing to undo, and a list that gets when it
+    began to compute.
 
-    Before that the interpreter fetches the weights one by one, which a call of the module doesn't do.
+    Before that the interpreter fetches the weights one by one, which a call of the module doesn't
+    do.
     """
     names, began = _names(loaded.model.module.graph), []
 
@@ -60,15 +65,30 @@ def _watch_graph(loaded, add, note):
 
 
 def _names(graph):
-    """Name each operator by the module that it comes from, if it is that module's only one; else by its own name."""
-    nodes = [node for node in graph.nodes if node.op == "call_function" and "built-in" not in str(node.target)]
-    paths = {node: [place[0] for place in (node.meta.get("nn_module_stack") or {}).values()][-1:] for node in nodes}
+    """Name each operator by the module that it comes from, if it is that module's only one.
+
+    Else by its own name.
+    """
+    nodes = [
+        node
+        for node in graph.nodes
+        if node.op == "call_function" and "built-in" not in str(node.target)
+    ]
+    paths = {
+        node: [place[0] for place in (node.meta.get("nn_module_stack") or {}).values()][-1:]
+        for node in nodes
+    }
     count = collections.Counter(path[0] for path in paths.values() if path and path[0])
-    return {node: path[0] if path and count[path[0]] == 1 else node.name for node, path in paths.items()}
+    return {
+        node: path[0] if path and count[path[0]] == 1 else node.name for node, path in paths.items()
+    }
 
 
 def _watch_leaves(loaded, add, note):
-    """Hang hooks on the modules that have none inside; return the call, how to take them off, and no other begin."""
+    """Hang hooks on the modules that have none inside.
+
+    Return the call, how to take them off, and no other begin.
+    """
     starts, handles, module = {}, [], loaded.model.module
     for name, leaf in module.named_modules():
         if not list(leaf.children()):
@@ -96,7 +116,10 @@ def _adder(name, starts, add, note, device):
 
 
 def profiled(loaded, tensors):
-    """Run once under torch.profiler; its microseconds are brought to perf_counter by a region of ours."""
+    """Run once under torch.profiler.
+
+    Its microseconds are brought to perf_counter by a region of ours.
+    """
     activities = [torch.profiler.ProfilerActivity.CPU]
     if loaded.device != "cpu":
         activities.append(torch.profiler.ProfilerActivity.CUDA)
@@ -107,8 +130,14 @@ def profiled(loaded, tensors):
         end = _clock(loaded.device)
     events = sorted(profiler.events(), key=lambda event: event.time_range.start)
     origin = next(event for event in events if event.name == "mlms").time_range.start
-    tops = [event for event in events if event.name.startswith("aten::") and not _under_operator(event)]
-    return Profile(start, end, [_layer(event, number, start - origin / 1e6) for number, event in enumerate(tops)])
+    tops = [
+        event for event in events if event.name.startswith("aten::") and not _under_operator(event)
+    ]
+    return Profile(
+        start,
+        end,
+        [_layer(event, number, start - origin / 1e6) for number, event in enumerate(tops)],
+    )
 
 
 def _under_operator(event):
@@ -126,7 +155,9 @@ def _layer(event, number, offset):
     memory = event.cpu_memory_usage + getattr(event, "device_memory_usage", 0)  # less what it freed
     name = "%s_%d" % (event.name[len("aten::") :], number)
     end = begin + on_device if on_device else end
-    return Layer(name, event.name, begin + offset, end + offset, memory if memory > 0 else None, None)
+    return Layer(
+        name, event.name, begin + offset, end + offset, memory if memory > 0 else None, None
+    )
 
 
 def inner_of_script(module, tensors, note):

@@ -15,7 +15,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
-_OPAQUE = re.compile("attention|gru|lstm|mkldnn|rnn")  # computes in a kernel of its own, maybe without a formula
+_OPAQUE = re.compile(
+    "attention|gru|lstm|mkldnn|rnn"
+)  # computes in a kernel of its own, maybe without a formula
 
 
 def structure(loaded, shapes):
@@ -39,7 +41,10 @@ def _empty(tensor, shape, device):
 
 
 def _run(loaded, tensors, ledger):
-    """Return the layers, and what the model returns; operators between layers are layers of their own."""
+    """Return the layers, and what the model returns.
+
+    Operators between layers are layers of their own.
+    """
     if loaded.model.kind == "script":
         result = loaded.model.module(*tensors)
         return [layer for part in ledger.parts + [ledger.part] for layer in part], result
@@ -88,7 +93,9 @@ class _Ledger(TorchDispatchMode):
         read, written = _tensors((args, kwargs)), _tensors(result)
         if written:
             kind = func._schema.name.replace("::", ".")
-            opaque = not flops and (func.namespace not in ("aten", "prims", "prim") or _OPAQUE.search(kind))
+            opaque = not flops and (
+                func.namespace not in ("aten", "prims", "prim") or _OPAQUE.search(kind)
+            )
             name = "%s_%d" % (kind.split(".")[1].lstrip("_"), self._count)
             self._count += 1
             names = [[self.name(tensor) for tensor in tensors] for tensors in (read, written)]
@@ -101,11 +108,15 @@ class _Ledger(TorchDispatchMode):
         self.part = []
 
     def name(self, tensor):
-        """Return a tensor's name, one for as long as the ledger lives, for which it keeps the tensor."""
+        """Return a tensor's name, one for as long as the ledger lives, for which it keeps the
+        tensor.
+        """
         if id(tensor) not in self._names:
             self._alive.append(tensor)
             self._names[id(tensor)] = name = "t%d" % len(self._alive)
-            self.tensors.append(Tensor(name, str(tensor.dtype).replace("torch.", ""), _shape(tensor)))
+            self.tensors.append(
+                Tensor(name, str(tensor.dtype).replace("torch.", ""), _shape(tensor))
+            )
         return self._names[id(tensor)]
 
 

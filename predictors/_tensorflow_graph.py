@@ -1,4 +1,7 @@
-"""A TensorFlow graph with its weights in it, in a TF1 session: to run it, to trace it, to look inside."""
+"""A TensorFlow graph with its weights in it, in a TF1 session.
+
+To run it, to trace it, to look inside.
+"""
 
 import time
 
@@ -7,7 +10,16 @@ from mlms_predictors import Layer, Tensor
 from mlms_predictors._run.timeline import LARGEST_STEP, wall_offset
 
 v1 = tensorflow.compat.v1
-_SILENT = ("Const", "Placeholder", "NoOp", "_Arg", "_Retval", "Identity", "ReadVariableOp", "VarHandleOp")
+_SILENT = (
+    "Const",
+    "Placeholder",
+    "NoOp",
+    "_Arg",
+    "_Retval",
+    "Identity",
+    "ReadVariableOp",
+    "VarHandleOp",
+)
 
 
 def freeze(function, names, where):
@@ -21,7 +33,14 @@ def freeze(function, names, where):
     by_name = {tensor.op.name: tensor.name for tensor in made.inputs}
     inputs = [by_name.get(name, tensor.name) for name, tensor in zip(names, made.inputs)]
     threads = tensorflow.config.threading.get_intra_op_parallelism_threads()
-    return Frozen(made.graph.as_graph_def(), inputs, [tensor.name for tensor in made.outputs], where, threads, True)
+    return Frozen(
+        made.graph.as_graph_def(),
+        inputs,
+        [tensor.name for tensor in made.outputs],
+        where,
+        threads,
+        True,
+    )
 
 
 def read_graph(path, inputs, outputs, where, threads):
@@ -36,9 +55,18 @@ def read_graph(path, inputs, outputs, where, threads):
         raise RuntimeError("it is no frozen graph of TensorFlow: it has no nodes")
     read = {name.split(":")[0].lstrip("^") for node in definition.node for name in node.input}
     sources = [node.name for node in definition.node if node.op == "Placeholder"]
-    ends = [node.name for node in definition.node if node.name not in read and node.op not in ("NoOp", "Const")]
-    names = [[t.name for t in asked] if asked else found for asked, found in ((inputs, sources), (outputs, ends))]
-    return Frozen(definition, _with_index(names[0]), _with_index(names[1]), where, threads or 0, bool(threads))
+    ends = [
+        node.name
+        for node in definition.node
+        if node.name not in read and node.op not in ("NoOp", "Const")
+    ]
+    names = [
+        [t.name for t in asked] if asked else found
+        for asked, found in ((inputs, sources), (outputs, ends))
+    ]
+    return Frozen(
+        definition, _with_index(names[0]), _with_index(names[1]), where, threads or 0, bool(threads)
+    )
 
 
 def _with_index(names):
@@ -52,7 +80,9 @@ class Frozen:
         graph = tensorflow.Graph()
         with graph.as_default(), tensorflow.device(where):
             tensorflow.graph_util.import_graph_def(definition, name="")
-        config = v1.ConfigProto(intra_op_parallelism_threads=threads, inter_op_parallelism_threads=int(in_turn))
+        config = v1.ConfigProto(
+            intra_op_parallelism_threads=threads, inter_op_parallelism_threads=int(in_turn)
+        )
         config.gpu_options.allow_growth = config.allow_soft_placement = True
         self._made_of = definition, inputs, outputs, where, threads
         self._session = v1.Session(graph=graph, config=config)
@@ -77,7 +107,8 @@ class Frozen:
         return lambda: run(*feeds)
 
     def trace(self, feeds):
-        """Run once when warm; return begin, end, and the layers as the executor ran them, by the wall clock.
+        """Run once when warm; return begin, end, and the layers as the executor ran them, by the
+        wall clock.
 
         The end is the executor's: what the session does after it is to write down all this.
         """
@@ -88,16 +119,23 @@ class Frozen:
         offset, start = wall_offset(), time.perf_counter()
         facts = self._watched(feeds)
         if abs(wall_offset() - offset) > LARGEST_STEP:
-            raise RuntimeError("the wall clock, which TensorFlow's layers are timed by, was set meanwhile; trace again")
+            raise RuntimeError(
+                "the wall clock, which TensorFlow's layers are timed by, was set meanwhile; trace again"
+            )
         stats = [stat for device in facts.step_stats.dev_stats for stat in _on(device)]
-        ran = [_layer(stat, self._kinds.get(stat.node_name.split(":")[0], ""), offset) for stat in stats]
+        ran = [
+            _layer(stat, self._kinds.get(stat.node_name.split(":")[0], ""), offset)
+            for stat in stats
+        ]
         shown = [layer for layer in ran if layer.type and layer.type not in _SILENT]
         return start, max(layer.end for layer in ran), sorted(shown, key=lambda layer: layer.start)
 
     def _watched(self, feeds, **options):
         """Run once; return what the session noted of it."""
         facts, (inputs, outputs) = v1.RunMetadata(), self._names
-        level = v1.RunOptions.SOFTWARE_TRACE if "CPU" in self._made_of[3] else v1.RunOptions.FULL_TRACE  # with CUPTI
+        level = (
+            v1.RunOptions.SOFTWARE_TRACE if "CPU" in self._made_of[3] else v1.RunOptions.FULL_TRACE
+        )  # with CUPTI
         options = v1.RunOptions(trace_level=level, **options)
         self._session.run(outputs, dict(zip(inputs, feeds)), options=options, run_metadata=facts)
         return facts
@@ -111,21 +149,36 @@ class Frozen:
     def inner(self, feeds):
         """Run once, and return each operator's first output, by the operator's name."""
         order = [op for op in self._graph.get_operations() if op.type not in _SILENT and op.outputs]
-        order = [op for op in order if op.outputs[0].dtype.is_floating or op.outputs[0].dtype.is_integer]
+        order = [
+            op for op in order if op.outputs[0].dtype.is_floating or op.outputs[0].dtype.is_integer
+        ]
         given = self._session.run([op.outputs[0] for op in order], dict(zip(self._names[0], feeds)))
         return [(op.name, array) for op, array in zip(order, given)]
 
 
 def _on(device):
-    """Return the operators' own times: of a GPU those of its kernels, which TensorFlow lists under one stream."""
+    """Return the operators' own times.
+
+    Of a GPU those of its kernels, which TensorFlow lists under one stream.
+    """
     name = device.device
-    return device.node_stats if "/stream:all" in name or ("CPU" in name and "stream" not in name) else []
+    return (
+        device.node_stats
+        if "/stream:all" in name or ("CPU" in name and "stream" not in name)
+        else []
+    )
 
 
 def _layer(stat, kind, offset):
-    begin = (stat.all_start_nanos or stat.all_start_micros * 1000) - offset  # seconds since 1970 would lose 0.2 us
+    begin = (
+        stat.all_start_nanos or stat.all_start_micros * 1000
+    ) - offset  # seconds since 1970 would lose 0.2 us
     start, end = (begin + stat.op_start_rel_nanos) / 1e9, (begin + stat.op_end_rel_nanos) / 1e9
-    sizes = [dimension.size for dimension in stat.output[0].tensor_description.shape.dim] if stat.output else None
+    sizes = (
+        [dimension.size for dimension in stat.output[0].tensor_description.shape.dim]
+        if stat.output
+        else None
+    )
     size = sum(out.tensor_description.allocation_description.requested_bytes for out in stat.output)
     shape = tuple(sizes) if sizes is not None else None
     return Layer(stat.node_name, kind, start, end, size or None, shape)

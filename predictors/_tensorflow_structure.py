@@ -1,28 +1,68 @@
-"""What a TensorFlow graph is made of: its operators at one batch size, counted by TensorFlow's own profiler."""
+"""What a TensorFlow graph is made of.
+
+Its operators at one batch size, counted by TensorFlow's own profiler.
+"""
 
 import tensorflow
 from mlms_predictors import Operation, Structure, Tensor
 
 v1 = tensorflow.compat.v1
-_PRODUCTS = ("BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "Conv2D", "Conv2DBackpropInput", "Conv3D")
-_PRODUCTS += ("Conv3DBackpropInputV2", "DepthwiseConv2dNative", "Einsum", "MatMul", "_FusedConv2D", "_FusedMatMul")
-_OPAQUE = ("CudnnRNN", "If", "PartitionedCall", "StatefulPartitionedCall", "StatelessIf", "StatelessWhile", "While")
+_PRODUCTS = (
+    "BatchMatMul",
+    "BatchMatMulV2",
+    "BatchMatMulV3",
+    "Conv2D",
+    "Conv2DBackpropInput",
+    "Conv3D",
+)
+_PRODUCTS += (
+    "Conv3DBackpropInputV2",
+    "DepthwiseConv2dNative",
+    "Einsum",
+    "MatMul",
+    "_FusedConv2D",
+    "_FusedMatMul",
+)
+_OPAQUE = (
+    "CudnnRNN",
+    "If",
+    "PartitionedCall",
+    "StatefulPartitionedCall",
+    "StatelessIf",
+    "StatelessWhile",
+    "While",
+)
 
 
 def structure(definition, inputs, outputs, shapes):
-    """Return the Structure of a GraphDef; ``shapes`` are those of the tensors that are its inputs."""
+    """Return the Structure of a GraphDef.
+
+    ``shapes`` are those of the tensors that are its inputs.
+    """
     graph = _bound(definition, inputs, shapes)
     counts, same, layers = _counted(graph), {}, []
     for op in graph.get_operations():
-        reads, writes = ([same.get(tensor.name, tensor.name) for tensor in side] for side in (op.inputs, op.outputs))
+        reads, writes = (
+            [same.get(tensor.name, tensor.name) for tensor in side]
+            for side in (op.inputs, op.outputs)
+        )
         if op.type == "Identity":
             same[writes[0]] = reads[0]
         elif op.type not in ("NoOp", "Placeholder"):
             layers.append(Operation(op.name, op.type, _flops(op, counts), reads, writes))
-    known = [tensor for op in graph.get_operations() for tensor in op.outputs if tensor.shape.is_fully_defined()]
-    tensors = [Tensor(tensor.name, tensor.dtype.name, tuple(tensor.shape.as_list())) for tensor in known]
+    known = [
+        tensor
+        for op in graph.get_operations()
+        for tensor in op.outputs
+        if tensor.shape.is_fully_defined()
+    ]
+    tensors = [
+        Tensor(tensor.name, tensor.dtype.name, tuple(tensor.shape.as_list())) for tensor in known
+    ]
     counter = "the profiler of TensorFlow %s" % tensorflow.__version__
-    return Structure(layers, tensors, list(inputs), [same.get(name, name) for name in outputs], counter)
+    return Structure(
+        layers, tensors, list(inputs), [same.get(name, name) for name in outputs], counter
+    )
 
 
 def _bound(definition, inputs, shapes):
@@ -53,7 +93,10 @@ def _counted(graph):
 
 
 def _flops(op, counts):
-    """Return the operations of a convolution or product, none of another; None where TensorFlow doesn't know them."""
+    """Return the operations of a convolution or product, none of another.
+
+    None where TensorFlow doesn't know them.
+    """
     if op.type in _OPAQUE:
         return None
     return (counts.get(op.name) or None) if op.type in _PRODUCTS else 0

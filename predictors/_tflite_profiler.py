@@ -1,9 +1,10 @@
 """LiteRT's profiler for tflite.py: that of its C API, as its Python interpreter offers none.
 
-libLiteRt.so is a part of ai-edge-litert; what it exports is declared in litert/c/*.h of LiteRT's sources, under a
-version of its binary interface. Its compiled model runs the kernels that the interpreter runs. The profiler says in
-microseconds, on the clock of perf_counter, when each operator began and what it took; of operators that XNNPACK ran
-only what they took, in their order. It has room for half a million operators, and takes some 70 MB for that.
+libLiteRt.so is a part of ai-edge-litert; what it exports is declared in litert/c/*.h of LiteRT's
+sources, under a version of its binary interface. Its compiled model runs the kernels that the
+interpreter runs. The profiler says in microseconds, on the clock of perf_counter, when each
+operator began and what it took; of operators that XNNPACK ran only what they took, in their order.
+It has room for half a million operators, and takes some 70 MB for that.
 """
 
 import contextlib
@@ -88,7 +89,10 @@ class _TensorType(ctypes.Structure):
 
 
 class Event(ctypes.Structure):
-    """What the profiler tells: of an operator of the file ``index`` is its place; one of XNNPACK's has no start."""
+    """What the profiler tells: of an operator of the file ``index`` is its place.
+
+    One of XNNPACK's has no start.
+    """
 
     _fields_ = [
         ("tag", ctypes.c_char_p),
@@ -103,12 +107,17 @@ class Event(ctypes.Structure):
 
 
 def library_of(package):
-    """Return the C API that comes with a package; raises NotImplementedError where it has no profiler to read."""
+    """Return the C API that comes with a package.
+
+    Raises NotImplementedError where it has no profiler to read.
+    """
     path = os.path.join(os.path.dirname(package.__file__), "libLiteRt.so")
     version = tuple(int(part) for part in package.__version__.split(".")[:2])
     if not os.path.exists(path) or not _SINCE <= version < _BEFORE:
         found = "%s %s" % (package.__name__, package.__version__)
-        raise NotImplementedError("the profiler is that of ai-edge-litert 2.2 and later on Linux; this is " + found)
+        raise NotImplementedError(
+            "the profiler is that of ai-edge-litert 2.2 and later on Linux; this is " + found
+        )
     library = ctypes.CDLL(path)
     for name, arguments in _ARGUMENTS.items():
         getattr(library, "LiteRt" + name).argtypes = arguments
@@ -120,7 +129,8 @@ def library_of(package):
 
 @contextlib.contextmanager
 def opened(library, path, signature, threads, xnnpack, inputs, outputs):
-    """Compile the model for these inputs; yield a call that runs it into ``outputs``: (start, end, its operators).
+    """Compile the model for these inputs; yield a call that runs it into ``outputs``: (start, end,
+    its operators).
 
     ``signature`` is the place of one in the file; arrays are in the order of its tensors.
     """
@@ -130,15 +140,29 @@ def opened(library, path, signature, threads, xnnpack, inputs, outputs):
         option = _EnvironmentOption(_ONLY_ACCELERATORS, _Value(_WHOLE_NUMBER, _CPU))
         environment = make("Environment", 1, ctypes.byref(option))
         model = make("Model", environment, os.fsencode(path), by="FromFile")
-        compiled = make("CompiledModel", environment, model, _options(library, make, threads, xnnpack))
+        compiled = make(
+            "CompiledModel", environment, model, _options(library, make, threads, xnnpack)
+        )
         for place, array in enumerate(inputs):
             sizes = (_I * array.ndim)(*array.shape)
-            do("CompiledModelResizeInputTensorNonStrict", compiled, signature, place, sizes, array.ndim)
+            do(
+                "CompiledModelResizeInputTensorNonStrict",
+                compiled,
+                signature,
+                place,
+                sizes,
+                array.ndim,
+            )
         profiler = _P()
         do("CompiledModelGetProfiler", compiled, ctypes.byref(profiler))
         read, written = [_memory(array) for array in inputs], [_memory(array) for array in outputs]
         run = functools.partial(
-            do, "RunCompiledModel", compiled, signature, *_buffers(make, read), *_buffers(make, written)
+            do,
+            "RunCompiledModel",
+            compiled,
+            signature,
+            *_buffers(make, read),
+            *_buffers(make, written),
         )
 
         def call():
@@ -171,7 +195,10 @@ def _make(library, stack, kind, *arguments, by=""):
 
 
 def _options(library, make, threads, xnnpack):
-    """Return what to compile by; LiteRT looks for the CPU's under one name for XNNPACK and another for the rest."""
+    """Return what to compile by.
+
+    LiteRT looks for the CPU's under one name for XNNPACK and another for the rest.
+    """
     options = make("Options")
     _do(library, "SetOptionsHardwareAccelerators", options, _CPU)
     cpu = 'kernel_mode = "%s"\nnum_threads = %d\n' % ("delegate" if xnnpack else "builtin", threads)
@@ -191,7 +218,9 @@ def _add(library, options, name, text):
 
 
 def _memory(array):
-    """Return memory for such an array, aligned as LiteRT wants it, with room behind it that XNNPACK may read."""
+    """Return memory for such an array, aligned as LiteRT wants it, with room behind it that XNNPACK
+    may read.
+    """
     raw = numpy.zeros(array.nbytes + 2 * _ALIGNMENT, "u1")
     offset = -raw.ctypes.data % _ALIGNMENT
     return raw[offset : offset + array.nbytes].view(array.dtype).reshape(array.shape)
@@ -202,7 +231,9 @@ def _buffers(make, arrays):
     made = []
     for array in arrays:
         if array.dtype.name not in _ELEMENTS:
-            raise NotImplementedError("LiteRT's profiler can't be used with tensors of %s here" % array.dtype.name)
+            raise NotImplementedError(
+                "LiteRT's profiler can't be used with tensors of %s here" % array.dtype.name
+            )
         layout = _Layout(array.ndim, 0, array.shape)
         kind = _TensorType(_ELEMENTS[array.dtype.name], layout)
         place = (ctypes.byref(kind), array.ctypes.data, array.nbytes, None)
@@ -219,7 +250,10 @@ def _events(library, profiler):
 
 
 def operators_of(events):
-    """Return the operators of the graph itself, not those of subgraphs that it calls; XNNPACK's one after another."""
+    """Return the operators of the graph itself, not those of subgraphs that it calls.
+
+    XNNPACK's one after another.
+    """
     found, depth, now = [], 0, 0.0
     for event in events:
         start, took, kind = event.start / 1e6, event.took / 1e6, event.tag.decode()
@@ -231,7 +265,11 @@ def operators_of(events):
         elif depth == 1 and event.type in (_OPERATOR, _DELEGATED):
             began = start if event.type == _OPERATOR else now
             now = began + took
-            found.append(Operator(kind, event.index if event.type == _OPERATOR else None, began, now))
+            found.append(
+                Operator(kind, event.index if event.type == _OPERATOR else None, began, now)
+            )
     if depth or not found:
-        raise RuntimeError("LiteRT's profiler lost what ran: %d events don't make a call" % len(events))
+        raise RuntimeError(
+            "LiteRT's profiler lost what ran: %d events don't make a call" % len(events)
+        )
     return found

@@ -1,8 +1,17 @@
-"""What a .tflite file's first graph is made of: its operators as the file has them, with the shapes of what has run."""
+"""What a .tflite file's first graph is made of.
+
+Its operators as the file has them, with the shapes of what has run.
+"""
 
 import numpy
 from mlms_predictors import Operation, Structure, Tensor
-from mlms_predictors._run.products import contraction, convolution, count, matrix_products, transposed_convolution
+from mlms_predictors._run.products import (
+    contraction,
+    convolution,
+    count,
+    matrix_products,
+    transposed_convolution,
+)
 
 _FORMULAS = {
     "BATCH_MATMUL": matrix_products,
@@ -18,15 +27,26 @@ _KERNEL_ENDS = ("CONV_3D", "CONV_3D_TRANSPOSE", "DEPTHWISE_CONV_2D", "TRANSPOSE_
 
 
 def structure(interpreter, distinct, inputs, outputs, counter):
-    """Return the Structure of an interpreter's graph, which has no delegates; ``distinct`` makes names so."""
+    """Return the Structure of an interpreter's graph, which has no delegates.
+
+    ``distinct`` makes names so.
+    """
     tensors = {facts["index"]: facts for facts in interpreter.get_tensor_details()}
     operators = interpreter._get_ops_details()
     names = distinct(_name(op, tensors) for op in operators)
     layers = [
-        Operation(name, op["op_name"], _flops(op, tensors), _keys(op["inputs"]), _keys(op["outputs"]))
+        Operation(
+            name, op["op_name"], _flops(op, tensors), _keys(op["inputs"]), _keys(op["outputs"])
+        )
         for name, op in zip(names, operators)
     ]
-    return Structure(layers, [_tensor(facts) for facts in tensors.values()], _keys(inputs), _keys(outputs), counter)
+    return Structure(
+        layers,
+        [_tensor(facts) for facts in tensors.values()],
+        _keys(inputs),
+        _keys(outputs),
+        counter,
+    )
 
 
 def _name(op, tensors):
@@ -35,7 +55,10 @@ def _name(op, tensors):
 
 
 def _flops(op, tensors):
-    """Return an operator's operations; a transposed convolution reads its output's shape, kernel and source."""
+    """Return an operator's operations.
+
+    A transposed convolution reads its output's shape, kernel and source.
+    """
     kind, read = op["op_name"], [index for index in op["inputs"] if index >= 0]
     operands = read[2:0:-1] if kind in ("CONV_3D_TRANSPOSE", "TRANSPOSE_CONV") else read
     places = [*operands[:2], *op["outputs"][:1]]

@@ -1,13 +1,15 @@
 """Caffe, the real one: ``graph`` is a prototxt for deployment, ``weights`` its caffemodel.
 
-Versions: 1.0; tried with kendryte-caffe 1.0.0.20210829, a build of it on PyPI for Python 3.9. Devices: cpu; its GPU
-builds are not on PyPI. Synchronises: on the CPU a layer is done when its call returns; outputs are copied.
+Versions: 1.0; tried with kendryte-caffe 1.0.0.20210829, a build of it on PyPI for Python 3.9.
+Devices: cpu; its GPU builds are not on PyPI. Synchronises: on the CPU a layer is done when its call
+returns; outputs are copied.
 
 Options: none. Threads are OpenBLAS's: those of the matrix products, the rest of Caffe has one.
 
-Layer times: each layer by a call of its own (net._forward(i, i)), timed here; in between nothing is lost, as Caffe does
-the same in a loop. Inner outputs: the layers' tops, copied after each, since the next may write in place. Caffe ends
-its process when a file holds what it doesn't know, so files are read and compared here before it gets them.
+Layer times: each layer by a call of its own (net._forward(i, i)), timed here; in between nothing is
+lost, as Caffe does the same in a loop. Inner outputs: the layers' tops, copied after each, since
+the next may write in place. Caffe ends its process when a file holds what it doesn't know, so files
+are read and compared here before it gets them.
 """
 
 import ctypes
@@ -53,7 +55,10 @@ def devices():
 
 
 def load(request):
-    """Make the network and fill it; raises ValueError where a file is none of Caffe's, or they don't fit together."""
+    """Make the network and fill it.
+
+    Raises ValueError where a file is none of Caffe's, or they don't fit together.
+    """
     refuse_gpu(request.device, "Caffe")
     refuse_unknown(request.options, ())
     if request.threads:
@@ -66,9 +71,12 @@ def load(request):
     net.copy_from(request.files["weights"])
     if not net.inputs:
         raise ValueError(
-            "%s has no inputs; give it a layer of type Input, as deploy files have" % request.files["graph"]
+            "%s has no inputs; give it a layer of type Input, as deploy files have"
+            % request.files["graph"]
         )
-    inputs, outputs = ([_tensor(name, net.blobs[name]) for name in names] for names in (net.inputs, net.outputs))
+    inputs, outputs = (
+        [_tensor(name, net.blobs[name]) for name in names] for names in (net.inputs, net.outputs)
+    )
     return Loaded(_Model(net), "cpu", _LIBRARY.openblas_get_num_threads(), inputs, outputs)
 
 
@@ -82,7 +90,12 @@ def bind(loaded, arrays):
     check(loaded.inputs, arrays)
     model, names = loaded.model, [tensor.name for tensor in loaded.outputs]
     shapes = {tensor.name: arrays[tensor.name].shape for tensor in loaded.inputs}
-    pairs, blobs, forward, last = list(arrays.items()), model.net.blobs, model.net._forward, model.last
+    pairs, blobs, forward, last = (
+        list(arrays.items()),
+        model.net.blobs,
+        model.net._forward,
+        model.last,
+    )
 
     def call():
         model.set_shapes(shapes)
@@ -104,7 +117,9 @@ def layers(loaded, arrays):
         net._forward(index, index)
         times.append((index, begin, clock()))
     between()
-    return Profile(start, clock(), [_layer(net, *ran) for ran in times if net.layers[ran[0]].type != "Input"])
+    return Profile(
+        start, clock(), [_layer(net, *ran) for ran in times if net.layers[ran[0]].type != "Input"]
+    )
 
 
 def inner(loaded, arrays):
@@ -112,16 +127,21 @@ def inner(loaded, arrays):
     net, found = loaded.model.net, []
     for index in _each(loaded, arrays):
         net._forward(index, index)
-        if net.layers[index].type not in ("Input", "Split"):  # Caffe itself puts Split where a blob has many readers
+        if net.layers[index].type not in (
+            "Input",
+            "Split",
+        ):  # Caffe itself puts Split where a blob has many readers
             name = net._layer_names[index]
             found.append((name, net.blobs[net.top_names[name][0]].data.copy()))
     return found
 
 
 def structure(loaded, shapes):
-    """Return the network as a graph for inputs of these shapes, which it is set to meanwhile; counts are ours.
+    """Return the network as a graph for inputs of these shapes, which it is set to meanwhile;
+    counts are ours.
 
-    Nothing is allocated for that before it runs; Caffe keeps room for the largest shapes that it was ever set to.
+    Nothing is allocated for that before it runs; Caffe keeps room for the largest shapes that it
+    was ever set to.
     """
     from mlms_predictors._caffe_structure import structure as write_down
 
@@ -156,7 +176,9 @@ def _layer(net, index, start, end):
 
 
 def _check_graph(path):
-    """Read a prototxt; raises ValueError where it is none, or names a type of layer that this Caffe lacks."""
+    """Read a prototxt; raises ValueError where it is none, or names a type of layer that this Caffe
+    lacks.
+    """
     try:
         with open(path, encoding="utf-8") as file:
             net = text_format.Parse(file.read(), caffe_pb2.NetParameter())
@@ -167,7 +189,9 @@ def _check_graph(path):
     known = set(caffe.layer_type_list())
     for layer in net.layer:
         if layer.type not in known:
-            raise ValueError("%s: this Caffe has no layer of type %s, as is %r" % (path, layer.type, layer.name))
+            raise ValueError(
+                "%s: this Caffe has no layer of type %s, as is %r" % (path, layer.type, layer.name)
+            )
 
 
 def _sizes(path):
@@ -178,7 +202,10 @@ def _sizes(path):
             net.ParseFromString(file.read())
     except message.DecodeError:
         raise ValueError("%s is no caffemodel" % path) from None
-    return {layer.name: [len(blob.data) or len(blob.double_data) for blob in layer.blobs] for layer in _layers(net)}
+    return {
+        layer.name: [len(blob.data) or len(blob.double_data) for blob in layer.blobs]
+        for layer in _layers(net)
+    }
 
 
 def _layers(net):
@@ -186,7 +213,9 @@ def _layers(net):
 
 
 def _check_weights(net, sizes, path):
-    """Compare, as Caffe leaves at random what a file lacks, and ends its process where a blob has another size."""
+    """Compare, as Caffe leaves at random what a file lacks, and ends its process where a blob has
+    another size.
+    """
     for name, blobs in net.params.items():
         wanted = [blob.count for blob in blobs]
         if sizes.get(name) != wanted:

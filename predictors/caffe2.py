@@ -1,12 +1,13 @@
 """Caffe2: ``graph`` is a predict net (NetDef), ``weights`` its init net.
 
-Versions: those inside PyTorch 1.2 to 1.11, whose version it has; tried with 1.10.2. Devices: cpu; its CUDA builds
-are not supported here. Synchronises: on the CPU an operator is done when its call returns; outputs are copied.
+Versions: those inside PyTorch 1.2 to 1.11, whose version it has; tried with 1.10.2. Devices: cpu;
+its CUDA builds are not supported here. Synchronises: on the CPU an operator is done when its call
+returns; outputs are copied.
 
 Options: ``inputs``, as in ``data float32[?,3,224,224]``, since a net doesn't say shapes.
 
-Layer times: each operator as a net of its own, run by a call of its own and timed here; that call's few microseconds
-are in them. Inner outputs: the operators' first outputs, copied after each.
+Layer times: each operator as a net of its own, run by a call of its own and timed here; that call's
+few microseconds are in them. Inner outputs: the operators' first outputs, copied after each.
 """
 
 import itertools
@@ -27,7 +28,9 @@ workspace.GlobalInit(["mlms", "--caffe2_log_level=2"])
 
 
 class _Model(NamedTuple):
-    """The predict net, the workspace of its name with its blobs, and a call for each operator on demand."""
+    """The predict net, the workspace of its name with its blobs, and a call for each operator on
+    demand.
+    """
 
     net: Any
     workspace: Any
@@ -45,7 +48,10 @@ def devices():
 
 
 def load(request):
-    """Make the blobs and the net; raises ValueError or RuntimeError where files are none, or don't fit together."""
+    """Make the blobs and the net.
+
+    Raises ValueError or RuntimeError where files are none, or don't fit together.
+    """
     refuse_gpu(request.device, "Caffe2")
     options = refuse_unknown(request.options, ("inputs",))
     if request.threads:
@@ -59,7 +65,13 @@ def load(request):
     for tensor in inputs:
         workspace.CreateBlob(tensor.name)
     workspace.CreateNet(net)
-    return Loaded(_Model(net, workspace.C.Workspace.current, []), "cpu", torch.get_num_threads(), inputs, outputs)
+    return Loaded(
+        _Model(net, workspace.C.Workspace.current, []),
+        "cpu",
+        torch.get_num_threads(),
+        inputs,
+        outputs,
+    )
 
 
 def predict(loaded, arrays):
@@ -97,7 +109,9 @@ def layers(loaded, arrays):
         times.append((begin, clock()))
     between()
     end = clock()
-    return Profile(start, end, [_layer(loaded, *pair) for pair in zip(_names(loaded.model.net), times)])
+    return Profile(
+        start, end, [_layer(loaded, *pair) for pair in zip(_names(loaded.model.net), times)]
+    )
 
 
 def inner(loaded, arrays):
@@ -112,9 +126,11 @@ def inner(loaded, arrays):
 
 
 def structure(loaded, shapes):
-    """Return the net as a graph for inputs of these shapes; counts are ours, from shapes that Caffe2 infers.
+    """Return the net as a graph for inputs of these shapes; counts are ours, from shapes that
+    Caffe2 infers.
 
-    Where it has no inference for an operator, the net runs once on zeros, with a copy of its weights.
+    Where it has no inference for an operator, the net runs once on zeros, with a copy of its
+    weights.
     """
     from mlms_predictors._caffe2_structure import structure as write_down
 
@@ -130,7 +146,9 @@ def close(loaded):
 
 
 def _net(path):
-    """Read a NetDef; raises ValueError where the file is none, or has an operator that this Caffe2 lacks."""
+    """Read a NetDef; raises ValueError where the file is none, or has an operator that this Caffe2
+    lacks.
+    """
     net = caffe2_pb2.NetDef()
     try:
         with open(path, "rb") as file:
@@ -142,12 +160,18 @@ def _net(path):
     known = set(workspace.RegisteredOperators())
     for op in net.op:
         if op.type not in known:
-            raise ValueError("%s: this Caffe2 has no operator %s, as is %r" % (path, op.type, op.name or op.output[0]))
+            raise ValueError(
+                "%s: this Caffe2 has no operator %s, as is %r"
+                % (path, op.type, op.name or op.output[0])
+            )
     return net
 
 
 def _inputs(net, fill, given):
-    """Return what the predict net takes and the init net doesn't make; raises ValueError where that isn't ``given``."""
+    """Return what the predict net takes and the init net doesn't make.
+
+    Raises ValueError where that isn't ``given``.
+    """
     made = {name for op in list(fill.op) + list(net.op) for name in op.output}
     needed = {name for op in net.op for name in op.input} - made
     if given is None:
@@ -161,15 +185,29 @@ def _inputs(net, fill, given):
 
 
 def _outputs(net, inputs):
-    """Return the net's outputs, with shapes where those of the inputs are known; raises RuntimeError where none fit."""
+    """Return the net's outputs, with shapes where those of the inputs are known.
+
+    Raises RuntimeError where none fit.
+    """
     shapes = {}
     if all(tensor.shape for tensor in inputs):
         for tensor in inputs:
-            workspace.FeedBlob(tensor.name, numpy.zeros([size or 1 for size in tensor.shape], tensor.dtype))
+            workspace.FeedBlob(
+                tensor.name, numpy.zeros([size or 1 for size in tensor.shape], tensor.dtype)
+            )
         found = caffe2_pb2.TensorShapes()
-        found.ParseFromString(workspace.C.infer_shapes_and_types_from_workspace([net.SerializeToString()]))
-        shapes = {shape.name: (None,) + tuple(shape.dims)[1:] for shape in found.shapes if not shape.unknown_shape}
-    return [Tensor(name, "float32", shapes.get(name, ())) for name in net.external_output or net.op[-1].output]
+        found.ParseFromString(
+            workspace.C.infer_shapes_and_types_from_workspace([net.SerializeToString()])
+        )
+        shapes = {
+            shape.name: (None,) + tuple(shape.dims)[1:]
+            for shape in found.shapes
+            if not shape.unknown_shape
+        }
+    return [
+        Tensor(name, "float32", shapes.get(name, ()))
+        for name in net.external_output or net.op[-1].output
+    ]
 
 
 def _feeds(loaded, arrays):
@@ -190,7 +228,10 @@ def _steps(loaded):
 
 
 def _names(net):
-    """Return (name, operator) of each: its own, else its output's, with its type where an output is written again."""
+    """Return (name, operator) of each.
+
+    Its own, else its output's, with its type where an output is written again.
+    """
     found = {}
     for op in net.op:
         name = op.name or op.output[0]
@@ -201,4 +242,6 @@ def _names(net):
 def _layer(loaded, named, times):
     name, op = named
     outputs = [loaded.model.workspace.blobs[output].fetch() for output in op.output]
-    return Layer(name, op.type, times[0], times[1], sum(array.nbytes for array in outputs), outputs[0].shape)
+    return Layer(
+        name, op.type, times[0], times[1], sum(array.nbytes for array in outputs), outputs[0].shape
+    )

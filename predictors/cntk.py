@@ -1,16 +1,16 @@
 """CNTK: ``graph`` is a .model file as Function.save writes it.
 
-Versions: 2.7, the last one, for Python 3.6; it needs Open MPI's libraries (Debian: libopenmpi3) under the names that
-they had in 2014, as the stack in manifests/stacks.yaml has them. Devices: cpu. Synchronises: forward returns when its
-outputs are in host memory.
+Versions: 2.7, the last one, for Python 3.6; it needs Open MPI's libraries (Debian: libopenmpi3)
+under the names that they had in 2014, as the stack in manifests/stacks.yaml has them. Devices: cpu.
+Synchronises: forward returns when its outputs are in host memory.
 
-Options: none. The first axis of inputs and outputs is CNTK's symbolic batch axis. Threads are the process's, and
-stay as they are once something ran.
+Options: none. The first axis of inputs and outputs is CNTK's symbolic batch axis. Threads are the
+process's, and stay as they are once something ran.
 
-Layer times: CNTK's node timing, in microseconds, on a clone of the function that shares its weights, of its second
-call. It tells how long each node took and not when: they are laid one after another. CNTK can't switch this off again:
-functions loaded later in the same process are timed too. Inner outputs: every node's, of a function with all of them
-as outputs.
+Layer times: CNTK's node timing, in microseconds, on a clone of the function that shares its
+weights, of its second call. It tells how long each node took and not when: they are laid one after
+another. CNTK can't switch this off again: functions loaded later in the same process are timed too.
+Inner outputs: every node's, of a function with all of them as outputs.
 """
 
 import ctypes
@@ -36,7 +36,10 @@ _TIMING = re.compile(r"^(\S+)\s+forward avg ([0-9.]+)s", re.MULTILINE)
 
 
 class _Model(NamedTuple):
-    """The function as it was loaded, and clones of it: one that is timed, one that shows every node."""
+    """The function as it was loaded, and clones of it.
+
+    One that is timed, one that shows every node.
+    """
 
     function: Any
     timed: List[Any]
@@ -61,7 +64,13 @@ def load(request):
         _use_threads(request.threads)
     function = _read(request.files["graph"])
     threads = cntk_py.get_max_num_cputhreads()
-    return Loaded(_Model(function, [], []), "cpu", threads, _tensors(function.arguments), _tensors(function.outputs))
+    return Loaded(
+        _Model(function, [], []),
+        "cpu",
+        threads,
+        _tensors(function.arguments),
+        _tensors(function.outputs),
+    )
 
 
 def predict(loaded, arrays):
@@ -88,9 +97,15 @@ def layers(loaded, arrays):
     start = time.perf_counter()
     call()
     end = time.perf_counter()
-    took = {uid: float(seconds) for uid, seconds in _TIMING.findall(_printed(function.print_node_timing))}
+    took = {
+        uid: float(seconds)
+        for uid, seconds in _TIMING.findall(_printed(function.print_node_timing))
+    }
     count = len(next(iter(arrays.values())))
-    named = {twin.uid: node for node, twin in zip(_found(loaded.model.function, -1), _found(function, -1))}
+    named = {
+        twin.uid: node
+        for node, twin in zip(_found(loaded.model.function, -1), _found(function, -1))
+    }
     ran = [node for node in _nodes(function, -1) if node.uid in took]
     return in_turn(start, end, [_layer(named[node.uid], took[node.uid], count) for node in ran])
 
@@ -99,23 +114,33 @@ def inner(loaded, arrays):
     """Run one batch and return what each node gave."""
     check(loaded.inputs, arrays)
     if not loaded.model.opened:
-        loaded.model.opened.append(cntk.combine([node.output for node in _nodes(loaded.model.function)]))
+        loaded.model.opened.append(
+            cntk.combine([node.output for node in _nodes(loaded.model.function)])
+        )
     function = loaded.model.opened[0]
     names = [variable.owner.name or variable.owner.uid for variable in function.outputs]
     return list(zip(names, _bound(function, arrays)()))
 
 
 def structure(loaded, shapes):
-    """Return the function as a graph for inputs of these shapes; counts are ours, from the shapes of its variables."""
+    """Return the function as a graph for inputs of these shapes.
+
+    Counts are ours, from the shapes of its variables.
+    """
     from mlms_predictors._cntk_structure import structure as write_down
 
     return write_down(loaded.model.function, _nodes(loaded.model.function, -1), shapes)
 
 
 def _use_threads(count):
-    """Set the number of threads; once something ran, CNTK would end the process (SIGFPE) where it changes."""
+    """Set the number of threads.
+
+    Once something ran, CNTK would end the process (SIGFPE) where it changes.
+    """
     if _RAN and count != cntk_py.get_max_num_cputhreads():
-        raise RuntimeError("CNTK has run with %d threads here and can't change that; start another agent" % _RAN[0])
+        raise RuntimeError(
+            "CNTK has run with %d threads here and can't change that; start another agent" % _RAN[0]
+        )
     cntk_py.set_max_num_cputhreads(count)
 
 
@@ -145,8 +170,13 @@ def _bound(function, arrays):
 
 
 def _nodes(function, depth=0):
-    """Return the function's nodes as they were made, an order in which they can run; -1: those in blocks too."""
-    return sorted(_found(function, depth), key=lambda node: int(re.search(r"\d*$", node.uid).group() or 0))
+    """Return the function's nodes as they were made, an order in which they can run.
+
+    -1: those in blocks too.
+    """
+    return sorted(
+        _found(function, depth), key=lambda node: int(re.search(r"\d*$", node.uid).group() or 0)
+    )
 
 
 def _found(function, depth):
@@ -162,7 +192,8 @@ def _layer(node, seconds, count):
 
 def _tensors(variables):
     return [
-        Tensor(v.name or v.uid, numpy.dtype(v.dtype).name, (None,) * len(v.dynamic_axes) + v.shape) for v in variables
+        Tensor(v.name or v.uid, numpy.dtype(v.dtype).name, (None,) * len(v.dynamic_axes) + v.shape)
+        for v in variables
     ]
 
 

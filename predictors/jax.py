@@ -1,14 +1,17 @@
 """JAX: ``graph`` is StableHLO as jax.export serializes it.
 
-Versions: 0.6 and later; tried with 0.10.2. Devices: cpu, and cuda:N where the CUDA plugin is installed and the driver
-lists a GPU. Synchronises: outputs are copied to host memory, which waits for them; for layers block_until_ready.
+Versions: 0.6 and later; tried with 0.10.2. Devices: cpu, and cuda:N where the CUDA plugin is
+installed and the driver lists a GPU. Synchronises: outputs are copied to host memory, which waits
+for them; for layers block_until_ready.
 
-Options: ``precision``: that of matrix products on a GPU: default, high (TF32 thrice) or highest (float32).
+Options: ``precision``: that of matrix products on a GPU: default, high (TF32 thrice) or highest
+(float32).
 
-Compiles for each new shape, when a batch of it is first seen. Threads: XLA takes its number once, when it starts in a
-process; a second model with another number is refused.
+Compiles for each new shape, when a batch of it is first seen. Threads: XLA takes its number once,
+when it starts in a process; a second model with another number is refused.
 
-Layer times: jax.profiler's events of the operations that XLA compiled, which are often several of the model's, fused.
+Layer times: jax.profiler's events of the operations that XLA compiled, which are often several of
+the model's, fused.
 """
 
 import glob
@@ -29,8 +32,21 @@ from mlms_predictors._run.gpus import count_gpus
 
 _OPTIONS = ("precision",)
 _PRECISIONS = ("default", "high", "highest")
-_INSTRUCTION = re.compile(r"^\s*(?:ROOT )?%?([\w.\-]+) = \(?(\w+)\[([\d,]*)\]\S*,?(?:.*\))? ([\w\-]+)\(", re.MULTILINE)
-_BYTES = {"pred": 1, "s8": 1, "u8": 1, "bf16": 2, "f16": 2, "s16": 2, "u16": 2, "f32": 4, "s32": 4, "u32": 4}
+_INSTRUCTION = re.compile(
+    r"^\s*(?:ROOT )?%?([\w.\-]+) = \(?(\w+)\[([\d,]*)\]\S*,?(?:.*\))? ([\w\-]+)\(", re.MULTILINE
+)
+_BYTES = {
+    "pred": 1,
+    "s8": 1,
+    "u8": 1,
+    "bf16": 2,
+    "f16": 2,
+    "s16": 2,
+    "u16": 2,
+    "f32": 4,
+    "s32": 4,
+    "u32": 4,
+}
 
 
 class _Model(NamedTuple):
@@ -47,7 +63,10 @@ def versions():
 
 
 def devices():
-    """Return the devices that a model can be loaded on, here and now; XLA isn't started for that."""
+    """Return the devices that a model can be loaded on, here and now.
+
+    XLA isn't started for that.
+    """
     plugins = ("jax_cuda12_plugin", "jax_cuda13_plugin")
     gpus = count_gpus() if any(map(importlib.util.find_spec, plugins)) else 0
     return ["cpu"] + ["cuda:%d" % index for index in range(gpus)]
@@ -63,14 +82,22 @@ def load(request):
     exported = _read(request.files["graph"])
     kind, _, index = request.device.partition(":")
     if kind not in exported.platforms:
-        raise RuntimeError("it was exported for %s, not for %s" % (", ".join(exported.platforms), kind))
+        raise RuntimeError(
+            "it was exported for %s, not for %s" % (", ".join(exported.platforms), kind)
+        )
     device = _start(kind, int(index or 0), request.threads)
-    inputs = _tensors(exported.in_avals, jax.tree_util.tree_unflatten(exported.in_tree, exported.in_avals)[1])
-    outputs = _tensors(exported.out_avals, jax.tree_util.tree_unflatten(exported.out_tree, exported.out_avals))
+    inputs = _tensors(
+        exported.in_avals, jax.tree_util.tree_unflatten(exported.in_tree, exported.in_avals)[1]
+    )
+    outputs = _tensors(
+        exported.out_avals, jax.tree_util.tree_unflatten(exported.out_tree, exported.out_avals)
+    )
     model = _Model(jax.jit(exported.call), device, {})
     names = [tensor.name for tensor in inputs]
     if exported.in_tree != jax.tree_util.tree_structure(((), dict.fromkeys(names, 0))):
-        raise RuntimeError("its inputs have no names; export a function that is called with arrays by name")
+        raise RuntimeError(
+            "its inputs have no names; export a function that is called with arrays by name"
+        )
     return Loaded(model, _name_of(device), request.threads, inputs, outputs)
 
 
@@ -102,7 +129,11 @@ def layers(loaded, arrays):
                 jax.block_until_ready(compiled(**placed))
             end = time.perf_counter()
         path = glob.glob(os.path.join(folder, "**", "*.xplane.pb"), recursive=True)[0]
-        events = [event for plane in jax.profiler.ProfileData.from_file(path).planes for event in _events(plane)]
+        events = [
+            event
+            for plane in jax.profiler.ProfileData.from_file(path).planes
+            for event in _events(plane)
+        ]
     origin = next(event.start_ns for event, _ in events if event.name == "mlms")
     about = {match[0]: match[1:] for match in _INSTRUCTION.findall(compiled.as_text())}
     found = [(event, stats["hlo_op"]) for event, stats in events if "hlo_op" in stats]
@@ -121,14 +152,21 @@ def _read(path):
     try:
         return export.deserialize(data)
     except Exception as error:  # flatbuffers raises whatever comes of reading another format
-        raise RuntimeError("it is no file of jax.export, or of a newer version: %r" % error) from error
+        raise RuntimeError(
+            "it is no file of jax.export, or of a newer version: %r" % error
+        ) from error
 
 
 def _start(kind, index, threads):
-    """Return the device; XLA starts with the first question for one, and then takes its number of threads."""
+    """Return the device; XLA starts with the first question for one, and then takes its number of
+    threads.
+    """
     asked = str(threads) if threads else None
     if getattr(_start, "threads", asked) != asked:
-        raise RuntimeError("XLA runs with %s threads in this process; another number needs a new one" % _start.threads)
+        raise RuntimeError(
+            "XLA runs with %s threads in this process; another number needs a new one"
+            % _start.threads
+        )
     if asked:
         os.environ["NPROC"] = asked  # tsl's DefaultThreadPoolSize
     _start.threads = asked
@@ -142,9 +180,16 @@ def _name_of(device):
 def _tensors(avals, tree):
     """Name what a tree of arrays holds by its keys, in the order of its leaves."""
     paths = jax.tree_util.tree_flatten_with_path(tree)[0]
-    names = ["/".join(str(getattr(key, "key", getattr(key, "idx", key))) for key in path) for path, _ in paths]
+    names = [
+        "/".join(str(getattr(key, "key", getattr(key, "idx", key))) for key in path)
+        for path, _ in paths
+    ]
     return [
-        Tensor(name or "output", aval.dtype.name, tuple(size if isinstance(size, int) else None for size in aval.shape))
+        Tensor(
+            name or "output",
+            aval.dtype.name,
+            tuple(size if isinstance(size, int) else None for size in aval.shape),
+        )
         for name, aval in zip(names, avals)
     ]
 

@@ -1,14 +1,17 @@
 """Apache MXNet: ``graph`` is a symbol's JSON, ``weights`` its params.
 
-Versions: 1.6 to 1.9; tried with 1.9.1. Devices: cpu; its GPU builds ended with CUDA 11. Synchronises: MXNet computes
-behind the caller's back, and asnumpy waits for the outputs and copies them.
+Versions: 1.6 to 1.9; tried with 1.9.1. Devices: cpu; its GPU builds ended with CUDA 11.
+Synchronises: MXNet computes behind the caller's back, and asnumpy waits for the outputs and copies
+them.
 
-Options: ``inputs``, as in ``data float32[?,3,224,224]``, where the symbol doesn't say their shapes (``__shape__``).
-Threads are OpenMP's in the thread of MXNet's engine that computes, set and read back there, and OpenBLAS's.
+Options: ``inputs``, as in ``data float32[?,3,224,224]``, where the symbol doesn't say their shapes
+(``__shape__``). Threads are OpenMP's in the thread of MXNet's engine that computes, set and read
+back there, and OpenBLAS's.
 
-Layer times: the time from one operator's end to the next's, timed here by the monitor callback of a second executor
-that fuses nothing (MXNET_SUBGRAPH_BACKEND=NONE) and waits after each; handing an operator to the engine's thread is in
-them, about 10 microseconds. Inner outputs: by the same callback.
+Layer times: the time from one operator's end to the next's, timed here by the monitor callback of a
+second executor that fuses nothing (MXNET_SUBGRAPH_BACKEND=NONE) and waits after each; handing an
+operator to the engine's thread is in them, about 10 microseconds. Inner outputs: by the same
+callback.
 """
 
 import contextlib
@@ -31,7 +34,9 @@ _CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 
 
 class _Model(NamedTuple):
-    """The symbol, its weights and other states by name, and executors by (shapes, whether layers are watched)."""
+    """The symbol, its weights and other states by name, and executors by (shapes, whether layers
+    are watched).
+    """
 
     symbol: Any
     weights: Dict[str, Any]
@@ -50,12 +55,17 @@ def devices():
 
 
 def load(request):
-    """Read symbol and params; raises ValueError or MXNetError where they are none, or don't fit together."""
+    """Read symbol and params.
+
+    Raises ValueError or MXNetError where they are none, or don't fit together.
+    """
     refuse_gpu(request.device, "MXNet")
     options = refuse_unknown(request.options, ("inputs",))
     symbol = _symbol(request.files["graph"])
     weights, states = _params(file_of(request.files, "weights", "MODEL-0000.params"))
-    inputs = _inputs(symbol, weights, read_tensors(options["inputs"]) if "inputs" in options else None)
+    inputs = _inputs(
+        symbol, weights, read_tensors(options["inputs"]) if "inputs" in options else None
+    )
     _check_weights(symbol, dict(weights, **states), inputs)
     model = _Model(symbol, weights, states, {})
     return Loaded(model, "cpu", _use_threads(request.threads), inputs, _outputs(symbol, inputs))
@@ -87,7 +97,9 @@ def layers(loaded, arrays):
     between()
     start = time.perf_counter()
     seen = watched()
-    return Profile(start, time.perf_counter(), [_layer(start, *pair) for pair in zip([None] + seen, seen)])
+    return Profile(
+        start, time.perf_counter(), [_layer(start, *pair) for pair in zip([None] + seen, seen)]
+    )
 
 
 def inner(loaded, arrays):
@@ -98,7 +110,10 @@ def inner(loaded, arrays):
 
 
 def structure(loaded, shapes):
-    """Return the symbol as a graph for inputs of these shapes; counts are ours, from shapes that MXNet infers."""
+    """Return the symbol as a graph for inputs of these shapes.
+
+    Counts are ours, from shapes that MXNet infers.
+    """
     from mlms_predictors._mxnet_structure import structure as write_down
 
     model = loaded.model
@@ -122,7 +137,9 @@ def _symbol(path):
     known = set(mxnet.operator.get_all_registered_operators())
     for node in nodes:
         if node["op"] != "null" and node["op"] not in known:
-            raise ValueError("%s: this MXNet has no operator %s, as is %r" % (path, node["op"], node["name"]))
+            raise ValueError(
+                "%s: this MXNet has no operator %s, as is %r" % (path, node["op"], node["name"])
+            )
     return mxnet.symbol.load(path)
 
 
@@ -140,8 +157,15 @@ def _params(path):
 
 
 def _inputs(symbol, weights, given):
-    """Return the arguments that are no weights: as given, else as the symbol says; labels of losses are none either."""
-    names = [name for name in symbol.list_arguments() if name not in weights and not name.endswith("_label")]
+    """Return the arguments that are no weights: as given, else as the symbol says.
+
+    Labels of losses are none either.
+    """
+    names = [
+        name
+        for name in symbol.list_arguments()
+        if name not in weights and not name.endswith("_label")
+    ]
     if given is None:
         described = symbol.attr_dict()
         given = [_input(name, described.get(name, {})) for name in names]
@@ -162,20 +186,30 @@ def _input(name, described):
 
 def _check_weights(symbol, saved, inputs):
     """Compare shapes; MXNet itself would speak up at the first call only."""
-    shapes = {tensor.name: tuple(size or 1 for size in tensor.shape) for tensor in inputs if tensor.shape}
+    shapes = {
+        tensor.name: tuple(size or 1 for size in tensor.shape) for tensor in inputs if tensor.shape
+    }
     arguments, _, states = symbol.infer_shape_partial(**shapes)
     names = symbol.list_arguments() + symbol.list_auxiliary_states()
     for name, shape in zip(names, arguments + states):
         if name in saved and shape and 0 not in shape and tuple(shape) != saved[name].shape:
-            raise ValueError("weights %r are %s, and the symbol takes %s" % (name, saved[name].shape, tuple(shape)))
+            raise ValueError(
+                "weights %r are %s, and the symbol takes %s"
+                % (name, saved[name].shape, tuple(shape))
+            )
 
 
 def _outputs(symbol, inputs):
     """Return the outputs; MXNet adds a word to the name of the node that each is of."""
-    shapes = {tensor.name: tuple(size or 1 for size in tensor.shape) for tensor in inputs if tensor.shape}
+    shapes = {
+        tensor.name: tuple(size or 1 for size in tensor.shape) for tensor in inputs if tensor.shape
+    }
     found = symbol.infer_shape_partial(**shapes)[1]
     names = [re.sub("_output$", "", name) for name in symbol.list_outputs()]
-    return [Tensor(name, "float32", (None,) + tuple(shape[1:]) if shape else ()) for name, shape in zip(names, found)]
+    return [
+        Tensor(name, "float32", (None,) + tuple(shape[1:]) if shape else ())
+        for name, shape in zip(names, found)
+    ]
 
 
 def _executor(loaded, arrays, unfused=False):
@@ -185,11 +219,17 @@ def _executor(loaded, arrays, unfused=False):
     key = tuple(sorted(shapes.items())), unfused
     if key not in model.executors:
         inferred = dict(zip(model.symbol.list_arguments(), model.symbol.infer_shape(**shapes)[0]))
-        own = {name: mxnet.nd.zeros(shape) for name, shape in inferred.items() if name not in model.weights}
+        own = {
+            name: mxnet.nd.zeros(shape)
+            for name, shape in inferred.items()
+            if name not in model.weights
+        }
         for tensor in loaded.inputs:
             own[tensor.name] = mxnet.nd.zeros(shapes[tensor.name], dtype=tensor.dtype)
         with _environment(*[("MXNET_SUBGRAPH_BACKEND", "NONE")] * unfused):
-            bound = model.symbol.bind(mxnet.cpu(), dict(model.weights, **own), grad_req="null", aux_states=model.states)
+            bound = model.symbol.bind(
+                mxnet.cpu(), dict(model.weights, **own), grad_req="null", aux_states=model.states
+            )
         model.executors[key] = bound
     return model.executors[key]
 
@@ -208,10 +248,14 @@ def _environment(*pairs):
 
 
 def _watched(loaded, arrays, keep=lambda node, array: None):
-    """Return a call that gives (node, first output, when it was ready, when the next began) of each operator."""
+    """Return a call that gives (node, first output, when it was ready, when the next began) of each
+    operator.
+    """
     check(loaded.inputs, arrays)
     executor, seen = _executor(loaded, arrays, unfused=True), []
-    nodes = [node for node in json.loads(loaded.model.symbol.tojson())["nodes"] if node["op"] != "null"]
+    nodes = [
+        node for node in json.loads(loaded.model.symbol.tojson())["nodes"] if node["op"] != "null"
+    ]
 
     def note(name, handle):
         array = mxnet.nd.NDArray(ctypes.cast(handle, NDArrayHandle), writable=False)
@@ -237,11 +281,16 @@ def _watched(loaded, arrays, keep=lambda node, array: None):
 def _layer(start, before, this):
     node, array, ready, _ = this
     begin = before[3] if before else start
-    return Layer(node["name"], node["op"], begin, ready, array.size * array.dtype().itemsize, array.shape)
+    return Layer(
+        node["name"], node["op"], begin, ready, array.size * array.dtype().itemsize, array.shape
+    )
 
 
 def _use_threads(count):
-    """Set OpenMP's and OpenBLAS's threads, if a count is asked for; return what the engine's thread says."""
+    """Set OpenMP's and OpenBLAS's threads, if a count is asked for.
+
+    Return what the engine's thread says.
+    """
     if count:
         _LIB.openblas_set_num_threads(count)
     found, array = [], mxnet.nd.zeros((1,))
@@ -253,7 +302,10 @@ def _use_threads(count):
 
     function, context = _CALLBACK(run), (ctypes.c_int32 * 2)(mxnet.cpu().device_typeid, 0)
     handles, name = (ctypes.c_void_p * 1)(array.handle), b"threads"
-    # MXEnginePushSyncND(function, parameter, deleter, context, read, 0, written, 1, property, priority, name)
-    check_call(_LIB.MXEnginePushSyncND(function, None, None, context, None, 0, handles, 1, None, 0, name))
+    # MXEnginePushSyncND(function, parameter, deleter, context, read, 0, written, 1, property,
+    # priority, name)
+    check_call(
+        _LIB.MXEnginePushSyncND(function, None, None, context, None, 0, handles, 1, None, 0, name)
+    )
     array.wait_to_read()
     return found[0]

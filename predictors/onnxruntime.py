@@ -1,15 +1,16 @@
 """ONNX Runtime: ``graph`` is an ONNX file.
 
-Versions: 1.17 and later. Devices: cpu, and cuda:N where this build has the CUDA execution provider and the driver
-lists a GPU. Synchronises: session.run returns when its outputs are in host memory.
+Versions: 1.17 and later. Devices: cpu, and cuda:N where this build has the CUDA execution provider
+and the driver lists a GPU. Synchronises: session.run returns when its outputs are in host memory.
 
-Options: ``provider``: cpu, cuda or tensorrt, which the device's own (cpu, cuda) is replaced by; what the session then
-really uses is checked. ``optimization``: all (the default), extended, basic or none. ``tf32``: whether a GPU may round
-to it. ``cache``: a folder where TensorRT keeps its engines and timings.
+Options: ``provider``: cpu, cuda or tensorrt, which the device's own (cpu, cuda) is replaced by;
+what the session then really uses is checked. ``optimization``: all (the default), extended, basic
+or none. ``tf32``: whether a GPU may round to it. ``cache``: a folder where TensorRT keeps its
+engines and timings.
 
-Layer times: a second session with ONNX Runtime's own profiling, its runs from the second on as that saw them
-(model_run); so nodes are those that are left once it has optimised. Inner outputs: a second session with the outputs of
-all nodes of the file as outputs.
+Layer times: a second session with ONNX Runtime's own profiling, its runs from the second on as that
+saw them (model_run); so nodes are those that are left once it has optimised. Inner outputs: a
+second session with the outputs of all nodes of the file as outputs.
 """
 
 import functools
@@ -27,12 +28,19 @@ from mlms_predictors._run.checks import refuse_unknown
 from mlms_predictors._run.gpus import count_gpus
 
 _OPTIONS = ("provider", "optimization", "tf32", "cache")
-_PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider", "tensorrt": "TensorrtExecutionProvider"}
+_PROVIDERS = {
+    "cpu": "CPUExecutionProvider",
+    "cuda": "CUDAExecutionProvider",
+    "tensorrt": "TensorrtExecutionProvider",
+}
 _LEVELS = {"all": "ALL", "extended": "EXTENDED", "basic": "BASIC", "none": "DISABLE_ALL"}
 
 
 class _Model(NamedTuple):
-    """A session, the file that it is of, and a call that opens another: open(path or bytes, profiles_prefix)."""
+    """A session, the file that it is of, and a call that opens another.
+
+    Open(path or bytes, profiles_prefix).
+    """
 
     session: Any
     path: str
@@ -51,7 +59,10 @@ def devices():
 
 
 def load(request):
-    """Open a session on the device asked for; raises RuntimeError where ONNX Runtime would fall back to another."""
+    """Open a session on the device asked for.
+
+    Raises RuntimeError where ONNX Runtime would fall back to another.
+    """
     options = refuse_unknown(request.options, _OPTIONS)
     providers = _providers(request.device, options)
     make = functools.partial(_open, request, options.get("optimization", "all"), providers)
@@ -82,7 +93,9 @@ def layers(loaded, arrays):
 
 
 def profiles(loaded, arrays, count):
-    """Run one batch ``count`` times in one session, warmed up, and return of each when its nodes ran."""
+    """Run one batch ``count`` times in one session, warmed up, and return of each when its nodes
+    ran.
+    """
     with tempfile.TemporaryDirectory() as folder:
         session = loaded.model.open(loaded.model.path, os.path.join(folder, "profile"))
         session.run(None, arrays)
@@ -92,8 +105,15 @@ def profiles(loaded, arrays, count):
             session.run(None, arrays)
         with open(session.end_profiling()) as file:
             events = json.load(file)
-    runs = sorted((event for event in events if event.get("name") == "model_run"), key=lambda event: event["ts"])
-    nodes = [event for event in events if event.get("cat") == "Node" and event["name"].endswith("_kernel_time")]
+    runs = sorted(
+        (event for event in events if event.get("name") == "model_run"),
+        key=lambda event: event["ts"],
+    )
+    nodes = [
+        event
+        for event in events
+        if event.get("cat") == "Node" and event["name"].endswith("_kernel_time")
+    ]
     if len(runs) != count + 1:  # it drops events once there are a million
         raise RuntimeError("ONNX Runtime's profile has %d of %d runs" % (len(runs), count + 1))
     return [_profile(start, run, nodes) for start, run in zip(starts, runs[1:])]
@@ -111,14 +131,18 @@ def _open(request, level, providers, model, profile=None):
     options = onnxruntime.SessionOptions()
     if level not in _LEVELS:
         raise ValueError("optimization is %r; write one of %s" % (level, ", ".join(_LEVELS)))
-    options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, "ORT_%s" % _level(level))
+    options.graph_optimization_level = getattr(
+        onnxruntime.GraphOptimizationLevel, "ORT_%s" % _level(level)
+    )
     if request.threads:
         options.intra_op_num_threads = request.threads
     if profile:
         options.enable_profiling, options.profile_file_prefix = True, profile
     if isinstance(model, bytes):  # weights beside the file are looked for there still
         folder = os.path.dirname(request.files["graph"])
-        options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
+        options.add_session_config_entry(
+            "session.model_external_initializers_file_folder_path", folder
+        )
     return onnxruntime.InferenceSession(model, options, providers=providers)
 
 
@@ -127,13 +151,20 @@ def _level(name):
 
 
 def _providers(device, options):
-    """Return the providers to ask for, in order, with their options; TensorRT leaves to CUDA what it can't run."""
+    """Return the providers to ask for, in order, with their options.
+
+    TensorRT leaves to CUDA what it can't run.
+    """
     kind, _, index = device.partition(":")
     name = options.get("provider", kind)
     if name not in _PROVIDERS or (name == "cpu") != (kind == "cpu"):
-        raise ValueError("provider is %r on %s; write cpu, or on a GPU cuda or tensorrt" % (name, device))
+        raise ValueError(
+            "provider is %r on %s; write cpu, or on a GPU cuda or tensorrt" % (name, device)
+        )
     if _PROVIDERS[name] not in onnxruntime.get_available_providers():
-        raise RuntimeError("this build of ONNX Runtime has no %s; install onnxruntime-gpu" % _PROVIDERS[name])
+        raise RuntimeError(
+            "this build of ONNX Runtime has no %s; install onnxruntime-gpu" % _PROVIDERS[name]
+        )
     if name == "cpu":
         return [(_PROVIDERS["cpu"], {})]
     cuda = {"device_id": index or "0"}
@@ -144,7 +175,9 @@ def _providers(device, options):
         engine = {"device_id": index or "0"}
         if "cache" in options:
             engine.update(trt_engine_cache_enable="1", trt_timing_cache_enable="1")
-            engine.update(trt_engine_cache_path=options["cache"], trt_timing_cache_path=options["cache"])
+            engine.update(
+                trt_engine_cache_path=options["cache"], trt_timing_cache_path=options["cache"]
+            )
         providers.insert(0, (_PROVIDERS["tensorrt"], engine))
     return providers
 
@@ -158,15 +191,22 @@ def _profile(start, run, nodes):
 
 def _layer(event, offset, last):
     start, facts = event["ts"] / 1e6 + offset, event["args"]
-    shape = next((shape for kinds in facts.get("output_type_shape", [])[:1] for shape in kinds.values()), None)
+    shape = next(
+        (shape for kinds in facts.get("output_type_shape", [])[:1] for shape in kinds.values()),
+        None,
+    )
     size = int(facts["output_size"]) if facts.get("output_size") else None
     name = event["name"][: -len("_kernel_time")]
     end = min(start + event["dur"] / 1e6, last)
-    return Layer(name, facts["op_name"], start, end, size, tuple(shape) if shape is not None else None)
+    return Layer(
+        name, facts["op_name"], start, end, size, tuple(shape) if shape is not None else None
+    )
 
 
 def _tensors(values):
-    return [Tensor(value.name, _dtype(value.type), tuple(map(_axis, value.shape))) for value in values]
+    return [
+        Tensor(value.name, _dtype(value.type), tuple(map(_axis, value.shape))) for value in values
+    ]
 
 
 def _dtype(kind):

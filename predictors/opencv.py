@@ -1,13 +1,14 @@
-"""OpenCV's dnn module: ``graph`` is an ONNX file, or a prototxt of Caffe whose caffemodel is ``weights``.
+"""OpenCV's dnn module: ``graph`` is an ONNX file, or a prototxt of Caffe whose caffemodel is
+``weights``.
 
-Versions: 4.5 and later; 5 has no Caffe; tried with 4.14. Devices: cpu. Synchronises: forward returns when its outputs
-are in host memory.
+Versions: 4.5 and later; 5 has no Caffe; tried with 4.14. Devices: cpu. Synchronises: forward
+returns when its outputs are in host memory.
 
 Options: none. The number of threads is the process's.
 
-Layer times: OpenCV's own (getPerfProfile), which it always takes. It tells how long each layer took and not when: they
-are laid one after another. What was fused into another layer has no time and is left out. Inner outputs: every
-layer's, of the network read again, in which nothing is fused.
+Layer times: OpenCV's own (getPerfProfile), which it always takes. It tells how long each layer took
+and not when: they are laid one after another. What was fused into another layer has no time and is
+left out. Inner outputs: every layer's, of the network read again, in which nothing is fused.
 """
 
 import time
@@ -40,7 +41,9 @@ def devices():
 
 
 def load(request):
-    """Read a network; raises ValueError or cv2.error where it can't, also where its weights don't fit its layers."""
+    """Read a network; raises ValueError or cv2.error where it can't, also where its weights don't
+    fit its layers.
+    """
     refuse_gpu(request.device, "OpenCV")
     refuse_unknown(request.options, ())
     if request.threads:
@@ -49,7 +52,10 @@ def load(request):
     net = _read(request.files)
     shapes = _shapes(net, [tuple(axis or 1 for axis in tensor.shape) for tensor in inputs])
     if not outputs:
-        outputs = [Tensor(name, "float32", (None,) + shapes[name][1:]) for name in net.getUnconnectedOutLayersNames()]
+        outputs = [
+            Tensor(name, "float32", (None,) + shapes[name][1:])
+            for name in net.getUnconnectedOutLayersNames()
+        ]
     return Loaded(_Model(net, request.files, []), "cpu", cv2.getNumThreads(), inputs, outputs)
 
 
@@ -72,7 +78,9 @@ def layers(loaded, arrays):
     ticks = net.getPerfProfile()[1].ravel() / cv2.getTickFrequency()
     shapes = _shapes(net, [arrays[tensor.name].shape for tensor in loaded.inputs])
     ran = [(name, seconds) for name, seconds in zip(net.getLayerNames(), ticks) if seconds > 0]
-    return in_turn(start, end, [_layer(net, name, float(seconds), shapes[name]) for name, seconds in ran])
+    return in_turn(
+        start, end, [_layer(net, name, float(seconds), shapes[name]) for name, seconds in ran]
+    )
 
 
 def inner(loaded, arrays):
@@ -97,7 +105,9 @@ def _bound(loaded, net, arrays, names):
             return forward(names)
 
         return call
-    pairs = [(numpy.ascontiguousarray(arrays[tensor.name]), tensor.name) for tensor in loaded.inputs]
+    pairs = [
+        (numpy.ascontiguousarray(arrays[tensor.name]), tensor.name) for tensor in loaded.inputs
+    ]
 
     def call_all():
         for pair in pairs:
@@ -110,8 +120,12 @@ def _bound(loaded, net, arrays, names):
 def _read(files):
     if _is_caffe(files):
         if not hasattr(cv2.dnn, "readNetFromCaffe"):
-            raise ValueError("OpenCV %s reads no files of Caffe; use 4, or an ONNX file" % cv2.__version__)
-        return cv2.dnn.readNetFromCaffe(files["graph"], file_of(files, "weights", "MODEL.caffemodel"))
+            raise ValueError(
+                "OpenCV %s reads no files of Caffe; use 4, or an ONNX file" % cv2.__version__
+            )
+        return cv2.dnn.readNetFromCaffe(
+            files["graph"], file_of(files, "weights", "MODEL.caffemodel")
+        )
     return cv2.dnn.readNetFromONNX(files["graph"])
 
 
@@ -122,14 +136,20 @@ def _is_caffe(files):
 def _signature(files):
     """Return inputs and outputs; a prototxt doesn't say the outputs' shapes."""
     return (
-        (caffe_inputs(files["graph"]), []) if files["graph"].endswith(".prototxt") else onnx_signature(files["graph"])
+        (caffe_inputs(files["graph"]), [])
+        if files["graph"].endswith(".prototxt")
+        else onnx_signature(files["graph"])
     )
 
 
 def _shapes(net, inputs):
     """Return each layer's first output's shape by its name, for these shapes of the inputs."""
     ids, _, outputs = net.getLayersShapes([list(shape) for shape in inputs])
-    numbers = {int(number): tuple(map(int, shapes[0])) for number, shapes in zip(ids.ravel(), outputs) if len(shapes)}
+    numbers = {
+        int(number): tuple(map(int, shapes[0]))
+        for number, shapes in zip(ids.ravel(), outputs)
+        if len(shapes)
+    }
     return {name: numbers.get(net.getLayerId(name)) for name in net.getLayerNames()}
 
 

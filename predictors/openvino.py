@@ -1,15 +1,15 @@
 """OpenVINO: ``graph`` is an ONNX file, or an .xml whose .bin is ``weights``.
 
-Versions: 2023.1 and later; tried with 2026.4. Devices: cpu. Synchronises: an infer request's infer returns when its
-outputs are in host memory.
+Versions: 2023.1 and later; tried with 2026.4. Devices: cpu. Synchronises: an infer request's infer
+returns when its outputs are in host memory.
 
-Options: ``precision``: f32 (the default here; OpenVINO's own is bf16 on some CPUs), bf16 or f16. ``hint``: latency
-(the default) or throughput.
+Options: ``precision``: f32 (the default here; OpenVINO's own is bf16 on some CPUs), bf16 or f16.
+``hint``: latency (the default) or throughput.
 
-Layer times: OpenVINO's profiler (PERF_COUNT, get_profiling_info), in microseconds, of the second call of
-a compilation made for it. It tells how long each node took and not when: they are laid one after another. What was
-fused into another node has no time and is left out. Inner outputs: those of every named node, by a
-compilation in which each is an output of the model, so that fewer are fused.
+Layer times: OpenVINO's profiler (PERF_COUNT, get_profiling_info), in microseconds, of the second
+call of a compilation made for it. It tells how long each node took and not when: they are laid one
+after another. What was fused into another node has no time and is left out. Inner outputs: those of
+every named node, by a compilation in which each is an output of the model, so that fewer are fused.
 """
 
 import time
@@ -27,7 +27,10 @@ _HINTS = ("latency", "throughput")
 
 
 class _Model(NamedTuple):
-    """``compiled`` runs by ``request``; ``source`` and ``config`` are to compile it again, ``again`` keeps inner's."""
+    """``compiled`` runs by ``request``.
+
+    ``source`` and ``config`` are to compile it again, ``again`` keeps inner's.
+    """
 
     compiled: Any
     request: Any
@@ -61,12 +64,18 @@ def load(request):
 
 
 def predict(loaded, arrays):
-    """Run one batch: arrays by input name in, a list of arrays in the model's order out; the next call reuses them."""
+    """Run one batch: arrays by input name in, a list of arrays in the model's order out.
+
+    The next call reuses them.
+    """
     return _bound(loaded, loaded.model.request, arrays)()
 
 
 def bind(loaded, arrays):
-    """Return predict as a call without arguments, with an infer request of its own: what the timed loop runs."""
+    """Return predict as a call without arguments, with an infer request of its own.
+
+    What the timed loop runs.
+    """
     return _bound(loaded, loaded.model.compiled.create_infer_request(), arrays)
 
 
@@ -132,17 +141,31 @@ def _bound(loaded, request, arrays):
 
 
 def _computes(node):
-    return node.get_type_name() not in ("Constant", "Parameter", "Result") and bool(node.output(0).names)
+    return node.get_type_name() not in ("Constant", "Parameter", "Result") and bool(
+        node.output(0).names
+    )
 
 
 def _is_output(value):
-    return any(target.get_node().get_type_name() == "Result" for target in value.get_target_inputs())
+    return any(
+        target.get_node().get_type_name() == "Result" for target in value.get_target_inputs()
+    )
 
 
 def _tensors(ports):
-    return [Tensor(port.any_name, port.element_type.to_dtype().name, _shape(port.partial_shape)) for port in ports]
+    return [
+        Tensor(port.any_name, port.element_type.to_dtype().name, _shape(port.partial_shape))
+        for port in ports
+    ]
 
 
 def _shape(partial):
-    """Return the axes, the free ones as None; nothing where the model doesn't even say how many there are."""
-    return tuple(None if axis.is_dynamic else axis.get_length() for axis in partial) if partial.rank.is_static else ()
+    """Return the axes, the free ones as None.
+
+    Nothing where the model doesn't even say how many there are.
+    """
+    return (
+        tuple(None if axis.is_dynamic else axis.get_length() for axis in partial)
+        if partial.rank.is_static
+        else ()
+    )

@@ -1,17 +1,20 @@
-"""PyTorch: ``graph`` is a torch.export .pt2, a TorchScript .pt, or a .py with a module whose state dict is ``weights``.
+"""PyTorch: ``graph`` is a torch.export .pt2, a TorchScript .pt, or a .py with a module whose state
+dict is ``weights``.
 
-Versions: 2.6 and later; tried with 2.13. Devices: cpu, and cuda:N as torch.cuda counts them. Synchronises: outputs are
-copied to host memory; for layers torch.cuda.synchronize before and after each.
+Versions: 2.6 and later; tried with 2.13. Devices: cpu, and cuda:N as torch.cuda counts them.
+Synchronises: outputs are copied to host memory; for layers torch.cuda.synchronize before and after
+each.
 
-Options: ``mode``: eager (the default), or compile, reduce-overhead, max-autotune by torch.compile. ``inputs`` and
-``outputs`` say what TorchScript and modules don't, in the order of the call: ``image float32[?,1,8,8]; mask int64[?]``.
-``class``, and ``arguments`` as JSON, are for a .py file, which is code: it runs where the command line allows that
-(``--mlms-allow-code``). ``tf32``: whether a GPU may round to it.
+Options: ``mode``: eager (the default), or compile, reduce-overhead, max-autotune by torch.compile.
+``inputs`` and ``outputs`` say what TorchScript and modules don't, in the order of the call: ``image
+float32[?,1,8,8]; mask int64[?]``. ``class``, and ``arguments`` as JSON, are for a .py file, which
+is code: it runs where the command line allows that (``--mlms-allow-code``). ``tf32``: whether a GPU
+may round to it.
 
-Layer times: for a .pt2 each operator of its graph as torch.fx.Interpreter runs it; for a module its leaves, by forward
-hooks; for TorchScript and what is compiled torch.profiler's operators that no operator called (kernels that inductor
-wrote are none), on a GPU as long as their kernels took. Inner outputs: the same operators and leaves; for TorchScript
-the tensors of its frozen graph.
+Layer times: for a .pt2 each operator of its graph as torch.fx.Interpreter runs it; for a module its
+leaves, by forward hooks; for TorchScript and what is compiled torch.profiler's operators that no
+operator called (kernels that inductor wrote are none), on a GPU as long as their kernels took.
+Inner outputs: the same operators and leaves; for TorchScript the tensors of its frozen graph.
 """
 
 from typing import Any, NamedTuple
@@ -24,11 +27,17 @@ from mlms_predictors._pytorch_layers import inner_of_script, profiled, watch
 from mlms_predictors._run.checks import check, read_tensors, refuse_unknown
 
 _OPTIONS = ("mode", "inputs", "outputs", "class", "arguments", "tf32")
-_MODES = {"eager": None, "compile": "default", "reduce-overhead": "reduce-overhead", "max-autotune": "max-autotune"}
+_MODES = {
+    "eager": None,
+    "compile": "default",
+    "reduce-overhead": "reduce-overhead",
+    "max-autotune": "max-autotune",
+}
 
 
 class _Model(NamedTuple):
-    """``call`` runs it; ``module`` is what it was made of, and ``kind`` that: export, script or module.
+    """``call`` runs it; ``module`` is what it was made of, and ``kind`` that: export, script or
+    module.
 
     ``events`` are two of CUDA's, around the last call on a GPU.
     """
@@ -53,7 +62,10 @@ def devices():
 
 
 def load(request):
-    """Load a model for inference; raises RuntimeError where it can't be had as asked, or would run code."""
+    """Load a model for inference.
+
+    Raises RuntimeError where it can't be had as asked, or would run code.
+    """
     options = refuse_unknown(request.options, _OPTIONS)
     mode = options.get("mode", "eager")
     if mode not in _MODES:
@@ -62,14 +74,18 @@ def load(request):
     if request.threads:
         torch.set_num_threads(request.threads)
     if "tf32" in options:
-        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = bool(options["tf32"])
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = bool(
+            options["tf32"]
+        )
     kind, module, inputs, outputs = read_model(request, torch.device(request.device))
     if "inputs" in options:
         inputs = read_tensors(options["inputs"])
     if "outputs" in options:
         outputs = read_tensors(options["outputs"])
     if mode != "eager" and kind == "script":
-        raise ValueError("torch.compile takes no TorchScript; write mode: eager, or export the model as .pt2")
+        raise ValueError(
+            "torch.compile takes no TorchScript; write mode: eager, or export the model as .pt2"
+        )
     call = module if mode == "eager" else torch.compile(module, mode=_MODES[mode])
     device = _device_of(module, request.device)
     events = None if device == "cpu" else [torch.cuda.Event(enable_timing=True) for _ in range(2)]
@@ -96,14 +112,20 @@ def bind(loaded, arrays):
 
 
 def device_seconds(loaded):
-    """Return how long the last call took on the GPU, from the event before it to that behind; the copies aren't in."""
+    """Return how long the last call took on the GPU, from the event before it to that behind.
+
+    The copies aren't in.
+    """
     before, after = loaded.model.events
     after.synchronize()
     return before.elapsed_time(after) * 1e-3
 
 
 def _between_events(loaded, tensors):
-    (before, after), stream = loaded.model.events, torch.cuda.current_stream(torch.device(loaded.device))
+    (before, after), stream = (
+        loaded.model.events,
+        torch.cuda.current_stream(torch.device(loaded.device)),
+    )
     moved = _moved(tensors, loaded.device)
     before.record(stream)
     result = loaded.model.call(*moved)
@@ -147,7 +169,11 @@ def _device_of(module, asked):
     """Return where the weights really are; a model without any is where its inputs are sent."""
     if callable(getattr(module, "parameters", None)):
         for value in list(module.parameters()) + list(module.buffers()):
-            return "cpu" if value.device.type == "cpu" else "%s:%d" % (value.device.type, value.device.index or 0)
+            return (
+                "cpu"
+                if value.device.type == "cpu"
+                else "%s:%d" % (value.device.type, value.device.index or 0)
+            )
     return asked
 
 
@@ -159,7 +185,9 @@ def _flat(result, names):
 
 def _tensors(loaded, arrays):
     check(loaded.inputs, arrays)
-    return _moved([torch.from_numpy(arrays[tensor.name]) for tensor in loaded.inputs], loaded.device)
+    return _moved(
+        [torch.from_numpy(arrays[tensor.name]) for tensor in loaded.inputs], loaded.device
+    )
 
 
 def _moved(tensors, device):
@@ -168,14 +196,20 @@ def _moved(tensors, device):
 
 def _size(output):
     """Note bytes and shape of a layer's first output."""
-    tensors = [out for out in (output if isinstance(output, (tuple, list)) else [output]) if _is_tensor(out)]
+    tensors = [
+        out
+        for out in (output if isinstance(output, (tuple, list)) else [output])
+        if _is_tensor(out)
+    ]
     total = sum(out.numel() * out.element_size() for out in tensors)
     return (total, tuple(tensors[0].shape)) if tensors else (None, None)
 
 
 def _to_host(output):
     first = output[0] if isinstance(output, (tuple, list)) and output else output
-    return first.detach().cpu().numpy().copy() if _is_tensor(first) else None  # a later layer may write in place
+    return (
+        first.detach().cpu().numpy().copy() if _is_tensor(first) else None
+    )  # a later layer may write in place
 
 
 def _is_tensor(value):

@@ -1,17 +1,20 @@
 """TensorRT: ``graph`` is a serialized engine, or an ONNX file that one is built of on the spot.
 
-Never run by its authors: there was no machine for it. Written against NVIDIA's documentation of the Python interface;
-parsing and building were tried with TensorRT for RTX 1.x, which needs no GPU for that.
+Never run by its authors: there was no machine for it. Written against NVIDIA's documentation of the
+Python interface; parsing and building were tried with TensorRT for RTX 1.x, which needs no GPU for
+that.
 
-Versions: 10 and later. Devices: cuda:N as the CUDA driver counts them. Synchronises: copies and execution are queued on
-one stream, and cuStreamSynchronize waits for it.
+Versions: 10 and later. Devices: cuda:N as the CUDA driver counts them. Synchronises: copies and
+execution are queued on one stream, and cuStreamSynchronize waits for it.
 
-Options, all for ONNX: ``precision``: tf32 (TensorRT's default), fp32 or fp16. ``max_batch`` (64) and ``opt_batch`` (the
-same): the largest batch, and the one that it is tuned for, where the first axis is free. ``workspace``: bytes that a
-layer may use. ``cache``: a file that keeps the timings of builds.
+Options, all for ONNX: ``precision``: tf32 (TensorRT's default), fp32 or fp16. ``max_batch`` (64)
+and ``opt_batch`` (the same): the largest batch, and the one that it is tuned for, where the first
+axis is free. ``workspace``: bytes that a layer may use. ``cache``: a file that keeps the timings of
+builds.
 
-An engine of another version or GPU model is refused. Layer times: IProfiler, which tells how long each layer took and
-not when it began: they are laid one after another. Types are the engine inspector's, of engines that were built here.
+An engine of another version or GPU model is refused. Layer times: IProfiler, which tells how long
+each layer took and not when it began: they are laid one after another. Types are the engine
+inspector's, of engines that were built here.
 """
 
 import importlib.util
@@ -73,7 +76,10 @@ def devices():
 
 
 def load(request):
-    """Read or build an engine for the device asked for; raises RuntimeError with TensorRT's words where it can't."""
+    """Read or build an engine for the device asked for.
+
+    Raises RuntimeError with TensorRT's words where it can't.
+    """
     options = refuse_unknown(request.options, _OPTIONS)
     kind, _, index = request.device.partition(":")
     if kind != "cuda":
@@ -108,7 +114,10 @@ def predict(loaded, arrays):
 
 
 def bind(loaded, arrays):
-    """Return predict as a call without arguments: what the timed loop runs. Its memory lives as long as the model."""
+    """Return predict as a call without arguments: what the timed loop runs.
+
+    Its memory lives as long as the model.
+    """
     call, addresses = _queue(loaded, arrays, loaded.model.engine.create_execution_context())
     loaded.model.keep.extend(addresses)
     return call
@@ -126,7 +135,11 @@ def layers(loaded, arrays):
     for address in addresses:
         loaded.model.device.free(address)
     kinds = _kinds(loaded.model.engine)
-    return in_turn(start, end, [(name, kinds.get(name, ""), taken, None, None) for name, taken in profiler.taken])
+    return in_turn(
+        start,
+        end,
+        [(name, kinds.get(name, ""), taken, None, None) for name, taken in profiler.taken],
+    )
 
 
 def close(loaded):
@@ -141,7 +154,9 @@ def build(path, options, log):
     network = builder.create_network(0)
     parser = tensorrt.OnnxParser(network, log)
     if not parser.parse_from_file(path):
-        raise RuntimeError("; ".join(str(parser.get_error(index)) for index in range(parser.num_errors)))
+        raise RuntimeError(
+            "; ".join(str(parser.get_error(index)) for index in range(parser.num_errors))
+        )
     config = builder.create_builder_config()
     config.profiling_verbosity = tensorrt.ProfilingVerbosity.DETAILED
     if "workspace" in options:
@@ -164,7 +179,9 @@ def _set_precision(config, precision):
         config.clear_flag(tensorrt.BuilderFlag.TF32)
     elif precision == "fp16":
         if not hasattr(tensorrt.BuilderFlag, "FP16"):
-            raise ValueError("this TensorRT takes types from the file alone; convert the ONNX file to fp16")
+            raise ValueError(
+                "this TensorRT takes types from the file alone; convert the ONNX file to fp16"
+            )
         config.set_flag(tensorrt.BuilderFlag.FP16)
 
 
@@ -175,7 +192,9 @@ def _set_batches(builder, network, config, most, options):
         tensor = network.get_input(index)
         shape = tuple(tensor.shape)
         if -1 in shape[1:]:
-            raise ValueError("input %r has free axes beside the first: %s" % (tensor.name, list(shape)))
+            raise ValueError(
+                "input %r has free axes beside the first: %s" % (tensor.name, list(shape))
+            )
         if shape and shape[0] == -1:
             sizes = (1, int(options.get("opt_batch", most)), most)
             profile.set_shape(tensor.name, *[(size,) + shape[1:] for size in sizes])
@@ -193,7 +212,11 @@ def _read_cache(config, path):
         with open(path, "rb") as file:
             data = file.read()
     cache = config.create_timing_cache(data)
-    return cache if cache is not None and config.set_timing_cache(cache, ignore_mismatch=False) else None
+    return (
+        cache
+        if cache is not None and config.set_timing_cache(cache, ignore_mismatch=False)
+        else None
+    )
 
 
 def _write_cache(config, path):
@@ -216,7 +239,10 @@ class _Profiler(tensorrt.IProfiler):
 
 
 def _queue(loaded, arrays, context):
-    """Return a call that uploads, runs, downloads and waits; and the addresses on the GPU that it uses."""
+    """Return a call that uploads, runs, downloads and waits.
+
+    And the addresses on the GPU that it uses.
+    """
     check(loaded.inputs, arrays)
     device, feeds, addresses = loaded.model.device, [], []
     for tensor in loaded.inputs:
@@ -224,7 +250,10 @@ def _queue(loaded, arrays, context):
         if not context.set_input_shape(tensor.name, array.shape):
             raise ValueError("input %r: %s" % (tensor.name, loaded.model.log.why()))
         feeds.append((_place(context, device, tensor.name, array, addresses), array))
-    outputs = [numpy.empty(tuple(context.get_tensor_shape(tensor.name)), tensor.dtype) for tensor in loaded.outputs]
+    outputs = [
+        numpy.empty(tuple(context.get_tensor_shape(tensor.name)), tensor.dtype)
+        for tensor in loaded.outputs
+    ]
     fetches = [
         (array, _place(context, device, tensor.name, array, addresses))
         for tensor, array in zip(loaded.outputs, outputs)
@@ -266,5 +295,8 @@ def _tensor(engine, name):
 def _kinds(engine):
     """Return layer name -> type, of an engine that was built with details."""
     inspector, form = engine.create_engine_inspector(), tensorrt.LayerInformationFormat.JSON
-    told = [json.loads(inspector.get_layer_information(index, form)) for index in range(engine.num_layers)]
+    told = [
+        json.loads(inspector.get_layer_information(index, form))
+        for index in range(engine.num_layers)
+    ]
     return {layer["Name"]: layer.get("LayerType", "") for layer in told if isinstance(layer, dict)}

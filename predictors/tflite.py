@@ -1,16 +1,17 @@
 """TensorFlow Lite (LiteRT): ``graph`` is a .tflite file.
 
-Versions: ai-edge-litert 2, or the interpreter inside tensorflow 2. Devices: cpu. Synchronises: invoke returns when the
-outputs are written.
+Versions: ai-edge-litert 2, or the interpreter inside tensorflow 2. Devices: cpu. Synchronises:
+invoke returns when the outputs are written.
 
-Options: ``xnnpack``: whether the XNNPACK delegate takes what it can (the default), or the plain kernels all.
-``signature``: the one to use where the file's first graph, which is what runs, has several. A batch of another size
-resizes the inputs, once.
+Options: ``xnnpack``: whether the XNNPACK delegate takes what it can (the default), or the plain
+kernels all. ``signature``: the one to use where the file's first graph, which is what runs, has
+several. A batch of another size resizes the inputs, once.
 
-Layer times: by the profiler of LiteRT's C API (ai-edge-litert 2.2 and later, on Linux), in microseconds, of calls of
-the model compiled once more with the same threads and kernels. Operators have the name of their first output, but for
-those that XNNPACK runs: it names them by their kernels, and doesn't say when they began; they are laid one after
-another. Inner outputs: by a second interpreter without delegates, which keeps all tensors.
+Layer times: by the profiler of LiteRT's C API (ai-edge-litert 2.2 and later, on Linux), in
+microseconds, of calls of the model compiled once more with the same threads and kernels. Operators
+have the name of their first output, but for those that XNNPACK runs: it names them by their
+kernels, and doesn't say when they began; they are laid one after another. Inner outputs: by a
+second interpreter without delegates, which keeps all tensors.
 """
 
 import collections
@@ -30,18 +31,29 @@ _OPTIONS = ("xnnpack", "signature")
 
 
 class _Model:
-    """An interpreter, and the indices of its inputs and outputs; ``shapes`` is what it is allocated for."""
+    """An interpreter, and the indices of its inputs and outputs.
+
+    ``shapes`` is what it is allocated for.
+    """
 
     def __init__(self, path, threads, signature, xnnpack, **facts):
         if not xnnpack:
-            facts["experimental_op_resolver_type"] = litert.OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
+            facts["experimental_op_resolver_type"] = (
+                litert.OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
+            )
         self.interpreter = litert.Interpreter(path, num_threads=threads, **facts)
         self.path, self.threads, self.signature, self.xnnpack = path, threads, signature, xnnpack
         known = self.interpreter._get_full_signature_list()
         name = _chosen(self.interpreter, known, signature)
         self.place, chosen = list(known).index(name) if name else 0, known.get(name)
-        inputs, outputs = self.interpreter.get_input_details(), self.interpreter.get_output_details()
-        self.inputs, self.outputs = _named(inputs, chosen, "inputs"), _named(outputs, chosen, "outputs")
+        inputs, outputs = (
+            self.interpreter.get_input_details(),
+            self.interpreter.get_output_details(),
+        )
+        self.inputs, self.outputs = (
+            _named(inputs, chosen, "inputs"),
+            _named(outputs, chosen, "outputs"),
+        )
         self.shapes = None
         self.interpreter.allocate_tensors()
 
@@ -70,7 +82,12 @@ def load(request):
     """Read the file and allocate its tensors; raises ValueError where it isn't one."""
     options = refuse_unknown(request.options, _OPTIONS)
     refuse_gpu(request.device, "TensorFlow Lite")
-    model = _Model(request.files["graph"], request.threads, options.get("signature"), options.get("xnnpack", True))
+    model = _Model(
+        request.files["graph"],
+        request.threads,
+        options.get("signature"),
+        options.get("xnnpack", True),
+    )
     return Loaded(model, "cpu", request.threads, _tensors(model.inputs), _tensors(model.outputs))
 
 
@@ -85,7 +102,11 @@ def bind(loaded, arrays):
     model = loaded.model
     feeds = [(facts["index"], arrays[name]) for name, facts in model.inputs]
     fetches = [facts["index"] for _, facts in model.outputs]
-    put, invoke, get = model.interpreter.set_tensor, model.interpreter.invoke, model.interpreter.get_tensor
+    put, invoke, get = (
+        model.interpreter.set_tensor,
+        model.interpreter.invoke,
+        model.interpreter.get_tensor,
+    )
     shapes = [array.shape for _, array in feeds]
 
     def call():
@@ -105,7 +126,9 @@ def layers(loaded, arrays):
 
 
 def profiles(loaded, arrays, count):
-    """Run one batch ``count`` times under LiteRT's profiler, warmed up, and return of each when its operators ran."""
+    """Run one batch ``count`` times under LiteRT's profiler, warmed up, and return of each when its
+    operators ran.
+    """
     library, model = _tflite_profiler.library_of(package), loaded.model
     inputs, outputs = [arrays[name] for name, _ in model.inputs], predict(loaded, arrays)
     session = (model.path, model.place, model.threads or 1, model.xnnpack, inputs, outputs)
@@ -118,18 +141,29 @@ def inner(loaded, arrays):
     """Run one batch and return what each operator gave, by the names of the tensors in the file."""
     check(loaded.inputs, arrays)
     used = loaded.model
-    model = _Model(used.path, used.threads, used.signature, xnnpack=False, experimental_preserve_all_tensors=True)
+    model = _Model(
+        used.path,
+        used.threads,
+        used.signature,
+        xnnpack=False,
+        experimental_preserve_all_tensors=True,
+    )
     model.fit(arrays)
     for name, details in model.inputs:
         model.interpreter.set_tensor(details["index"], arrays[name])
     model.interpreter.invoke()
     names = {facts["index"]: facts["name"] for facts in model.interpreter.get_tensor_details()}
-    order = [index for operator in model.interpreter._get_ops_details() for index in operator["outputs"]]
-    return [(names[index], model.interpreter.get_tensor(index)) for index in order if names.get(index)]
+    order = [
+        index for operator in model.interpreter._get_ops_details() for index in operator["outputs"]
+    ]
+    return [
+        (names[index], model.interpreter.get_tensor(index)) for index in order if names.get(index)
+    ]
 
 
 def structure(loaded, shapes):
-    """Return the file's graph for inputs of these shapes, as it is before XNNPACK takes parts of it; counts are ours.
+    """Return the file's graph for inputs of these shapes, as it is before XNNPACK takes parts of
+    it; counts are ours.
 
     A second interpreter runs it once on zeros, as some shapes are known only then.
     """
@@ -141,7 +175,9 @@ def structure(loaded, shapes):
     for _, facts in model.inputs:
         model.interpreter.tensor(facts["index"])().fill(0)
     model.interpreter.invoke()
-    inputs, outputs = ([facts["index"] for _, facts in named] for named in (model.inputs, model.outputs))
+    inputs, outputs = (
+        [facts["index"] for _, facts in named] for named in (model.inputs, model.outputs)
+    )
     counter = "the shapes of the tensors of tflite %s" % package.__version__
     return write_down(model.interpreter, _numbered, inputs, outputs, counter)
 
@@ -170,21 +206,31 @@ def _numbered(names):
 
 def _output(operator, file, tensors):
     """Return what is known of an operator's first output; nothing of one that isn't the file's."""
-    if operator.index is None or operator.index >= len(file) or file[operator.index]["op_name"] != operator.kind:
+    if (
+        operator.index is None
+        or operator.index >= len(file)
+        or file[operator.index]["op_name"] != operator.kind
+    ):
         return None
     outputs = file[operator.index]["outputs"]
     return tensors.get(outputs[0]) if len(outputs) else None
 
 
 def _chosen(interpreter, known, signature):
-    """Return the name of the signature to use; raises ValueError for one of a graph that invoke doesn't run."""
+    """Return the name of the signature to use.
+
+    Raises ValueError for one of a graph that invoke doesn't run.
+    """
     if signature is not None and signature not in known:
-        raise ValueError("no signature %r; the file has %s" % (signature, ", ".join(known) or "none"))
+        raise ValueError(
+            "no signature %r; the file has %s" % (signature, ", ".join(known) or "none")
+        )
     usable = [name for name in known if not interpreter.get_signature_runner(name)._subgraph_index]
     if signature is not None and signature not in usable:
         there = ", ".join(usable) or "none"
         raise ValueError(
-            "signature %r is not of the file's first graph, which is what runs; of that is %s" % (signature, there)
+            "signature %r is not of the file's first graph, which is what runs; of that is %s"
+            % (signature, there)
         )
     return signature or next(iter(usable), None)
 
@@ -199,7 +245,11 @@ def _named(details, signature, kind):
 
 def _tensors(named):
     return [
-        Tensor(name, numpy.dtype(facts["dtype"]).name, tuple(None if size < 0 else int(size) for size in _shape(facts)))
+        Tensor(
+            name,
+            numpy.dtype(facts["dtype"]).name,
+            tuple(None if size < 0 else int(size) for size in _shape(facts)),
+        )
         for name, facts in named
     ]
 

@@ -1,4 +1,7 @@
-"""What goes wrong in a way that a user can mend: raised low, rendered once by the plugin, never with a traceback."""
+"""What goes wrong in a way that a user can mend.
+
+Raised low, rendered once by the plugin, never with a traceback.
+"""
 
 __all__ = [
     "AgentError",
@@ -42,7 +45,10 @@ class OutputError(MlmsError):
 
 
 class InvalidRun(MlmsError):
-    """What is measured is not what was asked for, or was disturbed: another device, threads, clocks, neighbours."""
+    """What is measured is not what was asked for, or was disturbed.
+
+    Another device, threads, clocks, neighbours.
+    """
 
 
 class Unavailable(MlmsError):

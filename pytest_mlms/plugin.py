@@ -1,6 +1,8 @@
-"""The plugin: hooks only, each reads what it needs and calls one function; nothing imports this file.
+"""The plugin: hooks only, each reads what it needs and calls one function; nothing imports this
+file.
 
-Imported by every pytest run on a machine that has the plugin, so what is heavy is imported where it is used.
+Imported by every pytest run on a machine that has the plugin, so what is heavy is imported where it
+is used.
 """
 
 from __future__ import annotations
@@ -33,8 +35,13 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     known = early_config.known_args_namespace
-    if known.mlms_manifests and not known.file_or_dir:  # what is collected then, so ``testpaths`` doesn't count
-        known.file_or_dir = [str(early_config.invocation_params.dir / "conftest.py"), *known.mlms_manifests]
+    if (
+        known.mlms_manifests and not known.file_or_dir
+    ):  # what is collected then, so ``testpaths`` doesn't count
+        known.file_or_dir = [
+            str(early_config.invocation_params.dir / "conftest.py"),
+            *known.mlms_manifests,
+        ]
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -88,7 +95,9 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
         return None
     from pytest_mlms.items.collect import ManifestFile, is_manifest
 
-    return ManifestFile.from_parent(parent, path=file_path) if is_manifest(file_path, roots) else None
+    return (
+        ManifestFile.from_parent(parent, path=file_path) if is_manifest(file_path, roots) else None
+    )
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -110,7 +119,10 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    if session.config.stash[SESSION].config.fleet and exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
+    if (
+        session.config.stash[SESSION].config.fleet
+        and exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED
+    ):
         session.exitstatus = pytest.ExitCode.OK
 
 
@@ -147,7 +159,9 @@ def _check_stacks(session: Session) -> None:
     from pytest_mlms.errors import MlmsError
 
     if session.config.aa and session.config.against:
-        raise pytest.UsageError("--mlms-aa is each stack against itself; leave out --mlms-aa or --mlms-against")
+        raise pytest.UsageError(
+            "--mlms-aa is each stack against itself; leave out --mlms-aa or --mlms-against"
+        )
     try:
         candidates = session.chosen_stacks or [session.declared_stacks["here"]]
         baselines = session.baseline_stacks

@@ -1,4 +1,7 @@
-"""What an item records while it runs, and the plain values that become of it: one line of the results."""
+"""What an item records while it runs, and the plain values that become of it.
+
+One line of the results.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +23,21 @@ from pytest_mlms.evaluate.limits import explain, margin, worst
 from pytest_mlms.host.machine import CpuTimes
 from pytest_mlms.records import QUANTITIES, Decision, Estimate, Launch, Place, Verdict
 
-__all__ = ["RECORDER", "MlmsArtifactLost", "MlmsInconclusive", "MlmsWarning", "Recorder", "describe"]
+__all__ = [
+    "RECORDER",
+    "MlmsArtifactLost",
+    "MlmsInconclusive",
+    "MlmsWarning",
+    "Recorder",
+    "describe",
+]
 
 
 class MlmsWarning(pytest.PytestWarning):
-    """What a user should know of an item that did not fail; an error with -W error, and then text like any other."""
+    """What a user should know of an item that did not fail.
+
+    An error with -W error, and then text like any other.
+    """
 
 
 class MlmsInconclusive(MlmsWarning):
@@ -52,7 +65,10 @@ class Recorder:
         self._cpu = CpuTimes()
 
     def keep(self, name: str, write: Callable[[Path], None]) -> None:
-        """Have ``write`` make an artifact of this name; what the disk won't take costs the artifact, not the result."""
+        """Have ``write`` make an artifact of this name.
+
+        What the disk won't take costs the artifact, not the result.
+        """
         path = self.folder / name
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -69,7 +85,9 @@ class Recorder:
         with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)
         first, self._lost[name] = not self._lost, str(error)
-        self._artifacts.pop(name, None)  # an earlier one, of a trace that is written after each level
+        self._artifacts.pop(
+            name, None
+        )  # an earlier one, of a trace that is written after each level
         if first:
             text = f"{path} could not be written: {error.strerror}; make room, or name another folder by --mlms-results"
             warnings.warn_explicit(text, MlmsArtifactLost, str(self._place.path), self._place.line)
@@ -79,7 +97,9 @@ class Recorder:
         self._facts.update(facts)
 
     def launched(self, launch: Launch) -> None:
-        """Record how agents are started, and the exact packages of an environment that was made for them."""
+        """Record how agents are started, and the exact packages of an environment that was made for
+        them.
+        """
         self.note(launch={"command": list(launch.command), "lock": list(launch.lock)})
 
     def ran_on(self, predictor: Predictor) -> None:
@@ -102,7 +122,8 @@ class Recorder:
         strict: bool,
         cause: Callable[[], str] = lambda: "",
     ) -> None:
-        """Record what was measured and decided; fail where a limit is broken, warn (strict: fail) where it is open.
+        """Record what was measured and decided; fail where a limit is broken, warn (strict: fail)
+        where it is open.
 
         ``cause`` is asked, for more to say, where it fails.
         """
@@ -115,13 +136,20 @@ class Recorder:
         failed = [one for one in decisions if one.verdict is Verdict.FAILED]
         undecided = [one for one in decisions if one.verdict is Verdict.INCONCLUSIVE]
         if failed or (undecided and strict):
-            pytest.fail("\n".join([*map(explain, failed + undecided), *cause().splitlines()]), pytrace=False)
+            pytest.fail(
+                "\n".join([*map(explain, failed + undecided), *cause().splitlines()]), pytrace=False
+            )
         for one in undecided:
             path, line = one.limit.place
             warnings.warn_explicit(explain(one), MlmsInconclusive, str(path), line)
 
-    def settle_upgrade(self, verdict: Verdict, margin: float, text: str, place: Place, strict: bool) -> None:
-        """Record the verdict on an upgrade; fail where it is REGRESSED, warn (strict: fail) where it is open."""
+    def settle_upgrade(
+        self, verdict: Verdict, margin: float, text: str, place: Place, strict: bool
+    ) -> None:
+        """Record the verdict on an upgrade.
+
+        Fail where it is REGRESSED, warn (strict: fail) where it is open.
+        """
         self.note(verdict=verdict.value, margin=_finite(margin), text=text)
         if verdict is Verdict.REGRESSED or (strict and verdict is Verdict.INCONCLUSIVE):
             pytest.fail(text, pytrace=False)
@@ -129,9 +157,15 @@ class Recorder:
             warnings.warn_explicit(text, MlmsInconclusive, str(place.path), place.line)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return what was recorded, as plain values, with the paths of artifacts relative to the run's folder."""
+        """Return what was recorded, as plain values, with the paths of artifacts relative to the
+        run's folder.
+        """
         logs = [log.relative_to(self._run_folder).as_posix() for log in self.logs if log.exists()]
-        files = {"artifacts": dict(self._artifacts), "artifacts_lost": dict(self._lost), "logs": logs}
+        files = {
+            "artifacts": dict(self._artifacts),
+            "artifacts_lost": dict(self._lost),
+            "logs": logs,
+        }
         return {**self._facts, **files, "cpu_shares": self._cpu.shares()}
 
 
@@ -140,10 +174,19 @@ def describe(case: Case) -> dict[str, Any]:
     manifest = case.loaded.manifest
     return {
         "kind": case.kind,
-        "manifest": {"path": str(case.loaded.place().path), "name": manifest.name, "version": manifest.version},
+        "manifest": {
+            "path": str(case.loaded.place().path),
+            "name": manifest.name,
+            "version": manifest.version,
+        },
         "model": {"framework": case.model.framework, "sha256": dict(case.model.sha256)},
-        "dataset": manifest.dataset and manifest.dataset.model_dump(include={"name", "version", "sha256"}),
-        "stack": {"name": case.stack.name, "threads": case.threads, "cores": list(case.stack.cores)},
+        "dataset": manifest.dataset
+        and manifest.dataset.model_dump(include={"name", "version", "sha256"}),
+        "stack": {
+            "name": case.stack.name,
+            "threads": case.threads,
+            "cores": list(case.stack.cores),
+        },
         "against": case.against and {"name": case.against.name, "threads": case.baseline.threads},
         "options": dict(case.model.options),
         "framework": case.stack.framework,

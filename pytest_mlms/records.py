@@ -41,7 +41,9 @@ class Place(NamedTuple):
 
 
 class Quantity(NamedTuple):
-    """What can be measured: its base unit, the kind of item that measures it, and the side that a limit bounds."""
+    """What can be measured: its base unit, the kind of item that measures it, and the side that a
+    limit bounds.
+    """
 
     unit: str
     kind: Kind
@@ -73,12 +75,18 @@ QUANTITIES: dict[str, Quantity] = {
     "hellinger_max": Quantity("", "agreement", "max"),
     "hellinger_mean": Quantity("", "agreement", "max"),
 }
-"""Name of an estimate -> what it is; for those that aren't of agreement also the name in a manifest's thresholds."""
+"""Name of an estimate -> what it is.
+
+For those that aren't of agreement also the name in a manifest's thresholds.
+"""
 
 
 @dataclass(frozen=True)
 class Artifact:
-    """A file that a manifest names: ``source`` is an absolute path or a URL; ``member`` a path inside an archive."""
+    """A file that a manifest names: ``source`` is an absolute path or a URL.
+
+    ``member`` a path inside an archive.
+    """
 
     source: str
     sha256: str | None
@@ -87,7 +95,10 @@ class Artifact:
 
 
 class Library(NamedTuple):
-    """A system library that agents load as ``name``: the one there is, ``library``, of the system's ``package``."""
+    """A system library that agents load as ``name``.
+
+    The one there is, ``library``, of the system's ``package``.
+    """
 
     name: str
     library: str
@@ -96,12 +107,14 @@ class Library(NamedTuple):
 
 @dataclass(frozen=True)
 class Stack:
-    """A software environment that runs agents, as declared; pytest_mlms.stacks.launch.prepare makes a Launch of it.
+    """A software environment that runs agents, as declared; pytest_mlms.stacks.launch.prepare makes
+    a Launch of it.
 
-    It is an ``interpreter`` ("current", or the path of one), or ``requirements`` that an environment is made of, with
-    Python ``python`` or the current one, or a ``container`` (an image, and ``interpreter`` its command). ``threads``
-    and ``cores`` are for every agent of it. In ``env``, ``{stack}`` stands for the environment's folder.
-    An interpreter may have ``several`` frameworks: its ``framework`` is empty until it is asked for one.
+    It is an ``interpreter`` ("current", or the path of one), or ``requirements`` that an
+    environment is made of, with Python ``python`` or the current one, or a ``container`` (an image,
+    and ``interpreter`` its command). ``threads`` and ``cores`` are for every agent of it. In
+    ``env``, ``{stack}`` stands for the environment's folder. An interpreter may have ``several``
+    frameworks: its ``framework`` is empty until it is asked for one.
     """
 
     name: str
@@ -130,11 +143,12 @@ class Stack:
 
 @dataclass(frozen=True)
 class Launch:
-    """How to start an agent of a stack: the interpreter and its flags, its whole environment, the cores it is held to.
+    """How to start an agent of a stack: the interpreter and its flags, its whole environment, the
+    cores it is held to.
 
-    ``cores`` is empty where it may use all; ``lock`` has the exact packages of an environment that we made. ``end``
-    is a command that ends what outlives the process, such as a container; there and in ``command``, ``{agent}``
-    stands for a name that each agent has for itself.
+    ``cores`` is empty where it may use all; ``lock`` has the exact packages of an environment that
+    we made. ``end`` is a command that ends what outlives the process, such as a container; there
+    and in ``command``, ``{agent}`` stands for a name that each agent has for itself.
     """
 
     command: tuple[str, ...]
@@ -159,9 +173,11 @@ class Limit:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A measured quantity: the value and its interval, in the base unit; ``replicates`` says over how many of what.
+    """A measured quantity: the value and its interval, in the base unit; ``replicates`` says over
+    how many of what.
 
-    ``low`` and ``high`` are 0 and infinity where there is too little to say more, and ``lacking`` says what is.
+    ``low`` and ``high`` are 0 and infinity where there is too little to say more, and ``lacking``
+    says what is.
     """
 
     value: float
@@ -198,12 +214,14 @@ class Decision:
 
 @dataclass(frozen=True)
 class Comparison:
-    """One quantity of an upgrade: the baseline's and the candidate's value, their ratio with its interval, the verdict.
+    """One quantity of an upgrade: the baseline's and the candidate's value, their ratio with its
+    interval, the verdict.
 
-    ``a`` and ``b`` are in ``unit``; ``ratio``, ``low`` and ``high`` are B over A, for shares of right answers
-    B less A. A ``gate`` must be shown to be within ``tolerance``, else the item is INCONCLUSIVE; what isn't one
-    fails only where it is surely outside. ``floor`` is the half of the interval that a failure must pass, and
-    ``detectable`` the smallest true change that would have been found four times of five, both as shares.
+    ``a`` and ``b`` are in ``unit``; ``ratio``, ``low`` and ``high`` are B over A, for shares of
+    right answers B less A. A ``gate`` must be shown to be within ``tolerance``, else the item is
+    INCONCLUSIVE; what isn't one fails only where it is surely outside. ``floor`` is the half of the
+    interval that a failure must pass, and ``detectable`` the smallest true change that would have
+    been found four times of five, both as shares.
     """
 
     quantity: str
@@ -238,6 +256,8 @@ def plain_comparison(comparison: Comparison) -> dict[str, Any]:
 def comparison_of(plain: Mapping[str, Any]) -> Comparison:
     """Return the comparison that plain_comparison made plain."""
     lost = {"low": -math.inf, "high": math.inf}
-    values: dict[str, Any] = {key: lost.get(key, math.nan) if value is None else value for key, value in plain.items()}
+    values: dict[str, Any] = {
+        key: lost.get(key, math.nan) if value is None else value for key, value in plain.items()
+    }
     values["verdict"] = Verdict(values["verdict"])
     return Comparison(**values)

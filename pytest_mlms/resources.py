@@ -1,4 +1,5 @@
-"""What fixtures hand out of the session: files, launches, the device, agents; what a host lacks is a skip.
+"""What fixtures hand out of the session: files, launches, the device, agents; what a host lacks is
+a skip.
 
 Imported by every pytest run, so what is heavy is imported where it is used.
 """
@@ -42,11 +43,15 @@ def files_of(case: Case, session: Session, item: pytest.Item) -> CaseFiles:
     from pytest_mlms.artifacts.fetch import fetch_files
     from pytest_mlms.report.progress import download_progress
 
-    return fetch_files(case.loaded, case.model, session.cache, download_progress(item), session.bring)
+    return fetch_files(
+        case.loaded, case.model, session.cache, download_progress(item), session.bring
+    )
 
 
 def launch_of(case: Case, files: CaseFiles, session: Session, item: pytest.Item) -> Launch:
-    """Return how to start an agent of the case's stack, whose environment is made where it isn't there yet."""
+    """Return how to start an agent of the case's stack, whose environment is made where it isn't
+    there yet.
+    """
     from pytest_mlms.report.progress import install_progress
     from pytest_mlms.stacks.launch import prepare
 
@@ -61,7 +66,9 @@ def hold_device(case: Case, config: pytest.Config) -> contextlib.AbstractContext
     from pytest_mlms.host.capabilities import uuid_of
     from pytest_mlms.host.locks import exclusive
 
-    return exclusive(case.device, _LOCK_SECONDS, cores=case.stack.cores, uuid=uuid_of(case.device, config))
+    return exclusive(
+        case.device, _LOCK_SECONDS, cores=case.stack.cores, uuid=uuid_of(case.device, config)
+    )
 
 
 @contextlib.contextmanager
@@ -72,5 +79,7 @@ def open_other(case: Case, session: Session, item: pytest.Item) -> Iterator[Pred
     name, config = case.stack.framework, session.config
     file, files = session.predictors[name], files_of(case, session, item)
     launch, log = launch_of(case, files, session, item), session.next_log(name)
-    with open_predictor(case, launch, file, files.model, log, config.timeout, config.allow_code) as predictor:
+    with open_predictor(
+        case, launch, file, files.model, log, config.timeout, config.allow_code
+    ) as predictor:
         yield predictor

@@ -1,4 +1,7 @@
-"""What the plugin holds for one pytest session: the options, the run, and the last thing opened of each sort."""
+"""What the plugin holds for one pytest session.
+
+The options, the run, and the last thing opened of each sort.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +20,20 @@ from pytest_mlms.config import Config
 if TYPE_CHECKING:
     from pytest_mlms.records import Stack
 
-__all__ = ["REPORTER", "SESSION", "WORKER", "Session", "Slot"]
+__all__ = ["REPORTER", "SESSION", "WORKER", "Session", "SingleEntryCache"]
 
 REPORTER, WORKER = "mlms-reporter", "mlms-fleet-worker"
-"""The names of the plugins that take results: where they are written, and in a worker that sends them there."""
+"""The names of the plugins that take results.
+
+Where they are written, and in a worker that sends them there.
+"""
 
 
-class Slot:
-    """Holds the last context opened, for as long as the next user asks for the same; closes it otherwise."""
+class SingleEntryCache:
+    """Holds the last context opened, for as long as the next user asks for the same.
+
+    Closes it otherwise.
+    """
 
     def __init__(self) -> None:
         self._key: Hashable = None
@@ -47,17 +56,19 @@ class Slot:
 
 @dataclass
 class Session:
-    """``run_folder`` has the name of the run; with xdist it is the controller's and that of all workers.
+    """``run_folder`` has the name of the run; with xdist it is the controller's and that of all
+    workers.
 
-    ``worker`` is xdist's name for this process, None outside of it. ``bring`` puts a local artifact on this host.
+    ``worker`` is xdist's name for this process, None outside of it. ``bring`` puts a local artifact
+    on this host.
     """
 
     config: Config
     run_folder: Path
     worker: str | None = None
-    predictor: Slot = field(default_factory=Slot)
-    dataset: Slot = field(default_factory=Slot)
-    reference: Slot = field(default_factory=Slot)
+    predictor: SingleEntryCache = field(default_factory=SingleEntryCache)
+    dataset: SingleEntryCache = field(default_factory=SingleEntryCache)
+    reference: SingleEntryCache = field(default_factory=SingleEntryCache)
     scores: dict[Hashable, Any] = field(default_factory=dict)
     bring: Callable[[Any, Any], Any] = lambda loaded, artifact: artifact
     _count: itertools.count[int] = field(default_factory=itertools.count)
@@ -71,7 +82,10 @@ class Session:
 
     @cached_property
     def declared_stacks(self) -> dict[str, Stack]:
-        """The stacks of stacks.yaml and pyproject.toml, by name; raises ManifestError with their faults."""
+        """The stacks of stacks.yaml and pyproject.toml, by name.
+
+        Raises ManifestError with their faults.
+        """
         from pytest_mlms.stacks.declared import declared_stacks
 
         return declared_stacks(self.config.root, self.config.manifests)
@@ -105,7 +119,11 @@ class Session:
 
     def next_log(self, framework: str) -> Path:
         """Return the path of a new agent's log."""
-        return self.run_folder / "agents" / f"{framework}-{self.worker or 'main'}-{next(self._count)}.log"
+        return (
+            self.run_folder
+            / "agents"
+            / f"{framework}-{self.worker or 'main'}-{next(self._count)}.log"
+        )
 
 
 SESSION = pytest.StashKey[Session]()

@@ -1,4 +1,7 @@
-"""Quantities with units: text to a number in the base unit (seconds, bytes, per second, fraction) and back."""
+"""Quantities with units.
+
+Text to a number in the base unit (seconds, bytes, per second, fraction) and back.
+"""
 
 import math
 import re
@@ -31,8 +34,12 @@ def parse_quantity(text: str | float, base: str) -> float:
     if unit not in factors and not (base == "fraction" and unit == ""):
         found = f"the unit {unit!r}" if unit else "no unit"
         example = f"{number:g} {next(iter(factors))}"
-        raise ValueError(f"{text!r} has {found}; write one of {', '.join(factors)}, as in '{example}'")
-    value = float(number * Decimal(repr(factors.get(unit, 1))))  # decimal: 9 ms is 0.009 s, not 0.009000000000000001
+        raise ValueError(
+            f"{text!r} has {found}; write one of {', '.join(factors)}, as in '{example}'"
+        )
+    value = float(
+        number * Decimal(repr(factors.get(unit, 1)))
+    )  # decimal: 9 ms is 0.009 s, not 0.009000000000000001
     if not math.isfinite(value) or value < 0 or (base == "fraction" and value > 1):
         range_ = "0 to 1, or 0 % to 100 %" if base == "fraction" else "a finite number, 0 or more"
         raise ValueError(f"{text!r} is out of range; write {range_}")
@@ -45,12 +52,19 @@ def _split(text: str | float, base: str) -> tuple[Decimal, str]:
     found = _NUMBER_AND_UNIT.fullmatch(text) if isinstance(text, str) else None
     if not found:
         example = f"5 {next(iter(UNITS[base]))}"
-        raise ValueError(f"{text!r} is not a quantity; write a number and a unit, as in '{example}'")
-    return Decimal(found[1]), found[2].replace("\u03bc", "\u00b5")  # the Greek letter, typed for the micro sign
+        raise ValueError(
+            f"{text!r} is not a quantity; write a number and a unit, as in '{example}'"
+        )
+    return Decimal(found[1]), found[2].replace(
+        "\u03bc", "\u00b5"
+    )  # the Greek letter, typed for the micro sign
 
 
 def format_quantity(value: float, base: str) -> str:
-    """Return ``value`` with three significant digits and the unit that a person would choose; "-" for no number."""
+    """Return ``value`` with three significant digits and the unit that a person would choose.
+
+    "-" for no number.
+    """
     if not math.isfinite(value):
         return "-" if math.isnan(value) else "unbounded"
     if base == "fraction":
@@ -58,7 +72,10 @@ def format_quantity(value: float, base: str) -> str:
     units = _SHOWN.get(base)
     if units is None:
         return f"{_three_digits(value) if value == 0 or abs(value) >= 1e-3 else format(value, '.3g')} {base}".rstrip()
-    unit = next((unit for unit in units if abs(value) >= UNITS[base][unit]), units[-1] if value else units[0])
+    unit = next(
+        (unit for unit in units if abs(value) >= UNITS[base][unit]),
+        units[-1] if value else units[0],
+    )
     return f"{_three_digits(value / UNITS[base][unit])} {unit}"
 
 

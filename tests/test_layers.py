@@ -45,7 +45,9 @@ def imports_of(path: str) -> set[str]:
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("pytest_mlms"):
             module = (node.module or "").removeprefix("pytest_mlms").lstrip(".")
             found |= (
-                {module} if module else {alias.name for alias in node.names if (SIDE / f"{alias.name}.py").exists()}
+                {module}
+                if module
+                else {alias.name for alias in node.names if (SIDE / f"{alias.name}.py").exists()}
             )
     return found
 

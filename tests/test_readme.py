@@ -25,7 +25,10 @@ def block(language: str) -> str:
 def test_the_manifest_that_it_explains_is_valid_and_like_the_shipped_one(tmp_path: Path) -> None:
     shutil.copytree(DIGITS, tmp_path / "digits")
     (tmp_path / "digits" / "digits.yaml").write_text(block("yaml"))
-    explained, shipped = load(tmp_path / "digits" / "digits.yaml").manifest, load(DIGITS / "digits.yaml").manifest
+    explained, shipped = (
+        load(tmp_path / "digits" / "digits.yaml").manifest,
+        load(DIGITS / "digits.yaml").manifest,
+    )
     assert set(map(str, explained.models)) <= set(map(str, shipped.models))
     for section in ("inputs", "outputs", "evaluate", "thresholds"):
         assert getattr(explained, section) == getattr(shipped, section)
@@ -39,7 +42,9 @@ def test_the_test_that_it_shows_runs(project: Project) -> None:
 
 def test_every_option_and_every_quantity_is_in_it() -> None:
     assert all(f"`{_flag(option.name)}" in README for option in _OPTIONS)
-    named = [name for name, what in QUANTITIES.items() if what.kind != "agreement"] + list(Agreement.model_fields)
+    named = [name for name, what in QUANTITIES.items() if what.kind != "agreement"] + list(
+        Agreement.model_fields
+    )
     assert all(name in README or name.replace("latency", "") in README for name in named)
     results = (ROOT / "docs" / "results.md").read_text()
     assert all(name in results or name.replace("latency", "") in results for name in QUANTITIES)
@@ -47,7 +52,12 @@ def test_every_option_and_every_quantity_is_in_it() -> None:
 
 def test_no_option_is_in_the_documents_that_is_not_there() -> None:
     known = {_flag(option.name) for option in _OPTIONS}
-    for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "ARCHITECTURE.md", *(ROOT / "docs").glob("*.md")):
+    for path in (
+        ROOT / "README.md",
+        ROOT / "CONTRIBUTING.md",
+        ROOT / "ARCHITECTURE.md",
+        *(ROOT / "docs").glob("*.md"),
+    ):
         assert set(re.findall(r"--mlms-[a-z-]*[a-z]", path.read_text())) <= known, path
 
 

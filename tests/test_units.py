@@ -51,7 +51,9 @@ def test_what_is_no_quantity_says_what_to_write(text: object, base: str, says: s
 
 
 @given(st.sampled_from(sorted(UNITS)), st.floats(0, 1e12), st.data())
-def test_any_number_in_any_unit_is_its_factor_in_the_base(base: str, number: float, data: st.DataObject) -> None:
+def test_any_number_in_any_unit_is_its_factor_in_the_base(
+    base: str, number: float, data: st.DataObject
+) -> None:
     unit, factor = data.draw(st.sampled_from(sorted(UNITS[base].items())))
     if base == "fraction":
         number = number % 100

@@ -1,12 +1,14 @@
-"""Make AlexNet as ONNX, with weights drawn from a seed: for measuring speed, which doesn't ask what they mean.
+"""Make AlexNet as ONNX, with weights drawn from a seed: for measuring speed, which doesn't ask what
+they mean.
 
     pip install onnx numpy
     python manifests/alexnet/make.py FOLDER
 
-The structure is that of Krizhevsky 2014 (https://arxiv.org/abs/1404.5997) on 227 x 227 images: one tower, without the
-groups and the local response normalisation of 2012; 61 million parameters, 0.7 billion multiplications an image. There
-is no padding before the first pooling, so that no pooling has to round. The weights are normal with the variance 2 over
-the number of inputs (He and others 2015), so that values neither vanish nor grow from layer to layer.
+The structure is that of Krizhevsky 2014 (https://arxiv.org/abs/1404.5997) on 227 x 227 images: one
+tower, without the groups and the local response normalisation of 2012; 61 million parameters, 0.7
+billion multiplications an image. There is no padding before the first pooling, so that no pooling
+has to round. The weights are normal with the variance 2 over the number of inputs (He and others
+2015), so that values neither vanish nor grow from layer to layer.
 """
 
 import sys
@@ -53,7 +55,10 @@ class Chain:
 
 
 def alexnet() -> onnx.ModelProto:
-    """Return the network in opset 9, IR 4, with a free batch size: what every framework of the field can read."""
+    """Return the network in opset 9, IR 4, with a free batch size.
+
+    What every framework of the field can read.
+    """
     chain, channels = Chain(), 3
     for number, (outputs, kernel, stride, pad, pooled) in enumerate(CONVOLUTIONS, start=1):
         sizes = {"kernel_shape": [kernel] * 2, "strides": [stride] * 2, "pads": [pad] * 4}
@@ -78,7 +83,9 @@ def alexnet() -> onnx.ModelProto:
         chain.weights,
     )
     opset = helper.make_opsetid("", 9)
-    made = helper.make_model(graph, opset_imports=[opset], ir_version=4, producer_name="pytest-mlms")
+    made = helper.make_model(
+        graph, opset_imports=[opset], ir_version=4, producer_name="pytest-mlms"
+    )
     onnx.checker.check_model(made, full_check=True)
     return made
 

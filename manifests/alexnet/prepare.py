@@ -1,10 +1,12 @@
-"""Write AlexNet in every framework's format that can be made here, and a manifest of them, into a folder.
+"""Write AlexNet in every framework's format that can be made here, and a manifest of them, into a
+folder.
 
     python manifests/alexnet/prepare.py FOLDER [STACKS.yaml]
 
-The ONNX file is by make.py, the others by manifests/convert/to_*.py, each in its framework's stack of
-manifests/stacks.yaml (or of another file like it), which is made where it isn't there yet. What is there already is
-kept. A framework whose stack can't be had here is left out, and the reason is printed.
+The ONNX file is by make.py, the others by manifests/convert/to_*.py, each in its framework's stack
+of manifests/stacks.yaml (or of another file like it), which is made where it isn't there yet. What
+is there already is kept. A framework whose stack can't be had here is left out, and the reason is
+printed.
 """
 
 import json
@@ -76,7 +78,10 @@ def make_onnx(folder: Path) -> Path:
 
 
 def convert(framework: str, source: Path, stacks: Mapping[str, Stack]) -> dict[str, Any]:
-    """Return the files of a framework by role, with their digests; raises MlmsError where they can't be made."""
+    """Return the files of a framework by role, with their digests.
+
+    Raises MlmsError where they can't be made.
+    """
     done = source.with_name(f"{framework}.json")
     if not done.exists():
         print(f"converting for {framework}", flush=True)
@@ -84,8 +89,15 @@ def convert(framework: str, source: Path, stacks: Mapping[str, Stack]) -> dict[s
         if stack is None:
             raise MlmsError(f"no stack {CONVERTED_IN[framework]} is declared")
         launch = prepare(stack, default_cache())
-        command = [*launch.command, str(CONVERT / f"to_{framework}.py"), str(source), str(source.with_suffix(""))]
-        ran = subprocess.run(command, env=dict(launch.env), capture_output=True, text=True, check=False)
+        command = [
+            *launch.command,
+            str(CONVERT / f"to_{framework}.py"),
+            str(source),
+            str(source.with_suffix("")),
+        ]
+        ran = subprocess.run(
+            command, env=dict(launch.env), capture_output=True, text=True, check=False
+        )
         if ran.returncode:
             raise MlmsError(f"its conversion failed:\n{ran.stderr[-2000:]}")
         done.write_text(ran.stdout.splitlines()[-1])
@@ -95,7 +107,12 @@ def convert(framework: str, source: Path, stacks: Mapping[str, Stack]) -> dict[s
 
 def models(folder: Path, source: Path, stacks: Mapping[str, Stack]) -> Iterator[dict[str, Any]]:
     """Yield the manifest's entry of each framework that has its files."""
-    onnx_file = {"graph": {"path": str(folder / "alexnet.onnx"), "sha256": network.sha256(folder / "alexnet.onnx")}}
+    onnx_file = {
+        "graph": {
+            "path": str(folder / "alexnet.onnx"),
+            "sha256": network.sha256(folder / "alexnet.onnx"),
+        }
+    }
     for framework in (*TAKE_ONNX, *CONVERTED_IN):
         try:
             files = convert(framework, source, stacks) if framework in CONVERTED_IN else onnx_file
@@ -112,7 +129,9 @@ def main() -> None:
     """Write all of it; the manifest last."""
     folder = Path(sys.argv[1]).resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    shutil.copy(sys.argv[2] if len(sys.argv) > 2 else HERE.parent / "stacks.yaml", folder / "stacks.yaml")
+    shutil.copy(
+        sys.argv[2] if len(sys.argv) > 2 else HERE.parent / "stacks.yaml", folder / "stacks.yaml"
+    )
     entries = list(models(folder, make_onnx(folder), declared_stacks(folder)))
     lines = [f"  - {json.dumps(entry)}\n" for entry in entries]  # JSON is YAML too
     (folder / "alexnet.yaml").write_text(_HEAD + "".join(lines) + _TAIL)

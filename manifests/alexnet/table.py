@@ -1,9 +1,11 @@
-"""Print the latency of a batch by framework and batch size, from the results of runs: a table in Markdown.
+"""Print the latency of a batch by framework and batch size, from the results of runs: a table in
+Markdown.
 
 Called as: python manifests/alexnet/table.py [--cpu] mlms-results/latest…
 
-With --cpu it is the CPU time of a batch, over all threads, in place of the median latency: with one thread much the
-same where nothing else runs, and of use where something does. Both are means over processes, with Student's interval.
+With --cpu it is the CPU time of a batch, over all threads, in place of the median latency: with one
+thread much the same where nothing else runs, and of use where something does. Both are means over
+processes, with Student's interval.
 """
 
 import json
@@ -25,7 +27,11 @@ Seconds = tuple[float, float]  # the mean, and the upper end of its interval
 def read(folder: Path) -> list[Item]:
     """Return the performance items of a run that have a result, with the run's folder."""
     lines = [json.loads(line) for line in (folder / "results.jsonl").read_text().splitlines()]
-    return [{**x, "folder": folder} for x in lines if x.get("kind") == "performance" and x.get("estimates")]
+    return [
+        {**x, "folder": folder}
+        for x in lines
+        if x.get("kind") == "performance" and x.get("estimates")
+    ]
 
 
 def latency(item: Item) -> Seconds:
@@ -52,18 +58,25 @@ def cell(seconds: Seconds) -> str:
 
 
 def table(items: list[Item], of: Callable[[Item], Seconds] = latency) -> str:
-    """Return a row a framework, the fastest at the smallest batch size first, and a column a batch size."""
+    """Return a row a framework, the fastest at the smallest batch size first, and a column a batch
+    size.
+    """
     by_place = {(item["framework"], item["batch_size"]): of(item) for item in items}
     sizes = sorted({size for _, size in by_place})
 
     def least(framework: str) -> float:
         return min(value for (name, _), (value, _) in by_place.items() if name == framework)
 
-    rows = [["framework", *(f"batch of {size}" for size in sizes)], ["---", *("---:" for _ in sizes)]]
+    rows = [
+        ["framework", *(f"batch of {size}" for size in sizes)],
+        ["---", *("---:" for _ in sizes)],
+    ]
     for name in sorted({name for name, _ in by_place}, key=least):
         version = next(item["versions"][name] for item in items if item["framework"] == name)
         found = [by_place.get((name, size)) for size in sizes]
-        rows.append([f"{name} {version}", *(cell(seconds) if seconds else "-" for seconds in found)])
+        rows.append(
+            [f"{name} {version}", *(cell(seconds) if seconds else "-" for seconds in found)]
+        )
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 

@@ -1,13 +1,16 @@
-"""A plain CNN as a list of layers: read out of its ONNX file, for the scripts beside this that write other formats.
+"""A plain CNN as a list of layers: read out of its ONNX file, for the scripts beside this that
+write other formats.
 
     pip install onnx numpy
     python manifests/convert/network.py MODEL.onnx NETWORK.npz
 
-Each ``to_FRAMEWORK.py`` takes NETWORK.npz, since a framework's own environment may not take onnx: it needs numpy only,
-and Python 3.6 or later. What it writes is for the predictor of that name, with the tensors' names of the ONNX file.
+Each ``to_FRAMEWORK.py`` takes NETWORK.npz, since a framework's own environment may not take onnx:
+it needs numpy only, and Python 3.6 or later. What it writes is for the predictor of that name, with
+the tensors' names of the ONNX file.
 
-A plain CNN has one input, N x C x H x W, and one output, and each layer takes what the last one gave: Conv with a bias
-and no groups, Relu, MaxPool that rounds down, Flatten, and Gemm as a dense layer.
+A plain CNN has one input, N x C x H x W, and one output, and each layer takes what the last one
+gave: Conv with a bias and no groups, Relu, MaxPool that rounds down, Flatten, and Gemm as a dense
+layer.
 """
 
 import hashlib
@@ -20,9 +23,11 @@ import numpy
 
 
 class Layer(NamedTuple):
-    """``kind`` is conv, relu, maxpool, flatten or dense; kernel, stride and pad are (height, width), 0 where unused.
+    """``kind`` is conv, relu, maxpool, flatten or dense; kernel, stride and pad are (height,
+    width), 0 where unused.
 
-    ``weight`` is outputs x inputs x height x width, or outputs x inputs. ``name`` is that of the tensor it makes.
+    ``weight`` is outputs x inputs x height x width, or outputs x inputs. ``name`` is that of the
+    tensor it makes.
     """
 
     name: str
@@ -35,7 +40,10 @@ class Layer(NamedTuple):
 
 
 class Network(NamedTuple):
-    """``shape`` is of one input: channels, height, width; ``sizes`` are the shapes that each layer makes of it."""
+    """``shape`` is of one input: channels, height, width.
+
+    ``sizes`` are the shapes that each layer makes of it.
+    """
 
     name: str
     input: str
@@ -93,7 +101,8 @@ def save(network, path):
         if layer.weight is not None:
             arrays.update({layer.name + "_weight": layer.weight, layer.name + "_bias": layer.bias})
     plain = [
-        {key: getattr(layer, key) for key in ("name", "kind", "kernel", "stride", "pad")} for layer in network.layers
+        {key: getattr(layer, key) for key in ("name", "kind", "kernel", "stride", "pad")}
+        for layer in network.layers
     ]
     facts = {"name": network.name, "input": network.input, "shape": network.shape, "layers": plain}
     numpy.savez(path, facts=json.dumps(facts), **arrays)
@@ -110,7 +119,9 @@ def read_onnx(path):
     flow, layers = source.name, []
     for node in graph.node:
         if node.input[0] != flow or len(node.output) != 1:
-            raise ValueError("%s %r does not take what the node before it gave" % (node.op_type, node.name))
+            raise ValueError(
+                "%s %r does not take what the node before it gave" % (node.op_type, node.name)
+            )
         flow = node.output[0]
         attributes = {each.name: onnx.helper.get_attribute_value(each) for each in node.attribute}
         layers.append(_layer(node, attributes, [arrays[name] for name in node.input[1:]]))
@@ -126,14 +137,31 @@ def _layer(node, attributes, arrays):
         return Layer(name, "dense", weight=arrays[0], bias=arrays[1])
     pads = attributes.get("pads", [0] * 4)
     odd = set(attributes) - {"kernel_shape", "strides", "pads"} or pads[:2] != pads[2:]
-    if node.op_type not in ("Conv", "MaxPool") or odd or (node.op_type == "Conv" and len(arrays) != 2):
-        raise ValueError("%s %r is not what a plain CNN has: %s" % (node.op_type, node.name, sorted(attributes)))
-    fields = tuple(attributes["kernel_shape"]), tuple(attributes.get("strides", pair)), tuple(pads[:2])
-    return Layer(name, "maxpool", *fields) if node.op_type == "MaxPool" else Layer(name, "conv", *fields, *arrays)
+    if (
+        node.op_type not in ("Conv", "MaxPool")
+        or odd
+        or (node.op_type == "Conv" and len(arrays) != 2)
+    ):
+        raise ValueError(
+            "%s %r is not what a plain CNN has: %s" % (node.op_type, node.name, sorted(attributes))
+        )
+    fields = (
+        tuple(attributes["kernel_shape"]),
+        tuple(attributes.get("strides", pair)),
+        tuple(pads[:2]),
+    )
+    return (
+        Layer(name, "maxpool", *fields)
+        if node.op_type == "MaxPool"
+        else Layer(name, "conv", *fields, *arrays)
+    )
 
 
 def arguments():
-    """Return what a ``to_FRAMEWORK.py`` was called with: the network, and where its files go, without their ends."""
+    """Return what a ``to_FRAMEWORK.py`` was called with.
+
+    The network, and where its files go, without their ends.
+    """
     if len(sys.argv) != 3:
         sys.exit("usage: %s NETWORK.npz TARGET\nwrites TARGET.… for this framework" % sys.argv[0])
     return load(sys.argv[1]), sys.argv[2]
@@ -141,7 +169,9 @@ def arguments():
 
 def report(**files):
     """Print the files that were made, by their role, as JSON: what a manifest says of them."""
-    print(json.dumps({role: {"path": path, "sha256": sha256(path)} for role, path in files.items()}))
+    print(
+        json.dumps({role: {"path": path, "sha256": sha256(path)} for role, path in files.items()})
+    )
 
 
 def sha256(path):

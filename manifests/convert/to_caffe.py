@@ -1,4 +1,7 @@
-"""Caffe: TARGET.prototxt and TARGET.caffemodel, by Caffe itself. The text has batch size 1, which can be changed."""
+"""Caffe: TARGET.prototxt and TARGET.caffemodel, by Caffe itself.
+
+The text has batch size 1, which can be changed.
+"""
 
 import caffe
 from caffe import layers, params
@@ -18,17 +21,24 @@ def _layer(layer, bottom):
 
 
 def _pairs(**sizes):
-    return {"%s_%s" % (name, end): size for name, pair in sizes.items() for end, size in zip("hw", pair)}
+    return {
+        "%s_%s" % (name, end): size for name, pair in sizes.items() for end, size in zip("hw", pair)
+    }
 
 
 def text(network):
-    """Return the prototxt; raises ValueError where Caffe's pooling, which rounds up, would make another shape."""
+    """Return the prototxt; raises ValueError where Caffe's pooling, which rounds up, would make
+    another shape.
+    """
     net = caffe.NetSpec()
     net[network.input] = layers.Input(shape={"dim": [1, *network.shape]})
     flow, shape = net[network.input], network.shape
     for layer, size in zip(network.layers, network.sizes):
         if layer.kind == "maxpool":
-            over = [(a + 2 * p - k) % s for a, p, k, s in zip(shape[1:], layer.pad, layer.kernel, layer.stride)]
+            over = [
+                (a + 2 * p - k) % s
+                for a, p, k, s in zip(shape[1:], layer.pad, layer.kernel, layer.stride)
+            ]
             if any(over):
                 raise ValueError("Caffe would round %s up" % layer.name)
         net[layer.name] = flow = _layer(layer, flow)

@@ -14,14 +14,20 @@ def _operator(layer, flow):
     if layer.kind == "dense":
         return core.CreateOperator("FC", given, name, name=name)
     (top, left), (down, right) = layer.pad, layer.stride
-    sizes = {"kernels": list(layer.kernel), "strides": [down, right], "pads": [top, left, top, left]}
+    sizes = {
+        "kernels": list(layer.kernel),
+        "strides": [down, right],
+        "pads": [top, left, top, left],
+    }
     kind, inputs = ("Conv", given) if layer.kind == "conv" else ("MaxPool", flow)
     return core.CreateOperator(kind, inputs, name, name=name, order="NCHW", **sizes)
 
 
 def predict_net(network, names):
     """Return the operators, and what comes from outside."""
-    net = caffe2_pb2.NetDef(name=network.name, external_input=[network.input, *names], external_output=[network.output])
+    net = caffe2_pb2.NetDef(
+        name=network.name, external_input=[network.input, *names], external_output=[network.output]
+    )
     flow = network.input
     for layer in network.layers:
         net.op.add().CopyFrom(_operator(layer, flow))
@@ -37,7 +43,9 @@ def init_net(network):
             values = getattr(layer, part)
             if values is not None:
                 name = "%s_%s" % (layer.name, part)
-                fill = core.CreateOperator("GivenTensorFill", [], name, shape=values.shape, values=values.flatten())
+                fill = core.CreateOperator(
+                    "GivenTensorFill", [], name, shape=values.shape, values=values.flatten()
+                )
                 net.op.add().CopyFrom(fill)
                 net.external_output.append(name)
     return net

@@ -12,14 +12,20 @@ def _layer(layer, flow, size):
         return cntk.reshape(flow, size, name=layer.name)
     if layer.kind == "maxpool":
         pad = _padding(layer)
-        return cntk.pooling(flow, cntk.MAX_POOLING, layer.kernel, layer.stride, name=layer.name, **pad)
+        return cntk.pooling(
+            flow, cntk.MAX_POOLING, layer.kernel, layer.stride, name=layer.name, **pad
+        )
     bias = layer.bias.reshape(-1, 1, 1) if layer.kind == "conv" else layer.bias
     bias = cntk.parameter(init=bias, name=layer.name + "_bias")
     if layer.kind == "dense":
         weight = cntk.parameter(init=layer.weight.T.copy(), name=layer.name + "_weight")
-        return cntk.plus(cntk.times(flow, weight, name=layer.name + "_product"), bias, name=layer.name)
+        return cntk.plus(
+            cntk.times(flow, weight, name=layer.name + "_product"), bias, name=layer.name
+        )
     weight = cntk.parameter(init=layer.weight, name=layer.name + "_weight")
-    product = cntk.convolution(weight, flow, (1,) + layer.stride, name=layer.name + "_product", **_padding(layer, (0,)))
+    product = cntk.convolution(
+        weight, flow, (1,) + layer.stride, name=layer.name + "_product", **_padding(layer, (0,))
+    )
     return cntk.plus(product, bias, name=layer.name)
 
 
@@ -27,7 +33,9 @@ def _padding(layer, before=()):
     """CNTK pads by half a kernel (auto_padding), or by numbers that its CPU kernels don't take."""
     half = tuple(size // 2 for size in layer.kernel)
     if layer.pad not in ((0, 0), half):
-        raise ValueError("%s is padded by %s; CNTK can do nothing or %s" % (layer.name, layer.pad, half))
+        raise ValueError(
+            "%s is padded by %s; CNTK can do nothing or %s" % (layer.name, layer.pad, half)
+        )
     return {"auto_padding": [False] * len(before) + [layer.pad == half] * 2}
 
 

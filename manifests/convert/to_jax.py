@@ -1,4 +1,6 @@
-"""JAX: TARGET.jax, StableHLO as jax.export serializes it, for the CPU and for CUDA, with a free batch size."""
+"""JAX: TARGET.jax, StableHLO as jax.export serializes it, for the CPU and for CUDA, with a free
+batch size.
+"""
 
 from pathlib import Path
 
@@ -18,13 +20,20 @@ def _layer(layer, flow):
         return flow @ layer.weight.T + layer.bias
     pad = [(size, size) for size in layer.pad]
     if layer.kind == "conv":
-        return lax.conv_general_dilated(flow, layer.weight, layer.stride, pad) + layer.bias[:, None, None]
+        return (
+            lax.conv_general_dilated(flow, layer.weight, layer.stride, pad)
+            + layer.bias[:, None, None]
+        )
     whole = (1, 1)
-    return lax.reduce_window(flow, -jnp.inf, lax.max, whole + layer.kernel, whole + layer.stride, [(0, 0)] * 2 + pad)
+    return lax.reduce_window(
+        flow, -jnp.inf, lax.max, whole + layer.kernel, whole + layer.stride, [(0, 0)] * 2 + pad
+    )
 
 
 def function_of(network):
-    """Return the network as a function of images N x C x H x W, by name, that gives the output by its name."""
+    """Return the network as a function of images N x C x H x W, by name, that gives the output by
+    its name.
+    """
 
     def run(**images):
         flow = images[network.input]
@@ -40,7 +49,9 @@ def main():
     network, target = arguments()
     axes = ", ".join(map(str, ("batch",) + network.shape))
     image = jax.ShapeDtypeStruct(export.symbolic_shape(axes), jnp.float32)
-    exported = export.export(jax.jit(function_of(network)), platforms=("cpu", "cuda"))(**{network.input: image})
+    exported = export.export(jax.jit(function_of(network)), platforms=("cpu", "cuda"))(
+        **{network.input: image}
+    )
     Path(target + ".jax").write_bytes(bytes(exported.serialize()))
     report(graph=target + ".jax")
 

@@ -1,4 +1,7 @@
-"""MXNet: TARGET-symbol.json and TARGET-0000.params. The input says its own shape, 0 being the free axis."""
+"""MXNet: TARGET-symbol.json and TARGET-0000.params.
+
+The input says its own shape, 0 being the free axis.
+"""
 
 import mxnet
 from mxnet import symbol
@@ -14,7 +17,9 @@ def _layer(layer, flow):
     if layer.kind == "dense":
         return symbol.FullyConnected(flow, name=name, num_hidden=len(layer.weight))
     return (
-        symbol.Activation(flow, name=name, act_type="relu") if layer.kind == "relu" else symbol.flatten(flow, name=name)
+        symbol.Activation(flow, name=name, act_type="relu")
+        if layer.kind == "relu"
+        else symbol.flatten(flow, name=name)
     )
 
 

@@ -18,7 +18,9 @@ def _module(layer):
         if layer.kind == "conv"
         else nn.Linear(inputs, width)
     )
-    made.load_state_dict({"weight": torch.from_numpy(layer.weight), "bias": torch.from_numpy(layer.bias)})
+    made.load_state_dict(
+        {"weight": torch.from_numpy(layer.weight), "bias": torch.from_numpy(layer.bias)}
+    )
     return made
 
 

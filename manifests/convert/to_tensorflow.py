@@ -1,4 +1,7 @@
-"""TensorFlow: TARGET_savedmodel.zip. Its convolutions on the CPU take channels last, so the images are turned first."""
+"""TensorFlow: TARGET_savedmodel.zip.
+
+Its convolutions on the CPU take channels last, so the images are turned first.
+"""
 
 import tempfile
 import zipfile
@@ -14,7 +17,11 @@ def model(network):
     constants, before = {}, network.shape
     for layer, size in zip(network.layers, network.sizes):
         if layer.weight is not None:
-            weight = layer.weight.transpose(2, 3, 1, 0) if layer.kind == "conv" else _dense(layer, before)
+            weight = (
+                layer.weight.transpose(2, 3, 1, 0)
+                if layer.kind == "conv"
+                else _dense(layer, before)
+            )
             constants[layer.name] = tf.Variable(weight), tf.Variable(layer.bias)
         before = before if layer.kind == "flatten" else size
 
@@ -32,7 +39,10 @@ def model(network):
 
 
 def _dense(layer, before):
-    """Return inputs x outputs; what was flattened from C x H x W is flattened from H x W x C here."""
+    """Return inputs x outputs.
+
+    What was flattened from C x H x W is flattened from H x W x C here.
+    """
     if len(before) == 1:
         return layer.weight.T
     return layer.weight.reshape(-1, *before).transpose(2, 3, 1, 0).reshape(-1, len(layer.weight))
@@ -60,7 +70,9 @@ def save(module, path):
         with zipfile.ZipFile(path, "w") as archive:
             for file in sorted(Path(temporary).rglob("*")):
                 if file.is_file():
-                    archive.writestr(zipfile.ZipInfo(str(file.relative_to(temporary))), file.read_bytes())
+                    archive.writestr(
+                        zipfile.ZipInfo(str(file.relative_to(temporary))), file.read_bytes()
+                    )
 
 
 def main():

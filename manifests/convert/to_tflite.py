@@ -1,4 +1,7 @@
-"""TensorFlow Lite: TARGET.tflite in float32, whose signature has the names. Runs where TensorFlow is."""
+"""TensorFlow Lite: TARGET.tflite in float32, whose signature has the names.
+
+Runs where TensorFlow is.
+"""
 
 import tempfile
 from pathlib import Path
@@ -14,11 +17,18 @@ def main():
     network, target = arguments()
     whole = model(network)  # the function holds its variables by this only
     frozen = convert_variables_to_constants_v2(whole.serve.get_concrete_function())
-    module, signature = tf.Module(), tf.TensorSpec([None, *network.shape], tf.float32, name=network.input)
-    module.serve = tf.function(lambda image: {network.output: frozen(image)[0]}, input_signature=[signature])
+    module, signature = (
+        tf.Module(),
+        tf.TensorSpec([None, *network.shape], tf.float32, name=network.input),
+    )
+    module.serve = tf.function(
+        lambda image: {network.output: frozen(image)[0]}, input_signature=[signature]
+    )
     with tempfile.TemporaryDirectory() as folder:
         tf.saved_model.save(module, folder, signatures={"serving_default": module.serve})
-        Path(target + ".tflite").write_bytes(tf.lite.TFLiteConverter.from_saved_model(folder).convert())
+        Path(target + ".tflite").write_bytes(
+            tf.lite.TFLiteConverter.from_saved_model(folder).convert()
+        )
     report(graph=target + ".tflite")
 
 

@@ -35,7 +35,9 @@ def function_of(arrays):
 
 def main():
     """Write the file, for the CPU and for CUDA, with a free batch size."""
-    jax.config.update("jax_hlo_source_file_canonicalization_regex", ".*/")  # else it holds this machine's paths
+    jax.config.update(
+        "jax_hlo_source_file_canonicalization_regex", ".*/"
+    )  # else it holds this machine's paths
     arrays = dict(np.load(sys.argv[1]))
     folder = Path(sys.argv[2] if len(sys.argv) > 2 else Path(__file__).parent)
     image = jax.ShapeDtypeStruct(export.symbolic_shape("batch, 1, 8, 8"), jnp.float32)

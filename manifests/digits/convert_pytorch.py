@@ -3,8 +3,8 @@
     pip install torch==2.13.0 numpy
     python manifests/digits/convert_pytorch.py weights.npz [FOLDER]
 
-With a FOLDER it writes there: digits_cnn.pt2 (torch.export), digits_cnn.pt (TorchScript), and digits_state.pt (a state
-dict for ``Digits`` in this file). weights.npz is by weights.py.
+With a FOLDER it writes there: digits_cnn.pt2 (torch.export), digits_cnn.pt (TorchScript), and
+digits_state.pt (a state dict for ``Digits`` in this file). weights.npz is by weights.py.
 """
 
 import sys
@@ -41,10 +41,14 @@ class Digits(nn.Module):
 
 
 def with_weights(path):
-    """Return the network with the weights of an .npz file, whose names differ in the last underscore."""
+    """Return the network with the weights of an .npz file, whose names differ in the last
+    underscore.
+    """
     arrays = np.load(path)
     model = Digits().eval()
-    model.load_state_dict(OrderedDict((".".join(n.rsplit("_", 1)), torch.from_numpy(arrays[n])) for n in arrays.files))
+    model.load_state_dict(
+        OrderedDict((".".join(n.rsplit("_", 1)), torch.from_numpy(arrays[n])) for n in arrays.files)
+    )
     return model
 
 

@@ -1,10 +1,12 @@
-"""Write the digits network for TensorFlow and TensorFlow Lite: digits_cnn_savedmodel.zip and digits_cnn.tflite.
+"""Write the digits network for TensorFlow and TensorFlow Lite: digits_cnn_savedmodel.zip and
+digits_cnn.tflite.
 
     pip install tensorflow-cpu==2.21.0
     python manifests/digits/convert_tensorflow.py weights.npz [FOLDER]
 
-With a FOLDER it writes there, and also digits_cnn.keras (Keras) and digits_cnn.pb (a frozen TF1 graph). weights.npz is
-by weights.py. TensorFlow's convolutions on the CPU take channels last, so the images are transposed first.
+With a FOLDER it writes there, and also digits_cnn.keras (Keras) and digits_cnn.pb (a frozen TF1
+graph). weights.npz is by weights.py. TensorFlow's convolutions on the CPU take channels last, so
+the images are transposed first.
 """
 
 import sys
@@ -69,13 +71,18 @@ def save_lite(model, folder, path):
     """Write a TensorFlow Lite file in float32, whose signature has the model's names."""
     frozen = convert_variables_to_constants_v2(function_of(model).get_concrete_function())
     module, signature = tf.Module(), [tf.TensorSpec([None, 1, 8, 8], tf.float32, name="image")]
-    module.serve = tf.function(lambda image: {"logits": frozen(image)[0]}, input_signature=signature)
+    module.serve = tf.function(
+        lambda image: {"logits": frozen(image)[0]}, input_signature=signature
+    )
     tf.saved_model.save(module, str(folder), signatures={"serving_default": module.serve})
     path.write_bytes(tf.lite.TFLiteConverter.from_saved_model(str(folder)).convert())
 
 
 def save_frozen(model, path):
-    """Write a graph with the weights in it, as TensorFlow 1 had them; its output is the node logits."""
+    """Write a graph with the weights in it, as TensorFlow 1 had them.
+
+    Its output is the node logits.
+    """
     frozen = convert_variables_to_constants_v2(function_of(model).get_concrete_function())
     with tf.Graph().as_default() as graph:
         tf.graph_util.import_graph_def(frozen.graph.as_graph_def(), name="")

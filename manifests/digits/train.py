@@ -1,14 +1,16 @@
-"""Make everything in this folder: the network's weights, its ONNX file, the labels and the held-out images.
+"""Make everything in this folder: the network's weights, its ONNX file, the labels and the held-out
+images.
 
     pip install torch==2.13.0 onnx scikit-learn
     python manifests/digits/train.py
 
 The data are the 1,797 images of the UCI "Optical Recognition of Handwritten Digits" test set that
-scikit-learn ships (Alpaydin and Kaynak 1998, https://doi.org/10.24432/C50P49, CC BY 4.0): 8 x 8 grey
-values from 0 to 16. A seeded permutation holds 600 of them out; the network never sees those.
+scikit-learn ships (Alpaydin and Kaynak 1998, https://doi.org/10.24432/C50P49, CC BY 4.0): 8 x 8
+grey values from 0 to 16. A seeded permutation holds 600 of them out; the network never sees those.
 
-The seed fixes the split to the byte. The weights are the same again on the same CPU and torch version; another CPU sums
-in another order, and 80 epochs make another network of that, as good within an image or two (98.8 % instead of 99.0 %).
+The seed fixes the split to the byte. The weights are the same again on the same CPU and torch
+version; another CPU sums in another order, and 80 epochs make another network of that, as good
+within an image or two (98.8 % instead of 99.0 %).
 """
 
 import hashlib
@@ -28,7 +30,10 @@ HERE = Path(__file__).parent
 
 
 def split() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return training images, training labels, held-out images, held-out labels (images: N x 8 x 8, uint8)."""
+    """Return training images, training labels, held-out images, held-out labels (images.
+
+    N x 8 x 8, uint8).
+    """
     digits = load_digits()
     order = np.random.default_rng(SEED).permutation(len(digits.target))
     images, labels = digits.images.astype(np.uint8)[order], digits.target.astype(np.uint8)[order]
@@ -36,7 +41,10 @@ def split() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
 
 
 def network() -> nn.Sequential:
-    """Three convolutions and one dense layer, 26,000 parameters; 8 x 8 is halved twice, so no pooling rounds."""
+    """Three convolutions and one dense layer, 26,000 parameters.
+
+    8 x 8 is halved twice, so no pooling rounds.
+    """
     return nn.Sequential(
         nn.Conv2d(1, 16, 3, padding=1),
         nn.ReLU(),
@@ -55,11 +63,19 @@ def shifted(images: torch.Tensor) -> torch.Tensor:
     """Move each image by up to one pixel in both directions: the only augmentation."""
     padded = nn.functional.pad(images, (1, 1, 1, 1))
     rows, columns = torch.randint(0, 3, (2, len(images)))
-    return torch.stack([padded[i, :, r : r + 8, c : c + 8] for i, (r, c) in enumerate(zip(rows, columns, strict=True))])
+    return torch.stack(
+        [
+            padded[i, :, r : r + 8, c : c + 8]
+            for i, (r, c) in enumerate(zip(rows, columns, strict=True))
+        ]
+    )
 
 
 def train(images: np.ndarray, labels: np.ndarray) -> nn.Sequential:
-    """Fit the network by Adam with a cosine schedule; one thread and seeded, so that it can be repeated."""
+    """Fit the network by Adam with a cosine schedule.
+
+    One thread and seeded, so that it can be repeated.
+    """
     torch.manual_seed(SEED)
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
@@ -77,7 +93,10 @@ def train(images: np.ndarray, labels: np.ndarray) -> nn.Sequential:
 
 
 def to_onnx(model: nn.Sequential) -> onnx.ModelProto:
-    """Write the network in opset 9, IR 4, with a free batch size: what every framework of the field can read."""
+    """Write the network in opset 9, IR 4, with a free batch size.
+
+    What every framework of the field can read.
+    """
     nodes, weights, flow = [], [], "image"
     for index, layer in enumerate(model):
         kind = type(layer).__name__

@@ -1,10 +1,12 @@
-"""Read the weights out of digits_cnn.onnx, for the scripts that write the same network in other formats.
+"""Read the weights out of digits_cnn.onnx, for the scripts that write the same network in other
+formats.
 
     pip install onnx
     python manifests/digits/weights.py weights.npz
 
-Each ``convert_*.py`` beside this takes that file, since a framework's own environment may not take onnx. The files for
-Caffe, Caffe2, CNTK and MXNet are by the scripts in ../convert, which do the same for any plain CNN.
+Each ``convert_*.py`` beside this takes that file, since a framework's own environment may not take
+onnx. The files for Caffe, Caffe2, CNTK and MXNet are by the scripts in ../convert, which do the
+same for any plain CNN.
 """
 
 import sys
@@ -16,7 +18,10 @@ from onnx import numpy_helper
 
 
 def read_weights() -> dict[str, np.ndarray]:
-    """Return the arrays by name: conv2d_0_weight (out, in, 3, 3), conv2d_0_bias, …, linear_9_weight (out, in)."""
+    """Return the arrays by name.
+
+    Conv2d_0_weight (out, in, 3, 3), conv2d_0_bias, …, linear_9_weight (out, in).
+    """
     graph = onnx.load(Path(__file__).parent / "digits_cnn.onnx").graph
     return {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
 

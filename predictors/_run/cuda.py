@@ -1,7 +1,8 @@
-"""The few calls of CUDA's driver that a predictor without a framework's own memory needs, by ctypes.
+"""The few calls of CUDA's driver that a predictor without a framework's own memory needs, by
+ctypes.
 
-The driver's library is on every machine that has a GPU to use, whatever toolkit is installed. Handles of its primary
-context can be given to libraries that use the CUDA runtime.
+The driver's library is on every machine that has a GPU to use, whatever toolkit is installed.
+Handles of its primary context can be given to libraries that use the CUDA runtime.
 """
 
 import ctypes
@@ -22,7 +23,9 @@ class Device:
         self._call("cuDeviceGet", ctypes.byref(device), ctypes.c_int(ordinal))
         self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
         self._call("cuCtxSetCurrent", context)
-        self._call("cuStreamCreate", ctypes.byref(stream), ctypes.c_uint(1))  # waits for no other stream
+        self._call(
+            "cuStreamCreate", ctypes.byref(stream), ctypes.c_uint(1)
+        )  # waits for no other stream
         self.stream, self._device = stream.value, device
 
     def allocate(self, size):
@@ -38,12 +41,24 @@ class Device:
     def upload(self, address, array):
         """Copy a contiguous array to the GPU, in the stream's turn."""
         size = ctypes.c_size_t(array.nbytes)
-        self._call("cuMemcpyHtoDAsync_v2", ctypes.c_uint64(address), _P(array.ctypes.data), size, _P(self.stream))
+        self._call(
+            "cuMemcpyHtoDAsync_v2",
+            ctypes.c_uint64(address),
+            _P(array.ctypes.data),
+            size,
+            _P(self.stream),
+        )
 
     def download(self, array, address):
         """Copy from the GPU into a contiguous array, in the stream's turn."""
         size = ctypes.c_size_t(array.nbytes)
-        self._call("cuMemcpyDtoHAsync_v2", _P(array.ctypes.data), ctypes.c_uint64(address), size, _P(self.stream))
+        self._call(
+            "cuMemcpyDtoHAsync_v2",
+            _P(array.ctypes.data),
+            ctypes.c_uint64(address),
+            size,
+            _P(self.stream),
+        )
 
     def synchronize(self):
         """Wait until the stream has done everything."""

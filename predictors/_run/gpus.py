@@ -4,7 +4,10 @@ import ctypes
 
 
 def count_gpus():
-    """Return their number; 0 where there is no driver. A framework's GPU build installs without one too."""
+    """Return their number; 0 where there is no driver.
+
+    A framework's GPU build installs without one too.
+    """
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:

@@ -1,8 +1,10 @@
-"""What the device can do at best, measured: operations a second of a matrix product, bytes a second of a triad.
+"""What the device can do at best, measured: operations a second of a matrix product, bytes a second
+of a triad.
 
-The upper edges of a roofline. On the CPU by numpy (and its BLAS), with as many threads as the model has; on a GPU by
-PyTorch where the stack has it, which has not yet been run. OpenBLAS takes old kernels for a CPU that it doesn't
-know, so it is also asked for those of AVX-512, in a process of its own: ``PYTHON peaks.py`` prints products alone.
+The upper edges of a roofline. On the CPU by numpy (and its BLAS), with as many threads as the model
+has; on a GPU by PyTorch where the stack has it, which has not yet been run. OpenBLAS takes old
+kernels for a CPU that it doesn't know, so it is also asked for those of AVX-512, in a process of
+its own: ``PYTHON peaks.py`` prints products alone.
 """
 
 import json
@@ -20,7 +22,10 @@ _SECONDS, _REPEATS = 0.15, 5  # of each, at least; the best counts: what else ru
 
 
 def peaks(device, threads):
-    """Return ``flops``, ``bytes`` (both a second) and ``how``; raises RuntimeError where nothing can measure."""
+    """Return ``flops``, ``bytes`` (both a second) and ``how``.
+
+    Raises RuntimeError where nothing can measure.
+    """
     if device == "cpu":
         return _on_cpu(threads or _cores())
     return _on_gpu(device)
@@ -54,12 +59,17 @@ def _products():
 
 
 def _products_by(kernels):
-    """Return the same with other kernels of OpenBLAS; nothing at all where this CPU or numpy doesn't have them."""
+    """Return the same with other kernels of OpenBLAS.
+
+    Nothing at all where this CPU or numpy doesn't have them.
+    """
     if not _has_avx512():
         return [0.0, 0]
     environment = dict(os.environ, OPENBLAS_CORETYPE=kernels)
     command = [sys.executable, "-s", "-B", os.path.abspath(__file__)]
-    done = subprocess.run(command, check=False, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+    done = subprocess.run(
+        command, check=False, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
+    )
     return json.loads(done.stdout.decode()) if done.returncode == 0 else [0.0, 0]
 
 
@@ -80,7 +90,10 @@ def _product(side):
 
 
 def _triad(a, b, c):
-    """Do a = b + 3 c in two passes, which read and write five arrays together; numpy has no single one."""
+    """Do a = b + 3 c in two passes, which read and write five arrays together.
+
+    Numpy has no single one.
+    """
     import numpy
 
     numpy.multiply(c, numpy.float32(3), out=a)
@@ -100,7 +113,9 @@ def _on_gpu(device):
     try:
         import torch
     except ImportError:
-        raise RuntimeError("the peaks of a GPU are measured by PyTorch, which this stack doesn't have") from None
+        raise RuntimeError(
+            "the peaks of a GPU are measured by PyTorch, which this stack doesn't have"
+        ) from None
     one = torch.ones(_GPU_SIDE, _GPU_SIDE, device=device)
     a, b, c = (torch.ones(_GPU_ELEMENTS, device=device) for _ in range(3))
 
@@ -120,7 +135,11 @@ def _on_gpu(device):
         _GPU_SIDE,
         _GPU_ELEMENTS * 4 >> 20,
     )
-    return {"flops": 2.0 * _GPU_SIDE**3 / product, "bytes": 3.0 * 4 * _GPU_ELEMENTS / triad, "how": how}
+    return {
+        "flops": 2.0 * _GPU_SIDE**3 / product,
+        "bytes": 3.0 * 4 * _GPU_ELEMENTS / triad,
+        "how": how,
+    }
 
 
 def _best(work):

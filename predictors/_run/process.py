@@ -1,4 +1,7 @@
-"""What the kernel says of this process: memory in bytes, time in seconds. Linux first, getrusage elsewhere."""
+"""What the kernel says of this process: memory in bytes, time in seconds.
+
+Linux first, getrusage elsewhere.
+"""
 
 import os
 import resource
@@ -14,7 +17,9 @@ def rss():
 
 def peak_rss():
     """Return the largest resident set size since the start, or since reset_peak_rss, in bytes."""
-    in_bytes = 1 if sys.platform == "darwin" else 1024  # getrusage(2): kilobytes on Linux, bytes on macOS
+    in_bytes = (
+        1 if sys.platform == "darwin" else 1024
+    )  # getrusage(2): kilobytes on Linux, bytes on macOS
     return _status("VmHWM:") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * in_bytes
 
 
@@ -29,12 +34,18 @@ def reset_peak_rss():
 
 
 def use_cores(cores):
-    """Hold this thread and all that it starts to these cores; raises OSError where it can't be held to each."""
+    """Hold this thread and all that it starts to these cores.
+
+    Raises OSError where it can't be held to each.
+    """
     if not hasattr(os, "sched_setaffinity"):
         raise OSError("this system holds no process to cores")
     os.sched_setaffinity(0, cores)
     if set(os.sched_getaffinity(0)) != set(cores):
-        raise OSError("asked for cores %s, the system gave %s" % (sorted(cores), sorted(os.sched_getaffinity(0))))
+        raise OSError(
+            "asked for cores %s, the system gave %s"
+            % (sorted(cores), sorted(os.sched_getaffinity(0)))
+        )
 
 
 def cores():
@@ -54,10 +65,12 @@ def _status(key):
 
 
 def wake_with_parents_end():
-    """Have the kernel continue this process when the one that started it ends (prctl(2)), so that it can end itself.
+    """Have the kernel continue this process when the one that started it ends (prctl(2)), so that
+    it can end itself.
 
-    While it is stopped it can't see that; ended by the kernel at once, it would leave its children behind. Return
-    whether the kernel will: only Linux can, and only for the process itself that was started, not for its child.
+    While it is stopped it can't see that; ended by the kernel at once, it would leave its children
+    behind. Return whether the kernel will: only Linux can, and only for the process itself that was
+    started, not for its child.
     """
     if not sys.platform.startswith("linux") or os.getpgrp() != os.getpid():
         return False
@@ -67,7 +80,8 @@ def wake_with_parents_end():
 
 
 class QueueWait:
-    """Reads how long the calling thread has waited for a core: field 2 of schedstat, in seconds (1.3 us a read).
+    """Reads how long the calling thread has waited for a core: field 2 of schedstat, in seconds
+    (1.3 us a read).
 
     ``available`` is False where the kernel doesn't count it; reading then gives 0.0.
     """

@@ -1,7 +1,8 @@
-"""What convolutions and matrix products take by their shapes, for frameworks that have no counter of their own.
+"""What convolutions and matrix products take by their shapes, for frameworks that have no counter
+of their own.
 
-A multiplication with its addition is two operations, and nothing else has any. Formulas take the shapes of two operands
-and of the output.
+A multiplication with its addition is two operations, and nothing else has any. Formulas take the
+shapes of two operands and of the output.
 """
 
 import math
@@ -15,9 +16,11 @@ _OPAQUE = re.compile(
 
 
 def count(kind, formulas, shapes):
-    """Return the operations of a layer of some type: by its formula, None where that lacks a shape, else 0.
+    """Return the operations of a layer of some type: by its formula, None where that lacks a shape,
+    else 0.
 
-    None also for types that compute and have no formula. A shape of which something isn't known is None.
+    None also for types that compute and have no formula. A shape of which something isn't known is
+    None.
     """
     if kind not in formulas:
         return None if _OPAQUE.search(kind) else 0
@@ -25,22 +28,34 @@ def count(kind, formulas, shapes):
 
 
 def convolution(source, kernel, output):
-    """Each output is a sum over a kernel and the inputs of its group; the kernel has its outputs first."""
+    """Each output is a sum over a kernel and the inputs of its group.
+
+    The kernel has its outputs first.
+    """
     return 2 * prod(output) * prod(kernel[1:])
 
 
 def transposed_convolution(source, kernel, output):
-    """Each input is spread over a kernel and the outputs of its group; the kernel has its inputs first."""
+    """Each input is spread over a kernel and the outputs of its group.
+
+    The kernel has its inputs first.
+    """
     return 2 * prod(source) * prod(kernel[1:])
 
 
 def contraction(left, right, output):
-    """A product of two matrices, whichever is turned or has its axes split: mk kn mn is the square of mkn."""
+    """A product of two matrices, whichever is turned or has its axes split.
+
+    Mk kn mn is the square of mkn.
+    """
     return 2 * round(math.sqrt(prod(left) * prod(right) * prod(output)))
 
 
 def matrix_products(left, right, output):
-    """Products of stacks of matrices, whichever are turned; a vector stands for a matrix as in numpy.matmul."""
+    """Products of stacks of matrices, whichever are turned.
+
+    A vector stands for a matrix as in numpy.matmul.
+    """
     if len(left) == 1 or len(right) == 1:
         return 2 * prod(output) * (left if len(left) == 1 else right)[0]
     return prod(output[:-2]) * contraction(left[-2:], right[-2:], output[-2:])

@@ -1,8 +1,9 @@
 """The frames that the pytest side and an agent exchange, and the records that a predictor sees.
 
-A frame is one line of JSON, the header, and then the raw bytes of the arrays that the header's ``arrays`` lists
-as ``{"name", "dtype", "shape"}``. Requests and replies have the same form and alternate strictly. This file is
-shared by both sides; it needs numpy only where a frame carries arrays, so an interpreter without it can say so.
+A frame is one line of JSON, the header, and then the raw bytes of the arrays that the header's
+``arrays`` lists as ``{"name", "dtype", "shape"}``. Requests and replies have the same form and
+alternate strictly. This file is shared by both sides; it needs numpy only where a frame carries
+arrays, so an interpreter without it can say so.
 """
 
 import json
@@ -17,7 +18,10 @@ class ProtocolError(Exception):
 
 
 class Tensor(NamedTuple):
-    """One input or output of a model; ``dtype`` is numpy's name, a free axis of ``shape`` is None."""
+    """One input or output of a model.
+
+    ``dtype`` is numpy's name, a free axis of ``shape`` is None.
+    """
 
     name: str
     dtype: str
@@ -25,10 +29,12 @@ class Tensor(NamedTuple):
 
 
 class Load(NamedTuple):
-    """What to load: local paths by role (``graph``, ``weights``), a device such as ``cuda:0``, CPU threads or None.
+    """What to load: local paths by role (``graph``, ``weights``), a device such as ``cuda:0``, CPU
+    threads or None.
 
-    ``options`` are the manifest's for this framework, such as ``{"mode": "compile"}``; a predictor refuses what it
-    doesn't know. ``allow_code``: whether the user lets the model's files run code; no manifest can say so.
+    ``options`` are the manifest's for this framework, such as ``{"mode": "compile"}``; a predictor
+    refuses what it doesn't know. ``allow_code``: whether the user lets the model's files run code;
+    no manifest can say so.
     """
 
     files: Dict[str, str]
@@ -39,7 +45,10 @@ class Load(NamedTuple):
 
 
 class Loaded(NamedTuple):
-    """What was loaded, and on which device and with how many threads it really runs (None: the framework's default)."""
+    """What was loaded, and on which device and with how many threads it really runs (None.
+
+    The framework's default).
+    """
 
     model: Any
     device: str
@@ -49,10 +58,11 @@ class Loaded(NamedTuple):
 
 
 class Layer(NamedTuple):
-    """One layer of one call: its name in the model, the framework's word for its type, and when it ran.
+    """One layer of one call: its name in the model, the framework's word for its type, and when it
+    ran.
 
-    ``start`` and ``end`` are seconds on the clock of time.perf_counter; ``bytes`` is what it allocated or its outputs
-    hold, None where that is unknown; ``shape`` is its first output's.
+    ``start`` and ``end`` are seconds on the clock of time.perf_counter; ``bytes`` is what it
+    allocated or its outputs hold, None where that is unknown; ``shape`` is its first output's.
     """
 
     name: str
@@ -64,7 +74,10 @@ class Layer(NamedTuple):
 
 
 class Profile(NamedTuple):
-    """One call as the framework's own profiler saw it: begin and end in seconds, and its layers as they ran."""
+    """One call as the framework's own profiler saw it.
+
+    Begin and end in seconds, and its layers as they ran.
+    """
 
     start: float
     end: float
@@ -72,9 +85,11 @@ class Profile(NamedTuple):
 
 
 class Operation(NamedTuple):
-    """One layer of a Structure: the names of the tensors that it reads and writes, and its operations in numbers.
+    """One layer of a Structure: the names of the tensors that it reads and writes, and its
+    operations in numbers.
 
-    A multiplication with its addition is two of ``flops``; None where the layer computes and that can't be counted.
+    A multiplication with its addition is two of ``flops``; None where the layer computes and that
+    can't be counted.
     """
 
     name: str
@@ -87,8 +102,8 @@ class Operation(NamedTuple):
 class Structure(NamedTuple):
     """A model as a graph at one batch size: layers in the order in which they run, and its tensors.
 
-    What a layer reads that is no input and that none writes is a weight. Tensors whose shape can't be told are left
-    out, and those that only one layer uses may be. ``counter`` says who counted.
+    What a layer reads that is no input and that none writes is a weight. Tensors whose shape can't
+    be told are left out, and those that only one layer uses may be. ``counter`` says who counted.
     """
 
     layers: List[Operation]
@@ -99,11 +114,16 @@ class Structure(NamedTuple):
 
 
 def encode(header: Dict[str, Any], arrays: Iterable[Tuple[str, Any]] = ()) -> List[Any]:
-    """Return the buffers of a frame: ``header`` is a dict with ``type``, ``arrays`` are (name, ndarray) pairs."""
+    """Return the buffers of a frame.
+
+    ``header`` is a dict with ``type``, ``arrays`` are (name, ndarray) pairs.
+    """
     specs, buffers = [], []
     for name, array in arrays:
         if array.dtype.kind not in "biufc":
-            raise ProtocolError("array %r has dtype %s; frames carry numbers only" % (name, array.dtype))
+            raise ProtocolError(
+                "array %r has dtype %s; frames carry numbers only" % (name, array.dtype)
+            )
         specs.append({"name": name, "dtype": array.dtype.str, "shape": list(array.shape)})
         buffers.append(_bytes_of(array))
     line = json.dumps(dict(header, arrays=specs), separators=(",", ":")).encode() + b"\n"
@@ -111,9 +131,11 @@ def encode(header: Dict[str, Any], arrays: Iterable[Tuple[str, Any]] = ()) -> Li
 
 
 def read_frame(stream: Any) -> Tuple[Dict[str, Any], List[Tuple[str, Any]]]:
-    """Read one frame from ``stream`` (``readline`` and ``readinto``); return its header and its (name, ndarray) pairs.
+    """Read one frame from ``stream`` (``readline`` and ``readinto``); return its header and its
+    (name, ndarray) pairs.
 
-    Raises EOFError where the stream ends, between frames or inside one, and ProtocolError where it is not a frame.
+    Raises EOFError where the stream ends, between frames or inside one, and ProtocolError where it
+    is not a frame.
     """
     line = stream.readline(MAX_HEADER)
     if not line:

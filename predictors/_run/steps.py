@@ -1,7 +1,9 @@
-"""The moments between layers, of frameworks whose layers a predictor runs one by one: who counts is called there.
+"""The moments between layers, of frameworks whose layers a predictor runs one by one: who counts is
+called there.
 
-A predictor calls ``between`` before the first layer and after each, outside of the times that it tells. Where nobody
-counts that costs nothing; where layers run in one call of the framework's there are no such moments.
+A predictor calls ``between`` before the first layer and after each, outside of the times that it
+tells. Where nobody counts that costs nothing; where layers run in one call of the framework's there
+are no such moments.
 """
 
 import contextlib

@@ -1,7 +1,8 @@
 """Calls under watch: some without any probe, some with, some without again, in one process.
 
-What watching costs is told by the calls without, before and after, so that a machine that slows down in between
-doesn't look like a slow probe. Knows nothing of whose spans are whose; only times and numbers leave here.
+What watching costs is told by the calls without, before and after, so that a machine that slows
+down in between doesn't look like a slow probe. Knows nothing of whose spans are whose; only times
+and numbers leave here.
 """
 
 import bisect
@@ -13,13 +14,28 @@ from typing import Any, Dict, List, NamedTuple
 from . import steps
 from .probes import Span, enter_probe, word
 
-_COLUMNS = ("level", "name", "type", "shape", "start", "end", "track", "bytes", "correlation", "request", "external")
+_COLUMNS = (
+    "level",
+    "name",
+    "type",
+    "shape",
+    "start",
+    "end",
+    "track",
+    "bytes",
+    "correlation",
+    "request",
+    "external",
+)
 _BY_LAYER = "layer+hardware"  # the level of a run that counts between layers
-_COLD = 0.002  # seconds of calls that aren't counted, after the process did something else: caches are cold
+# seconds of calls that aren't counted, after the process did something else: caches are cold
+_COLD = 0.002
 
 
-class Subject(NamedTuple):
-    """What is watched: a call without arguments, what returns the Profiles of so many calls (or None), the device."""
+class WatchedModel(NamedTuple):
+    """What is watched: a call without arguments, what returns the Profiles of so many calls (or
+    None), the device.
+    """
 
     call: Any
     profiles: Any
@@ -27,7 +43,9 @@ class Subject(NamedTuple):
 
 
 class Watched(NamedTuple):
-    """Nanoseconds of each call without probes, the spans and counters of those with, and a word on each probe."""
+    """Nanoseconds of each call without probes, the spans and counters of those with, and a word on
+    each probe.
+    """
 
     plain: List[int]
     spans: List[Span]
@@ -36,19 +54,26 @@ class Watched(NamedTuple):
 
 
 def watch(subject, level, names, count, plain, options):
-    """Run ``plain`` calls, ``count`` with the probes of these names and the framework's profiler, ``plain`` more."""
+    """Run ``plain`` calls, ``count`` with the probes of these names and the framework's profiler,
+    ``plain`` more.
+    """
     told = []
     _warm(subject.call)
     before = _plain(subject.call, plain)
     with contextlib.ExitStack() as stack:
         probes = [
             probe
-            for probe in (enter_probe(stack, name, subject.device, level, options.get(name), told) for name in names)
+            for probe in (
+                enter_probe(stack, name, subject.device, level, options.get(name), told)
+                for name in names
+            )
             if probe
         ]
         profiler = _profiler(subject, level, told)
         for probe in probes:
-            stack.enter_context(steps.watched_by(probe.between if level == _BY_LAYER else probe.moment))
+            stack.enter_context(
+                steps.watched_by(probe.between if level == _BY_LAYER else probe.moment)
+            )
         spans = _calls(subject.call, profiler, probes, count)
     for probe in probes:
         spans = _numbered(spans, probe.moments) + probe.spans
@@ -63,7 +88,13 @@ def _profiler(subject, level, told):
     if level not in ("layer", "library", "kernel", _BY_LAYER):
         return None
     if subject.profiles is None:
-        told.append(word("layers", False, "this predictor has no layers(), as its framework has no layer profiler"))
+        told.append(
+            word(
+                "layers",
+                False,
+                "this predictor has no layers(), as its framework has no layer profiler",
+            )
+        )
         return None
     moments = []
     try:
@@ -80,7 +111,11 @@ def _calls(call, profiler, probes, count):
     for probe in probes:
         probe.between()
     if profiler is not None:
-        spans = [span for request, profile in enumerate(profiler(count)) for span in _profiled(profile, request)]
+        spans = [
+            span
+            for request, profile in enumerate(profiler(count))
+            for span in _profiled(profile, request)
+        ]
         for probe in probes:
             probe.between()
         return spans
@@ -105,12 +140,18 @@ def _profiled(profile, request):
 
 
 def _numbered(spans, moments):
-    """Return the spans, each layer with the number of the moment before it, if there is no other inside of it."""
+    """Return the spans, each layer with the number of the moment before it, if there is no other
+    inside of it.
+    """
     times = [time for time, _ in moments]
     found = []
     for span in spans:
         place = bisect.bisect_right(times, span.start) - 1
-        alone = place >= 0 and span.level == "layer" and bisect.bisect_left(times, span.end) == place + 1
+        alone = (
+            place >= 0
+            and span.level == "layer"
+            and bisect.bisect_left(times, span.end) == place + 1
+        )
         found.append(span._replace(external=moments[place][1]) if alone else span)
     return found
 
@@ -119,7 +160,17 @@ def _layer(layer, thread, request):
     shape = " x ".join(map(str, layer.shape)) if layer.shape else ""
     size = -1 if layer.bytes is None else int(layer.bytes)
     return Span(
-        "layer", layer.name, layer.type, shape, _ns(layer.start), _ns(layer.end), thread, None, size, 0, request
+        "layer",
+        layer.name,
+        layer.type,
+        shape,
+        _ns(layer.start),
+        _ns(layer.end),
+        thread,
+        None,
+        size,
+        0,
+        request,
     )
 
 
@@ -145,7 +196,10 @@ def _ns(seconds):
 
 
 def as_reply(watched):
-    """Return facts and arrays: spans as columns of whole numbers, texts and tracks as indices into lists."""
+    """Return facts and arrays.
+
+    Spans as columns of whole numbers, texts and tracks as indices into lists.
+    """
     import numpy
 
     strings, tracks, levels = _Index(), _Index(), _Index()

@@ -1,1 +1,4 @@
-"""The pytest side of an agent: its process, its log, the loaded model, and the registry of predictors."""
+"""The pytest side of an agent.
+
+Its process, its log, the loaded model, and the registry of predictors.
+"""

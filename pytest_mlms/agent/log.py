@@ -1,4 +1,7 @@
-"""A process's output to a file that can't fill the disk: its beginning, its end, and how much is left out between."""
+"""A process's output to a file that can't fill the disk.
+
+Its beginning, its end, and how much is left out between.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,10 @@ _TAIL = 1 << 18
 
 
 class LogFile:
-    """Drains a pipe in a thread, so that the process never blocks on it; ``path`` is complete after close()."""
+    """Drains a pipe in a thread, so that the process never blocks on it.
+
+    ``path`` is complete after close().
+    """
 
     def __init__(self, stream: IO[bytes], path: Path) -> None:
         self.path = path
@@ -41,7 +47,10 @@ class LogFile:
         return [*last, f"(the log is not complete: {self._fault})"] if self._fault else last
 
     def close(self) -> None:
-        """Write what is held back; the process has ended, but a stray child may still hold the pipe."""
+        """Write what is held back.
+
+        The process has ended, but a stray child may still hold the pipe.
+        """
         self._thread.join(5.0)
         if not self._stream.closed and not self._thread.is_alive():
             self._stream.close()
@@ -71,5 +80,7 @@ class LogFile:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self.path.open("ab") as file:
                 file.write(data)
-        except OSError as error:  # a full disk must not stop the process; the reader of the log is told
+        except (
+            OSError
+        ) as error:  # a full disk must not stop the process; the reader of the log is told
             self._fault = str(error)

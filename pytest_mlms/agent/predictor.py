@@ -1,7 +1,8 @@
-"""A model loaded in an agent, as items and users' tests see it: what it really runs on, and calls with arrays.
+"""A model loaded in an agent, as items and users' tests see it: what it really runs on, and calls
+with arrays.
 
-Checks at the door: the framework is there and of a version that the manifest takes, the device is there and is the
-one used, and the model's signature is the manifest's.
+Checks at the door: the framework is there and of a version that the manifest takes, the device is
+there and is the one used, and the model's signature is the manifest's.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ _TIMES = ("start", "end", "wait", "cpu", "at", "device")
 
 
 class Clocks(NamedTuple):
-    """What an agent can tell of its turns: waits for a core, time on the device; and whether it may be stopped."""
+    """What an agent can tell of its turns: waits for a core, time on the device.
+
+    And whether it may be stopped.
+    """
 
     wait: bool
     device: bool
@@ -37,7 +41,9 @@ class Clocks(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """A few calls: raw times in seconds by name, outputs by name, the peak resident set in bytes (None: not asked)."""
+    """A few calls: raw times in seconds by name, outputs by name, the peak resident set in bytes
+    (None: not asked).
+    """
 
     times: Mapping[str, Array]
     outputs: Mapping[str, Array]
@@ -46,7 +52,9 @@ class Turn(NamedTuple):
 
 @dataclass(frozen=True)
 class Run:
-    """What a scenario gave: raw times in seconds by name (see mlms_predictors._run.scenarios.Samples)."""
+    """What a scenario gave: raw times in seconds by name (see
+    mlms_predictors._run.scenarios.Samples).
+    """
 
     times: Mapping[str, Array]
     outputs: Mapping[str, Array]
@@ -61,7 +69,10 @@ class Run:
 
 @dataclass(frozen=True)
 class Predictor:
-    """A loaded model. ``versions`` and ``python`` are the agent's; times are seconds, memory is bytes."""
+    """A loaded model. ``versions`` and ``python`` are the agent's.
+
+    Times are seconds, memory is bytes.
+    """
 
     agent: Agent
     device: str
@@ -93,7 +104,8 @@ class Predictor:
     ) -> Run:
         """Time a scenario over ``batches``, or over those of the last run where none are given.
 
-        It ends once ``seconds`` and ``least`` calls are both met, or after ``longest`` seconds. Raises AgentError.
+        It ends once ``seconds`` and ``least`` calls are both met, or after ``longest`` seconds.
+        Raises AgentError.
         """
         stop = {"seconds": seconds, "least": least, "longest": longest}
         fields: dict[str, Any] = {"scenario": scenario, "stop": stop}
@@ -112,7 +124,10 @@ class Predictor:
         return list(self.agent.request("inner", arrays=self._ordered(arrays)).arrays.items())
 
     def bind(self, batches: Sequence[Mapping[str, Array]]) -> Clocks:
-        """Prepare turns over ``batches``; return what this agent can tell of them. Raises AgentError."""
+        """Prepare turns over ``batches``; return what this agent can tell of them.
+
+        Raises AgentError.
+        """
         arrays = [pair for batch in batches for pair in self._ordered(batch)]
         facts = self.agent.request("bind", {"batches": len(batches)}, arrays).facts
         return Clocks(facts["wait"], facts["device"], facts["stoppable"])
@@ -122,7 +137,8 @@ class Predictor:
         self.agent.request("hold", {"cores": list(cores)})
 
     def turn(self, count: int = 1, skip: int = 0, first: int = 0, outputs: bool = False) -> Turn:
-        """Time ``count`` calls after ``skip`` that aren't, from batch number ``first`` on. Raises AgentError.
+        """Time ``count`` calls after ``skip`` that aren't, from batch number ``first`` on. Raises
+        AgentError.
 
         The outputs, and the process's peak of memory, are those after the call on batch ``first``.
         """
@@ -132,20 +148,39 @@ class Predictor:
         return Turn(times, named, facts["peak_rss"])
 
     def profile(self, batch: Mapping[str, Array], count: int) -> list[Any]:
-        """Return [start, end, layers] of ``count`` calls, by the framework's profiler; raises Refused without one."""
-        profiles: list[Any] = self.agent.request("profile", {"count": count}, self._ordered(batch)).facts["profiles"]
+        """Return [start, end, layers] of ``count`` calls, by the framework's profiler.
+
+        Raises Refused without one.
+        """
+        profiles: list[Any] = self.agent.request(
+            "profile", {"count": count}, self._ordered(batch)
+        ).facts["profiles"]
         return profiles
 
     def peaks(self) -> dict[str, Any]:
-        """Measure the device's operations and bytes a second; raises Refused where the stack can't."""
+        """Measure the device's operations and bytes a second.
+
+        Raises Refused where the stack can't.
+        """
         facts = self.agent.request("peaks").facts
         return {name: facts[name] for name in ("flops", "bytes", "how")}
 
     def structure(self, shapes: Mapping[str, Sequence[int]]) -> Structure:
-        """Return the model as a graph for inputs of these shapes; raises Refused where the framework can't say."""
-        facts = self.agent.request("structure", {"shapes": {name: list(shape) for name, shape in shapes.items()}}).facts
+        """Return the model as a graph for inputs of these shapes.
+
+        Raises Refused where the framework can't say.
+        """
+        facts = self.agent.request(
+            "structure", {"shapes": {name: list(shape) for name, shape in shapes.items()}}
+        ).facts
         layers = [Operation(*layer) for layer in facts["layers"]]
-        return Structure(layers, list(_tensors(facts["tensors"])), facts["inputs"], facts["outputs"], facts["counter"])
+        return Structure(
+            layers,
+            list(_tensors(facts["tensors"])),
+            facts["inputs"],
+            facts["outputs"],
+            facts["counter"],
+        )
 
     def trace(
         self,
@@ -156,19 +191,31 @@ class Predictor:
         options: Mapping[str, Any],
         seconds: float,
     ) -> Reply:
-        """Watch ``count`` calls with a batch, and as many without a probe; the reply is _run.tracing's.
+        """Watch ``count`` calls with a batch, and as many without a probe; the reply is
+        _run.tracing's.
 
         ``seconds`` is what the calls may take beside the time-out. Raises AgentError.
         """
-        fields = {"level": level, "probes": list(probes), "count": count, "plain": -(-count // 2), "options": options}
+        fields = {
+            "level": level,
+            "probes": list(probes),
+            "count": count,
+            "plain": -(-count // 2),
+            "options": options,
+        }
         return self.agent.request("trace", fields, self._ordered(arrays), seconds=seconds)
 
     def _ordered(self, arrays: Mapping[str, Array]) -> list[tuple[str, Array]]:
-        """Check a batch against the model's signature, for an error that shows both; the framework's own may not."""
+        """Check a batch against the model's signature, for an error that shows both.
+
+        The framework's own may not.
+        """
         pairs = []
         for tensor in self.inputs:
             if tensor.name not in arrays:
-                raise OutputError(f"there is no array for input {tensor.name!r}; given were {sorted(arrays)}")
+                raise OutputError(
+                    f"there is no array for input {tensor.name!r}; given were {sorted(arrays)}"
+                )
             array = arrays[tensor.name]
             if not _fits(array.shape, tensor.shape) or array.dtype.name != tensor.dtype:
                 raise OutputError(
@@ -192,8 +239,8 @@ def open_predictor(
 ) -> Iterator[Predictor]:
     """Start an agent of the case's stack and load its model; the agent ends with the context.
 
-    Raises Unavailable where framework, version or device are lacking, OutputError where the signature is another,
-    AgentError where it can't be loaded.
+    Raises Unavailable where framework, version or device are lacking, OutputError where the
+    signature is another, AgentError where it can't be loaded.
     """
     began = time.perf_counter()
     agent = start_agent(launch, predictor, log, timeout)
@@ -205,18 +252,31 @@ def open_predictor(
 
 
 def _load(
-    agent: Agent, case: Case, files: Mapping[str, Path], allow_code: bool, hello: Mapping[str, Any], took: float
+    agent: Agent,
+    case: Case,
+    files: Mapping[str, Path],
+    allow_code: bool,
+    hello: Mapping[str, Any],
+    took: float,
 ) -> Predictor:
     device = device_name(case.device)
-    request = {"files": {role: str(path) for role, path in files.items()}, "device": device, "threads": case.threads}
-    facts = agent.request("load", {**request, "options": case.model.options, "allow_code": allow_code}).facts
+    request = {
+        "files": {role: str(path) for role, path in files.items()},
+        "device": device,
+        "threads": case.threads,
+    }
+    facts = agent.request(
+        "load", {**request, "options": case.model.options, "allow_code": allow_code}
+    ).facts
     if facts["device"] != device:
         raise InvalidRun(
             f"asked for {device}, {case.stack.framework} runs on {facts['device']}: it fell back silently; "
             f"mend its installation, or evaluate on what it has"
         )
     if case.threads and facts["threads"] != case.threads:
-        found = "its own choice of threads" if facts["threads"] is None else _threads(facts["threads"])
+        found = (
+            "its own choice of threads" if facts["threads"] is None else _threads(facts["threads"])
+        )
         raise InvalidRun(
             f"asked for {_threads(case.threads)}, {case.stack.framework} runs with {found}; "
             f"ask for what it can do, or for none (evaluate.threads, or the stack's threads)"
@@ -248,14 +308,18 @@ def _hello(agent: Agent, case: Case, launch: Launch) -> dict[str, Any]:
     except Refused as error:
         if error.error not in ("ImportError", "ModuleNotFoundError"):
             raise
-        raise Unavailable(f"{name} can't be imported in {where}; install it there: {error}") from None
+        raise Unavailable(
+            f"{name} can't be imported in {where}; install it there: {error}"
+        ) from None
     version = hello["versions"].get(name)
     if version is None or not case.model.versions.contains(version, prereleases=True):
         raise Unavailable(
             f"{case.place('framework')}: asks for {case.model.framework}, and {where} has {name} {version}"
         )
     if device_name(case.device) not in hello["devices"]:
-        raise Unavailable(f"no device {case.device}: {name} {version} in {where} has {', '.join(hello['devices'])}")
+        raise Unavailable(
+            f"no device {case.device}: {name} {version} in {where} has {', '.join(hello['devices'])}"
+        )
     return hello
 
 
@@ -269,7 +333,9 @@ def _tensors(facts: Sequence[Any]) -> tuple[Tensor, ...]:
 
 def _fits(shape: Sequence[int], declared: Sequence[int | None]) -> bool:
     """Whether an array's shape is one that the model declares; a model may declare none at all."""
-    same = len(shape) == len(declared) and all(b in (None, a) for a, b in zip(shape, declared, strict=True))
+    same = len(shape) == len(declared) and all(
+        b in (None, a) for a, b in zip(shape, declared, strict=True)
+    )
     return same or not declared
 
 
@@ -287,7 +353,9 @@ def _check_signature(case: Case, predictor: Predictor) -> None:
         wrong = ours != theirs if section == "inputs" else not set(ours) <= set(theirs)
         if wrong:
             tensors = predictor.inputs if section == "inputs" else predictor.outputs
-            model = ", ".join(f"{tensor.name} ({_shown(tensor.dtype, tensor.shape)})" for tensor in tensors)
+            model = ", ".join(
+                f"{tensor.name} ({_shown(tensor.dtype, tensor.shape)})" for tensor in tensors
+            )
             raise OutputError(
                 f"{case.loaded.place(section)}: the model has other {section} than the manifest\n"
                 f"  the manifest: {', '.join(f'{name} ({kind})' if kind else name for name, kind in ours.items())}\n"

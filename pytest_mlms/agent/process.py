@@ -1,4 +1,5 @@
-"""The pytest side's handle on an agent process: start it, exchange frames under deadlines, end its whole tree.
+"""The pytest side's handle on an agent process: start it, exchange frames under deadlines, end its
+whole tree.
 
 Knows nothing of models or manifests; pytest_mlms.agent.predictor does.
 """
@@ -35,7 +36,10 @@ _GRACE = 60.0  # seconds for an agent to end by itself, which takes none where a
 
 
 class Refused(AgentError):
-    """The agent lives, and answered with what the framework raised: ``error`` is the exception's class name."""
+    """The agent lives, and answered with what the framework raised.
+
+    ``error`` is the exception's class name.
+    """
 
     def __init__(self, text: str, error: str) -> None:
         super().__init__(text)
@@ -50,9 +54,13 @@ class Reply(NamedTuple):
 
 
 class _Channel:
-    """Frames to and from the agent's pipes, never waiting past ``deadline`` (monotonic clock, seconds)."""
+    """Frames to and from the agent's pipes, never waiting past ``deadline`` (monotonic clock,
+    seconds).
+    """
 
-    def __init__(self, process: subprocess.Popen[bytes], requests: IO[bytes], replies: IO[bytes]) -> None:
+    def __init__(
+        self, process: subprocess.Popen[bytes], requests: IO[bytes], replies: IO[bytes]
+    ) -> None:
         self.deadline = 0.0
         self._process = process
         self._requests, self._replies = requests, replies
@@ -123,7 +131,9 @@ class _Channel:
 
 @dataclass(frozen=True)
 class Agent:
-    """A running agent. Any error but Refused ends its process tree, so that the next item starts a fresh one."""
+    """A running agent. Any error but Refused ends its process tree, so that the next item starts a
+    fresh one.
+    """
 
     process: subprocess.Popen[bytes]
     channel: _Channel
@@ -143,7 +153,8 @@ class Agent:
         arrays: Iterable[tuple[str, Array]] = (),
         seconds: float = 0.0,
     ) -> Reply:
-        """Send a request and wait for its reply: at most the time-out and the ``seconds`` that the work itself takes.
+        """Send a request and wait for its reply: at most the time-out and the ``seconds`` that the
+        work itself takes.
 
         Raises Refused with what the framework raised; AgentError where there is no reply to be had.
         """
@@ -159,10 +170,14 @@ class Agent:
         except TimeoutError:
             self.kill()
             raise AgentError(
-                self._report(f"gave no reply to '{kind}' in {limit:g} s and was killed; slow? raise --mlms-timeout")
+                self._report(
+                    f"gave no reply to '{kind}' in {limit:g} s and was killed; slow? raise --mlms-timeout"
+                )
             ) from None
         except EOFError:
-            raise AgentError(self._report(f"ended while it did '{kind}': {self._ending()}")) from None
+            raise AgentError(
+                self._report(f"ended while it did '{kind}': {self._ending()}")
+            ) from None
         except protocol.ProtocolError as error:
             self.kill()
             raise AgentError(self._report(f"can't exchange frames for '{kind}': {error}")) from None
@@ -173,12 +188,16 @@ class Agent:
             if facts["error"] == "MemoryError":
                 self.kill()  # what it can still allocate is anybody's guess
             raise Refused(
-                f"'{kind}' raised {facts['error']}: {facts['message']} (log: {self.log.path})", facts["error"]
+                f"'{kind}' raised {facts['error']}: {facts['message']} (log: {self.log.path})",
+                facts["error"],
             )
         return Reply(facts, dict(named))
 
     def pause(self) -> None:
-        """Stop the process and what it started, until resume(): what they would do while another has its turn."""
+        """Stop the process and what it started, until resume().
+
+        What they would do while another has its turn.
+        """
         if self.alive:
             os.killpg(self.process.pid, signal.SIGSTOP)
 
@@ -199,7 +218,10 @@ class Agent:
         self.kill()
 
     def kill(self) -> None:
-        """End the process and all that it started, also what left its process group; once, as numbers come again."""
+        """End the process and all that it started, also what left its process group.
+
+        Once, as numbers come again.
+        """
         if self.channel.closed:
             return
         self.resume()
@@ -214,7 +236,13 @@ class Agent:
         self.process.wait()
         if self.end:  # a container is no child of its client
             with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-                subprocess.run(self.end, stdin=subprocess.DEVNULL, capture_output=True, timeout=_GRACE, check=False)
+                subprocess.run(
+                    self.end,
+                    stdin=subprocess.DEVNULL,
+                    capture_output=True,
+                    timeout=_GRACE,
+                    check=False,
+                )
         self.channel.close()
         self.log.close()
 
@@ -242,7 +270,9 @@ class Agent:
 def start_agent(launch: Launch, predictor: Path, log: Path, timeout: float) -> Agent:
     """Start an agent for a predictor as ``launch`` says; its log goes to ``log``."""
     name = f"mlms-agent-{os.getpid()}-{os.urandom(4).hex()}"
-    command, end = ([part.replace("{agent}", name) for part in parts] for parts in (launch.command, launch.end))
+    command, end = (
+        [part.replace("{agent}", name) for part in parts] for parts in (launch.command, launch.end)
+    )
     cores = ["--cores", ",".join(map(str, launch.cores))] if launch.cores else []
     try:
         process = subprocess.Popen(
@@ -254,6 +284,16 @@ def start_agent(launch: Launch, predictor: Path, log: Path, timeout: float) -> A
             start_new_session=True,  # Ctrl-C is for pytest, and the group is what kill() ends
         )
     except OSError as error:
-        raise AgentError(f"can't start {launch.command[0]}: {error.strerror}; is it an interpreter?") from error
-    requests, replies, errors = (cast(IO[bytes], pipe) for pipe in (process.stdin, process.stdout, process.stderr))
-    return Agent(process, _Channel(process, requests, replies), LogFile.drain(errors, log), timeout, tuple(end))
+        raise AgentError(
+            f"can't start {launch.command[0]}: {error.strerror}; is it an interpreter?"
+        ) from error
+    requests, replies, errors = (
+        cast(IO[bytes], pipe) for pipe in (process.stdin, process.stdout, process.stderr)
+    )
+    return Agent(
+        process,
+        _Channel(process, requests, replies),
+        LogFile.drain(errors, log),
+        timeout,
+        tuple(end),
+    )

@@ -1,4 +1,7 @@
-"""Which frameworks there is a predictor for: a file's name is the registry, and no framework is imported."""
+"""Which frameworks there is a predictor for.
+
+A file's name is the registry, and no framework is imported.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,8 @@ ENTRY_POINTS = "mlms_predictors"
 
 
 def find_predictors(folders: Iterable[Path] = ()) -> dict[str, Path]:
-    """Return framework name -> file: our own, then those of installed packages, then ``folders``; the last one wins.
+    """Return framework name -> file: our own, then those of installed packages, then ``folders``;
+    the last one wins.
 
     Raises Unavailable where an installed package announces a module that isn't there.
     """
@@ -25,7 +29,9 @@ def find_predictors(folders: Iterable[Path] = ()) -> dict[str, Path]:
     for point in entry_points(group=ENTRY_POINTS):
         spec = importlib.util.find_spec(point.value)
         if spec is None or spec.origin is None:
-            raise Unavailable(f"predictor {point.name!r} should be in module {point.value}, which isn't installed")
+            raise Unavailable(
+                f"predictor {point.name!r} should be in module {point.value}, which isn't installed"
+            )
         found[point.name] = Path(spec.origin)
     for folder in folders:
         found.update(_files(folder))
@@ -33,4 +39,6 @@ def find_predictors(folders: Iterable[Path] = ()) -> dict[str, Path]:
 
 
 def _files(folder: Path) -> dict[str, Path]:
-    return {path.stem: path for path in sorted(folder.glob("*.py")) if not path.stem.startswith("_")}
+    return {
+        path.stem: path for path in sorted(folder.glob("*.py")) if not path.stem.startswith("_")
+    }

@@ -49,14 +49,20 @@ def _unzip(path: Path, target: Path) -> None:
 
 def _untar(path: Path, target: Path) -> None:
     if not hasattr(tarfile, "data_filter"):
-        raise UnsafeArchive("this Python can't unpack tar files safely; use 3.10.12, 3.11.4, 3.12 or later")
+        raise UnsafeArchive(
+            "this Python can't unpack tar files safely; use 3.10.12, 3.11.4, 3.12 or later"
+        )
     with tarfile.open(path) as archive:
         _fits(sum(member.size for member in archive.getmembers()), target)
-        archive.extractall(target, filter="data")  # PEP 706: refuses links and names that lead outside, devices
+        archive.extractall(
+            target, filter="data"
+        )  # PEP 706: refuses links and names that lead outside, devices
 
 
 def _fits(size: int, target: Path) -> None:
     free = shutil.disk_usage(target).free
     if size > free:
         full = os.strerror(errno.ENOSPC)  # as said where it is found out later
-        raise UnsafeArchive(f"{full}: it unpacks to {size:,} bytes, and {free:,} are free on that disk")
+        raise UnsafeArchive(
+            f"{full}: it unpacks to {size:,} bytes, and {free:,} are free on that disk"
+        )

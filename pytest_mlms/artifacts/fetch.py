@@ -1,8 +1,9 @@
 """Artifacts to local files that are surely the right ones.
 
-A local file is used where it is, once its sha256 is right. Anything else is fetched into the cache, one folder a
-digest, under a lock, by way of a partial file that a later attempt goes on with; it gets its name when it is whole
-and its digest is right, and never before. pooch does the checking and moving, filelock the locking.
+A local file is used where it is, once its sha256 is right. Anything else is fetched into the cache,
+one folder a digest, under a lock, by way of a partial file that a later attempt goes on with; it
+gets its name when it is whole and its digest is right, and never before. pooch does the checking
+and moving, filelock the locking.
 """
 
 from __future__ import annotations
@@ -22,16 +23,26 @@ import requests
 
 from pytest_mlms.artifacts.archives import UnsafeArchive, is_archive, unpack
 from pytest_mlms.errors import ArtifactError
-from pytest_mlms.manifest.load import Loaded
+from pytest_mlms.manifest.load import LoadedManifest
 from pytest_mlms.manifest.schema import Model
 from pytest_mlms.records import Artifact
 
-__all__ = ["CaseFiles", "Progress", "check_local", "default_cache", "digest_of", "fetch", "fetch_files"]
+__all__ = [
+    "CaseFiles",
+    "Progress",
+    "check_local",
+    "default_cache",
+    "digest_of",
+    "fetch",
+    "fetch_files",
+]
 
 Progress = Callable[[str, int, int], None]
-"""Called with the file's name, the bytes so far, and the bytes in all (0 where the server doesn't say)."""
+"""Called with the file's name, the bytes so far, and the bytes in all (0 where the server doesn't
+say).
+"""
 
-Bring = Callable[[Loaded, Artifact], Artifact]
+Bring = Callable[[LoadedManifest, Artifact], Artifact]
 """Returns an artifact that is local to whoever started the run, with a path on this host."""
 
 _ATTEMPTS = 4
@@ -40,7 +51,10 @@ _SILENCE = 30  # seconds without a byte
 
 
 def default_cache() -> Path:
-    """Return the user's cache folder for this program; MLMS_CACHE in the environment overrides it."""
+    """Return the user's cache folder for this program.
+
+    MLMS_CACHE in the environment overrides it.
+    """
     return Path(os.environ.get("MLMS_CACHE") or pooch.os_cache("pytest-mlms"))
 
 
@@ -50,7 +64,10 @@ class _WebPage(Exception):
 
 @dataclass(frozen=True)
 class CaseFiles:
-    """The local files of a case: of the model by role, and the dataset and the labels where it has them."""
+    """The local files of a case.
+
+    Of the model by role, and the dataset and the labels where it has them.
+    """
 
     model: Mapping[str, Path]
     dataset: Path | None
@@ -58,9 +75,14 @@ class CaseFiles:
 
 
 def fetch_files(
-    loaded: Loaded, model: Model, cache: Path, progress: Progress, bring: Bring = lambda loaded, artifact: artifact
+    loaded: LoadedManifest,
+    model: Model,
+    cache: Path,
+    progress: Progress,
+    bring: Bring = lambda loaded, artifact: artifact,
 ) -> CaseFiles:
-    """Return the local files that one model of a manifest needs; ``bring`` puts local ones on this host first.
+    """Return the local files that one model of a manifest needs; ``bring`` puts local ones on this
+    host first.
 
     Raises ArtifactError.
     """
@@ -75,8 +97,11 @@ def fetch_files(
     return CaseFiles(files, get(loaded.dataset_file), get(loaded.labels_file))
 
 
-def fetch(artifact: Artifact, cache: Path, progress: Progress = lambda name, done, total: None) -> Path:
-    """Return the local path of a file whose digest has been checked; of an archive, its folder or the member named.
+def fetch(
+    artifact: Artifact, cache: Path, progress: Progress = lambda name, done, total: None
+) -> Path:
+    """Return the local path of a file whose digest has been checked; of an archive, its folder or
+    the member named.
 
     Raises ArtifactError, which names the manifest's line, what was expected and what was found.
     """
@@ -91,9 +116,11 @@ def fetch(artifact: Artifact, cache: Path, progress: Progress = lambda name, don
         ) from error
 
 
-def check_local(loaded: Loaded) -> Iterator[ArtifactError]:
+def check_local(loaded: LoadedManifest) -> Iterator[ArtifactError]:
     """Yield what is wrong with the files of a manifest that need not be fetched."""
-    files = [file for model in loaded.manifest.models for file in loaded.model_files(model).values()]
+    files = [
+        file for model in loaded.manifest.models for file in loaded.model_files(model).values()
+    ]
     for artifact in (*files, loaded.dataset_file, loaded.labels_file):
         if artifact and not _is_remote(artifact):
             try:
@@ -110,7 +137,9 @@ def _local(artifact: Artifact) -> Path:
     path = Path(artifact.source)
     if not path.is_file():
         what = "is a folder, not a file" if path.is_dir() else "does not exist"
-        raise ArtifactError(f"{artifact.place}: {path} {what}; correct the path, or put the file there")
+        raise ArtifactError(
+            f"{artifact.place}: {path} {what}; correct the path, or put the file there"
+        )
     if artifact.sha256 and (found := digest_of(path)) != artifact.sha256:
         raise ArtifactError(
             f"{artifact.place}: {path} has sha256 {found}, expected {artifact.sha256}; "
@@ -138,8 +167,8 @@ def _download(artifact: Artifact, cache: Path, progress: Progress) -> Path:
 
 
 def _retrieve(url: str, digest: str, path: Path, progress: Progress) -> None:
-    """Fetch by pooch, which gives the file its name when its digest is right; twice where the first went on with
-    the partial file of an earlier attempt, since that may be of another version.
+    """Fetch by pooch, which gives the file its name when its digest is right; twice where the first
+    went on with the partial file of an earlier attempt, since that may be of another version.
     """
     logging.getLogger("pooch").setLevel(logging.WARNING)
     partial = path.with_name("partial")
@@ -150,7 +179,9 @@ def _retrieve(url: str, digest: str, path: Path, progress: Progress) -> None:
         os.replace(partial, output)
 
     def retrieve() -> None:
-        pooch.retrieve(url, f"sha256:{digest}", fname=path.name, path=path.parent, downloader=downloader)
+        pooch.retrieve(
+            url, f"sha256:{digest}", fname=path.name, path=path.parent, downloader=downloader
+        )
 
     try:
         retrieve()
@@ -180,7 +211,9 @@ def _append(url: str, partial: Path, progress: Progress, name: str) -> None:
         if done and response.status_code == requests.codes.requested_range_not_satisfiable:
             return  # it was whole already, or the digest will tell
         response.raise_for_status()
-        if response.headers.get("Content-Type", "").startswith("text/html") and not name.endswith(".html"):
+        if response.headers.get("Content-Type", "").startswith("text/html") and not name.endswith(
+            ".html"
+        ):
             raise _WebPage
         done = done if response.status_code == requests.codes.partial_content else 0
         total = done + int(response.headers.get("Content-Length", 0))
@@ -200,7 +233,9 @@ def _reason(error: Exception) -> str:
     if isinstance(error, _WebPage):
         return "the server sent a web page instead of the file; it may want a login, or this is a page about the file"
     if isinstance(error, requests.RequestException):
-        return f"{error}; run again to go on with what is there, or check the network and the address"
+        return (
+            f"{error}; run again to go on with what is there, or check the network and the address"
+        )
     return f"{error} Correct the manifest's sha256 if the file is the one that you mean."
 
 
@@ -213,11 +248,15 @@ def _member(artifact: Artifact, path: Path, cache: Path) -> Path:
             try:
                 unpack(path, folder)
             except UnsafeArchive as error:
-                raise ArtifactError(f"{artifact.place}: {path} can't be unpacked: {error}") from error
+                raise ArtifactError(
+                    f"{artifact.place}: {path} can't be unpacked: {error}"
+                ) from error
     inside = folder / (artifact.member or "")
     if not inside.exists() or not inside.resolve().is_relative_to(folder.resolve()):
         has = ", ".join(sorted(str(found.relative_to(folder)) for found in folder.rglob("*"))[:10])
-        raise ArtifactError(f"{artifact.place}: {path.name} has no {artifact.member!r}; it has {has or 'nothing'}")
+        raise ArtifactError(
+            f"{artifact.place}: {path.name} has no {artifact.member!r}; it has {has or 'nothing'}"
+        )
     return inside
 
 

@@ -16,7 +16,7 @@ from pytest_mlms.agent.registry import find_predictors
 from pytest_mlms.artifacts.fetch import default_cache
 from pytest_mlms.cases import Case
 from pytest_mlms.errors import MlmsError, StackError
-from pytest_mlms.manifest import Loaded, find_manifests, load
+from pytest_mlms.manifest import LoadedManifest, find_manifests, load
 from pytest_mlms.records import Stack
 from pytest_mlms.report.table import KEEP, format_table
 from pytest_mlms.stacks.declared import HERE, choose, declared_stacks, stacks_for
@@ -34,24 +34,44 @@ _SCALE = [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1, "")]
 
 def add_describe(commands: Any) -> None:
     """Add the command to the parser's commands."""
-    parser = commands.add_parser("describe", help="parameters, operations and bytes of models, by layer")
+    parser = commands.add_parser(
+        "describe", help="parameters, operations and bytes of models, by layer"
+    )
     parser.set_defaults(run=_describe)
     parser.add_argument(
-        "paths", nargs="+", type=Path, metavar="PATH", help="a manifest, a folder of them, or an ONNX file"
+        "paths",
+        nargs="+",
+        type=Path,
+        metavar="PATH",
+        help="a manifest, a folder of them, or an ONNX file",
     )
-    parser.add_argument("--batch-size", type=_positive, default=1, metavar="N", help="inputs at a time (default: 1)")
-    parser.add_argument("--axis", action="append", type=_axis, default=[], metavar="NAME=SIZE", help="a free axis")
+    parser.add_argument(
+        "--batch-size", type=_positive, default=1, metavar="N", help="inputs at a time (default: 1)"
+    )
+    parser.add_argument(
+        "--axis", action="append", type=_axis, default=[], metavar="NAME=SIZE", help="a free axis"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON, a line a model")
     which = "ask the framework of this stack, instead of reading the manifest's ONNX file; may be repeated"
-    parser.add_argument("--mlms-stack", action="append", default=[], metavar="STACK", dest="stacks", help=which)
+    parser.add_argument(
+        "--mlms-stack", action="append", default=[], metavar="STACK", dest="stacks", help=which
+    )
     more = "folder of more predictors; may be repeated"
     parser.add_argument(
-        "--mlms-predictors", action="append", default=[], type=Path, metavar="DIR", dest="predictors", help=more
+        "--mlms-predictors",
+        action="append",
+        default=[],
+        type=Path,
+        metavar="DIR",
+        dest="predictors",
+        help=more,
     )
     code = "let the files of models run code"
     parser.add_argument("--mlms-allow-code", action="store_true", dest="allow_code", help=code)
     cache = "folder for fetched artifacts and made stacks"
-    parser.add_argument("--mlms-cache", type=Path, metavar="DIR", dest="cache", default=default_cache(), help=cache)
+    parser.add_argument(
+        "--mlms-cache", type=Path, metavar="DIR", dest="cache", default=default_cache(), help=cache
+    )
 
 
 def _positive(text: str) -> int:
@@ -85,8 +105,13 @@ def _describe(options: argparse.Namespace) -> int:
     return status
 
 
-def _subjects(options: argparse.Namespace) -> Iterator[tuple[Path, str | None, Callable[[], Described]]]:
-    """Yield what is to be described: its file, the stack where one was asked for, and how to find out."""
+def _subjects(
+    options: argparse.Namespace,
+) -> Iterator[tuple[Path, str | None, Callable[[], Described]]]:
+    """Yield what is to be described.
+
+    Its file, the stack where one was asked for, and how to find out.
+    """
     axes, predictors = dict(options.axis), find_predictors(options.predictors)
     for path in options.paths:
         if path.suffix == ".onnx":
@@ -103,7 +128,9 @@ def _subjects(options: argparse.Namespace) -> Iterator[tuple[Path, str | None, C
                 yield manifest, None, partial(_fail, error)
                 continue
             for case in cases:
-                agent = AgentFacts(predictors[case.stack.framework], options.cache, options.allow_code, _show)
+                agent = AgentFacts(
+                    predictors[case.stack.framework], options.cache, options.allow_code, _show
+                )
                 stack = case.stack.label if chosen else None
                 yield manifest, stack, partial(describe_case, case, axes, agent)
 
@@ -112,12 +139,19 @@ def _fail(error: MlmsError) -> Described:
     raise error
 
 
-def _cases(loaded: Loaded, chosen: Sequence[Stack], declared: Mapping[str, Stack], batch_size: int) -> list[Case]:
-    """Return the models to describe: those of the stacks chosen, else the first that is ONNX, else the first."""
+def _cases(
+    loaded: LoadedManifest, chosen: Sequence[Stack], declared: Mapping[str, Stack], batch_size: int
+) -> list[Case]:
+    """Return the models to describe.
+
+    Those of the stacks chosen, else the first that is ONNX, else the first.
+    """
     models = loaded.manifest.models
     offered = {model.name for model in models}
     if not chosen:
-        model = next((model for model in models if is_onnx(loaded.model_files(model)["graph"])), models[0])
+        model = next(
+            (model for model in models if is_onnx(loaded.model_files(model)["graph"])), models[0]
+        )
         models, chosen = [model], [declared.get(model.name, HERE)]
     found = [
         Case("trace", loaded, model, stack, "cpu", batch_size, None)
@@ -125,7 +159,9 @@ def _cases(loaded: Loaded, chosen: Sequence[Stack], declared: Mapping[str, Stack
         for stack in stacks_for(model.name, chosen, offered)
     ]
     if not found:
-        raise StackError(f"{loaded.place('models')}: no model is for {', '.join(stack.name for stack in chosen)}")
+        raise StackError(
+            f"{loaded.place('models')}: no model is for {', '.join(stack.name for stack in chosen)}"
+        )
     return found
 
 
@@ -142,9 +178,22 @@ def _as_dict(found: Described) -> dict[str, Any]:
 def _table(found: Described) -> Iterator[str]:
     """Yield the lines: a row a layer, and their sum."""
     rows = [[layer.name, layer.type, _shape(layer), *_cells(layer)] for layer in found.layers]
-    sums = [_scaled(found.parameters), _scaled(found.flops), _bytes(found.weight_bytes), _bytes(found.activation_bytes)]
+    sums = [
+        _scaled(found.parameters),
+        _scaled(found.flops),
+        _bytes(found.weight_bytes),
+        _bytes(found.activation_bytes),
+    ]
     rows.append(["in all", "", "", *sums])
-    head: Sequence[str] = ["layer", "type", "output", "parameters", "FLOPs", "weights", "activations"]
+    head: Sequence[str] = [
+        "layer",
+        "type",
+        "output",
+        "parameters",
+        "FLOPs",
+        "weights",
+        "activations",
+    ]
     for lines in format_table(head, rows, shutil.get_terminal_size((_WIDTH, 0)).columns, left=3):
         yield from lines
 

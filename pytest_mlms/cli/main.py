@@ -34,23 +34,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except MlmsError as error:
         print(f"mlms: {error}", file=sys.stderr)
         status = 2
-    except BrokenPipeError:  # head has seen enough; without this, Python complains of it once more at its end
+    except (
+        BrokenPipeError
+    ):  # head has seen enough; without this, Python complains of it once more at its end
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 1
     return status
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="mlms", description="Check manifests, describe models, ask traces.")
-    parser.add_argument("--version", action="version", version=f"pytest-mlms {pytest_mlms.__version__}")
+    parser = argparse.ArgumentParser(
+        prog="mlms", description="Check manifests, describe models, ask traces."
+    )
+    parser.add_argument(
+        "--version", action="version", version=f"pytest-mlms {pytest_mlms.__version__}"
+    )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     schema = commands.add_parser("schema", help="print the JSON Schema of a manifest, for editors")
     schema.set_defaults(run=_schema)
     lint = commands.add_parser("lint", help="check manifests and the local files that they name")
-    lint.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="a manifest, or a folder of them")
+    lint.add_argument(
+        "paths", nargs="+", type=Path, metavar="PATH", help="a manifest, or a folder of them"
+    )
     more = "folder of more predictors; may be repeated"
     lint.add_argument(
-        "--mlms-predictors", action="append", default=[], type=Path, metavar="DIR", dest="predictors", help=more
+        "--mlms-predictors",
+        action="append",
+        default=[],
+        type=Path,
+        metavar="DIR",
+        dest="predictors",
+        help=more,
     )
     lint.set_defaults(run=_lint)
     add_describe(commands)
@@ -63,7 +77,9 @@ def _parser() -> argparse.ArgumentParser:
 
 def _schema(options: argparse.Namespace) -> int:
     schema = Manifest.model_json_schema()
-    print(json.dumps({"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}, indent=2))
+    print(
+        json.dumps({"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}, indent=2)
+    )
     return 0
 
 

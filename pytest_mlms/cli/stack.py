@@ -17,7 +17,14 @@ from pytest_mlms.errors import MlmsError, StackError
 from pytest_mlms.records import Stack
 from pytest_mlms.report.table import format_table
 from pytest_mlms.stacks.declared import HERE, choose, declared_stacks
-from pytest_mlms.stacks.environments import Environment, clear_strays, environments, existing, provide, remove
+from pytest_mlms.stacks.environments import (
+    Environment,
+    clear_strays,
+    environments,
+    existing,
+    provide,
+    remove,
+)
 from pytest_mlms.stacks.launch import base_interpreter, prepare
 from pytest_mlms.units import format_quantity
 
@@ -35,10 +42,28 @@ def add_stack_commands(commands: argparse._SubParsersAction[argparse.ArgumentPar
     for name, (run, what) in _ACTIONS.items():
         action = actions.add_parser(name, help=what)
         if name != "list":
-            action.add_argument("stacks", nargs="+", metavar="STACK", help="a name, a requirement, or 'all'")
-        action.add_argument("--mlms-manifests", action="append", default=[], type=Path, metavar="DIR", dest="manifests")
-        action.add_argument("--mlms-predictors", action="append", default=[], type=Path, metavar="DIR", dest="folders")
-        action.add_argument("--mlms-cache", type=Path, metavar="DIR", dest="cache", default=default_cache())
+            action.add_argument(
+                "stacks", nargs="+", metavar="STACK", help="a name, a requirement, or 'all'"
+            )
+        action.add_argument(
+            "--mlms-manifests",
+            action="append",
+            default=[],
+            type=Path,
+            metavar="DIR",
+            dest="manifests",
+        )
+        action.add_argument(
+            "--mlms-predictors",
+            action="append",
+            default=[],
+            type=Path,
+            metavar="DIR",
+            dest="folders",
+        )
+        action.add_argument(
+            "--mlms-cache", type=Path, metavar="DIR", dest="cache", default=default_cache()
+        )
         action.set_defaults(run=run)
 
 
@@ -47,13 +72,19 @@ def _declared(options: argparse.Namespace) -> dict[str, Stack]:
 
 
 def _chosen(options: argparse.Namespace, words: Sequence[str]) -> list[Stack]:
-    """Return the stacks that the words mean; a bare name that isn't declared is told, as it may be meant for one."""
+    """Return the stacks that the words mean.
+
+    A bare name that isn't declared is told, as it may be meant for one.
+    """
     declared = _declared(options)
     stacks = choose(words, declared, find_predictors(options.folders), "stack")
     for stack in stacks:
         if stack.name not in declared and re.fullmatch(r"[\w.-]+", stack.name):
             meant = f"so it is any version of {stack.requirements[0]}; {_ELSEWHERE}"
-            print(f"mlms: {stack.name} is not declared in {_looked(options)}, {meant}", file=sys.stderr)
+            print(
+                f"mlms: {stack.name} is not declared in {_looked(options)}, {meant}",
+                file=sys.stderr,
+            )
     return stacks
 
 
@@ -76,7 +107,10 @@ def _list(options: argparse.Namespace) -> int:
     for line in (*header, *(line for folded in lines for line in folded)):
         print(line.rstrip())
     if len(declared) == 1:
-        print(f"mlms: no stacks.yaml declares any in {_looked(options)}; {_ELSEWHERE}", file=sys.stderr)
+        print(
+            f"mlms: no stacks.yaml declares any in {_looked(options)}; {_ELSEWHERE}",
+            file=sys.stderr,
+        )
     return 0
 
 
@@ -93,7 +127,9 @@ def _show(options: argparse.Namespace) -> int:
         made = _made(stack, options.cache)
         facts = {
             "stack": stack.name,
-            "declared": "needs none" if stack is HERE else str(stack.place or f"not in {_looked(options)}"),
+            "declared": "needs none"
+            if stack is HERE
+            else str(stack.place or f"not in {_looked(options)}"),
             "framework": stack.framework or "any",
             "what": _what(stack),
             "state": _state(stack, made),
@@ -114,7 +150,9 @@ def _lock(options: argparse.Namespace) -> int:
             raise StackError(f"stack {stack.name} has no requirements; only those can be locked")
         interpreter = base_interpreter(stack)
         made = provide(replace(stack, lock=None), interpreter, options.cache, _step(stack))
-        head = f"# {stack.name}: Python {made.python}, {made.platform}; written by mlms stack lock\n"
+        head = (
+            f"# {stack.name}: Python {made.python}, {made.platform}; written by mlms stack lock\n"
+        )
         text = head + "".join(f"{package}\n" for package in made.lock)
         if stack.lock is None:
             print(text, end="")
@@ -135,7 +173,9 @@ def _remove(options: argparse.Namespace) -> int:
     for word in options.stacks:
         found = [made for made in there if word in ("all", made.stack)]
         if not found and word != "all":
-            found = [made for stack in _chosen(options, [word]) if (made := _made(stack, options.cache))]
+            found = [
+                made for stack in _chosen(options, [word]) if (made := _made(stack, options.cache))
+            ]
         wanted.update((made.folder, made) for made in found)
         if not found:
             what = "there is no environment" if word == "all" else f"{word} has no environment"
@@ -153,7 +193,10 @@ _ACTIONS: dict[str, tuple[Callable[[argparse.Namespace], int], str]] = {
     "list": (_list, "list the declared stacks, and the environments that there are"),
     "create": (_create, "make the environments of stacks, or check that they can be started"),
     "show": (_show, "show what a stack is, and the exact packages of its environment"),
-    "lock": (_lock, "write the exact packages of a stack's environment to its lock file, or print them"),
+    "lock": (
+        _lock,
+        "write the exact packages of a stack's environment to its lock file, or print them",
+    ),
     "remove": (_remove, "remove the environments of stacks that nobody uses"),
 }
 
@@ -201,7 +244,9 @@ def _state(stack: Stack | None, made: Environment | None) -> str:
         python = base_interpreter(stack)
     except MlmsError as error:
         return str(error).partition(";")[0]
-    return f"not made, Python {python.version}" if stack.requirements else f"Python {python.version}"
+    return (
+        f"not made, Python {python.version}" if stack.requirements else f"Python {python.version}"
+    )
 
 
 def _size(folder: Path) -> int:

@@ -15,15 +15,26 @@ __all__ = ["add_worker"]
 
 def add_worker(commands: Any) -> None:
     """Add the command to the parser of ``mlms``."""
-    worker = commands.add_parser("worker", help="make hosts ready to run items over ssh, or see whether they are")
+    worker = commands.add_parser(
+        "worker", help="make hosts ready to run items over ssh, or see whether they are"
+    )
     actions = worker.add_subparsers(required=True, metavar="ACTION")
-    install = actions.add_parser("install", help="put this version on hosts, which need an interpreter and ssh only")
+    install = actions.add_parser(
+        "install", help="put this version on hosts, which need an interpreter and ssh only"
+    )
     more = "another package for it, such as onnxruntime; may be repeated"
-    install.add_argument("--with", action="append", default=[], metavar="REQUIREMENT", dest="more", help=more)
+    install.add_argument(
+        "--with", action="append", default=[], metavar="REQUIREMENT", dest="more", help=more
+    )
     check = actions.add_parser("check", help="see whether hosts have this version")
     for action, run in ((install, _install), (check, _check)):
         action.add_argument("hosts", nargs="+", metavar="HOST", help="as ssh knows it")
-        action.add_argument("--python", default="python3", metavar="PATH", help="the hosts' interpreter, 3.10 or later")
+        action.add_argument(
+            "--python",
+            default="python3",
+            metavar="PATH",
+            help="the hosts' interpreter, 3.10 or later",
+        )
         action.add_argument("--ssh-config", metavar="FILE", help="instead of ~/.ssh/config")
         action.set_defaults(run=run)
 

@@ -1,4 +1,7 @@
-"""The controller's side: keeps the seats, chooses the scheduler, watches for silence, reports what is lost."""
+"""The controller's side.
+
+Keeps the seats, chooses the scheduler, watches for silence, reports what is lost.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,14 @@ import pytest
 from pytest_mlms.distribute.inventory import Inventory, write_seats
 from pytest_mlms.distribute.messages import INPUT, Handler, Link
 from pytest_mlms.distribute.progress import Progress, summary
-from pytest_mlms.distribute.remote.artifact_transfer import Courier
+from pytest_mlms.distribute.remote.artifact_transfer import ArtifactServer
 from pytest_mlms.distribute.remote.hosts import check_worker, is_elsewhere
-from pytest_mlms.distribute.remote.result_transfer import Receiver
-from pytest_mlms.distribute.remote.workspace_sync import Mirror
+from pytest_mlms.distribute.remote.result_transfer import ResultReceiver
+from pytest_mlms.distribute.remote.workspace_sync import WorkspaceSync
 from pytest_mlms.distribute.retries import counted
 from pytest_mlms.distribute.scheduler import FleetScheduler
-from pytest_mlms.distribute.workers import Seat
-from pytest_mlms.distribute.xdist_patches import Guard
+from pytest_mlms.distribute.workers import WorkerState
+from pytest_mlms.distribute.xdist_patches import XdistPatches
 from pytest_mlms.host.requirements import OF_HOSTS
 from pytest_mlms.report.durations import durations
 from pytest_mlms.session import REPORTER, Session
@@ -30,17 +33,17 @@ class Controller:
     """A plugin of the process that the user started, in a run that distributes manifests."""
 
     def __init__(self, config: pytest.Config, session: Session) -> None:
-        self.seats: dict[Any, Seat] = {}
+        self.seats: dict[Any, WorkerState] = {}
         self._config = config
         self._session = session
         self._scheduler: FleetScheduler | None = None
-        self._guard = Guard(config, self)
+        self._guard = XdistPatches(config, self)
         self.lost: list[str] = []
         self._interrupted: list[dict[str, Any]] = []
         terminal = config.pluginmanager.getplugin("terminalreporter")
         self._progress = Progress(bool(terminal and terminal.isatty), time.monotonic())
         self._ticked = time.monotonic()
-        self.mirror = Mirror(config, session.config)
+        self.mirror = WorkspaceSync(config, session.config)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self) -> None:
@@ -50,7 +53,7 @@ class Controller:
     @pytest.hookimpl(tryfirst=True)
     def pytest_configure_node(self, node: Any) -> None:
         """Give a new worker its seat and its end of the side channel."""
-        seat = self.seats[node] = Seat(node, is_elsewhere(node.gateway.spec))
+        seat = self.seats[node] = WorkerState(node, is_elsewhere(node.gateway.spec))
         channel = node.gateway.newchannel()
         node.workerinput[INPUT] = channel
         node.workerinput["mlms_run_folder"] = str(self._session.run_folder)
@@ -60,7 +63,10 @@ class Controller:
             self.mirror.send(node.gateway, self._session.run_folder.name)
             node.workerinput["mlms_options"] = self.mirror.options()
             node.workerinput["mlms_run_folder"] = f"mlms-results/{self._session.run_folder.name}"
-            courier, receiver = Courier(self.mirror), Receiver(self._session.run_folder)
+            courier, receiver = (
+                ArtifactServer(self.mirror),
+                ResultReceiver(self._session.run_folder),
+            )
             seat.receiver = receiver
             handlers = {**courier.handlers, **receiver.handlers}
 
@@ -70,7 +76,12 @@ class Controller:
         def items(table: list[Any], places: list[int]) -> None:
             seat.table, seat.places = table, places
 
-        handlers |= {"host": host, "items": items, "beat": lambda: None, "interrupted": self._interrupted.append}
+        handlers |= {
+            "host": host,
+            "items": items,
+            "beat": lambda: None,
+            "interrupted": self._interrupted.append,
+        }
         seat.link = Link(channel, handlers, *([receiver.close] if seat.remote else []))
         if seat.remote:
             courier.link = receiver.link = seat.link
@@ -83,12 +94,17 @@ class Controller:
             return Inventory(self.coming)
         seconds = durations(self._session.config.results)
         strict = self._session.config.strict
-        self._scheduler = FleetScheduler(inner, self.seats, seconds, strict, self.lost, self.tell, self.coming)
+        self._scheduler = FleetScheduler(
+            inner, self.seats, seconds, strict, self.lost, self.tell, self.coming
+        )
         return self._scheduler
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> Generator[None, None, None]:
-        """Remember whose result is here, and say in it which files are not; pytest keeps reports, not results."""
+        """Remember whose result is here, and say in it which files are not.
+
+        Pytest keeps reports, not results.
+        """
         if hasattr(report, "mlms") and self._scheduler and self._scheduler.items:
             index = getattr(report, "item_index", None)
             if index is not None:
@@ -118,7 +134,10 @@ class Controller:
 
     @pytest.hookimpl
     def pytest_keyboard_interrupt(self) -> None:
-        """Take the last words of workers, which Ctrl-C ends too: what was measured, also of items that it cut off."""
+        """Take the last words of workers, which Ctrl-C ends too.
+
+        What was measured, also of items that it cut off.
+        """
         self._guard.drain()
         reporter = self._config.pluginmanager.getplugin(REPORTER)
         for result in self._interrupted:
@@ -128,7 +147,10 @@ class Controller:
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """A run that lost a worker is no success, even if all was measured elsewhere."""
         self._guard.stop()
-        if self.lost and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        if self.lost and session.exitstatus in (
+            pytest.ExitCode.OK,
+            pytest.ExitCode.NO_TESTS_COLLECTED,
+        ):
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     @pytest.hookimpl
@@ -151,9 +173,13 @@ class Controller:
                 link.send("interrupt")
 
     def coming(self) -> bool:
-        """Whether a worker is still on its way, so that it is too early to say that nobody can run an item."""
+        """Whether a worker is still on its way, so that it is too early to say that nobody can run
+        an item.
+        """
         living = self._guard.living
-        return self._guard.awaited > 0 or any(self.seats[node].ids is None for node in living if node in self.seats)
+        return self._guard.awaited > 0 or any(
+            self.seats[node].ids is None for node in living if node in self.seats
+        )
 
     def schedule(self) -> None:
         """Look again, after a worker is gone or has come; report what no worker is left for."""
@@ -165,7 +191,10 @@ class Controller:
     def tick(self, now: float) -> None:
         """Called every second: end the connection to a worker that has been silent for too long."""
         limit = self._session.config.worker_timeout
-        stopped, self._ticked = now - self._ticked > 2 + limit / 2, now  # this process was: nobody could be heard
+        stopped, self._ticked = (
+            now - self._ticked > 2 + limit / 2,
+            now,
+        )  # this process was: nobody could be heard
         for node in self._guard.living & self.seats.keys():
             seat = self.seats[node]
             if stopped:
@@ -211,7 +240,13 @@ class Controller:
         items = self._scheduler.items
         own = {key: value for key, value in items.needs(index).items() if key not in OF_HOSTS}
         report.longrepr = message
-        facts = {"verdict": "ERROR", "outcome": "failed", "phase": report.when, "message": message, "worker": None}
+        facts = {
+            "verdict": "ERROR",
+            "outcome": "failed",
+            "phase": report.when,
+            "message": message,
+            "worker": None,
+        }
         report.mlms = {  # type: ignore[attr-defined]
             "nodeid": items.ids[index],
             **own,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pytest_mlms.distribute.workers import Seat
+from pytest_mlms.distribute.workers import WorkerState
 from pytest_mlms.host.capabilities import Capabilities, gather
 from pytest_mlms.report.table import format_table
 from pytest_mlms.units import format_quantity
@@ -60,12 +60,14 @@ def show_this_host(config: pytest.Config) -> None:
         write_fleet(terminal, [("-", gather(config))])
 
 
-def write_seats(terminal: pytest.TerminalReporter, seats: Iterable[Seat]) -> None:
+def write_seats(terminal: pytest.TerminalReporter, seats: Iterable[WorkerState]) -> None:
     """Write the table of the workers' hosts."""
     write_fleet(terminal, [(seat.node.gateway.id, seat.host) for seat in seats if seat.host])
 
 
-def write_fleet(terminal: pytest.TerminalReporter, workers: Sequence[tuple[str, Capabilities]]) -> None:
+def write_fleet(
+    terminal: pytest.TerminalReporter, workers: Sequence[tuple[str, Capabilities]]
+) -> None:
     """Write a row for each device of each host, with the workers that it has."""
     hosts = {host["host"]: host for _, host in workers}
     rows: list[list[str]] = []
@@ -73,7 +75,9 @@ def write_fleet(terminal: pytest.TerminalReporter, workers: Sequence[tuple[str, 
         of_host = " ".join(worker for worker, its in workers if its["host"] == name)
         rows += _rows(name, of_host, host)
     terminal.write_sep("-", f"mlms: the fleet, {len(hosts)} host{'s' * (len(hosts) != 1)}")
-    header, *lines = format_table(_COLUMNS, rows, max(terminal._tw.fullwidth, 80), left=len(_COLUMNS))
+    header, *lines = format_table(
+        _COLUMNS, rows, max(terminal._tw.fullwidth, 80), left=len(_COLUMNS)
+    )
     for line in header:
         terminal.write_line(line, bold=True)
     for folded in lines:
@@ -84,12 +88,19 @@ def write_fleet(terminal: pytest.TerminalReporter, workers: Sequence[tuple[str, 
 def _rows(name: str, workers: str, host: Mapping[str, Any]) -> Iterable[list[str]]:
     for number, device in enumerate(host["devices"]):
         memory = format_quantity(device["memory"], "B") if device["memory"] else "-"
-        kind = f"{device['kind']}, {host['cores']} cores" if device["name"] == "cpu" else device["kind"]
+        kind = (
+            f"{device['kind']}, {host['cores']} cores"
+            if device["name"] == "cpu"
+            else device["kind"]
+        )
         first = number == 0
         yield [
             *([name, workers] if first else ["", ""]),
             *(device["name"], kind, device.get("uuid", "-"), memory, device.get("driver", "-")),
-            " ".join(f"{framework} {version}".strip() for framework, version in host["frameworks"].items())
+            " ".join(
+                f"{framework} {version}".strip()
+                for framework, version in host["frameworks"].items()
+            )
             if first
             else "",
             _other(host) if first else "",
@@ -98,5 +109,11 @@ def _rows(name: str, workers: str, host: Mapping[str, Any]) -> Iterable[list[str
 
 def _other(host: Mapping[str, Any]) -> str:
     labels = [f"{label}={value}" for label, value in host["labels"].items()]
-    parts = {"python": host["interpreters"], "": [*host["engines"], *labels], "stacks": host["stacks"]}
-    return "; ".join(f"{what} {' '.join(values)}".strip() for what, values in parts.items() if values)
+    parts = {
+        "python": host["interpreters"],
+        "": [*host["engines"], *labels],
+        "stacks": host["stacks"],
+    }
+    return "; ".join(
+        f"{what} {' '.join(values)}".strip() for what, values in parts.items() if values
+    )

@@ -1,4 +1,7 @@
-"""The side channel between the controller and a worker: tuples of plain values, the first of which is their kind."""
+"""The side channel between the controller and a worker.
+
+Tuples of plain values, the first of which is their kind.
+"""
 
 from __future__ import annotations
 
@@ -17,24 +20,30 @@ INPUT = "mlms_channel"
 Message = tuple[Any, ...]
 Handler = Callable[..., None]
 
-# From a worker: host (capabilities), items (table, places), beat, interrupted (result); of a remote one also want
-# (manifest, source) and give, and file (path), data (bytes), end (sha256, fault).
-# From the controller: refuse (index, reason, mode), again (index, facts), interrupt; to a remote one also have
-# (digest, name), bytes, whole, refused (reason), kept (path).
+# From a worker: host (capabilities), items (table, places), beat, interrupted (result); of a remote
+# one also want (manifest, source) and give, and file (path), data (bytes), end (sha256, fault).
+# From the controller: refuse (index, reason, mode), again (index, facts), interrupt; to a remote
+# one also have (digest, name), bytes, whole, refused (reason), kept (path).
 
 
 class Link:
-    """One end: what arrives is handed to the handler of its kind, in the gateway's receiving thread."""
+    """One end: what arrives is handed to the handler of its kind, in the gateway's receiving
+    thread.
+    """
 
     def __init__(self, channel: Any, handlers: dict[str, Handler], *gone: Handler) -> None:
         self._channel = channel
         self._handlers = handlers
         self._gone = gone
-        self.heard: float | None = None  # when the last message came; files and answers show life as beats do
+        self.heard: float | None = (
+            None  # when the last message came; files and answers show life as beats do
+        )
         channel.setcallback(self._receive, endmarker=None)
 
     def send(self, kind: str, *fields: Any) -> bool:
-        """Send a message; return False where the other end is gone, which xdist reports in its own way."""
+        """Send a message; return False where the other end is gone, which xdist reports in its own
+        way.
+        """
         with contextlib.suppress(OSError):
             self._channel.send((kind, *fields))
             return True

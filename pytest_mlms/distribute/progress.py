@@ -1,4 +1,7 @@
-"""How far a distributed run is, in a line: what is done and where, what is running, about how long it will take."""
+"""How far a distributed run is, in a line.
+
+What is done and where, what is running, about how long it will take.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,8 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 
-from pytest_mlms.distribute.queue import Items
-from pytest_mlms.distribute.workers import Seat
+from pytest_mlms.distribute.queue import ItemTable
+from pytest_mlms.distribute.workers import WorkerState
 
 __all__ = ["Progress", "remaining", "summary"]
 
@@ -31,7 +34,7 @@ class Progress:
         return True
 
 
-def summary(items: Items, seats: Iterable[Seat], now: float) -> str:
+def summary(items: ItemTable, seats: Iterable[WorkerState], now: float) -> str:
     """Return the line."""
     seats = list(seats)
     total = len(items.ids) - len(items.others)
@@ -41,7 +44,10 @@ def summary(items: Items, seats: Iterable[Seat], now: float) -> str:
             by_host[seat.host["host"]] += seat.done
     where = ", ".join(f"{host} {count}" for host, count in by_host.most_common() if count)
     busy = [seat for seat in seats if seat.ours and not seat.node.shutting_down]
-    running = [f"{items.ids[seat.sent[0]]} on {seat.name} for {now - seat.since:.0f} s" for seat in busy[:_SHOWN]]
+    running = [
+        f"{items.ids[seat.sent[0]]} on {seat.name} for {now - seat.since:.0f} s"
+        for seat in busy[:_SHOWN]
+    ]
     parts = [f"{total - items.left} of {total} done{f' ({where})' if where else ''}", *running]
     if len(busy) > _SHOWN:
         parts.append(f"{len(busy) - _SHOWN} more running")
@@ -49,8 +55,9 @@ def summary(items: Items, seats: Iterable[Seat], now: float) -> str:
     return "; ".join([*parts, *([f"about {_words(seconds)} left"] if seconds is not None else [])])
 
 
-def remaining(items: Items, busy: Iterable[Seat], now: float) -> float | None:
-    """Return the seconds that are left if as many items run at once as now; None as long as nobody can say.
+def remaining(items: ItemTable, busy: Iterable[WorkerState], now: float) -> float | None:
+    """Return the seconds that are left if as many items run at once as now; None as long as nobody
+    can say.
 
     An item takes what it took earlier, one that is new the mean of those that are known.
     """

@@ -1,4 +1,7 @@
-"""The items of a run as the controller knows them: what they need, what waits, what is done. Sends nothing."""
+"""The items of a run as the controller knows them: what they need, what waits, what is done.
+
+Sends nothing.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from typing import Any
 
 from pytest_mlms.host.requirements import Needs
 
-__all__ = ["Items", "Queue"]
+__all__ = ["ItemTable", "Queue"]
 
 _WHERE = ("framework", "device", "exclusive", "here", "hardware", "labels")
 
@@ -27,11 +30,18 @@ class Queue:
     lost_by: str = ""
 
 
-class Items:
-    """Ours among the collected items, by their index; ``others`` are the rest, in the order collected."""
+class ItemTable:
+    """Ours among the collected items, by their index.
+
+    ``others`` are the rest, in the order collected.
+    """
 
     def __init__(
-        self, ids: Sequence[str], table: Sequence[Needs], places: Sequence[int], seconds: Mapping[str, float]
+        self,
+        ids: Sequence[str],
+        table: Sequence[Needs],
+        places: Sequence[int],
+        seconds: Mapping[str, float],
     ) -> None:
         self.ids = ids
         self.others = [index for index, place in enumerate(places) if place < 0]
@@ -56,7 +66,10 @@ class Items:
         return self._queues[self._places[index]]
 
     def length(self, index: int) -> float:
-        """Return the seconds that the item took earlier; infinity where nobody knows, so that surprises come first."""
+        """Return the seconds that the item took earlier.
+
+        Infinity where nobody knows, so that surprises come first.
+        """
         return self._seconds.get(self.ids[index], float("inf"))
 
     @property
@@ -79,7 +92,9 @@ class Items:
             self.queue_of(index).waiting.appendleft(index)
 
     def run_elsewhere(self, index: int, lost_by: str, why: str) -> None:
-        """Have an item wait again in a queue of its own, for other hosts than that which lost it, if there are any."""
+        """Have an item wait again in a queue of its own, for other hosts than that which lost it,
+        if there are any.
+        """
         self.again[index] = {"attempt": 2, "earlier": why}
         self.queues.insert(0, Queue(self.needs(index), deque([index]), lost_by))
 
@@ -87,7 +102,10 @@ class Items:
         by_where: dict[str, Queue] = {}
         for place, needs in enumerate(self._table):
             where = {name: needs.get(name) for name in _WHERE}
-            where |= {"asked": needs["model"]["framework"], "cores": needs.get("stack", {}).get("cores")}
+            where |= {
+                "asked": needs["model"]["framework"],
+                "cores": needs.get("stack", {}).get("cores"),
+            }
             key = json.dumps(where, sort_keys=True)
             self._queues[place] = by_where.setdefault(key, Queue(needs))
         ours = [index for index, place in enumerate(self._places) if place >= 0]

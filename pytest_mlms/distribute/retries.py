@@ -1,4 +1,7 @@
-"""Which reports of items count: not those of an item that a host's full disk spoiled, and that another host can run."""
+"""Which reports of items count.
+
+Not those of an item that a host's full disk spoiled, and that another host can run.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +13,20 @@ from typing import Any
 import pytest
 
 from pytest_mlms.distribute.scheduler import FleetScheduler
-from pytest_mlms.distribute.workers import Seat
+from pytest_mlms.distribute.workers import WorkerState
 
 __all__ = ["counted", "full_disk"]
 
 _FULL = [os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT)]
 
 
-def counted(report: pytest.TestReport, seat: Seat, scheduler: FleetScheduler) -> list[pytest.TestReport]:
-    """Return the reports that are to go on now; that of a set-up waits for the report that decides."""
+def counted(
+    report: pytest.TestReport, seat: WorkerState, scheduler: FleetScheduler
+) -> list[pytest.TestReport]:
+    """Return the reports that are to go on now.
+
+    That of a set-up waits for the report that decides.
+    """
     index, items = getattr(report, "item_index", None), scheduler.items
     if items is None or index is None or not items.is_ours(index):
         return [report]
@@ -27,7 +35,9 @@ def counted(report: pytest.TestReport, seat: Seat, scheduler: FleetScheduler) ->
         return []
     held, seat.held = seat.held, []
     if report.when != "teardown" and (why := full_disk(getattr(report, "mlms", {}))):
-        spoiled = seat.remote or report.failed  # files of a worker here are on the controller's disk
+        spoiled = (
+            seat.remote or report.failed
+        )  # files of a worker here are on the controller's disk
         if spoiled and scheduler.repeat_elsewhere(seat, index, why):
             return []
     return [] if seat.repeats and seat.repeats[0] == index else [*held, report]

@@ -1,8 +1,8 @@
 """Which worker gets which item next. xdist's own scheduler keeps the items that are not ours.
 
-A worker starts an item only when another is queued behind it, so behind each there is a pause (see worker.py), and
-nothing is promised before it starts. Whoever becomes idle takes what waits, or what waits behind another's long item;
-a device has one user at a time.
+A worker starts an item only when another is queued behind it, so behind each there is a pause (see
+worker.py), and nothing is promised before it starts. Whoever becomes idle takes what waits, or what
+waits behind another's long item; a device has one user at a time.
 """
 
 from __future__ import annotations
@@ -11,35 +11,36 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from pytest_mlms.distribute.queue import Items, Queue
+from pytest_mlms.distribute.queue import ItemTable, Queue
 from pytest_mlms.distribute.steal import ask_for_more
-from pytest_mlms.distribute.workers import Seat, free
-from pytest_mlms.distribute.xdist_scheduler import Others
+from pytest_mlms.distribute.workers import WorkerState, free
+from pytest_mlms.distribute.xdist_scheduler import DelegatedItems
 from pytest_mlms.host.matching import misses, nearest_miss
 
 __all__ = ["FleetScheduler"]
 
 
 class FleetScheduler:
-    """What xdist asks of a scheduler (xdist.scheduler.Scheduling), over the seats that the controller keeps.
+    """What xdist asks of a scheduler (xdist.scheduler.Scheduling), over the seats that the
+    controller keeps.
 
-    ``lost`` says what the run has lost; ``tell`` shows a line to the user; ``coming`` says whether more workers are
-    still to come.
+    ``lost`` says what the run has lost; ``tell`` shows a line to the user; ``coming`` says whether
+    more workers are still to come.
     """
 
     def __init__(
         self,
         inner: Any,
-        seats: dict[Any, Seat],
+        seats: dict[Any, WorkerState],
         seconds: Mapping[str, float],
         strict: bool,
         lost: list[str],
         tell: Callable[[str], None],
         coming: Callable[[], bool],
     ) -> None:
-        self.items: Items | None = None
+        self.items: ItemTable | None = None
         self.lost = lost
-        self._others = Others(inner)
+        self._others = DelegatedItems(inner)
         self._seats = seats
         self._seconds = seconds
         self._strict = strict
@@ -66,7 +67,10 @@ class FleetScheduler:
 
     @property
     def has_pending(self) -> bool:
-        """Whether items wait that no worker has; not before the first are sent, as xdist announces itself then."""
+        """Whether items wait that no worker has.
+
+        Not before the first are sent, as xdist announces itself then.
+        """
         return bool(self._begun and self.items and self.items.waiting) or self._others.has_pending
 
     def add_node(self, node: Any) -> None:
@@ -80,7 +84,7 @@ class FleetScheduler:
             self.give_up(node, "it did not say what it has")
             return
         if self.items is None:
-            self.items = Items(collection, seat.table, seat.places, self._seconds)
+            self.items = ItemTable(collection, seat.table, seat.places, self._seconds)
         elif list(collection) != list(self.items.ids):
             extra = sorted(set(collection) ^ set(self.items.ids)) or ["the same in another order"]
             self.give_up(node, f"it collected other items: {extra[0]}")
@@ -96,7 +100,10 @@ class FleetScheduler:
         node.shutdown()
 
     def schedule(self) -> None:
-        """Give work to whoever can take some; called after each collection, and when a worker is gone."""
+        """Give work to whoever can take some.
+
+        Called after each collection, and when a worker is gone.
+        """
         if self.items is None:
             return
         self._begun = True
@@ -128,8 +135,11 @@ class FleetScheduler:
         self._fill(seat)
         self._feed_idle()
 
-    def repeat_elsewhere(self, seat: Seat, index: int, why: str) -> bool:
-        """Run an item that a full disk spoiled on another host once it has ended here; False where none can."""
+    def repeat_elsewhere(self, seat: WorkerState, index: int, why: str) -> bool:
+        """Run an item that a full disk spoiled on another host once it has ended here.
+
+        False where none can.
+        """
         assert self.items is not None
         for other in self._seats.values():
             other.full |= other.where == seat.where
@@ -165,7 +175,10 @@ class FleetScheduler:
         self._feed_idle()
 
     def remove_node(self, node: Any) -> str | None:
-        """A worker is gone; return the item that it ran, if that is lost for good (KeyError: it wasn't ours)."""
+        """A worker is gone; return the item that it ran, if that is lost for good (KeyError.
+
+        It wasn't ours).
+        """
         if node not in self._nodes:
             raise KeyError(node)
         self._nodes.remove(node)
@@ -192,10 +205,10 @@ class FleetScheduler:
             if not seat.sent:
                 self._fill(seat)
 
-    def _ready(self) -> list[Seat]:
+    def _ready(self) -> list[WorkerState]:
         return [self._seats[node] for node in self._nodes if self._seats[node].ready]
 
-    def _fill(self, seat: Seat) -> None:
+    def _fill(self, seat: WorkerState) -> None:
         assert self.items is not None
         if not seat.hungry:
             return
@@ -203,12 +216,17 @@ class FleetScheduler:
         queue = self._next_queue(seat, ready)
         if queue:
             share = self.items.waiting // (2 * len(ready)) if len(ready) > 1 else self.items.waiting
-            self._send(seat, seat.take(queue, self.items.length, max(1, share)), seat.locks(queue.needs))
+            self._send(
+                seat, seat.take(queue, self.items.length, max(1, share)), seat.locks(queue.needs)
+            )
         elif not seat.sent:
             ask_for_more(seat, ready, self.items)
 
-    def _next_queue(self, seat: Seat, ready: list[Seat]) -> Queue | None:
-        """Return where the next item is to come from: what fewest hosts can run goes first, then the longest."""
+    def _next_queue(self, seat: WorkerState, ready: list[WorkerState]) -> Queue | None:
+        """Return where the next item is to come from.
+
+        What fewest hosts can run goes first, then the longest.
+        """
         assert self.items is not None
         items = self.items
         able = [
@@ -219,13 +237,15 @@ class FleetScheduler:
         ]
         if len(able) < 2:
             return able[0] if able else None
-        return min(able, key=lambda q: (sum(other.fits(q) for other in ready), -items.length(q.waiting[0])))
+        return min(
+            able, key=lambda q: (sum(other.fits(q) for other in ready), -items.length(q.waiting[0]))
+        )
 
-    def _better(self, queue: Queue, ready: list[Seat]) -> bool:
+    def _better(self, queue: Queue, ready: list[WorkerState]) -> bool:
         """Whether there is, or may come, a worker of a host that didn't lose what is in a queue."""
         return self._coming() or any(other.fits(queue) and not other.lost(queue) for other in ready)
 
-    def _send(self, seat: Seat, batch: list[int], locks: frozenset[str]) -> None:
+    def _send(self, seat: WorkerState, batch: list[int], locks: frozenset[str]) -> None:
         assert self.items is not None
         for index in batch:
             if seat.link and index in self.items.again:
@@ -237,8 +257,11 @@ class FleetScheduler:
         pause = len(self.items.ids)
         seat.node.send_runtest_some([entry for index in batch for entry in (index, pause)])
 
-    def _refuse(self, ready: list[Seat]) -> None:
-        """Have a worker report what nobody can run: skipped once, or failed, with the nearest miss."""
+    def _refuse(self, ready: list[WorkerState]) -> None:
+        """Have a worker report what nobody can run.
+
+        Skipped once, or failed, with the nearest miss.
+        """
         assert self.items is not None
         for queue in self.items.queues:
             if ready and queue.waiting and not any(seat.fits(queue) for seat in ready):
@@ -256,15 +279,20 @@ class FleetScheduler:
                         seat.link.send("refuse", index, reason, mode)
                 self._send(seat, batch, frozenset())
 
-    def _repeat(self, seat: Seat, index: int, why: str) -> None:
+    def _repeat(self, seat: WorkerState, index: int, why: str) -> None:
         assert self.items is not None
         seat.repeats = None
         self.items.run_elsewhere(index, seat.where, f"{seat.name} had a full disk: {why}")
-        self.lost.append(f"{seat.name} had a full disk in {self.items.ids[index]}, which is run again elsewhere: {why}")
+        self.lost.append(
+            f"{seat.name} had a full disk in {self.items.ids[index]}, which is run again elsewhere: {why}"
+        )
         self._tell(self.lost[-1])
 
-    def _take_back(self, seat: Seat, running: int | None) -> str | None:
-        """Let what a dead worker had wait again; the item that it ran goes elsewhere once, then it is an error."""
+    def _take_back(self, seat: WorkerState, running: int | None) -> str | None:
+        """Let what a dead worker had wait again.
+
+        The item that it ran goes elsewhere once, then it is an error.
+        """
         assert self.items is not None
         lost, back = None, [index for index in seat.sent if index in seat.ours and index != running]
         if running in seat.ours and running is not None:
@@ -275,7 +303,9 @@ class FleetScheduler:
                 lost = self.items.ids[running]
             else:
                 self.items.run_elsewhere(running, seat.where, f"{seat.name} was lost while it ran")
-                self._tell(f"{seat.name} was lost while it ran {self.items.ids[running]}, which is run again elsewhere")
+                self._tell(
+                    f"{seat.name} was lost while it ran {self.items.ids[running]}, which is run again elsewhere"
+                )
         seat.sent.clear()
         seat.ours.clear()
         self.items.put_back(back)

@@ -1,17 +1,22 @@
-"""What waits behind another worker's item, for one that is idle: batches are small, but an item may surprise."""
+"""What waits behind another worker's item, for one that is idle.
+
+Batches are small, but an item may surprise.
+"""
 
 from __future__ import annotations
 
-from pytest_mlms.distribute.queue import Items
-from pytest_mlms.distribute.workers import Seat, free
+from pytest_mlms.distribute.queue import ItemTable
+from pytest_mlms.distribute.workers import WorkerState, free
 
 __all__ = ["ask_for_more"]
 
 
-def ask_for_more(idle: Seat, ready: list[Seat], items: Items) -> None:
-    """Ask the worker that has most of what an idle one could run, and hasn't begun it, to give back half of that.
+def ask_for_more(idle: WorkerState, ready: list[WorkerState], items: ItemTable) -> None:
+    """Ask the worker that has most of what an idle one could run, and hasn't begun it, to give back
+    half of that.
 
-    It gives back all of it, or nothing where it has begun with some (xdist's "steal"); the same isn't asked for twice.
+    It gives back all of it, or nothing where it has begun with some (xdist's "steal"); the same
+    isn't asked for twice.
     """
     asks = []
     for other in ready:
@@ -26,14 +31,22 @@ def ask_for_more(idle: Seat, ready: list[Seat], items: Items) -> None:
         other.node.send_steal(asked)
 
 
-def _spare(other: Seat, idle: Seat, ready: list[Seat], items: Items) -> list[int]:
+def _spare(
+    other: WorkerState, idle: WorkerState, ready: list[WorkerState], items: ItemTable
+) -> list[int]:
     """Return what waits in another worker that the idle one could run now."""
-    queued = [index for index in list(other.sent)[1:] if index in other.ours and index not in items.again]
+    queued = [
+        index for index in list(other.sent)[1:] if index in other.ours and index not in items.again
+    ]
     running = other.ours.get(other.sent[0], frozenset()) if queued else frozenset()
     rest = [one for one in ready if one is not other]
 
     def could(index: int) -> bool:
         queue = items.queue_of(index)
-        return idle.fits(queue) and running.isdisjoint(locks := idle.locks(queue.needs)) and free(locks, idle, rest)
+        return (
+            idle.fits(queue)
+            and running.isdisjoint(locks := idle.locks(queue.needs))
+            and free(locks, idle, rest)
+        )
 
     return [index for index in queued if could(index)]

@@ -13,7 +13,10 @@ CONTROLLER = "mlms-fleet"
 
 
 def wire(config: pytest.Config) -> None:
-    """Register the controller's or the worker's side where manifests are distributed; otherwise do nothing."""
+    """Register the controller's or the worker's side where manifests are distributed.
+
+    Otherwise do nothing.
+    """
     session = config.stash[SESSION]
     if session.worker:
         from pytest_mlms.distribute import worker
@@ -27,10 +30,19 @@ def wire(config: pytest.Config) -> None:
             from pytest_mlms.upgrade.cross_host import Sides
 
             resume = config.pluginmanager.getplugin("mlms-resume")
-            config.pluginmanager.register(Sides(session.config, resume.lines.values() if resume else ()), "mlms-sides")
+            config.pluginmanager.register(
+                Sides(session.config, resume.lines.values() if resume else ()), "mlms-sides"
+            )
 
 
 def _distributes(config: pytest.Config) -> bool:
-    """Whether xdist starts workers that share the items; with --dist each, every worker runs all of them."""
+    """Whether xdist starts workers that share the items.
+
+    With --dist each, every worker runs all of them.
+    """
     option = config.getoption
-    return option("dist", "no") not in ("no", "each") and bool(option("tx", None)) and not option("collectonly")
+    return (
+        option("dist", "no") not in ("no", "each")
+        and bool(option("tx", None))
+        and not option("collectonly")
+    )

@@ -1,4 +1,6 @@
-"""The worker's side: says what its host offers and its items need, refuses what nobody can run, sends files home."""
+"""The worker's side: says what its host offers and its items need, refuses what nobody can run,
+sends files home.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,8 @@ from typing import Any
 import pytest
 
 from pytest_mlms.distribute.messages import Handler, Link, is_remote, side_channel
-from pytest_mlms.distribute.remote.artifact_transfer import Fetcher
-from pytest_mlms.distribute.remote.result_transfer import Sender
+from pytest_mlms.distribute.remote.artifact_transfer import ArtifactClient
+from pytest_mlms.distribute.remote.result_transfer import ResultSender
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.host.capabilities import gather
 from pytest_mlms.host.requirements import table_of
@@ -23,8 +25,11 @@ __all__ = ["WorkerSide"]
 _BEAT = 2.0  # seconds
 
 
-class _Pause(pytest.Item):
-    """Stands behind each item, which xdist starts only when there is something behind it; it is never run itself."""
+class _SentinelItem(pytest.Item):
+    """Stands behind each item, which xdist starts only when there is something behind it.
+
+    It is never run itself.
+    """
 
     def runtest(self) -> None:
         """Do nothing."""
@@ -42,16 +47,22 @@ class WorkerSide:
         self._refused: dict[int, tuple[str, str]] = {}
         self._again: dict[int, dict[str, Any]] = {}
         self._interactor: Any = next(
-            plugin for plugin in config.pluginmanager.get_plugins() if hasattr(plugin, "nextitem_index")
+            plugin
+            for plugin in config.pluginmanager.get_plugins()
+            if hasattr(plugin, "nextitem_index")
         )
         self._ended = threading.Event()
-        self._sender: Sender | None = None
-        handlers: dict[str, Handler] = {"refuse": self._refuse, "again": self._note_again, "interrupt": _interrupt}
+        self._sender: ResultSender | None = None
+        handlers: dict[str, Handler] = {
+            "refuse": self._refuse,
+            "again": self._note_again,
+            "interrupt": _interrupt,
+        }
         if is_remote(config):
             session = config.stash[SESSION]
-            fetcher = Fetcher(config.rootpath, session.cache)
+            fetcher = ArtifactClient(config.rootpath, session.cache)
             session.bring = fetcher.bring
-            self._sender = sender = Sender(session.run_folder)
+            self._sender = sender = ResultSender(session.run_folder)
             handlers |= {**fetcher.handlers, **sender.handlers}
             self._link = Link(side_channel(config), handlers, self._ended.set, fetcher.gone)
             fetcher.link = sender.link = self._link
@@ -65,7 +76,7 @@ class WorkerSide:
         self._link.send("host", gather(self._config))
         self._link.send("items", *table_of(session.items))
         yield
-        session.items.append(_Pause.from_parent(session, name="pause"))
+        session.items.append(_SentinelItem.from_parent(session, name="pause"))
         self._interactor.run_one_test = self._run_one_test
 
     @pytest.hookimpl(tryfirst=True)
@@ -75,7 +86,9 @@ class WorkerSide:
             reason, mode = self._refused[self._interactor.item_index]
             if mode == "error":
                 raise MlmsError(reason)
-            (pytest.skip if mode == "skip" else pytest.fail)(reason, **({} if mode == "skip" else {"pytrace": False}))
+            (pytest.skip if mode == "skip" else pytest.fail)(
+                reason, **({} if mode == "skip" else {"pytrace": False})
+            )
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:

@@ -1,4 +1,7 @@
-"""The workers as the controller knows them: where they run, what they have been sent, what they hold alone."""
+"""The workers as the controller knows them.
+
+Where they run, what they have been sent, what they hold alone.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,11 @@ from typing import Any
 
 from pytest_mlms.distribute.messages import Link
 from pytest_mlms.distribute.queue import Queue
-from pytest_mlms.distribute.remote.result_transfer import Receiver
+from pytest_mlms.distribute.remote.result_transfer import ResultReceiver
 from pytest_mlms.host.matching import locks_of, misses
 from pytest_mlms.host.requirements import Needs
 
-__all__ = ["Seat", "free"]
+__all__ = ["WorkerState", "free"]
 
 _SLOW_START = 5
 _AHEAD = 0.1  # seconds of work that a worker may be sent at once
@@ -23,19 +26,20 @@ _MOST = 64
 
 
 @dataclass(eq=False)
-class Seat:
+class WorkerState:
     """A worker.
 
-    ``sent`` are the items that it has, the first of which it runs; ``ours`` those that are cases, with what each holds
-    alone while it is here. ``steals`` are the requests, not answered yet, to give cases back (None: other tests), and
-    ``refused`` is the last that it didn't grant. ``held`` is the report of a set-up whose item isn't decided,
-    ``repeats`` an item that is to run again elsewhere and why, and ``full`` whether the host's disk was.
+    ``sent`` are the items that it has, the first of which it runs; ``ours`` those that are cases,
+    with what each holds alone while it is here. ``steals`` are the requests, not answered yet, to
+    give cases back (None: other tests), and ``refused`` is the last that it didn't grant. ``held``
+    is the report of a set-up whose item isn't decided, ``repeats`` an item that is to run again
+    elsewhere and why, and ``full`` whether the host's disk was.
     """
 
     node: Any
     remote: bool
     link: Link | None = None
-    receiver: Receiver | None = None
+    receiver: ResultReceiver | None = None
     host: dict[str, Any] | None = None
     table: list[Needs] = field(default_factory=list)
     places: list[int] = field(default_factory=list)
@@ -66,9 +70,14 @@ class Seat:
         return self.host["host"] if self.host else "?"
 
     def silence(self, now: float) -> float:
-        """Return the seconds without any word of it; until the first, as imports take long, they count for less."""
+        """Return the seconds without any word of it.
+
+        Until the first, as imports take long, they count for less.
+        """
         heard = self.link.heard if self.link else None
-        return (now - self.excused) / _SLOW_START if heard is None else now - max(heard, self.excused)
+        return (
+            (now - self.excused) / _SLOW_START if heard is None else now - max(heard, self.excused)
+        )
 
     def excuse(self, now: float) -> None:
         """Begin to count anew, after it could not be heard."""
@@ -87,7 +96,10 @@ class Seat:
         return self._fits[queue]
 
     def lost(self, queue: Queue) -> bool:
-        """Whether this host lost the items of a queue, or any to its full disk: its other workers would, too."""
+        """Whether this host lost the items of a queue, or any to its full disk.
+
+        Its other workers would, too.
+        """
         return self.full or self.where == queue.lost_by
 
     def locks(self, needs: Needs) -> frozenset[str]:
@@ -101,9 +113,11 @@ class Seat:
         return self.ready and len(self.ours) <= self._batch // 2
 
     def take(self, queue: Queue, length: Callable[[int], float], most: int) -> list[int]:
-        """Take from a queue what to send next: one item, unless they are quick, as their ``length`` in seconds says.
+        """Take from a queue what to send next: one item, unless they are quick, as their ``length``
+        in seconds says.
 
-        One that nobody knows, of length infinity, is expected to take what the last ones here have taken.
+        One that nobody knows, of length infinity, is expected to take what the last ones here have
+        taken.
         """
         batch: list[int] = []
         seconds = 0.0
@@ -121,8 +135,12 @@ class Seat:
         self._pace += (seconds - self._pace) * 0.3
 
 
-def free(locks: frozenset[str], seat: Seat, seats: list[Seat]) -> bool:
+def free(locks: frozenset[str], seat: WorkerState, seats: list[WorkerState]) -> bool:
     """Whether no other worker holds any of ``locks``."""
     return not locks or all(
-        locks.isdisjoint(held) for other in seats if other is not seat for held in other.ours.values() if held
+        locks.isdisjoint(held)
+        for other in seats
+        if other is not seat
+        for held in other.ours.values()
+        if held
     )

@@ -1,7 +1,8 @@
-"""Where stock xdist loses a whole run to one host: what is private to xdist 3.x, and is replaced, is in this file.
+"""Where stock xdist loses a whole run to one host: what is private to xdist 3.x, and is replaced,
+is in this file.
 
-A host that can't be reached is an INTERNALERROR there, as is one in a worker, and a worker that dies at its start is
-started for ever.
+A host that can't be reached is an INTERNALERROR there, as is one in a worker, and a worker that
+dies at its start is started for ever.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from pytest_mlms.distribute.remote.hosts import Unfit, prepare_spec
 if TYPE_CHECKING:
     from pytest_mlms.distribute.controller import Controller
 
-__all__ = ["Guard"]
+__all__ = ["XdistPatches"]
 
 _UNREACHABLE = (Unfit, HostNotFound, OSError, EOFError, execnet.RemoteError, execnet.TimeoutError)
 _STOCK_PATHS = xdist.workermanage.make_reltoroot
@@ -38,13 +39,17 @@ _LAST_WORDS, _BY_ITSELF = 60, 5  # seconds
 
 @dataclass(eq=False)
 class _Place:
-    """Stands among xdist's workers for one that is to be replaced, which keeps its loop running until the answer."""
+    """Stands among xdist's workers for one that is to be replaced, which keeps its loop running
+    until the answer.
+    """
 
     spec: Any  # equal to that of its neighbours where several are asked for at once
 
 
-class Guard:
-    """Keeps xdist's session going while hosts come and go, and looks every second for those that are silent."""
+class XdistPatches:
+    """Keeps xdist's session going while hosts come and go, and looks every second for those that
+    are silent.
+    """
 
     def __init__(self, config: pytest.Config, controller: Controller) -> None:
         self.awaited = 0
@@ -99,7 +104,9 @@ class Guard:
             def rsync_roots(self, gateway: Any) -> None:
                 """Leave pytest to 'mlms worker install', which puts the same version there once."""
 
-        xdist.workermanage.make_reltoroot = lambda roots, arguments: controller.mirror.arguments(arguments)
+        xdist.workermanage.make_reltoroot = lambda roots, arguments: controller.mirror.arguments(
+            arguments
+        )
         xdist.dsession.NodeManager = Manager
         threading.Thread(target=self._ticks, daemon=True).start()
 
@@ -110,7 +117,10 @@ class Guard:
         xdist.dsession.NodeManager = xdist.workermanage.NodeManager
 
     def drain(self) -> None:
-        """After Ctrl-C: take in reports until all workers have ended; tell those that it did not reach."""
+        """After Ctrl-C: take in reports until all workers have ended.
+
+        Tell those that it did not reach.
+        """
         running, began, told = self.living & self._controller.seats.keys(), time.monotonic(), False
         with contextlib.suppress(KeyboardInterrupt):  # once more: don't wait
             while running or (self._session and not self._session.queue.empty()):
@@ -141,7 +151,10 @@ class Guard:
             type(self._session).worker_workerfinished(self._session, node)
 
     def _clone(self, node: Any) -> None:
-        """Replace a worker that died, if that is worth it; a remote host is first asked whether it is there."""
+        """Replace a worker that died, if that is worth it.
+
+        A remote host is first asked whether it is there.
+        """
         spec = node.gateway.spec
         if not self._controller.is_wanted() or not self._may_respawn(spec):
             self._later()
@@ -166,8 +179,14 @@ class Guard:
         fault = "it does not answer"
         with contextlib.suppress(subprocess.SubprocessError, OSError):
             command = ["ssh", "-n", *config, *options, *spec.ssh.split(), "true"]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=2 * _CONNECT, check=False)
-            fault = done.stderr.strip() or f"ssh ended with {done.returncode}" if done.returncode else ""
+            done = subprocess.run(
+                command, capture_output=True, text=True, timeout=2 * _CONNECT, check=False
+            )
+            fault = (
+                done.stderr.strip() or f"ssh ended with {done.returncode}"
+                if done.returncode
+                else ""
+            )
         self._session.queue.put(("mlms_respawn", {"place": place, "fault": fault}))
 
     def _respawn(self, place: _Place, fault: str) -> None:
@@ -188,7 +207,9 @@ class Guard:
     def _later(self) -> None:
         """Look again once xdist has taken the dead worker off its list."""
         self._session.queue.put(("mlms_tick", {}))
-        self._session._active_nodes.add(self)  # or xdist would find nobody, and end with an internal error
+        self._session._active_nodes.add(
+            self
+        )  # or xdist would find nobody, and end with an internal error
 
     def _ticks(self) -> None:
         while not self._ended.wait(_TICK):
@@ -215,8 +236,14 @@ def _where(spec: Any) -> str:
 
 def _unreachable(spec: Any, error: Exception) -> str:
     where = _where(spec)
-    said = str(error).strip().rpartition("\n")[2] or type(error).__name__  # of a traceback from there, what it says
-    if isinstance(error, (HostNotFound, BrokenPipeError, EOFError)):  # as ssh was quick or slow to end
+    said = (
+        str(error).strip().rpartition("\n")[2] or type(error).__name__
+    )  # of a traceback from there, what it says
+    if isinstance(
+        error, (HostNotFound, BrokenPipeError, EOFError)
+    ):  # as ssh was quick or slow to end
         said = f"no {spec.python} there, or no connection"
-    advice = f"; see 'mlms worker check {where}' and 'mlms worker install {where}'" if spec.ssh else ""
+    advice = (
+        f"; see 'mlms worker check {where}' and 'mlms worker install {where}'" if spec.ssh else ""
+    )
     return f"{where} can't be used: {said}{advice}"

@@ -1,4 +1,6 @@
-"""The items that are not ours, scheduled by xdist's own scheduler, which sees workers that have nothing else."""
+"""The items that are not ours, scheduled by xdist's own scheduler, which sees workers that have
+nothing else.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +8,16 @@ import contextlib
 from collections.abc import Sequence
 from typing import Any
 
-from pytest_mlms.distribute.queue import Items
-from pytest_mlms.distribute.workers import Seat
+from pytest_mlms.distribute.queue import ItemTable
+from pytest_mlms.distribute.workers import WorkerState
 
-__all__ = ["Others"]
+__all__ = ["DelegatedItems"]
 
 
 class _Stand:
     """A worker as xdist's scheduler sees it: its indices are of the items that are not ours."""
 
-    def __init__(self, seat: Seat, items: Items) -> None:
+    def __init__(self, seat: WorkerState, items: ItemTable) -> None:
         self.gateway = seat.node.gateway
         self.seat = seat
         self._items = items
@@ -38,12 +40,12 @@ class _Stand:
         self.seat.node.send_runtest_some([len(self._items.ids)])
 
 
-class Others:
+class DelegatedItems:
     """xdist's scheduler ``inner``, from the moment that all workers have collected."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
-        self._items: Items | None = None
+        self._items: ItemTable | None = None
         self._stands: dict[Any, _Stand] = {}
         self._places: dict[int, int] = {}
 
@@ -57,8 +59,10 @@ class Others:
         """Whether items wait that no worker has."""
         return self._items is not None and bool(self._inner.has_pending)
 
-    def begin(self, items: Items, ready: list[Seat]) -> None:
-        """Take in the workers that are new, also those that it had no use for at first, and schedule."""
+    def begin(self, items: ItemTable, ready: list[WorkerState]) -> None:
+        """Take in the workers that are new, also those that it had no use for at first, and
+        schedule.
+        """
         taken = self._inner.nodes
         new = [seat for seat in ready if self._stands.get(seat.node) not in taken]
         if not new:
@@ -78,8 +82,10 @@ class Others:
         self._inner.mark_test_complete(self._stands[node], self._places[index], duration)
 
     def unscheduled(self, node: Any, indices: Sequence[int]) -> None:
-        """Items were stolen back."""
-        self._inner.remove_pending_tests_from_node(self._stands[node], [self._places[index] for index in indices])
+        """ItemTable were stolen back."""
+        self._inner.remove_pending_tests_from_node(
+            self._stands[node], [self._places[index] for index in indices]
+        )
 
     def again(self, item: str) -> None:
         """An item waits again."""
@@ -91,8 +97,12 @@ class Others:
         if stand is None or stand not in self._inner.nodes:
             return None
         crashed: str | None = self._inner.remove_node(stand)
-        if crashed is not None and running not in self._places:  # it ran one of ours, this one only waited
-            with contextlib.suppress(NotImplementedError):  # those by scope have put it back themselves
+        if (
+            crashed is not None and running not in self._places
+        ):  # it ran one of ours, this one only waited
+            with contextlib.suppress(
+                NotImplementedError
+            ):  # those by scope have put it back themselves
                 self._inner.mark_test_pending(crashed)
             return None
         return crashed

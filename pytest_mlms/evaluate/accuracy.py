@@ -21,7 +21,8 @@ def count_hits(scores: NDArray[Any], labels: NDArray[Any], k: int) -> int:
 def hits(scores: NDArray[Any], labels: NDArray[Any], k: int) -> NDArray[np.bool_]:
     """Return for each row of ``scores`` (N x classes) whether the label is among its k largest.
 
-    Equal scores rank by class index, as in pytest_mlms.pipeline.top_k, so that a constant output earns nothing.
+    Equal scores rank by class index, as in pytest_mlms.pipeline.top_k, so that a constant output
+    earns nothing.
     """
     own = np.take_along_axis(scores, labels[:, None].astype(np.intp), axis=1)
     before = np.arange(scores.shape[1]) < labels[:, None]
@@ -30,7 +31,9 @@ def hits(scores: NDArray[Any], labels: NDArray[Any], k: int) -> NDArray[np.bool_
 
 
 def estimate_accuracy(scores: NDArray[Any], labels: NDArray[Any]) -> dict[str, Estimate]:
-    """Return top1, and top5 where there are more than five classes, with their Wilson intervals over the inputs."""
+    """Return top1, and top5 where there are more than five classes, with their Wilson intervals
+    over the inputs.
+    """
     count = len(labels)
     found = {}
     for k in (1, 5) if scores.shape[1] > 5 else (1,):

@@ -15,7 +15,10 @@ _ORDER = list(Verdict)
 
 
 def judge(limits: Iterable[Limit], estimates: Mapping[str, Estimate]) -> list[Decision]:
-    """Return a decision for each limit, in their order; a quantity that was not measured is inconclusive."""
+    """Return a decision for each limit, in their order.
+
+    A quantity that was not measured is inconclusive.
+    """
     nothing = Estimate(math.nan, 0.0, math.inf, 0.95, 0, "samples", lacking="it was not measured")
     return [
         Decision(limit, estimate, decide(limit, estimate))
@@ -25,7 +28,9 @@ def judge(limits: Iterable[Limit], estimates: Mapping[str, Estimate]) -> list[De
 
 
 def decide(limit: Limit, estimate: Estimate) -> Verdict:
-    """Return PASSED where the interval lies wholly on the right side, FAILED wholly on the wrong one, else neither."""
+    """Return PASSED where the interval lies wholly on the right side, FAILED wholly on the wrong
+    one, else neither.
+    """
     if estimate.lacking:
         return Verdict.INCONCLUSIVE
     low, high = estimate.low, estimate.high
@@ -43,7 +48,8 @@ def worst(verdicts: Iterable[Verdict]) -> Verdict:
 
 
 def margin(decisions: Sequence[Decision]) -> float:
-    """Return how far the worst end of an interval is inside its limit, as a share of the limit; the least of all.
+    """Return how far the worst end of an interval is inside its limit, as a share of the limit; the
+    least of all.
 
     Negative outside, infinity where there are no limits.
     """
@@ -51,23 +57,29 @@ def margin(decisions: Sequence[Decision]) -> float:
     for decision in decisions:
         limit, estimate = decision.limit, decision.estimate
         inside = (
-            estimate.low - limit.value if QUANTITIES[limit.quantity].bound == "min" else limit.value - estimate.high
+            estimate.low - limit.value
+            if QUANTITIES[limit.quantity].bound == "min"
+            else limit.value - estimate.high
         )
         margins.append(inside / limit.value if limit.value else math.copysign(math.inf, inside))
-    return max(min(margins), -sys.float_info.max)  # what is infinitely far outside is a number in the results too
+    return max(
+        min(margins), -sys.float_info.max
+    )  # what is infinitely far outside is a number in the results too
 
 
 def explain(decision: Decision) -> str:
-    """Say what was measured, its interval, the limit, and the line that set it; for what is open, what would help."""
+    """Say what was measured, its interval, the limit, and the line that set it.
+
+    For what is open, what would help.
+    """
     limit, estimate = decision.limit, decision.estimate
     quantity = QUANTITIES[limit.quantity]
     value, low, high, bound = (
-        format_quantity(number, quantity.unit) for number in (estimate.value, estimate.low, estimate.high, limit.value)
+        format_quantity(number, quantity.unit)
+        for number in (estimate.value, estimate.low, estimate.high, limit.value)
     )
     least = "at least" if quantity.bound == "min" else "at most"
-    interval = (
-        f"interval {low} to {high} ({100 * estimate.confidence:.3g} % confidence, {estimate.replicates} {estimate.of})"
-    )
+    interval = f"interval {low} to {high} ({100 * estimate.confidence:.3g} % confidence, {estimate.replicates} {estimate.of})"
     if estimate.confidence == 1:  # computed over all that there is
         interval = f"over {estimate.replicates} {estimate.of}"
     verb = {Verdict.FAILED: "is not", Verdict.PASSED: "is"}.get(decision.verdict, "may not be")

@@ -1,4 +1,7 @@
-"""The procedures that items run: a pass over the dataset, and fresh processes until the limits are decided."""
+"""The procedures that items run.
+
+A pass over the dataset, and fresh processes until the limits are decided.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +22,21 @@ from pytest_mlms.evaluate.limits import judge
 from pytest_mlms.manifest.schema import Output
 from pytest_mlms.pipeline import Dataset, postprocess
 from pytest_mlms.records import Decision, Estimate, Limit, Verdict
-from pytest_mlms.statistics import is_steady, rate_interval, samples_for_percentile, student_interval
+from pytest_mlms.statistics import (
+    is_steady,
+    rate_interval,
+    samples_for_percentile,
+    student_interval,
+)
 
-__all__ = ["Plan", "ProcessResult", "classify", "draw_batches", "estimate_performance", "measure_performance"]
+__all__ = [
+    "Plan",
+    "ProcessResult",
+    "classify",
+    "draw_batches",
+    "estimate_performance",
+    "measure_performance",
+]
 
 PERCENTILES = (50, 90, 95, 99)
 
@@ -34,27 +49,38 @@ _POOL_BYTES = 64 << 20
 _LOOKS = 3  # at how many processes the limits are judged: N, 2 N, 4 N
 
 
-def classify(predictor: Predictor, dataset: Dataset, output: Output, size: int) -> tuple[Array, Array]:
-    """Return the scores (N x classes, float32) and labels of the whole dataset, decoding while the model works.
+def classify(
+    predictor: Predictor, dataset: Dataset, output: Output, size: int
+) -> tuple[Array, Array]:
+    """Return the scores (N x classes, float32) and labels of the whole dataset, decoding while the
+    model works.
 
     Raises OutputError for scores that are no numbers, DatasetError for labels that are no classes.
     """
     labels = dataset.labels
     if labels is None:
-        raise DatasetError(f"{dataset.name} has no array 'label'; add it, one class index an element")
+        raise DatasetError(
+            f"{dataset.name} has no array 'label'; add it, one class index an element"
+        )
     finite, scored = [], []
     for batch in dataset.batches(size):
         values = predictor.predict(batch)[output.name]
         if values.ndim != 2 or len(values) != size:
-            raise OutputError(f"output {output.name!r} of {size} inputs is {values.shape}; expected inputs x classes")
+            raise OutputError(
+                f"output {output.name!r} of {size} inputs is {values.shape}; expected inputs x classes"
+            )
         finite.append(_finite_rows(values))
-        with np.errstate(invalid="ignore"):  # what is not finite is told below, for all inputs at once
+        with np.errstate(
+            invalid="ignore"
+        ):  # what is not finite is told below, for all inputs at once
             scored.append(postprocess(values.astype(np.float64), output).astype(np.float32))
     _check_finite(output.name, np.concatenate(finite)[: len(dataset)])
     scores = np.concatenate(scored)[: len(dataset)]
     if labels.min() < 0 or labels.max() >= scores.shape[1]:
         found, classes = f"{labels.min()} to {labels.max()}", scores.shape[1]
-        raise DatasetError(f"{dataset.name} has labels from {found}, and the model the classes 0 to {classes - 1}")
+        raise DatasetError(
+            f"{dataset.name} has labels from {found}, and the model the classes 0 to {classes - 1}"
+        )
     return scores, labels
 
 
@@ -65,7 +91,10 @@ def _finite_rows(values: Array) -> Array:
 
 
 def _check_finite(name: str, finite: Array) -> None:
-    """Raise OutputError where one of ``finite``, a truth value an input, is False; it names the first."""
+    """Raise OutputError where one of ``finite``, a truth value an input, is False.
+
+    It names the first.
+    """
     wrong = ~finite
     if wrong.any():
         raise OutputError(
@@ -75,22 +104,29 @@ def _check_finite(name: str, finite: Array) -> None:
 
 
 def draw_batches(dataset: Dataset, size: int, seed: int) -> list[dict[str, Array]]:
-    """Return up to eight batches of elements drawn with replacement, at most 64 MiB together, at least one."""
+    """Return up to eight batches of elements drawn with replacement, at most 64 MiB together, at
+    least one.
+    """
     drawn = np.random.default_rng(seed).integers(len(dataset), size=(_POOL_BATCHES, size))
     batches = [dataset.batch(drawn[0].tolist())]
-    count = max(1, min(_POOL_BATCHES, _POOL_BYTES // sum(array.nbytes for array in batches[0].values())))
+    count = max(
+        1, min(_POOL_BATCHES, _POOL_BYTES // sum(array.nbytes for array in batches[0].values()))
+    )
     return batches + [dataset.batch(indices) for indices in drawn[1:count].tolist()]
 
 
 def random_batch(predictor: Predictor, size: int, seed: int) -> list[dict[str, Array]]:
-    """Return one batch of standard normal values in the model's own shapes, for a manifest without a dataset.
+    """Return one batch of standard normal values in the model's own shapes, for a manifest without
+    a dataset.
 
     Raises OutputError where an axis other than the first is free.
     """
     random, batch = np.random.default_rng(seed), {}
     for tensor in predictor.inputs:
         if None in tensor.shape[1:]:
-            raise OutputError(f"input {tensor.name!r} has free axes, {tensor.shape}; add a dataset, to say how long")
+            raise OutputError(
+                f"input {tensor.name!r} has free axes, {tensor.shape}; add a dataset, to say how long"
+            )
         shape = [axis or size for axis in tensor.shape]
         batch[tensor.name] = random.standard_normal(shape).astype(tensor.dtype)
     return [batch]
@@ -98,7 +134,10 @@ def random_batch(predictor: Predictor, size: int, seed: int) -> list[dict[str, A
 
 @dataclass(frozen=True)
 class Plan:
-    """What a performance item runs: ``duration`` and ``budget`` in seconds, ``processes`` at the first look."""
+    """What a performance item runs.
+
+    ``duration`` and ``budget`` in seconds, ``processes`` at the first look.
+    """
 
     scenario: str
     batch_size: int
@@ -109,24 +148,36 @@ class Plan:
 
     @property
     def confidence(self) -> float:
-        """95 % for the item: where it may look several times, each look takes its share (Bonferroni)."""
+        """95 % for the item: where it may look several times, each look takes its share
+        (Bonferroni).
+        """
         return 1 - 0.05 / (_LOOKS if self.limits else 1)
 
     @property
     def least(self) -> int:
         """Timed calls of a process: what the limits on percentiles need."""
-        needs = [samples_for_percentile(p) for p in PERCENTILES if f"latency_p{p}" in {x.quantity for x in self.limits}]
+        needs = [
+            samples_for_percentile(p)
+            for p in PERCENTILES
+            if f"latency_p{p}" in {x.quantity for x in self.limits}
+        ]
         return max([_LEAST, *needs])
 
     @property
     def longest(self) -> float:
-        """Seconds that one process may time: half of its share of the budget; warming up may take a quarter."""
+        """Seconds that one process may time: half of its share of the budget.
+
+        Warming up may take a quarter.
+        """
         return self.budget / self.processes / 2
 
 
 @dataclass(frozen=True)
 class ProcessResult:
-    """What one fresh process gave: seconds to start, to load, of the first call and of all calls; bytes; the run."""
+    """What one fresh process gave: seconds to start, to load, of the first call and of all calls.
+
+    Bytes; the run.
+    """
 
     start_seconds: float
     load_seconds: float
@@ -140,7 +191,11 @@ class ProcessResult:
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, without the raw times."""
-        facts = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name != "run"}
+        facts = {
+            field.name: getattr(self, field.name)
+            for field in dataclasses.fields(self)
+            if field.name != "run"
+        }
         return {**facts, "calls": len(self.run.latencies), "output_sha256": self.run.sha256}
 
 
@@ -152,19 +207,26 @@ def measure_performance(
 ) -> tuple[dict[str, Estimate], list[Decision]]:
     """Return the estimates over fresh processes, and the decisions.
 
-    The processes are the replicates: N of them, then twice as many and twice that again while a limit lies inside
-    its interval and the budget lasts. ``keep`` gets each process's result as soon as it is there.
+    The processes are the replicates: N of them, then twice as many and twice that again while a
+    limit lies inside its interval and the budget lasts. ``keep`` gets each process's result as soon
+    as it is there.
     """
     began, done = time.monotonic(), list[ProcessResult]()
     for look in range(_LOOKS):
-        while len(done) < plan.processes * 2**look and not (look and _spent(began, len(done), plan.budget)):
+        while len(done) < plan.processes * 2**look and not (
+            look and _spent(began, len(done), plan.budget)
+        ):
             with new_predictor() as predictor:
                 done.append(_one_process(plan, predictor, batches_for(predictor)))
             keep(len(done) - 1, done[-1])
             _check_alike(done)
         estimates = estimate_performance(plan, done)
         decisions = judge(plan.limits, estimates)
-        open_ = [one for one in decisions if one.verdict is Verdict.INCONCLUSIVE and not one.estimate.lacking]
+        open_ = [
+            one
+            for one in decisions
+            if one.verdict is Verdict.INCONCLUSIVE and not one.estimate.lacking
+        ]
         if not open_ or _spent(began, len(done), plan.budget):
             break
     return estimates, decisions
@@ -176,11 +238,15 @@ def _spent(began: float, processes: int, budget: float) -> bool:
     return spent + spent / processes > budget
 
 
-def _one_process(plan: Plan, predictor: Predictor, batches: Sequence[Mapping[str, Array]]) -> ProcessResult:
+def _one_process(
+    plan: Plan, predictor: Predictor, batches: Sequence[Mapping[str, Array]]
+) -> ProcessResult:
     began = time.perf_counter()
     first = predictor.run("single_stream", batches, seconds=0, least=1, longest=plan.longest)
     calls, steady = _warm_up(plan, predictor)
-    run = predictor.run(plan.scenario, seconds=plan.duration, least=plan.least, longest=plan.longest)
+    run = predictor.run(
+        plan.scenario, seconds=plan.duration, least=plan.least, longest=plan.longest
+    )
     loop_seconds = time.perf_counter() - began
     for name, output in run.outputs.items():
         _check_finite(name, _finite_rows(output))
@@ -198,17 +264,24 @@ def _one_process(plan: Plan, predictor: Predictor, batches: Sequence[Mapping[str
 
 
 def _warm_up(plan: Plan, predictor: Predictor) -> tuple[int, bool]:
-    """Run windows of calls until the median no longer falls; return the calls, and whether it came to that."""
+    """Run windows of calls until the median no longer falls.
+
+    Return the calls, and whether it came to that.
+    """
     calls, medians, end = 0, list[float](), time.monotonic() + plan.longest / 2
     while not is_steady(medians) and len(medians) < _WINDOWS and time.monotonic() < end:
-        window = predictor.run(plan.scenario, seconds=_WINDOW_SECONDS, least=_WINDOW_CALLS, longest=plan.longest / 4)
+        window = predictor.run(
+            plan.scenario, seconds=_WINDOW_SECONDS, least=_WINDOW_CALLS, longest=plan.longest / 4
+        )
         calls += len(window.latencies)
         medians.append(float(np.median(window.latencies)))
     return calls, is_steady(medians)
 
 
 def _check_alike(done: Sequence[ProcessResult]) -> None:
-    """Raise OutputError where the last process computed something else than the first from the same inputs."""
+    """Raise OutputError where the last process computed something else than the first from the same
+    inputs.
+    """
     for name, output in done[-1].run.outputs.items():
         difference = _difference(output, done[0].run.outputs[name])
         if difference:
@@ -219,7 +292,9 @@ def _check_alike(done: Sequence[ProcessResult]) -> None:
 
 
 def _difference(output: Array, expected: Array) -> str:
-    """Say how the outputs differ by more than 1 % of the largest value, which no order of summation explains."""
+    """Say how the outputs differ by more than 1 % of the largest value, which no order of summation
+    explains.
+    """
     if output.shape != expected.shape:
         return f"{output.shape} for {expected.shape}"
     largest = np.abs(expected.astype(np.float64)).max(initial=0.0)
@@ -228,11 +303,12 @@ def _difference(output: Array, expected: Array) -> str:
 
 
 def estimate_performance(plan: Plan, done: Sequence[ProcessResult]) -> dict[str, Estimate]:
-    """Return the quantities of a performance item: the mean of the processes' values, and Student's interval.
+    """Return the quantities of a performance item: the mean of the processes' values, and Student's
+    interval.
 
-    Throughput is what a fixed amount of work gets, as in MLPerf's offline scenario: the processes' time for an input is
-    what is averaged (so rates by the harmonic mean: Smith 1988, Communications of the ACM 31:1202), and it agrees with
-    the mean latency.
+    Throughput is what a fixed amount of work gets, as in MLPerf's offline scenario: the processes'
+    time for an input is what is averaged (so rates by the harmonic mean: Smith 1988, Communications
+    of the ACM 31:1202), and it agrees with the mean latency.
     """
     runs = [result.run for result in done]
     fewest = min(len(run.latencies) for run in runs)
@@ -240,7 +316,10 @@ def estimate_performance(plan: Plan, done: Sequence[ProcessResult]) -> dict[str,
     values: dict[str, tuple[Sequence[float], str]] = {
         "latency_mean": ([float(run.latencies.mean()) for run in runs], ""),
         **{
-            f"latency_p{p}": ([float(np.percentile(run.latencies, p)) for run in runs], _lacking(p, fewest))
+            f"latency_p{p}": (
+                [float(np.percentile(run.latencies, p)) for run in runs],
+                _lacking(p, fewest),
+            )
             for p in PERCENTILES
         },
         "first_inference": ([result.first_seconds for result in done], ""),
@@ -255,7 +334,12 @@ def estimate_performance(plan: Plan, done: Sequence[ProcessResult]) -> dict[str,
     return {
         **{
             name: Estimate(
-                fmean(each), *student_interval(each, confidence), confidence, len(done), "processes", lacking
+                fmean(each),
+                *student_interval(each, confidence),
+                confidence,
+                len(done),
+                "processes",
+                lacking,
             )
             for name, (each, lacking) in values.items()
         },
@@ -265,11 +349,19 @@ def estimate_performance(plan: Plan, done: Sequence[ProcessResult]) -> dict[str,
 
 def _lacking(percentile: int, count: int) -> str:
     needed = samples_for_percentile(percentile) if percentile > 50 else 1
-    return f"needs {needed} calls a process, had {count}: raise --mlms-budget" if count < needed else ""
+    return (
+        f"needs {needed} calls a process, had {count}: raise --mlms-budget"
+        if count < needed
+        else ""
+    )
 
 
 def _seconds_an_input(plan: Plan, run: Run) -> float:
-    """Seconds: of the calls alone where each waits for the last, of the whole stretch where all are there."""
+    """Seconds: of the calls alone where each waits for the last, of the whole stretch where all are
+    there.
+    """
     if plan.scenario == "offline":
-        return float((run.times["end"][-1] - run.times["start"][0]) / len(run.latencies) / plan.batch_size)
+        return float(
+            (run.times["end"][-1] - run.times["start"][0]) / len(run.latencies) / plan.batch_size
+        )
     return float(run.latencies.mean() / plan.batch_size)

@@ -1,4 +1,7 @@
-"""What a framework computes from all inputs, and the reference framework first of all: once a session, kept on disk."""
+"""What a framework computes from all inputs, and the reference framework first of all.
+
+Once a session, kept on disk.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,10 @@ Form = tuple[tuple[int, ...], np.dtype[np.generic]]
 
 @dataclass(frozen=True, eq=False)
 class Inputs:
-    """What both sides work on: the dataset, or without one a batch of random values from the manifest's seed."""
+    """What both sides work on.
+
+    The dataset, or without one a batch of random values from the manifest's seed.
+    """
 
     dataset: Dataset | None
     drawn: Mapping[str, Array]
@@ -50,7 +56,10 @@ class Inputs:
         """Return a batch that is all of one input: a model may take no other size."""
         if self.dataset:
             return self.dataset.batch([index] * self.batch_size)
-        return {name: np.repeat(values[index : index + 1], len(values), axis=0) for name, values in self.drawn.items()}
+        return {
+            name: np.repeat(values[index : index + 1], len(values), axis=0)
+            for name, values in self.drawn.items()
+        }
 
     def label(self, index: int) -> int | None:
         """Return the label of an input, where there are labels."""
@@ -60,7 +69,10 @@ class Inputs:
 
 @dataclass(frozen=True, eq=False)
 class Reference:
-    """The outputs of the reference framework: ``case`` says which model, stack and device; N rows each."""
+    """The outputs of the reference framework: ``case`` says which model, stack and device.
+
+    N rows each.
+    """
 
     case: Case
     inputs: Inputs
@@ -89,15 +101,20 @@ class Reference:
 def compute_reference(
     case: Case, dataset: Dataset | None, open_: Callable[[], AbstractContextManager[Predictor]]
 ) -> Reference:
-    """Return what the model of ``case`` computes in an agent that ``open_`` starts, and that ends with this."""
+    """Return what the model of ``case`` computes in an agent that ``open_`` starts, and that ends
+    with this.
+    """
     with open_() as predictor:
         inputs = Inputs.of(case, dataset, predictor)
-        outputs = predict_all(predictor, inputs, [output.name for output in case.loaded.manifest.outputs])
+        outputs = predict_all(
+            predictor, inputs, [output.name for output in case.loaded.manifest.outputs]
+        )
         return Reference(case, inputs, outputs, predictor.versions, predictor.agent.log.path, open_)
 
 
 def predict_all(predictor: Predictor, inputs: Inputs, names: Sequence[str]) -> dict[str, Array]:
-    """Return the outputs of these names for all inputs, N rows each; they are in unnamed temporary files.
+    """Return the outputs of these names for all inputs, N rows each; they are in unnamed temporary
+    files.
 
     Raises OutputError where an output has not a row of one shape for each input.
     """
@@ -109,18 +126,26 @@ def predict_all(predictor: Predictor, inputs: Inputs, names: Sequence[str]) -> d
             found = predictor.predict(batch)
             for name, file in files.items():
                 rows = found[name]
-                _check_rows(name, rows, inputs.batch_size, forms.setdefault(name, (rows.shape[1:], rows.dtype)))
+                _check_rows(
+                    name,
+                    rows,
+                    inputs.batch_size,
+                    forms.setdefault(name, (rows.shape[1:], rows.dtype)),
+                )
                 file.write(rows[:left].tobytes())
             left -= inputs.batch_size
         return {name: _mapped(file, len(inputs), *forms[name]) for name, file in files.items()}
     except OSError as error:
-        raise MlmsError(f"outputs can't be kept in {tempfile.gettempdir()}: {error.strerror}; set TMPDIR") from error
+        raise MlmsError(
+            f"outputs can't be kept in {tempfile.gettempdir()}: {error.strerror}; set TMPDIR"
+        ) from error
 
 
 def compare_outputs(
     outputs: Mapping[str, Array], reference: Reference, tolerance: Tolerance
 ) -> tuple[Differences, Ranking | None]:
-    """Return the differences of all outputs, and of the classification its best classes and divergences.
+    """Return the differences of all outputs, and of the classification its best classes and
+    divergences.
 
     Raises OutputError where the shapes are not the same.
     """
@@ -135,7 +160,9 @@ def compare_outputs(
     if output is None or reference.outputs[output.name].ndim != 2:
         return found, None
     ours, expected = outputs[output.name], reference.outputs[output.name]
-    return found, rank((_scores(ours[rows], output), _scores(expected[rows], output)) for rows in chunks(expected))
+    return found, rank(
+        (_scores(ours[rows], output), _scores(expected[rows], output)) for rows in chunks(expected)
+    )
 
 
 def _scores(values: Array, output: Output) -> Array:
@@ -154,7 +181,9 @@ def _check_rows(name: str, rows: Array, size: int, form: Form) -> None:
         )
 
 
-def _mapped(file: IO[bytes], count: int, shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Array:
+def _mapped(
+    file: IO[bytes], count: int, shape: tuple[int, ...], dtype: np.dtype[np.generic]
+) -> Array:
     file.flush()
     if not np.prod(shape):
         return np.empty((count, *shape), dtype)

@@ -1,4 +1,7 @@
-"""What this host can run, as plain values that travel: devices with their locks, interpreters, engines, frameworks."""
+"""What this host can run, as plain values that travel.
+
+Devices with their locks, interpreters, engines, frameworks.
+"""
 
 from __future__ import annotations
 
@@ -36,15 +39,25 @@ _PYTHONS = [f"3.{minor}" for minor in range(6, 16)]
 
 
 def gather(config: pytest.Config) -> dict[str, Any]:
-    """Return what this process can offer; the hook pytest_mlms_devices adds devices, or replaces one of its name."""
+    """Return what this process can offer.
+
+    The hook pytest_mlms_devices adds devices, or replaces one of its name.
+    """
     if _GATHERED not in config.stash:
         config.stash[_GATHERED] = _gather(config)
     return config.stash[_GATHERED]
 
 
 def uuid_of(device: str, config: pytest.Config) -> str:
-    """Return what a device is among all hosts, whatever a session calls it; "" where nobody says."""
-    return "" if device == "cpu" else str(_devices(config).get(device_name(device), {}).get("uuid", ""))
+    """Return what a device is among all hosts, whatever a session calls it.
+
+    "" where nobody says.
+    """
+    return (
+        ""
+        if device == "cpu"
+        else str(_devices(config).get(device_name(device), {}).get("uuid", ""))
+    )
 
 
 def _devices(config: pytest.Config) -> dict[str, dict[str, Any]]:
@@ -75,11 +88,17 @@ def _gather(config: pytest.Config) -> dict[str, Any]:
 
 def labels(text: str) -> dict[str, str]:
     """Return the labels that a host carries: "gpu=new-driver,rack=3" of MLMS_LABELS as a dict."""
-    return {name.strip(): value.strip() for name, _, value in (pair.partition("=") for pair in text.split(",")) if name}
+    return {
+        name.strip(): value.strip()
+        for name, _, value in (pair.partition("=") for pair in text.split(","))
+        if name
+    }
 
 
 def frameworks(predictors: Mapping[str, Path]) -> dict[str, str]:
-    """Return the version ("" if unknown) of each framework that this interpreter has, without importing any."""
+    """Return the version ("" if unknown) of each framework that this interpreter has, without
+    importing any.
+    """
     found = {}
     for name, path in predictors.items():
         needed, some = _imported(path)
@@ -95,7 +114,13 @@ def _own_devices() -> Iterable[dict[str, Any]]:
     kind = state.get("cpu", {}).get("model") or platform.machine()
     yield {"name": "cpu", "kind": kind, "memory": psutil.virtual_memory().total, "locks": locks}
     for index, gpu in enumerate(visible_gpus()):
-        facts = {"kind": gpu.name, "uuid": gpu.uuid, "memory": gpu.memory, "driver": gpu.driver, "locks": [gpu.uuid]}
+        facts = {
+            "kind": gpu.name,
+            "uuid": gpu.uuid,
+            "memory": gpu.memory,
+            "driver": gpu.driver,
+            "locks": [gpu.uuid],
+        }
         yield {"name": f"cuda:{index}", **facts}
 
 
@@ -105,7 +130,9 @@ def _announced(device: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _imported(path: Path) -> tuple[set[str], set[str]]:
-    """Return the packages that a predictor's file needs to be imported itself, and those that it imports anywhere."""
+    """Return the packages that a predictor's file needs to be imported itself, and those that it
+    imports anywhere.
+    """
     try:
         tree = ast.parse(path.read_bytes())
     except (OSError, SyntaxError):

@@ -1,6 +1,8 @@
-"""What the driver says of a GPU while two stacks take turns on it, and whether what was measured can be trusted.
+"""What the driver says of a GPU while two stacks take turns on it, and whether what was measured
+can be trusted.
 
-Reads by nvidia-ml-py (extra ``gpu``); docs.nvidia.com/deploy/nvml-api has the meaning of each value.
+Reads by nvidia-ml-py (extra ``gpu``); docs.nvidia.com/deploy/nvml-api has the meaning of each
+value.
 """
 
 from __future__ import annotations
@@ -13,9 +15,11 @@ from typing import Any
 
 from pytest_mlms.errors import Unavailable
 
-__all__ = ["Gpu", "GpuReading", "gpu_faults", "gpu_notes", "open_gpu"]
+__all__ = ["GpuMonitor", "GpuReading", "gpu_faults", "gpu_notes", "open_gpu"]
 
-_CLOCK_CHANGE = 0.05  # of the SM clock between readings under load; boost steps are of 15 MHz, about 1 %
+_CLOCK_CHANGE = (
+    0.05  # of the SM clock between readings under load; boost steps are of 15 MHz, about 1 %
+)
 
 _THROTTLED = {
     "nvmlClocksThrottleReasonHwSlowdown": "the hardware slowed down",
@@ -28,9 +32,11 @@ _CAPPED = {"nvmlClocksThrottleReasonSwPowerCap": "it was at its power limit"}
 
 @dataclass(frozen=True)
 class GpuReading:
-    """One look: clocks in MHz, power in W, temperature in degrees Celsius, reasons in words, processes by pid.
+    """One look: clocks in MHz, power in W, temperature in degrees Celsius, reasons in words,
+    processes by pid.
 
-    ``loaded``: one of our agents had just used it, so its clocks are those of work; None is what the driver won't tell.
+    ``loaded``: one of our agents had just used it, so its clocks are those of work; None is what
+    the driver won't tell.
     """
 
     loaded: bool
@@ -44,7 +50,7 @@ class GpuReading:
     processes: tuple[int, ...] | None
 
 
-class Gpu:
+class GpuMonitor:
     """A GPU that can be looked at."""
 
     def __init__(self, nvml: Any, index: int) -> None:
@@ -66,7 +72,9 @@ class Gpu:
             temperature=self._ask(nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU),
             throttled=self._in_words(reasons, _THROTTLED),
             capped=self._in_words(reasons, _CAPPED),
-            processes=None if processes is None else tuple(sorted(process.pid for process in processes)),
+            processes=None
+            if processes is None
+            else tuple(sorted(process.pid for process in processes)),
         )
 
     def _in_words(self, reasons: int, words: dict[str, str]) -> tuple[str, ...]:
@@ -80,22 +88,26 @@ class Gpu:
 
 
 @contextlib.contextmanager
-def open_gpu(device: str) -> Iterator[Gpu]:
+def open_gpu(device: str) -> Iterator[GpuMonitor]:
     """Give the GPU of a device such as cuda:1; raises Unavailable where the driver can't be asked.
 
-    NVML counts all GPUs by their place on the bus, CUDA those of CUDA_VISIBLE_DEVICES, which is followed; unlike GPUs
-    in one host also want CUDA_DEVICE_ORDER=PCI_BUS_ID.
+    NVML counts all GPUs by their place on the bus, CUDA those of CUDA_VISIBLE_DEVICES, which is
+    followed; unlike GPUs in one host also want CUDA_DEVICE_ORDER=PCI_BUS_ID.
     """
     try:
         import pynvml
     except ImportError:
-        raise Unavailable("a gate on a GPU reads its clocks by nvidia-ml-py; pip install 'pytest-mlms[gpu]'") from None
+        raise Unavailable(
+            "a gate on a GPU reads its clocks by nvidia-ml-py; pip install 'pytest-mlms[gpu]'"
+        ) from None
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
-        raise Unavailable(f"device {device}: the NVIDIA driver can't be asked for its state: {error}") from None
+        raise Unavailable(
+            f"device {device}: the NVIDIA driver can't be asked for its state: {error}"
+        ) from None
     try:
-        yield Gpu(pynvml, int(device.partition(":")[2] or 0))
+        yield GpuMonitor(pynvml, int(device.partition(":")[2] or 0))
     except pynvml.NVMLError as error:
         raise Unavailable(f"device {device}: {error}") from None
     finally:
@@ -103,7 +115,11 @@ def open_gpu(device: str) -> Iterator[Gpu]:
 
 
 def _handle(nvml: Any, index: int) -> Any:
-    visible = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
+    visible = [
+        name.strip()
+        for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+        if name.strip()
+    ]
     name = visible[index] if index < len(visible) else str(index)
     if name.isdecimal():
         return nvml.nvmlDeviceGetHandleByIndex(int(name))
@@ -113,10 +129,14 @@ def _handle(nvml: Any, index: int) -> Any:
 def gpu_faults(readings: Sequence[GpuReading], own: Collection[int]) -> list[str]:
     """Say why what was measured between these readings can't be trusted; an empty list: it can.
 
-    ``own`` are the pids of our agents. In a container the driver tells others' numbers for them: then two more
-    processes than before the first agent are taken for ours.
+    ``own`` are the pids of our agents. In a container the driver tells others' numbers for them:
+    then two more processes than before the first agent are taken for ours.
     """
-    faults = [f"throttled: {', '.join(reasons)}" for reasons in sorted({one.throttled for one in readings}) if reasons]
+    faults = [
+        f"throttled: {', '.join(reasons)}"
+        for reasons in sorted({one.throttled for one in readings})
+        if reasons
+    ]
     foreign = _foreign(readings, own)
     if foreign:
         faults.append(f"other processes were on it: {', '.join(map(str, foreign))}")
@@ -132,7 +152,10 @@ def gpu_faults(readings: Sequence[GpuReading], own: Collection[int]) -> list[str
 
 
 def gpu_notes(readings: Sequence[GpuReading]) -> list[str]:
-    """Say what a person should know of the GPU while it worked: clock, power and temperature, from least to most."""
+    """Say what a person should know of the GPU while it worked.
+
+    Clock, power and temperature, from least to most.
+    """
     busy = [one for one in readings if one.loaded]
     parts = [
         _range([one.sm_clock for one in busy], "MHz"),
@@ -152,7 +175,9 @@ def _range(values: Sequence[float | None], unit: str) -> str:
 def _foreign(readings: Sequence[GpuReading], own: Collection[int]) -> list[int]:
     """Return the pids on the GPU that aren't our agents'."""
     seen = [set(one.processes or ()) for one in readings]
-    before = set().union(*(pids for pids, one in zip(seen, readings, strict=True) if not one.loaded)) - set(own)
+    before = set().union(
+        *(pids for pids, one in zip(seen, readings, strict=True) if not one.loaded)
+    ) - set(own)
     later = [pids - before for pids, one in zip(seen, readings, strict=True) if one.loaded]
     if any(pids & set(own) for pids in later):
         return sorted(before | set().union(*later) - set(own))

@@ -1,4 +1,7 @@
-"""The GPUs that this process may use, as nvidia-smi tells: cuda:N is the Nth of CUDA_VISIBLE_DEVICES."""
+"""The GPUs that this process may use, as nvidia-smi tells.
+
+Cuda:N is the Nth of CUDA_VISIBLE_DEVICES.
+"""
 
 from __future__ import annotations
 
@@ -39,15 +42,17 @@ def visible_gpus() -> list[Gpu]:
 
 
 def visible(gpus: Sequence[Gpu], chosen: str | None) -> list[Gpu]:
-    """Return those that CUDA shows for a value of CUDA_VISIBLE_DEVICES: indices or beginnings of UUIDs, up to the
-    first that names none (CUDA C++ Programming Guide, environment variables).
+    """Return those that CUDA shows for a value of CUDA_VISIBLE_DEVICES: indices or beginnings of
+    UUIDs, up to the first that names none (CUDA C++ Programming Guide, environment variables).
     """
     if chosen is None:
         return list(gpus)
     shown: list[Gpu] = []
     for name in chosen.split(","):
         index = int(name) if name.strip().isdigit() else -1
-        named = [gpu for number, gpu in enumerate(gpus) if number == index or _is_uuid(gpu, name.strip())]
+        named = [
+            gpu for number, gpu in enumerate(gpus) if number == index or _is_uuid(gpu, name.strip())
+        ]
         if len(named) != 1:
             break
         shown += named

@@ -1,4 +1,7 @@
-"""One measurement at a time on a device of a host, whoever started it: file locks in a folder that all users share."""
+"""One measurement at a time on a device of a host, whoever started it.
+
+File locks in a folder that all users share.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,10 @@ _SHARED = Path("/tmp")  # not TMPDIR, which CI sets for each job: those must wai
 
 
 def _shared_folder() -> Path:
-    """Return the folder of this host's locks; MLMS_LOCKS in the environment names another, as for containers."""
+    """Return the folder of this host's locks.
+
+    MLMS_LOCKS in the environment names another, as for containers.
+    """
     shared = _SHARED if os.access(_SHARED, os.W_OK) else Path(tempfile.gettempdir())
     return Path(os.environ.get("MLMS_LOCKS") or shared / "pytest-mlms-locks")
 
@@ -32,27 +38,37 @@ def device_name(device: str) -> str:
 
 @contextlib.contextmanager
 def exclusive(
-    device: str, timeout: float, folder: Path | None = None, cores: Collection[int] = (), uuid: str = ""
+    device: str,
+    timeout: float,
+    folder: Path | None = None,
+    cores: Collection[int] = (),
+    uuid: str = "",
 ) -> Iterator[None]:
-    """Hold the device, waiting up to ``timeout`` seconds; of the CPU only ``cores`` where they are given.
+    """Hold the device, waiting up to ``timeout`` seconds; of the CPU only ``cores`` where they are
+    given.
 
-    ``uuid`` is what the device is whatever this session calls it, where that is known: cuda:0 of two sessions may be
-    two devices, and two names one. Raises Unavailable, which names the process that has it, and MlmsError where
-    ``folder`` can't be written.
+    ``uuid`` is what the device is whatever this session calls it, where that is known: cuda:0 of
+    two sessions may be two devices, and two names one. Raises Unavailable, which names the process
+    that has it, and MlmsError where ``folder`` can't be written.
 
-    The CPU is a lock for each core that this process may use, taken in ascending order, so that sessions on
-    disjoint cores do not wait for each other and those that share some do. The kernel drops a dead holder's locks.
+    The CPU is a lock for each core that this process may use, taken in ascending order, so that
+    sessions on disjoint cores do not wait for each other and those that share some do. The kernel
+    drops a dead holder's locks.
     """
     folder = folder or _shared_folder()
     with contextlib.ExitStack() as held:
         try:
             if not folder.exists():
                 folder.mkdir(exist_ok=True)
-                folder.chmod(0o777)  # for every user, past the umask; no sticky bit, or others' locks can't be opened
+                folder.chmod(
+                    0o777
+                )  # for every user, past the umask; no sticky bit, or others' locks can't be opened
             for name in _lock_names(device_name(device), cores, uuid):
                 held.enter_context(_hold(folder / f"{name}.lock", device, timeout))
         except OSError as error:
-            raise MlmsError(f"can't lock device {device} in {folder}: {error.strerror}; grant access to it") from error
+            raise MlmsError(
+                f"can't lock device {device} in {folder}: {error.strerror}; grant access to it"
+            ) from error
         yield
 
 

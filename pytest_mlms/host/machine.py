@@ -22,7 +22,8 @@ class _Unreadable(Exception):
 
 
 def machine_state() -> dict[str, Any]:
-    """Return plain values by name; ``unavailable`` maps the name of each fact that can't be read to the reason.
+    """Return plain values by name; ``unavailable`` maps the name of each fact that can't be read to
+    the reason.
 
     Frequencies are in MHz, memory in bytes, temperatures in degrees Celsius, power in watts.
     """
@@ -34,23 +35,36 @@ def machine_state() -> dict[str, Any]:
 
 
 class CpuTimes:
-    """What the host did over a stretch of time: shares of all cores' time, from /proc/stat by psutil."""
+    """What the host did over a stretch of time.
+
+    Shares of all cores' time, from /proc/stat by psutil.
+    """
 
     def __init__(self) -> None:
         self._before = psutil.cpu_times()
 
     def shares(self) -> dict[str, float | None]:
-        """Return the busy and the steal share since the start, 0 to 1; steal is None where it isn't counted."""
+        """Return the busy and the steal share since the start, 0 to 1.
+
+        Steal is None where it isn't counted.
+        """
         before, now = self._before._asdict(), psutil.cpu_times()._asdict()
-        spent = {name: now[name] - before[name] for name in now if name not in ("guest", "guest_nice")}
+        spent = {
+            name: now[name] - before[name] for name in now if name not in ("guest", "guest_nice")
+        }
         total = sum(spent.values())
         if total <= 0:
             return {"busy": None, "steal": None}
         idle = spent.get("idle", 0.0) + spent.get("iowait", 0.0)
-        return {"busy": 1 - idle / total, "steal": spent["steal"] / total if "steal" in spent else None}
+        return {
+            "busy": 1 - idle / total,
+            "steal": spent["steal"] / total if "steal" in spent else None,
+        }
 
 
-def _put(state: dict[str, Any], unavailable: dict[str, str], name: str, read: Callable[[], Any]) -> None:
+def _put(
+    state: dict[str, Any], unavailable: dict[str, str], name: str, read: Callable[[], Any]
+) -> None:
     try:
         state[name] = read()
     except _Unreadable as why:
@@ -73,7 +87,11 @@ def _cpu_model() -> dict[str, Any]:
 
     host = archspec.cpu.host()
     brand = archspec.cpu.brand_string()
-    return {"model": brand or platform.processor() or host.name, "microarchitecture": host.name, "vendor": host.vendor}
+    return {
+        "model": brand or platform.processor() or host.name,
+        "microarchitecture": host.name,
+        "vendor": host.vendor,
+    }
 
 
 def _virtual() -> bool:
@@ -82,7 +100,9 @@ def _virtual() -> bool:
 
 
 def _cgroup_limits() -> dict[str, Any]:
-    """The tightest limits from our control group upwards, of version 2 (cgroup-v2.rst) or version 1."""
+    """The tightest limits from our control group upwards, of version 2 (cgroup-v2.rst) or version
+    1.
+    """
     cpus: list[float] = []
     memory: list[int] = []
     for folder in _cgroup_folders():
@@ -90,12 +110,17 @@ def _cgroup_limits() -> dict[str, Any]:
             quota, period = (folder / "cpu.max").read_text().split()
             cpus.append(float(quota) / float(period))
         with contextlib.suppress(OSError, ValueError):
-            cpus.append(_positive(folder / "cpu.cfs_quota_us") / _positive(folder / "cpu.cfs_period_us"))
+            cpus.append(
+                _positive(folder / "cpu.cfs_quota_us") / _positive(folder / "cpu.cfs_period_us")
+            )
         for name in ("memory.max", "memory.limit_in_bytes"):
             with contextlib.suppress(OSError, ValueError):
                 memory.append(_positive(folder / name))
     huge = psutil.virtual_memory().total
-    return {"cpus": min(cpus, default=None), "memory": min((size for size in memory if size < huge), default=None)}
+    return {
+        "cpus": min(cpus, default=None),
+        "memory": min((size for size in memory if size < huge), default=None),
+    }
 
 
 def _positive(path: Path) -> int:
@@ -156,7 +181,9 @@ def _temperature() -> float:
 
 
 def _gpus() -> list[dict[str, Any]]:
-    """Each GPU by NVML: clocks, power, temperature, throttle reasons, and whose processes are on it."""
+    """Each GPU by NVML: clocks, power, temperature, throttle reasons, and whose processes are on
+    it.
+    """
     try:
         import pynvml
     except ImportError:
@@ -166,7 +193,10 @@ def _gpus() -> list[dict[str, Any]]:
     except pynvml.NVMLError as error:
         raise _Unreadable(f"NVML: {error}") from None
     try:
-        return [_gpu(pynvml, pynvml.nvmlDeviceGetHandleByIndex(i)) for i in range(pynvml.nvmlDeviceGetCount())]
+        return [
+            _gpu(pynvml, pynvml.nvmlDeviceGetHandleByIndex(i))
+            for i in range(pynvml.nvmlDeviceGetCount())
+        ]
     except pynvml.NVMLError as error:
         raise _Unreadable(f"NVML: {error}") from None
     finally:
@@ -184,7 +214,9 @@ def _gpu(nvml: Any, handle: Any) -> dict[str, Any]:
         "power": lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1000,
         "temperature": lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
         "throttle_reasons": lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle),
-        "processes": lambda: [process.pid for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle)],
+        "processes": lambda: [
+            process.pid for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle)
+        ],
     }
     state: dict[str, Any] = {}
     unavailable: dict[str, str] = {}
@@ -216,6 +248,8 @@ _CHANGING: dict[str, Callable[[], Any]] = {
     "load_average": _load,
     "memory_available": lambda: psutil.virtual_memory().available,
     "temperature": _temperature,
-    "thread_settings": lambda: {name: os.environ[name] for name in sorted(os.environ) if name.endswith("_NUM_THREADS")},
+    "thread_settings": lambda: {
+        name: os.environ[name] for name in sorted(os.environ) if name.endswith("_NUM_THREADS")
+    },
     "gpus": _gpus,
 }

@@ -1,4 +1,7 @@
-"""Whether a host can run an item; if none can, which comes nearest and what it lacks. Pure functions."""
+"""Whether a host can run an item; if none can, which comes nearest and what it lacks.
+
+Pure functions.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,9 @@ _COMPARE: dict[str, Callable[[float, float], bool]] = {
 
 
 def misses(needs: Mapping[str, Any], host: Mapping[str, Any]) -> list[str]:
-    """Return what ``host`` (see capabilities.gather) lacks for an item with ``needs``, nothing where it fits."""
+    """Return what ``host`` (see capabilities.gather) lacks for an item with ``needs``, nothing
+    where it fits.
+    """
     elsewhere = [*_framework(needs, host), *label_misses(needs.get("labels") or {}, host)]
     return [*hardware_misses(needs["hardware"], needs["device"], host), *elsewhere]
 
@@ -36,7 +41,10 @@ def hardware_misses(asked: Mapping[str, str], device: str, host: Mapping[str, An
 
 def nearest_miss(needs: Mapping[str, Any], hosts: Iterable[Mapping[str, Any]]) -> str:
     """Say of the host that lacks least what it lacks."""
-    ranked = sorted(((misses(needs, host), host["host"]) for host in hosts), key=lambda pair: (len(pair[0]), pair[1]))
+    ranked = sorted(
+        ((misses(needs, host), host["host"]) for host in hosts),
+        key=lambda pair: (len(pair[0]), pair[1]),
+    )
     if not ranked:
         return "no host is left"
     lacking, name = ranked[0]
@@ -48,8 +56,12 @@ def locks_of(needs: Mapping[str, Any], host: Mapping[str, Any]) -> frozenset[str
     device = _device(needs["device"], host)
     if device is None or not needs["exclusive"]:
         return frozenset()
-    cores = {f"core-{core}" for core in needs["stack"]["cores"]} if device["name"] == "cpu" else set()
-    return frozenset(lock for lock in device["locks"] if not cores or lock.rpartition(" ")[2] in cores)
+    cores = (
+        {f"core-{core}" for core in needs["stack"]["cores"]} if device["name"] == "cpu" else set()
+    )
+    return frozenset(
+        lock for lock in device["locks"] if not cores or lock.rpartition(" ")[2] in cores
+    )
 
 
 def _device(name: str, host: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -62,7 +74,10 @@ def _framework(needs: Mapping[str, Any], host: Mapping[str, Any]) -> list[str]:
     name = needs["framework"]
     if name not in host["frameworks"]:
         return [f"has no {name}"]
-    version, asked = host["frameworks"][name], needs["model"]["framework"].removeprefix(name).strip()
+    version, asked = (
+        host["frameworks"][name],
+        needs["model"]["framework"].removeprefix(name).strip(),
+    )
     try:
         fits = not version or SpecifierSet(asked).contains(version, prereleases=True)
     except (InvalidSpecifier, InvalidVersion):
@@ -72,10 +87,16 @@ def _framework(needs: Mapping[str, Any], host: Mapping[str, Any]) -> list[str]:
 
 def label_misses(asked: Mapping[str, str], host: Mapping[str, Any]) -> list[str]:
     """Return which of the labels ``host`` doesn't carry."""
-    return [f"isn't labelled {name}={value}" for name, value in asked.items() if host["labels"].get(name) != value]
+    return [
+        f"isn't labelled {name}={value}"
+        for name, value in asked.items()
+        if host["labels"].get(name) != value
+    ]
 
 
-def _hardware(asked: Mapping[str, str], device: Mapping[str, Any], host: Mapping[str, Any]) -> list[str]:
+def _hardware(
+    asked: Mapping[str, str], device: Mapping[str, Any], host: Mapping[str, Any]
+) -> list[str]:
     lacking = []
     gpu, architecture = asked.get("gpu"), asked.get("architecture")
     if gpu and device["name"] != "cpu" and gpu.casefold() not in device["kind"].casefold():
@@ -83,14 +104,19 @@ def _hardware(asked: Mapping[str, str], device: Mapping[str, Any], host: Mapping
     if architecture and architecture != host["architecture"]:
         lacking.append(f"is {host['architecture']}, not {architecture}")
     if not _meets(asked.get("memory"), device["memory"]):
-        lacking.append(f"has {format_quantity(device['memory'], 'B')} on {device['name']}, not {asked['memory']}")
+        lacking.append(
+            f"has {format_quantity(device['memory'], 'B')} on {device['name']}, not {asked['memory']}"
+        )
     if not _meets(asked.get("cores"), host["cores"]):
         lacking.append(f"has {host['cores']} cores, not {asked['cores']}")
     return lacking
 
 
 def _meets(constraint: str | None, found: float) -> bool:
-    """Whether ``found`` meets a constraint as the manifest's form has checked it: ">= 32 GiB" or ">= 8"."""
+    """Whether ``found`` meets a constraint as the manifest's form has checked it.
+
+    ">= 32 GiB" or ">= 8".
+    """
     if constraint is None:
         return True
     from pytest_mlms.manifest.types import split_constraint

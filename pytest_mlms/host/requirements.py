@@ -29,7 +29,9 @@ def case_of(item: pytest.Item) -> Case | None:
 
 
 def check_hardware(case: Case, config: pytest.Config) -> None:
-    """Raise Unavailable where this host isn't what the manifest's hardware, or the label of the case, asks for."""
+    """Raise Unavailable where this host isn't what the manifest's hardware, or the label of the
+    case, asks for.
+    """
     asked, labels = case.loaded.manifest.hardware, _labels(case)
     if asked is None and not labels:
         return
@@ -42,10 +44,11 @@ def check_hardware(case: Case, config: pytest.Config) -> None:
 
 
 def needs_of(item: pytest.Item) -> dict[str, Any] | None:
-    """Return the facts of an item's case, and what it asks of a host; None for a test that is none of ours.
+    """Return the facts of an item's case, and what it asks of a host; None for a test that is none
+    of ours.
 
-    ``device`` is held by the item alone where ``exclusive``. ``here`` says that the framework must be in the
-    interpreter that runs the worker, as no stack brings it.
+    ``device`` is held by the item alone where ``exclusive``. ``here`` says that the framework must
+    be in the interpreter that runs the worker, as no stack brings it.
     """
     case = case_of(item)
     if case is None:
@@ -68,7 +71,9 @@ def _labels(case: Case) -> dict[str, str]:
 
 
 def table_of(items: Iterable[pytest.Item]) -> tuple[list[dict[str, Any]], list[int]]:
-    """Return the different needs of ``items``, and for each item its place among them, -1 for what isn't ours."""
+    """Return the different needs of ``items``, and for each item its place among them, -1 for what
+    isn't ours.
+    """
     table: list[dict[str, Any]] = []
     places: dict[tuple[int, bool], int] = {}
     indices = []

@@ -1,6 +1,8 @@
-"""A manifest becomes a module of real test items: the functions of suite.py, parametrized with its cases.
+"""A manifest becomes a module of real test items: the functions of suite.py, parametrized with its
+cases.
 
-What is private to pytest, or has changed between its versions, is in this file, and tests run it on 8 and 9.
+What is private to pytest, or has changed between its versions, is in this file, and tests run it on
+8 and 9.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import pytest
 from pytest_mlms.cases import Case, cases_of, upgrades_of
 from pytest_mlms.config import MANIFEST_SUFFIXES
 from pytest_mlms.errors import ManifestError, MlmsError
-from pytest_mlms.manifest.load import Loaded, load
+from pytest_mlms.manifest.load import LoadedManifest, load
 from pytest_mlms.records import Kind, Stack
 from pytest_mlms.session import SESSION
 from pytest_mlms.stacks.declared import DEFAULT, stacks_for
@@ -29,7 +31,10 @@ KINDS: tuple[Kind, ...] = ("accuracy", "performance", "agreement", "upgrade", "t
 
 
 def is_manifest(path: Path, roots: Iterable[Path]) -> bool:
-    """Return whether the file is a manifest by its place: YAML below one of ``roots``, or one of them itself."""
+    """Return whether the file is a manifest by its place.
+
+    YAML below one of ``roots``, or one of them itself.
+    """
     if path.suffix not in MANIFEST_SUFFIXES or path.name in STACK_FILES:
         return False
     return any(path.is_relative_to(root) for root in roots)
@@ -40,7 +45,10 @@ class ManifestFile(pytest.Module):
 
     @classmethod
     def from_parent(cls, parent: Any, **facts: Any) -> Any:
-        """The public constructor: to pytest a file outside of the root directory, if named itself, has an empty id."""
+        """The public constructor.
+
+        To pytest a file outside of the root directory, if named itself, has an empty id.
+        """
         made = super().from_parent(parent, **facts)
         return made if made.nodeid else super().from_parent(parent, **facts, nodeid=made.path.name)
 
@@ -50,7 +58,7 @@ class ManifestFile(pytest.Module):
         return suite
 
     @cached_property
-    def loaded(self) -> Loaded:
+    def loaded(self) -> LoadedManifest:
         """The manifest; raises CollectError with every fault."""
         try:
             return load(self.path, self.config.stash[SESSION].predictors)
@@ -62,11 +70,16 @@ class ManifestFile(pytest.Module):
         return {}
 
     def funcnamefilter(self, name: str) -> bool:
-        """Take suite.py's functions, whatever python_functions says, where there are cases for them."""
+        """Take suite.py's functions, whatever python_functions says, where there are cases for
+        them.
+        """
         return any(name == f"test_{kind}" and self.cases(kind) for kind in KINDS)
 
     def cases(self, kind: Kind) -> list[Case]:
-        """Return the manifest's cases of a kind: upgrades only, or none; traces only where levels are asked for."""
+        """Return the manifest's cases of a kind: upgrades only, or none.
+
+        Traces only where levels are asked for.
+        """
         config = self.config.stash[SESSION].config
         if config.upgrade != (kind == "upgrade") or (kind == "trace" and not config.trace):
             return []
@@ -85,7 +98,9 @@ class ManifestFile(pytest.Module):
 
 
 def parametrize(metafunc: pytest.Metafunc) -> None:
-    """Give a function that uses ``mlms_case`` the cases of its own manifest, or of the one that its mark names."""
+    """Give a function that uses ``mlms_case`` the cases of its own manifest, or of the one that its
+    mark names.
+    """
     if "mlms_case" not in metafunc.fixturenames:
         return
     mark = metafunc.definition.get_closest_marker("mlms")
@@ -97,7 +112,9 @@ def parametrize(metafunc: pytest.Metafunc) -> None:
         cases = _cases_of_mark(metafunc, mark.kwargs["manifest"], kind)
     else:
         return
-    metafunc.parametrize("mlms_case", [pytest.param(case, id=case.id, marks=_marks(case)) for case in cases])
+    metafunc.parametrize(
+        "mlms_case", [pytest.param(case, id=case.id, marks=_marks(case)) for case in cases]
+    )
 
 
 def _cases_of_mark(metafunc: pytest.Metafunc, manifest: str, kind: Kind) -> list[Case]:
@@ -109,11 +126,18 @@ def _cases_of_mark(metafunc: pytest.Metafunc, manifest: str, kind: Kind) -> list
     return _cases(loaded, kind, metafunc.config)
 
 
-def _cases(loaded: Loaded, kind: Kind, config: pytest.Config) -> list[Case]:
-    """Return the cases of a kind; there are upgrades only where the command line says against what."""
+def _cases(loaded: LoadedManifest, kind: Kind, config: pytest.Config) -> list[Case]:
+    """Return the cases of a kind.
+
+    There are upgrades only where the command line says against what.
+    """
     session = config.stash[SESSION]
     try:
-        chosen, against, here = session.chosen_stacks, session.baseline_stacks, session.declared_stacks["here"]
+        chosen, against, here = (
+            session.chosen_stacks,
+            session.baseline_stacks,
+            session.declared_stacks["here"],
+        )
     except MlmsError as error:
         raise pytest.Collector.CollectError(str(error)) from None
     offered = {model.name for model in loaded.manifest.models}
@@ -133,11 +157,17 @@ def _cases(loaded: Loaded, kind: Kind, config: pytest.Config) -> list[Case]:
         return [case for case in found if kind == "performance" or visit_of(case.stack.name) <= 1]
     if session.config.aa:
         return [case for case in upgrades_of(loaded, stacks, stacks) if case.against == case.stack]
-    found = upgrades_of(loaded, stacks, lambda framework: stacks(framework, against)) if against else []
+    found = (
+        upgrades_of(loaded, stacks, lambda framework: stacks(framework, against)) if against else []
+    )
     return [case for case in found if case.against != case.stack]
 
 
 def _marks(case: Case) -> list[Any]:
-    facts = {"framework": case.stack.framework, "device": case.device, "batch_size": case.batch_size}
+    facts = {
+        "framework": case.stack.framework,
+        "device": case.device,
+        "batch_size": case.batch_size,
+    }
     marks = [pytest.mark.mlms(kind=case.kind, scenario=case.scenario, **facts)]
     return marks + [getattr(pytest.mark, name)(reason=reason) for name, reason in case.marks]

@@ -1,4 +1,5 @@
-"""The fixtures of manifest items, which users' own tests can use too: each provides one thing, and only if asked.
+"""The fixtures of manifest items, which users' own tests can use too: each provides one thing, and
+only if asked.
 
 Imported by every pytest run, so what is heavy is imported where it is used.
 """
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from pytest_mlms.pipeline import Dataset
     from pytest_mlms.recorder import Recorder
     from pytest_mlms.records import Launch, Stack
-    from pytest_mlms.upgrade.interleave import Pair, SideName
+    from pytest_mlms.upgrade.interleave import AgentPair, SideName
 
 
 @pytest.fixture(scope="session")
@@ -45,8 +46,13 @@ def mlms_config(mlms_session: Session) -> Config:
 
 @pytest.fixture
 def mlms_case() -> Case:
-    """The case that an item evaluates; in a test of your own by @pytest.mark.mlms(manifest="digits.yaml")."""
-    raise pytest.UsageError("mlms_case: mark the test with @pytest.mark.mlms(manifest='PATH'), from the test's folder")
+    """The case that an item evaluates.
+
+    In a test of your own by @pytest.mark.mlms(manifest="digits.yaml").
+    """
+    raise pytest.UsageError(
+        "mlms_case: mark the test with @pytest.mark.mlms(manifest='PATH'), from the test's folder"
+    )
 
 
 @pytest.fixture
@@ -56,13 +62,17 @@ def mlms_stack(mlms_case: Case) -> Stack:
 
 
 @pytest.fixture
-def mlms_artifacts(mlms_case: Case, mlms_session: Session, request: pytest.FixtureRequest) -> CaseFiles:
+def mlms_artifacts(
+    mlms_case: Case, mlms_session: Session, request: pytest.FixtureRequest
+) -> CaseFiles:
     """The local files of the case: fetched where they are not here yet, and checked."""
     return files_of(mlms_case, mlms_session, request.node)
 
 
 @pytest.fixture
-def mlms_dataset(mlms_case: Case, mlms_artifacts: CaseFiles, mlms_session: Session) -> Dataset | None:
+def mlms_dataset(
+    mlms_case: Case, mlms_artifacts: CaseFiles, mlms_session: Session
+) -> Dataset | None:
     """The manifest's dataset, with its steps; None where it has none."""
     from pytest_mlms.pipeline import open_dataset
 
@@ -84,7 +94,9 @@ def mlms_device(
     """The device of the case, held for this item alone among all sessions on this host."""
     from pytest_mlms.host.requirements import check_hardware
 
-    if "mlms_reference" in request.fixturenames:  # it takes the device and ends the kept agent: first
+    if (
+        "mlms_reference" in request.fixturenames
+    ):  # it takes the device and ends the kept agent: first
         request.getfixturevalue("mlms_reference")
     with contextlib.ExitStack() as held:
         with skip_what_is_lacking(mlms_session):
@@ -94,7 +106,9 @@ def mlms_device(
 
 
 @pytest.fixture
-def mlms_recorder(mlms_case: Case, mlms_device: str, mlms_session: Session, request: pytest.FixtureRequest) -> Recorder:
+def mlms_recorder(
+    mlms_case: Case, mlms_device: str, mlms_session: Session, request: pytest.FixtureRequest
+) -> Recorder:
     """What becomes the item's line in the results, and its folder of artifacts."""
     from pytest_mlms.recorder import RECORDER, Recorder
 
@@ -105,9 +119,14 @@ def mlms_recorder(mlms_case: Case, mlms_device: str, mlms_session: Session, requ
 
 @pytest.fixture
 def mlms_launch(
-    mlms_case: Case, mlms_artifacts: CaseFiles, mlms_session: Session, request: pytest.FixtureRequest
+    mlms_case: Case,
+    mlms_artifacts: CaseFiles,
+    mlms_session: Session,
+    request: pytest.FixtureRequest,
 ) -> Launch:
-    """How to start an agent of the case's stack, whose environment is made where it isn't there yet."""
+    """How to start an agent of the case's stack, whose environment is made where it isn't there
+    yet.
+    """
     return launch_of(mlms_case, mlms_artifacts, mlms_session, request.node)
 
 
@@ -119,7 +138,8 @@ def mlms_predictor_factory(
     mlms_session: Session,
     mlms_recorder: Recorder,
 ) -> Callable[[], contextlib.AbstractContextManager[Predictor]]:
-    """A call that gives a context with the model loaded in a fresh agent, the only one of ours that is alive.
+    """A call that gives a context with the model loaded in a fresh agent, the only one of ours that
+    is alive.
 
     It takes more environment variables for the agent.
     """
@@ -136,7 +156,9 @@ def mlms_predictor_factory(
             with skip_what_is_lacking(mlms_session):
                 config, model = mlms_session.config, mlms_artifacts.model
                 launch = dataclasses.replace(mlms_launch, env={**mlms_launch.env, **(env or {})})
-                opening = open_predictor(mlms_case, launch, file, model, log, config.timeout, config.allow_code)
+                opening = open_predictor(
+                    mlms_case, launch, file, model, log, config.timeout, config.allow_code
+                )
                 predictor = opened.enter_context(opening)
             mlms_recorder.ran_on(predictor)
             yield predictor
@@ -146,9 +168,14 @@ def mlms_predictor_factory(
 
 @pytest.fixture
 def mlms_reference(
-    mlms_case: Case, mlms_dataset: Dataset | None, mlms_session: Session, request: pytest.FixtureRequest
+    mlms_case: Case,
+    mlms_dataset: Dataset | None,
+    mlms_session: Session,
+    request: pytest.FixtureRequest,
 ) -> Reference:
-    """The outputs of the manifest's reference framework for all inputs, computed once for the items that follow."""
+    """The outputs of the manifest's reference framework for all inputs, computed once for the items
+    that follow.
+    """
     from pytest_mlms.errors import Unavailable
     from pytest_mlms.evaluate.reference import compute_reference
 
@@ -156,7 +183,9 @@ def mlms_reference(
         case = mlms_case.reference
         if case is None:
             wanted = mlms_case.agreement.reference if mlms_case.agreement else "no reference"
-            raise Unavailable(f"{mlms_case.place()}: no stack runs {wanted}; add one with --mlms-stack")
+            raise Unavailable(
+                f"{mlms_case.place()}: no stack runs {wanted}; add one with --mlms-stack"
+            )
 
         def compute() -> Reference:
             mlms_session.predictor.close()
@@ -165,7 +194,9 @@ def mlms_reference(
                 return compute_reference(case, mlms_dataset, opening)
 
         key = (case.loaded.path, case.stack, case.device, case.batch_size)
-        found: Reference = mlms_session.reference.get(key, lambda: contextlib.nullcontext(compute()))
+        found: Reference = mlms_session.reference.get(
+            key, lambda: contextlib.nullcontext(compute())
+        )
     return found
 
 
@@ -178,7 +209,12 @@ def mlms_predictor(
     mlms_predictor_factory: Callable[[], contextlib.AbstractContextManager[Predictor]],
 ) -> Iterator[Predictor]:
     """The case's model, loaded in an agent that is kept while the next item asks for the same."""
-    key = (mlms_case.loaded.path, mlms_case.stack, mlms_case.device, tuple(mlms_artifacts.model.items()))
+    key = (
+        mlms_case.loaded.path,
+        mlms_case.stack,
+        mlms_case.device,
+        tuple(mlms_artifacts.model.items()),
+    )
     predictor: Predictor = mlms_session.predictor.get(key, mlms_predictor_factory)
     mlms_recorder.ran_on(predictor)
     yield predictor
@@ -189,8 +225,10 @@ def mlms_predictor(
 @pytest.fixture
 def mlms_watch(
     mlms_device: str, mlms_session: Session, mlms_recorder: Recorder
-) -> Iterator[Callable[[Pair], list[str]]]:
-    """A call that looks at the device after a round, and says why what was measured on it can't be trusted."""
+) -> Iterator[Callable[[AgentPair], list[str]]]:
+    """A call that looks at the device after a round, and says why what was measured on it can't be
+    trusted.
+    """
     from pytest_mlms.upgrade.criteria import watch_device
 
     with contextlib.ExitStack() as watching:
@@ -207,9 +245,11 @@ def mlms_pair_factory(
     mlms_session: Session,
     mlms_recorder: Recorder,
     request: pytest.FixtureRequest,
-) -> Callable[[Sequence[SideName], Sequence[int]], contextlib.AbstractContextManager[Pair]]:
-    """A call that gives a context with both sides of an upgrade loaded in fresh agents, held to the cores given."""
-    from pytest_mlms.upgrade.agents import Opening, open_pair
+) -> Callable[[Sequence[SideName], Sequence[int]], contextlib.AbstractContextManager[AgentPair]]:
+    """A call that gives a context with both sides of an upgrade loaded in fresh agents, held to the
+    cores given.
+    """
+    from pytest_mlms.upgrade.agents import SideSpec, open_pair
 
     baseline, config = mlms_case.baseline, mlms_session.config
     files, launch = mlms_artifacts, mlms_launch
@@ -217,22 +257,29 @@ def mlms_pair_factory(
         files = files_of(baseline, mlms_session, request.node)
     if baseline.stack != mlms_case.stack:
         launch = launch_of(baseline, files, mlms_session, request.node)
-    predictors = {case: mlms_session.predictors[case.stack.framework] for case in (baseline, mlms_case)}
-    sides: dict[SideName, Opening] = {
-        "a": Opening(baseline, launch, predictors[baseline], files.model),
-        "b": Opening(mlms_case, mlms_launch, predictors[mlms_case], mlms_artifacts.model),
+    predictors = {
+        case: mlms_session.predictors[case.stack.framework] for case in (baseline, mlms_case)
+    }
+    sides: dict[SideName, SideSpec] = {
+        "a": SideSpec(baseline, launch, predictors[baseline], files.model),
+        "b": SideSpec(mlms_case, mlms_launch, predictors[mlms_case], mlms_artifacts.model),
     }
     mlms_recorder.launched(mlms_launch)
     mlms_recorder.note(launch_against={"command": list(launch.command), "lock": list(launch.lock)})
 
     @contextlib.contextmanager
-    def fresh(order: Sequence[SideName], cores: Sequence[int]) -> Iterator[Pair]:
+    def fresh(order: Sequence[SideName], cores: Sequence[int]) -> Iterator[AgentPair]:
         mlms_session.predictor.close()
-        logs = {side: mlms_session.next_log(opening.case.stack.framework) for side, opening in sides.items()}
+        logs = {
+            side: mlms_session.next_log(opening.case.stack.framework)
+            for side, opening in sides.items()
+        }
         mlms_recorder.logs += logs.values()
         with contextlib.ExitStack() as opened:
             with skip_what_is_lacking(mlms_session):
-                pair = opened.enter_context(open_pair(sides, order, cores, logs, config.timeout, config.allow_code))
+                pair = opened.enter_context(
+                    open_pair(sides, order, cores, logs, config.timeout, config.allow_code)
+                )
             mlms_recorder.ran_on(pair.b)
             yield pair
 
@@ -248,7 +295,12 @@ def mlms_tracer(
     mlms_recorder: Recorder,
     mlms_config: Config,
 ) -> Tracer:
-    """Traces the case at levels of your choice, into the item's folder: ``mlms_tracer.trace(["layer"])``."""
+    """Traces the case at levels of your choice, into the item's folder.
+
+    ``mlms_tracer.trace(["layer"])``.
+    """
     from pytest_mlms.items.item_tracer import Tracer
 
-    return Tracer(mlms_case, mlms_artifacts, mlms_dataset, mlms_predictor_factory, mlms_recorder, mlms_config)
+    return Tracer(
+        mlms_case, mlms_artifacts, mlms_dataset, mlms_predictor_factory, mlms_recorder, mlms_config
+    )

@@ -1,4 +1,6 @@
-"""A trace of an item: made at the levels asked for, kept in the item's folder, and told in its line."""
+"""A trace of an item: made at the levels asked for, kept in the item's folder, and told in its
+line.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,14 @@ from pytest_mlms.trace.exporters.perfetto import write_perfetto
 from pytest_mlms.trace.runner import Inspection, inspect
 from pytest_mlms.trace.spans import Trace, save_trace
 from pytest_mlms.trace.summary import summarize
-from pytest_mlms.trace.tables import KernelRow, LayerRow, kernel_rows, layer_rows, parents_of, write_table
+from pytest_mlms.trace.tables import (
+    KernelRow,
+    LayerRow,
+    kernel_rows,
+    layer_rows,
+    parents_of,
+    write_table,
+)
 
 __all__ = ["FILES", "MlmsUnseen", "Tracer"]
 
@@ -56,15 +65,21 @@ class Tracer:
 
     def trace(self, levels: Sequence[str]) -> dict[str, Any]:
         """Trace at these levels; return what the item's line says of it. Raises AgentError."""
-        plan = Inspection(tuple(levels), self.config.duration, self.config.budget, self.config.trace_functions)
+        plan = Inspection(
+            tuple(levels), self.config.duration, self.config.budget, self.config.trace_functions
+        )
         about: dict[str, Any] = {
             "manifest": self.case.loaded.manifest.name,
             "case": self.case.id,
             "batch_size": self.case.batch_size,
         }
-        about.update(framework=self.case.stack.framework, device=self.case.device, kind=self.case.kind)
+        about.update(
+            framework=self.case.stack.framework, device=self.case.device, kind=self.case.kind
+        )
         about["static"] = _static_counts(self.case, self.files)
-        about["wall_offset_ns"] = time.time_ns() - time.monotonic_ns()  # the clock may be set before an export
+        about["wall_offset_ns"] = (
+            time.time_ns() - time.monotonic_ns()
+        )  # the clock may be set before an export
         try:
             made = inspect(plan, self.open_predictor, self._request, self._batch, self._keep, about)
         finally:
@@ -75,7 +90,10 @@ class Tracer:
 
     @contextlib.contextmanager
     def on_fail(self) -> Iterator[None]:
-        """Trace the case where a limit is found broken inside, if the options ask for it; the failure stays."""
+        """Trace the case where a limit is found broken inside, if the options ask for it.
+
+        The failure stays.
+        """
         try:
             yield
         except pytest.fail.Exception:
@@ -84,9 +102,13 @@ class Tracer:
             raise
 
     def settle(self, summary: Mapping[str, Any]) -> None:
-        """Pass; warn of each level without anything to show or cut short, and fail for it under --mlms-strict."""
+        """Pass; warn of each level without anything to show or cut short, and fail for it under
+        --mlms-strict.
+        """
         words = [f"level {level}: {reason}" for level, reason in summary["unseen"].items()]
-        words += [f"level {level} was cut short: {reason}" for level, reason in summary["faults"].items()]
+        words += [
+            f"level {level} was cut short: {reason}" for level, reason in summary["faults"].items()
+        ]
         self.recorder.settle({}, [], self.config.strict)
         if words and self.config.strict:
             self.recorder.note(verdict="FAILED")
@@ -98,12 +120,18 @@ class Tracer:
         try:
             self.trace(self.config.trace or _OF_A_FAILURE)
         except Exception as error:  # the failure that it should explain matters more
-            warnings.warn(MlmsWarning(f"the failed item could not be traced: {error}"), stacklevel=2)
+            warnings.warn(
+                MlmsWarning(f"the failed item could not be traced: {error}"), stacklevel=2
+            )
 
     def _batch(self, predictor: Predictor) -> Mapping[str, Array]:
         if self.dataset is None:
-            return random_batch(predictor, self.case.batch_size, self.case.loaded.manifest.evaluate.seed)[0]
-        return self.dataset.batch(self._draw(np.random.default_rng(self.case.loaded.manifest.evaluate.seed)))
+            return random_batch(
+                predictor, self.case.batch_size, self.case.loaded.manifest.evaluate.seed
+            )[0]
+        return self.dataset.batch(
+            self._draw(np.random.default_rng(self.case.loaded.manifest.evaluate.seed))
+        )
 
     @functools.cached_property
     def _random(self) -> np.random.Generator:
@@ -114,9 +142,18 @@ class Tracer:
         drawn: list[int] = random.integers(len(self.dataset), size=self.case.batch_size).tolist()
         return drawn
 
-    def _request(self, predictor: Predictor) -> tuple[Mapping[str, Array], Callable[[Mapping[str, Array]], object]]:
-        """Make a request as a program would: elements of the dataset, and what the outputs go through."""
-        arrays = self._batch(predictor) if self.dataset is None else self.dataset.batch(self._draw(self._random))
+    def _request(
+        self, predictor: Predictor
+    ) -> tuple[Mapping[str, Array], Callable[[Mapping[str, Array]], object]]:
+        """Make a request as a program would.
+
+        Elements of the dataset, and what the outputs go through.
+        """
+        arrays = (
+            self._batch(predictor)
+            if self.dataset is None
+            else self.dataset.batch(self._draw(self._random))
+        )
         output = self.case.loaded.manifest.classification
         if output is None:
             return arrays, lambda outputs: None
@@ -133,7 +170,9 @@ class Tracer:
         self.recorder.keep("counters.csv", lambda path: write_table(path, counters, CounterRow))
 
     def _attach(self) -> None:
-        """Print the files in the form that CI servers attach to a test, which JUnit XML takes as its system-out."""
+        """Print the files in the form that CI servers attach to a test, which JUnit XML takes as
+        its system-out.
+        """
         for name in FILES:
             path = self.recorder.folder / name
             if path.exists():
@@ -141,10 +180,11 @@ class Tracer:
 
 
 def _static_counts(case: Case, files: CaseFiles) -> list[dict[str, Any]]:
-    """Return operations and bytes of each layer by an ONNX file, for rooflines; nothing where they can't be had.
+    """Return operations and bytes of each layer by an ONNX file, for rooflines; nothing where they
+    can't be had.
 
-    It is the case's own, or another of the manifest, for its models are all the same network; where the case's
-    framework tells what its model is made of, that counts instead.
+    It is the case's own, or another of the manifest, for its models are all the same network; where
+    the case's framework tells what its model is made of, that counts instead.
     """
     try:
         path = _onnx_file(case, files)

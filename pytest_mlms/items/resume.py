@@ -1,4 +1,7 @@
-"""--mlms-resume: a run goes on where it was stopped. What its JSON lines say is done is neither run nor lost."""
+"""--mlms-resume: a run goes on where it was stopped.
+
+What its JSON lines say is done is neither run nor lost.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,10 @@ __all__ = ["Resume", "finished", "resumed_run"]
 
 
 def resumed_run(options: Config) -> Path:
-    """Return the folder of the run to go on with; raises pytest.UsageError, which says which there are."""
+    """Return the folder of the run to go on with.
+
+    Raises pytest.UsageError, which says which there are.
+    """
     path = (options.results / (options.resume or "latest")).resolve()
     if not (path / "results.jsonl").is_file():
         runs = sorted(found.parent.name for found in options.results.glob("*/results.jsonl"))
@@ -27,8 +33,15 @@ def resumed_run(options: Config) -> Path:
 
 
 def finished(run: Path) -> dict[str, dict[str, Any]]:
-    """Return the last line of each item that has a result; errors and interrupted items are to run again."""
-    lines = {line["nodeid"]: line for line in lines_of(run / "results.jsonl") if line.get("type") == "item"}
+    """Return the last line of each item that has a result.
+
+    Errors and interrupted items are to run again.
+    """
+    lines = {
+        line["nodeid"]: line
+        for line in lines_of(run / "results.jsonl")
+        if line.get("type") == "item"
+    }
     return {name: line for name, line in lines.items() if line["verdict"] != "ERROR"}
 
 
@@ -46,7 +59,9 @@ class Resume:
         node.workerinput["mlms_done"] = sorted(self._done)
 
     @pytest.hookimpl(trylast=True)
-    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+    def pytest_collection_modifyitems(
+        self, config: pytest.Config, items: list[pytest.Item]
+    ) -> None:
         """Leave out what is done."""
         done = [item for item in items if item.nodeid in self._done]
         if done:
@@ -56,6 +71,12 @@ class Resume:
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """The run's status is that of all its items, whichever session ran them."""
-        failed = any(line["verdict"] == "FAILED" or line["outcome"] == "failed" for line in self.lines.values())
-        if session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED) and self.lines:
+        failed = any(
+            line["verdict"] == "FAILED" or line["outcome"] == "failed"
+            for line in self.lines.values()
+        )
+        if (
+            session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
+            and self.lines
+        ):
             session.exitstatus = pytest.ExitCode.TESTS_FAILED if failed else pytest.ExitCode.OK

@@ -1,6 +1,7 @@
 """The test functions that every manifest becomes; the manifest's cases parametrize them.
 
-Each measures through its fixtures, keeps what was measured, and settles, which fails the item where a limit is broken.
+Each measures through its fixtures, keeps what was measured, and settles, which fails the item where
+a limit is broken.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ from pytest_mlms.report.artifacts import keep_arrays, keep_predictions, keep_pro
 from pytest_mlms.session import Session
 from pytest_mlms.upgrade.criteria import duel_of, terms_of, told
 from pytest_mlms.upgrade.explanation import explain_upgrade
-from pytest_mlms.upgrade.interleave import Pair, Shift, SideName, fight
-from pytest_mlms.upgrade.output_check import Examination
+from pytest_mlms.upgrade.interleave import AgentPair, RoundRecord, SideName, run_interleaved
+from pytest_mlms.upgrade.output_check import OutputCheck
 from pytest_mlms.upgrade.run import Upgrade
 
 
@@ -56,7 +57,11 @@ def test_accuracy(
     assert output is not None
     scores, labels = classify(mlms_predictor, mlms_dataset, output, mlms_case.batch_size)
     classes = scores.shape[1]
-    names = read_labels(mlms_artifacts.labels, classes) if mlms_artifacts.labels else [str(c) for c in range(classes)]
+    names = (
+        read_labels(mlms_artifacts.labels, classes)
+        if mlms_artifacts.labels
+        else [str(c) for c in range(classes)]
+    )
     keep_predictions(mlms_recorder, scores, labels, output.top_k.k if output.top_k else 1, names)
     estimates = estimate_accuracy(scores, labels)
     mlms_recorder.settle(estimates, judge(mlms_case.limits, estimates), mlms_config.strict)
@@ -84,7 +89,11 @@ def test_agreement(
             return ""
         worst = int(found.deviation.argmax())
         text = explain_worst(outputs, mlms_reference, found, ranking, tolerance)
-        return text + "\n" + explain_layers(mlms_case, mlms_predictor, mlms_reference, worst, tolerance)
+        return (
+            text
+            + "\n"
+            + explain_layers(mlms_case, mlms_predictor, mlms_reference, worst, tolerance)
+        )
 
     estimates = estimate_agreement(found, ranking)
     mlms_recorder.settle(estimates, judge(mlms_case.limits, estimates), mlms_config.strict, cause)
@@ -108,7 +117,12 @@ def test_performance(
 
     assert mlms_case.scenario is not None
     plan = Plan(
-        mlms_case.scenario, size, mlms_config.processes, mlms_config.duration, mlms_config.budget, mlms_case.limits
+        mlms_case.scenario,
+        size,
+        mlms_config.processes,
+        mlms_config.duration,
+        mlms_config.budget,
+        mlms_case.limits,
     )
     processes: list[dict[str, Any]] = []
     mlms_recorder.note(processes=processes)
@@ -126,21 +140,26 @@ def test_performance(
 def test_upgrade(
     mlms_case: Case,
     mlms_dataset: Dataset | None,
-    mlms_pair_factory: Callable[[Sequence[SideName], Sequence[int]], AbstractContextManager[Pair]],
-    mlms_watch: Callable[[Pair], list[str]],
+    mlms_pair_factory: Callable[
+        [Sequence[SideName], Sequence[int]], AbstractContextManager[AgentPair]
+    ],
+    mlms_watch: Callable[[AgentPair], list[str]],
     mlms_session: Session,
     mlms_recorder: Recorder,
     mlms_config: Config,
 ) -> None:
-    """The candidate stack against the baseline: speed, memory, start-up, outputs and accuracy, in one verdict."""
+    """The candidate stack against the baseline.
+
+    Speed, memory, start-up, outputs and accuracy, in one verdict.
+    """
     size, seed = mlms_case.batch_size, mlms_case.loaded.manifest.evaluate.seed
     terms = terms_of(mlms_case, mlms_config)
     drawn = draw_batches(mlms_dataset, size, seed) if mlms_dataset else []
-    examine = Examination.of(mlms_case, mlms_dataset, terms.tolerances, mlms_session.scores)
+    examine = OutputCheck.of(mlms_case, mlms_dataset, terms.tolerances, mlms_session.scores)
     keep = functools.partial(keep_arrays, mlms_recorder)
     upgrade = Upgrade(terms, size, examine, keep, mlms_watch)
 
-    def after_round(index: int, shift: Shift, pair: Pair) -> bool:
+    def after_round(index: int, shift: RoundRecord, pair: AgentPair) -> bool:
         try:
             return upgrade.after_round(index, shift, pair)
         finally:
@@ -148,10 +167,14 @@ def test_upgrade(
 
     duel = duel_of(mlms_case, mlms_config)
     mlms_recorder.note(terms=terms.as_plain(), duel_seed=duel.seed, **upgrade.facts)
-    fight(duel, mlms_pair_factory, lambda side: drawn or random_batch(side, size, seed), after_round)
+    run_interleaved(
+        duel, mlms_pair_factory, lambda side: drawn or random_batch(side, size, seed), after_round
+    )
     upgrade.facts["complete"] = True
     mlms_recorder.note(**upgrade.facts)
-    text = explain_upgrade(upgrade.comparisons, {**mlms_recorder.as_dict(), **told(mlms_case, mlms_config)})
+    text = explain_upgrade(
+        upgrade.comparisons, {**mlms_recorder.as_dict(), **told(mlms_case, mlms_config)}
+    )
     place = mlms_case.loaded.place("thresholds", "upgrade")
     mlms_recorder.settle_upgrade(upgrade.verdict, upgrade.margin, text, place, mlms_config.strict)
 

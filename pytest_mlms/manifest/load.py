@@ -21,14 +21,14 @@ from pytest_mlms.manifest.thresholds import Agreement, Thresholds
 from pytest_mlms.manifest.validation import disagreements
 from pytest_mlms.records import QUANTITIES, Artifact, Kind, Limit, Place
 
-__all__ = ["Loaded", "find_manifests", "load", "read", "shown"]
+__all__ = ["LoadedManifest", "find_manifests", "load", "read", "shown"]
 
 _OF_AGREEMENT = {"top1": "same_top1", "kl": "kl_max", "js": "js_max", "hellinger": "hellinger_max"}
 _MAX_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
-class Loaded:
+class LoadedManifest:
     """A manifest, the file that it is from, and the lines of its keys."""
 
     path: Path
@@ -51,7 +51,9 @@ class Loaded:
     def dataset_file(self) -> Artifact | None:
         """The dataset, if there is one."""
         dataset = self.manifest.dataset
-        return self._artifact(dataset.source, dataset.sha256, "dataset", "source") if dataset else None
+        return (
+            self._artifact(dataset.source, dataset.sha256, "dataset", "source") if dataset else None
+        )
 
     @cached_property
     def labels_file(self) -> Artifact | None:
@@ -59,7 +61,14 @@ class Loaded:
         output = self.manifest.classification
         if not output or not output.top_k or not output.top_k.labels:
             return None
-        path = ("outputs", self.manifest.outputs.index(output), "steps", len(output.steps) - 1, "top_k", "labels")
+        path = (
+            "outputs",
+            self.manifest.outputs.index(output),
+            "steps",
+            len(output.steps) - 1,
+            "top_k",
+            "labels",
+        )
         return self._artifact(output.top_k.labels, output.top_k.sha256, *path)
 
     def limits(self, kind: Kind) -> tuple[Limit, ...]:
@@ -76,13 +85,28 @@ class Loaded:
                     found += self._agreement_limits(limit, item)
                     continue
                 bound = QUANTITIES[key].bound
-                filters: dict[str, Any] = {name: tuple(value) for name, value in limit if name != bound}
-                found.append(Limit(key, getattr(limit, bound), self.place("thresholds", key, *item, bound), **filters))
+                filters: dict[str, Any] = {
+                    name: tuple(value) for name, value in limit if name != bound
+                }
+                found.append(
+                    Limit(
+                        key,
+                        getattr(limit, bound),
+                        self.place("thresholds", key, *item, bound),
+                        **filters,
+                    )
+                )
         return tuple(found)
 
     def _agreement_limits(self, entry: Agreement, item: tuple[int, ...]) -> Iterator[Limit]:
-        """Yield what an agreement asks for: a deviation of at most once its tolerance, and its further limits."""
-        filters: dict[str, Any] = {"devices": tuple(entry.devices), "frameworks": tuple(entry.frameworks)}
+        """Yield what an agreement asks for.
+
+        A deviation of at most once its tolerance, and its further limits.
+        """
+        filters: dict[str, Any] = {
+            "devices": tuple(entry.devices),
+            "frameworks": tuple(entry.frameworks),
+        }
         yield Limit("deviation", 1.0, self.place("thresholds", "agreement", *item), **filters)
         for key, quantity in _OF_AGREEMENT.items():
             limit = getattr(entry, key)
@@ -100,8 +124,9 @@ class Loaded:
         return Artifact(location, sha256, self.place(*path), member or None)
 
 
-def load(path: Path, frameworks: Collection[str] | None = None) -> Loaded:
-    """Read and check the manifest at ``path``; ``frameworks`` are those that have a predictor (None: any will do).
+def load(path: Path, frameworks: Collection[str] | None = None) -> LoadedManifest:
+    """Read and check the manifest at ``path``; ``frameworks`` are those that have a predictor
+    (None: any will do).
 
     Raises ManifestError with every fault of the file, a line each.
     """
@@ -115,17 +140,24 @@ def load(path: Path, frameworks: Collection[str] | None = None) -> Loaded:
             found = [describe(fault, document) for fault in error.errors(include_url=False)]
         faults += found
     if faults:
-        raise ManifestError("\n".join(f"{shown(path)}:{line}: {text}" for line, text in sorted(faults)))
-    return Loaded(path, manifest, document)
+        raise ManifestError(
+            "\n".join(f"{shown(path)}:{line}: {text}" for line, text in sorted(faults))
+        )
+    return LoadedManifest(path, manifest, document)
 
 
 def read(path: Path, beginning: str = "a manifest begins with 'name: …'") -> yaml12.Document:
-    """Return what a YAML file holds, which must be keys and values; what it isn't is in the document's faults."""
+    """Return what a YAML file holds, which must be keys and values.
+
+    What it isn't is in the document's faults.
+    """
     try:
         with path.open("rb") as file:
             data = file.read(_MAX_BYTES + 1)
         if len(data) > _MAX_BYTES:
-            return _unreadable(f"is larger than {_MAX_BYTES >> 10} KiB; a manifest never is, is this another file?")
+            return _unreadable(
+                f"is larger than {_MAX_BYTES >> 10} KiB; a manifest never is, is this another file?"
+            )
         document = yaml12.parse(data.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
@@ -152,7 +184,10 @@ def shown(path: Path) -> Path:
 
 
 def find_manifests(paths: Iterable[Path]) -> Iterator[Path]:
-    """Yield these files, and the YAML files of these folders, stacks.yaml too; raises MlmsError where there is none."""
+    """Yield these files, and the YAML files of these folders, stacks.yaml too.
+
+    Raises MlmsError where there is none.
+    """
     for path in paths:
         if path.is_dir():
             found = sorted(file for file in path.rglob("*") if file.suffix in (".yaml", ".yml"))

@@ -1,4 +1,7 @@
-"""What pydantic found, in the words of a person who edits a manifest: what is wrong; what to write instead."""
+"""What pydantic found, in the words of a person who edits a manifest: what is wrong.
+
+What to write instead.
+"""
 
 from __future__ import annotations
 
@@ -31,13 +34,18 @@ _TYPES = {
 def describe(
     error: ErrorDetails, document: Document, root: type[BaseModel] = Manifest, depth: int = 0
 ) -> tuple[int, str]:
-    """Return the line of a fault, and its text; ``root`` is the model of what lies ``depth`` keys down."""
+    """Return the line of a fault, and its text.
+
+    ``root`` is the model of what lies ``depth`` keys down.
+    """
     model_at = partial(_model, root, depth)
     path = _written(error["loc"], document)
     key = error["loc"][-1] if error["loc"] else ""
     if error["type"] == "missing":
         hint = _hint((*path, key), model_at)
-        return document.line(path), _at(path) + f"{key!r} is missing; write '{key}: …'" + (f", {hint}" if hint else "")
+        return document.line(path), _at(path) + f"{key!r} is missing; write '{key}: …'" + (
+            f", {hint}" if hint else ""
+        )
     if error["type"] == "extra_forbidden":
         parent = _written(error["loc"][:-1], document)
         return document.line((*parent, key)), _at(
@@ -65,7 +73,10 @@ def _plainly(message: str) -> str:
 
 
 def _written(location: Iterable[str | int], document: Document) -> Path:
-    """Drop from pydantic's location what isn't in the file: union tags, and the index of a limit that is no list."""
+    """Drop from pydantic's location what isn't in the file.
+
+    Union tags, and the index of a limit that is no list.
+    """
     path: Path = ()
     for part in location:
         if (*path, part) in document.lines:
@@ -109,6 +120,10 @@ def _model(root: type[BaseModel], depth: int, path: Path) -> type[BaseModel] | N
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:
-    if not get_args(annotation) and isinstance(annotation, type) and issubclass(annotation, BaseModel):
+    if (
+        not get_args(annotation)
+        and isinstance(annotation, type)
+        and issubclass(annotation, BaseModel)
+    ):
         return annotation
     return next((found for part in get_args(annotation) if (found := _model_in(part))), None)

@@ -1,4 +1,7 @@
-"""The form of a manifest: what keys there are, what they hold, and what must agree within one section."""
+"""The form of a manifest.
+
+What keys there are, what they hold, and what must agree within one section.
+"""
 
 from __future__ import annotations
 
@@ -44,13 +47,18 @@ def _distinct(values: list[T]) -> list[T]:
 Distinct = Annotated[list[T], Field(min_length=1), AfterValidator(_distinct)]
 Digests = Annotated[
     dict[Literal["graph", "weights"], Sha256],
-    Field(description="64 hexadecimal digits as sha256sum prints, in quotes if they are all decimal"),
+    Field(
+        description="64 hexadecimal digits as sha256sum prints, in quotes if they are all decimal"
+    ),
     Short(lambda value: {"graph": value} if isinstance(value, str) else value, {"type": "string"}),
 ]
 
 
 class Model(Closed):
-    """The weights in one framework's own format; ``options`` go to its predictor, which says what there is."""
+    """The weights in one framework's own format.
+
+    ``options`` go to its predictor, which says what there is.
+    """
 
     framework: Framework
     graph: Source
@@ -62,7 +70,9 @@ class Model(Closed):
     def _digest_each(self) -> Model:
         files = {"graph"} | ({"weights"} if self.weights else set())
         if set(self.sha256) != files:
-            raise ValueError(f"sha256 is for {sorted(self.sha256)}; write one for each of {sorted(files)}")
+            raise ValueError(
+                f"sha256 is for {sorted(self.sha256)}; write one for each of {sorted(files)}"
+            )
         return self
 
     @property
@@ -77,7 +87,9 @@ class Model(Closed):
 
 
 class Input(Closed):
-    """An input of the model, by its name there, and the steps that make it from the dataset, run in order."""
+    """An input of the model, by its name there, and the steps that make it from the dataset, run in
+    order.
+    """
 
     name: str
     type: Literal["image", "tensor"]
@@ -90,9 +102,15 @@ class Input(Closed):
         names = [step.name for step in self.steps]
         if self.type == "image" and self.layout is None:
             raise ValueError("an image needs a layout; write 'layout: NCHW' or 'layout: NHWC'")
-        wrong = [name for name in names if name not in ("normalize", "cast")] if self.type == "tensor" else []
+        wrong = (
+            [name for name in names if name not in ("normalize", "cast")]
+            if self.type == "tensor"
+            else []
+        )
         if wrong:
-            raise ValueError(f"a tensor has no step {wrong[0]!r}; write 'type: image', or leave it out")
+            raise ValueError(
+                f"a tensor has no step {wrong[0]!r}; write 'type: image', or leave it out"
+            )
         late = names[names.index("layout") + 1 :] if "layout" in names else []
         late = [name for name in late if name not in ("normalize", "cast")]
         if late:
@@ -125,7 +143,9 @@ class Output(Closed):
 
 
 class Dataset(Closed):
-    """Labelled inputs: an .npz file with an array for each input and 'label', or an archive with a labels.csv."""
+    """Labelled inputs: an .npz file with an array for each input and 'label', or an archive with a
+    labels.csv.
+    """
 
     name: Name
     version: SemanticVersion
@@ -136,9 +156,11 @@ class Dataset(Closed):
 
 
 class Evaluate(Closed):
-    """The points: every device with every batch size and scenario; the seed draws the performance inputs.
+    """The points: every device with every batch size and scenario; the seed draws the performance
+    inputs.
 
-    ``threads`` are the CPU threads that each framework must use; its own choice where they are left out.
+    ``threads`` are the CPU threads that each framework must use; its own choice where they are left
+    out.
     """
 
     devices: Distinct[Device] = ["cpu"]
@@ -149,11 +171,21 @@ class Evaluate(Closed):
 
 
 class Hardware(Closed):
-    """What a host must have to run the manifest: ``memory`` is that of the device (of the CPU, the host's)."""
+    """What a host must have to run the manifest.
+
+    ``memory`` is that of the device (of the CPU, the host's).
+    """
 
     memory: AmountOfMemory | None = None
-    gpu: Annotated[str, Field(min_length=1, description="a part of the GPU's name; for cases on a GPU")] | None = None
-    architecture: Annotated[str, Field(min_length=1, description="as uname -m prints")] | None = None
+    gpu: (
+        Annotated[
+            str, Field(min_length=1, description="a part of the GPU's name; for cases on a GPU")
+        ]
+        | None
+    ) = None
+    architecture: Annotated[str, Field(min_length=1, description="as uname -m prints")] | None = (
+        None
+    )
     cores: Count | None = None
 
 

@@ -24,7 +24,10 @@ __all__ = [
     "TopK",
 ]
 
-Size = Annotated[tuple[Positive, Positive], Short(lambda value: tuple(value) if isinstance(value, list) else value)]
+Size = Annotated[
+    tuple[Positive, Positive],
+    Short(lambda value: tuple(value) if isinstance(value, list) else value),
+]
 PerChannel = Annotated[
     tuple[float, ...],
     Field(min_length=1),
@@ -33,13 +36,18 @@ PerChannel = Annotated[
 
 
 class Decode(Closed):
-    """Turn an encoded image, or an array of grey, RGB or RGBA values, into this colour mode (uint8)."""
+    """Turn an encoded image, or an array of grey, RGB or RGBA values, into this colour mode
+    (uint8).
+    """
 
     color: Literal["L", "RGB", "BGR"] = "RGB"
 
 
 class Resize(Closed):
-    """Resize to [height, width] by Pillow's filter of that name; with the aspect ratio kept, so as to cover it."""
+    """Resize to [height, width] by Pillow's filter of that name.
+
+    With the aspect ratio kept, so as to cover it.
+    """
 
     size: Size
     method: Literal["nearest", "box", "bilinear", "hamming", "bicubic", "lanczos"] = "bilinear"
@@ -110,17 +118,23 @@ class Step(Closed):
         if isinstance(value, str):
             return {value: {}}
         if isinstance(value, dict):
-            return {name: {} if parameters is None else parameters for name, parameters in value.items()}
+            return {
+                name: {} if parameters is None else parameters for name, parameters in value.items()
+            }
         return value
 
     @model_validator(mode="after")
     def _one(self) -> Step:
         if len(self.model_fields_set) != 1:
-            raise ValueError(f"a step has one name, this one has {len(self.model_fields_set)}; begin each with '- '")
+            raise ValueError(
+                f"a step has one name, this one has {len(self.model_fields_set)}; begin each with '- '"
+            )
         return self
 
     @classmethod
-    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+    def __get_pydantic_json_schema__(
+        cls, core: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
         form = handler.resolve_ref_schema(handler(core))
         form.update(minProperties=1, maxProperties=1)
         for name, parameters in form["properties"].items():

@@ -17,12 +17,12 @@ from pytest_mlms.manifest.types import (
     Short,
 )
 
-__all__ = ["Agreement", "Limit", "Thresholds", "Upgrade"]
+__all__ = ["Agreement", "Threshold", "Thresholds", "Upgrade"]
 
 T = TypeVar("T")
 
 
-class Limit(Closed):
+class Threshold(Closed):
     """Which cases a limit judges: all that measure its quantity, less what these leave out."""
 
     devices: list[Device] = []
@@ -30,17 +30,19 @@ class Limit(Closed):
 
     def judges(self, device: str, framework: str) -> bool:
         """Return whether it judges what runs there."""
-        return device in (self.devices or [device]) and framework in (self.frameworks or [framework])
+        return device in (self.devices or [device]) and framework in (
+            self.frameworks or [framework]
+        )
 
 
-class PerformanceLimit(Limit):
+class PerformanceThreshold(Threshold):
     """The same for what depends on how requests arrive too."""
 
     batch_sizes: list[Positive] = []
     scenarios: list[Scenario] = []
 
 
-class AtLeastFraction(Limit):
+class AtLeastFraction(Threshold):
     """A share that must be reached: 0.97 or 97 %."""
 
     min: Fraction
@@ -53,16 +55,20 @@ class Least(Closed):
 
 
 class Most(Closed):
-    """A divergence of one input that must not be passed: nats (natural logarithm), or hellinger's distance."""
+    """A divergence of one input that must not be passed.
+
+    Nats (natural logarithm), or hellinger's distance.
+    """
 
     max: NotNegative
 
 
-class Agreement(Limit):
-    """How close every output must be to that of the reference, a framework: |a - b| <= atol + rtol |b| everywhere.
+class Agreement(Threshold):
+    """How close every output must be to that of the reference, a framework: |a - b| <= atol + rtol
+    |b| everywhere.
 
-    Further limits are on the classification: the share of inputs with the same best class, and divergences of the
-    probabilities.
+    Further limits are on the classification: the share of inputs with the same best class, and
+    divergences of the probabilities.
     """
 
     reference: str
@@ -74,32 +80,35 @@ class Agreement(Limit):
     hellinger: Most | None = None
 
 
-class AtLeastRate(PerformanceLimit):
+class AtLeastRate(PerformanceThreshold):
     """A rate that must be reached: 200 /s."""
 
     min: Rate
 
 
-class AtMostSeconds(PerformanceLimit):
+class AtMostSeconds(PerformanceThreshold):
     """A time that must not be passed: 5 ms."""
 
     max: Seconds
 
 
-class AtMostBytes(PerformanceLimit):
+class AtMostBytes(PerformanceThreshold):
     """A size that must not be passed: 64 MiB."""
 
     max: Bytes
 
 
-OneOrMore = Annotated[list[T], Short(lambda value: value if isinstance(value, list) else [value], {"items": True})]
+OneOrMore = Annotated[
+    list[T], Short(lambda value: value if isinstance(value, list) else [value], {"items": True})
+]
 
 
 class Upgrade(Closed):
-    """How much worse a candidate stack may be than the baseline, as shares; of top1 and top5, of all answers.
+    """How much worse a candidate stack may be than the baseline, as shares; of top1 and top5, of
+    all answers.
 
-    What is named here must be shown to be within its tolerance; what isn't, but for latency, has a default and fails
-    only where it is surely worse.
+    What is named here must be shown to be within its tolerance; what isn't, but for latency, has a
+    default and fails only where it is surely worse.
     """
 
     tolerance: Fraction | None = None

@@ -74,10 +74,14 @@ class Short:
     convert: Callable[[Any], Any]
     form: JsonSchemaValue | None = None  # of the short form, "items" for an item of the full one
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
         return core_schema.no_info_before_validator_function(self.convert, handler(source))
 
-    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+    def __get_pydantic_json_schema__(
+        self, core: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
         full = handler(core)
         if self.form is None:
             return full
@@ -85,21 +89,31 @@ class Short:
 
 
 def instead(word: str, known: Collection[str]) -> str:
-    """Say what to write instead of ``word``: the known one that is close to it, else all of them."""
+    """Say what to write instead of ``word``.
+
+    The known one that is close to it, else all of them.
+    """
     close = difflib.get_close_matches(word, known, 1)
     return f"did you mean {close[0]!r}?" if close else f"write one of {', '.join(known)}"
 
 
 @functools.cache  # asked for each case of each model
 def split_framework(text: str) -> tuple[str, SpecifierSet]:
-    """Return name and versions of "onnxruntime >=1.17"; raises ValueError, whose text says what to write."""
+    """Return name and versions of "onnxruntime >=1.17".
+
+    Raises ValueError, whose text says what to write.
+    """
     found = re.fullmatch(r"([a-z][a-z0-9_]*)\s*(.*)", text)
     if not found:
-        raise ValueError(f"{text!r} is not a framework; write its name and versions, as in 'onnxruntime >=1.17'")
+        raise ValueError(
+            f"{text!r} is not a framework; write its name and versions, as in 'onnxruntime >=1.17'"
+        )
     try:
         return found[1], SpecifierSet(found[2])
     except InvalidSpecifier:
-        raise ValueError(f"{found[2]!r} are not versions; write them as in '>=1.17' or '>=1.9,<2'") from None
+        raise ValueError(
+            f"{found[2]!r} are not versions; write them as in '>=1.17' or '>=1.9,<2'"
+        ) from None
 
 
 def _known_framework(text: str, info: ValidationInfo) -> str:
@@ -126,7 +140,9 @@ def split_constraint(text: str) -> tuple[str, float]:
     """Return the operator and the value of ">= 32 GiB" (bytes) or ">= 8"; raises ValueError."""
     found = _CONSTRAINT.fullmatch(text)
     if not found:
-        raise ValueError(f"{text!r} has no comparison; write '>= {text.strip()}', or one of <=, ==, >, <")
+        raise ValueError(
+            f"{text!r} has no comparison; write '>= {text.strip()}', or one of <=, ==, >, <"
+        )
     number = found[2].strip()
     return found[1], float(number) if number.isdigit() else parse_quantity(number, "B")
 
@@ -143,9 +159,15 @@ def _constraint(text: str, base: str) -> str:
 
 
 def _quantity(base: str) -> Any:
-    """Return the type of a quantity: text with a unit in the file, a float in ``base`` in memory."""
+    """Return the type of a quantity.
+
+    Text with a unit in the file, a float in ``base`` in memory.
+    """
     units = "|".join(UNITS[base])
-    form: JsonSchemaValue = {"type": "string", "pattern": rf"^\s*\+?[0-9.]+([eE][-+]?[0-9]+)?\s*({units})\s*$"}
+    form: JsonSchemaValue = {
+        "type": "string",
+        "pattern": rf"^\s*\+?[0-9.]+([eE][-+]?[0-9]+)?\s*({units})\s*$",
+    }
     if base == "fraction":
         form = {"anyOf": [form, {"type": "number", "minimum": 0, "maximum": 1}]}
     return Annotated[
@@ -160,10 +182,16 @@ class _Parsed:
     base: str
     form: JsonSchemaValue = field(hash=False)  # a dict, and optional types are hashed
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_plain_validator_function(lambda text: parse_quantity(text, self.base))
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(
+            lambda text: parse_quantity(text, self.base)
+        )
 
-    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+    def __get_pydantic_json_schema__(
+        self, core: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
         return self.form
 
 
@@ -181,9 +209,15 @@ Name = Annotated[str, Field(pattern=_NAME, description=PATTERNS[_NAME])]
 SemanticVersion = Annotated[str, Field(pattern=_VERSION, description=PATTERNS[_VERSION])]
 Sha256 = Annotated[str, Field(pattern=_SHA256, description=PATTERNS[_SHA256])]
 Device = Annotated[str, Field(pattern=_DEVICE, description=PATTERNS[_DEVICE])]
-Framework = Annotated[str, AfterValidator(_known_framework), Field(description="as in onnxruntime >=1.17")]
-Source = Annotated[str, Field(min_length=1, description="a path, https:// or file://"), AfterValidator(_fetchable)]
-ElementType = Literal["float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool"]
+Framework = Annotated[
+    str, AfterValidator(_known_framework), Field(description="as in onnxruntime >=1.17")
+]
+Source = Annotated[
+    str, Field(min_length=1, description="a path, https:// or file://"), AfterValidator(_fetchable)
+]
+ElementType = Literal[
+    "float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool"
+]
 Layout = Literal["NCHW", "NHWC"]
 Scenario = Literal["single_stream", "offline"]
 Scalar = str | int | float | bool
@@ -193,5 +227,9 @@ Fraction = _quantity("fraction")
 Seconds = _quantity("s")
 Rate = _quantity("/s")
 Bytes = _quantity("B")
-AmountOfMemory = Annotated[str, AfterValidator(lambda text: _constraint(text, "B")), Field(description=">= 32 GiB")]
-Count = Annotated[str, AfterValidator(lambda text: _constraint(text, "")), Field(description=">= 8")]
+AmountOfMemory = Annotated[
+    str, AfterValidator(lambda text: _constraint(text, "B")), Field(description=">= 32 GiB")
+]
+Count = Annotated[
+    str, AfterValidator(lambda text: _constraint(text, "")), Field(description=">= 8")
+]

@@ -1,8 +1,8 @@
 """YAML 1.2 core schema to plain values, with the line of every key and item.
 
-PyYAML's composer is not used: it reads YAML 1.1 (``1e-5`` is a string, ``no`` is False), keeps the last of two equal
-keys in silence, expands aliases without bound, and the C one crashes the process on deep nesting. Its event stream
-does none of that, and this builder takes it from there.
+PyYAML's composer is not used: it reads YAML 1.1 (``1e-5`` is a string, ``no`` is False), keeps the
+last of two equal keys in silence, expands aliases without bound, and the C one crashes the process
+on deep nesting. Its event stream does none of that, and this builder takes it from there.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ _SCALARS: list[tuple[re.Pattern[str], Any]] = [  # YAML 1.2.2, 10.3.2: core sche
     (re.compile(r"0o[0-7]+"), lambda text: int(text[2:], 8)),
     (re.compile(r"0x[0-9a-fA-F]+"), lambda text: int(text[2:], 16)),
     (re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?"), float),
-    (re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"), lambda text: float(text.replace(".", ""))),
+    (
+        re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"),
+        lambda text: float(text.replace(".", "")),
+    ),
 ]
 
 
@@ -55,7 +58,10 @@ class _Refused(Exception):
 
 
 def parse(text: str) -> Document:
-    """Return the document in ``text``; what can't be read is in its faults, and its value is then None."""
+    """Return the document in ``text``.
+
+    What can't be read is in its faults, and its value is then None.
+    """
     document = Document()
     try:
         _Builder(iter(yaml.parse(text, Loader=_LOADER)), document).build()
@@ -65,7 +71,9 @@ def parse(text: str) -> Document:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         document.value = None
-        document.faults.append((mark.line + 1 if mark else 1, f"is not YAML: {error.problem}; {_CHECK}"))
+        document.faults.append(
+            (mark.line + 1 if mark else 1, f"is not YAML: {error.problem}; {_CHECK}")
+        )
     except (yaml.YAMLError, UnicodeError) as error:
         document.value = None
         document.faults.append((1, f"is not YAML: {' '.join(str(error).split())}; {_CHECK}"))
@@ -73,7 +81,10 @@ def parse(text: str) -> Document:
 
 
 class _Builder:
-    """Turns events into values; every node is counted, so that neither depth nor aliases can blow up."""
+    """Turns events into values.
+
+    Every node is counted, so that neither depth nor aliases can blow up.
+    """
 
     def __init__(self, events: Iterator[_Node], document: Document) -> None:
         self.events = events
@@ -85,7 +96,9 @@ class _Builder:
         for event in self.events:
             if isinstance(event, yaml.DocumentStartEvent):
                 if self.document.lines:
-                    raise _Refused((_line(event), "has a second document; write one manifest a file"))
+                    raise _Refused(
+                        (_line(event), "has a second document; write one manifest a file")
+                    )
                 self.document.lines[()] = _line(event)
                 self.document.value = self.node(next(self.events), ())
 
@@ -93,11 +106,18 @@ class _Builder:
         before = self.nodes
         self.count(event, 1)
         if len(path) > _MAX_DEPTH:
-            raise _Refused((_line(event), f"is nested deeper than {_MAX_DEPTH} levels; a manifest never is"))
+            raise _Refused(
+                (_line(event), f"is nested deeper than {_MAX_DEPTH} levels; a manifest never is")
+            )
         if isinstance(event, yaml.AliasEvent):
             return self.alias(event)
         if event.tag not in (None, "!"):
-            raise _Refused((_line(event), f"has the tag {event.tag!r}; remove it, manifests hold plain values only"))
+            raise _Refused(
+                (
+                    _line(event),
+                    f"has the tag {event.tag!r}; remove it, manifests hold plain values only",
+                )
+            )
         value = self.value(event, path)
         if event.anchor:
             self.anchors[event.anchor] = (value, self.nodes - before)
@@ -135,7 +155,12 @@ class _Builder:
 
     def alias(self, event: _Node) -> Any:
         if event.anchor not in self.anchors:
-            raise _Refused((_line(event), f"has the alias *{event.anchor}, which no &{event.anchor} before it defines"))
+            raise _Refused(
+                (
+                    _line(event),
+                    f"has the alias *{event.anchor}, which no &{event.anchor} before it defines",
+                )
+            )
         value, size = self.anchors[event.anchor]
         self.count(event, size)
         return value
@@ -143,11 +168,15 @@ class _Builder:
     def count(self, event: _Node, nodes: int) -> None:
         self.nodes += nodes
         if self.nodes > _MAX_NODES:
-            raise _Refused((_line(event), f"has more than {_MAX_NODES:,} values; a manifest never does"))
+            raise _Refused(
+                (_line(event), f"has more than {_MAX_NODES:,} values; a manifest never does")
+            )
 
 
 def _scalar(event: _Node) -> Any:
-    if event.implicit[0] and not event.tag:  # plain, so its form decides; what is quoted or has the tag ! is text
+    if (
+        event.implicit[0] and not event.tag
+    ):  # plain, so its form decides; what is quoted or has the tag ! is text
         for pattern, convert in _SCALARS:
             if pattern.fullmatch(event.value):
                 return convert(event.value)

@@ -1,7 +1,9 @@
-"""The input steps, in the order written: on one image at a time until all have the same shape, then on the batch.
+"""The input steps, in the order written: on one image at a time until all have the same shape, then
+on the batch.
 
-Images are H x W x C, batches N x H x W x C, until a layout step or the end. Resizing is Pillow's, whose filters
-widen when they shrink (they anti-alias); OpenCV's and TensorFlow's of the same name do not.
+Images are H x W x C, batches N x H x W x C, until a layout step or the end. Resizing is Pillow's,
+whose filters widen when they shrink (they anti-alias); OpenCV's and TensorFlow's of the same name
+do not.
 """
 
 from __future__ import annotations
@@ -16,7 +18,16 @@ from PIL import Image, UnidentifiedImageError
 
 from pytest_mlms.errors import DatasetError
 from pytest_mlms.manifest.schema import Input
-from pytest_mlms.manifest.steps import Cast, ColorOrder, Crop, Decode, InputStep, Normalize, Resize, SetLayout
+from pytest_mlms.manifest.steps import (
+    Cast,
+    ColorOrder,
+    Crop,
+    Decode,
+    InputStep,
+    Normalize,
+    Resize,
+    SetLayout,
+)
 from pytest_mlms.pipeline import observers as watch
 
 __all__ = ["Element", "preprocess"]
@@ -27,8 +38,13 @@ Element = bytes | Array
 
 
 def preprocess(elements: Sequence[Element], spec: Input) -> Array:
-    """Return a batch of ``spec``'s layout and element type; raises DatasetError where a step can't be done."""
-    batch: _Batch = [np.asarray(element) if not isinstance(element, bytes) else element for element in elements]
+    """Return a batch of ``spec``'s layout and element type.
+
+    Raises DatasetError where a step can't be done.
+    """
+    batch: _Batch = [
+        np.asarray(element) if not isinstance(element, bytes) else element for element in elements
+    ]
     if spec.type == "image" and not (spec.steps and spec.steps[0].name == "decode"):
         batch = [_as_image(element) for element in batch]
     form = _Form("NHWC", "RGB")
@@ -37,7 +53,9 @@ def preprocess(elements: Sequence[Element], spec: Input) -> Array:
             with watch.step(step.name):
                 batch = _STEPS[step.name](batch, step.parameters, form)
         except (ValueError, TypeError, OSError) as error:  # OSError: Pillow's for a truncated file
-            raise DatasetError(f"step {number} of input {spec.name!r}, {step.name}: {error}") from error
+            raise DatasetError(
+                f"step {number} of input {spec.name!r}, {step.name}: {error}"
+            ) from error
         form = form.after(step)
     stacked = _stack(batch, spec)
     if spec.type == "image":
@@ -84,9 +102,13 @@ def _open(element: Any) -> Image.Image:
         try:
             return Image.open(io.BytesIO(element))
         except UnidentifiedImageError:
-            raise ValueError(f"{len(element)} bytes, beginning {element[:8]!r}, are not an image") from None
+            raise ValueError(
+                f"{len(element)} bytes, beginning {element[:8]!r}, are not an image"
+            ) from None
     if element.dtype != np.uint8:
-        raise ValueError(f"an image to decode has elements of uint8, not {element.dtype}; leave the step out")
+        raise ValueError(
+            f"an image to decode has elements of uint8, not {element.dtype}; leave the step out"
+        )
     image = _as_image(element)
     return Image.fromarray(image[..., 0] if image.shape[2] == 1 else image)
 
@@ -99,7 +121,10 @@ def _resize(batch: _Batch, parameters: Resize, form: _Form) -> _Batch:
         size = (height, width)
         if parameters.keep_aspect_ratio:
             factor = max(height / image.shape[0], width / image.shape[1])
-            size = (max(height, round(image.shape[0] * factor)), max(width, round(image.shape[1] * factor)))
+            size = (
+                max(height, round(image.shape[0] * factor)),
+                max(width, round(image.shape[1] * factor)),
+            )
         return image if image.shape[:2] == size else _resize_one(image, size, method)
 
     return _each(change, batch)
@@ -109,7 +134,10 @@ def _resize_one(image: Array, size: tuple[int, int], method: Image.Resampling) -
     target = (size[1], size[0])  # Pillow counts width first
     if image.dtype == np.uint8 and image.shape[2] in (1, 3):
         return _as_image(np.asarray(_open(image).resize(target, method)))
-    planes = [Image.fromarray(np.ascontiguousarray(plane, dtype=np.float32)) for plane in np.moveaxis(image, 2, 0)]
+    planes = [
+        Image.fromarray(np.ascontiguousarray(plane, dtype=np.float32))
+        for plane in np.moveaxis(image, 2, 0)
+    ]
     return np.stack([np.asarray(plane.resize(target, method)) for plane in planes], axis=2)
 
 
@@ -119,7 +147,9 @@ def _crop(batch: _Batch, parameters: Crop, form: _Form) -> _Batch:
     def change(image: Array) -> Array:
         top, left = (image.shape[0] - height) // 2, (image.shape[1] - width) // 2
         if top < 0 or left < 0:
-            raise ValueError(f"can't cut {height} x {width} out of {image.shape[0]} x {image.shape[1]}; resize first")
+            raise ValueError(
+                f"can't cut {height} x {width} out of {image.shape[0]} x {image.shape[1]}; resize first"
+            )
         return image[top : top + height, left : left + width]
 
     return _each(change, batch)
@@ -139,7 +169,9 @@ def _set_layout(batch: _Batch, parameters: SetLayout, form: _Form) -> _Batch:
 
 
 def _normalize(batch: _Batch, parameters: Normalize, form: _Form) -> _Batch:
-    mean, scale = (np.asarray(values, dtype=np.float32) for values in (parameters.mean, parameters.scale))
+    mean, scale = (
+        np.asarray(values, dtype=np.float32) for values in (parameters.mean, parameters.scale)
+    )
     if form.layout == "NCHW":
         mean, scale = (values[:, None, None] for values in (mean, scale))
     if isinstance(batch, list):
@@ -148,7 +180,11 @@ def _normalize(batch: _Batch, parameters: Normalize, form: _Form) -> _Batch:
 
 
 def _cast(batch: _Batch, parameters: Cast, form: _Form) -> _Batch:
-    return batch.astype(parameters.to) if not isinstance(batch, list) else [x.astype(parameters.to) for x in batch]
+    return (
+        batch.astype(parameters.to)
+        if not isinstance(batch, list)
+        else [x.astype(parameters.to) for x in batch]
+    )
 
 
 def _as_image(element: Any) -> Array:
@@ -158,7 +194,9 @@ def _as_image(element: Any) -> Array:
     array = np.asarray(element)
     array = array[:, :, None] if array.ndim == 2 else array
     if array.ndim != 3:
-        raise DatasetError(f"an image is height x width, or height x width x channels; the dataset has {array.shape}")
+        raise DatasetError(
+            f"an image is height x width, or height x width x channels; the dataset has {array.shape}"
+        )
     return array
 
 
@@ -167,7 +205,9 @@ def _stack(batch: _Batch, spec: Input) -> Array:
         return np.asarray(batch)
     shapes = sorted({image.shape for image in batch})
     if len(shapes) > 1:
-        raise DatasetError(f"input {spec.name!r} comes out in several shapes, {shapes[:3]}; add a resize or crop step")
+        raise DatasetError(
+            f"input {spec.name!r} comes out in several shapes, {shapes[:3]}; add a resize or crop step"
+        )
     return np.stack(batch)
 
 

@@ -1,4 +1,7 @@
-"""Who wants to know when the steps on this side ran; unless an item is traced nobody does, and it costs nothing."""
+"""Who wants to know when the steps on this side ran.
+
+Unless an item is traced nobody does, and it costs nothing.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The output steps: probabilities from logits, the best classes from probabilities, their names from a file."""
+"""The output steps: probabilities from logits, the best classes from probabilities, their names
+from a file.
+"""
 
 from __future__ import annotations
 
@@ -27,22 +29,36 @@ def postprocess(output: Array, spec: Output) -> Array:
 
 
 def softmax(logits: Array) -> Array:
-    """Return exp(x) / sum(exp(x)) over the last axis, shifted by the maximum so that nothing overflows."""
+    """Return exp(x) / sum(exp(x)) over the last axis, shifted by the maximum so that nothing
+    overflows.
+    """
     powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
     return np.asarray(powers / powers.sum(axis=-1, keepdims=True))
 
 
 def top_k(scores: Array, k: int) -> Array:
-    """Return the indices of the k largest of each row (N x k), best first; of equal ones the lower index is better."""
+    """Return the indices of the k largest of each row (N x k), best first.
+
+    Of equal ones the lower index is better.
+    """
     return np.argsort(-scores, axis=-1, kind="stable")[..., :k]
 
 
 def read_labels(path: Path, classes: int) -> list[str]:
-    """Return the names of the classes; raises DatasetError where there are fewer or more than ``classes``."""
+    """Return the names of the classes.
+
+    Raises DatasetError where there are fewer or more than ``classes``.
+    """
     try:
-        labels = [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+        labels = [
+            line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()
+        ]
     except (OSError, UnicodeDecodeError) as error:
-        raise DatasetError(f"{path} can't be read: {error}; save it as UTF-8, one label a line") from error
+        raise DatasetError(
+            f"{path} can't be read: {error}; save it as UTF-8, one label a line"
+        ) from error
     if len(labels) != classes:
-        raise DatasetError(f"{path} has {len(labels)} labels, and the model {classes} classes; write one a line")
+        raise DatasetError(
+            f"{path} has {len(labels)} labels, and the model {classes} classes; write one a line"
+        )
     return labels

@@ -1,4 +1,7 @@
-"""What is kept and said of an agreement: the differences of every input, and of the worst one where it fails."""
+"""What is kept and said of an agreement.
+
+The differences of every input, and of the worst one where it fails.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,13 @@ from pytest_mlms.agent.predictor import Predictor
 from pytest_mlms.agent.process import Array, Refused
 from pytest_mlms.cases import Case
 from pytest_mlms.errors import MlmsError
-from pytest_mlms.evaluate.agreement import Differences, Ranking, Tolerance, find_departure, most_different
+from pytest_mlms.evaluate.agreement import (
+    Differences,
+    Ranking,
+    Tolerance,
+    find_departure,
+    most_different,
+)
 from pytest_mlms.evaluate.reference import Reference
 from pytest_mlms.recorder import Recorder
 
@@ -25,14 +34,24 @@ Outputs = Mapping[str, Array]
 
 
 def keep_differences(
-    recorder: Recorder, outputs: Outputs, reference: Reference, found: Differences, ranking: Ranking | None
+    recorder: Recorder,
+    outputs: Outputs,
+    reference: Reference,
+    found: Differences,
+    ranking: Ranking | None,
 ) -> None:
-    """Write what differs by how much for each input (differences.csv), and the outputs of both (outputs.npz)."""
+    """Write what differs by how much for each input (differences.csv), and the outputs of both
+    (outputs.npz).
+    """
     recorder.keep("differences.csv", lambda path: _write_table(path, reference, found, ranking))
-    recorder.keep("outputs.npz", lambda path: _write_outputs(path, outputs, reference.outputs, found))
+    recorder.keep(
+        "outputs.npz", lambda path: _write_outputs(path, outputs, reference.outputs, found)
+    )
 
 
-def _write_table(path: Path, reference: Reference, found: Differences, ranking: Ranking | None) -> None:
+def _write_table(
+    path: Path, reference: Reference, found: Differences, ranking: Ranking | None
+) -> None:
     columns: dict[str, Any] = {
         "input": range(len(found.deviation)),
         "label": [reference.inputs.label(index) for index in range(len(found.deviation))],
@@ -41,7 +60,9 @@ def _write_table(path: Path, reference: Reference, found: Differences, ranking: 
         "relative_difference": found.relative,
     }
     if ranking:
-        columns.update({"class": ranking.ours, "reference_class": ranking.reference}, **ranking.divergences)
+        columns.update(
+            {"class": ranking.ours, "reference_class": ranking.reference}, **ranking.divergences
+        )
     with path.open("w", newline="", encoding="utf-8") as file:
         table = csv.writer(file)
         table.writerow(columns)
@@ -51,35 +72,55 @@ def _write_table(path: Path, reference: Reference, found: Differences, ranking: 
 def _write_outputs(path: Path, outputs: Outputs, reference: Outputs, found: Differences) -> None:
     count = len(found.deviation)
     each = 2 * sum(values.nbytes for values in reference.values()) // count
-    worst = np.sort(np.argsort(-found.deviation, kind="stable")[: max(1, _MOST_BYTES // max(1, each))])
-    arrays: dict[str, Any] = {"input": worst, **{name: values[worst] for name, values in outputs.items()}}
+    worst = np.sort(
+        np.argsort(-found.deviation, kind="stable")[: max(1, _MOST_BYTES // max(1, each))]
+    )
+    arrays: dict[str, Any] = {
+        "input": worst,
+        **{name: values[worst] for name, values in outputs.items()},
+    }
     arrays.update({f"reference_{name}": values[worst] for name, values in reference.items()})
     np.savez(path, **arrays)
 
 
 def explain_worst(
-    outputs: Outputs, reference: Reference, found: Differences, ranking: Ranking | None, tolerance: Tolerance
+    outputs: Outputs,
+    reference: Reference,
+    found: Differences,
+    ranking: Ranking | None,
+    tolerance: Tolerance,
 ) -> str:
-    """Say which input differs most, its label, the best class of both, and the values that differ most."""
+    """Say which input differs most, its label, the best class of both, and the values that differ
+    most.
+    """
     over = int((found.deviation > 1).sum())
     index = int(found.deviation.argmax())
     label = reference.inputs.label(index)
     facts = [f"number {index}"] + ([] if label is None else [f"label {label}"])
     if ranking:
-        facts.append(f"best class {ranking.ours[index]}, the reference's {ranking.reference[index]}")
+        facts.append(
+            f"best class {ranking.ours[index]}, the reference's {ranking.reference[index]}"
+        )
     first = (
         f"the reference is {reference.name}; {over} of {len(found.deviation)} inputs differ from it by more than "
         f"{tolerance.atol:g} + {tolerance.rtol:g} |reference|"
     )
     lines = [first, f"  worst input: {', '.join(facts)}"]
-    one, other = ({name: values[index] for name, values in each.items()} for each in (outputs, reference.outputs))
+    one, other = (
+        {name: values[index] for name, values in each.items()}
+        for each in (outputs, reference.outputs)
+    )
     for value in most_different(one, other, tolerance):
         place = "".join(f"[{axis}]" for axis in value.place)
-        lines.append(f"    {value.output}{place} is {value.ours:.7g}, the reference's {value.reference:.7g}")
+        lines.append(
+            f"    {value.output}{place} is {value.ours:.7g}, the reference's {value.reference:.7g}"
+        )
     return "\n".join(lines)
 
 
-def explain_layers(case: Case, predictor: Predictor, reference: Reference, worst: int, tolerance: Tolerance) -> str:
+def explain_layers(
+    case: Case, predictor: Predictor, reference: Reference, worst: int, tolerance: Tolerance
+) -> str:
     """Say which layer departs first for the worst input, or why that can't be said."""
     batch = reference.inputs.one(worst)
     try:
@@ -93,7 +134,11 @@ def explain_layers(case: Case, predictor: Predictor, reference: Reference, worst
         return f"  the first layer that departs is not known: {f'{name} does not show its layers' if mute else error}"
     if departure is None:
         return "  the first layer that departs is not known: of the layers that can be matched, none does"
-    after = f"those up to {_both(*departure.after)} agree" if departure.after else "none before it agrees"
+    after = (
+        f"those up to {_both(*departure.after)} agree"
+        if departure.after
+        else "none before it agrees"
+    )
     layer = _both(departure.layer, departure.ours)
     return f"  first layer that departs: {layer}, by up to {departure.difference:.3g} of {departure.size:.3g}; {after}"
 

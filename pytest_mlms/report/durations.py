@@ -12,10 +12,16 @@ _RUNS = 3
 
 
 def durations(results: Path) -> dict[str, float]:
-    """Return the seconds of each item in the last runs below ``results``, the latest one's where several have it."""
+    """Return the seconds of each item in the last runs below ``results``, the latest one's where
+    several have it.
+    """
     found: dict[str, float] = {}
     for run in sorted(results.glob("*/results.jsonl"))[-_RUNS:]:
         for line in lines_of(run):
-            if line.get("type") == "item" and isinstance(line.get("seconds"), dict) and line["verdict"] != "SKIPPED":
+            if (
+                line.get("type") == "item"
+                and isinstance(line.get("seconds"), dict)
+                and line["verdict"] != "SKIPPED"
+            ):
                 found[line["nodeid"]] = sum(line["seconds"].values())
     return found

@@ -12,7 +12,10 @@ __all__ = ["lines_of"]
 
 
 def lines_of(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the lines of a results file that are whole; the last one is cut off where the run was killed."""
+    """Yield the lines of a results file that are whole.
+
+    The last one is cut off where the run was killed.
+    """
     with contextlib.suppress(OSError), path.open(encoding="utf-8", errors="replace") as file:
         for text in file:
             with contextlib.suppress(ValueError):

@@ -1,4 +1,6 @@
-"""An item's report: a fault's text instead of a traceback, the agent's log, and the line for the results."""
+"""An item's report: a fault's text instead of a traceback, the agent's log, and the line for the
+results.
+"""
 
 from __future__ import annotations
 
@@ -20,15 +22,22 @@ _LOG_TAIL = 4000  # characters
 _SETUP_SECONDS = pytest.StashKey[float]()
 
 
-def finish_report(item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestReport) -> None:
-    """Complete the report of a phase; the one that decides the item carries its result as ``report.mlms``."""
+def finish_report(
+    item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestReport
+) -> None:
+    """Complete the report of a phase.
+
+    The one that decides the item carries its result as ``report.mlms``.
+    """
     recorder = item.stash.get(RECORDER, None)
     error = call.excinfo.value if call.excinfo else None
     case = _case(item)
     if isinstance(error, (MlmsError, MlmsWarning)) and report.failed:
         report.longrepr = _placed(str(error), case)  # which has of the agent's log what matters
     elif report.failed and recorder:
-        report.sections += [(f"agent log {log}", text) for log in recorder.logs if (text := _tail(log))]
+        report.sections += [
+            (f"agent log {log}", text) for log in recorder.logs if (text := _tail(log))
+        ]
     if report.skipped and isinstance(report.longrepr, tuple):
         path, line, _ = item.location
         report.longrepr = (path, (line or 0) + 1, report.longrepr[2])
@@ -41,21 +50,33 @@ def finish_report(item: pytest.Item, call: pytest.CallInfo[None], report: pytest
         result["seconds"] = {"setup": item.stash[_SETUP_SECONDS], report.when: report.duration}
         report.mlms = result  # type: ignore[attr-defined]
         properties = list(_properties(result))
-        item.user_properties += properties  # for JUnit XML, which reads them from the report of the tear-down
+        item.user_properties += (
+            properties  # for JUnit XML, which reads them from the report of the tear-down
+        )
         report.user_properties += properties
 
 
 def interrupted_result(item: pytest.Item) -> dict[str, Any] | None:
-    """Return what an item had recorded when it was interrupted; None for an item that is no case."""
+    """Return what an item had recorded when it was interrupted.
+
+    None for an item that is no case.
+    """
     case = _case(item)
     if case is None:
         return None
     recorded = _result(item, case, item.stash.get(RECORDER, None))
-    return {**recorded, "verdict": "ERROR", "outcome": "interrupted", "message": "interrupted before it was done"}
+    return {
+        **recorded,
+        "verdict": "ERROR",
+        "outcome": "interrupted",
+        "message": "interrupted before it was done",
+    }
 
 
 def _placed(text: str, case: Case | None) -> str:
-    """Return the text with the manifest's line of the case's model in front, unless it names a line already."""
+    """Return the text with the manifest's line of the case's model in front, unless it names a line
+    already.
+    """
     if case is None or text.startswith(str(case.place().path)):
         return text
     return f"{case.place('graph')}: {text}"
@@ -77,7 +98,9 @@ def _result(item: pytest.Item, case: Case, recorder: Recorder | None) -> dict[st
     }
 
 
-def _outcome(report: pytest.TestReport, error: BaseException | None, result: dict[str, Any]) -> dict[str, Any]:
+def _outcome(
+    report: pytest.TestReport, error: BaseException | None, result: dict[str, Any]
+) -> dict[str, Any]:
     verdict: str | None = result.get("verdict")
     outcome: str = report.outcome
     if hasattr(report, "wasxfail"):  # pytest calls an expected failure skipped
@@ -86,9 +109,19 @@ def _outcome(report: pytest.TestReport, error: BaseException | None, result: dic
     if verdict is None or (report.failed and verdict == Verdict.PASSED.value):
         broken = isinstance(error, (AssertionError, pytest.fail.Exception))
         if isinstance(error, InvalidRun):
-            return {"verdict": Verdict.INVALID.value, "outcome": outcome, "message": str(report.longrepr)}
-        verdict = {"passed": "PASSED", "skipped": "SKIPPED", "failed": "FAILED" if broken else "ERROR"}[report.outcome]
-    message = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr or "")
+            return {
+                "verdict": Verdict.INVALID.value,
+                "outcome": outcome,
+                "message": str(report.longrepr),
+            }
+        verdict = {
+            "passed": "PASSED",
+            "skipped": "SKIPPED",
+            "failed": "FAILED" if broken else "ERROR",
+        }[report.outcome]
+    message = (
+        report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr or "")
+    )
     return {"verdict": verdict, "outcome": outcome, "message": message or None}
 
 

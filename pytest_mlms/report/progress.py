@@ -34,11 +34,18 @@ def _screen(item: pytest.Item) -> tuple[Any, Any]:
     """Return what writes to the terminal and what captures, or nothing where no person watches."""
     terminal = item.config.pluginmanager.getplugin("terminalreporter")
     capture = item.config.pluginmanager.getplugin("capturemanager")
-    return (None, None) if terminal is None or capture is None or not terminal.isatty else (terminal, capture)
+    return (
+        (None, None)
+        if terminal is None or capture is None or not terminal.isatty
+        else (terminal, capture)
+    )
 
 
 def download_progress(item: pytest.Item) -> Callable[[str, int, int], None]:
-    """Return what shows a download that takes longer than a second, on a terminal; elsewhere it does nothing."""
+    """Return what shows a download that takes longer than a second, on a terminal.
+
+    Elsewhere it does nothing.
+    """
     terminal, capture = _screen(item)
     if terminal is None:
         return lambda name, done, total: None
@@ -50,7 +57,11 @@ def download_progress(item: pytest.Item) -> Callable[[str, int, int], None]:
         if now < next_time and not (shown and ended):
             return
         next_time, shown = now + 0.2, True  # seconds
-        share = f"{done / total:4.0%} of {format_quantity(total, 'B')}" if total else format_quantity(done, "B")
+        share = (
+            f"{done / total:4.0%} of {format_quantity(total, 'B')}"
+            if total
+            else format_quantity(done, "B")
+        )
         with capture.global_and_fixture_disabled():
             terminal.ensure_newline()
             terminal.rewrite("" if ended else f"fetching {name}: {share}", erase=True)

@@ -1,4 +1,7 @@
-"""Where items' results arrive, in the process that the user started: written at once, shown at the end."""
+"""Where items' results arrive, in the process that the user started.
+
+Written at once, shown at the end.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,18 @@ if TYPE_CHECKING:
 __all__ = ["Reporter"]
 
 _SHOWN = (
-    *("nodeid", "case", "kind", "verdict", "margin", "estimates", "processes", "manifest", "artifacts", "trace"),
+    *(
+        "nodeid",
+        "case",
+        "kind",
+        "verdict",
+        "margin",
+        "estimates",
+        "processes",
+        "manifest",
+        "artifacts",
+        "trace",
+    ),
     *("framework", "device", "batch_size", "scenario", "versions"),
     *("stack", "against", "comparisons", "rounds", "seconds"),
 )
@@ -38,7 +52,9 @@ class Reporter:
 
         self._file = ResultsFile(self._session.run_folder)
         self._file.go_on()
-        self._results += [{key: result[key] for key in _SHOWN if key in result} for result in results]
+        self._results += [
+            {key: result[key] for key in _SHOWN if key in result} for result in results
+        ]
 
     def add(self, result: dict[str, Any]) -> None:
         """Write a result, tell whoever listens, and remember what the tables show of it."""
@@ -74,21 +90,32 @@ class Reporter:
                 self._faults.append(str(error))
         upgrades = [result["verdict"] for result in self._results if result["kind"] == "upgrade"]
         if upgrades and set(upgrades) == {"SKIPPED"}:
-            self._faults.append("no upgrade was judged: all were skipped, which is no answer; -rs says why")
+            self._faults.append(
+                "no upgrade was judged: all were skipped, which is no answer; -rs says why"
+            )
         self._fail(session)
         self._file.finish(int(session.exitstatus))
         if self._file.fault:
-            self._faults.append(f"{self._file.fault}; {len(self._file.unwritten)} lines were not written")
+            self._faults.append(
+                f"{self._file.fault}; {len(self._file.unwritten)} lines were not written"
+            )
             self._fail(session)
 
     def _write_nothing_measured(self, terminal: pytest.TerminalReporter) -> None:
-        """Warn where all was skipped, which ends with status 0 as in every pytest run; all upgrades are a fault."""
+        """Warn where all was skipped, which ends with status 0 as in every pytest run.
+
+        All upgrades are a fault.
+        """
         count = len(self._results)
-        if not count or any(one["verdict"] != "SKIPPED" or one["kind"] == "upgrade" for one in self._results):
+        if not count or any(
+            one["verdict"] != "SKIPPED" or one["kind"] == "upgrade" for one in self._results
+        ):
             return
         skipped = f"all {count:,} items were skipped" if count > 1 else "the only item was skipped"
         strict = "" if self._session.config.strict else "; --mlms-strict fails what can't run"
-        terminal.write_line(f"mlms: nothing was measured: {skipped}, -rs says why{strict}", yellow=True)
+        terminal.write_line(
+            f"mlms: nothing was measured: {skipped}, -rs says why{strict}", yellow=True
+        )
 
     def _fail(self, session: pytest.Session) -> None:
         """Have the run end as failed where anything is at fault, whatever its items say."""
@@ -98,8 +125,12 @@ class Reporter:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         folder = self._session.run_folder
         if self._file is None:
-            if folder.exists():  # interrupted under xdist, whose workers keep to themselves what they were at
-                terminalreporter.write_line(f"mlms: no item was finished; what they had measured is in {folder}")
+            if (
+                folder.exists()
+            ):  # interrupted under xdist, whose workers keep to themselves what they were at
+                terminalreporter.write_line(
+                    f"mlms: no item was finished; what they had measured is in {folder}"
+                )
             return
         from pytest_mlms.report.terminal import write_tables
 

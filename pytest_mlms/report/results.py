@@ -1,6 +1,8 @@
-"""A run's results as JSON lines, one an item, written as the items finish; docs/results.md describes them.
+"""A run's results as JSON lines, one an item, written as the items finish; docs/results.md
+describes them.
 
-What can't be written (a full disk) is held and tried again, and handed out at the end: nothing measured is lost.
+What can't be written (a full disk) is held and tried again, and handed out at the end: nothing
+measured is lost.
 """
 
 from __future__ import annotations
@@ -37,7 +39,9 @@ class ResultsFile:
         self.items = 0
 
     def go_on(self) -> None:
-        """Cut off what was being written when the run was killed, so that the next line begins where one ends."""
+        """Cut off what was being written when the run was killed, so that the next line begins
+        where one ends.
+        """
         try:
             with self.path.open("rb+") as file:
                 whole = file.read().rfind(b"\n") + 1
@@ -48,7 +52,14 @@ class ResultsFile:
     def append(self, result: Mapping[str, Any]) -> None:
         """Add an item's line, behind the run's own line where it is the first."""
         if not self.items:
-            self._write({"type": "run", "command": sys.argv, "python": sys.version, "plugin": pytest_mlms.__version__})
+            self._write(
+                {
+                    "type": "run",
+                    "command": sys.argv,
+                    "python": sys.version,
+                    "plugin": pytest_mlms.__version__,
+                }
+            )
         self.items += 1
         self._write({"type": "item", **result})
 
@@ -57,7 +68,10 @@ class ResultsFile:
         self._write({"type": kind, **facts})
 
     def finish(self, exit_status: int) -> None:
-        """Add the last line; without it the run was killed. One that the disk refuses has failed the run."""
+        """Add the last line; without it the run was killed.
+
+        One that the disk refuses has failed the run.
+        """
         if self.items:
             end = {"type": "end", "exit_status": exit_status, "items": self.items}
             self._write(end)

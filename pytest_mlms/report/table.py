@@ -14,11 +14,14 @@ _GAP = "  "
 _NARROWEST = 8
 
 
-def format_table(header: Sequence[str], rows: Sequence[Sequence[str]], width: int, left: int) -> list[list[str]]:
-    """Return the lines of the header and of each row; the first ``left`` columns are text, the others numbers.
+def format_table(
+    header: Sequence[str], rows: Sequence[Sequence[str]], width: int, left: int
+) -> list[list[str]]:
+    """Return the lines of the header and of each row; the first ``left`` columns are text, the
+    others numbers.
 
-    Where the table is wider than ``width``, the widest text columns give way, then the widest numbers, both at the ends
-    of words; in the middle of words only text does.
+    Where the table is wider than ``width``, the widest text columns give way, then the widest
+    numbers, both at the ends of words; in the middle of words only text does.
     """
     cells = [header, *rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
@@ -34,7 +37,9 @@ def _longest_word(cell: str) -> int:
 
 
 def _narrow(widths: list[int], columns: Sequence[int], least: Sequence[int], width: int) -> None:
-    """Take from the widest of ``columns``, down to their least, until the table is as wide as asked."""
+    """Take from the widest of ``columns``, down to their least, until the table is as wide as
+    asked.
+    """
     while sum(widths) + len(_GAP) * (len(widths) - 1) > width:
         wide = [column for column in columns if widths[column] > least[column]]
         if not wide:
@@ -47,6 +52,9 @@ def _lines(row: Sequence[str], widths: Sequence[int], left: int) -> list[str]:
     lines = []
     for number in range(max(map(len, folded))):
         cells = [part[number] if number < len(part) else "" for part in folded]
-        aligned = [c.ljust(w) if i < left else c.rjust(w) for i, (c, w) in enumerate(zip(cells, widths, strict=True))]
+        aligned = [
+            c.ljust(w) if i < left else c.rjust(w)
+            for i, (c, w) in enumerate(zip(cells, widths, strict=True))
+        ]
         lines.append(_GAP.join(aligned).rstrip().replace(KEEP, " "))
     return lines

@@ -52,7 +52,9 @@ def _with_spread(result: Result, quantity: str) -> str:
 
 
 def _latency(result: Result) -> Comparison | None:
-    return next((comparison_of(one) for one in result["comparisons"] if one["quantity"] == "latency"), None)
+    return next(
+        (comparison_of(one) for one in result["comparisons"] if one["quantity"] == "latency"), None
+    )
 
 
 def _of_latency(show: Callable[[Comparison], str]) -> Callable[[Result], str]:
@@ -64,14 +66,22 @@ def _of_latency(show: Callable[[Comparison], str]) -> Callable[[Result], str]:
 
 
 def _decided_by(result: Result) -> str:
-    """What is worse, or what keeps the item open; nothing where it is latency alone, whose columns are there."""
+    """What is worse, or what keeps the item open.
+
+    Nothing where it is latency alone, whose columns are there.
+    """
     found = [
         one["quantity"]
         for one in result["comparisons"]
-        if one["verdict"] == result["verdict"] and (one["gate"] or one["verdict"] == Verdict.REGRESSED.value)
+        if one["verdict"] == result["verdict"]
+        and (one["gate"] or one["verdict"] == Verdict.REGRESSED.value)
     ]
     rest = [name for name in found if name != "latency"]
-    shown = found if rest and result["verdict"] in (Verdict.REGRESSED.value, Verdict.INCONCLUSIVE.value) else []
+    shown = (
+        found
+        if rest and result["verdict"] in (Verdict.REGRESSED.value, Verdict.INCONCLUSIVE.value)
+        else []
+    )
     return ", ".join(shown)
 
 
@@ -122,7 +132,9 @@ _TABLES: list[tuple[str, str, dict[str, Callable[[Result], str]]]] = [
             "A": _of_latency(lambda latency: format_quantity(latency.a, "s")),
             "B": _of_latency(lambda latency: format_quantity(latency.b, "s")),
             "B / A": _of_latency(lambda latency: change_of(latency, KEEP)),
-            "spent": lambda result: f"{sum(result['seconds'].values()):.1f} s" if "seconds" in result else "-",
+            "spent": lambda result: (
+                f"{sum(result['seconds'].values()):.1f} s" if "seconds" in result else "-"
+            ),
         },
     ),
     (
@@ -139,21 +151,36 @@ _TABLES: list[tuple[str, str, dict[str, Callable[[Result], str]]]] = [
 
 
 def write_tables(terminal: pytest.TerminalReporter, results: Sequence[Result]) -> None:
-    """Write the tables, the worst item first; more rows than a person reads are counted, not shown."""
+    """Write the tables, the worst item first.
+
+    More rows than a person reads are counted, not shown.
+    """
     ordered = sorted(results, key=_badness)
     width = terminal._tw.fullwidth if terminal.isatty else _WIDTH  # a log has no width of its own
     for kind, title, columns in _TABLES:
         measured = [
-            result for result in ordered if result["kind"] == kind and (result.get("estimates") or _compared(result))
+            result
+            for result in ordered
+            if result["kind"] == kind and (result.get("estimates") or _compared(result))
         ]
         if title == "noise of this machine":
-            measured = [result for result in measured if result["against"]["name"] == result["stack"]["name"]]
+            measured = [
+                result
+                for result in measured
+                if result["against"]["name"] == result["stack"]["name"]
+            ]
         _write_titled(terminal, f"mlms: {title}, worst first", measured, columns, width)
     traced = [result for result in ordered if result.get("trace")]
     if traced:
         _write_traces(terminal, traced, width)
-    for result in [result for result in ordered if not all(one["steady"] for one in result.get("processes") or ())]:
-        terminal.write_line(f"still getting faster when it was timed: {result['nodeid']}", yellow=True)
+    for result in [
+        result
+        for result in ordered
+        if not all(one["steady"] for one in result.get("processes") or ())
+    ]:
+        terminal.write_line(
+            f"still getting faster when it was timed: {result['nodeid']}", yellow=True
+        )
     bare = [r for r in ordered if not (r.get("estimates") or r.get("trace") or _compared(r))]
     unmeasured = [r for r in bare if r["verdict"] in _WITHOUT]
     if unmeasured:
@@ -164,7 +191,11 @@ def write_tables(terminal: pytest.TerminalReporter, results: Sequence[Result]) -
 
 
 def _write_titled(
-    terminal: pytest.TerminalReporter, title: str, results: Sequence[Result], columns: Mapping[str, Any], width: int
+    terminal: pytest.TerminalReporter,
+    title: str,
+    results: Sequence[Result],
+    columns: Mapping[str, Any],
+    width: int,
 ) -> None:
     if results:
         terminal.write_sep("-", title)
@@ -175,7 +206,10 @@ def _write_titled(
 
 
 def _by_sides(results: Sequence[Result]) -> dict[str, list[Result]]:
-    """Return upgrades by what they compare, so that its long names are said once; what is none is together."""
+    """Return upgrades by what they compare, so that its long names are said once.
+
+    What is none is together.
+    """
     found: dict[str, list[Result]] = {}
     for result in results:
         found.setdefault(sides_of(result) if _compared(result) else "", []).append(result)
@@ -202,7 +236,10 @@ def _badness(result: Result) -> tuple[int, float]:
 
 
 def _write_table(
-    terminal: pytest.TerminalReporter, results: Sequence[Result], columns: Mapping[str, Any], width: int
+    terminal: pytest.TerminalReporter,
+    results: Sequence[Result],
+    columns: Mapping[str, Any],
+    width: int,
 ) -> None:
     shown = results[:_MOST_ROWS]
     rows = [
@@ -227,4 +264,6 @@ def _write_table(
 
 def _write_rest(terminal: pytest.TerminalReporter, count: int) -> None:
     if count > _MOST_ROWS:
-        terminal.write_line(f"… and {count - _MOST_ROWS:,} that did no worse; results.jsonl has them all")
+        terminal.write_line(
+            f"… and {count - _MOST_ROWS:,} that did no worse; results.jsonl has them all"
+        )

@@ -1,4 +1,7 @@
-"""What the terminal says of traces, as columns of tables and as lines below them. Pure functions of results."""
+"""What the terminal says of traces, as columns of tables and as lines below them.
+
+Pure functions of results.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +31,15 @@ def where_columns() -> Columns:
 
 
 def added_columns(results: Sequence[Result]) -> Columns:
-    """Return a column for each run whose overhead one of the results has: those of levels, then counters by layer."""
-    levels = [level for level in (*LEVELS[2:], BY_LAYER) if any(_overhead(one, level) is not None for one in results)]
+    """Return a column for each run whose overhead one of the results has.
+
+    Those of levels, then counters by layer.
+    """
+    levels = [
+        level
+        for level in (*LEVELS[2:], BY_LAYER)
+        if any(_overhead(one, level) is not None for one in results)
+    ]
     return {"+" + level.replace("+", " +"): _added(level) for level in levels}
 
 
@@ -39,7 +49,9 @@ def note_lines(results: Sequence[Result]) -> list[str]:
     for result in results:
         for note in dict.fromkeys(_notes(result)):
             count[note] = count.get(note, 0) + 1
-    return [f"{what} in {many} item{'s' * (many != 1)}: {why}" for (what, why), many in count.items()]
+    return [
+        f"{what} in {many} item{'s' * (many != 1)}: {why}" for (what, why), many in count.items()
+    ]
 
 
 def _untraced(result: Result) -> str:
@@ -101,9 +113,17 @@ def _not_counted(words: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str]
 
 def _not_by_layer(result: Result) -> Iterator[tuple[str, str]]:
     """Yield why there are no counters by layer, where layers were seen."""
-    words = [word for run in _runs(result, "layer") for word in run["probes"] if word["probe"] == "layers"]
+    words = [
+        word
+        for run in _runs(result, "layer")
+        for word in run["probes"]
+        if word["probe"] == "layers"
+    ]
     if any(word["available"] for word in words) and not any(word.get("stepwise") for word in words):
         yield "no counters by layer", f"{result['framework']} runs all layers in one call"
     for run in _runs(result, BY_LAYER):
         if run.get("void"):
-            yield "no counters by layer", "; ".join(word["reason"] for word in run["probes"] if word["reason"])
+            yield (
+                "no counters by layer",
+                "; ".join(word["reason"] for word in run["probes"] if word["reason"]),
+            )

@@ -1,4 +1,6 @@
-"""Agents in containers: podman or docker runs the image, which sees the agent's files, read-only, and no network."""
+"""Agents in containers: podman or docker runs the image, which sees the agent's files, read-only,
+and no network.
+"""
 
 from __future__ import annotations
 
@@ -21,15 +23,22 @@ __all__ = ["ENGINES", "find_engine", "in_container"]
 ENGINES = ("podman", "docker")
 _LIMITS = ["--ulimit=nofile=1024:1024", "--ulimit=nproc=1000:1000"]
 _WAYS: dict[str, list[list[str]]] = {
-    "podman": [[], [*_LIMITS], ["--runtime=runc", *_LIMITS]],  # the last without cgroup v2 and CAP_SYS_RESOURCE
+    "podman": [
+        [],
+        [*_LIMITS],
+        ["--runtime=runc", *_LIMITS],
+    ],  # the last without cgroup v2 and CAP_SYS_RESOURCE
     "docker": [[]],
 }
 _LAST = 6  # lines of an engine that failed
 _SECONDS = 120
 
 
-def in_container(stack: Stack, own: Mapping[str, str], mounts: Iterable[Path], show: Show) -> Launch:
-    """Return how to start an agent in the stack's image; ``own`` is all of the environment that is set there.
+def in_container(
+    stack: Stack, own: Mapping[str, str], mounts: Iterable[Path], show: Show
+) -> Launch:
+    """Return how to start an agent in the stack's image; ``own`` is all of the environment that is
+    set there.
 
     Raises Unavailable where there is no engine, StackError where the image can't be had or run.
     """
@@ -37,13 +46,17 @@ def in_container(stack: Stack, own: Mapping[str, str], mounts: Iterable[Path], s
     engine = _engine_for(stack)
     identity = _identity(engine, image) or _pull(engine, image, stack, show)
     way = _way(engine, identity, python, stack.name)
-    seen = dict.fromkeys(str(path.absolute()) for path in [Path(str(mlms_predictors.__file__)).parent, *mounts])
+    seen = dict.fromkeys(
+        str(path.absolute()) for path in [Path(str(mlms_predictors.__file__)).parent, *mounts]
+    )
     command = [engine, "run", "--rm", "--interactive", "--name={agent}", *way, *_SEALED]
     command += [f"--volume={path}:{path}:ro" for path in seen if not _inside(path, seen)]
     command += [f"--env={name}={value}" for name, value in own.items()]
     ended = (engine, "rm", "--force", "--volumes", "{agent}")
     inner = [identity, python, "-s", "-B"]
-    return Launch((*command, *inner), dict(os.environ), stack.cores, (f"{image} @ {identity}",), ended)
+    return Launch(
+        (*command, *inner), dict(os.environ), stack.cores, (f"{image} @ {identity}",), ended
+    )
 
 
 _SEALED = ["--network=none", "--env=PYTHONNOUSERSITE=1", "--entrypoint="]
@@ -62,7 +75,9 @@ def _answers(name: str) -> bool:
 def _engine_for(stack: Stack) -> str:
     engine = find_engine()
     if engine is None:
-        raise Unavailable(f"stack {stack.name} is a container, and neither podman nor docker answers; install podman")
+        raise Unavailable(
+            f"stack {stack.name} is a container, and neither podman nor docker answers; install podman"
+        )
     return engine
 
 
@@ -83,7 +98,9 @@ def _pull(engine: str, image: str, stack: Stack, show: Show) -> str:
     finally:
         show("")
     if identity is None:
-        raise StackError(f"stack {stack.name}: {engine} has no image {image} and can't pull it\n{_last(done.stderr)}")
+        raise StackError(
+            f"stack {stack.name}: {engine} has no image {image} and can't pull it\n{_last(done.stderr)}"
+        )
     return identity
 
 
@@ -92,11 +109,25 @@ def _way(engine: str, identity: str, python: str, name: str) -> tuple[str, ...]:
     """Return the options that a container needs on this machine, found by starting its Python."""
     said = ""
     for way in _WAYS[engine]:
-        done = _run([engine, "run", "--rm", *way, *_SEALED, identity, python, "-c", "import sys; print(sys.version)"])
+        done = _run(
+            [
+                engine,
+                "run",
+                "--rm",
+                *way,
+                *_SEALED,
+                identity,
+                python,
+                "-c",
+                "import sys; print(sys.version)",
+            ]
+        )
         if done.returncode == 0 and re.match(r"3\.\d+", done.stdout):
             return tuple(way)
         said = said or done.stderr or done.stdout
-    raise StackError(f"stack {name}: {engine} can't run {python} of image {identity[:19]}\n{_last(said)}")
+    raise StackError(
+        f"stack {name}: {engine} can't run {python} of image {identity[:19]}\n{_last(said)}"
+    )
 
 
 def _run(command: Sequence[str], seconds: float = _SECONDS) -> subprocess.CompletedProcess[str]:

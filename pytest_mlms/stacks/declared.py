@@ -15,7 +15,16 @@ from pytest_mlms.manifest.types import instead
 from pytest_mlms.records import Stack
 from pytest_mlms.stacks.schema import STACK_FILES, load_stacks
 
-__all__ = ["DEFAULT", "HERE", "check_framework", "check_labels", "choose", "declared_stacks", "resolve", "stacks_for"]
+__all__ = [
+    "DEFAULT",
+    "HERE",
+    "check_framework",
+    "check_labels",
+    "choose",
+    "declared_stacks",
+    "resolve",
+    "stacks_for",
+]
 
 HERE = Stack("here", "", interpreter="current")
 """The stack that needs no declaration: the interpreter that runs pytest, and whatever it has."""
@@ -47,14 +56,16 @@ _FRAMEWORKS = {
 def declared_stacks(root: Path, manifests: Iterable[Path] = ()) -> dict[str, Stack]:
     """Return the stacks that stacks.yaml and pyproject.toml declare; HERE where none does.
 
-    Looked at are ``root`` and the folders of ``manifests``, with those between a folder and the root that it is in.
-    Raises ManifestError with every fault.
+    Looked at are ``root`` and the folders of ``manifests``, with those between a folder and the
+    root that it is in. Raises ManifestError with every fault.
     """
     found: dict[str, Stack] = {}
     for path in _files(root, manifests):
         for name, stack in load_stacks(path).items():
             if name in found:
-                raise ManifestError(f"{stack.place}: stack {name!r} is also in {found[name].place}; rename one of them")
+                raise ManifestError(
+                    f"{stack.place}: stack {name!r} is also in {found[name].place}; rename one of them"
+                )
             found[name] = stack
     return {HERE.name: HERE, **found}
 
@@ -70,7 +81,10 @@ def _files(root: Path, manifests: Iterable[Path]) -> Iterator[Path]:
 
 
 def choose(
-    words: Sequence[str], declared: Mapping[str, Stack], frameworks: Collection[str], option: str = "--mlms-stack"
+    words: Sequence[str],
+    declared: Mapping[str, Stack],
+    frameworks: Collection[str],
+    option: str = "--mlms-stack",
 ) -> list[Stack]:
     """Return the stacks that the words of an option mean, each once; raises StackError."""
     chosen: dict[str, Stack] = {}
@@ -97,20 +111,29 @@ def check_framework(stack: Stack, frameworks: Collection[str]) -> None:
 
 
 def check_labels(words: Sequence[str], frameworks: Collection[str]) -> None:
-    """Raise StackError for a requirement with one = too few, which reads as a label of hosts and would run nowhere."""
+    """Raise StackError for a requirement with one = too few, which reads as a label of hosts and
+    would run nowhere.
+    """
     for word in words:
         name, _, version = word.partition("=")
         if _FRAMEWORKS.get(canonicalize_name(name), name) in frameworks:
-            raise StackError(f"{word} would be a label of hosts; for a version write {name}=={version}")
+            raise StackError(
+                f"{word} would be a label of hosts; for a version write {name}=={version}"
+            )
 
 
 def resolve(
-    word: str, declared: Mapping[str, Stack], frameworks: Collection[str], option: str = "--mlms-stack"
+    word: str,
+    declared: Mapping[str, Stack],
+    frameworks: Collection[str],
+    option: str = "--mlms-stack",
 ) -> Stack:
-    """Return the stack of this name, or the one that an ad hoc requirement or an interpreter's path makes.
+    """Return the stack of this name, or the one that an ad hoc requirement or an interpreter's path
+    makes.
 
-    Several requirements are joined by commas, and the first says which framework it is. numpy, which agents need and
-    not every framework, is added where it isn't one of them. Raises StackError, which lists what there is.
+    Several requirements are joined by commas, and the first says which framework it is. numpy,
+    which agents need and not every framework, is added where it isn't one of them. Raises
+    StackError, which lists what there is.
     """
     if word in declared:
         return declared[word]
@@ -141,10 +164,14 @@ def _unknown(word: str, declared: Mapping[str, Stack]) -> str:
     )
 
 
-def stacks_for(framework: str, chosen: Sequence[Stack], offered: Collection[str], here: Stack = HERE) -> list[Stack]:
-    """Return the stacks that run ``framework``, of a manifest that has models for those ``offered``.
+def stacks_for(
+    framework: str, chosen: Sequence[Stack], offered: Collection[str], here: Stack = HERE
+) -> list[Stack]:
+    """Return the stacks that run ``framework``, of a manifest that has models for those
+    ``offered``.
 
-    Where nothing is chosen it is the interpreter that runs pytest, with ONNX Runtime if the manifest has it.
+    Where nothing is chosen it is the interpreter that runs pytest, with ONNX Runtime if the
+    manifest has it.
     """
     if not chosen:
         chosen = [here] if framework == DEFAULT or DEFAULT not in offered else []

@@ -1,9 +1,11 @@
-"""Environments made on demand: an interpreter's own venv and pip (or uv), once for all processes of a host.
+"""Environments made on demand: an interpreter's own venv and pip (or uv), once for all processes of
+a host.
 
-Below the cache, ``stacks/DIGEST/`` is a whole environment: its name appears by a rename when everything is in it, so
-one that is there is whole, whenever a process was killed. The digest is of Python, platform, requirements and the
-exact packages that these became. ``stacks/requests/`` says which environment a request became; its locks see to it
-that one process makes it and the others wait. ``DIGEST.use`` is locked, shared, by every process that uses it.
+Below the cache, ``stacks/DIGEST/`` is a whole environment: its name appears by a rename when
+everything is in it, so one that is there is whole, whenever a process was killed. The digest is of
+Python, platform, requirements and the exact packages that these became. ``stacks/requests/`` says
+which environment a request became; its locks see to it that one process makes it and the others
+wait. ``DIGEST.use`` is locked, shared, by every process that uses it.
 """
 
 from __future__ import annotations
@@ -27,12 +29,23 @@ from pytest_mlms.records import Stack
 from pytest_mlms.stacks.installers import Show, install
 from pytest_mlms.stacks.interpreters import Interpreter
 
-__all__ = ["Environment", "clear_strays", "environments", "existing", "provide", "release", "remove"]
+__all__ = [
+    "Environment",
+    "clear_strays",
+    "environments",
+    "existing",
+    "provide",
+    "release",
+    "remove",
+]
 
 
 @dataclass(frozen=True)
 class Environment:
-    """An environment that is whole: for which stack and Python it was made, and its exact packages."""
+    """An environment that is whole.
+
+    For which stack and Python it was made, and its exact packages.
+    """
 
     folder: Path
     stack: str
@@ -53,10 +66,11 @@ _failed: dict[tuple[Path, str], str] = {}
 
 
 def provide(stack: Stack, interpreter: Interpreter, cache: Path, show: Show) -> Environment:
-    """Return the stack's environment, made now where it isn't there, and in use until this process ends.
+    """Return the stack's environment, made now where it isn't there, and in use until this process
+    ends.
 
-    Raises StackError with the installer's last lines; nothing is left behind then. What failed once fails again at
-    once in this process: the items after the first need not wait for it.
+    Raises StackError with the installer's last lines; nothing is left behind then. What failed once
+    fails again at once in this process: the items after the first need not wait for it.
     """
     folder = cache.absolute() / "stacks"
     request = _digest(*_request(stack, interpreter))
@@ -80,7 +94,10 @@ def provide(stack: Stack, interpreter: Interpreter, cache: Path, show: Show) -> 
 
 
 def existing(stack: Stack, interpreter: Interpreter, cache: Path) -> Environment | None:
-    """Return the stack's environment if it has been made; raises StackError where its lock file can't be read."""
+    """Return the stack's environment if it has been made.
+
+    Raises StackError where its lock file can't be read.
+    """
     folder = cache.absolute() / "stacks"
     return _existing(folder, folder / "requests" / _digest(*_request(stack, interpreter)))
 
@@ -106,7 +123,9 @@ def remove(environment: Environment) -> None:
 def clear_strays(cache: Path) -> None:
     """Remove what is left of installations that were killed; those that go on are left alone."""
     for stray in (cache.absolute() / "stacks").glob("*.new"):
-        lock = filelock.FileLock(stray.with_name("requests") / f"{stray.name.partition('-')[0]}.lock", timeout=0)
+        lock = filelock.FileLock(
+            stray.with_name("requests") / f"{stray.name.partition('-')[0]}.lock", timeout=0
+        )
         with contextlib.suppress(filelock.Timeout), lock:
             shutil.rmtree(stray, ignore_errors=True)
 
@@ -124,7 +143,16 @@ def _request(stack: Stack, interpreter: Interpreter) -> list[str]:
     locked = list(_locked(stack)) if stack.lock else []
     wheels = [Path(text) for text in stack.requirements if text.endswith(".whl")]
     files = [hashlib.sha256(path.read_bytes()).hexdigest() for path in wheels if path.is_file()]
-    return [*python, stack.installer, *stack.requirements, *files, "options", *stack.options, "lock", *locked]
+    return [
+        *python,
+        stack.installer,
+        *stack.requirements,
+        *files,
+        "options",
+        *stack.options,
+        "lock",
+        *locked,
+    ]
 
 
 def _digest(*parts: str) -> str:
@@ -148,17 +176,25 @@ def _pointers(folder: Path) -> list[Path]:
     return sorted(path for path in requests if path.read_text() == folder.name)
 
 
-def _make(stack: Stack, interpreter: Interpreter, folder: Path, request: str, show: Show) -> Environment:
+def _make(
+    stack: Stack, interpreter: Interpreter, folder: Path, request: str, show: Show
+) -> Environment:
     """Make the environment under a temporary name, and rename it."""
-    for stray in folder.glob(f"{request}-*.new"):  # of a process that was killed; nobody else makes this one
+    for stray in folder.glob(
+        f"{request}-*.new"
+    ):  # of a process that was killed; nobody else makes this one
         shutil.rmtree(stray, ignore_errors=True)
-    new = folder / f"{request}-{os.urandom(4).hex()}.new"  # the killed one's pip may still write to the other
+    new = (
+        folder / f"{request}-{os.urandom(4).hex()}.new"
+    )  # the killed one's pip may still write to the other
     with contextlib.ExitStack() as on_failure:
         on_failure.callback(shutil.rmtree, new, ignore_errors=True)
         wanted = _locked(stack) if stack.lock else stack.requirements
         lock = tuple(install(stack, interpreter, new, wanted, show))
         final = folder / _digest(*_request(stack, interpreter), *lock)
-        made = Environment(final, stack.name, interpreter.version, interpreter.platform, stack.requirements, lock)
+        made = Environment(
+            final, stack.name, interpreter.version, interpreter.platform, stack.requirements, lock
+        )
         written = {key: value for key, value in asdict(made).items() if key != "folder"}
         (new / _FACTS).write_text(json.dumps(written, indent=2))
         _readdress(new, final)
@@ -183,27 +219,39 @@ def _remove(environment: Environment) -> None:
         try:
             fcntl.flock(use, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise StackError(f"stack {environment.stack} is in use by a process; wait for it, or end it") from None
+            raise StackError(
+                f"stack {environment.stack} is in use by a process; wait for it, or end it"
+            ) from None
         for pointer in _pointers(folder):
             pointer.unlink()
-        gone = folder.with_name(f"{folder.name}-{os.urandom(4).hex()}.new")  # its own name is never half of it
+        gone = folder.with_name(
+            f"{folder.name}-{os.urandom(4).hex()}.new"
+        )  # its own name is never half of it
         os.replace(folder, gone)
         shutil.rmtree(gone)
         os.unlink(f"{folder}.use")
 
 
 def _readdress(new: Path, final: Path) -> None:
-    """Have the scripts name the interpreter by the folder's name to be; only they know where they are."""
+    """Have the scripts name the interpreter by the folder's name to be.
+
+    Only they know where they are.
+    """
     for script in (new / "bin").iterdir():
         if script.is_file() and not script.is_symlink():
             with script.open("rb") as file:
                 text = file.read(1 << 16)
             if text.startswith(b"#!") and os.fsencode(new) in text:
-                script.write_bytes(script.read_bytes().replace(os.fsencode(new), os.fsencode(final)))
+                script.write_bytes(
+                    script.read_bytes().replace(os.fsencode(new), os.fsencode(final))
+                )
 
 
 def _use(folder: Path) -> None:
-    """Tell others that this process uses the environment; the kernel takes it back when the process ends."""
+    """Tell others that this process uses the environment.
+
+    The kernel takes it back when the process ends.
+    """
     path = Path(f"{folder}.use")
     if path in _held and not path.exists():
         os.close(_held.pop(path))  # of an environment that somebody removed by hand
@@ -213,17 +261,24 @@ def _use(folder: Path) -> None:
 
 
 def _locked(stack: Stack) -> tuple[str, ...]:
-    """Return the exact packages of a stack's lock file; raises StackError where it isn't one of its requirements."""
+    """Return the exact packages of a stack's lock file.
+
+    Raises StackError where it isn't one of its requirements.
+    """
     assert stack.lock
     again = f"'mlms stack lock {stack.name}' writes it"
     try:
         lines = stack.lock.read_text(encoding="utf-8").splitlines()
     except OSError as error:
-        raise StackError(f"{stack.place}: {stack.lock} can't be read: {error.strerror}; {again}") from None
+        raise StackError(
+            f"{stack.place}: {stack.lock} can't be read: {error.strerror}; {again}"
+        ) from None
     found = tuple(line.strip() for line in lines if line.strip() and not line.startswith("#"))
     for text in stack.requirements:
         if not text.endswith(".whl") and not _met(Requirement(text), found):
-            raise StackError(f"{stack.place}: {stack.lock} has nothing that is {text}; {again} anew")
+            raise StackError(
+                f"{stack.place}: {stack.lock} has nothing that is {text}; {again} anew"
+            )
     return found
 
 

@@ -22,18 +22,26 @@ Show = Callable[[str], None]
 """Called with what an installer does now, and with an empty text when it is done."""
 
 _LAST = 12  # lines of an installer that failed
-_STEP = re.compile(r"(Collecting|Downloading|Building|Installing|Preparing|Resolved|Prepared|Installed) ?.*")
+_STEP = re.compile(
+    r"(Collecting|Downloading|Building|Installing|Preparing|Resolved|Prepared|Installed) ?.*"
+)
 _PACKAGE = re.compile(r"[A-Za-z0-9][\w.-]*(==| @ )")
 _PIP_FOR = {(3, 6): "pip==21.3.1", (3, 7): "pip==24.0"}
 """The last pip of a Python whose own is too old for today's wheels."""
 
 
-def install(stack: Stack, interpreter: Interpreter, folder: Path, requirements: Sequence[str], show: Show) -> list[str]:
-    """Make an environment in ``folder`` and return its exact packages; raises StackError with the last lines said.
+def install(
+    stack: Stack, interpreter: Interpreter, folder: Path, requirements: Sequence[str], show: Show
+) -> list[str]:
+    """Make an environment in ``folder`` and return its exact packages; raises StackError with the
+    last lines said.
 
     With a lock nothing else is looked for: what it names is everything.
     """
-    options = [*stack.options, *(["--no-deps"] if stack.lock and "--no-deps" not in stack.options else [])]
+    options = [
+        *stack.options,
+        *(["--no-deps"] if stack.lock and "--no-deps" not in stack.options else []),
+    ]
     run = _Run(stack, interpreter, show)
     try:
         made = _with_uv if stack.installer == "uv" else _with_pip
@@ -56,15 +64,27 @@ def _with_pip(run: _Run, folder: Path, arguments: Sequence[str]) -> list[str]:
 def _with_uv(run: _Run, folder: Path, arguments: Sequence[str]) -> list[str]:
     uv = shutil.which("uv")
     if uv is None:
-        raise Unavailable(f"stack {run.stack.name} is to be installed by uv, which isn't there; pip install uv")
-    run([uv, "venv", "--no-project", "--python", str(run.interpreter.path), str(folder)], "making the environment")
+        raise Unavailable(
+            f"stack {run.stack.name} is to be installed by uv, which isn't there; pip install uv"
+        )
+    run(
+        [uv, "venv", "--no-project", "--python", str(run.interpreter.path), str(folder)],
+        "making the environment",
+    )
     python = ["--python", str(folder / "bin" / "python")]
     run([uv, "pip", "install", "--color=never", "--no-progress", *python, *arguments], "installing")
-    return [line for line in run([uv, "pip", "freeze", *python], "listing packages") if _PACKAGE.match(line)]
+    return [
+        line
+        for line in run([uv, "pip", "freeze", *python], "listing packages")
+        if _PACKAGE.match(line)
+    ]
 
 
 class _Run:
-    """Runs a program of a stack's installation, showing its steps; ends its whole group where we are interrupted."""
+    """Runs a program of a stack's installation, showing its steps.
+
+    Ends its whole group where we are interrupted.
+    """
 
     def __init__(self, stack: Stack, interpreter: Interpreter, show: Show) -> None:
         self.stack, self.interpreter, self._show = stack, interpreter, show
@@ -75,7 +95,9 @@ class _Run:
             command = [str(self.interpreter.path), "-s", *command]
         self._show(doing)
         said: deque[str] = deque(maxlen=10_000)
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+        environment = {
+            name: value for name, value in os.environ.items() if not name.startswith("PYTHON")
+        }
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,

@@ -25,7 +25,10 @@ _ASK = (
 
 
 class Interpreter(NamedTuple):
-    """A Python that answers: its version such as 3.11.7, who made it, its platform, and the folder it is in."""
+    """A Python that answers.
+
+    Its version such as 3.11.7, who made it, its platform, and the folder it is in.
+    """
 
     path: Path
     version: str
@@ -64,7 +67,9 @@ def _probe(path: str, modified: int) -> Interpreter:
         ) from None
     made = Interpreter(Path(path), version, implementation, platform, Path(prefix))
     if made.release < OLDEST:
-        raise StackError(f"{path} is Python {version}; agents need {'.'.join(map(str, OLDEST))} or later")
+        raise StackError(
+            f"{path} is Python {version}; agents need {'.'.join(map(str, OLDEST))} or later"
+        )
     return made
 
 
@@ -89,14 +94,19 @@ def _ask(command: Sequence[str]) -> tuple[str, str]:
 
 @lru_cache(maxsize=64)
 def find_interpreter(version: str) -> Interpreter:
-    """Return a Python of ``version``, 3.11 or 3.11.7; raises Unavailable, which says what to install.
+    """Return a Python of ``version``, 3.11 or 3.11.7; raises Unavailable, which says what to
+    install.
 
-    Looked at, in this order: the one that runs this, PATH, pyenv's, uv's, and what the launcher ``py`` knows.
+    Looked at, in this order: the one that runs this, PATH, pyenv's, uv's, and what the launcher
+    ``py`` knows.
     """
     for path in _candidates(version):
         try:
             found = probe(path)
-        except (StackError, Unavailable):  # pyenv leaves programs on PATH that only say that they are not active
+        except (
+            StackError,
+            Unavailable,
+        ):  # pyenv leaves programs on PATH that only say that they are not active
             continue
         if found.implementation == "CPython" and f"{found.version}.".startswith(f"{version}."):
             return found

@@ -1,4 +1,7 @@
-"""Labels that hosts carry, as the stacks of a run: gpu=new-driver is whatever is on the hosts that are called so."""
+"""Labels that hosts carry, as the stacks of a run.
+
+Gpu=new-driver is whatever is on the hosts that are called so.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +25,15 @@ def is_label(word: str) -> bool:
 
 
 def side_stacks(words: Sequence[str]) -> list[Stack]:
-    """Return a stack for each visit of each label: the workers' own interpreter, on hosts that carry the label."""
-    return [Stack(f"{word}#{visit}", "", interpreter="current") for visit in range(1, VISITS + 1) for word in words]
+    """Return a stack for each visit of each label.
+
+    The workers' own interpreter, on hosts that carry the label.
+    """
+    return [
+        Stack(f"{word}#{visit}", "", interpreter="current")
+        for visit in range(1, VISITS + 1)
+        for word in words
+    ]
 
 
 def label_of(stack: str) -> tuple[str, str] | None:

@@ -1,4 +1,7 @@
-"""How an agent of a stack is started: its interpreter, its environment, cleaned of what would leak into it."""
+"""How an agent of a stack is started.
+
+Its interpreter, its environment, cleaned of what would leak into it.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,13 @@ __all__ = ["base_interpreter", "clean_environment", "prepare"]
 
 _FLAGS = ("-s", "-B")  # no user site; an agent leaves no bytecode in the packages that it imports
 _THREADS = (
-    *("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "NUMEXPR_NUM_THREADS"),
+    *(
+        "OMP_NUM_THREADS",
+        "OPENBLAS_NUM_THREADS",
+        "MKL_NUM_THREADS",
+        "BLIS_NUM_THREADS",
+        "NUMEXPR_NUM_THREADS",
+    ),
     *("VECLIB_MAXIMUM_THREADS", "TVM_NUM_THREADS"),
 )
 _LEAKS = {*_THREADS, "OMP_THREAD_LIMIT", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__"}
@@ -37,11 +46,12 @@ def prepare(
     mounts: Iterable[Path] = (),
     show: Show = lambda text: None,
 ) -> Launch:
-    """Return how to start an agent of ``stack``, making its environment below ``cache`` where it isn't there yet.
+    """Return how to start an agent of ``stack``, making its environment below ``cache`` where it
+    isn't there yet.
 
-    ``threads`` is what the agent's load will ask for, ``mounts`` are the files and folders that it will read, which
-    a container is shown; ``show`` is told what an installer does. Raises Unavailable for what this machine lacks,
-    StackError for what can't be had as it is declared.
+    ``threads`` is what the agent's load will ask for, ``mounts`` are the files and folders that it
+    will read, which a container is shown; ``show`` is told what an installer does. Raises
+    Unavailable for what this machine lacks, StackError for what can't be had as it is declared.
     """
     _check_cores(stack)
     own = {**_threads_of(threads or stack.threads), **dict(stack.env)}
@@ -54,12 +64,16 @@ def prepare(
         extra = [str(_linked(stack, cache)), *filter(None, [environment.get("LD_LIBRARY_PATH")])]
         environment["LD_LIBRARY_PATH"] = os.pathsep.join(extra)
     if stack.requirements:
-        environment["PATH"] = os.pathsep.join([str(folder / "bin"), environment.get("PATH", os.defpath)])
+        environment["PATH"] = os.pathsep.join(
+            [str(folder / "bin"), environment.get("PATH", os.defpath)]
+        )
     return Launch((command, *_FLAGS), environment, stack.cores, lock)
 
 
 def _interpreter(stack: Stack, cache: Path, show: Show) -> tuple[Path, str, tuple[str, ...]]:
-    """Return the stack's folder, its interpreter, and the exact packages of an environment that we made."""
+    """Return the stack's folder, its interpreter, and the exact packages of an environment that we
+    made.
+    """
     try:
         if stack.requirements:
             made = provide(stack, base_interpreter(stack), cache, show)
@@ -80,8 +94,14 @@ def base_interpreter(stack: Stack) -> Interpreter:
 
 
 def clean_environment(base: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
-    """Return ``base`` without what would change what an agent imports or how many threads it uses, and with ``own``."""
-    kept = {name: value for name, value in base.items() if not name.startswith("PYTHON") and name not in _LEAKS}
+    """Return ``base`` without what would change what an agent imports or how many threads it uses,
+    and with ``own``.
+    """
+    kept = {
+        name: value
+        for name, value in base.items()
+        if not name.startswith("PYTHON") and name not in _LEAKS
+    }
     return {**kept, "PYTHONNOUSERSITE": "1", **own}
 
 
@@ -98,11 +118,16 @@ def _check_cores(stack: Stack) -> None:
     lacking = set(stack.cores) - set(os.sched_getaffinity(0))
     if lacking:
         has = ", ".join(map(str, sorted(os.sched_getaffinity(0))))
-        raise Unavailable(f"stack {stack.name} is for cores {', '.join(map(str, stack.cores))}; there are {has}")
+        raise Unavailable(
+            f"stack {stack.name} is for cores {', '.join(map(str, stack.cores))}; there are {has}"
+        )
 
 
 def _linked(stack: Stack, cache: Path) -> Path:
-    """Return a folder with a link for each of the stack's libraries; raises Unavailable, which names the package."""
+    """Return a folder with a link for each of the stack's libraries.
+
+    Raises Unavailable, which names the package.
+    """
     found = [(wanted.name, _find_library(stack, wanted)) for wanted in stack.libraries]
     folder = cache / "libraries" / hashlib.sha256(repr(found).encode()).hexdigest()[:20]
     try:
@@ -112,14 +137,18 @@ def _linked(stack: Stack, cache: Path) -> Path:
             temporary.symlink_to(path)
             os.replace(temporary, folder / name)
     except OSError as error:
-        raise StackError(f"stack {stack.name}: {error.strerror} ({folder}); make room or grant access") from error
+        raise StackError(
+            f"stack {stack.name}: {error.strerror} ({folder}); make room or grant access"
+        ) from error
     return folder
 
 
 def _find_library(stack: Stack, wanted: Library) -> str:
     found = re.search(rf"^\s*{re.escape(wanted.library)} .*=> (\S+)$", _libraries(), re.MULTILINE)
     if not found:
-        raise Unavailable(f"stack {stack.name} needs {wanted.library}; apt-get install {wanted.package}")
+        raise Unavailable(
+            f"stack {stack.name} needs {wanted.library}; apt-get install {wanted.package}"
+        )
     return found[1]
 
 
@@ -130,6 +159,10 @@ def _libraries() -> str:
     if program is None:
         return ""
     done = subprocess.run(
-        [program, "-p"], capture_output=True, text=True, env={**os.environ, "LC_ALL": "C"}, check=False
+        [program, "-p"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "LC_ALL": "C"},
+        check=False,
     )
     return done.stdout

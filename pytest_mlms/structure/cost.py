@@ -1,8 +1,10 @@
-"""What a model costs by its structure, without running it: parameters, operations and bytes, by layer and in all.
+"""What a model costs by its structure, without running it: parameters, operations and bytes, by
+layer and in all.
 
-A multiplication with its addition is two operations, and only those of convolutions and matrix products are counted, as
-torch.utils.flop_counter does: the rest is bound by memory, not by arithmetic. What can't be told, such as what a
-recurrent layer computes, is None, and sums are then of what is known.
+A multiplication with its addition is two operations, and only those of convolutions and matrix
+products are counted, as torch.utils.flop_counter does: the rest is bound by memory, not by
+arithmetic. What can't be told, such as what a recurrent layer computes, is None, and sums are then
+of what is known.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class LayerCost:
-    """One layer: ``type`` is the framework's, ``shape`` its first output's, bytes are what it must read and write."""
+    """One layer: ``type`` is the framework's, ``shape`` its first output's, bytes are what it must
+    read and write.
+    """
 
     name: str
     type: str
@@ -35,19 +39,26 @@ class LayerCost:
 
     @property
     def work(self) -> dict[str, Any]:
-        """What rooflines ask: name, type, operations, and the bytes that it must read and write, weights too."""
+        """What rooflines ask: name, type, operations, and the bytes that it must read and write,
+        weights too.
+        """
         known = self.input_bytes is not None and self.output_bytes is not None
         moved = self.weight_bytes + (self.input_bytes or 0) + (self.output_bytes or 0)
-        return {"name": self.name, "type": self.type, "flops": self.flops, "bytes": moved if known else None}
+        return {
+            "name": self.name,
+            "type": self.type,
+            "flops": self.flops,
+            "bytes": moved if known else None,
+        }
 
 
 @dataclass(frozen=True)
 class Described:
     """A model for inputs of some size.
 
-    ``peak_bytes`` is the most that activations hold at once, in the order of the layers, if each is freed after its
-    last use and none is overwritten in place. ``unknown`` are the types of layers whose operations or shapes can't be
-    told, ``counter`` says who counted.
+    ``peak_bytes`` is the most that activations hold at once, in the order of the layers, if each is
+    freed after its last use and none is overwritten in place. ``unknown`` are the types of layers
+    whose operations or shapes can't be told, ``counter`` says who counted.
     """
 
     layers: tuple[LayerCost, ...]
@@ -77,7 +88,9 @@ class Described:
     @property
     def unknown(self) -> tuple[str, ...]:
         """The types of what can't be told."""
-        return tuple(sorted({x.type for x in self.layers if x.flops is None or x.output_bytes is None}))
+        return tuple(
+            sorted({x.type for x in self.layers if x.flops is None or x.output_bytes is None})
+        )
 
 
 def describe(structure: Structure) -> Described:
@@ -86,17 +99,24 @@ def describe(structure: Structure) -> Described:
     return Described(tuple(graph.costs()), graph.peak(), structure.counter)
 
 
-def bound_shape(name: str, sizes: Sequence[int | str | None], batch_size: int, axes: Mapping[str, int]) -> Shape:
-    """Return an input's shape with its free axes bound: the first is the batch, others are found in ``axes``.
+def bound_shape(
+    name: str, sizes: Sequence[int | str | None], batch_size: int, axes: Mapping[str, int]
+) -> Shape:
+    """Return an input's shape with its free axes bound: the first is the batch, others are found in
+    ``axes``.
 
-    ``sizes`` has numbers, names, and None for a free axis without a name; each also goes by its place: ``input.1``.
-    Raises ValueError for those that ``axes`` lacks.
+    ``sizes`` has numbers, names, and None for a free axis without a name; each also goes by its
+    place: ``input.1``. Raises ValueError for those that ``axes`` lacks.
     """
     bound, lacking = [], []
     for index, size in enumerate(sizes):
         place = f"{name}.{index}"
         word = size if isinstance(size, str) else place
-        found = size if isinstance(size, int) else axes.get(word, axes.get(place, None if index else batch_size))
+        found = (
+            size
+            if isinstance(size, int)
+            else axes.get(word, axes.get(place, None if index else batch_size))
+        )
         bound.append(found or 0)
         lacking += [word] if found is None else []
     if lacking:
@@ -126,7 +146,9 @@ class _Graph:
         """Yield each layer's cost; a weight counts where it is used first."""
         seen: set[str] = set()
         for layer in self._layers:
-            weights = dict.fromkeys(weight for name in layer.reads for weight in self._sources.get(name, ()))
+            weights = dict.fromkeys(
+                weight for name in layer.reads for weight in self._sources.get(name, ())
+            )
             own = [weight for weight in weights if weight not in seen]
             seen.update(own)
             yield LayerCost(
@@ -150,7 +172,9 @@ class _Graph:
             if now is None:
                 return None
             most = max(most, now)
-            alive = {name: None for name in alive if last.get(name, -1) > index or name in self._outputs}
+            alive = {
+                name: None for name in alive if last.get(name, -1) > index or name in self._outputs
+            }
         return most
 
     def _fed(self, layer: Operation) -> list[str]:
@@ -173,13 +197,18 @@ class _Graph:
         return total
 
     def _is_learned(self, name: str) -> bool:
-        """Whether a weight is one that was learned: of floats, or quantized; not a shape, an index or a lone number."""
+        """Whether a weight is one that was learned: of floats, or quantized.
+
+        Not a shape, an index or a lone number.
+        """
         dtype = self._tensors[name].dtype if self._shape(name) else "none"
         return "float" in dtype or (dtype != "bool" and (_bits(dtype) or 64) <= 8)
 
 
 def _sources(structure: Structure) -> dict[str, list[str]]:
-    """Return the weights behind each weight, and behind each tensor that is computed from weights alone."""
+    """Return the weights behind each weight, and behind each tensor that is computed from weights
+    alone.
+    """
     written = {name for layer in structure.layers for name in layer.writes} | set(structure.inputs)
     found: dict[str, list[str]] = {}
     for layer in structure.layers:

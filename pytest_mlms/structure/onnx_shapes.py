@@ -1,7 +1,8 @@
-"""The types and shapes of an ONNX model's tensors, those too that depend on a shape which the model computes.
+"""The types and shapes of an ONNX model's tensors, those too that depend on a shape which the model
+computes.
 
-onnx's own inference stops where a Reshape takes its shape from what Slice, Concat and the like made of another's. Such
-small tensors are computed here on the way, by onnx's own evaluator.
+onnx's own inference stops where a Reshape takes its shape from what Slice, Concat and the like made
+of another's. Such small tensors are computed here on the way, by onnx's own evaluator.
 """
 
 from __future__ import annotations
@@ -20,10 +21,18 @@ _SMALL = 4096  # elements of a tensor that is computed
 
 
 def known_tensors(model: onnx.ModelProto) -> dict[str, Tensor]:
-    """Return those tensors by name whose shape can be told; raises InferenceError for what contradicts itself."""
+    """Return those tensors by name whose shape can be told.
+
+    Raises InferenceError for what contradicts itself.
+    """
     inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
     walk = _Walk(inferred)
-    if not all(_is_known(walk.types.get(name)) for node in inferred.graph.node for name in node.output if name):
+    if not all(
+        _is_known(walk.types.get(name))
+        for node in inferred.graph.node
+        for name in node.output
+        if name
+    ):
         for node in inferred.graph.node:
             walk.step(node)
     return {name: _tensor(name, kind) for name, kind in walk.types.items() if _is_known(kind)}
@@ -57,17 +66,24 @@ def _is_known(kind: onnx.TypeProto | None) -> bool:
 
 
 class _Walk:
-    """Node by node in the order of the graph: types of all tensors, values of the small ones that need no input."""
+    """Node by node in the order of the graph.
+
+    Types of all tensors, values of the small ones that need no input.
+    """
 
     def __init__(self, model: onnx.ModelProto) -> None:
         graph = model.graph
-        self.types = {value.name: value.type for value in (*graph.input, *graph.value_info, *graph.output)}
+        self.types = {
+            value.name: value.type for value in (*graph.input, *graph.value_info, *graph.output)
+        }
         self._values: dict[str, onnx.TensorProto] = {}
         self._imports = list(model.opset_import)
         self._versions = {_domain(one.domain): one.version for one in self._imports}
         self._ir_version = model.ir_version
         for tensor in graph.initializer:
-            self.types[tensor.name] = onnx.helper.make_tensor_type_proto(tensor.data_type, tensor.dims)
+            self.types[tensor.name] = onnx.helper.make_tensor_type_proto(
+                tensor.data_type, tensor.dims
+            )
             if math.prod(tensor.dims) <= _SMALL:
                 self._values[tensor.name] = tensor
 
@@ -90,9 +106,17 @@ class _Walk:
             domain = _domain(node.domain)
             schema = onnx.defs.get_schema(node.op_type, self._versions.get(domain, 1), domain)
             found = onnx.shape_inference.infer_node_outputs(
-                schema, node, types, values, opset_imports=self._imports, ir_version=self._ir_version
+                schema,
+                node,
+                types,
+                values,
+                opset_imports=self._imports,
+                ir_version=self._ir_version,
             )
-        except (onnx.defs.SchemaError, onnx.shape_inference.InferenceError):  # then it stays unknown, which is told
+        except (
+            onnx.defs.SchemaError,
+            onnx.shape_inference.InferenceError,
+        ):  # then it stays unknown, which is told
             return
         self.types.update(found)
 
@@ -112,9 +136,11 @@ class _Walk:
         graph = onnx.helper.make_graph([node], "one", read, made)
         try:
             evaluator = ReferenceEvaluator(graph, opsets=self._versions)
-            found = evaluator.run(None, {name: onnx.numpy_helper.to_array(self._values[name]) for name in inputs})
-        except Exception:  # the evaluator's, of many kinds; its value stays unknown, and what depends on it is told
-            return
+            found = evaluator.run(
+                None, {name: onnx.numpy_helper.to_array(self._values[name]) for name in inputs}
+            )
+        except Exception:  # the evaluator raises many kinds
+            return  # the value stays unknown, and what depends on it is reported
         for value, array in zip(made, found, strict=True):
             self._keep(value.name, np.asarray(array))
 

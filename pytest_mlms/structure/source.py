@@ -1,4 +1,7 @@
-"""What a manifest's models are made of: read from an ONNX file, or told by the framework itself in an agent."""
+"""What a manifest's models are made of.
+
+Read from an ONNX file, or told by the framework itself in an agent.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,10 @@ _TIMEOUT = 300.0  # seconds for a reply
 
 @dataclass(frozen=True)
 class AgentFacts:
-    """What it takes to ask a framework: its predictor, the cache of stacks and artifacts, and who is told of steps."""
+    """What it takes to ask a framework.
+
+    Its predictor, the cache of stacks and artifacts, and who is told of steps.
+    """
 
     predictor: Path
     cache: Path
@@ -62,9 +68,7 @@ def describe_case(case: Case, axes: Mapping[str, int], agent: AgentFacts) -> Des
         except Refused as error:
             if error.error != "NotImplementedError":
                 raise
-            text = (
-                "doesn't tell what its models are made of; describe the network as ONNX, or name another --mlms-stack"
-            )
+            text = "doesn't tell what its models are made of; describe the network as ONNX, or name another --mlms-stack"
             raise MlmsError(f"{case.place()}: {case.stack.framework} {text}") from None
 
 
@@ -85,7 +89,9 @@ def _folder_for_log() -> Iterator[Path]:
 def _shape(tensor: Tensor, case: Case, axes: Mapping[str, int]) -> Shape:
     if not tensor.shape:
         text = f"the model doesn't say the shape of {tensor.name!r}; write it, as in: options: "
-        raise OutputError(f"{case.place()}: {text}{{inputs: '{tensor.name} {tensor.dtype}[?,3,224,224]'}}")
+        raise OutputError(
+            f"{case.place()}: {text}{{inputs: '{tensor.name} {tensor.dtype}[?,3,224,224]'}}"
+        )
     try:
         return bound_shape(tensor.name, tensor.shape, case.batch_size, axes)
     except ValueError as error:

@@ -1,7 +1,8 @@
-"""The analyses A1 to A15 of XSP (Li and others, IPDPS 2020, https://arxiv.org/abs/1908.06869) as tables,
-and the counters, which XSP has in no table of their own.
+"""The analyses A1 to A15 of XSP (Li and others, IPDPS 2020, https://arxiv.org/abs/1908.06869) as
+tables, and the counters, which XSP has in no table of their own.
 
-Pure functions of traces. Where there is no GPU, those of kernels are empty, and the rooflines are the CPU's.
+Pure functions of traces. Where there is no GPU, those of kernels are empty, and the rooflines are
+the CPU's.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import astuple, dataclass
 
-from pytest_mlms.trace.context import Row, Subject, Table
+from pytest_mlms.trace.context import Row, Table, TraceContext
 from pytest_mlms.trace.counters import counter_rows, phase_rows
 from pytest_mlms.trace.roofline import Work
 from pytest_mlms.trace.steps import step_rows
@@ -33,7 +34,7 @@ def optimal_batch(throughputs: Sequence[tuple[int, float]]) -> int:
     return best
 
 
-def _model(subjects: Sequence[Subject]) -> Iterable[Row]:
+def _model(subjects: Sequence[TraceContext]) -> Iterable[Row]:
     """A1: latency and throughput over batch sizes, and the optimal one."""
     groups: dict[Row, dict[int, float]] = {}
     for subject in subjects:
@@ -46,8 +47,8 @@ def _model(subjects: Sequence[Subject]) -> Iterable[Row]:
             yield *series, size, latencies[size], throughputs[size], size == best
 
 
-def _each_layer(*fields: str) -> Callable[[Sequence[Subject]], Iterable[Row]]:
-    def rows(subjects: Sequence[Subject]) -> Iterable[Row]:
+def _each_layer(*fields: str) -> Callable[[Sequence[TraceContext]], Iterable[Row]]:
+    def rows(subjects: Sequence[TraceContext]) -> Iterable[Row]:
         for subject in subjects:
             for layer in subject.layers:
                 yield *subject.name, *(getattr(layer, field) for field in fields)
@@ -55,10 +56,12 @@ def _each_layer(*fields: str) -> Callable[[Sequence[Subject]], Iterable[Row]]:
     return rows
 
 
-def _by_type(value: Callable[[LayerRow], float]) -> Callable[[Sequence[Subject]], Iterable[Row]]:
+def _by_type(
+    value: Callable[[LayerRow], float],
+) -> Callable[[Sequence[TraceContext]], Iterable[Row]]:
     """Sum a value of the layers of each type, the largest first, with its share."""
 
-    def rows(subjects: Sequence[Subject]) -> Iterable[Row]:
+    def rows(subjects: Sequence[TraceContext]) -> Iterable[Row]:
         for subject in subjects:
             sums: dict[str, float] = {}
             for layer in subject.layers:
@@ -70,28 +73,46 @@ def _by_type(value: Callable[[LayerRow], float]) -> Callable[[Sequence[Subject]]
     return rows
 
 
-def _kernels(subjects: Sequence[Subject]) -> Iterable[Row]:
+def _kernels(subjects: Sequence[TraceContext]) -> Iterable[Row]:
     """A8: each kernel of each layer."""
     for subject in subjects:
         for row in subject.kernels:
-            yield *subject.name, row.name, row.type, row.layer, row.calls, row.latency_us, row.total_us, row.bytes
+            yield (
+                *subject.name,
+                row.name,
+                row.type,
+                row.layer,
+                row.calls,
+                row.latency_us,
+                row.total_us,
+                row.bytes,
+            )
 
 
-def _kernel_roofline(subjects: Sequence[Subject]) -> Iterable[Row]:
+def _kernel_roofline(subjects: Sequence[TraceContext]) -> Iterable[Row]:
     """A9: the longest kernel of each layer, taken to do the layer's operations."""
     for subject in subjects:
-        works = {layer.name: work for layer, work in zip(subject.layers, subject.works, strict=True)}
+        works = {
+            layer.name: work for layer, work in zip(subject.layers, subject.works, strict=True)
+        }
         seen = set()
         for row in subject.kernels:  # the longest first
             if row.layer and row.layer not in seen and row.type == "kernel":
                 seen.add(row.layer)
-                yield *subject.name, row.name, row.layer, *_dot(subject, works.get(row.layer), row.total_us)
+                yield (
+                    *subject.name,
+                    row.name,
+                    row.layer,
+                    *_dot(subject, works.get(row.layer), row.total_us),
+                )
 
 
-def _grouped_kernels(key: Callable[[KernelRow], str]) -> Callable[[Sequence[Subject]], Iterable[Row]]:
+def _grouped_kernels(
+    key: Callable[[KernelRow], str],
+) -> Callable[[Sequence[TraceContext]], Iterable[Row]]:
     """Sum calls and time of kernels by a key, the longest first, with the share of all kernels."""
 
-    def rows(subjects: Sequence[Subject]) -> Iterable[Row]:
+    def rows(subjects: Sequence[TraceContext]) -> Iterable[Row]:
         for subject in subjects:
             sums: dict[str, tuple[float, float]] = {}
             for row in subject.kernels:
@@ -104,7 +125,7 @@ def _grouped_kernels(key: Callable[[KernelRow], str]) -> Callable[[Sequence[Subj
     return rows
 
 
-def _metrics(subjects: Sequence[Subject]) -> Iterable[Row]:
+def _metrics(subjects: Sequence[TraceContext]) -> Iterable[Row]:
     """A12: operations, bytes and copies of each layer beside the time of its kernels."""
     for subject in subjects:
         copied: dict[str, int] = {}
@@ -112,10 +133,17 @@ def _metrics(subjects: Sequence[Subject]) -> Iterable[Row]:
             copied[row.layer] = copied.get(row.layer, 0) + round((row.bytes or 0) * row.calls)
         for layer, work in zip(subject.layers, subject.works, strict=True):
             counts = (work.flops, work.bytes) if work else (None, None)
-            yield *subject.name, layer.index, layer.name, layer.kernel_us, *counts, copied.get(layer.name)
+            yield (
+                *subject.name,
+                layer.index,
+                layer.name,
+                layer.kernel_us,
+                *counts,
+                copied.get(layer.name),
+            )
 
 
-def _devices(subjects: Sequence[Subject]) -> Iterable[Row]:
+def _devices(subjects: Sequence[TraceContext]) -> Iterable[Row]:
     """A13: of each layer's time, what its kernels ran on the device, and the rest."""
     for subject in subjects:
         for layer in subject.layers:
@@ -123,16 +151,22 @@ def _devices(subjects: Sequence[Subject]) -> Iterable[Row]:
             yield *subject.name, layer.index, layer.name, layer.latency_us, layer.kernel_us, rest
 
 
-def _dot(subject: Subject, work: Work | None, us: float | None) -> Row:
+def _dot(subject: TraceContext, work: Work | None, us: float | None) -> Row:
     found = subject.point(work, us)
     if found is None:
         return (work.flops if work else None, work.bytes if work else None, *[None] * 5)
     assert work is not None
-    rates = (found.intensity, found.gflops_per_s, found.attainable_gflops_per_s, found.efficiency, found.bound)
+    rates = (
+        found.intensity,
+        found.gflops_per_s,
+        found.attainable_gflops_per_s,
+        found.efficiency,
+        found.bound,
+    )
     return (work.flops, work.bytes, *rates)
 
 
-def _layer_roofline(subjects: Sequence[Subject]) -> Iterable[Row]:
+def _layer_roofline(subjects: Sequence[TraceContext]) -> Iterable[Row]:
     """A14: each layer under the roof; by its kernels' time where they were seen."""
     for subject in subjects:
         for layer, work in zip(subject.layers, subject.works, strict=True):
@@ -145,23 +179,31 @@ def _layer_roofline(subjects: Sequence[Subject]) -> Iterable[Row]:
             )
 
 
-def _whole(subjects: Sequence[Subject]) -> Iterable[Row]:
+def _whole(subjects: Sequence[TraceContext]) -> Iterable[Row]:
     """A15: each model as a whole: its kernels together, and its place under the roof."""
     for subject in subjects:
         kernels = math.fsum(row.total_us for row in subject.kernels) if subject.kernels else None
         calls = sum(row.calls for row in subject.kernels) if subject.kernels else None
-        yield *subject.name, subject.latency_us, calls, kernels, *_dot(subject, subject.total, subject.latency_us)
+        yield (
+            *subject.name,
+            subject.latency_us,
+            calls,
+            kernels,
+            *_dot(subject, subject.total, subject.latency_us),
+        )
 
 
-def _steps(subjects: Sequence[Subject]) -> Iterable[Row]:
+def _steps(subjects: Sequence[TraceContext]) -> Iterable[Row]:
     """What a request does on the pytest side, around and in the call of the agent."""
     for subject in subjects:
         for row in step_rows(subject.trace):
             yield *subject.name, *astuple(row)
 
 
-def _counters_by_layer(subjects: Sequence[Subject]) -> Iterable[Row]:
-    """What each layer counted, where layers ran one by one, with its share of what all of them counted."""
+def _counters_by_layer(subjects: Sequence[TraceContext]) -> Iterable[Row]:
+    """What each layer counted, where layers ran one by one, with its share of what all of them
+    counted.
+    """
     for subject in subjects:
         rows = counter_rows(subject.trace, subject.parents)
         totals: dict[str, float] = {}
@@ -172,7 +214,7 @@ def _counters_by_layer(subjects: Sequence[Subject]) -> Iterable[Row]:
             yield *subject.name, *astuple(row), row.per_call / total if total else None
 
 
-def _counters(subjects: Sequence[Subject]) -> Iterable[Row]:
+def _counters(subjects: Sequence[TraceContext]) -> Iterable[Row]:
     """What each phase counted, and the states that were read meanwhile."""
     for subject in subjects:
         for row in phase_rows(subject.trace):
@@ -181,20 +223,30 @@ def _counters(subjects: Sequence[Subject]) -> Iterable[Row]:
 
 @dataclass(frozen=True)
 class Analysis:
-    """An analysis: its number in XSP (ours have none), the columns behind model and case, and how rows are made."""
+    """An analysis: its number in XSP (ours have none), the columns behind model and case, and how
+    rows are made.
+    """
 
     number: str
     about: str
     columns: tuple[str, ...]
-    rows: Callable[[Sequence[Subject]], Iterable[Row]]
+    rows: Callable[[Sequence[TraceContext]], Iterable[Row]]
     heads: tuple[str, ...] = ("model", "case")
 
-    def table(self, subjects: Sequence[Subject]) -> Table:
+    def table(self, subjects: Sequence[TraceContext]) -> Table:
         """Return the table over all subjects."""
         return Table((*self.heads, *self.columns), tuple(self.rows(subjects)))
 
 
-_ROOF = ("flops", "bytes", "flops_per_byte", "gflops_per_s", "roof_gflops_per_s", "of_roof", "bound")
+_ROOF = (
+    "flops",
+    "bytes",
+    "flops_per_byte",
+    "gflops_per_s",
+    "roof_gflops_per_s",
+    "of_roof",
+    "bound",
+)
 _LAYER = ("index", "name", "type", "shape", "latency_us", "share", "bytes")
 
 KINDS: dict[str, Analysis] = {
@@ -207,17 +259,31 @@ KINDS: dict[str, Analysis] = {
     ),
     "layers": Analysis("A2", "each layer", _LAYER, _each_layer(*_LAYER)),
     "layer-latency": Analysis(
-        "A3", "latency of each layer", ("index", "name", "latency_us"), _each_layer("index", "name", "latency_us")
+        "A3",
+        "latency of each layer",
+        ("index", "name", "latency_us"),
+        _each_layer("index", "name", "latency_us"),
     ),
     "layer-memory": Analysis(
-        "A4", "memory of each layer", ("index", "name", "bytes"), _each_layer("index", "name", "bytes")
+        "A4",
+        "memory of each layer",
+        ("index", "name", "bytes"),
+        _each_layer("index", "name", "bytes"),
     ),
-    "types": Analysis("A5", "how many layers of each type", ("type", "layers", "share"), _by_type(lambda layer: 1)),
+    "types": Analysis(
+        "A5", "how many layers of each type", ("type", "layers", "share"), _by_type(lambda layer: 1)
+    ),
     "latency-by-type": Analysis(
-        "A6", "latency of the layers of each type", ("type", "latency_us", "share"), _by_type(lambda x: x.latency_us)
+        "A6",
+        "latency of the layers of each type",
+        ("type", "latency_us", "share"),
+        _by_type(lambda x: x.latency_us),
     ),
     "memory-by-type": Analysis(
-        "A7", "memory of the layers of each type", ("type", "bytes", "share"), _by_type(lambda x: x.bytes or 0)
+        "A7",
+        "memory of the layers of each type",
+        ("type", "bytes", "share"),
+        _by_type(lambda x: x.bytes or 0),
     ),
     "kernels": Analysis(
         "A8",
@@ -226,7 +292,10 @@ KINDS: dict[str, Analysis] = {
         _kernels,
     ),
     "kernel-roofline": Analysis(
-        "A9", "the longest kernel of each layer under the roof", ("kernel", "layer", *_ROOF), _kernel_roofline
+        "A9",
+        "the longest kernel of each layer under the roof",
+        ("kernel", "layer", *_ROOF),
+        _kernel_roofline,
     ),
     "kernels-by-name": Analysis(
         "A10",
@@ -252,7 +321,9 @@ KINDS: dict[str, Analysis] = {
         ("index", "layer", "latency_us", "gpu_us", "other_us"),
         _devices,
     ),
-    "layer-roofline": Analysis("A14", "each layer under the roof", ("index", "layer", "type", *_ROOF), _layer_roofline),
+    "layer-roofline": Analysis(
+        "A14", "each layer under the roof", ("index", "layer", "type", *_ROOF), _layer_roofline
+    ),
     "model-roofline": Analysis(
         "A15",
         "each model's kernels together, and the model under the roof",

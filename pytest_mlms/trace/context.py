@@ -1,4 +1,7 @@
-"""What the analyses are of: a trace with all that several of them need, computed once; and what they make, a table."""
+"""What the analyses are of: a trace with all that several of them need, computed once.
+
+And what they make, a table.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,16 @@ from typing import Any
 from pytest_mlms.trace.correlate import Parents
 from pytest_mlms.trace.roofline import Point, Work, match, point
 from pytest_mlms.trace.spans import Trace
-from pytest_mlms.trace.tables import KernelRow, LayerRow, kernel_rows, layer_rows, model_latency, parents_of
+from pytest_mlms.trace.tables import (
+    KernelRow,
+    LayerRow,
+    kernel_rows,
+    layer_rows,
+    model_latency,
+    parents_of,
+)
 
-__all__ = ["Row", "Subject", "Table"]
+__all__ = ["Row", "Table", "TraceContext"]
 
 Row = tuple[Any, ...]
 
@@ -24,7 +34,7 @@ class Table:
     rows: tuple[Row, ...]
 
 
-class Subject:
+class TraceContext:
     """A trace and what the analyses share of it, computed once."""
 
     def __init__(self, trace: Trace) -> None:
@@ -71,7 +81,9 @@ class Subject:
         """The static operations and bytes of the whole model."""
         static = self.about.get("static") or []
         flops, moved = [one["flops"] for one in static], [one["bytes"] for one in static]
-        return None if not static or None in flops or None in moved else Work(sum(flops), sum(moved))
+        return (
+            None if not static or None in flops or None in moved else Work(sum(flops), sum(moved))
+        )
 
     def point(self, work: Work | None, us: float | None) -> Point | None:
         """Return the dot of the roofline; None without the work, the time or the peaks."""

@@ -1,8 +1,8 @@
 """Who caused whom: the parent of every span. Pure functions of columns.
 
-Ids come first: what a launch started belongs to the launch, and a launch to the layer that CUPTI was told. For the
-rest it is the smallest interval of a level above that contains the span, on the same thread; times alone decide there,
-so where intervals cross, the answer is marked as ambiguous.
+Ids come first: what a launch started belongs to the launch, and a launch to the layer that CUPTI
+was told. For the rest it is the smallest interval of a level above that contains the span, on the
+same thread; times alone decide there, so where intervals cross, the answer is marked as ambiguous.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ _LAYER, _LIBRARY, _KERNEL = (LEVELS.index(level) for level in ("layer", "library
 
 @dataclass(frozen=True, eq=False)
 class Parents:
-    """``index`` of each span's parent (-1: none), and whether another could have been meant as well."""
+    """``index`` of each span's parent (-1.
+
+    None), and whether another could have been meant as well.
+    """
 
     index: Array
     ambiguous: Array
@@ -35,8 +38,8 @@ class Parents:
 def find_parents(spans: Spans, device_tracks: Array | None = None) -> Parents:
     """Return the parent of every span; within a run only.
 
-    ``device_tracks`` is a mask over tracks: those of a device's streams, whose spans no interval of the host's
-    threads can claim. A kernel there has a launch, or no parent.
+    ``device_tracks`` is a mask over tracks: those of a device's streams, whose spans no interval of
+    the host's threads can claim. A kernel there has a launch, or no parent.
     """
     parent, ambiguous = np.full(len(spans), -1, "i8"), np.zeros(len(spans), bool)
     told = _told(spans, parent)
@@ -56,13 +59,18 @@ def find_parents(spans: Spans, device_tracks: Array | None = None) -> Parents:
 
 
 def _told(spans: Spans, parent: Array) -> Array:
-    """Give parents to the spans whose cause is told by an id, whatever the clocks say; return which these are.
+    """Give parents to the spans whose cause is told by an id, whatever the clocks say; return which
+    these are.
 
-    A library call has the number of the layer that it was made in, if CUPTI was told. A kernel has the correlation id
-    of its launch; a runtime call and the driver call inside of it share one: the last to start is the launch.
+    A library call has the number of the layer that it was made in, if CUPTI was told. A kernel has
+    the correlation id of its launch; a runtime call and the driver call inside of it share one: the
+    last to start is the launch.
     """
     done = np.zeros(len(spans), bool)
-    for below, above, column in ((_LIBRARY, _LAYER, spans.external), (_KERNEL, _LIBRARY, spans.correlation)):
+    for below, above, column in (
+        (_LIBRARY, _LAYER, spans.external),
+        (_KERNEL, _LIBRARY, spans.correlation),
+    ):
         causes = np.flatnonzero((spans.level == above) & (column != 0))
         caused = np.flatnonzero((spans.level == below) & (column != 0))
         if len(causes) and len(caused):
@@ -84,7 +92,10 @@ def _keys(spans: Spans, column: Array, first: Array, second: Array) -> tuple[Arr
 
 
 def _inside(spans: Spans, inner: Array, outer: Array) -> tuple[Array, Array]:
-    """Return for each of ``inner`` the smallest of ``outer`` around it on its track (-1: none), and the doubts."""
+    """Return for each of ``inner`` the smallest of ``outer`` around it on its track (-1.
+
+    None), and the doubts.
+    """
     found, doubt = np.full(len(inner), -1, "i8"), np.zeros(len(inner), bool)
     by_track = np.argsort(spans.track[outer], kind="stable")
     tracks = spans.track[outer][by_track]
@@ -102,18 +113,23 @@ def _inside(spans: Spans, inner: Array, outer: Array) -> tuple[Array, Array]:
     return found, doubt
 
 
-def containers(start: Array, end: Array, inner_start: Array, inner_end: Array) -> tuple[Array, Array]:
-    """Return for each inner interval the index of the last-started interval that contains it, and the doubts.
+def containers(
+    start: Array, end: Array, inner_start: Array, inner_end: Array
+) -> tuple[Array, Array]:
+    """Return for each inner interval the index of the last-started interval that contains it, and
+    the doubts.
 
-    Of nested intervals that is the smallest. It is in doubt where another one contains the inner interval too and
-    the two cross, so that neither is inside of the other. O((n + m) log n).
+    Of nested intervals that is the smallest. It is in doubt where another one contains the inner
+    interval too and the two cross, so that neither is inside of the other. O((n + m) log n).
     """
     order = np.lexsort((np.arange(len(start)), -end, start))
     ends = end[order]
     up, crossing = _enclosing(start[order], ends)
     place = np.searchsorted(start[order], inner_start, side="right") - 1
     while True:
-        outside = (place >= 0) & (ends[place] < inner_end) if len(ends) else np.zeros(len(place), bool)
+        outside = (
+            (place >= 0) & (ends[place] < inner_end) if len(ends) else np.zeros(len(place), bool)
+        )
         if not outside.any():
             break
         place[outside] = up[place[outside]]
@@ -122,7 +138,9 @@ def containers(start: Array, end: Array, inner_start: Array, inner_end: Array) -
 
 
 def _enclosing(start: Array, end: Array) -> tuple[Array, bool]:
-    """Return for intervals by (start, -end) the last one before each that ends no earlier, and whether any cross."""
+    """Return for intervals by (start, -end) the last one before each that ends no earlier, and
+    whether any cross.
+    """
     up, crossing, stack = np.full(len(start), -1, "i8"), False, list[int]()
     starts, ends = start.tolist(), end.tolist()
     for index, (begin, close) in enumerate(zip(starts, ends, strict=True)):
@@ -134,7 +152,9 @@ def _enclosing(start: Array, end: Array) -> tuple[Array, bool]:
 
 
 def _doubts(ends: Array, place: Array, inner_end: Array) -> Array:
-    """Return where an interval that starts earlier and ends in [inner end, end of the chosen one) exists."""
+    """Return where an interval that starts earlier and ends in [inner end, end of the chosen one)
+    exists.
+    """
     doubt, seen, next_ = np.zeros(len(place), bool), list[int](), 0
     for query in np.argsort(place, kind="stable").tolist():
         chosen = int(place[query])

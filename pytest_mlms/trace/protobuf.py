@@ -1,7 +1,8 @@
 """Protocol-buffer bytes: of single messages, and of a column of like messages at once by numpy.
 
-The encoding is https://protobuf.dev/programming-guides/encoding. In rows, a varint is padded with continuation bits to
-the width of the column's largest, which every reader takes, and which lets rows be cut from one array.
+The encoding is https://protobuf.dev/programming-guides/encoding. In rows, a varint is padded with
+continuation bits to the width of the column's largest, which every reader takes, and which lets
+rows be cut from one array.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ def varint(value: int) -> bytes:
 
 
 def message(*fields: tuple[int, int | float | str | bytes]) -> bytes:
-    """Return a message of (field number, value): int as varint, float as double, text and bytes with their length."""
+    """Return a message of (field number, value).
+
+    Int as varint, float as double, text and bytes with their length.
+    """
     return b"".join(_field(number, value) for number, value in fields)
 
 
@@ -44,7 +48,10 @@ def _field(number: int, value: float | str | bytes) -> bytes:
 
 
 class Rows:
-    """Like messages, one a row: constant parts, and columns of varints and of 8-byte values; all rows as wide."""
+    """Like messages, one a row: constant parts, and columns of varints and of 8-byte values.
+
+    All rows as wide.
+    """
 
     def __init__(self, count: int) -> None:
         self._count = count
@@ -87,13 +94,17 @@ class Rows:
         out, column = np.empty((self._count, self.width), "u1"), 0
         for part in self._parts:
             width = len(part) if isinstance(part, bytes) else part.shape[1]
-            out[:, column : column + width] = np.frombuffer(part, "u1") if isinstance(part, bytes) else part
+            out[:, column : column + width] = (
+                np.frombuffer(part, "u1") if isinstance(part, bytes) else part
+            )
             column += width
         return out
 
 
 def interleave(matrices: Sequence[Array], positions: Sequence[Array], total: int) -> bytes:
-    """Return rows of several matrices one after another, in the order (0 to ``total`` - 1) of their ``positions``."""
+    """Return rows of several matrices one after another, in the order (0 to ``total`` - 1) of their
+    ``positions``.
+    """
     lengths = np.zeros(total, "i8")
     for matrix, position in zip(matrices, positions, strict=True):
         lengths[position] = matrix.shape[1]

@@ -1,7 +1,8 @@
-"""The span model: columns of numpy arrays, so that a million spans are cheap, and one file that keeps them.
+"""The span model: columns of numpy arrays, so that a million spans are cheap, and one file that
+keeps them.
 
-Times are whole nanoseconds of the host's monotonic clock, the same in every process. Names, types and shapes are
-indices into ``strings``; 0 is the empty string and means that there is none.
+Times are whole nanoseconds of the host's monotonic clock, the same in every process. Names, types
+and shapes are indices into ``strings``; 0 is the empty string and means that there is none.
 """
 
 from __future__ import annotations
@@ -21,7 +22,16 @@ from numpy.typing import NDArray
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.trace import LEVELS
 
-__all__ = ["Builder", "Counters", "Series", "Spans", "Trace", "Track", "load_trace", "save_trace"]
+__all__ = [
+    "Builder",
+    "CounterSeries",
+    "Counters",
+    "Spans",
+    "Trace",
+    "Track",
+    "load_trace",
+    "save_trace",
+]
 
 Array = NDArray[Any]
 
@@ -45,7 +55,10 @@ _EMPTY = {"type": 0, "shape": 0, "bytes": -1, "correlation": 0, "request": -1, "
 
 
 class Track(NamedTuple):
-    """What a span lies on: a thread of a process, or a stream of a device; ``kind`` is ``thread`` or ``stream``."""
+    """What a span lies on: a thread of a process, or a stream of a device.
+
+    ``kind`` is ``thread`` or ``stream``.
+    """
 
     run: int
     process: int
@@ -54,8 +67,10 @@ class Track(NamedTuple):
     kind: str
 
 
-class Series(NamedTuple):
-    """A counter: its name, its unit, the run that it was read in, and whether it only goes up, or is a state."""
+class CounterSeries(NamedTuple):
+    """A counter: its name, its unit, the run that it was read in, and whether it only goes up, or
+    is a state.
+    """
 
     name: str
     unit: str
@@ -67,9 +82,10 @@ class Series(NamedTuple):
 class Spans:
     """One element a span in every column; ``level`` is an index into LEVELS.
 
-    ``bytes`` is -1 where unknown; ``correlation`` links a launch to what it started (0: nothing); ``request`` counts
-    the traced calls of a run (-1: outside of any); ``run`` is an index into ``Trace.runs``; ``external`` links a layer
-    and the library calls that CUPTI saw inside of it (0: nothing).
+    ``bytes`` is -1 where unknown; ``correlation`` links a launch to what it started (0: nothing);
+    ``request`` counts the traced calls of a run (-1: outside of any); ``run`` is an index into
+    ``Trace.runs``; ``external`` links a layer and the library calls that CUPTI saw inside of it (0:
+    nothing).
     """
 
     level: Array
@@ -87,7 +103,10 @@ class Spans:
 
     @classmethod
     def of(cls, **columns: Any) -> Spans:
-        """Return spans of these columns; those with a usual value may be left out, and a scalar holds for all."""
+        """Return spans of these columns.
+
+        Those with a usual value may be left out, and a scalar holds for all.
+        """
         count = len(columns["start"])
         arrays = {}
         for name, kind in _COLUMNS.items():
@@ -102,7 +121,9 @@ class Spans:
         """Return all spans of ``parts``, in their order."""
         if not parts:
             return cls.of(**{name: [] for name in _COLUMNS})
-        return cls(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in _COLUMNS})
+        return cls(
+            **{name: np.concatenate([getattr(part, name) for part in parts]) for name in _COLUMNS}
+        )
 
     def __len__(self) -> int:
         return len(self.start)
@@ -134,7 +155,10 @@ class Counters:
         """Return all readings of ``parts``."""
         kinds = {"series": "i4", "time": "i8", "value": "f8"}
         return cls(
-            **{n: np.concatenate([np.zeros(0, k), *(getattr(p, n) for p in parts)]).astype(k) for n, k in kinds.items()}
+            **{
+                n: np.concatenate([np.zeros(0, k), *(getattr(p, n) for p in parts)]).astype(k)
+                for n, k in kinds.items()
+            }
         )
 
     def __len__(self) -> int:
@@ -143,13 +167,16 @@ class Counters:
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """All that is known of an item. ``runs`` and ``about`` are plain values, which docs/tracing.md describes."""
+    """All that is known of an item.
+
+    ``runs`` and ``about`` are plain values, which docs/tracing.md describes.
+    """
 
     spans: Spans
     counters: Counters
     strings: tuple[str, ...]
     tracks: tuple[Track, ...]
-    series: tuple[Series, ...]
+    series: tuple[CounterSeries, ...]
     runs: tuple[dict[str, Any], ...]
     about: Mapping[str, Any] = field(default_factory=dict)
 
@@ -168,7 +195,11 @@ class Trace:
 
     def run_at(self, level: str) -> int | None:
         """Return the run in which ``level`` was the deepest that was on, or None."""
-        found = [index for index, run in enumerate(self.runs) if run["level"] == level and not run.get("void")]
+        found = [
+            index
+            for index, run in enumerate(self.runs)
+            if run["level"] == level and not run.get("void")
+        ]
         return found[-1] if found else None
 
 
@@ -180,7 +211,7 @@ class Builder:
         self.runs: list[dict[str, Any]] = []
         self._strings: dict[str, int] = {"": 0}
         self._tracks: dict[Track, int] = {}
-        self._series: dict[Series, int] = {}
+        self._series: dict[CounterSeries, int] = {}
         self._spans: list[Spans] = []
         self._counters: list[Counters] = []
 
@@ -200,7 +231,7 @@ class Builder:
         """Add spans; the columns are those of Spans."""
         self._spans.append(Spans.of(**columns))
 
-    def count(self, series: Series, time: Array, value: Array) -> None:
+    def count(self, series: CounterSeries, time: Array, value: Array) -> None:
         """Add readings of a counter."""
         index = self._series.setdefault(series, len(self._series))
         self._counters.append(Counters(np.full(len(time), index, "i4"), time, value))
@@ -220,10 +251,17 @@ class Builder:
 
 def save_trace(trace: Trace, path: Path) -> None:
     """Write an .npz file, whole or not at all."""
-    tables = {"format": FORMAT, "strings": trace.strings, "tracks": trace.tracks, "series": trace.series}
+    tables = {
+        "format": FORMAT,
+        "strings": trace.strings,
+        "tracks": trace.tracks,
+        "series": trace.series,
+    }
     text = json.dumps({**tables, "runs": trace.runs, "about": trace.about})
     arrays = {f"span_{name}": getattr(trace.spans, name) for name in _COLUMNS}
-    arrays |= {f"counter_{name.name}": getattr(trace.counters, name.name) for name in fields(Counters)}
+    arrays |= {
+        f"counter_{name.name}": getattr(trace.counters, name.name) for name in fields(Counters)
+    }
     temporary = path.with_name(f".{path.name}.tmp")
     try:
         with temporary.open("wb") as file:
@@ -242,19 +280,27 @@ def load_trace(path: Path) -> Trace:
         with np.load(data, allow_pickle=False) as file:
             tables = json.loads(file["tables"].tobytes())
             if tables["format"] != FORMAT:
-                raise MlmsError(f"{path} has format {tables['format']}; this version reads format {FORMAT}")
+                raise MlmsError(
+                    f"{path} has format {tables['format']}; this version reads format {FORMAT}"
+                )
             return Trace(
                 Spans.of(
-                    **{name: file[f"span_{name}"] for name in _COLUMNS if f"span_{name}" in file or name not in _EMPTY}
+                    **{
+                        name: file[f"span_{name}"]
+                        for name in _COLUMNS
+                        if f"span_{name}" in file or name not in _EMPTY
+                    }
                 ),
                 Counters(**{name.name: file[f"counter_{name.name}"] for name in fields(Counters)}),
                 tuple(tables["strings"]),
                 tuple(Track(*track) for track in tables["tracks"]),
-                tuple(Series(*series) for series in tables["series"]),
+                tuple(CounterSeries(*series) for series in tables["series"]),
                 tuple(tables["runs"]),
                 tables["about"],
             )
     except OSError as error:
         raise MlmsError(f"{path} can't be read: {error.strerror}") from error
     except (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
-        raise MlmsError(f"{path} is no trace of pytest-mlms: {error}; name a trace.npz of a run") from error
+        raise MlmsError(
+            f"{path} is no trace of pytest-mlms: {error}; name a trace.npz of a run"
+        ) from error

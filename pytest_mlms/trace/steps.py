@@ -1,4 +1,7 @@
-"""Where a request spends its time on the pytest side: its phases and the pipeline's steps. Pure functions."""
+"""Where a request spends its time on the pytest side: its phases and the pipeline's steps.
+
+Pure functions.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,10 @@ __all__ = ["StepRow", "step_rows"]
 
 @dataclass(frozen=True)
 class StepRow:
-    """A phase of a request, or a step inside of one (``within``): microseconds in a request, and its share of that."""
+    """A phase of a request, or a step inside of one (``within``).
+
+    Microseconds in a request, and its share of that.
+    """
 
     step: str
     within: str
@@ -25,7 +31,10 @@ class StepRow:
 
 
 def step_rows(trace: Trace) -> list[StepRow]:
-    """Return a row for the request, each phase and each step, in the order in which they begin; empty without a run."""
+    """Return a row for the request, each phase and each step, in the order in which they begin.
+
+    Empty without a run.
+    """
     spans, run = trace.spans, trace.run_at("application")
     if run is None:
         return []
@@ -47,5 +56,7 @@ def step_rows(trace: Trace) -> list[StepRow]:
 def _within(trace: Trace, spans: NDArray[np.int64], one: int) -> str:
     """Return the name of the smallest of ``spans``, sorted by start, that ``one`` lies in."""
     all_ = trace.spans
-    around = spans[(all_.start[spans] <= all_.start[one]) & (all_.end[spans] >= all_.end[one]) & (spans != one)]
+    around = spans[
+        (all_.start[spans] <= all_.start[one]) & (all_.end[spans] >= all_.end[one]) & (spans != one)
+    ]
     return trace.strings[all_.name[around[-1]]] if len(around) else ""

@@ -1,4 +1,5 @@
-"""What an item's line says of its trace: the largest layers, and what of the levels asked for was not seen, and why.
+"""What an item's line says of its trace: the largest layers, and what of the levels asked for was
+not seen, and why.
 
 Pure functions of a trace.
 """
@@ -15,10 +16,16 @@ __all__ = ["summarize"]
 
 
 def summarize(trace: Trace) -> dict[str, Any]:
-    """Return what the item's line says of its trace, as plain values; docs/results.md has the fields."""
+    """Return what the item's line says of its trace, as plain values.
+
+    Docs/results.md has the fields.
+    """
     parents = parents_of(trace)
     layers = sorted(layer_rows(trace, parents), key=lambda row: -row.latency_us)
-    slowest = [{"name": row.name, "type": row.type, "us": row.latency_us, "share": row.share} for row in layers[:5]]
+    slowest = [
+        {"name": row.name, "type": row.type, "us": row.latency_us, "share": row.share}
+        for row in layers[:5]
+    ]
     return {
         "levels": trace.about["levels"],
         "runs": [dict(run) for run in trace.runs],
@@ -43,7 +50,9 @@ def _unseen(trace: Trace) -> Iterator[tuple[str, str]]:
 
 
 def _faults(trace: Trace) -> Iterator[tuple[str, str]]:
-    """Yield each run that counts and that something went wrong in, so that it saw less than it should have."""
+    """Yield each run that counts and that something went wrong in, so that it saw less than it
+    should have.
+    """
     for run in trace.runs:
         faults = [run.get("fault"), *(word["fault"] for word in run.get("probes", ()))]
         if any(faults) and not run.get("void"):

@@ -1,7 +1,9 @@
-"""Tables of a trace: a row a layer, and a row a kernel of a layer, over all traced requests. Pure functions.
+"""Tables of a trace: a row a layer, and a row a kernel of a layer, over all traced requests. Pure
+functions.
 
-The latency of a level is taken from the run in which it was the deepest level that was on, so that what profiling the
-levels below costs isn't in it. Means are trimmed: the largest and the smallest fifth are left out, as XSP does.
+The latency of a level is taken from the run in which it was the deepest level that was on, so that
+what profiling the levels below costs isn't in it. Means are trimmed: the largest and the smallest
+fifth are left out, as XSP does.
 """
 
 from __future__ import annotations
@@ -43,9 +45,11 @@ _TRIM = 0.2  # of the values, at each end
 
 @dataclass(frozen=True)
 class LayerRow:
-    """A layer over all requests: microseconds; ``share`` of the sum of all layers; ``bytes`` as the framework says.
+    """A layer over all requests: microseconds; ``share`` of the sum of all layers; ``bytes`` as the
+    framework says.
 
-    ``kernel_us`` is the time that its kernels and copies ran on the device, from the kernel run; None without one.
+    ``kernel_us`` is the time that its kernels and copies ran on the device, from the kernel run;
+    None without one.
     """
 
     index: int
@@ -61,7 +65,10 @@ class LayerRow:
 
 @dataclass(frozen=True)
 class KernelRow:
-    """A kernel (or copy) of a layer: how often a request starts it, microseconds of one and of all in a request."""
+    """A kernel (or copy) of a layer.
+
+    How often a request starts it, microseconds of one and of all in a request.
+    """
 
     name: str
     type: str
@@ -88,7 +95,10 @@ def layer_rows(trace: Trace, parents: Parents) -> list[LayerRow]:
     """Return a row for each layer, in the order in which they run; empty without a layer run."""
     keys, spans = layers_of_run(trace, parents, trace.run_at("layer"))
     on_device = _kernel_time(trace, parents)
-    latencies = {key: trimmed_mean(trace.spans.duration[mine]) / 1000 for key, mine in grouped(keys, spans).items()}
+    latencies = {
+        key: trimmed_mean(trace.spans.duration[mine]) / 1000
+        for key, mine in grouped(keys, spans).items()
+    }
     total = sum(latencies.values()) or float("nan")
     rows = []
     for index, (key, mine) in enumerate(grouped(keys, spans).items()):
@@ -118,12 +128,20 @@ def kernel_rows(trace: Trace, parents: Parents) -> list[KernelRow]:
         return []
     spans, strings = trace.spans, trace.strings
     launched = ancestors(spans, parents.index, "library") >= 0
-    mine = np.flatnonzero(spans.at("kernel") & (spans.run == run) & ~(launched & (spans.request < 0)))
+    mine = np.flatnonzero(
+        spans.at("kernel") & (spans.run == run) & ~(launched & (spans.request < 0))
+    )
     owner = ancestors(spans, parents.index, "layer")
     requests = _requests(trace, run)
     rows = []
-    columns = (spans.name[mine], spans.type[mine], np.where(owner[mine] < 0, 0, spans.name[owner[mine]]))
-    for key, group in grouped(list(zip(*(column.tolist() for column in columns), strict=True)), mine).items():
+    columns = (
+        spans.name[mine],
+        spans.type[mine],
+        np.where(owner[mine] < 0, 0, spans.name[owner[mine]]),
+    )
+    for key, group in grouped(
+        list(zip(*(column.tolist() for column in columns), strict=True)), mine
+    ).items():
         name, kind, layer = (strings[index] for index in key)
         one, calls = trimmed_mean(spans.duration[group]) / 1000, len(group) / requests
         sizes = spans.bytes[group]
@@ -133,7 +151,10 @@ def kernel_rows(trace: Trace, parents: Parents) -> list[KernelRow]:
 
 
 def model_latency(trace: Trace, level: str = "model") -> float | None:
-    """Return the microseconds of one prediction, untraced by anything deeper than ``level``; None without that run."""
+    """Return the microseconds of one prediction, untraced by anything deeper than ``level``.
+
+    None without that run.
+    """
     run = trace.run_at(level)
     if run is None:
         return None
@@ -143,7 +164,10 @@ def model_latency(trace: Trace, level: str = "model") -> float | None:
 
 
 def coverage(trace: Trace, parents: Parents) -> float | None:
-    """Return the share of the model's time that its layers take, in the layer run; None without one."""
+    """Return the share of the model's time that its layers take, in the layer run.
+
+    None without one.
+    """
     run = trace.run_at("layer")
     whole = model_latency(trace, "layer")
     if run is None or not whole:
@@ -167,7 +191,9 @@ def write_table(path: Path, rows: Sequence[Any], kind: type) -> None:
 
 
 def _cells(row: Any) -> list[object]:
-    return [f"{value:.6g}" if isinstance(value, float) else value for value in dataclasses.astuple(row)]
+    return [
+        f"{value:.6g}" if isinstance(value, float) else value for value in dataclasses.astuple(row)
+    ]
 
 
 def _requests(trace: Trace, run: int) -> int:
@@ -179,7 +205,9 @@ LayerKey = tuple[str, str, int]  # name, type, how many of that name came before
 
 
 def layers_of_run(trace: Trace, parents: Parents, run: int | None) -> tuple[list[LayerKey], Array]:
-    """Return the run's layers that are inside of no other, by request and time, and what tells them apart."""
+    """Return the run's layers that are inside of no other, by request and time, and what tells them
+    apart.
+    """
     spans = trace.spans
     if run is None:
         return [], np.zeros(0, "i8")
@@ -188,16 +216,23 @@ def layers_of_run(trace: Trace, parents: Parents, run: int | None) -> tuple[list
     mine = mine[np.lexsort((spans.start[mine], spans.request[mine]))]
     seen: Counter[tuple[int, int, int]] = Counter()
     keys = []
-    for request, name, kind in zip(*(c[mine].tolist() for c in (spans.request, spans.name, spans.type)), strict=True):
+    for request, name, kind in zip(
+        *(c[mine].tolist() for c in (spans.request, spans.name, spans.type)), strict=True
+    ):
         keys.append((trace.strings[name], trace.strings[kind], seen[request, name, kind]))
         seen[request, name, kind] += 1
     return keys, mine
 
 
 def _inside_another(trace: Trace, layers: Array) -> Array:
-    """Return which layers lie inside of another on their track: blocks that hold layers count once, as the block."""
+    """Return which layers lie inside of another on their track.
+
+    Blocks that hold layers count once, as the block.
+    """
     spans = trace.spans
-    order = np.lexsort((-spans.end[layers], spans.start[layers], spans.track[layers], spans.run[layers]))
+    order = np.lexsort(
+        (-spans.end[layers], spans.start[layers], spans.track[layers], spans.run[layers])
+    )
     inside = np.zeros(len(layers), bool)
     group = spans.run[layers].astype("i8") << 32 | spans.track[layers]
     reached, of = -1, None

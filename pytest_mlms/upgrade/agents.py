@@ -12,12 +12,12 @@ from pytest_mlms.agent.predictor import Predictor, open_predictor
 from pytest_mlms.cases import Case
 from pytest_mlms.errors import InvalidRun, MlmsError
 from pytest_mlms.records import Launch
-from pytest_mlms.upgrade.interleave import Pair, SideName, naming
+from pytest_mlms.upgrade.interleave import AgentPair, SideName, naming
 
-__all__ = ["Opening", "open_pair"]
+__all__ = ["SideSpec", "open_pair"]
 
 
-class Opening(NamedTuple):
+class SideSpec(NamedTuple):
     """What it takes to open a side."""
 
     case: Case
@@ -32,16 +32,18 @@ class Opening(NamedTuple):
 
 @contextlib.contextmanager
 def open_pair(
-    sides: Mapping[SideName, Opening],
+    sides: Mapping[SideName, SideSpec],
     order: Sequence[SideName],
     cores: Sequence[int],
     logs: Mapping[SideName, Path],
     timeout: float,
     allow_code: bool = False,
-) -> Iterator[Pair]:
-    """Start both sides in ``order`` and load their models; raises as open_predictor does, naming the side.
+) -> Iterator[AgentPair]:
+    """Start both sides in ``order`` and load their models; raises as open_predictor does, naming
+    the side.
 
-    Raises InvalidRun where they are the same software, or don't run with the same threads though asked for the same.
+    Raises InvalidRun where they are the same software, or don't run with the same threads though
+    asked for the same.
     """
     check_different(sides["a"], sides["b"])
     made: dict[SideName, Predictor] = {}
@@ -50,15 +52,24 @@ def open_pair(
             case, launch, predictor, files = sides[side]
             held = replace(launch, cores=tuple(cores)) if cores else launch
             with naming(sides[side].label(side)):
-                opening = open_predictor(case, held, predictor, files, logs[side], timeout, allow_code)
+                opening = open_predictor(
+                    case, held, predictor, files, logs[side], timeout, allow_code
+                )
                 made[side] = opened.enter_context(opening)
         _check_alike(sides, made)
         local = not any(opening.case.stack.container for opening in sides.values())
-        yield Pair(made["a"], made["b"], {side: opening.label(side) for side, opening in sides.items()}, local)
+        yield AgentPair(
+            made["a"],
+            made["b"],
+            {side: opening.label(side) for side, opening in sides.items()},
+            local,
+        )
 
 
-def check_different(a: Opening, b: Opening) -> None:
-    """Raise MlmsError where two stacks of different names are the same software with the same settings."""
+def check_different(a: SideSpec, b: SideSpec) -> None:
+    """Raise MlmsError where two stacks of different names are the same software with the same
+    settings.
+    """
     same = (a.launch.command, a.launch.env, a.launch.lock, a.predictor) == (
         b.launch.command,
         b.launch.env,
@@ -72,7 +83,7 @@ def check_different(a: Opening, b: Opening) -> None:
         )
 
 
-def _check_alike(sides: Mapping[SideName, Opening], made: Mapping[SideName, Predictor]) -> None:
+def _check_alike(sides: Mapping[SideName, SideSpec], made: Mapping[SideName, Predictor]) -> None:
     a, b = made["a"], made["b"]
     if sides["a"].case.threads == sides["b"].case.threads and a.threads != b.threads:
         raise InvalidRun(

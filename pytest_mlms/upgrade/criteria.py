@@ -14,29 +14,35 @@ from pytest_mlms.errors import InvalidRun
 from pytest_mlms.host.gpu_state import GpuReading, gpu_faults, gpu_notes, open_gpu
 from pytest_mlms.host.machine import machine_state
 from pytest_mlms.upgrade.decision import TOLERANCES, Clock
-from pytest_mlms.upgrade.interleave import Duel, Pair
-from pytest_mlms.upgrade.run import Terms
+from pytest_mlms.upgrade.interleave import AgentPair, InterleavePlan
+from pytest_mlms.upgrade.run import Criteria
 
 __all__ = ["duel_of", "terms_of", "told", "watch_device"]
 
 _SHARE = 1.5  # of --mlms-duration for both sides together
 
 
-def terms_of(case: Case, config: Config) -> Terms:
+def terms_of(case: Case, config: Config) -> Criteria:
     """Return the terms: the command line's tolerance, else the manifest's, else the default of 3 %."""
     own = case.loaded.manifest.thresholds.upgrade
     named = {name: value for name, value in own if value is not None and name != "tolerance"}
     latency = next(
-        share for share in (config.tolerance, own.tolerance, TOLERANCES["latency"].tolerance) if share is not None
+        share
+        for share in (config.tolerance, own.tolerance, TOLERANCES["latency"].tolerance)
+        if share is not None
     )
-    return Terms({"latency": latency, **named}, ("latency", *named), cast("Clock | None", config.clock))
+    return Criteria(
+        {"latency": latency, **named}, ("latency", *named), cast("Clock | None", config.clock)
+    )
 
 
-def duel_of(case: Case, config: Config) -> Duel:
-    """Return how it is run: on as many cores as the side with more threads has, drawn from those that both may use."""
+def duel_of(case: Case, config: Config) -> InterleavePlan:
+    """Return how it is run: on as many cores as the side with more threads has, drawn from those
+    that both may use.
+    """
     counts = [case.threads, case.baseline.threads]
     threads = None if None in counts else max(count for count in counts if count)
-    return Duel(
+    return InterleavePlan(
         seconds=_SHARE * config.duration,
         budget=config.budget,
         seed=int.from_bytes(os.urandom(4), "big"),
@@ -73,8 +79,11 @@ def told(case: Case, config: Config) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def watch_device(device: str, note: Callable[..., None]) -> Iterator[Callable[[Pair], list[str]]]:
-    """Give a function that looks at the device after a round, and says why what was measured can't be trusted.
+def watch_device(
+    device: str, note: Callable[..., None]
+) -> Iterator[Callable[[AgentPair], list[str]]]:
+    """Give a function that looks at the device after a round, and says why what was measured can't
+    be trusted.
 
     What the driver says each time goes to ``note``, as plain values and in words.
     """
@@ -85,10 +94,13 @@ def watch_device(device: str, note: Callable[..., None]) -> Iterator[Callable[[P
         readings: list[GpuReading] = [gpu.read(loaded=False)]
         own: set[int] = set()
 
-        def look(pair: Pair) -> list[str]:
+        def look(pair: AgentPair) -> list[str]:
             own.update(side.agent.process.pid for side in (pair.a, pair.b))
             readings.append(gpu.read(loaded=True))
-            note(gpu_readings=[dataclasses.asdict(one) for one in readings], gpu_notes=gpu_notes(readings))
+            note(
+                gpu_readings=[dataclasses.asdict(one) for one in readings],
+                gpu_notes=gpu_notes(readings),
+            )
             return gpu_faults(readings, own)
 
         faults = gpu_faults(readings, own)

@@ -1,8 +1,9 @@
 """Two hosts as the two sides of an upgrade, for what can't live on one machine, such as drivers.
 
-The weaker design: nothing is paired, and a difference between the hosts is in the difference between the sides. Each
-case is measured in several visits, far apart in time; how the visits of a side scatter is the drift of its host, and
-the noise that a change must pass. docs/distribution.md says more.
+The weaker design: nothing is paired, and a difference between the hosts is in the difference
+between the sides. Each case is measured in several visits, far apart in time; how the visits of a
+side scatter is the drift of its host, and the noise that a change must pass. docs/distribution.md
+says more.
 """
 
 from __future__ import annotations
@@ -39,7 +40,10 @@ _HEADER = ["verdict", "case", "quantity", "A", "B", "B / A", "noise"]
 
 
 class Sides:
-    """A plugin of the controller where --mlms-stack and --mlms-against name labels: compares them at the end."""
+    """A plugin of the controller where --mlms-stack and --mlms-against name labels.
+
+    Compares them at the end.
+    """
 
     def __init__(self, options: Config, earlier: Iterable[Mapping[str, Any]]) -> None:
         self._a, self._b = options.sides[1], options.sides[0]
@@ -58,9 +62,11 @@ class Sides:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Compare, write it down, and fail the run where B is surely worse (--mlms-strict: or nobody can say).
+        """Compare, write it down, and fail the run where B is surely worse (--mlms-strict: or
+        nobody can say).
 
-        Where nothing could be compared, as where no host carries one of the labels, it fails too: that is no answer.
+        Where nothing could be compared, as where no host carries one of the labels, it fails too:
+        that is no answer.
         """
         self._found = compare_sides(self._results, self._a, self._b, self._tolerances)
         reporter = session.config.pluginmanager.getplugin("mlms-reporter")
@@ -68,10 +74,17 @@ class Sides:
         for case, comparisons in self._found.items():
             verdicts |= {one.verdict for one in comparisons}
             reporter.note(
-                "sides", case=case, a=self._a, b=self._b, comparisons=list(map(plain_comparison, comparisons))
+                "sides",
+                case=case,
+                a=self._a,
+                b=self._b,
+                comparisons=list(map(plain_comparison, comparisons)),
             )
         bad = Verdict.REGRESSED in verdicts or (self._strict and Verdict.INCONCLUSIVE in verdicts)
-        if (bad or self._unanswered) and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        if (bad or self._unanswered) and session.exitstatus in (
+            pytest.ExitCode.OK,
+            pytest.ExitCode.NO_TESTS_COLLECTED,
+        ):
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     @property
@@ -82,12 +95,18 @@ class Sides:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Show the comparisons, and how weak they are."""
         if self._unanswered:
-            terminalreporter.write_line("mlms: nothing was compared: no case was measured on both sides", red=True)
+            terminalreporter.write_line(
+                "mlms: nothing was compared: no case was measured on both sides", red=True
+            )
         if not self._found:
             return
-        terminalreporter.write_sep("-", f"mlms: {self._b} (B) against {self._a} (A), on different hosts")
+        terminalreporter.write_sep(
+            "-", f"mlms: {self._b} (B) against {self._a} (A), on different hosts"
+        )
         rows = [_row(case, one) for case, comparisons in self._found.items() for one in comparisons]
-        header, *lines = format_table(_HEADER, rows, max(terminalreporter._tw.fullwidth, 80), left=3)
+        header, *lines = format_table(
+            _HEADER, rows, max(terminalreporter._tw.fullwidth, 80), left=3
+        )
         for folded in (header, *lines):
             for line in folded:
                 terminalreporter.write_line(line)
@@ -119,22 +138,27 @@ def compare_sides(
 ) -> dict[str, list[Comparison]]:
     """Return, for each case that both sides measured, how B differs from A in each quantity.
 
-    ``a`` and ``b`` are labels, ``results`` items' lines. The difference of the means of the logs over visits has
-    the hosts' drifts as its variance (Welch 1947, Biometrika 34:28), each pooled over all cases of its side.
+    ``a`` and ``b`` are labels, ``results`` items' lines. The difference of the means of the logs
+    over visits has the hosts' drifts as its variance (Welch 1947, Biometrika 34:28), each pooled
+    over all cases of its side.
     """
     values = _values(results)
     cases = sorted({case for case, _, _ in values})
     found: dict[str, list[Comparison]] = {case: [] for case in cases}
     for quantity, default in TOLERANCES.items():
         drifts = {
-            side: _drift([logs for (_, at, name), logs in values.items() if (at, name) == (side, quantity)])
+            side: _drift(
+                [logs for (_, at, name), logs in values.items() if (at, name) == (side, quantity)]
+            )
             for side in (a, b)
         }
         for case in cases:
             first, second = values.get((case, a, quantity)), values.get((case, b, quantity))
             if first and second:
                 tolerance = tolerances.get(quantity, default.tolerance)
-                found[case].append(_compare(quantity, first, second, drifts[a], drifts[b], tolerance))
+                found[case].append(
+                    _compare(quantity, first, second, drifts[a], drifts[b], tolerance)
+                )
     return {case: comparisons for case, comparisons in found.items() if comparisons}
 
 
@@ -150,7 +174,9 @@ def _values(results: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str, str], 
             for quantity, estimate in _QUANTITIES.items():
                 value = result.get("estimates", {}).get(estimate, {}).get("value")
                 if value:
-                    found.setdefault((case, side, quantity), []).append(math.log(value + TOLERANCES[quantity].base))
+                    found.setdefault((case, side, quantity), []).append(
+                        math.log(value + TOLERANCES[quantity].base)
+                    )
     return found
 
 
@@ -161,22 +187,35 @@ def _drift(groups: Sequence[Sequence[float]]) -> _Drift:
 
 
 def _compare(
-    name: str, a: Sequence[float], b: Sequence[float], drift_a: _Drift, drift_b: _Drift, tolerance: float
+    name: str,
+    a: Sequence[float],
+    b: Sequence[float],
+    drift_a: _Drift,
+    drift_b: _Drift,
+    tolerance: float,
 ) -> Comparison:
     default = TOLERANCES[name]
     first, second = (math.exp(fmean(side)) - default.base for side in (a, b))
-    made = Comparison(name, first, second, default.unit, tolerance, True, min(len(a), len(b)), "visits")
+    made = Comparison(
+        name, first, second, default.unit, tolerance, True, min(len(a), len(b)), "visits"
+    )
     parts = [drift_a.variance / len(a), drift_b.variance / len(b)]
     if not all(map(math.isfinite, parts)):
         return made.but(lacking="needs 2 visits of each side")
     error = math.sqrt(sum(parts))
-    spread = sum(part**2 / drift.freedom for part, drift in zip(parts, (drift_a, drift_b), strict=True))
+    spread = sum(
+        part**2 / drift.freedom for part, drift in zip(parts, (drift_a, drift_b), strict=True)
+    )
     freedom = sum(parts) ** 2 / spread if spread else 1.0
     change, limit = default.sign * (fmean(b) - fmean(a)), math.log1p(tolerance)
     low = change - student_quantile(freedom, 1 - _RISK_OF_FAILING) * error
     high = change + student_quantile(freedom, 1 - _RISK_OF_PASSING) * error
     ends = sorted(math.exp(default.sign * value) for value in (low, change, high))
-    verdict = Verdict.REGRESSED if low > limit else Verdict.IMPROVED if high < -limit else Verdict.PASSED
+    verdict = (
+        Verdict.REGRESSED if low > limit else Verdict.IMPROVED if high < -limit else Verdict.PASSED
+    )
     if verdict is Verdict.PASSED and high >= limit:
         verdict = Verdict.INCONCLUSIVE
-    return made.but(low=ends[0], ratio=ends[1], high=ends[2], verdict=verdict, floor=math.expm1(change - low))
+    return made.but(
+        low=ends[0], ratio=ends[1], high=ends[2], verdict=verdict, floor=math.expm1(change - low)
+    )

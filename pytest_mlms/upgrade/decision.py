@@ -1,4 +1,5 @@
-"""Two stacks against each other: pure functions from what rounds measured to a verdict on each quantity.
+"""Two stacks against each other: pure functions from what rounds measured to a verdict on each
+quantity.
 
 docs/methodology.md explains the rule, with its sources and its limits.
 """
@@ -60,15 +61,20 @@ CLOCKS: dict[Clock, str] = {
 LEAST_ROUNDS, MOST_ROUNDS = 2, 6
 ACCURACY_LOSS = 0.01  # of all answers
 
-_RISK_OF_FAILING, _RISK_OF_PASSING = 0.01, 0.05  # of a wrong word at the edge of the tolerance, all looks together
+_RISK_OF_FAILING, _RISK_OF_PASSING = (
+    0.01,
+    0.05,
+)  # of a wrong word at the edge of the tolerance, all looks together
 _LOOKS = MOST_ROUNDS - LEAST_ROUNDS + 1
 _FOUND = 0.8  # how often the smallest detectable change is found
 
 
 class Default(NamedTuple):
-    """How much worse a quantity may become, as a share; how rounds of one stack scatter in it; its unit.
+    """How much worse a quantity may become, as a share; how rounds of one stack scatter in it; its
+    unit.
 
-    ``sign`` is -1 where less is worse. ``base`` is added to both sides: nobody waits for what is small beside it.
+    ``sign`` is -1 where less is worse. ``base`` is added to both sides: nobody waits for what is
+    small beside it.
     """
 
     tolerance: float
@@ -89,15 +95,19 @@ TOLERANCES: dict[str, Default] = {
     "load_time": Default(0.50, 0.10, base=0.050),
     "peak_memory": Default(0.10, 0.01, "B"),
 }
-"""Quantity -> its defaults. Times and throughput are never held to less than what latency may lose."""
+"""Quantity -> its defaults.
+
+Times and throughput are never held to less than what latency may lose.
+"""
 
 
 @dataclass(frozen=True, eq=False)
 class Side:
-    """What one process of a round gave: seconds, by pairs x calls; ``cpu`` is a call's share of its turn, one a pair.
+    """What one process of a round gave: seconds, by pairs x calls; ``cpu`` is a call's share of its
+    turn, one a pair.
 
-    ``wait`` is None where the kernel doesn't count it, ``device`` where the predictor doesn't tell it, ``peak_bytes``
-    (of the whole process) where the kernel can't.
+    ``wait`` is None where the kernel doesn't count it, ``device`` where the predictor doesn't tell
+    it, ``peak_bytes`` (of the whole process) where the kernel can't.
     """
 
     wall: Array
@@ -109,7 +119,10 @@ class Side:
     peak_bytes: int | None
 
     def times(self, clock: Clock) -> Array:
-        """Return the seconds of each call by a clock that this side has, as pairs x calls (cpu: pairs x 1)."""
+        """Return the seconds of each call by a clock that this side has, as pairs x calls (cpu.
+
+        Pairs x 1).
+        """
         if clock == "cpu":
             return self.cpu[:, None]
         if clock == "device" and self.device is not None:
@@ -120,14 +133,19 @@ class Side:
 
 
 class Round(NamedTuple):
-    """A fresh process of each side, A the baseline and B the candidate, and what they gave in turns."""
+    """A fresh process of each side, A the baseline and B the candidate, and what they gave in
+    turns.
+    """
 
     a: Side
     b: Side
 
 
 class Figure(NamedTuple):
-    """A quantity in one round: both values, the log of B over A, its standard error, and the calls that it rests on."""
+    """A quantity in one round.
+
+    Both values, the log of B over A, its standard error, and the calls that it rests on.
+    """
 
     a: float
     b: float
@@ -137,13 +155,16 @@ class Figure(NamedTuple):
 
 
 def call_waits(start: Array, end: Array, wait: Array, at: Array) -> Array:
-    """Return the seconds that each call waited for a core, from the counter as it stood when ``at`` calls were done.
+    """Return the seconds that each call waited for a core, from the counter as it stood when ``at``
+    calls were done.
 
-    Where several calls are between two readings, the longest has it: a wait makes a call longer by itself. A wait that
-    is longer than the call was outside of it.
+    Where several calls are between two readings, the longest has it: a wait makes a call longer by
+    itself. A wait that is longer than the call was outside of it.
     """
     took, waits = end - start, np.zeros(len(start))
-    for first, last, waited in zip(at[:-1].astype(int), at[1:].astype(int), np.diff(wait), strict=True):
+    for first, last, waited in zip(
+        at[:-1].astype(int), at[1:].astype(int), np.diff(wait), strict=True
+    ):
         longest = first + int(np.argmax(took[first:last]))
         waits[longest] = waited if waited < took[longest] else 0.0
     return waits
@@ -151,12 +172,17 @@ def call_waits(start: Array, end: Array, wait: Array, at: Array) -> Array:
 
 def available_clocks(one: Round) -> list[Clock]:
     """Return the clocks that both sides have, the one that disturbances touch least first."""
-    lacking = {"device" for side in one if side.device is None} | {"adj" for side in one if side.wait is None}
+    lacking = {"device" for side in one if side.device is None} | {
+        "adj" for side in one if side.wait is None
+    }
     return [clock for clock in CLOCKS if clock not in lacking]
 
 
 def figures_of(one: Round, clock: Clock, batch_size: int) -> dict[str, Figure]:
-    """Return the quantities of a round by name; a process's own quantities carry no error: rounds are their samples."""
+    """Return the quantities of a round by name.
+
+    A process's own quantities carry no error: rounds are their samples.
+    """
     a, b = one.a.times(clock), one.b.times(clock)
     found = {"latency": _centre(a, b), "cpu_time": _centre(one.a.times("cpu"), one.b.times("cpu"))}
     found["wall_time"] = _centre(one.a.wall, one.b.wall)
@@ -179,11 +205,17 @@ def _of_all_calls(a: Array, b: Array, batch_size: int) -> dict[str, Figure]:
         first, second = (float(np.percentile(side, percent)) for side in (a, b))
         found[f"latency_p{percent}"] = Figure(first, second, *quantile_ratio(b, a, percent), a.size)
     first, second = (batch_size / float(side.mean()) for side in (a, b))
-    found["throughput"] = Figure(first, second, *ratio_of_means(a.mean(axis=1), b.mean(axis=1)), a.size)
+    found["throughput"] = Figure(
+        first, second, *ratio_of_means(a.mean(axis=1), b.mean(axis=1)), a.size
+    )
     return found
 
 
-_OF_PROCESS = {"first_seconds": "first_inference", "load_seconds": "load_time", "peak_bytes": "peak_memory"}
+_OF_PROCESS = {
+    "first_seconds": "first_inference",
+    "load_seconds": "load_time",
+    "peak_bytes": "peak_memory",
+}
 
 
 def _centre(a: Array, b: Array) -> Figure:
@@ -193,7 +225,9 @@ def _centre(a: Array, b: Array) -> Figure:
         return Figure(float(first.mean()), float(second.mean()), 0.0, math.inf, a.size)
     ratios = np.log(second / first)
     centre, low, high = signed_rank(ratios)
-    error = (high - low) / 3.92 * persistence(ratios)  # a 95 % interval is 3.92 standard errors wide
+    error = (
+        (high - low) / 3.92 * persistence(ratios)
+    )  # a 95 % interval is 3.92 standard errors wide
     return Figure(float(np.median(a)), float(np.median(b)), centre, error, a.size)
 
 
@@ -202,10 +236,11 @@ def compare_rounds(
     tolerances: Mapping[str, float],
     gates: Iterable[str] = ("latency",),
 ) -> list[Comparison]:
-    """Return the verdict on each quantity after these rounds; ``tolerances`` are instead of the defaults.
+    """Return the verdict on each quantity after these rounds; ``tolerances`` are instead of the
+    defaults.
 
-    The risks are shared between all looks that there may be (Bonferroni), so the rule is the same at every look and
-    can be applied again, later, with other tolerances.
+    The risks are shared between all looks that there may be (Bonferroni), so the rule is the same
+    at every look and can be applied again, later, with other tolerances.
     """
     found = []
     for name, default in TOLERANCES.items():
@@ -219,10 +254,16 @@ def compare_rounds(
 
 def _compare(name: str, figures: Sequence[Figure], tolerance: float, gate: bool) -> Comparison:
     sign, limit = TOLERANCES[name].sign, math.log1p(tolerance)
-    pooled = pool_rounds([sign * one.value for one in figures], [one.error for one in figures], TOLERANCES[name].spread)
+    pooled = pool_rounds(
+        [sign * one.value for one in figures],
+        [one.error for one in figures],
+        TOLERANCES[name].spread,
+    )
     a, b = (float(np.median([one[side] for one in figures])) for side in (0, 1))
     lacking = _lacking(name, figures, pooled)
-    made = Comparison(name, a, b, TOLERANCES[name].unit, tolerance, gate, len(figures), "rounds", lacking)
+    made = Comparison(
+        name, a, b, TOLERANCES[name].unit, tolerance, gate, len(figures), "rounds", lacking
+    )
     if pooled is None:
         return made
     low, high = pooled.below(_RISK_OF_FAILING / _LOOKS), pooled.above(_RISK_OF_PASSING / _LOOKS)
@@ -234,12 +275,17 @@ def _compare(name: str, figures: Sequence[Figure], tolerance: float, gate: bool)
         high=ends[2],
         verdict=Verdict.INCONCLUSIVE if lacking else _decide(low, high, limit),
         floor=math.expm1(half),
-        detectable=math.expm1(limit + half + student_quantile(pooled.freedom, _FOUND) * pooled.error),
+        detectable=math.expm1(
+            limit + half + student_quantile(pooled.freedom, _FOUND) * pooled.error
+        ),
     )
 
 
 def _decide(low: float, high: float, limit: float) -> Verdict:
-    """Return what an interval of the log of how much worse B is says: all above the limit, below it, or neither."""
+    """Return what an interval of the log of how much worse B is says.
+
+    All above the limit, below it, or neither.
+    """
     if low > limit:
         return Verdict.REGRESSED
     if high < -limit:
@@ -258,13 +304,21 @@ def _lacking(name: str, figures: Sequence[Figure], pooled: Pooled | None) -> str
     return f"needs {LEAST_ROUNDS} rounds, had {known}" if known < LEAST_ROUNDS else ""
 
 
-def compare_accuracy(right_a: Array, right_b: Array, k: int, tolerance: float, gate: bool) -> Comparison:
-    """Return the verdict on the share of right answers, from whether each side had each input right.
+def compare_accuracy(
+    right_a: Array, right_b: Array, k: int, tolerance: float, gate: bool
+) -> Comparison:
+    """Return the verdict on the share of right answers, from whether each side had each input
+    right.
 
-    REGRESSED where so many losses against gains are less likely than 1 % (McNemar) and they are more than the
-    tolerance; PASSED where none was lost or the interval of the difference (Agresti and Min) is above -tolerance.
+    REGRESSED where so many losses against gains are less likely than 1 % (McNemar) and they are
+    more than the tolerance; PASSED where none was lost or the interval of the difference (Agresti
+    and Min) is above -tolerance.
     """
-    count, lost, won = len(right_a), int((right_a & ~right_b).sum()), int((right_b & ~right_a).sum())
+    count, lost, won = (
+        len(right_a),
+        int((right_a & ~right_b).sum()),
+        int((right_b & ~right_a).sum()),
+    )
     low, high = matched_difference(lost, won, count, 1 - 2 * _RISK_OF_PASSING)
     a, b = (float(side.mean()) for side in (right_a, right_b))
     verdict = Verdict.INCONCLUSIVE
@@ -277,15 +331,25 @@ def compare_accuracy(right_a: Array, right_b: Array, k: int, tolerance: float, g
 
 
 def is_decided(comparisons: Sequence[Comparison], rounds: int) -> bool:
-    """Return whether another round can change nothing that counts: all gates are decided, or the outputs are wrong."""
+    """Return whether another round can change nothing that counts.
+
+    All gates are decided, or the outputs are wrong.
+    """
     if any(one.verdict is Verdict.REGRESSED and one.of != "rounds" for one in comparisons):
         return True
-    opened = [one for one in comparisons if one.gate and one.verdict is Verdict.INCONCLUSIVE and one.of == "rounds"]
+    opened = [
+        one
+        for one in comparisons
+        if one.gate and one.verdict is Verdict.INCONCLUSIVE and one.of == "rounds"
+    ]
     return rounds >= LEAST_ROUNDS and not opened
 
 
 def verdict_of(comparisons: Sequence[Comparison]) -> Verdict:
-    """Return the item's verdict: what is surely worse fails it; every gate must be decided; then latency's own."""
+    """Return the item's verdict: what is surely worse fails it; every gate must be decided.
+
+    Then latency's own.
+    """
     verdicts = {one.verdict for one in comparisons}
     gates = {one.verdict for one in comparisons if one.gate}
     if Verdict.REGRESSED in verdicts:

@@ -17,12 +17,16 @@ __all__ = ["change_of", "explain_upgrade", "layer_lines", "point_of", "sides_of"
 def explain_upgrade(comparisons: Sequence[Comparison], facts: Mapping[str, Any]) -> str:
     """Return the text of an upgrade: what was found, how surely, on what machine, and what to try.
 
-    ``facts`` has ``a`` and ``b`` (the stacks' names), ``clock``, ``rounds``, ``machine``, ``layers``, ``budget``,
-    ``place`` (the manifest's line for tolerances), ``threads`` (that both sides are asked for; None: their own choice),
-    and ``asked`` (whether the command line gave latency's).
+    ``facts`` has ``a`` and ``b`` (the stacks' names), ``clock``, ``rounds``, ``machine``,
+    ``layers``, ``budget``, ``place`` (the manifest's line for tolerances), ``threads`` (that both
+    sides are asked for; None: their own choice), and ``asked`` (whether the command line gave
+    latency's).
     """
     verdicts = {one.verdict for one in comparisons}
-    lines = [_headline(comparisons, facts), *(f"  {_line(one)}" for one in _worst_first(comparisons) if _told(one))]
+    lines = [
+        _headline(comparisons, facts),
+        *(f"  {_line(one)}" for one in _worst_first(comparisons) if _told(one)),
+    ]
     untold = [one.quantity for one in comparisons if not _told(one)]
     if untold:
         lines.append(f"  not judged after {len(facts['rounds'])} round: {', '.join(untold)}")
@@ -37,7 +41,10 @@ def explain_upgrade(comparisons: Sequence[Comparison], facts: Mapping[str, Any])
 
 
 def sides_of(line: Mapping[str, Any]) -> str:
-    """Return what an upgrade's line is a comparison of; the framework too where the stack's name doesn't say it."""
+    """Return what an upgrade's line is a comparison of.
+
+    The framework too where the stack's name doesn't say it.
+    """
     b, framework = line["stack"]["name"], line["framework"]
     return f"{b} (B) against {line['against']['name']} (A){f', {framework}' if framework not in b else ''}"
 
@@ -55,9 +62,14 @@ def _headline(comparisons: Sequence[Comparison], facts: Mapping[str, Any]) -> st
         return f"{names}: REGRESSED, B computes something else{', and is faster because it is wrong' * faster}"
     if wrong:
         return f"{names}: REGRESSED in {', '.join(one.quantity for one in wrong)}"
-    if any(one.gate and one.verdict is Verdict.INCONCLUSIVE for one in comparisons) or not comparisons:
+    if (
+        any(one.gate and one.verdict is Verdict.INCONCLUSIVE for one in comparisons)
+        or not comparisons
+    ):
         return f"{names}: INCONCLUSIVE, the measurements can't tell"
-    improved = any(one.quantity == "latency" and one.verdict is Verdict.IMPROVED for one in comparisons)
+    improved = any(
+        one.quantity == "latency" and one.verdict is Verdict.IMPROVED for one in comparisons
+    )
     return f"{names}: {'IMPROVED' if improved else 'PASSED'}"
 
 
@@ -67,7 +79,10 @@ def _worst_first(comparisons: Sequence[Comparison]) -> list[Comparison]:
 
 
 def _told(one: Comparison) -> bool:
-    """Whether there is something to tell of it: a guard that is open for want of rounds is one of many."""
+    """Whether there is something to tell of it.
+
+    A guard that is open for want of rounds is one of many.
+    """
     return one.gate or one.verdict is not Verdict.INCONCLUSIVE or "rounds" not in one.lacking
 
 
@@ -80,16 +95,26 @@ def _line(one: Comparison) -> str:
     values = f"A {format_quantity(one.a, one.unit)}, B {format_quantity(one.b, one.unit)}"
     if one.of == "inputs":
         ends = f"{100 * one.low:+.2f} to {100 * one.high:+.2f}"
-        return head + f"{values}, {100 * one.ratio:+.2f} ({ends}) % of {one.replicates} inputs, {tolerance}"
+        return (
+            head
+            + f"{values}, {100 * one.ratio:+.2f} ({ends}) % of {one.replicates} inputs, {tolerance}"
+        )
     base = TOLERANCES[one.quantity].base if one.quantity in TOLERANCES else 0.0
     added = f" with {format_quantity(base, one.unit)} added to both" if base else ""
     text = head + f"{values}, {change_of(one)}{added}, {tolerance}"
-    guard = "" if one.gate or one.verdict is not Verdict.INCONCLUSIVE else " (a guard: fails only if surely worse)"
+    guard = (
+        ""
+        if one.gate or one.verdict is not Verdict.INCONCLUSIVE
+        else " (a guard: fails only if surely worse)"
+    )
     return text + (f"; {one.lacking}" if one.lacking else "") + guard
 
 
 def change_of(one: Comparison, space: str = " ") -> str:
-    """Return B over A with its interval, as in "x1.079 (1.071 to 1.088)"; ``space`` is the one within the brackets."""
+    """Return B over A with its interval, as in "x1.079 (1.071 to 1.088)".
+
+    ``space`` is the one within the brackets.
+    """
     if math.isnan(one.ratio):
         return "-"
     high = "unbounded" if math.isinf(one.high) else f"{one.high:.3f}"
@@ -132,7 +157,11 @@ def _machine(facts: Mapping[str, Any]) -> str:
     if machine.get("load_average"):
         parts.append(f"load {machine['load_average'][0]:g}")
     shares = facts.get("cpu_shares") or {}
-    parts += [f"{name} {100 * shares[name]:.0f} %" for name in ("busy", "steal") if shares.get(name) is not None]
+    parts += [
+        f"{name} {100 * shares[name]:.0f} %"
+        for name in ("busy", "steal")
+        if shares.get(name) is not None
+    ]
     if not all(one["turns_exclusive"] for one in facts["rounds"]):
         parts.append("the side without the turn could not be stopped")
     if not all(one["steady"] for one in facts["rounds"]):
@@ -155,7 +184,10 @@ _STILL = 5e-8  # seconds: no change to the digits that are shown
 
 
 def layer_lines(layers: Sequence[LayerChange]) -> list[str]:
-    """Return the table layer | A | B | change | share of the whole change, the last row; without what stood still."""
+    """Return the table layer | A | B | change | share of the whole change, the last row.
+
+    Without what stood still.
+    """
     rows = [("layer", "A", "B", "Δ", "share")]
     for layer in [*(one for one in layers[:-1] if abs(one.change) >= _STILL), *layers[-1:]]:
         name = layer.name if len(layer.name) <= 40 else f"…{layer.name[-39:]}"
@@ -165,7 +197,12 @@ def layer_lines(layers: Sequence[LayerChange]) -> list[str]:
         rows.append((name + kind, *cells, f"{layer.change * 1e6:+.1f}", share))  # type: ignore[arg-type]
     widths = [max(len(row[column]) for row in rows) for column in range(5)]
     return [
-        "  ".join([row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True))])
+        "  ".join(
+            [
+                row[0].ljust(widths[0]),
+                *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True)),
+            ]
+        )
         for row in rows
     ]
 
@@ -181,17 +218,29 @@ def _advice(comparisons: Sequence[Comparison], facts: Mapping[str, Any]) -> str:
         return ""
     rounds = len(facts["rounds"])
     if rounds < LEAST_ROUNDS:
-        return f"try: --mlms-budget ({facts['budget']:g} s was too little for {LEAST_ROUNDS} rounds)"
+        return (
+            f"try: --mlms-budget ({facts['budget']:g} s was too little for {LEAST_ROUNDS} rounds)"
+        )
     if {one.of for one in opened} == {"inputs"}:
         return "try: a larger dataset"
-    means = [f"--mlms-budget (it had time for {rounds} of {MOST_ROUNDS} rounds)"] if rounds < MOST_ROUNDS else []
+    means = (
+        [f"--mlms-budget (it had time for {rounds} of {MOST_ROUNDS} rounds)"]
+        if rounds < MOST_ROUNDS
+        else []
+    )
     if not {one.quantity for one in opened} <= _OF_PROCESS:
-        means += ["a larger --mlms-duration", *(["evaluate.threads: 1"] if set(facts["threads"]) != {1} else [])]
+        means += [
+            "a larger --mlms-duration",
+            *(["evaluate.threads: 1"] if set(facts["threads"]) != {1} else []),
+        ]
     return f"try: {', '.join([*means, 'a quieter machine'])}{''.join(map(_edge, opened))}"
 
 
 def _edge(one: Comparison) -> str:
-    """Return what another tolerance would do for what is open; nothing where its noise isn't known."""
+    """Return what another tolerance would do for what is open.
+
+    Nothing where its noise isn't known.
+    """
     if one.floor < one.tolerance:
         return f"; {one.quantity} is near its tolerance: a wider or narrower one decides it"
     if one.floor >= one.tolerance:
@@ -201,7 +250,13 @@ def _edge(one: Comparison) -> str:
 
 
 _OF_PROCESS = {"first_inference", "load_time", "peak_memory"}  # which more turns don't tell
-_AS_LATENCY = {"cpu_time", "wall_time", "latency_p90", "latency_p95", "throughput"}  # held to no less than latency is
+_AS_LATENCY = {
+    "cpu_time",
+    "wall_time",
+    "latency_p90",
+    "latency_p95",
+    "throughput",
+}  # held to no less than latency is
 
 
 def _allowance(regressed: Sequence[Comparison], facts: Mapping[str, Any]) -> str:
@@ -209,7 +264,13 @@ def _allowance(regressed: Sequence[Comparison], facts: Mapping[str, Any]) -> str
     along = _AS_LATENCY if any(one.quantity == "latency" for one in regressed) else set()
     names = [one.quantity for one in regressed if one.gate or one.quantity not in along]
     where = ["--mlms-tolerance"] if facts["asked"] and "latency" in names else []
-    keys = ["tolerance" if name == "latency" else name for name in names if not (where and name == "latency")]
+    keys = [
+        "tolerance" if name == "latency" else name
+        for name in names
+        if not (where and name == "latency")
+    ]
     if keys:
-        where.append(f"thresholds: upgrade: {{{', '.join(f'{key}: … %' for key in keys)}}} in {facts['place']}")
+        where.append(
+            f"thresholds: upgrade: {{{', '.join(f'{key}: … %' for key in keys)}}} in {facts['place']}"
+        )
     return ", ".join(where)

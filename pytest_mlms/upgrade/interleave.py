@@ -1,7 +1,9 @@
-"""Two stacks in turns on the same cores: fresh pairs of processes, until what must be decided is decided.
+"""Two stacks in turns on the same cores: fresh pairs of processes, until what must be decided is
+decided.
 
-Measures and records; compare.py computes and decides. Only the side whose turn it is runs: the other is stopped, since
-a framework's threads go on spinning for work and would take the cores from it.
+Measures and records; compare.py computes and decides. Only the side whose turn it is runs: the
+other is stopped, since a framework's threads go on spinning for work and would take the cores from
+it.
 """
 
 from __future__ import annotations
@@ -23,7 +25,16 @@ from pytest_mlms.errors import MlmsError
 from pytest_mlms.statistics import is_steady
 from pytest_mlms.upgrade.decision import LEAST_ROUNDS, MOST_ROUNDS, Round, Side, call_waits
 
-__all__ = ["SIDES", "Duel", "Pace", "Pair", "Shift", "SideName", "fight", "naming"]
+__all__ = [
+    "SIDES",
+    "AgentPair",
+    "InterleavePlan",
+    "RoundRecord",
+    "SideName",
+    "TurnPlan",
+    "naming",
+    "run_interleaved",
+]
 
 SideName = Literal["a", "b"]
 SIDES: tuple[SideName, SideName] = ("a", "b")
@@ -39,8 +50,9 @@ _REFILL = 1.02  # how much longer the first call of a turn takes where it has ca
 
 
 @dataclass(frozen=True)
-class Duel:
-    """What to run: ``seconds`` of turns a round and ``budget`` seconds in all; ``cores`` those that may be used.
+class InterleavePlan:
+    """What to run: ``seconds`` of turns a round and ``budget`` seconds in all; ``cores`` those that
+    may be used.
 
     ``threads`` of a side is how many cores it is held to; None: all of them.
     """
@@ -58,7 +70,7 @@ class Duel:
 
 
 @dataclass(frozen=True)
-class Pace:
+class TurnPlan:
     """A turn: calls that are timed, after calls that aren't."""
 
     count: int = 1
@@ -66,7 +78,7 @@ class Pace:
 
 
 @dataclass(frozen=True, eq=False)
-class Shift:
+class RoundRecord:
     """A round as it was run, for the record: what it gave, and how."""
 
     round: Round
@@ -76,8 +88,9 @@ class Shift:
 
 
 @dataclass
-class Pair:
-    """A fresh process of each side, one of them running at a time; ``local``: they aren't in a container of their own.
+class AgentPair:
+    """A fresh process of each side, one of them running at a time; ``local``: they aren't in a
+    container of their own.
 
     ``labels`` are what errors call them.
     """
@@ -107,7 +120,7 @@ class Pair:
         """Whether a side can be stopped while it has no turn."""
         return self.local and side in self.clocks and self.clocks[side].stoppable
 
-    def turn(self, side: SideName, pace: Pace, first: int = 0, outputs: bool = False) -> Turn:
+    def turn(self, side: SideName, pace: TurnPlan, first: int = 0, outputs: bool = False) -> Turn:
         """Give a side its turn."""
         with self.only(side) as predictor:
             return predictor.turn(pace.count, pace.skip, first, outputs)
@@ -123,25 +136,30 @@ def naming(side: str) -> Iterator[None]:
         raise
 
 
-def fight(
-    duel: Duel,
-    open_pair: Callable[[Sequence[SideName], Sequence[int]], AbstractContextManager[Pair]],
+def run_interleaved(
+    duel: InterleavePlan,
+    open_pair: Callable[[Sequence[SideName], Sequence[int]], AbstractContextManager[AgentPair]],
     batches_for: Callable[[Predictor], Sequence[Mapping[str, Array]]],
-    after_round: Callable[[int, Shift, Pair], bool],
+    after_round: Callable[[int, RoundRecord, AgentPair], bool],
 ) -> int:
-    """Run rounds until ``after_round``, which gets each one with its processes still alive, says that it is enough.
+    """Run rounds until ``after_round``, which gets each one with its processes still alive, says
+    that it is enough.
 
-    At most six, and no further one that would pass the budget if it takes as long as those before it; what
-    ``after_round`` does is no part of that. Return how many there were. The seed draws the order of everything and the
-    cores of each round.
+    At most six, and no further one that would pass the budget if it takes as long as those before
+    it; what ``after_round`` does is no part of that. Return how many there were. The seed draws the
+    order of everything and the cores of each round.
     """
     rng, spent = random.Random(duel.seed), 0.0
     for index in range(MOST_ROUNDS):
         began = time.monotonic()
         order = rng.sample(SIDES, 2)
-        cores = sorted(rng.sample(list(duel.cores), min(duel.threads or len(duel.cores), len(duel.cores))))
+        cores = sorted(
+            rng.sample(list(duel.cores), min(duel.threads or len(duel.cores), len(duel.cores)))
+        )
         with open_pair(order, cores) as pair:
-            shift = _round(duel, pair, batches_for, rng, {"started_first": order[0], "cores": cores})
+            shift = _round(
+                duel, pair, batches_for, rng, {"started_first": order[0], "cores": cores}
+            )
             spent += time.monotonic() - began
             enough = after_round(index, shift, pair)
         if enough or spent + spent / (index + 1) > duel.budget:
@@ -150,8 +168,12 @@ def fight(
 
 
 def _round(
-    duel: Duel, pair: Pair, batches_for: Callable[[Predictor], Any], rng: random.Random, facts: dict[str, Any]
-) -> Shift:
+    duel: InterleavePlan,
+    pair: AgentPair,
+    batches_for: Callable[[Predictor], Any],
+    rng: random.Random,
+    facts: dict[str, Any],
+) -> RoundRecord:
     began = time.monotonic()
     pair.batches = batches = batches_for(pair.a)
     for side in SIDES:
@@ -160,13 +182,16 @@ def _round(
     for side in SIDES:
         with pair.only(side):
             pass  # from here on they run in turns only
-    firsts = {side: pair.turn(side, Pace(), outputs=True) for side in rng.sample(SIDES, 2)}
+    firsts = {side: pair.turn(side, TurnPlan(), outputs=True) for side in rng.sample(SIDES, 2)}
     medians, warmup = _warm_up(duel, pair, rng)
     held = _hold(pair, medians, facts["cores"], rng)
     pace = _pace(pair, medians)
     turns, leads = _turns(duel, pair, pace, len(batches), rng)
-    lasts = {side: pair.turn(side, Pace(), outputs=True) for side in rng.sample(SIDES, 2)}
-    made = {side: _side(pair[side], firsts[side], turns[side], lasts[side], pair.clocks[side]) for side in SIDES}
+    lasts = {side: pair.turn(side, TurnPlan(), outputs=True) for side in rng.sample(SIDES, 2)}
+    made = {
+        side: _side(pair[side], firsts[side], turns[side], lasts[side], pair.clocks[side])
+        for side in SIDES
+    }
     raw = {f"{name}_{side}": values for side in SIDES for name, values in _raw(made[side]).items()}
     facts.update(
         pairs=len(leads),
@@ -180,18 +205,25 @@ def _round(
         sides={side: _facts(pair[side], made[side]) for side in SIDES},
     )
     outputs: dict[str, Mapping[str, Array]] = {side: lasts[side].outputs for side in SIDES}
-    return Shift(Round(made["a"], made["b"]), facts, {**raw, "b_first": np.array(leads) == "b"}, outputs)
+    return RoundRecord(
+        Round(made["a"], made["b"]), facts, {**raw, "b_first": np.array(leads) == "b"}, outputs
+    )
 
 
-def _warm_up(duel: Duel, pair: Pair, rng: random.Random) -> tuple[dict[SideName, list[float]], int]:
-    """Run windows of pairs until neither side's median falls any more; return all windows' medians, and the pairs."""
+def _warm_up(
+    duel: InterleavePlan, pair: AgentPair, rng: random.Random
+) -> tuple[dict[SideName, list[float]], int]:
+    """Run windows of pairs until neither side's median falls any more.
+
+    Return all windows' medians, and the pairs.
+    """
     medians: dict[SideName, list[float]] = {side: [] for side in SIDES}
     pairs, end = 0, time.monotonic() + duel.longest / 2
     while not all(is_steady(medians[side]) for side in SIDES) and len(medians["a"]) < _WINDOWS:
         taken: dict[SideName, list[float]] = {side: [] for side in SIDES}
         while len(taken["a"]) < _WINDOW and not (taken["a"] and time.monotonic() > end):
             for side in rng.sample(SIDES, 2):
-                taken[side].append(float(_walls(pair.turn(side, Pace()))[0]))
+                taken[side].append(float(_walls(pair.turn(side, TurnPlan()))[0]))
         for side in SIDES:
             medians[side].append(float(np.median(taken[side])))
         pairs += len(taken["a"])
@@ -201,48 +233,64 @@ def _warm_up(duel: Duel, pair: Pair, rng: random.Random) -> tuple[dict[SideName,
 
 
 def _hold(
-    pair: Pair, medians: Mapping[SideName, Sequence[float]], cores: Sequence[int], rng: random.Random
+    pair: AgentPair,
+    medians: Mapping[SideName, Sequence[float]],
+    cores: Sequence[int],
+    rng: random.Random,
 ) -> int | None:
-    """Hold both sides' calling threads to one of the cores, drawn; return it, or None where that isn't done.
+    """Hold both sides' calling threads to one of the cores, drawn; return it, or None where that
+    isn't done.
 
-    No two cores are equally fast, and a thread that may choose finds another one in each turn. What gets much slower by
-    it starts threads for each call, which are held with it: then both are let go again.
+    No two cores are equally fast, and a thread that may choose finds another one in each turn. What
+    gets much slower by it starts threads for each call, which are held with it: then both are let
+    go again.
     """
     if len(cores) < 2:
         return cores[0] if cores else None
     core = rng.choice(list(cores))
     _hold_to(pair, [core])
     tries = max(1, min(_WINDOW, int(_PROBE / max(medians[side][-1] for side in SIDES))))
-    taken = {side: np.median([_walls(pair.turn(side, Pace()))[0] for _ in range(tries)]) for side in SIDES}
+    taken = {
+        side: np.median([_walls(pair.turn(side, TurnPlan()))[0] for _ in range(tries)])
+        for side in SIDES
+    }
     if any(taken[side] > _MUCH_SLOWER * medians[side][-1] for side in SIDES):
         _hold_to(pair, cores)
         return None
     return core
 
 
-def _hold_to(pair: Pair, cores: Sequence[int]) -> None:
+def _hold_to(pair: AgentPair, cores: Sequence[int]) -> None:
     for side in SIDES:
         with pair.only(side) as predictor:
             predictor.hold(cores)
 
 
-def _pace(pair: Pair, medians: Mapping[SideName, Sequence[float]]) -> Pace:
-    """Return how long turns are: some milliseconds, and with a call ahead where the first one fills caches again."""
+def _pace(pair: AgentPair, medians: Mapping[SideName, Sequence[float]]) -> TurnPlan:
+    """Return how long turns are.
+
+    Some milliseconds, and with a call ahead where the first one fills caches again.
+    """
     call = max(medians[side][-1] for side in SIDES)
     if call < _TURN:
-        call = max(float(np.median(_walls(pair.turn(side, Pace(_WINDOW, 1))))) for side in SIDES)
-        return Pace(max(1, min(_MOST_CALLS, math.ceil(_TURN / call))), 1)
+        call = max(
+            float(np.median(_walls(pair.turn(side, TurnPlan(_WINDOW, 1))))) for side in SIDES
+        )
+        return TurnPlan(max(1, min(_MOST_CALLS, math.ceil(_TURN / call))), 1)
     if call > _PROBE / _WINDOW:
-        return Pace()  # so long that filling the caches again is nothing beside it
-    twice = np.array([_walls(pair.turn(side, Pace(2))) for side in SIDES * (_WINDOW // 2)])
+        return TurnPlan()  # so long that filling the caches again is nothing beside it
+    twice = np.array([_walls(pair.turn(side, TurnPlan(2))) for side in SIDES * (_WINDOW // 2)])
     first, second = np.median(twice, axis=0)
-    return Pace(1, 1 if first > _REFILL * second else 0)
+    return TurnPlan(1, 1 if first > _REFILL * second else 0)
 
 
 def _turns(
-    duel: Duel, pair: Pair, pace: Pace, batches: int, rng: random.Random
+    duel: InterleavePlan, pair: AgentPair, pace: TurnPlan, batches: int, rng: random.Random
 ) -> tuple[dict[SideName, list[Turn]], list[SideName]]:
-    """Give both sides turns in an order drawn for each pair; return the turns, and who led each pair."""
+    """Give both sides turns in an order drawn for each pair.
+
+    Return the turns, and who led each pair.
+    """
     turns: dict[SideName, list[Turn]] = {side: [] for side in SIDES}
     leads: list[SideName] = []
     began = time.monotonic()
@@ -263,12 +311,16 @@ def _walls(turn: Turn) -> Array:
     return np.asarray(turn.times["end"] - turn.times["start"])
 
 
-def _side(predictor: Predictor, first: Turn, turns: Sequence[Turn], last: Turn, clocks: Clocks) -> Side:
+def _side(
+    predictor: Predictor, first: Turn, turns: Sequence[Turn], last: Turn, clocks: Clocks
+) -> Side:
     waits = [
         call_waits(turn.times["start"], turn.times["end"], turn.times["wait"], turn.times["at"])
         for turn in (turns if clocks.wait else ())
     ]
-    spent = [(turn.times["cpu"][-1] - turn.times["cpu"][0]) / len(turn.times["start"]) for turn in turns]
+    spent = [
+        (turn.times["cpu"][-1] - turn.times["cpu"][0]) / len(turn.times["start"]) for turn in turns
+    ]
     return Side(
         wall=np.array([_walls(turn) for turn in turns]),
         wait=np.array(waits) if clocks.wait else None,

@@ -14,7 +14,10 @@ Profile = Sequence[Any]
 
 
 class LayerChange(NamedTuple):
-    """A layer's seconds a call on both sides (None: it isn't there), the change, and its share of the whole change."""
+    """A layer's seconds a call on both sides (None.
+
+    It isn't there), the change, and its share of the whole change.
+    """
 
     name: str
     type: str
@@ -27,8 +30,9 @@ class LayerChange(NamedTuple):
 def changed_layers(a: Sequence[Profile], b: Sequence[Profile], most: int = 8) -> list[LayerChange]:
     """Return the layers that moved most, what all others did together, and the total.
 
-    A layer is known by its name; its time is the median over the calls. What one side only has, as where one version
-    fuses what another doesn't, moves by all of its time. ``share`` is of the total's change, None where there is none.
+    A layer is known by its name; its time is the median over the calls. What one side only has, as
+    where one version fuses what another doesn't, moves by all of its time. ``share`` is of the
+    total's change, None where there is none.
     """
     (times_a, types_a), (times_b, types_b) = _medians(a), _medians(b)
     total_a, total_b = sum(times_a.values()), sum(times_b.values())
@@ -40,7 +44,9 @@ def changed_layers(a: Sequence[Profile], b: Sequence[Profile], most: int = 8) ->
         moved = (after or 0.0) - (before or 0.0)
         return LayerChange(label, kind, before, after, moved, moved / whole if whole else None)
 
-    found = [change(name, types[name], times_a.get(name), times_b.get(name)) for name in names[:most]]
+    found = [
+        change(name, types[name], times_a.get(name), times_b.get(name)) for name in names[:most]
+    ]
     rest = names[most:]
     if rest:
         sums = [sum(times.get(name, 0.0) for name in rest) for times in (times_a, times_b)]
@@ -49,7 +55,10 @@ def changed_layers(a: Sequence[Profile], b: Sequence[Profile], most: int = 8) ->
 
 
 def _medians(profiles: Sequence[Profile]) -> tuple[Mapping[str, float], Mapping[str, str]]:
-    """Return each layer's median seconds a call, and its type; a layer may run several times in a call."""
+    """Return each layer's median seconds a call, and its type.
+
+    A layer may run several times in a call.
+    """
     taken: dict[str, list[float]] = defaultdict(list)
     types: dict[str, str] = {}
     for _, _, layers in profiles:

@@ -1,4 +1,7 @@
-"""Whether both sides of an upgrade compute the same and are as often right: faster because wrong is no upgrade."""
+"""Whether both sides of an upgrade compute the same and are as often right.
+
+Faster because wrong is no upgrade.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +21,14 @@ from pytest_mlms.manifest.schema import Output
 from pytest_mlms.pipeline import Dataset
 from pytest_mlms.records import Comparison, Verdict
 from pytest_mlms.upgrade.decision import ACCURACY_LOSS, compare_accuracy
-from pytest_mlms.upgrade.interleave import SIDES, Pair, SideName
+from pytest_mlms.upgrade.interleave import SIDES, AgentPair, SideName
 
-__all__ = ["SHARE", "Examination", "check_outputs"]
+__all__ = ["SHARE", "OutputCheck", "check_outputs"]
 
 SHARE = 0.01
-"""How far two stacks' outputs may be apart, as a share of the largest value, where the manifest doesn't say."""
+"""How far two stacks' outputs may be apart, as a share of the largest value, where the manifest
+doesn't say.
+"""
 
 
 def check_outputs(
@@ -31,8 +36,8 @@ def check_outputs(
 ) -> Comparison:
     """Return the verdict on B's outputs by name, given A's for the same inputs.
 
-    ``tolerance`` is the manifest's for an agreement; None: differences up to SHARE of the largest value are rounding.
-    The ratio is the largest difference as a multiple of what is allowed.
+    ``tolerance`` is the manifest's for an agreement; None: differences up to SHARE of the largest
+    value are rounding. The ratio is the largest difference as a multiple of what is allowed.
     """
     worst, lacking = 0.0, ""
     for name, values in expected.items():
@@ -42,16 +47,20 @@ def check_outputs(
         elif not np.isfinite(other).all():
             lacking = f"{name!r} has NaN or infinity"
         else:
-            allowed = tolerance or Tolerance(0.0, SHARE * float(np.abs(values.astype(np.float64)).max(initial=0.0)))
+            allowed = tolerance or Tolerance(
+                0.0, SHARE * float(np.abs(values.astype(np.float64)).max(initial=0.0))
+            )
             worst = max(worst, float(differences(other, values, allowed)[2].max(initial=0.0)))
     verdict = Verdict.REGRESSED if lacking or worst > 1 else Verdict.PASSED
     share = tolerance.rtol if tolerance else SHARE
-    made = Comparison("agreement", math.nan, math.nan, "fraction", share, True, len(expected), "outputs", lacking)
+    made = Comparison(
+        "agreement", math.nan, math.nan, "fraction", share, True, len(expected), "outputs", lacking
+    )
     return made.but(ratio=worst, low=worst, high=worst, verdict=verdict)
 
 
 @dataclass(frozen=True)
-class Examination:
+class OutputCheck:
     """Compares the outputs of the timed inputs, and of the whole dataset where it has labels.
 
     ``known`` keeps a side's scores for the other items of the session, by ``key`` of the side.
@@ -73,7 +82,7 @@ class Examination:
         dataset: Dataset | None,
         tolerances: Mapping[str, float],
         known: MutableMapping[Hashable, tuple[Array, Array]],
-    ) -> Examination:
+    ) -> OutputCheck:
         """Return what an upgrade's outputs are held to by its manifest."""
         manifest, agreement = case.loaded.manifest, case.agreement
         sides = {"a": case.baseline, "b": case}
@@ -85,10 +94,17 @@ class Examination:
             tolerance=Tolerance(agreement.rtol, agreement.atol) if agreement else None,
             tolerances=tolerances,
             known=known,
-            key=lambda side: (case.loaded.path, sides[side].model.framework, sides[side].stack, case.device),
+            key=lambda side: (
+                case.loaded.path,
+                sides[side].model.framework,
+                sides[side].stack,
+                case.device,
+            ),
         )
 
-    def __call__(self, pair: Pair, timed: Mapping[str, Mapping[str, Array]]) -> list[Comparison]:
+    def __call__(
+        self, pair: AgentPair, timed: Mapping[str, Mapping[str, Array]]
+    ) -> list[Comparison]:
         """Return the verdicts; raises InvalidRun where the baseline's own outputs can't be used."""
         sides = {side: {name: timed[side][name] for name in self.outputs} for side in SIDES}
         for name, values in sides["a"].items():
@@ -118,11 +134,13 @@ class Examination:
             for k in ((1, 5) if a.shape[1] > 5 else (1,))
         ]  # fmt: skip
 
-    def _scores(self, pair: Pair, side: SideName) -> tuple[Array, Array]:
+    def _scores(self, pair: AgentPair, side: SideName) -> tuple[Array, Array]:
         key = self.key(side)
         if key not in self.known:
             assert self.dataset
             assert self.classification
             with pair.only(side) as predictor:
-                self.known[key] = classify(predictor, self.dataset, self.classification, self.batch_size)
+                self.known[key] = classify(
+                    predictor, self.dataset, self.classification, self.batch_size
+                )
         return self.known[key]

@@ -1,4 +1,5 @@
-"""The procedure of an upgrade item: rounds of both stacks until every gate is decided, and the record of it.
+"""The procedure of an upgrade item: rounds of both stacks until every gate is decided, and the
+record of it.
 
 What is decided is compare.py's; what is said of it is explain.py's.
 """
@@ -23,19 +24,22 @@ from pytest_mlms.upgrade.decision import (
     is_decided,
     verdict_of,
 )
-from pytest_mlms.upgrade.interleave import SIDES, Pair, Shift
+from pytest_mlms.upgrade.interleave import SIDES, AgentPair, RoundRecord
 from pytest_mlms.upgrade.layer_diff import LayerChange, changed_layers
 from pytest_mlms.upgrade.output_check import check_outputs
 
-__all__ = ["Terms", "Upgrade"]
+__all__ = ["Criteria", "Upgrade"]
 
 _PROFILES = 4  # times that each side is traced, in turns
 _PROFILED_CALLS = 5
 
 
 @dataclass(frozen=True)
-class Terms:
-    """What an upgrade is held to: tolerances by quantity (instead of the defaults), gates, the clock asked for."""
+class Criteria:
+    """What an upgrade is held to.
+
+    Tolerances by quantity (instead of the defaults), gates, the clock asked for.
+    """
 
     tolerances: Mapping[str, float]
     gates: Sequence[str] = ("latency",)
@@ -47,15 +51,17 @@ class Terms:
 
 
 class Upgrade:
-    """Takes round after round, and keeps what is known so far in ``facts``, plain values for the item's line."""
+    """Takes round after round, and keeps what is known so far in ``facts``, plain values for the
+    item's line.
+    """
 
     def __init__(
         self,
-        terms: Terms,
+        terms: Criteria,
         batch_size: int,
-        check: Callable[[Pair, Mapping[str, Mapping[str, Array]]], list[Comparison]],
+        check: Callable[[AgentPair, Mapping[str, Mapping[str, Array]]], list[Comparison]],
         keep: Callable[[str, Mapping[str, Array]], None],
-        look: Callable[[Pair], list[str]] = lambda pair: [],
+        look: Callable[[AgentPair], list[str]] = lambda pair: [],
     ) -> None:
         self.comparisons: list[Comparison] = []
         self.layers: list[LayerChange] = []
@@ -73,11 +79,16 @@ class Upgrade:
 
     @property
     def margin(self) -> float:
-        """How far the worst end of latency's interval is inside of what it may be; infinity where there is none."""
-        inside = [1 + one.tolerance - one.high for one in self.comparisons if one.quantity == "latency"]
+        """How far the worst end of latency's interval is inside of what it may be.
+
+        Infinity where there is none.
+        """
+        inside = [
+            1 + one.tolerance - one.high for one in self.comparisons if one.quantity == "latency"
+        ]
         return inside[0] if inside else math.inf
 
-    def after_round(self, index: int, shift: Shift, pair: Pair) -> bool:
+    def after_round(self, index: int, shift: RoundRecord, pair: AgentPair) -> bool:
         """Take a round, whose processes are alive; return whether all is decided.
 
         Raises InvalidRun where it can't be trusted, AgentError where a process died.
@@ -93,15 +104,21 @@ class Upgrade:
             self._outputs = shift.outputs
         else:
             self._check_stable(index, shift, pair)
-        self.comparisons = self._of_outputs + compare_rounds(self._figures, self._terms.tolerances, self._terms.gates)
+        self.comparisons = self._of_outputs + compare_rounds(
+            self._figures, self._terms.tolerances, self._terms.gates
+        )
         self.facts["comparisons"] = [plain_comparison(one) for one in self.comparisons]
-        slower = any(one.verdict is Verdict.REGRESSED and one.unit in ("s", "/s") for one in self.comparisons)
+        slower = any(
+            one.verdict is Verdict.REGRESSED and one.unit in ("s", "/s") for one in self.comparisons
+        )
         if slower and not self.layers:
             self._trace(pair)
         return is_decided(self.comparisons, index + 1)
 
-    def _record(self, index: int, shift: Shift) -> None:
-        """Keep the round before computing anything from it, which takes seconds in which somebody may interrupt."""
+    def _record(self, index: int, shift: RoundRecord) -> None:
+        """Keep the round before computing anything from it, which takes seconds in which somebody
+        may interrupt.
+        """
         clock = self._clock(shift)
         self.facts["clock"] = clock
         self.facts["rounds"].append({**shift.facts, "figures": {}})
@@ -110,7 +127,7 @@ class Upgrade:
         self._figures.append(figures)
         self.facts["rounds"][-1]["figures"] = {name: _plain(one) for name, one in figures.items()}
 
-    def _clock(self, shift: Shift) -> Clock:
+    def _clock(self, shift: RoundRecord) -> Clock:
         there, asked = available_clocks(shift.round), self._terms.clock
         if asked and asked not in there:
             raise InvalidRun(
@@ -119,8 +136,10 @@ class Upgrade:
             )
         return asked or self.facts.get("clock") or there[0]
 
-    def _check_stable(self, index: int, shift: Shift, pair: Pair) -> None:
-        """Raise InvalidRun where a side computed something else than in the first round from the same inputs."""
+    def _check_stable(self, index: int, shift: RoundRecord, pair: AgentPair) -> None:
+        """Raise InvalidRun where a side computed something else than in the first round from the
+        same inputs.
+        """
         for side in SIDES:
             for name, output in shift.outputs[side].items():
                 found = check_outputs({name: self._outputs[side][name]}, {name: output})
@@ -131,7 +150,7 @@ class Upgrade:
                         f"uninitialised memory or a race"
                     )
 
-    def _trace(self, pair: Pair) -> None:
+    def _trace(self, pair: AgentPair) -> None:
         """Find the layers that moved, in a pass of its own: profiling changes what is timed."""
         profiles: dict[str, list[Any]] = {side: [] for side in SIDES}
         try:
@@ -139,7 +158,9 @@ class Upgrade:
                 for side in SIDES:
                     with pair.only(side) as predictor:
                         profiles[side] += predictor.profile(pair.batches[0], _PROFILED_CALLS)
-        except AgentError as error:  # whatever the profiler does to the framework, the item has regressed
+        except (
+            AgentError
+        ) as error:  # whatever the profiler does to the framework, the item has regressed
             self.facts["layers_lacking"] = f"{error}"
             return
         self.layers = changed_layers(profiles["a"], profiles["b"])

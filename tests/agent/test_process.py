@@ -40,7 +40,9 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Agent]]:
 
 
 def load(agent: Agent, tmp_path: Path) -> None:
-    agent.request("load", {"files": {"graph": str(tmp_path / "graph")}, "device": "cpu", "threads": None})
+    agent.request(
+        "load", {"files": {"graph": str(tmp_path / "graph")}, "device": "cpu", "threads": None}
+    )
 
 
 def gone(pid: int) -> bool:
@@ -58,7 +60,9 @@ def wait_until(condition: Callable[[], bool], seconds: float = 600) -> bool:
     return condition()
 
 
-def test_an_agent_answers_with_arrays_and_ends_by_itself(start: Callable[..., Agent], tmp_path: Path) -> None:
+def test_an_agent_answers_with_arrays_and_ends_by_itself(
+    start: Callable[..., Agent], tmp_path: Path
+) -> None:
     agent = start(answer=7)
     load(agent, tmp_path)
     logits = agent.request("predict", arrays=[("image", IMAGES)]).arrays["logits"]
@@ -74,7 +78,10 @@ def test_an_agent_answers_with_arrays_and_ends_by_itself(start: Callable[..., Ag
         ("segv", "ended while it did 'predict': killed by SIGSEGV"),
         ("killed", "killed by SIGKILL, as the kernel does when memory runs out"),
         ("vanish", "ended while it did 'predict': exit status 7"),
-        ("garbage", "can't exchange frames for 'predict': expected a frame, found b'this is no frame"),
+        (
+            "garbage",
+            "can't exchange frames for 'predict': expected a frame, found b'this is no frame",
+        ),
     ],
 )
 def test_an_agent_that_dies_or_babbles_says_how(
@@ -99,7 +106,9 @@ def test_a_crash_leaves_the_python_stack_in_the_log_and_in_the_error(
     assert "in _fault" in str(raised.value)
 
 
-def test_an_agent_that_hangs_is_killed_with_all_that_it_started(start: Callable[..., Agent], tmp_path: Path) -> None:
+def test_an_agent_that_hangs_is_killed_with_all_that_it_started(
+    start: Callable[..., Agent], tmp_path: Path
+) -> None:
     pids = tmp_path / "pids"
     agent = start(at="predict", fault="hang", pids=str(pids))
     load(agent, tmp_path)
@@ -109,7 +118,9 @@ def test_an_agent_that_hangs_is_killed_with_all_that_it_started(start: Callable[
         agent.channel.deadline = 0
 
     threading.Thread(target=let_time_pass_once_it_hangs).start()
-    with pytest.raises(AgentError, match="gave no reply to 'predict' in 300 s and was killed") as raised:
+    with pytest.raises(
+        AgentError, match="gave no reply to 'predict' in 300 s and was killed"
+    ) as raised:
         agent.request("predict", arrays=[("image", IMAGES)])
     assert "waiting for nothing" in str(raised.value)
     for pid in pids.read_text().split():
@@ -129,7 +140,9 @@ def test_what_a_framework_raises_is_an_answer(
     assert "Traceback" in agent.log.path.read_text()
 
 
-def test_after_running_out_of_memory_an_agent_is_not_used_again(start: Callable[..., Agent], tmp_path: Path) -> None:
+def test_after_running_out_of_memory_an_agent_is_not_used_again(
+    start: Callable[..., Agent], tmp_path: Path
+) -> None:
     agent = start(at="predict", fault="memory")
     load(agent, tmp_path)
     with pytest.raises(Refused):
@@ -137,7 +150,9 @@ def test_after_running_out_of_memory_an_agent_is_not_used_again(start: Callable[
     assert not agent.alive
 
 
-def test_chatter_on_standard_output_goes_to_the_log(start: Callable[..., Agent], tmp_path: Path) -> None:
+def test_chatter_on_standard_output_goes_to_the_log(
+    start: Callable[..., Agent], tmp_path: Path
+) -> None:
     agent = start(at="predict", fault="stdout")
     load(agent, tmp_path)
     assert agent.request("predict", arrays=[("image", IMAGES)]).arrays["logits"].shape == (4, 10)
@@ -160,15 +175,22 @@ def test_a_flooded_log_blocks_nobody_and_keeps_its_beginning_and_end(
     assert len(log) < 2 << 20
 
 
-def test_large_batches_go_through_in_both_directions(start: Callable[..., Agent], tmp_path: Path) -> None:
+def test_large_batches_go_through_in_both_directions(
+    start: Callable[..., Agent], tmp_path: Path
+) -> None:
     agent = start()
     load(agent, tmp_path)
     large = np.zeros((200_000, 1, 8, 8), np.float32)
-    assert agent.request("predict", arrays=[("image", large)]).arrays["logits"].shape == (200_000, 10)
+    assert agent.request("predict", arrays=[("image", large)]).arrays["logits"].shape == (
+        200_000,
+        10,
+    )
 
 
 def test_an_agent_whose_pytest_is_killed_ends_in_mid_request(tmp_path: Path) -> None:
-    (tmp_path / "graph").write_text(json.dumps({"at": "predict", "fault": "hang", "pids": str(tmp_path / "pids")}))
+    (tmp_path / "graph").write_text(
+        json.dumps({"at": "predict", "fault": "hang", "pids": str(tmp_path / "pids")})
+    )
     script = f"""
 import os, sys, numpy
 from pathlib import Path
@@ -180,21 +202,30 @@ agent.request("load", {{"files": {{"graph": "graph"}}, "device": "cpu", "threads
 agent.request("predict", arrays=[("image", numpy.zeros((1, 1, 8, 8), "f4"))])
 """
     with subprocess.Popen([sys.executable, "-c", script], cwd=tmp_path) as parent:
-        assert wait_until(lambda: (tmp_path / "pids").exists() and " " in (tmp_path / "pids").read_text())
+        assert wait_until(
+            lambda: (tmp_path / "pids").exists() and " " in (tmp_path / "pids").read_text()
+        )
         parent.kill()
     agent_pid = int((tmp_path / "pids").read_text().split()[0])
     assert wait_until(lambda: gone(agent_pid))
-    child_pid = int((tmp_path / "pids").read_text().split()[1])  # in a session of its own, so out of the agent's reach
+    child_pid = int(
+        (tmp_path / "pids").read_text().split()[1]
+    )  # in a session of its own, so out of the agent's reach
     if not gone(child_pid):
         os.kill(child_pid, 9)
 
 
 def test_a_command_that_is_no_interpreter_says_so(tmp_path: Path) -> None:
     with pytest.raises(
-        AgentError, match="can't start /nowhere/python: No such file or directory; is it an interpreter"
+        AgentError,
+        match="can't start /nowhere/python: No such file or directory; is it an interpreter",
     ):
-        start_agent(Launch(("/nowhere/python",), {}), PREDICTORS / "faulty.py", tmp_path / "log", 300)
-    agent = start_agent(Launch(("/bin/echo", "hello"), {}), PREDICTORS / "faulty.py", tmp_path / "log", 300)
+        start_agent(
+            Launch(("/nowhere/python",), {}), PREDICTORS / "faulty.py", tmp_path / "log", 300
+        )
+    agent = start_agent(
+        Launch(("/bin/echo", "hello"), {}), PREDICTORS / "faulty.py", tmp_path / "log", 300
+    )
     with pytest.raises(AgentError, match="expected a frame, found b'hello"):
         agent.request("hello")
 
@@ -212,25 +243,36 @@ def test_strings_are_refused_before_they_are_sent(start: Callable[..., Agent]) -
 def test_the_worker_is_started_by_path_and_shadows_no_framework() -> None:
     code = f"import sys; sys.argv = ['worker', 'x']; import runpy; runpy.run_path({str(WORKER)!r}); import onnxruntime"
     done = subprocess.run(
-        [sys.executable, "-c", f"{code}; print(onnxruntime.__file__)"], capture_output=True, text=True
+        [sys.executable, "-c", f"{code}; print(onnxruntime.__file__)"],
+        capture_output=True,
+        text=True,
     )
     assert "site-packages" in done.stdout, done.stderr
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="processes are stopped on Linux only")
+@pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="processes are stopped on Linux only"
+)
 def test_an_agent_that_is_paused_goes_on_where_it_was_and_can_be_ended_in_any_way(
     start: Callable[..., Agent], tmp_path: Path
 ) -> None:
     def stopped() -> bool:
         return psutil.Process(agent.process.pid).status() == psutil.STATUS_STOPPED
 
-    for end in (lambda agent: agent.close(), lambda agent: agent.kill(), lambda agent: agent.process.kill()):
+    for end in (
+        lambda agent: agent.close(),
+        lambda agent: agent.kill(),
+        lambda agent: agent.process.kill(),
+    ):
         agent = start(answer=7)
         load(agent, tmp_path)
         agent.pause()
         assert wait_until(stopped)
         agent.resume()
-        assert agent.request("predict", arrays=[("image", IMAGES)]).arrays["logits"].shape == (4, 10)
+        assert agent.request("predict", arrays=[("image", IMAGES)]).arrays["logits"].shape == (
+            4,
+            10,
+        )
         agent.pause()
         end(agent)
         agent.kill()

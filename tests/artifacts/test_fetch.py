@@ -25,7 +25,10 @@ DIGEST = hashlib.sha256(DATA).hexdigest()
 
 
 class Server(http.server.ThreadingHTTPServer):
-    """Serves ``files`` and counts requests; ``cut`` ends the next so many answers after half of what they owe."""
+    """Serves ``files`` and counts requests.
+
+    ``cut`` ends the next so many answers after half of what they owe.
+    """
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
@@ -50,15 +53,24 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return
         path = self.path.partition("?")[0]
         if path == "/page":
-            self.answer(200, b"<html>please log in</html>", {"Content-Type": "text/html; charset=utf-8"})
+            self.answer(
+                200, b"<html>please log in</html>", {"Content-Type": "text/html; charset=utf-8"}
+            )
         elif path not in self.server.files:
             self.send_error(404)
         elif asked and self.server.ranges:
-            data, start = self.server.files[path], int(asked.removeprefix("bytes=").removesuffix("-"))
+            data, start = (
+                self.server.files[path],
+                int(asked.removeprefix("bytes=").removesuffix("-")),
+            )
             if start >= len(data):
                 self.send_error(416)
             else:
-                self.answer(206, data[start:], {"Content-Range": f"bytes {start}-{len(data) - 1}/{len(data)}"})
+                self.answer(
+                    206,
+                    data[start:],
+                    {"Content-Range": f"bytes {start}-{len(data) - 1}/{len(data)}"},
+                )
         else:
             self.answer(200, self.server.files[path], {})
 
@@ -111,7 +123,9 @@ def test_a_local_file_is_used_where_it_is(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_names_the_manifests_line(tmp_path: Path) -> None:
-    with pytest.raises(ArtifactError, match=r"^m\.yaml:12: .*none\.bin does not exist; correct the path"):
+    with pytest.raises(
+        ArtifactError, match=r"^m\.yaml:12: .*none\.bin does not exist; correct the path"
+    ):
         fetch(artifact(str(tmp_path / "none.bin")), tmp_path)
     with pytest.raises(ArtifactError, match="is a folder, not a file"):
         fetch(artifact(str(tmp_path)), tmp_path)
@@ -120,7 +134,10 @@ def test_a_missing_file_names_the_manifests_line(tmp_path: Path) -> None:
 def test_a_wrong_digest_shows_both(tmp_path: Path) -> None:
     path = tmp_path / "data.bin"
     path.write_bytes(b"changed")
-    with pytest.raises(ArtifactError, match=f"has sha256 {hashlib.sha256(b'changed').hexdigest()}, expected {DIGEST}"):
+    with pytest.raises(
+        ArtifactError,
+        match=f"has sha256 {hashlib.sha256(b'changed').hexdigest()}, expected {DIGEST}",
+    ):
         fetch(artifact(str(path)), tmp_path)
 
 
@@ -137,7 +154,9 @@ def test_a_file_that_changes_after_it_was_checked_is_checked_again(tmp_path: Pat
 def test_a_download_is_kept_under_its_digest_and_made_once(server: Server, tmp_path: Path) -> None:
     seen: list[tuple[str, int, int]] = []
     for _ in range(2):
-        path = fetch(artifact(server.url("/data.bin?token=x")), tmp_path, lambda *what: seen.append(what))
+        path = fetch(
+            artifact(server.url("/data.bin?token=x")), tmp_path, lambda *what: seen.append(what)
+        )
     assert path.read_bytes() == DATA
     assert path.parent.name == DIGEST
     assert path.name == "data.bin"
@@ -171,7 +190,9 @@ def test_a_server_without_ranges_sends_all_of_it_again(server: Server, tmp_path:
     assert fetch(artifact(server.url("/data.bin")), tmp_path).read_bytes() == DATA
 
 
-def test_a_partial_file_of_another_version_is_dropped_for_a_fresh_start(server: Server, tmp_path: Path) -> None:
+def test_a_partial_file_of_another_version_is_dropped_for_a_fresh_start(
+    server: Server, tmp_path: Path
+) -> None:
     folder = tmp_path / "artifacts" / DIGEST[:2] / DIGEST
     folder.mkdir(parents=True)
     for stale in (b"stale" * 10, DATA + b"too long"):
@@ -216,7 +237,9 @@ def test_a_servers_passing_fault_is_tried_again(server: Server, tmp_path: Path) 
 
 
 def test_a_server_that_is_not_there_says_so(tmp_path: Path) -> None:
-    with pytest.raises(ArtifactError, match=r"m\.yaml:12: http://127\.0\.0\.1:9/x: .*check the network"):
+    with pytest.raises(
+        ArtifactError, match=r"m\.yaml:12: http://127\.0\.0\.1:9/x: .*check the network"
+    ):
         fetch(artifact("http://127.0.0.1:9/x"), tmp_path)
 
 
@@ -245,7 +268,9 @@ def zipped(path: Path, members: dict[str, bytes]) -> Artifact:
 
 
 def tarred(
-    path: Path, members: dict[str, bytes], change: Callable[[tarfile.TarInfo], None] = lambda info: None
+    path: Path,
+    members: dict[str, bytes],
+    change: Callable[[tarfile.TarInfo], None] = lambda info: None,
 ) -> Artifact:
     with tarfile.open(path, "w:gz") as archive:
         for name, data in members.items():
@@ -257,7 +282,9 @@ def tarred(
 
 
 @pytest.mark.parametrize("pack", [zipped, tarred])
-def test_an_archive_becomes_its_folder_or_the_member_named(pack: Callable[..., Artifact], tmp_path: Path) -> None:
+def test_an_archive_becomes_its_folder_or_the_member_named(
+    pack: Callable[..., Artifact], tmp_path: Path
+) -> None:
     name = "a.zip" if pack is zipped else "a.tar.gz"
     packed = pack(tmp_path / name, {"in/model.bin": b"model", "readme": b"text"})
     folder = fetch(packed, tmp_path / "cache")
@@ -298,7 +325,11 @@ def test_an_archive_that_would_write_outside_its_folder_is_refused(
 
 @pytest.mark.parametrize("name", ["a.zip", "a.tar.gz"])
 def test_a_damaged_archive_leaves_nothing_behind(name: str, tmp_path: Path) -> None:
-    packed = zipped(tmp_path / name, {"x": b"data"}) if name == "a.zip" else tarred(tmp_path / name, {"x": b"data"})
+    packed = (
+        zipped(tmp_path / name, {"x": b"data"})
+        if name == "a.zip"
+        else tarred(tmp_path / name, {"x": b"data"})
+    )
     damaged = Path(packed.source).read_bytes()[:-30]
     Path(packed.source).write_bytes(damaged)
     with pytest.raises(ArtifactError, match="can't be unpacked"):
@@ -317,8 +348,13 @@ def test_an_archive_larger_than_the_disk_is_refused_before_it_is_unpacked(tmp_pa
     usage = type("Usage", (), {"free": free})()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("pytest_mlms.artifacts.archives.shutil.disk_usage", lambda folder: usage)
-        with pytest.raises(ArtifactError, match=f"unpacks to {claim:,} bytes, and {free:,} are free"):
-            fetch(artifact(str(path), hashlib.sha256(path.read_bytes()).hexdigest()), tmp_path / "cache")
+        with pytest.raises(
+            ArtifactError, match=f"unpacks to {claim:,} bytes, and {free:,} are free"
+        ):
+            fetch(
+                artifact(str(path), hashlib.sha256(path.read_bytes()).hexdigest()),
+                tmp_path / "cache",
+            )
 
 
 def test_the_cache_is_the_users_unless_the_environment_names_another(

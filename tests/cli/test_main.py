@@ -19,19 +19,28 @@ def manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return copy_digits(tmp_path / "manifests")
 
 
-def test_lint_of_a_sound_folder_is_quiet_and_0(manifest: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lint_of_a_sound_folder_is_quiet_and_0(
+    manifest: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["lint", "manifests"]) == 0
     assert capsys.readouterr() == ("", "1 manifest, 0 with faults\n")
 
 
-def test_lint_prints_each_fault_with_its_line_and_is_1(manifest: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lint_prints_each_fault_with_its_line_and_is_1(
+    manifest: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     manifest.write_text(manifest.read_text().replace("5 ms", "5").replace("float32", "fp32"))
     assert main(["lint", "manifests/digits.yaml"]) == 1
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split(": ")[0] for line in lines] == ["manifests/digits.yaml:16", "manifests/digits.yaml:44"]
+    assert [line.split(": ")[0] for line in lines] == [
+        "manifests/digits.yaml:16",
+        "manifests/digits.yaml:44",
+    ]
 
 
-def test_lint_checks_the_local_files_too(manifest: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lint_checks_the_local_files_too(
+    manifest: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (manifest.parent / "labels.txt").unlink()
     (manifest.parent / "digits_cnn.onnx").write_bytes(b"changed")
     assert main(["lint", "manifests"]) == 1
@@ -53,7 +62,11 @@ def test_lint_of_what_is_not_there_is_2(manifest: Path, capsys: pytest.CaptureFi
 def test_lint_knows_frameworks_of_another_folder(manifest: Path) -> None:
     from tests.support.project import PREDICTORS
 
-    manifest.write_text(manifest.read_text().replace("onnxruntime >=1.17", "faulty").replace("onnxruntime", "faulty"))
+    manifest.write_text(
+        manifest.read_text()
+        .replace("onnxruntime >=1.17", "faulty")
+        .replace("onnxruntime", "faulty")
+    )
     assert main(["lint", "manifests"]) == 1
     assert main(["lint", "--mlms-predictors", str(PREDICTORS), "manifests"]) == 0
 
@@ -67,7 +80,10 @@ def test_schema_is_a_json_schema_that_editors_can_use(capsys: pytest.CaptureFixt
 
 def test_the_installed_command_runs_and_no_command_is_a_usage_error() -> None:
     mlms = Path(sys.executable).parent / "mlms"
-    assert "lint" in subprocess.run([mlms, "--help"], capture_output=True, text=True, check=True).stdout
+    assert (
+        "lint"
+        in subprocess.run([mlms, "--help"], capture_output=True, text=True, check=True).stdout
+    )
     assert subprocess.run([mlms], capture_output=True).returncode == 2
 
 
@@ -81,6 +97,10 @@ def test_lint_checks_stacks_files_too(manifest: Path, capsys: pytest.CaptureFixt
     stacks = manifest.parent / "stacks.yaml"
     stacks.write_text("fine: {interpreter: current}\n")
     assert main(["lint", "manifests"]) == 0
-    stacks.write_text("fine: {interpreter: current}\nodd: {framework: pytroch, requirements: [six]}\n")
+    stacks.write_text(
+        "fine: {interpreter: current}\nodd: {framework: pytroch, requirements: [six]}\n"
+    )
     assert main(["lint", "manifests"]) == 1
-    assert capsys.readouterr().out.startswith("manifests/stacks.yaml:2: no predictor for 'pytroch'; did you mean")
+    assert capsys.readouterr().out.startswith(
+        "manifests/stacks.yaml:2: no predictor for 'pytroch'; did you mean"
+    )

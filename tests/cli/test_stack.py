@@ -35,7 +35,9 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return capsys.readouterr().out
 
 
-def test_the_list_has_what_is_declared_and_what_it_lacks(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_list_has_what_is_declared_and_what_it_lacks(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     lines = {line.split()[0]: line for line in said(capsys, "list").splitlines()}
     assert list(lines) == ["stack", "here", "mine", "free", "broken", "nowhere"]
     assert "interpreter current" in lines["here"]
@@ -50,7 +52,10 @@ def test_a_list_without_a_declaration_says_where_it_was_looked_for(
     (folder / "elsewhere").mkdir()
     monkeypatch.chdir(folder / "elsewhere")
     assert main(["stack", "list"]) == 0
-    assert f"no stacks.yaml declares any in {Path.cwd()}; --mlms-manifests DIR" in capsys.readouterr().err
+    assert (
+        f"no stacks.yaml declares any in {Path.cwd()}; --mlms-manifests DIR"
+        in capsys.readouterr().err
+    )
     assert main(["stack", "list", "--mlms-manifests=.."]) == 0
     assert not capsys.readouterr().err
 
@@ -59,19 +64,28 @@ def test_a_list_without_a_declaration_says_where_it_was_looked_for(
 def test_a_bare_name_that_is_not_declared_is_told_to_be_a_requirement_and_where_it_was_looked_for(
     folder: Path, capsys: pytest.CaptureFixture[str], action: str
 ) -> None:
-    assert main(["stack", action, "mxnet", "here", "free", "onnxruntime==1.30.0", "--mlms-manifests=.."]) == 0
+    assert (
+        main(
+            ["stack", action, "mxnet", "here", "free", "onnxruntime==1.30.0", "--mlms-manifests=.."]
+        )
+        == 0
+    )
     shown, errors = capsys.readouterr()
     looked = f"{folder}, .."
     assert [line for line in errors.splitlines() if "has no environment" not in line] == [
         f"mlms: mxnet is not declared in {looked}, so it is any version of mxnet; --mlms-manifests DIR says where else"
     ]
     if action == "show":
-        declared = [line.split(maxsplit=1)[1] for line in shown.splitlines() if line.startswith("declared")]
+        declared = [
+            line.split(maxsplit=1)[1] for line in shown.splitlines() if line.startswith("declared")
+        ]
         assert declared == [f"not in {looked}", "needs none", "stacks.yaml:3", f"not in {looked}"]
 
 
 @pytest.mark.slow
-def test_a_stack_is_made_shown_locked_and_removed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_stack_is_made_shown_locked_and_removed(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     made = said(capsys, "create", "free").strip()
     assert made.startswith("free: ")
     assert Path(made.partition(": ")[2]).exists()
@@ -90,7 +104,9 @@ def test_a_stack_is_made_shown_locked_and_removed(folder: Path, capsys: pytest.C
 
 
 @pytest.mark.slow
-def test_the_lock_file_is_written_and_then_used(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_lock_file_is_written_and_then_used(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["stack", "create", "mine"]) == 1
     assert "mine.lock can't be read" in capsys.readouterr().err
     assert "mine.lock" in said(capsys, "lock", "mine")
@@ -101,7 +117,9 @@ def test_the_lock_file_is_written_and_then_used(folder: Path, capsys: pytest.Cap
 
 
 @pytest.mark.slow
-def test_what_fails_is_told_and_the_others_are_tried(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_fails_is_told_and_the_others_are_tried(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["stack", "create", "nowhere", "broken", "here"]) == 1
     output, errors = capsys.readouterr()
     assert f"here: {sys.executable}" in output
@@ -111,18 +129,27 @@ def test_what_fails_is_told_and_the_others_are_tried(folder: Path, capsys: pytes
 
 
 @pytest.mark.parametrize("action", ["create", "show", "lock", "remove"])
-def test_an_unknown_stack_is_a_usage_error(folder: Path, capsys: pytest.CaptureFixture[str], action: str) -> None:
+def test_an_unknown_stack_is_a_usage_error(
+    folder: Path, capsys: pytest.CaptureFixture[str], action: str
+) -> None:
     assert main(["stack", action, "frea"]) == 2
     assert "mlms: stack: 'frea' is neither a stack nor a requirement" in capsys.readouterr().err
 
 
-def test_a_stack_without_requirements_can_not_be_locked(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_stack_without_requirements_can_not_be_locked(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["stack", "lock", "here"]) == 1
     assert "stack here has no requirements; only those can be locked" in capsys.readouterr().err
 
 
-def test_a_stack_without_an_environment_is_removed_in_peace(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_stack_without_an_environment_is_removed_in_peace(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["stack", "remove", "free", "all"]) == 0
     cache = folder / "cache"
     said = capsys.readouterr().err.splitlines()
-    assert said == [f"mlms: {what} in {cache}" for what in ("free has no environment", "there is no environment")]
+    assert said == [
+        f"mlms: {what} in {cache}"
+        for what in ("free has no environment", "there is no environment")
+    ]

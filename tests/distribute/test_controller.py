@@ -1,4 +1,7 @@
-"""Manifests over local workers of xdist: who runs what, what nobody can run, and what becomes of other tests."""
+"""Manifests over local workers of xdist.
+
+Who runs what, what nobody can run, and what becomes of other tests.
+"""
 
 from __future__ import annotations
 
@@ -70,13 +73,17 @@ def use_one_case(project: Project) -> None:
         pytest.param(["-n2", "--dist", "worksteal"], marks=pytest.mark.slow),
     ],
 )
-def test_every_item_runs_once_and_measurements_of_a_device_do_not_overlap(project: Project, workers: list[str]) -> None:
+def test_every_item_runs_once_and_measurements_of_a_device_do_not_overlap(
+    project: Project, workers: list[str]
+) -> None:
     use_one_case(project)
     project.edit("batch_sizes: [8]", "batch_sizes: [1, 8]")
     project.pytester.makeconftest(SPANS)
     result = project.run(*workers)
     assert result.ret == 0, result.outlines
-    items = [line for line in project.lines() if line["type"] == "item"]  # with a field of the test's own
+    items = [
+        line for line in project.lines() if line["type"] == "item"
+    ]  # with a field of the test's own
     assert len(items) == len({item["nodeid"] for item in items}) == 3
     spans = sorted((item["span"]["start"], item["span"]["end"]) for item in items)
     assert all(end <= start for (_, end), (start, _) in itertools.pairwise(spans))
@@ -88,7 +95,12 @@ def test_the_fleet_is_shown_and_nothing_runs(project: Project) -> None:
         result = project.run("--mlms-fleet", *arguments)
         assert result.ret == 0
         result.stdout.fnmatch_lines(
-            ["*mlms: the fleet, 1 host*", "host *workers*", "*cpu*", "*cuda:0*Fake A1*GPU-fake*16.0 GiB*1.2*"]
+            [
+                "*mlms: the fleet, 1 host*",
+                "host *workers*",
+                "*cpu*",
+                "*cuda:0*Fake A1*GPU-fake*16.0 GiB*1.2*",
+            ]
         )
         assert not (project.path / "mlms-results").exists()
 
@@ -126,12 +138,17 @@ def test_the_hardware_of_a_manifest_is_checked_with_its_line(project: Project) -
 
 
 @pytest.mark.parametrize(
-    "dist", ["load", *(pytest.param(dist, marks=pytest.mark.slow) for dist in ("worksteal", "loadfile"))]
+    "dist",
+    ["load", *(pytest.param(dist, marks=pytest.mark.slow) for dist in ("worksteal", "loadfile"))],
 )
-def test_other_tests_of_the_session_go_by_the_schedule_of_xdist(project: Project, dist: str) -> None:
+def test_other_tests_of_the_session_go_by_the_schedule_of_xdist(
+    project: Project, dist: str
+) -> None:
     project.pytester.makepyfile(SLEEPERS.replace("time.sleep(0.05)", MEET))
     (project.path / "met").mkdir()
-    result = project.run("-n2", "--dist", dist, "test_other_tests_of_the_session_go_by_the_schedule_of_xdist.py")
+    result = project.run(
+        "-n2", "--dist", dist, "test_other_tests_of_the_session_go_by_the_schedule_of_xdist.py"
+    )
     assert result.ret == 0
     result.assert_outcomes(passed=18)
     workers = {item["worker"] for item in project.items()}
@@ -152,7 +169,9 @@ def test_n(mlms_case, n):
 """
 
 
-def test_what_waits_behind_an_item_that_takes_long_is_run_by_an_idle_worker(project: Project) -> None:
+def test_what_waits_behind_an_item_that_takes_long_is_run_by_an_idle_worker(
+    project: Project,
+) -> None:
     project.pytester.makepyfile(test_surprises=SURPRISES)
     (project.path / "met").mkdir()
     result = project.run("-n2", "test_surprises.py")
@@ -192,14 +211,25 @@ def test_the_first_failure_ends_the_run_with_x(project: Project) -> None:
 def test_distribution_is_not_imported_where_nothing_is_distributed(project: Project) -> None:
     code = "import sys, pytest; pytest.main(sys.argv[1:]); print('left:', *[name for name in sys.modules if name.startswith('pytest_mlms.distribute.')])"
     use_one_case(project)
-    arguments = [sys.executable, "-c", code, "--mlms-manifests=manifests", "-k", "accuracy", "-p", "no:xdist"]
+    arguments = [
+        sys.executable,
+        "-c",
+        code,
+        "--mlms-manifests=manifests",
+        "-k",
+        "accuracy",
+        "-p",
+        "no:xdist",
+    ]
     result = project.pytester.run(*arguments)
     result.stdout.fnmatch_lines(["left: *needs*"])
-    assert not {"guard", "controller", "worker"} & set(re.findall(r"distribute\.(\w+)", result.outlines[-1]))
+    assert not {"guard", "controller", "worker"} & set(
+        re.findall(r"distribute\.(\w+)", result.outlines[-1])
+    )
 
 
 def test_the_longest_of_earlier_runs_go_first(tmp_path: Path) -> None:
-    from pytest_mlms.distribute.queue import Items
+    from pytest_mlms.distribute.queue import ItemTable
     from pytest_mlms.report.durations import durations
 
     run = tmp_path / "20260101-000000-aaaaaa"
@@ -212,6 +242,6 @@ def test_the_longest_of_earlier_runs_go_first(tmp_path: Path) -> None:
     seconds = durations(tmp_path)
     assert seconds == {"a": 2, "b": 6}
     table = [{"model": {"framework": "x"}}]
-    items = Items(["a", "b", "new", "other"], table, [0, 0, 0, -1], seconds)
+    items = ItemTable(["a", "b", "new", "other"], table, [0, 0, 0, -1], seconds)
     assert list(items.queues[0].waiting) == [2, 1, 0]
     assert items.others == [3]

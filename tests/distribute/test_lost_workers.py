@@ -1,4 +1,7 @@
-"""Workers that die, hang or do harm at every point of a run: no result is lost, none is there twice."""
+"""Workers that die, hang or do harm at every point of a run.
+
+No result is lost, none is there twice.
+"""
 
 from __future__ import annotations
 
@@ -25,15 +28,22 @@ def pytest_runtest_call(item):
 """
 
 
-def crash(project: Project, select: str, each: int = 1, of_all: int = 2, signal: str = "SIGKILL") -> None:
+def crash(
+    project: Project, select: str, each: int = 1, of_all: int = 2, signal: str = "SIGKILL"
+) -> None:
     (project.path / "crashes").mkdir()
     code = (
-        CRASH.replace("SELECT", select).replace("EACH", str(each)).replace("ALL", str(of_all)).replace("SIGNAL", signal)
+        CRASH.replace("SELECT", select)
+        .replace("EACH", str(each))
+        .replace("ALL", str(of_all))
+        .replace("SIGNAL", signal)
     )
     project.pytester.makeconftest(code)
 
 
-def test_an_item_whose_worker_dies_runs_again_elsewhere_once_and_is_marked(project: Project) -> None:
+def test_an_item_whose_worker_dies_runs_again_elsewhere_once_and_is_marked(
+    project: Project,
+) -> None:
     project.use_faulty()
     crash(project, "test_performance")
     result = project.run("-n2")
@@ -45,10 +55,14 @@ def test_an_item_whose_worker_dies_runs_again_elsewhere_once_and_is_marked(proje
     assert "was lost while it ran" in items["performance"]["earlier"]
     assert "attempt" not in items["accuracy"]
     assert project.lines()[-1]["exit_status"] == 1
-    result.stdout.fnmatch_lines(["mlms: * was lost while it ran *test_performance*, which is run again elsewhere"])
+    result.stdout.fnmatch_lines(
+        ["mlms: * was lost while it ran *test_performance*, which is run again elsewhere"]
+    )
 
 
-def test_an_item_that_loses_two_workers_is_an_error_and_the_rest_is_measured(project: Project) -> None:
+def test_an_item_that_loses_two_workers_is_an_error_and_the_rest_is_measured(
+    project: Project,
+) -> None:
     project.use_faulty()
     crash(project, "test_performance", 9, 9)
     result = project.run("-n2")
@@ -75,7 +89,9 @@ def test_an_internal_error_of_a_worker_costs_no_result(project: Project) -> None
     assert result.ret == 1
     result.assert_outcomes(passed=2)
     assert sorted(item.get("attempt", 1) for item in project.items()) == [1, 2]
-    result.stdout.fnmatch_lines(["mlms: gw* has an internal error:", "*a plugin is broken", "mlms: * was lost: int*"])
+    result.stdout.fnmatch_lines(
+        ["mlms: gw* has an internal error:", "*a plugin is broken", "mlms: * was lost: int*"]
+    )
 
 
 INTERRUPTED = """
@@ -98,17 +114,30 @@ def test_long(mlms_case):
 """
 
 
-@pytest.mark.parametrize("reached", ["the whole group", pytest.param("the controller only", marks=pytest.mark.slow)])
-def test_ctrl_c_keeps_what_was_measured_and_leaves_no_process(project: Project, reached: str) -> None:
+@pytest.mark.parametrize(
+    "reached", ["the whole group", pytest.param("the controller only", marks=pytest.mark.slow)]
+)
+def test_ctrl_c_keeps_what_was_measured_and_leaves_no_process(
+    project: Project, reached: str
+) -> None:
     project.use_faulty()
     (project.path / "test_interrupted.py").write_text(INTERRUPTED)
-    options = ["--mlms-manifests=manifests", f"--mlms-predictors={PREDICTORS}", "--mlms-worker-timeout=900", "-n2"]
+    options = [
+        "--mlms-manifests=manifests",
+        f"--mlms-predictors={PREDICTORS}",
+        "--mlms-worker-timeout=900",
+        "-n2",
+    ]
     command = [sys.executable, "-m", "pytest", *options, "test_interrupted.py"]
     with (project.path / "output").open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
     lines = project.path / "mlms-results" / "latest" / "results.jsonl"
     deadline = time.monotonic() + 600
-    while not (os.path.exists("agent") and os.path.exists("long") and lines.read_text().count("test_quick") == 2):
+    while not (
+        os.path.exists("agent")
+        and os.path.exists("long")
+        and lines.read_text().count("test_quick") == 2
+    ):
         assert process.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.1)
@@ -118,7 +147,11 @@ def test_ctrl_c_keeps_what_was_measured_and_leaves_no_process(project: Project, 
     assert len(others) >= 3  # two workers, an agent
     assert not psutil.wait_procs(others, timeout=600)[1]
     found = {item["nodeid"].partition("::")[2][:10]: item["outcome"] for item in project.items()}
-    assert found == {"test_quick": "passed", "test_agent": "interrupted", "test_long[": "interrupted"}
+    assert found == {
+        "test_quick": "passed",
+        "test_agent": "interrupted",
+        "test_long[": "interrupted",
+    }
     assert project.lines()[-1]["exit_status"] == pytest.ExitCode.INTERRUPTED
     shown = (project.path / "output").read_text()
     assert "INTERNALERROR" not in shown
@@ -129,7 +162,9 @@ def test_ctrl_c_keeps_what_was_measured_and_leaves_no_process(project: Project, 
 
 @pytest.mark.slow
 def test_every_item_is_there_once_when_workers_die_among_many_quick_ones(project: Project) -> None:
-    project.pytester.makepyfile(SLEEPERS.replace("range(12)", "range(60)").replace("time.sleep(0.05)", "pass"))
+    project.pytester.makepyfile(
+        SLEEPERS.replace("range(12)", "range(60)").replace("time.sleep(0.05)", "pass")
+    )
     crash(project, "test_sleep")
     name = "test_every_item_is_there_once_when_workers_die_among_many_quick_ones.py"
     result = project.run("-n2", name, "-ksleep")
@@ -140,10 +175,14 @@ def test_every_item_is_there_once_when_workers_die_among_many_quick_ones(project
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [["--dist=load"], ["--dist=loadfile", "--max-worker-restart=0"]])
-def test_a_crash_of_another_test_of_the_session_is_reported_as_xdist_does(project: Project, how: list[str]) -> None:
+def test_a_crash_of_another_test_of_the_session_is_reported_as_xdist_does(
+    project: Project, how: list[str]
+) -> None:
     project.pytester.makepyfile(SLEEPERS)
     crash(project, "test_other", of_all=1)
-    result = project.run("-n2", *how, "test_a_crash_of_another_test_of_the_session_is_reported_as_xdist_does.py")
+    result = project.run(
+        "-n2", *how, "test_a_crash_of_another_test_of_the_session_is_reported_as_xdist_does.py"
+    )
     assert result.ret == 1
     outcomes = result.parseoutcomes()
     assert outcomes["failed"] == 1
@@ -163,7 +202,9 @@ def test_a_worker_that_falls_silent_is_given_up(project: Project) -> None:
     assert sorted(item.get("attempt", 1) for item in project.items()) == [1, 2]
 
 
-def test_workers_that_always_die_at_their_start_end_the_run_with_all_items_as_errors(project: Project) -> None:
+def test_workers_that_always_die_at_their_start_end_the_run_with_all_items_as_errors(
+    project: Project,
+) -> None:
     project.use_faulty()
     (project.path / "crashes").mkdir()
     project.pytester.makeconftest(
@@ -196,7 +237,9 @@ def test_other_tests_that_end_every_worker_end_the_run(project: Project) -> None
     project.pytester.makepyfile(
         "import os, pytest\n\n@pytest.mark.parametrize('n', range(9))\ndef test_n(n):\n    os._exit(9)\n"
     )
-    result = project.run("-n2", "manifests", "test_other_tests_that_end_every_worker_end_the_run.py")
+    result = project.run(
+        "-n2", "manifests", "test_other_tests_that_end_every_worker_end_the_run.py"
+    )
     assert result.ret == 1
     assert "INTERNALERROR" not in result.stdout.str()
     result.stdout.fnmatch_lines(["mlms: no worker is left"])
@@ -206,7 +249,9 @@ def test_other_tests_that_end_every_worker_end_the_run(project: Project) -> None
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dist", ["load", "loadfile", "worksteal"])
-def test_other_tests_of_a_worker_that_dies_in_a_case_run_elsewhere(project: Project, dist: str) -> None:
+def test_other_tests_of_a_worker_that_dies_in_a_case_run_elsewhere(
+    project: Project, dist: str
+) -> None:
     project.pytester.makepyfile(SLEEPERS.replace("    pass", "    time.sleep(0.2)"))
     crash(project, "test_sleep", of_all=1)
     name = "test_other_tests_of_a_worker_that_dies_in_a_case_run_elsewhere.py"

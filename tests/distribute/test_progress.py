@@ -7,17 +7,19 @@ from typing import Any, cast
 
 from pytest_mlms.distribute.messages import Link
 from pytest_mlms.distribute.progress import Progress, remaining, summary
-from pytest_mlms.distribute.queue import Items
-from pytest_mlms.distribute.workers import Seat
+from pytest_mlms.distribute.queue import ItemTable
+from pytest_mlms.distribute.workers import WorkerState
 
 
-def items(seconds: dict[str, float]) -> Items:
-    return Items(["a", "b", "c", "other"], [{"model": {"framework": "x"}}], [0, 0, 0, -1], seconds)
+def items(seconds: dict[str, float]) -> ItemTable:
+    return ItemTable(
+        ["a", "b", "c", "other"], [{"model": {"framework": "x"}}], [0, 0, 0, -1], seconds
+    )
 
 
-def seat(name: str, running: int, since: float, done: int) -> Seat:
+def seat(name: str, running: int, since: float, done: int) -> WorkerState:
     node: Any = SimpleNamespace(gateway=SimpleNamespace(id="gw0"), shutting_down=False)
-    made = Seat(node, remote=False, host={"host": name}, since=since, done=done)
+    made = WorkerState(node, remote=False, host={"host": name}, since=since, done=done)
     made.sent.append(running)
     made.ours[running] = frozenset()
     return made
@@ -36,7 +38,10 @@ def test_nobody_guesses_before_anything_is_known() -> None:
     assert remaining(of_run, [seat("gpu1", 0, 0, 0)], now=1) is None
     of_run.took(0, 7)
     assert remaining(of_run, [], now=1) is None
-    assert remaining(of_run, [seat("gpu1", 0, 0, 0), seat("gpu2", 1, 0, 0)], now=0) == (7 * 3 + 7 + 7) / 2
+    assert (
+        remaining(of_run, [seat("gpu1", 0, 0, 0), seat("gpu2", 1, 0, 0)], now=0)
+        == (7 * 3 + 7 + 7) / 2
+    )
 
 
 def test_a_line_comes_now_and_then_and_seldom_in_a_log() -> None:

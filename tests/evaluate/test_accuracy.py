@@ -8,16 +8,25 @@ from pytest_mlms.evaluate.accuracy import count_hits, estimate_accuracy
 from pytest_mlms.pipeline import top_k
 
 scores = arrays(
-    np.float64, st.tuples(st.integers(1, 8), st.integers(2, 9)), elements=st.sampled_from([0, 0.25, 0.5, 1])
+    np.float64,
+    st.tuples(st.integers(1, 8), st.integers(2, 9)),
+    elements=st.sampled_from([0, 0.25, 0.5, 1]),
 )
 
 
 @given(scores, st.integers(1, 9), st.data())
 def test_a_hit_is_a_label_among_the_top_k(values: np.ndarray, k: int, data: st.DataObject) -> None:
     labels = np.array(
-        data.draw(st.lists(st.integers(0, values.shape[1] - 1), min_size=len(values), max_size=len(values)))
+        data.draw(
+            st.lists(
+                st.integers(0, values.shape[1] - 1), min_size=len(values), max_size=len(values)
+            )
+        )
     )
-    wanted = sum(label in best for label, best in zip(labels.tolist(), top_k(values, k).tolist(), strict=True))
+    wanted = sum(
+        label in best
+        for label, best in zip(labels.tolist(), top_k(values, k).tolist(), strict=True)
+    )
     assert count_hits(values, labels.astype(np.uint8), k) == wanted
 
 

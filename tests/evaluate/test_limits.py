@@ -35,20 +35,31 @@ AT_LEAST = Limit("throughput", 200, PLACE)
         (AT_LEAST, 0, math.inf, Verdict.INCONCLUSIVE),
     ],
 )
-def test_the_interval_decides_not_the_value(limit: Limit, low: float, high: float, verdict: Verdict) -> None:
+def test_the_interval_decides_not_the_value(
+    limit: Limit, low: float, high: float, verdict: Verdict
+) -> None:
     assert decide(limit, latency((low + high) / 2, low, high)) is verdict
 
 
 @given(st.floats(0, 10), st.floats(0, 10), st.floats(0, 10), st.booleans())
-def test_exactly_one_verdict_holds_for_any_interval(a: float, b: float, bound: float, at_most: bool) -> None:
+def test_exactly_one_verdict_holds_for_any_interval(
+    a: float, b: float, bound: float, at_most: bool
+) -> None:
     low, high = sorted((a, b))
-    verdict = decide(Limit("latency_p50" if at_most else "throughput", bound, PLACE), latency(low, low, high))
+    verdict = decide(
+        Limit("latency_p50" if at_most else "throughput", bound, PLACE), latency(low, low, high)
+    )
     inside, outside = (high <= bound, low > bound) if at_most else (low >= bound, high < bound)
-    assert verdict is (Verdict.PASSED if inside else Verdict.FAILED if outside else Verdict.INCONCLUSIVE)
+    assert verdict is (
+        Verdict.PASSED if inside else Verdict.FAILED if outside else Verdict.INCONCLUSIVE
+    )
 
 
 def test_what_lacks_samples_is_inconclusive_however_good_it_looks() -> None:
-    assert decide(AT_MOST, latency(0.001, 0.001, 0.001, "needs 29 calls a process, had 3")) is Verdict.INCONCLUSIVE
+    assert (
+        decide(AT_MOST, latency(0.001, 0.001, 0.001, "needs 29 calls a process, had 3"))
+        is Verdict.INCONCLUSIVE
+    )
 
 
 def test_what_was_not_measured_is_inconclusive_never_passed() -> None:

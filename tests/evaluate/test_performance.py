@@ -1,4 +1,7 @@
-"""Estimates from samples made up for the purpose, and the looks: how many processes it takes to decide."""
+"""Estimates from samples made up for the purpose, and the looks.
+
+How many processes it takes to decide.
+"""
 
 from __future__ import annotations
 
@@ -33,12 +36,20 @@ def run(latencies: Any, gap: float = 0.0, **outputs: Any) -> Run:
     latencies = np.asarray(latencies, float)
     start = np.concatenate([[0.0], np.cumsum(latencies + gap)[:-1]])
     values = outputs.get("values", [[1.0, 2.0]])
-    return Run({"start": start, "end": start + latencies}, {"logits": np.array(values)}, "digest", 100)
+    return Run(
+        {"start": start, "end": start + latencies}, {"logits": np.array(values)}, "digest", 100
+    )
 
 
 def process(latencies: Any, **facts: Any) -> ProcessResult:
     times = {"start_seconds": 0.1, "load_seconds": 0.2, "first_seconds": 0.3, "loop_seconds": 1.0}
-    fields = {**times, "warmup_calls": 8, "steady": True, "peak_bytes": 1000, "peak_is_since_load": True}
+    fields = {
+        **times,
+        "warmup_calls": 8,
+        "steady": True,
+        "peak_bytes": 1000,
+        "peak_is_since_load": True,
+    }
     made = facts.pop("run", None) or run(latencies)
     return ProcessResult(**{**fields, **facts, "run": made})
 
@@ -102,10 +113,20 @@ def test_memory_whose_peak_can_not_be_reset_is_not_judged() -> None:
 
 
 class Fakes:
-    """Stands in for the agents, whose own tests are elsewhere: each process gives the next latency."""
+    """Stands in for the agents, whose own tests are elsewhere.
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, latencies: list[float], seconds: float = 1.0) -> None:
-        self.latencies, self.kept, self.now, self.seconds = iter(latencies), list[int](), 0.0, seconds
+    Each process gives the next latency.
+    """
+
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, latencies: list[float], seconds: float = 1.0
+    ) -> None:
+        self.latencies, self.kept, self.now, self.seconds = (
+            iter(latencies),
+            list[int](),
+            0.0,
+            seconds,
+        )
         monkeypatch.setattr(measure, "_one_process", lambda plan, predictor, batches: self.next())
         monkeypatch.setattr("pytest_mlms.evaluate.performance.time.monotonic", lambda: self.now)
 
@@ -119,7 +140,10 @@ class Fakes:
 
     def measure(self, plan: Plan) -> Any:
         return measure_performance(
-            plan, self.predictor, lambda predictor: [], lambda index, result: self.kept.append(index)
+            plan,
+            self.predictor,
+            lambda predictor: [],
+            lambda index, result: self.kept.append(index),
         )
 
 
@@ -151,18 +175,28 @@ def test_the_budget_ends_an_open_case_with_what_there_is(monkeypatch: pytest.Mon
     assert estimates["latency_p50"].replicates == 5
 
 
-def test_more_processes_are_not_spent_on_what_they_can_not_mend(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_processes_are_not_spent_on_what_they_can_not_mend(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     fakes = Fakes(monkeypatch, [0.005] * 12)
     _, decisions = fakes.measure(plan(limits=(Limit("latency_p99", 1, LIMIT.place),)))
     assert decisions[0].verdict is Verdict.INCONCLUSIVE
     assert len(fakes.kept) == 3
 
 
-def test_processes_that_compute_different_things_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_that_compute_different_things_are_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     values = iter([[[1.0, 2.0]], [[1.0, 9.0]]])
-    monkeypatch.setattr(measure, "_one_process", lambda *_: process([], run=run([0.01], values=next(values))))
-    with pytest.raises(OutputError, match="process 2 computed another 'logits' than process 1 .* up to 7 off"):
-        measure_performance(plan(), lambda: contextlib.nullcontext(None), lambda _: [], lambda *_: None)  # type: ignore[arg-type]
+    monkeypatch.setattr(
+        measure, "_one_process", lambda *_: process([], run=run([0.01], values=next(values)))
+    )
+    with pytest.raises(
+        OutputError, match="process 2 computed another 'logits' than process 1 .* up to 7 off"
+    ):
+        measure_performance(
+            plan(), lambda: contextlib.nullcontext(None), lambda _: [], lambda *_: None
+        )  # type: ignore[arg-type]
 
 
 class Answers:
@@ -191,13 +225,17 @@ def test_scores_are_those_of_the_whole_dataset_without_what_filled_the_last_batc
 
 def test_what_is_not_finite_names_the_first_input() -> None:
     predictor: Any = Answers([[1, 0]] * 4, [[np.nan, 1], [np.inf, 0], [np.nan, 0], [0, 0]])
-    with pytest.raises(OutputError, match="'logits' has NaN or infinity for 2 of 6 inputs, first for number 4"):
+    with pytest.raises(
+        OutputError, match="'logits' has NaN or infinity for 2 of 6 inputs, first for number 4"
+    ):
         measure.classify(predictor, SIX, LOGITS, 4)
 
 
 def test_an_output_that_is_no_table_of_scores_is_named_at_once() -> None:
     predictor: Any = Answers(np.zeros((4, 2, 2)))
-    with pytest.raises(OutputError, match=r"output 'logits' of 4 inputs is \(4, 2, 2\); expected inputs x classes"):
+    with pytest.raises(
+        OutputError, match=r"output 'logits' of 4 inputs is \(4, 2, 2\); expected inputs x classes"
+    ):
         measure.classify(predictor, SIX, LOGITS, 4)
 
 
@@ -212,7 +250,9 @@ def test_an_output_that_is_no_table_of_scores_is_named_at_once() -> None:
         (3, 3, False),
     ],
 )
-def test_outputs_differ_by_more_than_rounding_or_in_shape(first: Any, second: Any, differ: bool) -> None:
+def test_outputs_differ_by_more_than_rounding_or_in_shape(
+    first: Any, second: Any, differ: bool
+) -> None:
     done = [process([], run=run([0.01], values=first)), process([], run=run([0.01], values=second))]
     with pytest.raises(OutputError) if differ else contextlib.nullcontext():
         measure._check_alike(done)
@@ -230,7 +270,9 @@ class Rows:
     width = 4
 
 
-def test_batches_are_drawn_by_the_seed_and_bounded_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_are_drawn_by_the_seed_and_bounded_in_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     rows: Any = Rows()
     assert isinstance(rows, Dataset) is False
     first, again, other = (draw_batches(rows, 16, seed) for seed in (7, 7, 8))
@@ -243,13 +285,17 @@ def test_batches_are_drawn_by_the_seed_and_bounded_in_memory(monkeypatch: pytest
 
 def test_without_a_dataset_inputs_are_random_in_the_models_own_shape() -> None:
     predictor: Any = type(
-        "P", (Predictor,), {"__init__": lambda self: None, "inputs": (Tensor("x", "float32", (None, 3)),)}
+        "P",
+        (Predictor,),
+        {"__init__": lambda self: None, "inputs": (Tensor("x", "float32", (None, 3)),)},
     )()
     (batch,) = measure.random_batch(predictor, 5, 7)
     assert batch["x"].shape == (5, 3)
     assert batch["x"].dtype == np.float32
     free: Any = type(
-        "P", (Predictor,), {"__init__": lambda self: None, "inputs": (Tensor("x", "float32", (None, None)),)}
+        "P",
+        (Predictor,),
+        {"__init__": lambda self: None, "inputs": (Tensor("x", "float32", (None, None)),)},
     )()
     with pytest.raises(OutputError, match="has free axes, .*; add a dataset"):
         measure.random_batch(free, 5, 7)

@@ -27,14 +27,22 @@ MODEL = """
 
 
 class Pair:
-    """The digits network by two frameworks, both plain numpy, the second one compared with the first."""
+    """The digits network by two frameworks, both plain numpy, the second one compared with the
+    first.
+    """
 
     def __init__(self, project: Project) -> None:
         self.project = project
         project.edit("[1, 8, 64]", "[16]")
         text = project.manifest.read_text()
-        head, middle = text[: text.index("models:")], text[text.index("inputs:") : text.index("thresholds:")]
-        models, agreement = MODEL.format(name="plain", options={}), "thresholds:\n  agreement: {reference: plain}\n"
+        head, middle = (
+            text[: text.index("models:")],
+            text[text.index("inputs:") : text.index("thresholds:")],
+        )
+        models, agreement = (
+            MODEL.format(name="plain", options={}),
+            "thresholds:\n  agreement: {reference: plain}\n",
+        )
         project.manifest.write_text(f"{head}models:{models}{middle}{agreement}")
         (project.path / "more").mkdir()
         data = np.load(project.folder / "digits_test.npz")
@@ -42,7 +50,9 @@ class Pair:
         project.replace_file("digits_test.npz", (project.path / "few.npz").read_bytes())
 
     def add(self, name: str, **options: Any) -> None:
-        (self.project.path / "more" / f"{name}.py").write_text((PREDICTORS / "plain.py").read_text())
+        (self.project.path / "more" / f"{name}.py").write_text(
+            (PREDICTORS / "plain.py").read_text()
+        )
         self.project.edit("models:\n", "models:" + MODEL.format(name=name, options=options))
 
     def run(self, *arguments: str) -> pytest.RunResult:
@@ -68,16 +78,25 @@ def test_a_stack_that_computes_the_same_passes_and_says_how_close_it_is(pair: Pa
     assert estimates["same_top1"]["low"] < 1
     assert estimates["kl_max"]["value"] == pytest.approx(0, abs=1e-12)
     assert estimates["kl_max"]["replicates"] == 40
-    properties = {each.get("name"): each.get("value") for each in ElementTree.parse("junit.xml").iter("property")}
+    properties = {
+        each.get("name"): each.get("value")
+        for each in ElementTree.parse("junit.xml").iter("property")
+    }
     assert float(properties["mlms_deviation"] or -1) == 0
-    lines = result.outlines[next(i for i, line in enumerate(result.outlines) if "mlms: agreement" in line) :]
+    lines = result.outlines[
+        next(i for i, line in enumerate(result.outlines) if "mlms: agreement" in line) :
+    ]
     assert lines[1].split("  ")[0] == "verdict"
     assert lines[2].startswith("PASSED")
     assert all(len(line) <= 100 for line in lines[1:3])
 
 
 def test_a_stack_that_departs_fails_with_the_worst_input_and_the_first_layer(pair: Pair) -> None:
-    line = next(i for i, text in enumerate(pair.project.manifest.read_text().splitlines(), 1) if "agreement:" in text)
+    line = next(
+        i
+        for i, text in enumerate(pair.project.manifest.read_text().splitlines(), 1)
+        if "agreement:" in text
+    )
     pair.add("other", off="conv2d_2")
     result = pair.run()
     result.assert_outcomes(failed=1)
@@ -99,7 +118,9 @@ def test_a_stack_that_departs_fails_with_the_worst_input_and_the_first_layer(pai
     kept = np.load(folder / item["artifacts"]["outputs.npz"])
     assert len(rows) == 40
     largest = max(float(row["difference"]) for row in rows)
-    assert np.abs(kept["logits"].astype(float) - kept["reference_logits"]).max() == pytest.approx(largest)
+    assert np.abs(kept["logits"].astype(float) - kept["reference_logits"]).max() == pytest.approx(
+        largest
+    )
     assert item["estimates"]["difference_max"]["value"] == pytest.approx(largest)
     assert len(item["logs"]) == 2
 
@@ -108,7 +129,9 @@ def test_the_reference_is_computed_once_for_all_that_are_compared_with_it(pair: 
     pair.add("one")
     pair.add("two")
     pair.run().assert_outcomes(passed=2)
-    names = [path.name for path in (pair.project.path / "mlms-results" / "latest" / "agents").iterdir()]
+    names = [
+        path.name for path in (pair.project.path / "mlms-results" / "latest" / "agents").iterdir()
+    ]
     assert sum(name.startswith("plain-") for name in names) == 1
 
 
@@ -170,7 +193,8 @@ def test_without_a_dataset_both_get_the_same_random_inputs(pair: Pair) -> None:
 def test_further_limits_are_on_classes_and_probabilities(pair: Pair) -> None:
     pair.add("other", off="linear_9")
     pair.project.edit(
-        "{reference: plain}", "{reference: plain, atol: 9, top1: {min: 90 %}, kl: {max: 1e-9}, js: {max: 1}}"
+        "{reference: plain}",
+        "{reference: plain, atol: 9, top1: {min: 90 %}, kl: {max: 1e-9}, js: {max: 1}}",
     )
     pair.run().assert_outcomes(passed=1)  # half a unit more of every logit changes no probability
     pair.project.edit("kl: {max: 1e-9}", "kl: {max: 0}")
@@ -184,7 +208,9 @@ def test_a_framework_that_does_not_show_its_layers_is_named(pair: Pair) -> None:
     pair.add("mute", off="conv2d_0")
     result = pair.run()
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["  the first layer that departs is not known: mute does not show its layers"])
+    result.stdout.fnmatch_lines(
+        ["  the first layer that departs is not known: mute does not show its layers"]
+    )
 
 
 def test_a_reference_that_is_not_there_is_a_skip_and_under_strict_a_failure(pair: Pair) -> None:
@@ -211,7 +237,9 @@ def test_only_what_an_agreement_judges_becomes_an_item(pair: Pair) -> None:
     pair.add("two")
     pair.project.edit("{reference: plain}", "{reference: plain, frameworks: [two]}")
     result = pair.run("--collect-only", "-q")
-    assert [line for line in result.outlines if "::" in line] == ["manifests/digits.yaml::test_agreement[two-cpu]"]
+    assert [line for line in result.outlines if "::" in line] == [
+        "manifests/digits.yaml::test_agreement[two-cpu]"
+    ]
 
 
 class Answers:
@@ -241,7 +269,9 @@ def test_an_output_without_a_row_for_each_input_is_an_error(output: Any, says: s
         predict_all(predictor, Inputs(None, {"x": np.zeros((2, 3), np.float32)}, 2), ["y"])
 
 
-def test_an_output_whose_shape_changes_is_an_error_and_so_is_a_full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_output_whose_shape_changes_is_an_error_and_so_is_a_full_disk(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     batches = [{"x": np.zeros((2, 1), np.float32)}] * 2
     monkeypatch.setattr(Inputs, "batches", lambda self: batches)
     changing: Any = Answers([np.zeros((2, 3)), np.zeros((2, 4))])
@@ -252,5 +282,7 @@ def test_an_output_whose_shape_changes_is_an_error_and_so_is_a_full_disk(monkeyp
         predictor: Any = Answers(itertools.repeat(np.zeros((2, 3))))
         with Path("/dev/full").open("wb", buffering=0) as full:
             monkeypatch.setattr("tempfile.TemporaryFile", lambda: full)
-            with pytest.raises(MlmsError, match="can't be kept in .*: No space left on device; set TMPDIR"):
+            with pytest.raises(
+                MlmsError, match="can't be kept in .*: No space left on device; set TMPDIR"
+            ):
                 predict_all(predictor, inputs, ["y"])

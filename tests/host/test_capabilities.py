@@ -25,7 +25,10 @@ def test_a_framework_is_there_where_what_its_predictor_imports_is() -> None:
     [
         ("import numpy, os", True),
         ("import numpy\nimport no_such_framework", False),
-        ("import numpy\ntry:\n    import no_such_framework\nexcept ImportError:\n    import pytest", True),
+        (
+            "import numpy\ntry:\n    import no_such_framework\nexcept ImportError:\n    import pytest",
+            True,
+        ),
         ("import numpy\ndef load(request):\n    import no_such_framework", False),
         ("this is no Python", True),  # the agent says what is wrong with it
     ],
@@ -42,7 +45,15 @@ def test_labels_are_read_from_the_environment_s_text() -> None:
 
 @pytest.mark.parametrize(
     ("chosen", "shown"),
-    [(None, "aa bb cc"), ("2,0", "cc aa"), ("GPU-b", "bb"), ("1,7,0", "bb"), ("", ""), ("-1", ""), ("0, 1", "aa bb")],
+    [
+        (None, "aa bb cc"),
+        ("2,0", "cc aa"),
+        ("GPU-b", "bb"),
+        ("1,7,0", "bb"),
+        ("", ""),
+        ("-1", ""),
+        ("0, 1", "aa bb"),
+    ],
 )
 def test_cuda_counts_the_gpus_that_are_visible(chosen: str | None, shown: str) -> None:
     assert [gpu.uuid.removeprefix("GPU-") for gpu in visible(GPUS, chosen)] == shown.split()

@@ -1,4 +1,6 @@
-"""What a GPU's driver says and what follows, on values as nvidia-smi and NVML's documentation show them."""
+"""What a GPU's driver says and what follows, on values as nvidia-smi and NVML's documentation show
+them.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,9 @@ from typing import Any
 import pytest
 
 from pytest_mlms.errors import InvalidRun, Unavailable
-from pytest_mlms.host.gpu_state import Gpu, GpuReading, gpu_faults, gpu_notes, open_gpu
+from pytest_mlms.host.gpu_state import GpuMonitor, GpuReading, gpu_faults, gpu_notes, open_gpu
 from pytest_mlms.upgrade.criteria import watch_device
-from pytest_mlms.upgrade.interleave import Pair
+from pytest_mlms.upgrade.interleave import AgentPair
 
 pynvml = pytest.importorskip("pynvml")
 
@@ -50,16 +52,20 @@ def refuse(*_: Any) -> Any:
 
 
 def test_a_reading_is_in_mhz_watts_degrees_and_words() -> None:
-    assert Gpu(Recorded(), 0).read(loaded=True) == BUSY
-    hot = pynvml.nvmlClocksThrottleReasonSwThermalSlowdown | pynvml.nvmlClocksThrottleReasonSwPowerCap
-    read = Gpu(Recorded(nvmlDeviceGetCurrentClocksThrottleReasons=lambda handle: hot), 0).read(loaded=True)
+    assert GpuMonitor(Recorded(), 0).read(loaded=True) == BUSY
+    hot = (
+        pynvml.nvmlClocksThrottleReasonSwThermalSlowdown | pynvml.nvmlClocksThrottleReasonSwPowerCap
+    )
+    read = GpuMonitor(
+        Recorded(nvmlDeviceGetCurrentClocksThrottleReasons=lambda handle: hot), 0
+    ).read(loaded=True)
     assert read.throttled == ("it was too hot (driver)",)
     assert read.capped == ("it was at its power limit",)
 
 
 def test_what_a_gpu_does_not_tell_is_none_and_no_fault() -> None:
     driver = Recorded(nvmlDeviceGetPowerUsage=refuse, nvmlDeviceGetComputeRunningProcesses=refuse)
-    read = Gpu(driver, 0).read(loaded=True)
+    read = GpuMonitor(driver, 0).read(loaded=True)
     assert (read.power, read.processes) == (None, None)
     assert gpu_faults([replace(IDLE, processes=None), read], {101, 102}) == []
 
@@ -68,9 +74,9 @@ def test_the_gpu_is_that_of_cuda_visible_devices(monkeypatch: pytest.MonkeyPatch
     handles = []
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3, GPU-8f1c")
     for index in (0, 1):
-        handles.append(Gpu(Recorded(), index)._handle)
+        handles.append(GpuMonitor(Recorded(), index)._handle)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    handles.append(Gpu(Recorded(), 1)._handle)
+    handles.append(GpuMonitor(Recorded(), 1)._handle)
     assert handles == ["gpu 3", "gpu GPU-8f1c", "gpu 1"]
 
 
@@ -81,11 +87,17 @@ def test_a_quiet_run_has_no_fault() -> None:
 @pytest.mark.parametrize(
     ("readings", "says"),
     [
-        ([IDLE, replace(BUSY, throttled=("it was too hot (driver)",))], "throttled: it was too hot (driver)"),
+        (
+            [IDLE, replace(BUSY, throttled=("it was too hot (driver)",))],
+            "throttled: it was too hot (driver)",
+        ),
         ([replace(IDLE, processes=(77,)), BUSY], "other processes were on it: 77"),
         ([IDLE, replace(BUSY, processes=(101, 102, 77))], "other processes were on it: 77"),
         ([IDLE, BUSY, replace(BUSY, sm_clock=1410)], "its clock changed from 1980 to 1410 MHz"),
-        ([IDLE, BUSY, replace(BUSY, power_limit=500.0)], "its power limit was set anew: 500 W and 700 W"),
+        (
+            [IDLE, BUSY, replace(BUSY, power_limit=500.0)],
+            "its power limit was set anew: 500 W and 700 W",
+        ),
     ],
 )
 def test_what_can_not_be_trusted_says_why(readings: list[GpuReading], says: str) -> None:
@@ -95,27 +107,40 @@ def test_what_can_not_be_trusted_says_why(readings: list[GpuReading], says: str)
 def test_what_is_told_of_a_gpu_is_how_it_was_at_work() -> None:
     assert gpu_notes([IDLE, BUSY]) == ["GPU 1980 MHz, 412 W, 47 °C"]
     later = replace(BUSY, sm_clock=1965, temperature=51, capped=("it was at its power limit",))
-    assert gpu_notes([IDLE, BUSY, later]) == ["GPU 1965 to 1980 MHz, 412 W, 47 to 51 °C", "it was at its power limit"]
+    assert gpu_notes([IDLE, BUSY, later]) == [
+        "GPU 1965 to 1980 MHz, 412 W, 47 to 51 °C",
+        "it was at its power limit",
+    ]
     assert gpu_notes([IDLE, replace(BUSY, sm_clock=None, power=None, temperature=None)]) == []
 
 
-def test_every_look_at_a_gpu_is_kept_and_a_foreign_process_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_look_at_a_gpu_is_kept_and_a_foreign_process_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     processes = iter([[], [Process(101), Process(102)], [Process(101), Process(102), Process(77)]])
     driver = Recorded(nvmlDeviceGetComputeRunningProcesses=lambda handle: next(processes))
-    monkeypatch.setattr("pytest_mlms.upgrade.criteria.open_gpu", lambda device: contextlib.nullcontext(Gpu(driver, 0)))
+    monkeypatch.setattr(
+        "pytest_mlms.upgrade.criteria.open_gpu",
+        lambda device: contextlib.nullcontext(GpuMonitor(driver, 0)),
+    )
     a, b = (SimpleNamespace(agent=SimpleNamespace(process=Process(pid))) for pid in (101, 102))
     noted: dict[str, Any] = {}
     with watch_device("cuda:0", noted.update) as look:
-        assert look(Pair(a, b)) == []  # type: ignore[arg-type]
-        assert look(Pair(a, b)) == ["other processes were on it: 77"]  # type: ignore[arg-type]
+        assert look(AgentPair(a, b)) == []  # type: ignore[arg-type]
+        assert look(AgentPair(a, b)) == ["other processes were on it: 77"]  # type: ignore[arg-type]
     assert [one["processes"] for one in noted["gpu_readings"]] == [(), (101, 102), (77, 101, 102)]
     assert noted["gpu_notes"] == ["GPU 1980 MHz, 412 W, 47 °C"]
 
 
 def test_a_gpu_that_somebody_uses_is_not_measured_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
     driver = Recorded(nvmlDeviceGetComputeRunningProcesses=lambda handle: [Process(77)])
-    monkeypatch.setattr("pytest_mlms.upgrade.criteria.open_gpu", lambda device: contextlib.nullcontext(Gpu(driver, 0)))
-    with pytest.raises(InvalidRun, match="device cuda:0 is not free: other processes were on it: 77"):
+    monkeypatch.setattr(
+        "pytest_mlms.upgrade.criteria.open_gpu",
+        lambda device: contextlib.nullcontext(GpuMonitor(driver, 0)),
+    )
+    with pytest.raises(
+        InvalidRun, match="device cuda:0 is not free: other processes were on it: 77"
+    ):
         watch_device("cuda:0", lambda **_: None).__enter__()
 
 
@@ -132,7 +157,9 @@ def test_a_machine_without_a_driver_says_so() -> None:
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError:
-        with pytest.raises(Unavailable, match="device cuda:0: the NVIDIA driver can't be asked for its state"):
+        with pytest.raises(
+            Unavailable, match="device cuda:0: the NVIDIA driver can't be asked for its state"
+        ):
             open_gpu("cuda:0").__enter__()
     else:
         pynvml.nvmlShutdown()

@@ -31,7 +31,9 @@ with exclusive("cpu", 300, Path(sys.argv[1])):
 
 
 def hold(folder: Path, *core: str) -> subprocess.Popen[str]:
-    process = subprocess.Popen([sys.executable, "-c", HOLD, str(folder), *core], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(folder), *core], stdout=subprocess.PIPE, text=True
+    )
     assert process.stdout
     assert process.stdout.readline() == "held\n"
     return process
@@ -90,7 +92,9 @@ def test_the_folder_of_the_locks_is_the_hosts_unless_the_environment_names_anoth
 
 def test_a_folder_that_takes_no_locks_is_named(tmp_path: Path) -> None:
     (tmp_path / "occupied").write_text("")
-    with pytest.raises(MlmsError, match="can't lock device cpu in .*occupied: .*; grant access to it"):
+    with pytest.raises(
+        MlmsError, match="can't lock device cpu in .*occupied: .*; grant access to it"
+    ):
         exclusive("cpu", 1, tmp_path / "occupied").__enter__()
 
 

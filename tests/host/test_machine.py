@@ -10,8 +10,26 @@ from pytest_mlms.host import machine
 from pytest_mlms.host.machine import CpuTimes, machine_state
 
 FACTS = {
-    *("host", "system", "kernel", "architecture", "cpu", "cores", "memory", "virtual_machine", "cgroup_limits"),
-    *("affinity", "governor", "boost", "frequency", "load_average", "memory_available", "temperature"),
+    *(
+        "host",
+        "system",
+        "kernel",
+        "architecture",
+        "cpu",
+        "cores",
+        "memory",
+        "virtual_machine",
+        "cgroup_limits",
+    ),
+    *(
+        "affinity",
+        "governor",
+        "boost",
+        "frequency",
+        "load_average",
+        "memory_available",
+        "temperature",
+    ),
     *("thread_settings", "gpus"),
 }
 

@@ -15,15 +15,37 @@ GIB = 2**30
 
 
 def host(name: str = "gpu1", **changes: Any) -> dict[str, Any]:
-    cpu = {"name": "cpu", "kind": "AMD EPYC", "memory": 64 * GIB, "locks": [f"{name} core-0", f"{name} core-1"]}
+    cpu = {
+        "name": "cpu",
+        "kind": "AMD EPYC",
+        "memory": 64 * GIB,
+        "locks": [f"{name} core-0", f"{name} core-1"],
+    }
     gpu = {"name": "cuda:0", "kind": "NVIDIA H200", "memory": 141 * GIB, "locks": [f"GPU-{name}"]}
-    facts = {"host": name, "labels": {}, "architecture": "x86_64", "cores": 8, "devices": [cpu, gpu]}
+    facts = {
+        "host": name,
+        "labels": {},
+        "architecture": "x86_64",
+        "cores": 8,
+        "devices": [cpu, gpu],
+    }
     return {**facts, "frameworks": {"onnxruntime": "1.20.1"}, **changes}
 
 
 def needs(**changes: Any) -> dict[str, Any]:
-    facts: dict[str, Any] = {"device": "cuda", "framework": "onnxruntime", "model": {"framework": "onnxruntime >=1.17"}}
-    return {**facts, "here": True, "exclusive": True, "hardware": {}, "stack": {"cores": []}, **changes}
+    facts: dict[str, Any] = {
+        "device": "cuda",
+        "framework": "onnxruntime",
+        "model": {"framework": "onnxruntime >=1.17"},
+    }
+    return {
+        **facts,
+        "here": True,
+        "exclusive": True,
+        "hardware": {},
+        "stack": {"cores": []},
+        **changes,
+    }
 
 
 def test_a_host_with_everything_fits() -> None:
@@ -76,7 +98,11 @@ def test_what_measures_holds_its_device_and_nothing_else() -> None:
     assert locks_of(needs(exclusive=False), host()) == frozenset()
 
 
-@given(st.sampled_from([">=", "<=", "==", ">", "<"]), st.integers(0, 4096), st.sampled_from(["", "GiB", "MB"]))
+@given(
+    st.sampled_from([">=", "<=", "==", ">", "<"]),
+    st.integers(0, 4096),
+    st.sampled_from(["", "GiB", "MB"]),
+)
 def test_every_written_constraint_is_read_back(operator: str, number: int, unit: str) -> None:
     factor = {"": 1, "GiB": GIB, "MB": 10**6}[unit]
     assert split_constraint(f" {operator} {number} {unit}".rstrip()) == (operator, number * factor)

@@ -7,8 +7,12 @@ import pytest
 from tests.support.project import Project
 
 
-@pytest.mark.parametrize(("options", "said"), [((), "code is forbidden"), (("--mlms-allow-code",), "code is allowed")])
-def test_a_predictor_is_told_what_the_command_line_says(project: Project, options: tuple[str, ...], said: str) -> None:
+@pytest.mark.parametrize(
+    ("options", "said"), [((), "code is forbidden"), (("--mlms-allow-code",), "code is allowed")]
+)
+def test_a_predictor_is_told_what_the_command_line_says(
+    project: Project, options: tuple[str, ...], said: str
+) -> None:
     project.edit("onnxruntime >=1.17", "teller")
     project.set_thresholds()
     result = project.run("-k", "accuracy", *options)
@@ -17,7 +21,9 @@ def test_a_predictor_is_told_what_the_command_line_says(project: Project, option
 
 def test_a_manifest_can_not_allow_it(project: Project) -> None:
     project.edit("onnxruntime >=1.17", "teller")
-    project.edit("models:\n  - framework", "models:\n  - options: {allow_code: true}\n    framework")
+    project.edit(
+        "models:\n  - framework", "models:\n  - options: {allow_code: true}\n    framework"
+    )
     project.set_thresholds()
     result = project.run("-k", "accuracy")
     result.stdout.fnmatch_lines(["*code is forbidden*"])
@@ -31,9 +37,13 @@ PLAIN = """models:
 
 
 @pytest.mark.parametrize(
-    "options", [("-k", "agreement"), ("-k", "b8", "--mlms-aa", "--mlms-budget=0")], ids=["reference", "upgrade"]
+    "options",
+    [("-k", "agreement"), ("-k", "b8", "--mlms-aa", "--mlms-budget=0")],
+    ids=["reference", "upgrade"],
 )
-def test_what_a_model_is_compared_with_is_told_the_same(project: Project, options: tuple[str, ...]) -> None:
+def test_what_a_model_is_compared_with_is_told_the_same(
+    project: Project, options: tuple[str, ...]
+) -> None:
     project.edit("onnxruntime >=1.17", "teller")
     project.edit("models:\n", PLAIN)
     project.set_thresholds("  agreement: {reference: teller}")

@@ -30,7 +30,9 @@ def test_a_manifest_becomes_items_with_readable_ids(project: Project) -> None:
 
 
 def test_items_are_selected_by_keyword_mark_and_node_id(project: Project) -> None:
-    assert collected(project.run("--collect-only", "-q", "-k", "b8 and offline", "-m", "mlms")) == [ALL[5]]
+    assert collected(project.run("--collect-only", "-q", "-k", "b8 and offline", "-m", "mlms")) == [
+        ALL[5]
+    ]
     assert collected(project.run("--collect-only", "-q", "-m", "not mlms")) == []
     ids = [ALL[3], "manifests/digits.yaml::test_accuracy"]
     assert collected(project.run("--collect-only", "-q", *ids)) == [ALL[3], ALL[0]]
@@ -59,22 +61,34 @@ def test_without_paths_only_the_manifests_run_and_with_paths_only_those(project:
     project.pytester.makepyfile(test_own="def test_own(): pass")
     (project.folder / "notes.txt").write_text("not a manifest")
     (project.folder / "test_beside.py").write_text("def test_beside(): pass")
-    assert collected(project.run("--collect-only", "-q")) == [*ALL, "manifests/test_beside.py::test_beside"]
+    assert collected(project.run("--collect-only", "-q")) == [
+        *ALL,
+        "manifests/test_beside.py::test_beside",
+    ]
     both = project.run("--collect-only", "-q", "test_own.py", "manifests/digits.yaml")
     assert collected(both) == ["test_own.py::test_own", *ALL]
 
 
-def test_where_only_manifests_run_the_conftest_files_of_other_tests_are_not_needed(project: Project) -> None:
+def test_where_only_manifests_run_the_conftest_files_of_other_tests_are_not_needed(
+    project: Project,
+) -> None:
     (project.path / "tests").mkdir()
     (project.path / "tests" / "conftest.py").write_text("import a_package_that_only_tests_need")
-    (project.folder / "conftest.py").write_text("def pytest_addoption(parser): parser.addoption('--by-manifests')")
+    (project.folder / "conftest.py").write_text(
+        "def pytest_addoption(parser): parser.addoption('--by-manifests')"
+    )
     project.pytester.makeconftest("def pytest_addoption(parser): parser.addoption('--by-root')")
     project.pytester.makeini("[pytest]\ntestpaths = tests\n")
     assert collected(project.run("--collect-only", "-q", "--by-root=1", "--by-manifests=2")) == ALL
 
 
 def test_the_ini_file_says_where_manifests_are_too(project: Project) -> None:
-    lines = ["mlms_manifests = manifests", "mlms_strict = true", "mlms_duration = 0.5", "python_functions = check_*"]
+    lines = [
+        "mlms_manifests = manifests",
+        "mlms_strict = true",
+        "mlms_duration = 0.5",
+        "python_functions = check_*",
+    ]
     project.pytester.makeini("\n".join(["[pytest]", *lines]))
     result = project.pytester.runpytest_subprocess("--collect-only", "-q")
     assert collected(result) == ALL
@@ -85,7 +99,10 @@ def test_the_ini_file_says_where_manifests_are_too(project: Project) -> None:
     [
         ("mlms_duration = long", "mlms_duration in *tox.ini: 'long' is not a number, 0 or more"),
         ("mlms_strict = maybe", "mlms_strict in *tox.ini: *'maybe'; write true or false"),
-        ("mlms_manifests = nowhere", "mlms_manifests in *tox.ini: there is no *nowhere; name a folder that exists"),
+        (
+            "mlms_manifests = nowhere",
+            "mlms_manifests in *tox.ini: there is no *nowhere; name a folder that exists",
+        ),
     ],
 )
 def test_a_wrong_ini_key_is_named_with_its_file(project: Project, line: str, says: str) -> None:
@@ -98,15 +115,22 @@ def test_a_wrong_ini_key_is_named_with_its_file(project: Project, line: str, say
 def test_a_single_file_and_several_folders_can_be_named(project: Project) -> None:
     shutil.copytree(project.folder, project.path / "more")
     named = ["--mlms-manifests=more/digits.yaml", "--collect-only", "-q", "-k", "accuracy"]
-    assert [line.partition("/")[0] for line in collected(project.run(*named))] == ["manifests", "more"]
+    assert [line.partition("/")[0] for line in collected(project.run(*named))] == [
+        "manifests",
+        "more",
+    ]
 
 
-def test_manifests_outside_the_root_folder_run(project: Project, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_manifests_outside_the_root_folder_run(
+    project: Project, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     outside = tmp_path_factory.mktemp("outside") / "m"
     project.use_faulty()
     shutil.copytree(project.folder, outside)
     project.run(f"--mlms-manifests={outside}", "-k", "accuracy").assert_outcomes(passed=2)
-    relative = project.run(f"--mlms-manifests={os.path.relpath(outside, project.path)}", "--collect-only", "-q")
+    relative = project.run(
+        f"--mlms-manifests={os.path.relpath(outside, project.path)}", "--collect-only", "-q"
+    )
     assert len(collected(relative)) == 4
 
 
@@ -128,7 +152,9 @@ def test_a_faulty_manifest_is_a_collection_error_with_all_its_faults(project: Pr
 def test_marks_of_the_manifest_reach_the_items(project: Project) -> None:
     project.use_faulty(at="predict", fault="memory")
     text = project.manifest.read_text()
-    project.manifest.write_text(text + "\nmarks: {xfail: {'faulty-cpu': not today}, skip: {'*-b8-*': too slow}}\n")
+    project.manifest.write_text(
+        text + "\nmarks: {xfail: {'faulty-cpu': not today}, skip: {'*-b8-*': too slow}}\n"
+    )
     result = project.run("-rsx")
     result.assert_outcomes(xfailed=1, skipped=1)
     assert {item["verdict"]: item["outcome"] for item in project.items()} == {
@@ -140,7 +166,9 @@ def test_marks_of_the_manifest_reach_the_items(project: Project) -> None:
     )
     result.stdout.no_fnmatch_line("*nothing was measured*")
     alone = project.run("--mlms-strict", "-k", "b8")
-    alone.stdout.fnmatch_lines(["mlms: nothing was measured: the only item was skipped, -rs says why"])
+    alone.stdout.fnmatch_lines(
+        ["mlms: nothing was measured: the only item was skipped, -rs says why"]
+    )
 
 
 def test_a_manifest_without_a_dataset_has_no_accuracy_item(project: Project) -> None:
@@ -195,12 +223,24 @@ def test_the_plugin_can_be_switched_off(project: Project) -> None:
 @pytest.mark.parametrize(
     ("option", "says"),
     [
-        ("--mlms-manifests=nowhere", "--mlms-manifests: there is no *nowhere; name a folder that exists"),
+        (
+            "--mlms-manifests=nowhere",
+            "--mlms-manifests: there is no *nowhere; name a folder that exists",
+        ),
         ("--mlms-predictors=nowhere", "--mlms-predictors: there is no *nowhere; *"),
-        ("--mlms-manifests=manifests/labels.txt", "--mlms-manifests: *labels.txt is no .yaml file; name a manifest*"),
-        ("--mlms-manifests=empty", "--mlms-manifests: *empty has no .yaml file; name a manifest, or a folder of them"),
+        (
+            "--mlms-manifests=manifests/labels.txt",
+            "--mlms-manifests: *labels.txt is no .yaml file; name a manifest*",
+        ),
+        (
+            "--mlms-manifests=empty",
+            "--mlms-manifests: *empty has no .yaml file; name a manifest, or a folder of them",
+        ),
         ("--mlms-results=tox.ini", "--mlms-results: *tox.ini is a file; name a folder"),
-        ("--mlms-trace-functions=libc*:read", "--mlms-trace-functions: *; write --mlms-trace=library, too"),
+        (
+            "--mlms-trace-functions=libc*:read",
+            "--mlms-trace-functions: *; write --mlms-trace=library, too",
+        ),
         ("--mlms-results=tox.ini/results", "--mlms-results: *tox.ini is a file; name a folder"),
         ("--mlms-duration=soon", "*--mlms-duration: 'soon' is not a number, 0 or more"),
         ("--mlms-processes=0", "*--mlms-processes: '0' is not a whole number, 1 or more"),
@@ -253,22 +293,34 @@ def test_fails_as_a_test_does(mlms_case, mlms_recorder):
 
 
 def test_a_mark_that_names_no_manifest_is_a_collection_error(project: Project) -> None:
-    project.pytester.makepyfile("import pytest\n@pytest.mark.mlms(manifest='none.yaml')\ndef test_own(mlms_case): pass")
+    project.pytester.makepyfile(
+        "import pytest\n@pytest.mark.mlms(manifest='none.yaml')\ndef test_own(mlms_case): pass"
+    )
     result = project.pytester.runpytest_subprocess()
-    result.stdout.fnmatch_lines(["*none.yaml:1: can't be read: No such file or directory; check the path*"])
+    result.stdout.fnmatch_lines(
+        ["*none.yaml:1: can't be read: No such file or directory; check the path*"]
+    )
 
 
-def test_a_framework_comes_from_an_installed_package_too(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_framework_comes_from_an_installed_package_too(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from tests.support.project import PREDICTORS
 
     site = project.path / "site"
     (site / "their_package").mkdir(parents=True)
     (site / "their_package" / "__init__.py").write_text("")
     shutil.copy(PREDICTORS / "faulty.py", site / "their_package" / "theirs.py")
-    text = Path(site / "their_package" / "theirs.py").read_text().replace('"faulty": "1.2.3"', '"theirs": "4.0"')
+    text = (
+        Path(site / "their_package" / "theirs.py")
+        .read_text()
+        .replace('"faulty": "1.2.3"', '"theirs": "4.0"')
+    )
     (site / "their_package" / "theirs.py").write_text(text)
     (site / "their_package-1.0.dist-info").mkdir()
-    (site / "their_package-1.0.dist-info" / "METADATA").write_text("Name: their-package\nVersion: 1.0\n")
+    (site / "their_package-1.0.dist-info" / "METADATA").write_text(
+        "Name: their-package\nVersion: 1.0\n"
+    )
     points = "[mlms_predictors]\ntheirs = their_package.theirs\n"
     (site / "their_package-1.0.dist-info" / "entry_points.txt").write_text(points)
     monkeypatch.setenv("PYTHONPATH", str(site))
@@ -280,6 +332,13 @@ def test_a_framework_comes_from_an_installed_package_too(project: Project, monke
 
 def test_a_manifest_outside_of_the_root_directory_has_a_name_too(project: Project) -> None:
     (project.path / "root").mkdir()
-    options = ["--rootdir=root", "--mlms-manifests=manifests/digits.yaml", "--collect-only", "-q", "-k", "accuracy"]
+    options = [
+        "--rootdir=root",
+        "--mlms-manifests=manifests/digits.yaml",
+        "--collect-only",
+        "-q",
+        "-k",
+        "accuracy",
+    ]
     result = project.pytester.runpytest_subprocess(*options)
     result.stdout.fnmatch_lines(["digits.yaml::test_accuracy?onnxruntime-cpu?"])

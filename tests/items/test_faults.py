@@ -1,4 +1,7 @@
-"""What can be wrong with files, models, machines and agents: each names the place, what was found, and what to do."""
+"""What can be wrong with files, models, machines and agents.
+
+Each names the place, what was found, and what to do.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,10 @@ def npz(**arrays: Any) -> bytes:
 
 
 def model(
-    name: str = "image", shape: Any = ("n", 1, 8, 8), kind: int = TensorProto.FLOAT, output: str = "logits"
+    name: str = "image",
+    shape: Any = ("n", 1, 8, 8),
+    kind: int = TensorProto.FLOAT,
+    output: str = "logits",
 ) -> bytes:
     """A model that flattens, and multiplies by a matrix of NaN where ``output`` is ``nan``."""
     size = int(np.prod(shape[1:]))
@@ -43,7 +49,11 @@ def model(
         nodes,
         "g",
         [helper.make_tensor_value_info(name, kind, list(shape))],
-        [helper.make_tensor_value_info("logits" if output == "nan" else output, TensorProto.FLOAT, ["n", 10])],
+        [
+            helper.make_tensor_value_info(
+                "logits" if output == "nan" else output, TensorProto.FLOAT, ["n", 10]
+            )
+        ],
         [onnx.numpy_helper.from_array(matrix, "matrix")],
     )
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
@@ -65,17 +75,29 @@ def edit(old: str, new: str) -> Callable[[Project], None]:
 ERRORS: dict[str, tuple[Callable[[Project], None], list[str]]] = {
     "missing model": (
         remove("digits_cnn.onnx"),
-        ["manifests/digits.yaml:10: *digits_cnn.onnx does not exist; correct the path, or put the file there"],
+        [
+            "manifests/digits.yaml:10: *digits_cnn.onnx does not exist; correct the path, or put the file there"
+        ],
     ),
-    "missing dataset": (remove("digits_test.npz"), ["manifests/digits.yaml:30: *digits_test.npz does not exist; *"]),
-    "missing labels": (remove("labels.txt"), ["manifests/digits.yaml:25: *labels.txt does not exist; *"]),
+    "missing dataset": (
+        remove("digits_test.npz"),
+        ["manifests/digits.yaml:30: *digits_test.npz does not exist; *"],
+    ),
+    "missing labels": (
+        remove("labels.txt"),
+        ["manifests/digits.yaml:25: *labels.txt does not exist; *"],
+    ),
     "wrong sha256": (
         lambda project: (project.folder / "digits_cnn.onnx").write_bytes(b"other") and None,
-        ["manifests/digits.yaml:10: * has sha256 * expected 237cb7*; restore the file, or write its digest*"],
+        [
+            "manifests/digits.yaml:10: * has sha256 * expected 237cb7*; restore the file, or write its digest*"
+        ],
     ),
     "labels too few": (
         lambda project: (project.folder / "labels.txt").write_text("zero\none\n") and None,
-        ["manifests/digits.yaml:10: *labels.txt has 2 labels, and the model 10 classes; write one a line"],
+        [
+            "manifests/digits.yaml:10: *labels.txt has 2 labels, and the model 10 classes; write one a line"
+        ],
     ),
     "dataset labels too few": (
         replace("digits_test.npz", lambda: npz(image=DATA["image"], label=DATA["label"][:10])),
@@ -84,22 +106,31 @@ ERRORS: dict[str, tuple[Callable[[Project], None], list[str]]] = {
         ],
     ),
     "dataset labels out of range": (
-        replace("digits_test.npz", lambda: npz(image=DATA["image"], label=DATA["label"].astype(int) + 5)),
-        ["manifests/digits.yaml:30: *digits_test.npz has labels from 5 to 14, and the model the classes 0 to 9"],
+        replace(
+            "digits_test.npz", lambda: npz(image=DATA["image"], label=DATA["label"].astype(int) + 5)
+        ),
+        [
+            "manifests/digits.yaml:30: *digits_test.npz has labels from 5 to 14, and the model the classes 0 to 9"
+        ],
     ),
     "dataset without labels": (
         replace("digits_test.npz", lambda: npz(image=DATA["image"])),
         ["manifests/digits.yaml:30: *digits_test.npz has no array 'label'; add it*"],
     ),
     "dataset of another shape": (
-        replace("digits_test.npz", lambda: npz(image=DATA["image"].reshape(600, 64), label=DATA["label"])),
+        replace(
+            "digits_test.npz",
+            lambda: npz(image=DATA["image"].reshape(600, 64), label=DATA["label"]),
+        ),
         [
             "manifests/digits.yaml:30: *digits_test.npz: an image is height x width, or height x width x channels; the dataset has (64,)"
         ],
     ),
     "dataset that is a pickle": (
         replace("digits_test.npz", lambda: npz(image=np.array([print]), label=np.zeros(1, int))),
-        ["manifests/digits.yaml:30: *is not an .npz file of plain arrays: Object arrays cannot be loaded*"],
+        [
+            "manifests/digits.yaml:30: *is not an .npz file of plain arrays: Object arrays cannot be loaded*"
+        ],
     ),
     "steps that make another shape": (
         edit("resize: {size: [8, 8]", "resize: {size: [9, 8]"),
@@ -157,7 +188,9 @@ def slug(name: str) -> str:
 
 
 def broken(project: Project, changes: dict[str, Callable[[Project], object]]) -> None:
-    """Put a manifest for each of ``changes`` below manifests/, in a folder of its name, and none above them."""
+    """Put a manifest for each of ``changes`` below manifests/, in a folder of its name, and none
+    above them.
+    """
     for name, change in changes.items():
         change(project.fork(slug(name)))
     project.drop()
@@ -173,8 +206,12 @@ def matches(message: str, name: str, expected: list[str]) -> bool:
     return all(any(fnmatch.fnmatchcase(line, pattern) for line in lines) for pattern in expected)
 
 
-@pytest.mark.parametrize("kinds", [("missing", "wrong", "labels", "dataset", "steps"), ("model", "outputs")])
-def test_a_fault_of_the_users_is_named_without_a_traceback(project: Project, kinds: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    "kinds", [("missing", "wrong", "labels", "dataset", "steps"), ("model", "outputs")]
+)
+def test_a_fault_of_the_users_is_named_without_a_traceback(
+    project: Project, kinds: tuple[str, ...]
+) -> None:
     chosen = {name: fault for name, fault in ERRORS.items() if name.startswith(kinds)}
     broken(project, {name: change for name, (change, _) in chosen.items()})
     result = project.run("-k", "accuracy")
@@ -195,7 +232,9 @@ def test_a_performance_item_names_the_same_faults(project: Project) -> None:
     result = project.run("-k", "b8-offline")
     result.assert_outcomes(failed=3)
     assert "Traceback" not in result.stdout.str()
-    assert matches(of(project)["model-that-does-not-load"]["message"], names[2], ERRORS[names[2]][1])
+    assert matches(
+        of(project)["model-that-does-not-load"]["message"], names[2], ERRORS[names[2]][1]
+    )
 
 
 def test_yaml_that_is_none_and_an_unknown_framework_are_named(project: Project) -> None:
@@ -216,7 +255,10 @@ SKIPS: dict[str, tuple[Callable[[Project], None], str]] = {
         edit("onnxruntime >=1.17", "onnxruntime <1.0"),
         "manifests/digits.yaml:9: asks for onnxruntime <1.0, and stack here (*) has onnxruntime 1.*",
     ),
-    "device": (edit("devices: [cpu]", "devices: [cuda]"), "no device cuda: onnxruntime 1.* in stack here (*) has cpu"),
+    "device": (
+        edit("devices: [cpu]", "devices: [cuda]"),
+        "no device cuda: onnxruntime 1.* in stack here (*) has cpu",
+    ),
 }
 
 
@@ -224,9 +266,15 @@ def test_what_the_machine_lacks_is_a_skip_and_under_strict_a_failure(project: Pr
     broken(project, {name: change for name, (change, _) in SKIPS.items()})
     result = project.run("-k", "accuracy", "-rs")
     result.assert_outcomes(skipped=2)
-    reasons = {name: reason.replace("manifests/", f"manifests/{name}/") for name, (_, reason) in SKIPS.items()}
+    reasons = {
+        name: reason.replace("manifests/", f"manifests/{name}/")
+        for name, (_, reason) in SKIPS.items()
+    }
     result.stdout.fnmatch_lines_random(
-        [f"SKIPPED ?1? manifests/{name}/digits.yaml:9: {reason}" for name, reason in reasons.items()]
+        [
+            f"SKIPPED ?1? manifests/{name}/digits.yaml:9: {reason}"
+            for name, reason in reasons.items()
+        ]
     )
     assert {item["verdict"] for item in project.items()} == {"SKIPPED"}
     assert result.ret == 0
@@ -255,8 +303,10 @@ AGENTS = {
     "segv": PLACE
     + "the agent (process *) ended while it did 'predict': killed by SIGSEGV; a fault of the framework or "
     "its build: try another version",
-    "killed": PLACE + "the agent (process *) ended *: killed by SIGKILL, as the kernel does when memory runs out*",
-    "memory": PLACE + "'predict' raised *MemoryError: Unable to allocate 2.00 EiB for an array* (log: *)",
+    "killed": PLACE
+    + "the agent (process *) ended *: killed by SIGKILL, as the kernel does when memory runs out*",
+    "memory": PLACE
+    + "'predict' raised *MemoryError: Unable to allocate 2.00 EiB for an array* (log: *)",
     "exit": PLACE + "'predict' raised SystemExit: this framework gives up (log: *)",
     "garbage": PLACE
     + "the agent (process *) can't exchange frames for 'predict': expected a frame, found b'this is no*",
@@ -273,11 +323,20 @@ def test_an_agent_that_fails_fails_its_item_and_the_next_gets_a_fresh_one(projec
     result.assert_outcomes(passed=3, failed=len(AGENTS), errors=1)
     assert "Traceback" not in result.stdout.str()
     items = of(project)
-    assert [name for name in items if items[name]["verdict"] == "PASSED"] == ["flood", "sound", "stdout"]
+    assert [name for name in items if items[name]["verdict"] == "PASSED"] == [
+        "flood",
+        "sound",
+        "stdout",
+    ]
     for fault, expected in AGENTS.items():
         assert matches(items[fault]["message"], fault, [expected]), items[fault]["message"]
-        assert all((project.path / "mlms-results" / "latest" / log).exists() for log in items[fault]["logs"])
-    fell_back = PLACE + "asked for cpu, faulty runs on cpu:1: it fell back silently; mend its installation*"
+        assert all(
+            (project.path / "mlms-results" / "latest" / log).exists()
+            for log in items[fault]["logs"]
+        )
+    fell_back = (
+        PLACE + "asked for cpu, faulty runs on cpu:1: it fell back silently; mend its installation*"
+    )
     assert matches(items["fallback"]["message"], "fallback", [fell_back])
     result.stdout.fnmatch_lines(["  its log, *mlms-results/*/agents/faulty-main-*.log, ends:"])
     result.stdout.fnmatch_lines(["*Segmentation fault*"])
@@ -291,7 +350,9 @@ def test_an_agent_that_hangs_is_killed_after_the_timeout(project: Project) -> No
     project.edit("framework: faulty", "framework: asleep")
     result = project.run("-k", "accuracy", "--mlms-timeout=1", f"--mlms-predictors={folder}")
     result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines(["*gave no reply to 'hello' in 1 s and was killed; slow? raise --mlms-timeout"])
+    result.stdout.fnmatch_lines(
+        ["*gave no reply to 'hello' in 1 s and was killed; slow? raise --mlms-timeout"]
+    )
 
 
 def test_processes_that_disagree_are_an_error(project: Project) -> None:
@@ -299,7 +360,10 @@ def test_processes_that_disagree_are_an_error(project: Project) -> None:
     result = project.run("-k", "performance", "--mlms-processes=2")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
-        [PLACE + "process 2 computed another 'logits' than process 1 from the same inputs, up to 1 off; *"]
+        [
+            PLACE
+            + "process 2 computed another 'logits' than process 1 from the same inputs, up to 1 off; *"
+        ]
     )
 
 
@@ -321,18 +385,25 @@ class _Web(BaseHTTPRequestHandler):
         pass
 
 
-def test_a_model_is_fetched_once_for_all_items_and_workers_or_says_why_not(project: Project, tmp_path: Path) -> None:
+def test_a_model_is_fetched_once_for_all_items_and_workers_or_says_why_not(
+    project: Project, tmp_path: Path
+) -> None:
     handler = type("Handler", (_Web,), {"asked": []})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        url, digest = f"http://127.0.0.1:{server.server_port}", hashlib.sha256(DIGITS_MODEL).hexdigest()
+        url, digest = (
+            f"http://127.0.0.1:{server.server_port}",
+            hashlib.sha256(DIGITS_MODEL).hexdigest(),
+        )
         for folder, path in {"page": "page", "gone": "gone.onnx", "other": "other.onnx"}.items():
             fork = project.fork(folder)
             fork.edit("graph: digits_cnn.onnx", f"graph: {url}/{path}")
             fork.edit(digest, ("f" if folder == "other" else "e") * 64)
         project.edit("graph: digits_cnn.onnx", f"graph: {url}/digits_cnn.onnx")
         project.set_thresholds()
-        result = project.run("-n", "2", f"--mlms-cache={tmp_path / 'cache'}", "-k", "accuracy or b8-offline")
+        result = project.run(
+            "-n", "2", f"--mlms-cache={tmp_path / 'cache'}", "-k", "accuracy or b8-offline"
+        )
         server.shutdown()
     result.assert_outcomes(passed=2, errors=6)
     assert handler.asked.count("/digits_cnn.onnx") == 1  # type: ignore[attr-defined]

@@ -21,7 +21,8 @@ from pytest_mlms.trace.tables import coverage, parents_of
 from tests.support.project import PREDICTORS, QUICK, Project, write_matrix
 
 LEVELS = ["model", "application", "application+hardware", "layer", "hardware"]
-"""The runs of a trace with layers and hardware, of a framework whose layers don't run one by one."""
+"""The runs of a trace with layers and hardware, of a framework whose layers don't run one by one.
+"""
 
 FILES = {"trace.npz", "trace.pftrace", "layers.csv", "kernels.csv", "counters.csv"}
 
@@ -49,7 +50,10 @@ def traced(project: Project, *arguments: str) -> pytest.RunResult:
 
 def test_without_the_option_there_are_no_traces(one: Project) -> None:
     result = one.run("--collect-only", "-q")
-    assert "test_trace" not in result.stdout.str() + one.run("--collect-only", "--mlms-trace=none").stdout.str()
+    assert (
+        "test_trace"
+        not in result.stdout.str() + one.run("--collect-only", "--mlms-trace=none").stdout.str()
+    )
 
 
 def test_a_level_that_there_is_not_is_told(one: Project) -> None:
@@ -66,16 +70,24 @@ def test_a_trace_has_its_levels_each_from_a_process_of_its_own(one: Project) -> 
     assert set(layers.run.tolist()) == {LEVELS.index("layer")}
     assert {"Conv", "MaxPool"} <= set(trace.texts(layers.type))
     application = trace.spans.take(trace.spans.at("application"))
-    assert {"pre-process", "decode", "normalize", "post-process"} <= set(trace.texts(application.name))
+    assert {"pre-process", "decode", "normalize", "post-process"} <= set(
+        trace.texts(application.name)
+    )
     assert {"load", "predict"} == set(trace.texts(trace.spans.name[trace.spans.at("model")]))
     assert {LEVELS[series.run] for series in trace.series} == {"application+hardware", "hardware"}
     assert {row.phase for row in phase_rows(trace)} == {*PHASES, "predict"}
     within = {row.step: row.within for row in step_rows(trace)}
     assert {step for step in within if within[step] == "request"} == set(PHASES)
-    assert (within["request"], within["decode"], within["softmax"]) == ("", "pre-process", "post-process")
+    assert (within["request"], within["decode"], within["softmax"]) == (
+        "",
+        "pre-process",
+        "post-process",
+    )
 
 
-def test_rooflines_have_the_work_that_the_framework_counts_in_its_own_model(project: Project) -> None:
+def test_rooflines_have_the_work_that_the_framework_counts_in_its_own_model(
+    project: Project,
+) -> None:
     project.drop()
     write_matrix(project.folder)
     project.run("--mlms-trace=model", "-k", "trace").assert_outcomes(passed=1)
@@ -84,7 +96,9 @@ def test_rooflines_have_the_work_that_the_framework_counts_in_its_own_model(proj
     ]
 
 
-def test_a_model_that_dies_of_the_question_what_it_is_made_of_costs_its_trace_nothing(project: Project) -> None:
+def test_a_model_that_dies_of_the_question_what_it_is_made_of_costs_its_trace_nothing(
+    project: Project,
+) -> None:
     project.drop()
     write_matrix(project.folder, "die")
     project.run("--mlms-trace=model,hardware", "-k", "trace").assert_outcomes(passed=1)
@@ -96,7 +110,9 @@ def test_a_model_that_dies_of_the_question_what_it_is_made_of_costs_its_trace_no
 
 def test_its_line_says_what_it_found_and_where_the_files_are(one: Project) -> None:
     result = traced(one, "--mlms-trace=layer")
-    result.stdout.fnmatch_lines(["*mlms: where the time went*", "PASSED*digits-cnn*onnxruntime-cpu-b8*%*"])
+    result.stdout.fnmatch_lines(
+        ["*mlms: where the time went*", "PASSED*digits-cnn*onnxruntime-cpu-b8*%*"]
+    )
     item = only(one)
     assert set(item["artifacts"]) == FILES
     found = item["trace"]
@@ -116,7 +132,10 @@ def test_what_this_machine_cannot_show_is_a_warning_and_strictly_a_failure(one: 
     result = traced(one, "--mlms-trace=kernel")
     result.assert_outcomes(passed=1, warnings=1)
     result.stdout.fnmatch_lines(
-        ["*MlmsUnseen: level kernel: cupti, kineto: the device is cpu*", "*nothing to see at level kernel*"]
+        [
+            "*MlmsUnseen: level kernel: cupti, kineto: the device is cpu*",
+            "*nothing to see at level kernel*",
+        ]
     )
     assert "the device is cpu" in only(one)["trace"]["unseen"]["kernel"]
     strict = traced(one, "--mlms-trace=kernel", "--mlms-strict")
@@ -127,9 +146,15 @@ def test_what_this_machine_cannot_show_is_a_warning_and_strictly_a_failure(one: 
 
 @pytest.mark.slow
 def test_junit_xml_names_the_files_as_attachments(one: Project) -> None:
-    traced(one, "--mlms-trace=layer", "--junitxml=out.xml", "-o", "junit_logging=system-out").assert_outcomes(passed=1)
+    traced(
+        one, "--mlms-trace=layer", "--junitxml=out.xml", "-o", "junit_logging=system-out"
+    ).assert_outcomes(passed=1)
     text = ElementTree.parse(one.path / "out.xml").findtext(".//system-out") or ""
-    paths = [line[len("[[ATTACHMENT|") : -2] for line in text.splitlines() if line.startswith("[[ATTACHMENT|")]
+    paths = [
+        line[len("[[ATTACHMENT|") : -2]
+        for line in text.splitlines()
+        if line.startswith("[[ATTACHMENT|")
+    ]
     assert {Path(path).name for path in paths} == FILES
     assert all(Path(path).is_file() for path in paths)
 
@@ -145,13 +170,17 @@ def test_layers_that_run_one_by_one_are_counted_one_by_one(project: Project) -> 
     project.use_faulty(layers="stepwise", pages=1000)
     result = traced(project, "--mlms-trace=layer,hardware")
     result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["*what watching each level adds*", "verdict*+layer*+hardware*+layer +hardware"])
+    result.stdout.fnmatch_lines(
+        ["*what watching each level adds*", "verdict*+layer*+hardware*+layer +hardware"]
+    )
     item = only(project)
     assert [run["level"] for run in item["trace"]["runs"]].count("layer+hardware") == 1
     path = project.path / "mlms-results" / "latest" / item["artifacts"]["counters.csv"]
     with path.open(newline="") as file:
         faults = {
-            row["layer"]: float(row["per_call"]) for row in csv.DictReader(file) if row["counter"] == "page-faults"
+            row["layer"]: float(row["per_call"])
+            for row in csv.DictReader(file)
+            if row["counter"] == "page-faults"
         }
     if not faults:
         pytest.skip("this machine doesn't let page faults be counted")
@@ -161,7 +190,9 @@ def test_layers_that_run_one_by_one_are_counted_one_by_one(project: Project) -> 
 def test_layers_that_do_not_run_one_by_one_have_no_run_of_counters(one: Project) -> None:
     result = traced(one, "--mlms-trace=layer,hardware")
     result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["no counters by layer in 1 item: onnxruntime runs all layers in one call"])
+    result.stdout.fnmatch_lines(
+        ["no counters by layer in 1 item: onnxruntime runs all layers in one call"]
+    )
     assert "layer+hardware" not in [run["level"] for run in only(one)["trace"]["runs"]]
 
 
@@ -178,7 +209,9 @@ def test_an_agent_that_dies_at_a_level_costs_that_level_alone(project: Project) 
 def test_a_level_that_an_agent_died_at_after_some_calls_is_told(
     project: Project, strict: tuple[str, ...], outcome: str
 ) -> None:
-    project.use_faulty(layers="killed later", pages=1, seconds=0.03)  # at most 8 calls in a reply, and it takes 10
+    project.use_faulty(
+        layers="killed later", pages=1, seconds=0.03
+    )  # at most 8 calls in a reply, and it takes 10
     result = traced(project, "--mlms-trace=layer", *strict)
     result.assert_outcomes(**{outcome: 1}, warnings=int(not strict))
     found = only(project)["trace"]
@@ -190,7 +223,9 @@ def test_a_level_that_an_agent_died_at_after_some_calls_is_told(
     )
 
 
-def test_an_agent_that_dies_without_any_probe_is_an_error_and_the_files_load(project: Project) -> None:
+def test_an_agent_that_dies_without_any_probe_is_an_error_and_the_files_load(
+    project: Project,
+) -> None:
     project.use_faulty(at="predict", fault="killed")
     traced(project, "--mlms-trace=layer").assert_outcomes(failed=1)
     item = only(project)
@@ -208,19 +243,31 @@ def test_a_layer_profiler_that_raises_is_told(project: Project) -> None:
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no SIGKILL")
 def test_a_run_that_is_killed_while_tracing_leaves_a_trace_that_loads(project: Project) -> None:
     project.use_faulty(layers="hang", pids=str(project.path / "pids"))
-    command = [sys.executable, "-m", "pytest", "--mlms-manifests=manifests", f"--mlms-predictors={PREDICTORS}"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "--mlms-manifests=manifests",
+        f"--mlms-predictors={PREDICTORS}",
+    ]
     pids = project.path / "pids"
-    process = subprocess.Popen([*command, "-k", "trace", "--mlms-trace=layer", *QUICK], cwd=project.path)
+    process = subprocess.Popen(
+        [*command, "-k", "trace", "--mlms-trace=layer", *QUICK], cwd=project.path
+    )
     try:
         deadline = time.monotonic() + 600
-        while not (pids.exists() and " " in pids.read_text()):  # it hangs in the layer run: the model's is over
+        while not (
+            pids.exists() and " " in pids.read_text()
+        ):  # it hangs in the layer run: the model's is over
             assert time.monotonic() < deadline
             assert process.poll() is None
             time.sleep(0.05)
     finally:
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
-    os.kill(int(pids.read_text().split()[1]), signal.SIGKILL)  # in a session of its own, so out of the agent's reach
+    os.kill(
+        int(pids.read_text().split()[1]), signal.SIGKILL
+    )  # in a session of its own, so out of the agent's reach
     (path,) = (project.path / "mlms-results").glob("*/items/*/trace.npz")
     trace = load_trace(path)
     assert trace.runs[0]["calls"] >= 10
@@ -256,9 +303,13 @@ def test_a_trace_that_fails_does_not_hide_why_the_item_failed(one: Project) -> N
         pytest_mlms.items.item_tracer.inspect = broken
         """
     )
-    result = one.run("-k", "performance and onnxruntime and single_stream", "--mlms-trace-on-fail", SURELY)
+    result = one.run(
+        "-k", "performance and onnxruntime and single_stream", "--mlms-trace-on-fail", SURELY
+    )
     result.assert_outcomes(failed=1, warnings=1)
-    result.stdout.fnmatch_lines(["*throughput is not at least*", "*the failed item could not be traced*"])
+    result.stdout.fnmatch_lines(
+        ["*throughput is not at least*", "*the failed item could not be traced*"]
+    )
     assert only(one)["verdict"] == "FAILED"
 
 

@@ -35,11 +35,16 @@ def cut(project: Project, keep: int) -> None:
 
 def recorded(project: Project) -> bool:
     """Tell whether an item of the run that goes on is among its lines."""
-    return any('"type": "item"' in path.read_text() for path in project.path.glob("mlms-results/*/results.jsonl"))
+    return any(
+        '"type": "item"' in path.read_text()
+        for path in project.path.glob("mlms-results/*/results.jsonl")
+    )
 
 
 @pytest.mark.parametrize("workers", [[], ["-n2"]])
-def test_only_what_has_no_result_runs_and_the_run_becomes_whole(project: Project, workers: list[str]) -> None:
+def test_only_what_has_no_result_runs_and_the_run_becomes_whole(
+    project: Project, workers: list[str]
+) -> None:
     project.use_faulty()
     assert project.run().ret == 0
     first = project.items()
@@ -49,7 +54,9 @@ def test_only_what_has_no_result_runs_and_the_run_becomes_whole(project: Project
     result.assert_outcomes(passed=1, deselected=0 if workers else 1)
     assert [item["nodeid"] for item in project.items()] == [item["nodeid"] for item in first]
     assert len({line["run"] for line in project.lines()}) == 1
-    result.stdout.fnmatch_lines(["PASSED*digits-cnn*faulty-cpu *", "PASSED*digits-cnn*faulty-cpu-b8-single_stream*"])
+    result.stdout.fnmatch_lines(
+        ["PASSED*digits-cnn*faulty-cpu *", "PASSED*digits-cnn*faulty-cpu-b8-single_stream*"]
+    )
 
 
 def test_the_status_is_that_of_the_whole_run(project: Project) -> None:
@@ -74,7 +81,9 @@ def test_an_error_runs_again(project: Project) -> None:
 def test_a_run_that_is_not_there_is_named_with_those_that_are(project: Project) -> None:
     result = project.run("--mlms-resume=yesterday")
     assert result.ret == 4
-    result.stderr.fnmatch_lines(["ERROR: --mlms-resume: there are no results in *yesterday; name a run of *: none"])
+    result.stderr.fnmatch_lines(
+        ["ERROR: --mlms-resume: there are no results in *yesterday; name a run of *: none"]
+    )
 
 
 @pytest.mark.slow
@@ -82,8 +91,15 @@ def test_a_run_whose_controller_is_killed_leaves_no_process_and_goes_on(project:
     project.use_faulty()
     project.pytester.makepyfile(test_stops=STOPS)
     (project.path / "ran").mkdir()
-    arguments = ["--mlms-manifests=manifests", f"--mlms-predictors={PREDICTORS}", "-n2", "test_stops.py"]
-    process = subprocess.Popen([sys.executable, "-m", "pytest", *arguments], stdout=subprocess.DEVNULL)
+    arguments = [
+        "--mlms-manifests=manifests",
+        f"--mlms-predictors={PREDICTORS}",
+        "-n2",
+        "test_stops.py",
+    ]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pytest", *arguments], stdout=subprocess.DEVNULL
+    )
     deadline = time.monotonic() + 600
     while not (any(name[0] > "2" for name in os.listdir("ran")) and recorded(project)):
         assert process.poll() is None

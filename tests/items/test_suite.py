@@ -58,12 +58,19 @@ def test_probabilities_predictions_and_raw_samples_are_kept(small: Project) -> N
     kept = np.load(run / accuracy["artifacts"]["probabilities.npz"])
     assert kept["probability"].shape == (600, 10)
     assert np.allclose(kept["probability"].sum(axis=1), 1)
-    assert (kept["probability"].argmax(axis=1) == kept["label"]).mean() == accuracy["estimates"]["top1"]["value"]
+    assert (kept["probability"].argmax(axis=1) == kept["label"]).mean() == accuracy["estimates"][
+        "top1"
+    ]["value"]
     with (run / accuracy["artifacts"]["predictions.csv"]).open() as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 600
-    assert sum(row["class_1"] == row["label"] for row in rows) == round(600 * accuracy["estimates"]["top1"]["value"])
-    assert [name for name in speed["artifacts"] if name.startswith("samples")] == ["samples-0.npz", "samples-1.npz"]
+    assert sum(row["class_1"] == row["label"] for row in rows) == round(
+        600 * accuracy["estimates"]["top1"]["value"]
+    )
+    assert [name for name in speed["artifacts"] if name.startswith("samples")] == [
+        "samples-0.npz",
+        "samples-1.npz",
+    ]
     samples = np.load(run / speed["artifacts"]["samples-0.npz"])
     assert (samples["end"] >= samples["start"]).all()
     assert samples["at"][-1] == len(samples["start"]) == speed["processes"][0]["calls"]
@@ -94,12 +101,16 @@ def check_table(printed: list[str]) -> None:
     """Worst first, within 100 columns."""
     lines = printed[printed.index(next(line for line in printed if "mlms: accuracy" in line)) :]
     assert [line.split()[0] for line in lines[1:4]] == ["verdict", "FAILED", "PASSED"]
-    assert all(len(line) <= 100 for line in lines if not line.startswith(("=", "-", "mlms:", "FAILED m")))
+    assert all(
+        len(line) <= 100 for line in lines if not line.startswith(("=", "-", "mlms:", "FAILED m"))
+    )
     assert "99.00 (97.84 to 99.54) %" in lines[2]
 
 
 def check_junit(path: Path) -> None:
-    for case, verdict in zip(ElementTree.parse(path).iter("testcase"), ("PASSED", "FAILED"), strict=True):
+    for case, verdict in zip(
+        ElementTree.parse(path).iter("testcase"), ("PASSED", "FAILED"), strict=True
+    ):
         properties = {entry.get("name"): entry.get("value") for entry in case.iter("property")}
         assert properties["mlms_verdict"] == verdict
         assert float(properties["mlms_top1"] or 0) == pytest.approx(0.99)
@@ -111,7 +122,9 @@ def test_an_interval_astride_its_limit_warns_and_under_strict_fails(small: Proje
     small.edit("top1: {min: 0.95}", "top1: {min: 0.985}")
     result = small.run("-k", "accuracy")
     result.assert_outcomes(passed=1, warnings=1)
-    result.stdout.fnmatch_lines(["*MlmsInconclusive: top1 may not be at least 98.50 %: measured 99.00 %*"])
+    result.stdout.fnmatch_lines(
+        ["*MlmsInconclusive: top1 may not be at least 98.50 %: measured 99.00 %*"]
+    )
     assert small.items()[0]["verdict"] == "INCONCLUSIVE"
     small.run("-k", "accuracy", "--mlms-strict").assert_outcomes(failed=1)
 
@@ -123,9 +136,7 @@ def test_a_broken_speed_limit_fails_by_the_interval_over_the_processes(project: 
     )  # beyond any interval
     result = project.run("-k", "performance", "--mlms-processes=5")
     result.assert_outcomes(failed=1)
-    said = (
-        "throughput is not at least 1,000,000,000,000,000 /s: measured *, interval * (98.3 % confidence, 5 processes)"
-    )
+    said = "throughput is not at least 1,000,000,000,000,000 /s: measured *, interval * (98.3 % confidence, 5 processes)"
     result.stdout.fnmatch_lines([said])
     (item,) = project.items()
     assert {limit["quantity"]: limit["verdict"] for limit in item["limits"]} == {
@@ -136,7 +147,9 @@ def test_a_broken_speed_limit_fails_by_the_interval_over_the_processes(project: 
 
 
 @pytest.mark.parametrize("workers", [(), ("-n", "2")])
-def test_a_benchmark_document_is_written_with_and_without_xdist(small: Project, workers: tuple[str, ...]) -> None:
+def test_a_benchmark_document_is_written_with_and_without_xdist(
+    small: Project, workers: tuple[str, ...]
+) -> None:
     small.run("--mlms-benchmark-json=out/bench.json", *workers).assert_outcomes(passed=2)
     document = json.loads((small.path / "out" / "bench.json").read_text())
     assert {"machine_info", "commit_info", "benchmarks", "datetime", "version"} <= set(document)
@@ -146,7 +159,14 @@ def test_a_benchmark_document_is_written_with_and_without_xdist(small: Project, 
     assert entry["stats"]["rounds"] == sum(process["calls"] for process in item["processes"])
     assert entry["stats"]["mean"] == pytest.approx(item["estimates"]["latency_mean"]["value"])
     shutil.copy(small.path / "out" / "bench.json", small.path / "out" / "other.json")
-    compare = [sys.executable, "-m", "pytest_benchmark", "compare", "out/bench.json", "out/other.json"]
+    compare = [
+        sys.executable,
+        "-m",
+        "pytest_benchmark",
+        "compare",
+        "out/bench.json",
+        "out/other.json",
+    ]
     compared = subprocess.run(compare, cwd=small.path, capture_output=True, text=True)
     assert compared.returncode == 0, compared.stderr
     assert "test_performance[onnxruntime-cpu-b8-offline]" in compared.stdout
@@ -158,7 +178,9 @@ def test_neither_xdist_nor_pytest_benchmark_is_needed(small: Project) -> None:
     small.run(*bare).assert_outcomes(passed=2)
     result = small.run(*bare, "--mlms-benchmark-json=bench.json")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.stdout.fnmatch_lines(["mlms: --mlms-benchmark-json needs pytest-benchmark; pip install*"])
+    result.stdout.fnmatch_lines(
+        ["mlms: --mlms-benchmark-json needs pytest-benchmark; pip install*"]
+    )
 
 
 def test_with_xdist_the_controller_has_every_result_and_one_run(small: Project) -> None:
@@ -166,9 +188,15 @@ def test_with_xdist_the_controller_has_every_result_and_one_run(small: Project) 
     result = small.run("-n", "2", "-v")
     result.assert_outcomes(passed=3)
     assert {item["worker"] for item in small.items()} <= {"gw0", "gw1"}
-    runs = [path for path in (small.path / "mlms-results").iterdir() if path.is_dir() and not path.is_symlink()]
+    runs = [
+        path
+        for path in (small.path / "mlms-results").iterdir()
+        if path.is_dir() and not path.is_symlink()
+    ]
     assert len(runs) == 1
-    assert all((runs[0] / path).exists() for item in small.items() for path in item["artifacts"].values())
+    assert all(
+        (runs[0] / path).exists() for item in small.items() for path in item["artifacts"].values()
+    )
     result.stdout.fnmatch_lines(
         ["*mlms: accuracy*", "*mlms: latency and throughput*", "mlms: results in *results.jsonl"]
     )
@@ -176,7 +204,10 @@ def test_with_xdist_the_controller_has_every_result_and_one_run(small: Project) 
 
 def test_with_xdist_measurements_on_one_device_do_not_overlap(small: Project) -> None:
     small.edit("[8]", "[1, 2, 4, 8]")
-    xdists_own = ["-p", "no:mlms-fleet"]  # ours leaves a device to one worker; here the locks alone have to
+    xdists_own = [
+        "-p",
+        "no:mlms-fleet",
+    ]  # ours leaves a device to one worker; here the locks alone have to
     small.run("-n", "2", "-k", "performance", *xdists_own).assert_outcomes(passed=4)
     run = small.path / "mlms-results" / "latest"
     stretches = []
@@ -188,11 +219,17 @@ def test_with_xdist_measurements_on_one_device_do_not_overlap(small: Project) ->
     assert all(before[1] <= after[0] for before, after in itertools.pairwise(stretches))
 
 
-def test_each_run_has_a_folder_of_its_own_whose_lines_are_dated_and_numbered(small: Project) -> None:
+def test_each_run_has_a_folder_of_its_own_whose_lines_are_dated_and_numbered(
+    small: Project,
+) -> None:
     small.pytester.makeconftest("def pytest_mlms_result(result): print('TOLD', result['verdict'])")
     for _ in range(2):
         small.run("-k", "accuracy", "-s").stdout.fnmatch_lines(["*TOLD PASSED*"])
-    folders = [path for path in (small.path / "mlms-results").iterdir() if path.is_dir() and not path.is_symlink()]
+    folders = [
+        path
+        for path in (small.path / "mlms-results").iterdir()
+        if path.is_dir() and not path.is_symlink()
+    ]
     assert len(folders) == 2
     lines = small.lines()
     assert [line["type"] for line in lines] == ["run", "item", "end"]
@@ -204,10 +241,14 @@ def test_each_run_has_a_folder_of_its_own_whose_lines_are_dated_and_numbered(sma
 def test_a_killed_run_keeps_what_was_measured(small: Project) -> None:
     small.edit("[8]", "[1, 8]")
     options = ["--mlms-manifests=manifests", *QUICK, "--mlms-processes=500", "--mlms-duration=3"]
-    with subprocess.Popen([sys.executable, "-m", "pytest", *options], cwd=small.path, stdout=subprocess.DEVNULL) as run:
+    with subprocess.Popen(
+        [sys.executable, "-m", "pytest", *options], cwd=small.path, stdout=subprocess.DEVNULL
+    ) as run:
         results = small.path / "mlms-results" / "latest"
         end = time.monotonic() + 600
-        while not list(results.glob("items/*performance*/samples-0.npz")) and time.monotonic() < end:
+        while (
+            not list(results.glob("items/*performance*/samples-0.npz")) and time.monotonic() < end
+        ):
             time.sleep(0.05)
         run.kill()
     assert [line["type"] for line in small.lines()] == ["run", "item"]
@@ -216,9 +257,19 @@ def test_a_killed_run_keeps_what_was_measured(small: Project) -> None:
 
 
 def interrupt_in_mid_item(project: Project, *options: str) -> str:
-    """Press Ctrl-C when an item has measured three of its many processes; return what was printed."""
+    """Press Ctrl-C when an item has measured three of its many processes.
+
+    Return what was printed.
+    """
     project.use_faulty(seconds=0.02)
-    long = ["--mlms-manifests=manifests", *QUICK, "--mlms-processes=500", "--mlms-duration=1", "-k", "performance"]
+    long = [
+        "--mlms-manifests=manifests",
+        *QUICK,
+        "--mlms-processes=500",
+        "--mlms-duration=1",
+        "-k",
+        "performance",
+    ]
     command = [sys.executable, "-m", "pytest", *long, f"--mlms-predictors={PREDICTORS}", *options]
     with subprocess.Popen(command, cwd=project.path, stdout=subprocess.PIPE, text=True) as run:
         folder = project.path / "mlms-results"

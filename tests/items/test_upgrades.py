@@ -39,7 +39,9 @@ def upgrades(project: Project) -> Project:
     project.edit("onnxruntime >=1.17", "labour")
     project.edit("batch_sizes: [1, 8, 64]", "batch_sizes: [8]")
     project.set_thresholds()
-    (project.folder / "stacks.yaml").write_text(STACKS.replace("loads", str(project.path / "loads")))
+    (project.folder / "stacks.yaml").write_text(
+        STACKS.replace("loads", str(project.path / "loads"))
+    )
     return project
 
 
@@ -71,7 +73,10 @@ def test_upgrades_are_judged_shown_recorded_and_can_be_judged_again(
     assert {"pid", "versions", "executable", "threads_used"} <= set(slow["rounds"][0]["sides"]["b"])
     assert slow["layers"][0][0] == "extra"
     run = upgrades.path / "mlms-results" / "latest"
-    assert all((run / slow["artifacts"][f"pairs-{index}.npz"]).exists() for index in range(len(slow["rounds"])))
+    assert all(
+        (run / slow["artifacts"][f"pairs-{index}.npz"]).exists()
+        for index in range(len(slow["rounds"]))
+    )
 
     output = result.stdout.str()
     assert "slow (B) against fast (A): REGRESSED in latency" in output
@@ -93,19 +98,30 @@ def test_upgrades_are_judged_shown_recorded_and_can_be_judged_again(
 
 
 WRONG = {
-    "lacking": ("ERROR", "candidate lacking: 'load' raised ValueError: an operator that this version lacks (log: *"),
-    "dying": ("ERROR", "candidate dying: the agent (process *) ended while it did 'turn': exit status 7; its log may*"),
+    "lacking": (
+        "ERROR",
+        "candidate lacking: 'load' raised ValueError: an operator that this version lacks (log: *",
+    ),
+    "dying": (
+        "ERROR",
+        "candidate dying: the agent (process *) ended while it did 'turn': exit status 7; its log may*",
+    ),
     "killed": (
         "ERROR",
         "candidate killed: the agent (process *) ended while it did 'turn': killed by SIGKILL, as the*",
     ),
-    "threaded": ("INVALID", "the baseline runs with threads of its own choice and the candidate with 7 threads, *"),
+    "threaded": (
+        "INVALID",
+        "the baseline runs with threads of its own choice and the candidate with 7 threads, *",
+    ),
 }
 
 
 @pytest.mark.slow
 def test_a_side_that_goes_wrong_costs_its_own_item_alone_and_is_named(upgrades: Project) -> None:
-    result = upgrades.run("--mlms-against=fast", *(f"--mlms-stack={name}" for name in (*WRONG, "slow")))
+    result = upgrades.run(
+        "--mlms-against=fast", *(f"--mlms-stack={name}" for name in (*WRONG, "slow"))
+    )
     result.assert_outcomes(failed=5)
     items = by_stack(upgrades)
     assert {name: item["verdict"] for name, item in items.items()} == {
@@ -113,13 +129,17 @@ def test_a_side_that_goes_wrong_costs_its_own_item_alone_and_is_named(upgrades: 
         "slow": "REGRESSED",
     }
     for name, (_, said) in WRONG.items():
-        assert fnmatch.fnmatchcase(items[name]["message"].splitlines()[0], f"manifests/digits.yaml:*: {said}")
+        assert fnmatch.fnmatchcase(
+            items[name]["message"].splitlines()[0], f"manifests/digits.yaml:*: {said}"
+        )
         assert not items[name]["complete"]
     assert "Traceback" not in result.stdout.str()
 
     result = upgrades.run("--mlms-against=killed", "--mlms-stack=fast", "--mlms-stack=slow")
     result.assert_outcomes(failed=2)
-    result.stdout.fnmatch_lines(["*: baseline killed: the agent (process *) ended while it did 'turn': killed by*"] * 2)
+    result.stdout.fnmatch_lines(
+        ["*: baseline killed: the agent (process *) ended while it did 'turn': killed by*"] * 2
+    )
 
 
 @pytest.mark.slow
@@ -134,7 +154,10 @@ def test_a_stack_that_can_not_be_made_is_an_error_on_either_side(
         result = upgrades.run(*sides, "--mlms-cache=cache")
         result.assert_outcomes(errors=1)
         result.stdout.fnmatch_lines(
-            ["*stack labour==99 can't be made with Python *", "*No matching distribution found for labour==99*"]
+            [
+                "*stack labour==99 can't be made with Python *",
+                "*No matching distribution found for labour==99*",
+            ]
         )
         assert [item["verdict"] for item in upgrades.items()] == ["ERROR"]
         assert "Traceback" not in result.stdout.str()
@@ -145,7 +168,9 @@ def test_a_clock_that_is_not_there_is_invalid_and_says_which_are(upgrades: Proje
     result = upgrades.run("--mlms-against=fast", "--mlms-stack=slow", "--mlms-clock=device")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
-        ["*--mlms-clock device (time on the device, by its own events) isn't there: *ask for one of*"]
+        [
+            "*--mlms-clock device (time on the device, by its own events) isn't there: *ask for one of*"
+        ]
     )
     assert by_stack(upgrades)["slow"]["verdict"] == "INVALID"
 
@@ -181,7 +206,9 @@ def test_a_device_that_somebody_takes_in_mid_item_makes_it_invalid(upgrades: Pro
     upgrades.edit("devices: [cpu]", "devices: [cuda]")
     result = upgrades.run("--mlms-aa", "--mlms-stack=gpu")
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*what was measured can't be trusted; other processes were on it: 77; run it again*"])
+    result.stdout.fnmatch_lines(
+        ["*what was measured can't be trusted; other processes were on it: 77; run it again*"]
+    )
     (item,) = upgrades.items()
     assert (item["verdict"], item["clock"], item["complete"]) == ("INVALID", "device", False)
     assert len(item["rounds"]) == 2
@@ -199,12 +226,17 @@ def judged_again(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["judge", str(run / "results.jsonl")]) == 1
     recorded = capsys.readouterr().out
     assert recorded.splitlines()[:-1] == same.splitlines()
-    assert recorded.splitlines()[-1] == "2 decided from the figures of their rounds: the raw pairs are not there"
+    assert (
+        recorded.splitlines()[-1]
+        == "2 decided from the figures of their rounds: the raw pairs are not there"
+    )
     assert main(["judge", str(run), "--clock", "wall"]) == 2
     assert "another clock needs the raw pairs, pairs-N.npz" in capsys.readouterr().err
 
 
-def test_judging_again_says_what_it_can_not_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_judging_again_says_what_it_can_not_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = tmp_path / "results.jsonl"
     assert main(["judge", str(file)]) == 2
     file.write_text(json.dumps({"type": "item", "kind": "accuracy"}) + "\n")
@@ -236,7 +268,9 @@ def test_a_budget_that_is_too_small_warns_and_under_strict_fails(upgrades: Proje
     short = ("--mlms-against=fast", "--mlms-stack=slow", "--mlms-budget=0.01")
     result = upgrades.run(*short)
     result.assert_outcomes(passed=1, warnings=1)
-    result.stdout.fnmatch_lines(["*MlmsInconclusive: slow (B) against fast (A): INCONCLUSIVE*", "*try: --mlms-budget*"])
+    result.stdout.fnmatch_lines(
+        ["*MlmsInconclusive: slow (B) against fast (A): INCONCLUSIVE*", "*try: --mlms-budget*"]
+    )
     assert by_stack(upgrades)["slow"]["verdict"] == "INCONCLUSIVE"
     upgrades.run(*short, "--mlms-strict").assert_outcomes(failed=1)
 
@@ -247,18 +281,24 @@ def test_both_sides_the_same_is_an_error_before_anything_is_measured(upgrades: P
     assert "both sides of the upgrade are the stack slow; name another one" in result.stderr.str()
     result = upgrades.run("--mlms-against=twin", "--mlms-stack=slow")
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*both sides are the same: twin and slow start the same interpreter*"])
+    result.stdout.fnmatch_lines(
+        ["*both sides are the same: twin and slow start the same interpreter*"]
+    )
 
 
 @pytest.mark.slow
 def test_a_baseline_that_is_not_there_or_not_known_is_named(upgrades: Project) -> None:
     result = upgrades.run("--mlms-against=gone", "--mlms-stack=slow", "-rs")
     result.assert_outcomes(skipped=1)
-    assert result.ret == pytest.ExitCode.TESTS_FAILED, "no upgrade was judged, and none is allowed by that"
+    assert result.ret == pytest.ExitCode.TESTS_FAILED, (
+        "no upgrade was judged, and none is allowed by that"
+    )
     result.stdout.fnmatch_lines(["mlms: no upgrade was judged: all were skipped*"])
     result.stdout.fnmatch_lines(["*the interpreter /nowhere/python *; install it, or name another"])
     assert by_stack(upgrades)["slow"]["verdict"] == "SKIPPED"
-    upgrades.run("--mlms-against=gone", "--mlms-stack=slow", "--mlms-strict").assert_outcomes(errors=1)
+    upgrades.run("--mlms-against=gone", "--mlms-stack=slow", "--mlms-strict").assert_outcomes(
+        errors=1
+    )
     result = upgrades.run("--mlms-against=fats")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert "--mlms-against" in result.stderr.str()
@@ -280,7 +320,9 @@ def test_upgrades_are_in_place_of_the_other_items(upgrades: Project) -> None:
     assert "test_upgrade" not in result.stdout.str()
 
 
-@pytest.mark.parametrize(("option", "word"), [("--mlms-tolerance", "much"), ("--mlms-clock", "sundial")])
+@pytest.mark.parametrize(
+    ("option", "word"), [("--mlms-tolerance", "much"), ("--mlms-clock", "sundial")]
+)
 def test_an_option_that_can_not_be_is_refused(upgrades: Project, option: str, word: str) -> None:
     result = upgrades.run(f"{option}={word}")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
@@ -288,13 +330,19 @@ def test_an_option_that_can_not_be_is_refused(upgrades: Project, option: str, wo
 
 
 @pytest.mark.slow
-def test_ctrl_c_between_rounds_keeps_what_was_measured_marked_as_incomplete(upgrades: Project) -> None:
+def test_ctrl_c_between_rounds_keeps_what_was_measured_marked_as_incomplete(
+    upgrades: Project,
+) -> None:
     options = ["--mlms-manifests=manifests", f"--mlms-predictors={PREDICTORS}", *QUICK]
     command = [sys.executable, "-m", "pytest", *options, "--mlms-aa", "--mlms-stack=stays"]
     loads = upgrades.path / "loads"  # the third process, of the second round, stays in it
     with subprocess.Popen(command, cwd=upgrades.path, stdout=subprocess.PIPE, text=True) as run:
         end = time.monotonic() + 600
-        while not (loads.exists() and loads.stat().st_size > 2) and time.monotonic() < end and run.poll() is None:
+        while (
+            not (loads.exists() and loads.stat().st_size > 2)
+            and time.monotonic() < end
+            and run.poll() is None
+        ):
             time.sleep(0.05)
         agents = psutil.Process(run.pid).children(recursive=True)
         run.send_signal(signal.SIGINT)

@@ -32,7 +32,9 @@ SMALL: dict[str, Any] = {
 
 def written(folder: Path, content: object) -> Path:
     path = folder / "m.yaml"
-    path.write_text(content if isinstance(content, str) else yaml.safe_dump(content, sort_keys=False))
+    path.write_text(
+        content if isinstance(content, str) else yaml.safe_dump(content, sort_keys=False)
+    )
     return path
 
 
@@ -92,7 +94,9 @@ def test_every_fault_of_a_file_is_reported_at_once_with_its_line(tmp_path: Path)
         ("x" * (1 << 20) + "yy", ":1: is larger than 1024 KiB"),
     ],
 )
-def test_a_file_that_can_not_be_a_manifest_says_why(tmp_path: Path, content: str | bytes, says: str) -> None:
+def test_a_file_that_can_not_be_a_manifest_says_why(
+    tmp_path: Path, content: str | bytes, says: str
+) -> None:
     path = tmp_path / "m.yaml"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(ManifestError, match=says.replace("(", r"\(")):
@@ -100,7 +104,9 @@ def test_a_file_that_can_not_be_a_manifest_says_why(tmp_path: Path, content: str
 
 
 def test_a_missing_file_says_so(tmp_path: Path) -> None:
-    with pytest.raises(ManifestError, match="can't be read: No such file or directory; check the path"):
+    with pytest.raises(
+        ManifestError, match="can't be read: No such file or directory; check the path"
+    ):
         load(tmp_path / "none.yaml")
 
 
@@ -121,8 +127,14 @@ DATASET = {"name": "d", "version": "1.0.0", "source": "d.npz", "sha256": DIGEST}
             {"models": [{**MODEL, "framework": "onnxruntime 1.17"}]},
             "'1.17' are not versions; write them as in '>=1.17'",
         ),
-        ({"models": [{**MODEL, "framework": ">=1.17"}]}, "is not a framework; write its name and versions"),
-        ({"models": [{**MODEL, "graph": "s3://bucket/x"}]}, "can't fetch s3://; write a relative path"),
+        (
+            {"models": [{**MODEL, "framework": ">=1.17"}]},
+            "is not a framework; write its name and versions",
+        ),
+        (
+            {"models": [{**MODEL, "graph": "s3://bucket/x"}]},
+            "can't fetch s3://; write a relative path",
+        ),
         ({"models": []}, "models: is empty; write at least 1"),
         ({"models": {}}, "models: found a mapping; write a list, '- …' for each"),
         ({"inputs": [{**IMAGE, "layout": None}]}, "an image needs a layout"),
@@ -131,44 +143,81 @@ DATASET = {"name": "d", "version": "1.0.0", "source": "d.npz", "sha256": DIGEST}
             "a tensor has no step 'resize'",
         ),
         (
-            {"inputs": [{**IMAGE, "steps": [{"layout": {"to": "NCHW"}}, {"crop": {"size": [4, 4]}}]}]},
+            {
+                "inputs": [
+                    {**IMAGE, "steps": [{"layout": {"to": "NCHW"}}, {"crop": {"size": [4, 4]}}]}
+                ]
+            },
             "move 'layout' behind it",
         ),
-        ({"inputs": [{**IMAGE, "steps": [{"crop": {"size": [4, 4]}}, "decode"]}]}, "move it to the front"),
+        (
+            {"inputs": [{**IMAGE, "steps": [{"crop": {"size": [4, 4]}}, "decode"]}]},
+            "move it to the front",
+        ),
         (
             {"inputs": [{**IMAGE, "steps": [{"crop": {"size": [4, 4]}, "cast": {"to": "int8"}}]}]},
             "a step has one name, this one has 2",
         ),
         ({"inputs": [{**IMAGE, "steps": [{"normalize": {"scale": [1, 0]}}]}]}, "scale is 0"),
-        ({"inputs": [{**IMAGE, "steps": [{"resize": {"size": [4]}}]}]}, "inputs[0].steps[0].resize.size"),
         (
-            {"outputs": [{"name": "y", "type": "classification", "steps": [{"top_k": {}}, "softmax"]}]},
+            {"inputs": [{**IMAGE, "steps": [{"resize": {"size": [4]}}]}]},
+            "inputs[0].steps[0].resize.size",
+        ),
+        (
+            {
+                "outputs": [
+                    {"name": "y", "type": "classification", "steps": [{"top_k": {}}, "softmax"]}
+                ]
+            },
             "move it to the end",
         ),
-        ({"outputs": [{"name": "y", "type": "tensor", "steps": ["top_k"]}]}, "a tensor has no step 'top_k'"),
         (
-            {"outputs": [{"name": "y", "type": "classification", "steps": [{"top_k": {"labels": "https://x/l"}}]}]},
+            {"outputs": [{"name": "y", "type": "tensor", "steps": ["top_k"]}]},
+            "a tensor has no step 'top_k'",
+        ),
+        (
+            {
+                "outputs": [
+                    {
+                        "name": "y",
+                        "type": "classification",
+                        "steps": [{"top_k": {"labels": "https://x/l"}}],
+                    }
+                ]
+            },
             "labels that are fetched need a digest",
         ),
         ({"evaluate": {"batch_sizes": [1, 1]}}, "1 is there twice; keep one"),
         ({"evaluate": {"batch_sizes": [0]}}, "found 0; write greater than or equal to 1"),
         ({"evaluate": {"devices": ["gpu"]}}, "found 'gpu'; write cpu, cuda or cuda:N"),
-        ({"evaluate": {"scenarios": ["server"]}}, "'server' is not known; write one of single_stream, offline"),
+        (
+            {"evaluate": {"scenarios": ["server"]}},
+            "'server' is not known; write one of single_stream, offline",
+        ),
         ({"thresholds": {"top1": {"min": 0.9}}}, "top1 judges nothing; add a dataset"),
         (
             {"thresholds": {"latency_p50": {"max": "1 s", "batch_sizes": [3]}}},
             "latency_p50 names batch_sizes that nothing",
         ),
         (
-            {"thresholds": {"throughput": [{"min": "1 /s"}, {"min": "2 /s", "frameworks": ["mxnet"]}]}},
+            {
+                "thresholds": {
+                    "throughput": [{"min": "1 /s"}, {"min": "2 /s", "frameworks": ["mxnet"]}]
+                }
+            },
             "names frameworks that nothing",
         ),
         ({"marks": {"xfial": {}}}, "'xfial' is not known; did you mean 'xfail'?"),
         ({"version": "1.0"}, "found '1.0'; write a semantic version"),
-        ({"dataset": {**DATASET, "sha256": None}}, "dataset.sha256: found nothing; write 64 hexadecimal digits"),
+        (
+            {"dataset": {**DATASET, "sha256": None}},
+            "dataset.sha256: found nothing; write 64 hexadecimal digits",
+        ),
     ],
 )
-def test_what_does_not_fit_together_says_what_to_write(tmp_path: Path, changes: dict[str, Any], says: str) -> None:
+def test_what_does_not_fit_together_says_what_to_write(
+    tmp_path: Path, changes: dict[str, Any], says: str
+) -> None:
     found = faults(tmp_path, changed(**changes))
     assert any(says in line for line in found), found
 
@@ -176,10 +225,13 @@ def test_what_does_not_fit_together_says_what_to_write(tmp_path: Path, changes: 
 def test_a_limit_may_be_one_or_a_list_for_different_cases(tmp_path: Path) -> None:
     limits = [{"max": "1 ms", "batch_sizes": [1]}, {"max": "9 ms", "batch_sizes": [8]}]
     content = changed(
-        evaluate={"batch_sizes": [1, 8]}, thresholds={"latency_p90": limits, "throughput": {"min": "1 /s"}}
+        evaluate={"batch_sizes": [1, 8]},
+        thresholds={"latency_p90": limits, "throughput": {"min": "1 /s"}},
     )
     loaded = load(written(tmp_path, content))
-    assert [(limit.quantity, limit.value, limit.batch_sizes) for limit in loaded.limits("performance")] == [
+    assert [
+        (limit.quantity, limit.value, limit.batch_sizes) for limit in loaded.limits("performance")
+    ] == [
         ("latency_p90", 0.001, (1,)),
         ("latency_p90", 0.009, (8,)),
         ("throughput", 1, ()),
@@ -189,11 +241,18 @@ def test_a_limit_may_be_one_or_a_list_for_different_cases(tmp_path: Path) -> Non
 def test_an_agreement_is_a_limit_on_the_deviation_and_on_what_else_it_names(tmp_path: Path) -> None:
     entries = [
         {"reference": "onnxruntime", "rtol": 0.01, "devices": ["cuda"]},
-        {"reference": "onnxruntime", "top1": {"min": "99 %"}, "kl": {"max": 1e-6}, "devices": ["cpu"]},
+        {
+            "reference": "onnxruntime",
+            "top1": {"min": "99 %"},
+            "kl": {"max": 1e-6},
+            "devices": ["cpu"],
+        },
     ]
     content = changed(evaluate={"devices": ["cpu", "cuda"]}, thresholds={"agreement": entries})
     loaded = load(written(tmp_path, content))
-    assert [(limit.quantity, limit.value, limit.devices) for limit in loaded.limits("agreement")] == [
+    assert [
+        (limit.quantity, limit.value, limit.devices) for limit in loaded.limits("agreement")
+    ] == [
         ("deviation", 1, ("cuda",)),
         ("deviation", 1, ("cpu",)),
         ("same_top1", 0.99, ("cpu",)),
@@ -207,16 +266,34 @@ TENSOR = {"outputs": [{"name": "y", "type": "tensor"}]}
 @pytest.mark.parametrize(
     ("entries", "others", "says"),
     [
-        ({"reference": "mxnet"}, {}, "the reference 'mxnet' has no model here; write one of onnxruntime"),
+        (
+            {"reference": "mxnet"},
+            {},
+            "the reference 'mxnet' has no model here; write one of onnxruntime",
+        ),
         ({"rtol": 1e-4}, {}, "'reference' is missing; write 'reference: …'"),
         ({"reference": "onnxruntime", "rtol": -1}, {}, "found -1; write a number, 0 or more"),
         ({"reference": "onnxruntime", "max_kl": 1}, {}, "unknown key 'max_kl'; "),
-        ({"reference": "onnxruntime", "js": {"max": 1}}, TENSOR, "js judges nothing; add an output of type"),
-        ({"reference": "onnxruntime", "devices": ["cuda"]}, {}, "agreement names devices that nothing is evaluated"),
-        ([{"reference": "onnxruntime"}] * 2, {}, "onnxruntime on cpu has an agreement already; name other frameworks"),
+        (
+            {"reference": "onnxruntime", "js": {"max": 1}},
+            TENSOR,
+            "js judges nothing; add an output of type",
+        ),
+        (
+            {"reference": "onnxruntime", "devices": ["cuda"]},
+            {},
+            "agreement names devices that nothing is evaluated",
+        ),
+        (
+            [{"reference": "onnxruntime"}] * 2,
+            {},
+            "onnxruntime on cpu has an agreement already; name other frameworks",
+        ),
     ],
 )
-def test_an_agreement_that_can_not_be_judged_says_why(tmp_path: Path, entries: Any, others: Any, says: str) -> None:
+def test_an_agreement_that_can_not_be_judged_says_why(
+    tmp_path: Path, entries: Any, others: Any, says: str
+) -> None:
     found = faults(tmp_path, changed(thresholds={"agreement": entries}, **others))
     assert len(found) == 1
     assert says in found[0]
@@ -233,13 +310,25 @@ def test_every_quantity_can_have_a_limit_on_its_side() -> None:
 def test_relative_file_and_http_sources_become_artifacts(tmp_path: Path) -> None:
     models = [
         {"framework": "onnxruntime", "graph": "../a b/model.onnx", "sha256": DIGEST},
-        {"framework": "mxnet", "graph": (tmp_path / "x.zip").as_uri() + "#in/x.json", "weights": "https://h/w.params"},
+        {
+            "framework": "mxnet",
+            "graph": (tmp_path / "x.zip").as_uri() + "#in/x.json",
+            "weights": "https://h/w.params",
+        },
     ]
     models[1]["sha256"] = {"graph": DIGEST, "weights": DIGEST}  # type: ignore[assignment]
-    loaded = load(written(tmp_path / "sub" if (tmp_path / "sub").mkdir() is None else tmp_path, changed(models=models)))
+    loaded = load(
+        written(
+            tmp_path / "sub" if (tmp_path / "sub").mkdir() is None else tmp_path,
+            changed(models=models),
+        )
+    )
     first, second = (loaded.model_files(model) for model in loaded.manifest.models)
     assert first["graph"].source == str(tmp_path / "a b" / "model.onnx")
-    assert (second["graph"].source, second["graph"].member) == (str(tmp_path / "x.zip"), "in/x.json")
+    assert (second["graph"].source, second["graph"].member) == (
+        str(tmp_path / "x.zip"),
+        "in/x.json",
+    )
     assert second["weights"].source == "https://h/w.params"
 
 
@@ -284,14 +373,20 @@ agreements = st.fixed_dictionaries(
         "rtol": st.floats(0, 1),
         "atol": st.floats(0, 1e9),
         "top1": st.fixed_dictionaries({"min": quantities["fraction"]}),
-        **{name: st.fixed_dictionaries({"max": st.floats(0, 100)}) for name in ("kl", "js", "hellinger")},
+        **{
+            name: st.fixed_dictionaries({"max": st.floats(0, 100)})
+            for name in ("kl", "js", "hellinger")
+        },
     },
 )
 thresholds = st.fixed_dictionaries(
     {},
     optional={
         name: st.fixed_dictionaries({what.bound: quantities[what.unit]})
-        | st.lists(st.fixed_dictionaries({what.bound: quantities[what.unit], "devices": st.just(["cpu"])}), max_size=2)
+        | st.lists(
+            st.fixed_dictionaries({what.bound: quantities[what.unit], "devices": st.just(["cpu"])}),
+            max_size=2,
+        )
         for name, what in QUANTITIES.items()
         if what.kind != "agreement"
     }
@@ -309,25 +404,43 @@ evaluates = st.fixed_dictionaries(
 manifests = st.builds(
     lambda optional, **fields: {**SMALL, **optional, **fields},
     st.fixed_dictionaries(
-        {}, optional={"description": texts, "license": texts, "references": st.lists(texts, max_size=2)}
+        {},
+        optional={
+            "description": texts,
+            "license": texts,
+            "references": st.lists(texts, max_size=2),
+        },
     ),
     name=names,
     version=versions,
     task=names,
     inputs=st.tuples(images).map(list),
-    dataset=st.builds(lambda **fields: fields, name=names, version=versions, source=st.just("d.npz"), sha256=digests),
+    dataset=st.builds(
+        lambda **fields: fields,
+        name=names,
+        version=versions,
+        source=st.just("d.npz"),
+        sha256=digests,
+    ),
     evaluate=evaluates.map(lambda fields: {"devices": ["cpu"], **fields}),
     thresholds=thresholds,
-    marks=st.dictionaries(st.sampled_from(["xfail", "skip"]), st.dictionaries(names, texts, max_size=2), max_size=2),
+    marks=st.dictionaries(
+        st.sampled_from(["xfail", "skip"]), st.dictionaries(names, texts, max_size=2), max_size=2
+    ),
 )
 VALIDATOR = jsonschema.Draft202012Validator(Manifest.model_json_schema())
 
 
 @given(manifests)
-def test_every_valid_manifest_comes_back_from_its_own_dump(tmp_path: Path, content: dict[str, Any]) -> None:
+def test_every_valid_manifest_comes_back_from_its_own_dump(
+    tmp_path: Path, content: dict[str, Any]
+) -> None:
     first = load(written(tmp_path, json.dumps(content, ensure_ascii=False))).manifest
     again = load(
-        written(tmp_path, json.dumps(first.model_dump(mode="json", exclude_none=True), ensure_ascii=False))
+        written(
+            tmp_path,
+            json.dumps(first.model_dump(mode="json", exclude_none=True), ensure_ascii=False),
+        )
     ).manifest
     assert again == first
     VALIDATOR.validate(content)
@@ -335,7 +448,9 @@ def test_every_valid_manifest_comes_back_from_its_own_dump(tmp_path: Path, conte
 
 @st.composite
 def mutated(draw: st.DrawFn) -> object:
-    """A valid manifest with something removed, renamed, or replaced by a value of any type, anywhere in it."""
+    """A valid manifest with something removed, renamed, or replaced by a value of any type,
+    anywhere in it.
+    """
     content = json.loads(json.dumps(draw(manifests)))
     place: Any = content
     junk = (
@@ -366,7 +481,9 @@ def mutated(draw: st.DrawFn) -> object:
 
 
 @given(mutated())
-def test_no_mutated_manifest_gives_anything_but_a_clean_error(tmp_path: Path, content: object) -> None:
+def test_no_mutated_manifest_gives_anything_but_a_clean_error(
+    tmp_path: Path, content: object
+) -> None:
     path = written(tmp_path, json.dumps(content, ensure_ascii=False))
     try:
         load(path, ["onnxruntime"])

@@ -46,7 +46,9 @@ def test_every_key_and_item_has_its_line() -> None:
 
 
 def test_both_of_two_equal_keys_are_named() -> None:
-    assert parse("a: 1\nb: 2\na: 3\n").faults == [(3, "has the key 'a' again, first on line 1; keep one")]
+    assert parse("a: 1\nb: 2\na: 3\n").faults == [
+        (3, "has the key 'a' again, first on line 1; keep one")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -63,7 +65,9 @@ def test_both_of_two_equal_keys_are_named() -> None:
         ("\x00", 1, "is not YAML"),
     ],
 )
-def test_what_is_no_plain_document_has_a_fault_with_its_line(text: str, line: int, says: str) -> None:
+def test_what_is_no_plain_document_has_a_fault_with_its_line(
+    text: str, line: int, says: str
+) -> None:
     document = parse(text)
     assert document.value is None
     assert document.faults[-1][0] == line
@@ -74,7 +78,8 @@ def test_aliases_share_but_can_not_blow_up() -> None:
     assert parse("a: &x [1, 2]\nb: *x").value == {"a": [1, 2], "b": [1, 2]}
     bomb = "a: &a [1,1,1,1,1,1,1,1,1,1]\n"
     bomb += "".join(
-        f"{new}: &{new} [{','.join([f'*{old}'] * 10)}]\n" for old, new in zip("abcdef", "bcdefg", strict=True)
+        f"{new}: &{new} [{','.join([f'*{old}'] * 10)}]\n"
+        for old, new in zip("abcdef", "bcdefg", strict=True)
     )
     assert "more than 100,000 values" in parse(bomb).faults[0][1]
 

@@ -1,7 +1,9 @@
-"""That manifests/digits/train.py makes what is shipped: the images exactly, the network as far as a CPU allows.
+"""That manifests/digits/train.py makes what is shipped: the images exactly, the network as far as a
+CPU allows.
 
-80 epochs carry the last digit of a sum, which differs from one CPU to another, into all weights: another CPU makes
-another network of the same shape and worth. That is what is asked here of every machine.
+80 epochs carry the last digit of a sum, which differs from one CPU to another, into all weights:
+another CPU makes another network of the same shape and worth. That is what is asked here of every
+machine.
 """
 
 from __future__ import annotations
@@ -51,13 +53,20 @@ def test_the_images_that_are_held_out_and_the_labels_are_those_that_are_shipped(
     assert (made / "labels.txt").read_bytes() == (DIGITS / "labels.txt").read_bytes()
 
 
-def test_the_network_has_the_same_layers_and_is_as_often_right_as_the_manifest_asks(made: Path) -> None:
+def test_the_network_has_the_same_layers_and_is_as_often_right_as_the_manifest_asks(
+    made: Path,
+) -> None:
     again, shipped = (onnx.load(folder / "digits_cnn.onnx") for folder in (made, DIGITS))
     assert list(again.graph.node) == list(shipped.graph.node)
-    shapes = [{tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer} for model in (again, shipped)]
+    shapes = [
+        {tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer}
+        for model in (again, shipped)
+    ]
     assert shapes[0] == shapes[1]
     images = np.load(made / "digits_test.npz")
-    session = onnxruntime.InferenceSession(made / "digits_cnn.onnx", providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(
+        made / "digits_cnn.onnx", providers=["CPUExecutionProvider"]
+    )
     (logits,) = session.run(None, {"image": (images["image"][:, None] / 16).astype(np.float32)})
     (limit,) = load(DIGITS / "digits.yaml").manifest.thresholds.top1
     assert np.mean(logits.argmax(1) == images["label"]) >= limit.min

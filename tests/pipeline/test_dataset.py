@@ -20,7 +20,13 @@ from tests.support.project import DIGITS
 TENSOR = [Input.model_validate({"name": "x", "type": "tensor", "element_type": "float32"})]
 IMAGE = [
     Input.model_validate(
-        {"name": "x", "type": "image", "element_type": "float32", "layout": "NHWC", "steps": ["decode"]}
+        {
+            "name": "x",
+            "type": "image",
+            "element_type": "float32",
+            "layout": "NHWC",
+            "steps": ["decode"],
+        }
     )
 ]
 
@@ -46,10 +52,16 @@ def test_the_shipped_dataset_has_600_labelled_images() -> None:
 
 def test_batches_are_in_order_and_the_last_is_filled_up(tmp_path: Path) -> None:
     data = open_dataset(npz(tmp_path, x=np.arange(7.0)[:, None], label=np.arange(7)), TENSOR)
-    assert [batch["x"][:, 0].tolist() for batch in data.batches(3)] == [[0, 1, 2], [3, 4, 5], [6, 6, 6]]
+    assert [batch["x"][:, 0].tolist() for batch in data.batches(3)] == [
+        [0, 1, 2],
+        [3, 4, 5],
+        [6, 6, 6],
+    ]
 
 
-def test_batches_are_made_ahead_while_the_last_one_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_are_made_ahead_while_the_last_one_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = threading.Semaphore(0)
     preprocess = module.preprocess
 
@@ -61,7 +73,9 @@ def test_batches_are_made_ahead_while_the_last_one_is_used(tmp_path: Path, monke
     data = open_dataset(npz(tmp_path, x=np.zeros((50, 1)), label=np.zeros(50, int)), TENSOR)
     batches = data.batches(5)
     next(batches)
-    assert all(made.acquire(timeout=600) for _ in range(4))  # the first, and three more that nobody asked for yet
+    assert all(
+        made.acquire(timeout=600) for _ in range(4)
+    )  # the first, and three more that nobody asked for yet
     batches.close()
 
 
@@ -79,14 +93,25 @@ def test_abandoned_batches_leave_no_thread(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arrays", "says"),
     [
-        ({"y": np.zeros(3), "label": np.zeros(3, int)}, r"has the arrays \['label', 'y'\]; expected one for input 'x'"),
-        ({"x": np.zeros((3, 1)), "label": np.zeros(2, int)}, "has 3 of 'x', 2 of 'label'; each input and 'label' must"),
+        (
+            {"y": np.zeros(3), "label": np.zeros(3, int)},
+            r"has the arrays \['label', 'y'\]; expected one for input 'x'",
+        ),
+        (
+            {"x": np.zeros((3, 1)), "label": np.zeros(2, int)},
+            "has 3 of 'x', 2 of 'label'; each input and 'label' must",
+        ),
         ({"x": np.zeros((0, 1)), "label": np.zeros(0, int)}, "and not 0"),
-        ({"x": np.zeros((3, 1)), "label": np.zeros((3, 2), int)}, "has 'label' as int64 .*expected one whole number"),
+        (
+            {"x": np.zeros((3, 1)), "label": np.zeros((3, 2), int)},
+            "has 'label' as int64 .*expected one whole number",
+        ),
         ({"x": np.zeros((3, 1)), "label": np.zeros(3)}, "has 'label' as float64"),
     ],
 )
-def test_arrays_that_do_not_fit_are_named(tmp_path: Path, arrays: dict[str, np.ndarray], says: str) -> None:
+def test_arrays_that_do_not_fit_are_named(
+    tmp_path: Path, arrays: dict[str, np.ndarray], says: str
+) -> None:
     with pytest.raises(DatasetError, match=says):
         open_dataset(npz(tmp_path, **arrays), TENSOR)
 
@@ -129,7 +154,10 @@ def test_a_folder_of_images_has_its_labels_in_a_table(tmp_path: Path) -> None:
     [
         ("name,label\n0.png,1\n", "without the columns file and label"),
         (f"file,label\n0.png,{10**30}\n", "without the columns file and label, a whole number"),
-        ("file,label\n" + "x" * 200_000 + ",1\n", "without the columns file and label, a whole number"),
+        (
+            "file,label\n" + "x" * 200_000 + ",1\n",
+            "without the columns file and label, a whole number",
+        ),
         ("file,label\n0.png,cat\n", "without the columns file and label, a whole number"),
         ("file,label\n", "and not 0"),
     ],
@@ -143,5 +171,9 @@ def test_a_listed_file_that_is_missing_is_named(tmp_path: Path) -> None:
     data = open_dataset(folder_of_images(tmp_path, "file,label\n9.png,1\n"), IMAGE)
     with pytest.raises(DatasetError, match=r"^m\.yaml:30: .*: 9\.png can't be read: No such file"):
         data.batch([0])
-    with pytest.raises(DatasetError, match=r"has 0 labels\.csv, for 1 inputs; expected one for one"):
-        open_dataset(tmp_path / "set" / "..", IMAGE) if not (tmp_path / "set" / "labels.csv").unlink() else None
+    with pytest.raises(
+        DatasetError, match=r"has 0 labels\.csv, for 1 inputs; expected one for one"
+    ):
+        open_dataset(tmp_path / "set" / "..", IMAGE) if not (
+            tmp_path / "set" / "labels.csv"
+        ).unlink() else None

@@ -21,7 +21,9 @@ RGB = RNG.integers(0, 256, (3, 20, 30, 3), dtype=np.uint8)
 GREY = RNG.integers(0, 17, (3, 8, 8), dtype=np.uint8)
 
 
-def spec(*steps: Any, layout: str = "NHWC", element_type: str = "float32", kind: str = "image") -> Input:
+def spec(
+    *steps: Any, layout: str = "NHWC", element_type: str = "float32", kind: str = "image"
+) -> Input:
     fields = {"name": "x", "type": kind, "element_type": element_type, "steps": list(steps)}
     return Input.model_validate({**fields, "layout": layout} if kind == "image" else fields)
 
@@ -57,7 +59,9 @@ def test_colour_order_turns_round_only_what_is_in_the_other() -> None:
 @pytest.mark.parametrize("method", ["nearest", "box", "bilinear", "hamming", "bicubic", "lanczos"])
 def test_resize_is_pillows_filter_of_that_name(method: str) -> None:
     filter_ = Image.Resampling[method.upper()]
-    wanted = np.stack([np.asarray(Image.fromarray(image).resize((12, 7), filter_)) for image in RGB])
+    wanted = np.stack(
+        [np.asarray(Image.fromarray(image).resize((12, 7), filter_)) for image in RGB]
+    )
     made = preprocess(list(RGB), spec("decode", {"resize": {"size": [7, 12], "method": method}}))
     assert (made == wanted).all()
 
@@ -66,7 +70,12 @@ def test_resize_that_keeps_the_aspect_ratio_covers_the_size() -> None:
     step = {"resize": {"size": [10, 10], "keep_aspect_ratio": True}}
     assert preprocess(list(RGB), spec("decode", step)).shape == (3, 10, 15, 3)
     tall = np.moveaxis(RGB, 1, 2)
-    assert preprocess(list(tall), spec("decode", step, {"crop": {"size": [10, 10]}})).shape == (3, 10, 10, 3)
+    assert preprocess(list(tall), spec("decode", step, {"crop": {"size": [10, 10]}})).shape == (
+        3,
+        10,
+        10,
+        3,
+    )
 
 
 def test_floats_are_resized_as_floats() -> None:
@@ -80,15 +89,22 @@ def test_floats_are_resized_as_floats() -> None:
 def test_crop_takes_the_centre_and_refuses_to_invent() -> None:
     made = preprocess(list(RGB), spec("decode", {"crop": {"size": [4, 6]}}))
     assert (made == RGB[:, 8:12, 12:18]).all()
-    with pytest.raises(DatasetError, match=r"step 2 of input 'x', crop: can't cut 40 x 6 out of 20 x 30; resize first"):
+    with pytest.raises(
+        DatasetError,
+        match=r"step 2 of input 'x', crop: can't cut 40 x 6 out of 20 x 30; resize first",
+    ):
         preprocess(list(RGB), spec("decode", {"crop": {"size": [40, 6]}}))
 
 
 def test_layout_is_the_inputs_whether_a_step_says_so_or_not() -> None:
     wanted = np.moveaxis(RGB, 3, 1)
     assert (preprocess(list(RGB), spec("decode", layout="NCHW")) == wanted).all()
-    assert (preprocess(list(RGB), spec("decode", {"layout": {"to": "NCHW"}}, layout="NCHW")) == wanted).all()
-    assert (preprocess(list(RGB), spec("decode", {"layout": {"to": "NCHW"}}, layout="NHWC")) == RGB).all()
+    assert (
+        preprocess(list(RGB), spec("decode", {"layout": {"to": "NCHW"}}, layout="NCHW")) == wanted
+    ).all()
+    assert (
+        preprocess(list(RGB), spec("decode", {"layout": {"to": "NCHW"}}, layout="NHWC")) == RGB
+    ).all()
 
 
 def test_normalize_is_per_channel_in_either_layout() -> None:
@@ -117,7 +133,9 @@ def test_images_of_several_sizes_become_a_batch_once_they_are_alike() -> None:
     scale = {"normalize": {"scale": 255}}
     made = preprocess(mixed, spec("decode", scale, {"resize": {"size": [8, 8]}}))
     assert made.shape == (3, 8, 8, 3)
-    with pytest.raises(DatasetError, match="comes out in several shapes, .*; add a resize or crop step"):
+    with pytest.raises(
+        DatasetError, match="comes out in several shapes, .*; add a resize or crop step"
+    ):
         preprocess(mixed, spec("decode", scale))
 
 
@@ -128,7 +146,11 @@ def test_images_of_several_sizes_become_a_batch_once_they_are_alike() -> None:
         ([encoded(RGB[0])], [], "begin the input's steps with 'decode'"),
         ([np.zeros(5, np.uint8)], [], "the dataset has \\(5,\\)"),
         ([np.zeros(64, np.uint8)], ["decode"], "the dataset has \\(64,\\)"),
-        ([np.zeros((4, 4), np.float32)], ["decode"], "has elements of uint8, not float32; leave the step out"),
+        (
+            [np.zeros((4, 4), np.float32)],
+            ["decode"],
+            "has elements of uint8, not float32; leave the step out",
+        ),
         ([encoded(RGB[0], "JPEG")[:200]], ["decode"], "step 1 of input 'x', decode"),
     ],
 )
@@ -144,7 +166,12 @@ def test_tensors_are_stacked_normalised_and_cast() -> None:
     assert preprocess(rows, spec(kind="tensor", element_type="int64")).dtype == np.int64
 
 
-@given(arrays(np.uint8, st.tuples(st.integers(1, 3), st.integers(1, 9), st.integers(1, 9), st.just(3))), st.data())
+@given(
+    arrays(
+        np.uint8, st.tuples(st.integers(1, 3), st.integers(1, 9), st.integers(1, 9), st.just(3))
+    ),
+    st.data(),
+)
 def test_a_batch_is_its_images_one_by_one(batch: np.ndarray, data: st.DataObject) -> None:
     steps = data.draw(
         st.lists(
@@ -160,7 +187,9 @@ def test_a_batch_is_its_images_one_by_one(batch: np.ndarray, data: st.DataObject
         )
     )
     made = preprocess(list(batch), spec("decode", *steps, layout="NCHW"))
-    one_by_one = np.concatenate([preprocess([image], spec("decode", *steps, layout="NCHW")) for image in batch])
+    one_by_one = np.concatenate(
+        [preprocess([image], spec("decode", *steps, layout="NCHW")) for image in batch]
+    )
     assert np.array_equal(made, one_by_one)
     assert made.flags.c_contiguous
     assert made.dtype == np.float32

@@ -10,7 +10,9 @@ from scipy.special import softmax as scipy_softmax
 from pytest_mlms.errors import DatasetError
 from pytest_mlms.pipeline.outputs import read_labels, softmax, top_k
 
-logits = arrays(np.float64, st.tuples(st.integers(1, 4), st.integers(1, 6)), elements=st.floats(-1e4, 1e4))
+logits = arrays(
+    np.float64, st.tuples(st.integers(1, 4), st.integers(1, 6)), elements=st.floats(-1e4, 1e4)
+)
 
 
 @given(logits)
@@ -28,8 +30,12 @@ def test_labels_must_be_as_many_as_the_classes(tmp_path: Path) -> None:
     path = tmp_path / "labels.txt"
     path.write_text("cat\ndog\n\n")
     assert read_labels(path, 2) == ["cat", "dog"]
-    with pytest.raises(DatasetError, match=r"labels\.txt has 2 labels, and the model 10 classes; write one a line"):
+    with pytest.raises(
+        DatasetError, match=r"labels\.txt has 2 labels, and the model 10 classes; write one a line"
+    ):
         read_labels(path, 10)
     path.write_bytes("crème\n".encode("latin-1"))
-    with pytest.raises(DatasetError, match=r"labels\.txt can't be read: .*; save it as UTF-8, one label a line"):
+    with pytest.raises(
+        DatasetError, match=r"labels\.txt can't be read: .*; save it as UTF-8, one label a line"
+    ):
         read_labels(path, 1)

@@ -34,7 +34,11 @@ def test_layers_and_inner_outputs_are_the_prototxts(caffe: Framework) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("num_output: 32", "num_output: 31", r"layer 'conv2d_2' takes \[4464, 31\] weights, and .* has \[4608, 32\]"),
+        (
+            "num_output: 32",
+            "num_output: 31",
+            r"layer 'conv2d_2' takes \[4464, 31\] weights, and .* has \[4608, 32\]",
+        ),
         ('name: "conv2d_5"', 'name: "other"', "layer 'other' takes .* weights, and .* has none"),
     ],
 )
@@ -50,4 +54,8 @@ def test_weights_that_do_not_fit_are_refused_and_the_agent_lives_on(
 
 
 def test_threads_are_those_of_the_matrix_products(caffe: Framework) -> None:
-    assert [caffe.load(GRAPH, WEIGHTS, threads=count)["threads"] for count in (1, 2, 1)] == [1, 2, 1]
+    assert [caffe.load(GRAPH, WEIGHTS, threads=count)["threads"] for count in (1, 2, 1)] == [
+        1,
+        2,
+        1,
+    ]

@@ -42,7 +42,9 @@ def test_without_the_option_shapes_are_unknown(caffe2: Framework) -> None:
         (f"{IMAGE}; mask float32[?]", "the init net leaves no input mask"),
     ],
 )
-def test_inputs_that_the_nets_do_not_have_are_refused(caffe2: Framework, inputs: str, said: str) -> None:
+def test_inputs_that_the_nets_do_not_have_are_refused(
+    caffe2: Framework, inputs: str, said: str
+) -> None:
     with pytest.raises(Refused, match=said):
         caffe2.load(GRAPH, WEIGHTS, inputs=inputs)
 

@@ -1,7 +1,8 @@
-"""The contract: what every predictor must do, on the digits network in its framework's own format, in its own stack.
+"""The contract: what every predictor must do, on the digits network in its framework's own format,
+in its own stack.
 
-A framework runs in the stack of its name where that has been made (``bash ci/stacks NAME``), else here; what is in
-neither is skipped.
+A framework runs in the stack of its name where that has been made (``bash ci/stacks NAME``), else
+here; what is in neither is skipped.
 """
 
 from __future__ import annotations
@@ -43,10 +44,15 @@ OPERATORS = {
     "caffe": (b"ReLU", b"ReXU"),
     "mxnet": (b"Activation", b"Activatiox"),
 }
-"""An operator in the bytes of a graph, and one that no framework has; where graphs are not so plain it isn't here."""
+"""An operator in the bytes of a graph, and one that no framework has.
+
+Where graphs are not so plain it isn't here.
+"""
 
 FUSED_PEAKS = {"tflite": 4 * 4 * (16 + 32) * 64}
-"""The bytes of activations at once of four images, where each Relu was put into its convolution as the file was made."""
+"""The bytes of activations at once of four images, where each Relu was put into its convolution as
+the file was made.
+"""
 
 
 class Subject:
@@ -63,13 +69,20 @@ class Subject:
             pytest.skip(f"there is no device here that {name} runs on")
         self.device = "cpu" if "cpu" in self.hello["devices"] else self.hello["devices"][0]
         self.model = MODELS[name]
-        self.files = dict(fetch_files(DIGITS_MANIFEST, self.model, default_cache(), lambda *_: None).model)
+        self.files = dict(
+            fetch_files(DIGITS_MANIFEST, self.model, default_cache(), lambda *_: None).model
+        )
 
     def load(self, threads: int | None = 1, device: str = "", **changes: Any) -> dict[str, Any]:
         """Load the digits network, with other files or options where they are given."""
         files = {role: str(path) for role, path in changes.pop("files", self.files).items()}
         options = {**self.model.options, **changes}
-        fields = {"files": files, "device": device or self.device, "threads": threads, "options": options}
+        fields = {
+            "files": files,
+            "device": device or self.device,
+            "threads": threads,
+            "options": options,
+        }
         return self.agent.request("load", fields).facts
 
     def predict(self, images: np.ndarray) -> np.ndarray:
@@ -78,13 +91,17 @@ class Subject:
 
 def marked(names: Iterable[str]) -> list[Any]:
     """Mark as slow what starts agents of other environments than this."""
-    slow = {name for name in THERE if (launch := LAUNCHES[name]) and launch.command[0] != sys.executable}
+    slow = {
+        name for name in THERE if (launch := LAUNCHES[name]) and launch.command[0] != sys.executable
+    }
     return [pytest.param(name, marks=[pytest.mark.slow] * (name in slow)) for name in names]
 
 
 def only_where(condition: Callable[[str], object]) -> pytest.MarkDecorator:
     """Run a test for those frameworks alone that there is something to ask of."""
-    return pytest.mark.parametrize("subject", marked(name for name in THERE if condition(name)), indirect=True)
+    return pytest.mark.parametrize(
+        "subject", marked(name for name in THERE if condition(name)), indirect=True
+    )
 
 
 def has(function: str) -> Callable[[str], object]:
@@ -102,7 +119,9 @@ def reference() -> dict[str, np.ndarray]:
 
 
 @pytest.fixture(scope="module", params=marked(THERE))
-def subject(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Subject]:
+def subject(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Subject]:
     subject = Subject(request.param, tmp_path_factory.mktemp("agent") / "log")
     yield subject
     subject.agent.close()
@@ -112,7 +131,9 @@ def subject(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 def test_there_is_a_model_for_each_framework_and_a_stack_that_runs_it(name: str) -> None:
     assert name in MODELS
     if name not in THERE:
-        pytest.skip(f"{name} is neither here nor in a stack that is made; bash ci/stacks {name} makes it")
+        pytest.skip(
+            f"{name} is neither here nor in a stack that is made; bash ci/stacks {name} makes it"
+        )
 
 
 @pytest.fixture
@@ -124,7 +145,9 @@ def model(subject: Subject) -> Iterator[Subject]:
         subject.agent.request("unload")
 
 
-def test_it_says_what_it_is_and_what_it_loaded(subject: Subject, record_testsuite_property: Any) -> None:
+def test_it_says_what_it_is_and_what_it_loaded(
+    subject: Subject, record_testsuite_property: Any
+) -> None:
     version = subject.hello["versions"].get(subject.name)
     record_testsuite_property(subject.name, version)
     assert version, "a predictor gives its framework's version under its own name"
@@ -151,9 +174,13 @@ def test_a_batch_is_its_rows_one_by_one(model: Subject) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [IMAGES[:, :, :4], IMAGES[:, 0], IMAGES.astype(np.float64)], ids=["size", "rank", "dtype"]
+    "wrong",
+    [IMAGES[:, :, :4], IMAGES[:, 0], IMAGES.astype(np.float64)],
+    ids=["size", "rank", "dtype"],
 )
-def test_a_wrong_shape_or_type_is_refused_and_the_agent_lives_on(model: Subject, wrong: np.ndarray) -> None:
+def test_a_wrong_shape_or_type_is_refused_and_the_agent_lives_on(
+    model: Subject, wrong: np.ndarray
+) -> None:
     with pytest.raises(Refused, match=r"(?i)the model takes|invalid|expected"):
         model.predict(wrong)
     assert model.predict(IMAGES).shape == (8, 10)
@@ -165,7 +192,9 @@ def test_a_run_gives_raw_times_and_the_right_outputs(
 ) -> None:
     stop = {"seconds": 0.02, "least": 20, "longest": 600}
     fields = {"scenario": scenario, "batches": 2, "stop": stop}
-    facts, arrays = model.agent.request("run", fields, [("image", IMAGES), ("image", IMAGES[::-1].copy())])
+    facts, arrays = model.agent.request(
+        "run", fields, [("image", IMAGES), ("image", IMAGES[::-1].copy())]
+    )
     start, end = arrays["start"], arrays["end"]
     assert len(start) == len(end) >= 20
     assert (end > start).all()
@@ -181,7 +210,9 @@ def test_a_run_gives_raw_times_and_the_right_outputs(
     assert facts["peak_rss"] > 1 << 20
 
 
-def test_a_run_can_be_repeated_on_the_batches_that_were_sent(model: Subject, reference: dict[str, np.ndarray]) -> None:
+def test_a_run_can_be_repeated_on_the_batches_that_were_sent(
+    model: Subject, reference: dict[str, np.ndarray]
+) -> None:
     """What else goes through the agent in between takes the memory that a predictor has let go of."""
     fields = {"scenario": "single_stream", "stop": {"seconds": 0, "least": 4, "longest": 600}}
     sent = [("image", IMAGES.copy()), ("image", IMAGES[::-1].copy())]
@@ -195,7 +226,11 @@ def test_a_run_can_be_repeated_on_the_batches_that_were_sent(model: Subject, ref
 
 
 def test_one_call_is_one_sample_however_short_the_limit(model: Subject) -> None:
-    fields = {"scenario": "single_stream", "batches": 1, "stop": {"seconds": 0, "least": 1, "longest": 0}}
+    fields = {
+        "scenario": "single_stream",
+        "batches": 1,
+        "stop": {"seconds": 0, "least": 1, "longest": 0},
+    }
     _, arrays = model.agent.request("run", fields, [("image", IMAGES)])
     assert len(arrays["start"]) == 1
 
@@ -211,7 +246,9 @@ def test_layers_are_named_and_lie_in_their_call_in_order(model: Subject) -> None
         assert len({layer[0] for layer in layers}) == len(layers), "names are distinct"
         assert all(layer[0] and layer[1] for layer in layers)
         assert sum(layer[3] - layer[2] for layer in layers) > 0
-    np.testing.assert_array_equal([layer[0] for layer in profiles[0][2]], [layer[0] for layer in profiles[1][2]])
+    np.testing.assert_array_equal(
+        [layer[0] for layer in profiles[0][2]], [layer[0] for layer in profiles[1][2]]
+    )
 
 
 @only_where(has("inner"))
@@ -237,7 +274,9 @@ def test_the_model_as_a_graph_costs_what_the_network_does(model: Subject) -> Non
 
 
 @pytest.mark.parametrize("threads", [None, 2])
-def test_threads_asked_for_are_threads_reported(subject: Subject, tmp_path: Path, threads: int | None) -> None:
+def test_threads_asked_for_are_threads_reported(
+    subject: Subject, tmp_path: Path, threads: int | None
+) -> None:
     if threads and threads > len(os.sched_getaffinity(0)):
         pytest.skip("one core only")
     fresh = Subject(subject.name, tmp_path / "log", threads)
@@ -293,7 +332,10 @@ def test_an_operator_that_the_framework_lacks_is_named(subject: Subject, tmp_pat
 
 
 def test_loading_again_and_again_frees_what_was_there(subject: Subject) -> None:
-    """A batch's layers take 16 MiB at least; were they kept, six rounds would add twice the bound or more."""
+    """A batch's layers take 16 MiB at least.
+
+    Were they kept, six rounds would add twice the bound or more.
+    """
     images = np.resize(IMAGES, (1024, 1, 8, 8))
 
     def rounds(count: int) -> int:
@@ -319,7 +361,9 @@ def test_a_predictor_says_what_it_supports_and_has_what_is_agreed(path: Path) ->
     module = ast.parse(path.read_text())
     functions = {node.name: node for node in module.body if isinstance(node, ast.FunctionDef)}
     assert {"versions", "devices", "load", "predict"} <= set(functions)
-    assert all(ast.get_docstring(node) for name, node in functions.items() if not name.startswith("_"))
+    assert all(
+        ast.get_docstring(node) for name, node in functions.items() if not name.startswith("_")
+    )
     text = ast.get_docstring(module) or ""
     assert "Versions:" in text
     assert "Devices:" in text

@@ -34,7 +34,14 @@ def test_the_same_walk_on_the_cpu_finds_no_fault(tmp_path: Path) -> None:
     assert used == "cpu"
     assert set(p50) == {1, 64}
     assert layers
-    topics = ["kernel by cupti", "kernel by kineto", "kernel by layers", "hardware by nvml", "hardware by gpm", "peaks"]
+    topics = [
+        "kernel by cupti",
+        "kernel by kineto",
+        "kernel by layers",
+        "hardware by nvml",
+        "hardware by gpm",
+        "peaks",
+    ]
     assert sorted(line.partition(":")[0] for line in seen) == sorted([*topics, "structure"])
     assert any("TFLOP/s" in line for line in seen)
 
@@ -49,7 +56,9 @@ def test_wrong_outputs_do_not_pass(tmp_path: Path) -> None:
 
 
 def test_every_path_has_a_line_and_what_is_lacking_is_no_failure() -> None:
-    done = subprocess.run([sys.executable, str(ROOT / "ci" / "gpu"), sys.executable], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "ci" / "gpu"), sys.executable], capture_output=True, text=True
+    )
     lines = done.stdout.splitlines()[1:]
     assert [line[:24].strip() for line in lines] == [path.name for path in GPU["PATHS"]]
     assert all(line[25:33].strip() in ("ran", "not run") for line in lines), done.stdout

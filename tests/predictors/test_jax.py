@@ -44,7 +44,9 @@ def test_xla_runs_with_the_threads_asked_for(jax: Framework, threads: int) -> No
         pytest.skip("this system has no /proc")
 
     def named() -> int:  # a thread gives itself its name, as soon as it runs
-        return [(tasks / task / "comm").read_text().strip() for task in os.listdir(tasks)].count("tf_XLAEigen")
+        return [(tasks / task / "comm").read_text().strip() for task in os.listdir(tasks)].count(
+            "tf_XLAEigen"
+        )
 
     deadline = time.monotonic() + 600
     while named() < threads and time.monotonic() < deadline:

@@ -1,8 +1,9 @@
-"""The layers of a call together are the call, and have the model's names: what each framework's profiler tells.
+"""The layers of a call together are the call, and have the model's names: what each framework's
+profiler tells.
 
-Of a CNN on 32 x 32 images, and of AlexNet where MLMS_TEST_ALEXNET is set: it is 240 MB in each format. A framework runs
-in its stack where that is made (``bash ci/stacks NAME``); what is nowhere, and what runs on a GPU alone where there is
-none, is skipped.
+Of a CNN on 32 x 32 images, and of AlexNet where MLMS_TEST_ALEXNET is set: it is 240 MB in each
+format. A framework runs in its stack where that is made (``bash ci/stacks NAME``); what is nowhere,
+and what runs on a GPU alone where there is none, is skipped.
 """
 
 from __future__ import annotations
@@ -52,7 +53,9 @@ class Subject:
 
     def profiles(self) -> list[Any]:
         sent = [("image", self.images)]
-        found: list[Any] = self.framework.agent.request("profile", {"count": CALLS}, sent).facts["profiles"]
+        found: list[Any] = self.framework.agent.request("profile", {"count": CALLS}, sent).facts[
+            "profiles"
+        ]
         return found
 
 
@@ -70,7 +73,10 @@ def name(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module", params=[CNN32, ALEXNET], ids=lambda network: network.name)
 def subject(
-    request: pytest.FixtureRequest, name: str, files: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    name: str,
+    files: dict[str, Path],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Subject]:
     network, folder = request.param, tmp_path_factory.mktemp(name)
     if network is ALEXNET and not os.environ.get("MLMS_TEST_ALEXNET"):
@@ -85,20 +91,31 @@ def subject(
             pytest.skip(
                 f"{maker} makes the files of {name}, and no stack of it is made; bash ci/stacks {maker} makes it"
             )
-        framework.load(**networks.convert(files[network.name], name, launch, folder), **network.options.get(name, {}))
+        framework.load(
+            **networks.convert(files[network.name], name, launch, folder),
+            **network.options.get(name, {}),
+        )
         yield Subject(framework, network)
     finally:
         framework.agent.close()
         shutil.rmtree(folder)
 
 
-def test_the_layers_take_together_what_the_call_takes(subject: Subject, name: str, record_property: Any) -> None:
-    """Of the quickest call, as a busy machine stops others between two layers; more calls where none was quick."""
+def test_the_layers_take_together_what_the_call_takes(
+    subject: Subject, name: str, record_property: Any
+) -> None:
+    """Of the quickest call, as a busy machine stops others between two layers.
+
+    More calls where none was quick.
+    """
     best, share, deadline = float("inf"), 0.0, time.monotonic() + 600
     while not LEAST <= share <= MOST and time.monotonic() < deadline:
         for start, end, layers in subject.profiles():
             if end - start < best:
-                best, share = end - start, sum(layer[3] - layer[2] for layer in layers) / (end - start)
+                best, share = (
+                    end - start,
+                    sum(layer[3] - layer[2] for layer in layers) / (end - start),
+                )
     told = f"{name}, {subject.network.name}: {share:.1%} of {best * 1e3:.2f} ms"
     record_property("share", told)
     print(told)
@@ -109,19 +126,29 @@ def test_the_layers_have_the_names_of_the_model(subject: Subject, name: str) -> 
     if name in OWN_NAMES:
         pytest.skip(OWN_NAMES[name])
     _, _, layers = subject.profiles()[-1]
-    for number in range(1, subject.network.convolutions + 1):  # ONNX Runtime calls what it fused after its last part
-        assert any(f"{kind}{number}" in layer[0] for layer in layers for kind in ("conv", "relu")), layers
+    for number in range(
+        1, subject.network.convolutions + 1
+    ):  # ONNX Runtime calls what it fused after its last part
+        assert any(
+            f"{kind}{number}" in layer[0] for layer in layers for kind in ("conv", "relu")
+        ), layers
     assert any("logits" in layer[0] for layer in layers), layers
 
 
-def test_counters_are_read_around_each_layer_where_they_run_one_by_one(subject: Subject, name: str) -> None:
+def test_counters_are_read_around_each_layer_where_they_run_one_by_one(
+    subject: Subject, name: str
+) -> None:
     fields = {"level": "layer+hardware", "probes": ["io"], "count": 2, "plain": 1, "options": {}}
     facts, arrays = subject.framework.agent.request("trace", fields, [("image", subject.images)])
     words = {word["probe"]: word for word in facts["probes"]}
     assert words["layers"]["stepwise"] == (name in STEPWISE)
     if name in STEPWISE and words["io"]["available"]:
         layers = arrays["span_level"] == facts["levels"].index("layer")
-        start, end, times = arrays["span_start"][layers], arrays["span_end"][layers], np.sort(arrays["time_0"])
+        start, end, times = (
+            arrays["span_start"][layers],
+            arrays["span_end"][layers],
+            np.sort(arrays["time_0"]),
+        )
         before, after = np.searchsorted(times, start, "right"), np.searchsorted(times, end, "left")
         assert (before == after).all(), "no reading is inside of a layer"
         assert before.min() > 0

@@ -1,4 +1,7 @@
-"""MXNet beside the contract: its operators, weights that don't fit, threads set where it computes."""
+"""MXNet beside the contract.
+
+Its operators, weights that don't fit, threads set where it computes.
+"""
 
 from __future__ import annotations
 
@@ -36,18 +39,26 @@ def test_layers_and_inner_outputs_are_the_symbols_operators_unfused(mxnet: Frame
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ('"32"', '"31"', r"weights 'conv2d_2_weight' are \(32, 16, 3, 3\), and the symbol takes \(31, 16, 3, 3\)"),
+        (
+            '"32"',
+            '"31"',
+            r"weights 'conv2d_2_weight' are \(32, 16, 3, 3\), and the symbol takes \(31, 16, 3, 3\)",
+        ),
         ("conv2d_5", "other", "the params have no weights other_bias, other_weight"),
     ],
 )
-def test_weights_that_do_not_fit_are_refused(mxnet: Framework, tmp_path: Path, old: str, new: str, said: str) -> None:
+def test_weights_that_do_not_fit_are_refused(
+    mxnet: Framework, tmp_path: Path, old: str, new: str, said: str
+) -> None:
     assert old in GRAPH.read_text()
     (tmp_path / "net-symbol.json").write_text(GRAPH.read_text().replace(old, new))
     with pytest.raises(Refused, match=said):
         mxnet.load(tmp_path / "net-symbol.json", WEIGHTS)
 
 
-def test_a_symbol_that_says_no_shapes_takes_them_from_the_options(mxnet: Framework, tmp_path: Path) -> None:
+def test_a_symbol_that_says_no_shapes_takes_them_from_the_options(
+    mxnet: Framework, tmp_path: Path
+) -> None:
     (tmp_path / "net-symbol.json").write_text(GRAPH.read_text().replace("__shape__", "__was__"))
     assert mxnet.load(tmp_path / "net-symbol.json", WEIGHTS)["inputs"] == [["image", "float32", []]]
     facts = mxnet.load(tmp_path / "net-symbol.json", WEIGHTS, inputs="image float32[?,1,8,8]")
@@ -56,4 +67,8 @@ def test_a_symbol_that_says_no_shapes_takes_them_from_the_options(mxnet: Framewo
 
 
 def test_threads_are_set_in_the_engines_own_thread(mxnet: Framework) -> None:
-    assert [mxnet.load(GRAPH, WEIGHTS, threads=count)["threads"] for count in (1, 2, 1)] == [1, 2, 1]
+    assert [mxnet.load(GRAPH, WEIGHTS, threads=count)["threads"] for count in (1, 2, 1)] == [
+        1,
+        2,
+        1,
+    ]

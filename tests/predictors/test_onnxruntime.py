@@ -33,7 +33,9 @@ def ort(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Framework]:
 def test_layers_are_the_nodes_that_are_left_and_lie_in_the_call(ort: Framework) -> None:
     ort.load(GRAPH)
     optimised = ort.layers()
-    assert "FusedConv" in {layer[1] for layer in optimised} or "Conv" in {layer[1] for layer in optimised}
+    assert "FusedConv" in {layer[1] for layer in optimised} or "Conv" in {
+        layer[1] for layer in optimised
+    }
     ort.load(GRAPH, optimization="none")
     layers = ort.layers()
     assert [layer[0] for layer in layers] == [node.name for node in onnx.load(GRAPH).graph.node]
@@ -50,7 +52,9 @@ def test_inner_outputs_are_those_of_onnxs_own_evaluator(ort: Framework) -> None:
     assert list(inner) == names
     del model.graph.output[:]
     model.graph.output.extend(onnx.helper.make_empty_tensor_value_info(name) for name in names)
-    for name, wanted in zip(names, ReferenceEvaluator(model).run(None, {"image": IMAGES}), strict=True):
+    for name, wanted in zip(
+        names, ReferenceEvaluator(model).run(None, {"image": IMAGES}), strict=True
+    ):
         np.testing.assert_allclose(inner[name], wanted, rtol=1e-4, atol=1e-5)
 
 
@@ -74,7 +78,9 @@ def test_threads_are_read_back(ort: Framework) -> None:
         ({"mode": "fast"}, "no option 'mode'; this predictor knows provider"),
     ],
 )
-def test_options_that_can_not_be_obeyed_are_refused(ort: Framework, options: dict[str, str], said: str) -> None:
+def test_options_that_can_not_be_obeyed_are_refused(
+    ort: Framework, options: dict[str, str], said: str
+) -> None:
     with pytest.raises(Refused, match=said):
         ort.load(GRAPH, **options)
 
@@ -94,12 +100,19 @@ def test_an_operator_that_it_lacks_is_named(ort: Framework, tmp_path: Path) -> N
         ort.load(tmp_path / "lacking.onnx")
 
 
-@given(st.lists(st.text(min_size=1, max_size=200), min_size=1, max_size=20, unique=True), st.integers(0, 19))
+@given(
+    st.lists(st.text(min_size=1, max_size=200), min_size=1, max_size=20, unique=True),
+    st.integers(0, 19),
+)
 def test_a_graph_gains_outputs_and_keeps_the_rest(names: list[str], kept: int) -> None:
     nodes = [onnx.helper.make_node("Relu", ["x"], [name, ""]) for name in names]
-    outputs = [onnx.helper.make_tensor_value_info(names[kept % len(names)], onnx.TensorProto.FLOAT, [1])]
+    outputs = [
+        onnx.helper.make_tensor_value_info(names[kept % len(names)], onnx.TensorProto.FLOAT, [1])
+    ]
     weights = [onnx.helper.make_tensor("w", onnx.TensorProto.DOUBLE, [3], [1.0, 2.0, 3.0])]
-    model = onnx.helper.make_model(onnx.helper.make_graph(nodes, "g", [], outputs, weights), ir_version=4)
+    model = onnx.helper.make_model(
+        onnx.helper.make_graph(nodes, "g", [], outputs, weights), ir_version=4
+    )
     changed, found = with_all_outputs(model.SerializeToString())
     again = onnx.ModelProto.FromString(changed)
     assert found == names

@@ -1,4 +1,7 @@
-"""OpenCV beside the contract: Caffe's files, and what is read out of files that it doesn't describe."""
+"""OpenCV beside the contract.
+
+Caffe's files, and what is read out of files that it doesn't describe.
+"""
 
 from __future__ import annotations
 
@@ -38,14 +41,19 @@ def test_it_reads_caffes_files_too(tmp_path: Path) -> None:
 
 
 def test_an_onnx_file_says_its_inputs_and_outputs() -> None:
-    assert onnx_signature(DIGITS / "digits_cnn.onnx") == ([IMAGE], [Tensor("logits", "float32", (None, 10))])
+    assert onnx_signature(DIGITS / "digits_cnn.onnx") == (
+        [IMAGE],
+        [Tensor("logits", "float32", (None, 10))],
+    )
 
 
 @given(
     st.lists(
         st.tuples(
             st.text(min_size=1, max_size=8),
-            st.sampled_from([TensorProto.FLOAT, TensorProto.INT64, TensorProto.UINT8, TensorProto.FLOAT16]),
+            st.sampled_from(
+                [TensorProto.FLOAT, TensorProto.INT64, TensorProto.UINT8, TensorProto.FLOAT16]
+            ),
             st.lists(st.one_of(st.integers(1, 1 << 40), st.just("free")), max_size=4),
         ),
         unique_by=lambda value: value[0],
@@ -58,16 +66,24 @@ def test_any_onnx_signature_is_read_as_onnx_reads_it(
     weight = helper.make_tensor("a weight", TensorProto.FLOAT, [2], [1.0, 2.0])
     listed = [*infos, helper.make_tensor_value_info("a weight", TensorProto.FLOAT, [2])]
     path = tmp_path_factory.getbasetemp() / "signature.onnx"
-    path.write_bytes(helper.make_model(helper.make_graph([], "g", listed, infos, [weight])).SerializeToString())
+    path.write_bytes(
+        helper.make_model(helper.make_graph([], "g", listed, infos, [weight])).SerializeToString()
+    )
     expected = [
-        Tensor(name, helper.tensor_dtype_to_np_dtype(kind).name, tuple(None if n == "free" else n for n in shape))
+        Tensor(
+            name,
+            helper.tensor_dtype_to_np_dtype(kind).name,
+            tuple(None if n == "free" else n for n in shape),
+        )
         for name, kind, shape in values
     ]
     assert onnx_signature(path) == (expected, expected)
 
 
 @given(st.binary(max_size=200))
-def test_what_is_no_onnx_file_is_refused(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
+def test_what_is_no_onnx_file_is_refused(
+    tmp_path_factory: pytest.TempPathFactory, data: bytes
+) -> None:
     path = tmp_path_factory.getbasetemp() / "none.onnx"
     path.write_bytes(data)
     with pytest.raises(ValueError, match="is no ONNX file"):

@@ -20,14 +20,22 @@ def openvino(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Framework]:
     framework.agent.close()
 
 
-@pytest.mark.parametrize("options", [{}, {"hint": "throughput"}, {"precision": "f32", "hint": "latency"}])
-def test_it_agrees_whatever_it_is_optimised_for(openvino: Framework, options: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    "options", [{}, {"hint": "throughput"}, {"precision": "f32", "hint": "latency"}]
+)
+def test_it_agrees_whatever_it_is_optimised_for(
+    openvino: Framework, options: dict[str, str]
+) -> None:
     openvino.load(GRAPH, **options)
     openvino.check()
 
 
-@pytest.mark.parametrize(("name", "known"), [("precision", "f32, bf16, f16"), ("hint", "latency, throughput")])
-def test_values_of_options_that_it_does_not_know_are_refused(openvino: Framework, name: str, known: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "known"), [("precision", "f32, bf16, f16"), ("hint", "latency, throughput")]
+)
+def test_values_of_options_that_it_does_not_know_are_refused(
+    openvino: Framework, name: str, known: str
+) -> None:
     with pytest.raises(Refused, match=f"{name} is 'other'; write one of {known}"):
         openvino.load(GRAPH, **{name: "other"})
 

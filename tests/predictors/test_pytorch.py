@@ -1,4 +1,6 @@
-"""The formats of PyTorch beside the one in the manifest, and what must never run when they are loaded."""
+"""The formats of PyTorch beside the one in the manifest, and what must never run when they are
+loaded.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ class Evil:
 
 @pytest.fixture(scope="module")
 def torch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Framework]:
-    framework = Framework(python_of("pytorch", "torch"), "pytorch", tmp_path_factory.mktemp("agent") / "log")
+    framework = Framework(
+        python_of("pytorch", "torch"), "pytorch", tmp_path_factory.mktemp("agent") / "log"
+    )
     yield framework
     framework.agent.close()
 
@@ -51,7 +55,9 @@ def changed(source: Path, target: Path, change: Callable[[str, bytes], bytes]) -
     return target
 
 
-def test_an_exported_program_has_the_modules_names_for_layers_and_inner_outputs(torch: Framework) -> None:
+def test_an_exported_program_has_the_modules_names_for_layers_and_inner_outputs(
+    torch: Framework,
+) -> None:
     facts = torch.load(DIGITS / "digits_cnn.pt2")
     assert facts["inputs"] == [["image", "float32", [None, 1, 8, 8]]]
     assert facts["outputs"] == [["logits", "float32", [None, 10]]]
@@ -73,7 +79,9 @@ def test_torchscript_takes_its_signature_from_the_options(torch: Framework, form
     np.testing.assert_allclose(list(inner.values())[-1], reference(), rtol=1e-4, atol=1e-5)
 
 
-def test_a_state_dict_is_put_into_a_module_when_code_is_allowed(torch: Framework, formats: Path) -> None:
+def test_a_state_dict_is_put_into_a_module_when_code_is_allowed(
+    torch: Framework, formats: Path
+) -> None:
     options = {"class": "Digits", **SIGNATURE}
     with pytest.raises(Refused, match="is code; allow it with --mlms-allow-code"):
         torch.load(MODULE, formats / "digits_state.pt", **options)
@@ -126,19 +134,28 @@ def test_every_format_of_a_network_costs_the_same(torch: Framework, formats: Pat
         found = cost(torch.agent, image=(4, 1, 8, 8))
         assert [layer.shape for layer in found.layers] == [layer.shape for layer in own.layers]
         assert [layer.flops for layer in found.layers] == [layer.flops for layer in own.layers]
-        assert [layer.parameters for layer in found.layers] == [layer.parameters for layer in own.layers]
+        assert [layer.parameters for layer in found.layers] == [
+            layer.parameters for layer in own.layers
+        ]
         assert found.peak_bytes == own.peak_bytes
         assert "FlopCounterMode" in found.counter
 
 
 @pytest.mark.parametrize("name", ["mixed.pt2", "mixed.pt", "mixed.py"])
-def test_what_a_model_computes_outside_of_its_modules_is_counted(torch: Framework, mixed: Path, name: str) -> None:
+def test_what_a_model_computes_outside_of_its_modules_is_counted(
+    torch: Framework, mixed: Path, name: str
+) -> None:
     options = {"inputs": "image float32[2,1,8,8]", "outputs": "y"}
     code = name.endswith(".py")
     options.update({"class": "Mixed"} if code else {})
     torch.load(mixed / name, mixed / "mixed_state.pt" if code else None, allow_code=code, **options)
     found = cost(torch.agent, image=(2, 1, 8, 8))
-    convolution, attention, product, dense = 2 * 2 * 36 * 4 * 9, 2 * 2 * 2 * 36 * 36 * 4, 2 * 2 * 4 * 5, 2 * 2 * 5 * 3
+    convolution, attention, product, dense = (
+        2 * 2 * 36 * 4 * 9,
+        2 * 2 * 2 * 36 * 36 * 4,
+        2 * 2 * 4 * 5,
+        2 * 2 * 5 * 3,
+    )
     first, *attending, last, out = [layer.flops for layer in found.layers if layer.flops]
     assert (first, sum(attending), last, out) == (convolution, attention, product, dense)
     assert found.parameters == 4 * 9 + 4 * 4 + 4 * 5 + (5 * 3 + 3)
@@ -146,7 +163,9 @@ def test_what_a_model_computes_outside_of_its_modules_is_counted(torch: Framewor
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not shutil.which("g++"), reason="torch.compile needs a C++ compiler, and there is no g++")
+@pytest.mark.skipif(
+    not shutil.which("g++"), reason="torch.compile needs a C++ compiler, and there is no g++"
+)
 def test_a_compiled_model_agrees(torch: Framework) -> None:
     torch.load(DIGITS / "digits_cnn.pt2", mode="compile")
     torch.check()
@@ -158,7 +177,9 @@ def test_threads_are_read_back(torch: Framework) -> None:
     assert torch.load(DIGITS / "digits_cnn.pt2", threads=1)["threads"] == 1
 
 
-def test_a_pickle_in_a_pt_is_refused_and_does_not_run(torch: Framework, formats: Path, tmp_path: Path) -> None:
+def test_a_pickle_in_a_pt_is_refused_and_does_not_run(
+    torch: Framework, formats: Path, tmp_path: Path
+) -> None:
     trace = tmp_path / "ran"
     (tmp_path / "evil.pt").write_bytes(pickle.dumps(Evil(trace)))
     with pytest.raises(Refused, match="pickle"):
@@ -172,18 +193,31 @@ def test_a_pickle_in_a_pt_is_refused_and_does_not_run(torch: Framework, formats:
 
 @pytest.mark.parametrize(
     "formula",
-    ["open({path!r}, 'w')", "Max('open({path!r}, chr(119))', 1)", "().__class__.__base__.__subclasses__()"],
+    [
+        "open({path!r}, 'w')",
+        "Max('open({path!r}, chr(119))', 1)",
+        "().__class__.__base__.__subclasses__()",
+    ],
 )
-def test_a_formula_in_a_pt2_that_would_run_code_is_refused(torch: Framework, tmp_path: Path, formula: str) -> None:
+def test_a_formula_in_a_pt2_that_would_run_code_is_refused(
+    torch: Framework, tmp_path: Path, formula: str
+) -> None:
     trace = tmp_path / "ran"
-    old, new = b"Symbol('s", formula.format(path=str(trace)).replace('"', "'").encode() + b" + Symbol('s"
-    evil = changed(DIGITS / "digits_cnn.pt2", tmp_path / "evil.pt2", lambda name, data: data.replace(old, new))
+    old, new = (
+        b"Symbol('s",
+        formula.format(path=str(trace)).replace('"', "'").encode() + b" + Symbol('s",
+    )
+    evil = changed(
+        DIGITS / "digits_cnn.pt2", tmp_path / "evil.pt2", lambda name, data: data.replace(old, new)
+    )
     with pytest.raises(Refused, match="would run code"):
         torch.load(evil)
     assert not trace.exists()
 
 
-def test_an_operator_that_torch_lacks_is_named(torch: Framework, formats: Path, tmp_path: Path) -> None:
+def test_an_operator_that_torch_lacks_is_named(
+    torch: Framework, formats: Path, tmp_path: Path
+) -> None:
     def rename(name: str, data: bytes) -> bytes:
         return data.replace(b"torch.flatten", b"torch.no_such_op") if name.endswith(".py") else data
 
@@ -198,12 +232,16 @@ def test_an_operator_that_torch_lacks_is_named(torch: Framework, formats: Path, 
         ({"mode": "fast"}, "mode is 'fast'; write one of eager"),
     ],
 )
-def test_options_that_it_does_not_know_are_refused(torch: Framework, options: dict[str, str], said: str) -> None:
+def test_options_that_it_does_not_know_are_refused(
+    torch: Framework, options: dict[str, str], said: str
+) -> None:
     with pytest.raises(Refused, match=said):
         torch.load(DIGITS / "digits_cnn.pt2", **options)
 
 
-def test_a_model_of_another_framework_and_half_a_file_are_refused(torch: Framework, tmp_path: Path) -> None:
+def test_a_model_of_another_framework_and_half_a_file_are_refused(
+    torch: Framework, tmp_path: Path
+) -> None:
     with pytest.raises(Refused, match="no model of PyTorch"):
         torch.load(DIGITS / "digits_cnn.onnx")
     half = tmp_path / "half.pt2"

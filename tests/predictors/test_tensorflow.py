@@ -40,7 +40,9 @@ def formats(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["saved", "digits_cnn.keras", "digits_cnn.pb"])
-def test_every_format_agrees_and_shows_its_layers(tensorflow: Framework, formats: Path, name: str) -> None:
+def test_every_format_agrees_and_shows_its_layers(
+    tensorflow: Framework, formats: Path, name: str
+) -> None:
     facts = tensorflow.load(formats / name)
     assert facts["inputs"] == [["image", "float32", [None, 1, 8, 8]]]
     assert facts["outputs"] == [["logits", "float32", [None, 10]]]
@@ -51,7 +53,10 @@ def test_every_format_agrees_and_shows_its_layers(tensorflow: Framework, formats
     assert len(convolutions) == CONVOLUTIONS
     assert convolutions[0][4:] == [8 * 16 * 8 * 8 * 4, [8, 8, 8, 16]]
     np.testing.assert_allclose(list(inner.values())[-1], reference(), rtol=1e-4, atol=1e-5)
-    found, own = cost(tensorflow.agent, image=(4, 1, 8, 8)), describe_onnx(DIGITS / "digits_cnn.onnx", 4)
+    found, own = (
+        cost(tensorflow.agent, image=(4, 1, 8, 8)),
+        describe_onnx(DIGITS / "digits_cnn.onnx", 4),
+    )
     assert (found.flops, found.parameters, found.unknown) == (own.flops, own.parameters, ())
 
 
@@ -64,7 +69,9 @@ def test_the_nodes_of_a_frozen_graph_can_be_named(tensorflow: Framework, formats
 
 
 @pytest.mark.slow
-def test_an_operator_that_it_lacks_is_named(tensorflow: Framework, formats: Path, tmp_path: Path) -> None:
+def test_an_operator_that_it_lacks_is_named(
+    tensorflow: Framework, formats: Path, tmp_path: Path
+) -> None:
     data = (formats / "digits_cnn.pb").read_bytes()
     (tmp_path / "lacking.pb").write_bytes(data.replace(b"MaxPool", b"MexPool"))
     with pytest.raises(Refused, match="MexPool"):
@@ -72,17 +79,28 @@ def test_an_operator_that_it_lacks_is_named(tensorflow: Framework, formats: Path
 
 
 @pytest.mark.slow
-def test_a_lambda_layer_that_holds_code_is_refused(tensorflow: Framework, formats: Path, tmp_path: Path) -> None:
+def test_a_lambda_layer_that_holds_code_is_refused(
+    tensorflow: Framework, formats: Path, tmp_path: Path
+) -> None:
     path = tmp_path / "lambda.keras"
     with zipfile.ZipFile(formats / "digits_cnn.keras") as old, zipfile.ZipFile(path, "w") as new:
         for name in old.namelist():
             data = old.read(name)
             if name == "config.json":
                 model = json.loads(data)
-                layer = next(layer for layer in model["config"]["layers"] if layer["class_name"] == "ReLU")
+                layer = next(
+                    layer for layer in model["config"]["layers"] if layer["class_name"] == "ReLU"
+                )
                 layer["class_name"], layer["module"] = "Lambda", "keras.layers"
-                code = {"class_name": "__lambda__", "config": {"code": "4wEA", "defaults": None, "closure": None}}
-                layer["config"] = {"name": layer["config"]["name"], "function": code, "arguments": {}}
+                code = {
+                    "class_name": "__lambda__",
+                    "config": {"code": "4wEA", "defaults": None, "closure": None},
+                }
+                layer["config"] = {
+                    "name": layer["config"]["name"],
+                    "function": code,
+                    "arguments": {},
+                }
                 data = json.dumps(model).encode()
             new.writestr(name, data)
     with pytest.raises(Refused, match="safe_mode"):
@@ -118,11 +136,23 @@ except RuntimeError as error:
 
 
 @pytest.mark.slow
-def test_a_profile_begins_with_the_call_keeps_nanoseconds_and_tells_a_clock_that_was_set(formats: Path) -> None:
-    command = [python_of("tensorflow", "tensorflow"), "-B", "-c", _PROFILES, str(WORKER), formats / "digits_cnn.pb"]
+def test_a_profile_begins_with_the_call_keeps_nanoseconds_and_tells_a_clock_that_was_set(
+    formats: Path,
+) -> None:
+    command = [
+        python_of("tensorflow", "tensorflow"),
+        "-B",
+        "-c",
+        _PROFILES,
+        str(WORKER),
+        formats / "digits_cnn.pb",
+    ]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert done.stdout == "the wall clock, which TensorFlow's layers are timed by, was set meanwhile; trace again\n"
+    assert (
+        done.stdout
+        == "the wall clock, which TensorFlow's layers are timed by, was set meanwhile; trace again\n"
+    )
 
 
 def test_what_it_can_not_do_is_refused(tensorflow: Framework, tmp_path: Path) -> None:

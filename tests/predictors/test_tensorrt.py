@@ -1,4 +1,7 @@
-"""TensorRT as far as it goes without a GPU: TensorRT for RTX parses and builds there, and running is refused in words."""
+"""TensorRT as far as it goes without a GPU.
+
+TensorRT for RTX parses and builds there, and running is refused in words.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +52,9 @@ def test_it_says_what_it_can_not_do(tensorrt: Framework) -> None:
         tensorrt.load(DIGITS / "digits_cnn.onnx", device="cuda:0", fp16=True)
 
 
-FAILED = "IRuntime::deserializeCudaEngine: Error Code 4: Internal Error (Engine deserialization failed.)"
+FAILED = (
+    "IRuntime::deserializeCudaEngine: Error Code 4: Internal Error (Engine deserialization failed.)"
+)
 REFUSED = {  # as users of TensorRT 8 to 10 reported its words to its authors
     "The engine plan file is not compatible with this version of TensorRT, expecting library version 8.2.4 got 8.2.3, "
     "please rebuild.": "was built by another version of it",
@@ -77,12 +82,16 @@ def test_an_engine_of_another_model_of_gpu_is_refused_though_tensorrt_takes_it()
         "Using an engine plan file across different models of devices is not recommended and is likely to affect "
         "performance or even cause errors."
     )
-    assert "was built on another model of GPU; build it again here" in engine_fault(True, [words], "11.4.0")
+    assert "was built on another model of GPU; build it again here" in engine_fault(
+        True, [words], "11.4.0"
+    )
 
 
 def test_a_reason_that_is_not_known_is_shown_and_an_engine_that_is_taken_has_no_fault() -> None:
     assert engine_fault(True, ["TensorRT was linked against another cuDNN"], "11.4.0") == ""
-    assert engine_fault(False, [FAILED], "11.4.0") == f"TensorRT 11.4.0 can't run the engine: {FAILED}"
+    assert (
+        engine_fault(False, [FAILED], "11.4.0") == f"TensorRT 11.4.0 can't run the engine: {FAILED}"
+    )
     assert engine_fault(False, [], "11.4.0").endswith("it gave no reason")
 
 

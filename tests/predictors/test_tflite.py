@@ -1,4 +1,7 @@
-"""TensorFlow Lite beside the contract: kernels, layers, inner outputs, sizes of a batch, what is refused."""
+"""TensorFlow Lite beside the contract.
+
+Kernels, layers, inner outputs, sizes of a batch, what is refused.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,9 @@ def beside(threads, xnnpack):
 images = numpy.random.default_rng(7).standard_normal((64, 1, 8, 8)).astype("float32")
 print(json.dumps([beside(threads, xnnpack) for xnnpack in (True, False) for threads in (1, 2)]))
 """
-"""Prints how many threads an interpreter starts, and the profiler's model, which must compute what that does."""
+"""Prints how many threads an interpreter starts, and the profiler's model, which must compute what
+that does.
+"""
 
 
 TWO_GRAPHS = """
@@ -69,13 +74,17 @@ with open(sys.argv[2], "wb") as file:
 
 @pytest.fixture(scope="module")
 def tflite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Framework]:
-    framework = Framework(python_of("tflite", "ai_edge_litert"), "tflite", tmp_path_factory.mktemp("agent") / "log")
+    framework = Framework(
+        python_of("tflite", "ai_edge_litert"), "tflite", tmp_path_factory.mktemp("agent") / "log"
+    )
     yield framework
     framework.agent.close()
 
 
 @pytest.mark.parametrize("xnnpack", [True, False])
-def test_the_signature_names_it_and_both_kinds_of_kernels_agree(tflite: Framework, xnnpack: bool) -> None:
+def test_the_signature_names_it_and_both_kinds_of_kernels_agree(
+    tflite: Framework, xnnpack: bool
+) -> None:
     facts = tflite.load(GRAPH, xnnpack=xnnpack, signature="serving_default")
     assert facts["inputs"] == [["image", "float32", [None, 1, 8, 8]]]
     assert facts["outputs"] == [["logits", "float32", [None, 10]]]
@@ -91,13 +100,19 @@ def test_inner_outputs_end_with_the_logits(tflite: Framework) -> None:
 
 def test_batches_of_two_sizes_may_take_turns(tflite: Framework) -> None:
     tflite.load(GRAPH)
-    fields = {"scenario": "single_stream", "batches": 2, "stop": {"seconds": 0, "least": 5, "longest": 600}}
+    fields = {
+        "scenario": "single_stream",
+        "batches": 2,
+        "stop": {"seconds": 0, "least": 5, "longest": 600},
+    }
     arrays = tflite.agent.request("run", fields, [("image", IMAGES), ("image", IMAGES[:1])]).arrays
     assert len(arrays["start"]) == 5
     np.testing.assert_allclose(arrays["logits"], reference(), rtol=1e-4, atol=1e-5)
 
 
-def test_layers_are_the_operators_of_the_file_under_the_names_of_what_they_give(tflite: Framework) -> None:
+def test_layers_are_the_operators_of_the_file_under_the_names_of_what_they_give(
+    tflite: Framework,
+) -> None:
     tflite.load(GRAPH, xnnpack=False)
     layers = tflite.layers()
     assert [layer[0] for layer in layers] == list(tflite.inner())
@@ -105,7 +120,9 @@ def test_layers_are_the_operators_of_the_file_under_the_names_of_what_they_give(
     assert layers[-1][4:] == [8 * 10 * 4, [8, 10]]
 
 
-def test_layers_that_xnnpack_runs_are_its_own_beside_the_others_of_the_file(tflite: Framework) -> None:
+def test_layers_that_xnnpack_runs_are_its_own_beside_the_others_of_the_file(
+    tflite: Framework,
+) -> None:
     tflite.load(GRAPH)
     kinds = [layer[1] for layer in tflite.layers()]
     assert sum(kind.startswith("Convolution") for kind in kinds) == 3
@@ -113,7 +130,9 @@ def test_layers_that_xnnpack_runs_are_its_own_beside_the_others_of_the_file(tfli
     assert kinds[-1].startswith("Fully Connected")
 
 
-def test_what_is_profiled_computes_the_same_on_the_same_threads_and_keeps_none(tflite: Framework) -> None:
+def test_what_is_profiled_computes_the_same_on_the_same_threads_and_keeps_none(
+    tflite: Framework,
+) -> None:
     python = python_of("tflite", "ai_edge_litert")
     command = [python, "-B", "-c", BESIDE, str(ROOT / "predictors"), str(GRAPH)]
     done = subprocess.run(command, capture_output=True, text=True)
@@ -123,14 +142,18 @@ def test_what_is_profiled_computes_the_same_on_the_same_threads_and_keeps_none(t
     for row in rows:
         assert row["session"] == row["interpreter"], row
         assert row["after"] == 0, row
-    assert [row["interpreter"] > 0 for row in rows] == [False, True, False, True], "threads beside the first"
+    assert [row["interpreter"] > 0 for row in rows] == [False, True, False, True], (
+        "threads beside the first"
+    )
 
 
 @pytest.mark.slow
 def test_the_interpreter_inside_tensorflow_says_that_it_has_no_profiler(tmp_path: Path) -> None:
     framework = Framework(python_of("tensorflow", "tensorflow"), "tflite", tmp_path / "log")
     framework.load(GRAPH)
-    with pytest.raises(Refused, match=r"the profiler is that of ai-edge-litert 2\.2 .*; this is tensorflow 2\."):
+    with pytest.raises(
+        Refused, match=r"the profiler is that of ai-edge-litert 2\.2 .*; this is tensorflow 2\."
+    ):
         framework.layers()
     framework.check()
     framework.agent.close()
@@ -139,7 +162,9 @@ def test_the_interpreter_inside_tensorflow_says_that_it_has_no_profiler(tmp_path
 @pytest.mark.parametrize("version", ["2.1.6", "3.0.0"])
 def test_another_version_of_the_library_is_not_called(version: str, tmp_path: Path) -> None:
     (tmp_path / "libLiteRt.so").write_bytes(b"")
-    package = SimpleNamespace(__name__="ai_edge_litert", __version__=version, __file__=str(tmp_path / "__init__.py"))
+    package = SimpleNamespace(
+        __name__="ai_edge_litert", __version__=version, __file__=str(tmp_path / "__init__.py")
+    )
     with pytest.raises(NotImplementedError, match=f"this is ai_edge_litert {version}"):
         library_of(package)
 
@@ -148,9 +173,16 @@ BEGIN, END = Event(b"Invoke", 1, 10, 90), Event(b"Invoke", 32)
 
 
 def test_what_a_called_subgraph_runs_is_in_the_operator_that_calls_it() -> None:
-    inside = [Event(b"Invoke", 1, 25, 30), Event(b"ADD", 2, 26, 5), Event(b"Multiply", 8, 0, 9), END]
+    inside = [
+        Event(b"Invoke", 1, 25, 30),
+        Event(b"ADD", 2, 26, 5),
+        Event(b"Multiply", 8, 0, 9),
+        END,
+    ]
     events = [BEGIN, Event(b"Convolution", 8, 0, 7), Event(b"WHILE", 2, 20, 40, index=3), *inside]
-    found = operators_of([*events, Event(b"Convolution", 8, 0, 6), Event(b"ADD", 2, 70, 5, index=5), END])
+    found = operators_of(
+        [*events, Event(b"Convolution", 8, 0, 6), Event(b"ADD", 2, 70, 5, index=5), END]
+    )
     assert [(kind, index) for kind, index, _, _ in found] == [
         ("Convolution", None),
         ("WHILE", 3),
@@ -172,14 +204,25 @@ def test_a_call_that_the_profiler_did_not_see_whole_is_an_error(events: list[Eve
 
 
 @pytest.mark.slow
-def test_a_signature_of_another_graph_than_the_first_is_refused(tflite: Framework, tmp_path: Path) -> None:
+def test_a_signature_of_another_graph_than_the_first_is_refused(
+    tflite: Framework, tmp_path: Path
+) -> None:
     graph = tmp_path / "two.tflite"
-    command = [python_of("tensorflow", "tensorflow"), "-B", "-c", TWO_GRAPHS, str(tmp_path), str(graph)]
+    command = [
+        python_of("tensorflow", "tensorflow"),
+        "-B",
+        "-c",
+        TWO_GRAPHS,
+        str(tmp_path),
+        str(graph),
+    ]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
     assert tflite.load(graph)["inputs"] == [["a", "float32", [2]]]
     assert tflite.load(graph, signature="first")["inputs"] == [["a", "float32", [2]]]
-    with pytest.raises(Refused, match="signature 'second' is not of the file's first graph, .*; of that is first"):
+    with pytest.raises(
+        Refused, match="signature 'second' is not of the file's first graph, .*; of that is first"
+    ):
         tflite.load(graph, signature="second")
 
 

@@ -44,7 +44,9 @@ def reference(outputs: Any, model: Model | Exception | None = None) -> Reference
         yield model
 
     inputs = Inputs(None, {"x": np.zeros((len(outputs), 1), np.float32)}, len(outputs))
-    case: Any = SimpleNamespace(stack=SimpleNamespace(label="onnxruntime", framework="onnxruntime"), device="cpu")
+    case: Any = SimpleNamespace(
+        stack=SimpleNamespace(label="onnxruntime", framework="onnxruntime"), device="cpu"
+    )
     return Reference(case, inputs, {"y": outputs}, {"onnxruntime": "1.30"}, Path("log"), open_)
 
 
@@ -72,13 +74,23 @@ def test_outputs_of_the_worst_inputs_are_kept_where_not_all_fit(
         (LAYERS, LAYERS, "of the layers that can be matched, none does"),
         ([("other", np.ones(7))], LAYERS, "of the layers that can be matched, none does"),
         (Refused("no", "NotImplementedError"), LAYERS, "not known: mxnet does not show its layers"),
-        (LAYERS, Refused("no", "NotImplementedError"), "not known: onnxruntime does not show its layers"),
-        (AgentError("the agent (process 7) was killed"), LAYERS, "not known: the agent (process 7) was killed"),
+        (
+            LAYERS,
+            Refused("no", "NotImplementedError"),
+            "not known: onnxruntime does not show its layers",
+        ),
+        (
+            AgentError("the agent (process 7) was killed"),
+            LAYERS,
+            "not known: the agent (process 7) was killed",
+        ),
     ],
 )
 def test_layers_that_can_not_be_compared_say_why(ours: Any, theirs: Any, says: str) -> None:
     model: Any = Model(ours)
-    text = differences.explain_layers(CASE, model, reference(np.zeros((1, 1)), Model(theirs)), 0, USUAL)
+    text = differences.explain_layers(
+        CASE, model, reference(np.zeros((1, 1)), Model(theirs)), 0, USUAL
+    )
     assert says in text
 
 
@@ -90,7 +102,10 @@ def test_a_reference_that_is_gone_does_not_hide_the_failure() -> None:
 
 def test_the_layer_that_departs_is_named_with_both_names() -> None:
     model: Any = Model([("a", LAYERS[0][1]), ("b", LAYERS[1][1] + 1)])
-    text = differences.explain_layers(CASE, model, reference(np.zeros((1, 1)), Model(LAYERS)), 0, USUAL)
+    text = differences.explain_layers(
+        CASE, model, reference(np.zeros((1, 1)), Model(LAYERS)), 0, USUAL
+    )
     assert (
-        text == "  first layer that departs: 'dense' (here 'b'), by up to 1 of 1; those up to 'conv' (here 'a') agree"
+        text
+        == "  first layer that departs: 'dense' (here 'b'), by up to 1 of 1; those up to 'conv' (here 'a') agree"
     )

@@ -68,7 +68,9 @@ def write_too_much(path: Path) -> None:
 
 def test_an_artifact_that_does_not_fit_is_named_and_leaves_no_half(small_disk: Path) -> None:
     recorder = Recorder("a.yaml::test[x]", small_disk, PLACE)
-    with pytest.warns(MlmsArtifactLost, match=r"big\.bin could not be written: No space left .*; make room") as warned:
+    with pytest.warns(
+        MlmsArtifactLost, match=r"big\.bin could not be written: No space left .*; make room"
+    ) as warned:
         recorder.keep("big.bin", write_too_much)
     recorder.keep("big-2.bin", write_too_much)
     assert [(warning.filename, warning.lineno) for warning in warned] == [("a.yaml", 7)]
@@ -80,7 +82,9 @@ def test_an_artifact_that_does_not_fit_is_named_and_leaves_no_half(small_disk: P
     assert not (recorder.folder / "big.bin").exists()
 
 
-def test_an_artifact_that_is_written_again_is_kept_or_lost_as_the_last_time(small_disk: Path) -> None:
+def test_an_artifact_that_is_written_again_is_kept_or_lost_as_the_last_time(
+    small_disk: Path,
+) -> None:
     recorder = Recorder("a.yaml::test[x]", small_disk, PLACE)
     recorder.keep("trace.bin", lambda path: path.write_bytes(b"x") and None)
     with pytest.warns(MlmsArtifactLost):
@@ -102,7 +106,9 @@ def test_items_of_like_names_have_folders_of_their_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("own", [True, False])
-def test_results_are_kept_out_of_git_in_a_folder_that_has_nothing_else(tmp_path: Path, own: bool) -> None:
+def test_results_are_kept_out_of_git_in_a_folder_that_has_nothing_else(
+    tmp_path: Path, own: bool
+) -> None:
     if not own:
         (tmp_path / "README.md").write_text("somebody has this in git")
     run = tmp_path / "20260102-030405-abcdef"

@@ -1,4 +1,7 @@
-"""What a person at a terminal sees while something is fetched: in a real one, which util-linux's script provides."""
+"""What a person at a terminal sees while something is fetched.
+
+In a real one, which util-linux's script provides.
+"""
 
 from __future__ import annotations
 
@@ -31,13 +34,22 @@ class Slow(BaseHTTPRequestHandler):
 
 @pytest.mark.skipif(shutil.which("script") is None, reason="needs util-linux's script")
 @pytest.mark.parametrize("on_terminal", [True, False])
-def test_a_long_download_shows_how_far_it_is_on_a_terminal_only(project: Project, on_terminal: bool) -> None:
+def test_a_long_download_shows_how_far_it_is_on_a_terminal_only(
+    project: Project, on_terminal: bool
+) -> None:
     with ThreadingHTTPServer(("127.0.0.1", 0), Slow) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        project.edit("graph: digits_cnn.onnx", f"graph: http://127.0.0.1:{server.server_port}/digits_cnn.onnx")
-        command = f"{sys.executable} -m pytest --mlms-manifests=manifests --mlms-cache=cache -k accuracy"
+        project.edit(
+            "graph: digits_cnn.onnx",
+            f"graph: http://127.0.0.1:{server.server_port}/digits_cnn.onnx",
+        )
+        command = (
+            f"{sys.executable} -m pytest --mlms-manifests=manifests --mlms-cache=cache -k accuracy"
+        )
         arguments = ["script", "-qec", command, "/dev/null"] if on_terminal else command.split()
-        done = subprocess.run(arguments, cwd=project.path, capture_output=True, text=True, timeout=3600)
+        done = subprocess.run(
+            arguments, cwd=project.path, capture_output=True, text=True, timeout=3600
+        )
         server.shutdown()
     assert done.returncode == 0, done.stdout
     assert ("fetching digits_cnn.onnx: " in done.stdout) is on_terminal
@@ -53,7 +65,9 @@ def test_an_installation_shows_its_steps_on_a_terminal_only(
     project: Project, on_terminal: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PIP_NO_INDEX", "1")
-    (project.path / "stacks.yaml").write_text("odd: {framework: onnxruntime, requirements: [no-such-distribution]}")
+    (project.path / "stacks.yaml").write_text(
+        "odd: {framework: onnxruntime, requirements: [no-such-distribution]}"
+    )
     command = f"{sys.executable} -m pytest --mlms-manifests=manifests --mlms-cache=cache --mlms-stack=odd -k accuracy"
     arguments = ["script", "-qec", command, "/dev/null"] if on_terminal else command.split()
     done = subprocess.run(arguments, cwd=project.path, capture_output=True, text=True, timeout=3600)

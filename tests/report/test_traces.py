@@ -20,7 +20,12 @@ def word(probe: str, **facts: Any) -> dict[str, Any]:
 
 def result(*runs: dict[str, Any], **facts: Any) -> dict[str, Any]:
     slowest = [{"name": "StatefulPartitionedCall/model_1/conv2d_12/Conv2D", "share": 0.34}]
-    trace = {"levels": ["layer", "hardware"], "runs": [run("model"), *runs], "slowest": slowest, "coverage": 0.98}
+    trace = {
+        "levels": ["layer", "hardware"],
+        "runs": [run("model"), *runs],
+        "slowest": slowest,
+        "coverage": 0.98,
+    }
     return {"framework": "any", "trace": {**trace, "unseen": {}, "faults": {}, **facts}}
 
 
@@ -52,7 +57,9 @@ def test_what_was_cut_short_is_told() -> None:
 def test_counters_that_could_not_be_read_are_named_once() -> None:
     absent = ("cycles", "instructions", "cache-misses", "branches", "branch-misses")
     missing = {**dict.fromkeys(absent, "no such counter"), "energy": "denied"}
-    unavailable = word("rapl", available=False, reason="no sensors", missing={"package": "no sensors"})
+    unavailable = word(
+        "rapl", available=False, reason="no sensors", missing={"package": "no sensors"}
+    )
     runs = [run("hardware", probes=[word("perf", missing=missing), unavailable]) for _ in range(2)]
     assert note_lines([result(*runs), result()]) == [
         "without cycles, instructions, cache-misses and 2 others in 1 item: no such counter",
@@ -70,6 +77,12 @@ def test_layers_that_run_in_one_call_are_told_to_have_no_counters() -> None:
 
 
 def test_counters_by_layer_that_nothing_could_read_are_told() -> None:
-    layers, perf = word("layers", stepwise=True), word("perf", available=False, reason="no perf_event_open")
-    runs = [run("layer", probes=[layers]), run("layer+hardware", void="no probe could watch", probes=[layers, perf])]
+    layers, perf = (
+        word("layers", stepwise=True),
+        word("perf", available=False, reason="no perf_event_open"),
+    )
+    runs = [
+        run("layer", probes=[layers]),
+        run("layer+hardware", void="no probe could watch", probes=[layers, perf]),
+    ]
     assert note_lines([result(*runs)]) == ["no counters by layer in 1 item: no perf_event_open"]

@@ -34,21 +34,39 @@ def libraries(path: Path) -> set[str]:
 
 
 def fill(root: Path) -> None:
-    """Copy this interpreter, its standard library, numpy, and the system's libraries that these need."""
+    """Copy this interpreter, its standard library, numpy, and the system's libraries that these
+    need.
+    """
 
     def put(path: Path | str) -> None:
         target = root / str(path).lstrip("/")
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(os.path.realpath(path), target)
 
-    interpreter, standard = Path(os.path.realpath(sys.executable)), Path(sysconfig.get_path("stdlib"))
+    interpreter, standard = (
+        Path(os.path.realpath(sys.executable)),
+        Path(sysconfig.get_path("stdlib")),
+    )
     put(interpreter)
-    unneeded = ("test", "tests", "site-packages", "dist-packages", "__pycache__", "idlelib", "ensurepip", "config-*")
-    shutil.copytree(standard, root / str(standard).lstrip("/"), ignore=shutil.ignore_patterns(*unneeded))
+    unneeded = (
+        "test",
+        "tests",
+        "site-packages",
+        "dist-packages",
+        "__pycache__",
+        "idlelib",
+        "ensurepip",
+        "config-*",
+    )
+    shutil.copytree(
+        standard, root / str(standard).lstrip("/"), ignore=shutil.ignore_patterns(*unneeded)
+    )
     for folder in Path(np.__file__).parent.parent.glob("numpy*"):
         target = root / str(standard).lstrip("/") / "site-packages" / folder.name
         shutil.copytree(folder, target, ignore=shutil.ignore_patterns("tests", "__pycache__"))
-    for path in set().union(libraries(interpreter), *(libraries(path) for path in root.rglob("*.so*"))):
+    for path in set().union(
+        libraries(interpreter), *(libraries(path) for path in root.rglob("*.so*"))
+    ):
         if not Path(path).is_relative_to(root):
             put(path)
     (root / "usr/bin").mkdir(parents=True, exist_ok=True)
@@ -65,7 +83,9 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     root = tmp_path_factory.mktemp("image")
     fill(root)
     with subprocess.Popen(["tar", "-C", root, "-c", "."], stdout=subprocess.PIPE) as tar:
-        subprocess.run([name, "import", "-", IMAGE], stdin=tar.stdout, check=True, capture_output=True)
+        subprocess.run(
+            [name, "import", "-", IMAGE], stdin=tar.stdout, check=True, capture_output=True
+        )
     yield name
     subprocess.run([name, "image", "rm", "--force", IMAGE], capture_output=True)
 
@@ -75,8 +95,13 @@ def boxed(**facts: object) -> Stack:
 
 
 def running(engine: str, pid: int = os.getpid()) -> list[str]:
-    """Return the containers of the agents that a process started; others on this machine may have some too."""
-    said = subprocess.run([engine, "ps", "--all"], capture_output=True, text=True, check=True).stdout
+    """Return the containers of the agents that a process started.
+
+    Others on this machine may have some too.
+    """
+    said = subprocess.run(
+        [engine, "ps", "--all"], capture_output=True, text=True, check=True
+    ).stdout
     return [line for line in said.splitlines() if f"mlms-agent-{pid}-" in line]
 
 
@@ -96,7 +121,9 @@ def test_an_agent_in_a_container_loads_and_computes(engine: str, graph: Path) ->
     agent = start_agent(made, PREDICTORS / "faulty.py", graph.parent / "log", 300)
     hello = agent.request("hello").facts
     agent.request("load", {"files": {"graph": str(graph)}, "device": "cpu", "threads": None})
-    assert agent.request("predict", arrays=[("image", IMAGES)]).arrays["logits"].argmax(axis=1).tolist() == [4, 4]
+    assert agent.request("predict", arrays=[("image", IMAGES)]).arrays["logits"].argmax(
+        axis=1
+    ).tolist() == [4, 4]
     assert len(running(engine)) == 1
     agent.close()
     assert not running(engine)
@@ -180,7 +207,14 @@ agent.request("predict", arrays=[("image", numpy.zeros((1, 1, 8, 8), "f4"))])
 @pytest.mark.slow
 def test_a_container_ends_when_pytest_is_killed_in_mid_request(engine: str, tmp_path: Path) -> None:
     (tmp_path / "graph").write_text(json.dumps({"seconds": 600}))
-    command = [sys.executable, "-c", ALONE, IMAGE, str(PREDICTORS / "faulty.py"), str(tmp_path / "graph")]
+    command = [
+        sys.executable,
+        "-c",
+        ALONE,
+        IMAGE,
+        str(PREDICTORS / "faulty.py"),
+        str(tmp_path / "graph"),
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout
         assert parent.stdout.readline() == "loaded\n"
@@ -193,9 +227,14 @@ def test_a_container_ends_when_pytest_is_killed_in_mid_request(engine: str, tmp_
 
 
 @pytest.mark.slow
-def test_an_image_that_is_not_there_is_an_error_with_the_engines_last_words(engine: str, tmp_path: Path) -> None:
+def test_an_image_that_is_not_there_is_an_error_with_the_engines_last_words(
+    engine: str, tmp_path: Path
+) -> None:
     absent = Stack("boxed", "faulty", container="localhost/pytest-mlms-none:1")
-    with pytest.raises(StackError, match=f"stack boxed: {engine} has no image localhost/pytest-mlms-none:1 and can't"):
+    with pytest.raises(
+        StackError,
+        match=f"stack boxed: {engine} has no image localhost/pytest-mlms-none:1 and can't",
+    ):
         prepare(absent, tmp_path)
 
 
@@ -208,14 +247,20 @@ def test_a_python_that_the_image_lacks_is_an_error(engine: str, tmp_path: Path) 
 @pytest.mark.slow
 def test_a_manifest_runs_on_a_container(engine: str, project: Project) -> None:
     project.use_faulty(answer=3)
-    (project.path / "stacks.yaml").write_text(f"boxed: {{framework: faulty, container: '{IMAGE}'}}\n")
-    project.run("--mlms-stack=boxed", "-k", "accuracy or performance", timeout=3600).assert_outcomes(passed=2)
+    (project.path / "stacks.yaml").write_text(
+        f"boxed: {{framework: faulty, container: '{IMAGE}'}}\n"
+    )
+    project.run(
+        "--mlms-stack=boxed", "-k", "accuracy or performance", timeout=3600
+    ).assert_outcomes(passed=2)
     accuracy = project.items()[0]
     assert accuracy["case"] == "boxed-cpu"
     assert accuracy["launch"]["lock"][0].startswith(IMAGE)
 
 
-def test_without_an_engine_a_container_is_lacking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_an_engine_a_container_is_lacking(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     containers._answers.cache_clear()
     try:
@@ -225,7 +270,9 @@ def test_without_an_engine_a_container_is_lacking(tmp_path: Path, monkeypatch: p
         containers._answers.cache_clear()
 
 
-def test_a_client_without_its_service_is_no_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_without_its_service_is_no_engine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "docker").write_text("#!/bin/sh\nexit 1\n")
     (tmp_path / "docker").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -81,7 +81,10 @@ requirements = ["onnxruntime==1.30.0"]
 two = {interpreter = "current", threads = 1}
 """
     found = load_stacks(write(tmp_path, text, "pyproject.toml"))
-    assert {name: stack.place and stack.place.line for name, stack in found.items()} == {"one": 3, "two": 7}
+    assert {name: stack.place and stack.place.line for name, stack in found.items()} == {
+        "one": 3,
+        "two": 7,
+    }
     assert found["two"].threads == 1
     wrong = write(tmp_path, text.replace("threads = 1", "threats = 1"), "pyproject.toml")
     assert faults(wrong) == ["7: two: unknown key 'threats'; did you mean 'threads'?"]
@@ -99,20 +102,47 @@ def test_a_pyproject_without_stacks_declares_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("entry", "says"),
     [
-        ("{framework: onnxruntime}", "has nothing to run in; write 'requirements: […]', 'interpreter: …'"),
+        (
+            "{framework: onnxruntime}",
+            "has nothing to run in; write 'requirements: […]', 'interpreter: …'",
+        ),
         ("{requirements: [six]}", "'framework' is missing; write 'framework: …'"),
-        ("{framework: a, python: 3.11, requirements: [six]}", "found 3.11; write a version in quotes, as in '3.11'"),
+        (
+            "{framework: a, python: 3.11, requirements: [six]}",
+            "found 3.11; write a version in quotes, as in '3.11'",
+        ),
         ("{framework: a, requirements: [six], container: b}", "a container has its own packages"),
-        ("{framework: a, requirements: [six], interpreter: b}", "an environment is made with 'python'"),
-        ("{interpreter: current, lock: x}", "'lock' is for an environment; write its 'requirements'"),
-        ("{framework: a, requirements: ['six = 1']}", "'six = 1' is not a requirement; write one as for pip"),
-        ("{framework: a, requirements: [six], pip_options: [--target=/]}", "'--target=/' is not an option that"),
-        ("{framework: a, requirements: [six], pip_options: [--index-url]}", "'--index-url' is not an option that"),
-        ("{framework: a, requirements: [six], pip_options: [--no-deps=1]}", "'--no-deps=1' is not an option that"),
+        (
+            "{framework: a, requirements: [six], interpreter: b}",
+            "an environment is made with 'python'",
+        ),
+        (
+            "{interpreter: current, lock: x}",
+            "'lock' is for an environment; write its 'requirements'",
+        ),
+        (
+            "{framework: a, requirements: ['six = 1']}",
+            "'six = 1' is not a requirement; write one as for pip",
+        ),
+        (
+            "{framework: a, requirements: [six], pip_options: [--target=/]}",
+            "'--target=/' is not an option that",
+        ),
+        (
+            "{framework: a, requirements: [six], pip_options: [--index-url]}",
+            "'--index-url' is not an option that",
+        ),
+        (
+            "{framework: a, requirements: [six], pip_options: [--no-deps=1]}",
+            "'--no-deps=1' is not an option that",
+        ),
         ("{interpreter: current, threads: 0}", "found 0; write"),
         ("{interpreter: current, cores: [-1]}", "found -1; write"),
         ("{interpreter: current, env: {A: 1}}", "found 1; write text"),
-        ("{interpreter: current, libraries: {a/b: {library: c, package: d}}}", "found 'a/b'; write"),
+        (
+            "{interpreter: current, libraries: {a/b: {library: c, package: d}}}",
+            "found 'a/b'; write",
+        ),
         ("{interpreter: current, installer: conda}", "'conda' is not known; write one of pip, uv"),
         ("{interpreter: current, nonsense: 1}", "unknown key 'nonsense'; write one of"),
         ("just text", "found 'just text'; write keys and values"),
@@ -125,7 +155,10 @@ def test_a_fault_names_its_line_and_what_to_write(tmp_path: Path, entry: str, sa
 
 
 def test_all_faults_of_a_file_are_told_at_once(tmp_path: Path) -> None:
-    path = write(tmp_path, "all: {interpreter: current}\n'a b': {interpreter: current}\nc: {interpreter: ''}\n")
+    path = write(
+        tmp_path,
+        "all: {interpreter: current}\n'a b': {interpreter: current}\nc: {interpreter: ''}\n",
+    )
     assert [fault[:2] for fault in faults(path)] == ["1:", "2:", "3:"]
 
 
@@ -139,7 +172,9 @@ def test_a_name_in_two_files_is_a_fault_that_names_both(tmp_path: Path) -> None:
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
         write(tmp_path / folder, "same: {interpreter: current}")
-    with pytest.raises(ManifestError, match="stack 'same' is also in .*a/stacks.yaml:1; rename one"):
+    with pytest.raises(
+        ManifestError, match="stack 'same' is also in .*a/stacks.yaml:1; rename one"
+    ):
         declared_stacks(tmp_path / "a", [tmp_path / "b"])
     assert set(declared_stacks(tmp_path / "a", [tmp_path / "b" / ".." / "a"])) == {"here", "same"}
 
@@ -162,18 +197,31 @@ def test_here_needs_no_declaration_and_may_have_one(tmp_path: Path) -> None:
 
 
 def test_words_mean_stacks_requirements_interpreters_or_all(tmp_path: Path) -> None:
-    write(tmp_path, "one: {framework: pytorch, requirements: [torch]}\ntwo: {interpreter: current}\n")
+    write(
+        tmp_path, "one: {framework: pytorch, requirements: [torch]}\ntwo: {interpreter: current}\n"
+    )
     declared = declared_stacks(tmp_path)
-    assert [stack.name for stack in choose(["all", "one", "here"], declared, KNOWN)] == ["one", "two", "here"]
+    assert [stack.name for stack in choose(["all", "one", "here"], declared, KNOWN)] == [
+        "one",
+        "two",
+        "here",
+    ]
     (adhoc,) = choose(["torch==2.13.0, numpy>=1.24,<2,six[extra,more]"], declared, KNOWN)
-    assert (adhoc.framework, adhoc.name) == ("pytorch", "torch==2.13.0,numpy<2,>=1.24,six[extra,more]")
+    assert (adhoc.framework, adhoc.name) == (
+        "pytorch",
+        "torch==2.13.0,numpy<2,>=1.24,six[extra,more]",
+    )
     assert adhoc.requirements == ("torch==2.13.0", "numpy<2,>=1.24", "six[extra,more]")
     assert resolve("opencv-python-headless==4.14.0.94", {}, KNOWN).framework == "opencv"
     assert resolve("theirs>=2", {}, KNOWN).framework == "theirs"
-    assert resolve("./venv/bin/python", {}, KNOWN).interpreter == str(Path.cwd() / "venv/bin/python")
+    assert resolve("./venv/bin/python", {}, KNOWN).interpreter == str(
+        Path.cwd() / "venv/bin/python"
+    )
 
 
-def test_an_ad_hoc_stack_gets_the_numpy_that_agents_need_and_keeps_the_name_that_was_written() -> None:
+def test_an_ad_hoc_stack_gets_the_numpy_that_agents_need_and_keeps_the_name_that_was_written() -> (
+    None
+):
     stack = resolve("torch==2.13.0", {}, KNOWN)
     assert (stack.name, stack.requirements) == ("torch==2.13.0", ("torch==2.13.0", "numpy"))
     assert resolve("torch==2.13.0,NumPy<2", {}, KNOWN).requirements == ("torch==2.13.0", "NumPy<2")
@@ -182,7 +230,9 @@ def test_an_ad_hoc_stack_gets_the_numpy_that_agents_need_and_keeps_the_name_that
 @pytest.mark.parametrize("word", ["tow", "six==1", "==1", "", "a b c"])
 def test_an_unknown_word_lists_what_there_is(tmp_path: Path, word: str) -> None:
     write(tmp_path, "one: {interpreter: current}\ntwo: {interpreter: current}\n")
-    with pytest.raises(StackError, match=r"--mlms-stack: .* is neither a stack nor a requirement.*(one, two|'two')"):
+    with pytest.raises(
+        StackError, match=r"--mlms-stack: .* is neither a stack nor a requirement.*(one, two|'two')"
+    ):
         choose([word], declared_stacks(tmp_path), KNOWN)
 
 
@@ -191,28 +241,43 @@ def test_all_of_nothing_is_an_error() -> None:
         choose(["all"], {"here": HERE}, KNOWN)
 
 
-def test_a_stack_for_a_framework_without_predictor_is_an_error_once_it_is_chosen(tmp_path: Path) -> None:
-    write(tmp_path, "fine: {interpreter: current}\nodd: {framework: pytroch, requirements: [six]}\n")
+def test_a_stack_for_a_framework_without_predictor_is_an_error_once_it_is_chosen(
+    tmp_path: Path,
+) -> None:
+    write(
+        tmp_path, "fine: {interpreter: current}\nodd: {framework: pytroch, requirements: [six]}\n"
+    )
     declared = declared_stacks(tmp_path)
     assert choose(["fine"], declared, KNOWN)
-    with pytest.raises(StackError, match=r"stacks\.yaml:2: no predictor for 'pytroch'; did you mean 'pytorch'"):
+    with pytest.raises(
+        StackError, match=r"stacks\.yaml:2: no predictor for 'pytroch'; did you mean 'pytorch'"
+    ):
         choose(["odd"], declared, KNOWN)
 
 
 def test_without_a_choice_it_is_onnxruntime_here_or_everything_here() -> None:
-    assert [stack.label for stack in stacks_for("onnxruntime", [], {"onnxruntime", "caffe"})] == ["onnxruntime"]
+    assert [stack.label for stack in stacks_for("onnxruntime", [], {"onnxruntime", "caffe"})] == [
+        "onnxruntime"
+    ]
     assert stacks_for("caffe", [], {"onnxruntime", "caffe"}) == []
     assert [stack.label for stack in stacks_for("caffe", [], {"caffe"})] == ["caffe"]
 
 
 def test_a_chosen_stack_runs_its_own_framework_and_an_interpreter_all_of_them() -> None:
     own, open_ = Stack("mine", "caffe", requirements=("x",)), Stack("python", "", interpreter="/p")
-    assert [stack.label for stack in stacks_for("caffe", [own, open_], {"caffe"})] == ["mine", "python-caffe"]
-    assert [stack.label for stack in stacks_for("pytorch", [own, open_], {"pytorch"})] == ["python-pytorch"]
+    assert [stack.label for stack in stacks_for("caffe", [own, open_], {"caffe"})] == [
+        "mine",
+        "python-caffe",
+    ]
+    assert [stack.label for stack in stacks_for("pytorch", [own, open_], {"pytorch"})] == [
+        "python-pytorch"
+    ]
 
 
 NAMES = st.from_regex(r"[a-z][a-z0-9]{0,5}(\[[a-z]{1,3}(,[a-z]{1,3})?\])?", fullmatch=True)
-VERSIONS = st.lists(st.from_regex(r"(==|>=|<|!=|~=)[0-9]\.[0-9]", fullmatch=True), max_size=3).map(",".join)
+VERSIONS = st.lists(st.from_regex(r"(==|>=|<|!=|~=)[0-9]\.[0-9]", fullmatch=True), max_size=3).map(
+    ",".join
+)
 
 
 @given(st.lists(st.tuples(NAMES, VERSIONS).map("".join), min_size=1, max_size=4))

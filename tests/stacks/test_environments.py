@@ -1,4 +1,7 @@
-"""Environments made by real venv and pip, from wheels that the tests write themselves: no network."""
+"""Environments made by real venv and pip, from wheels that the tests write themselves.
+
+No network.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,14 @@ import pytest
 
 from pytest_mlms.errors import StackError
 from pytest_mlms.records import Stack
-from pytest_mlms.stacks.environments import Environment, clear_strays, environments, existing, provide, remove
+from pytest_mlms.stacks.environments import (
+    Environment,
+    clear_strays,
+    environments,
+    existing,
+    provide,
+    remove,
+)
 from pytest_mlms.stacks.interpreters import Interpreter, probe
 from tests.support.wheels import offline, write_wheel  # noqa: F401
 
@@ -41,11 +51,17 @@ def quiet(text: str) -> None:
 
 def folders(cache: Path) -> set[str]:
     """The environments, whole or half, that are there."""
-    return {path.name for path in (cache / "stacks").iterdir() if path.is_dir() and path.name != "requests"}
+    return {
+        path.name
+        for path in (cache / "stacks").iterdir()
+        if path.is_dir() and path.name != "requests"
+    }
 
 
 def run(interpreter: Path, code: str) -> str:
-    return subprocess.run([interpreter, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+    return subprocess.run(
+        [interpreter, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.strip()
 
 
 @pytest.fixture
@@ -64,7 +80,9 @@ def test_an_environment_has_what_is_required_and_knows_the_exact_versions(
     assert steps[0] == "making the environment"
     assert any(step.startswith("Installing") for step in steps)
     assert steps[-1] == ""
-    script = subprocess.run([made.folder / "bin" / "tiny-says"], capture_output=True, text=True, check=True)
+    script = subprocess.run(
+        [made.folder / "bin" / "tiny-says"], capture_output=True, text=True, check=True
+    )
     assert script.stdout.strip() == str(made.interpreter)
 
 
@@ -74,7 +92,11 @@ def test_it_is_made_once_and_found_again(wheel: Path, python: Interpreter, cache
     first = provide(stack("tiny"), python, cache, quiet)
     wheel.unlink()  # pip would not find it again
     steps: list[str] = []
-    assert provide(stack("tiny"), python, cache, steps.append) == first == existing(stack("tiny"), python, cache)
+    assert (
+        provide(stack("tiny"), python, cache, steps.append)
+        == first
+        == existing(stack("tiny"), python, cache)
+    )
     assert steps == []
     assert [made.folder for made in environments(cache)] == [first.folder]
 
@@ -97,10 +119,16 @@ def test_what_decides_what_is_installed_decides_the_environment(
 @pytest.mark.parametrize(
     ("requirement", "says"),
     [
-        pytest.param("tiny==2.0", "No matching distribution found for tiny==2.0", marks=pytest.mark.slow),
-        pytest.param("no-such", "No matching distribution found for no-such", marks=pytest.mark.slow),
+        pytest.param(
+            "tiny==2.0", "No matching distribution found for tiny==2.0", marks=pytest.mark.slow
+        ),
+        pytest.param(
+            "no-such", "No matching distribution found for no-such", marks=pytest.mark.slow
+        ),
         pytest.param("other", "No matching distribution found for tiny==9", marks=pytest.mark.slow),
-        pytest.param("foreign", "No matching distribution found for foreign", marks=pytest.mark.slow),
+        pytest.param(
+            "foreign", "No matching distribution found for foreign", marks=pytest.mark.slow
+        ),
     ],
     ids=["unknown version", "unknown name", "dependency", "other platform"],
 )
@@ -124,7 +152,9 @@ def test_what_can_not_be_installed_says_pips_last_words_and_leaves_nothing(
 
 
 @pytest.mark.slow
-def test_requirements_that_conflict_are_an_error(wheel: Path, python: Interpreter, cache: Path, tmp_path: Path) -> None:
+def test_requirements_that_conflict_are_an_error(
+    wheel: Path, python: Interpreter, cache: Path, tmp_path: Path
+) -> None:
     write_wheel(tmp_path / "wheels", "tiny", "2.0")
     write_wheel(tmp_path / "wheels", "other", "1", needs="tiny<2")
     with pytest.raises(StackError, match="conflict"):
@@ -133,7 +163,9 @@ def test_requirements_that_conflict_are_an_error(wheel: Path, python: Interprete
 
 
 @pytest.mark.slow
-def test_a_lock_file_gives_exactly_its_packages(wheel: Path, python: Interpreter, cache: Path, tmp_path: Path) -> None:
+def test_a_lock_file_gives_exactly_its_packages(
+    wheel: Path, python: Interpreter, cache: Path, tmp_path: Path
+) -> None:
     write_wheel(tmp_path / "wheels", "tiny", "2.0")
     lock = tmp_path / "mine.lock"
     lock.write_text("# made by hand\ntiny==1.0\n\n")
@@ -149,13 +181,19 @@ def test_a_lock_file_that_does_not_meet_the_requirements_is_an_error(
 ) -> None:
     (tmp_path / "mine.lock").write_text(text)
     with pytest.raises(
-        StackError, match=r"mine\.lock has nothing that is tiny>=1; 'mlms stack lock mine' writes it anew"
+        StackError,
+        match=r"mine\.lock has nothing that is tiny>=1; 'mlms stack lock mine' writes it anew",
     ):
         provide(stack("tiny>=1", lock=tmp_path / "mine.lock"), python, cache, quiet)
 
 
-def test_a_lock_file_that_is_not_there_is_an_error(python: Interpreter, cache: Path, tmp_path: Path) -> None:
-    with pytest.raises(StackError, match=r"none\.lock can't be read: No such file .*'mlms stack lock mine' writes it"):
+def test_a_lock_file_that_is_not_there_is_an_error(
+    python: Interpreter, cache: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(
+        StackError,
+        match=r"none\.lock can't be read: No such file .*'mlms stack lock mine' writes it",
+    ):
         provide(stack("tiny", lock=tmp_path / "none.lock"), python, cache, quiet)
 
 
@@ -179,7 +217,9 @@ sys.stdin.read()
 
 def maker(cache: Path, *how: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-c", MAKE, str(cache), *how]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
 
 
 @pytest.mark.slow
@@ -192,7 +232,9 @@ def test_two_processes_that_want_one_stack_make_it_once(wheel: Path, cache: Path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM], ids=lambda how: how.name)
+@pytest.mark.parametrize(
+    "how", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM], ids=lambda how: how.name
+)
 def test_a_process_that_ends_while_it_installs_leaves_no_environment(
     wheel: Path, python: Interpreter, cache: Path, how: signal.Signals
 ) -> None:
@@ -215,7 +257,9 @@ def test_a_stack_is_not_removed_while_a_process_uses_it(wheel: Path, cache: Path
         assert process.stdout
         assert any(line.startswith("made") for line in process.stdout)
         (made,) = environments(cache)
-        with pytest.raises(StackError, match="stack mine is in use by a process; wait for it, or end it"):
+        with pytest.raises(
+            StackError, match="stack mine is in use by a process; wait for it, or end it"
+        ):
             remove(made)
         assert made.interpreter.exists()
         process.communicate(timeout=3600)
@@ -224,18 +268,27 @@ def test_a_stack_is_not_removed_while_a_process_uses_it(wheel: Path, cache: Path
     assert folders(cache) == set()
 
 
-def test_an_environment_that_the_system_does_not_let_go_is_an_error_with_its_path(cache: Path) -> None:
-    made = Environment(cache / "stacks" / "aa", "mine", "3.11.2", "linux", ("tiny",), ("tiny==1.0",))
+def test_an_environment_that_the_system_does_not_let_go_is_an_error_with_its_path(
+    cache: Path,
+) -> None:
+    made = Environment(
+        cache / "stacks" / "aa", "mine", "3.11.2", "linux", ("tiny",), ("tiny==1.0",)
+    )
     (cache / "stacks" / "requests").mkdir(parents=True)
     made.folder.mkdir()
     Path(f"{made.folder}.use").mkdir()  # root, too, can't open it as a file
-    with pytest.raises(StackError, match=r"stack mine can't be removed: Is a directory \(.*/stacks/aa\.use\); grant"):
+    with pytest.raises(
+        StackError,
+        match=r"stack mine can't be removed: Is a directory \(.*/stacks/aa\.use\); grant",
+    ):
         remove(made)
     assert made.folder.exists()
 
 
 @pytest.mark.slow
-def test_what_somebody_removed_by_hand_is_made_again(wheel: Path, python: Interpreter, cache: Path) -> None:
+def test_what_somebody_removed_by_hand_is_made_again(
+    wheel: Path, python: Interpreter, cache: Path
+) -> None:
     made = provide(stack("tiny"), python, cache, quiet)
     subprocess.run(["rm", "-r", made.folder, f"{made.folder}.use"], check=True)
     assert existing(stack("tiny"), python, cache) is None
@@ -247,7 +300,9 @@ def test_what_somebody_removed_by_hand_is_made_again(wheel: Path, python: Interp
 
 def test_a_cache_that_can_not_be_written_is_an_error(python: Interpreter, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(StackError, match="stack mine: Not a directory .*name another cache with --mlms-cache"):
+    with pytest.raises(
+        StackError, match="stack mine: Not a directory .*name another cache with --mlms-cache"
+    ):
         provide(stack("tiny"), python, tmp_path / "file", quiet)
 
 
@@ -268,7 +323,9 @@ def test_a_full_disk_is_an_error_that_says_so_and_leaves_nothing(
     small_disk: Path, python: Interpreter, tmp_path: Path
 ) -> None:
     write_wheel(tmp_path / "wheels", "tiny", "1.0", size=64 << 20)
-    with pytest.raises(StackError, match="make room, or name another cache with --mlms-cache") as raised:
+    with pytest.raises(
+        StackError, match="make room, or name another cache with --mlms-cache"
+    ) as raised:
         provide(stack("tiny"), python, small_disk, quiet)
     assert "No space left on device" in str(raised.value)
     assert folders(small_disk) == set()
@@ -293,7 +350,9 @@ def test_an_installer_that_is_not_there_is_lacking(
     from pytest_mlms.errors import Unavailable
 
     monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(Unavailable, match="to be installed by uv, which isn't there; pip install uv"):
+    with pytest.raises(
+        Unavailable, match="to be installed by uv, which isn't there; pip install uv"
+    ):
         provide(stack("tiny", installer="uv"), python, cache, quiet)
     assert folders(cache) == set()
 

@@ -83,7 +83,9 @@ def test_a_file_that_may_not_be_run_is_lacking(tmp_path: Path) -> None:
         ("kill -9 $$", "it ended with status -9"),
     ],
 )
-def test_one_that_is_something_else_says_what_it_answered(tmp_path: Path, text: str, says: str) -> None:
+def test_one_that_is_something_else_says_what_it_answered(
+    tmp_path: Path, text: str, says: str
+) -> None:
     with pytest.raises(StackError, match=rf"python is not a Python interpreter: .*{says}$"):
         probe(script(tmp_path / "python", text))
 
@@ -95,7 +97,9 @@ def test_a_program_of_another_machine_is_an_error(tmp_path: Path) -> None:
         probe(tmp_path / "python")
 
 
-def test_one_that_never_answers_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_never_answers_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(interpreters, "_SECONDS", 0.5)
     with pytest.raises(StackError, match=r"it gave no answer in 0\.5 s$"):
         probe(script(tmp_path / "python", "exec sleep 600"))
@@ -107,7 +111,9 @@ def test_one_that_is_too_old_is_an_error(tmp_path: Path) -> None:
 
 
 def test_python_2_is_too_old_too(tmp_path: Path) -> None:
-    found = sorted((Path.home() / ".pyenv/versions").glob("2.7*/bin/python")) or [shutil.which("python2")]
+    found = sorted((Path.home() / ".pyenv/versions").glob("2.7*/bin/python")) or [
+        shutil.which("python2")
+    ]
     if found[0] is None:
         pytest.skip("no Python 2 on this machine")
     with pytest.raises(StackError, match=r"is Python 2\.7\.\d+; agents need 3\.6"):
@@ -150,7 +156,9 @@ def test_what_uv_and_py_know_is_asked_for(bare: Path, tool: str) -> None:
 
 
 def test_a_version_that_is_nowhere_says_what_to_install(bare: Path) -> None:
-    with pytest.raises(Unavailable, match=r"no Python 3\.8 on PATH, .*install it: 'uv python install 3\.8'"):
+    with pytest.raises(
+        Unavailable, match=r"no Python 3\.8 on PATH, .*install it: 'uv python install 3\.8'"
+    ):
         find_interpreter("3.8")
 
 
@@ -161,7 +169,9 @@ def test_another_python_than_cpython_is_not_taken_for_a_version(bare: Path) -> N
     assert probe(bare / "bin" / "python3.8").implementation == "PyPy"
 
 
-def test_what_leaks_into_python_does_not_change_what_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_what_leaks_into_python_does_not_change_what_it_is(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     (tmp_path / "json.py").write_text("raise SystemExit('a leak')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     copied = tmp_path / "python"

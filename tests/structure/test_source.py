@@ -1,4 +1,5 @@
-"""What frameworks without a counter of their own tell of a network that has groups, a transposed convolution and a fork.
+"""What frameworks without a counter of their own tell of a network that has groups, a transposed
+convolution and a fork.
 
 Each writes it itself; what it costs is summed up by hand.
 """
@@ -139,7 +140,9 @@ def output(framework: Framework, image: np.ndarray[Any, Any] = IMAGES) -> np.nda
     return found
 
 
-@pytest.mark.parametrize(("framework", "name"), [(name, name) for name in SCRIPTS], indirect=["framework"])
+@pytest.mark.parametrize(
+    ("framework", "name"), [(name, name) for name in SCRIPTS], indirect=["framework"]
+)
 def test_what_a_network_costs_is_counted_of_shapes_alone_and_leaves_it_as_it_was(
     framework: Framework, name: str, tmp_path: Path
 ) -> None:
@@ -148,11 +151,15 @@ def test_what_a_network_costs_is_counted_of_shapes_alone_and_leaves_it_as_it_was
     found = cost(framework.agent, image=(7, 4, 6, 6))
     conv, up, dense = 8 * 36 * 2 * 9, 8 * 36 * 3 * 4, 3 * 144 * 5
     assert found.unknown == ()
-    assert [layer.flops for layer in found.layers if layer.flops] == [2 * 7 * one for one in (conv, up, dense)]
+    assert [layer.flops for layer in found.layers if layer.flops] == [
+        2 * 7 * one for one in (conv, up, dense)
+    ]
     assert found.parameters == (8 * 2 * 9 + 8) + (8 * 3 * 4 + 3) + (3 * 144 * 5 + 5)
     assert found.peak_bytes == 4 * 7 * 3 * 8 * 36, "of the sum and what it is of"
     assert np.array_equal(output(framework), before)
-    ((_, _, ran),) = framework.agent.request("profile", {"count": 1}, [("image", IMAGES)]).facts["profiles"]
+    ((_, _, ran),) = framework.agent.request("profile", {"count": 1}, [("image", IMAGES)]).facts[
+        "profiles"
+    ]
     told = [(layer.name, layer.type) for layer in found.layers]
     assert [(layer[0], layer[1]) for layer in ran if layer[1] != "Split"] == told
 
@@ -164,10 +171,16 @@ def test_layers_inside_of_cntks_blocks_are_counted_under_the_names_that_they_are
     framework.load(*write("cntk", BLOCKS, tmp_path))
     found = cost(framework.agent, image=(3, 4, 6, 6))
     products = 8 * 36 * 4 * 9, 8 * 36 * 3 * 4, 3 * 144 * 5
-    assert [layer.flops for layer in found.layers if layer.flops] == [2 * 3 * one for one in products]
-    assert found.peak_bytes == 4 * 3 * 2 * 3 * 144, "of the transposed convolution with and without its bias"
+    assert [layer.flops for layer in found.layers if layer.flops] == [
+        2 * 3 * one for one in products
+    ]
+    assert found.peak_bytes == 4 * 3 * 2 * 3 * 144, (
+        "of the transposed convolution with and without its bias"
+    )
     assert found.parameters == (8 * 4 * 9 + 8) + (8 * 3 * 4 + 3) + (3 * 144 * 5 + 5)
-    ((_, _, ran),) = framework.agent.request("profile", {"count": 1}, [("image", IMAGES)]).facts["profiles"]
+    ((_, _, ran),) = framework.agent.request("profile", {"count": 1}, [("image", IMAGES)]).facts[
+        "profiles"
+    ]
     assert [layer[0] for layer in ran] == [layer.name for layer in found.layers]
 
 
@@ -178,12 +191,16 @@ def test_a_recurrence_of_cntks_counts_each_step(framework: Framework, tmp_path: 
     assert found.flops == 2 * 2 * (9 * (6 + 5) * 20 + 5 * 3)
     assert found.unknown == ()
     assert found.peak_bytes
-    assert found.parameters == (6 + 5) * 20 + 20 + 5 * 3 + 3 + 1, "and the number that its states begin with"
+    assert found.parameters == (6 + 5) * 20 + 20 + 5 * 3 + 3 + 1, (
+        "and the number that its states begin with"
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("framework", ["tflite"], indirect=True)
-def test_each_kind_of_product_of_tensorflow_lites_is_counted(framework: Framework, tmp_path: Path) -> None:
+def test_each_kind_of_product_of_tensorflow_lites_is_counted(
+    framework: Framework, tmp_path: Path
+) -> None:
     python_of("tensorflow", "tensorflow")
     framework.load(*write("tensorflow", LITE, tmp_path), xnnpack=False)
     images = IMAGES.transpose(0, 2, 3, 1).copy()
@@ -201,7 +218,9 @@ def test_each_kind_of_product_of_tensorflow_lites_is_counted(framework: Framewor
     }
     assert found.unknown == ()
     assert np.array_equal(output(framework, images), before)
-    ran = framework.agent.request("profile", {"count": 1}, [("image", images)]).facts["profiles"][0][2]
+    ran = framework.agent.request("profile", {"count": 1}, [("image", images)]).facts["profiles"][
+        0
+    ][2]
     assert [layer[:2] for layer in ran] == [
         [layer.name, layer.type] for layer in found.layers if layer.type in {one[1] for one in ran}
     ]

@@ -1,4 +1,7 @@
-"""What the tests of single frameworks share: an interpreter that has it, an agent in it, the network in its formats."""
+"""What the tests of single frameworks share.
+
+An interpreter that has it, an agent in it, the network in its formats.
+"""
 
 from __future__ import annotations
 
@@ -34,14 +37,18 @@ LAYERS = 10  # of the digits network, before any are fused
 
 
 def launch_of(name: str, threads: int | None = None) -> Launch | None:
-    """Return how to start an agent of a framework: in its own stack if that has been made, else here, else None.
+    """Return how to start an agent of a framework: in its own stack if that has been made, else
+    here, else None.
 
-    Its stack is the environment NAME in the folder MLMS_TEST_STACKS, or what ``bash ci/stacks NAME`` made.
+    Its stack is the environment NAME in the folder MLMS_TEST_STACKS, or what ``bash ci/stacks
+    NAME`` made.
     """
     stack = load_stacks(ROOT / "manifests" / "stacks.yaml").get(name)
     python = Path(os.environ.get("MLMS_TEST_STACKS") or "/nonexistent", name, "bin", "python")
     if python.exists():
-        stack = replace(stack or Stack(name, name), requirements=(), python=None, interpreter=str(python))
+        stack = replace(
+            stack or Stack(name, name), requirements=(), python=None, interpreter=str(python)
+        )
     elif not (stack and _is_made(stack)):
         if not importlib.util.find_spec(MODULES.get(name, name)):
             return None
@@ -60,20 +67,29 @@ def in_its_stack(name: str, log: Path, threads: int = 1) -> Framework:
     """Start an agent of a framework, or skip where it is nowhere."""
     found = launch_of(name, threads)
     if found is None:
-        pytest.skip(f"{name} is neither here nor in a stack that is made; bash ci/stacks {name} makes it")
+        pytest.skip(
+            f"{name} is neither here nor in a stack that is made; bash ci/stacks {name} makes it"
+        )
     return Framework(found, name, log)
 
 
 def python_of(name: str, module: str) -> str:
-    """Return an interpreter that has a framework: that of its stack if it has been made, else this one."""
+    """Return an interpreter that has a framework.
+
+    That of its stack if it has been made, else this one.
+    """
     found = launch_of(name)
     if found and (found.command[0] != sys.executable or importlib.util.find_spec(module)):
         return found.command[0]
-    pytest.skip(f"{module} is neither here nor in a stack that is made; bash ci/stacks {name} makes it")
+    pytest.skip(
+        f"{module} is neither here nor in a stack that is made; bash ci/stacks {name} makes it"
+    )
 
 
 def convert(python: str, script: str, folder: Path) -> Path:
-    """Run a script of manifests/digits, which writes the network in all formats of a framework into ``folder``."""
+    """Run a script of manifests/digits, which writes the network in all formats of a framework into
+    ``folder``.
+    """
     weights = runpy.run_path(str(DIGITS / "weights.py"))["read_weights"]()
     np.savez(folder / "weights.npz", **weights)
     command = [python, "-B", str(DIGITS / script), str(folder / "weights.npz"), str(folder)]
@@ -101,28 +117,44 @@ class Framework:
     ) -> dict[str, Any]:
         """Load a model and return the facts of the reply."""
         files = {"graph": str(graph), **({"weights": str(weights)} if weights else {})}
-        fields = {"files": files, "device": device, "threads": threads, "options": options, "allow_code": allow_code}
+        fields = {
+            "files": files,
+            "device": device,
+            "threads": threads,
+            "options": options,
+            "allow_code": allow_code,
+        }
         return self.agent.request("load", fields).facts
 
     def predict(self, images: np.ndarray = IMAGES) -> np.ndarray:
         return self.agent.request("predict", arrays=[("image", images)]).arrays["logits"]
 
     def check(self) -> None:
-        """Hold the outputs against ONNX Runtime's, with two sizes of a batch, and refuse what doesn't fit."""
+        """Hold the outputs against ONNX Runtime's, with two sizes of a batch, and refuse what
+        doesn't fit.
+        """
         for images in (IMAGES, IMAGES[:1]):
-            np.testing.assert_allclose(self.predict(images), reference(images), rtol=1e-4, atol=1e-5)
+            np.testing.assert_allclose(
+                self.predict(images), reference(images), rtol=1e-4, atol=1e-5
+            )
         for wrong in (IMAGES[:, :, :4], IMAGES[:, 0], IMAGES.astype(np.float64)):
             with pytest.raises(Refused, match="the model takes"):
                 self.predict(wrong)
 
     def layers(self) -> list[list[Any]]:
         """Return the layers of the second of two calls, which lie inside it and in order."""
-        profiles = self.agent.request("profile", {"count": 2}, [("image", IMAGES)]).facts["profiles"]
+        profiles = self.agent.request("profile", {"count": 2}, [("image", IMAGES)]).facts[
+            "profiles"
+        ]
         assert len(profiles) == 2
         assert profiles[0][1] <= profiles[1][0]
         for start, end, layers in profiles:
             assert layers
-            assert all(start <= layer[2] <= layer[3] <= end for layer in layers), (start, end, layers)
+            assert all(start <= layer[2] <= layer[3] <= end for layer in layers), (
+                start,
+                end,
+                layers,
+            )
             assert [layer[2] for layer in layers] == sorted(layer[2] for layer in layers)
             assert len({layer[0] for layer in layers}) == len(layers), "names are distinct"
         return profiles[1][2]
@@ -135,10 +167,15 @@ class Framework:
 def cost(agent: Agent, **shapes: tuple[int, ...]) -> Described:
     """Return what the loaded model costs for inputs of these shapes, as its framework counts."""
     facts = agent.request("structure", {"shapes": shapes}).facts
-    layers, tensors = [Operation(*one) for one in facts["layers"]], [Tensor(*one) for one in facts["tensors"]]
+    layers, tensors = (
+        [Operation(*one) for one in facts["layers"]],
+        [Tensor(*one) for one in facts["tensors"]],
+    )
     return describe(Structure(layers, tensors, facts["inputs"], facts["outputs"], facts["counter"]))
 
 
 def reference(images: np.ndarray = IMAGES) -> np.ndarray:
-    session = onnxruntime.InferenceSession(str(DIGITS / "digits_cnn.onnx"), providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(
+        str(DIGITS / "digits_cnn.onnx"), providers=["CPUExecutionProvider"]
+    )
     return np.asarray(session.run(None, {"image": images})[0])

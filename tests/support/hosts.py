@@ -1,4 +1,6 @@
-"""Hosts for tests: network namespaces with a real sshd each, own names, homes and locks, and none of our files."""
+"""Hosts for tests: network namespaces with a real sshd each, own names, homes and locks, and none
+of our files.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,19 @@ class Host:
             f"root:x:0:0:root:{self.home}:/bin/sh\nsshd:x:105:65534::/run/sshd:/bin/false\n"
         )
         call("ip", "netns", "add", self.space)
-        call("ip", "link", "add", self._veth, "type", "veth", "peer", "name", "eth0", "netns", self.space)
+        call(
+            "ip",
+            "link",
+            "add",
+            self._veth,
+            "type",
+            "veth",
+            "peer",
+            "name",
+            "eth0",
+            "netns",
+            self.space,
+        )
         call("ip", "addr", "add", f"{self._net}/30", "dev", self._veth)
         call("ip", "link", "set", self._veth, "up")
         call("ip", "-n", self.space, "addr", "add", f"{self.address}/30", "dev", "eth0")
@@ -133,7 +147,12 @@ class Hosts:
     def _wait_for(self, host: Host) -> None:
         end = time.monotonic() + 600
         while time.monotonic() < end:
-            if subprocess.run(["ssh", "-F", self.config, host.name, "true"], capture_output=True).returncode == 0:
+            if (
+                subprocess.run(
+                    ["ssh", "-F", self.config, host.name, "true"], capture_output=True
+                ).returncode
+                == 0
+            ):
                 return
             time.sleep(0.1)
         raise Unable(f"sshd on {host.name} does not answer")
@@ -153,7 +172,9 @@ def call(*command: str) -> str:
 @contextlib.contextmanager
 def some_hosts(count: int, hidden: Path) -> Iterator[Hosts]:
     """Give hosts that do not see ``hidden``, or skip the test with the reason."""
-    lacking = [name for name in ("ip", "ssh", "ssh-keygen", "unshare") if shutil.which(name) is None]
+    lacking = [
+        name for name in ("ip", "ssh", "ssh-keygen", "unshare") if shutil.which(name) is None
+    ]
     if os.geteuid() != 0 or lacking or not Path("/usr/sbin/sshd").exists():
         pytest.skip("needs root, iproute2 and openssh-server: bash ci/openssh")
     folder = Path(tempfile.mkdtemp(prefix="mlms", dir="/var/tmp"))

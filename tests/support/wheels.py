@@ -14,7 +14,9 @@ import pytest
 from pytest_mlms.stacks import environments
 
 
-def write_wheel(folder: Path, name: str, version: str, *, needs: str = "", code: str = "", size: int = 0) -> Path:
+def write_wheel(
+    folder: Path, name: str, version: str, *, needs: str = "", code: str = "", size: int = 0
+) -> Path:
     """Write a wheel with one module, and a script that runs it."""
     folder.mkdir(exist_ok=True)
     info = f"{name}-{version}.dist-info"
@@ -29,7 +31,9 @@ def write_wheel(folder: Path, name: str, version: str, *, needs: str = "", code:
         files[f"{name}_data.bin"] = "x" * size
     record = ""
     for path, text in files.items():
-        digest = base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
+        digest = (
+            base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
+        )
         record += f"{path},sha256={digest},{len(text.encode())}\n"
     wheel = folder / f"{name}-{version}-py3-none-any.whl"
     with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -43,7 +47,11 @@ def write_wheel(folder: Path, name: str, version: str, *, needs: str = "", code:
 def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Have pip look at the test's wheels only, and forget at the end what this process uses."""
     (tmp_path / "wheels").mkdir()
-    for name, value in {"NO_INDEX": "1", "FIND_LINKS": str(tmp_path / "wheels"), "CONFIG_FILE": os.devnull}.items():
+    for name, value in {
+        "NO_INDEX": "1",
+        "FIND_LINKS": str(tmp_path / "wheels"),
+        "CONFIG_FILE": os.devnull,
+    }.items():
         monkeypatch.setenv(f"PIP_{name}", value)
     yield
     environments.release()

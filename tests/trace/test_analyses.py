@@ -15,9 +15,9 @@ from pytest_mlms.cli.main import main
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.report.trace_query import analysis_of, render, subjects_of
 from pytest_mlms.trace.analyses import KINDS, optimal_batch
-from pytest_mlms.trace.context import Subject, Table
+from pytest_mlms.trace.context import Table, TraceContext
 from pytest_mlms.trace.roofline import Work, match, point
-from pytest_mlms.trace.spans import Builder, Series, Trace, Track, save_trace
+from pytest_mlms.trace.spans import Builder, CounterSeries, Trace, Track, save_trace
 from pytest_mlms.trace.tables import LayerRow
 
 US = 1000
@@ -29,20 +29,37 @@ STATIC = [
 
 
 def traced(size: int, us: int, **about: Any) -> Trace:
-    """A model of a convolution (60 % of the time) with one kernel and a copy, and a relu with a kernel."""
-    facts = {"manifest": "net", "case": f"ort-cpu-b{size}", "batch_size": size, "framework": "ort", "device": "cpu"}
+    """A model of a convolution (60 % of the time) with one kernel and a copy, and a relu with a
+    kernel.
+    """
+    facts = {
+        "manifest": "net",
+        "case": f"ort-cpu-b{size}",
+        "batch_size": size,
+        "framework": "ort",
+        "device": "cpu",
+    }
     builder = Builder({**facts, "kind": "trace", "static": STATIC, "peaks": PEAKS, **about})
     for run, level in enumerate(("model", "layer", "kernel")):
         builder.runs.append({"level": level})
         thread = builder.track(Track(run, 100 + run, 1, "main", "thread"))
         stream = builder.track(Track(run, 100 + run, 7, "stream", "stream"))
         on = {"run": run, "request": 0}
-        builder.add(level=1, name=builder.text("predict"), start=[0], end=[us * US], track=thread, **on)
+        builder.add(
+            level=1, name=builder.text("predict"), start=[0], end=[us * US], track=thread, **on
+        )
         if level == "model":
             continue
         conv, middle = builder.text("conv1"), us * US * 6 // 10
         builder.add(
-            level=2, name=conv, type=builder.text("Conv"), start=[0], end=[middle], bytes=400, track=thread, **on
+            level=2,
+            name=conv,
+            type=builder.text("Conv"),
+            start=[0],
+            end=[middle],
+            bytes=400,
+            track=thread,
+            **on,
         )
         relu = {"name": builder.text("relu"), "type": builder.text("Relu"), "bytes": 100}
         builder.add(level=2, start=[middle], end=[us * US], track=thread, **relu, **on)
@@ -61,7 +78,11 @@ def traced(size: int, us: int, **about: Any) -> Trace:
                     correlation=ident,
                     **on,
                 )
-                kind = {"type": builder.text("memcpy" if size_ > 0 else "kernel"), "bytes": size_, "correlation": ident}
+                kind = {
+                    "type": builder.text("memcpy" if size_ > 0 else "kernel"),
+                    "bytes": size_,
+                    "correlation": ident,
+                }
                 builder.add(
                     level=4,
                     name=builder.text(name),
@@ -75,7 +96,7 @@ def traced(size: int, us: int, **about: Any) -> Trace:
 
 
 def rows(kind: str, *traces: Trace) -> list[dict[str, Any]]:
-    table = KINDS[kind].table([Subject(trace) for trace in traces or (traced(1, 100),)])
+    table = KINDS[kind].table([TraceContext(trace) for trace in traces or (traced(1, 100),)])
     return [dict(zip(table.columns, row, strict=True)) for row in table.rows]
 
 
@@ -110,8 +131,14 @@ def test_a2_to_a7_are_of_layers_and_their_types() -> None:
     ]
     assert [row["bytes"] for row in rows("layer-memory")] == [400, 100]
     assert [(row["type"], row["share"]) for row in rows("types")] == [("Conv", 0.5), ("Relu", 0.5)]
-    assert [(row["type"], row["share"]) for row in rows("latency-by-type")] == [("Conv", 0.6), ("Relu", 0.4)]
-    assert [(row["type"], row["share"]) for row in rows("memory-by-type")] == [("Conv", 0.8), ("Relu", 0.2)]
+    assert [(row["type"], row["share"]) for row in rows("latency-by-type")] == [
+        ("Conv", 0.6),
+        ("Relu", 0.4),
+    ]
+    assert [(row["type"], row["share"]) for row in rows("memory-by-type")] == [
+        ("Conv", 0.8),
+        ("Relu", 0.2),
+    ]
 
 
 def test_a8_a10_and_a11_are_of_kernels_the_longest_first() -> None:
@@ -120,8 +147,13 @@ def test_a8_a10_and_a11_are_of_kernels_the_longest_first() -> None:
         ("memcpy", "conv1", 10),
         ("relu", "relu", 5),
     ]
-    assert [row["share"] for row in rows("kernels-by-name")] == pytest.approx([30 / 45, 10 / 45, 5 / 45])
-    assert [(row["layer"], row["total_us"]) for row in rows("kernels-by-layer")] == [("conv1", 40), ("relu", 5)]
+    assert [row["share"] for row in rows("kernels-by-name")] == pytest.approx(
+        [30 / 45, 10 / 45, 5 / 45]
+    )
+    assert [(row["layer"], row["total_us"]) for row in rows("kernels-by-layer")] == [
+        ("conv1", 40),
+        ("relu", 5),
+    ]
 
 
 def test_a9_and_a14_put_layers_under_the_roof() -> None:
@@ -129,7 +161,9 @@ def test_a9_and_a14_put_layers_under_the_roof() -> None:
     assert (kernel["kernel"], kernel["flops_per_byte"], kernel["bound"]) == ("gemm", 100, "compute")
     assert kernel["gflops_per_s"] == pytest.approx(6e6 / 30e-6 / 1e9)
     conv, relu = rows("layer-roofline")
-    assert conv["gflops_per_s"] == pytest.approx(6e6 / 40e-6 / 1e9)  # by its kernels' time, copy and all
+    assert conv["gflops_per_s"] == pytest.approx(
+        6e6 / 40e-6 / 1e9
+    )  # by its kernels' time, copy and all
     assert (relu["bound"], relu["roof_gflops_per_s"]) == ("memory", pytest.approx(0.1))
 
 
@@ -149,22 +183,43 @@ def test_a15_is_of_the_whole_model() -> None:
 
 def with_counters(level: str) -> Trace:
     """Two layers that run one by one, and what they counted: 6 faults and 2."""
-    builder = Builder({"manifest": "net", "case": "caffe-cpu-b1", "batch_size": 1, "framework": "caffe"})
+    builder = Builder(
+        {"manifest": "net", "case": "caffe-cpu-b1", "batch_size": 1, "framework": "caffe"}
+    )
     builder.about.update(device="cpu", kind="trace")
     builder.runs.append({"level": level})
     on = {"run": 0, "request": 0, "track": builder.track(Track(0, 1, 1, "main", "thread"))}
     builder.add(level=1, name=builder.text("predict"), start=[10], end=[40], **on)
     for name, start in (("conv1", 10), ("relu", 30)):
-        builder.add(level=2, name=builder.text(name), type=builder.text("T"), start=[start], end=[start + 9], **on)
-    builder.count(Series("page-faults", "count", 0, True), np.array([5, 25, 45]), np.array([1.0, 7.0, 9.0]))
+        builder.add(
+            level=2,
+            name=builder.text(name),
+            type=builder.text("T"),
+            start=[start],
+            end=[start + 9],
+            **on,
+        )
+    builder.count(
+        CounterSeries("page-faults", "count", 0, True),
+        np.array([5, 25, 45]),
+        np.array([1.0, 7.0, 9.0]),
+    )
     return builder.build()
 
 
 def test_counters_are_asked_for_by_layer_with_their_share_and_by_phase() -> None:
     found = rows("counters-by-layer", with_counters("layer+hardware"))
-    assert [(row["layer"], row["per_call"], row["share"]) for row in found] == [("conv1", 6, 0.75), ("relu", 2, 0.25)]
+    assert [(row["layer"], row["per_call"], row["share"]) for row in found] == [
+        ("conv1", 6, 0.75),
+        ("relu", 2, 0.25),
+    ]
     (row,) = rows("counters", with_counters("hardware"))
-    assert (row["phase"], row["counter"], row["per_call"], row["most"]) == ("predict", "page-faults", 8, None)
+    assert (row["phase"], row["counter"], row["per_call"], row["most"]) == (
+        "predict",
+        "page-faults",
+        8,
+        None,
+    )
 
 
 @pytest.mark.parametrize("form", ["table", "csv", "json"])
@@ -228,14 +283,19 @@ def kept(folder: Path, *traces: Trace) -> Path:
     return folder
 
 
-def test_the_command_gives_tables_csv_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_gives_tables_csv_and_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run = str(kept(tmp_path, traced(2, 120), traced(1, 100)))
     assert main(["analyze", run, "--kind", "A1", "--format", "json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [row["batch_size"] for row in found] == [1, 2]
     assert main(["analyze", run, "--kind", "layers", "--format", "csv", "-k", "b2"]) == 0
     listed = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
-    assert [(row["case"], row["name"]) for row in listed] == [("ort-cpu-b2", "conv1"), ("ort-cpu-b2", "relu")]
+    assert [(row["case"], row["name"]) for row in listed] == [
+        ("ort-cpu-b2", "conv1"),
+        ("ort-cpu-b2", "relu"),
+    ]
     assert main(["analyze", run, "--kind", "model"]) == 0
     assert "inputs_per_s" in capsys.readouterr().out
 
@@ -243,7 +303,10 @@ def test_the_command_gives_tables_csv_and_json(tmp_path: Path, capsys: pytest.Ca
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--kind", "A16"], "there is no analysis 'A16'; write one of model \\(A1\\).*, counters, counters-by-layer"),
+        (
+            ["--kind", "A16"],
+            "there is no analysis 'A16'; write one of model \\(A1\\).*, counters, counters-by-layer",
+        ),
         (["--kind", ""], "there is no analysis ''"),
         (["--kind", "A1", "-k", "resnet"], "has no trace of 'resnet'"),
     ],
@@ -267,8 +330,22 @@ def test_an_empty_table_says_which_levels_were_traced_and_what_they_lacked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     trace = traced(1, 100, levels=["layer", "hardware"])
-    trace.runs[1]["probes"] = [{"probe": "layers", "available": True, "reason": "", "missing": {}, "fault": ""}]
-    assert main(["analyze", str(kept(tmp_path, trace)), "--kind", "counters-by-layer", "--format", "csv"]) == 0
+    trace.runs[1]["probes"] = [
+        {"probe": "layers", "available": True, "reason": "", "missing": {}, "fault": ""}
+    ]
+    assert (
+        main(
+            [
+                "analyze",
+                str(kept(tmp_path, trace)),
+                "--kind",
+                "counters-by-layer",
+                "--format",
+                "csv",
+            ]
+        )
+        == 0
+    )
     printed = capsys.readouterr()
     assert len(printed.out.splitlines()) == 1
     assert printed.err == (
@@ -280,7 +357,8 @@ def test_an_empty_table_says_which_levels_were_traced_and_what_they_lacked(
 
 def test_tables_are_as_wide_as_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     table = Table(
-        ("model", "layer", "us"), tuple(("a-model-of-many-words", f"layer {'long ' * 20}", 1.5) for _ in "ab")
+        ("model", "layer", "us"),
+        tuple(("a-model-of-many-words", f"layer {'long ' * 20}", 1.5) for _ in "ab"),
     )
     for columns in (60, 100):
         monkeypatch.setenv("COLUMNS", str(columns))
@@ -292,7 +370,9 @@ def test_a_table_without_rows_says_so() -> None:
     assert analysis_of("a14") is KINDS["layer-roofline"]
 
 
-def test_the_export_is_otlp_with_kernels_below_their_layers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_export_is_otlp_with_kernels_below_their_layers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     pytest.importorskip("opentelemetry.exporter.otlp.proto.common.trace_encoder")
     trace = traced(1, 100, wall_offset_ns=5_000_000_000)
     assert main(["export", str(kept(tmp_path, trace)), str(tmp_path / "out")]) == 0

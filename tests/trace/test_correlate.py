@@ -18,7 +18,10 @@ Row = tuple[int, int, int, int, int, int]  # level, start, end, track, correlati
 
 @st.composite
 def trees(draw: st.DrawFn) -> list[Row]:
-    """Random runs on up to three threads: models of layers of library calls, each of which may start a kernel."""
+    """Random runs on up to three threads.
+
+    Models of layers of library calls, each of which may start a kernel.
+    """
     seed = random.Random(draw(st.integers(0, 10**9)))
     rows: list[Row] = []
     for thread in range(seed.randint(1, 3)):
@@ -34,7 +37,9 @@ def trees(draw: st.DrawFn) -> list[Row]:
     return rows
 
 
-def grow(rows: list[Row], seed: random.Random, level: int, clock: int, thread: int, parent: int) -> int:
+def grow(
+    rows: list[Row], seed: random.Random, level: int, clock: int, thread: int, parent: int
+) -> int:
     """Add a span and what is inside of it; return its end."""
     mine = len(rows)
     rows.append((level, 0, 0, thread, 0, parent))
@@ -48,8 +53,12 @@ def grow(rows: list[Row], seed: random.Random, level: int, clock: int, thread: i
 
 
 def spans_of(rows: list[Row], order: list[int]) -> Spans:
-    level, start, end, track, correlation, _ = (np.array(column)[order] for column in zip(*rows, strict=True))
-    return Spans.of(level=level, name=0, start=start, end=end, track=track, run=0, correlation=correlation)
+    level, start, end, track, correlation, _ = (
+        np.array(column)[order] for column in zip(*rows, strict=True)
+    )
+    return Spans.of(
+        level=level, name=0, start=start, end=end, track=track, run=0, correlation=correlation
+    )
 
 
 DEVICE = np.array([False, False, False, True])
@@ -57,7 +66,9 @@ DEVICE = np.array([False, False, False, True])
 
 @given(trees(), st.randoms(use_true_random=False))
 @settings(max_examples=150, deadline=None)
-def test_a_random_tree_is_rebuilt_exactly_whatever_the_order(rows: list[Row], shuffle: random.Random) -> None:
+def test_a_random_tree_is_rebuilt_exactly_whatever_the_order(
+    rows: list[Row], shuffle: random.Random
+) -> None:
     order = list(range(len(rows)))
     shuffle.shuffle(order)
     place = {row: index for index, row in enumerate(order)}
@@ -68,7 +79,9 @@ def test_a_random_tree_is_rebuilt_exactly_whatever_the_order(rows: list[Row], sh
 
 @given(trees(), st.integers(-100, 100))
 @settings(max_examples=100, deadline=None)
-def test_a_number_finds_the_layer_of_a_call_though_its_clock_is_another(rows: list[Row], shift: int) -> None:
+def test_a_number_finds_the_layer_of_a_call_though_its_clock_is_another(
+    rows: list[Row], shift: int
+) -> None:
     spans = spans_of(rows, list(range(len(rows))))
     parent = np.array([row[5] for row in rows])
     called = spans.at("library") & (parent >= 0)
@@ -82,7 +95,12 @@ def test_a_number_finds_the_layer_of_a_call_though_its_clock_is_another(rows: li
 
 
 def test_a_number_that_no_layer_has_leaves_a_call_to_its_time() -> None:
-    two = spans(("model", 0, 20, 0, 0), ("layer", 2, 8, 0, 0), ("library", 3, 5, 0, 0), ("library", 10, 12, 0, 0))
+    two = spans(
+        ("model", 0, 20, 0, 0),
+        ("layer", 2, 8, 0, 0),
+        ("library", 3, 5, 0, 0),
+        ("library", 10, 12, 0, 0),
+    )
     two.external[:] = [0, 5, 9, 9]
     assert find_parents(two).index.tolist() == [-1, 0, 1, 0]
     two.run[:] = two.track[:] = [0, 1, 0, 0]
@@ -114,11 +132,15 @@ def columns(pairs: list[tuple[int, int]]) -> tuple[Any, Any]:
 
 @given(intervals, intervals)
 @settings(max_examples=400, deadline=None)
-def test_containers_are_as_the_definition_says(outer: list[tuple[int, int]], inner: list[tuple[int, int]]) -> None:
+def test_containers_are_as_the_definition_says(
+    outer: list[tuple[int, int]], inner: list[tuple[int, int]]
+) -> None:
     start, end = columns(outer)
     begins, ends = columns(inner)
     found, doubt = containers(start, end, begins, ends)
-    for place, unsure, begin, close in zip(found.tolist(), doubt.tolist(), begins.tolist(), ends.tolist(), strict=True):
+    for place, unsure, begin, close in zip(
+        found.tolist(), doubt.tolist(), begins.tolist(), ends.tolist(), strict=True
+    ):
         around = [i for i in range(len(outer)) if start[i] <= begin and end[i] >= close]
         if not around:
             assert place == -1
@@ -135,37 +157,54 @@ def test_containers_are_as_the_definition_says(outer: list[tuple[int, int]], inn
 def spans(*rows: tuple[str, int, int, int, int]) -> Spans:
     level, start, end, track, correlation = zip(*rows, strict=True)
     numbers = [LEVELS.index(name) for name in level]
-    return Spans.of(level=numbers, name=0, start=start, end=end, track=track, run=0, correlation=correlation)
+    return Spans.of(
+        level=numbers, name=0, start=start, end=end, track=track, run=0, correlation=correlation
+    )
 
 
 def test_a_driver_call_inside_a_runtime_call_is_the_launch() -> None:
     found = find_parents(
-        spans(("library", 0, 9, 0, 5), ("library", 2, 8, 0, 5), ("kernel", 20, 30, 1, 5)), np.array([False, True])
+        spans(("library", 0, 9, 0, 5), ("library", 2, 8, 0, 5), ("kernel", 20, 30, 1, 5)),
+        np.array([False, True]),
     )
     assert found.index.tolist() == [-1, -1, 1]
 
 
 def test_a_kernel_on_a_device_without_a_launch_has_no_parent() -> None:
-    found = find_parents(spans(("layer", 0, 100, 0, 0), ("kernel", 20, 30, 1, 7)), np.array([False, True]))
+    found = find_parents(
+        spans(("layer", 0, 100, 0, 0), ("kernel", 20, 30, 1, 7)), np.array([False, True])
+    )
     assert found.index.tolist() == [-1, -1]
 
 
 def test_a_span_on_another_thread_is_no_parent() -> None:
-    assert find_parents(spans(("layer", 0, 100, 0, 0), ("library", 20, 30, 1, 0))).index.tolist() == [-1, -1]
+    assert find_parents(
+        spans(("layer", 0, 100, 0, 0), ("library", 20, 30, 1, 0))
+    ).index.tolist() == [-1, -1]
 
 
 def test_a_level_that_was_not_on_is_passed_over() -> None:
-    assert find_parents(spans(("model", 0, 100, 0, 0), ("library", 20, 30, 0, 0))).index.tolist() == [-1, 0]
+    assert find_parents(
+        spans(("model", 0, 100, 0, 0), ("library", 20, 30, 0, 0))
+    ).index.tolist() == [-1, 0]
 
 
 def test_layers_that_cross_leave_a_call_inside_of_both_in_doubt() -> None:
-    found = find_parents(spans(("layer", 0, 10, 0, 0), ("layer", 5, 15, 0, 0), ("library", 6, 8, 0, 0)))
+    found = find_parents(
+        spans(("layer", 0, 10, 0, 0), ("layer", 5, 15, 0, 0), ("library", 6, 8, 0, 0))
+    )
     assert found.ambiguous.tolist() == [False, False, True]
 
 
 def test_the_same_correlation_id_in_another_run_is_another_launch() -> None:
     twice = Spans.of(
-        level=[3, 3, 4], name=0, start=[0, 10, 30], end=[1, 11, 31], track=[0, 0, 1], run=[0, 1, 1], correlation=5
+        level=[3, 3, 4],
+        name=0,
+        start=[0, 10, 30],
+        end=[1, 11, 31],
+        track=[0, 0, 1],
+        run=[0, 1, 1],
+        correlation=5,
     )
     assert find_parents(twice, np.array([False, True])).index.tolist() == [-1, -1, 1]
 

@@ -5,8 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pytest_mlms.trace.counters import BY_LAYER, BY_PHASE, PHASES, CounterRow, PhaseRow, counter_rows, phase_rows
-from pytest_mlms.trace.spans import Builder, Series, Trace, Track
+from pytest_mlms.trace.counters import (
+    BY_LAYER,
+    BY_PHASE,
+    PHASES,
+    CounterRow,
+    PhaseRow,
+    counter_rows,
+    phase_rows,
+)
+from pytest_mlms.trace.spans import Builder, CounterSeries, Trace, Track
 from pytest_mlms.trace.tables import parents_of
 
 Readings = list[tuple[int, float]]
@@ -19,12 +27,21 @@ def counted(level: str, *requests: tuple[list[tuple[str, int, int]], Readings]) 
     track = builder.track(Track(0, 1, 1, "main", "thread"))
     for number, (layers, readings) in enumerate(requests):
         on = {"track": track, "run": 0, "request": number}
-        builder.add(level=1, name=builder.text("predict"), start=[layers[0][1]], end=[layers[-1][2]], **on)
+        builder.add(
+            level=1, name=builder.text("predict"), start=[layers[0][1]], end=[layers[-1][2]], **on
+        )
         for name, start, end in layers:
-            builder.add(level=2, name=builder.text(name), type=builder.text("T"), start=[start], end=[end], **on)
+            builder.add(
+                level=2,
+                name=builder.text(name),
+                type=builder.text("T"),
+                start=[start],
+                end=[end],
+                **on,
+            )
         times, values = (np.array(each) for each in zip(*readings, strict=True))
-        builder.count(Series("faults", "count", 0, rising=True), times, values)
-        builder.count(Series("power", "W", 0), times, values)
+        builder.count(CounterSeries("faults", "count", 0, rising=True), times, values)
+        builder.count(CounterSeries("power", "W", 0), times, values)
     return builder.build()
 
 
@@ -52,7 +69,9 @@ def test_other_runs_have_no_counts_by_layer(level: str) -> None:
     assert rows(counted(level, ([("conv", 10, 20)], [(5, 1.0), (25, 2.0)]))) == []
 
 
-def test_a_call_counts_what_was_added_around_it_whatever_was_read_inside_and_states_are_told_as_they_were() -> None:
+def test_a_call_counts_what_was_added_around_it_whatever_was_read_inside_and_states_are_told_as_they_were() -> (
+    None
+):
     first = ([("conv", 10, 20)], [(5, 100.0), (15, 103.0), (25, 107.0)])
     second = ([("conv", 60, 70)], [(55, 200.0), (75, 201.0)])
     assert phase_rows(counted("hardware", first, second)) == [
@@ -67,8 +86,20 @@ def test_phases_of_this_side_have_their_own_counts_in_the_order_of_a_request() -
     builder.runs += [{"level": "hardware"}, {"level": BY_PHASE}]
     track = builder.track(Track(1, 1, 1, "pytest", "thread"))
     for index, (name, at) in enumerate(zip(("decode", *PHASES), (11, 10, 20, 30), strict=True)):
-        builder.add(level=0, name=builder.text(name), start=[at], end=[at + 9 - index], track=track, run=1, request=0)
-    builder.count(Series("faults", "count", 1, rising=True), np.array([9, 20, 29, 39]), np.array([0.0, 5.0, 6.0, 9.0]))
+        builder.add(
+            level=0,
+            name=builder.text(name),
+            start=[at],
+            end=[at + 9 - index],
+            track=track,
+            run=1,
+            request=0,
+        )
+    builder.count(
+        CounterSeries("faults", "count", 1, rising=True),
+        np.array([9, 20, 29, 39]),
+        np.array([0.0, 5.0, 6.0, 9.0]),
+    )
     assert [(row.phase, row.per_call) for row in phase_rows(builder.build())] == [
         (PHASES[0], 5.0),
         (PHASES[1], 1.0),

@@ -20,12 +20,21 @@ def plan(*levels: str) -> Inspection:
 def test_each_level_has_a_run_and_layers_with_counters_one_more() -> None:
     assert plan("layer").runs == ["model", "layer"]
     assert plan("hardware", "kernel").runs == ["model", "kernel", "hardware"]
-    assert plan("hardware", "layer", "model").runs == ["model", "layer", "hardware", "layer+hardware"]
+    assert plan("hardware", "layer", "model").runs == [
+        "model",
+        "layer",
+        "hardware",
+        "layer+hardware",
+    ]
 
 
 @pytest.mark.parametrize(
     ("again", "counts"),
-    [({}, "again"), ({"void": "no probe could watch"}, "first"), (AgentError("the agent died"), "first")],
+    [
+        ({}, "again"),
+        ({"void": "no probe could watch"}, "first"),
+        (AgentError("the agent died"), "first"),
+    ],
 )
 def test_a_serialised_run_counts_only_where_it_saw_something(
     monkeypatch: pytest.MonkeyPatch, again: Any, counts: str
@@ -40,7 +49,9 @@ def test_a_serialised_run_counts_only_where_it_saw_something(
         builder.runs[-1].update(again)
 
     monkeypatch.setattr(inspection, "_run", run)
-    inspection._serialise(builder, plan("kernel"), 0.01, contextlib.nullcontext, lambda predictor: {})  # type: ignore[arg-type]
+    inspection._serialise(
+        builder, plan("kernel"), 0.01, contextlib.nullcontext, lambda predictor: {}
+    )  # type: ignore[arg-type]
     trace = builder.build()
     place = trace.run_at("kernel")
     assert place is not None

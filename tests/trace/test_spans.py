@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.trace import LEVELS
-from pytest_mlms.trace.spans import Builder, Series, Spans, Trace, Track, load_trace, save_trace
+from pytest_mlms.trace.spans import (
+    Builder,
+    CounterSeries,
+    Spans,
+    Trace,
+    Track,
+    load_trace,
+    save_trace,
+)
 
 
 def example(count: int = 3) -> Trace:
@@ -20,9 +28,15 @@ def example(count: int = 3) -> Trace:
     track = builder.track(Track(0, 10, 11, "main", "thread"))
     start = 10**15 + np.arange(count) * 100
     builder.add(
-        level=2, name=builder.texts(["conv"] * count), start=start, end=start + 50, track=track, run=0, bytes=128
+        level=2,
+        name=builder.texts(["conv"] * count),
+        start=start,
+        end=start + 50,
+        track=track,
+        run=0,
+        bytes=128,
     )
-    builder.count(Series("power", "W", 0), start, np.arange(count) * 1.5)
+    builder.count(CounterSeries("power", "W", 0), start, np.arange(count) * 1.5)
     return builder.build()
 
 
@@ -56,12 +70,16 @@ def test_spans_can_be_joined_and_taken_apart() -> None:
 
 
 @given(st.lists(st.text(), max_size=20), st.integers(0, len(LEVELS) - 1))
-def test_what_is_written_is_read_back(tmp_path_factory: pytest.TempPathFactory, names: list[str], level: int) -> None:
+def test_what_is_written_is_read_back(
+    tmp_path_factory: pytest.TempPathFactory, names: list[str], level: int
+) -> None:
     builder = Builder({"names": len(names)})
     builder.runs.append({"level": LEVELS[level]})
     track = builder.track(Track(0, 1, 2, "é", "stream"))
     start = np.arange(len(names), dtype="i8") + 2**53 + 1
-    builder.add(level=level, name=builder.texts(names), start=start, end=start + 1, track=track, run=0)
+    builder.add(
+        level=level, name=builder.texts(names), start=start, end=start + 1, track=track, run=0
+    )
     path = tmp_path_factory.mktemp("trace") / "trace.npz"
     save_trace(builder.build(), path)
     back = load_trace(path)
@@ -76,7 +94,11 @@ def test_what_is_written_is_read_back(tmp_path_factory: pytest.TempPathFactory, 
 
 def test_the_run_of_a_level_is_the_last_that_counts() -> None:
     builder = Builder()
-    builder.runs += [{"level": "layer"}, {"level": "kernel"}, {"level": "kernel", "void": "the next one counts"}]
+    builder.runs += [
+        {"level": "layer"},
+        {"level": "kernel"},
+        {"level": "kernel", "void": "the next one counts"},
+    ]
     trace = builder.build()
     assert (trace.run_at("kernel"), trace.run_at("hardware")) == (1, None)
 

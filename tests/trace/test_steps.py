@@ -7,7 +7,10 @@ from pytest_mlms.trace.steps import StepRow, step_rows
 
 
 def requests(level: str, *scales: int) -> Trace:
-    """Requests of 10 us times a scale: 6 of pre-process with two steps of 2 of one name, and 4 of predict."""
+    """Requests of 10 us times a scale.
+
+    6 of pre-process with two steps of 2 of one name, and 4 of predict.
+    """
     builder, start = Builder(), 0
     builder.runs.append({"level": level})
     track = builder.track(Track(0, 1, 1, "pytest", "thread"))

@@ -27,7 +27,10 @@ US = 1000
 
 
 def leveled() -> Trace:
-    """Five requests at each level: a model of 100 µs with a conv of 60 and two relus of 15; profiling makes it slower."""
+    """Five requests at each level: a model of 100 µs with a conv of 60 and two relus of 15.
+
+    Profiling makes it slower.
+    """
     builder = Builder()
     for run, (level, slower) in enumerate([("model", 1), ("layer", 2), ("kernel", 3)]):
         builder.runs.append({"level": level})
@@ -38,10 +41,14 @@ def leveled() -> Trace:
     return builder.build()
 
 
-def one_request(builder: Builder, run: int, request: int, slower: int, thread: int, stream: int) -> None:
+def one_request(
+    builder: Builder, run: int, request: int, slower: int, thread: int, stream: int
+) -> None:
     at = 10**12 * (run + 1) + request * 10**6
     on = {"track": thread, "run": run, "request": request}
-    builder.add(level=1, name=builder.text("predict"), start=[at], end=[at + 100 * US * slower], **on)
+    builder.add(
+        level=1, name=builder.text("predict"), start=[at], end=[at + 100 * US * slower], **on
+    )
     if run == 0:
         return
     start = at
@@ -52,11 +59,18 @@ def one_request(builder: Builder, run: int, request: int, slower: int, thread: i
         if run == 2:
             ident = 10 * request + 1 + (start - at) // US
             builder.add(
-                level=3, name=builder.text("launch"), start=[start + 1], end=[start + 5], correlation=ident, **on
+                level=3,
+                name=builder.text("launch"),
+                start=[start + 1],
+                end=[start + 5],
+                correlation=ident,
+                **on,
             )
             where = {"track": stream, "run": run, "request": request, "correlation": ident}
             kernel = {"name": builder.text(f"k_{kind}"), "type": builder.text("kernel")}
-            builder.add(level=4, start=[start + 9], end=[start + 9 + length * US], **kernel, **where)
+            builder.add(
+                level=4, start=[start + 9], end=[start + 9 + length * US], **kernel, **where
+            )
         start = end
 
 
@@ -101,7 +115,9 @@ def test_kernels_of_a_call_that_warms_up_do_not_count() -> None:
     warmed = trace.with_spans(Spans.join([trace.spans, early]))
     assert kernel_rows(warmed, parents_of(warmed)) == kernel_rows(trace, parents_of(trace))
     lost = trace.with_spans(Spans.join([trace.spans, early.take(early.at("kernel"))]))
-    assert {row.layer for row in kernel_rows(lost, parents_of(lost))} == {"conv1", "relu", ""}, "without any launch"
+    assert {row.layer for row in kernel_rows(lost, parents_of(lost))} == {"conv1", "relu", ""}, (
+        "without any launch"
+    )
 
 
 def test_the_models_latency_is_that_of_the_run_without_profiling() -> None:

@@ -43,7 +43,9 @@ def verdict(a: list[float], b: list[float], **tolerances: float) -> str:
         ([1.0], [1.2], "INCONCLUSIVE"),
     ],
 )
-def test_a_change_counts_only_beyond_the_drift_of_the_hosts(a: list[float], b: list[float], expected: str) -> None:
+def test_a_change_counts_only_beyond_the_drift_of_the_hosts(
+    a: list[float], b: list[float], expected: str
+) -> None:
     assert verdict(a, b) == expected
 
 
@@ -87,14 +89,20 @@ def worse(project: Project) -> bool:
 
 
 @pytest.mark.slow
-def test_each_side_runs_on_hosts_of_its_label_and_the_weaker_design_is_said(project: Project) -> None:
+def test_each_side_runs_on_hosts_of_its_label_and_the_weaker_design_is_said(
+    project: Project,
+) -> None:
     project.use_faulty()
     workers = [f"--tx=popen//env:MLMS_LABELS={label}" for label in (A, B)]
     result = project.run(f"--mlms-stack={B}", f"--mlms-against={A}", *workers, "--dist=load")
     items = [item for item in project.items() if item["kind"] == "performance"]
     assert len(items) == 6
     by_worker = {
-        item["worker"]: {name["stack"]["name"].partition("#")[0] for name in items if name["worker"] == item["worker"]}
+        item["worker"]: {
+            name["stack"]["name"].partition("#")[0]
+            for name in items
+            if name["worker"] == item["worker"]
+        }
         for item in items
     }
     assert by_worker == {"gw0": {A}, "gw1": {B}}
@@ -105,7 +113,9 @@ def test_each_side_runs_on_hosts_of_its_label_and_the_weaker_design_is_said(proj
         ["*mlms: gpu=new (B) against gpu=old (A), on different hosts*", "The sides are unpaired*"]
     )
     cut(project, 3)
-    again = project.run(f"--mlms-stack={B}", f"--mlms-against={A}", *workers, "--dist=load", "--mlms-resume")
+    again = project.run(
+        f"--mlms-stack={B}", f"--mlms-against={A}", *workers, "--dist=load", "--mlms-resume"
+    )
     assert again.ret == worse(project)
     (line,) = (line for line in project.lines() if line["type"] == "sides")
     assert [one["replicates"] for one in line["comparisons"]] == [3] * len(line["comparisons"])
@@ -121,7 +131,14 @@ def test_a_label_without_the_other_side_is_refused(project: Project) -> None:
 
 def test_a_side_that_no_host_carries_is_no_answer(project: Project) -> None:
     project.use_faulty()
-    result = project.run(f"--mlms-stack={B}", f"--mlms-against={A}", f"--tx=popen//env:MLMS_LABELS={A}", "--dist=load")
-    assert {item["verdict"] for item in project.items() if B in item["stack"]["name"]} == {"SKIPPED"}
+    result = project.run(
+        f"--mlms-stack={B}",
+        f"--mlms-against={A}",
+        f"--tx=popen//env:MLMS_LABELS={A}",
+        "--dist=load",
+    )
+    assert {item["verdict"] for item in project.items() if B in item["stack"]["name"]} == {
+        "SKIPPED"
+    }
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(["mlms: nothing was compared: no case was measured on both sides"])

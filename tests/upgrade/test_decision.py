@@ -1,4 +1,7 @@
-"""The rule of the gate on simulated rounds: what it lets pass, what it finds, and what it leaves open."""
+"""The rule of the gate on simulated rounds.
+
+What it lets pass, what it finds, and what it leaves open.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,9 @@ from pytest_mlms.upgrade.decision import (
 
 def latency(*values: float, error: float = 0.002) -> list[dict[str, Figure]]:
     """Rounds in which B takes exp(value) times what A takes."""
-    return [{"latency": Figure(0.001, 0.001 * math.exp(value), value, error, 400)} for value in values]
+    return [
+        {"latency": Figure(0.001, 0.001 * math.exp(value), value, error, 400)} for value in values
+    ]
 
 
 def verdict(rounds: list[dict[str, Figure]], **tolerances: float) -> Verdict:
@@ -50,9 +55,9 @@ def test_the_interval_decides(values: tuple[float, ...], expected: Verdict) -> N
 
 
 def test_the_rule_by_hand() -> None:
-    # two rounds at 0 and 0.004 with errors of 0.003: weights 1 / (0.003^2 + 0.004^2) = 40,000, mean 0.002;
-    # Q = 2 * 40,000 * 0.002^2 = 0.32 < 1, so s = 1 / sqrt(80,000) = 0.0035355 with 8 + 1 degrees of freedom;
-    # t(9, 1 - 0.01 / 5) = 3.8315..., t(9, 1 - 0.05 / 5) = 2.8214
+    # two rounds at 0 and 0.004 with errors of 0.003: weights 1 / (0.003^2 + 0.004^2) = 40,000, mean
+    # 0.002; Q = 2 * 40,000 * 0.002^2 = 0.32 < 1, so s = 1 / sqrt(80,000) = 0.0035355 with 8 + 1
+    # degrees of freedom; t(9, 1 - 0.01 / 5) = 3.8315..., t(9, 1 - 0.05 / 5) = 2.8214
     (found,) = compare_rounds(latency(0.0, 0.004, error=0.003), {})
     assert math.log(found.ratio) == pytest.approx(0.002)
     assert math.log(found.high) == pytest.approx(0.002 + 2.8214 * 0.0035355, abs=1e-6)
@@ -78,17 +83,30 @@ def test_rounds_that_contradict_each_other_decide_nothing() -> None:
     assert verdict(latency(0.01, -0.007, -0.24, error=0.02)) is Verdict.INCONCLUSIVE
 
 
-@given(st.lists(st.floats(-0.3, 0.3), min_size=2, max_size=6), st.floats(0.001, 0.2), st.floats(0.001, 0.2))
-def test_what_a_tolerance_passes_a_wider_one_passes_too(values: list[float], one: float, other: float) -> None:
+@given(
+    st.lists(st.floats(-0.3, 0.3), min_size=2, max_size=6),
+    st.floats(0.001, 0.2),
+    st.floats(0.001, 0.2),
+)
+def test_what_a_tolerance_passes_a_wider_one_passes_too(
+    values: list[float], one: float, other: float
+) -> None:
     narrow, wide = sorted((one, other))
     order = [Verdict.IMPROVED, Verdict.PASSED, Verdict.INCONCLUSIVE, Verdict.REGRESSED]
-    (strict,), (loose,) = (compare_rounds(latency(*values), {"latency": share}) for share in (narrow, wide))
-    if strict.verdict in (Verdict.PASSED, Verdict.REGRESSED) and strict.verdict is not loose.verdict:
+    (strict,), (loose,) = (
+        compare_rounds(latency(*values), {"latency": share}) for share in (narrow, wide)
+    )
+    if (
+        strict.verdict in (Verdict.PASSED, Verdict.REGRESSED)
+        and strict.verdict is not loose.verdict
+    ):
         assert order.index(loose.verdict) <= order.index(strict.verdict)
     assert (strict.low, strict.ratio, strict.high) == (loose.low, loose.ratio, loose.high)
 
 
-def sequential(rng: np.random.Generator, effect: float, spread: float = 0.004, error: float = 0.002) -> Verdict:
+def sequential(
+    rng: np.random.Generator, effect: float, spread: float = 0.004, error: float = 0.002
+) -> Verdict:
     """Run the rule as the item does, on made-up rounds."""
     values = effect + rng.normal(0, math.hypot(spread, error), 6)
     found = Verdict.INCONCLUSIVE
@@ -116,9 +134,15 @@ def test_at_the_edge_of_the_tolerance_the_risks_are_those_that_it_says() -> None
     assert edge.count(Verdict.PASSED) <= 2000 * 0.05 + 30
 
 
-def side(rng: np.random.Generator, factor: float = 1.0, pairs: int = 60, calls: int = 3, **facts: Any) -> Side:
+def side(
+    rng: np.random.Generator, factor: float = 1.0, pairs: int = 60, calls: int = 3, **facts: Any
+) -> Side:
     wall = 0.001 * factor * np.exp(rng.normal(0, 0.01, (pairs, calls)))
-    fields: dict[str, Any] = {"wait": np.zeros((pairs, calls)), "cpu": wall.mean(axis=1), "device": None}
+    fields: dict[str, Any] = {
+        "wait": np.zeros((pairs, calls)),
+        "cpu": wall.mean(axis=1),
+        "device": None,
+    }
     fields.update(load_seconds=2 * factor, first_seconds=0.01, peak_bytes=1 << 27)
     return Side(**{"wall": wall, **fields, **facts})
 
@@ -138,7 +162,15 @@ def test_every_quantity_is_compared() -> None:
     assert verdicts.pop("peak_memory") is Verdict.PASSED
     assert verdicts.pop("first_inference") is Verdict.PASSED
     assert set(verdicts) == {
-        *("latency", "cpu_time", "wall_time", "latency_p90", "latency_p95", "throughput", "load_time"),
+        *(
+            "latency",
+            "cpu_time",
+            "wall_time",
+            "latency_p90",
+            "latency_p95",
+            "throughput",
+            "load_time",
+        ),
     }
     assert set(verdicts.values()) == {Verdict.REGRESSED}
     assert of(found, "throughput").ratio == pytest.approx(0.5, rel=0.02)
@@ -185,7 +217,10 @@ def test_a_guard_that_is_worse_waits_for_the_gates_to_be_decided() -> None:
 
 
 def test_a_guard_that_is_open_leaves_the_item_alone_and_a_gate_does_not() -> None:
-    rounds = [{**latency(0.0)[0], "load_time": Figure(0.1, 0.1 * math.exp(x), x, 0.0)} for x in (0.35, 0.35)]
+    rounds = [
+        {**latency(0.0)[0], "load_time": Figure(0.1, 0.1 * math.exp(x), x, 0.0)}
+        for x in (0.35, 0.35)
+    ]
     found = compare_rounds(rounds, {})
     assert [one.verdict for one in found] == [Verdict.PASSED, Verdict.INCONCLUSIVE]
     assert verdict_of(found) is Verdict.PASSED
@@ -195,7 +230,10 @@ def test_a_guard_that_is_open_leaves_the_item_alone_and_a_gate_does_not() -> Non
 def test_a_clock_that_stands_still_decides_nothing() -> None:
     rng = np.random.default_rng(7)
     found = both(side(rng, cpu=np.zeros(60)), side(rng, cpu=np.zeros(60)))
-    assert of(found, "cpu_time").lacking == "too few pairs, or a clock that stands still between two readings"
+    assert (
+        of(found, "cpu_time").lacking
+        == "too few pairs, or a clock that stands still between two readings"
+    )
     assert of(found, "cpu_time").verdict is Verdict.INCONCLUSIVE
 
 
@@ -220,7 +258,9 @@ def test_a_wait_belongs_to_the_longest_call_between_two_readings() -> None:
     waits = call_waits(start, end, np.array([5.0, 5.4, 5.4]), np.array([0.0, 3.0, 4.0]))
     assert waits == pytest.approx([0, 0.4, 0, 0])
     waits = call_waits(start, end, np.array([5.0, 5.4, 5.9]), np.array([0.0, 3.0, 4.0]))
-    assert waits == pytest.approx([0, 0.4, 0, 0])  # half a second of wait can't be in a call of a tenth
+    assert waits == pytest.approx(
+        [0, 0.4, 0, 0]
+    )  # half a second of wait can't be in a call of a tenth
 
 
 def test_a_device_clock_of_zero_decides_nothing_and_breaks_nothing() -> None:
@@ -233,7 +273,9 @@ def test_a_device_clock_of_zero_decides_nothing_and_breaks_nothing() -> None:
 
 @settings(max_examples=50)
 @given(st.integers(0, 400), st.integers(0, 400), st.integers(0, 200))
-def test_accuracy_regresses_only_where_losses_outweigh_chance_and_tolerance(lost: int, won: int, both_: int) -> None:
+def test_accuracy_regresses_only_where_losses_outweigh_chance_and_tolerance(
+    lost: int, won: int, both_: int
+) -> None:
     count = lost + won + both_ + 1
     a = np.array([True] * lost + [False] * won + [True] * both_ + [False])
     b = np.array([False] * lost + [True] * won + [True] * both_ + [False])
@@ -259,10 +301,14 @@ def test_without_a_gate_that_was_measured_there_is_no_pass() -> None:
 def test_start_up_that_is_short_on_both_sides_is_no_matter() -> None:
     rng = np.random.default_rng(10)
     found = both(
-        side(rng, load_seconds=0.001, first_seconds=0.0005), side(rng, load_seconds=0.004, first_seconds=0.002)
+        side(rng, load_seconds=0.001, first_seconds=0.0005),
+        side(rng, load_seconds=0.004, first_seconds=0.002),
     )
     assert of(found, "load_time").verdict is Verdict.PASSED
     assert of(found, "first_inference").verdict is Verdict.PASSED
-    found = both(side(rng, load_seconds=0.1, first_seconds=0.05), side(rng, load_seconds=0.4, first_seconds=0.2))
+    found = both(
+        side(rng, load_seconds=0.1, first_seconds=0.05),
+        side(rng, load_seconds=0.4, first_seconds=0.2),
+    )
     assert of(found, "load_time").verdict is Verdict.REGRESSED
     assert of(found, "first_inference").verdict is Verdict.REGRESSED

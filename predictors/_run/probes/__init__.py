@@ -1,11 +1,13 @@
-"""Probes: context managers that watch calls from inside the agent, and hand over what they saw at the end.
+"""Probes: context managers that watch calls from inside the agent, and hand over what they saw at
+the end.
 
-A probe is a class with a ``name`` and the ``levels`` it serves, made with the device (``cpu``, ``cuda:0``). Entering it
-raises Unavailable with the reason and what to do where it can't watch here. ``between()`` is called before the first
-call and after each, or behind all that a framework profiles in one go; ``moment()`` between layers that run one by one.
-After leaving it, ``spans`` and ``series`` have what it saw, ``missing`` maps what it couldn't read to the reason, and
-``fault`` says what went wrong while it ran, or is empty. ``moments``, (ns, number), are those between layers that its
-spans have the numbers of. A probe never makes a call fail.
+A probe is a class with a ``name`` and the ``levels`` it serves, made with the device (``cpu``,
+``cuda:0``). Entering it raises ProbeUnavailable with the reason and what to do where it can't watch
+here. ``between()`` is called before the first call and after each, or behind all that a framework
+profiles in one go; ``moment()`` between layers that run one by one. After leaving it, ``spans`` and
+``series`` have what it saw, ``missing`` maps what it couldn't read to the reason, and ``fault``
+says what went wrong while it ran, or is empty. ``moments``, (ns, number), are those between layers
+that its spans have the numbers of. A probe never makes a call fail.
 """
 
 import contextlib
@@ -15,15 +17,17 @@ import time
 from typing import Dict, List, NamedTuple, Optional
 
 
-class Unavailable(Exception):
+class ProbeUnavailable(Exception):
     """Why a probe can't watch, and what to do about it."""
 
 
 class Span(NamedTuple):
-    """An interval in nanoseconds of time.monotonic; on a thread, or on a device's stream where ``stream`` is not None.
+    """An interval in nanoseconds of time.monotonic; on a thread, or on a device's stream where
+    ``stream`` is not None.
 
-    ``correlation`` links a launch and what it started; 0: none. ``request`` is -1 where only its time tells it.
-    ``external`` links a layer and the calls inside of it by the number of the moment before it (steps.py); 0: none.
+    ``correlation`` links a launch and what it started; 0: none. ``request`` is -1 where only its
+    time tells it. ``external`` links a layer and the calls inside of it by the number of the moment
+    before it (steps.py); 0: none.
     """
 
     level: str
@@ -41,7 +45,10 @@ class Span(NamedTuple):
 
 
 class Series(NamedTuple):
-    """A counter: name, unit, whether it only goes up (from any start), or is a state; when (ns) it was how much."""
+    """A counter: name, unit, whether it only goes up (from any start), or is a state.
+
+    When (ns) it was how much.
+    """
 
     name: str
     unit: str
@@ -51,7 +58,9 @@ class Series(NamedTuple):
 
 
 class Probe:
-    """What all probes have; one that only reads counters between calls overrides start, read and stop."""
+    """What all probes have; one that only reads counters between calls overrides start, read and
+    stop.
+    """
 
     name = ""
     levels = ()
@@ -76,7 +85,7 @@ class Probe:
         return list(self._readings.values())
 
     def start(self):
-        """Begin to watch; raise Unavailable where that can't be."""
+        """Begin to watch; raise ProbeUnavailable where that can't be."""
 
     def read(self):
         """Return the values now, by name."""
@@ -125,7 +134,9 @@ class Probe:
                 now = int((now + time.perf_counter()) / 2 * 1e9)
                 for name, value in values.items():
                     if name not in self._readings:
-                        self._readings[name] = Series(name, self.units.get(name, ""), name in self.rising, [], [])
+                        self._readings[name] = Series(
+                            name, self.units.get(name, ""), name in self.rising, [], []
+                        )
                     self._readings[name].times.append(now)
                     self._readings[name].values.append(float(value))
         except Exception as error:
@@ -151,9 +162,11 @@ _PLACES = {
 
 
 def open_probe(name, device, level, options=None):
-    """Return a probe, not yet entered; raises Unavailable for a name that there isn't."""
+    """Return a probe, not yet entered; raises ProbeUnavailable for a name that there isn't."""
     if name not in _PLACES:
-        raise Unavailable("there is no probe %r; there are %s" % (name, ", ".join(sorted(_PLACES))))
+        raise ProbeUnavailable(
+            "there is no probe %r; there are %s" % (name, ", ".join(sorted(_PLACES)))
+        )
     module, kind = _PLACES[name]
     probe = getattr(importlib.import_module(__name__ + "." + module), kind)(device)
     probe.level, probe.options = level, options or {}
@@ -161,10 +174,13 @@ def open_probe(name, device, level, options=None):
 
 
 def enter_probe(stack, name, device, level, options, told):
-    """Return a probe that watches until the stack is left, or None; ``told`` gets a word on why not."""
+    """Return a probe that watches until the stack is left, or None.
+
+    ``told`` gets a word on why not.
+    """
     try:
         return stack.enter_context(open_probe(name, device, level, options))
-    except Unavailable as reason:
+    except ProbeUnavailable as reason:
         told.append(word(name, False, str(reason)))
     except Exception as error:  # a fault of the probe's must not cost the calls
         told.append(word(name, False, "%s: %s" % (type(error).__name__, error)))
@@ -173,4 +189,10 @@ def enter_probe(stack, name, device, level, options, told):
 
 def word(name, available, reason, missing=None, fault=""):
     """Return what is told of a probe."""
-    return {"probe": name, "available": available, "reason": reason, "missing": missing or {}, "fault": fault}
+    return {
+        "probe": name,
+        "available": available,
+        "reason": reason,
+        "missing": missing or {},
+        "fault": fault,
+    }

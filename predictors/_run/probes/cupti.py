@@ -1,10 +1,13 @@
-"""What CUDA does, by NVIDIA's cupti-python in the stack's interpreter: kernels, copies, runtime and driver calls.
+"""What CUDA does, by NVIDIA's cupti-python in the stack's interpreter: kernels, copies, runtime and
+driver calls.
 
-Never run on a GPU yet: written against the package's documentation. Before CUDA 13.2 and driver r610 a process has
-room for one subscriber, so this one refuses to watch where another does; in processes of PyTorch see kineto.py then.
+Never run on a GPU yet: written against the package's documentation. Before CUDA 13.2 and driver
+r610 a process has room for one subscriber, so this one refuses to watch where another does; in
+processes of PyTorch see kineto.py then.
 
-Where a predictor runs layers one by one, CUPTI is told the number of the moment before each (an external correlation
-id), which every call of the thread inside of it then has: so calls find their layers without comparing two clocks.
+Where a predictor runs layers one by one, CUPTI is told the number of the moment before each (an
+external correlation id), which every call of the thread inside of it then has: so calls find their
+layers without comparing two clocks.
 """
 
 import itertools
@@ -12,7 +15,7 @@ import threading
 import time
 
 from ..timeline import LARGEST_STEP, wall_offset
-from . import Probe, Span, Unavailable
+from . import Probe, ProbeUnavailable, Span
 
 _BUFFER = 8 << 20  # bytes
 _COPIES = {1: "HtoD", 2: "DtoH", 8: "DtoD", 9: "HtoH", 10: "PtoP"}  # CUpti_ActivityMemcpyKind
@@ -29,14 +32,19 @@ class Cupti(Probe):
     _pushed = False
 
     def start(self):
-        """Subscribe and enable; raises Unavailable without a GPU, the package, the permission, or the subscription."""
+        """Subscribe and enable; raises ProbeUnavailable without a GPU, the package, the permission,
+        or the subscription.
+        """
         if not self.device.startswith("cuda"):
-            raise Unavailable("the device is %s; CUDA's calls and kernels are a GPU's" % self.device)
+            raise ProbeUnavailable(
+                "the device is %s; CUDA's calls and kernels are a GPU's" % self.device
+            )
         try:
             from cupti import cupti
         except ImportError as error:
-            raise Unavailable(
-                "cupti-python can't be imported in the stack (%s); pip install cupti-python there" % error
+            raise ProbeUnavailable(
+                "cupti-python can't be imported in the stack (%s); pip install cupti-python there"
+                % error
             ) from None
         self._cupti, self._records, self._enabled, self._external = cupti, [], [], {}
         self._kinds = _kinds(cupti, self.level)
@@ -47,7 +55,7 @@ class Cupti(Probe):
                 cupti.activity_enable(kind)
                 self._enabled.append(kind)
         except Exception as error:
-            raise Unavailable(_why(error)) from error
+            raise ProbeUnavailable(_why(error)) from error
         Cupti.watching = True
 
     def stop(self):
@@ -81,7 +89,10 @@ class Cupti(Probe):
             self._pushed = not self._try(self._cupti.activity_pop_external_correlation_id, kind)
 
     def _try(self, call, *arguments):
-        """Return whether a call went well; else note the fault and go on: what was recorded is still good."""
+        """Return whether a call went well.
+
+        Else note the fault and go on: what was recorded is still good.
+        """
         try:
             call(*arguments)
         except Exception as error:
@@ -106,25 +117,40 @@ class Cupti(Probe):
     def _finish(self):
         stepped = abs(wall_offset() - self._offset)
         if stepped > LARGEST_STEP:
-            self.fault = "the wall clock stepped by %.3f ms while CUPTI used it: kernels may lie beside their calls" % (
-                stepped / 1e6
+            self.fault = (
+                "the wall clock stepped by %.3f ms while CUPTI used it: kernels may lie beside their calls"
+                % (stepped / 1e6)
             )
         threads = _thread_numbers()
         spans = [span for record in self._records for span in _spans(record, self._offset, threads)]
-        self.spans = [span._replace(external=self._external.get(span.correlation, 0)) for span in spans]
+        self.spans = [
+            span._replace(external=self._external.get(span.correlation, 0)) for span in spans
+        ]
 
 
 def _kinds(cupti, level):
     kinds = cupti.ActivityKind
     chosen = [kinds.RUNTIME, kinds.DRIVER, kinds.EXTERNAL_CORRELATION]
-    return chosen + [kinds.CONCURRENT_KERNEL, kinds.MEMCPY, kinds.MEMSET] if level == "kernel" else chosen
+    return (
+        chosen + [kinds.CONCURRENT_KERNEL, kinds.MEMCPY, kinds.MEMSET]
+        if level == "kernel"
+        else chosen
+    )
 
 
 def _copy(cupti, activity):
     kinds, kind = cupti.ActivityKind, activity.kind
     if kind in (kinds.RUNTIME, kinds.DRIVER):
         name = _call_name(cupti, kind, activity.cbid)
-        return "call", name, activity.start, activity.end, activity.thread_id, activity.correlation_id, -1
+        return (
+            "call",
+            name,
+            activity.start,
+            activity.end,
+            activity.thread_id,
+            activity.correlation_id,
+            -1,
+        )
     copied = getattr(activity, "bytes", -1)
     if kind == kinds.MEMCPY:
         name = "memcpy " + _COPIES.get(int(activity.copy_kind), str(int(activity.copy_kind)))
@@ -164,7 +190,9 @@ def _spans(record, offset, threads):
 
 
 def _thread_numbers():
-    """Return the kernel's number of each Python thread by the low half of its pthread's, which is what CUPTI tells."""
+    """Return the kernel's number of each Python thread by the low half of its pthread's, which is
+    what CUPTI tells.
+    """
     return {
         thread.ident & 0xFFFFFFFF: getattr(thread, "native_id", None) or thread.ident
         for thread in threading.enumerate()
@@ -180,7 +208,10 @@ def _why(error):
             % text
         )
     if "INSUFFICIENT_PRIVILEGES" in text:
-        return "not permitted: the driver lets only root profile; set NVreg_RestrictProfilingToAdminUsers=0 (%s)" % text
+        return (
+            "not permitted: the driver lets only root profile; set NVreg_RestrictProfilingToAdminUsers=0 (%s)"
+            % text
+        )
     if type(error).__name__ == "NotSupportedError":
         return (
             "CUPTI finds no driver, or one of another CUDA version: install the cupti-python of the driver's (%s)"

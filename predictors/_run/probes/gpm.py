@@ -1,11 +1,13 @@
-"""What the units of an NVIDIA GPU were busy with, by NVML's GPU Performance Monitoring, which starts with Hopper.
+"""What the units of an NVIDIA GPU were busy with, by NVML's GPU Performance Monitoring, which
+starts with Hopper.
 
-Never run on a GPU yet: written against NVML's documentation. It is the whole device's, whoever uses it.
+Never run on a GPU yet: written against NVML's documentation. It is the whole device's, whoever uses
+it.
 """
 
 import time
 
-from . import Probe, Unavailable
+from . import Probe, ProbeUnavailable
 from .nvml import open_nvml
 
 _METRICS = (  # our name, the end of NVML's, unit
@@ -33,17 +35,19 @@ class Gpm(Probe):
     _nvml = None
 
     def start(self):
-        """Take the first sample; raises Unavailable where the GPU or the driver has none."""
+        """Take the first sample; raises ProbeUnavailable where the GPU or the driver has none."""
         self._nvml, self._handle = open_nvml(self.device)
         self._samples = []
         try:
             if not self._nvml.nvmlGpmQueryDeviceSupport(self._handle).isSupportedDevice:
-                raise Unavailable("this GPU has no performance monitoring by NVML, as those before Hopper")
+                raise ProbeUnavailable(
+                    "this GPU has no performance monitoring by NVML, as those before Hopper"
+                )
             for _ in range(2):
                 self._samples.append(self._nvml.nvmlGpmSampleAlloc())
             self._refresh()
         except self._nvml.NVMLError as error:
-            raise Unavailable("NVML's performance monitoring: %s" % error) from None
+            raise ProbeUnavailable("NVML's performance monitoring: %s" % error) from None
 
     def read(self):
         """Return the averages since the last reading; nothing where that was too short ago."""
@@ -58,7 +62,11 @@ class Gpm(Probe):
         if self._nvml is None:
             return
         if not self._readings:
-            self.missing.update(dict.fromkeys(self.units, "watched for less than 0.1 s, in which there is no reading"))
+            self.missing.update(
+                dict.fromkeys(
+                    self.units, "watched for less than 0.1 s, in which there is no reading"
+                )
+            )
         for sample in self._samples:
             self._nvml.nvmlGpmSampleFree(sample)
         self._nvml.nvmlShutdown()

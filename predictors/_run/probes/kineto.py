@@ -1,14 +1,16 @@
-"""What CUDA does, by PyTorch's own profiler (Kineto): for processes of PyTorch where CUPTI can't be read directly.
+"""What CUDA does, by PyTorch's own profiler (Kineto): for processes of PyTorch where CUPTI can't be
+read directly.
 
-Never run on a GPU yet: written against the events of torch.autograd's profiler. Kineto is CUPTI's subscriber then, and
-a layer profiler that uses torch.profiler, too (TorchScript, what is compiled), can't run beside it.
+Never run on a GPU yet: written against the events of torch.autograd's profiler. Kineto is CUPTI's
+subscriber then, and a layer profiler that uses torch.profiler, too (TorchScript, what is compiled),
+can't run beside it.
 """
 
 import re
 import sys
 
 from ..timeline import LARGEST_STEP, wall_offset
-from . import Probe, Span, Unavailable
+from . import Probe, ProbeUnavailable, Span
 from .cupti import Cupti
 
 _CALL = re.compile(r"^cu(da)?[A-Z]")  # of the runtime, of the driver
@@ -23,23 +25,29 @@ class Kineto(Probe):
     _profile = None
 
     def start(self):
-        """Begin to profile; raises Unavailable without a GPU or PyTorch, or where CUPTI is read already."""
+        """Begin to profile; raises ProbeUnavailable without a GPU or PyTorch, or where CUPTI is
+        read already.
+        """
         if not self.device.startswith("cuda"):
-            raise Unavailable("the device is %s; CUDA's calls and kernels are a GPU's" % self.device)
+            raise ProbeUnavailable(
+                "the device is %s; CUDA's calls and kernels are a GPU's" % self.device
+            )
         if Cupti.watching:
-            raise Unavailable("it isn't needed: the probe cupti watches")
+            raise ProbeUnavailable("it isn't needed: the probe cupti watches")
         torch = sys.modules.get("torch")
         if torch is None:
-            raise Unavailable("it is PyTorch's, which this process doesn't use")
+            raise ProbeUnavailable("it is PyTorch's, which this process doesn't use")
         activity = torch.profiler.ProfilerActivity.CUDA
         if activity not in torch.profiler.supported_activities():
-            raise Unavailable("this build of PyTorch has no CUPTI")
+            raise ProbeUnavailable("this build of PyTorch has no CUPTI")
         self._offset = wall_offset()
         profile = torch.profiler.profile(activities=[activity])
         try:
             profile.__enter__()
         except Exception as error:
-            raise Unavailable("torch.profiler: %s: %s" % (type(error).__name__, error)) from error
+            raise ProbeUnavailable(
+                "torch.profiler: %s: %s" % (type(error).__name__, error)
+            ) from error
         self._profile = profile
 
     def stop(self):
@@ -53,7 +61,9 @@ class Kineto(Probe):
             self.fault = "the wall clock stepped by %.3f ms while Kineto used it" % (stepped / 1e6)
         events = profile.profiler.kineto_results.events()
         spans = [_span(event, self._offset) for event in events]
-        self.spans = [span for span in spans if span and (self.level == "kernel" or span.level == "library")]
+        self.spans = [
+            span for span in spans if span and (self.level == "kernel" or span.level == "library")
+        ]
 
     def read(self):
         """Nothing is counted between calls."""
@@ -67,8 +77,12 @@ def _span(event, offset):
     if "CPU" in str(event.device_type()):
         if not _CALL.match(name):
             return None
-        thread = event.device_resource_id()  # of what runs on the host that is the kernel's number of the thread
-        return Span("library", name, "", "", start, end, thread, None, size, event.correlation_id(), -1)
+        thread = (
+            event.device_resource_id()
+        )  # of what runs on the host that is the kernel's number of the thread
+        return Span(
+            "library", name, "", "", start, end, thread, None, size, event.correlation_id(), -1
+        )
     if getattr(event, "is_user_annotation", bool)():
         return None
     kind = next((kind for kind in ("memcpy", "memset") if name.lower().startswith(kind)), "kernel")

@@ -1,4 +1,5 @@
-"""A GPU by NVML (nvidia-ml-py in the stack's interpreter): utilisation, clocks, power, energy, temperature, memory.
+"""A GPU by NVML (nvidia-ml-py in the stack's interpreter): utilisation, clocks, power, energy,
+temperature, memory.
 
 Never run on a GPU yet. Memory and utilisation are the whole device's, whoever uses it.
 """
@@ -6,9 +7,10 @@ Never run on a GPU yet. Memory and utilisation are the whole device's, whoever u
 import os
 import time
 
-from . import Probe, Unavailable
+from . import Probe, ProbeUnavailable
 
-_SHORTEST = 0.1  # seconds; in less the energy counter and the integrated power disagree (ml-energy/zeus#181)
+# seconds; in less the energy counter and the integrated power disagree (ml-energy/zeus#181)
+_SHORTEST = 0.1
 
 
 class Nvml(Probe):
@@ -45,8 +47,14 @@ class Nvml(Probe):
         """Leave NVML; energy over too short a time is left out."""
         if self._nvml is None:
             return
-        if self._readings and time.perf_counter() - self._began < _SHORTEST and self._readings.pop("gpu energy", None):
-            self.missing["gpu energy"] = "watched for less than 0.1 s, in which the counter isn't right"
+        if (
+            self._readings
+            and time.perf_counter() - self._began < _SHORTEST
+            and self._readings.pop("gpu energy", None)
+        ):
+            self.missing["gpu energy"] = (
+                "watched for less than 0.1 s, in which the counter isn't right"
+            )
         self._nvml.nvmlShutdown()
         self._nvml = None
 
@@ -62,29 +70,44 @@ class Nvml(Probe):
 
 
 def open_nvml(device):
-    """Return NVML, to be shut down, and the device's handle; raises Unavailable where there is none."""
+    """Return NVML, to be shut down, and the device's handle.
+
+    Raises ProbeUnavailable where there is none.
+    """
     if not device.startswith("cuda"):
-        raise Unavailable("the device is %s; NVML reads NVIDIA's GPUs" % device)
+        raise ProbeUnavailable("the device is %s; NVML reads NVIDIA's GPUs" % device)
     try:
         import pynvml
     except ImportError:
-        raise Unavailable("nvidia-ml-py isn't installed in the stack; pip install nvidia-ml-py there") from None
+        raise ProbeUnavailable(
+            "nvidia-ml-py isn't installed in the stack; pip install nvidia-ml-py there"
+        ) from None
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
-        raise Unavailable("NVML: %s; is the NVIDIA driver there?" % error) from None
+        raise ProbeUnavailable("NVML: %s; is the NVIDIA driver there?" % error) from None
     try:
         return pynvml, _handle(pynvml, int(device.partition(":")[2] or 0))
     except pynvml.NVMLError as error:
         pynvml.nvmlShutdown()
-        raise Unavailable("NVML has no %s: %s" % (device, error)) from None
+        raise ProbeUnavailable("NVML has no %s: %s" % (device, error)) from None
 
 
 def _handle(nvml, index):
-    """Return NVML's handle of CUDA's device ``index``, which CUDA_VISIBLE_DEVICES may have renumbered."""
-    visible = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
+    """Return NVML's handle of CUDA's device ``index``, which CUDA_VISIBLE_DEVICES may have
+    renumbered.
+    """
+    visible = [
+        name.strip()
+        for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+        if name.strip()
+    ]
     name = visible[index] if index < len(visible) else str(index)
-    return nvml.nvmlDeviceGetHandleByIndex(int(name)) if name.isdigit() else nvml.nvmlDeviceGetHandleByUUID(name)
+    return (
+        nvml.nvmlDeviceGetHandleByIndex(int(name))
+        if name.isdigit()
+        else nvml.nvmlDeviceGetHandleByUUID(name)
+    )
 
 
 def _readers(nvml, handle):

@@ -1,7 +1,9 @@
-"""CPU counters by perf_event_open(2): hardware events where the machine has them, software events always.
+"""CPU counters by perf_event_open(2): hardware events where the machine has them, software events
+always.
 
-Each event is opened alone, for each thread that there is (with ``inherit`` for those that they start): Linux 6.18
-loses what inherited members of a group counted when their thread ends; single events lose nothing.
+Each event is opened alone, for each thread that there is (with ``inherit`` for those that they
+start): Linux 6.18 loses what inherited members of a group counted when their thread ends; single
+events lose nothing.
 """
 
 import ctypes
@@ -10,7 +12,7 @@ import os
 import platform
 import struct
 
-from . import Probe, Unavailable
+from . import Probe, ProbeUnavailable
 
 _SYSCALL = {"x86_64": 298, "aarch64": 241, "riscv64": 241, "ppc64le": 319, "s390x": 331}
 _HARDWARE, _SOFTWARE, _CACHE = 0, 1, 3
@@ -36,7 +38,10 @@ EVENTS = (
     ("minor-faults", _SOFTWARE, 5),
     ("major-faults", _SOFTWARE, 6),
 )
-_IN_KERNEL = ("context-switches", "cpu-migrations")  # where an event without the kernel's part counts nothing
+_IN_KERNEL = (
+    "context-switches",
+    "cpu-migrations",
+)  # where an event without the kernel's part counts nothing
 
 _SIZE = 112  # of perf_event_attr, version 5
 _ENABLED_AND_RUNNING = 1 | 2
@@ -60,7 +65,9 @@ class Perf(Probe):
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._number = _SYSCALL.get(platform.machine())
         if platform.system() != "Linux" or self._number is None:
-            raise Unavailable("perf_event_open is not known for %s %s" % (platform.system(), platform.machine()))
+            raise ProbeUnavailable(
+                "perf_event_open is not known for %s %s" % (platform.system(), platform.machine())
+            )
         threads = _threads()
         for name, kind, config in EVENTS:
             if len(self._files) * len(threads) > _MOST_FILES:
@@ -68,7 +75,7 @@ class Perf(Probe):
                 continue
             self._open(name, kind, config, threads)
         if not self._files:
-            raise Unavailable("; ".join(sorted(set(self.missing.values()))))
+            raise ProbeUnavailable("; ".join(sorted(set(self.missing.values()))))
 
     def read(self):
         """Return the counts of all threads together."""
@@ -103,7 +110,10 @@ class Perf(Probe):
         self._files[name] = files
 
     def _event(self, name, kind, config, thread):
-        """Open one event for one thread; where the kernel's part isn't permitted, without it if that means anything."""
+        """Open one event for one thread.
+
+        Where the kernel's part isn't permitted, without it if that means anything.
+        """
         try:
             return self._call(kind, config, thread, _INHERIT)
         except OSError as error:

@@ -1,12 +1,14 @@
-"""Power and energy of the host where its sensors are shown: RAPL by powercap, and hwmon. Nothing is ever modelled.
+"""Power and energy of the host where its sensors are shown: RAPL by powercap, and hwmon. Nothing is
+ever modelled.
 
-Both are the whole package's or board's, whoever uses it: the item holds its device alone, other processes may run.
+Both are the whole package's or board's, whoever uses it: the item holds its device alone, other
+processes may run.
 """
 
 import glob
 import os
 
-from . import Probe, Unavailable
+from . import Probe, ProbeUnavailable
 
 POWERCAP = "/sys/class/powercap"
 HWMON = "/sys/class/hwmon"
@@ -20,7 +22,7 @@ class Rapl(Probe):
     period = 0.02
 
     def start(self):
-        """Find the domains; raises Unavailable without any, or without permission."""
+        """Find the domains; raises ProbeUnavailable without any, or without permission."""
         self._domains = []
         for folder in sorted(glob.glob(os.path.join(POWERCAP, "intel-rapl:*"))):
             try:
@@ -29,7 +31,10 @@ class Rapl(Probe):
                 self.missing[os.path.basename(folder)] = _denied(error)
         if not self._domains:
             reasons = sorted(set(self.missing.values()))
-            raise Unavailable("; ".join(reasons) or "no RAPL domains in %s, as on most virtual machines" % POWERCAP)
+            raise ProbeUnavailable(
+                "; ".join(reasons)
+                or "no RAPL domains in %s, as on most virtual machines" % POWERCAP
+            )
         self.units = {domain.name: "J" for domain in self._domains}
         self.rising = tuple(self.units)
 
@@ -44,7 +49,10 @@ class _Domain:
     def __init__(self, folder):
         self._path = os.path.join(folder, "energy_uj")
         self._range = int(_text(os.path.join(folder, "max_energy_range_uj")))
-        self.name = "%s energy (%s)" % (_text(os.path.join(folder, "name")), os.path.basename(folder))
+        self.name = "%s energy (%s)" % (
+            _text(os.path.join(folder, "name")),
+            os.path.basename(folder),
+        )
         self._last, self._sum = int(_text(self._path)), 0
 
     def joules(self):
@@ -60,16 +68,22 @@ class Hwmon(Probe):
     name = "hwmon"
     levels = ("hardware",)
     period = 0.05
-    _FORMS = (("power*_average", "W", 1e-6), ("power*_input", "W", 1e-6), ("temp*_input", "degC", 1e-3))
+    _FORMS = (
+        ("power*_average", "W", 1e-6),
+        ("power*_input", "W", 1e-6),
+        ("temp*_input", "degC", 1e-3),
+    )
 
     def start(self):
-        """Find the sensors; raises Unavailable without any."""
+        """Find the sensors; raises ProbeUnavailable without any."""
         self._sensors, self.units = [], {}
         for pattern, unit, scale in self._FORMS:
             for path in sorted(glob.glob(os.path.join(HWMON, "hwmon*", pattern))):
                 self._add(path, unit, scale)
         if not self._sensors:
-            raise Unavailable("no sensors of power or temperature in %s, as on most virtual machines" % HWMON)
+            raise ProbeUnavailable(
+                "no sensors of power or temperature in %s, as on most virtual machines" % HWMON
+            )
 
     def read(self):
         """Return each sensor's value."""
@@ -78,7 +92,11 @@ class Hwmon(Probe):
     def _add(self, path, unit, scale):
         folder, file = os.path.split(path)
         try:
-            name = "%s %s (%s)" % (_text(os.path.join(folder, "name")), file, os.path.basename(folder))
+            name = "%s %s (%s)" % (
+                _text(os.path.join(folder, "name")),
+                file,
+                os.path.basename(folder),
+            )
             int(_text(path))
         except (OSError, ValueError) as error:
             self.missing[path] = str(error)
@@ -94,5 +112,8 @@ def _text(path):
 
 def _denied(error):
     if isinstance(error, PermissionError):
-        return "not permitted: %s is readable by root only since CVE-2020-8694; let this user read it" % error.filename
+        return (
+            "not permitted: %s is readable by root only since CVE-2020-8694; let this user read it"
+            % error.filename
+        )
     return "%s: %s" % (error.filename, error.strerror)

@@ -2,17 +2,26 @@
 
 import os
 
-from . import Probe, Unavailable
+from . import Probe, ProbeUnavailable
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 class Io(Probe):
-    """Bytes and calls of this process, from /proc/self/io, before and after each call (2 us a reading)."""
+    """Bytes and calls of this process, from /proc/self/io, before and after each call (2 us a
+    reading).
+    """
 
     name = "io"
     levels = ("hardware",)
-    units = {"read_bytes": "B", "write_bytes": "B", "rchar": "B", "wchar": "B", "syscr": "count", "syscw": "count"}
+    units = {
+        "read_bytes": "B",
+        "write_bytes": "B",
+        "rchar": "B",
+        "wchar": "B",
+        "syscr": "count",
+        "syscw": "count",
+    }
     rising = tuple(units)
     _file = None
 
@@ -61,4 +70,4 @@ def _open(path):
     try:
         return os.open(path, os.O_RDONLY)
     except OSError as error:
-        raise Unavailable("%s: %s" % (path, error.strerror)) from None
+        raise ProbeUnavailable("%s: %s" % (path, error.strerror)) from None

@@ -1,4 +1,5 @@
-"""Local artifacts of manifests to remote hosts: when an item asks, by digest, once a host, into its cache.
+"""Local artifacts of manifests to remote hosts: when an item asks, by digest, once a host, into its
+cache.
 
 A worker gets only what a manifest of the run names.
 """
@@ -17,35 +18,45 @@ import filelock
 
 from pytest_mlms.artifacts.fetch import digest_of
 from pytest_mlms.distribute.messages import Handler, Link
-from pytest_mlms.distribute.remote.workspace_sync import Mirror
+from pytest_mlms.distribute.remote.workspace_sync import WorkspaceSync
 from pytest_mlms.errors import ArtifactError, MlmsError
-from pytest_mlms.manifest.load import Loaded, load
+from pytest_mlms.manifest.load import LoadedManifest, load
 from pytest_mlms.records import Artifact
 
-__all__ = ["Courier", "Fetcher"]
+__all__ = ["ArtifactClient", "ArtifactServer"]
 
 _CHUNK = 1 << 18  # bytes
 
 
-class Courier:
+class ArtifactServer:
     """The controller's end, for one worker; ``link`` is set once it is there."""
 
     link: Link
 
-    def __init__(self, mirror: Mirror) -> None:
+    def __init__(self, mirror: WorkspaceSync) -> None:
         self._mirror = mirror
         self._path = Path()
 
     @property
     def handlers(self) -> dict[str, Handler]:
-        """What the messages of a worker mean here; work goes to a thread, as these run in the receiving one."""
-        return {"want": lambda *fields: _thread(self._offer, *fields), "give": lambda: _thread(self._give)}
+        """What the messages of a worker mean here.
+
+        Work goes to a thread, as these run in the receiving one.
+        """
+        return {
+            "want": lambda *fields: _thread(self._offer, *fields),
+            "give": lambda: _thread(self._give),
+        }
 
     def _offer(self, manifest: str, source: str) -> None:
         path = self._mirror.original(manifest)
         try:
-            files = _local_files(path) if manifest in self._mirror.files else []  # a host may not bring its own
-            artifact = next(one for one in files if source in (one.source, _beside(one.source, path)))
+            files = (
+                _local_files(path) if manifest in self._mirror.files else []
+            )  # a host may not bring its own
+            artifact = next(
+                one for one in files if source in (one.source, _beside(one.source, path))
+            )
             self._path = Path(artifact.source)
             self.link.send("have", digest_of(self._path), self._path.name)
         except StopIteration:
@@ -64,7 +75,7 @@ class Courier:
             self.link.send("refused", f"on the controller: {error}")
 
 
-class Fetcher:
+class ArtifactClient:
     """The worker's end; ``root`` is the mirror's folder here."""
 
     link: Link
@@ -79,18 +90,28 @@ class Fetcher:
     @property
     def handlers(self) -> dict[str, Handler]:
         """What the messages of the controller mean here."""
-        return {"have": self._have, "refused": self._refused, "bytes": self._write, "whole": self._answered.set}
+        return {
+            "have": self._have,
+            "refused": self._refused,
+            "bytes": self._write,
+            "whole": self._answered.set,
+        }
 
     def gone(self) -> None:
         """The controller is gone."""
         self._gone = "the connection to the controller ended"
         self._answered.set()
 
-    def bring(self, loaded: Loaded, artifact: Artifact) -> Artifact:
+    def bring(self, loaded: LoadedManifest, artifact: Artifact) -> Artifact:
         """Return the artifact with a path on this host, where it is now; raises ArtifactError."""
         if Path(artifact.source).is_file():
             return artifact
-        self._ask("want", os.path.relpath(loaded.path, self._root), _beside(artifact.source, loaded.path), of=artifact)
+        self._ask(
+            "want",
+            os.path.relpath(loaded.path, self._root),
+            _beside(artifact.source, loaded.path),
+            of=artifact,
+        )
         assert self._answer is not None
         digest, name = self._answer
         path = self._cache / "travelled" / digest[:2] / digest / name
@@ -100,7 +121,9 @@ class Fetcher:
                 if not path.is_file():
                     self._bring(path, digest, artifact)
         except OSError as error:
-            raise ArtifactError(f"{artifact.place}: {error.strerror} in {self._cache}; make room there") from error
+            raise ArtifactError(
+                f"{artifact.place}: {error.strerror} in {self._cache}; make room there"
+            ) from error
         return replace(artifact, source=str(path))
 
     def _bring(self, path: Path, digest: str, artifact: Artifact) -> None:
@@ -117,7 +140,9 @@ class Fetcher:
         if self.link.send(kind, *fields) and not self._gone:
             self._answered.wait()
         if fault := self._gone or self._fault:
-            raise ArtifactError(f"{of.place}: {of.source} can't be had from the controller: {fault}")
+            raise ArtifactError(
+                f"{of.place}: {of.source} can't be had from the controller: {fault}"
+            )
 
     def _have(self, digest: str, name: str) -> None:
         self._answer = digest, name
@@ -148,7 +173,7 @@ def _local_files(manifest: Path) -> list[Artifact]:
     return list(_files(load(manifest)))
 
 
-def _files(loaded: Loaded) -> Iterator[Artifact]:
+def _files(loaded: LoadedManifest) -> Iterator[Artifact]:
     for model in loaded.manifest.models:
         yield from loaded.model_files(model).values()
     yield from (file for file in (loaded.dataset_file, loaded.labels_file) if file)

@@ -1,4 +1,7 @@
-"""Remote hosts before they are workers: where their interpreter is, and whether it has what runs here."""
+"""Remote hosts before they are workers.
+
+Where their interpreter is, and whether it has what runs here.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,8 @@ ANSWER = 120  # seconds
 """How long a host may take to say what it has, before it is left out."""
 
 _CONNECT = 10  # seconds
-_ALIVE = "-o ServerAliveInterval=15 -o ServerAliveCountMax=4"  # or a link that goes down while we connect is waited on
+# or a link that goes down while we connect is waited on
+_ALIVE = "-o ServerAliveInterval=15 -o ServerAliveCountMax=4"
 
 
 class Unfit(Exception):
@@ -27,17 +31,25 @@ class Unfit(Exception):
 
 
 def interpreter() -> str:
-    """Return where 'mlms worker install' puts the interpreter for this version, as a remote shell reads it."""
+    """Return where 'mlms worker install' puts the interpreter for this version, as a remote shell
+    reads it.
+    """
     return f"~/{HOME}/{version_name()}/bin/python"
 
 
 def is_elsewhere(spec: Any) -> bool:
-    """Whether a worker has files of its own: on another host, or in a folder of its own as xdist sees it."""
+    """Whether a worker has files of its own.
+
+    On another host, or in a folder of its own as xdist sees it.
+    """
     return not spec.popen or bool(spec.chdir or spec.via)
 
 
 def prepare_spec(spec: Any, folder: str) -> None:
-    """Complete a worker's specification: its interpreter, its folder, and how long a connection may take."""
+    """Complete a worker's specification.
+
+    Its interpreter, its folder, and how long a connection may take.
+    """
     if spec.popen and not spec.via:
         return
     if spec.chdir in (None, "pyexecnetcache"):
@@ -58,7 +70,9 @@ def check_worker(gateway: Any) -> None:
     channel.waitclose(ANSWER)
     ours = {"code": code_digest(), **{name: version(name) for name in SAME}}
     wrong = [
-        f"{name} {found.get(name) or 'missing'}, here {ours[name]}" for name in ours if found.get(name) != ours[name]
+        f"{name} {found.get(name) or 'missing'}, here {ours[name]}"
+        for name in ours
+        if found.get(name) != ours[name]
     ]
     if wrong:
         raise Unfit(f"its {found['executable']} has {'; '.join(wrong)}")

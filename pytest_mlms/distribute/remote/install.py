@@ -1,7 +1,8 @@
-"""``mlms worker install`` and ``check``: put the running version on a host that has an interpreter and ssh, no more.
+"""``mlms worker install`` and ``check``: put the running version on a host that has an interpreter
+and ssh, no more.
 
-Everything is fetched here, for the interpreter there, and goes over the one ssh connection; the host needs no network
-and no pip. xdist then finds the environment by itself (see hosts.py).
+Everything is fetched here, for the interpreter there, and goes over the one ssh connection; the
+host needs no network and no pip. xdist then finds the environment by itself (see hosts.py).
 """
 
 from __future__ import annotations
@@ -61,15 +62,30 @@ class Ssh:
     config: str | None = None
 
     def run(self, code: str, data: bytes = b"") -> str:
-        """Run Python code there, with ``data`` on its standard input; raises MlmsError with what it says."""
+        """Run Python code there, with ``data`` on its standard input.
+
+        Raises MlmsError with what it says.
+        """
         options = ["-F", self.config] if self.config else []
         script = code.replace("'", "'\"'\"'")
-        command = ["ssh", "-o", "ConnectTimeout=10", "-o", "BatchMode=yes", *options, *self.host.split()]
+        command = [
+            "ssh",
+            "-o",
+            "ConnectTimeout=10",
+            "-o",
+            "BatchMode=yes",
+            *options,
+            *self.host.split(),
+        ]
         command.append(f"{self.python} -c '{script}'")
         try:
-            done = subprocess.run(command, input=data, capture_output=True, timeout=_SECONDS, check=False)
+            done = subprocess.run(
+                command, input=data, capture_output=True, timeout=_SECONDS, check=False
+            )
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise MlmsError(f"{self.host}: {error}; see that 'ssh {self.host}' works without a password") from error
+            raise MlmsError(
+                f"{self.host}: {error}; see that 'ssh {self.host}' works without a password"
+            ) from error
         if done.returncode:
             said = done.stderr.decode(errors="replace").strip() or f"status {done.returncode}"
             raise MlmsError(f"{self.host}: {said}")
@@ -88,15 +104,24 @@ def check(ssh: Ssh) -> str:
 
 
 def install(ssh: Ssh, more: Sequence[str] = ()) -> str:
-    """Make the environment on a host, with the requirements ``more``; return a line. Raises MlmsError."""
+    """Make the environment on a host, with the requirements ``more``; return a line.
+
+    Raises MlmsError.
+    """
     facts = _ask(ssh)
     if tuple(facts["version"]) < _LEAST:
         found = ".".join(map(str, facts["version"]))
-        raise MlmsError(f"{ssh.host}: {ssh.python} is Python {found}; name one of 3.10 or later with --python")
+        raise MlmsError(
+            f"{ssh.host}: {ssh.python} is Python {found}; name one of 3.10 or later with --python"
+        )
     with tempfile.TemporaryDirectory() as temporary:
         wheels = Path(temporary)
         build_wheel(wheels)
-        names = [f"pytest-mlms=={version('pytest-mlms')}", *(f"{name}=={version(name)}" for name in SAME), *more]
+        names = [
+            f"pytest-mlms=={version('pytest-mlms')}",
+            *(f"{name}=={version(name)}" for name in SAME),
+            *more,
+        ]
         _download(wheels, names, facts)
         packed = _pack(wheels)
     ssh.run(_UNPACK.format(folder=_folder(), names=names), packed)
@@ -114,12 +139,22 @@ def _ask(ssh: Ssh) -> dict[str, Any]:
 
 def _download(wheels: Path, names: Sequence[str], facts: dict[str, Any]) -> None:
     """Fetch what the interpreter of ``facts`` needs, with the pip of this one."""
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--only-binary=:all:"]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--only-binary=:all:",
+    ]
     command += ["--dest", str(wheels), "--find-links", str(wheels), "--implementation", "cp"]
     command += ["--python-version", ".".join(map(str, facts["version"]))]
     for platform in _platforms(facts["machine"], facts["libc"]):
         command += ["--platform", platform]
-    done = subprocess.run([*command, *names, "pip"], capture_output=True, text=True, timeout=_SECONDS, check=False)
+    done = subprocess.run(
+        [*command, *names, "pip"], capture_output=True, text=True, timeout=_SECONDS, check=False
+    )
     if done.returncode:
         raise MlmsError(f"can't fetch what the worker needs: {done.stderr.strip()}")
 

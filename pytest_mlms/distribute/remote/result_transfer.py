@@ -1,4 +1,7 @@
-"""Files of items from a remote worker into the controller's folder: in chunks, checked, never held in memory."""
+"""Files of items from a remote worker into the controller's folder.
+
+In chunks, checked, never held in memory.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,15 @@ from typing import IO, Any
 
 from pytest_mlms.distribute.messages import Handler, Link
 
-__all__ = ["Receiver", "Sender"]
+__all__ = ["ResultReceiver", "ResultSender"]
 
 _CHUNK = 1 << 18  # bytes
 _OURS = ("items", "agents")  # the folders of a run that are filled from elsewhere
 
 
-class Sender:
-    """The worker's end: ``folder`` is its own copy of the run's folder, ``link`` is set once it is there.
+class ResultSender:
+    """The worker's end: ``folder`` is its own copy of the run's folder, ``link`` is set once it is
+    there.
 
     What the controller has whole is removed here; logs, which grow, at the end.
     """
@@ -73,7 +77,7 @@ class Sender:
             self.link.send("end", sha256.hexdigest(), "")
 
 
-class Receiver:
+class ResultReceiver:
     """The controller's end, for one worker; ``lost`` says of each file that is not here why.
 
     ``link`` is set once it is there.
@@ -118,7 +122,11 @@ class Receiver:
     def _begin(self, path: str) -> None:
         self._path, self._sha256 = path, hashlib.sha256()
         inside = PurePosixPath(path)
-        if inside.parts[:1] not in [(name,) for name in _OURS] or ".." in inside.parts or "\0" in path:
+        if (
+            inside.parts[:1] not in [(name,) for name in _OURS]
+            or ".." in inside.parts
+            or "\0" in path
+        ):
             self._fail("its path leads out of the items of the run")
             return
         try:

@@ -1,4 +1,7 @@
-"""The running version of this plugin as a wheel, made of its own files: what a worker must have, to the letter."""
+"""The running version of this plugin as a wheel, made of its own files.
+
+What a worker must have, to the letter.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,10 @@ _WHEEL = "Wheel-Version: 1.0\nGenerator: pytest-mlms\nRoot-Is-Purelib: true\nTag
 
 @lru_cache(maxsize=1)
 def code_digest() -> str:
-    """Return a digest of all that runs: the same on two hosts only where they have the same code."""
+    """Return a digest of all that runs.
+
+    The same on two hosts only where they have the same code.
+    """
     sha256 = hashlib.sha256()
     for name, path in _files():
         sha256.update(f"{name}\n".encode() + path.read_bytes())
@@ -55,13 +61,19 @@ def _files() -> Iterator[tuple[str, Path]]:
         root = Path(str(module.__file__)).parent
         for path in sorted(root.rglob("*")):
             inside = path.relative_to(root)
-            if path.is_file() and "__pycache__" not in inside.parts and not path.name.endswith((".pyc", ".part")):
+            if (
+                path.is_file()
+                and "__pycache__" not in inside.parts
+                and not path.name.endswith((".pyc", ".part"))
+            ):
                 yield f"{module.__name__}/{inside.as_posix()}", path
 
 
 def _metadata() -> Iterator[tuple[str, bytes]]:
     found = distribution(_NAME)
     for name in ("METADATA", "entry_points.txt"):
-        text = found.read_text(name) or found.read_text({"METADATA": "PKG-INFO"}.get(name, name)) or ""
+        text = (
+            found.read_text(name) or found.read_text({"METADATA": "PKG-INFO"}.get(name, name)) or ""
+        )
         yield name, text.encode()
     yield "WHEEL", _WHEEL.encode()

@@ -1,7 +1,9 @@
-"""The mirror on a remote host: a folder for each run, so that no run disturbs another, in a folder for each project.
+"""The mirror on a remote host: a folder for each run, so that no run disturbs another, in a folder
+for each project.
 
-A run's folder is made of files that are kept by their digests, so what was sent once is not sent again. A run holds
-its folder by a lock until its last worker ends, however it ends; the next run removes what nobody holds.
+A run's folder is made of files that are kept by their digests, so what was sent once is not sent
+again. A run holds its folder by a lock until its last worker ends, however it ends; the next run
+removes what nobody holds.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ _KEPT = 30 * 86400  # seconds that a file is kept for, after its last use
 
 
 def receive(channel: Any) -> None:
-    """Make the mirror of a run here, with what the controller sends of what is lacking, and go there."""
+    """Make the mirror of a run here, with what the controller sends of what is lacking, and go
+    there.
+    """
     run, wanted = channel.receive()
     home = Path("mlms-mirror").absolute()
     files, folder = home / "files", home / "runs" / run
@@ -37,7 +41,9 @@ def receive(channel: Any) -> None:
     for digest in lacking:
         _write(files / digest, channel.receive())
     for place, digest in wanted.items():
-        _write(folder / place, (files / digest).read_bytes())  # a copy, as a test may change its files
+        _write(
+            folder / place, (files / digest).read_bytes()
+        )  # a copy, as a test may change its files
     os.chdir(folder)
 
 

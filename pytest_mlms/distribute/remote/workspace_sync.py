@@ -1,8 +1,9 @@
-"""The files that a run needs before its items are known, on each remote host: manifests, predictors, conftests, ini.
+"""The files that a run needs before its items are known, on each remote host: manifests,
+predictors, conftests, ini.
 
-They keep their places below the rootdir, so that items have the same ids everywhere. Small, and sent by digest: what
-a host has from an earlier run stays there (see berth.py). Models and datasets travel when an item asks for them (see
-travel.py).
+They keep their places below the rootdir, so that items have the same ids everywhere. Small, and
+sent by digest: what a host has from an earlier run stays there (see berth.py). Models and datasets
+travel when an item asks for them (see travel.py).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import pytest
 from pytest_mlms.config import Config
 from pytest_mlms.distribute.remote.hosts import ANSWER
 
-__all__ = ["Mirror"]
+__all__ = ["WorkspaceSync"]
 
 _OUTPUTS = ("results", "cache", "benchmark_json", "root")
 _OF_ROOT = ("stacks.yaml", "pyproject.toml", "conftest.py")
@@ -30,7 +31,7 @@ _LARGEST = 1 << 20  # bytes
 _SKIPPED = ("__pycache__", "node_modules", "mlms-results")
 
 
-class Mirror:
+class WorkspaceSync:
     """What is below the controller's rootdir, as remote workers see it below their working folder."""
 
     def __init__(self, config: pytest.Config, options: Config) -> None:
@@ -41,7 +42,10 @@ class Mirror:
 
     @property
     def folder(self) -> str:
-        """The folder on a remote host, in the user's home; one for each project of each controller."""
+        """The folder on a remote host, in the user's home.
+
+        One for each project of each controller.
+        """
         name = f"{socket.gethostname()}:{self._root}"
         return f"pytest-mlms-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
 
@@ -72,7 +76,9 @@ class Mirror:
         made = []
         for argument in arguments:
             path, separator, rest = argument.partition("::")
-            found = Path(os.path.normpath(self._config.invocation_params.dir / path)) if path else None
+            found = (
+                Path(os.path.normpath(self._config.invocation_params.dir / path)) if path else None
+            )
             there = bool(found and not path.startswith("-") and found.exists())
             made.append(f"{self.place(found)}{separator}{rest}" if there and found else argument)
         return made
@@ -87,7 +93,9 @@ class Mirror:
 
     def send(self, gateway: Any, run: str) -> None:
         """Make the mirror of a run on the host of a gateway, whose working folder it becomes."""
-        channel = gateway.remote_exec("from pytest_mlms.distribute.remote.workspace import receive; receive(channel)")
+        channel = gateway.remote_exec(
+            "from pytest_mlms.distribute.remote.workspace import receive; receive(channel)"
+        )
         digests = {place: hashlib.sha256(data).hexdigest() for place, data in self.files.items()}
         places = {digest: place for place, digest in digests.items()}
         channel.send((run, digests))
@@ -100,7 +108,8 @@ class Mirror:
 
     def _paths(self) -> Iterator[Path]:
         roots = [
-            Path(os.path.normpath(self._config.invocation_params.dir / arg.split("::")[0])) for arg in self._args()
+            Path(os.path.normpath(self._config.invocation_params.dir / arg.split("::")[0]))
+            for arg in self._args()
         ]
         roots += [path for path in self._inputs() if path.exists()]
         for root in roots:
@@ -115,13 +124,19 @@ class Mirror:
 
     def _args(self) -> list[str]:
         """What is collected; all of the rootdir is too much to send."""
-        return [argument for argument in self._config.args if Path(argument).absolute() != self._root]
+        return [
+            argument for argument in self._config.args if Path(argument).absolute() != self._root
+        ]
 
     def _inputs(self) -> Iterator[Path]:
         for field in fields(self._options):
             value = getattr(self._options, field.name)
             if field.name not in _OUTPUTS:
-                yield from (path for path in (value if isinstance(value, tuple) else [value]) if isinstance(path, Path))
+                yield from (
+                    path
+                    for path in (value if isinstance(value, tuple) else [value])
+                    if isinstance(path, Path)
+                )
 
 
 def _small_files(folder: Path) -> Iterator[Path]:

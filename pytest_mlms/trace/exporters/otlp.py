@@ -1,7 +1,7 @@
 """A trace as OpenTelemetry's OTLP/JSON, by its own SDK's encoder: the extra ``otlp``.
 
-A trace id for each item; the parents are those of find_parents, so that a kernel hangs below its layer. An export for
-other tools: 13 to 42 us a span.
+A trace id for each item; the parents are those of find_parents, so that a kernel hangs below its
+layer. An export for other tools: 13 to 42 us a span.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ def write_otlp(trace: Trace, path: Path, seed: str) -> int:
         from google.protobuf.json_format import MessageToDict
         from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
     except ImportError:
-        raise MlmsError("the export needs OpenTelemetry's SDK; pip install 'pytest-mlms[otlp]'") from None
+        raise MlmsError(
+            "the export needs OpenTelemetry's SDK; pip install 'pytest-mlms[otlp]'"
+        ) from None
     spans = list(_spans(trace, seed))
     encoded = MessageToDict(encode_spans(spans), use_integers_for_enums=True)
     temporary = path.with_name(f".{path.name}.tmp")
@@ -39,14 +41,19 @@ def write_otlp(trace: Trace, path: Path, seed: str) -> int:
         temporary.write_text(json.dumps(_in_hex(encoded)), encoding="utf-8")
         os.replace(temporary, path)
     except OSError as error:
-        raise MlmsError(f"{path} can't be written: {error.strerror}; make room, or name another folder") from error
+        raise MlmsError(
+            f"{path} can't be written: {error.strerror}; make room, or name another folder"
+        ) from error
     finally:
         temporary.unlink(missing_ok=True)
     return len(spans)
 
 
 def _in_hex(value: Any) -> Any:
-    """Return the JSON with ids in hexadecimal, as OTLP wants them; protobuf's own JSON has them in base64."""
+    """Return the JSON with ids in hexadecimal, as OTLP wants them.
+
+    Protobuf's own JSON has them in base64.
+    """
     if isinstance(value, list):
         return [_in_hex(one) for one in value]
     if not isinstance(value, dict):
@@ -84,7 +91,11 @@ def _spans(trace: Trace, seed: str) -> Iterator[Any]:
 
 
 def _plain(about: Mapping[str, Any]) -> dict[str, Any]:
-    return {f"mlms.{name}": value for name, value in about.items() if isinstance(value, (str, int, float))}
+    return {
+        f"mlms.{name}": value
+        for name, value in about.items()
+        if isinstance(value, (str, int, float))
+    }
 
 
 def _attributes(trace: Trace, index: int) -> Iterator[tuple[str, str | int]]:

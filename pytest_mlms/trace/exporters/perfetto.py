@@ -1,8 +1,9 @@
-"""A trace as Perfetto's protocol buffers: opens in https://ui.perfetto.dev and in its trace processor.
+"""A trace as Perfetto's protocol buffers: opens in https://ui.perfetto.dev and in its trace
+processor.
 
-A process for each run with a track for each thread, tracks of their own for a device's streams and for what overlaps
-on a thread, counters, and arrows from a launch to what it started. Fields are those of
-https://github.com/google/perfetto/blob/main/protos/perfetto/trace/perfetto_trace.proto.
+A process for each run with a track for each thread, tracks of their own for a device's streams and
+for what overlaps on a thread, counters, and arrows from a launch to what it started. Fields are
+those of https://github.com/google/perfetto/blob/main/protos/perfetto/trace/perfetto_trace.proto.
 """
 
 from __future__ import annotations
@@ -33,11 +34,18 @@ _MONOTONIC, _REALTIME, _BOOTTIME = 3, 1, 6  # BuiltinClock
 _BEGIN, _END, _COUNTER = 1, 2, 4  # TrackEvent.Type
 _SPAN_BYTES = 75  # of a begin and an end, with room
 _CHUNK = 1 << 16  # rows encoded at once
-_THREADS, _LANES, _COUNTERS = 1 << 20, 1 << 21, 1 << 22  # where the uuids of each sort of track begin
+_THREADS, _LANES, _COUNTERS = (
+    1 << 20,
+    1 << 21,
+    1 << 22,
+)  # where the uuids of each sort of track begin
 
 
 class Written(NamedTuple):
-    """What became of a trace: bytes, and how many of its requests were left out to stay under the limit."""
+    """What became of a trace.
+
+    Bytes, and how many of its requests were left out to stay under the limit.
+    """
 
     size: int
     requests: int
@@ -47,8 +55,8 @@ class Written(NamedTuple):
 def limit_requests(spans: Spans, most_bytes: int) -> tuple[Array, int, int]:
     """Return a mask of the spans that fit, the number of requests and of those left out.
 
-    Whole requests are left out, the last of each run first, in equal share of every run; what belongs to no request
-    stays.
+    Whole requests are left out, the last of each run first, in equal share of every run; what
+    belongs to no request stays.
     """
     inside = spans.request >= 0
     keys = spans.run[inside].astype("i8") << 32 | spans.request[inside]
@@ -63,7 +71,9 @@ def limit_requests(spans: Spans, most_bytes: int) -> tuple[Array, int, int]:
     return mask, len(requests), int((~kept).sum())
 
 
-def write_perfetto(trace: Trace, parent: Array, path: Path, most_bytes: int = MOST_BYTES) -> Written:
+def write_perfetto(
+    trace: Trace, parent: Array, path: Path, most_bytes: int = MOST_BYTES
+) -> Written:
     """Write the file, whole or not at all; ``parent`` is find_parents' index."""
     mask, requests, dropped = limit_requests(trace.spans, most_bytes)
     temporary = path.with_name(f".{path.name}.tmp")
@@ -96,19 +106,35 @@ def _write(file: IO[bytes], trace: Trace, parent: Array, mask: Array, note: str)
 
 
 def _packet(*fields: tuple[int, int | bytes], flags: int = 2) -> bytes:
-    """Return a TracePacket of the trace; flag 2: it needs what the first one set up, 1: it is the first."""
+    """Return a TracePacket of the trace.
+
+    Flag 2: it needs what the first one set up, 1: it is the first.
+    """
     return message((1, message((10, _SEQUENCE), (13, flags), *fields)))
 
 
 def _head(trace: Trace, note: str) -> bytes:
-    """The clocks read together, the clock of all that follows, the names and levels as numbers, and the note."""
-    clocks = ((_MONOTONIC, time.monotonic_ns()), (_REALTIME, time.time_ns()), (_BOOTTIME, _boottime()))
+    """The clocks read together, the clock of all that follows, the names and levels as numbers, and
+    the note.
+    """
+    clocks = (
+        (_MONOTONIC, time.monotonic_ns()),
+        (_REALTIME, time.time_ns()),
+        (_BOOTTIME, _boottime()),
+    )
     snapshot = b"".join(message((1, message((1, number), (2, now)))) for number, now in clocks)
     snapshot += message((2, _MONOTONIC))
-    names = [(2, message((1, index), (2, text or "-"))) for index, text in enumerate(trace.strings, start=1)]
-    categories = [(1, message((1, index), (2, level))) for index, level in enumerate(LEVELS, start=1)]
+    names = [
+        (2, message((1, index), (2, text or "-")))
+        for index, text in enumerate(trace.strings, start=1)
+    ]
+    categories = [
+        (1, message((1, index), (2, level))) for index, level in enumerate(LEVELS, start=1)
+    ]
     defaults = message((58, _MONOTONIC))
-    head = _packet((6, snapshot)) + _packet((59, defaults), (12, message(*names, *categories)), flags=1)
+    head = _packet((6, snapshot)) + _packet(
+        (59, defaults), (12, message(*names, *categories)), flags=1
+    )
     if note:
         head += _packet((60, message((1, 1), (2, f"pytest-mlms: {note}"))))
     return head
@@ -135,10 +161,16 @@ def _lay_out(trace: Trace, mask: Array) -> _Layout:
         if not len(mine):
             continue
         uuid = _THREADS + index
-        descriptors.append(_thread(uuid, track) if track.kind == "thread" else _child(uuid, track.process, track.name))
+        descriptors.append(
+            _thread(uuid, track)
+            if track.kind == "thread"
+            else _child(uuid, track.process, track.name)
+        )
         lane = lanes(trace.spans.start[mine], trace.spans.end[mine])
         for number in range(1, int(lane.max()) + 1):
-            descriptors.append(_child(next_lane + number, track.process, f"{track.name}, at the same time"))
+            descriptors.append(
+                _child(next_lane + number, track.process, f"{track.name}, at the same time")
+            )
         uuids[mine] = np.where(lane == 0, uuid, next_lane + lane)
         next_lane += int(lane.max()) + 1
     return _Layout(descriptors, uuids)
@@ -156,7 +188,9 @@ def _processes(trace: Trace) -> Iterator[bytes]:
     named: dict[int, str] = {}
     for track in trace.tracks:
         level = trace.runs[track.run]["level"]
-        named.setdefault(track.process, "pytest" if level.startswith("application") else f"agent, {level} run")
+        named.setdefault(
+            track.process, "pytest" if level.startswith("application") else f"agent, {level} run"
+        )
     for process, name in named.items():
         yield message((1, process), (3, message((1, process), (6, name))))
 
@@ -181,7 +215,9 @@ def _slices(spans: Spans, parent: Array, mask: Array, track: Array) -> Iterator[
         yield _encode(spans, some, starts, track, source, target)
 
 
-def _encode(spans: Spans, span: Array, begins: Array, track: Array, source: Array, target: Array) -> bytes:
+def _encode(
+    spans: Spans, span: Array, begins: Array, track: Array, source: Array, target: Array
+) -> bytes:
     kinds = [
         (begins & ~source[span] & ~target[span], 0),
         (begins & source[span], 47),  # flow_ids
@@ -211,7 +247,9 @@ def _rows(spans: Spans, span: Array, track: Array, flow: int) -> Array:
 
 
 def _flows(spans: Spans, parent: Array, mask: Array) -> tuple[Array, Array]:
-    """Return which spans begin an arrow (launches) and which end one (what they started, elsewhere)."""
+    """Return which spans begin an arrow (launches) and which end one (what they started,
+    elsewhere).
+    """
     target = (parent >= 0) & (spans.correlation != 0) & mask
     target[target] &= (spans.track[parent[target]] != spans.track[target]) & mask[parent[target]]
     source = np.zeros(len(spans), bool)
@@ -220,14 +258,16 @@ def _flows(spans: Spans, parent: Array, mask: Array) -> tuple[Array, Array]:
 
 
 def _flow_id(spans: Spans, span: Array) -> Array:
-    return np.asarray((spans.run[span] + 1).astype("u8") << np.uint64(40) | spans.correlation[span].astype("u8"))
+    return np.asarray(
+        (spans.run[span] + 1).astype("u8") << np.uint64(40) | spans.correlation[span].astype("u8")
+    )
 
 
 def _events(start: Array, end: Array) -> tuple[Array, Array]:
     """Return spans' begins and ends as they must follow: the span's index, and whether it begins.
 
-    At the same time: ends of what began before, the innermost first; then begins, the outermost first; and a span of
-    no length begins and ends inside of those.
+    At the same time: ends of what began before, the innermost first; then begins, the outermost
+    first; and a span of no length begins and ends inside of those.
     """
     count = len(start)
     span = np.concatenate([np.arange(count), np.arange(count)])
@@ -235,14 +275,18 @@ def _events(start: Array, end: Array) -> tuple[Array, Array]:
     at = np.concatenate([start, end])
     empty = np.concatenate([start == end, start == end])
     group = np.where(empty, 2, np.where(begins, 1, 0))
-    near = np.where(empty, span, np.where(begins, -np.concatenate([end, end]), -np.concatenate([start, start])))
+    near = np.where(
+        empty, span, np.where(begins, -np.concatenate([end, end]), -np.concatenate([start, start]))
+    )
     tie = np.where(begins | empty, span, -span)
     order = np.lexsort((~begins, tie, near, group, at))
     return span[order], begins[order]
 
 
 def lanes(start: Array, end: Array) -> Array:
-    """Return a lane for each span, such that those of one lane lie one after or inside of another; most are 0."""
+    """Return a lane for each span, such that those of one lane lie one after or inside of another;
+    most are 0.
+    """
     if _nests(start, end):
         return np.zeros(len(start), "i8")
     lane, stacks = np.zeros(len(start), "i8"), list[list[int]]()
@@ -277,13 +321,26 @@ def _readings(trace: Trace) -> Iterator[bytes]:
     for index, series in enumerate(trace.series):
         mine = trace.counters.series == index
         counter = message((6, series.unit))
-        fields: list[tuple[int, int | str | bytes]] = [(1, _COUNTERS + index), (2, series.name), (8, counter)]
+        fields: list[tuple[int, int | str | bytes]] = [
+            (1, _COUNTERS + index),
+            (2, series.name),
+            (8, counter),
+        ]
         if series.run in process:
             fields.insert(1, (5, process[series.run]))
         yield _packet((60, message(*fields)))
         times, values = trace.counters.time[mine], trace.counters.value[mine]
         for first in range(0, len(times), _CHUNK):
             part = slice(first, first + _CHUNK)
-            event = Rows(len(times[part])).constant((9, _COUNTER), (11, _COUNTERS + index)).fixed64(44, values[part])
-            packet = Rows(len(times[part])).constant((10, _SEQUENCE), (13, 2)).varints(8, times[part]).nest(11, event)
+            event = (
+                Rows(len(times[part]))
+                .constant((9, _COUNTER), (11, _COUNTERS + index))
+                .fixed64(44, values[part])
+            )
+            packet = (
+                Rows(len(times[part]))
+                .constant((10, _SEQUENCE), (13, 2))
+                .varints(8, times[part])
+                .nest(11, event)
+            )
             yield Rows(len(times[part])).nest(1, packet).matrix().tobytes()

@@ -1,4 +1,7 @@
-"""What travels to a worker with a folder of its own, and what comes back: without ssh, as xdist can do that too."""
+"""What travels to a worker with a folder of its own, and what comes back.
+
+Without ssh, as xdist can do that too.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,8 @@ from typing import Any
 import pytest
 
 from pytest_mlms.distribute.messages import Link
-from pytest_mlms.distribute.remote.artifact_transfer import Courier
-from pytest_mlms.distribute.remote.result_transfer import Receiver, Sender
+from pytest_mlms.distribute.remote.artifact_transfer import ArtifactServer
+from pytest_mlms.distribute.remote.result_transfer import ResultReceiver, ResultSender
 from pytest_mlms.distribute.remote.workspace_sync import _small_files
 from tests.support.project import Project, copy_digits
 
@@ -45,7 +48,9 @@ def elsewhere(project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     return f"--tx=popen//chdir={tmp_path / 'elsewhere'}"
 
 
-def test_models_travel_once_and_what_was_measured_comes_back(project: Project, elsewhere: str, tmp_path: Path) -> None:
+def test_models_travel_once_and_what_was_measured_comes_back(
+    project: Project, elsewhere: str, tmp_path: Path
+) -> None:
     project.edit("batch_sizes: [1, 8, 64]", "batch_sizes: [8]")
     project.set_thresholds()
     arguments = [elsewhere, "--dist=load", "-konnxruntime and (accuracy or b8-offline)"]
@@ -55,8 +60,12 @@ def test_models_travel_once_and_what_was_measured_comes_back(project: Project, e
     assert len(items) == 2
     for item in items:
         assert item["artifacts"]
-        assert all((run / path).stat().st_size for path in [*item["artifacts"].values(), *item["logs"]])
-    assert not [path for path in (tmp_path / "elsewhere").rglob("*.npz") if "cache" not in path.parts]
+        assert all(
+            (run / path).stat().st_size for path in [*item["artifacts"].values(), *item["logs"]]
+        )
+    assert not [
+        path for path in (tmp_path / "elsewhere").rglob("*.npz") if "cache" not in path.parts
+    ]
     model = (project.folder / "digits_cnn.onnx").read_bytes()
     digest = hashlib.sha256(model).hexdigest()
     here = tmp_path / "cache" / "travelled" / digest[:2] / digest / "digits_cnn.onnx"
@@ -97,7 +106,13 @@ def test_two_runs_of_one_folder_on_one_host_do_not_disturb_each_other(
     more, test = project.folder / "more.yaml", project.path / "test_waits.py"
     more.write_text(project.manifest.read_text())
     test.write_text(WAITS.replace("HERE", str(project.path)))
-    options = ["--mlms-manifests=manifests", "--mlms-worker-timeout=900", elsewhere, "--dist=load", "-ktest_wait"]
+    options = [
+        "--mlms-manifests=manifests",
+        "--mlms-worker-timeout=900",
+        elsewhere,
+        "--dist=load",
+        "-ktest_wait",
+    ]
     first = project.pytester.popen([sys.executable, "-m", "pytest", *options, test.name])
     deadline = time.monotonic() + 600
     while not (project.path / "waiting").exists():
@@ -117,10 +132,16 @@ def test_two_runs_of_one_folder_on_one_host_do_not_disturb_each_other(
     assert not [path for path in left.rglob("*") if path.suffix in (".log", ".npz")]  # it came back
 
 
-def test_a_path_or_a_node_id_as_an_argument_means_the_same_elsewhere(project: Project, elsewhere: str) -> None:
-    result = project.run(elsewhere, "--dist=load", "manifests/digits.yaml::test_accuracy[onnxruntime-cpu]")
+def test_a_path_or_a_node_id_as_an_argument_means_the_same_elsewhere(
+    project: Project, elsewhere: str
+) -> None:
+    result = project.run(
+        elsewhere, "--dist=load", "manifests/digits.yaml::test_accuracy[onnxruntime-cpu]"
+    )
     assert result.ret == 0
-    assert [item["nodeid"] for item in project.items()] == ["manifests/digits.yaml::test_accuracy[onnxruntime-cpu]"]
+    assert [item["nodeid"] for item in project.items()] == [
+        "manifests/digits.yaml::test_accuracy[onnxruntime-cpu]"
+    ]
 
 
 @pytest.mark.slow
@@ -129,13 +150,20 @@ def test_manifests_and_files_outside_of_the_rootdir_travel_too(
 ) -> None:
     outside = tmp_path / "outside"
     project.folder.rename(outside)
-    arguments = [f"--mlms-manifests={outside}", elsewhere, "--dist=load", "-konnxruntime and accuracy"]
+    arguments = [
+        f"--mlms-manifests={outside}",
+        elsewhere,
+        "--dist=load",
+        "-konnxruntime and accuracy",
+    ]
     result = project.pytester.runpytest_subprocess(*arguments)
     assert result.ret == 0
     assert len(project.items()) == 1
 
 
-def test_a_model_that_is_missing_on_the_controller_is_an_error_with_its_line(project: Project, elsewhere: str) -> None:
+def test_a_model_that_is_missing_on_the_controller_is_an_error_with_its_line(
+    project: Project, elsewhere: str
+) -> None:
     (project.folder / "digits_cnn.onnx").unlink()
     assert project.run(elsewhere, "--dist=load", "-konnxruntime and accuracy").ret == 1
     assert "can't be had from the controller: on the controller: " in project.items()[0]["message"]
@@ -144,7 +172,7 @@ def test_a_model_that_is_missing_on_the_controller_is_an_error_with_its_line(pro
 
 def test_a_file_that_is_damaged_on_its_way_is_lost_and_says_so(tmp_path: Path) -> None:
     here, there = wires()
-    receiver = Receiver(tmp_path / "run")
+    receiver = ResultReceiver(tmp_path / "run")
     receiver.link = Link(here, receiver.handlers)
     link = Link(there, {})
     link.send("file", "items/a/x.npz")
@@ -154,14 +182,19 @@ def test_a_file_that_is_damaged_on_its_way_is_lost_and_says_so(tmp_path: Path) -
     link.send("end", "", "could not be read on its host: no such file")
     result = {"artifacts": {"x.npz": "items/a/x.npz"}, "artifacts_lost": {}, "logs": ["agents/log"]}
     receiver.complete(result)
-    lost = {"x.npz": "it was damaged on its way", "agents/log": "could not be read on its host: no such file"}
+    lost = {
+        "x.npz": "it was damaged on its way",
+        "agents/log": "could not be read on its host: no such file",
+    }
     assert result == {"artifacts": {}, "artifacts_lost": lost, "logs": []}
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
-@pytest.mark.parametrize("path", ["/etc/passwd", "../../outside", "items/../../b", "results.jsonl", "items/a\0b", ""])
+@pytest.mark.parametrize(
+    "path", ["/etc/passwd", "../../outside", "items/../../b", "results.jsonl", "items/a\0b", ""]
+)
 def test_no_worker_writes_outside_of_the_items_of_the_run(tmp_path: Path, path: str) -> None:
-    receiver = Receiver(tmp_path / "run")
+    receiver = ResultReceiver(tmp_path / "run")
     here, there = wires()
     receiver.link = Link(here, receiver.handlers)
     link = Link(there, {})
@@ -174,10 +207,10 @@ def test_no_worker_writes_outside_of_the_items_of_the_run(tmp_path: Path, path: 
 
 def test_files_come_back_whole_in_chunks_and_are_removed_there(tmp_path: Path) -> None:
     here, there = wires()
-    receiver = Receiver(tmp_path / "run")
+    receiver = ResultReceiver(tmp_path / "run")
     receiver.link = Link(here, receiver.handlers)
     away = tmp_path / "away"
-    sender = Sender(away)
+    sender = ResultSender(away)
     sender.link = Link(there, sender.handlers)
     (away / "items").mkdir(parents=True)
     data = bytes(range(256)) * 5000
@@ -201,9 +234,9 @@ def test_files_come_back_whole_in_chunks_and_are_removed_there(tmp_path: Path) -
 def test_what_did_not_arrive_whole_is_not_removed_there(tmp_path: Path) -> None:
     (tmp_path / "run").write_text("no folder")
     here, there = wires()
-    receiver = Receiver(tmp_path / "run")
+    receiver = ResultReceiver(tmp_path / "run")
     receiver.link = Link(here, receiver.handlers)
-    sender = Sender(tmp_path / "away")
+    sender = ResultSender(tmp_path / "away")
     sender.link = Link(there, sender.handlers)
     (tmp_path / "away" / "items").mkdir(parents=True)
     (tmp_path / "away" / "items" / "x").write_text("measured")
@@ -212,11 +245,13 @@ def test_what_did_not_arrive_whole_is_not_removed_there(tmp_path: Path) -> None:
     assert (tmp_path / "away" / "items" / "x").exists()
 
 
-def test_a_worker_gets_nothing_that_a_manifest_names_which_is_not_of_the_run(tmp_path: Path) -> None:
+def test_a_worker_gets_nothing_that_a_manifest_names_which_is_not_of_the_run(
+    tmp_path: Path,
+) -> None:
     manifest = copy_digits(tmp_path / "manifests")
     mirror: Any = SimpleNamespace(original=lambda place: tmp_path / place, files={})
     here, there = wires()
-    courier = Courier(mirror)
+    courier = ArtifactServer(mirror)
     courier.link = Link(here, courier.handlers)
     answers: list[tuple[str, ...]] = []
     answered = threading.Event()

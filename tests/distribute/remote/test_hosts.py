@@ -1,4 +1,7 @@
-"""Manifests over three hosts with a real sshd each: who runs what, what travels, and what a lost host costs."""
+"""Manifests over three hosts with a real sshd each.
+
+Who runs what, what travels, and what a lost host costs.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,12 @@ def many_items(project: Project, devices: str) -> None:
 
 
 def start(project: Project, *arguments: str) -> subprocess.Popen[bytes]:
-    options = ["--mlms-manifests=manifests", f"--mlms-predictors={PREDICTORS}", *QUICK, "-kperformance"]
+    options = [
+        "--mlms-manifests=manifests",
+        f"--mlms-predictors={PREDICTORS}",
+        *QUICK,
+        "-kperformance",
+    ]
     command = [sys.executable, "-m", "pytest", *options, *arguments]
     with (project.path / "output").open("wb") as output:
         return subprocess.Popen(command, cwd=project.path, stdout=output, stderr=output)
@@ -71,19 +79,30 @@ def test_items_run_on_other_hosts_and_their_files_come_back(project: Project, ho
         assert all((run / path).stat().st_size for path in item["artifacts"].values())
         assert all((run / path).is_file() for path in item["logs"])
     assert not list(run.rglob("*.part"))
-    sent = hosts.ssh(1, "find .cache -type f -name '*.onnx'; find . -name '*.npz' | grep -v travelled || true").split()
+    sent = hosts.ssh(
+        1, "find .cache -type f -name '*.onnx'; find . -name '*.npz' | grep -v travelled || true"
+    ).split()
     assert len(sent) <= 1  # the model came once, and what was measured is here now
-    assert project.run(hosts.tx(1), "--dist=load", "manifests/digits.yaml::test_accuracy[onnxruntime-cpu]").ret == 0
+    assert (
+        project.run(
+            hosts.tx(1), "--dist=load", "manifests/digits.yaml::test_accuracy[onnxruntime-cpu]"
+        ).ret
+        == 0
+    )
     assert len(project.items()) == 1
 
 
-def test_sixty_items_run_each_on_a_host_that_fits_and_alone_on_its_device(project: Project, hosts: Hosts) -> None:
+def test_sixty_items_run_each_on_a_host_that_fits_and_alone_on_its_device(
+    project: Project, hosts: Hosts
+) -> None:
     many_items(project, "[cpu, cuda]")
     project.pytester.makeconftest(DEVICES + SPANS)
     workers = [hosts.tx(number) for number in (1, 1, 2, 2, 3)]
     result = project.run(*workers, "--dist=load", "-kperformance")
     assert result.ret == 0
-    items = [line for line in project.lines() if line["type"] == "item"]  # with a field of the test's own
+    items = [
+        line for line in project.lines() if line["type"] == "item"
+    ]  # with a field of the test's own
     assert len(items) == len({item["nodeid"] for item in items}) == 60
     assert {item["machine"]["host"] for item in items if item["device"] == "cuda"} == {"mlms2"}
     by_device: dict[tuple[str, str], list[tuple[float, float]]] = {}
@@ -97,7 +116,9 @@ def test_sixty_items_run_each_on_a_host_that_fits_and_alone_on_its_device(projec
 @pytest.mark.parametrize("how", ["kill", "cut"])
 def test_a_host_that_is_lost_costs_no_result(project: Project, hosts: Hosts, how: str) -> None:
     many_items(project, "[cpu]")
-    timeout = "--mlms-worker-timeout=60"  # of the host that is cut off; a busy one is heard of more often
+    timeout = (
+        "--mlms-worker-timeout=60"  # of the host that is cut off; a busy one is heard of more often
+    )
     process = start(project, *(hosts.tx(number) for number in (1, 2, 2)), "--dist=load", timeout)
     lines = project.path / "mlms-results" / "latest" / "results.jsonl"
     wait_for(lambda: lines.exists() and '"host": "mlms2"' in lines.read_text(), process)
@@ -114,7 +135,9 @@ def test_a_host_that_is_lost_costs_no_result(project: Project, hosts: Hosts, how
     assert "30 passed" in output
 
 
-def test_the_only_host_is_lost_with_all_its_workers_and_the_run_ends(project: Project, hosts: Hosts) -> None:
+def test_the_only_host_is_lost_with_all_its_workers_and_the_run_ends(
+    project: Project, hosts: Hosts
+) -> None:
     many_items(project, "[cpu]")
     process = start(project, f"--tx=2*{hosts.tx(2).removeprefix('--tx=')}", "--dist=load")
     lines = project.path / "mlms-results" / "latest" / "results.jsonl"
@@ -146,7 +169,9 @@ def pytest_runtest_call(item):
 """
 
 
-def test_an_item_whose_host_fills_its_disk_runs_again_on_another_once(project: Project, hosts: Hosts) -> None:
+def test_an_item_whose_host_fills_its_disk_runs_again_on_another_once(
+    project: Project, hosts: Hosts
+) -> None:
     project.use_faulty()
     project.pytester.makeconftest(FILLS)
     hosts.ssh(1, "mount -t tmpfs -o size=8m none $HOME")
@@ -155,16 +180,20 @@ def test_an_item_whose_host_fills_its_disk_runs_again_on_another_once(project: P
     result.assert_outcomes(passed=2)
     items = project.items()
     assert len(items) == 2
-    assert {(item["machine"]["host"], item["verdict"], bool(item["artifacts_lost"])) for item in items} == {
-        ("mlms2", "PASSED", False)
-    }
-    again = [item for item in items if "attempt" in item]  # both, where the other host is slow to start
+    assert {
+        (item["machine"]["host"], item["verdict"], bool(item["artifacts_lost"])) for item in items
+    } == {("mlms2", "PASSED", False)}
+    again = [
+        item for item in items if "attempt" in item
+    ]  # both, where the other host is slow to start
     assert again
     for item in again:
         assert item["attempt"] == 2
         assert item["earlier"].startswith("mlms1 (gw0) had a full disk: ")
         assert "No space left on device" in item["earlier"]
-    result.stdout.fnmatch_lines(["mlms: mlms1 (gw0) had a full disk in *, which is run again elsewhere: *"])
+    result.stdout.fnmatch_lines(
+        ["mlms: mlms1 (gw0) had a full disk in *, which is run again elsewhere: *"]
+    )
 
 
 def test_an_item_that_no_other_host_can_take_from_a_full_disk_is_an_error_with_its_reason(
@@ -178,7 +207,9 @@ def test_an_item_that_no_other_host_can_take_from_a_full_disk_is_an_error_with_i
     assert "manifests/digits.yaml:" in item["message"]
 
 
-def test_a_host_that_cannot_be_reached_is_left_out_and_named(project: Project, hosts: Hosts) -> None:
+def test_a_host_that_cannot_be_reached_is_left_out_and_named(
+    project: Project, hosts: Hosts
+) -> None:
     many_items(project, "[cpu]")
     hosts.hosts[1].kill()
     result = project.run(hosts.tx(1), hosts.tx(2), "--dist=load", "-kb1-")
@@ -196,10 +227,14 @@ def test_a_host_with_a_bare_interpreter_becomes_a_worker(project: Project, hosts
     project.use_faulty()
     command = [sys.executable, "-m", "pytest_mlms", "worker"]
     options = ["--ssh-config", str(hosts.config), "--python", str(Path(sys.executable).resolve())]
-    checked = subprocess.run([*command, "check", "mlms1", *options], capture_output=True, text=True, timeout=600)
+    checked = subprocess.run(
+        [*command, "check", "mlms1", *options], capture_output=True, text=True, timeout=600
+    )
     assert checked.returncode == 1
     assert "without pytest-mlms" in checked.stderr
-    installed = subprocess.run([*command, "install", "mlms1", *options], capture_output=True, text=True, timeout=600)
+    installed = subprocess.run(
+        [*command, "install", "mlms1", *options], capture_output=True, text=True, timeout=600
+    )
     if "can't fetch what the worker needs" in installed.stderr:
         pytest.skip(f"no package index here: {installed.stderr[-300:]}")
     assert installed.returncode == 0, installed.stderr

@@ -13,16 +13,30 @@ SIZES = st.lists(st.none() | st.integers(0, 10**6), max_size=5)
 NAMES = st.from_regex(r"[A-Za-z_][\w./:]{0,20}", fullmatch=True)
 
 
-@given(st.lists(st.tuples(NAMES, st.sampled_from(["float32", "int64", "bool"]), SIZES), min_size=1, max_size=4))
-def test_tensors_are_read_as_they_are_written(tensors: list[tuple[str, str, list[int | None]]]) -> None:
+@given(
+    st.lists(
+        st.tuples(NAMES, st.sampled_from(["float32", "int64", "bool"]), SIZES),
+        min_size=1,
+        max_size=4,
+    )
+)
+def test_tensors_are_read_as_they_are_written(
+    tensors: list[tuple[str, str, list[int | None]]],
+) -> None:
     def shown(size: int | None) -> str:
         return "?" if size is None else str(size)
 
-    text = "; ".join(f"{name} {dtype}[{','.join(map(shown, shape))}]" for name, dtype, shape in tensors)
-    assert read_tensors(text) == [Tensor(name, dtype, tuple(shape)) for name, dtype, shape in tensors]
+    text = "; ".join(
+        f"{name} {dtype}[{','.join(map(shown, shape))}]" for name, dtype, shape in tensors
+    )
+    assert read_tensors(text) == [
+        Tensor(name, dtype, tuple(shape)) for name, dtype, shape in tensors
+    ]
 
 
-@pytest.mark.parametrize("text", ["", "image float32[a]", "image float32[1", "image;", "a b c", "image float32[-1]"])
+@pytest.mark.parametrize(
+    "text", ["", "image float32[a]", "image float32[1", "image;", "a b c", "image float32[-1]"]
+)
 def test_what_is_no_tensor_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(ValueError, match=r"is no tensor; write it as: image float32\[\?,1,8,8\]"):
         read_tensors(text)
@@ -42,8 +56,14 @@ def test_arrays_must_be_what_the_model_takes() -> None:
     inputs = [Tensor("image", "float32", (None, 1, 8, 8))]
     check(inputs, {"image": np.zeros((3, 1, 8, 8), np.float32)})
     check([Tensor("image", "float32", ())], {"image": np.zeros(3, np.float32)})
-    for wrong in (np.zeros((3, 1, 8), np.float32), np.zeros((3, 1, 8, 9), np.float32), np.zeros((3, 1, 8, 8))):
+    for wrong in (
+        np.zeros((3, 1, 8), np.float32),
+        np.zeros((3, 1, 8, 9), np.float32),
+        np.zeros((3, 1, 8, 8)),
+    ):
         with pytest.raises(ValueError, match="the model takes float32 any x 1 x 8 x 8"):
             check(inputs, {"image": wrong})
-    with pytest.raises(ValueError, match="there is no array for input 'image'; given were \\['picture'\\]"):
+    with pytest.raises(
+        ValueError, match="there is no array for input 'image'; given were \\['picture'\\]"
+    ):
         check(inputs, {"picture": np.zeros(1)})

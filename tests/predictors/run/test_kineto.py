@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mlms_predictors._run.probes import Unavailable, cupti, kineto, open_probe
+from mlms_predictors._run.probes import ProbeUnavailable, cupti, kineto, open_probe
 
 from tests.support.frameworks import python_of
 from tests.support.project import ROOT
@@ -19,7 +19,12 @@ class Event:
     """An event as Kineto gives it, with its fields as methods."""
 
     def __init__(self, name: str, device: str, where: int, start: int = 1_000, **more: Any) -> None:
-        fields = {"name": name, "device_type": f"DeviceType.{device}", "device_index": 0, "device_resource_id": where}
+        fields = {
+            "name": name,
+            "device_type": f"DeviceType.{device}",
+            "device_index": 0,
+            "device_resource_id": where,
+        }
         fields.update(start_ns=start, duration_ns=500, correlation_id=9, **more)
         for field, value in fields.items():
             setattr(self, field, lambda value=value: value)
@@ -30,14 +35,18 @@ EVENTS = [
     Event("cudaLaunchKernel", "CPU", 77),
     Event("cuLaunchKernelEx", "CPU", 77),
     Event("sgemm", "CUDA", 7),
-    Event("Memcpy HtoD (Pageable -> Device)", "CUDA", 7, metadata_json='"device": 0, "bytes": 4096'),
+    Event(
+        "Memcpy HtoD (Pageable -> Device)", "CUDA", 7, metadata_json='"device": 0, "bytes": 4096'
+    ),
     Event("Memset (Device)", "CUDA", 7),
     Event("mlms", "CUDA", 7, is_user_annotation=True),
 ]
 
 
 def use_torch(
-    monkeypatch: pytest.MonkeyPatch, events: list[Event], activities: tuple[str, ...] = ("cpu", "cuda")
+    monkeypatch: pytest.MonkeyPatch,
+    events: list[Event],
+    activities: tuple[str, ...] = ("cpu", "cuda"),
 ) -> None:
     """Have a process of PyTorch with these events; a GPU alone has the real ones."""
 
@@ -66,7 +75,10 @@ def test_its_events_become_the_spans_that_cupti_would_give(monkeypatch: pytest.M
     use_torch(monkeypatch, EVENTS)
     with open_probe("kineto", "cuda:0", "kernel") as probe:
         probe.between()
-    found = [(span.level, span.name, span.type, span.thread, span.stream, span.bytes) for span in probe.spans]
+    found = [
+        (span.level, span.name, span.type, span.thread, span.stream, span.bytes)
+        for span in probe.spans
+    ]
     assert found == [
         ("library", "cudaLaunchKernel", "", 77, None, -1),
         ("library", "cuLaunchKernelEx", "", 77, None, -1),
@@ -87,7 +99,7 @@ def test_the_library_level_has_calls_only(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_it_says_why_it_cannot_watch(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(device: str) -> str:
-        with pytest.raises(Unavailable) as reason, open_probe("kineto", device, "kernel"):
+        with pytest.raises(ProbeUnavailable) as reason, open_probe("kineto", device, "kernel"):
             pass
         return str(reason.value)
 

@@ -16,9 +16,20 @@ from typing import Any
 import mlms_predictors._run.probes as probes
 import numpy as np
 import pytest
-from mlms_predictors._run.probes import Probe, Unavailable, bpftrace, cupti, nvml, open_probe, perf, power
+from mlms_predictors._run.probes import (
+    Probe,
+    ProbeUnavailable,
+    bpftrace,
+    cupti,
+    nvml,
+    open_probe,
+    perf,
+    power,
+)
 
-linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux's /proc and perf_event_open")
+linux = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="Linux's /proc and perf_event_open"
+)
 
 
 def values(probe: Probe, name: str) -> list[float]:
@@ -34,7 +45,7 @@ def perf_or_skip() -> Probe:
     try:
         with probe:
             pass
-    except Unavailable as reason:
+    except ProbeUnavailable as reason:
         pytest.skip(str(reason))
     return open_probe("perf", "cpu", "hardware")
 
@@ -88,7 +99,9 @@ def test_perf_counts_the_threads_that_were_there_and_those_that_came() -> None:
         (errno.ENOSYS, "no perf_event_open"),
     ],
 )
-def test_perf_says_why_nothing_can_be_counted(monkeypatch: pytest.MonkeyPatch, number: int, words: str) -> None:
+def test_perf_says_why_nothing_can_be_counted(
+    monkeypatch: pytest.MonkeyPatch, number: int, words: str
+) -> None:
     def refuse(self: Any, *arguments: int) -> int:
         raise OSError(number, os.strerror(number))
 
@@ -96,12 +109,14 @@ def test_perf_says_why_nothing_can_be_counted(monkeypatch: pytest.MonkeyPatch, n
     monkeypatch.setattr(perf.platform, "system", lambda: "Linux")
     monkeypatch.setattr(perf.platform, "machine", lambda: "x86_64")
     monkeypatch.setattr(perf, "_threads", lambda: [1])
-    with pytest.raises(Unavailable, match=words), open_probe("perf", "cpu", "hardware"):
+    with pytest.raises(ProbeUnavailable, match=words), open_probe("perf", "cpu", "hardware"):
         pass
 
 
 @linux
-def test_perf_counts_user_space_where_the_kernel_is_not_permitted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_perf_counts_user_space_where_the_kernel_is_not_permitted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     perf_or_skip()
     real = perf.Perf._call
 
@@ -149,11 +164,17 @@ def test_memory_is_sampled_while_a_call_runs() -> None:
 def fake_rapl(folder: Path, energy: int) -> None:
     domain = folder / "intel-rapl:0"
     domain.mkdir(parents=True, exist_ok=True)
-    for name, text in {"name": "package-0", "max_energy_range_uj": "1000000", "energy_uj": str(energy)}.items():
+    for name, text in {
+        "name": "package-0",
+        "max_energy_range_uj": "1000000",
+        "energy_uj": str(energy),
+    }.items():
         (domain / name).write_text(text + "\n")
 
 
-def test_energy_goes_on_where_its_counter_wraps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_energy_goes_on_where_its_counter_wraps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(power, "POWERCAP", str(tmp_path))
     monkeypatch.setattr(power.Rapl, "period", None)
     fake_rapl(tmp_path, 900_000)
@@ -166,7 +187,9 @@ def test_energy_goes_on_where_its_counter_wraps(tmp_path: Path, monkeypatch: pyt
     assert list(series.values) == pytest.approx([0, 0.5])
 
 
-def test_the_sensors_of_hwmon_are_read_in_watts_and_degrees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_sensors_of_hwmon_are_read_in_watts_and_degrees(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(power, "HWMON", str(tmp_path))
     sensor = tmp_path / "hwmon3"
     sensor.mkdir()
@@ -191,27 +214,32 @@ def test_a_machine_without_sensors_has_its_reason(
 ) -> None:
     monkeypatch.setattr(power, "POWERCAP", str(tmp_path))
     monkeypatch.setattr(power, "HWMON", str(tmp_path))
-    with pytest.raises(Unavailable, match=words), open_probe(name, "cpu", "hardware"):
+    with pytest.raises(ProbeUnavailable, match=words), open_probe(name, "cpu", "hardware"):
         pass
 
 
 @pytest.mark.parametrize("name", ["cupti", "nvml", "gpm"])
 def test_a_probe_of_gpus_says_that_the_device_is_none(name: str) -> None:
-    with pytest.raises(Unavailable, match="the device is cpu"), open_probe(name, "cpu", "kernel"):
+    with (
+        pytest.raises(ProbeUnavailable, match="the device is cpu"),
+        open_probe(name, "cpu", "kernel"),
+    ):
         pass
 
 
-@pytest.mark.parametrize(("name", "module"), [("cupti", "cupti"), ("nvml", "pynvml"), ("gpm", "pynvml")])
+@pytest.mark.parametrize(
+    ("name", "module"), [("cupti", "cupti"), ("nvml", "pynvml"), ("gpm", "pynvml")]
+)
 def test_a_probe_whose_package_is_not_installed_says_which(
     monkeypatch: pytest.MonkeyPatch, name: str, module: str
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(Unavailable, match="pip install"), open_probe(name, "cuda:0", "kernel"):
+    with pytest.raises(ProbeUnavailable, match="pip install"), open_probe(name, "cuda:0", "kernel"):
         pass
 
 
 def test_there_is_no_probe_of_that_name() -> None:
-    with pytest.raises(Unavailable, match="there are bpftrace, cupti"):
+    with pytest.raises(ProbeUnavailable, match="there are bpftrace, cupti"):
         open_probe("magic", "cpu", "hardware")
 
 
@@ -243,7 +271,10 @@ def test_a_fault_of_stopping_is_told_and_not_raised(monkeypatch: pytest.MonkeyPa
 
 
 class FakeCupti:
-    """The part of cupti-python that the probe uses, with the records of one launch; a GPU alone has the real one."""
+    """The part of cupti-python that the probe uses, with the records of one launch.
+
+    A GPU alone has the real one.
+    """
 
     ActivityKind = types.SimpleNamespace(
         MEMCPY=1, MEMSET=2, CONCURRENT_KERNEL=10, DRIVER=4, RUNTIME=5, EXTERNAL_CORRELATION=39
@@ -294,7 +325,10 @@ class FakeCupti:
         thread = threading.get_ident() & 0xFFFFFFFF
         self.completed(
             [
-                *(record(kind=39, correlation_id=9, external_id=number) for number in self.launched_in),
+                *(
+                    record(kind=39, correlation_id=9, external_id=number)
+                    for number in self.launched_in
+                ),
                 record(kind=5, cbid=211, thread_id=thread, **common),
                 record(kind=10, name="sgemm", **on_device),
                 record(kind=1, bytes=4096, copy_kind=1, **on_device),
@@ -308,14 +342,19 @@ def use_cupti(monkeypatch: pytest.MonkeyPatch, fake: FakeCupti) -> None:
     monkeypatch.setitem(sys.modules, "cupti", types.SimpleNamespace(cupti=fake))
 
 
-def test_records_of_cupti_become_spans_on_the_monotonic_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_of_cupti_become_spans_on_the_monotonic_clock(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     fake = FakeCupti()
     use_cupti(monkeypatch, fake)
     before = int(probes.time.perf_counter() * 1e9)
     with open_probe("cupti", "cuda:0", "kernel") as probe:
         probe.between()
     after = int(probes.time.perf_counter() * 1e9)
-    found = [(span.level, span.name, span.type, span.stream, span.bytes, span.correlation) for span in probe.spans]
+    found = [
+        (span.level, span.name, span.type, span.stream, span.bytes, span.correlation)
+        for span in probe.spans
+    ]
     assert found == [
         ("library", "cudaCall211", "", None, -1, 9),
         ("kernel", "sgemm", "kernel", "cuda:0 stream 7", -1, 9),
@@ -324,7 +363,10 @@ def test_records_of_cupti_become_spans_on_the_monotonic_clock(monkeypatch: pytes
     ]
     assert probe.spans[0].thread == threading.get_native_id()
     slack = 10_000_000  # two clocks, read one after the other
-    assert all(before - slack <= span.start <= after + slack and span.end - span.start == 500 for span in probe.spans)
+    assert all(
+        before - slack <= span.start <= after + slack and span.end - span.start == 500
+        for span in probe.spans
+    )
     kinds = [entry[1] for entry in fake.log if entry[0] == "enable"]
     assert fake.log[0] == "register"
     assert fake.log[-len(kinds) - 1 :] == ["flush", *(("disable", kind) for kind in kinds)]
@@ -338,7 +380,9 @@ def test_the_library_level_asks_for_calls_only(monkeypatch: pytest.MonkeyPatch) 
     assert {entry[1] for entry in fake.log if entry[0] == "enable"} == {4, 5, 39}
 
 
-def test_what_a_layer_calls_has_the_number_of_the_moment_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_layer_calls_has_the_number_of_the_moment_before_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     fake = FakeCupti()
     use_cupti(monkeypatch, fake)
     with open_probe("cupti", "cuda:0", "kernel") as probe:
@@ -356,7 +400,9 @@ def test_what_a_layer_calls_has_the_number_of_the_moment_before_it(monkeypatch: 
     assert again.moments[0][1] not in numbers, "a number is used once in a process"
 
 
-def test_a_number_that_cupti_does_not_take_is_told_and_the_layer_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_number_that_cupti_does_not_take_is_told_and_the_layer_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     fake = FakeCupti()
     use_cupti(monkeypatch, fake)
 
@@ -370,13 +416,20 @@ def test_a_number_that_cupti_does_not_take_is_told_and_the_layer_runs(monkeypatc
     assert {span.external for span in probe.spans} == {0}
 
 
-RECORDS = {"API": "api", "ExternalCorrelation": "external_correlation", "Kernel": "kernel", "Memcpy": "memcpy"}
+RECORDS = {
+    "API": "api",
+    "ExternalCorrelation": "external_correlation",
+    "Kernel": "kernel",
+    "Memcpy": "memcpy",
+}
 
 
 def real_record(real: Any, record: str, **fields: int) -> Any:
     """Return a record of cupti-python's own class, of the newest version of its structure."""
     names = [name for name in dir(real) if re.fullmatch(rf"Activity{record}\d*", name)]
-    version = max((name.removeprefix(f"Activity{record}") for name in names), key=lambda text: int(text or 0))
+    version = max(
+        (name.removeprefix(f"Activity{record}") for name in names), key=lambda text: int(text or 0)
+    )
     data = np.zeros(1, getattr(real, f"activity_{RECORDS[record]}{version}_dtype"))
     for name, value in fields.items():
         data[name] = value
@@ -386,11 +439,15 @@ def real_record(real: Any, record: str, **fields: int) -> Any:
 def test_the_packages_own_functions_and_records_are_what_the_probe_takes_them_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    real = pytest.importorskip("cupti.cupti", reason="cupti-python isn't installed: pip install cupti-python")
+    real = pytest.importorskip(
+        "cupti.cupti", reason="cupti-python isn't installed: pip install cupti-python"
+    )
     fake, name = FakeCupti(), ctypes.create_string_buffer(b"sgemm")
     for function in vars(FakeCupti):
         if function.startswith("activity_"):
-            monkeypatch.setattr(real, function, getattr(fake, function))  # raises where the package has none
+            monkeypatch.setattr(
+                real, function, getattr(fake, function)
+            )  # raises where the package has none
     now = probes.time.time_ns()
     common = {"correlation_id": 9, "start": now, "end": now + 500}
     records = [
@@ -402,8 +459,14 @@ def test_the_packages_own_functions_and_records_are_what_the_probe_takes_them_fo
     with open_probe("cupti", "cuda:0", "kernel") as probe:
         probe.moment()
         number = fake.pushed[-1]
-        records.insert(0, real_record(real, "ExternalCorrelation", kind=39, external_id=number, correlation_id=9))
-    found = [(span.level, span.name, span.stream, span.bytes, span.correlation, span.external) for span in probe.spans]
+        records.insert(
+            0,
+            real_record(real, "ExternalCorrelation", kind=39, external_id=number, correlation_id=9),
+        )
+    found = [
+        (span.level, span.name, span.stream, span.bytes, span.correlation, span.external)
+        for span in probe.spans
+    ]
     assert found == [
         ("library", found[0][1], None, -1, 9, number),
         ("kernel", "sgemm", "cuda:0 stream 7", -1, 9, number),
@@ -419,14 +482,22 @@ class NotSupportedError(Exception):
 @pytest.mark.parametrize(
     ("error", "words"),
     [
-        (RuntimeError("CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED"), "another profiler holds CUPTI"),
-        (RuntimeError("CUPTI_ERROR_INSUFFICIENT_PRIVILEGES"), "NVreg_RestrictProfilingToAdminUsers=0"),
+        (
+            RuntimeError("CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED"),
+            "another profiler holds CUPTI",
+        ),
+        (
+            RuntimeError("CUPTI_ERROR_INSUFFICIENT_PRIVILEGES"),
+            "NVreg_RestrictProfilingToAdminUsers=0",
+        ),
         (NotSupportedError("x"), "another CUDA version"),
     ],
 )
-def test_cupti_says_why_it_cannot_watch(monkeypatch: pytest.MonkeyPatch, error: Exception, words: str) -> None:
+def test_cupti_says_why_it_cannot_watch(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, words: str
+) -> None:
     use_cupti(monkeypatch, FakeCupti(error))
-    with pytest.raises(Unavailable, match=words), open_probe("cupti", "cuda:0", "kernel"):
+    with pytest.raises(ProbeUnavailable, match=words), open_probe("cupti", "cuda:0", "kernel"):
         pass
 
 
@@ -447,18 +518,20 @@ def test_what_cupti_recorded_is_kept_where_disabling_fails(monkeypatch: pytest.M
     assert probe.fault == "RuntimeError: CUPTI_ERROR_UNKNOWN"
 
 
-def test_a_probe_that_cannot_stop_either_says_why_it_could_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_probe_that_cannot_stop_either_says_why_it_could_not_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     probe = open_probe("io", "cpu", "hardware")
 
     def refuse() -> None:
-        raise Unavailable("the reason")
+        raise ProbeUnavailable("the reason")
 
     def broken() -> None:
         raise RuntimeError("nothing to stop")
 
     monkeypatch.setattr(probe, "start", refuse)
     monkeypatch.setattr(probe, "stop", broken)
-    with pytest.raises(Unavailable, match="the reason"), probe:
+    with pytest.raises(ProbeUnavailable, match="the reason"), probe:
         pass
 
 
@@ -473,7 +546,8 @@ def test_a_wall_clock_that_steps_is_told(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_nvml_opens_the_device_that_cuda_means(monkeypatch: pytest.MonkeyPatch) -> None:
     fake = types.SimpleNamespace(
-        nvmlDeviceGetHandleByIndex=lambda index: ("index", index), nvmlDeviceGetHandleByUUID=lambda name: ("uuid", name)
+        nvmlDeviceGetHandleByIndex=lambda index: ("index", index),
+        nvmlDeviceGetHandleByUUID=lambda name: ("uuid", name),
     )
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3, GPU-4a")
     assert nvml._handle(fake, 0) == ("index", 3)
@@ -487,7 +561,10 @@ def test_nvml_without_a_driver_says_so() -> None:
     try:
         ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:
-        with pytest.raises(Unavailable, match="NVIDIA driver"), open_probe("nvml", "cuda:0", "hardware"):
+        with (
+            pytest.raises(ProbeUnavailable, match="NVIDIA driver"),
+            open_probe("nvml", "cuda:0", "hardware"),
+        ):
             pass
     else:
         assert pynvml
@@ -495,24 +572,31 @@ def test_nvml_without_a_driver_says_so() -> None:
 
 def test_bpftrace_that_is_not_installed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
-    with pytest.raises(Unavailable, match="isn't installed"), open_probe("bpftrace", "cpu", "library"):
+    with (
+        pytest.raises(ProbeUnavailable, match="isn't installed"),
+        open_probe("bpftrace", "cpu", "library"),
+    ):
         pass
 
 
 @linux
-def test_bpftrace_names_the_library_that_is_not_loaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_bpftrace_names_the_library_that_is_not_loaded(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     fake = tmp_path / "bpftrace"
-    fake.write_text("#!/bin/sh\necho ERROR: bpftrace currently only supports running as the root user. >&2\nexit 1\n")
+    fake.write_text(
+        "#!/bin/sh\necho ERROR: bpftrace currently only supports running as the root user. >&2\nexit 1\n"
+    )
     fake.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     options = {"functions": ["libmagic-of-nobody*:spell"]}
     with (
-        pytest.raises(Unavailable, match="no loaded library is libmagic-of-nobody"),
+        pytest.raises(ProbeUnavailable, match="no loaded library is libmagic-of-nobody"),
         open_probe("bpftrace", "cpu", "library", options),
     ):
         pass
     with (
-        pytest.raises(Unavailable, match="only supports running as the root user"),
+        pytest.raises(ProbeUnavailable, match="only supports running as the root user"),
         open_probe("bpftrace", "cpu", "library", {"functions": ["libc[.-]*:getpid"]}),
     ):
         pass
@@ -520,9 +604,21 @@ def test_bpftrace_names_the_library_that_is_not_loaded(monkeypatch: pytest.Monke
 
 def test_begins_and_ends_of_a_thread_become_spans() -> None:
     lines = [
-        line.split() for line in ("c 0 1 0", "b 7 100 0", "b 7 110 1", "e 8 115 1", "e 7 120 1", "e 7 150 0", "torn")
+        line.split()
+        for line in (
+            "c 0 1 0",
+            "b 7 100 0",
+            "b 7 110 1",
+            "e 8 115 1",
+            "e 7 120 1",
+            "e 7 150 0",
+            "torn",
+        )
     ]
-    found = [(span.name, span.thread, span.start, span.end) for span in bpftrace._spans(lines, ["outer", "inner"], 10)]
+    found = [
+        (span.name, span.thread, span.start, span.end)
+        for span in bpftrace._spans(lines, ["outer", "inner"], 10)
+    ]
     assert found == [("inner", 7, 100, 110), ("outer", 7, 90, 140)]
 
 
@@ -531,12 +627,14 @@ def test_begins_and_ends_of_a_thread_become_spans() -> None:
 def test_bpftrace_sees_the_calls_of_a_native_function() -> None:
     libc = ctypes.CDLL(None)
     try:
-        with open_probe("bpftrace", "cpu", "library", {"functions": ["libc[.-]*:getppid"]}) as probe:
+        with open_probe(
+            "bpftrace", "cpu", "library", {"functions": ["libc[.-]*:getppid"]}
+        ) as probe:
             before = int(time.perf_counter() * 1e9)
             for _ in range(5):
                 libc.getppid()
             after = int(time.perf_counter() * 1e9)
-    except Unavailable as reason:
+    except ProbeUnavailable as reason:
         pytest.skip(str(reason))
     assert [span.name for span in probe.spans] == ["getppid"] * 5
     assert all(before <= span.start <= span.end <= after for span in probe.spans)

@@ -8,7 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mlms_predictors._run.products import contraction, convolution, count, matrix_products, transposed_convolution
+from mlms_predictors._run.products import (
+    contraction,
+    convolution,
+    count,
+    matrix_products,
+    transposed_convolution,
+)
 
 SIZE = st.integers(1, 5000)
 
@@ -23,7 +29,9 @@ def test_a_product_of_matrices_is_counted_whichever_is_turned_and_however_axes_a
 
 
 @given(st.lists(st.integers(1, 3), max_size=2), *[st.integers(1, 4)] * 3)
-def test_stacks_of_matrices_are_counted_one_by_one(stack: list[int], m: int, k: int, n: int) -> None:
+def test_stacks_of_matrices_are_counted_one_by_one(
+    stack: list[int], m: int, k: int, n: int
+) -> None:
     made = np.matmul(np.zeros((*stack, m, k)), np.zeros((k, n)))
     assert matrix_products((*stack, m, k), (k, n), made.shape) == 2 * k * made.size
     assert matrix_products((*stack, k, m), (k, n), made.shape) == 2 * k * made.size
@@ -43,9 +51,10 @@ def test_what_has_no_formula_counts_nothing_unless_it_computes() -> None:
     assert count("Conv", formulas, [(1, 4, 6, 6), (8, 2, 3, 3), (1, 8, 6, 6)]) == 2 * 8 * 36 * 18
     assert count("Up", formulas, [(1, 8, 6, 6), (8, 3, 2, 2), (1, 3, 12, 12)]) == 2 * 8 * 36 * 12
     assert count("Conv", formulas, [(1, 4, 6, 6), None, (1, 8, 6, 6)]) is None
-    assert [count(kind, formulas, []) for kind in ("Relu", "Convert", "ElementTimes", "Identity", "CONCATENATION")] == [
-        0
-    ] * 5
+    assert [
+        count(kind, formulas, [])
+        for kind in ("Relu", "Convert", "ElementTimes", "Identity", "CONCATENATION")
+    ] == [0] * 5
     opaque = [
         "LSTM",
         "QLinearConv",

@@ -10,8 +10,14 @@ SECONDS = st.floats(0, 10)
 
 
 @given(SECONDS, SECONDS, st.lists(SECONDS))
-def test_layers_follow_each_other_inside_their_call(start: float, length: float, durations: list[float]) -> None:
-    profile = in_turn(start, start + length, [(str(n), "any", took, None, None) for n, took in enumerate(durations)])
+def test_layers_follow_each_other_inside_their_call(
+    start: float, length: float, durations: list[float]
+) -> None:
+    profile = in_turn(
+        start,
+        start + length,
+        [(str(n), "any", took, None, None) for n, took in enumerate(durations)],
+    )
     now = profile.start
     for layer, took in zip(profile.layers, durations, strict=True):
         assert layer.start == now

@@ -21,13 +21,18 @@ def profile() -> Profile:
     middle = time.perf_counter()
     time.sleep(0.001)
     end = time.perf_counter()
-    first, second = Layer("conv", "Conv", start, middle, 64, (1, 8)), Layer("relu", "Relu", middle, end, None, None)
+    first, second = (
+        Layer("conv", "Conv", start, middle, 64, (1, 8)),
+        Layer("relu", "Relu", middle, end, None, None),
+    )
     return Profile(start, end, [first, second])
 
 
-def subject(layers: Any = profile) -> tracing.Subject:
-    return tracing.Subject(
-        lambda: time.sleep(0.001), layers and (lambda count: [layers() for _ in range(count)]), "cpu"
+def subject(layers: Any = profile) -> tracing.WatchedModel:
+    return tracing.WatchedModel(
+        lambda: time.sleep(0.001),
+        layers and (lambda count: [layers() for _ in range(count)]),
+        "cpu",
     )
 
 
@@ -43,13 +48,28 @@ def test_layers_lie_inside_of_their_call() -> None:
     watched = tracing.watch(subject(), "layer", [], 2, 1, {})
     facts, arrays = tracing.as_reply(watched)
     columns = dict(arrays)
-    assert [facts["levels"][index] for index in columns["span_level"]] == ["model", "layer", "layer"] * 2
-    assert [facts["strings"][index] for index in columns["span_name"]] == ["predict", "conv", "relu"] * 2
+    assert [facts["levels"][index] for index in columns["span_level"]] == [
+        "model",
+        "layer",
+        "layer",
+    ] * 2
+    assert [facts["strings"][index] for index in columns["span_name"]] == [
+        "predict",
+        "conv",
+        "relu",
+    ] * 2
     assert columns["span_bytes"].tolist() == [-1, 64, -1] * 2
     model = columns["span_level"] == facts["levels"].index("model")
     assert columns["span_start"][~model].min() >= columns["span_start"][model].min()
     assert columns["span_end"][~model].max() <= columns["span_end"][model].max()
-    word = {"probe": "layers", "available": True, "reason": "", "missing": {}, "fault": "", "stepwise": False}
+    word = {
+        "probe": "layers",
+        "available": True,
+        "reason": "",
+        "missing": {},
+        "fault": "",
+        "stepwise": False,
+    }
     assert facts["probes"] == [word]
 
 
@@ -74,7 +94,14 @@ def test_a_layer_has_the_number_of_the_moment_before_it_unless_another_is_inside
         return probes.Span(level, "x", "", "", start, end, 1, None, -1, 0, 0)
 
     found = tracing._numbered(
-        [layer(0, 100, "model"), layer(12, 20), layer(20, 30), layer(5, 9), layer(35, 60), layer(90, 95)],
+        [
+            layer(0, 100, "model"),
+            layer(12, 20),
+            layer(20, 30),
+            layer(5, 9),
+            layer(35, 60),
+            layer(90, 95),
+        ],
         [(10, 1), (20, 2), (30, 3), (40, 4)],
     )
     assert [span.external for span in found] == [0, 1, 2, 0, 0, 4]
@@ -145,7 +172,9 @@ def test_every_probe_can_be_made() -> None:
 def test_a_worker_traces_what_it_has_loaded() -> None:
     worker = Worker(str(ROOT / "predictors" / "onnxruntime.py"))
     worker.hello({}, [])
-    worker.load({"files": {"graph": str(DIGITS / "digits_cnn.onnx")}, "device": "cpu", "threads": 1}, [])
+    worker.load(
+        {"files": {"graph": str(DIGITS / "digits_cnn.onnx")}, "device": "cpu", "threads": 1}, []
+    )
     image = np.zeros((2, 1, 8, 8), np.float32)
     header = {"level": "hardware", "probes": ["perf", "io"], "count": 3, "plain": 2, "options": {}}
     facts, arrays = worker.trace(header, [("image", image)])

@@ -28,7 +28,10 @@ def devices():
 
 
 def interpreter(version: str) -> str:
-    """Return the path of an interpreter of that version, from pyenv or the path; skips where there is none."""
+    """Return the path of an interpreter of that version, from pyenv or the path.
+
+    Skips where there is none.
+    """
     roots = [Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"]
     found = [str(path) for root in roots for path in sorted(root.glob(f"{version}.*/bin/python"))]
     found += [path for path in [shutil.which(f"python{version}")] if path]
@@ -58,16 +61,25 @@ def test_an_agent_measures_in_an_interpreter_with_numpy(version: str, tmp_path: 
     subprocess.run([interpreter(version), "-m", "venv", tmp_path / "venv"], check=True)
     pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     if version == "3.6":
-        subprocess.run([*pip, "pip==21.3.1"], check=True)  # the first knows no manylinux2014, the newest no Python 3.6
+        subprocess.run(
+            [*pip, "pip==21.3.1"], check=True
+        )  # the first knows no manylinux2014, the newest no Python 3.6
     subprocess.run([*pip, "--only-binary=:all:", NUMPY.get(version, "numpy")], check=True)
     (tmp_path / "graph").write_text(json.dumps({"answer": 4}))
     agent = start_agent(launch(python), PREDICTORS / "faulty.py", tmp_path / "log", 300)
     agent.request("hello")
-    agent.request("load", {"files": {"graph": str(tmp_path / "graph")}, "device": "cpu", "threads": None})
+    agent.request(
+        "load", {"files": {"graph": str(tmp_path / "graph")}, "device": "cpu", "threads": None}
+    )
     stop = {"seconds": 0.05, "least": 10, "longest": 600}
-    batches = [("image", np.zeros((2, 1, 8, 8), np.float32)), ("image", np.ones((2, 1, 8, 8), np.float32))]
+    batches = [
+        ("image", np.zeros((2, 1, 8, 8), np.float32)),
+        ("image", np.ones((2, 1, 8, 8), np.float32)),
+    ]
     for scenario in ("single_stream", "offline"):
-        facts, arrays = agent.request("run", {"scenario": scenario, "batches": 2, "stop": stop}, batches)
+        facts, arrays = agent.request(
+            "run", {"scenario": scenario, "batches": 2, "stop": stop}, batches
+        )
         assert len(arrays["start"]) >= 10
         assert (arrays["end"] >= arrays["start"]).all()
         assert arrays["logits"].shape == (2, 10)

@@ -1,4 +1,7 @@
-"""A predictor that goes wrong as its graph says: {"at": "load" or "predict", "fault": …}; else a constant answer."""
+"""A predictor that goes wrong as its graph says: {"at": "load" or "predict", "fault": …}.
+
+Else a constant answer.
+"""
 
 import ctypes
 import json
@@ -67,7 +70,11 @@ def _layers(loaded, arrays):
         return _stepwise(loaded, arrays)
     if fault == "killed later":
         loaded.model["seen"] = loaded.model.get("seen", 0) + 1
-        return _stepwise(loaded, arrays) if loaded.model["seen"] < 10 else _fault(dict(loaded.model, fault="killed"))
+        return (
+            _stepwise(loaded, arrays)
+            if loaded.model["seen"] < 10
+            else _fault(dict(loaded.model, fault="killed"))
+        )
     return _fault(dict(loaded.model, fault=fault))
 
 
@@ -94,7 +101,9 @@ def _fault(spec):
     if fault == "hang":
         sys.stderr.write("waiting for nothing\n")
         sys.stderr.flush()
-        child = subprocess.Popen([sys.executable, "-c", "import os, time; os.setsid(); time.sleep(600)"])
+        child = subprocess.Popen(
+            [sys.executable, "-c", "import os, time; os.setsid(); time.sleep(600)"]
+        )
         with open(spec["pids"], "w") as file:
             file.write("%d %d" % (os.getpid(), child.pid))
         time.sleep(600)

@@ -1,13 +1,15 @@
-"""A predictor that works as much as the environment says: what a stack is, tests of upgrades can say by its env.
+"""A predictor that works as much as the environment says: what a stack is, tests of upgrades can
+say by its env.
 
-Its process has clocks of its own, which go on as it works and sleeps, however busy the machine is; LABOUR_CLOCK=real
-leaves it those of the machine.
+Its process has clocks of its own, which go on as it works and sleeps, however busy the machine is;
+LABOUR_CLOCK=real leaves it those of the machine.
 
-LABOUR_WORK: units of work a call, of a millisecond each (default 1); LABOUR_SLEEP: seconds that a call sleeps;
-LABOUR_HOARD: MiB that the model takes; LABOUR_SLOW: seconds that loading sleeps; LABOUR_EVENTS: seconds that a device
-of its own says each call took; LABOUR_FAULT: wrong, nan, die and killed (in the 30th call), drift and stay (from the
-third process on, counted in LABOUR_COUNT: other outputs, loading without end), deaf (no schedstat), threads, device,
-load, untold (no layers), profiler (ends the process), child (starts one).
+LABOUR_WORK: units of work a call, of a millisecond each (default 1); LABOUR_SLEEP: seconds that a
+call sleeps; LABOUR_HOARD: MiB that the model takes; LABOUR_SLOW: seconds that loading sleeps;
+LABOUR_EVENTS: seconds that a device of its own says each call took; LABOUR_FAULT: wrong, nan, die
+and killed (in the 30th call), drift and stay (from the third process on, counted in LABOUR_COUNT:
+other outputs, loading without end), deaf (no schedstat), threads, device, load, untold (no layers),
+profiler (ends the process), child (starts one).
 """
 
 import os
@@ -59,7 +61,10 @@ def load(request):
     if FAULT == "load":
         raise ValueError("an operator that this version lacks")
     hoard = numpy.ones(int(os.environ.get("LABOUR_HOARD", "0")) << 17)
-    inputs, outputs = [Tensor("image", "float32", (None, 1, 8, 8))], [Tensor("logits", "float32", (None, 10))]
+    inputs, outputs = (
+        [Tensor("image", "float32", (None, 1, 8, 8))],
+        [Tensor("logits", "float32", (None, 10))],
+    )
     model = {"calls": 0, "hoard": hoard}
     if FAULT in ("drift", "stay"):
         with open(os.environ["LABOUR_COUNT"], "a") as file:
@@ -101,7 +106,10 @@ def layers(loaded, arrays):
     for units in (1, WORK - 1):
         _work(units)
         times.append(time.perf_counter())
-    made = [Layer(name, "MatMul", *times[i : i + 2], None, None) for i, name in enumerate(["common", "extra"])]
+    made = [
+        Layer(name, "MatMul", *times[i : i + 2], None, None)
+        for i, name in enumerate(["common", "extra"])
+    ]
     return Profile(times[0], times[-1], made)
 
 

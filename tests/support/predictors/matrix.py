@@ -1,4 +1,7 @@
-"""A product with a matrix, which says what it is made of; option ``input``: the shape that it declares, or mute, fail or die."""
+"""A product with a matrix, which says what it is made of.
+
+Option ``input``: the shape that it declares, or mute, fail or die.
+"""
 
 import os
 import signal
@@ -19,7 +22,10 @@ def devices():
 
 def load(request):
     weights, told = numpy.load(request.files["graph"]), request.options.get("input", "whole")
-    inputs, outputs = [Tensor("x", "float32", SHAPES.get(told, (None, 3)))], [Tensor("y", "float32", ())]
+    inputs, outputs = (
+        [Tensor("x", "float32", SHAPES.get(told, (None, 3)))],
+        [Tensor("y", "float32", ())],
+    )
     return Loaded((weights, told), request.device, request.threads, inputs, outputs)
 
 
@@ -42,5 +48,9 @@ def structure(loaded, shapes):
         Tensor("y", "float32", (rows, columns)),
     ]
     return Structure(
-        [Operation("mul", "Product", 2 * rows * inside * columns, ["x", "W"], ["y"])], tensors, ["x"], ["y"], "hand"
+        [Operation("mul", "Product", 2 * rows * inside * columns, ["x", "W"], ["y"])],
+        tensors,
+        ["x"],
+        ["y"],
+        "hand",
     )

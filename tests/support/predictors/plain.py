@@ -1,4 +1,5 @@
-"""ONNX files in plain numpy, by onnx's own evaluator; the bias of the layer named by the option ``off`` is 0.5 off.
+"""ONNX files in plain numpy, by onnx's own evaluator; the bias of the layer named by the option
+``off`` is 0.5 off.
 
 Under another file name it is another framework, so a copy can be compared with it.
 """
@@ -27,7 +28,11 @@ def load(request):
     model = onnx.load(request.files["graph"])
     for tensor in model.graph.initializer:
         if tensor.name == "%s_bias" % request.options.get("off"):
-            tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor) + numpy.float32(0.5), tensor.name))
+            tensor.CopyFrom(
+                numpy_helper.from_array(
+                    numpy_helper.to_array(tensor) + numpy.float32(0.5), tensor.name
+                )
+            )
     shape = (None, 1, 8, 8)
     rows = request.options.get("rows", 10)
     evaluator = ReferenceEvaluator(model), [node.output[0] for node in model.graph.node], rows
