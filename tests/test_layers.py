@@ -23,7 +23,7 @@ LAYERS = [
     ["artifacts"],
     ["stacks"],
     ["manifest"],
-    ["records", "statistics", "units"],
+    ["records", "statistics", "units", "files", "serialization"],
     ["errors"],
 ]
 

@@ -1,0 +1,67 @@
+"""Records to plain JSON values, and back."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_mlms.serialization import from_plain, omitted_if_default, to_plain
+
+
+class Colour(str, Enum):
+    RED = "red"
+
+
+class Point(NamedTuple):
+    x: float
+    y: float = 0.0
+
+
+@dataclass(frozen=True)
+class Drawing:
+    path: Path
+    colour: Colour
+    points: tuple[Point, ...]
+    sizes: Mapping[str, int]
+    reason: str = omitted_if_default("")
+
+
+DRAWING = Drawing(Path("a/b"), Colour.RED, (Point(1.5), Point(2.5, 3.5)), {"all": 2})
+
+
+def test_a_record_becomes_an_object_with_a_key_for_each_field() -> None:
+    assert to_plain(DRAWING) == {
+        "path": "a/b",
+        "colour": "red",
+        "points": [{"x": 1.5, "y": 0.0}, {"x": 2.5, "y": 3.5}],
+        "sizes": {"all": 2},
+    }
+
+
+def test_a_field_that_is_omitted_by_default_is_there_once_it_is_set() -> None:
+    made = Drawing(Path("a"), Colour.RED, (), {}, reason="no ink")
+    assert to_plain(made)["reason"] == "no ink"
+
+
+def test_what_json_cannot_say_of_a_number_is_null() -> None:
+    assert to_plain([math.nan, math.inf, -math.inf, 1.5]) == [None, None, None, 1.5]
+
+
+def test_a_value_without_a_form_in_json_is_refused_by_name() -> None:
+    with pytest.raises(TypeError, match="object has no form in JSON"):
+        to_plain({"a": object()})
+
+
+@given(st.lists(st.tuples(st.floats(allow_nan=False, allow_infinity=False), st.just(0.5))))
+def test_a_record_comes_back_from_json_as_it_was(points: list[tuple[float, float]]) -> None:
+    made = Drawing(Path("p"), Colour.RED, tuple(Point(*point) for point in points), {"n": 1})
+    assert from_plain(Drawing, json.loads(json.dumps(to_plain(made)))) == made
