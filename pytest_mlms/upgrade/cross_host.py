@@ -21,11 +21,9 @@ from pytest_mlms.report.table import format_table
 from pytest_mlms.stacks.labels import label_of
 from pytest_mlms.statistics import student_quantile
 from pytest_mlms.units import format_quantity
-from pytest_mlms.upgrade.decision import TOLERANCES
+from pytest_mlms.upgrade.decision import RISK_OF_FAILING, RISK_OF_PASSING, TOLERANCES
 
 __all__ = ["Sides", "compare_sides"]
-
-_RISK_OF_FAILING, _RISK_OF_PASSING = 0.01, 0.05
 
 _QUANTITIES = {
     "latency": "latency_p50",
@@ -208,8 +206,8 @@ def _compare(
     )
     freedom = sum(parts) ** 2 / spread if spread else 1.0
     change, limit = default.sign * (fmean(b) - fmean(a)), math.log1p(tolerance)
-    low = change - student_quantile(freedom, 1 - _RISK_OF_FAILING) * error
-    high = change + student_quantile(freedom, 1 - _RISK_OF_PASSING) * error
+    low = change - student_quantile(freedom, 1 - RISK_OF_FAILING) * error
+    high = change + student_quantile(freedom, 1 - RISK_OF_PASSING) * error
     ends = sorted(math.exp(default.sign * value) for value in (low, change, high))
     verdict = (
         Verdict.REGRESSED if low > limit else Verdict.IMPROVED if high < -limit else Verdict.PASSED

@@ -33,6 +33,8 @@ __all__ = [
     "CLOCKS",
     "LEAST_ROUNDS",
     "MOST_ROUNDS",
+    "RISK_OF_FAILING",
+    "RISK_OF_PASSING",
     "TOLERANCES",
     "Clock",
     "Figure",
@@ -61,10 +63,12 @@ CLOCKS: dict[Clock, str] = {
 LEAST_ROUNDS, MOST_ROUNDS = 2, 6
 ACCURACY_LOSS = 0.01  # of all answers
 
-_RISK_OF_FAILING, _RISK_OF_PASSING = (
-    0.01,
-    0.05,
-)  # of a wrong word at the edge of the tolerance, all looks together
+RISK_OF_FAILING = 0.01
+"""Of calling a change at the edge of the tolerance REGRESSED, over all looks together."""
+
+RISK_OF_PASSING = 0.05
+"""Of calling a change at the edge of the tolerance PASSED, over all looks together."""
+
 _LOOKS = MOST_ROUNDS - LEAST_ROUNDS + 1
 _FOUND = 0.8  # how often the smallest detectable change is found
 
@@ -266,7 +270,7 @@ def _compare(name: str, figures: Sequence[Figure], tolerance: float, gate: bool)
     )
     if pooled is None:
         return made
-    low, high = pooled.below(_RISK_OF_FAILING / _LOOKS), pooled.above(_RISK_OF_PASSING / _LOOKS)
+    low, high = pooled.below(RISK_OF_FAILING / _LOOKS), pooled.above(RISK_OF_PASSING / _LOOKS)
     half = pooled.mean - low
     ends = sorted(math.exp(sign * value) for value in (low, pooled.mean, high))
     return made.but(
@@ -319,10 +323,10 @@ def compare_accuracy(
         int((right_a & ~right_b).sum()),
         int((right_b & ~right_a).sum()),
     )
-    low, high = matched_difference(lost, won, count, 1 - 2 * _RISK_OF_PASSING)
+    low, high = matched_difference(lost, won, count, 1 - 2 * RISK_OF_PASSING)
     a, b = (float(side.mean()) for side in (right_a, right_b))
     verdict = Verdict.INCONCLUSIVE
-    if mcnemar(lost, won) < _RISK_OF_FAILING and lost - won > tolerance * count:
+    if mcnemar(lost, won) < RISK_OF_FAILING and lost - won > tolerance * count:
         verdict = Verdict.REGRESSED
     elif lost == 0 or low > -tolerance:
         verdict = Verdict.PASSED
