@@ -22,6 +22,7 @@ from pytest_mlms.cases import Case
 from pytest_mlms.evaluate.limits import explain, margin, worst
 from pytest_mlms.host.machine import CpuTimes
 from pytest_mlms.records import QUANTITIES, Decision, Estimate, Launch, Place, Verdict
+from pytest_mlms.serialization import to_plain
 
 __all__ = [
     "RECORDER",
@@ -93,7 +94,7 @@ class Recorder:
             warnings.warn_explicit(text, MlmsArtifactLost, str(self._place.path), self._place.line)
 
     def note(self, **facts: Any) -> None:
-        """Add plain values to the item's line."""
+        """Add fields to the item's line; records become plain values when the line is written."""
         self._facts.update(facts)
 
     def launched(self, launch: Launch) -> None:
@@ -166,7 +167,8 @@ class Recorder:
             "artifacts_lost": dict(self._lost),
             "logs": logs,
         }
-        return {**self._facts, **files, "cpu_shares": self._cpu.shares()}
+        plain: dict[str, Any] = to_plain({**self._facts, **files, "cpu_shares": self._cpu.shares()})
+        return plain
 
 
 def describe(case: Case) -> dict[str, Any]:

@@ -25,13 +25,14 @@ def to_plain(value: Any) -> Any:
     """Return a record as values that JSON has.
 
     Dataclasses and named tuples become objects with a key for each field, other sequences become
-    lists, enums their values, and paths their text. JSON has no infinity and no NaN: both become
-    null. Raises TypeError for anything else.
+    lists, sets become sorted lists, enums their values, and paths their text. numpy's numbers and
+    arrays become Python's. JSON has no infinity and no NaN: both become null. Raises TypeError for
+    anything else.
     """
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, float):
-        return value if math.isfinite(value) else None
+        return float(value) if math.isfinite(value) else None
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if isinstance(value, Path):
@@ -56,8 +57,12 @@ def _plain_container(value: Any) -> Any:
         return to_plain(value._asdict())
     if isinstance(value, Mapping):
         return {str(key): to_plain(entry) for key, entry in value.items()}
-    if isinstance(value, (list, tuple, set, frozenset)):
+    if isinstance(value, (list, tuple)):
         return [to_plain(entry) for entry in value]
+    if isinstance(value, (set, frozenset)):
+        return sorted(to_plain(entry) for entry in value)
+    if hasattr(value, "tolist"):  # a number or an array of numpy, which is not imported for it
+        return to_plain(value.tolist())
     raise TypeError(f"{type(value).__name__} has no form in JSON: {value!r}")
 
 

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -54,6 +55,27 @@ def test_a_field_that_is_omitted_by_default_is_there_once_it_is_set() -> None:
 
 def test_what_json_cannot_say_of_a_number_is_null() -> None:
     assert to_plain([math.nan, math.inf, -math.inf, 1.5]) == [None, None, None, 1.5]
+
+
+@pytest.mark.parametrize(
+    ("value", "plain"),
+    [
+        (np.float32(0.5), 0.5),
+        (np.float64("nan"), None),
+        (np.int64(3), 3),
+        (np.bool_(True), True),
+        (np.array([[1, 2], [3, 4]]), [[1, 2], [3, 4]]),
+        (np.array([1.5, np.inf]), [1.5, None]),
+    ],
+)
+def test_numbers_and_arrays_of_numpy_become_those_of_python(value: Any, plain: Any) -> None:
+    made = to_plain({"value": value})["value"]
+    assert made == plain
+    assert type(made) is type(plain)
+
+
+def test_a_set_becomes_a_sorted_list() -> None:
+    assert to_plain({"b", "a"}) == ["a", "b"]
 
 
 def test_a_value_without_a_form_in_json_is_refused_by_name() -> None:
