@@ -1,0 +1,176 @@
+"""The interface of predictors: the functions that the agent calls, and defaults for optional ones.
+
+A predictor is a module with functions of agreed names. ``Predictor`` lists those that every module
+has; ``tests/predictors/test_interface.py`` has mypy check each module against it. The optional
+functions are the fields of ``Functions`` that ``REQUIRED`` does not name.
+
+The agent asks one object, ``functions_of(module)``, instead of looking names up itself::
+
+    predictor = functions_of(module)             # TypeError where a required function is missing
+    call = predictor.bind(loaded, arrays)        # always there: predict with its arguments bound
+    profiles = predictor.profiles(loaded, arrays, count)  # NotImplementedError without a profiler
+    if predictor.has_layers: ...                 # to know that without calling
+    if predictor.device_seconds is not None: ... # the one function without a default
+    predictor.close(loaded)                      # always there: does nothing by default
+
+``bind`` returns the predictor's own callable, so that nothing is added to the timed loop.
+"""
+
+import functools
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+
+from .protocol import Load, Loaded, Profile, Structure
+
+Arrays = Dict[str, Any]
+"""Arrays by input name."""
+Outputs = List[Any]
+"""Arrays in the order of the model's outputs."""
+Call = Callable[[], Outputs]
+"""``predict`` without arguments: what the timed loop runs."""
+InnerOutputs = List[Tuple[str, Any]]
+"""What each layer gave, by its name, in the order in which the layers ran."""
+Shapes = Dict[str, Tuple[int, ...]]
+"""Shapes by input name."""
+
+REQUIRED = ("versions", "devices", "load", "predict")
+
+if TYPE_CHECKING:
+    from typing import Protocol  # novm: Python 3.8, for type checkers only
+
+    class Predictor(Protocol):
+        """The functions that every predictor has."""
+
+        def versions(self) -> Dict[str, str]:
+            """Return the versions of what computes; the framework's own under the file's name."""
+
+        def devices(self) -> List[str]:
+            """Return the devices that can be used here and now, such as ``cpu`` and ``cuda:0``."""
+
+        def load(self, request: Load) -> Loaded:
+            """Load a model; return it with the device and threads that it really uses."""
+
+        def predict(self, loaded: Loaded, arrays: Arrays) -> Outputs:
+            """Run one batch; return when the outputs are in host memory."""
+
+    class HasBind(Predictor, Protocol):
+        """A predictor that prepares calls for the timed loop."""
+
+        def bind(self, loaded: Loaded, arrays: Arrays) -> Call:
+            """Return ``predict`` on these arrays as a call without arguments."""
+
+    class HasLayers(Predictor, Protocol):
+        """A predictor whose framework has a layer profiler."""
+
+        def layers(self, loaded: Loaded, arrays: Arrays) -> Profile:
+            """Run one batch under the framework's own profiler."""
+
+    class HasProfiles(HasLayers, Protocol):
+        """A predictor that profiles several calls in one session of the framework's."""
+
+        def profiles(self, loaded: Loaded, arrays: Arrays, count: int) -> List[Profile]:
+            """Run one batch ``count`` times under the framework's own profiler."""
+
+    class HasInner(Predictor, Protocol):
+        """A predictor that shows the outputs of layers."""
+
+        def inner(self, loaded: Loaded, arrays: Arrays) -> InnerOutputs:
+            """Run one batch; return what each layer gave."""
+
+    class HasStructure(Predictor, Protocol):
+        """A predictor that describes the model as a graph."""
+
+        def structure(self, loaded: Loaded, shapes: Shapes) -> Structure:
+            """Return the graph for inputs of these shapes; the loaded model stays as it is."""
+
+    class HasDeviceSeconds(Predictor, Protocol):
+        """A predictor that times calls by the device's own events."""
+
+        def device_seconds(self, loaded: Loaded) -> float:
+            """Return the seconds that the last call took on the device."""
+
+    class HasClose(Predictor, Protocol):
+        """A predictor that frees what Python's garbage collection would not."""
+
+        def close(self, loaded: Loaded) -> None:
+            """Free the model; ``loaded`` is not used again."""
+
+
+class Functions(NamedTuple):
+    """All functions of one predictor; those that it does not have are defaults.
+
+    The default of ``bind`` is a partial ``predict``, that of ``profiles`` is one call of ``layers``
+    after another, and that of ``close`` does nothing. ``profiles``, ``inner`` and ``structure``
+    raise NotImplementedError where the framework cannot tell. ``has_layers`` says whether
+    ``profiles`` works. ``device_seconds`` is None where there are no such events.
+    """
+
+    versions: Callable[[], Dict[str, str]]
+    devices: Callable[[], List[str]]
+    load: Callable[[Load], Loaded]
+    predict: Callable[[Loaded, Arrays], Outputs]
+    bind: Callable[[Loaded, Arrays], Call]
+    profiles: Callable[[Loaded, Arrays, int], List[Profile]]
+    inner: Callable[[Loaded, Arrays], InnerOutputs]
+    structure: Callable[[Loaded, Shapes], Structure]
+    close: Callable[[Loaded], None]
+    device_seconds: Optional[Callable[[Loaded], float]]
+    has_layers: bool
+
+
+def functions_of(module: Any) -> Functions:
+    """Return the functions of a predictor's module, with the defaults for those that it lacks.
+
+    Raises TypeError where a required function is missing.
+    """
+    name = module.__name__.rpartition(".")[2]
+    _check_required(module, name)
+    layers = getattr(module, "layers", None)
+    profiles = getattr(module, "profiles", None)
+    return Functions(
+        versions=module.versions,
+        devices=module.devices,
+        load=module.load,
+        predict=module.predict,
+        bind=getattr(module, "bind", functools.partial(_partial, module.predict)),
+        profiles=profiles or _repeated(layers, name),
+        inner=getattr(module, "inner", _missing(name, "inner")),
+        structure=getattr(module, "structure", _missing(name, "structure")),
+        close=getattr(module, "close", _close_nothing),
+        device_seconds=getattr(module, "device_seconds", None),
+        has_layers=bool(layers or profiles),
+    )
+
+
+def _check_required(module: Any, name: str) -> None:
+    missing = [required for required in REQUIRED if not callable(getattr(module, required, None))]
+    if missing:
+        text = "%s.py is no predictor: it has no function %s; a predictor has at least %s"
+        raise TypeError(text % (name, ", ".join(missing), ", ".join(REQUIRED)))
+
+
+def _partial(predict: Callable[..., Outputs], loaded: Loaded, arrays: Arrays) -> Call:
+    return functools.partial(predict, loaded, arrays)
+
+
+def _repeated(layers: Optional[Callable[..., Profile]], name: str) -> Callable[..., List[Profile]]:
+    """Return ``profiles`` made of single calls of ``layers``."""
+    if layers is None:
+        return _missing(name, "layers")
+    return functools.partial(_one_by_one, layers)
+
+
+def _one_by_one(
+    layers: Callable[..., Profile], loaded: Loaded, arrays: Arrays, count: int
+) -> List[Profile]:
+    return [layers(loaded, arrays) for _ in range(count)]
+
+
+def _missing(name: str, function: str) -> Callable[..., Any]:
+    def raise_error(*_: Any) -> None:
+        raise NotImplementedError("%s.py has no %r" % (name, function))
+
+    return raise_error
+
+
+def _close_nothing(loaded: Loaded) -> None:
+    """Leave the model to Python's garbage collection."""
