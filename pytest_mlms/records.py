@@ -24,10 +24,16 @@ __all__ = [
     "Stack",
     "Verdict",
     "comparison_of",
+    "device_name",
     "plain_comparison",
 ]
 
 Kind = Literal["accuracy", "performance", "agreement", "upgrade", "trace"]
+
+
+def device_name(device: str) -> str:
+    """Return the device with its index: cuda is cuda:0."""
+    return f"{device}:0" if device == "cuda" else device
 
 
 class Place(NamedTuple):

@@ -20,8 +20,7 @@ from mlms_predictors import Operation, Structure, Tensor
 from pytest_mlms.agent.process import Agent, Array, Refused, Reply, start_agent
 from pytest_mlms.cases import Case
 from pytest_mlms.errors import InvalidRun, OutputError, Unavailable
-from pytest_mlms.host.locks import device_name
-from pytest_mlms.records import Launch
+from pytest_mlms.records import Launch, device_name
 
 __all__ = ["Clocks", "Predictor", "Run", "Turn", "open_predictor"]
 

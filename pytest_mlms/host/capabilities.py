@@ -22,8 +22,9 @@ import pytest
 
 import pytest_mlms
 from pytest_mlms.host.gpus import visible_gpus
-from pytest_mlms.host.locks import device_name, own_cores
+from pytest_mlms.host.locks import own_cores
 from pytest_mlms.host.machine import machine_state
+from pytest_mlms.records import device_name
 from pytest_mlms.session import SESSION
 from pytest_mlms.stacks.environments import environments
 

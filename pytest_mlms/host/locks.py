@@ -16,8 +16,9 @@ import filelock
 import psutil
 
 from pytest_mlms.errors import MlmsError, Unavailable
+from pytest_mlms.records import device_name
 
-__all__ = ["device_name", "exclusive", "own_cores"]
+__all__ = ["exclusive", "own_cores"]
 
 _SHARED = Path("/tmp")  # not TMPDIR, which CI sets for each job: those must wait for each other too
 
@@ -29,11 +30,6 @@ def _shared_folder() -> Path:
     """
     shared = _SHARED if os.access(_SHARED, os.W_OK) else Path(tempfile.gettempdir())
     return Path(os.environ.get("MLMS_LOCKS") or shared / "pytest-mlms-locks")
-
-
-def device_name(device: str) -> str:
-    """Return the device with its index: cuda is cuda:0."""
-    return f"{device}:0" if device == "cuda" else device
 
 
 @contextlib.contextmanager

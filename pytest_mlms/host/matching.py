@@ -11,7 +11,7 @@ from typing import Any
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion
 
-from pytest_mlms.host.locks import device_name
+from pytest_mlms.records import device_name
 from pytest_mlms.units import format_quantity
 
 __all__ = ["hardware_misses", "label_misses", "locks_of", "misses", "nearest_miss"]
