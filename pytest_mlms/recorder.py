@@ -1,28 +1,28 @@
-"""What an item records while it runs, and the plain values that become of it.
-
-One line of the results.
-"""
+"""The recorder of an item: what it measures, decides and keeps while it runs."""
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import hashlib
-import math
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
 from pytest_mlms.agent.predictor import Predictor
-from pytest_mlms.cases import Case
 from pytest_mlms.evaluate.limits import explain, margin, worst
-from pytest_mlms.host.machine import CpuTimes
-from pytest_mlms.records import QUANTITIES, Decision, Estimate, Launch, Place, Verdict
-from pytest_mlms.serialization import to_plain
+from pytest_mlms.item_result import (
+    EstimateRecord,
+    Judgement,
+    LaunchRecord,
+    LimitRecord,
+    Recording,
+    Software,
+)
+from pytest_mlms.records import Decision, Estimate, Launch, Place, Verdict
 
 __all__ = [
     "RECORDER",
@@ -30,15 +30,11 @@ __all__ = [
     "MlmsInconclusive",
     "MlmsWarning",
     "Recorder",
-    "describe",
 ]
 
 
 class MlmsWarning(pytest.PytestWarning):
-    """What a user should know of an item that did not fail.
-
-    An error with -W error, and then text like any other.
-    """
+    """A warning about an item that did not fail; with -W error, an error with the same text."""
 
 
 class MlmsInconclusive(MlmsWarning):
@@ -50,25 +46,61 @@ class MlmsArtifactLost(MlmsWarning):
 
 
 class Recorder:
-    """Collects an item's facts; ``folder`` is where its artifacts go, made when the first is kept.
+    """Collects the results of one item.
 
-    ``place`` is the manifest's line that warnings name.
+    ``folder`` is where its artifacts go; it is made when the first is kept. ``place`` is the line
+    of the manifest that warnings name. ``cpu_shares`` returns what the host's CPUs did since the
+    item began.
     """
 
-    def __init__(self, nodeid: str, run_folder: Path, place: Place) -> None:
+    def __init__(
+        self,
+        nodeid: str,
+        run_folder: Path,
+        place: Place,
+        cpu_shares: Callable[[], Any] = dict,
+    ) -> None:
         self.folder = run_folder / "items" / _folder_name(nodeid)
         self.logs: list[Path] = []
         self._run_folder = run_folder
         self._place = place
-        self._facts: dict[str, Any] = {}
+        self._cpu_shares = cpu_shares
+        self._launch: LaunchRecord | None = None
+        self._software: Software | None = None
+        self._judgement: Judgement | None = None
+        self._notes: dict[str, Any] = {}
         self._artifacts: dict[str, str] = {}
         self._lost: dict[str, str] = {}
-        self._cpu = CpuTimes()
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """The verdict on what was measured; None until the item has settled."""
+        if self._judgement is None:
+            return None
+        return self._judgement.verdict
+
+    def note(self, **fields: Any) -> None:
+        """Add fields to the item's line; records become plain values when the line is made."""
+        self._notes.update(fields)
+
+    def add_log(self, path: Path) -> None:
+        """Add the log of an agent."""
+        if path not in self.logs:
+            self.logs.append(path)
+
+    def launched(self, launch: Launch) -> None:
+        """Record how agents are started."""
+        self._launch = LaunchRecord.of(launch)
+
+    def ran_on(self, predictor: Predictor) -> None:
+        """Record the software and the device that were really used."""
+        self._software = Software.of(predictor)
+        self.add_log(predictor.agent.log.path)
 
     def keep(self, name: str, write: Callable[[Path], None]) -> None:
-        """Have ``write`` make an artifact of this name.
+        """Make an artifact of this name by ``write``.
 
-        What the disk won't take costs the artifact, not the result.
+        Where the disk refuses it, the artifact is lost, and the result is not.
         """
         path = self.folder / name
         try:
@@ -76,154 +108,129 @@ class Recorder:
             write(path)
         except OSError as error:
             self._lose(name, error)
-        else:
-            self._artifacts[name] = path.relative_to(self._run_folder).as_posix()
-            self._lost.pop(name, None)
-
-    def _lose(self, name: str, error: OSError) -> None:
-        """Leave no half of a file, and warn once an item; the results name all that is lost."""
-        path = self.folder / name
-        with contextlib.suppress(OSError):
-            path.unlink(missing_ok=True)
-        first, self._lost[name] = not self._lost, str(error)
-        self._artifacts.pop(
-            name, None
-        )  # an earlier one, of a trace that is written after each level
-        if first:
-            text = f"{path} could not be written: {error.strerror}; make room, or name another folder by --mlms-results"
-            warnings.warn_explicit(text, MlmsArtifactLost, str(self._place.path), self._place.line)
-
-    def note(self, **facts: Any) -> None:
-        """Add fields to the item's line; records become plain values when the line is written."""
-        self._facts.update(facts)
-
-    def launched(self, launch: Launch) -> None:
-        """Record how agents are started, and the exact packages of an environment that was made for
-        them.
-        """
-        self.note(launch={"command": list(launch.command), "lock": list(launch.lock)})
-
-    def ran_on(self, predictor: Predictor) -> None:
-        """Record the software and the device that were really used."""
-        self.note(
-            versions=dict(predictor.versions),
-            python=predictor.python,
-            executable=predictor.executable,
-            device_used=predictor.device,
-            threads_used=predictor.threads,
-            cores_used=predictor.cores and list(predictor.cores),
-        )
-        if predictor.agent.log.path not in self.logs:
-            self.logs.append(predictor.agent.log.path)
+            return
+        self._artifacts[name] = self._relative(path)
+        self._lost.pop(name, None)
 
     def settle(
         self,
         estimates: Mapping[str, Estimate],
         decisions: Sequence[Decision],
         strict: bool,
-        cause: Callable[[], str] = lambda: "",
+        cause: Callable[[], str] = str,
     ) -> None:
-        """Record what was measured and decided; fail where a limit is broken, warn (strict: fail)
-        where it is open.
+        """Record what was measured and decided.
 
-        ``cause`` is asked, for more to say, where it fails.
+        Fails the item where a limit is broken, and warns where one is undecided; with ``strict``
+        that fails, too. ``cause`` returns more lines for the text of a failure, and is only called
+        for one.
         """
-        self.note(
-            estimates={name: _estimate(name, estimate) for name, estimate in estimates.items()},
-            limits=[_decision(decision) for decision in decisions],
-            verdict=worst(decision.verdict for decision in decisions).value,
-            margin=_finite(margin(decisions)),
+        records = {}
+        for name, estimate in estimates.items():
+            records[name] = EstimateRecord.made_of(name, estimate)
+        self._judgement = Judgement(
+            verdict=worst(decision.verdict for decision in decisions),
+            margin=margin(decisions),
+            estimates=records,
+            limits=[LimitRecord.of(decision) for decision in decisions],
         )
-        failed = [one for one in decisions if one.verdict is Verdict.FAILED]
-        undecided = [one for one in decisions if one.verdict is Verdict.INCONCLUSIVE]
-        if failed or (undecided and strict):
-            pytest.fail(
-                "\n".join([*map(explain, failed + undecided), *cause().splitlines()]), pytrace=False
-            )
-        for one in undecided:
-            path, line = one.limit.place
-            warnings.warn_explicit(explain(one), MlmsInconclusive, str(path), line)
+        failed = _with_verdict(decisions, Verdict.FAILED)
+        undecided = _with_verdict(decisions, Verdict.INCONCLUSIVE)
+        if failed or (strict and undecided):
+            lines = [explain(decision) for decision in failed + undecided]
+            lines += cause().splitlines()
+            _fail(lines)
+        for decision in undecided:
+            _warn(explain(decision), MlmsInconclusive, decision.limit.place)
 
-    def settle_upgrade(
-        self, verdict: Verdict, margin: float, text: str, place: Place, strict: bool
-    ) -> None:
-        """Record the verdict on an upgrade.
+    def settle_upgrade(self, judgement: Judgement, place: Place, strict: bool) -> None:
+        """Record the verdict on an upgrade, with the text that explains it.
 
-        Fail where it is REGRESSED, warn (strict: fail) where it is open.
+        Fails the item where it is REGRESSED, and warns where it is INCONCLUSIVE; with ``strict``
+        that fails, too. ``place`` is the line that a warning names.
         """
-        self.note(verdict=verdict.value, margin=_finite(margin), text=text)
-        if verdict is Verdict.REGRESSED or (strict and verdict is Verdict.INCONCLUSIVE):
-            pytest.fail(text, pytrace=False)
-        if verdict is Verdict.INCONCLUSIVE:
-            warnings.warn_explicit(text, MlmsInconclusive, str(place.path), place.line)
+        self._judgement = judgement
+        text = judgement.text or ""
+        undecided = judgement.verdict is Verdict.INCONCLUSIVE
+        if judgement.verdict is Verdict.REGRESSED or (strict and undecided):
+            _fail([text])
+        if undecided:
+            _warn(text, MlmsInconclusive, place)
+
+    def settle_without_limits(
+        self, shortcomings: Sequence[str], category: type[MlmsWarning], strict: bool
+    ) -> None:
+        """Record PASSED for an item that has no limits, such as a trace.
+
+        Warns of each of ``shortcomings``; with ``strict`` the item fails for them instead.
+        """
+        self.settle({}, [], strict)
+        if shortcomings and strict:
+            self._judgement = Judgement(Verdict.FAILED, margin([]), estimates={}, limits=[])
+            _fail(shortcomings)
+        for text in shortcomings:
+            _warn(text, category, self._place)
+
+    def recording(self) -> Recording:
+        """Return what was recorded so far; logs that were never written are left out."""
+        logs = [self._relative(log) for log in self.logs if log.exists()]
+        return Recording(
+            launch=self._launch,
+            software=self._software,
+            notes=dict(self._notes),
+            judgement=self._judgement,
+            artifacts=dict(self._artifacts),
+            artifacts_lost=dict(self._lost),
+            logs=logs,
+            cpu_shares=self._cpu_shares(),
+        )
 
     def as_dict(self) -> dict[str, Any]:
-        """Return what was recorded, as plain values, with the paths of artifacts relative to the
-        run's folder.
+        """Return what was recorded so far as plain values, by the names of the item's line."""
+        return self.recording().as_fields()
+
+    def _lose(self, name: str, error: OSError) -> None:
+        """Remove what was written of an artifact, and warn of the first that an item loses.
+
+        The results name all that are lost.
         """
-        logs = [log.relative_to(self._run_folder).as_posix() for log in self.logs if log.exists()]
-        files = {
-            "artifacts": dict(self._artifacts),
-            "artifacts_lost": dict(self._lost),
-            "logs": logs,
-        }
-        plain: dict[str, Any] = to_plain({**self._facts, **files, "cpu_shares": self._cpu.shares()})
-        return plain
+        path = self.folder / name
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
+        self._artifacts.pop(name, None)  # a trace is written again after each level
+        is_first = not self._lost
+        self._lost[name] = str(error)
+        if is_first:
+            text = (
+                f"{path} could not be written: {error.strerror}; "
+                f"make room, or name another folder by --mlms-results"
+            )
+            _warn(text, MlmsArtifactLost, self._place)
 
-
-def describe(case: Case) -> dict[str, Any]:
-    """Return what a case is, as plain values."""
-    manifest = case.loaded.manifest
-    return {
-        "kind": case.kind,
-        "manifest": {
-            "path": str(case.loaded.place().path),
-            "name": manifest.name,
-            "version": manifest.version,
-        },
-        "model": {"framework": case.model.framework, "sha256": dict(case.model.sha256)},
-        "dataset": manifest.dataset
-        and manifest.dataset.model_dump(include={"name", "version", "sha256"}),
-        "stack": {
-            "name": case.stack.name,
-            "threads": case.threads,
-            "cores": list(case.stack.cores),
-        },
-        "against": case.against and {"name": case.against.name, "threads": case.baseline.threads},
-        "options": dict(case.model.options),
-        "framework": case.stack.framework,
-        "device": case.device,
-        "batch_size": case.batch_size,
-        "scenario": case.scenario,
-        "seed": manifest.evaluate.seed,
-    }
+    def _relative(self, path: Path) -> str:
+        return path.relative_to(self._run_folder).as_posix()
 
 
 RECORDER = pytest.StashKey[Recorder]()
-"""Where an item keeps its recorder."""
+"""The key of an item's stash that has its recorder."""
 
 
 def _folder_name(nodeid: str) -> str:
-    """Return a folder's name that a person can read and no two items share."""
-    readable = re.sub(r"[^A-Za-z0-9._-]+", "-", nodeid).strip("-.")[-100:]
-    return f"{readable}-{hashlib.sha256(nodeid.encode()).hexdigest()[:8]}"
+    """Return a folder's name that a person can read and that no two items share."""
+    readable = re.sub(r"[^A-Za-z0-9._-]+", "-", nodeid)
+    short = readable.strip("-.")[-100:]
+    digest = hashlib.sha256(nodeid.encode()).hexdigest()
+    return f"{short}-{digest[:8]}"
 
 
-def _estimate(name: str, estimate: Estimate) -> dict[str, Any]:
-    fields = {key: _finite(value) for key, value in dataclasses.asdict(estimate).items()}
-    return {**fields, "unit": QUANTITIES[name].unit}
+def _with_verdict(decisions: Sequence[Decision], verdict: Verdict) -> list[Decision]:
+    return [decision for decision in decisions if decision.verdict is verdict]
 
 
-def _decision(decision: Decision) -> dict[str, Any]:
-    limit = decision.limit
-    return {
-        "quantity": limit.quantity,
-        QUANTITIES[limit.quantity].bound: limit.value,
-        "place": str(limit.place),
-        "verdict": decision.verdict.value,
-    }
+def _fail(lines: Sequence[str]) -> NoReturn:
+    pytest.fail("\n".join(lines), pytrace=False)
 
 
-def _finite(value: Any) -> Any:
-    """JSON has no infinity and no NaN: null."""
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+def _warn(text: str, category: type[MlmsWarning], place: Place) -> None:
+    """Warn with the place in the user's file instead of a place in ours."""
+    warnings.warn_explicit(text, category, str(place.path), place.line)

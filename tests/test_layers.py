@@ -17,7 +17,7 @@ LAYERS = [
     ["distribute", "upgrade.cross_host"],
     ["resources"],
     ["report"],
-    ["upgrade", "host", "session", "config", "recorder", "trace", "structure", "evaluate", "agent"],
+    ["upgrade", "host", "session", "config", "recorder", "item_result", "trace", "structure", "evaluate", "agent"],
     ["cases"],
     ["pipeline"],
     ["artifacts"],

@@ -11,7 +11,8 @@ from pytest_mlms.cases import Case
 from pytest_mlms.errors import Unavailable
 from pytest_mlms.host.capabilities import gather
 from pytest_mlms.host.matching import hardware_misses, label_misses
-from pytest_mlms.recorder import describe
+from pytest_mlms.item_result import CaseIdentity
+from pytest_mlms.serialization import to_plain
 from pytest_mlms.stacks.labels import label_of, visit_of
 
 __all__ = ["OF_HOSTS", "Needs", "case_of", "check_hardware", "needs_of", "table_of"]
@@ -55,8 +56,7 @@ def needs_of(item: pytest.Item) -> dict[str, Any] | None:
         return None
     hardware = case.loaded.manifest.hardware
     return {
-        "case": case.id,
-        **describe(case),
+        **to_plain(CaseIdentity.of(case)),
         "exclusive": "mlms_device" in getattr(item, "fixturenames", ()),
         "here": case.stack.interpreter == "current",
         "hardware": hardware.model_dump(exclude_none=True) if hardware else {},

@@ -110,9 +110,13 @@ def mlms_recorder(
     mlms_case: Case, mlms_device: str, mlms_session: Session, request: pytest.FixtureRequest
 ) -> Recorder:
     """What becomes the item's line in the results, and its folder of artifacts."""
+    from pytest_mlms.host.machine import CpuTimes
     from pytest_mlms.recorder import RECORDER, Recorder
 
-    recorder = Recorder(request.node.nodeid, mlms_session.run_folder, mlms_case.place())
+    cpu_times = CpuTimes()
+    recorder = Recorder(
+        request.node.nodeid, mlms_session.run_folder, mlms_case.place(), cpu_times.shares
+    )
     request.node.stash[RECORDER] = recorder
     return recorder
 
@@ -150,7 +154,7 @@ def mlms_predictor_factory(
         mlms_session.predictor.close()
         name = mlms_case.stack.framework
         log, file = mlms_session.next_log(name), mlms_session.predictors[name]
-        mlms_recorder.logs.append(log)
+        mlms_recorder.add_log(log)
         mlms_recorder.launched(mlms_launch)
         with contextlib.ExitStack() as opened:
             with skip_what_is_lacking(mlms_session):
@@ -249,6 +253,7 @@ def mlms_pair_factory(
     """A call that gives a context with both sides of an upgrade loaded in fresh agents, held to the
     cores given.
     """
+    from pytest_mlms.item_result import LaunchRecord
     from pytest_mlms.upgrade.agents import SideSpec, open_pair
 
     baseline, config = mlms_case.baseline, mlms_session.config
@@ -265,7 +270,7 @@ def mlms_pair_factory(
         "b": SideSpec(mlms_case, mlms_launch, predictors[mlms_case], mlms_artifacts.model),
     }
     mlms_recorder.launched(mlms_launch)
-    mlms_recorder.note(launch_against={"command": list(launch.command), "lock": list(launch.lock)})
+    mlms_recorder.note(launch_against=LaunchRecord.of(launch))
 
     @contextlib.contextmanager
     def fresh(order: Sequence[SideName], cores: Sequence[int]) -> Iterator[AgentPair]:

@@ -109,12 +109,7 @@ class Tracer:
         words += [
             f"level {level} was cut short: {reason}" for level, reason in summary["faults"].items()
         ]
-        self.recorder.settle({}, [], self.config.strict)
-        if words and self.config.strict:
-            self.recorder.note(verdict="FAILED")
-            pytest.fail("\n".join(words), pytrace=False)
-        for word in words:
-            warnings.warn_explicit(word, MlmsUnseen, *map(_plain, self.case.place()))
+        self.recorder.settle_without_limits(words, MlmsUnseen, self.config.strict)
 
     def _after_failure(self) -> None:
         try:
@@ -208,7 +203,3 @@ def _write_timeline(trace: Trace, parents: Parents, path: Path) -> None:
     if written.dropped:
         text = f"{path} has {written.requests - written.dropped} of {written.requests} requests, to stay small enough"
         warnings.warn(MlmsWarning(f"{text}; trace.npz beside it has them all"), stacklevel=2)
-
-
-def _plain(value: Any) -> Any:
-    return str(value) if isinstance(value, Path) else value

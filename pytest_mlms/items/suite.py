@@ -30,6 +30,7 @@ from pytest_mlms.evaluate.performance import (
     random_batch,
 )
 from pytest_mlms.evaluate.reference import Reference, compare_outputs, predict_all
+from pytest_mlms.item_result import Judgement
 from pytest_mlms.items.item_tracer import Tracer
 from pytest_mlms.pipeline import Dataset, read_labels
 from pytest_mlms.recorder import Recorder
@@ -82,7 +83,7 @@ def test_agreement(
     found, ranking = compare_outputs(outputs, mlms_reference, tolerance)
     keep_differences(mlms_recorder, outputs, mlms_reference, found, ranking)
     mlms_recorder.note(reference=mlms_reference.as_dict())
-    mlms_recorder.logs.append(mlms_reference.log)
+    mlms_recorder.add_log(mlms_reference.log)
 
     def cause() -> str:
         if found.deviation.max() <= 1:
@@ -176,7 +177,8 @@ def test_upgrade(
         upgrade.comparisons, {**mlms_recorder.as_dict(), **told(mlms_case, mlms_config)}
     )
     place = mlms_case.loaded.place("thresholds", "upgrade")
-    mlms_recorder.settle_upgrade(upgrade.verdict, upgrade.margin, text, place, mlms_config.strict)
+    judgement = Judgement(upgrade.verdict, upgrade.margin, text=text)
+    mlms_recorder.settle_upgrade(judgement, place, mlms_config.strict)
 
 
 @pytest.mark.mlms(kind="trace")

@@ -1,9 +1,12 @@
-"""An item's report: a fault's text instead of a traceback, the agent's log, and the line for the
-results.
+"""The outcome of an item: its verdict, the text of its report, and its result.
+
+pytest's report of the phase that decides an item carries the item's line of the results as
+``report.mlms``. The reporter writes it; with xdist, that is in the controller.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,13 +14,15 @@ import pytest
 from pytest_mlms.cases import Case
 from pytest_mlms.errors import InvalidRun, MlmsError
 from pytest_mlms.host.machine import machine_state
-from pytest_mlms.recorder import RECORDER, MlmsWarning, Recorder, describe
+from pytest_mlms.host.requirements import case_of
+from pytest_mlms.item_result import CaseIdentity, ItemResult, Outcome
+from pytest_mlms.recorder import RECORDER, MlmsWarning, Recorder
 from pytest_mlms.records import Verdict
+from pytest_mlms.report.junit import junit_properties
 from pytest_mlms.session import SESSION
 
 __all__ = ["finish_report", "interrupted_result"]
 
-_OF_MANIFEST = {"manifest": "path", "model": "name", "version": "version"}
 _LOG_TAIL = 4000  # characters
 _SETUP_SECONDS = pytest.StashKey[float]()
 
@@ -25,127 +30,136 @@ _SETUP_SECONDS = pytest.StashKey[float]()
 def finish_report(
     item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestReport
 ) -> None:
-    """Complete the report of a phase.
-
-    The one that decides the item carries its result as ``report.mlms``.
-    """
+    """Complete the report of a phase, and attach the result to the one that decides the item."""
+    case = case_of(item)
     recorder = item.stash.get(RECORDER, None)
     error = call.excinfo.value if call.excinfo else None
-    case = _case(item)
-    if isinstance(error, (MlmsError, MlmsWarning)) and report.failed:
-        report.longrepr = _placed(str(error), case)  # which has of the agent's log what matters
-    elif report.failed and recorder:
-        report.sections += [
-            (f"agent log {log}", text) for log in recorder.logs if (text := _tail(log))
-        ]
-    if report.skipped and isinstance(report.longrepr, tuple):
-        path, line, _ = item.location
-        report.longrepr = (path, (line or 0) + 1, report.longrepr[2])
+    if report.failed:
+        _explain_failure(report, error, case, recorder)
+    if report.skipped:
+        _locate_skip(report, item)
     if report.when == "setup":
         item.stash[_SETUP_SECONDS] = report.duration
-    decides = report.when == "call" or not report.passed
-    if decides and case:
-        result = _result(item, case, recorder)
-        result.update(_outcome(report, error, result), phase=report.when)
-        result["seconds"] = {"setup": item.stash[_SETUP_SECONDS], report.when: report.duration}
-        report.mlms = result  # type: ignore[attr-defined]
-        properties = list(_properties(result))
-        item.user_properties += (
-            properties  # for JUnit XML, which reads them from the report of the tear-down
-        )
-        report.user_properties += properties
+    if case is None or not _decides(report):
+        return
+    recorded = recorder.verdict if recorder else None
+    outcome = Outcome(
+        verdict=_verdict(report, error, recorded),
+        outcome=_pytest_outcome(report),
+        message=_message(report),
+        phase=report.when,
+        seconds=_seconds(report, item),
+    )
+    line = _result(item, case, recorder, outcome).as_line()
+    report.mlms = line  # type: ignore[attr-defined]
+    properties = junit_properties(line)
+    report.user_properties += properties
+    item.user_properties += properties  # JUnit XML takes those of the tear-down's report
 
 
 def interrupted_result(item: pytest.Item) -> dict[str, Any] | None:
-    """Return what an item had recorded when it was interrupted.
-
-    None for an item that is no case.
-    """
-    case = _case(item)
+    """Return the line of an item that was interrupted; None for an item that has no case."""
+    case = case_of(item)
     if case is None:
         return None
-    recorded = _result(item, case, item.stash.get(RECORDER, None))
-    return {
-        **recorded,
-        "verdict": "ERROR",
-        "outcome": "interrupted",
-        "message": "interrupted before it was done",
-    }
+    outcome = Outcome(Verdict.ERROR, "interrupted", "interrupted before it was done")
+    recorder = item.stash.get(RECORDER, None)
+    return _result(item, case, recorder, outcome).as_line()
 
 
-def _placed(text: str, case: Case | None) -> str:
-    """Return the text with the manifest's line of the case's model in front, unless it names a line
-    already.
-    """
+def _result(
+    item: pytest.Item, case: Case, recorder: Recorder | None, outcome: Outcome
+) -> ItemResult:
+    return ItemResult(
+        nodeid=item.nodeid,
+        worker=item.config.stash[SESSION].worker,
+        identity=CaseIdentity.of(case),
+        machine=machine_state(),
+        outcome=outcome,
+        recording=recorder.recording() if recorder else None,
+    )
+
+
+def _decides(report: pytest.TestReport) -> bool:
+    return report.when == "call" or not report.passed
+
+
+def _seconds(report: pytest.TestReport, item: pytest.Item) -> dict[str, float]:
+    seconds = {"setup": item.stash[_SETUP_SECONDS]}
+    seconds[report.when or "call"] = report.duration
+    return seconds
+
+
+def _verdict(
+    report: pytest.TestReport, error: BaseException | None, recorded: Verdict | None
+) -> Verdict:
+    """Return the verdict: the recorded one, unless the item failed for another reason."""
+    if hasattr(report, "wasxfail") and report.skipped:
+        return Verdict.XFAILED
+    failed_later = report.failed and recorded is Verdict.PASSED
+    if recorded is not None and not failed_later:
+        return recorded
+    if isinstance(error, InvalidRun):
+        return Verdict.INVALID
+    if report.passed:
+        return Verdict.PASSED
+    if report.skipped:
+        return Verdict.SKIPPED
+    if isinstance(error, (AssertionError, pytest.fail.Exception)):
+        return Verdict.FAILED
+    return Verdict.ERROR
+
+
+def _pytest_outcome(report: pytest.TestReport) -> str:
+    """Return pytest's outcome; it calls an expected failure skipped, and a surprise passed."""
+    if not hasattr(report, "wasxfail"):
+        return report.outcome
+    if report.skipped:
+        return "xfailed"
+    return "xpassed"
+
+
+def _message(report: pytest.TestReport) -> str | None:
+    if isinstance(report.longrepr, tuple):  # of a skip: path, line, reason
+        return report.longrepr[2]
+    return str(report.longrepr or "") or None
+
+
+def _explain_failure(
+    report: pytest.TestReport,
+    error: BaseException | None,
+    case: Case | None,
+    recorder: Recorder | None,
+) -> None:
+    """Show the text of an error of ours in place of a traceback; else add the agents' logs."""
+    if isinstance(error, (MlmsError, MlmsWarning)):
+        report.longrepr = _with_place(str(error), case)  # it quotes what matters of the log
+    elif recorder is not None:
+        for log in recorder.logs:
+            tail = _tail(log)
+            if tail:
+                report.sections.append((f"agent log {log}", tail))
+
+
+def _with_place(text: str, case: Case | None) -> str:
+    """Return the text behind the manifest's line of the model, unless it begins with one."""
     if case is None or text.startswith(str(case.place().path)):
         return text
-    return f"{case.place('graph')}: {text}"
+    place = case.place("graph")
+    return f"{place}: {text}"
 
 
-def _case(item: pytest.Item) -> Case | None:
-    callspec = getattr(item, "callspec", None)
-    return callspec.params.get("mlms_case") if callspec else None
+def _locate_skip(report: pytest.TestReport, item: pytest.Item) -> None:
+    """Name the item's line of the manifest, where pytest names the line of ours that skipped."""
+    if isinstance(report.longrepr, tuple):
+        path, line, _ = item.location
+        reason = report.longrepr[2]
+        report.longrepr = (path, (line or 0) + 1, reason)
 
 
-def _result(item: pytest.Item, case: Case, recorder: Recorder | None) -> dict[str, Any]:
-    return {
-        "nodeid": item.nodeid,
-        "worker": item.config.stash[SESSION].worker,
-        "case": case.id,
-        **describe(case),
-        "machine": machine_state(),
-        **(recorder.as_dict() if recorder else {}),
-    }
-
-
-def _outcome(
-    report: pytest.TestReport, error: BaseException | None, result: dict[str, Any]
-) -> dict[str, Any]:
-    verdict: str | None = result.get("verdict")
-    outcome: str = report.outcome
-    if hasattr(report, "wasxfail"):  # pytest calls an expected failure skipped
-        outcome = "xfailed" if report.skipped else "xpassed"
-        verdict = Verdict.XFAILED.value if report.skipped else verdict
-    if verdict is None or (report.failed and verdict == Verdict.PASSED.value):
-        broken = isinstance(error, (AssertionError, pytest.fail.Exception))
-        if isinstance(error, InvalidRun):
-            return {
-                "verdict": Verdict.INVALID.value,
-                "outcome": outcome,
-                "message": str(report.longrepr),
-            }
-        verdict = {
-            "passed": "PASSED",
-            "skipped": "SKIPPED",
-            "failed": "FAILED" if broken else "ERROR",
-        }[report.outcome]
-    message = (
-        report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr or "")
-    )
-    return {"verdict": verdict, "outcome": outcome, "message": message or None}
-
-
-def _properties(result: dict[str, Any]) -> list[tuple[str, object]]:
-    pairs: list[tuple[str, object]] = [("mlms_verdict", result["verdict"])]
-    manifest = result["manifest"]
-    pairs += [(f"mlms_{key}", manifest[field]) for key, field in _OF_MANIFEST.items()]
-    pairs += [("mlms_framework", result["framework"]), ("mlms_stack", result["stack"]["name"])]
-    for name, version in result.get("versions", {}).items():
-        pairs.append((f"mlms_version_of_{name}", version))
-    for name, estimate in result.get("estimates", {}).items():
-        unit = {"s": "_seconds", "B": "_bytes", "/s": "_per_second"}.get(estimate["unit"], "")
-        pairs += [
-            (f"mlms_{name}{unit}{end}", estimate[key])
-            for end, key in (("", "value"), ("_low", "low"), ("_high", "high"))
-        ]
-    for one in result.get("comparisons", []):
-        ends = (("ratio", "ratio"), ("low", "low"), ("high", "high"))
-        pairs += [(f"mlms_{end}_of_{one['quantity']}", one[key]) for end, key in ends]
-    return [pair for pair in pairs if pair[1] is not None]
-
-
-def _tail(log: Any) -> str:
+def _tail(log: Path) -> str:
     try:
-        return str(log.read_text(errors="replace")[-_LOG_TAIL:])
+        text = log.read_text(errors="replace")
     except OSError:
         return ""
+    return text[-_LOG_TAIL:]

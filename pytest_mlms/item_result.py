@@ -1,0 +1,291 @@
+"""The record of an item's result, and the line of results.jsonl that it becomes.
+
+``ItemResult.as_line`` is the one place where the fields of that line are put together;
+docs/results.md describes them. ``report/results.py`` writes the line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from pytest_mlms.agent.predictor import Predictor
+from pytest_mlms.cases import Case
+from pytest_mlms.records import QUANTITIES, Decision, Estimate, Kind, Launch, Stack, Verdict
+from pytest_mlms.serialization import omitted_if_default, to_plain
+
+__all__ = [
+    "CaseIdentity",
+    "EstimateRecord",
+    "ItemResult",
+    "Judgement",
+    "LaunchRecord",
+    "LimitRecord",
+    "Outcome",
+    "Recording",
+    "Software",
+]
+
+
+class ManifestIdentity(NamedTuple):
+    """A manifest: its file, and the name and version of its model."""
+
+    path: str
+    name: str
+    version: str
+
+
+class ModelIdentity(NamedTuple):
+    """A model's framework, as the manifest constrains it, and the digest of each file by role."""
+
+    framework: str
+    sha256: Mapping[str, str]
+
+
+class DatasetIdentity(NamedTuple):
+    """A dataset's name, version and digest."""
+
+    name: str
+    version: str
+    sha256: str
+
+
+class StackIdentity(NamedTuple):
+    """A stack, and the threads and cores that were asked for."""
+
+    name: str
+    threads: int | None
+    cores: tuple[int, ...]
+
+
+class BaselineIdentity(NamedTuple):
+    """The stack that an upgrade is compared with, and the threads that were asked for."""
+
+    name: str
+    threads: int | None
+
+
+@dataclass(frozen=True)
+class CaseIdentity:
+    """The fields that tell which case an item evaluates."""
+
+    case: str
+    kind: Kind
+    manifest: ManifestIdentity
+    model: ModelIdentity
+    dataset: DatasetIdentity | None
+    stack: StackIdentity
+    against: BaselineIdentity | None
+    options: Mapping[str, Any]
+    framework: str
+    device: str
+    batch_size: int
+    scenario: str | None
+    seed: int
+
+    @classmethod
+    def of(cls, case: Case) -> CaseIdentity:
+        """Return the identity of ``case``."""
+        manifest = case.loaded.manifest
+        path = str(case.loaded.place().path)
+        digests = {str(role): digest for role, digest in case.model.sha256.items()}
+        return cls(
+            case=case.id,
+            kind=case.kind,
+            manifest=ManifestIdentity(path, manifest.name, manifest.version),
+            model=ModelIdentity(case.model.framework, digests),
+            dataset=_dataset_identity(case),
+            stack=StackIdentity(case.stack.name, case.threads, case.stack.cores),
+            against=_baseline_identity(case, case.against),
+            options=case.model.options,
+            framework=case.stack.framework,
+            device=case.device,
+            batch_size=case.batch_size,
+            scenario=case.scenario,
+            seed=manifest.evaluate.seed,
+        )
+
+
+def _dataset_identity(case: Case) -> DatasetIdentity | None:
+    dataset = case.loaded.manifest.dataset
+    if dataset is None:
+        return None
+    return DatasetIdentity(dataset.name, dataset.version, dataset.sha256)
+
+
+def _baseline_identity(case: Case, against: Stack | None) -> BaselineIdentity | None:
+    if against is None:
+        return None
+    return BaselineIdentity(against.name, case.baseline.threads)
+
+
+class LaunchRecord(NamedTuple):
+    """The command that starts agents, and the exact packages of an environment made for them."""
+
+    command: tuple[str, ...]
+    lock: tuple[str, ...]
+
+    @classmethod
+    def of(cls, launch: Launch) -> LaunchRecord:
+        """Return what results tell of ``launch``."""
+        return cls(launch.command, launch.lock)
+
+
+@dataclass(frozen=True)
+class Software:
+    """The software and the device that an agent really used."""
+
+    versions: Mapping[str, str]
+    python: str
+    executable: str
+    device_used: str
+    threads_used: int | None
+    cores_used: tuple[int, ...] | None
+
+    @classmethod
+    def of(cls, predictor: Predictor) -> Software:
+        """Return what ``predictor`` runs on."""
+        return cls(
+            versions=predictor.versions,
+            python=predictor.python,
+            executable=predictor.executable,
+            device_used=predictor.device,
+            threads_used=predictor.threads,
+            cores_used=predictor.cores,
+        )
+
+
+@dataclass(frozen=True)
+class EstimateRecord:
+    """An estimate with its unit."""
+
+    value: float
+    low: float
+    high: float
+    confidence: float
+    replicates: int
+    of: str
+    lacking: str
+    unit: str
+
+    @classmethod
+    def made_of(cls, quantity: str, estimate: Estimate) -> EstimateRecord:
+        """Return the estimate of ``quantity`` as results have it."""
+        return cls(
+            value=estimate.value,
+            low=estimate.low,
+            high=estimate.high,
+            confidence=estimate.confidence,
+            replicates=estimate.replicates,
+            of=estimate.of,
+            lacking=estimate.lacking,
+            unit=QUANTITIES[quantity].unit,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LimitRecord:
+    """A limit, which is either ``min`` or ``max`` in the base unit, and the verdict on it."""
+
+    quantity: str
+    min: float | None = omitted_if_default(None)
+    max: float | None = omitted_if_default(None)
+    place: str
+    verdict: Verdict
+
+    @classmethod
+    def of(cls, decision: Decision) -> LimitRecord:
+        """Return what results tell of ``decision``."""
+        limit = decision.limit
+        place = str(limit.place)
+        if QUANTITIES[limit.quantity].bound == "min":
+            return cls(
+                quantity=limit.quantity, min=limit.value, place=place, verdict=decision.verdict
+            )
+        return cls(quantity=limit.quantity, max=limit.value, place=place, verdict=decision.verdict)
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """The verdict on what was measured, and what it was judged by.
+
+    ``margin`` is the distance of the nearest interval end from its limit, as a share of the limit:
+    negative outside, infinite without limits. ``text`` is what a person is told of an upgrade.
+    """
+
+    verdict: Verdict
+    margin: float
+    estimates: Mapping[str, EstimateRecord] | None = omitted_if_default(None)
+    limits: Sequence[LimitRecord] | None = omitted_if_default(None)
+    text: str | None = omitted_if_default(None)
+
+
+@dataclass(frozen=True)
+class Recording:
+    """Everything that an item recorded while it ran.
+
+    ``notes`` are the fields that only one kind of item has, by name. Paths are relative to the
+    run's folder.
+    """
+
+    launch: LaunchRecord | None
+    software: Software | None
+    notes: Mapping[str, Any]
+    judgement: Judgement | None
+    artifacts: Mapping[str, str]
+    artifacts_lost: Mapping[str, str]
+    logs: Sequence[str]
+    cpu_shares: Any
+
+    def as_fields(self) -> dict[str, Any]:
+        """Return the fields of the item's line; those that the item did not get to are absent."""
+        fields: dict[str, Any] = {}
+        if self.launch is not None:
+            fields["launch"] = to_plain(self.launch)
+        if self.software is not None:
+            fields.update(to_plain(self.software))
+        fields.update(to_plain(self.notes))
+        if self.judgement is not None:
+            fields.update(to_plain(self.judgement))
+        fields["artifacts"] = to_plain(self.artifacts)
+        fields["artifacts_lost"] = to_plain(self.artifacts_lost)
+        fields["logs"] = to_plain(self.logs)
+        fields["cpu_shares"] = to_plain(self.cpu_shares)
+        return fields
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The end of an item: our verdict beside pytest's outcome, phase and text.
+
+    ``seconds`` has the time spent by phase. An interrupted item has no phase.
+    """
+
+    verdict: Verdict
+    outcome: str
+    message: str | None
+    phase: str | None = omitted_if_default(None)
+    seconds: Mapping[str, float] | None = omitted_if_default(None)
+
+
+@dataclass(frozen=True)
+class ItemResult:
+    """The result of one item."""
+
+    nodeid: str
+    worker: str | None
+    identity: CaseIdentity
+    machine: Any
+    outcome: Outcome
+    recording: Recording | None = None
+
+    def as_line(self) -> dict[str, Any]:
+        """Return the item's line of results.jsonl as plain values."""
+        line: dict[str, Any] = {"nodeid": self.nodeid, "worker": self.worker}
+        line.update(to_plain(self.identity))
+        line["machine"] = to_plain(self.machine)
+        if self.recording is not None:
+            line.update(self.recording.as_fields())
+        line.update(to_plain(self.outcome))
+        return line
