@@ -1,5 +1,6 @@
-"""Agents in containers: podman or docker runs the image, which sees the agent's files, read-only,
-and no network.
+"""Launching agents in containers, by podman or docker.
+
+A container sees the agent's files read-only, and no network.
 """
 
 from __future__ import annotations
@@ -8,9 +9,11 @@ import os
 import re
 import shutil
 import subprocess
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 import mlms_predictors
 
@@ -18,119 +21,141 @@ from pytest_mlms.errors import StackError, Unavailable
 from pytest_mlms.records import Launch, Stack
 from pytest_mlms.stacks.installers import Show
 
-__all__ = ["ENGINES", "find_engine", "in_container"]
+__all__ = ["ENGINES", "find_engine", "launch_in_container"]
 
 ENGINES = ("podman", "docker")
-_LIMITS = ["--ulimit=nofile=1024:1024", "--ulimit=nproc=1000:1000"]
-_WAYS: dict[str, list[list[str]]] = {
-    "podman": [
-        [],
-        [*_LIMITS],
-        ["--runtime=runc", *_LIMITS],
-    ],  # the last without cgroup v2 and CAP_SYS_RESOURCE
-    "docker": [[]],
+
+_ISOLATION = ("--network=none", "--env=PYTHONNOUSERSITE=1", "--entrypoint=")
+_LIMITS = ("--ulimit=nofile=1024:1024", "--ulimit=nproc=1000:1000")
+_OPTIONS: dict[str, list[tuple[str, ...]]] = {
+    "podman": [(), _LIMITS, ("--runtime=runc", *_LIMITS)],
+    "docker": [()],
 }
-_LAST = 6  # lines of an engine that failed
-_SECONDS = 120
+"""Options to try, in this order: podman's last are for machines without cgroup v2 and
+CAP_SYS_RESOURCE.
+"""
+
+_COMMAND_SECONDS = 120
+_PULL_SECONDS = 3600
+_SHOWN_LINES = 6  # of an engine that failed
+_SHOWN_DIGITS = 19  # of an image's id
 
 
-def in_container(
-    stack: Stack, own: Mapping[str, str], mounts: Iterable[Path], show: Show
+class _Image(NamedTuple):
+    """An image that an engine has: its id, and the command of its Python."""
+
+    engine: str
+    identity: str
+    python: str
+
+
+def launch_in_container(
+    stack: Stack, env: Mapping[str, str], mounts: Iterable[Path], show: Show
 ) -> Launch:
-    """Return how to start an agent in the stack's image; ``own`` is all of the environment that is
-    set there.
+    """Return how to start an agent in the stack's image; ``env`` is all of its environment.
 
     Raises Unavailable where there is no engine, StackError where the image can't be had or run.
     """
-    image, python = str(stack.container), stack.interpreter or "python3"
     engine = _engine_for(stack)
-    identity = _identity(engine, image) or _pull(engine, image, stack, show)
-    way = _way(engine, identity, python, stack.name)
-    seen = dict.fromkeys(
-        str(path.absolute()) for path in [Path(str(mlms_predictors.__file__)).parent, *mounts]
-    )
-    command = [engine, "run", "--rm", "--interactive", "--name={agent}", *way, *_SEALED]
-    command += [f"--volume={path}:{path}:ro" for path in seen if not _inside(path, seen)]
-    command += [f"--env={name}={value}" for name, value in own.items()]
-    ended = (engine, "rm", "--force", "--volumes", "{agent}")
-    inner = [identity, python, "-s", "-B"]
+    identity = _find_or_pull(engine, stack, show)
+    image = _Image(engine, identity, stack.interpreter or "python3")
+    predictors = Path(str(mlms_predictors.__file__)).parent
+    command = [engine, "run", "--rm", "--interactive", "--name={agent}"]
+    command += _working_options(image, stack.name)
+    command += _ISOLATION
+    for path in _outermost([predictors, *mounts]):
+        command.append(f"--volume={path}:{path}:ro")
+    for name, value in env.items():
+        command.append(f"--env={name}={value}")
+    command += [identity, image.python, "-s", "-B"]
     return Launch(
-        (*command, *inner), dict(os.environ), stack.cores, (f"{image} @ {identity}",), ended
+        command=tuple(command),
+        env=dict(os.environ),
+        cores=stack.cores,
+        lock=(f"{stack.container} @ {identity}",),
+        end=(engine, "rm", "--force", "--volumes", "{agent}"),
     )
-
-
-_SEALED = ["--network=none", "--env=PYTHONNOUSERSITE=1", "--entrypoint="]
 
 
 def find_engine() -> str | None:
     """Return the first engine that answers; docker's command is often there without its service."""
-    return next((name for name in ENGINES if _answers(name)), None)
+    for name in ENGINES:
+        if _answers(name):
+            return name
+    return None
 
 
 @lru_cache(maxsize=8)
 def _answers(name: str) -> bool:
-    return shutil.which(name) is not None and _run([name, "version"]).returncode == 0
+    if shutil.which(name) is None:
+        return False
+    return _run([name, "version"]).returncode == 0
 
 
 def _engine_for(stack: Stack) -> str:
     engine = find_engine()
     if engine is None:
-        raise Unavailable(
-            f"stack {stack.name} is a container, and neither podman nor docker answers; install podman"
-        )
+        problem = f"stack {stack.name} is a container, and neither podman nor docker answers"
+        raise Unavailable(f"{problem}; install podman")
     return engine
 
 
-def _inside(path: str, others: Iterable[str]) -> bool:
-    return any(Path(other) in Path(path).parents for other in others)
+def _outermost(paths: Iterable[Path]) -> list[Path]:
+    """Return the paths, each once, without those inside another: a mount has all below it."""
+    unique = dict.fromkeys(path.absolute() for path in paths)
+    found = []
+    for path in unique:
+        if unique.keys().isdisjoint(path.parents):
+            found.append(path)
+    return found
+
+
+def _find_or_pull(engine: str, stack: Stack, show: Show) -> str:
+    """Return the id of the stack's image, pulled where the engine doesn't have it."""
+    image = str(stack.container)
+    identity = _identity(engine, image)
+    if identity:
+        return identity
+    show(f"{engine} pulls {image}")
+    try:
+        done = _run([engine, "pull", "--quiet", image], _PULL_SECONDS)
+        identity = _identity(engine, image)
+    finally:
+        show("")
+    if done.returncode or identity is None:
+        problem = f"{engine} has no image {image} and can't pull it"
+        raise _failure(stack.name, problem, done.stderr)
+    return identity
 
 
 def _identity(engine: str, image: str) -> str | None:
     done = _run([engine, "image", "inspect", "--format={{.Id}}", image])
-    return done.stdout.strip() if done.returncode == 0 else None
-
-
-def _pull(engine: str, image: str, stack: Stack, show: Show) -> str:
-    show(f"{engine} pulls {image}")
-    try:
-        done = _run([engine, "pull", "--quiet", image], seconds=3600)
-        identity = _identity(engine, image) if done.returncode == 0 else None
-    finally:
-        show("")
-    if identity is None:
-        raise StackError(
-            f"stack {stack.name}: {engine} has no image {image} and can't pull it\n{_last(done.stderr)}"
-        )
-    return identity
+    if done.returncode:
+        return None
+    return done.stdout.strip()
 
 
 @lru_cache(maxsize=64)
-def _way(engine: str, identity: str, python: str, name: str) -> tuple[str, ...]:
+def _working_options(image: _Image, stack: str) -> tuple[str, ...]:
     """Return the options that a container needs on this machine, found by starting its Python."""
-    said = ""
-    for way in _WAYS[engine]:
-        done = _run(
-            [
-                engine,
-                "run",
-                "--rm",
-                *way,
-                *_SEALED,
-                identity,
-                python,
-                "-c",
-                "import sys; print(sys.version)",
-            ]
-        )
+    question = [image.identity, image.python, "-c", "import sys; print(sys.version)"]
+    output = ""
+    for options in _OPTIONS[image.engine]:
+        command = [image.engine, "run", "--rm", *options, *_ISOLATION, *question]
+        done = _run(command)
         if done.returncode == 0 and re.match(r"3\.\d+", done.stdout):
-            return tuple(way)
-        said = said or done.stderr or done.stdout
-    raise StackError(
-        f"stack {name}: {engine} can't run {python} of image {identity[:19]}\n{_last(said)}"
-    )
+            return options
+        if not output:  # the first failure is that of the plain options
+            output = done.stderr or done.stdout
+    identity = image.identity[:_SHOWN_DIGITS]
+    problem = f"{image.engine} can't run {image.python} of image {identity}"
+    raise _failure(stack, problem, output)
 
 
-def _run(command: Sequence[str], seconds: float = _SECONDS) -> subprocess.CompletedProcess[str]:
+def _run(
+    command: Sequence[str], seconds: float = _COMMAND_SECONDS
+) -> subprocess.CompletedProcess[str]:
+    """Run a command of an engine; one that can't be run or gives no answer has status 127."""
     try:
         return subprocess.run(
             command,
@@ -142,8 +167,13 @@ def _run(command: Sequence[str], seconds: float = _SECONDS) -> subprocess.Comple
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        return subprocess.CompletedProcess(command, 127, "", f"{command[0]}: {error}")
+        failure = f"{command[0]}: {error}"
+        return subprocess.CompletedProcess(command, 127, stdout="", stderr=failure)
 
 
-def _last(text: str) -> str:
-    return "\n".join(f"    {line}" for line in text.strip().splitlines()[-_LAST:])
+def _failure(stack: str, problem: str, output: str) -> StackError:
+    """Return the error of an engine that failed, with the last lines of its output."""
+    lines = output.strip().splitlines()
+    shown = "\n".join(lines[-_SHOWN_LINES:])
+    indented = textwrap.indent(shown, "    ")
+    return StackError(f"stack {stack}: {problem}\n{indented}")

@@ -1,4 +1,4 @@
-"""The stacks that there are, and which of them a run uses."""
+"""The declared stacks, and the choice of stacks that a run uses."""
 
 from __future__ import annotations
 
@@ -27,10 +27,12 @@ __all__ = [
 ]
 
 HERE = Stack("here", "", interpreter="current")
-"""The stack that needs no declaration: the interpreter that runs pytest, and whatever it has."""
+"""The stack that needs no declaration: the interpreter that runs pytest, with its packages."""
 
 DEFAULT = "onnxruntime"
-"""The framework that runs where nothing is chosen."""
+"""The framework that runs where no stack is chosen."""
+
+_FILES = (*STACK_FILES, "pyproject.toml")
 _FRAMEWORKS = {
     "ai-edge-litert": "tflite",
     "apache-tvm": "tvm",
@@ -50,34 +52,45 @@ _FRAMEWORKS = {
     "tflite-runtime": "tflite",
     "torch": "pytorch",
 }
-"""Distribution -> framework, where the names differ."""
+"""The framework of each distribution that has another name than its framework."""
 
 
 def declared_stacks(root: Path, manifests: Iterable[Path] = ()) -> dict[str, Stack]:
-    """Return the stacks that stacks.yaml and pyproject.toml declare; HERE where none does.
+    """Return the stacks that stacks.yaml and pyproject.toml declare, by name, and HERE.
 
-    Looked at are ``root`` and the folders of ``manifests``, with those between a folder and the
-    root that it is in. Raises ManifestError with every fault.
+    They are searched for in ``root``, in the folders of ``manifests``, and in the folders between
+    these and the root. Raises ManifestError with all errors of a file.
     """
     found: dict[str, Stack] = {}
-    for path in _files(root, manifests):
+    for path in _stack_files(root, manifests):
         for name, stack in load_stacks(path).items():
             if name in found:
-                raise ManifestError(
-                    f"{stack.place}: stack {name!r} is also in {found[name].place}; rename one of them"
-                )
+                other = found[name].place
+                problem = f"stack {name!r} is also in {other}"
+                raise ManifestError(f"{stack.place}: {problem}; rename one of them")
             found[name] = stack
     return {HERE.name: HERE, **found}
 
 
-def _files(root: Path, manifests: Iterable[Path]) -> Iterator[Path]:
-    folders = [root]
+def _stack_files(root: Path, manifests: Iterable[Path]) -> Iterator[Path]:
+    """Yield the files that may declare stacks, each once."""
+    seen = set()
+    for folder in _folders(root, manifests):
+        for name in _FILES:
+            path = folder / name
+            if path.is_file() and path.resolve() not in seen:
+                seen.add(path.resolve())
+                yield path
+
+
+def _folders(root: Path, manifests: Iterable[Path]) -> Iterator[Path]:
+    yield root
     for path in manifests:
         folder = path if path.is_dir() else path.parent
-        folders += [folder, *(above for above in folder.parents if above.is_relative_to(root))]
-    names = (*STACK_FILES, "pyproject.toml")
-    paths = [folder / name for folder in folders for name in names if (folder / name).is_file()]
-    yield from {path.resolve(): path for path in paths}.values()
+        yield folder
+        for parent in folder.parents:
+            if parent.is_relative_to(root):
+                yield parent
 
 
 def choose(
@@ -86,40 +99,46 @@ def choose(
     frameworks: Collection[str],
     option: str = "--mlms-stack",
 ) -> list[Stack]:
-    """Return the stacks that the words of an option mean, each once; raises StackError."""
+    """Return the stacks that the values of an option mean, each once; raises StackError."""
     chosen: dict[str, Stack] = {}
     for word in words:
-        everything = [stack for stack in declared.values() if stack is not HERE]
-        if word == "all" and not everything:
-            raise StackError(
-                f"{option}: no stack is declared; write a stacks.yaml, name its folder by --mlms-manifests, or name a "
-                f"requirement"
-            )
-        for stack in everything if word == "all" else [resolve(word, declared, frameworks, option)]:
+        if word == "all":
+            stacks = _all_declared(declared, option)
+        else:
+            stacks = [resolve(word, declared, frameworks, option)]
+        for stack in stacks:
             check_framework(stack, frameworks)
             chosen[stack.name] = stack
     return list(chosen.values())
+
+
+def _all_declared(declared: Mapping[str, Stack], option: str) -> list[Stack]:
+    stacks = [stack for stack in declared.values() if stack is not HERE]
+    if not stacks:
+        advice = "write a stacks.yaml, name its folder by --mlms-manifests, or name a requirement"
+        raise StackError(f"{option}: no stack is declared; {advice}")
+    return stacks
 
 
 def check_framework(stack: Stack, frameworks: Collection[str]) -> None:
     """Raise StackError where there is no predictor for a stack's framework."""
     if stack.framework and stack.framework not in frameworks:
         known = instead(stack.framework, sorted(frameworks))
-        raise StackError(
-            f"{stack.place}: no predictor for {stack.framework!r}; {known} (--mlms-predictors DIR adds others)"
-        )
+        problem = f"no predictor for {stack.framework!r}"
+        advice = f"{known} (--mlms-predictors DIR adds others)"
+        raise StackError(f"{stack.place}: {problem}; {advice}")
 
 
 def check_labels(words: Sequence[str], frameworks: Collection[str]) -> None:
-    """Raise StackError for a requirement with one = too few, which reads as a label of hosts and
-    would run nowhere.
+    """Raise StackError for a requirement with one = instead of two.
+
+    It would be taken for a label of hosts, and run nowhere.
     """
     for word in words:
         name, _, version = word.partition("=")
-        if _FRAMEWORKS.get(canonicalize_name(name), name) in frameworks:
-            raise StackError(
-                f"{word} would be a label of hosts; for a version write {name}=={version}"
-            )
+        if _framework_of(name) in frameworks:
+            advice = f"for a version write {name}=={version}"
+            raise StackError(f"{word} would be a label of hosts; {advice}")
 
 
 def resolve(
@@ -128,28 +147,43 @@ def resolve(
     frameworks: Collection[str],
     option: str = "--mlms-stack",
 ) -> Stack:
-    """Return the stack of this name, or the one that an ad hoc requirement or an interpreter's path
-    makes.
+    """Return the stack of this name, or an ad hoc one for a requirement or an interpreter's path.
 
-    Several requirements are joined by commas, and the first says which framework it is. numpy,
-    which agents need and not every framework, is added where it isn't one of them. Raises
-    StackError, which lists what there is.
+    Several requirements are joined by commas, and the first one says which framework it is. numpy
+    is added where it isn't one of them: agents need it, not every framework does. Raises
+    StackError, which lists the declared stacks.
     """
     if word in declared:
         return declared[word]
     if "/" in word and "@" not in word and not word.endswith(".whl"):
-        return Stack(word, "", interpreter=str(Path(word).expanduser().absolute()))
+        path = Path(word).expanduser()
+        return Stack(word, "", interpreter=str(path.absolute()))
     try:
-        parts = [Requirement(part) for part in _split(word)]
+        requirements = [Requirement(part) for part in _split(word)]
     except InvalidRequirement:
-        raise StackError(f"{option}: {_unknown(word, declared)}") from None
-    name = canonicalize_name(parts[0].name)
-    framework = _FRAMEWORKS.get(name, name.replace("-", "_"))
+        problem = _unknown(word, declared)
+        raise StackError(f"{option}: {problem}") from None
+    first = canonicalize_name(requirements[0].name)
+    framework = _framework_of(first)
     if framework not in frameworks:
-        raise StackError(f"{option}: {_unknown(word, declared)}; no framework is known by {name!r}")
-    needed = () if any(canonicalize_name(part.name) == "numpy" for part in parts) else ("numpy",)
-    asked = tuple(map(str, parts))
-    return Stack(",".join(asked), framework, requirements=(*asked, *needed))
+        problem = _unknown(word, declared)
+        raise StackError(f"{option}: {problem}; no framework is known by {first!r}")
+    return _ad_hoc(framework, requirements)
+
+
+def _ad_hoc(framework: str, requirements: Sequence[Requirement]) -> Stack:
+    written = [str(requirement) for requirement in requirements]
+    names = {canonicalize_name(requirement.name) for requirement in requirements}
+    name = ",".join(written)
+    if "numpy" not in names:
+        written.append("numpy")
+    return Stack(name, framework, requirements=tuple(written))
+
+
+def _framework_of(distribution: str) -> str:
+    """Return the framework that a distribution has, by either's name."""
+    name = canonicalize_name(distribution)
+    return _FRAMEWORKS.get(name, name.replace("-", "_"))
 
 
 def _split(word: str) -> list[str]:
@@ -158,25 +192,28 @@ def _split(word: str) -> list[str]:
 
 
 def _unknown(word: str, declared: Mapping[str, Stack]) -> str:
-    return (
-        f"{word!r} is neither a stack nor a requirement such as onnxruntime==1.30.0; "
-        f"{instead(word, sorted(declared))} (stacks.yaml declares others)"
-    )
+    known = instead(word, sorted(declared))
+    problem = f"{word!r} is neither a stack nor a requirement such as onnxruntime==1.30.0"
+    return f"{problem}; {known} (stacks.yaml declares others)"
 
 
 def stacks_for(
     framework: str, chosen: Sequence[Stack], offered: Collection[str], here: Stack = HERE
 ) -> list[Stack]:
-    """Return the stacks that run ``framework``, of a manifest that has models for those
-    ``offered``.
+    """Return the stacks that run the model for ``framework`` of a manifest.
 
-    Where nothing is chosen it is the interpreter that runs pytest, with ONNX Runtime if the
-    manifest has it.
+    ``offered`` are the frameworks that the manifest has models for. Where no stack is chosen, the
+    interpreter that runs pytest runs the model for ONNX Runtime, or all models if there is none.
     """
-    if not chosen:
-        chosen = [here] if framework == DEFAULT or DEFAULT not in offered else []
-    return [
-        replace(stack, framework=framework, several=not stack.framework)
-        for stack in chosen
-        if stack.framework in ("", framework)
-    ]
+    if chosen:
+        candidates = list(chosen)
+    elif framework == DEFAULT or DEFAULT not in offered:
+        candidates = [here]
+    else:
+        candidates = []
+    found = []
+    for stack in candidates:
+        if stack.framework in ("", framework):
+            several = not stack.framework
+            found.append(replace(stack, framework=framework, several=several))
+    return found

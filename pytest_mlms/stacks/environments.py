@@ -1,11 +1,13 @@
-"""Environments made on demand: an interpreter's own venv and pip (or uv), once for all processes of
-a host.
+"""Virtual environments for stacks, made on demand and shared by all processes of a host.
 
-Below the cache, ``stacks/DIGEST/`` is a whole environment: its name appears by a rename when
-everything is in it, so one that is there is whole, whenever a process was killed. The digest is of
-Python, platform, requirements and the exact packages that these became. ``stacks/requests/`` says
-which environment a request became; its locks see to it that one process makes it and the others
-wait. ``DIGEST.use`` is locked, shared, by every process that uses it.
+Layout below ``stacks/`` in the cache:
+
+- ``DIGEST/``: a complete environment. It is made as ``REQUEST-….new`` and renamed when everything
+  is in it, so an environment with its final name is complete even if a process was killed. The
+  digest is of the Python, the platform, the requirements and the exact packages installed.
+- ``DIGEST.use``: held by a shared lock by every process that uses the environment.
+- ``requests/REQUEST``: the name of the environment that a request was resolved to, and
+  ``requests/REQUEST.lock``: held by the one process that makes it, while the others wait.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from pytest_mlms.errors import StackError
+from pytest_mlms.files import write_atomically
 from pytest_mlms.records import Stack
 from pytest_mlms.stacks.installers import Show, install
 from pytest_mlms.stacks.interpreters import Interpreter
@@ -39,13 +42,20 @@ __all__ = [
     "remove",
 ]
 
+_FACTS = "mlms-stack.json"
+_INCOMPLETE = ".new"
+_SCRIPT_BYTES = 1 << 16  # of a script, enough for its first line
+
+_held: dict[Path, int] = {}
+"""The open ``.use`` file of each environment that this process uses."""
+
+_failed: dict[Path, str] = {}
+"""The error of each request, by its pointer, that failed in this process."""
+
 
 @dataclass(frozen=True)
 class Environment:
-    """An environment that is whole.
-
-    For which stack and Python it was made, and its exact packages.
-    """
+    """A complete environment: the stack and Python that it was made for, and its exact packages."""
 
     folder: Path
     stack: str
@@ -59,234 +69,332 @@ class Environment:
         """The environment's own interpreter."""
         return self.folder / "bin" / "python"
 
+    @property
+    def use_file(self) -> Path:
+        """The file that is locked by every process that uses the environment."""
+        return self.folder.with_name(f"{self.folder.name}.use")
 
-_FACTS = "mlms-stack.json"
-_held: dict[Path, int] = {}
-_failed: dict[tuple[Path, str], str] = {}
+
+@dataclass(frozen=True)
+class _Request:
+    """A stack to be made with an interpreter; ``folder`` is that of all environments."""
+
+    stack: Stack
+    interpreter: Interpreter
+    folder: Path
+
+    @property
+    def parts(self) -> list[str]:
+        """Everything that decides what is installed.
+
+        Raises StackError where the stack's lock file doesn't fit its requirements.
+        """
+        stack = self.stack
+        interpreter = self.interpreter
+        parts = [interpreter.implementation, interpreter.version, interpreter.platform]
+        parts += [stack.installer, *stack.requirements, *_wheel_digests(stack)]
+        parts += ["options", *stack.options]
+        parts += ["lock", *_locked_packages(stack)]
+        return parts
+
+    @property
+    def pointer(self) -> Path:
+        """The file that names the environment that this request was resolved to."""
+        return self.folder / "requests" / _digest(self.parts)
 
 
 def provide(stack: Stack, interpreter: Interpreter, cache: Path, show: Show) -> Environment:
-    """Return the stack's environment, made now where it isn't there, and in use until this process
-    ends.
+    """Return the stack's environment, made now if needed, and in use until this process ends.
 
-    Raises StackError with the installer's last lines; nothing is left behind then. What failed once
-    fails again at once in this process: the items after the first need not wait for it.
+    Raises StackError with the installer's last lines, and leaves nothing behind then. A request
+    that failed once fails at once when it is repeated in this process.
     """
-    folder = cache.absolute() / "stacks"
-    request = _digest(*_request(stack, interpreter))
-    pointer = folder / "requests" / request
-    if (folder, request) in _failed:
-        raise StackError(_failed[folder, request])
+    request = _Request(stack, interpreter, _folder(cache))
+    pointer = request.pointer
+    if pointer in _failed:
+        raise StackError(_failed[pointer])
     try:
-        pointer.parent.mkdir(parents=True, exist_ok=True)
-        with filelock.FileLock(pointer.with_suffix(".lock")):
-            made = _existing(folder, pointer) or _make(stack, interpreter, folder, request, show)
-            _use(made.folder)
+        return _provide(request, pointer, show)
     except StackError as error:
-        _failed[folder, request] = str(error)
+        _failed[pointer] = str(error)
         raise
     except OSError as error:
+        problem = _problem(error, request.folder)
         raise StackError(
-            f"stack {stack.name}: {error.strerror or error} ({error.filename or folder}); make room or grant access, "
+            f"stack {stack.name}: {problem}; make room or grant access, "
             f"or name another cache with --mlms-cache"
         ) from error
-    return made
 
 
 def existing(stack: Stack, interpreter: Interpreter, cache: Path) -> Environment | None:
-    """Return the stack's environment if it has been made.
+    """Return the stack's environment, None if it has not been made.
 
     Raises StackError where its lock file can't be read.
     """
-    folder = cache.absolute() / "stacks"
-    return _existing(folder, folder / "requests" / _digest(*_request(stack, interpreter)))
+    request = _Request(stack, interpreter, _folder(cache))
+    return _resolved(request.pointer)
 
 
 def environments(cache: Path) -> Iterator[Environment]:
-    """Yield the environments that are there, by the name of their stack."""
-    facts = (cache.absolute() / "stacks").glob(f"*/{_FACTS}")
-    found = [_read(path.parent) for path in facts if path.parent.suffix != ".new"]
-    yield from sorted(found, key=lambda made: (made.stack, made.python))
+    """Yield the environments in the cache, sorted by the name of their stack."""
+    found = []
+    for facts in _folder(cache).glob(f"*/{_FACTS}"):
+        if facts.parent.suffix != _INCOMPLETE:
+            found.append(_read(facts.parent))
+    found.sort(key=lambda made: (made.stack, made.python))
+    yield from found
 
 
 def remove(environment: Environment) -> None:
     """Remove an environment; raises StackError where a process uses it, or the system refuses."""
     try:
-        _remove(environment)
+        with _all_locked(_pointers(environment)):
+            _remove_locked(environment)
     except OSError as error:
+        problem = _problem(error, environment.folder)
         raise StackError(
-            f"stack {environment.stack} can't be removed: {error.strerror or error} "
-            f"({error.filename or environment.folder}); grant access, or remove it by hand"
+            f"stack {environment.stack} can't be removed: {problem}; "
+            f"grant access, or remove it by hand"
         ) from error
 
 
 def clear_strays(cache: Path) -> None:
-    """Remove what is left of installations that were killed; those that go on are left alone."""
-    for stray in (cache.absolute() / "stacks").glob("*.new"):
-        lock = filelock.FileLock(
-            stray.with_name("requests") / f"{stray.name.partition('-')[0]}.lock", timeout=0
-        )
+    """Remove the leftovers of installations that were killed, not of those that are running."""
+    folder = _folder(cache)
+    for stray in folder.glob(f"*{_INCOMPLETE}"):
+        request = stray.name.partition("-")[0]
+        path = folder / "requests" / f"{request}.lock"
+        lock = filelock.FileLock(path, timeout=0)
         with contextlib.suppress(filelock.Timeout), lock:
             shutil.rmtree(stray, ignore_errors=True)
 
 
 def release() -> None:
-    """Forget what this process uses and what failed in it, as its end does."""
+    """Stop using all environments, and forget what failed; the end of the process does the same."""
     while _held:
-        os.close(_held.popitem()[1])
+        _, descriptor = _held.popitem()
+        os.close(descriptor)
     _failed.clear()
 
 
-def _request(stack: Stack, interpreter: Interpreter) -> list[str]:
-    """Return everything that decides what is installed."""
-    python = [interpreter.implementation, interpreter.version, interpreter.platform]
-    locked = list(_locked(stack)) if stack.lock else []
-    wheels = [Path(text) for text in stack.requirements if text.endswith(".whl")]
-    files = [hashlib.sha256(path.read_bytes()).hexdigest() for path in wheels if path.is_file()]
-    return [
-        *python,
-        stack.installer,
-        *stack.requirements,
-        *files,
-        "options",
-        *stack.options,
-        "lock",
-        *locked,
-    ]
+def _folder(cache: Path) -> Path:
+    return cache.absolute() / "stacks"
 
 
-def _digest(*parts: str) -> str:
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:20]
+def _problem(error: OSError, folder: Path) -> str:
+    reason = error.strerror or error
+    path = error.filename or folder
+    return f"{reason} ({path})"
 
 
-def _existing(folder: Path, pointer: Path) -> Environment | None:
-    with contextlib.suppress(FileNotFoundError):
-        return _read(folder / pointer.read_text())
-    return None
+def _digest(parts: Sequence[str]) -> str:
+    text = json.dumps(list(parts))
+    return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 
-def _read(folder: Path) -> Environment:
-    facts = json.loads((folder / _FACTS).read_text())
-    facts.update(requirements=tuple(facts["requirements"]), lock=tuple(facts["lock"]))
-    return Environment(folder, **facts)
+def _wheel_digests(stack: Stack) -> list[str]:
+    """Return the digest of each wheel file that a stack requires: its name may stay the same."""
+    digests = []
+    for requirement in stack.requirements:
+        path = Path(requirement)
+        if path.suffix == ".whl" and path.is_file():
+            content = path.read_bytes()
+            digests.append(hashlib.sha256(content).hexdigest())
+    return digests
 
 
-def _pointers(folder: Path) -> list[Path]:
-    requests = [path for path in (folder.parent / "requests").iterdir() if not path.suffix]
-    return sorted(path for path in requests if path.read_text() == folder.name)
-
-
-def _make(
-    stack: Stack, interpreter: Interpreter, folder: Path, request: str, show: Show
-) -> Environment:
-    """Make the environment under a temporary name, and rename it."""
-    for stray in folder.glob(
-        f"{request}-*.new"
-    ):  # of a process that was killed; nobody else makes this one
-        shutil.rmtree(stray, ignore_errors=True)
-    new = (
-        folder / f"{request}-{os.urandom(4).hex()}.new"
-    )  # the killed one's pip may still write to the other
-    with contextlib.ExitStack() as on_failure:
-        on_failure.callback(shutil.rmtree, new, ignore_errors=True)
-        wanted = _locked(stack) if stack.lock else stack.requirements
-        lock = tuple(install(stack, interpreter, new, wanted, show))
-        final = folder / _digest(*_request(stack, interpreter), *lock)
-        made = Environment(
-            final, stack.name, interpreter.version, interpreter.platform, stack.requirements, lock
-        )
-        written = {key: value for key, value in asdict(made).items() if key != "folder"}
-        (new / _FACTS).write_text(json.dumps(written, indent=2))
-        _readdress(new, final)
-        if not final.exists():  # its pointer was lost
-            os.replace(new, final)
-        on_failure.pop_all()
-    shutil.rmtree(new, ignore_errors=True)
-    pointer = folder / "requests" / request
-    temporary = pointer.with_suffix(".tmp")
-    temporary.write_text(final.name)
-    os.replace(temporary, pointer)
+def _provide(request: _Request, pointer: Path, show: Show) -> Environment:
+    pointer.parent.mkdir(parents=True, exist_ok=True)
+    with filelock.FileLock(pointer.with_suffix(".lock")):
+        made = _resolved(pointer)
+        if made is None:
+            made = _make(request, show)
+            write_atomically(pointer, made.folder.name)
+        _use(made)
     return made
 
 
-def _remove(environment: Environment) -> None:
-    folder = environment.folder
-    with contextlib.ExitStack() as stack:
-        for pointer in _pointers(folder):
-            stack.enter_context(filelock.FileLock(pointer.with_suffix(".lock")))
-        use = os.open(f"{folder}.use", os.O_RDWR | os.O_CREAT, 0o666)
-        stack.callback(os.close, use)
-        try:
-            fcntl.flock(use, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise StackError(
-                f"stack {environment.stack} is in use by a process; wait for it, or end it"
-            ) from None
-        for pointer in _pointers(folder):
-            pointer.unlink()
-        gone = folder.with_name(
-            f"{folder.name}-{os.urandom(4).hex()}.new"
-        )  # its own name is never half of it
-        os.replace(folder, gone)
-        shutil.rmtree(gone)
-        os.unlink(f"{folder}.use")
+def _resolved(pointer: Path) -> Environment | None:
+    """Return the environment that a request was resolved to, None if it isn't there."""
+    folder = pointer.parent.parent
+    try:
+        return _read(folder / pointer.read_text())
+    except FileNotFoundError:
+        return None
 
 
-def _readdress(new: Path, final: Path) -> None:
-    """Have the scripts name the interpreter by the folder's name to be.
+def _read(folder: Path) -> Environment:
+    text = (folder / _FACTS).read_text()
+    facts = json.loads(text)
+    for key in ("requirements", "lock"):
+        facts[key] = tuple(facts[key])
+    return Environment(folder, **facts)
 
-    Only they know where they are.
-    """
+
+def _write(environment: Environment, folder: Path) -> None:
+    facts = asdict(environment)
+    del facts["folder"]
+    (folder / _FACTS).write_text(json.dumps(facts, indent=2))
+
+
+def _make(request: _Request, show: Show) -> Environment:
+    """Make an environment in a folder of its own; the caller holds the lock of the request."""
+    name = request.pointer.name
+    for stray in request.folder.glob(f"{name}-*{_INCOMPLETE}"):
+        # A process was killed while it made this environment; its lock is ours now.
+        shutil.rmtree(stray, ignore_errors=True)
+    # The name is new each time: the pip of a killed process may still write to the old one.
+    new = _incomplete_folder(request.folder, name)
+    try:
+        return _make_in(new, request, show)
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+
+
+def _incomplete_folder(parent: Path, name: str) -> Path:
+    """Return a new name for an environment that is not complete, or no longer."""
+    token = os.urandom(4).hex()
+    return parent / f"{name}-{token}{_INCOMPLETE}"
+
+
+def _make_in(new: Path, request: _Request, show: Show) -> Environment:
+    """Install into ``new``, and rename it to the environment's final name."""
+    stack = request.stack
+    interpreter = request.interpreter
+    wanted = _locked_packages(stack) if stack.lock else stack.requirements
+    lock = install(stack, interpreter, new, wanted, show)
+    made = Environment(
+        folder=request.folder / _digest([*request.parts, *lock]),
+        stack=stack.name,
+        python=interpreter.version,
+        platform=interpreter.platform,
+        requirements=stack.requirements,
+        lock=tuple(lock),
+    )
+    _write(made, new)
+    _rewrite_scripts(new, made.folder)
+    if not made.folder.exists():  # else only its pointer was lost
+        os.replace(new, made.folder)
+    return made
+
+
+def _rewrite_scripts(new: Path, final: Path) -> None:
+    """Replace the folder's temporary name in the first lines of its scripts."""
+    old = os.fsencode(new)
     for script in (new / "bin").iterdir():
-        if script.is_file() and not script.is_symlink():
-            with script.open("rb") as file:
-                text = file.read(1 << 16)
-            if text.startswith(b"#!") and os.fsencode(new) in text:
-                script.write_bytes(
-                    script.read_bytes().replace(os.fsencode(new), os.fsencode(final))
-                )
+        if script.is_symlink() or not script.is_file():
+            continue
+        with script.open("rb") as file:
+            start = file.read(_SCRIPT_BYTES)
+        if start.startswith(b"#!") and old in start:
+            content = script.read_bytes()
+            script.write_bytes(content.replace(old, os.fsencode(final)))
 
 
-def _use(folder: Path) -> None:
-    """Tell others that this process uses the environment.
-
-    The kernel takes it back when the process ends.
-    """
-    path = Path(f"{folder}.use")
+def _use(environment: Environment) -> None:
+    """Hold a shared lock on the environment until this process ends."""
+    path = environment.use_file
     if path in _held and not path.exists():
         os.close(_held.pop(path))  # of an environment that somebody removed by hand
     if path not in _held:
-        _held[path] = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        _held[path] = _opened(path)
         fcntl.flock(_held[path], fcntl.LOCK_SH)
 
 
-def _locked(stack: Stack) -> tuple[str, ...]:
-    """Return the exact packages of a stack's lock file.
+def _opened(path: Path) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
 
-    Raises StackError where it isn't one of its requirements.
-    """
-    assert stack.lock
-    again = f"'mlms stack lock {stack.name}' writes it"
+
+def _pointers(environment: Environment) -> list[Path]:
+    """Return the pointers of the requests that were resolved to an environment."""
+    folder = environment.folder
+    found = []
+    for path in (folder.parent / "requests").iterdir():
+        if not path.suffix and path.read_text() == folder.name:
+            found.append(path)
+    return sorted(found)
+
+
+@contextlib.contextmanager
+def _all_locked(pointers: Sequence[Path]) -> Iterator[None]:
+    """Hold the locks of some requests, so that nobody makes or finds their environment."""
+    with contextlib.ExitStack() as locks:
+        for pointer in pointers:
+            lock = filelock.FileLock(pointer.with_suffix(".lock"))
+            locks.enter_context(lock)
+        yield
+
+
+def _remove_locked(environment: Environment) -> None:
+    """Remove an environment whose requests are locked, unless a process uses it."""
+    descriptor = _opened(environment.use_file)
     try:
-        lines = stack.lock.read_text(encoding="utf-8").splitlines()
-    except OSError as error:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        for pointer in _pointers(environment):
+            pointer.unlink()
+        folder = environment.folder
+        # A folder that is half removed must not have the name of a complete environment.
+        gone = _incomplete_folder(folder.parent, folder.name)
+        os.replace(folder, gone)
+        shutil.rmtree(gone)
+        os.unlink(environment.use_file)
+    except BlockingIOError:
         raise StackError(
-            f"{stack.place}: {stack.lock} can't be read: {error.strerror}; {again}"
+            f"stack {environment.stack} is in use by a process; wait for it, or end it"
         ) from None
-    found = tuple(line.strip() for line in lines if line.strip() and not line.startswith("#"))
-    for text in stack.requirements:
-        if not text.endswith(".whl") and not _met(Requirement(text), found):
-            raise StackError(
-                f"{stack.place}: {stack.lock} has nothing that is {text}; {again} anew"
-            )
-    return found
+    finally:
+        os.close(descriptor)
 
 
-def _met(requirement: Requirement, packages: Sequence[str]) -> bool:
+def _locked_packages(stack: Stack) -> tuple[str, ...]:
+    """Return the exact packages of a stack's lock file, nothing where it has none.
+
+    Raises StackError where the file can't be read or doesn't meet one of the requirements.
+    """
+    if stack.lock is None:
+        return ()
+    command = f"'mlms stack lock {stack.name}'"
+    try:
+        text = stack.lock.read_text(encoding="utf-8")
+    except OSError as error:
+        problem = f"{stack.lock} can't be read: {error.strerror}"
+        raise StackError(f"{stack.place}: {problem}; {command} writes it") from None
+    packages = _packages(text)
+    for requirement in stack.requirements:
+        if not _is_met(requirement, packages):
+            problem = f"{stack.lock} has nothing that is {requirement}"
+            raise StackError(f"{stack.place}: {problem}; {command} writes it anew")
+    return packages
+
+
+def _packages(text: str) -> tuple[str, ...]:
+    """Return the lines of a lock file that are not comments."""
+    packages = []
+    for line in text.splitlines():
+        if line.strip() and not line.startswith("#"):
+            packages.append(line.strip())
+    return tuple(packages)
+
+
+def _is_met(text: str, packages: Sequence[str]) -> bool:
+    """Return whether one of the exact packages meets a requirement.
+
+    Wheel files and requirements with markers can't be checked here, and count as met.
+    """
+    if text.endswith(".whl"):
+        return True
+    requirement = Requirement(text)
     if requirement.marker:
-        return True  # which the stack's own Python decides
+        return True
+    name = canonicalize_name(requirement.name)
     for package in map(Requirement, packages):
-        if canonicalize_name(package.name) == canonicalize_name(requirement.name):
-            exact = [one.version for one in package.specifier]
-            return not exact or requirement.specifier.contains(exact[0], prereleases=True)
+        if canonicalize_name(package.name) == name:
+            return _is_version_met(requirement, package)
     return False
+
+
+def _is_version_met(requirement: Requirement, package: Requirement) -> bool:
+    versions = [specifier.version for specifier in package.specifier]
+    if not versions:  # such as a package from an address
+        return True
+    return requirement.specifier.contains(versions[0], prereleases=True)

@@ -1,4 +1,4 @@
-"""pip and uv as programs: an environment's packages, and what they came to be."""
+"""Installing a stack's packages by pip or uv, and listing what was installed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import shutil
 import signal
 import subprocess
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from pytest_mlms.errors import StackError, Unavailable
@@ -19,115 +19,147 @@ from pytest_mlms.stacks.interpreters import Interpreter
 __all__ = ["Show", "install"]
 
 Show = Callable[[str], None]
-"""Called with what an installer does now, and with an empty text when it is done."""
+"""Called with the current step of an installation, and with an empty text at its end."""
 
-_LAST = 12  # lines of an installer that failed
+_KEPT_LINES = 10_000  # of an installer's output; `pip freeze` needs all of its lines
+_SHOWN_LINES = 12  # of an installer that failed
 _STEP = re.compile(
     r"(Collecting|Downloading|Building|Installing|Preparing|Resolved|Prepared|Installed) ?.*"
 )
 _PACKAGE = re.compile(r"[A-Za-z0-9][\w.-]*(==| @ )")
-_PIP_FOR = {(3, 6): "pip==21.3.1", (3, 7): "pip==24.0"}
-"""The last pip of a Python whose own is too old for today's wheels."""
+_PIP_FOR: dict[tuple[int, ...], str] = {(3, 6): "pip==21.3.1", (3, 7): "pip==24.0"}
+"""The last pip for each Python whose own pip is too old for today's wheels."""
 
 
 def install(
     stack: Stack, interpreter: Interpreter, folder: Path, requirements: Sequence[str], show: Show
 ) -> list[str]:
-    """Make an environment in ``folder`` and return its exact packages; raises StackError with the
-    last lines said.
+    """Make a virtual environment in ``folder`` and return its exact packages, as name==version.
 
-    With a lock nothing else is looked for: what it names is everything.
+    With a lock file the installer resolves nothing: the file names every package. Raises
+    StackError with the installer's last lines, Unavailable where uv is asked for and not there.
     """
-    options = [
-        *stack.options,
-        *(["--no-deps"] if stack.lock and "--no-deps" not in stack.options else []),
-    ]
-    run = _Run(stack, interpreter, show)
+    options = list(stack.options)
+    if stack.lock and "--no-deps" not in options:
+        options.append("--no-deps")
+    runner = _InstallerRunner(stack, interpreter, show)
+    make = _make_with_uv if stack.installer == "uv" else _make_with_pip
     try:
-        made = _with_uv if stack.installer == "uv" else _with_pip
-        return sorted(made(run, folder, [*options, *requirements]), key=str.lower)
+        lines = make(runner, folder, [*options, *requirements])
     finally:
         show("")
+    packages = [line for line in lines if _PACKAGE.match(line)]
+    return sorted(packages, key=str.lower)
 
 
-def _with_pip(run: _Run, folder: Path, arguments: Sequence[str]) -> list[str]:
-    run(["-m", "venv", str(folder)], "making the environment")
-    python = [str(folder / "bin" / "python"), "-s", "-m", "pip"]
-    quiet = ["--disable-pip-version-check", "--no-input", "--no-color"]
-    if run.interpreter.release in _PIP_FOR:
-        run([*python, "install", *quiet, "-q", _PIP_FOR[run.interpreter.release]], "renewing pip")
-    run([*python, "install", *quiet, "--progress-bar=off", *arguments], "installing")
-    frozen = run([*python, "freeze", *quiet[:1], "--all"], "listing packages")
-    return [line for line in frozen if _PACKAGE.match(line) and not line.startswith("pip==")]
+class _InstallerRunner:
+    """Runs the programs of one installation and shows their steps.
 
-
-def _with_uv(run: _Run, folder: Path, arguments: Sequence[str]) -> list[str]:
-    uv = shutil.which("uv")
-    if uv is None:
-        raise Unavailable(
-            f"stack {run.stack.name} is to be installed by uv, which isn't there; pip install uv"
-        )
-    run(
-        [uv, "venv", "--no-project", "--python", str(run.interpreter.path), str(folder)],
-        "making the environment",
-    )
-    python = ["--python", str(folder / "bin" / "python")]
-    run([uv, "pip", "install", "--color=never", "--no-progress", *python, *arguments], "installing")
-    return [
-        line
-        for line in run([uv, "pip", "freeze", *python], "listing packages")
-        if _PACKAGE.match(line)
-    ]
-
-
-class _Run:
-    """Runs a program of a stack's installation, showing its steps.
-
-    Ends its whole group where we are interrupted.
+    An interruption kills the running program with all of its children.
     """
 
     def __init__(self, stack: Stack, interpreter: Interpreter, show: Show) -> None:
-        self.stack, self.interpreter, self._show = stack, interpreter, show
+        self.stack = stack
+        self.interpreter = interpreter
+        self._show = show
 
-    def __call__(self, command: Sequence[str], doing: str) -> list[str]:
-        """Return the lines that it wrote to standard output; raises StackError."""
-        if command[0].startswith("-"):
-            command = [str(self.interpreter.path), "-s", *command]
+    def run(self, command: Sequence[str], doing: str) -> list[str]:
+        """Run a command and return the lines of its output; ``doing`` describes it.
+
+        Raises StackError where it fails.
+        """
         self._show(doing)
-        said: deque[str] = deque(maxlen=10_000)
-        environment = {
-            name: value for name, value in os.environ.items() if not name.startswith("PYTHON")
-        }
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            env=environment,
-            start_new_session=True,
-        )
-        assert process.stdout
-        try:
+        lines: deque[str] = deque(maxlen=_KEPT_LINES)
+        with _started(command) as process:
+            assert process.stdout
             for line in process.stdout:
-                said.append(line.rstrip())
-                if step := _STEP.match(line.strip()):
-                    self._show(step[0])
+                lines.append(line.rstrip())
+                self._show_step(line)
             status = process.wait()
+        if status:
+            failure = f"{doing} ended with status {status}"
+            raise StackError(self._report(failure, list(lines)))
+        return list(lines)
+
+    def _show_step(self, line: str) -> None:
+        step = _STEP.match(line.strip())
+        if step:
+            self._show(step[0])
+
+    def _report(self, failure: str, lines: Sequence[str]) -> str:
+        shown = lines[-_SHOWN_LINES:]
+        hint = ""
+        if any("No space left" in line for line in shown):
+            hint = "; make room, or name another cache with --mlms-cache"
+        version = self.interpreter.version
+        headline = f"stack {self.stack.name} can't be made with Python {version}{hint}"
+        report = [headline, f"  {failure}:"]
+        for line in shown:
+            report.append(f"    {line}")
+        return "\n".join(report)
+
+
+@contextlib.contextmanager
+def _started(command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
+    """Start a command in a process group of its own, which is killed where the block fails."""
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        env=_environment(),
+        start_new_session=True,
+    )
+    with process:
+        try:
+            yield process
         finally:
             if process.poll() is None:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
-            process.stdout.close()
-        if status:
-            raise StackError(self._report(command, doing, status, list(said)[-_LAST:]))
-        return list(said)
 
-    def _report(self, command: Sequence[str], doing: str, status: int, last: Sequence[str]) -> str:
-        lines = "\n".join(f"    {line}" for line in last)
-        full = any("No space left" in line for line in last)
-        hint = "; make room, or name another cache with --mlms-cache" if full else ""
-        what = f"stack {self.stack.name} can't be made with Python {self.interpreter.version}{hint}"
-        return f"{what}\n  {doing} ended with status {status}:\n{lines}"
+
+def _environment() -> dict[str, str]:
+    environment = {}
+    for name, value in os.environ.items():
+        if not name.startswith("PYTHON"):
+            environment[name] = value
+    return environment
+
+
+def _make_with_pip(runner: _InstallerRunner, folder: Path, arguments: Sequence[str]) -> list[str]:
+    """Make an environment, install into it, and return the lines of ``pip freeze``."""
+    interpreter = runner.interpreter
+    venv = [str(interpreter.path), "-s", "-m", "venv", str(folder)]
+    runner.run(venv, "making the environment")
+    python = folder / "bin" / "python"
+    pip = [str(python), "-s", "-m", "pip"]
+    install = [*pip, "install", "--disable-pip-version-check", "--no-input", "--no-color"]
+    newer = _PIP_FOR.get(interpreter.release)
+    if newer:
+        runner.run([*install, "-q", newer], "renewing pip")
+    runner.run([*install, "--progress-bar=off", *arguments], "installing")
+    freeze = [*pip, "freeze", "--disable-pip-version-check", "--all"]
+    packages = runner.run(freeze, "listing packages")
+    return [line for line in packages if not line.startswith("pip==")]
+
+
+def _make_with_uv(runner: _InstallerRunner, folder: Path, arguments: Sequence[str]) -> list[str]:
+    """Make an environment, install into it, and return the lines of ``uv pip freeze``."""
+    uv = shutil.which("uv")
+    if uv is None:
+        name = runner.stack.name
+        raise Unavailable(
+            f"stack {name} is to be installed by uv, which isn't there; pip install uv"
+        )
+    base = str(runner.interpreter.path)
+    venv = [uv, "venv", "--no-project", "--python", base, str(folder)]
+    runner.run(venv, "making the environment")
+    python = ["--python", str(folder / "bin" / "python")]
+    install = [uv, "pip", "install", "--color=never", "--no-progress", *python]
+    runner.run([*install, *arguments], "installing")
+    freeze = [uv, "pip", "freeze", *python]
+    return runner.run(freeze, "listing packages")

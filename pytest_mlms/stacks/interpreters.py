@@ -1,4 +1,4 @@
-"""Which Python a path is, and where one of a version is on this machine."""
+"""Finding Python interpreters by version, and asking them what they are."""
 
 from __future__ import annotations
 
@@ -16,18 +16,23 @@ from pytest_mlms.errors import StackError, Unavailable
 
 __all__ = ["Interpreter", "find_interpreter", "probe"]
 
-OLDEST = (3, 6)
-_SECONDS = 60  # for an interpreter to say what it is
-_ASK = (
-    "import json, platform as p, sys, sysconfig; "
-    "print(json.dumps([p.python_version(), p.python_implementation(), sysconfig.get_platform(), sys.prefix]))"
-)
+# python-discovery isn't used here: of pyenv's interpreters it finds only the active one, it
+# resolves a virtual environment to its base, and it doesn't tell what a wrong program answered.
+
+_OLDEST = (3, 6)
+_SECONDS = 60  # for an interpreter to answer
+_QUESTION = """
+import json, platform, sys, sysconfig
+facts = [platform.python_version(), platform.python_implementation()]
+print(json.dumps(facts + [sysconfig.get_platform(), sys.prefix]))
+"""
 
 
 class Interpreter(NamedTuple):
-    """A Python that answers.
+    """A Python interpreter that answered.
 
-    Its version such as 3.11.7, who made it, its platform, and the folder it is in.
+    ``version`` is such as 3.11.7, ``implementation`` such as CPython, ``platform`` such as
+    linux-x86_64, and ``prefix`` the folder of its installation.
     """
 
     path: Path
@@ -38,43 +43,62 @@ class Interpreter(NamedTuple):
 
     @property
     def release(self) -> tuple[int, ...]:
-        """The version's numbers."""
-        return tuple(int(part) for part in self.version.split("+")[0].split(".")[:2])
+        """The major and the minor version."""
+        numbers = self.version.partition("+")[0].split(".")
+        return tuple(int(number) for number in numbers[:2])
+
+
+class _Answer(NamedTuple):
+    """The end of a command, in words, and its output."""
+
+    ending: str
+    output: str
+
+    @property
+    def last_line(self) -> str:
+        lines = self.output.strip().splitlines()
+        if not lines:
+            return ""
+        return lines[-1]
 
 
 def probe(path: str | Path) -> Interpreter:
-    """Return what the interpreter at ``path`` (or of this name on PATH) says of itself.
+    """Return the facts of the interpreter at ``path``, or of this name on PATH.
 
     Raises Unavailable where there is none, StackError where it is something else or too old.
     """
     found = shutil.which(str(path))
     if found is None:
-        what = "is no program that may be run" if Path(path).exists() else "isn't there"
-        raise Unavailable(f"the interpreter {path} {what}; install it, or name another")
-    return _probe(found, os.stat(found).st_mtime_ns)
+        reason = "is no program that may be run" if Path(path).exists() else "isn't there"
+        raise Unavailable(f"the interpreter {path} {reason}; install it, or name another")
+    modified = os.stat(found).st_mtime_ns
+    return _probe(found, modified)
 
 
 @lru_cache(maxsize=256)
 def _probe(path: str, modified: int) -> Interpreter:
-    status, said = _ask([path, "-E", "-s", "-B", "-c", _ASK])
+    """Probe an executable; ``modified`` makes the cache forget a version that was replaced."""
+    answer = _ask([path, "-E", "-s", "-B", "-c", _QUESTION])
+    interpreter = _parse(path, answer)
+    if interpreter.release < _OLDEST:
+        oldest = ".".join(map(str, _OLDEST))
+        version = interpreter.version
+        raise StackError(f"{path} is Python {version}; agents need {oldest} or later")
+    return interpreter
+
+
+def _parse(path: str, answer: _Answer) -> Interpreter:
     try:
-        version, implementation, platform, prefix = json.loads(said)
+        version, implementation, platform, prefix = json.loads(answer.output)
     except (ValueError, TypeError):
-        last = said.strip().splitlines()[-1:]
-        raise StackError(
-            f"{path} is not a Python interpreter: asked for its version, it {status}"
-            + "".join(f" and said {line!r}" for line in last)
-        ) from None
-    made = Interpreter(Path(path), version, implementation, platform, Path(prefix))
-    if made.release < OLDEST:
-        raise StackError(
-            f"{path} is Python {version}; agents need {'.'.join(map(str, OLDEST))} or later"
-        )
-    return made
+        problem = f"asked for its version, it {answer.ending}"
+        if answer.last_line:
+            problem += f" and said {answer.last_line!r}"
+        raise StackError(f"{path} is not a Python interpreter: {problem}") from None
+    return Interpreter(Path(path), version, implementation, platform, Path(prefix))
 
 
-def _ask(command: Sequence[str]) -> tuple[str, str]:
-    """Run a command; return how it ended, in words, and what it said."""
+def _ask(command: Sequence[str]) -> _Answer:
     try:
         done = subprocess.run(
             command,
@@ -86,29 +110,26 @@ def _ask(command: Sequence[str]) -> tuple[str, str]:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return f"gave no answer in {_SECONDS} s", ""
+        return _Answer(f"gave no answer in {_SECONDS} s", "")
     except OSError as error:
-        return f"can't be run ({error.strerror})", ""
-    return f"ended with status {done.returncode}", done.stdout or done.stderr
+        return _Answer(f"can't be run ({error.strerror})", "")
+    output = done.stdout or done.stderr
+    return _Answer(f"ended with status {done.returncode}", output)
 
 
 @lru_cache(maxsize=64)
 def find_interpreter(version: str) -> Interpreter:
-    """Return a Python of ``version``, 3.11 or 3.11.7; raises Unavailable, which says what to
-    install.
+    """Return a CPython of ``version``, such as 3.11 or 3.11.7.
 
-    Looked at, in this order: the one that runs this, PATH, pyenv's, uv's, and what the launcher
-    ``py`` knows.
+    The search order is: the interpreter that runs this, PATH, pyenv, uv, and the launcher ``py``.
+    Raises Unavailable, which says what to install.
     """
     for path in _candidates(version):
         try:
             found = probe(path)
-        except (
-            StackError,
-            Unavailable,
-        ):  # pyenv leaves programs on PATH that only say that they are not active
-            continue
-        if found.implementation == "CPython" and f"{found.version}.".startswith(f"{version}."):
+        except (StackError, Unavailable):
+            continue  # such as pyenv's shim on PATH of a version that is not active
+        if found.implementation == "CPython" and _is_version(found, version):
             return found
     raise Unavailable(
         f"no Python {version} on PATH, in pyenv, uv or py; install it: "
@@ -116,25 +137,42 @@ def find_interpreter(version: str) -> Interpreter:
     )
 
 
+def _is_version(interpreter: Interpreter, version: str) -> bool:
+    """Return whether the version is the one asked for, to as many places as were given."""
+    return f"{interpreter.version}.".startswith(f"{version}.")
+
+
 def _candidates(version: str) -> Iterator[str]:
+    parts = version.split(".")
+    minor = ".".join(parts[:2])
     yield sys.executable
-    minor = ".".join(version.split(".")[:2])
     for name in (f"python{minor}", "python3", "python"):
-        yield from (str(Path(folder, name)) for folder in os.get_exec_path())
-    root = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
-    named = sorted((root / "versions").glob(f"{version}*/bin/python"), key=_numbers, reverse=True)
-    yield from map(str, named)
-    yield from _told(["uv", "python", "find", "--no-python-downloads", version])
-    yield from _told(["py", f"-{minor}", "-c", "import sys; print(sys.executable)"])
+        for folder in os.get_exec_path():
+            yield os.path.join(folder, name)
+    yield from _of_pyenv(version)
+    yield from _path_from(["uv", "python", "find", "--no-python-downloads", version])
+    yield from _path_from(["py", f"-{minor}", "-c", "import sys; print(sys.executable)"])
 
 
-def _numbers(path: Path) -> list[int]:
-    return [int(part) for part in path.parts[-3].split(".") if part.isdecimal()]
+def _of_pyenv(version: str) -> Iterator[str]:
+    """Yield pyenv's interpreters of a version, active or not, the newest first."""
+    root = os.environ.get("PYENV_ROOT")
+    if not root:
+        root = os.path.expanduser("~/.pyenv")
+    folders = Path(root, "versions").glob(f"{version}*")
+    for folder in sorted(folders, key=_numbers, reverse=True):
+        yield str(folder / "bin" / "python")
 
 
-def _told(command: list[str]) -> Iterator[str]:
-    """Yield the path that another tool prints, where there is that tool."""
-    if shutil.which(command[0]):
-        status, said = _ask(command)
-        if status.endswith("status 0") and said.strip():
-            yield said.strip().splitlines()[-1]
+def _numbers(folder: Path) -> list[int]:
+    parts = folder.name.split(".")
+    return [int(part) for part in parts if part.isdecimal()]
+
+
+def _path_from(command: list[str]) -> Iterator[str]:
+    """Yield the path that another tool prints, if that tool is installed."""
+    if shutil.which(command[0]) is None:
+        return
+    answer = _ask(command)
+    if answer.last_line and answer.ending.endswith("status 0"):
+        yield answer.last_line

@@ -1,48 +1,59 @@
-"""Labels that hosts carry, as the stacks of a run.
-
-Gpu=new-driver is whatever is on the hosts that are called so.
-"""
+"""Labels of hosts used as stacks: gpu=new-driver is whatever such hosts have installed."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from pytest_mlms.records import Stack
 
-__all__ = ["VISITS", "is_label", "label_of", "side_stacks", "visit_of"]
+__all__ = ["VISITS", "Label", "is_label", "label_of", "side_stacks", "visit_of"]
 
 VISITS = 3
-"""How often each case is measured on each side."""
+"""Number of times that each case is measured on each side."""
 
 _LABEL = re.compile(r"([A-Za-z][\w.-]*)=([\w.+-]+)")
 _VISIT = re.compile(r"(.*)#(\d+)")
 
 
+class Label(NamedTuple):
+    """A label of hosts, such as gpu=new-driver."""
+
+    name: str
+    value: str
+
+
 def is_label(word: str) -> bool:
-    """Whether the word of --mlms-stack or --mlms-against is a label of hosts: gpu=new-driver."""
+    """Return whether a value of --mlms-stack or --mlms-against is a label of hosts."""
     return _LABEL.fullmatch(word) is not None
 
 
 def side_stacks(words: Sequence[str]) -> list[Stack]:
     """Return a stack for each visit of each label.
 
-    The workers' own interpreter, on hosts that carry the label.
+    Each is the worker's own interpreter, on a host that carries the label.
     """
-    return [
-        Stack(f"{word}#{visit}", "", interpreter="current")
-        for visit in range(1, VISITS + 1)
-        for word in words
-    ]
+    stacks = []
+    for visit in range(1, VISITS + 1):
+        for word in words:
+            stack = Stack(f"{word}#{visit}", "", interpreter="current")
+            stacks.append(stack)
+    return stacks
 
 
-def label_of(stack: str) -> tuple[str, str] | None:
-    """Return the label that a stack stands for."""
-    found = _LABEL.fullmatch(_VISIT.sub(r"\1", stack))
-    return (found[1], found[2]) if found else None
+def label_of(stack: str) -> Label | None:
+    """Return the label that a stack's name has, None for other stacks."""
+    word = _VISIT.sub(r"\1", stack)
+    found = _LABEL.fullmatch(word)
+    if found is None:
+        return None
+    return Label(found[1], found[2])
 
 
 def visit_of(stack: str) -> int:
-    """Return which visit of a side a stack stands for, 0 for a stack that isn't one."""
+    """Return the number of the visit that a stack's name has, 0 for other stacks."""
     found = _VISIT.fullmatch(stack)
-    return int(found[2]) if found and label_of(stack) else 0
+    if found is None or label_of(stack) is None:
+        return 0
+    return int(found[2])

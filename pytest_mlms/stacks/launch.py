@@ -1,7 +1,4 @@
-"""How an agent of a stack is started.
-
-Its interpreter, its environment, cleaned of what would leak into it.
-"""
+"""One Stack to a Launch: the command, environment and cores that an agent is started with."""
 
 from __future__ import annotations
 
@@ -14,28 +11,49 @@ import sys
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 from pytest_mlms.errors import StackError, Unavailable
+from pytest_mlms.files import replacing
 from pytest_mlms.records import Launch, Library, Stack
-from pytest_mlms.stacks.containers import in_container
+from pytest_mlms.stacks.containers import launch_in_container
 from pytest_mlms.stacks.environments import provide
 from pytest_mlms.stacks.installers import Show
 from pytest_mlms.stacks.interpreters import Interpreter, find_interpreter, probe
 
 __all__ = ["base_interpreter", "clean_environment", "prepare"]
 
-_FLAGS = ("-s", "-B")  # no user site; an agent leaves no bytecode in the packages that it imports
-_THREADS = (
-    *(
-        "OMP_NUM_THREADS",
-        "OPENBLAS_NUM_THREADS",
-        "MKL_NUM_THREADS",
-        "BLIS_NUM_THREADS",
-        "NUMEXPR_NUM_THREADS",
-    ),
-    *("VECLIB_MAXIMUM_THREADS", "TVM_NUM_THREADS"),
+# No user site-packages; an agent leaves no bytecode in the packages that it imports.
+_FLAGS = ("-s", "-B")
+
+_THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "BLIS_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+    "TVM_NUM_THREADS",
 )
-_LEAKS = {*_THREADS, "OMP_THREAD_LIMIT", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__"}
+"""Variables that libraries read when they are loaded, before a framework can be asked."""
+
+_REMOVED = {*_THREAD_VARIABLES, "OMP_THREAD_LIMIT", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__"}
+
+
+class _Python(NamedTuple):
+    """The Python that runs a stack's agents.
+
+    ``folder`` is that of its installation, ``lock`` has the exact packages of an environment that
+    was made for the stack.
+    """
+
+    folder: Path
+    command: Path
+    lock: tuple[str, ...] = ()
+
+
+def _show_nothing(step: str) -> None:
+    pass
 
 
 def prepare(
@@ -44,70 +62,82 @@ def prepare(
     *,
     threads: int | None = None,
     mounts: Iterable[Path] = (),
-    show: Show = lambda text: None,
+    show: Show = _show_nothing,
 ) -> Launch:
-    """Return how to start an agent of ``stack``, making its environment below ``cache`` where it
-    isn't there yet.
+    """Return how to start an agent of ``stack``; its environment is made in ``cache`` if needed.
 
-    ``threads`` is what the agent's load will ask for, ``mounts`` are the files and folders that it
-    will read, which a container is shown; ``show`` is told what an installer does. Raises
-    Unavailable for what this machine lacks, StackError for what can't be had as it is declared.
+    ``threads`` is the number that the load request will ask for. ``mounts`` are the files and
+    folders that the agent will read; a container sees no others. ``show`` is called with each step
+    of an installation. Raises Unavailable for what this machine doesn't have, StackError for what
+    can't be had as it is declared.
     """
     _check_cores(stack)
-    own = {**_threads_of(threads or stack.threads), **dict(stack.env)}
+    own = _thread_variables(threads or stack.threads)
+    own.update(stack.env)
     if stack.container:
-        return in_container(stack, own, mounts, show)
-    folder, command, lock = _interpreter(stack, cache, show)
-    own = {name: value.replace("{stack}", str(folder)) for name, value in own.items()}
+        return launch_in_container(stack, own, mounts, show)
+    python = _python_of(stack, cache, show)
+    for name, value in own.items():
+        own[name] = value.replace("{stack}", str(python.folder))
     environment = clean_environment(os.environ, own)
     if stack.libraries:
-        extra = [str(_linked(stack, cache)), *filter(None, [environment.get("LD_LIBRARY_PATH")])]
-        environment["LD_LIBRARY_PATH"] = os.pathsep.join(extra)
+        folder = _library_folder(stack, cache)
+        _prepend(environment, "LD_LIBRARY_PATH", folder)
     if stack.requirements:
-        environment["PATH"] = os.pathsep.join(
-            [str(folder / "bin"), environment.get("PATH", os.defpath)]
-        )
-    return Launch((command, *_FLAGS), environment, stack.cores, lock)
-
-
-def _interpreter(stack: Stack, cache: Path, show: Show) -> tuple[Path, str, tuple[str, ...]]:
-    """Return the stack's folder, its interpreter, and the exact packages of an environment that we
-    made.
-    """
-    try:
-        if stack.requirements:
-            made = provide(stack, base_interpreter(stack), cache, show)
-            return made.folder, str(made.interpreter), made.lock
-        if stack.interpreter == "current":
-            return Path(sys.prefix), sys.executable, ()
-        found = base_interpreter(stack)
-        return found.prefix, str(found.path), ()
-    except Unavailable as error:
-        raise Unavailable(f"stack {stack.name}: {error}") from None
+        environment.setdefault("PATH", os.defpath)
+        _prepend(environment, "PATH", python.folder / "bin")
+    command = (str(python.command), *_FLAGS)
+    return Launch(command, environment, stack.cores, python.lock)
 
 
 def base_interpreter(stack: Stack) -> Interpreter:
     """Return the interpreter that a stack is, or that its environment is made with."""
     if stack.python:
         return find_interpreter(stack.python)
-    return probe(sys.executable if stack.interpreter in (None, "current") else stack.interpreter)
+    if stack.interpreter is None or stack.interpreter == "current":
+        return probe(sys.executable)
+    return probe(stack.interpreter)
 
 
 def clean_environment(base: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
-    """Return ``base`` without what would change what an agent imports or how many threads it uses,
-    and with ``own``.
+    """Return the environment of an agent: ``base`` without leaks, and with ``own``.
+
+    Leaks are variables that change what an agent imports or how many threads it uses.
     """
-    kept = {
-        name: value
-        for name, value in base.items()
-        if not name.startswith("PYTHON") and name not in _LEAKS
-    }
-    return {**kept, "PYTHONNOUSERSITE": "1", **own}
+    environment = {}
+    for name, value in base.items():
+        if name not in _REMOVED and not name.startswith("PYTHON"):
+            environment[name] = value
+    environment["PYTHONNOUSERSITE"] = "1"
+    environment.update(own)
+    return environment
 
 
-def _threads_of(count: int | None) -> dict[str, str]:
-    """Return what libraries read when they are loaded, before a framework can be told."""
-    return dict.fromkeys(_THREADS, str(count)) if count else {}
+def _python_of(stack: Stack, cache: Path, show: Show) -> _Python:
+    try:
+        if stack.requirements:
+            made = provide(stack, base_interpreter(stack), cache, show)
+            return _Python(made.folder, made.interpreter, made.lock)
+        if stack.interpreter == "current":
+            return _Python(Path(sys.prefix), Path(sys.executable))
+        found = base_interpreter(stack)
+        return _Python(found.prefix, found.path)
+    except Unavailable as error:
+        raise Unavailable(f"stack {stack.name}: {error}") from None
+
+
+def _thread_variables(count: int | None) -> dict[str, str]:
+    if not count:
+        return {}
+    return dict.fromkeys(_THREAD_VARIABLES, str(count))
+
+
+def _prepend(environment: dict[str, str], name: str, folder: Path) -> None:
+    """Put a folder before those of a variable such as PATH."""
+    paths = [str(folder)]
+    if environment.get(name):
+        paths.append(environment[name])
+    environment[name] = os.pathsep.join(paths)
 
 
 def _check_cores(stack: Stack) -> None:
@@ -115,54 +145,55 @@ def _check_cores(stack: Stack) -> None:
         return
     if not hasattr(os, "sched_getaffinity"):
         raise Unavailable(f"stack {stack.name} is held to cores, which this system can't")
-    lacking = set(stack.cores) - set(os.sched_getaffinity(0))
-    if lacking:
-        has = ", ".join(map(str, sorted(os.sched_getaffinity(0))))
-        raise Unavailable(
-            f"stack {stack.name} is for cores {', '.join(map(str, stack.cores))}; there are {has}"
-        )
+    available = os.sched_getaffinity(0)
+    if not available.issuperset(stack.cores):
+        wanted = ", ".join(map(str, stack.cores))
+        found = ", ".join(map(str, sorted(available)))
+        raise Unavailable(f"stack {stack.name} is for cores {wanted}; there are {found}")
 
 
-def _linked(stack: Stack, cache: Path) -> Path:
+def _library_folder(stack: Stack, cache: Path) -> Path:
     """Return a folder with a link for each of the stack's libraries.
 
-    Raises Unavailable, which names the package.
+    Raises Unavailable, which names the package to install, where the system has no such library.
     """
-    found = [(wanted.name, _find_library(stack, wanted)) for wanted in stack.libraries]
-    folder = cache / "libraries" / hashlib.sha256(repr(found).encode()).hexdigest()[:20]
+    links = [(library.name, _find_library(stack, library)) for library in stack.libraries]
+    digest = hashlib.sha256(repr(links).encode()).hexdigest()
+    folder = cache / "libraries" / digest[:20]
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for name, path in found:
-            temporary = folder / f".{name}-{os.getpid()}"
-            temporary.symlink_to(path)
-            os.replace(temporary, folder / name)
+        for name, target in links:
+            with replacing(folder / name) as temporary:
+                temporary.symlink_to(target)
     except OSError as error:
-        raise StackError(
-            f"stack {stack.name}: {error.strerror} ({folder}); make room or grant access"
-        ) from error
+        problem = f"{error.strerror} ({folder})"
+        raise StackError(f"stack {stack.name}: {problem}; make room or grant access") from error
     return folder
 
 
 def _find_library(stack: Stack, wanted: Library) -> str:
-    found = re.search(rf"^\s*{re.escape(wanted.library)} .*=> (\S+)$", _libraries(), re.MULTILINE)
-    if not found:
-        raise Unavailable(
-            f"stack {stack.name} needs {wanted.library}; apt-get install {wanted.package}"
-        )
+    name = re.escape(wanted.library)
+    found = re.search(rf"^\s*{name} .*=> (\S+)$", _system_libraries(), re.MULTILINE)
+    if found is None:
+        advice = f"apt-get install {wanted.package}"
+        raise Unavailable(f"stack {stack.name} needs {wanted.library}; {advice}")
     return found[1]
 
 
 @lru_cache(maxsize=1)
-def _libraries() -> str:
-    """Return what the loader knows; ldconfig is in /sbin, which not every user has on PATH."""
-    program = shutil.which("ldconfig") or shutil.which("ldconfig", path="/sbin:/usr/sbin")
+def _system_libraries() -> str:
+    """Return the loader's list of libraries, a line each."""
+    program = shutil.which("ldconfig")
+    if program is None:  # it is in /sbin, which not every user has on PATH
+        program = shutil.which("ldconfig", path="/sbin:/usr/sbin")
     if program is None:
         return ""
+    environment = dict(os.environ, LC_ALL="C")
     done = subprocess.run(
         [program, "-p"],
         capture_output=True,
         text=True,
-        env={**os.environ, "LC_ALL": "C"},
+        env=environment,
         check=False,
     )
     return done.stdout

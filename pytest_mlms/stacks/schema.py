@@ -1,12 +1,10 @@
-"""The form of stacks.yaml and of [tool.mlms.stacks] in pyproject.toml, and the stacks that a file
-declares.
-"""
+"""Reading stacks.yaml, and [tool.mlms.stacks] in pyproject.toml."""
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -21,29 +19,39 @@ from pytest_mlms.manifest.messages import describe
 from pytest_mlms.manifest.types import PATTERNS, Closed, Positive
 from pytest_mlms.records import Library, Place, Stack
 
-__all__ = ["RESERVED", "STACK_FILES", "StackEntry", "load_stacks"]
+__all__ = ["STACK_FILES", "load_stacks"]
 
 STACK_FILES = ("stacks.yaml", "stacks.yml")
-RESERVED = {"all": "every stack that is declared"}
-"""Names that --mlms-stack has a meaning for."""
+
+_RESERVED = {"all": "every stack that is declared"}
+"""Names that have a meaning for --mlms-stack."""
 
 _NAME = next(pattern for pattern, text in PATTERNS.items() if text.startswith("letters"))
-_PYTHON = "a version in quotes, as in '3.11'"
-_OPTIONS = {
-    **dict.fromkeys(
-        ("--no-deps", "--pre", "--prefer-binary", "--no-build-isolation", "--no-cache-dir"), False
-    ),
-    **dict.fromkeys(
-        ("--index-url", "--extra-index-url", "--find-links", "--only-binary", "--no-binary"), True
-    ),
-}
-"""pip's options that a stack may have, and whether they take a value.
+_FILE_NAME = r"^[^/]+$"
+_VERSION = r"^\d+\.\d+(\.\d+)?$"
 
-None runs code or writes elsewhere.
-"""
+_FLAGS = (
+    "--no-deps",
+    "--pre",
+    "--prefer-binary",
+    "--no-build-isolation",
+    "--no-cache-dir",
+)
+_VALUED_OPTIONS = (
+    "--index-url",
+    "--extra-index-url",
+    "--find-links",
+    "--only-binary",
+    "--no-binary",
+)
+"""The options of pip that a stack may have: none runs code or writes elsewhere."""
 
 
-def _requirement(text: str) -> str:
+_Error = tuple[int, str]
+"""A line, and what is wrong there."""
+
+
+def _check_requirement(text: str) -> str:
     if text.endswith(".whl") and "@" not in text:
         return text
     try:
@@ -54,51 +62,54 @@ def _requirement(text: str) -> str:
         ) from None
 
 
-def _option(text: str) -> str:
+def _check_option(text: str) -> str:
     name, equals, _ = text.partition("=")
-    if _OPTIONS.get(name) is not bool(equals):
-        known = ", ".join(
-            f"{option}=…" if valued else option for option, valued in _OPTIONS.items()
-        )
+    allowed = _VALUED_OPTIONS if equals else _FLAGS
+    if name not in allowed:
+        valued = [f"{option}=…" for option in _VALUED_OPTIONS]
+        known = ", ".join([*_FLAGS, *valued])
         raise ValueError(f"{text!r} is not an option that a stack may have; write some of {known}")
     return text
+
+
+_Requirement = Annotated[str, AfterValidator(_check_requirement)]
+_PipOption = Annotated[str, AfterValidator(_check_option)]
+_LibraryName = Annotated[str, Field(pattern=_FILE_NAME)]
+_Core = Annotated[int, Field(ge=0)]
 
 
 class SystemLibrary(Closed):
     """A library of the system that agents find under another name."""
 
-    library: Annotated[
-        str, Field(pattern=r"^[^/]+$", description="its name there, as in libmpi.so.40")
-    ]
-    package: Annotated[
-        str, Field(description="the system's package that has it, as in libopenmpi3")
-    ]
+    library: str = Field(pattern=_FILE_NAME, description="its name there, as in libmpi.so.40")
+    package: str = Field(description="the system's package that has it, as in libopenmpi3")
 
 
 class StackEntry(Closed):
-    """One stack: an interpreter that is there, or requirements to make an environment of, or a
-    container's image.
-    """
+    """One stack: an existing interpreter, requirements for an environment, or a container image."""
 
     framework: str | None = Field(
         None, pattern=_NAME, description="its predictor's name, as in onnxruntime"
     )
     interpreter: str | None = Field(None, min_length=1, description="current, or the path of one")
-    python: str | None = Field(None, pattern=r"^\d+\.\d+(\.\d+)?$", description=_PYTHON)
-    requirements: list[Annotated[str, AfterValidator(_requirement)]] = []
+    python: str | None = Field(
+        None, pattern=_VERSION, description="a version in quotes, as in '3.11'"
+    )
+    requirements: list[_Requirement] = []
     installer: Literal["pip", "uv"] = "pip"
-    pip_options: list[Annotated[str, AfterValidator(_option)]] = []
+    pip_options: list[_PipOption] = []
     lock: str | None = Field(None, description="a file beside this one")
     container: str | None = Field(
         None, pattern=r"^[A-Za-z0-9]", description="an image, as in name:1"
     )
-    libraries: dict[Annotated[str, Field(pattern=r"^[^/]+$")], SystemLibrary] = {}
+    libraries: dict[_LibraryName, SystemLibrary] = {}
     env: dict[str, str] = {}
     threads: Positive | None = None
-    cores: list[Annotated[int, Field(ge=0)]] = []
+    cores: list[_Core] = []
 
     @model_validator(mode="after")
-    def _is_one_thing(self) -> StackEntry:
+    def _check_kind(self) -> StackEntry:
+        """Check that the entry is exactly one kind of stack, and has the keys of that kind only."""
         if self.container and self.requirements:
             raise ValueError(
                 "a container has its own packages; leave out 'requirements', or 'container'"
@@ -108,138 +119,173 @@ class StackEntry(Closed):
                 "an environment is made with 'python'; leave out 'interpreter', or 'requirements'"
             )
         if not (self.requirements or self.interpreter or self.container):
-            raise ValueError(
-                "has nothing to run in; write 'requirements: […]', 'interpreter: …' or 'container: …'"
-            )
+            keys = "'requirements: […]', 'interpreter: …' or 'container: …'"
+            raise ValueError(f"has nothing to run in; write {keys}")
         if not self.framework and (self.requirements or self.container):
             raise ValueError(
                 "'framework' is missing; write 'framework: …', the predictor that it is for"
             )
-        idle = [
-            key
-            for key in ("python", "pip_options", "lock")
-            if getattr(self, key) and not self.requirements
-        ]
-        if idle:
-            raise ValueError(
-                f"{idle[0]!r} is for an environment; write its 'requirements', or leave it out"
-            )
+        if not self.requirements:
+            self._check_no_environment_keys()
         return self
 
-    def stack(self, name: str, folder: Path, place: Place | None = None) -> Stack:
+    def _check_no_environment_keys(self) -> None:
+        for key in ("python", "pip_options", "lock"):
+            if getattr(self, key):
+                raise ValueError(
+                    f"{key!r} is for an environment; write its 'requirements', or leave it out"
+                )
+
+    def stack(self, name: str, place: Place, folder: Path) -> Stack:
         """Return the stack; its paths are relative to ``folder``."""
-        own = self.interpreter
-        if own and own != "current" and not self.container:
-            own = str(folder / Path(own).expanduser()) if "/" in own else own
-        wheels = tuple(
-            str(folder / text) if text.endswith(".whl") else text for text in self.requirements
-        )
+        options = [_located_option(option, folder) for option in self.pip_options]
+        requirements = [_located_wheel(text, folder) for text in self.requirements]
+        libraries = []
+        for key, found in self.libraries.items():
+            libraries.append(Library(key, found.library, found.package))
         return Stack(
             name,
             self.framework or "",
-            interpreter=own,
+            interpreter=self._located_interpreter(folder),
             python=self.python,
-            requirements=wheels,
+            requirements=tuple(requirements),
             installer=self.installer,
-            options=tuple(_located(option, folder) for option in self.pip_options),
+            options=tuple(options),
             lock=folder / self.lock if self.lock else None,
             container=self.container,
-            libraries=tuple(
-                Library(key, value.library, value.package) for key, value in self.libraries.items()
-            ),
+            libraries=tuple(libraries),
             env=tuple(self.env.items()),
             threads=self.threads,
             cores=tuple(self.cores),
             place=place,
         )
 
+    def _located_interpreter(self, folder: Path) -> str | None:
+        """Return the interpreter; one that is a path of this machine is made absolute."""
+        if self.interpreter is None or self.container or "/" not in self.interpreter:
+            return self.interpreter
+        path = Path(self.interpreter).expanduser()
+        return str(folder / path)
 
-def _located(option: str, folder: Path) -> str:
+
+def _located_wheel(requirement: str, folder: Path) -> str:
+    if requirement.endswith(".whl"):
+        return str(folder / requirement)
+    return requirement
+
+
+def _located_option(option: str, folder: Path) -> str:
     name, _, value = option.partition("=")
-    return (
-        f"{name}={folder / value}"
-        if name == "--find-links" and not urlsplit(value).scheme
-        else option
-    )
+    if name != "--find-links" or urlsplit(value).scheme:
+        return option
+    return f"{name}={folder / value}"
 
 
 def load_stacks(path: Path) -> dict[str, Stack]:
-    """Return the stacks that a stacks.yaml or a pyproject.toml declares.
+    """Return the stacks that a stacks.yaml or a pyproject.toml declares, by name.
 
-    Raises ManifestError with all faults.
+    Raises ManifestError with all errors of the file, each with its line.
     """
-    document = (
-        _read_toml(path)
-        if path.suffix == ".toml"
-        else read(path, "a stack begins with 'name: {framework: …}'")
-    )
-    faults, found = list(document.faults), {}
+    document = _read(path)
+    errors = list(document.faults)
+    folder = path.absolute().parent
+    stacks = {}
     for name, value in (document.value or {}).items():
-        entry, wrong = _entry(name, value, document)
-        faults += wrong
+        entry, found = _validate(name, value, document)
+        errors += found
         if entry:
-            found[name] = entry.stack(
-                name, path.absolute().parent, Place(shown(path), document.line((name,)))
-            )
-    if faults:
-        raise ManifestError(
-            "\n".join(f"{shown(path)}:{line}: {text}" for line, text in sorted(faults))
-        )
-    return found
+            place = Place(shown(path), document.line((name,)))
+            stacks[name] = entry.stack(name, place, folder)
+    if errors:
+        raise _error(path, errors)
+    return stacks
 
 
-def _entry(
+def _error(path: Path, errors: Sequence[_Error]) -> ManifestError:
+    file = shown(path)
+    lines = []
+    for line, text in sorted(errors):
+        lines.append(f"{file}:{line}: {text}")
+    return ManifestError("\n".join(lines))
+
+
+def _read(path: Path) -> yaml12.Document:
+    if path.suffix == ".toml":
+        return _read_toml(path)
+    return read(path, "a stack begins with 'name: {framework: …}'")
+
+
+def _validate(
     name: str, value: Any, document: yaml12.Document
-) -> tuple[StackEntry | None, list[tuple[int, str]]]:
-    line = document.line((name,))
-    if name in RESERVED:
-        return None, [(line, f"{name!r} means {RESERVED[name]}; choose another name")]
-    if not re.search(_NAME, name):
-        return None, [(line, f"found {name!r}; write a stack's name in {PATTERNS[_NAME]}")]
+) -> tuple[StackEntry | None, list[_Error]]:
+    """Return the entry, or None and its errors."""
+    problem = _problem_of(name)
+    if problem:
+        line = document.line((name,))
+        return None, [(line, problem)]
     try:
         return StackEntry.model_validate(value), []
     except ValidationError as error:
-        faults = [
-            {**fault, "loc": (name, *fault["loc"])} for fault in error.errors(include_url=False)
-        ]
-        return None, [describe(fault, document, StackEntry, 1) for fault in faults]  # type: ignore[arg-type]
+        errors = []
+        for found in error.errors(include_url=False):
+            found["loc"] = (name, *found["loc"])
+            errors.append(describe(found, document, StackEntry, 1))
+        return None, errors
+
+
+def _problem_of(name: str) -> str:
+    """Return what is wrong with a stack's name, "" for a good one."""
+    if name in _RESERVED:
+        return f"{name!r} means {_RESERVED[name]}; choose another name"
+    if not re.search(_NAME, name):
+        return f"found {name!r}; write a stack's name in {PATTERNS[_NAME]}"
+    return ""
 
 
 def _read_toml(path: Path) -> yaml12.Document:
-    """Return [tool.mlms.stacks]; a TOML parser keeps no lines, so each stack's is searched for."""
+    """Return [tool.mlms.stacks] with the line of each stack.
+
+    A TOML parser keeps no lines, so they are searched for.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+        stacks = _parse_toml(text)
+    except (OSError, ValueError) as error:
+        return yaml12.Document(faults=[(1, f"can't be read: {error}")])
+    if not isinstance(stacks, Mapping):
+        problem = "tool.mlms.stacks holds no keys and values; write [tool.mlms.stacks.NAME]"
+        return yaml12.Document(faults=[(1, problem)])
+    document = yaml12.Document(dict(stacks), {(): 1})
+    for name, value in stacks.items():
+        _set_line(document, (name,), value, _line_of(name, text))
+    return document
+
+
+def _parse_toml(text: str) -> Any:
+    """Return what tool.mlms.stacks holds; raises ValueError."""
     if sys.version_info >= (3, 11):
         import tomllib
     else:
         import tomli as tomllib
-    try:
-        text = path.read_text(encoding="utf-8")
-        stacks = tomllib.loads(text).get("tool", {}).get("mlms", {}).get("stacks", {})
-    except (OSError, ValueError) as error:
-        return yaml12.Document(faults=[(1, f"can't be read: {error}")])
-    if not isinstance(stacks, Mapping):
-        return yaml12.Document(
-            faults=[(1, "tool.mlms.stacks holds no keys and values; write [tool.mlms.stacks.NAME]")]
-        )
-    document = yaml12.Document(dict(stacks), {(): 1})
-    for name, value in stacks.items():
-        found = re.search(
-            rf"^\s*(\[tool\.mlms\.stacks\.)?[\"']?{re.escape(name)}[\"']?\s*[\]=]",
-            text,
-            re.MULTILINE,
-        )
-        _number(document, (name,), value, text.count("\n", 0, found.end()) + 1 if found else 1)
-    return document
+    tool = tomllib.loads(text).get("tool", {})
+    return tool.get("mlms", {}).get("stacks", {})
 
 
-def _number(document: yaml12.Document, path: yaml12.Path, value: Any, line: int) -> None:
-    """Give a value and all in it one line, so that faults can name their keys."""
+def _line_of(name: str, text: str) -> int:
+    """Return the line that has a stack's name as a key or in a table's header, 1 if none has."""
+    key = rf"[\"']?{re.escape(name)}[\"']?\s*[\]=]"
+    found = re.search(rf"^\s*(\[tool\.mlms\.stacks\.)?{key}", text, re.MULTILINE)
+    if found is None:
+        return 1
+    return text.count("\n", 0, found.end()) + 1
+
+
+def _set_line(document: yaml12.Document, path: yaml12.Path, value: Any, line: int) -> None:
+    """Give a value and everything in it one line, so that errors can name their keys."""
     document.lines[path] = line
-    parts = (
-        value.items()
-        if isinstance(value, Mapping)
-        else enumerate(value)
-        if isinstance(value, list)
-        else ()
-    )
-    for key, part in parts:
-        _number(document, (*path, key), part, line)
+    if isinstance(value, Mapping):
+        for key, part in value.items():
+            _set_line(document, (*path, key), part, line)
+    if isinstance(value, list):
+        for index, part in enumerate(value):
+            _set_line(document, (*path, index), part, line)
