@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from pytest_mlms.manifest.load import LoadedManifest
 from pytest_mlms.manifest.schema import Model
-from pytest_mlms.manifest.thresholds import Agreement
+from pytest_mlms.manifest.thresholds import AgreementThreshold
 from pytest_mlms.records import Kind, Limit, Place, Stack
 
 __all__ = ["Case", "cases_of", "upgrades_of"]
@@ -83,7 +83,7 @@ class Case:
         )
 
     @property
-    def agreement(self) -> Agreement | None:
+    def agreement(self) -> AgreementThreshold | None:
         """What says how close the case must be to the reference, if the manifest does."""
         entries = self.loaded.manifest.thresholds.agreement
         return next(

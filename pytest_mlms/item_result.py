@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 from pytest_mlms.agent.predictor import Predictor
 from pytest_mlms.cases import Case
-from pytest_mlms.records import QUANTITIES, Decision, Estimate, Kind, Launch, Stack, Verdict
+from pytest_mlms.quantities import QUANTITIES
+from pytest_mlms.records import Decision, Estimate, Kind, Launch, Stack, Verdict
 from pytest_mlms.serialization import omitted_if_default, to_plain
 
 __all__ = [

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 __all__ = [
-    "QUANTITIES",
     "Artifact",
     "Comparison",
     "Decision",
@@ -20,7 +19,6 @@ __all__ = [
     "Library",
     "Limit",
     "Place",
-    "Quantity",
     "Stack",
     "Verdict",
     "comparison_of",
@@ -44,47 +42,6 @@ class Place(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.path}:{self.line}"
-
-
-class Quantity(NamedTuple):
-    """What can be measured: its base unit, the kind of item that measures it, and the side that a
-    limit bounds.
-    """
-
-    unit: str
-    kind: Kind
-    bound: Literal["min", "max"]
-
-
-QUANTITIES: dict[str, Quantity] = {
-    "top1": Quantity("fraction", "accuracy", "min"),
-    "top5": Quantity("fraction", "accuracy", "min"),
-    "latency_mean": Quantity("s", "performance", "max"),
-    "latency_p50": Quantity("s", "performance", "max"),
-    "latency_p90": Quantity("s", "performance", "max"),
-    "latency_p95": Quantity("s", "performance", "max"),
-    "latency_p99": Quantity("s", "performance", "max"),
-    "throughput": Quantity("/s", "performance", "min"),
-    "first_inference": Quantity("s", "performance", "max"),
-    "load_time": Quantity("s", "performance", "max"),
-    "peak_memory": Quantity("B", "performance", "max"),
-    "deviation": Quantity("", "agreement", "max"),  # times the tolerance
-    "difference_max": Quantity("", "agreement", "max"),
-    "difference_mean": Quantity("", "agreement", "max"),
-    "relative_difference_max": Quantity("", "agreement", "max"),
-    "relative_difference_mean": Quantity("", "agreement", "max"),
-    "same_top1": Quantity("fraction", "agreement", "min"),
-    "kl_max": Quantity("nat", "agreement", "max"),
-    "kl_mean": Quantity("nat", "agreement", "max"),
-    "js_max": Quantity("nat", "agreement", "max"),
-    "js_mean": Quantity("nat", "agreement", "max"),
-    "hellinger_max": Quantity("", "agreement", "max"),
-    "hellinger_mean": Quantity("", "agreement", "max"),
-}
-"""Name of an estimate -> what it is.
-
-For those that aren't of agreement also the name in a manifest's thresholds.
-"""
 
 
 @dataclass(frozen=True)

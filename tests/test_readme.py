@@ -9,8 +9,8 @@ from pathlib import Path
 from pytest_mlms.config import _OPTIONS, _flag
 from pytest_mlms.host.machine import machine_state
 from pytest_mlms.manifest import load
-from pytest_mlms.manifest.thresholds import Agreement
-from pytest_mlms.records import QUANTITIES
+from pytest_mlms.manifest.thresholds import AgreementThreshold
+from pytest_mlms.quantities import QUANTITIES
 from tests.support.project import DIGITS, ROOT, Project
 
 README = (ROOT / "README.md").read_text()
@@ -42,9 +42,8 @@ def test_the_test_that_it_shows_runs(project: Project) -> None:
 
 def test_every_option_and_every_quantity_is_in_it() -> None:
     assert all(f"`{_flag(option.name)}" in README for option in _OPTIONS)
-    named = [name for name, what in QUANTITIES.items() if what.kind != "agreement"] + list(
-        Agreement.model_fields
-    )
+    limited = [name for name, quantity in QUANTITIES.items() if name == quantity.limit_key]
+    named = [*limited, *AgreementThreshold.model_fields]
     assert all(name in README or name.replace("latency", "") in README for name in named)
     results = (ROOT / "docs" / "results.md").read_text()
     assert all(name in results or name.replace("latency", "") in results for name in QUANTITIES)

@@ -6,7 +6,8 @@ import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 
-from pytest_mlms.records import QUANTITIES, Decision, Estimate, Limit, Verdict
+from pytest_mlms.quantities import QUANTITIES
+from pytest_mlms.records import Decision, Estimate, Limit, Verdict
 from pytest_mlms.units import format_quantity
 
 __all__ = ["decide", "explain", "judge", "margin", "worst"]

@@ -1,4 +1,4 @@
-"""A file to a checked manifest, or to all of its faults, each with its line."""
+"""Loading of manifests: a file becomes a checked manifest, or all of its errors with their lines."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 from urllib.parse import urldefrag, urlsplit
 from urllib.request import url2pathname
 
@@ -17,14 +16,15 @@ from pytest_mlms.errors import ManifestError, MlmsError
 from pytest_mlms.manifest import yaml12
 from pytest_mlms.manifest.messages import describe
 from pytest_mlms.manifest.schema import Manifest, Model
-from pytest_mlms.manifest.thresholds import Agreement, Thresholds
-from pytest_mlms.manifest.validation import disagreements
-from pytest_mlms.records import QUANTITIES, Artifact, Kind, Limit, Place
+from pytest_mlms.manifest.thresholds import AgreementThreshold, Entry, agreement_limits, value_of
+from pytest_mlms.manifest.validation import inconsistencies
+from pytest_mlms.quantities import QUANTITIES, Quantity
+from pytest_mlms.records import Artifact, Kind, Limit, Place
 
 __all__ = ["LoadedManifest", "find_manifests", "load", "read", "shown"]
 
-_OF_AGREEMENT = {"top1": "same_top1", "kl": "kl_max", "js": "js_max", "hellinger": "hellinger_max"}
 _MAX_BYTES = 1 << 20
+_SUFFIXES = (".yaml", ".yml")
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,141 +42,147 @@ class LoadedManifest:
     def model_files(self, model: Model) -> dict[str, Artifact]:
         """Return the files of one of the models by role: graph, and weights where it has them."""
         index = self.manifest.models.index(model)
-        return {
-            role: self._artifact(getattr(model, role), digest, "models", index, role)
-            for role, digest in model.sha256.items()
-        }
+        files: dict[str, Artifact] = {}
+        for role, digest in model.sha256.items():
+            source = getattr(model, role)
+            files[role] = self._artifact(source, digest, "models", index, role)
+        return files
 
     @cached_property
     def dataset_file(self) -> Artifact | None:
-        """The dataset, if there is one."""
+        """The dataset's file; None for a manifest without a dataset."""
         dataset = self.manifest.dataset
-        return (
-            self._artifact(dataset.source, dataset.sha256, "dataset", "source") if dataset else None
-        )
+        if dataset is None:
+            return None
+        return self._artifact(dataset.source, dataset.sha256, "dataset", "source")
 
     @cached_property
     def labels_file(self) -> Artifact | None:
-        """The names of the classes, if they are given."""
+        """The file with the names of the classes; None where they aren't given."""
         output = self.manifest.classification
-        if not output or not output.top_k or not output.top_k.labels:
+        top_k = output.top_k if output else None
+        if output is None or top_k is None or top_k.labels is None:
             return None
-        path = (
-            "outputs",
-            self.manifest.outputs.index(output),
-            "steps",
-            len(output.steps) - 1,
-            "top_k",
-            "labels",
-        )
-        return self._artifact(output.top_k.labels, output.top_k.sha256, *path)
+        number = self.manifest.outputs.index(output)
+        last_step = len(output.steps) - 1
+        path = ("outputs", number, "steps", last_step, "top_k", "labels")
+        return self._artifact(top_k.labels, top_k.sha256, *path)
 
     def limits(self, kind: Kind) -> tuple[Limit, ...]:
-        """Return the limits on what items of this kind measure, in the order of QUANTITIES."""
+        """Return the limits on what items of this kind measure, in the order of the registry."""
         return tuple(limit for limit in self._limits if QUANTITIES[limit.quantity].kind == kind)
 
     @cached_property
-    def _limits(self) -> tuple[Limit, ...]:
+    def _limits(self) -> list[Limit]:
         found: list[Limit] = []
-        for key in (name for name in Thresholds.model_fields if name != "upgrade"):
-            for index, limit in enumerate(getattr(self.manifest.thresholds, key)):
-                item = (index,) if ("thresholds", key, index) in self.document.lines else ()
-                if isinstance(limit, Agreement):
-                    found += self._agreement_limits(limit, item)
-                    continue
-                bound = QUANTITIES[key].bound
-                filters: dict[str, Any] = {
-                    name: tuple(value) for name, value in limit if name != bound
-                }
-                found.append(
-                    Limit(
-                        key,
-                        getattr(limit, bound),
-                        self.place("thresholds", key, *item, bound),
-                        **filters,
-                    )
-                )
-        return tuple(found)
+        for entry in self.manifest.thresholds.entries():
+            if isinstance(entry.threshold, AgreementThreshold):
+                found += self._agreement_limits(entry, entry.threshold)
+            else:
+                found.append(self._limit(entry))
+        return found
 
-    def _agreement_limits(self, entry: Agreement, item: tuple[int, ...]) -> Iterator[Limit]:
-        """Yield what an agreement asks for.
+    def _limit(self, entry: Entry) -> Limit:
+        quantity = _limited_by(entry.key)
+        place = self.place(*self._entry_path(entry), quantity.bound)
+        value = value_of(entry.threshold, quantity)
+        return Limit(quantity.name, value, place, **entry.threshold.filters())
 
-        A deviation of at most once its tolerance, and its further limits.
-        """
-        filters: dict[str, Any] = {
-            "devices": tuple(entry.devices),
-            "frameworks": tuple(entry.frameworks),
-        }
-        yield Limit("deviation", 1.0, self.place("thresholds", "agreement", *item), **filters)
-        for key, quantity in _OF_AGREEMENT.items():
-            limit = getattr(entry, key)
-            if limit is not None:
-                place = self.place("thresholds", "agreement", *item, key)
-                yield Limit(quantity, getattr(limit, QUANTITIES[quantity].bound), place, **filters)
+    def _agreement_limits(self, entry: Entry, agreement: AgreementThreshold) -> Iterator[Limit]:
+        """Yield the limits of an agreement: a deviation of 1 tolerance, and the further ones."""
+        path = self._entry_path(entry)
+        filters = agreement.filters()
+        yield Limit("deviation", 1.0, self.place(*path), **filters)
+        quantities = agreement_limits()
+        for key, limit in agreement.limits().items():
+            quantity = quantities[key]
+            value = value_of(limit, quantity)
+            yield Limit(quantity.name, value, self.place(*path, key), **filters)
+
+    def _entry_path(self, entry: Entry) -> yaml12.Path:
+        """Return the path of an entry; a single entry need not be written as a list."""
+        path = ("thresholds", entry.key, entry.number)
+        return path if path in self.document.lines else path[:2]
 
     def _artifact(self, source: str, sha256: str | None, *path: str | int) -> Artifact:
         location, member = urldefrag(source)
-        scheme = urlsplit(location).scheme
-        if scheme == "file":
-            location = url2pathname(urlsplit(location).path)
-        elif not scheme:
+        parts = urlsplit(location)
+        if parts.scheme == "file":
+            location = url2pathname(parts.path)
+        elif not parts.scheme:
             location = os.path.normpath(self.path.parent / location)
         return Artifact(location, sha256, self.place(*path), member or None)
 
 
-def load(path: Path, frameworks: Collection[str] | None = None) -> LoadedManifest:
-    """Read and check the manifest at ``path``; ``frameworks`` are those that have a predictor
-    (None: any will do).
+def _limited_by(key: str) -> Quantity:
+    """Return the quantity that a key under ``thresholds`` limits."""
+    for quantity in QUANTITIES.values():
+        if quantity.limit_key == key and quantity.kind != "agreement":
+            return quantity
+    raise KeyError(key)
 
-    Raises ManifestError with every fault of the file, a line each.
+
+def load(path: Path, frameworks: Collection[str] | None = None) -> LoadedManifest:
+    """Read and check the manifest at ``path``.
+
+    ``frameworks`` are those that have a predictor; None accepts all. Raises ManifestError with
+    every error of the file, a line each.
     """
     document = read(path)
-    faults = list(document.faults)
-    if document.value is not None or not faults:
+    errors = list(document.errors)
+    manifest = None
+    if document.value is not None or not errors:
         try:
             manifest = Manifest.model_validate(document.value, context={"frameworks": frameworks})
-            found = [(document.line(place), text) for place, text in disagreements(manifest)]
         except ValidationError as error:
-            found = [describe(fault, document) for fault in error.errors(include_url=False)]
-        faults += found
-    if faults:
-        raise ManifestError(
-            "\n".join(f"{shown(path)}:{line}: {text}" for line, text in sorted(faults))
-        )
+            details = error.errors(include_url=False)
+            errors += [describe(detail, document) for detail in details]
+    if manifest is not None:
+        errors += [(document.line(key), text) for key, text in inconsistencies(manifest)]
+    if manifest is None or errors:
+        lines = [f"{shown(path)}:{line}: {text}" for line, text in sorted(errors)]
+        raise ManifestError("\n".join(lines))
     return LoadedManifest(path, manifest, document)
 
 
 def read(path: Path, beginning: str = "a manifest begins with 'name: …'") -> yaml12.Document:
-    """Return what a YAML file holds, which must be keys and values.
+    """Read a YAML file of keys and values.
 
-    What it isn't is in the document's faults.
+    What is wrong with it is in the document's errors. ``beginning`` tells the user how such a file
+    begins.
     """
     try:
         with path.open("rb") as file:
             data = file.read(_MAX_BYTES + 1)
-        if len(data) > _MAX_BYTES:
-            return _unreadable(
-                f"is larger than {_MAX_BYTES >> 10} KiB; a manifest never is, is this another file?"
-            )
-        document = yaml12.parse(data.decode("utf-8-sig"))
+    except OSError as error:
+        return _unreadable(f"can't be read: {error.strerror}; check the path and its permissions")
+    if len(data) > _MAX_BYTES:
+        most = f"{_MAX_BYTES >> 10} KiB"
+        return _unreadable(f"is larger than {most}; a manifest never is, is this another file?")
+    try:
+        text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         return _unreadable(f"is not UTF-8 (byte {error.start}); save it as UTF-8", line)
-    except OSError as error:
-        return _unreadable(f"can't be read: {error.strerror}; check the path and its permissions")
-    if not isinstance(document.value, dict) and not document.faults:
-        kind = "a list" if isinstance(document.value, list) else "one value"
-        found = "is empty" if document.value is None else f"holds {kind}, not keys and values"
-        return _unreadable(f"{found}; {beginning}")
-    return document
+    document = yaml12.parse(text)
+    if isinstance(document.value, dict) or document.errors:
+        return document
+    return _unreadable(f"{_wrong_content(document.value)}; {beginning}")
+
+
+def _wrong_content(value: object) -> str:
+    if value is None:
+        return "is empty"
+    kind = "a list" if isinstance(value, list) else "one value"
+    return f"holds {kind}, not keys and values"
 
 
 def _unreadable(text: str, line: int = 1) -> yaml12.Document:
-    return yaml12.Document(faults=[(line, text)])
+    return yaml12.Document(errors=[(line, text)])
 
 
 def shown(path: Path) -> Path:
-    """Return the path as a person here would type it."""
+    """Return the path relative to the current folder, where it lies there."""
     try:
         return path.relative_to(Path.cwd())
     except ValueError:
@@ -186,11 +192,11 @@ def shown(path: Path) -> Path:
 def find_manifests(paths: Iterable[Path]) -> Iterator[Path]:
     """Yield these files, and the YAML files of these folders, stacks.yaml too.
 
-    Raises MlmsError where there is none.
+    Raises MlmsError for a path that doesn't exist and for a folder without YAML files.
     """
     for path in paths:
         if path.is_dir():
-            found = sorted(file for file in path.rglob("*") if file.suffix in (".yaml", ".yml"))
+            found = sorted(file for file in path.rglob("*") if file.suffix in _SUFFIXES)
             if not found:
                 raise MlmsError(f"{path} has no .yaml file; name a manifest or a folder of them")
             yield from found

@@ -1,142 +1,203 @@
-"""What an item must meet: the limits of a manifest, and which cases each judges."""
+"""Thresholds of a manifest: limits on quantities, and the cases that each limit judges.
+
+The keys are made from the registry of quantities.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, TypeVar
+import functools
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar
+
+from pydantic import Field, create_model
 
 from pytest_mlms.manifest.types import (
-    Bytes,
     Closed,
     Device,
     Fraction,
     NotNegative,
     Positive,
-    Rate,
     Scenario,
-    Seconds,
     Short,
+    value_type,
 )
+from pytest_mlms.quantities import QUANTITIES, Quantity, quantities_of
+from pytest_mlms.records import Kind
+from pytest_mlms.units import UNITS
 
-__all__ = ["Agreement", "Threshold", "Thresholds", "Upgrade"]
+__all__ = [
+    "AgreementThreshold",
+    "Entry",
+    "Threshold",
+    "Thresholds",
+    "UpgradeThresholds",
+    "agreement_limits",
+    "value_of",
+]
 
 T = TypeVar("T")
 
 
+def _listed(value: Any) -> Any:
+    return value if isinstance(value, list) else [value]
+
+
+OneOrMore = Annotated[list[T], Short(_listed, {"items": True})]
+
+
 class Threshold(Closed):
-    """Which cases a limit judges: all that measure its quantity, less what these leave out."""
+    """The cases that a limit judges: all that measure its quantity, less what these leave out."""
 
     devices: list[Device] = []
     frameworks: list[str] = []
 
     def judges(self, device: str, framework: str) -> bool:
-        """Return whether it judges what runs there."""
-        return device in (self.devices or [device]) and framework in (
-            self.frameworks or [framework]
-        )
+        """Return whether it judges the cases of a framework on a device."""
+        devices = self.devices or [device]
+        frameworks = self.frameworks or [framework]
+        return device in devices and framework in frameworks
+
+    def filters(self) -> dict[str, Any]:
+        """Return the fields of ``records.Limit`` that select cases."""
+        names = ("devices", "frameworks", "batch_sizes", "scenarios")
+        return {name: tuple(getattr(self, name)) for name in names if hasattr(self, name)}
 
 
 class PerformanceThreshold(Threshold):
-    """The same for what depends on how requests arrive too."""
+    """The cases of performance that a limit judges."""
 
     batch_sizes: list[Positive] = []
     scenarios: list[Scenario] = []
 
 
-class AtLeastFraction(Threshold):
-    """A share that must be reached: 0.97 or 97 %."""
-
-    min: Fraction
-
-
-class Least(Closed):
-    """A share that must be reached."""
-
-    min: Fraction
+_BASES: dict[Kind, type[Closed]] = {
+    "accuracy": Threshold,
+    "performance": PerformanceThreshold,
+    "agreement": Closed,  # the entry of an agreement says which cases it judges
+}
 
 
-class Most(Closed):
-    """A divergence of one input that must not be passed.
-
-    Nats (natural logarithm), or hellinger's distance.
-    """
-
-    max: NotNegative
+def _limit_model(quantity: Quantity) -> type[Closed]:
+    """Return the model of a limit on a quantity."""
+    return _model_of(quantity.bound, quantity.unit, _BASES[quantity.kind])
 
 
-class Agreement(Threshold):
-    """How close every output must be to that of the reference, a framework: |a - b| <= atol + rtol
-    |b| everywhere.
+@functools.cache  # quantities of one kind and unit share a model
+def _model_of(bound: Literal["min", "max"], unit: str, base: type[Closed]) -> type[Closed]:
+    side = {"min": "Lower", "max": "Upper"}[bound]
+    form = "a number, 0 or more"
+    if unit == "fraction":
+        form = "a share, as in 0.97 or 97 %"
+    elif unit in UNITS:
+        form = f"a number and one of {', '.join(UNITS[unit])}"
+    name = f"{base.__name__.removesuffix('Threshold')}{side}Limit_{unit or 'number'}"
+    fields: dict[str, Any] = {bound: (value_type(unit), ...)}
+    return create_model(name, __base__=base, __doc__=f"{side} limit: {form}.", **fields)
 
-    Further limits are on the classification: the share of inputs with the same best class, and
-    divergences of the probabilities.
+
+def value_of(limit: Closed, quantity: Quantity) -> float:
+    """Return the number of a limit on a quantity, in its base unit."""
+    value: float = getattr(limit, quantity.bound)
+    return value
+
+
+def agreement_limits() -> dict[str, Quantity]:
+    """Return the quantities of agreement that an entry may limit, by their keys there."""
+    limited = [quantity for quantity in quantities_of("agreement") if quantity.limit_key]
+    return {quantity.limit_key: quantity for quantity in limited}
+
+
+def _described(quantity: Quantity, default: Any = None) -> Any:
+    return Field(default=default, json_schema_extra={"description": quantity.description})
+
+
+def _agreement_fields() -> dict[str, Any]:
+    fields = {}
+    for key, quantity in agreement_limits().items():
+        fields[key] = (_limit_model(quantity) | None, _described(quantity))
+    return fields
+
+
+def _upgrade_fields() -> dict[str, Any]:
+    fields = {}
+    for name, quantity in QUANTITIES.items():
+        if quantity.upgrade:
+            fields[quantity.upgrade.key or name] = (Fraction | None, _described(quantity))
+    return fields
+
+
+def _threshold_fields() -> dict[str, Any]:
+    fields = {}
+    for quantity in QUANTITIES.values():
+        if quantity.limit_key and quantity.kind != "agreement":
+            limits: Any = OneOrMore[_limit_model(quantity)]  # type: ignore[misc]
+            fields[quantity.limit_key] = (limits, _described(quantity, default=[]))
+    return fields
+
+
+if TYPE_CHECKING:
+    _AgreementLimits = Threshold
+    _UpgradeTolerances = Closed
+    _QuantityLimits = Closed
+else:
+    _AgreementLimits = create_model("AgreementLimits", __base__=Threshold, **_agreement_fields())
+    _UpgradeTolerances = create_model("UpgradeTolerances", __base__=Closed, **_upgrade_fields())
+    _QuantityLimits = create_model("QuantityLimits", __base__=Closed, **_threshold_fields())
+
+
+class AgreementThreshold(_AgreementLimits):
+    """Largest difference of every output from that of the reference, a framework.
+
+    Everywhere |a - b| <= atol + rtol |b| must hold. Further limits are on the classification: the
+    share of inputs with the same best class, and divergences of the probabilities in nats.
     """
 
     reference: str
     rtol: NotNegative = 1e-4
     atol: NotNegative = 1e-5
-    top1: Least | None = None
-    kl: Most | None = None
-    js: Most | None = None
-    hellinger: Most | None = None
+
+    def limits(self) -> dict[str, Closed]:
+        """Return the further limits that are set, by their keys."""
+        found = {key: getattr(self, key) for key in agreement_limits()}
+        return {key: limit for key, limit in found.items() if limit is not None}
 
 
-class AtLeastRate(PerformanceThreshold):
-    """A rate that must be reached: 200 /s."""
+class UpgradeThresholds(_UpgradeTolerances):
+    """How much worse a candidate stack may be than the baseline.
 
-    min: Rate
-
-
-class AtMostSeconds(PerformanceThreshold):
-    """A time that must not be passed: 5 ms."""
-
-    max: Seconds
-
-
-class AtMostBytes(PerformanceThreshold):
-    """A size that must not be passed: 64 MiB."""
-
-    max: Bytes
-
-
-OneOrMore = Annotated[
-    list[T], Short(lambda value: value if isinstance(value, list) else [value], {"items": True})
-]
-
-
-class Upgrade(Closed):
-    """How much worse a candidate stack may be than the baseline, as shares; of top1 and top5, of
-    all answers.
-
-    What is named here must be shown to be within its tolerance; what isn't, but for latency, has a
-    default and fails only where it is surely worse.
+    Shares of the baseline; for top1 and top5, of all answers. ``tolerance`` is that of latency. A
+    quantity that is named here must be shown to be within its tolerance. Others, except latency,
+    have defaults and fail only where they are surely worse.
     """
 
-    tolerance: Fraction | None = None
-    cpu_time: Fraction | None = None
-    wall_time: Fraction | None = None
-    latency_p90: Fraction | None = None
-    latency_p95: Fraction | None = None
-    throughput: Fraction | None = None
-    first_inference: Fraction | None = None
-    load_time: Fraction | None = None
-    peak_memory: Fraction | None = None
-    top1: Fraction | None = None
-    top5: Fraction | None = None
+    def tolerances(self) -> dict[str, float]:
+        """Return the tolerances that are set, by quantity."""
+        found = {}
+        for name, quantity in QUANTITIES.items():
+            if quantity.upgrade:
+                share = getattr(self, quantity.upgrade.key or name)
+                if share is not None:
+                    found[name] = share
+        return found
 
 
-class Thresholds(Closed):
-    """What an item must meet: a limit, or a list of them for different cases."""
+class Entry(NamedTuple):
+    """One limit or agreement: its key under ``thresholds``, and its place in the key's list."""
 
-    top1: OneOrMore[AtLeastFraction] = []
-    top5: OneOrMore[AtLeastFraction] = []
-    latency_mean: OneOrMore[AtMostSeconds] = []
-    latency_p50: OneOrMore[AtMostSeconds] = []
-    latency_p90: OneOrMore[AtMostSeconds] = []
-    latency_p95: OneOrMore[AtMostSeconds] = []
-    latency_p99: OneOrMore[AtMostSeconds] = []
-    throughput: OneOrMore[AtLeastRate] = []
-    first_inference: OneOrMore[AtMostSeconds] = []
-    load_time: OneOrMore[AtMostSeconds] = []
-    peak_memory: OneOrMore[AtMostBytes] = []
-    agreement: OneOrMore[Agreement] = []
-    upgrade: Upgrade = Upgrade()
+    key: str
+    number: int
+    threshold: Threshold
+
+
+class Thresholds(_QuantityLimits):
+    """Limits that items must meet: for each quantity one limit, or a list for different cases."""
+
+    agreement: OneOrMore[AgreementThreshold] = []
+    upgrade: UpgradeThresholds = UpgradeThresholds()
+
+    def entries(self) -> Iterator[Entry]:
+        """Yield all limits and agreements, in the order of the registry."""
+        for key in type(self).model_fields:
+            if key != "upgrade":
+                for number, threshold in enumerate(getattr(self, key)):
+                    yield Entry(key, number, threshold)

@@ -29,7 +29,6 @@ from pytest_mlms.units import UNITS, parse_quantity
 __all__ = [
     "PATTERNS",
     "AmountOfMemory",
-    "Bytes",
     "Closed",
     "Count",
     "Device",
@@ -40,10 +39,8 @@ __all__ = [
     "Name",
     "NotNegative",
     "Positive",
-    "Rate",
     "Scalar",
     "Scenario",
-    "Seconds",
     "SemanticVersion",
     "Sha256",
     "Short",
@@ -51,6 +48,7 @@ __all__ = [
     "instead",
     "split_constraint",
     "split_framework",
+    "value_type",
 ]
 
 # https://semver.org/#is-there-a-suggested-regular-expression-regex-to-check-a-semver-string
@@ -224,12 +222,14 @@ Scalar = str | int | float | bool
 Positive = Annotated[int, Field(ge=1)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False, description="a number, 0 or more")]
 Fraction = _quantity("fraction")
-Seconds = _quantity("s")
-Rate = _quantity("/s")
-Bytes = _quantity("B")
 AmountOfMemory = Annotated[
     str, AfterValidator(lambda text: _constraint(text, "B")), Field(description=">= 32 GiB")
 ]
 Count = Annotated[
     str, AfterValidator(lambda text: _constraint(text, "")), Field(description=">= 8")
 ]
+
+
+def value_type(unit: str) -> Any:
+    """Return the type of a value in a unit: text with a unit, or a plain number from 0."""
+    return _quantity(unit) if unit in UNITS else NotNegative

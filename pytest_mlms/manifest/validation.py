@@ -1,83 +1,115 @@
-"""What must agree between the sections of a manifest, which its form can't say."""
+"""Consistency checks between the sections of a manifest, which its schema can't express."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from pytest_mlms.manifest.schema import Manifest
-from pytest_mlms.manifest.thresholds import Threshold, Thresholds
+from pytest_mlms.manifest.thresholds import AgreementThreshold, Entry, agreement_limits
+from pytest_mlms.manifest.yaml12 import Path
+from pytest_mlms.quantities import QUANTITIES
 
-__all__ = ["disagreements"]
+__all__ = ["inconsistencies"]
+
+Error = tuple[Path, str]
+
+_NO_ACCURACY = "add a dataset and an output of type classification"
 
 
-def disagreements(manifest: Manifest) -> list[tuple[tuple[Any, ...], str]]:
-    """Return what doesn't agree between the sections, as (path, text) pairs."""
-    found: list[tuple[tuple[Any, ...], str]] = []
-    for section, key in (("models", "name"), ("inputs", "name"), ("outputs", "name")):
-        names = [getattr(part, key) for part in getattr(manifest, section)]
-        found += [
-            (
-                (section, index),
-                f"{section} has {name!r} twice; keep one, or write a manifest for each",
-            )
-            for index, name in enumerate(names)
-            if name in names[:index]
-        ]
-    if (
-        manifest.thresholds.upgrade.top1 or manifest.thresholds.upgrade.top5
-    ) and not manifest.has_accuracy:
-        text = "upgrade judges accuracy, and there is none; add a dataset and an output of type classification"
-        found.append((("thresholds", "upgrade"), text))
-    for quantity in (name for name in Thresholds.model_fields if name != "upgrade"):
-        for index, limit in enumerate(getattr(manifest.thresholds, quantity)):
-            found += [
-                (("thresholds", quantity, index), text) for text in _idle(manifest, quantity, limit)
-            ]
-    return found + [
-        (("thresholds", "agreement", index), text) for index, text in _contradictions(manifest)
+def inconsistencies(manifest: Manifest) -> list[Error]:
+    """Return what doesn't agree between the sections: the path of a key, and a text, for each."""
+    return [
+        *_repeated_names(manifest),
+        *_upgrades_without_accuracy(manifest),
+        *_limits_that_judge_nothing(manifest),
+        *_agreement_errors(manifest),
     ]
 
 
-def _contradictions(manifest: Manifest) -> Iterator[tuple[int, str]]:
-    """Yield what is wrong with the agreements, by their index.
-
-    Each case has one, and something to be compared with.
-    """
-    entries, models = manifest.thresholds.agreement, [model.name for model in manifest.models]
-    for index, entry in enumerate(entries):
-        if entry.reference not in models:
-            yield (
-                index,
-                f"the reference {entry.reference!r} has no model here; write one of {', '.join(models)}",
-            )
-        extra = {"top1", "kl", "js", "hellinger"} & entry.model_fields_set
-        if extra and manifest.classification is None:
-            yield index, f"{min(extra)} judges nothing; add an output of type classification"
-        for device, model in itertools.product(manifest.evaluate.devices, models):
-            if entry.judges(device, model) and any(
-                before.judges(device, model) for before in entries[:index]
-            ):
-                yield (
-                    index,
-                    f"{model} on {device} has an agreement already; name other frameworks or devices",
-                )
-                break
+def _repeated_names(manifest: Manifest) -> Iterator[Error]:
+    names_by_section = {
+        "models": [model.name for model in manifest.models],
+        "inputs": [model_input.name for model_input in manifest.inputs],
+        "outputs": [output.name for output in manifest.outputs],
+    }
+    for section, names in names_by_section.items():
+        for index, name in enumerate(names):
+            if name in names[:index]:
+                text = f"{section} has {name!r} twice; keep one, or write a manifest for each"
+                yield (section, index), text
 
 
-def _idle(manifest: Manifest, quantity: str, limit: Threshold) -> list[str]:
-    """Say why a limit would judge no case: nobody should believe in a gate that never closes."""
-    if quantity in ("top1", "top5") and not manifest.has_accuracy:
-        return [f"{quantity} judges nothing; add a dataset and an output of type classification"]
-    offered: dict[str, list[Any]] = {
+def _upgrades_without_accuracy(manifest: Manifest) -> Iterator[Error]:
+    for name, tolerance in manifest.thresholds.upgrade.tolerances().items():
+        if tolerance and _is_of_accuracy(name) and not manifest.has_accuracy:
+            text = f"upgrade judges accuracy, and there is none; {_NO_ACCURACY}"
+            yield ("thresholds", "upgrade"), text
+            return
+
+
+def _limits_that_judge_nothing(manifest: Manifest) -> Iterator[Error]:
+    """Yield an error for each limit that no case meets: such a gate would never close."""
+    for entry in manifest.thresholds.entries():
+        path = ("thresholds", entry.key, entry.number)
+        if _is_of_accuracy(entry.key) and not manifest.has_accuracy:
+            yield path, f"{entry.key} judges nothing; {_NO_ACCURACY}"
+        else:
+            for text in _unknown_filters(manifest, entry):
+                yield path, text
+
+
+def _is_of_accuracy(key: str) -> bool:
+    return key in QUANTITIES and QUANTITIES[key].kind == "accuracy"
+
+
+def _unknown_filters(manifest: Manifest, entry: Entry) -> Iterator[str]:
+    evaluated: dict[str, Collection[Any]] = {
         "batch_sizes": manifest.evaluate.batch_sizes,
         "scenarios": manifest.evaluate.scenarios,
         "devices": manifest.evaluate.devices,
         "frameworks": [model.name for model in manifest.models],
     }
-    return [
-        f"{quantity} names {name} that nothing is evaluated with; write some of {', '.join(map(str, values))}"
-        for name, values in offered.items()
-        if set(getattr(limit, name, ())) - set(values)
-    ]
+    for name, wanted in entry.threshold.filters().items():
+        values = evaluated[name]
+        if set(wanted) - set(values):
+            known = ", ".join(map(str, values))
+            found = f"{entry.key} names {name} that nothing is evaluated with"
+            yield f"{found}; write some of {known}"
+
+
+def _agreement_errors(manifest: Manifest) -> Iterator[Error]:
+    """Yield errors of agreements: a case has one at most, and its reference must exist."""
+    agreements = manifest.thresholds.agreement
+    for index, agreement in enumerate(agreements):
+        path = ("thresholds", "agreement", index)
+        for text in _agreement_texts(manifest, agreement, agreements[:index]):
+            yield path, text
+
+
+def _agreement_texts(
+    manifest: Manifest, agreement: AgreementThreshold, earlier: list[AgreementThreshold]
+) -> Iterator[str]:
+    models = [model.name for model in manifest.models]
+    reference = agreement.reference
+    if reference not in models:
+        known = ", ".join(models)
+        yield f"the reference {reference!r} has no model here; write one of {known}"
+    limits = agreement_limits().keys() & agreement.model_fields_set
+    if limits and manifest.classification is None:
+        yield f"{min(limits)} judges nothing; add an output of type classification"
+    twice = _judged_twice(manifest, agreement, earlier)
+    if twice:
+        yield f"{twice} has an agreement already; name other frameworks or devices"
+
+
+def _judged_twice(
+    manifest: Manifest, agreement: AgreementThreshold, earlier: list[AgreementThreshold]
+) -> str:
+    """Return the first model and device that an earlier agreement judges too; "" for none."""
+    for device in manifest.evaluate.devices:
+        for model in manifest.models:
+            judged_before = any(before.judges(device, model.name) for before in earlier)
+            if judged_before and agreement.judges(device, model.name):
+                return f"{model.name} on {device}"
+    return ""

@@ -40,11 +40,11 @@ _SCALARS: list[tuple[re.Pattern[str], Any]] = [  # YAML 1.2.2, 10.3.2: core sche
 
 @dataclass
 class Document:
-    """The values, the line of each key and item by its path, and the faults, as (line, text) pairs."""
+    """The values, the line of each key and item by its path, and the errors, as (line, text) pairs."""
 
     value: Any = None
     lines: dict[Path, int] = field(default_factory=dict)
-    faults: list[tuple[int, str]] = field(default_factory=list)
+    errors: list[tuple[int, str]] = field(default_factory=list)
 
     def line(self, path: Path) -> int:
         """Return the line of ``path``; of its nearest parent where it isn't there itself."""
@@ -60,23 +60,23 @@ class _Refused(Exception):
 def parse(text: str) -> Document:
     """Return the document in ``text``.
 
-    What can't be read is in its faults, and its value is then None.
+    What can't be read is in its errors, and its value is then None.
     """
     document = Document()
     try:
         _Builder(iter(yaml.parse(text, Loader=_LOADER)), document).build()
     except _Refused as refused:
         document.value = None
-        document.faults.append(refused.args[0])
+        document.errors.append(refused.args[0])
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         document.value = None
-        document.faults.append(
+        document.errors.append(
             (mark.line + 1 if mark else 1, f"is not YAML: {error.problem}; {_CHECK}")
         )
     except (yaml.YAMLError, UnicodeError) as error:
         document.value = None
-        document.faults.append((1, f"is not YAML: {' '.join(str(error).split())}; {_CHECK}"))
+        document.errors.append((1, f"is not YAML: {' '.join(str(error).split())}; {_CHECK}"))
     return document
 
 
@@ -138,7 +138,7 @@ class _Builder:
             key, here = event.value, (*path, event.value)
             if key in made:
                 first = self.document.lines[here]
-                self.document.faults.append(
+                self.document.errors.append(
                     (_line(event), f"has the key {key!r} again, first on line {first}; keep one")
                 )
             self.document.lines.setdefault(here, _line(event))

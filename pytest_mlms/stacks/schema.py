@@ -187,7 +187,7 @@ def load_stacks(path: Path) -> dict[str, Stack]:
     Raises ManifestError with all errors of the file, each with its line.
     """
     document = _read(path)
-    errors = list(document.faults)
+    errors = list(document.errors)
     folder = path.absolute().parent
     stacks = {}
     for name, value in (document.value or {}).items():
@@ -251,10 +251,10 @@ def _read_toml(path: Path) -> yaml12.Document:
         text = path.read_text(encoding="utf-8")
         stacks = _parse_toml(text)
     except (OSError, ValueError) as error:
-        return yaml12.Document(faults=[(1, f"can't be read: {error}")])
+        return yaml12.Document(errors=[(1, f"can't be read: {error}")])
     if not isinstance(stacks, Mapping):
         problem = "tool.mlms.stacks holds no keys and values; write [tool.mlms.stacks.NAME]"
-        return yaml12.Document(faults=[(1, problem)])
+        return yaml12.Document(errors=[(1, problem)])
     document = yaml12.Document(dict(stacks), {(): 1})
     for name, value in stacks.items():
         _set_line(document, (name,), value, _line_of(name, text))

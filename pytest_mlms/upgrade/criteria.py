@@ -25,10 +25,11 @@ _SHARE = 1.5  # of --mlms-duration for both sides together
 def terms_of(case: Case, config: Config) -> Criteria:
     """Return the terms: the command line's tolerance, else the manifest's, else the default of 3 %."""
     own = case.loaded.manifest.thresholds.upgrade
-    named = {name: value for name, value in own if value is not None and name != "tolerance"}
+    named = own.tolerances()
+    latency_tolerance = named.pop("latency", None)
     latency = next(
         share
-        for share in (config.tolerance, own.tolerance, TOLERANCES["latency"].tolerance)
+        for share in (config.tolerance, latency_tolerance, TOLERANCES["latency"].tolerance)
         if share is not None
     )
     return Criteria(

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pytest_mlms.errors import ManifestError
 from pytest_mlms.manifest import Manifest, load, yaml12
 from pytest_mlms.manifest.thresholds import Thresholds
-from pytest_mlms.records import QUANTITIES
+from pytest_mlms.quantities import QUANTITIES
 from tests.support.project import DIGITS, MANIFEST
 
 DIGEST = "0123456789abcdef" * 4
@@ -300,7 +300,11 @@ def test_an_agreement_that_can_not_be_judged_says_why(
 
 
 def test_every_quantity_can_have_a_limit_on_its_side() -> None:
-    own = {name: what for name, what in QUANTITIES.items() if what.kind != "agreement"}
+    own = {
+        quantity.limit_key: quantity
+        for quantity in QUANTITIES.values()
+        if quantity.limit_key and quantity.kind != "agreement"
+    }
     assert set(Thresholds.model_fields) == {*own, "agreement", "upgrade"}
     for name, quantity in own.items():
         text = {"fraction": "50 %", "s": "1 ms", "B": "1 MiB", "/s": "1 /s"}[quantity.unit]
@@ -388,7 +392,7 @@ thresholds = st.fixed_dictionaries(
             max_size=2,
         )
         for name, what in QUANTITIES.items()
-        if what.kind != "agreement"
+        if what.limit_key and what.kind != "agreement"
     }
     | {"agreement": agreements},
 )

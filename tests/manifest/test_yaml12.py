@@ -33,7 +33,7 @@ from pytest_mlms.manifest.yaml12 import parse
 )
 def test_scalars_are_those_of_yaml_1_2(text: str, value: object) -> None:
     document = parse(f"key: {text}")
-    assert document.faults == []
+    assert document.errors == []
     assert document.value == {"key": value}
     assert type(document.value["key"]) is type(value)
 
@@ -46,7 +46,7 @@ def test_every_key_and_item_has_its_line() -> None:
 
 
 def test_both_of_two_equal_keys_are_named() -> None:
-    assert parse("a: 1\nb: 2\na: 3\n").faults == [
+    assert parse("a: 1\nb: 2\na: 3\n").errors == [
         (3, "has the key 'a' again, first on line 1; keep one")
     ]
 
@@ -70,8 +70,8 @@ def test_what_is_no_plain_document_has_a_fault_with_its_line(
 ) -> None:
     document = parse(text)
     assert document.value is None
-    assert document.faults[-1][0] == line
-    assert says in document.faults[-1][1]
+    assert document.errors[-1][0] == line
+    assert says in document.errors[-1][1]
 
 
 def test_aliases_share_but_can_not_blow_up() -> None:
@@ -81,10 +81,10 @@ def test_aliases_share_but_can_not_blow_up() -> None:
         f"{new}: &{new} [{','.join([f'*{old}'] * 10)}]\n"
         for old, new in zip("abcdef", "bcdefg", strict=True)
     )
-    assert "more than 100,000 values" in parse(bomb).faults[0][1]
+    assert "more than 100,000 values" in parse(bomb).errors[0][1]
 
 
 @given(st.text(max_size=200))
 def test_no_text_raises(text: str) -> None:
     document = parse(text)
-    assert document.value is None or not any("is not YAML" in fault for _, fault in document.faults)
+    assert document.value is None or not any("is not YAML" in fault for _, fault in document.errors)
