@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 
 from pytest_mlms import hookspecs
-from pytest_mlms.config import Config, add_options
+from pytest_mlms.config import Config
 from pytest_mlms.items import fixtures
+from pytest_mlms.options import add_options
 from pytest_mlms.report.reporter import Reporter
 from pytest_mlms.session import REPORTER, SESSION, WORKER, Session
 

@@ -6,10 +6,10 @@ import re
 import shutil
 from pathlib import Path
 
-from pytest_mlms.config import _OPTIONS, _flag
 from pytest_mlms.host.machine import machine_state
 from pytest_mlms.manifest import load
 from pytest_mlms.manifest.thresholds import AgreementThreshold
+from pytest_mlms.options import OPTIONS
 from pytest_mlms.quantities import QUANTITIES
 from tests.support.project import DIGITS, ROOT, Project
 
@@ -41,7 +41,7 @@ def test_the_test_that_it_shows_runs(project: Project) -> None:
 
 
 def test_every_option_and_every_quantity_is_in_it() -> None:
-    assert all(f"`{_flag(option.name)}" in README for option in _OPTIONS)
+    assert all(f"`{option.flag}" in README for option in OPTIONS)
     limited = [name for name, quantity in QUANTITIES.items() if name == quantity.limit_key]
     named = [*limited, *AgreementThreshold.model_fields]
     assert all(name in README or name.replace("latency", "") in README for name in named)
@@ -50,7 +50,7 @@ def test_every_option_and_every_quantity_is_in_it() -> None:
 
 
 def test_no_option_is_in_the_documents_that_is_not_there() -> None:
-    known = {_flag(option.name) for option in _OPTIONS}
+    known = {option.flag for option in OPTIONS}
     for path in (
         ROOT / "README.md",
         ROOT / "CONTRIBUTING.md",

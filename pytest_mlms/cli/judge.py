@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pytest_mlms.config import read_share
+from pytest_mlms.options import read_share
 from pytest_mlms.records import Verdict
 from pytest_mlms.report.table import KEEP, format_table
 from pytest_mlms.upgrade.decision import CLOCKS

@@ -58,7 +58,9 @@ def test_without_the_option_there_are_no_traces(one: Project) -> None:
 
 def test_a_level_that_there_is_not_is_told(one: Project) -> None:
     result = one.run("--mlms-trace=layer,soul")
-    result.stderr.fnmatch_lines(["*'soul' is no level; write some of application, model, layer,*"])
+    result.stderr.fnmatch_lines(
+        ["*unknown trace level 'soul'; choose from application, model, layer,*"]
+    )
 
 
 def test_a_trace_has_its_levels_each_from_a_process_of_its_own(one: Project) -> None:

@@ -1,0 +1,340 @@
+"""The table of options, each on the command line and as an ini key, and how they are read.
+
+Every pytest run on a machine that has the plugin imports this, so it imports nothing heavy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from pytest_mlms.trace import LEVELS
+from pytest_mlms.units import parse_quantity
+
+__all__ = ["OPTIONS", "Option", "add_options", "read_option", "read_share", "source_of"]
+
+_LEVEL_NAMES = ", ".join(LEVELS)
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option: ``--mlms-NAME`` on the command line and ``mlms_NAME`` in an ini file.
+
+    Without a ``metavar`` it is a switch. ``read`` turns text into a value and raises
+    ArgumentTypeError; an option of paths has Path. A ``repeatable`` option has a tuple of values.
+    ``bare`` is the text that the option stands for when no value follows it.
+    """
+
+    name: str
+    help: str
+    metavar: str | None = None
+    read: Callable[[str], Any] = str
+    default: Any = None
+    repeatable: bool = False
+    bare: str | None = None
+
+    @property
+    def flag(self) -> str:
+        """The option on the command line."""
+        return "--mlms-" + self.name.replace("_", "-")
+
+    @property
+    def key(self) -> str:
+        """The option in an ini file, and pytest's name for its value."""
+        return f"mlms_{self.name}"
+
+    @property
+    def is_switch(self) -> bool:
+        """Whether the option takes no value."""
+        return self.metavar is None
+
+
+def read_share(text: str) -> float:
+    """Return a share as it is typed: 3 %, 3% or 0.03.
+
+    Raises ArgumentTypeError, which says what to write.
+    """
+    try:
+        quantity = text if "%" in text else float(text)
+        return parse_quantity(quantity, "fraction")
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a share; write it as in '3 %' or 0.03"
+        ) from None
+
+
+def _count(text: str) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number, 1 or more")
+    return value
+
+
+def _seconds(least: float) -> Callable[[str], float]:
+    """Return a reader of a number that is at least ``least``."""
+
+    def read(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if math.isfinite(value) and value >= least:
+            return value
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number, {least:g} or more")
+
+    return read
+
+
+def _clock(text: str) -> str:
+    clocks = ("adj", "cpu", "wall", "device")
+    if text not in clocks:
+        raise argparse.ArgumentTypeError(f"{text!r} is not one of {', '.join(clocks)}")
+    return text
+
+
+def _levels(text: str) -> tuple[str, ...]:
+    """Return the named levels from the outermost to the innermost; "none" names none."""
+    names = [name.strip() for name in text.split(",")]
+    named = {name for name in names if name not in ("", "none")}
+    for name in sorted(named):
+        if name not in LEVELS:
+            raise argparse.ArgumentTypeError(
+                f"unknown trace level {name!r}; choose from {_LEVEL_NAMES}, or none"
+            )
+    return tuple(level for level in LEVELS if level in named)
+
+
+OPTIONS = [
+    Option(
+        "manifests",
+        "folder of manifests, or one file; may be repeated",
+        metavar="DIR",
+        read=Path,
+        repeatable=True,
+    ),
+    Option(
+        "stack",
+        "stack, requirement (onnxruntime==1.30.0), interpreter, 'all'; may be repeated",
+        metavar="STACK",
+        repeatable=True,
+    ),
+    Option(
+        "results",
+        "folder that each run adds a folder of results to (default: mlms-results)",
+        metavar="DIR",
+        read=Path,
+        default="mlms-results",
+    ),
+    Option(
+        "benchmark_json",
+        "also write the performance items as a pytest-benchmark document",
+        metavar="FILE",
+        read=Path,
+    ),
+    Option(
+        "predictors",
+        "folder of more predictors, one file a framework; may be repeated",
+        metavar="DIR",
+        read=Path,
+        repeatable=True,
+    ),
+    Option(
+        "cache",
+        "folder for fetched artifacts (default: the user's cache folder)",
+        metavar="DIR",
+        read=Path,
+    ),
+    Option(
+        "processes",
+        "fresh processes per performance item: the replicates (default: 3)",
+        metavar="N",
+        read=_count,
+        default=3,
+    ),
+    Option(
+        "duration",
+        "timed seconds in each process, at least (default: 1)",
+        metavar="SECONDS",
+        read=_seconds(0),
+        default=1.0,
+    ),
+    Option(
+        "budget",
+        "seconds per performance item, at most (default: 60)",
+        metavar="SECONDS",
+        read=_seconds(0),
+        default=60.0,
+    ),
+    Option(
+        "against",
+        "gate an upgrade from this stack to that of --mlms-stack",
+        metavar="STACK",
+        repeatable=True,
+    ),
+    Option(
+        "aa",
+        "an upgrade from each stack to itself: shows the noise floor of every item",
+        default=False,
+    ),
+    Option(
+        "tolerance",
+        "how much slower an upgrade may be (default: the manifest's, or 3 %%)",
+        metavar="SHARE",
+        read=read_share,
+    ),
+    Option(
+        "clock",
+        "adj, cpu, wall or device (default: the best one there is)",
+        metavar="CLOCK",
+        read=_clock,
+    ),
+    Option(
+        "timeout",
+        "longest wait for a reply of an agent (default: 300)",
+        metavar="SECONDS",
+        read=_seconds(0.01),
+        default=300.0,
+    ),
+    Option(
+        "allow_code",
+        "run code that a model brings along, such as the module of a state dict",
+        default=False,
+    ),
+    Option(
+        "trace",
+        f"trace each case at these levels, by commas: {_LEVEL_NAMES}; or none",
+        metavar="LEVELS",
+        read=_levels,
+        default=(),
+    ),
+    Option(
+        "trace_functions",
+        "native calls to trace at level library",
+        metavar="LIBRARY:FUNCTION",
+        repeatable=True,
+    ),
+    Option(
+        "trace_on_fail",
+        "trace a performance item whose limits are broken",
+        default=False,
+    ),
+    Option(
+        "resume",
+        "go on with a run that was stopped: its name, without one the last",
+        metavar="RUN",
+        bare="latest",
+    ),
+    Option(
+        "worker_timeout",
+        "silence that makes a worker count as lost (default: 60)",
+        metavar="SECONDS",
+        read=_seconds(5),
+        default=60.0,
+    ),
+    Option(
+        "fleet",
+        "show what each host of the run has, and run nothing",
+        default=False,
+    ),
+    Option(
+        "strict",
+        "fail, instead of skip or warn, on what is missing or undecided",
+        default=False,
+    ),
+]
+
+
+def add_options(parser: pytest.Parser) -> None:
+    """Declare each option to pytest, on the command line and as an ini key."""
+    group = parser.getgroup("mlms", "evaluation of machine-learning models")
+    for option in OPTIONS:
+        group.addoption(option.flag, dest=option.key, help=option.help, **_argument(option))
+        parser.addini(option.key, option.help, type=_ini_type(option))
+
+
+def _argument(option: Option) -> dict[str, Any]:
+    """Return the arguments of argparse for an option.
+
+    Its default is None, so that a value from the command line can be told from one of an ini file.
+    """
+    if option.is_switch:
+        return {"action": "store_true", "default": None}
+    argument: dict[str, Any] = {"metavar": option.metavar, "default": None}
+    argument["action"] = "append" if option.repeatable else "store"
+    # xdist sends options to its workers, and can't send a path.
+    argument["type"] = str if option.read is Path else option.read
+    if option.bare is not None:
+        argument["nargs"] = "?"
+        argument["const"] = option.bare
+    return argument
+
+
+def _ini_type(option: Option) -> Literal["bool", "linelist"] | None:
+    if option.is_switch:
+        return "bool"
+    if option.repeatable:
+        return "linelist"
+    return None
+
+
+def read_option(config: pytest.Config, option: Option) -> Any:
+    """Return an option's value: from the command line, else from the ini file, else its default.
+
+    Paths are absolute. Raises pytest.UsageError.
+    """
+    folder = config.invocation_params.dir
+    value = config.getoption(option.key)
+    if value is None:
+        value = _read_ini(config, option)
+        if value is not None:
+            folder = config.rootpath
+    if value is None:
+        value = option.default
+    if option.read is Path:
+        return _absolute(option, value, folder)
+    if option.repeatable:
+        return tuple(value or ())
+    if not isinstance(value, str):
+        return value
+    try:
+        return option.read(value)
+    except argparse.ArgumentTypeError as error:
+        raise pytest.UsageError(f"{source_of(config, option.key)}: {error}") from None
+
+
+def source_of(config: pytest.Config, key: str) -> str:
+    """Return the place where an option was set, as errors name it."""
+    option = next(option for option in OPTIONS if option.key == key)
+    if config.getoption(key) is None:
+        return f"{key} in {config.inipath}"
+    return option.flag
+
+
+def _read_ini(config: pytest.Config, option: Option) -> Any:
+    try:
+        return config.getini(option.key) or None
+    except (ValueError, pytest.UsageError) as error:  # of a bool: pytest 8, and from 9 on
+        source = source_of(config, option.key)
+        raise pytest.UsageError(f"{source}: {error}; write true or false") from None
+
+
+def _absolute(option: Option, value: Any, folder: Path) -> Any:
+    if option.repeatable:
+        return tuple(_below(folder, path) for path in value or ())
+    if value is None:
+        return None
+    return _below(folder, value)
+
+
+def _below(folder: Path, path: str) -> Path:
+    return Path(os.path.normpath(folder / path))
