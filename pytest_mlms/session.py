@@ -1,11 +1,7 @@
-"""What the plugin holds for one pytest session.
-
-The options, the run, and the last thing opened of each sort.
-"""
+"""The state of the plugin in one pytest session."""
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
@@ -16,62 +12,46 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_mlms.config import Config
+from pytest_mlms.single_entry_cache import SingleEntryCache
 
 if TYPE_CHECKING:
+    from pytest_mlms.agent.predictor import Predictor
+    from pytest_mlms.evaluate.reference import Reference
+    from pytest_mlms.pipeline import Dataset
     from pytest_mlms.records import Stack
 
-__all__ = ["REPORTER", "SESSION", "WORKER", "Session", "SingleEntryCache"]
+__all__ = ["REPORTER", "SESSION", "WORKER", "Session"]
 
-REPORTER, WORKER = "mlms-reporter", "mlms-fleet-worker"
-"""The names of the plugins that take results.
+REPORTER = "mlms-reporter"
+"""The name of the plugin that writes results, in the process that the user started."""
 
-Where they are written, and in a worker that sends them there.
-"""
+WORKER = "mlms-fleet-worker"
+"""The name of the plugin that sends results to that process, in a worker of xdist."""
 
 
-class SingleEntryCache:
-    """Holds the last context opened, for as long as the next user asks for the same.
-
-    Closes it otherwise.
-    """
-
-    def __init__(self) -> None:
-        self._key: Hashable = None
-        self._value: Any = None
-        self._open = contextlib.ExitStack()
-
-    def get(self, key: Hashable, make: Callable[[], contextlib.AbstractContextManager[Any]]) -> Any:
-        """Return what is held for ``key``, or close what is held and open another."""
-        if key != self._key:
-            self.close()
-            self._value = self._open.enter_context(make())
-            self._key = key
-        return self._value
-
-    def close(self) -> None:
-        """Close what is held."""
-        self._key = self._value = None
-        self._open.close()
+def _local_artifact(loaded: Any, artifact: Any) -> Any:
+    return artifact
 
 
 @dataclass
 class Session:
-    """``run_folder`` has the name of the run; with xdist it is the controller's and that of all
-    workers.
+    """The options of a session, its folder, and what items share.
 
-    ``worker`` is xdist's name for this process, None outside of it. ``bring`` puts a local artifact
-    on this host.
+    ``run_folder`` is named after the run; with xdist the controller and its workers share one.
+    ``worker`` is xdist's name for this process, None without xdist. ``predictor``, ``dataset`` and
+    ``reference`` keep what the last item used. ``scores`` are those of an upgrade's baselines.
+    ``bring`` brings a local artifact of the controller to this host.
     """
 
     config: Config
     run_folder: Path
     worker: str | None = None
-    predictor: SingleEntryCache = field(default_factory=SingleEntryCache)
-    dataset: SingleEntryCache = field(default_factory=SingleEntryCache)
-    reference: SingleEntryCache = field(default_factory=SingleEntryCache)
+    predictor: SingleEntryCache[Predictor] = field(default_factory=SingleEntryCache)
+    dataset: SingleEntryCache[Dataset] = field(default_factory=SingleEntryCache)
+    reference: SingleEntryCache[Reference] = field(default_factory=SingleEntryCache)
     scores: dict[Hashable, Any] = field(default_factory=dict)
-    bring: Callable[[Any, Any], Any] = lambda loaded, artifact: artifact
-    _count: itertools.count[int] = field(default_factory=itertools.count)
+    bring: Callable[[Any, Any], Any] = _local_artifact
+    _log_numbers: itertools.count[int] = field(default_factory=itertools.count)
 
     @cached_property
     def predictors(self) -> dict[str, Path]:
@@ -84,7 +64,7 @@ class Session:
     def declared_stacks(self) -> dict[str, Stack]:
         """The stacks of stacks.yaml and pyproject.toml, by name.
 
-        Raises ManifestError with their faults.
+        Raises ManifestError with every error of those files.
         """
         from pytest_mlms.stacks.declared import declared_stacks
 
@@ -92,7 +72,7 @@ class Session:
 
     @cached_property
     def chosen_stacks(self) -> list[Stack]:
-        """The stacks that --mlms-stack names, none where it isn't used; raises MlmsError."""
+        """The stacks that --mlms-stack names; none without it. Raises MlmsError."""
         from pytest_mlms.stacks.declared import check_labels, choose
         from pytest_mlms.stacks.labels import side_stacks
 
@@ -103,11 +83,11 @@ class Session:
 
     @cached_property
     def baseline_stacks(self) -> list[Stack]:
-        """The stacks that --mlms-against names; raises MlmsError."""
+        """The stacks that --mlms-against names. Raises MlmsError."""
         from pytest_mlms.stacks.declared import choose
 
         if self.config.sides:
-            return []  # both are measured by items of their own, on hosts of their own
+            return []  # each side has items of its own, on hosts of its own
         return choose(self.config.against, self.declared_stacks, self.predictors, "--mlms-against")
 
     @cached_property
@@ -119,11 +99,10 @@ class Session:
 
     def next_log(self, framework: str) -> Path:
         """Return the path of a new agent's log."""
-        return (
-            self.run_folder
-            / "agents"
-            / f"{framework}-{self.worker or 'main'}-{next(self._count)}.log"
-        )
+        worker = self.worker or "main"
+        number = next(self._log_numbers)
+        return self.run_folder / "agents" / f"{framework}-{worker}-{number}.log"
 
 
 SESSION = pytest.StashKey[Session]()
+"""The key of pytest's config that has the session."""

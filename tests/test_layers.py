@@ -22,7 +22,7 @@ LAYERS = [
     ["report", "upgrade.cross_host"],  # a plugin that compares two hosts, and shows its own table
     ["upgrade"],
     ["host"],
-    ["session", "config", "options", "recorder", "item_result"],
+    ["session", "config", "options", "recorder", "item_result", "single_entry_cache"],
     ["trace"],
     ["structure"],
     ["evaluate"],
