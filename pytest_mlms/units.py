@@ -1,6 +1,6 @@
-"""Quantities with units.
+"""Parsing and formatting of quantities with units.
 
-Text to a number in the base unit (seconds, bytes, per second, fraction) and back.
+The base units are seconds, bytes, per second, and fractions.
 """
 
 import math
@@ -17,70 +17,103 @@ UNITS: dict[str, dict[str, float]] = {
 }
 """Base unit -> the units that may be written, with their factors."""
 
-_SHOWN = {"s": ["s", "ms", "µs", "ns"], "B": ["GiB", "MiB", "KiB", "B"]}
+_SHOWN_UNITS = {"s": ["s", "ms", "µs", "ns"], "B": ["GiB", "MiB", "KiB", "B"]}
+"""Base unit -> the units that values are shown in, largest first."""
+
 _NUMBER_AND_UNIT = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(\S*)\s*")
+_GREEK_MU = "\u03bc"
+_MICRO_SIGN = "\u00b5"
 
 
 def parse_quantity(text: str | float, base: str) -> float:
     """Return ``text`` ("5 ms") in ``base`` ("s"); a fraction may also be a bare number from 0 to 1.
 
-    Raises ValueError, whose text says what to write.
+    Raises ValueError with a message that tells the user what to write.
     """
-    try:
-        number, unit = _split(text, base)
-    except ArithmeticError:  # an exponent beyond any machine's
-        number, unit = Decimal("inf"), next(iter(UNITS[base]))
-    factors = UNITS[base]
-    if unit not in factors and not (base == "fraction" and unit == ""):
-        found = f"the unit {unit!r}" if unit else "no unit"
-        example = f"{number:g} {next(iter(factors))}"
-        raise ValueError(
-            f"{text!r} has {found}; write one of {', '.join(factors)}, as in '{example}'"
-        )
-    value = float(
-        number * Decimal(repr(factors.get(unit, 1)))
-    )  # decimal: 9 ms is 0.009 s, not 0.009000000000000001
-    if not math.isfinite(value) or value < 0 or (base == "fraction" and value > 1):
-        range_ = "0 to 1, or 0 % to 100 %" if base == "fraction" else "a finite number, 0 or more"
-        raise ValueError(f"{text!r} is out of range; write {range_}")
+    number, unit = _number_and_unit(text, base)
+    factor = _factor(text, number, unit, base)
+    value = float(number * factor)
+    most = 1.0 if base == "fraction" else math.inf
+    if not math.isfinite(value) or not 0 <= value <= most:
+        expected = "0 to 1, or 0 % to 100 %" if base == "fraction" else "a finite number, 0 or more"
+        raise ValueError(f"{text!r} is out of range; write {expected}")
     return value
 
 
-def _split(text: str | float, base: str) -> tuple[Decimal, str]:
+def _number_and_unit(text: str | float, base: str) -> tuple[Decimal, str]:
+    """Return the number and the unit as written; infinity for an exponent out of range."""
     if isinstance(text, (int, float)) and not isinstance(text, bool):
         return Decimal(repr(text)), ""
     found = _NUMBER_AND_UNIT.fullmatch(text) if isinstance(text, str) else None
-    if not found:
-        example = f"5 {next(iter(UNITS[base]))}"
-        raise ValueError(
-            f"{text!r} is not a quantity; write a number and a unit, as in '{example}'"
-        )
-    return Decimal(found[1]), found[2].replace(
-        "\u03bc", "\u00b5"
-    )  # the Greek letter, typed for the micro sign
+    if found is None:
+        example = f"5 {_first_unit(base)}"
+        text = f"{text!r} is not a quantity"
+        raise ValueError(f"{text}; write a number and a unit, as in '{example}'")
+    unit = found[2].replace(_GREEK_MU, _MICRO_SIGN)
+    try:
+        return Decimal(found[1]), unit
+    except ArithmeticError:
+        return Decimal("inf"), _first_unit(base)
+
+
+def _factor(text: str | float, number: Decimal, unit: str, base: str) -> Decimal:
+    """Return what a unit is in the base unit.
+
+    A decimal number keeps 9 ms at 0.009 s, where a float gives 0.009000000000000001.
+    """
+    factors = UNITS[base]
+    if unit in factors:
+        return Decimal(repr(factors[unit]))
+    if base == "fraction" and unit == "":
+        return Decimal(1)
+    found = f"the unit {unit!r}" if unit else "no unit"
+    known = ", ".join(factors)
+    example = f"{number:g} {_first_unit(base)}"
+    raise ValueError(f"{text!r} has {found}; write one of {known}, as in '{example}'")
+
+
+def _first_unit(base: str) -> str:
+    return next(iter(UNITS[base]))
 
 
 def format_quantity(value: float, base: str) -> str:
-    """Return ``value`` with three significant digits and the unit that a person would choose.
+    """Return ``value`` with three significant digits and a unit that fits its size.
 
-    "-" for no number.
+    NaN is "-" and infinity is "unbounded".
     """
-    if not math.isfinite(value):
-        return "-" if math.isnan(value) else "unbounded"
+    if math.isnan(value):
+        return "-"
+    if math.isinf(value):
+        return "unbounded"
     if base == "fraction":
         return f"{value * 100:.2f} %"
-    units = _SHOWN.get(base)
-    if units is None:
-        return f"{_three_digits(value) if value == 0 or abs(value) >= 1e-3 else format(value, '.3g')} {base}".rstrip()
-    unit = next(
-        (unit for unit in units if abs(value) >= UNITS[base][unit]),
-        units[-1] if value else units[0],
-    )
-    return f"{_three_digits(value / UNITS[base][unit])} {unit}"
+    if base in _SHOWN_UNITS:
+        unit = _shown_unit(value, base)
+        factor = UNITS[base][unit]
+        return f"{_three_digits(value / factor)} {unit}"
+    return f"{_plain_number(value)} {base}".rstrip()
+
+
+def _shown_unit(value: float, base: str) -> str:
+    """Return the largest unit of which ``value`` has one or more."""
+    units = _SHOWN_UNITS[base]
+    if value == 0:
+        return units[0]
+    for unit in units:
+        if abs(value) >= UNITS[base][unit]:
+            return unit
+    return units[-1]
+
+
+def _plain_number(value: float) -> str:
+    if value == 0 or abs(value) >= 1e-3:
+        return _three_digits(value)
+    return format(value, ".3g")
 
 
 def _three_digits(value: float) -> str:
     if value == 0 or abs(value) >= 100:
         return f"{value:,.0f}"
-    digits = max(0, 2 - math.floor(math.log10(abs(value))))
-    return f"{value:.{digits}f}"
+    magnitude = math.floor(math.log10(abs(value)))
+    decimals = max(0, 2 - magnitude)
+    return f"{value:.{decimals}f}"
