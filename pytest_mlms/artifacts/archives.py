@@ -1,4 +1,4 @@
-"""Archives to folders: nothing is written outside, nothing is half there under its final name."""
+"""Unpacking archives safely: nothing is written outside, and the folder appears when complete."""
 
 from __future__ import annotations
 
@@ -20,49 +20,59 @@ class UnsafeArchive(Exception):
 
 
 def is_archive(path: Path) -> bool:
-    """Return whether the name is that of an archive that unpack reads."""
+    """Return whether a file's name is that of an archive that ``unpack`` reads."""
     return path.name.endswith(_SUFFIXES)
 
 
 def unpack(path: Path, folder: Path) -> None:
-    """Unpack ``path`` as ``folder``, which appears when it is whole; raises UnsafeArchive."""
+    """Unpack the archive ``path`` to ``folder``, which appears when it is complete.
+
+    Raises UnsafeArchive for a damaged archive, for members that would be written outside of the
+    folder, and for more content than the disk has room for.
+    """
+    extract = _extract_zip if path.suffix == ".zip" else _extract_tar
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
-        target = Path(temporary) / "content"
+        target = Path(temporary, "content")
         target.mkdir()
         try:
-            (_unzip if path.name.endswith(".zip") else _untar)(path, target)
+            extract(path, target)
         except (zipfile.BadZipFile, tarfile.TarError, EOFError, RuntimeError) as error:
             raise UnsafeArchive(str(error)) from error
         target.rename(folder)
 
 
-def _unzip(path: Path, target: Path) -> None:
+def _extract_zip(path: Path, target: Path) -> None:
     with zipfile.ZipFile(path) as archive:
-        for member in archive.infolist():
-            name = PurePosixPath(member.filename.replace("\\", "/"))
-            if name.is_absolute() or ".." in name.parts:
-                raise UnsafeArchive(f"{member.filename!r} would be written outside the folder")
-        _fits(sum(member.file_size for member in archive.infolist()), target)
+        members = archive.infolist()
+        for member in members:
+            _check_name(member.filename)
+        size = sum(member.file_size for member in members)
+        _check_space(size, target)
         archive.extractall(target)
 
 
-def _untar(path: Path, target: Path) -> None:
+def _check_name(filename: str) -> None:
+    name = PurePosixPath(filename.replace("\\", "/"))
+    if name.is_absolute() or ".." in name.parts:
+        raise UnsafeArchive(f"{filename!r} would be written outside the folder")
+
+
+def _extract_tar(path: Path, target: Path) -> None:
     if not hasattr(tarfile, "data_filter"):
         raise UnsafeArchive(
             "this Python can't unpack tar files safely; use 3.10.12, 3.11.4, 3.12 or later"
         )
     with tarfile.open(path) as archive:
-        _fits(sum(member.size for member in archive.getmembers()), target)
-        archive.extractall(
-            target, filter="data"
-        )  # PEP 706: refuses links and names that lead outside, devices
+        size = sum(member.size for member in archive.getmembers())
+        _check_space(size, target)
+        # PEP 706: the filter refuses devices, and names and links that lead outside.
+        archive.extractall(target, filter="data")
 
 
-def _fits(size: int, target: Path) -> None:
+def _check_space(size: int, target: Path) -> None:
     free = shutil.disk_usage(target).free
     if size > free:
-        full = os.strerror(errno.ENOSPC)  # as said where it is found out later
-        raise UnsafeArchive(
-            f"{full}: it unpacks to {size:,} bytes, and {free:,} are free on that disk"
-        )
+        full = os.strerror(errno.ENOSPC)  # the system's words for it, as in other errors
+        problem = f"it unpacks to {size:,} bytes, and {free:,} are free on that disk"
+        raise UnsafeArchive(f"{full}: {problem}")

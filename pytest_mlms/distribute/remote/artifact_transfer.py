@@ -16,7 +16,7 @@ from typing import IO
 
 import filelock
 
-from pytest_mlms.artifacts.fetch import digest_of
+from pytest_mlms.artifacts.digest import digest_of
 from pytest_mlms.distribute.messages import Handler, Link
 from pytest_mlms.distribute.remote.workspace_sync import WorkspaceSync
 from pytest_mlms.errors import ArtifactError, MlmsError

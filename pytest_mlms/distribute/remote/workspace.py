@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from pytest_mlms.artifacts.fetch import digest_of
+from pytest_mlms.artifacts.digest import digest_of
 
 __all__ = ["receive"]
 

@@ -1,0 +1,44 @@
+"""The sha256 of files, and the check that a file is the one that a manifest names."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+
+import pooch
+
+from pytest_mlms.errors import ArtifactError
+from pytest_mlms.records import Artifact
+
+__all__ = ["check_digest", "digest_of"]
+
+
+def check_digest(artifact: Artifact, path: Path) -> None:
+    """Raise ArtifactError where ``path`` has another sha256 than the manifest says.
+
+    An artifact without a digest in the manifest is not checked.
+    """
+    if artifact.sha256 is None:
+        return
+    found = digest_of(path)
+    if found != artifact.sha256:
+        problem = f"{path} has sha256 {found}, expected {artifact.sha256}"
+        raise ArtifactError(
+            f"{artifact.place}: {problem}; "
+            f"restore the file, or write its digest into the manifest if you mean this one"
+        )
+
+
+def digest_of(path: Path) -> str:
+    """Return the sha256 of a file in hexadecimal.
+
+    It is computed again in a process only after the file's size or time of change is another.
+    """
+    status = path.stat()
+    return _compute(path, status.st_size, status.st_mtime_ns)
+
+
+@lru_cache(maxsize=1024)
+def _compute(path: Path, size: int, modified: int) -> str:
+    digest = pooch.file_hash(str(path), alg="sha256")
+    return str(digest)

@@ -1,0 +1,126 @@
+"""Downloads from a real HTTP server that fails on demand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pytest_mlms.artifacts.download import Download, DownloadError
+from tests.support.fileserver import DATA, DIGEST, FileServer, start_of
+
+Progress = tuple[str, int, int]
+
+
+@pytest.fixture
+def seen() -> list[Progress]:
+    """The reports of progress."""
+    return []
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "data.bin"
+
+
+@pytest.fixture
+def download(server: FileServer, path: Path, seen: list[Progress]) -> Download:
+    def report(name: str, done: int, total: int) -> None:
+        seen.append((name, done, total))
+
+    return Download(server.url(), path, report)
+
+
+def files_in(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def test_a_download_has_its_content_and_reports_its_progress(
+    download: Download, path: Path, seen: list[Progress]
+) -> None:
+    download.run(DIGEST)
+    assert path.read_bytes() == DATA
+    assert seen[-1] == ("data.bin", len(DATA), len(DATA))
+    assert files_in(path.parent) == {"data.bin"}
+
+
+def test_a_broken_connection_is_continued_where_it_ended(
+    download: Download, server: FileServer, path: Path
+) -> None:
+    server.cut = 2
+    download.run(DIGEST)
+    assert path.read_bytes() == DATA
+    first, second, third = server.asked
+    assert first is None
+    assert 0 < start_of(second) <= len(DATA) // 2
+    assert start_of(third) > len(DATA) // 2
+
+
+def test_an_incomplete_file_is_kept_for_the_next_run_but_not_under_its_name(
+    download: Download, server: FileServer, path: Path
+) -> None:
+    server.cut = 4
+    with pytest.raises(DownloadError, match="run again to go on with what is there"):
+        download.run(DIGEST)
+    assert files_in(path.parent) == {"partial"}
+    download.run(DIGEST)
+    assert path.read_bytes() == DATA
+    assert start_of(server.asked[-1]) >= len(DATA) // 2
+    assert files_in(path.parent) == {"data.bin"}
+
+
+def test_a_server_without_ranges_sends_everything_again(
+    download: Download, server: FileServer, path: Path
+) -> None:
+    server.cut = 1
+    server.ranges = False
+    download.run(DIGEST)
+    assert path.read_bytes() == DATA
+
+
+@pytest.mark.parametrize("stale", [b"stale" * 10, DATA + b"too long"], ids=["shorter", "longer"])
+def test_a_partial_file_of_another_version_is_replaced(
+    download: Download, path: Path, stale: bytes
+) -> None:
+    path.with_name("partial").write_bytes(stale)
+    download.run(DIGEST)
+    assert path.read_bytes() == DATA
+    assert files_in(path.parent) == {"data.bin"}
+
+
+def test_a_wrong_digest_leaves_no_file(download: Download, path: Path) -> None:
+    wrong = "0" * 64
+    with pytest.raises(DownloadError, match=f"expected sha256:{wrong} but got {DIGEST}"):
+        download.run(wrong)
+    assert files_in(path.parent) == set()
+
+
+@pytest.mark.parametrize(
+    ("page", "message"),
+    [
+        ("/none.bin", "the server answered 404 Not Found; correct the address"),
+        ("/page", "the server sent a web page instead of the file; it may want a login"),
+    ],
+)
+def test_an_answer_that_is_not_the_file_is_an_error_at_once(
+    server: FileServer, path: Path, page: str, message: str
+) -> None:
+    download = Download(server.url(page), path, lambda name, done, total: None)
+    with pytest.raises(DownloadError, match=message):
+        download.run(DIGEST)
+    assert len(server.asked) == 1
+    assert files_in(path.parent) == set()
+
+
+def test_an_error_of_the_server_itself_is_tried_again(
+    download: Download, server: FileServer, path: Path
+) -> None:
+    server.statuses = [503, 500]
+    download.run(DIGEST)
+    assert path.read_bytes() == DATA
+
+
+def test_a_server_that_is_not_there_is_an_error(path: Path) -> None:
+    download = Download("http://127.0.0.1:9/x", path, lambda name, done, total: None)
+    with pytest.raises(DownloadError, match="check the network and the address"):
+        download.run(DIGEST)
