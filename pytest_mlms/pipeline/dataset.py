@@ -1,8 +1,8 @@
-"""A dataset's elements and labels, and batches of them made ahead in threads while the model works.
+"""Datasets: elements and labels, and batches that threads prepare while the model works.
 
-Either an .npz file with an array for each of the model's inputs and one called ``label``, or a
-folder (an archive, unpacked) with a ``labels.csv`` whose columns are ``file`` and ``label``, for
-models with one input.
+A dataset is an .npz file with an array for each of the model's inputs and one called ``label``,
+or, for models with one input, a folder (an archive, unpacked) with a ``labels.csv`` whose columns
+are ``file`` and ``label``.
 """
 
 from __future__ import annotations
@@ -22,24 +22,28 @@ from numpy.typing import NDArray
 
 from pytest_mlms.errors import DatasetError
 from pytest_mlms.manifest.schema import Input
-from pytest_mlms.pipeline import observers as watch
+from pytest_mlms.pipeline import observers
 from pytest_mlms.pipeline.inputs import Element, preprocess
 from pytest_mlms.records import Place
 
 __all__ = ["Dataset", "open_dataset"]
 
 Array = NDArray[Any]
+Batch = dict[str, Array]
 
 _AHEAD = 4  # batches
-_WORKERS = 2
+_WORKERS = 2  # threads
+
+_NPZ_ERRORS = (ValueError, OSError, EOFError, zlib.error, zipfile.BadZipFile)
+_TABLE_ERRORS = (KeyError, TypeError, ValueError, OverflowError, csv.Error)
 
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Elements by input name, N each, and N labels (whole numbers, the index of the class), or None
-    without.
+    """N elements for each input, by its name, and N labels.
 
-    ``name`` is what errors call it: the manifest's line and the path.
+    A label is a whole number, the index of the class; ``labels`` is None for a dataset without.
+    ``name`` is used in errors: the manifest's line and the path.
     """
 
     name: str
@@ -48,41 +52,47 @@ class Dataset:
     labels: Array | None
 
     def __len__(self) -> int:
-        return len(next(iter(self.elements.values())))
+        first = next(iter(self.elements.values()))
+        return len(first)
 
-    def batch(self, indices: Sequence[int]) -> dict[str, Array]:
+    def batch(self, indices: Sequence[int]) -> Batch:
         """Return the model's inputs for the elements at ``indices``; raises DatasetError."""
+        batch = {}
         try:
-            return {
-                spec.name: preprocess([self.elements[spec.name][index] for index in indices], spec)
-                for spec in self.inputs
-            }
+            for spec in self.inputs:
+                elements = self.elements[spec.name]
+                chosen = [elements[index] for index in indices]
+                batch[spec.name] = preprocess(chosen, spec)
         except DatasetError as error:
             raise DatasetError(f"{self.name}: {error}") from error
+        return batch
 
-    def batches(self, size: int) -> Iterator[dict[str, Array]]:
-        """Yield all of it in order, decoded some way ahead.
+    def batches(self, size: int) -> Iterator[Batch]:
+        """Yield batches of ``size`` in order, some of them prepared ahead.
 
         The last batch is filled up with the last element.
         """
-        last = len(self) - 1
-        ranges = deque(
-            [min(index, last) for index in range(first, first + size)]
-            for first in range(0, last + 1, size)
-        )
-        pending: deque[Future[dict[str, Array]]] = deque()
+        pending: deque[Future[Batch]] = deque()
         with ThreadPoolExecutor(_WORKERS, "mlms-decode") as pool:
             try:
-                while ranges or pending:
-                    while ranges and len(pending) < _AHEAD:
-                        pending.append(pool.submit(self.batch, ranges.popleft()))
+                for indices in self._indices(size):
+                    pending.append(pool.submit(self.batch, indices))
+                    if len(pending) == _AHEAD:
+                        yield pending.popleft().result()
+                while pending:
                     yield pending.popleft().result()
             finally:
                 pool.shutdown(cancel_futures=True)
 
+    def _indices(self, size: int) -> Iterator[list[int]]:
+        last = len(self) - 1
+        for first in range(0, len(self), size):
+            indices = range(first, first + size)
+            yield [min(index, last) for index in indices]
+
 
 class _Files(Sequence[bytes]):
-    """Files read when they are asked for."""
+    """The contents of files, each read when it is needed."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self._paths = paths
@@ -91,78 +101,98 @@ class _Files(Sequence[bytes]):
         return len(self._paths)
 
     def __getitem__(self, index: Any) -> Any:
+        path = self._paths[index]
         try:
-            with watch.step("read"):
-                return self._paths[index].read_bytes()
+            with observers.step("read"):
+                return path.read_bytes()
         except OSError as error:
-            raise DatasetError(
-                f"{self._paths[index].name} can't be read: {error.strerror}"
-            ) from error
+            problem = f"{path.name} can't be read: {error.strerror}"
+            raise DatasetError(problem) from error
+
+
+@dataclass(frozen=True)
+class _Content:
+    """What a file or folder holds."""
+
+    elements: Mapping[str, Sequence[Element]]
+    labels: Array | None
 
 
 def open_dataset(path: Path, inputs: Sequence[Input], place: Place) -> Dataset:
-    """Open the file or folder at ``path``, which the manifest names at ``place``.
+    """Open the file or folder at ``path``; ``place`` is the manifest's line that names it.
 
     Raises DatasetError, which says what was expected and what was found.
     """
     name = f"{place}: {path}"
+    read = _read_folder if path.is_dir() else _read_npz
     try:
-        elements, labels = _read_folder(path, inputs) if path.is_dir() else _read_npz(path, inputs)
+        content = read(path, inputs)
+        _check_counts(content)
     except DatasetError as error:
         raise DatasetError(f"{name} {error}") from error
-    counts = {name: len(values) for name, values in elements.items()}
+    return Dataset(name, tuple(inputs), content.elements, content.labels)
+
+
+def _check_counts(content: _Content) -> None:
+    """Check that each input has as many elements as there are labels, and not none."""
+    counts = {name: len(values) for name, values in content.elements.items()}
+    if content.labels is not None:
+        counts["label"] = len(content.labels)
+    different = set(counts.values())
+    if len(different) > 1 or 0 in different:
+        parts = [f"{count:,} of {name!r}" for name, count in counts.items()]
+        found = ", ".join(parts)
+        expected = "each input and 'label' must have the same number, and not 0"
+        raise DatasetError(f"has {found}; {expected}")
+
+
+def _read_npz(path: Path, inputs: Sequence[Input]) -> _Content:
+    arrays = _arrays_of(path)
+    for spec in inputs:
+        if spec.name not in arrays:
+            expected = f"expected one for input {spec.name!r}"
+            raise DatasetError(f"has the arrays {sorted(arrays)}; {expected}")
+    labels = arrays.get("label")
     if labels is not None:
-        counts["label"] = len(labels)
-    if len(set(counts.values())) > 1 or not min(counts.values()):
-        found = ", ".join(f"{count:,} of {name!r}" for name, count in counts.items())
-        raise DatasetError(
-            f"{name} has {found}; each input and 'label' must have the same number, and not 0"
-        )
-    return Dataset(name, tuple(inputs), elements, labels)
+        _check_labels(labels)
+    elements = {spec.name: arrays[spec.name] for spec in inputs}
+    return _Content(elements, labels)
 
 
-def _read_npz(
-    path: Path, inputs: Sequence[Input]
-) -> tuple[dict[str, Sequence[Element]], Array | None]:
+def _arrays_of(path: Path) -> dict[str, Any]:
     try:
         file = np.load(path, allow_pickle=False)
         if not hasattr(file, "files"):
             raise ValueError("it holds a single array")
         with file:
-            arrays = {name: file[name] for name in file.files}
-    except (ValueError, OSError, EOFError, zlib.error, zipfile.BadZipFile) as error:
-        raise DatasetError(
-            f"is not an .npz file of plain arrays: {error}; write it with numpy.savez"
-        ) from error
-    missing = [spec.name for spec in inputs if spec.name not in arrays]
-    if missing:
-        raise DatasetError(
-            f"has the arrays {sorted(arrays)}; expected one for input {missing[0]!r}"
-        )
-    return {spec.name: arrays[spec.name] for spec in inputs}, _checked(arrays.get("label"))
+            return {name: file[name] for name in file.files}
+    except _NPZ_ERRORS as error:
+        problem = f"is not an .npz file of plain arrays: {error}"
+        raise DatasetError(f"{problem}; write it with numpy.savez") from error
 
 
-def _checked(labels: Array | None) -> Array | None:
-    if labels is not None and (labels.ndim != 1 or labels.dtype.kind not in "iu"):
-        raise DatasetError(
-            f"has 'label' as {labels.dtype} {labels.shape}; expected one whole number an element"
-        )
-    return labels
+def _check_labels(labels: Array) -> None:
+    if labels.ndim != 1 or labels.dtype.kind not in "iu":
+        found = f"{labels.dtype} {labels.shape}"
+        raise DatasetError(f"has 'label' as {found}; expected one whole number an element")
 
 
-def _read_folder(path: Path, inputs: Sequence[Input]) -> tuple[dict[str, Sequence[Element]], Array]:
+def _read_folder(path: Path, inputs: Sequence[Input]) -> _Content:
     tables = sorted(path.rglob("labels.csv"))
     if len(tables) != 1 or len(inputs) != 1:
-        raise DatasetError(
-            f"has {len(tables)} labels.csv, for {len(inputs)} inputs; expected one for one"
-        )
+        found = f"{len(tables)} labels.csv, for {len(inputs)} inputs"
+        raise DatasetError(f"has {found}; expected one for one")
+    table = tables[0]
+    names = []
+    labels = []
     try:
-        with tables[0].open(newline="", encoding="utf-8") as file:
-            rows = [(row["file"], int(row["label"])) for row in csv.DictReader(file)]
-        labels = np.array([label for _, label in rows], dtype=np.int64)
-    except (KeyError, TypeError, ValueError, OverflowError, csv.Error) as error:
-        raise DatasetError(
-            f"has a labels.csv without the columns file and label, a whole number: {error!r}"
-        ) from error
-    files = [tables[0].parent / name for name, _ in rows]
-    return {inputs[0].name: _Files(files)}, labels
+        with table.open(newline="", encoding="utf-8") as file:
+            for row in csv.DictReader(file):
+                names.append(row["file"])
+                labels.append(int(row["label"]))
+        numbers = np.array(labels, dtype=np.int64)
+    except _TABLE_ERRORS as error:
+        problem = "has a labels.csv without the columns file and label, a whole number"
+        raise DatasetError(f"{problem}: {error!r}") from error
+    files = _Files([table.parent / name for name in names])
+    return _Content({inputs[0].name: files}, numbers)

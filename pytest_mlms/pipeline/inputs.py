@@ -1,9 +1,9 @@
-"""The input steps, in the order written: on one image at a time until all have the same shape, then
-on the batch.
+"""The input steps, in the order of the manifest: a dataset's elements to a model's input.
 
-Images are H x W x C, batches N x H x W x C, until a layout step or the end. Resizing is Pillow's,
-whose filters widen when they shrink (they anti-alias); OpenCV's and TensorFlow's of the same name
-do not.
+Images are H x W x C, batches N x H x W x C, until a layout step or the end. Images are changed one
+by one until all have the same shape, and as one array from then on. Resizing is Pillow's, whose
+filters widen when they shrink an image (they anti-alias); OpenCV's and TensorFlow's filters of the
+same names do not.
 """
 
 from __future__ import annotations
@@ -28,46 +28,24 @@ from pytest_mlms.manifest.steps import (
     Resize,
     SetLayout,
 )
-from pytest_mlms.pipeline import observers as watch
+from pytest_mlms.pipeline import observers
 
 __all__ = ["Element", "preprocess"]
 
 Array = NDArray[Any]
 Element = bytes | Array
-"""What a dataset holds: an encoded image, or an array."""
+"""An element of a dataset: an encoded image, or an array."""
 
+Batch = Any
+"""A list of bytes or arrays, or one array with the batch as its first axis."""
 
-def preprocess(elements: Sequence[Element], spec: Input) -> Array:
-    """Return a batch of ``spec``'s layout and element type.
-
-    Raises DatasetError where a step can't be done.
-    """
-    batch: _Batch = [
-        np.asarray(element) if not isinstance(element, bytes) else element for element in elements
-    ]
-    if spec.type == "image" and not (spec.steps and spec.steps[0].name == "decode"):
-        batch = [_as_image(element) for element in batch]
-    form = _Form("NHWC", "RGB")
-    for number, step in enumerate(spec.steps, start=1):
-        try:
-            with watch.step(step.name):
-                batch = _STEPS[step.name](batch, step.parameters, form)
-        except (ValueError, TypeError, OSError) as error:  # OSError: Pillow's for a truncated file
-            raise DatasetError(
-                f"step {number} of input {spec.name!r}, {step.name}: {error}"
-            ) from error
-        form = form.after(step)
-    stacked = _stack(batch, spec)
-    if spec.type == "image":
-        stacked = _set_layout(stacked, SetLayout(to=spec.layout or "NHWC"), form)
-    return np.ascontiguousarray(stacked, dtype=spec.element_type)
-
-
-_Batch = Any  # a list of bytes or arrays, or one array
+_STEP_ERRORS = (ValueError, TypeError, OSError)  # OSError is Pillow's for a truncated file
+_SHOWN_BYTES = 8  # of what is not an image
+_SHOWN_SHAPES = 3
 
 
 class _Form(NamedTuple):
-    """How the axes and the colours lie, as the steps so far have left them."""
+    """The order of axes and colours that the steps so far have led to."""
 
     layout: str
     colors: str
@@ -77,145 +55,213 @@ class _Form(NamedTuple):
             return self._replace(layout=step.parameters.to)
         if step.name == "decode":
             return self._replace(colors=step.parameters.color)
-        return self._replace(colors=step.parameters.to) if step.name == "color_order" else self
+        if step.name == "color_order":
+            return self._replace(colors=step.parameters.to)
+        return self
 
 
-def _each(change: Callable[[Any], Array], batch: _Batch) -> _Batch:
-    """Change the images one by one; they are one array from then on if they have one shape."""
-    changed = [change(image) for image in batch]
-    return np.stack(changed) if len({image.shape for image in changed}) == 1 else changed
+def preprocess(elements: Sequence[Element], spec: Input) -> Array:
+    """Return a batch in the layout and element type of an input.
+
+    Raises DatasetError where a step can't be done.
+    """
+    batch: Batch = list(elements)
+    if spec.type == "image" and not _begins_with_decode(spec):
+        batch = [_as_image(element) for element in batch]
+    form = _Form("NHWC", "RGB")
+    for number, step in enumerate(spec.steps, start=1):
+        try:
+            with observers.step(step.name):
+                batch = _apply(step, batch, form)
+        except _STEP_ERRORS as error:
+            place = f"step {number} of input {spec.name!r}, {step.name}"
+            raise DatasetError(f"{place}: {error}") from error
+        form = form.after(step)
+    stacked = _stacked(batch, spec)
+    if spec.type == "image":
+        layout = SetLayout(to=spec.layout or "NHWC")
+        stacked = _set_layout(stacked, layout, form)
+    return np.ascontiguousarray(stacked, dtype=spec.element_type)
 
 
-def _decode(batch: _Batch, parameters: Decode, form: _Form) -> _Batch:
+def _apply(step: InputStep, batch: Batch, form: _Form) -> Batch:
+    if step.name in _BATCH_STEPS:
+        change_batch = _BATCH_STEPS[step.name]
+        return change_batch(batch, step.parameters, form)
+    change_image = _IMAGE_STEPS[step.name]
+    images = []
+    for image in batch:
+        images.append(change_image(image, step.parameters))
+    return _joined(images)
+
+
+def _begins_with_decode(spec: Input) -> bool:
+    return bool(spec.steps) and spec.steps[0].name == "decode"
+
+
+def _stacked(batch: Batch, spec: Input) -> Array:
+    """Return the batch as one array; raises DatasetError for images of several shapes."""
+    if not isinstance(batch, list):
+        return np.asarray(batch)
+    arrays = [np.asarray(element) for element in batch]
+    shapes = sorted({array.shape for array in arrays})
+    if len(shapes) > 1:
+        problem = f"input {spec.name!r} comes out in several shapes, {shapes[:_SHOWN_SHAPES]}"
+        raise DatasetError(f"{problem}; add a resize or crop step")
+    return np.stack(arrays)
+
+
+def _joined(images: list[Array]) -> Batch:
+    """Return the images as one array if they have one shape, else as a list."""
+    shapes = {image.shape for image in images}
+    if len(shapes) == 1:
+        return np.stack(images)
+    return images
+
+
+def _as_image(element: Any) -> Array:
+    """Return an array as H x W x C; raises DatasetError for anything else."""
+    if isinstance(element, bytes):
+        raise DatasetError("the dataset has encoded images; begin the input's steps with 'decode'")
+    array = np.asarray(element)
+    if array.ndim == 2:
+        array = array[:, :, np.newaxis]
+    if array.ndim != 3:
+        expected = "an image is height x width, or height x width x channels"
+        raise DatasetError(f"{expected}; the dataset has {array.shape}")
+    return array
+
+
+def _decode(element: Any, parameters: Decode) -> Array:
+    image = _open(element)
     mode = "L" if parameters.color == "L" else "RGB"
-
-    def change(element: Any) -> Array:
-        image = _open(element)
-        array = _as_image(np.asarray(image if image.mode == mode else image.convert(mode)))
-        return array[..., ::-1] if parameters.color == "BGR" else array
-
-    return _each(change, batch)
+    if image.mode != mode:
+        image = image.convert(mode)
+    array = _as_image(np.asarray(image))
+    if parameters.color == "BGR":
+        return _reversed_channels(array)
+    return array
 
 
 def _open(element: Any) -> Image.Image:
+    """Return an encoded image or an array as an image of Pillow."""
     if isinstance(element, bytes):
-        try:
-            return Image.open(io.BytesIO(element))
-        except UnidentifiedImageError:
-            raise ValueError(
-                f"{len(element)} bytes, beginning {element[:8]!r}, are not an image"
-            ) from None
-    if element.dtype != np.uint8:
-        raise ValueError(
-            f"an image to decode has elements of uint8, not {element.dtype}; leave the step out"
-        )
-    image = _as_image(element)
-    return Image.fromarray(image[..., 0] if image.shape[2] == 1 else image)
+        return _open_encoded(element)
+    array = np.asarray(element)
+    if array.dtype != np.uint8:
+        problem = f"an image to decode has elements of uint8, not {array.dtype}"
+        raise ValueError(f"{problem}; leave the step out")
+    pixels = _as_image(array)
+    if pixels.shape[2] == 1:
+        pixels = pixels[..., 0]
+    return Image.fromarray(pixels)
 
 
-def _resize(batch: _Batch, parameters: Resize, form: _Form) -> _Batch:
+def _open_encoded(data: bytes) -> Image.Image:
+    try:
+        return Image.open(io.BytesIO(data))
+    except UnidentifiedImageError:
+        start = data[:_SHOWN_BYTES]
+        problem = f"{len(data)} bytes, beginning {start!r}, are not an image"
+        raise ValueError(problem) from None
+
+
+def _resize(image: Array, parameters: Resize) -> Array:
     height, width = parameters.size
+    if parameters.keep_aspect_ratio:
+        height, width = _covering(image, height, width)
+    if image.shape[:2] == (height, width):
+        return image
     method = Image.Resampling[parameters.method.upper()]
-
-    def change(image: Array) -> Array:
-        size = (height, width)
-        if parameters.keep_aspect_ratio:
-            factor = max(height / image.shape[0], width / image.shape[1])
-            size = (
-                max(height, round(image.shape[0] * factor)),
-                max(width, round(image.shape[1] * factor)),
-            )
-        return image if image.shape[:2] == size else _resize_one(image, size, method)
-
-    return _each(change, batch)
-
-
-def _resize_one(image: Array, size: tuple[int, int], method: Image.Resampling) -> Array:
-    target = (size[1], size[0])  # Pillow counts width first
+    size = (width, height)  # Pillow's order
     if image.dtype == np.uint8 and image.shape[2] in (1, 3):
-        return _as_image(np.asarray(_open(image).resize(target, method)))
-    planes = [
-        Image.fromarray(np.ascontiguousarray(plane, dtype=np.float32))
-        for plane in np.moveaxis(image, 2, 0)
-    ]
-    return np.stack([np.asarray(plane.resize(target, method)) for plane in planes], axis=2)
+        resized = _open(image).resize(size, method)
+        return _as_image(np.asarray(resized))
+    channels = []
+    for channel in np.moveaxis(image, 2, 0):
+        pixels = np.ascontiguousarray(channel, dtype=np.float32)
+        resized = Image.fromarray(pixels).resize(size, method)
+        channels.append(np.asarray(resized))
+    return np.stack(channels, axis=2)
 
 
-def _crop(batch: _Batch, parameters: Crop, form: _Form) -> _Batch:
+def _covering(image: Array, height: int, width: int) -> tuple[int, int]:
+    """Return the smallest size of the image's aspect ratio that covers height x width."""
+    image_height, image_width, _ = image.shape
+    factor = max(height / image_height, width / image_width)
+    scaled_height = round(image_height * factor)
+    scaled_width = round(image_width * factor)
+    return max(height, scaled_height), max(width, scaled_width)
+
+
+def _crop(image: Array, parameters: Crop) -> Array:
     height, width = parameters.size
-
-    def change(image: Array) -> Array:
-        top, left = (image.shape[0] - height) // 2, (image.shape[1] - width) // 2
-        if top < 0 or left < 0:
-            raise ValueError(
-                f"can't cut {height} x {width} out of {image.shape[0]} x {image.shape[1]}; resize first"
-            )
-        return image[top : top + height, left : left + width]
-
-    return _each(change, batch)
-
-
-def _color_order(batch: _Batch, parameters: ColorOrder, form: _Form) -> _Batch:
-    return batch if parameters.to == form.colors else _each(lambda image: image[..., ::-1], batch)
+    image_height, image_width, _ = image.shape
+    top = (image_height - height) // 2
+    left = (image_width - width) // 2
+    if top < 0 or left < 0:
+        found = f"{image_height} x {image_width}"
+        raise ValueError(f"can't cut {height} x {width} out of {found}; resize first")
+    bottom = top + height
+    right = left + width
+    return image[top:bottom, left:right]
 
 
-def _set_layout(batch: _Batch, parameters: SetLayout, form: _Form) -> _Batch:
+def _set_color_order(batch: Batch, parameters: ColorOrder, form: _Form) -> Batch:
+    if parameters.to == form.colors:
+        return batch
+    if isinstance(batch, list):
+        return [_reversed_channels(image) for image in batch]
+    return _reversed_channels(batch)
+
+
+def _reversed_channels(images: Array) -> Array:
+    return images[..., ::-1]
+
+
+def _set_layout(batch: Batch, parameters: SetLayout, form: _Form) -> Batch:
     if parameters.to == form.layout:
         return batch
     source, target = (3, 1) if parameters.to == "NCHW" else (1, 3)
-    if isinstance(batch, list):
+    if isinstance(batch, list):  # its images have no axis for the batch
         return [np.moveaxis(image, source - 1, target - 1) for image in batch]
     return np.moveaxis(batch, source, target)
 
 
-def _normalize(batch: _Batch, parameters: Normalize, form: _Form) -> _Batch:
-    mean, scale = (
-        np.asarray(values, dtype=np.float32) for values in (parameters.mean, parameters.scale)
-    )
+def _normalize(batch: Batch, parameters: Normalize, form: _Form) -> Batch:
+    mean = _per_channel(parameters.mean, form)
+    scale = _per_channel(parameters.scale, form)
+    if not isinstance(batch, list):
+        return (batch.astype(np.float32) - mean) / scale
+    images = []
+    for image in batch:
+        pixels = np.asarray(image, dtype=np.float32)
+        images.append((pixels - mean) / scale)
+    return _joined(images)
+
+
+def _per_channel(values: Sequence[float], form: _Form) -> Array:
+    """Return values, one a channel, in a shape that fits images of the layout."""
+    array = np.asarray(values, dtype=np.float32)
     if form.layout == "NCHW":
-        mean, scale = (values[:, None, None] for values in (mean, scale))
-    if isinstance(batch, list):
-        return _each(lambda element: (element.astype(np.float32) - mean) / scale, batch)
-    return (batch.astype(np.float32) - mean) / scale
-
-
-def _cast(batch: _Batch, parameters: Cast, form: _Form) -> _Batch:
-    return (
-        batch.astype(parameters.to)
-        if not isinstance(batch, list)
-        else [x.astype(parameters.to) for x in batch]
-    )
-
-
-def _as_image(element: Any) -> Array:
-    """Return an array as H x W x C; raises DatasetError for what is none."""
-    if isinstance(element, bytes):
-        raise DatasetError("the dataset has encoded images; begin the input's steps with 'decode'")
-    array = np.asarray(element)
-    array = array[:, :, None] if array.ndim == 2 else array
-    if array.ndim != 3:
-        raise DatasetError(
-            f"an image is height x width, or height x width x channels; the dataset has {array.shape}"
-        )
+        return array[:, np.newaxis, np.newaxis]
     return array
 
 
-def _stack(batch: _Batch, spec: Input) -> Array:
+def _cast(batch: Batch, parameters: Cast, form: _Form) -> Batch:
     if not isinstance(batch, list):
-        return np.asarray(batch)
-    shapes = sorted({image.shape for image in batch})
-    if len(shapes) > 1:
-        raise DatasetError(
-            f"input {spec.name!r} comes out in several shapes, {shapes[:3]}; add a resize or crop step"
-        )
-    return np.stack(batch)
+        return batch.astype(parameters.to)
+    return [np.asarray(image).astype(parameters.to) for image in batch]
 
 
-_STEPS: dict[str, Callable[[_Batch, Any, _Form], _Batch]] = {
+_IMAGE_STEPS: dict[str, Callable[[Any, Any], Array]] = {
     "decode": _decode,
     "resize": _resize,
     "crop": _crop,
-    "color_order": _color_order,
+}
+
+_BATCH_STEPS: dict[str, Callable[[Batch, Any, _Form], Batch]] = {
+    "color_order": _set_color_order,
     "layout": _set_layout,
     "normalize": _normalize,
     "cast": _cast,

@@ -1,7 +1,4 @@
-"""Who wants to know when the steps on this side ran.
-
-Unless an item is traced nobody does, and it costs nothing.
-"""
+"""Observer hooks for pipeline steps; no-ops unless an item is traced."""
 
 from __future__ import annotations
 
@@ -12,14 +9,17 @@ from collections.abc import Callable, Iterator
 __all__ = ["observe", "step"]
 
 Observer = Callable[[str, int, int], None]
-"""Told of each step as it ends: its name, start and end in nanoseconds of the monotonic clock."""
+"""Called at the end of each step with its name, start and end.
+
+Times are in nanoseconds of ``time.perf_counter_ns``.
+"""
 
 _observers: list[Observer] = []
 
 
 @contextlib.contextmanager
 def observe(observer: Observer) -> Iterator[None]:
-    """Have ``observer`` told of the steps that end while this is open."""
+    """Call ``observer`` for every step that ends inside of the block."""
     _observers.append(observer)
     try:
         yield
@@ -29,7 +29,7 @@ def observe(observer: Observer) -> Iterator[None]:
 
 @contextlib.contextmanager
 def step(name: str) -> Iterator[None]:
-    """Mark a step: of the pipeline, or of what calls it."""
+    """Mark the block as a step of the pipeline, or of what calls the pipeline."""
     if not _observers:
         yield
         return

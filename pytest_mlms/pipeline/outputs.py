@@ -1,6 +1,4 @@
-"""The output steps: probabilities from logits, the best classes from probabilities, their names
-from a file.
-"""
+"""The output steps: probabilities of logits, the best classes, and the names of classes."""
 
 from __future__ import annotations
 
@@ -9,56 +7,52 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import softmax
 
 from pytest_mlms.errors import DatasetError
 from pytest_mlms.manifest.schema import Output
-from pytest_mlms.pipeline import observers as watch
+from pytest_mlms.pipeline import observers
 
-__all__ = ["postprocess", "read_labels", "softmax", "top_k"]
+__all__ = ["postprocess", "read_labels", "top_k"]
 
 Array = NDArray[Any]
 
 
 def postprocess(output: Array, spec: Output) -> Array:
-    """Return N x classes scores: every step but top_k, in the order written."""
+    """Return the scores of a model's output, both N x classes.
+
+    All steps but top_k are done, in the order of the manifest.
+    """
+    scores = output
     for step in spec.steps:
         if step.name == "softmax":
-            with watch.step(step.name):
-                output = softmax(output)
-    return output
-
-
-def softmax(logits: Array) -> Array:
-    """Return exp(x) / sum(exp(x)) over the last axis, shifted by the maximum so that nothing
-    overflows.
-    """
-    powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    return np.asarray(powers / powers.sum(axis=-1, keepdims=True))
+            with observers.step(step.name):
+                scores = np.asarray(softmax(scores, axis=-1))
+    return scores
 
 
 def top_k(scores: Array, k: int) -> Array:
-    """Return the indices of the k largest of each row (N x k), best first.
+    """Return the indices of the k largest scores of each row (N x k), best first.
 
-    Of equal ones the lower index is better.
+    Of equal scores the one with the lower index comes first.
     """
-    return np.argsort(-scores, axis=-1, kind="stable")[..., :k]
+    order = np.argsort(-scores, axis=-1, kind="stable")
+    return order[..., :k]
 
 
 def read_labels(path: Path, classes: int) -> list[str]:
-    """Return the names of the classes.
+    """Return the names of the classes, one a line of the file.
 
-    Raises DatasetError where there are fewer or more than ``classes``.
+    Raises DatasetError where there are more or fewer than ``classes``.
     """
     try:
-        labels = [
-            line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()
-        ]
+        text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise DatasetError(
-            f"{path} can't be read: {error}; save it as UTF-8, one label a line"
-        ) from error
+        advice = "save it as UTF-8, one label a line"
+        raise DatasetError(f"{path} can't be read: {error}; {advice}") from error
+    lines = [line.strip() for line in text.splitlines()]
+    labels = [line for line in lines if line]
     if len(labels) != classes:
-        raise DatasetError(
-            f"{path} has {len(labels)} labels, and the model {classes} classes; write one a line"
-        )
+        problem = f"{path} has {len(labels)} labels, and the model {classes} classes"
+        raise DatasetError(f"{problem}; write one a line")
     return labels

@@ -1,41 +1,87 @@
+"""Output steps, the best classes, and files of labels."""
+
+from __future__ import annotations
+
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from scipy.special import softmax as scipy_softmax
 
 from pytest_mlms.errors import DatasetError
-from pytest_mlms.pipeline.outputs import read_labels, softmax, top_k
+from pytest_mlms.manifest.schema import Output
+from pytest_mlms.pipeline.observers import observe
+from pytest_mlms.pipeline.outputs import postprocess, read_labels, top_k
 
-logits = arrays(
-    np.float64, st.tuples(st.integers(1, 4), st.integers(1, 6)), elements=st.floats(-1e4, 1e4)
-)
-
-
-@given(logits)
-def test_softmax_is_scipys(values: np.ndarray) -> None:
-    assert np.allclose(softmax(values), scipy_softmax(values, axis=-1))
+SHAPES = st.tuples(st.integers(1, 4), st.integers(1, 6))
+LOGITS = arrays(np.float64, SHAPES, elements=st.floats(-1e4, 1e4))
 
 
-@given(logits, st.integers(1, 6))
+def spec(*steps: Any) -> Output:
+    fields = {"name": "y", "type": "classification", "steps": list(steps)}
+    return Output.model_validate(fields)
+
+
+@given(LOGITS)
+def test_softmax_makes_probabilities_of_logits(logits: np.ndarray) -> None:
+    scores = postprocess(logits, spec("softmax"))
+    assert scores.shape == logits.shape
+    assert np.allclose(scores.sum(axis=-1), 1)
+    assert np.all(scores >= 0)
+
+
+def test_softmax_is_e_to_the_logit_as_a_share_of_all() -> None:
+    scores = postprocess(np.log([[1.0, 3.0]]), spec("softmax"))
+    assert scores == pytest.approx(np.array([[0.25, 0.75]]))
+
+
+def test_softmax_keeps_float32() -> None:
+    logits = np.zeros((1, 2), np.float32)
+    assert postprocess(logits, spec("softmax")).dtype == np.float32
+
+
+def test_other_steps_leave_the_scores() -> None:
+    logits = np.array([[1.0, 3.0]])
+    assert postprocess(logits, spec({"top_k": {"k": 1}})) is logits
+
+
+def test_steps_are_observed() -> None:
+    names = []
+    with observe(lambda name, start, end: names.append(name)):
+        postprocess(np.zeros((1, 2)), spec("softmax", {"top_k": {"k": 1}}))
+    assert names == ["softmax"]
+
+
+@given(LOGITS, st.integers(1, 6))
 def test_top_k_is_best_first_and_of_equals_the_lower_index(values: np.ndarray, k: int) -> None:
-    for row, best in zip(values.tolist(), top_k(values, k).tolist(), strict=True):
-        assert best == sorted(range(len(row)), key=lambda i: (-row[i], i))[:k]
+    for row, best in zip(values, top_k(values, k), strict=True):
+        indices = range(len(row))
+        expected = sorted(indices, key=lambda index: (-row[index], index))
+        assert best.tolist() == expected[:k]
 
 
-def test_labels_must_be_as_many_as_the_classes(tmp_path: Path) -> None:
-    path = tmp_path / "labels.txt"
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "labels.txt"
+
+
+def test_labels_are_the_lines_that_are_not_empty(path: Path) -> None:
     path.write_text("cat\ndog\n\n")
     assert read_labels(path, 2) == ["cat", "dog"]
-    with pytest.raises(
-        DatasetError, match=r"labels\.txt has 2 labels, and the model 10 classes; write one a line"
-    ):
+
+
+def test_labels_must_be_as_many_as_the_classes(path: Path) -> None:
+    path.write_text("cat\ndog\n")
+    message = r"labels\.txt has 2 labels, and the model 10 classes; write one a line"
+    with pytest.raises(DatasetError, match=message):
         read_labels(path, 10)
+
+
+def test_labels_that_are_not_utf_8_are_an_error(path: Path) -> None:
     path.write_bytes("crème\n".encode("latin-1"))
-    with pytest.raises(
-        DatasetError, match=r"labels\.txt can't be read: .*; save it as UTF-8, one label a line"
-    ):
+    message = r"labels\.txt can't be read: .*; save it as UTF-8, one label a line"
+    with pytest.raises(DatasetError, match=message):
         read_labels(path, 1)
