@@ -1,4 +1,1 @@
-"""The pytest side of an agent.
-
-Its process, its log, the loaded model, and the registry of predictors.
-"""
+"""The pytest side of agents: their processes, logs, loaded models, and the registry of predictors."""

@@ -1,7 +1,4 @@
-"""A process's output to a file that can't fill the disk.
-
-Its beginning, its end, and how much is left out between.
-"""
+"""A file for a process's output, of limited size: the beginning, the end, and a note between."""
 
 from __future__ import annotations
 
@@ -15,12 +12,13 @@ __all__ = ["LogFile"]
 
 _HEAD = 1 << 20  # bytes
 _TAIL = 1 << 18
+_READ = 1 << 16
 
 
 class LogFile:
-    """Drains a pipe in a thread, so that the process never blocks on it.
+    """Drains a pipe in a thread, so that the process never waits for it.
 
-    ``path`` is complete after close().
+    The beginning is written to ``path`` as it comes. The end is held in memory until close().
     """
 
     def __init__(self, stream: IO[bytes], path: Path) -> None:
@@ -28,8 +26,9 @@ class LogFile:
         self._stream = stream
         self._head = bytearray()
         self._tail: deque[bytes] = deque()
-        self._held = self._dropped = 0
-        self._fault = ""
+        self._tail_bytes = 0
+        self._dropped_bytes = 0
+        self._error = ""
         self._thread = threading.Thread(target=self._drain, daemon=True)
 
     @classmethod
@@ -41,46 +40,56 @@ class LogFile:
 
     def tail(self, lines: int = 15) -> list[str]:
         """Return the last lines so far."""
-        self._thread.join(0.2)  # a process that has just died has its last words in the pipe
-        text = (bytes(self._head[-_TAIL:]) + b"".join(self._tail)).decode(errors="replace")
-        last = text.splitlines()[-lines:]
-        return [*last, f"(the log is not complete: {self._fault})"] if self._fault else last
+        self._thread.join(0.2)  # the pipe may still have the last lines of a process that died
+        data = bytes(self._head[-_TAIL:]) + b"".join(self._tail)
+        last = data.decode(errors="replace").splitlines()[-lines:]
+        if self._error:
+            last.append(f"(the log is not complete: {self._error})")
+        return last
 
     def close(self) -> None:
-        """Write what is held back.
+        """Write the end of the output.
 
-        The process has ended, but a stray child may still hold the pipe.
+        The process has ended, but a child that it left behind may still hold the pipe.
         """
         self._thread.join(5.0)
         if not self._stream.closed and not self._thread.is_alive():
             self._stream.close()
-        if self._held:
-            note = f"\n… {self._dropped:,} bytes left out …\n".encode() if self._dropped else b""
-            self._append(note + b"".join(self._tail))
-            self._held = 0
+        if not self._tail_bytes:
+            return
+        if self._dropped_bytes:
+            note = f"\n… {self._dropped_bytes:,} bytes left out …\n"
+            self._append(note.encode())
+        self._append(b"".join(self._tail))
+        self._tail_bytes = 0
 
     def _drain(self) -> None:
-        while data := os.read(self._stream.fileno(), 1 << 16):
-            room = _HEAD - len(self._head)
-            if room > 0:
-                self._head += data[:room]
-                self._append(data[:room])
-            if len(data) > room:
-                self._hold(data[max(room, 0) :])
+        while True:
+            data = os.read(self._stream.fileno(), _READ)
+            if not data:
+                return
+            room = max(0, _HEAD - len(self._head))
+            head = data[:room]
+            tail = data[room:]
+            if head:
+                self._head += head
+                self._append(head)
+            if tail:
+                self._hold(tail)
 
     def _hold(self, data: bytes) -> None:
+        """Hold the end in memory, and drop what is no longer a part of it."""
         self._tail.append(data)
-        self._held += len(data)
-        while self._held - len(self._tail[0]) >= _TAIL:
-            self._dropped += len(self._tail[0])
-            self._held -= len(self._tail.popleft())
+        self._tail_bytes += len(data)
+        while self._tail_bytes - len(self._tail[0]) >= _TAIL:
+            dropped = len(self._tail.popleft())
+            self._tail_bytes -= dropped
+            self._dropped_bytes += dropped
 
     def _append(self, data: bytes) -> None:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self.path.open("ab") as file:
                 file.write(data)
-        except (
-            OSError
-        ) as error:  # a full disk must not stop the process; the reader of the log is told
-            self._fault = str(error)
+        except OSError as error:  # a full disk must not stop the process
+            self._error = str(error)

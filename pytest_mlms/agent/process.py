@@ -1,15 +1,12 @@
-"""The pytest side's handle on an agent process: start it, exchange frames under deadlines, end its
-whole tree.
+"""The process of an agent: start it, exchange frames under deadlines, end its whole process tree.
 
-Knows nothing of models or manifests; pytest_mlms.agent.predictor does.
+It is not aware of models or manifests; ``pytest_mlms.agent.predictor`` is.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
-import selectors
 import signal
 import subprocess
 import time
@@ -23,6 +20,7 @@ import psutil
 from mlms_predictors._run import protocol
 from numpy.typing import NDArray
 
+from pytest_mlms.agent.channel import Channel
 from pytest_mlms.agent.log import LogFile
 from pytest_mlms.errors import AgentError
 from pytest_mlms.records import Launch
@@ -32,13 +30,13 @@ __all__ = ["Agent", "Array", "Refused", "Reply", "start_agent"]
 Array = NDArray[Any]
 
 WORKER = Path(str(mlms_predictors.__file__)).parent / "_run" / "worker.py"
-_GRACE = 60.0  # seconds for an agent to end by itself, which takes none where a machine is idle
+_GRACE = 60.0  # seconds for an agent to end by itself; on an idle machine it takes none
 
 
 class Refused(AgentError):
-    """The agent lives, and answered with what the framework raised.
+    """An error that the framework raised in an agent, which goes on running.
 
-    ``error`` is the exception's class name.
+    ``error`` is the name of the exception's class.
     """
 
     def __init__(self, text: str, error: str) -> None:
@@ -47,96 +45,23 @@ class Refused(AgentError):
 
 
 class Reply(NamedTuple):
-    """A reply's facts and its arrays by name."""
+    """The fields of a reply, and its arrays by name."""
 
     facts: dict[str, Any]
     arrays: dict[str, Array]
 
 
-class _Channel:
-    """Frames to and from the agent's pipes, never waiting past ``deadline`` (monotonic clock,
-    seconds).
-    """
-
-    def __init__(
-        self, process: subprocess.Popen[bytes], requests: IO[bytes], replies: IO[bytes]
-    ) -> None:
-        self.deadline = 0.0
-        self._process = process
-        self._requests, self._replies = requests, replies
-        self._ahead = bytearray()
-        for pipe in (requests, replies):
-            os.set_blocking(pipe.fileno(), False)
-            with contextlib.suppress(OSError, AttributeError):  # larger pipes exist on Linux only
-                fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, 1 << 20)
-
-    def write(self, buffers: Iterable[Any]) -> None:
-        """Send the buffers of a frame."""
-        for buffer in buffers:
-            view = memoryview(buffer)
-            while view:
-                try:
-                    view = view[os.write(self._requests.fileno(), view) :]
-                except BlockingIOError:
-                    self._wait(self._requests, selectors.EVENT_WRITE)
-
-    def readline(self, limit: int) -> bytes:
-        """Return the next line; raises EOFError where the channel ends."""
-        while (end := self._ahead.find(b"\n")) < 0 and len(self._ahead) < limit:
-            data = bytearray(1 << 16)
-            count = self._receive(memoryview(data))
-            if not count:
-                raise EOFError
-            self._ahead += data[:count]
-        end = len(self._ahead) if end < 0 else end + 1
-        line = bytes(self._ahead[:end])
-        del self._ahead[:end]
-        return line
-
-    def readinto(self, view: memoryview) -> int:
-        """Fill some of ``view``; return how many bytes, 0 where the channel ends."""
-        if not self._ahead:
-            return self._receive(view)
-        count = min(len(view), len(self._ahead))
-        view[:count] = self._ahead[:count]
-        del self._ahead[:count]
-        return count
-
-    @property
-    def closed(self) -> bool:
-        """Whether the pipes are closed."""
-        return self._requests.closed
-
-    def close(self) -> None:
-        """Close both pipes."""
-        self._requests.close()
-        self._replies.close()
-
-    def _receive(self, view: memoryview) -> int:
-        while True:
-            try:
-                return os.readv(self._replies.fileno(), [view])
-            except BlockingIOError:
-                self._wait(self._replies, selectors.EVENT_READ)
-
-    def _wait(self, pipe: IO[bytes], event: int) -> None:
-        with selectors.DefaultSelector() as selector:
-            selector.register(pipe, event)
-            while not selector.select(max(0.0, min(self.deadline - time.monotonic(), 0.5))):
-                if self._process.poll() is not None and not selector.select(0):
-                    raise EOFError  # dead, though a child of it may hold the pipe open
-                if time.monotonic() >= self.deadline:
-                    raise TimeoutError
-
-
 @dataclass(frozen=True)
 class Agent:
-    """A running agent. Any error but Refused ends its process tree, so that the next item starts a
-    fresh one.
+    """A running agent.
+
+    ``timeout`` is the longest wait for a reply, in seconds, beside the time that the work itself
+    takes. ``end`` is a command that ends what outlives the process. Any error but Refused ends the
+    process tree, so that the next item starts a fresh agent.
     """
 
     process: subprocess.Popen[bytes]
-    channel: _Channel
+    channel: Channel
     log: LogFile
     timeout: float
     end: tuple[str, ...] = ()
@@ -153,65 +78,35 @@ class Agent:
         arrays: Iterable[tuple[str, Array]] = (),
         seconds: float = 0.0,
     ) -> Reply:
-        """Send a request and wait for its reply: at most the time-out and the ``seconds`` that the
-        work itself takes.
+        """Send a request and return its reply.
 
-        Raises Refused with what the framework raised; AgentError where there is no reply to be had.
+        ``seconds`` is the time that the work itself may take. Raises Refused with what the
+        framework raised, and AgentError where there is no reply.
         """
         if self.channel.closed:
             raise AgentError(self._report("has ended; ask for a new one"))
-        limit = self.timeout + seconds
-        self.channel.deadline = time.monotonic() + limit
-        try:
-            frame = protocol.encode({**(fields or {}), "type": kind}, arrays)
-            with contextlib.suppress(BrokenPipeError):  # what it said before it ended tells more
-                self.channel.write(frame)
-            facts, named = protocol.read_frame(self.channel)
-        except TimeoutError:
-            self.kill()
-            raise AgentError(
-                self._report(
-                    f"gave no reply to '{kind}' in {limit:g} s and was killed; slow? raise --mlms-timeout"
-                )
-            ) from None
-        except EOFError:
-            raise AgentError(
-                self._report(f"ended while it did '{kind}': {self._ending()}")
-            ) from None
-        except protocol.ProtocolError as error:
-            self.kill()
-            raise AgentError(self._report(f"can't exchange frames for '{kind}': {error}")) from None
-        except BaseException:  # Ctrl-C: the reply that is under way belongs to nobody now
-            self.kill()
-            raise
-        if facts["type"] == "error":
-            if facts["error"] == "MemoryError":
-                self.kill()  # what it can still allocate is anybody's guess
-            raise Refused(
-                f"'{kind}' raised {facts['error']}: {facts['message']} (log: {self.log.path})",
-                facts["error"],
-            )
-        return Reply(facts, dict(named))
+        header = {**(fields or {}), "type": kind}
+        reply = self._exchange(header, arrays, self.timeout + seconds)
+        if reply.facts["type"] == "error":
+            raise self._refusal(kind, reply.facts)
+        return reply
 
     def pause(self) -> None:
-        """Stop the process and what it started, until resume().
-
-        What they would do while another has its turn.
-        """
+        """Stop the process and what it started, until resume()."""
         if self.alive:
             os.killpg(self.process.pid, signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let them go on; no harm where they run."""
+        """Continue the process and what it started; does nothing where they run."""
         if self.alive:
             os.killpg(self.process.pid, signal.SIGCONT)
 
     def close(self) -> None:
-        """Let the agent end by itself, then end what is left of its tree."""
+        """Ask the agent to end, and end what is left of its process tree."""
         if self.alive:
             self.resume()
             self.channel.deadline = time.monotonic() + _GRACE
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, EOFError):
                 self.channel.write(protocol.encode({"type": "bye"}))
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(_GRACE)
@@ -220,33 +115,85 @@ class Agent:
     def kill(self) -> None:
         """End the process and all that it started, also what left its process group.
 
-        Once, as numbers come again.
+        Does nothing the second time: the system may have given the process's number to another.
         """
         if self.channel.closed:
             return
         self.resume()
-        family = [psutil.Process(self.process.pid)] if self.alive else []
-        with contextlib.suppress(psutil.NoSuchProcess):
-            family += family[0].children(recursive=True) if family else []
+        family = self._family()
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
         for member in family:
             with contextlib.suppress(psutil.NoSuchProcess):
                 member.kill()
         self.process.wait()
-        if self.end:  # a container is no child of its client
-            with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-                subprocess.run(
-                    self.end,
-                    stdin=subprocess.DEVNULL,
-                    capture_output=True,
-                    timeout=_GRACE,
-                    check=False,
-                )
+        self._run_end_command()
         self.channel.close()
         self.log.close()
 
+    def _exchange(
+        self, header: Mapping[str, Any], arrays: Iterable[tuple[str, Array]], limit: float
+    ) -> Reply:
+        """Send a frame and return the one that answers it; end the agent where there is none."""
+        kind = header["type"]
+        self.channel.deadline = time.monotonic() + limit
+        try:
+            frame = protocol.encode(dict(header), arrays)
+            # Where the process has ended, reading tells how.
+            with contextlib.suppress(BrokenPipeError):
+                self.channel.write(frame)
+            facts, named = protocol.read_frame(self.channel)
+            return Reply(facts, dict(named))
+        except TimeoutError:
+            self.kill()
+            problem = f"gave no reply to '{kind}' in {limit:g} s and was killed"
+            raise AgentError(
+                self._report(f"{problem}; if it is only slow, raise --mlms-timeout")
+            ) from None
+        except EOFError:
+            problem = f"ended while it did '{kind}': {self._ending()}"
+            raise AgentError(self._report(problem)) from None
+        except protocol.ProtocolError as error:
+            self.kill()
+            problem = f"can't exchange frames for '{kind}': {error}"
+            raise AgentError(self._report(problem)) from None
+        except BaseException:  # Ctrl-C: nobody will read the reply
+            self.kill()
+            raise
+
+    def _refusal(self, kind: str, facts: Mapping[str, Any]) -> Refused:
+        error = facts["error"]
+        if error == "MemoryError":
+            self.kill()  # what it can still allocate is not known
+        message = facts["message"]
+        return Refused(f"'{kind}' raised {error}: {message} (log: {self.log.path})", error)
+
+    def _family(self) -> list[psutil.Process]:
+        """Return the process and its descendants."""
+        if not self.alive:
+            return []
+        parent = psutil.Process(self.process.pid)
+        try:
+            children = parent.children(recursive=True)
+        except psutil.NoSuchProcess:
+            children = []
+        return [parent, *children]
+
+    def _run_end_command(self) -> None:
+        """Run the command that ends a container, which is no child of its client."""
+        if not self.end:
+            return
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            subprocess.run(
+                self.end,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=_GRACE,
+                check=False,
+            )
+
     def _ending(self) -> str:
+        """Return how the process ended, in words."""
         try:
             code = self.process.wait(_GRACE)
         except subprocess.TimeoutExpired:
@@ -256,44 +203,49 @@ class Agent:
         if code >= 0:
             return f"exit status {code}; its log may say why"
         if -code == signal.SIGKILL:
-            return "killed by SIGKILL, as the kernel does when memory runs out (see dmesg); try a smaller batch"
-        return f"killed by {signal.Signals(-code).name}; a fault of the framework or its build: try another version"
+            return (
+                "killed by SIGKILL, as the kernel does when memory runs out (see dmesg); "
+                "try a smaller batch"
+            )
+        name = signal.Signals(-code).name
+        return f"killed by {name}; an error of the framework or its build: try another version"
 
-    def _report(self, what: str) -> str:
+    def _report(self, problem: str) -> str:
+        """Return the text of an error, with the end of the agent's log."""
+        subject = f"the agent (process {self.process.pid})"
         tail = self.log.tail()
         if not tail:
-            return f"the agent (process {self.process.pid}) {what}\n  it wrote no log"
+            return f"{subject} {problem}\n  it wrote no log"
         shown = "\n".join(f"    {line}" for line in tail)
-        return f"the agent (process {self.process.pid}) {what}\n  its log, {self.log.path}, ends:\n{shown}"
+        return f"{subject} {problem}\n  its log, {self.log.path}, ends:\n{shown}"
 
 
 def start_agent(launch: Launch, predictor: Path, log: Path, timeout: float) -> Agent:
-    """Start an agent for a predictor as ``launch`` says; its log goes to ``log``."""
+    """Start an agent for the predictor in the file ``predictor``.
+
+    Its output goes to the file ``log``. Raises AgentError where the command can't be started.
+    """
     name = f"mlms-agent-{os.getpid()}-{os.urandom(4).hex()}"
-    command, end = (
-        [part.replace("{agent}", name) for part in parts] for parts in (launch.command, launch.end)
-    )
-    cores = ["--cores", ",".join(map(str, launch.cores))] if launch.cores else []
+    command = [part.replace("{agent}", name) for part in launch.command]
+    end = [part.replace("{agent}", name) for part in launch.end]
+    command += [str(WORKER), str(predictor)]
+    if launch.cores:
+        command += ["--cores", ",".join(map(str, launch.cores))]
     try:
         process = subprocess.Popen(
-            [*command, str(WORKER), str(predictor), *cores],
+            command,
             env=dict(launch.env),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C is for pytest, and the group is what kill() ends
+            start_new_session=True,  # Ctrl-C is for pytest, and kill() ends the group
         )
     except OSError as error:
         raise AgentError(
             f"can't start {launch.command[0]}: {error.strerror}; is it an interpreter?"
         ) from error
-    requests, replies, errors = (
-        cast(IO[bytes], pipe) for pipe in (process.stdin, process.stdout, process.stderr)
-    )
-    return Agent(
-        process,
-        _Channel(process, requests, replies),
-        LogFile.drain(errors, log),
-        timeout,
-        tuple(end),
-    )
+    requests = cast(IO[bytes], process.stdin)
+    replies = cast(IO[bytes], process.stdout)
+    errors = cast(IO[bytes], process.stderr)
+    channel = Channel(process, requests, replies)
+    return Agent(process, channel, LogFile.drain(errors, log), timeout, tuple(end))

@@ -1,13 +1,10 @@
-"""Which frameworks there is a predictor for.
-
-A file's name is the registry, and no framework is imported.
-"""
+"""The registry of predictors: a file for each framework, found without importing any."""
 
 from __future__ import annotations
 
 import importlib.util
 from collections.abc import Iterable
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
 import mlms_predictors
@@ -17,28 +14,32 @@ from pytest_mlms.errors import Unavailable
 __all__ = ["find_predictors"]
 
 ENTRY_POINTS = "mlms_predictors"
+"""The group of entry points by which installed packages announce predictors."""
 
 
 def find_predictors(folders: Iterable[Path] = ()) -> dict[str, Path]:
-    """Return framework name -> file: our own, then those of installed packages, then ``folders``;
-    the last one wins.
+    """Return the file of each framework's predictor, by the framework's name.
 
+    Later ones replace earlier ones: our own, those of installed packages, those in ``folders``.
     Raises Unavailable where an installed package announces a module that isn't there.
     """
-    found = _files(Path(str(mlms_predictors.__file__)).parent)
+    found = _predictors_in(Path(str(mlms_predictors.__file__)).parent)
     for point in entry_points(group=ENTRY_POINTS):
-        spec = importlib.util.find_spec(point.value)
-        if spec is None or spec.origin is None:
-            raise Unavailable(
-                f"predictor {point.name!r} should be in module {point.value}, which isn't installed"
-            )
-        found[point.name] = Path(spec.origin)
+        found[point.name] = _file_of(point)
     for folder in folders:
-        found.update(_files(folder))
+        found.update(_predictors_in(folder))
     return found
 
 
-def _files(folder: Path) -> dict[str, Path]:
-    return {
-        path.stem: path for path in sorted(folder.glob("*.py")) if not path.stem.startswith("_")
-    }
+def _predictors_in(folder: Path) -> dict[str, Path]:
+    files = sorted(folder.glob("*.py"))
+    return {file.stem: file for file in files if not file.stem.startswith("_")}
+
+
+def _file_of(point: EntryPoint) -> Path:
+    spec = importlib.util.find_spec(point.value)
+    if spec is None or spec.origin is None:
+        raise Unavailable(
+            f"predictor {point.name!r} should be in module {point.value}, which isn't installed"
+        )
+    return Path(spec.origin)

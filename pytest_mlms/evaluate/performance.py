@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from pytest_mlms.agent.predictor import Predictor, Run
+from pytest_mlms.agent.predictor import Predictor, ScenarioRun
 from pytest_mlms.agent.process import Array
 from pytest_mlms.errors import DatasetError, OutputError
 from pytest_mlms.evaluate.limits import judge
@@ -187,7 +187,7 @@ class ProcessResult:
     steady: bool
     peak_bytes: int
     peak_is_since_load: bool
-    run: Run
+    run: ScenarioRun
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, without the raw times."""
@@ -356,7 +356,7 @@ def _lacking(percentile: int, count: int) -> str:
     )
 
 
-def _seconds_an_input(plan: Plan, run: Run) -> float:
+def _seconds_an_input(plan: Plan, run: ScenarioRun) -> float:
     """Seconds: of the calls alone where each waits for the last, of the whole stretch where all are
     there.
     """

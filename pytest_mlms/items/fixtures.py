@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_mlms.resources import files_of, hold_device, launch_of, open_other, skip_what_is_lacking
+from pytest_mlms.resources import (
+    files_of,
+    hold_device,
+    launch_of,
+    open_or_skip,
+    open_other,
+    predictor_spec,
+    skip_if_unavailable,
+)
 from pytest_mlms.session import SESSION, Session
 
 if TYPE_CHECKING:
@@ -99,7 +107,7 @@ def mlms_device(
     ):  # it takes the device and ends the kept agent: first
         request.getfixturevalue("mlms_reference")
     with contextlib.ExitStack() as held:
-        with skip_what_is_lacking(mlms_session):
+        with skip_if_unavailable(mlms_session):
             check_hardware(mlms_case, request.config)
             held.enter_context(hold_device(mlms_case, request.config))
         yield mlms_case.device
@@ -147,27 +155,21 @@ def mlms_predictor_factory(
 
     It takes more environment variables for the agent.
     """
-    from pytest_mlms.agent.predictor import open_predictor
+    from pytest_mlms.agent.opening import open_predictor
 
     @contextlib.contextmanager
-    def fresh(env: Mapping[str, str] | None = None) -> Iterator[Predictor]:
+    def open_fresh(env: Mapping[str, str] | None = None) -> Iterator[Predictor]:
         mlms_session.predictor.close()
-        name = mlms_case.stack.framework
-        log, file = mlms_session.next_log(name), mlms_session.predictors[name]
-        mlms_recorder.add_log(log)
-        mlms_recorder.launched(mlms_launch)
-        with contextlib.ExitStack() as opened:
-            with skip_what_is_lacking(mlms_session):
-                config, model = mlms_session.config, mlms_artifacts.model
-                launch = dataclasses.replace(mlms_launch, env={**mlms_launch.env, **(env or {})})
-                opening = open_predictor(
-                    mlms_case, launch, file, model, log, config.timeout, config.allow_code
-                )
-                predictor = opened.enter_context(opening)
+        variables = {**mlms_launch.env, **(env or {})}
+        launch = dataclasses.replace(mlms_launch, env=variables)
+        spec = predictor_spec(mlms_case, mlms_artifacts, launch, mlms_session)
+        mlms_recorder.add_log(spec.log)
+        mlms_recorder.launched(launch)
+        with open_or_skip(mlms_session, open_predictor(spec)) as predictor:
             mlms_recorder.ran_on(predictor)
             yield predictor
 
-    return fresh
+    return open_fresh
 
 
 @pytest.fixture
@@ -183,7 +185,7 @@ def mlms_reference(
     from pytest_mlms.errors import Unavailable
     from pytest_mlms.evaluate.reference import compute_reference
 
-    with skip_what_is_lacking(mlms_session):
+    with skip_if_unavailable(mlms_session):
         case = mlms_case.reference
         if case is None:
             wanted = mlms_case.agreement.reference if mlms_case.agreement else "no reference"
@@ -236,7 +238,7 @@ def mlms_watch(
     from pytest_mlms.upgrade.criteria import watch_device
 
     with contextlib.ExitStack() as watching:
-        with skip_what_is_lacking(mlms_session):
+        with skip_if_unavailable(mlms_session):
             look = watching.enter_context(watch_device(mlms_device, mlms_recorder.note))
         yield look
 
@@ -281,7 +283,7 @@ def mlms_pair_factory(
         }
         mlms_recorder.logs += logs.values()
         with contextlib.ExitStack() as opened:
-            with skip_what_is_lacking(mlms_session):
+            with skip_if_unavailable(mlms_session):
                 pair = opened.enter_context(
                     open_pair(sides, order, cores, logs, config.timeout, config.allow_code)
                 )

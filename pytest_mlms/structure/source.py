@@ -14,7 +14,7 @@ from pathlib import Path
 
 from mlms_predictors import Tensor
 
-from pytest_mlms.agent.predictor import open_predictor
+from pytest_mlms.agent.opening import PredictorSpec, open_predictor
 from pytest_mlms.agent.process import Refused
 from pytest_mlms.artifacts.fetch import fetch
 from pytest_mlms.cases import Case
@@ -59,7 +59,15 @@ def describe_case(case: Case, axes: Mapping[str, int], agent: AgentFacts) -> Des
     with (
         _folder_for_log() as folder,
         open_predictor(
-            case, launch, agent.predictor, files, folder / "agent.log", _TIMEOUT, agent.allow_code
+            PredictorSpec(
+                case,
+                launch,
+                agent.predictor,
+                files,
+                folder / "agent.log",
+                _TIMEOUT,
+                agent.allow_code,
+            )
         ) as predictor,
     ):
         shapes = {tensor.name: _shape(tensor, case, axes) for tensor in predictor.inputs}

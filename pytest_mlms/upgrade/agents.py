@@ -8,7 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from pytest_mlms.agent.predictor import Predictor, open_predictor
+from pytest_mlms.agent.opening import PredictorSpec, open_predictor
+from pytest_mlms.agent.predictor import Predictor
 from pytest_mlms.cases import Case
 from pytest_mlms.errors import InvalidRun, MlmsError
 from pytest_mlms.records import Launch
@@ -52,9 +53,8 @@ def open_pair(
             case, launch, predictor, files = sides[side]
             held = replace(launch, cores=tuple(cores)) if cores else launch
             with naming(sides[side].label(side)):
-                opening = open_predictor(
-                    case, held, predictor, files, logs[side], timeout, allow_code
-                )
+                spec = PredictorSpec(case, held, predictor, files, logs[side], timeout, allow_code)
+                opening = open_predictor(spec)
                 made[side] = opened.enter_context(opening)
         _check_alike(sides, made)
         local = not any(opening.case.stack.container for opening in sides.values())

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from mlms_predictors import Tensor
 
-from pytest_mlms.agent.predictor import Predictor, Run
+from pytest_mlms.agent.predictor import Predictor, ScenarioRun
 from pytest_mlms.errors import OutputError
 from pytest_mlms.evaluate import performance as measure
 from pytest_mlms.evaluate.limits import judge
@@ -32,11 +32,11 @@ from pytest_mlms.records import Limit, Place, Verdict
 LIMIT = Limit("latency_p50", 0.010, Place(Path("m.yaml"), 1))
 
 
-def run(latencies: Any, gap: float = 0.0, **outputs: Any) -> Run:
+def run(latencies: Any, gap: float = 0.0, **outputs: Any) -> ScenarioRun:
     latencies = np.asarray(latencies, float)
     start = np.concatenate([[0.0], np.cumsum(latencies + gap)[:-1]])
     values = outputs.get("values", [[1.0, 2.0]])
-    return Run(
+    return ScenarioRun(
         {"start": start, "end": start + latencies}, {"logits": np.array(values)}, "digest", 100
     )
 

@@ -301,7 +301,7 @@ def test_a_framework_that_is_not_installed_is_a_skip_that_says_where(project: Pr
 PLACE = "manifests/digits.yaml:10: "
 AGENTS = {
     "segv": PLACE
-    + "the agent (process *) ended while it did 'predict': killed by SIGSEGV; a fault of the framework or "
+    + "the agent (process *) ended while it did 'predict': killed by SIGSEGV; an error of the framework or "
     "its build: try another version",
     "killed": PLACE
     + "the agent (process *) ended *: killed by SIGKILL, as the kernel does when memory runs out*",
@@ -335,7 +335,8 @@ def test_an_agent_that_fails_fails_its_item_and_the_next_gets_a_fresh_one(projec
             for log in items[fault]["logs"]
         )
     fell_back = (
-        PLACE + "asked for cpu, faulty runs on cpu:1: it fell back silently; mend its installation*"
+        PLACE
+        + "asked for cpu, faulty runs on cpu:1: it fell back silently; repair its installation*"
     )
     assert matches(items["fallback"]["message"], "fallback", [fell_back])
     result.stdout.fnmatch_lines(["  its log, *mlms-results/*/agents/faulty-main-*.log, ends:"])
@@ -351,7 +352,9 @@ def test_an_agent_that_hangs_is_killed_after_the_timeout(project: Project) -> No
     result = project.run("-k", "accuracy", "--mlms-timeout=1", f"--mlms-predictors={folder}")
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(
-        ["*gave no reply to 'hello' in 1 s and was killed; slow? raise --mlms-timeout"]
+        [
+            "*gave no reply to 'hello' in 1 s and was killed; if it is only slow, raise --mlms-timeout"
+        ]
     )
 
 

@@ -1,0 +1,190 @@
+"""Load a case's model in an agent, and check that it is what the case asks for.
+
+The framework must be there in a version that the manifest takes. The device must be there, and be
+the one that is used. The model's signature must be the manifest's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mlms_predictors._run import protocol
+
+from pytest_mlms.agent.predictor import Predictor
+from pytest_mlms.agent.process import Agent, Refused, start_agent
+from pytest_mlms.agent.signature import check_signature, tensors_of
+from pytest_mlms.cases import Case
+from pytest_mlms.errors import AgentError, InvalidRun, Unavailable
+from pytest_mlms.records import Launch, device_name
+
+__all__ = ["PredictorSpec", "open_predictor"]
+
+
+@dataclass(frozen=True)
+class PredictorSpec:
+    """Everything that is needed to load a case's model in an agent.
+
+    ``predictor`` is the predictor's file, ``files`` are the model's by role, and ``log`` is where
+    the agent's output goes. ``timeout`` is the longest wait for a reply, in seconds. ``allow_code``
+    lets the model's files run code.
+    """
+
+    case: Case
+    launch: Launch
+    predictor: Path
+    files: Mapping[str, Path]
+    log: Path
+    timeout: float
+    allow_code: bool = False
+
+    @property
+    def environment(self) -> str:
+        """The stack and its interpreter, as errors name them."""
+        return f"stack {self.case.stack.name} ({self.launch.command[0]})"
+
+
+@dataclass(frozen=True)
+class _Hello:
+    """The reply of an agent that has imported its framework."""
+
+    versions: Mapping[str, str]
+    python: str
+    executable: str
+    cores: tuple[int, ...] | None
+
+
+@contextlib.contextmanager
+def open_predictor(spec: PredictorSpec) -> Iterator[Predictor]:
+    """Start an agent and load a model; the agent ends with the context.
+
+    Raises Unavailable where the framework, its version or the device is missing, OutputError where
+    the signature is another, InvalidRun where it runs on another device or with other threads, and
+    AgentError where it can't be loaded.
+    """
+    began = time.perf_counter()
+    agent = start_agent(spec.launch, spec.predictor, spec.log, spec.timeout)
+    try:
+        hello = _say_hello(agent, spec)
+        start_seconds = time.perf_counter() - began
+        yield _load(agent, spec, hello, start_seconds)
+    finally:
+        agent.close()
+
+
+def _say_hello(agent: Agent, spec: PredictorSpec) -> _Hello:
+    """Have the framework imported; check its version and its devices."""
+    framework = spec.case.stack.framework
+    try:
+        facts = agent.request("hello").facts
+    except Refused as error:
+        if error.error not in ("ImportError", "ModuleNotFoundError"):
+            raise
+        raise Unavailable(
+            f"{framework} can't be imported in {spec.environment}; install it there: {error}"
+        ) from None
+    _check_protocol(facts, spec)
+    _check_version(facts, spec)
+    _check_device(facts, spec)
+    cores = facts["cores"]
+    return _Hello(
+        versions=facts["versions"],
+        python=facts["python"],
+        executable=facts["executable"],
+        cores=None if cores is None else tuple(cores),
+    )
+
+
+def _check_protocol(facts: Mapping[str, Any], spec: PredictorSpec) -> None:
+    version = facts.get("protocol")
+    if version != protocol.VERSION:
+        raise AgentError(
+            f"the agent in {spec.environment} speaks version {version} of the protocol, and this "
+            f"pytest-mlms version {protocol.VERSION}; start it with the worker.py of this "
+            f"installation, or install the same pytest-mlms on both sides"
+        )
+
+
+def _check_version(facts: Mapping[str, Any], spec: PredictorSpec) -> None:
+    case = spec.case
+    framework = case.stack.framework
+    version = facts["versions"].get(framework)
+    if version is None or not case.model.versions.contains(version, prereleases=True):
+        raise Unavailable(
+            f"{case.place('framework')}: asks for {case.model.framework}, "
+            f"and {spec.environment} has {framework} {version}"
+        )
+
+
+def _check_device(facts: Mapping[str, Any], spec: PredictorSpec) -> None:
+    case = spec.case
+    devices = facts["devices"]
+    if device_name(case.device) not in devices:
+        framework = case.stack.framework
+        version = facts["versions"][framework]
+        raise Unavailable(
+            f"no device {case.device}: {framework} {version} in {spec.environment} "
+            f"has {', '.join(devices)}"
+        )
+
+
+def _load(agent: Agent, spec: PredictorSpec, hello: _Hello, start_seconds: float) -> Predictor:
+    """Load the model; check what it really uses, and its signature."""
+    case = spec.case
+    request = {
+        "files": {role: str(path) for role, path in spec.files.items()},
+        "device": device_name(case.device),
+        "threads": case.threads,
+        "options": case.model.options,
+        "allow_code": spec.allow_code,
+    }
+    facts = agent.request("load", request).facts
+    _check_used_device(case, facts["device"])
+    _check_used_threads(case, facts["threads"])
+    predictor = Predictor(
+        agent=agent,
+        device=facts["device"],
+        threads=facts["threads"],
+        cores=hello.cores,
+        versions=hello.versions,
+        python=hello.python,
+        executable=hello.executable,
+        inputs=tensors_of(facts["inputs"]),
+        outputs=tensors_of(facts["outputs"]),
+        start_seconds=start_seconds,
+        load_seconds=facts["seconds"],
+        load_waited=facts["waited"],
+        rss_before=facts["rss_before"],
+        peak_is_since_load=facts["peak_is_since_load"],
+    )
+    check_signature(case, predictor.inputs, predictor.outputs)
+    return predictor
+
+
+def _check_used_device(case: Case, used: str) -> None:
+    asked = device_name(case.device)
+    if used != asked:
+        raise InvalidRun(
+            f"asked for {asked}, {case.stack.framework} runs on {used}: it fell back silently; "
+            f"repair its installation, or evaluate on what it has"
+        )
+
+
+def _check_used_threads(case: Case, used: int | None) -> None:
+    if not case.threads or used == case.threads:
+        return
+    found = "its own choice of threads" if used is None else _thread_count(used)
+    raise InvalidRun(
+        f"asked for {_thread_count(case.threads)}, {case.stack.framework} runs with {found}; "
+        f"ask for what it can do, or for none (evaluate.threads, or the stack's threads)"
+    )
+
+
+def _thread_count(count: int) -> str:
+    if count == 1:
+        return "1 thread"
+    return f"{count} threads"

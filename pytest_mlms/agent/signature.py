@@ -1,0 +1,91 @@
+"""The signature of a model, against a batch of arrays and against the manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mlms_predictors import Tensor
+
+from pytest_mlms.agent.process import Array
+from pytest_mlms.cases import Case
+from pytest_mlms.errors import OutputError
+
+__all__ = ["check_signature", "ordered_batch", "tensors_of"]
+
+
+def tensors_of(facts: Sequence[Any]) -> tuple[Tensor, ...]:
+    """Return the tensors that an agent listed as [name, dtype, shape]."""
+    return tuple(Tensor(name, dtype, tuple(shape)) for name, dtype, shape in facts)
+
+
+def ordered_batch(
+    signature: Sequence[Tensor], arrays: Mapping[str, Array]
+) -> list[tuple[str, Array]]:
+    """Return a batch in the order of a model's inputs.
+
+    Raises OutputError where it doesn't fit them, with both shapes and types; the framework's own
+    error may not name them.
+    """
+    batch = []
+    for tensor in signature:
+        array = arrays.get(tensor.name)
+        if array is None:
+            raise OutputError(
+                f"there is no array for input {tensor.name!r}; given were {sorted(arrays)}"
+            )
+        if not _fits(array.shape, tensor.shape) or array.dtype.name != tensor.dtype:
+            given = _type_text(array.dtype.name, array.shape)
+            wanted = _type_text(tensor.dtype, tensor.shape)
+            raise OutputError(
+                f"input {tensor.name!r}: the manifest's steps make {given}, and the model takes "
+                f"{wanted}; change the steps, layout, element_type or batch_sizes"
+            )
+        batch.append((tensor.name, array))
+    return batch
+
+
+def check_signature(case: Case, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
+    """Raise OutputError where a model's inputs and outputs are not those of its manifest.
+
+    A model may have more outputs than the manifest names, and no other inputs.
+    """
+    manifest = case.loaded.manifest
+    declared_inputs = {spec.name: spec.element_type for spec in manifest.inputs}
+    model_inputs = {tensor.name: tensor.dtype for tensor in inputs}
+    if declared_inputs != model_inputs:
+        declared = [f"{name} ({dtype})" for name, dtype in declared_inputs.items()]
+        raise _difference(case, "inputs", declared, inputs)
+    declared_outputs = [spec.name for spec in manifest.outputs]
+    model_outputs = {tensor.name for tensor in outputs}
+    if not model_outputs.issuperset(declared_outputs):
+        raise _difference(case, "outputs", declared_outputs, outputs)
+
+
+def _difference(
+    case: Case, section: str, declared: Sequence[str], tensors: Sequence[Tensor]
+) -> OutputError:
+    listed = []
+    for tensor in tensors:
+        kind = _type_text(tensor.dtype, tensor.shape)
+        listed.append(f"{tensor.name} ({kind})")
+    return OutputError(
+        f"{case.loaded.place(section)}: the model has other {section} than the manifest\n"
+        f"  the manifest: {', '.join(declared)}\n"
+        f"  the model:    {', '.join(listed)}\n"
+        f"  write the model's names and types into the manifest"
+    )
+
+
+def _fits(shape: Sequence[int], declared: Sequence[int | None]) -> bool:
+    """Return whether an array's shape is one that a model declares; it may declare none at all."""
+    if not declared:
+        return True
+    if len(shape) != len(declared):
+        return False
+    return all(wanted in (None, size) for size, wanted in zip(shape, declared, strict=True))
+
+
+def _type_text(dtype: str, shape: Sequence[int | None]) -> str:
+    sizes = ["any" if size is None else str(size) for size in shape]
+    return f"{dtype} {' x '.join(sizes)}"
