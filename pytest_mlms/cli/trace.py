@@ -1,4 +1,4 @@
-"""``mlms analyze`` and ``mlms export``: what can be asked of the traces of a run."""
+"""The commands ``mlms analyze`` and ``mlms export``, which query the traces of a run."""
 
 from __future__ import annotations
 
@@ -10,53 +10,75 @@ from typing import Any
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.report.trace_query import (
     FORMATS,
-    analysis_of,
-    listing,
+    contexts_of,
+    find_analysis,
+    list_analyses,
     reasons,
     render,
-    subjects_of,
     traces_of,
 )
+from pytest_mlms.trace.exporters import EXPORTERS, Exporter
+from pytest_mlms.trace.storage import load_trace
 
 __all__ = ["add_trace_commands"]
 
 
 def add_trace_commands(commands: Any) -> None:
     """Add the commands to the parser's commands."""
-    kinds = "kinds of analysis, with XSP's number:\n" + "\n".join(f"  {line}" for line in listing())
-    raw = argparse.RawDescriptionHelpFormatter
-    analyze = commands.add_parser(
-        "analyze", help="ask a run's traces", formatter_class=raw, epilog=kinds
+    _add_analyze(commands)
+    _add_export(commands)
+
+
+def _add_analyze(commands: Any) -> None:
+    analyses = "\n".join(f"  {line}" for line in list_analyses())
+    parser = commands.add_parser(
+        "analyze",
+        help="ask a run's traces",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=f"kinds of analysis, with XSP's number:\n{analyses}",
     )
-    analyze.add_argument("path", type=Path, metavar="RUN", help="folder of a run, or a trace.npz")
-    analyze.add_argument(
+    _add_run(parser)
+    parser.add_argument(
         "--kind", required=True, metavar="KIND", help="one of those below, by name or number"
     )
-    analyze.add_argument("--format", choices=FORMATS, default="table")
-    analyze.add_argument(
-        "-k", dest="chosen", default="", metavar="TEXT", help="only what has this in model or case"
+    parser.add_argument("--format", choices=FORMATS, default="table")
+    parser.add_argument(
+        "-k",
+        dest="chosen",
+        default="",
+        metavar="TEXT",
+        help="only traces with this text in model or case",
     )
-    analyze.set_defaults(run=_analyze)
-    export = commands.add_parser("export", help="write a run's traces as OTLP/JSON, one file each")
-    export.add_argument("path", type=Path, metavar="RUN", help="folder of a run, or a trace.npz")
-    export.add_argument("folder", type=Path, metavar="FOLDER", help="where the files go")
-    export.set_defaults(run=_export)
+    parser.set_defaults(run=_analyze)
+
+
+def _add_export(commands: Any) -> None:
+    formats = ", ".join(f"{name}: {exporter.DESCRIPTION}" for name, exporter in EXPORTERS.items())
+    parser = commands.add_parser("export", help="write a run's traces for other tools")
+    _add_run(parser)
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="where the files go")
+    parser.add_argument(
+        "--format", choices=list(EXPORTERS), default="otlp", help=f"{formats}; default: otlp"
+    )
+    parser.set_defaults(run=_export)
+
+
+def _add_run(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("path", type=Path, metavar="RUN", help="folder of a run, or a trace.npz")
 
 
 def _analyze(options: argparse.Namespace) -> int:
-    analysis = analysis_of(options.kind)
-    subjects = subjects_of(options.path, options.chosen)
-    table = analysis.table(subjects)
+    analysis = find_analysis(options.kind)
+    contexts = contexts_of(options.path, options.chosen)
+    table = analysis.table(contexts)
     print(render(table, options.format))
     if not table.rows:
-        print("\n".join(reasons(subjects)), file=sys.stderr)
+        print("\n".join(reasons(contexts)), file=sys.stderr)
     return 0
 
 
 def _export(options: argparse.Namespace) -> int:
-    from pytest_mlms.trace.exporters.otlp import write_otlp
-    from pytest_mlms.trace.spans import load_trace
-
+    exporter = EXPORTERS[options.format]
     try:
         options.folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -64,7 +86,17 @@ def _export(options: argparse.Namespace) -> int:
             f"{options.folder} can't be a folder: {error.strerror}; name another"
         ) from error
     for path in traces_of(options.path):
-        target = options.folder / f"{path.parent.name}.otlp.json"
-        count = write_otlp(load_trace(path), target, path.parent.name)
-        print(f"{target}: {count:,} spans")
+        _export_one(path, options.folder, exporter)
     return 0
+
+
+def _export_one(path: Path, folder: Path, exporter: Exporter) -> None:
+    name = path.parent.name
+    target = folder / f"{name}{exporter.SUFFIX}"
+    try:
+        count = exporter.export(load_trace(path), target, name)
+    except OSError as error:
+        raise MlmsError(
+            f"{target} can't be written: {error.strerror}; make room, or name another folder"
+        ) from error
+    print(f"{target}: {count:,} spans")

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pytest_mlms.cases import Case
     from pytest_mlms.config import Config
     from pytest_mlms.evaluate.reference import Reference
-    from pytest_mlms.items.item_tracer import Tracer
+    from pytest_mlms.items.item_tracer import ItemTracer
     from pytest_mlms.pipeline import Dataset
     from pytest_mlms.recorder import Recorder
     from pytest_mlms.records import Launch, Stack
@@ -301,13 +301,13 @@ def mlms_tracer(
     mlms_predictor_factory: Callable[..., contextlib.AbstractContextManager[Predictor]],
     mlms_recorder: Recorder,
     mlms_config: Config,
-) -> Tracer:
+) -> ItemTracer:
     """Traces the case at levels of your choice, into the item's folder.
 
     ``mlms_tracer.trace(["layer"])``.
     """
-    from pytest_mlms.items.item_tracer import Tracer
+    from pytest_mlms.items.item_tracer import ItemTracer
 
-    return Tracer(
+    return ItemTracer(
         mlms_case, mlms_artifacts, mlms_dataset, mlms_predictor_factory, mlms_recorder, mlms_config
     )

@@ -1,6 +1,4 @@
-"""A trace of an item: made at the levels asked for, kept in the item's folder, and told in its
-line.
-"""
+"""Tracing of an item: the trace, its files in the item's folder, and its summary in the results."""
 
 from __future__ import annotations
 
@@ -26,35 +24,36 @@ from pytest_mlms.errors import MlmsError
 from pytest_mlms.evaluate.performance import random_batch
 from pytest_mlms.pipeline import Dataset, postprocess
 from pytest_mlms.recorder import MlmsWarning, Recorder
+from pytest_mlms.serialization import to_plain
 from pytest_mlms.structure.onnx_graph import describe_onnx
-from pytest_mlms.trace.correlate import Parents
+from pytest_mlms.trace.correlate import parents_of
 from pytest_mlms.trace.counters import CounterRow, counter_rows
+from pytest_mlms.trace.csv_table import write_table
 from pytest_mlms.trace.exporters.perfetto import write_perfetto
-from pytest_mlms.trace.runner import Inspection, inspect
-from pytest_mlms.trace.spans import Trace, save_trace
-from pytest_mlms.trace.summary import summarize
-from pytest_mlms.trace.tables import (
-    KernelRow,
-    LayerRow,
-    kernel_rows,
-    layer_rows,
-    parents_of,
-    write_table,
-)
+from pytest_mlms.trace.level_run import TraceTarget
+from pytest_mlms.trace.metadata import LayerWork, TraceMetadata
+from pytest_mlms.trace.plan import TracePlan
+from pytest_mlms.trace.request_phases import PreparedRequest
+from pytest_mlms.trace.roofline import work_of
+from pytest_mlms.trace.runner import run_trace
+from pytest_mlms.trace.spans import Trace
+from pytest_mlms.trace.storage import save_trace
+from pytest_mlms.trace.summary import TraceSummary, summarize
+from pytest_mlms.trace.tables import KernelRow, LayerRow, kernel_rows, layer_rows
 
-__all__ = ["FILES", "MlmsUnseen", "Tracer"]
+__all__ = ["FILES", "ItemTracer", "MlmsUnseen"]
 
 FILES = ("trace.pftrace", "trace.npz", "layers.csv", "kernels.csv", "counters.csv")
-_OF_A_FAILURE = ("layer", "hardware")  # unless --mlms-trace says more
+_LEVELS_AFTER_FAILURE = ("layer", "hardware")  # unless --mlms-trace names others
 
 
 class MlmsUnseen(MlmsWarning):
-    """A level that was asked for has nothing to show here, or less than it should."""
+    """A level that was asked for has nothing to show, or less than it should have."""
 
 
 @dataclass(frozen=True)
-class Tracer:
-    """Traces one case, for its own item or for one that failed."""
+class ItemTracer:
+    """Traces one case: for its trace item, for an item that failed, or for a user's test."""
 
     case: Case
     files: CaseFiles
@@ -64,33 +63,26 @@ class Tracer:
     config: Config
 
     def trace(self, levels: Sequence[str]) -> dict[str, Any]:
-        """Trace at these levels; return what the item's line says of it. Raises AgentError."""
-        plan = Inspection(
-            tuple(levels), self.config.duration, self.config.budget, self.config.trace_functions
-        )
-        about: dict[str, Any] = {
-            "manifest": self.case.loaded.manifest.name,
-            "case": self.case.id,
-            "batch_size": self.case.batch_size,
-        }
-        about.update(
-            framework=self.case.stack.framework, device=self.case.device, kind=self.case.kind
-        )
-        about["static"] = _static_counts(self.case, self.files)
-        about["wall_offset_ns"] = (
-            time.time_ns() - time.monotonic_ns()
-        )  # the clock may be set before an export
-        try:
-            made = inspect(plan, self.open_predictor, self._request, self._batch, self._keep, about)
-        finally:
-            self._attach()
-        summary = summarize(made)
-        self.recorder.note(trace=summary)
-        return summary
+        """Trace at these levels; return the field ``trace`` of the item's results, as plain values.
+
+        Raises AgentError where even calls without any probe fail.
+        """
+        plain: dict[str, Any] = to_plain(self._trace(levels))
+        return plain
+
+    def trace_item(self) -> None:
+        """Trace at the levels of the options, and pass.
+
+        Warns of each level without anything to show or cut short; under --mlms-strict it fails the
+        item. Raises AgentError where even calls without any probe fail.
+        """
+        summary = self._trace(self.config.trace)
+        problems = _problems(summary)
+        self.recorder.settle_without_limits(problems, MlmsUnseen, self.config.strict)
 
     @contextlib.contextmanager
     def on_fail(self) -> Iterator[None]:
-        """Trace the case where a limit is found broken inside, if the options ask for it.
+        """Trace the case where a limit is broken inside, if the options ask for it.
 
         The failure stays.
         """
@@ -98,75 +90,90 @@ class Tracer:
             yield
         except pytest.fail.Exception:
             if self.config.trace_on_fail:
-                self._after_failure()
+                self._trace_after_failure()
             raise
 
-    def settle(self, summary: Mapping[str, Any]) -> None:
-        """Pass; warn of each level without anything to show or cut short, and fail for it under
-        --mlms-strict.
-        """
-        words = [f"level {level}: {reason}" for level, reason in summary["unseen"].items()]
-        words += [
-            f"level {level} was cut short: {reason}" for level, reason in summary["faults"].items()
-        ]
-        self.recorder.settle_without_limits(words, MlmsUnseen, self.config.strict)
-
-    def _after_failure(self) -> None:
+    def _trace(self, levels: Sequence[str]) -> TraceSummary:
+        config = self.config
+        plan = TracePlan(tuple(levels), config.duration, config.budget, config.trace_functions)
+        target = TraceTarget(self.open_predictor, self._batch, self._request)
         try:
-            self.trace(self.config.trace or _OF_A_FAILURE)
+            trace = run_trace(plan, target, self._metadata(), self._keep)
+        finally:
+            self._attach()
+        summary = summarize(trace)
+        self.recorder.note(trace=summary)
+        return summary
+
+    def _trace_after_failure(self) -> None:
+        try:
+            self._trace(self.config.trace or _LEVELS_AFTER_FAILURE)
         except Exception as error:  # the failure that it should explain matters more
             warnings.warn(
                 MlmsWarning(f"the failed item could not be traced: {error}"), stacklevel=2
             )
 
-    def _batch(self, predictor: Predictor) -> Mapping[str, Array]:
-        if self.dataset is None:
-            return random_batch(
-                predictor, self.case.batch_size, self.case.loaded.manifest.evaluate.seed
-            )[0]
-        return self.dataset.batch(
-            self._draw(np.random.default_rng(self.case.loaded.manifest.evaluate.seed))
+    def _metadata(self) -> TraceMetadata:
+        case = self.case
+        return TraceMetadata(
+            manifest=case.loaded.manifest.name,
+            case=case.id,
+            batch_size=case.batch_size,
+            framework=case.stack.framework,
+            device=case.device,
+            kind=case.kind,
+            static=_static_work(case, self.files),
+            wall_offset_ns=time.time_ns() - time.monotonic_ns(),
         )
+
+    @property
+    def _seed(self) -> int:
+        return self.case.loaded.manifest.evaluate.seed
 
     @functools.cached_property
     def _random(self) -> np.random.Generator:
-        return np.random.default_rng(self.case.loaded.manifest.evaluate.seed)
+        return np.random.default_rng(self._seed)
 
-    def _draw(self, random: np.random.Generator) -> list[int]:
-        assert self.dataset is not None
-        drawn: list[int] = random.integers(len(self.dataset), size=self.case.batch_size).tolist()
-        return drawn
+    def _batch(self, predictor: Predictor) -> Mapping[str, Array]:
+        """Return the batch of the traced calls, the same for each run."""
+        if self.dataset is None:
+            return random_batch(predictor, self.case.batch_size, self._seed)[0]
+        return self._draw(self.dataset, np.random.default_rng(self._seed))
 
-    def _request(
-        self, predictor: Predictor
-    ) -> tuple[Mapping[str, Array], Callable[[Mapping[str, Array]], object]]:
-        """Make a request as a program would.
+    def _request(self, predictor: Predictor) -> PreparedRequest:
+        """Prepare a request as a program would: with other elements of the dataset each time."""
+        if self.dataset is None:
+            arrays = self._batch(predictor)
+        else:
+            arrays = self._draw(self.dataset, self._random)
+        return PreparedRequest(arrays, self._postprocess)
 
-        Elements of the dataset, and what the outputs go through.
-        """
-        arrays = (
-            self._batch(predictor)
-            if self.dataset is None
-            else self.dataset.batch(self._draw(self._random))
-        )
+    def _draw(self, dataset: Dataset, random: np.random.Generator) -> Mapping[str, Array]:
+        drawn: list[int] = random.integers(len(dataset), size=self.case.batch_size).tolist()
+        return dataset.batch(drawn)
+
+    def _postprocess(self, outputs: Mapping[str, Array]) -> None:
         output = self.case.loaded.manifest.classification
-        if output is None:
-            return arrays, lambda outputs: None
-        return arrays, lambda outputs: postprocess(outputs[output.name], output)
+        if output is not None:
+            postprocess(outputs[output.name], output)
 
     def _keep(self, trace: Trace) -> None:
+        """Write all files of the trace so far."""
         parents = parents_of(trace)
-        layers, kernels = layer_rows(trace, parents), kernel_rows(trace, parents)
-        counters = counter_rows(trace, parents)
-        self.recorder.keep("trace.npz", lambda path: save_trace(trace, path))
-        self.recorder.keep("trace.pftrace", lambda path: _write_timeline(trace, parents, path))
-        self.recorder.keep("layers.csv", lambda path: write_table(path, layers, LayerRow))
-        self.recorder.keep("kernels.csv", lambda path: write_table(path, kernels, KernelRow))
-        self.recorder.keep("counters.csv", lambda path: write_table(path, counters, CounterRow))
+        layers = layer_rows(trace, parents)
+        kernels = kernel_rows(trace, parents)
+        counters = counter_rows(trace)
+        keep = self.recorder.keep
+        keep("trace.npz", lambda path: save_trace(trace, path))
+        keep("trace.pftrace", lambda path: _write_timeline(trace, parents.index, path))
+        keep("layers.csv", lambda path: write_table(path, layers, LayerRow))
+        keep("kernels.csv", lambda path: write_table(path, kernels, KernelRow))
+        keep("counters.csv", lambda path: write_table(path, counters, CounterRow))
 
     def _attach(self) -> None:
-        """Print the files in the form that CI servers attach to a test, which JUnit XML takes as
-        its system-out.
+        """Print the files in the form that CI servers attach to a test.
+
+        JUnit XML has it as the system-out of the test.
         """
         for name in FILES:
             path = self.recorder.folder / name
@@ -174,32 +181,49 @@ class Tracer:
                 print(f"[[ATTACHMENT|{path}]]")
 
 
-def _static_counts(case: Case, files: CaseFiles) -> list[dict[str, Any]]:
-    """Return operations and bytes of each layer by an ONNX file, for rooflines; nothing where they
-    can't be had.
+def _problems(summary: TraceSummary) -> list[str]:
+    problems = []
+    for level, reason in summary.unseen.items():
+        problems.append(f"level {level}: {reason}")
+    for level, reason in summary.faults.items():
+        problems.append(f"level {level} was cut short: {reason}")
+    return problems
 
-    It is the case's own, or another of the manifest, for its models are all the same network; where
-    the case's framework tells what its model is made of, that counts instead.
+
+def _static_work(case: Case, files: CaseFiles) -> tuple[LayerWork, ...]:
+    """Return the work of each layer by an ONNX file; nothing where there is none.
+
+    The file is the case's own or that of another model of the manifest, because all models of a
+    manifest are the same network. Where the framework describes its own model, that replaces this.
     """
     try:
         path = _onnx_file(case, files)
-        return [layer.work for layer in describe_onnx(path, case.batch_size).layers] if path else []
+        if path is None:
+            return ()
+        layers = describe_onnx(path, case.batch_size).layers
     except MlmsError:
-        return []
+        return ()
+    return tuple(work_of(layer) for layer in layers)
 
 
 def _onnx_file(case: Case, files: CaseFiles) -> Path | None:
-    if files.model["graph"].suffix == ".onnx":
-        return files.model["graph"]
+    graph = files.model["graph"]
+    if graph.suffix == ".onnx":
+        return graph
     for model in case.loaded.manifest.models:
         artifact = case.loaded.model_files(model)["graph"]
-        if artifact.source.endswith(".onnx") and "://" not in artifact.source:
-            return fetch(artifact, Path())  # it is here: only its digest is checked
+        is_local = "://" not in artifact.source
+        if is_local and artifact.source.endswith(".onnx"):
+            return fetch(artifact, Path())  # only its digest is checked
     return None
 
 
-def _write_timeline(trace: Trace, parents: Parents, path: Path) -> None:
-    written = write_perfetto(trace, parents.index, path)
+def _write_timeline(trace: Trace, parent: Array, path: Path) -> None:
+    written = write_perfetto(trace, parent, path)
     if written.dropped:
-        text = f"{path} has {written.requests - written.dropped} of {written.requests} requests, to stay small enough"
-        warnings.warn(MlmsWarning(f"{text}; trace.npz beside it has them all"), stacklevel=2)
+        kept = written.requests - written.dropped
+        text = (
+            f"{path} has {kept} of {written.requests} requests, to stay small enough; "
+            f"trace.npz beside it has them all"
+        )
+        warnings.warn(MlmsWarning(text), stacklevel=2)

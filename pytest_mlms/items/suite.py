@@ -31,7 +31,7 @@ from pytest_mlms.evaluate.performance import (
 )
 from pytest_mlms.evaluate.reference import Reference, compare_outputs, predict_all
 from pytest_mlms.item_result import Judgement
-from pytest_mlms.items.item_tracer import Tracer
+from pytest_mlms.items.item_tracer import ItemTracer
 from pytest_mlms.pipeline import Dataset, read_labels
 from pytest_mlms.recorder import Recorder
 from pytest_mlms.report.agreement import explain_layers, explain_worst, keep_differences
@@ -106,7 +106,7 @@ def test_performance(
     mlms_dataset: Dataset | None,
     mlms_predictor_factory: Callable[[], AbstractContextManager[Predictor]],
     mlms_recorder: Recorder,
-    mlms_tracer: Tracer,
+    mlms_tracer: ItemTracer,
     mlms_config: Config,
 ) -> None:
     """Latency, throughput, memory and start-up over fresh processes."""
@@ -182,6 +182,6 @@ def test_upgrade(
 
 
 @pytest.mark.mlms(kind="trace")
-def test_trace(mlms_tracer: Tracer, mlms_config: Config) -> None:
+def test_trace(mlms_tracer: ItemTracer) -> None:
     """Where the time goes, at each level in a run of its own."""
-    mlms_tracer.settle(mlms_tracer.trace(mlms_config.trace))
+    mlms_tracer.trace_item()

@@ -1,7 +1,4 @@
-"""What can be asked of a run's traces afterwards.
-
-The analyses as tables, and the spans for other tools.
-"""
+"""Queries of the traces of a run: which traces and which analysis, and the text of the answer."""
 
 from __future__ import annotations
 
@@ -9,124 +6,167 @@ import csv
 import io
 import json
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.report.table import format_table
-from pytest_mlms.report.traces import note_lines
-from pytest_mlms.trace.analyses import KINDS, Analysis
-from pytest_mlms.trace.context import Table, TraceContext
-from pytest_mlms.trace.spans import load_trace
+from pytest_mlms.report.traces import TracedItem, notes_on
+from pytest_mlms.trace.analyses import ANALYSES
+from pytest_mlms.trace.analyses.analysis import Analysis, AnalysisTable
+from pytest_mlms.trace.context import TraceContext
+from pytest_mlms.trace.storage import load_trace
 from pytest_mlms.trace.summary import summarize
 
-__all__ = ["FORMATS", "analysis_of", "reasons", "render", "subjects_of", "traces_of"]
+__all__ = [
+    "FORMATS",
+    "contexts_of",
+    "find_analysis",
+    "list_analyses",
+    "reasons",
+    "render",
+    "traces_of",
+]
 
 FORMATS = ("table", "csv", "json")
-_WIDTH = 160  # of what isn't written to a terminal
+_WIDTH = 160  # of output that is not a terminal
+_ADVICE = "name a trace.npz, or the folder of a run with --mlms-trace"
 
 
-def analysis_of(kind: str) -> Analysis:
-    """Return the analysis of this name or number; raises MlmsError."""
-    for name, analysis in KINDS.items():
-        if kind.lower() in filter(None, (name, analysis.number.lower())):
+def find_analysis(wanted: str) -> Analysis:
+    """Return the analysis of this name or number; raises MlmsError where there is none."""
+    for name, analysis in ANALYSES.items():
+        if wanted and wanted.lower() in (name, analysis.number.lower()):
             return analysis
-    known = ", ".join(
-        f"{name} ({one.number})" if one.number else name for name, one in KINDS.items()
-    )
-    raise MlmsError(f"there is no analysis {kind!r}; write one of {known}")
+    known = ", ".join(_names_and_numbers())
+    raise MlmsError(f"there is no analysis {wanted!r}; write one of {known}")
+
+
+def list_analyses() -> list[str]:
+    """Return a line of help for each analysis."""
+    lines = []
+    for name, analysis in ANALYSES.items():
+        lines.append(f"{name:18} {analysis.number:4} {analysis.description}")
+    return lines
 
 
 def traces_of(run: Path) -> list[Path]:
-    """Return the traces of a run's folder, or the one that is named.
+    """Return the trace files of a run's folder, or ``run`` itself if it is a file.
 
     Raises MlmsError where there are none.
     """
     if run.is_file():
         return [run]
-    found = sorted(run.glob("items/*/trace.npz"))
     if not run.exists():
-        raise MlmsError(
-            f"there is no {run}; name a trace.npz, or the folder of a run with --mlms-trace"
-        )
+        raise MlmsError(f"there is no {run}; {_ADVICE}")
+    found = sorted(run.glob("items/*/trace.npz"))
     if not found:
-        raise MlmsError(
-            f"{run} has no traces; name a trace.npz, or the folder of a run with --mlms-trace"
-        )
+        raise MlmsError(f"{run} has no traces; {_ADVICE}")
     return found
 
 
-def subjects_of(run: Path, chosen: str = "") -> list[TraceContext]:
-    """Return the traces of a run whose model and case contain ``chosen``, by model and batch size."""
-    subjects = [TraceContext(load_trace(path)) for path in traces_of(run)]
-    subjects = [one for one in subjects if chosen in " ".join(one.name)]
-    if not subjects:
+def contexts_of(run: Path, chosen: str = "") -> list[TraceContext]:
+    """Return the traces of a run whose model and case contain ``chosen``, by model and batch size.
+
+    Raises MlmsError where there are none.
+    """
+    contexts = []
+    for path in traces_of(run):
+        context = TraceContext(load_trace(path))
+        if chosen in " ".join(context.name):
+            contexts.append(context)
+    if not contexts:
         raise MlmsError(
             f"{run} has no trace of {chosen!r}; see them with: mlms analyze {run} --kind model"
         )
-    return sorted(
-        subjects,
-        key=lambda one: (*one.series, one.about["batch_size"], one.about["kind"] != "trace"),
-    )
+    return sorted(contexts, key=_order)
 
 
-def reasons(subjects: Sequence[TraceContext]) -> list[str]:
-    """Return why a table may be empty: the levels that were traced, and what was lacking there."""
-    traces = [
-        {"framework": one.about["framework"], "trace": summarize(one.trace)} for one in subjects
-    ]
-    levels = {level: None for one in subjects for level in one.about["levels"]}
-    return [f"levels traced: {', '.join(levels)}", *note_lines(traces)]
+def reasons(contexts: Sequence[TraceContext]) -> list[str]:
+    """Return why a table may be empty: the traced levels, and what was missing at each."""
+    levels: dict[str, None] = {}
+    items = []
+    for context in contexts:
+        levels.update(dict.fromkeys(context.metadata.levels))
+        items.append(TracedItem(context.metadata.framework, summarize(context.trace)))
+    return [f"levels traced: {', '.join(levels)}", *notes_on(items)]
 
 
-def render(table: Table, form: str) -> str:
-    """Return the table as text to read, as CSV, or as JSON.
+def render(table: AnalysisTable, form: str) -> str:
+    """Return the table as text: one of ``FORMATS``.
 
-    A list of objects with the columns' names.
+    JSON is a list of objects with the columns' names as keys.
     """
     if form == "json":
-        return json.dumps(
-            [dict(zip(table.columns, row, strict=True)) for row in table.rows], indent=1
-        )
+        rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+        return json.dumps(rows, indent=1)
     if form == "csv":
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(table.columns)
-        writer.writerows(table.rows)
-        return text.getvalue().rstrip("\n")
-    return "\n".join(_lines(table))
-
-
-def _lines(table: Table) -> Iterator[str]:
+        return _render_csv(table)
     if not table.rows:
-        yield "nothing was seen of this"
-        return
+        return "nothing was seen of this"
+    return _render_text(table)
+
+
+def _names_and_numbers() -> list[str]:
+    names = []
+    for name, analysis in ANALYSES.items():
+        if analysis.number:
+            names.append(f"{name} ({analysis.number})")
+        else:
+            names.append(name)
+    return names
+
+
+def _order(context: TraceContext) -> tuple[Any, ...]:
+    """Return the sort key of a trace; those of failed items come after those of trace items."""
+    is_of_failure = context.metadata.kind != "trace"
+    return (*context.series, context.metadata.batch_size, is_of_failure)
+
+
+def _render_csv(table: AnalysisTable) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(table.columns)
+    writer.writerows(table.rows)
+    return text.getvalue().rstrip("\n")
+
+
+def _render_text(table: AnalysisTable) -> str:
+    """Return a table for people, as wide as the terminal; columns of text come first."""
     width = shutil.get_terminal_size((_WIDTH, 0)).columns
-    cells = [[_shown(value) for value in row] for row in table.rows]
-    texts = [
-        index
-        for index in range(len(table.columns))
-        if any(isinstance(row[index], str) for row in table.rows)
-    ]
-    order = texts + [index for index in range(len(table.columns)) if index not in texts]
-    rows = [[row[index] for index in order] for row in cells]
-    for lines in format_table(
-        [table.columns[index] for index in order], rows, width, left=len(texts)
-    ):
-        yield from lines
+    columns = list(zip(*table.rows, strict=True))
+    is_text = [_has_text(column) for column in columns]
+    order = sorted(range(len(columns)), key=lambda index: not is_text[index])
+    header = [table.columns[index] for index in order]
+    cells = []
+    for row in table.rows:
+        cells.append([_shown(row[index]) for index in order])
+    lines: list[str] = []
+    for folded in format_table(header, cells, width, left=sum(is_text)):
+        lines += folded
+    return "\n".join(lines)
+
+
+def _has_text(values: Sequence[Any]) -> bool:
+    return any(isinstance(value, str) for value in values)
 
 
 def _shown(value: Any) -> str:
     if value is None:
         return "-"
-    if isinstance(value, bool):
-        return "yes" if value else ""
+    if value is True:
+        return "yes"
+    if value is False:
+        return ""
     if isinstance(value, float):
-        return f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
-    return f"{value:,}" if isinstance(value, int) else str(value)
+        return _shown_float(value)
+    if isinstance(value, int):
+        return f"{value:,}"
+    return str(value)
 
 
-def listing() -> Sequence[str]:
-    """Return a line for each analysis."""
-    return [f"{name:18} {analysis.number:4} {analysis.about}" for name, analysis in KINDS.items()]
+def _shown_float(value: float) -> str:
+    if abs(value) < 1e4:
+        return f"{value:,.4g}"
+    return f"{value:,.0f}"

@@ -1,129 +1,199 @@
-"""What the terminal says of traces, as columns of tables and as lines below them.
-
-Pure functions of results.
-"""
+"""Trace tables of the terminal: their columns, and the notes below them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from pytest_mlms.report.table import KEEP
-from pytest_mlms.trace import LEVELS
-from pytest_mlms.trace.counters import BY_LAYER
+from pytest_mlms.serialization import from_plain
+from pytest_mlms.trace import BY_LAYER, LEVELS
+from pytest_mlms.trace.runs import ProbeStatus, TraceRun
+from pytest_mlms.trace.summary import TraceSummary
 from pytest_mlms.units import format_quantity
 
-__all__ = ["ADDED", "WHERE", "added_columns", "note_lines", "where_columns"]
+__all__ = [
+    "ADDED",
+    "WHERE",
+    "TracedItem",
+    "added_columns",
+    "note_lines",
+    "notes_on",
+    "where_columns",
+]
+
+WHERE = "mlms: where the time went"
+ADDED = "mlms: overhead of tracing each level, over an untraced call"
+
+_NAME_WIDTH = 24  # of a layer, whose end says most
+_MOST_NAMED = 3  # missing counters in a note; the item's results have all of them
+
+
+class TracedItem(NamedTuple):
+    """The framework of an item, and the summary of its trace."""
+
+    framework: str
+    summary: TraceSummary
+
+
+class _Note(NamedTuple):
+    """Something that is missing in the tables, and why."""
+
+    missing: str
+    reason: str
+
 
 Result = Mapping[str, Any]
 Columns = dict[str, Callable[[Result], str]]
 
-WHERE = "mlms: where the time went"
-ADDED = "mlms: what watching each level adds to an untraced call"
-
-_NAME = 24  # characters of a layer's, whose end says most
-_NAMED = 3  # counters of those that are lacking; the item's line has all of them
-
 
 def where_columns() -> Columns:
-    """Return the columns of what was found."""
-    return {"untraced": _untraced, "in layers": _in_layers, "slowest layer": _slowest}
+    """Return the columns of the table of what was found, each a function of a result."""
+    return {
+        "untraced": _column(_untraced),
+        "in layers": _column(_in_layers),
+        "slowest layer": _column(_slowest_layer),
+    }
 
 
 def added_columns(results: Sequence[Result]) -> Columns:
-    """Return a column for each run whose overhead one of the results has.
-
-    Those of levels, then counters by layer.
-    """
-    levels = [
-        level
-        for level in (*LEVELS[2:], BY_LAYER)
-        if any(_overhead(one, level) is not None for one in results)
-    ]
-    return {"+" + level.replace("+", " +"): _added(level) for level in levels}
+    """Return a column for each level whose overhead was measured in one of the results."""
+    items = [_traced_item(result) for result in results]
+    columns: Columns = {}
+    for level in (*LEVELS[2:], BY_LAYER):
+        if any(_overhead(item, level) is not None for item in items):
+            title = "+" + level.replace("+", " +")
+            columns[title] = _column(_overhead_cell(level))
+    return columns
 
 
 def note_lines(results: Sequence[Result]) -> list[str]:
-    """Return what is lacking in the tables and why, each once, whichever items share it."""
-    count: dict[tuple[str, str], int] = {}
-    for result in results:
-        for note in dict.fromkeys(_notes(result)):
-            count[note] = count.get(note, 0) + 1
-    return [
-        f"{what} in {many} item{'s' * (many != 1)}: {why}" for (what, why), many in count.items()
-    ]
+    """Return what is missing in the tables of these results, and why."""
+    return notes_on([_traced_item(result) for result in results])
 
 
-def _untraced(result: Result) -> str:
-    plain = result["trace"]["runs"][0].get("plain_us")
-    return "-" if plain is None else format_quantity(plain / 1e6, "s").replace(" ", KEEP)
+def notes_on(items: Sequence[TracedItem]) -> list[str]:
+    """Return what is missing in the traces and why, each once with the number of items."""
+    counts: dict[_Note, int] = {}
+    for item in items:
+        for note in dict.fromkeys(_notes(item)):
+            counts[note] = counts.get(note, 0) + 1
+    lines = []
+    for note, count in counts.items():
+        plural = "s" if count != 1 else ""
+        lines.append(f"{note.missing} in {count} item{plural}: {note.reason}")
+    return lines
 
 
-def _in_layers(result: Result) -> str:
-    coverage = result["trace"]["coverage"]
-    return "-" if coverage is None else f"{coverage:.0%}"
+def _traced_item(result: Result) -> TracedItem:
+    summary = from_plain(TraceSummary, result["trace"])
+    return TracedItem(result["framework"], summary)
 
 
-def _slowest(result: Result) -> str:
-    layers = result["trace"]["slowest"]
-    if not layers:
+def _column(cell: Callable[[TracedItem], str]) -> Callable[[Result], str]:
+    """Return a column of results, of which each has a trace."""
+
+    def cell_of_result(result: Result) -> str:
+        return cell(_traced_item(result))
+
+    return cell_of_result
+
+
+def _untraced(item: TracedItem) -> str:
+    plain_us = item.summary.runs[0].plain_us
+    if plain_us is None:
         return "-"
-    name = layers[0]["name"]
-    return f"{name if len(name) <= _NAME else '…' + name[1 - _NAME :]} {layers[0]['share']:.0%}"
+    return format_quantity(plain_us / 1e6, "s").replace(" ", KEEP)
 
 
-def _overhead(result: Result, level: str) -> float | None:
-    runs = [run for run in _runs(result, level) if not run.get("void")]
-    return runs[-1].get("overhead") if runs else None
+def _in_layers(item: TracedItem) -> str:
+    coverage = item.summary.coverage
+    if coverage is None:
+        return "-"
+    return f"{coverage:.0%}"
 
 
-def _added(level: str) -> Callable[[Result], str]:
-    def cell(result: Result) -> str:
-        overhead = _overhead(result, level)
-        return "-" if overhead is None else f"{100 * overhead:+.0f}{KEEP}%"
+def _slowest_layer(item: TracedItem) -> str:
+    if not item.summary.slowest:
+        return "-"
+    layer = item.summary.slowest[0]
+    return f"{_shortened(layer.name)} {layer.share:.0%}"
+
+
+def _shortened(name: str) -> str:
+    if len(name) <= _NAME_WIDTH:
+        return name
+    end = name[1 - _NAME_WIDTH :]
+    return f"…{end}"
+
+
+def _overhead(item: TracedItem, level: str) -> float | None:
+    """Return the overhead of the last run of a level that counts."""
+    overhead = None
+    for run in item.summary.runs_at(level):
+        if not run.void:
+            overhead = run.overhead
+    return overhead
+
+
+def _overhead_cell(level: str) -> Callable[[TracedItem], str]:
+    def cell(item: TracedItem) -> str:
+        overhead = _overhead(item, level)
+        if overhead is None:
+            return "-"
+        return f"{100 * overhead:+.0f}{KEEP}%"
 
     return cell
 
 
-def _runs(result: Result, level: str) -> list[Mapping[str, Any]]:
-    return [run for run in result["trace"]["runs"] if run["level"] == level]
+def _notes(item: TracedItem) -> Iterator[_Note]:
+    summary = item.summary
+    for level, reason in summary.unseen.items():
+        yield _Note(f"nothing to see at level {level}", reason)
+    for level, reason in summary.faults.items():
+        yield _Note(f"cut short at level {level}", reason)
+    yield from _missing_counters(summary.runs)
+    if {"layer", "hardware"} <= set(summary.levels):
+        yield from _missing_layer_counters(item)
 
 
-def _notes(result: Result) -> Iterator[tuple[str, str]]:
-    trace = result["trace"]
-    for level, reason in trace["unseen"].items():
-        yield f"nothing to see at level {level}", reason
-    for level, reason in trace.get("faults", {}).items():
-        yield f"cut short at level {level}", reason
-    yield from _not_counted(word for run in trace["runs"] for word in run.get("probes", ()))
-    if {"layer", "hardware"} <= set(trace["levels"]):
-        yield from _not_by_layer(result)
+def _missing_counters(runs: Iterable[TraceRun]) -> Iterator[_Note]:
+    """Yield the counters that available probes could not read, those of one reason together."""
+    names_of: dict[str, list[str]] = {}
+    for run in runs:
+        for status in run.probes:
+            if status.available:
+                _add_missing(status, names_of)
+    for reason, names in names_of.items():
+        yield _Note(f"without {_listed(names)}", reason)
 
 
-def _not_counted(words: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
-    """Yield what probes that watched couldn't read, those of one reason together."""
-    names: dict[str, dict[str, None]] = {}
-    for word in words:
-        for name, reason in word["missing"].items() if word["available"] else ():
-            names.setdefault(reason, {})[name] = None
-    for reason, same in names.items():
-        others = f" and {len(same) - _NAMED} others" if len(same) > _NAMED + 1 else ""
-        yield f"without {', '.join(list(same)[: _NAMED if others else None])}{others}", reason
+def _add_missing(status: ProbeStatus, names_of: dict[str, list[str]]) -> None:
+    for name, reason in status.missing.items():
+        names = names_of.setdefault(reason, [])
+        if name not in names:
+            names.append(name)
 
 
-def _not_by_layer(result: Result) -> Iterator[tuple[str, str]]:
-    """Yield why there are no counters by layer, where layers were seen."""
-    words = [
-        word
-        for run in _runs(result, "layer")
-        for word in run["probes"]
-        if word["probe"] == "layers"
-    ]
-    if any(word["available"] for word in words) and not any(word.get("stepwise") for word in words):
-        yield "no counters by layer", f"{result['framework']} runs all layers in one call"
-    for run in _runs(result, BY_LAYER):
-        if run.get("void"):
-            yield (
-                "no counters by layer",
-                "; ".join(word["reason"] for word in run["probes"] if word["reason"]),
-            )
+def _listed(names: Sequence[str]) -> str:
+    others = len(names) - _MOST_NAMED
+    if others <= 1:
+        return ", ".join(names)
+    named = ", ".join(names[:_MOST_NAMED])
+    return f"{named} and {others} others"
+
+
+def _missing_layer_counters(item: TracedItem) -> Iterator[_Note]:
+    """Yield why there are no counters by layer, where layers were observed."""
+    profilers = []
+    for run in item.summary.runs_at("layer"):
+        profilers += [status for status in run.probes if status.probe == "layers"]
+    available = any(status.available for status in profilers)
+    stepwise = any(status.stepwise for status in profilers)
+    if available and not stepwise:
+        reason = f"{item.framework} runs all layers in one call"
+        yield _Note("no counters by layer", reason)
+    for run in item.summary.runs_at(BY_LAYER):
+        if run.void:
+            reasons = [status.reason for status in run.probes if status.reason]
+            yield _Note("no counters by layer", "; ".join(reasons))

@@ -13,7 +13,6 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from mlms_predictors import Operation, Structure
 
@@ -36,20 +35,6 @@ class LayerCost:
     weight_bytes: int
     input_bytes: int | None
     output_bytes: int | None
-
-    @property
-    def work(self) -> dict[str, Any]:
-        """What rooflines ask: name, type, operations, and the bytes that it must read and write,
-        weights too.
-        """
-        known = self.input_bytes is not None and self.output_bytes is not None
-        moved = self.weight_bytes + (self.input_bytes or 0) + (self.output_bytes or 0)
-        return {
-            "name": self.name,
-            "type": self.type,
-            "flops": self.flops,
-            "bytes": moved if known else None,
-        }
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,17 @@
-"""Where the time goes: spans and counters on one clock, who caused whom, and the files and tables
-made of them.
+"""Traces of where the time of a request goes: spans and counters, their files and their tables.
 
-Nothing here runs a model or judges a result: pytest_mlms.trace.runner asks agents for what these
-modules work on.
+The modules of this package start no agent, except ``runner`` and ``level_run``, and none of them
+judges a result.
 """
 
 LEVELS = ("application", "model", "layer", "library", "kernel", "hardware")
-"""Of a trace's spans, from the outermost to the innermost."""
+"""Levels of spans, from the outermost to the innermost."""
+
+BY_LAYER = "layer+hardware"
+"""Level of the run that reads counters between the layers of the framework."""
+
+BY_PHASE = "application+hardware"
+"""Level of the run that reads counters of the pytest process between the phases of a request."""
+
+PHASES = ("pre-process", "predict, through the agent", "post-process")
+"""Phases of a request on the pytest side, in the order in which they run."""

@@ -1,59 +1,40 @@
-"""What the analyses are of: a trace with all that several of them need, computed once.
-
-And what they make, a table.
-"""
+"""A trace with the tables that several analyses need, each computed once."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
-from pytest_mlms.trace.correlate import Parents
-from pytest_mlms.trace.roofline import Point, Work, match, point
+from pytest_mlms.trace.correlate import Parents, parents_of
+from pytest_mlms.trace.latency import model_latency
+from pytest_mlms.trace.layer_work import match_work, total_work
+from pytest_mlms.trace.roofline import RooflinePoint, Work, roofline_point
 from pytest_mlms.trace.spans import Trace
-from pytest_mlms.trace.tables import (
-    KernelRow,
-    LayerRow,
-    kernel_rows,
-    layer_rows,
-    model_latency,
-    parents_of,
-)
+from pytest_mlms.trace.tables import KernelRow, LayerRow, kernel_rows, layer_rows
 
-__all__ = ["Row", "Table", "TraceContext"]
-
-Row = tuple[Any, ...]
-
-
-@dataclass(frozen=True)
-class Table:
-    """Columns' names, which have the units, and rows of plain values; None where it isn't known."""
-
-    columns: tuple[str, ...]
-    rows: tuple[Row, ...]
+__all__ = ["TraceContext"]
 
 
 class TraceContext:
-    """A trace and what the analyses share of it, computed once."""
+    """A trace, and the values that its analyses share."""
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
-        self.about = trace.about
+        self.metadata = trace.metadata
 
     @property
-    def name(self) -> Row:
-        """The model and the case, which every table begins with."""
-        return self.about["manifest"], self.about["case"]
+    def name(self) -> tuple[str, str]:
+        """The model and the case, with which rows begin."""
+        return self.metadata.manifest, self.metadata.case
 
     @property
-    def series(self) -> Row:
-        """What the batch sizes of one model have in common."""
-        return self.about["manifest"], self.about["framework"], self.about["device"]
+    def series(self) -> tuple[str, str, str]:
+        """Model, framework and device, which the batch sizes of one model have in common."""
+        metadata = self.metadata
+        return metadata.manifest, metadata.framework, metadata.device
 
     @cached_property
     def parents(self) -> Parents:
-        """Who caused whom."""
+        """The parent of each span."""
         return parents_of(self.trace)
 
     @cached_property
@@ -68,24 +49,25 @@ class TraceContext:
 
     @cached_property
     def latency_us(self) -> float | None:
-        """Of a call without any probe."""
+        """Microseconds of a call without any probe; None without such a call."""
         return model_latency(self.trace)
 
     @cached_property
     def works(self) -> list[Work | None]:
-        """The static operations and bytes of each layer."""
-        return match(self.layers, self.about.get("static") or [])
+        """The static work of each of ``layers``; None where it is unknown."""
+        return match_work(self.layers, self.metadata.static)
 
     @property
-    def total(self) -> Work | None:
-        """The static operations and bytes of the whole model."""
-        static = self.about.get("static") or []
-        flops, moved = [one["flops"] for one in static], [one["bytes"] for one in static]
-        return (
-            None if not static or None in flops or None in moved else Work(sum(flops), sum(moved))
-        )
+    def total_work(self) -> Work | None:
+        """The static work of the whole model; None where it is unknown."""
+        return total_work(self.metadata.static)
 
-    def point(self, work: Work | None, us: float | None) -> Point | None:
-        """Return the dot of the roofline; None without the work, the time or the peaks."""
-        peaks = self.about.get("peaks")
-        return point(work, us / 1e6, peaks) if work and us and peaks else None
+    def roofline_point(self, work: Work | None, us: float | None) -> RooflinePoint | None:
+        """Return the point of work that takes ``us`` microseconds.
+
+        None where the work, the time or the peaks of the device are unknown.
+        """
+        peaks = self.metadata.peaks
+        if work is None or us is None or peaks is None:
+            return None
+        return roofline_point(work, us / 1e6, peaks)

@@ -1,185 +1,172 @@
-"""Who caused whom: the parent of every span. Pure functions of columns.
+"""The parent of every span, computed on columns.
 
-Ids come first: what a launch started belongs to the launch, and a launch to the layer that CUPTI
-was told. For the rest it is the smallest interval of a level above that contains the span, on the
-same thread; times alone decide there, so where intervals cross, the answer is marked as ambiguous.
+IDs decide first: a kernel belongs to the launch with its correlation ID, and a launch belongs to
+the layer whose number CUPTI was given. The parent of any other span is the smallest interval of a
+higher level that contains it on the same thread. Where such intervals cross, times alone do not
+determine the parent, and the result is marked as ambiguous.
 """
 
 from __future__ import annotations
 
-import bisect
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pytest_mlms.trace import LEVELS
-from pytest_mlms.trace.spans import Spans
+from pytest_mlms.trace.intervals import Containers, find_containers
+from pytest_mlms.trace.spans import Spans, Trace
 
-__all__ = ["Parents", "ancestors", "containers", "find_parents", "sums_by"]
+__all__ = ["Parents", "ancestors", "find_parents", "parents_of", "sums_by"]
 
 Array = NDArray[Any]
-
-_LAYER, _LIBRARY, _KERNEL = (LEVELS.index(level) for level in ("layer", "library", "kernel"))
 
 
 @dataclass(frozen=True, eq=False)
 class Parents:
-    """``index`` of each span's parent (-1.
-
-    None), and whether another could have been meant as well.
-    """
+    """The index of each span's parent (-1: none), and whether another span could be it as well."""
 
     index: Array
     ambiguous: Array
 
 
+class _Link(NamedTuple):
+    """A column of IDs that two levels share: causes are above, what they caused is below."""
+
+    below: str
+    above: str
+    column: str
+
+
+_LINKS = (
+    _Link("library", "layer", "external"),
+    _Link("kernel", "library", "correlation"),
+)
+
+
+def parents_of(trace: Trace) -> Parents:
+    """Return the parent of every span of a trace."""
+    return find_parents(trace.spans, trace.devices)
+
+
 def find_parents(spans: Spans, device_tracks: Array | None = None) -> Parents:
-    """Return the parent of every span; within a run only.
+    """Return the parent of every span, which is in the same run.
 
-    ``device_tracks`` is a mask over tracks: those of a device's streams, whose spans no interval of
-    the host's threads can claim. A kernel there has a launch, or no parent.
+    ``device_tracks`` is a mask over tracks: those that are a device's streams. A kernel there has a
+    launch or no parent, because no interval of the host's threads contains it.
     """
-    parent, ambiguous = np.full(len(spans), -1, "i8"), np.zeros(len(spans), bool)
-    told = _told(spans, parent)
-    on_device = np.zeros(len(spans), bool) if device_tracks is None else device_tracks[spans.track]
-    open_ = ~told & ~on_device
+    on_device = np.zeros(len(spans), bool)
+    if device_tracks is not None:
+        on_device = device_tracks[spans.track]
+    parents = _parents_by_id(spans)
+    by_time = (parents.index < 0) & ~on_device
     for level in range(1, len(LEVELS)):
-        of_level = np.flatnonzero(open_ & (spans.level == level))
+        children = np.flatnonzero(by_time & (spans.level == level))
         for above in range(level - 1, -1, -1):
-            if not len(of_level):
+            if not len(children):
                 break
-            candidates = np.flatnonzero((spans.level == above) & ~on_device)
-            found, doubt = _inside(spans, of_level, candidates)
-            has = found >= 0
-            parent[of_level[has]], ambiguous[of_level[has]] = found[has], doubt[has]
-            of_level = of_level[~has]
-    return Parents(parent, ambiguous)
-
-
-def _told(spans: Spans, parent: Array) -> Array:
-    """Give parents to the spans whose cause is told by an id, whatever the clocks say; return which
-    these are.
-
-    A library call has the number of the layer that it was made in, if CUPTI was told. A kernel has
-    the correlation id of its launch; a runtime call and the driver call inside of it share one: the
-    last to start is the launch.
-    """
-    done = np.zeros(len(spans), bool)
-    for below, above, column in (
-        (_LIBRARY, _LAYER, spans.external),
-        (_KERNEL, _LIBRARY, spans.correlation),
-    ):
-        causes = np.flatnonzero((spans.level == above) & (column != 0))
-        caused = np.flatnonzero((spans.level == below) & (column != 0))
-        if len(causes) and len(caused):
-            order = causes[np.lexsort((spans.start[causes], column[causes], spans.run[causes]))]
-            keys, wanted = _keys(spans, column, order, caused)
-            place = np.searchsorted(keys, wanted, side="right") - 1
-            hit = (place >= 0) & (keys[place] == wanted)
-            parent[caused[hit]] = order[place[hit]]
-            done[caused[hit]] = True
-    return done
-
-
-def _keys(spans: Spans, column: Array, first: Array, second: Array) -> tuple[Array, Array]:
-    """Return one number for each pair of run and id, in the pairs' order, for both sets."""
-    both = np.concatenate([first, second])
-    _, numbers = np.unique(column[both], return_inverse=True)
-    keys = spans.run[both].astype("i8") * (len(both) + 1) + numbers.reshape(-1)
-    return keys[: len(first)], keys[len(first) :]
-
-
-def _inside(spans: Spans, inner: Array, outer: Array) -> tuple[Array, Array]:
-    """Return for each of ``inner`` the smallest of ``outer`` around it on its track (-1.
-
-    None), and the doubts.
-    """
-    found, doubt = np.full(len(inner), -1, "i8"), np.zeros(len(inner), bool)
-    by_track = np.argsort(spans.track[outer], kind="stable")
-    tracks = spans.track[outer][by_track]
-    queries = np.argsort(spans.track[inner], kind="stable")
-    of_query = spans.track[inner][queries]
-    for track in np.unique(of_query).tolist():
-        some = queries[slice(*np.searchsorted(of_query, [track, track + 1]).tolist())]
-        around = outer[by_track[slice(*np.searchsorted(tracks, [track, track + 1]).tolist())]]
-        place, unsure = containers(
-            spans.start[around], spans.end[around], spans.start[inner[some]], spans.end[inner[some]]
-        )
-        has = place >= 0
-        found[some[has]] = around[place[has]]
-        doubt[some] = unsure
-    return found, doubt
-
-
-def containers(
-    start: Array, end: Array, inner_start: Array, inner_end: Array
-) -> tuple[Array, Array]:
-    """Return for each inner interval the index of the last-started interval that contains it, and
-    the doubts.
-
-    Of nested intervals that is the smallest. It is in doubt where another one contains the inner
-    interval too and the two cross, so that neither is inside of the other. O((n + m) log n).
-    """
-    order = np.lexsort((np.arange(len(start)), -end, start))
-    ends = end[order]
-    up, crossing = _enclosing(start[order], ends)
-    place = np.searchsorted(start[order], inner_start, side="right") - 1
-    while True:
-        outside = (
-            (place >= 0) & (ends[place] < inner_end) if len(ends) else np.zeros(len(place), bool)
-        )
-        if not outside.any():
-            break
-        place[outside] = up[place[outside]]
-    doubt = _doubts(ends, place, inner_end) if crossing else np.zeros(len(place), bool)
-    return np.where(place >= 0, order[place] if len(order) else -1, -1), doubt
-
-
-def _enclosing(start: Array, end: Array) -> tuple[Array, bool]:
-    """Return for intervals by (start, -end) the last one before each that ends no earlier, and
-    whether any cross.
-    """
-    up, crossing, stack = np.full(len(start), -1, "i8"), False, list[int]()
-    starts, ends = start.tolist(), end.tolist()
-    for index, (begin, close) in enumerate(zip(starts, ends, strict=True)):
-        while stack and ends[stack[-1]] < close:
-            crossing |= ends[stack.pop()] > begin
-        up[index] = stack[-1] if stack else -1
-        stack.append(index)
-    return up, crossing
-
-
-def _doubts(ends: Array, place: Array, inner_end: Array) -> Array:
-    """Return where an interval that starts earlier and ends in [inner end, end of the chosen one)
-    exists.
-    """
-    doubt, seen, next_ = np.zeros(len(place), bool), list[int](), 0
-    for query in np.argsort(place, kind="stable").tolist():
-        chosen = int(place[query])
-        if chosen < 0:
-            continue
-        while next_ < chosen:
-            bisect.insort(seen, int(ends[next_]))
-            next_ += 1
-        first = bisect.bisect_left(seen, int(inner_end[query]))
-        doubt[query] = first < len(seen) and seen[first] < ends[chosen]
-    return doubt
+            candidates = np.flatnonzero(~on_device & (spans.level == above))
+            children = _assign_containers(spans, parents, children, candidates)
+    return parents
 
 
 def ancestors(spans: Spans, parent: Array, level: str) -> Array:
-    """Return for each span its nearest ancestor of ``level``, itself if it is one, or -1."""
-    wanted = LEVELS.index(level)
+    """Return each span's nearest ancestor at ``level``: itself if it is at that level, or -1."""
     found = np.arange(len(spans))
+    at_level = spans.at(level)
+    if not len(spans):
+        return found
     while True:
-        above = (found >= 0) & (spans.level[found] != wanted) if len(spans) else np.zeros(0, bool)
-        if not above.any():
+        below = (found >= 0) & ~at_level[found]
+        if not below.any():
             return found
-        found[above] = parent[found[above]]
+        found[below] = parent[found[below]]
 
 
 def sums_by(owner: Array, value: Array, count: int) -> Array:
-    """Return the sum of ``value`` for each of ``count`` owners; values of owner -1 are left out."""
+    """Return the sum of ``value`` of each of ``count`` owners; values of owner -1 are left out."""
     owned = owner >= 0
     return np.bincount(owner[owned], weights=value[owned], minlength=count)
+
+
+def _parents_by_id(spans: Spans) -> Parents:
+    """Return the parents that IDs determine, whatever the clocks say.
+
+    Several causes of one run may share an ID, as a runtime call and the driver call inside of it
+    do: the last to start is the launch.
+    """
+    parents = Parents(np.full(len(spans), -1, "i8"), np.zeros(len(spans), bool))
+    for link in _LINKS:
+        column = spans.column(link.column)
+        has_id = column != 0
+        causes = np.flatnonzero(has_id & spans.at(link.above))
+        caused = np.flatnonzero(has_id & spans.at(link.below))
+        if len(causes) and len(caused):
+            _assign_causes(spans, column, causes, caused, parents)
+    return parents
+
+
+def _assign_causes(
+    spans: Spans, column: Array, causes: Array, caused: Array, parents: Parents
+) -> None:
+    """Set the parents of ``caused`` to the last of ``causes`` with the same run and ID."""
+    order = np.lexsort((spans.start[causes], column[causes], spans.run[causes]))
+    causes = causes[order]
+    keys = _run_and_id(spans, column, np.concatenate([causes, caused]))
+    cause_keys = keys[: len(causes)]
+    wanted = keys[len(causes) :]
+    place = np.searchsorted(cause_keys, wanted, side="right") - 1
+    found = (place >= 0) & (cause_keys[place] == wanted)
+    parents.index[caused[found]] = causes[place[found]]
+
+
+def _run_and_id(spans: Spans, column: Array, chosen: Array) -> Array:
+    """Return one number for each pair of run and ID, in the order of the pairs."""
+    _, numbers = np.unique(column[chosen], return_inverse=True)
+    runs = spans.run[chosen].astype("i8")
+    return runs * (len(chosen) + 1) + numbers.reshape(-1)
+
+
+def _assign_containers(spans: Spans, parents: Parents, children: Array, candidates: Array) -> Array:
+    """Set the parents of the children that a candidate contains; return the other children."""
+    remaining = []
+    for inner, outer in _by_track(spans, children, candidates):
+        found = _containers_on_track(spans, inner, outer)
+        contained = found.index >= 0
+        chosen = inner[contained]
+        parents.index[chosen] = outer[found.index[contained]]
+        parents.ambiguous[chosen] = found.ambiguous[contained]
+        remaining.append(inner[~contained])
+    return np.concatenate(remaining)
+
+
+def _containers_on_track(spans: Spans, inner: Array, outer: Array) -> Containers:
+    return find_containers(
+        spans.start[outer],
+        spans.end[outer],
+        spans.start[inner],
+        spans.end[inner],
+    )
+
+
+def _by_track(spans: Spans, inner: Array, outer: Array) -> Iterator[tuple[Array, Array]]:
+    """Yield the inner and the outer spans of each track that has an inner one."""
+    inner = _sorted_by_track(spans, inner)
+    outer = _sorted_by_track(spans, outer)
+    inner_tracks = spans.track[inner]
+    outer_tracks = spans.track[outer]
+    for track in np.unique(inner_tracks).tolist():
+        yield inner[_range_of(inner_tracks, track)], outer[_range_of(outer_tracks, track)]
+
+
+def _sorted_by_track(spans: Spans, indices: Array) -> Array:
+    order = np.argsort(spans.track[indices], kind="stable")
+    return indices[order]
+
+
+def _range_of(ordered: Array, value: int) -> slice:
+    """Return where a sorted column has a value."""
+    first, last = np.searchsorted(ordered, [value, value + 1]).tolist()
+    return slice(first, last)

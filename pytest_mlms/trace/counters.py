@@ -1,41 +1,28 @@
-"""What the counters say: by phase, and by layer of a run that read them between layers.
-
-Pure functions of a trace.
-"""
+"""Counter tables of a trace: one row per phase and counter, and one row per layer and counter."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_mlms.trace.correlate import Parents
+from pytest_mlms.trace import BY_LAYER, BY_PHASE, PHASES
+from pytest_mlms.trace.layers import layers_of_run
 from pytest_mlms.trace.spans import CounterSeries, Trace
-from pytest_mlms.trace.tables import grouped, layers_of_run
 
-__all__ = ["BY_LAYER", "BY_PHASE", "PHASES", "CounterRow", "PhaseRow", "counter_rows", "phase_rows"]
-
-BY_LAYER = "layer+hardware"
-"""The level of a run with the framework's layers and the counters between them."""
-
-BY_PHASE = "application+hardware"
-"""The level of a run with the phases of a request on the pytest side and the counters of that
-process between them.
-"""
-
-PHASES = ("pre-process", "predict, through the agent", "post-process")
+__all__ = ["CounterRow", "PhaseRow", "counter_rows", "phase_rows"]
 
 Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
 class CounterRow:
-    """A counter over one layer: what a call adds to it there, on average.
+    """A counter over one layer.
 
-    What reading it adds is in that.
+    ``per_call`` is the mean of what a call adds to it, which includes what reading it adds.
     """
 
     index: int
@@ -49,9 +36,10 @@ class CounterRow:
 
 @dataclass(frozen=True)
 class PhaseRow:
-    """A counter over a phase of a request: what a call adds to it, on average, if it only goes up.
+    """A counter over a phase of a request.
 
-    Otherwise it is a state, such as a temperature: the least, mean and most of its readings.
+    ``per_call`` is the mean of what a call adds to a rising counter. ``least``, ``mean`` and
+    ``most`` are those of the readings of a state. The others are None.
     """
 
     phase: str
@@ -64,96 +52,135 @@ class PhaseRow:
     readings: int
 
 
-def counter_rows(trace: Trace, parents: Parents) -> list[CounterRow]:
-    """Return a row for each layer and counter, in the order in which layers run.
+class _Readings(NamedTuple):
+    """The readings of one counter, by time."""
 
-    Empty without a run by layer.
+    series: CounterSeries
+    time: Array
+    value: Array
+
+
+class _Differences(NamedTuple):
+    """What was counted over each of some spans, and whether one difference has no other inside."""
+
+    counts: Array
+    undivided: Array
+
+
+def counter_rows(trace: Trace) -> list[CounterRow]:
+    """Return a row for each layer and rising counter, in the order in which layers run.
+
+    Empty without a run by layer. A layer counts only where no reading lies inside of it: otherwise
+    it did not run by itself.
     """
     run = trace.run_at(BY_LAYER)
-    keys, spans = layers_of_run(trace, parents, run)
-    readings = [reading for reading in _readings(trace, run) if reading[0].rising]
+    layers = layers_of_run(trace, run)
+    rising = [readings for readings in _readings_of(trace, run) if readings.series.rising]
     rows = []
-    for index, (key, mine) in enumerate(grouped(keys, spans).items()):
-        for series, time, value in readings:
-            counts = _over(time, value, trace.spans.start[mine], trace.spans.end[mine], alone=True)
-            if len(counts):
-                rows.append(
-                    CounterRow(
-                        index,
-                        key[0],
-                        key[1],
-                        series.name,
-                        series.unit,
-                        float(counts.mean()),
-                        len(counts),
-                    )
-                )
+    for index, (key, spans) in enumerate(layers.by_key().items()):
+        for readings in rising:
+            differences = _differences(trace, readings, spans)
+            counts = differences.counts[differences.undivided]
+            if not len(counts):
+                continue
+            row = CounterRow(
+                index=index,
+                layer=key.name,
+                type=key.type,
+                counter=readings.series.name,
+                unit=readings.series.unit,
+                per_call=float(counts.mean()),
+                calls=len(counts),
+            )
+            rows.append(row)
     return rows
 
 
 def phase_rows(trace: Trace) -> list[PhaseRow]:
-    """Return a row for each phase and counter: the phases of a request on this side, then the call
-    in the agent.
+    """Return a row for each phase and counter.
 
-    States belong to the agent's calls.
+    The phases of a request on the pytest side come first, then the calls in the agent.
     """
-    run, rows = trace.run_at(BY_PHASE), list[PhaseRow]()
+    rows: list[PhaseRow] = []
+    by_phase = trace.run_at(BY_PHASE)
     for phase in PHASES:
-        mine = _named(trace, run, "application", phase)
-        rows += [
-            row for series in _readings(trace, run) for row in _phase(trace, phase, mine, *series)
-        ]
-    run = trace.run_at("hardware")
-    mine = _named(trace, run, "model", "predict")
-    return rows + [
-        row for series in _readings(trace, run) for row in _phase(trace, "predict", mine, *series)
-    ]
+        rows += _rows_of_phase(trace, by_phase, "application", phase)
+    rows += _rows_of_phase(trace, trace.run_at("hardware"), "model", "predict")
+    return rows
 
 
-def _named(trace: Trace, run: int | None, level: str, name: str) -> Array:
-    spans, wanted = trace.spans, trace.strings.index(name) if name in trace.strings else -1
-    return np.flatnonzero(
-        spans.at(level) & (spans.run == (-1 if run is None else run)) & (spans.name == wanted)
-    )
+def _rows_of_phase(trace: Trace, run: int | None, level: str, phase: str) -> Iterator[PhaseRow]:
+    spans = _spans_named(trace, run, level, phase)
+    for readings in _readings_of(trace, run):
+        if readings.series.rising:
+            yield from _rising_row(trace, phase, spans, readings)
+        else:
+            yield from _state_row(phase, readings)
 
 
-def _phase(
-    trace: Trace, phase: str, spans: Array, series: CounterSeries, time: Array, value: Array
-) -> Iterator[PhaseRow]:
-    """Yield the row of a counter, if it was read around the phase's spans."""
-    if not series.rising:
-        states = (
-            (float(value.min()), float(value.mean()), float(value.max())) if len(value) else None
-        )
-        if states:
-            yield PhaseRow(phase, series.name, series.unit, None, *states, len(value))
-        return
-    counts = _over(time, value, trace.spans.start[spans], trace.spans.end[spans])
+def _rising_row(trace: Trace, phase: str, spans: Array, readings: _Readings) -> Iterator[PhaseRow]:
+    """Yield the row of a rising counter if it was read around the spans of the phase."""
+    counts = _differences(trace, readings, spans).counts
     if len(counts):
         yield PhaseRow(
-            phase, series.name, series.unit, float(counts.mean()), None, None, None, len(value)
+            phase=phase,
+            counter=readings.series.name,
+            unit=readings.series.unit,
+            per_call=float(counts.mean()),
+            least=None,
+            mean=None,
+            most=None,
+            readings=len(readings.value),
         )
 
 
-def _readings(trace: Trace, run: int | None) -> Iterator[tuple[CounterSeries, Array, Array]]:
-    """Yield each counter of a run with its readings by time."""
+def _state_row(phase: str, readings: _Readings) -> Iterator[PhaseRow]:
+    """Yield the row of a state if it was read at all."""
+    values = readings.value
+    if len(values):
+        yield PhaseRow(
+            phase=phase,
+            counter=readings.series.name,
+            unit=readings.series.unit,
+            per_call=None,
+            least=float(values.min()),
+            mean=float(values.mean()),
+            most=float(values.max()),
+            readings=len(values),
+        )
+
+
+def _spans_named(trace: Trace, run: int | None, level: str, name: str) -> Array:
+    if name not in trace.strings:
+        return np.zeros(0, "i8")
+    spans = trace.spans
+    named = spans.name == trace.strings.index(name)
+    return np.flatnonzero(named & spans.at(level) & spans.in_run(run))
+
+
+def _readings_of(trace: Trace, run: int | None) -> Iterator[_Readings]:
+    """Yield the readings of each counter of a run."""
+    counters = trace.counters
     for index, series in enumerate(trace.series):
-        if series.run == run:
-            mine = np.flatnonzero(trace.counters.series == index)
-            mine = mine[np.argsort(trace.counters.time[mine], kind="stable")]
-            yield series, trace.counters.time[mine], trace.counters.value[mine]
+        if series.run != run:
+            continue
+        chosen = np.flatnonzero(counters.series == index)
+        order = np.argsort(counters.time[chosen], kind="stable")
+        chosen = chosen[order]
+        yield _Readings(series, counters.time[chosen], counters.value[chosen])
 
 
-def _over(time: Array, value: Array, start: Array, end: Array, alone: bool = False) -> Array:
-    """Return what was counted over intervals: from the last reading before each to the first
-    behind; others drop out.
+def _differences(trace: Trace, readings: _Readings, spans: Array) -> _Differences:
+    """Return what was counted from the last reading before each span to the first after it.
 
-    So do, if they must be ``alone``, those whose readings have another between them: no layers that
-    ran by themselves.
+    Spans without a reading on both sides are left out.
     """
-    before = np.searchsorted(time, start, side="right") - 1
-    after = np.searchsorted(time, end, side="left")
-    good = (before >= 0) & (after < len(time))
-    if alone:
-        good &= after == before + 1
-    return np.asarray(value[after[good]] - value[before[good]])
+    start = trace.spans.start[spans]
+    end = trace.spans.end[spans]
+    before = np.searchsorted(readings.time, start, side="right") - 1
+    after = np.searchsorted(readings.time, end, side="left")
+    enclosed = (before >= 0) & (after < len(readings.time))
+    before = before[enclosed]
+    after = after[enclosed]
+    counts = readings.value[after] - readings.value[before]
+    return _Differences(counts, after == before + 1)

@@ -1,115 +1,140 @@
-"""Protocol-buffer bytes: of single messages, and of a column of like messages at once by numpy.
+"""A writer of protocol buffers: single messages, and columns of like messages by numpy.
 
-The encoding is https://protobuf.dev/programming-guides/encoding. In rows, a varint is padded with
-continuation bits to the width of the column's largest, which every reader takes, and which lets
-rows be cut from one array.
+The encoding is that of https://protobuf.dev/programming-guides/encoding. In a column all messages
+are equally long, so that they are rows of one array: each varint is padded with continuation bits
+to the width of the largest, which readers accept.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Rows", "interleave", "message", "varint"]
+__all__ = ["MessageRows", "PlacedRows", "interleave", "message", "varint"]
 
 Array = NDArray[Any]
 
-_VARINT, _FIXED64, _BYTES = 0, 1, 2
+_VARINT = 0
+_FIXED64 = 1
+_BYTES = 2
 
 
 def varint(value: int) -> bytes:
-    """Return a whole number that isn't negative, seven bits a byte, the lowest first."""
-    parts = bytearray()
+    """Return a non-negative integer as a varint: seven bits per byte, the lowest first."""
+    encoded = bytearray()
     while value > 0x7F:
-        parts.append(value & 0x7F | 0x80)
+        low_bits = value & 0x7F
+        encoded.append(low_bits | 0x80)
         value >>= 7
-    return bytes([*parts, value])
+    encoded.append(value)
+    return bytes(encoded)
 
 
-def message(*fields: tuple[int, int | float | str | bytes]) -> bytes:
-    """Return a message of (field number, value).
+def message(*fields: tuple[int, float | str | bytes]) -> bytes:
+    """Return a message of pairs of a field number and a value.
 
-    Int as varint, float as double, text and bytes with their length.
+    An integer becomes a varint and a float a double; text and bytes have their length before them.
     """
-    return b"".join(_field(number, value) for number, value in fields)
+    encoded = [_field(number, value) for number, value in fields]
+    return b"".join(encoded)
 
 
 def _field(number: int, value: float | str | bytes) -> bytes:
     if isinstance(value, int):
-        return varint(number << 3 | _VARINT) + varint(value)
+        return _tag(number, _VARINT) + varint(value)
     if isinstance(value, float):
-        return varint(number << 3 | _FIXED64) + struct.pack("<d", value)
-    data = value.encode() if isinstance(value, str) else value
-    return varint(number << 3 | _BYTES) + varint(len(data)) + data
+        return _tag(number, _FIXED64) + struct.pack("<d", value)
+    if isinstance(value, str):
+        value = value.encode()
+    return _tag(number, _BYTES) + varint(len(value)) + value
 
 
-class Rows:
-    """Like messages, one a row: constant parts, and columns of varints and of 8-byte values.
+def _tag(number: int, wire_type: int) -> bytes:
+    return varint(number << 3 | wire_type)
 
-    All rows as wide.
+
+class MessageRows:
+    """Messages with the same fields and of the same length, one per row.
+
+    Fields are constants, or columns of varints and of 8-byte values.
     """
 
     def __init__(self, count: int) -> None:
         self._count = count
-        self._parts: list[bytes | Array] = []
+        self._parts: list[Array] = []
 
     @property
     def width(self) -> int:
         """Bytes of a row."""
-        return sum(len(part) if isinstance(part, bytes) else part.shape[1] for part in self._parts)
+        return sum(part.shape[-1] for part in self._parts)
 
-    def constant(self, *fields: tuple[int, int | str | bytes]) -> Rows:
-        """Add fields that are the same in all rows."""
-        self._parts.append(message(*fields))
+    def constant(self, *fields: tuple[int, int | str | bytes]) -> MessageRows:
+        """Add fields with the same value in all rows."""
+        self._add_bytes(message(*fields))
         return self
 
-    def varints(self, number: int, values: Array) -> Rows:
-        """Add a field of whole numbers that aren't negative."""
-        width = max(1, -(-int(values.max(initial=0)).bit_length() // 7))
+    def varints(self, number: int, values: Array) -> MessageRows:
+        """Add a field of non-negative integers."""
+        largest = int(values.max(initial=0))
+        width = len(varint(largest))
         shifts = 7 * np.arange(width, dtype="u8")
-        digits = (values.astype("u8")[:, None] >> shifts).astype("u1") & 0x7F
-        digits[:, :-1] |= 0x80
-        self._parts += [varint(number << 3 | _VARINT), digits]
+        shifted = values.astype("u8")[:, None] >> shifts
+        encoded = shifted.astype("u1") & 0x7F
+        encoded[:, :-1] |= 0x80
+        self._add_bytes(_tag(number, _VARINT))
+        self._parts.append(encoded)
         return self
 
-    def fixed64(self, number: int, values: Array) -> Rows:
-        """Add a field of 8-byte values: u8 for fixed64, f8 for double."""
-        self._parts += [
-            varint(number << 3 | _FIXED64),
-            values.astype(values.dtype.newbyteorder("<"))[:, None].view("u1"),
-        ]
+    def fixed64(self, number: int, values: Array) -> MessageRows:
+        """Add a field of 8-byte values: of type u8 as fixed64, of type f8 as double."""
+        little_endian = values.dtype.newbyteorder("<")
+        encoded = values.astype(little_endian)[:, None].view("u1")
+        self._add_bytes(_tag(number, _FIXED64))
+        self._parts.append(encoded)
         return self
 
-    def nest(self, number: int, inner: Rows) -> Rows:
-        """Add a field that is a message of ``inner``'s row."""
-        self._parts += [varint(number << 3 | _BYTES) + varint(inner.width), *inner._parts]
+    def nest(self, number: int, inner: MessageRows) -> MessageRows:
+        """Add a field that is the message of the same row of ``inner``."""
+        self._add_bytes(_tag(number, _BYTES) + varint(inner.width))
+        self._parts += inner._parts
         return self
 
     def matrix(self) -> Array:
-        """Return the rows as bytes, count x width."""
-        out, column = np.empty((self._count, self.width), "u1"), 0
+        """Return the messages as an array of bytes with one row for each."""
+        rows = np.empty((self._count, self.width), "u1")
+        first = 0
         for part in self._parts:
-            width = len(part) if isinstance(part, bytes) else part.shape[1]
-            out[:, column : column + width] = (
-                np.frombuffer(part, "u1") if isinstance(part, bytes) else part
-            )
-            column += width
-        return out
+            last = first + part.shape[-1]
+            rows[:, first:last] = part
+            first = last
+        return rows
+
+    def _add_bytes(self, constant: bytes) -> None:
+        self._parts.append(np.frombuffer(constant, "u1"))
 
 
-def interleave(matrices: Sequence[Array], positions: Sequence[Array], total: int) -> bytes:
-    """Return rows of several matrices one after another, in the order (0 to ``total`` - 1) of their
-    ``positions``.
-    """
+class PlacedRows(NamedTuple):
+    """Rows of equal length, and the position of each among all rows."""
+
+    matrix: Array
+    positions: Array
+
+
+def interleave(groups: Iterable[PlacedRows], total: int) -> bytes:
+    """Return the rows of all groups in the order of their positions, which are 0 to total - 1."""
+    groups = list(groups)
     lengths = np.zeros(total, "i8")
-    for matrix, position in zip(matrices, positions, strict=True):
-        lengths[position] = matrix.shape[1]
-    offsets = np.concatenate([[0], np.cumsum(lengths)])
-    out = np.empty(int(offsets[-1]), "u1")
-    for matrix, position in zip(matrices, positions, strict=True):
-        out[offsets[position][:, None] + np.arange(matrix.shape[1])] = matrix
-    return out.tobytes()
+    for group in groups:
+        lengths[group.positions] = group.matrix.shape[1]
+    ends = np.cumsum(lengths)
+    starts = ends - lengths
+    joined = np.empty(int(lengths.sum()), "u1")
+    for group in groups:
+        first = starts[group.positions][:, None]
+        width = np.arange(group.matrix.shape[1])
+        joined[first + width] = group.matrix
+    return joined.tobytes()

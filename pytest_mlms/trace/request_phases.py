@@ -1,7 +1,7 @@
-"""A request as a user's program would make it: what of it runs on this side of the channel, and
-what that counts.
+"""Requests as a user's program makes them, traced on the pytest side.
 
-Counters are read in requests of their own, so that reading them is in no phase's time.
+Spans of the phases and of the steps of the pipeline come from requests without counters. Counters
+are read in further requests, so that no phase pays for the readings.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from mlms_predictors._run.probes import enter_probe, word
@@ -19,85 +19,112 @@ from mlms_predictors._run.probes import enter_probe, word
 from pytest_mlms.agent.predictor import Predictor
 from pytest_mlms.agent.process import Array
 from pytest_mlms.pipeline.observers import observe, step
-from pytest_mlms.trace import LEVELS
-from pytest_mlms.trace.counters import BY_PHASE, PHASES
-from pytest_mlms.trace.spans import Builder, CounterSeries, Track
+from pytest_mlms.serialization import from_plain
+from pytest_mlms.trace import BY_PHASE, LEVELS, PHASES
+from pytest_mlms.trace.builder import TraceBuilder
+from pytest_mlms.trace.runs import ProbeStatus, TraceRun
+from pytest_mlms.trace.spans import CounterSeries, Track
 
-__all__ = ["Request", "count_phases", "run_phases"]
-
-Request = Callable[[Predictor], tuple[Mapping[str, Array], Callable[[Mapping[str, Array]], object]]]
-"""Makes one request as a user's program would.
-
-Its arrays, and what is then done with the outputs.
-"""
+__all__ = ["PreparedRequest", "count_phases", "run_phases"]
 
 _CALLS = 5
-_COUNTED_BY = ("perf", "io")
+_PROBES = ("perf", "io")
+_PRE_PROCESS, _PREDICT, _POST_PROCESS = PHASES
 
 
-def run_phases(builder: Builder, predictor: Predictor, request: Request) -> None:
-    """Make requests, and note when each phase and each step of the pipeline ran."""
-    _run(builder, predictor, request, "application", [])
+class PreparedRequest(NamedTuple):
+    """Input arrays of a request by name, and the function that processes its output arrays."""
+
+    arrays: Mapping[str, Array]
+    postprocess: Callable[[Mapping[str, Array]], object]
 
 
-def count_phases(builder: Builder, predictor: Predictor, request: Request) -> None:
-    """Make requests with the counters of this process read between their phases.
+MakeRequest = Callable[[Predictor], PreparedRequest]
 
-    No run where none can be read.
+
+def run_phases(builder: TraceBuilder, predictor: Predictor, make_request: MakeRequest) -> None:
+    """Make requests; add a span for each phase and each step of the pipeline."""
+    recorder = _PhaseRecorder(builder, "application", [])
+    recorder.make_requests(predictor, make_request)
+
+
+def count_phases(builder: TraceBuilder, predictor: Predictor, make_request: MakeRequest) -> None:
+    """Make requests; read the counters of this process between their phases.
+
+    Adds no run where no counter can be read.
     """
-    words: list[dict[str, Any]] = []
+    unavailable: list[dict[str, Any]] = []
     with contextlib.ExitStack() as stack:
-        entered = [enter_probe(stack, name, "cpu", "hardware", None, words) for name in _COUNTED_BY]
-        probes = [probe for probe in entered if probe]
+        probes = []
+        for name in _PROBES:
+            probe = enter_probe(stack, name, "cpu", "hardware", None, unavailable)
+            if probe is not None:
+                probes.append(probe)
         if not probes:
             return
-        _run(builder, predictor, request, BY_PHASE, probes)
-    builder.runs[-1]["probes"] = words + [
-        word(one.name, True, "", one.missing, one.fault) for one in probes
-    ]
-    for probe in probes:
-        for one in probe.series:
-            series = CounterSeries(one.name, one.unit, len(builder.runs) - 1, one.rising)
-            builder.count(series, np.array(one.times, "i8"), np.array(one.values, "f8"))
+        recorder = _PhaseRecorder(builder, BY_PHASE, probes)
+        recorder.make_requests(predictor, make_request)
+    recorder.add_counters(unavailable)
 
 
-def _run(
-    builder: Builder, predictor: Predictor, request: Request, level: str, probes: Sequence[Any]
-) -> None:
-    builder.runs.append({"level": level, "calls": _CALLS, "process": os.getpid()})
-    run = len(builder.runs) - 1
-    track = builder.track(Track(run, os.getpid(), threading.get_native_id(), "pytest", "thread"))
-    for number in range(_CALLS):
-        for probe in probes:
-            probe.between()
-        with _noted(builder, run, track, number, probes) as phase:
-            with phase(PHASES[0]):
-                arrays, finish = request(predictor)
-            with phase(PHASES[1]):
-                outputs = predictor.predict(arrays)
-            with phase(PHASES[2]):
-                finish(outputs)
+class _PhaseRecorder:
+    """Adds the requests of one run to a trace, as spans and, with probes, as counters."""
 
+    def __init__(self, builder: TraceBuilder, level: str, probes: Sequence[Any]) -> None:
+        process = os.getpid()
+        self._builder = builder
+        self._probes = probes
+        self._run = builder.add_run(TraceRun(level, calls=_CALLS, process=process))
+        track = Track(self._run, process, threading.get_native_id(), "pytest", "thread")
+        self._track = builder.track(track)
+        self._request = -1
 
-@contextlib.contextmanager
-def _noted(
-    builder: Builder, run: int, track: int, request: int, probes: Sequence[Any]
-) -> Iterator[Callable[[str], AbstractContextManager[None]]]:
-    """Yield what notes a phase, and reads the counters behind it.
+    def make_requests(self, predictor: Predictor, make_request: MakeRequest) -> None:
+        for number in range(_CALLS):
+            self._request = number
+            self._read_counters()
+            with observe(self._add_span), step("request"):
+                with self._phase(_PRE_PROCESS):
+                    request = make_request(predictor)
+                with self._phase(_PREDICT):
+                    outputs = predictor.predict(request.arrays)
+                with self._phase(_POST_PROCESS):
+                    request.postprocess(outputs)
 
-    The pipeline's own steps are noted, too.
-    """
+    def add_counters(self, unavailable: Sequence[Mapping[str, Any]]) -> None:
+        """Add the readings of the probes, which have been left, and the status of all probes."""
+        plain = list(unavailable)
+        for probe in self._probes:
+            plain.append(word(probe.name, True, "", probe.missing, probe.fault))
+            for series in probe.series:
+                self._add_series(series)
+        statuses = tuple(from_plain(ProbeStatus, status) for status in plain)
+        run = self._builder.runs[self._run]
+        self._builder.runs[self._run] = replace(run, probes=statuses)
 
-    def add(name: str, start: int, end: int) -> None:
-        at = {"start": [start], "end": [end], "track": track, "run": run, "request": request}
-        builder.add(level=LEVELS.index("application"), name=builder.text(name), **at)
+    def _add_series(self, series: Any) -> None:
+        key = CounterSeries(series.name, series.unit, self._run, series.rising)
+        times = np.array(series.times, "i8")
+        values = np.array(series.values, "f8")
+        self._builder.count(key, times, values)
 
     @contextlib.contextmanager
-    def phase(name: str) -> Iterator[None]:
+    def _phase(self, name: str) -> Iterator[None]:
         with step(name):
             yield
-        for probe in probes:
+        self._read_counters()
+
+    def _read_counters(self) -> None:
+        for probe in self._probes:
             probe.between()
 
-    with observe(add), step("request"):
-        yield phase
+    def _add_span(self, name: str, start: int, end: int) -> None:
+        self._builder.add(
+            level=LEVELS.index("application"),
+            name=self._builder.text(name),
+            start=[start],
+            end=[end],
+            track=self._track,
+            run=self._run,
+            request=self._request,
+        )

@@ -1,43 +1,37 @@
-"""The span model: columns of numpy arrays, so that a million spans are cheap, and one file that
-keeps them.
+"""The data model of a trace: spans, counters, tracks, runs and metadata.
 
-Times are whole nanoseconds of the host's monotonic clock, the same in every process. Names, types
-and shapes are indices into ``strings``; 0 is the empty string and means that there is none.
+Spans and counter readings are columns of numpy arrays, so that a million of them stay cheap. Times
+are whole nanoseconds of the host's monotonic clock, which all processes of a host share. Names,
+types and shapes are indices into ``Trace.strings``; index 0 is the empty string.
 """
 
 from __future__ import annotations
 
-import io
-import json
-import os
-import zipfile
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from pathlib import Path
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_mlms.errors import MlmsError
 from pytest_mlms.trace import LEVELS
+from pytest_mlms.trace.metadata import TraceMetadata
+from pytest_mlms.trace.runs import TraceRun
 
 __all__ = [
-    "Builder",
+    "COUNTER_COLUMNS",
+    "SPAN_COLUMNS",
+    "SPAN_DEFAULTS",
     "CounterSeries",
     "Counters",
     "Spans",
     "Trace",
     "Track",
-    "load_trace",
-    "save_trace",
 ]
 
 Array = NDArray[Any]
 
-FORMAT = 1
-
-_COLUMNS = {
+SPAN_COLUMNS = {
     "level": "u1",
     "name": "i4",
     "type": "i4",
@@ -51,11 +45,24 @@ _COLUMNS = {
     "run": "i4",
     "external": "i8",
 }
-_EMPTY = {"type": 0, "shape": 0, "bytes": -1, "correlation": 0, "request": -1, "external": 0}
+"""Columns of ``Spans`` with the numpy type of each."""
+
+SPAN_DEFAULTS = {
+    "type": 0,
+    "shape": 0,
+    "bytes": -1,
+    "correlation": 0,
+    "request": -1,
+    "external": 0,
+}
+"""Values of the columns that may be left out."""
+
+COUNTER_COLUMNS = {"series": "i4", "time": "i8", "value": "f8"}
+"""Columns of ``Counters`` with the numpy type of each."""
 
 
 class Track(NamedTuple):
-    """What a span lies on: a thread of a process, or a stream of a device.
+    """A thread of a process, or a stream of a device, on which spans lie.
 
     ``kind`` is ``thread`` or ``stream``.
     """
@@ -68,8 +75,10 @@ class Track(NamedTuple):
 
 
 class CounterSeries(NamedTuple):
-    """A counter: its name, its unit, the run that it was read in, and whether it only goes up, or
-    is a state.
+    """A counter of one run: its name and unit.
+
+    ``rising`` counters only ever increase, such as page faults. The others are states, such as a
+    temperature.
     """
 
     name: str
@@ -80,12 +89,12 @@ class CounterSeries(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Spans:
-    """One element a span in every column; ``level`` is an index into LEVELS.
+    """Spans as columns with one element per span.
 
-    ``bytes`` is -1 where unknown; ``correlation`` links a launch to what it started (0: nothing);
-    ``request`` counts the traced calls of a run (-1: outside of any); ``run`` is an index into
-    ``Trace.runs``; ``external`` links a layer and the library calls that CUPTI saw inside of it (0:
-    nothing).
+    ``level`` is an index into ``LEVELS``, ``run`` into ``Trace.runs``, and ``track`` into
+    ``Trace.tracks``. ``bytes`` is -1 where unknown. ``correlation`` links a kernel launch to its
+    kernel (0: none). ``request`` is the number of the traced call within the run (-1: outside of
+    any). ``external`` links a layer to the library calls that CUPTI saw inside of it (0: none).
     """
 
     level: Array
@@ -103,38 +112,48 @@ class Spans:
 
     @classmethod
     def of(cls, **columns: Any) -> Spans:
-        """Return spans of these columns.
+        """Return spans with these columns; a scalar is the value of all spans.
 
-        Those with a usual value may be left out, and a scalar holds for all.
+        Columns of ``SPAN_DEFAULTS`` may be left out. Raises TypeError for an unknown column.
         """
+        unknown = sorted(set(columns) - set(SPAN_COLUMNS))
+        if unknown:
+            raise TypeError(f"spans have no column {unknown}")
         count = len(columns["start"])
+        complete = {**SPAN_DEFAULTS, **columns}
         arrays = {}
-        for name, kind in _COLUMNS.items():
-            value = columns.pop(name) if name in columns else _EMPTY[name]
-            arrays[name] = np.broadcast_to(np.asarray(value, dtype=kind), (count,)).copy()
-        if columns:
-            raise TypeError(f"spans have no column {sorted(columns)}")
+        for name, kind in SPAN_COLUMNS.items():
+            values = np.asarray(complete[name], dtype=kind)
+            arrays[name] = np.broadcast_to(values, (count,)).copy()
         return cls(**arrays)
 
     @classmethod
     def join(cls, parts: Sequence[Spans]) -> Spans:
-        """Return all spans of ``parts``, in their order."""
+        """Return the spans of all parts, in their order."""
         if not parts:
-            return cls.of(**{name: [] for name in _COLUMNS})
-        return cls(
-            **{name: np.concatenate([getattr(part, name) for part in parts]) for name in _COLUMNS}
-        )
+            return cls.of(**{name: [] for name in SPAN_COLUMNS})
+        return cls(**{name: _joined(name, parts) for name in SPAN_COLUMNS})
 
     def __len__(self) -> int:
         return len(self.start)
 
-    def take(self, which: Array) -> Spans:
+    def take(self, chosen: Array) -> Spans:
         """Return the spans at these indices, or where this mask is true."""
-        return Spans(**{column.name: getattr(self, column.name)[which] for column in fields(self)})
+        return Spans(**{name: self.column(name)[chosen] for name in SPAN_COLUMNS})
+
+    def column(self, name: str) -> Array:
+        """Return a column by its name."""
+        values: Array = getattr(self, name)
+        return values
 
     def at(self, level: str) -> Array:
         """Return a mask of the spans of a level."""
         return np.asarray(self.level == LEVELS.index(level))
+
+    def in_run(self, run: int | None) -> Array:
+        """Return a mask of the spans of a run; of none without a run."""
+        number = -1 if run is None else run
+        return np.asarray(self.run == number)
 
     @property
     def duration(self) -> Array:
@@ -144,7 +163,11 @@ class Spans:
 
 @dataclass(frozen=True, eq=False)
 class Counters:
-    """Readings: which series, when (ns), how much (the series' unit)."""
+    """Counter readings as columns.
+
+    ``series`` is an index into ``Trace.series``, ``time`` is in nanoseconds, and ``value`` is in
+    the unit of the series.
+    """
 
     series: Array
     time: Array
@@ -152,14 +175,13 @@ class Counters:
 
     @classmethod
     def join(cls, parts: Sequence[Counters]) -> Counters:
-        """Return all readings of ``parts``."""
-        kinds = {"series": "i4", "time": "i8", "value": "f8"}
-        return cls(
-            **{
-                n: np.concatenate([np.zeros(0, k), *(getattr(p, n) for p in parts)]).astype(k)
-                for n, k in kinds.items()
-            }
-        )
+        """Return the readings of all parts."""
+        columns = {}
+        for name, kind in COUNTER_COLUMNS.items():
+            empty = np.zeros(0, kind)
+            values = [getattr(part, name) for part in parts]
+            columns[name] = np.concatenate([empty, *values]).astype(kind)
+        return cls(**columns)
 
     def __len__(self) -> int:
         return len(self.time)
@@ -167,140 +189,41 @@ class Counters:
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """All that is known of an item.
-
-    ``runs`` and ``about`` are plain values, which docs/tracing.md describes.
-    """
+    """All spans and counters of a traced case, with what their indices stand for."""
 
     spans: Spans
     counters: Counters
     strings: tuple[str, ...]
     tracks: tuple[Track, ...]
     series: tuple[CounterSeries, ...]
-    runs: tuple[dict[str, Any], ...]
-    about: Mapping[str, Any] = field(default_factory=dict)
+    runs: tuple[TraceRun, ...]
+    metadata: TraceMetadata
 
     def with_spans(self, spans: Spans) -> Trace:
-        """Return the same with other spans."""
+        """Return the same trace with other spans."""
         return replace(self, spans=spans)
 
     @property
     def devices(self) -> Array:
-        """A mask over tracks: those of a device's streams."""
+        """A mask over tracks: those that are a device's streams."""
         return np.array([track.kind == "stream" for track in self.tracks], bool)
 
     def texts(self, column: Array) -> list[str]:
-        """Return the strings that a column points to."""
+        """Return the strings that a column of indices stands for."""
         return [self.strings[index] for index in column.tolist()]
 
+    def runs_at(self, level: str) -> list[TraceRun]:
+        """Return all runs of a level, void ones too."""
+        return [run for run in self.runs if run.level == level]
+
     def run_at(self, level: str) -> int | None:
-        """Return the run in which ``level`` was the deepest that was on, or None."""
-        found = [
-            index
-            for index, run in enumerate(self.runs)
-            if run["level"] == level and not run.get("void")
-        ]
-        return found[-1] if found else None
+        """Return the index of the last run of a level that counts, or None."""
+        found = None
+        for index, run in enumerate(self.runs):
+            if run.level == level and not run.void:
+                found = index
+        return found
 
 
-class Builder:
-    """Collects parts of a trace, with strings and tracks stored once."""
-
-    def __init__(self, about: Mapping[str, Any] | None = None) -> None:
-        self.about = dict(about or {})
-        self.runs: list[dict[str, Any]] = []
-        self._strings: dict[str, int] = {"": 0}
-        self._tracks: dict[Track, int] = {}
-        self._series: dict[CounterSeries, int] = {}
-        self._spans: list[Spans] = []
-        self._counters: list[Counters] = []
-
-    def text(self, text: str | None) -> int:
-        """Return the index of a string."""
-        return self._strings.setdefault(text or "", len(self._strings))
-
-    def texts(self, texts: Iterable[str | None]) -> Array:
-        """Return the index of each string."""
-        return np.fromiter(map(self.text, texts), "i4")
-
-    def track(self, track: Track) -> int:
-        """Return the index of a track."""
-        return self._tracks.setdefault(track, len(self._tracks))
-
-    def add(self, **columns: Any) -> None:
-        """Add spans; the columns are those of Spans."""
-        self._spans.append(Spans.of(**columns))
-
-    def count(self, series: CounterSeries, time: Array, value: Array) -> None:
-        """Add readings of a counter."""
-        index = self._series.setdefault(series, len(self._series))
-        self._counters.append(Counters(np.full(len(time), index, "i4"), time, value))
-
-    def build(self) -> Trace:
-        """Return what was collected so far."""
-        return Trace(
-            Spans.join(self._spans),
-            Counters.join(self._counters),
-            tuple(self._strings),
-            tuple(self._tracks),
-            tuple(self._series),
-            tuple(map(dict, self.runs)),
-            dict(self.about),
-        )
-
-
-def save_trace(trace: Trace, path: Path) -> None:
-    """Write an .npz file, whole or not at all."""
-    tables = {
-        "format": FORMAT,
-        "strings": trace.strings,
-        "tracks": trace.tracks,
-        "series": trace.series,
-    }
-    text = json.dumps({**tables, "runs": trace.runs, "about": trace.about})
-    arrays = {f"span_{name}": getattr(trace.spans, name) for name in _COLUMNS}
-    arrays |= {
-        f"counter_{name.name}": getattr(trace.counters, name.name) for name in fields(Counters)
-    }
-    temporary = path.with_name(f".{path.name}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            np.savez(file, tables=np.frombuffer(text.encode(), "u1"), **arrays)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def load_trace(path: Path) -> Trace:
-    """Read what save_trace wrote; raises MlmsError for a file that is none."""
-    try:
-        data = io.BytesIO(path.read_bytes())
-        if not zipfile.is_zipfile(data):  # else numpy speaks of pickles that one may load unsafely
-            raise zipfile.BadZipFile("it is no archive")
-        with np.load(data, allow_pickle=False) as file:
-            tables = json.loads(file["tables"].tobytes())
-            if tables["format"] != FORMAT:
-                raise MlmsError(
-                    f"{path} has format {tables['format']}; this version reads format {FORMAT}"
-                )
-            return Trace(
-                Spans.of(
-                    **{
-                        name: file[f"span_{name}"]
-                        for name in _COLUMNS
-                        if f"span_{name}" in file or name not in _EMPTY
-                    }
-                ),
-                Counters(**{name.name: file[f"counter_{name.name}"] for name in fields(Counters)}),
-                tuple(tables["strings"]),
-                tuple(Track(*track) for track in tables["tracks"]),
-                tuple(CounterSeries(*series) for series in tables["series"]),
-                tuple(tables["runs"]),
-                tables["about"],
-            )
-    except OSError as error:
-        raise MlmsError(f"{path} can't be read: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
-        raise MlmsError(
-            f"{path} is no trace of pytest-mlms: {error}; name a trace.npz of a run"
-        ) from error
+def _joined(name: str, parts: Iterable[Spans]) -> Array:
+    return np.concatenate([part.column(name) for part in parts])

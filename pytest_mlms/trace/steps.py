@@ -1,26 +1,27 @@
-"""Where a request spends its time on the pytest side: its phases and the pipeline's steps.
-
-Pure functions.
-"""
+"""Table of a request on the pytest side: its phases and the steps of the pipeline."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pytest_mlms.trace.grouping import grouped, trimmed_mean
 from pytest_mlms.trace.spans import Trace
-from pytest_mlms.trace.tables import grouped, trimmed_mean
 
 __all__ = ["StepRow", "step_rows"]
+
+Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
 class StepRow:
-    """A phase of a request, or a step inside of one (``within``).
+    """A phase of a request, or a step inside of the phase ``within``.
 
-    Microseconds in a request, and its share of that.
+    ``calls`` is how often a request runs it. ``latency_us`` is the time of all its calls in a
+    request, in microseconds, and ``share`` is its part of the whole request.
     """
 
     step: str
@@ -30,33 +31,60 @@ class StepRow:
     share: float
 
 
+class _StepKey(NamedTuple):
+    step: str
+    within: str
+
+
+_REQUEST = _StepKey("request", "")
+
+
 def step_rows(trace: Trace) -> list[StepRow]:
     """Return a row for the request, each phase and each step, in the order in which they begin.
 
-    Empty without a run.
+    Empty without a run at the level ``application``.
     """
-    spans, run = trace.spans, trace.run_at("application")
+    run = trace.run_at("application")
     if run is None:
         return []
-    mine = np.flatnonzero(spans.at("application") & (spans.run == run))
-    mine = mine[np.lexsort((-spans.end[mine], spans.start[mine]))]
-    keys = [(trace.strings[spans.name[one]], _within(trace, mine, one)) for one in mine.tolist()]
-    requests = int(spans.request[mine].max(initial=-1)) + 1
-    latencies = {
-        key: trimmed_mean(np.bincount(spans.request[group], spans.duration[group], requests)) / 1000
-        for key, group in grouped(keys, mine).items()
-    }
-    whole = latencies.get(("request", ""), float("nan"))
-    return [
-        StepRow(name, within, keys.count((name, within)) / requests, us, us / whole)
-        for (name, within), us in latencies.items()
-    ]
+    spans = trace.spans
+    steps = np.flatnonzero(spans.at("application") & spans.in_run(run))
+    order = np.lexsort((-spans.end[steps], spans.start[steps]))
+    steps = steps[order]
+    groups = grouped(_step_keys(trace, steps), steps)
+    requests = int(spans.request[steps].max(initial=-1)) + 1
+    latencies = {key: _microseconds(trace, same, requests) for key, same in groups.items()}
+    whole = latencies.get(_REQUEST, float("nan"))
+    rows = []
+    for key, latency_us in latencies.items():
+        calls = len(groups[key]) / requests
+        rows.append(StepRow(key.step, key.within, calls, latency_us, latency_us / whole))
+    return rows
 
 
-def _within(trace: Trace, spans: NDArray[np.int64], one: int) -> str:
-    """Return the name of the smallest of ``spans``, sorted by start, that ``one`` lies in."""
-    all_ = trace.spans
-    around = spans[
-        (all_.start[spans] <= all_.start[one]) & (all_.end[spans] >= all_.end[one]) & (spans != one)
-    ]
-    return trace.strings[all_.name[around[-1]]] if len(around) else ""
+def _microseconds(trace: Trace, steps: Array, requests: int) -> float:
+    """Return the trimmed mean over requests of the time that the steps take in each."""
+    durations = trace.spans.duration[steps]
+    of_request = np.bincount(trace.spans.request[steps], durations, requests)
+    return trimmed_mean(of_request) / 1000
+
+
+def _step_keys(trace: Trace, steps: Array) -> list[_StepKey]:
+    keys = []
+    for step in steps.tolist():
+        name = trace.strings[trace.spans.name[step]]
+        keys.append(_StepKey(name, _name_around(trace, steps, step)))
+    return keys
+
+
+def _name_around(trace: Trace, steps: Array, step: int) -> str:
+    """Return the name of the smallest of the steps, sorted by start, that contains ``step``."""
+    start = trace.spans.start
+    end = trace.spans.end
+    starts_before = start[steps] <= start[step]
+    ends_after = end[steps] >= end[step]
+    around = steps[starts_before & ends_after & (steps != step)]
+    if not len(around):
+        return ""
+    smallest = int(around[-1])
+    return trace.strings[trace.spans.name[smallest]]

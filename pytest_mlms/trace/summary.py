@@ -1,68 +1,111 @@
-"""What an item's line says of its trace: the largest layers, and what of the levels asked for was
-not seen, and why.
-
-Pure functions of a trace.
-"""
+"""Summary of a trace for the results of its item."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
 
+from pytest_mlms.trace.correlate import parents_of
+from pytest_mlms.trace.latency import layer_coverage
+from pytest_mlms.trace.runs import TraceRun
 from pytest_mlms.trace.spans import Trace
-from pytest_mlms.trace.tables import coverage, layer_rows, parents_of
+from pytest_mlms.trace.tables import LayerRow, layer_rows
 
-__all__ = ["summarize"]
+__all__ = ["SlowLayer", "TraceSummary", "summarize"]
+
+_SLOWEST = 5
 
 
-def summarize(trace: Trace) -> dict[str, Any]:
-    """Return what the item's line says of its trace, as plain values.
+@dataclass(frozen=True)
+class SlowLayer:
+    """One of the slowest layers: microseconds of a call, and the share of all layers."""
 
-    Docs/results.md has the fields.
+    name: str
+    type: str
+    us: float
+    share: float
+
+
+@dataclass(frozen=True)
+class TraceSummary:
+    """The field ``trace`` of an item's results.
+
+    ``levels`` are those that the user asked for. ``coverage`` is the share of the model's time that
+    its layers take, ``layers`` is their number, and ``slowest`` are the slowest of them.
+    ``ambiguous`` counts the spans whose parent is ambiguous. ``unseen`` maps each level without a
+    span or counter to the reason. ``faults`` maps each level that was cut short to the reason.
     """
+
+    levels: tuple[str, ...]
+    runs: tuple[TraceRun, ...]
+    coverage: float | None
+    layers: int
+    slowest: tuple[SlowLayer, ...]
+    ambiguous: int
+    unseen: Mapping[str, str]
+    faults: Mapping[str, str]
+
+    def runs_at(self, level: str) -> list[TraceRun]:
+        """Return all runs of a level, void ones too."""
+        return [run for run in self.runs if run.level == level]
+
+
+def summarize(trace: Trace) -> TraceSummary:
+    """Return the summary of a trace."""
     parents = parents_of(trace)
-    layers = sorted(layer_rows(trace, parents), key=lambda row: -row.latency_us)
-    slowest = [
-        {"name": row.name, "type": row.type, "us": row.latency_us, "share": row.share}
-        for row in layers[:5]
-    ]
-    return {
-        "levels": trace.about["levels"],
-        "runs": [dict(run) for run in trace.runs],
-        "coverage": coverage(trace, parents),
-        "layers": len(layers),
-        "slowest": slowest,
-        "ambiguous": int(parents.ambiguous.sum()),
-        "unseen": (unseen := dict(_unseen(trace))),
-        "faults": {level: fault for level, fault in _faults(trace) if level not in unseen},
-    }
+    layers = layer_rows(trace, parents)
+    unseen = dict(_unseen(trace))
+    faults = {}
+    for level, fault in _faults(trace.runs):
+        if level not in unseen:
+            faults[level] = fault
+    return TraceSummary(
+        levels=trace.metadata.levels,
+        runs=trace.runs,
+        coverage=layer_coverage(trace),
+        layers=len(layers),
+        slowest=_slowest(layers),
+        ambiguous=int(parents.ambiguous.sum()),
+        unseen=unseen,
+        faults=faults,
+    )
+
+
+def _slowest(layers: Sequence[LayerRow]) -> tuple[SlowLayer, ...]:
+    ordered = sorted(layers, key=lambda row: row.latency_us, reverse=True)
+    slowest = []
+    for row in ordered[:_SLOWEST]:
+        slowest.append(SlowLayer(row.name, row.type, row.latency_us, row.share))
+    return tuple(slowest)
 
 
 def _unseen(trace: Trace) -> Iterator[tuple[str, str]]:
-    """Yield each level that was asked for and has nothing to show, with the reasons."""
-    for level in trace.about["levels"]:
+    """Yield each level that was asked for and has neither spans nor counters, with the reason."""
+    for level in trace.metadata.levels:
         if level in ("application", "model"):
             continue
         run = trace.run_at(level)
-        seen = trace.spans.at(level) & (trace.spans.run == (-1 if run is None else run))
-        if not seen.any() and not any(series.run == run for series in trace.series):
-            yield level, _reasons([one for one in trace.runs if one["level"] == level])
+        has_spans = (trace.spans.at(level) & trace.spans.in_run(run)).any()
+        has_counters = any(series.run == run for series in trace.series)
+        if not has_spans and not has_counters:
+            yield level, _reason(trace.runs_at(level))
 
 
-def _faults(trace: Trace) -> Iterator[tuple[str, str]]:
-    """Yield each run that counts and that something went wrong in, so that it saw less than it
-    should have.
-    """
-    for run in trace.runs:
-        faults = [run.get("fault"), *(word["fault"] for word in run.get("probes", ()))]
-        if any(faults) and not run.get("void"):
-            yield run["level"], "; ".join(filter(None, faults))
-
-
-def _reasons(runs: Sequence[Mapping[str, Any]]) -> str:
+def _reason(runs: Sequence[TraceRun]) -> str:
+    faults = [run.fault for run in runs if run.fault]
     probes: dict[str, list[str]] = {}
-    for word in (word for run in runs for word in run["probes"] if word["reason"]):
-        probes.setdefault(word["reason"], []).append(word["probe"])
-    words = [f"{', '.join(names)}: {reason}" for reason, names in probes.items()]
-    faults = [run["fault"] for run in runs if run["fault"]]
-    return "; ".join(faults + words) or "nothing was seen of it"
+    for run in runs:
+        for status in run.probes:
+            if status.reason:
+                probes.setdefault(status.reason, []).append(status.probe)
+    refusals = [f"{', '.join(names)}: {reason}" for reason, names in probes.items()]
+    return "; ".join(faults + refusals) or "nothing was seen of it"
+
+
+def _faults(runs: Sequence[TraceRun]) -> Iterator[tuple[str, str]]:
+    """Yield the level of each run that counts and had a fault, with its faults."""
+    for run in runs:
+        faults = [run.fault, *(status.fault for status in run.probes)]
+        known = [fault for fault in faults if fault]
+        if known and not run.void:
+            yield run.level, "; ".join(known)

@@ -17,7 +17,7 @@ from pytest_mlms.report.trace_query import analysis_of, render, subjects_of
 from pytest_mlms.trace.analyses import KINDS, optimal_batch
 from pytest_mlms.trace.context import Table, TraceContext
 from pytest_mlms.trace.roofline import Work, match, point
-from pytest_mlms.trace.spans import Builder, CounterSeries, Trace, Track, save_trace
+from pytest_mlms.trace.spans import TraceBuilder, CounterSeries, Trace, Track, save_trace
 from pytest_mlms.trace.tables import LayerRow
 
 US = 1000
@@ -39,9 +39,9 @@ def traced(size: int, us: int, **about: Any) -> Trace:
         "framework": "ort",
         "device": "cpu",
     }
-    builder = Builder({**facts, "kind": "trace", "static": STATIC, "peaks": PEAKS, **about})
+    builder = TraceBuilder({**facts, "kind": "trace", "static": STATIC, "peaks": PEAKS, **about})
     for run, level in enumerate(("model", "layer", "kernel")):
-        builder.runs.append({"level": level})
+        builder.add_run(TraceRun(level))
         thread = builder.track(Track(run, 100 + run, 1, "main", "thread"))
         stream = builder.track(Track(run, 100 + run, 7, "stream", "stream"))
         on = {"run": run, "request": 0}
@@ -183,11 +183,11 @@ def test_a15_is_of_the_whole_model() -> None:
 
 def with_counters(level: str) -> Trace:
     """Two layers that run one by one, and what they counted: 6 faults and 2."""
-    builder = Builder(
+    builder = TraceBuilder(
         {"manifest": "net", "case": "caffe-cpu-b1", "batch_size": 1, "framework": "caffe"}
     )
     builder.about.update(device="cpu", kind="trace")
-    builder.runs.append({"level": level})
+    builder.add_run(TraceRun(level))
     on = {"run": 0, "request": 0, "track": builder.track(Track(0, 1, 1, "main", "thread"))}
     builder.add(level=1, name=builder.text("predict"), start=[10], end=[40], **on)
     for name, start in (("conv1", 10), ("relu", 30)):

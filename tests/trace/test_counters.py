@@ -14,7 +14,7 @@ from pytest_mlms.trace.counters import (
     counter_rows,
     phase_rows,
 )
-from pytest_mlms.trace.spans import Builder, CounterSeries, Trace, Track
+from pytest_mlms.trace.spans import TraceBuilder, CounterSeries, Trace, Track
 from pytest_mlms.trace.tables import parents_of
 
 Readings = list[tuple[int, float]]
@@ -22,8 +22,8 @@ Readings = list[tuple[int, float]]
 
 def counted(level: str, *requests: tuple[list[tuple[str, int, int]], Readings]) -> Trace:
     """A run of requests, each with its layers (name, start, end) and its readings (time, value)."""
-    builder = Builder()
-    builder.runs.append({"level": level})
+    builder = TraceBuilder()
+    builder.add_run(TraceRun(level))
     track = builder.track(Track(0, 1, 1, "main", "thread"))
     for number, (layers, readings) in enumerate(requests):
         on = {"track": track, "run": 0, "request": number}
@@ -82,7 +82,7 @@ def test_a_call_counts_what_was_added_around_it_whatever_was_read_inside_and_sta
 
 
 def test_phases_of_this_side_have_their_own_counts_in_the_order_of_a_request() -> None:
-    builder = Builder()
+    builder = TraceBuilder()
     builder.runs += [{"level": "hardware"}, {"level": BY_PHASE}]
     track = builder.track(Track(1, 1, 1, "pytest", "thread"))
     for index, (name, at) in enumerate(zip(("decode", *PHASES), (11, 10, 20, 30), strict=True)):

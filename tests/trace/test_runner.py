@@ -10,7 +10,7 @@ import pytest
 from pytest_mlms.errors import AgentError
 from pytest_mlms.trace import runner as inspection
 from pytest_mlms.trace.runner import Inspection
-from pytest_mlms.trace.spans import Builder
+from pytest_mlms.trace.spans import TraceBuilder
 
 
 def plan(*levels: str) -> Inspection:
@@ -39,11 +39,11 @@ def test_each_level_has_a_run_and_layers_with_counters_one_more() -> None:
 def test_a_serialised_run_counts_only_where_it_saw_something(
     monkeypatch: pytest.MonkeyPatch, again: Any, counts: str
 ) -> None:
-    builder = Builder()
-    builder.runs.append({"level": "kernel", "name": "first"})
+    builder = TraceBuilder()
+    builder.add_run(TraceRun("kernel", "name": "first"))
 
-    def run(builder: Builder, *arguments: Any) -> None:
-        builder.runs.append({"level": "kernel", "name": "again"})
+    def run(builder: TraceBuilder, *arguments: Any) -> None:
+        builder.add_run(TraceRun("kernel", "name": "again"))
         if isinstance(again, AgentError):
             raise again
         builder.runs[-1].update(again)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.trace import LEVELS
 from pytest_mlms.trace.spans import (
-    Builder,
+    TraceBuilder,
     CounterSeries,
     Spans,
     Trace,
@@ -23,8 +23,8 @@ from pytest_mlms.trace.spans import (
 
 
 def example(count: int = 3) -> Trace:
-    builder = Builder({"item": "digits"})
-    builder.runs.append({"level": "layer"})
+    builder = TraceBuilder({"item": "digits"})
+    builder.add_run(TraceRun("layer"))
     track = builder.track(Track(0, 10, 11, "main", "thread"))
     start = 10**15 + np.arange(count) * 100
     builder.add(
@@ -73,8 +73,8 @@ def test_spans_can_be_joined_and_taken_apart() -> None:
 def test_what_is_written_is_read_back(
     tmp_path_factory: pytest.TempPathFactory, names: list[str], level: int
 ) -> None:
-    builder = Builder({"names": len(names)})
-    builder.runs.append({"level": LEVELS[level]})
+    builder = TraceBuilder({"names": len(names)})
+    builder.add_run(TraceRun(LEVELS[level]))
     track = builder.track(Track(0, 1, 2, "é", "stream"))
     start = np.arange(len(names), dtype="i8") + 2**53 + 1
     builder.add(
@@ -93,7 +93,7 @@ def test_what_is_written_is_read_back(
 
 
 def test_the_run_of_a_level_is_the_last_that_counts() -> None:
-    builder = Builder()
+    builder = TraceBuilder()
     builder.runs += [
         {"level": "layer"},
         {"level": "kernel"},

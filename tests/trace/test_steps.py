@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_mlms.trace.spans import Builder, Trace, Track
+from pytest_mlms.trace.spans import TraceBuilder, Trace, Track
 from pytest_mlms.trace.steps import StepRow, step_rows
 
 
@@ -11,8 +11,8 @@ def requests(level: str, *scales: int) -> Trace:
 
     6 of pre-process with two steps of 2 of one name, and 4 of predict.
     """
-    builder, start = Builder(), 0
-    builder.runs.append({"level": level})
+    builder, start = TraceBuilder(), 0
+    builder.add_run(TraceRun(level))
     track = builder.track(Track(0, 1, 1, "pytest", "thread"))
     for number, scale in enumerate(scales):
         for name, begin, end in (

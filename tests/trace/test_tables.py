@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pytest_mlms.trace.spans import Builder, Spans, Trace, Track
+from pytest_mlms.trace.spans import TraceBuilder, Spans, Trace, Track
 from pytest_mlms.trace.tables import (
     KernelRow,
     LayerRow,
@@ -31,9 +31,9 @@ def leveled() -> Trace:
 
     Profiling makes it slower.
     """
-    builder = Builder()
+    builder = TraceBuilder()
     for run, (level, slower) in enumerate([("model", 1), ("layer", 2), ("kernel", 3)]):
-        builder.runs.append({"level": level})
+        builder.add_run(TraceRun(level))
         thread = builder.track(Track(run, 100 + run, 1, "main", "thread"))
         stream = builder.track(Track(run, 100 + run, 7, "stream 7", "stream"))
         for request in range(5):
@@ -42,7 +42,7 @@ def leveled() -> Trace:
 
 
 def one_request(
-    builder: Builder, run: int, request: int, slower: int, thread: int, stream: int
+    builder: TraceBuilder, run: int, request: int, slower: int, thread: int, stream: int
 ) -> None:
     at = 10**12 * (run + 1) + request * 10**6
     on = {"track": thread, "run": run, "request": request}
@@ -133,8 +133,8 @@ def test_the_layers_share_of_the_model_is_that_of_their_own_run() -> None:
 
 
 def test_a_block_that_holds_layers_counts_once() -> None:
-    builder = Builder()
-    builder.runs.append({"level": "layer"})
+    builder = TraceBuilder()
+    builder.add_run(TraceRun("layer"))
     track = builder.track(Track(0, 1, 1, "main", "thread"))
     on = {"level": 2, "track": track, "run": 0, "request": 0}
     for name, start, end in (("block", 0, 100), ("conv", 10, 50), ("fc", 100, 120)):
@@ -144,7 +144,7 @@ def test_a_block_that_holds_layers_counts_once() -> None:
 
 
 def test_a_trace_without_a_level_has_no_rows_of_it() -> None:
-    trace = Builder().build()
+    trace = TraceBuilder().build()
     parents = parents_of(trace)
     assert layer_rows(trace, parents) == []
     assert kernel_rows(trace, parents) == []

@@ -1,31 +1,39 @@
-"""A trace as OpenTelemetry's OTLP/JSON, by its own SDK's encoder: the extra ``otlp``.
+"""OTLP/JSON files for OpenTelemetry, written by its own SDK's encoder.
 
-A trace id for each item; the parents are those of find_parents, so that a kernel hangs below its
-layer. An export for other tools: 13 to 42 us a span.
+Needs the extra ``otlp``. The trace of an item has a trace ID of its own. Spans are children of their
+parents by ``find_parents``, so that a kernel lies below its layer. Takes 13 to 42 µs per span.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 from base64 import b64decode
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pytest_mlms.errors import MlmsError
+from pytest_mlms.files import write_atomically
+from pytest_mlms.serialization import to_plain
 from pytest_mlms.trace import LEVELS
+from pytest_mlms.trace.correlate import parents_of
+from pytest_mlms.trace.metadata import TraceMetadata
 from pytest_mlms.trace.spans import Trace
-from pytest_mlms.trace.tables import parents_of
 
-__all__ = ["write_otlp"]
+__all__ = ["DESCRIPTION", "SUFFIX", "export"]
+
+SUFFIX = ".otlp.json"
+DESCRIPTION = "OTLP/JSON of OpenTelemetry"
+
+_IDS = ("traceId", "spanId", "parentSpanId")
 
 
-def write_otlp(trace: Trace, path: Path, seed: str) -> int:
-    """Write one trace, whole or not at all, its ids made from ``seed``; return the number of spans.
+def export(trace: Trace, path: Path, name: str) -> int:
+    """Write the file atomically, with IDs made from ``name``; return the number of spans.
 
-    Raises MlmsError without the SDK, and where the file can't be written.
+    Raises MlmsError without the SDK, and OSError where the file can't be written.
     """
     try:
         from google.protobuf.json_format import MessageToDict
@@ -34,76 +42,99 @@ def write_otlp(trace: Trace, path: Path, seed: str) -> int:
         raise MlmsError(
             "the export needs OpenTelemetry's SDK; pip install 'pytest-mlms[otlp]'"
         ) from None
-    spans = list(_spans(trace, seed))
+    spans = list(_spans(trace, name))
     encoded = MessageToDict(encode_spans(spans), use_integers_for_enums=True)
-    temporary = path.with_name(f".{path.name}.tmp")
-    try:
-        temporary.write_text(json.dumps(_in_hex(encoded)), encoding="utf-8")
-        os.replace(temporary, path)
-    except OSError as error:
-        raise MlmsError(
-            f"{path} can't be written: {error.strerror}; make room, or name another folder"
-        ) from error
-    finally:
-        temporary.unlink(missing_ok=True)
+    text = json.dumps(_with_hexadecimal_ids(encoded))
+    write_atomically(path, text)
     return len(spans)
 
 
-def _in_hex(value: Any) -> Any:
-    """Return the JSON with ids in hexadecimal, as OTLP wants them.
-
-    Protobuf's own JSON has them in base64.
-    """
+def _with_hexadecimal_ids(value: Any) -> Any:
+    """Return the JSON with IDs in hexadecimal, as OTLP requires; protobuf writes them in base64."""
     if isinstance(value, list):
-        return [_in_hex(one) for one in value]
+        return [_with_hexadecimal_ids(element) for element in value]
     if not isinstance(value, dict):
         return value
-    ids = ("traceId", "spanId", "parentSpanId")
-    return {key: b64decode(one).hex() if key in ids else _in_hex(one) for key, one in value.items()}
+    converted = {}
+    for key, element in value.items():
+        if key in _IDS:
+            converted[key] = b64decode(element).hex()
+        else:
+            converted[key] = _with_hexadecimal_ids(element)
+    return converted
 
 
-def _spans(trace: Trace, seed: str) -> Iterator[Any]:
+@dataclass(frozen=True)
+class _SpanIds:
+    """Makes the IDs of one trace."""
+
+    trace_id: int
+
+    @classmethod
+    def of(cls, name: str) -> _SpanIds:
+        digest = hashlib.sha256(name.encode()).digest()
+        return cls(int.from_bytes(digest[:16], "big"))
+
+    def context(self, index: int) -> Any:
+        from opentelemetry.trace import SpanContext, TraceFlags
+
+        flags = TraceFlags(TraceFlags.SAMPLED)
+        return SpanContext(self.trace_id, index + 1, False, flags)
+
+    def parent_context(self, index: int) -> Any:
+        if index < 0:
+            return None
+        return self.context(index)
+
+
+def _spans(trace: Trace, name: str) -> Iterator[Any]:
+    """Yield the spans as the SDK has them, with times of the wall clock."""
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import ReadableSpan
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-    from opentelemetry.trace import SpanContext, TraceFlags
 
-    number = int.from_bytes(hashlib.sha256(seed.encode()).digest()[:16], "big")
-    offset = trace.about["wall_offset_ns"]  # OTLP's times are the wall clock's
-    resource = Resource({"service.name": "pytest-mlms", **_plain(trace.about)})
+    ids = _SpanIds.of(name)
+    resource = Resource(_resource_attributes(trace.metadata))
     scope = InstrumentationScope("pytest-mlms")
-    parents, spans = parents_of(trace).index.tolist(), trace.spans
-
-    def context(index: int) -> Any:
-        return SpanContext(number, index + 1, False, TraceFlags(TraceFlags.SAMPLED))
-
-    for index, parent in enumerate(parents):
+    names = trace.texts(trace.spans.name)
+    offset = trace.metadata.wall_offset_ns
+    starts = (trace.spans.start + offset).tolist()
+    ends = (trace.spans.end + offset).tolist()
+    for index, parent in enumerate(parents_of(trace).index.tolist()):
         yield ReadableSpan(
-            name=trace.strings[spans.name[index]],
-            context=context(index),
-            parent=context(parent) if parent >= 0 else None,
+            name=names[index],
+            context=ids.context(index),
+            parent=ids.parent_context(parent),
             resource=resource,
-            attributes=dict(_attributes(trace, index)),
-            start_time=int(spans.start[index]) + offset,
-            end_time=int(spans.end[index]) + offset,
+            attributes=_span_attributes(trace, index),
+            start_time=starts[index],
+            end_time=ends[index],
             instrumentation_scope=scope,
         )
 
 
-def _plain(about: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        f"mlms.{name}": value
-        for name, value in about.items()
-        if isinstance(value, (str, int, float))
+def _resource_attributes(metadata: TraceMetadata) -> dict[str, Any]:
+    attributes: dict[str, Any] = {"service.name": "pytest-mlms"}
+    for name, value in to_plain(metadata).items():
+        if isinstance(value, (str, int, float)):
+            attributes[f"mlms.{name}"] = value
+    return attributes
+
+
+def _span_attributes(trace: Trace, index: int) -> dict[str, str | int]:
+    spans = trace.spans
+    track = trace.tracks[spans.track[index]]
+    run = trace.runs[spans.run[index]]
+    attributes: dict[str, str | int] = {
+        "mlms.level": LEVELS[spans.level[index]],
+        "mlms.run": run.level,
     }
-
-
-def _attributes(trace: Trace, index: int) -> Iterator[tuple[str, str | int]]:
-    spans, track = trace.spans, trace.tracks[trace.spans.track[index]]
-    yield "mlms.level", LEVELS[spans.level[index]]
-    yield "mlms.run", str(trace.runs[spans.run[index]]["level"])
-    yield "thread.name" if track.kind == "thread" else "mlms.stream", track.name
+    if track.kind == "thread":
+        attributes["thread.name"] = track.name
+    else:
+        attributes["mlms.stream"] = track.name
     if spans.type[index]:
-        yield "mlms.type", trace.strings[spans.type[index]]
+        attributes["mlms.type"] = trace.strings[spans.type[index]]
     if spans.bytes[index] >= 0:
-        yield "mlms.bytes", int(spans.bytes[index])
+        attributes["mlms.bytes"] = int(spans.bytes[index])
+    return attributes

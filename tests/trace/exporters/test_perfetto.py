@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pytest_mlms.trace.correlate import find_parents
 from pytest_mlms.trace.exporters.perfetto import lanes, limit_requests, write_perfetto
 from pytest_mlms.trace.protobuf import Rows, message, varint
-from pytest_mlms.trace.spans import Builder, CounterSeries, Spans, Trace, Track
+from pytest_mlms.trace.spans import TraceBuilder, CounterSeries, Spans, Trace, Track
 
 pb2 = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
 
@@ -47,8 +47,8 @@ def slices(packets: list[Any]) -> Iterator[tuple[int, str, int, int, int]]:
 
 
 def launch() -> Trace:
-    builder = Builder()
-    builder.runs.append({"level": "kernel"})
+    builder = TraceBuilder()
+    builder.add_run(TraceRun("kernel"))
     thread = builder.track(Track(0, 77, 78, "main", "thread"))
     stream = builder.track(Track(0, 77, 7, "stream 7", "stream"))
     at = 10**15
@@ -102,9 +102,9 @@ def test_slices_come_back_with_names_times_and_depths(tmp_path: Path) -> None:
 
 
 def test_a_thread_that_two_runs_share_is_one_track(tmp_path: Path) -> None:
-    builder = Builder()
+    builder = TraceBuilder()
     for run, level in enumerate(("application", "application+hardware")):
-        builder.runs.append({"level": level})
+        builder.add_run(TraceRun(level))
         track = builder.track(Track(run, 77, 78, "pytest", "thread"))
         builder.add(
             level=0,
@@ -154,8 +154,8 @@ def test_tracks_counters_and_clocks_are_described(tmp_path: Path) -> None:
 
 
 def test_this_side_is_a_process_of_its_own_name(tmp_path: Path) -> None:
-    builder = Builder()
-    builder.runs.append({"level": "application"})
+    builder = TraceBuilder()
+    builder.add_run(TraceRun("application"))
     track = builder.track(Track(0, 9, 9, "pytest", "thread"))
     builder.add(
         level=0, name=builder.text("decode"), start=[5], end=[6], track=track, run=0, request=0
@@ -168,8 +168,8 @@ pairs = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 15)), min_size=1, 
 
 
 def trace_of(rows: list[tuple[int, int]], **columns: Any) -> Trace:
-    builder = Builder()
-    builder.runs.append({"level": "layer"})
+    builder = TraceBuilder()
+    builder.add_run(TraceRun("layer"))
     track = builder.track(Track(0, 5, 5, "main", "thread"))
     start = np.array([first for first, _ in rows]) + 1000
     end = start + [length for _, length in rows]
@@ -254,7 +254,7 @@ def test_no_request_is_ever_cut(rows: list[tuple[int, int]], most: int) -> None:
 
 
 def test_an_empty_trace_is_a_file_too(tmp_path: Path) -> None:
-    assert written(Builder().build(), tmp_path / "t.pftrace")
+    assert written(TraceBuilder().build(), tmp_path / "t.pftrace")
 
 
 @given(st.integers(0, 2**63 - 1))

@@ -1,0 +1,58 @@
+"""Analyses that XSP does not have: steps of a request, and counters by phase and by layer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import astuple
+
+from pytest_mlms.trace.analyses.analysis import Analysis, Row, for_each_trace
+from pytest_mlms.trace.context import TraceContext
+from pytest_mlms.trace.counters import counter_rows, phase_rows
+from pytest_mlms.trace.steps import step_rows
+
+__all__ = ["ANALYSES"]
+
+
+def _steps(trace: TraceContext) -> Iterable[Row]:
+    for row in step_rows(trace.trace):
+        yield astuple(row)
+
+
+def _counters(trace: TraceContext) -> Iterable[Row]:
+    for row in phase_rows(trace.trace):
+        yield astuple(row)
+
+
+def _counters_by_layer(trace: TraceContext) -> Iterable[Row]:
+    """Yield what each layer counts, with its share of what all layers count."""
+    rows = counter_rows(trace.trace)
+    totals: dict[str, float] = {}
+    for row in rows:
+        totals[row.counter] = totals.get(row.counter, 0) + row.per_call
+    for row in rows:
+        share = None
+        if totals[row.counter]:
+            share = row.per_call / totals[row.counter]
+        yield (*astuple(row), share)
+
+
+ANALYSES = {
+    "steps": Analysis(
+        number="",
+        description="each phase of a request with its steps: pre-process, predict, post-process",
+        columns=("step", "within", "calls", "latency_us", "share"),
+        rows=for_each_trace(_steps),
+    ),
+    "counters": Analysis(
+        number="",
+        description="what a call adds to each counter, by phase; and the readings of states",
+        columns=("phase", "counter", "unit", "per_call", "least", "mean", "most", "readings"),
+        rows=for_each_trace(_counters),
+    ),
+    "counters-by-layer": Analysis(
+        number="",
+        description="what a call adds to each counter, by layer",
+        columns=("index", "layer", "type", "counter", "unit", "per_call", "calls", "share"),
+        rows=for_each_trace(_counters_by_layer),
+    ),
+}

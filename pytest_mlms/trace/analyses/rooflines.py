@@ -1,0 +1,97 @@
+"""Analyses A9, A14 and A15: rooflines of kernels, layers and models.
+
+Without a GPU the roofline is that of the CPU.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from pytest_mlms.trace.analyses.analysis import Analysis, Row, for_each_trace
+from pytest_mlms.trace.context import TraceContext
+from pytest_mlms.trace.roofline import Work
+
+__all__ = ["ANALYSES"]
+
+_ROOFLINE = (
+    "flops",
+    "bytes",
+    "flops_per_byte",
+    "gflops_per_s",
+    "roof_gflops_per_s",
+    "of_roof",
+    "bound",
+)
+
+
+def _longest_kernels(trace: TraceContext) -> Iterable[Row]:
+    """Yield the longest kernel of each layer, taken to do all operations of the layer."""
+    works = {}
+    for layer, work in zip(trace.layers, trace.works, strict=True):
+        works[layer.name] = work
+    seen = set()
+    for kernel in trace.kernels:  # the longest first
+        if not kernel.layer or kernel.layer in seen or kernel.type != "kernel":
+            continue
+        seen.add(kernel.layer)
+        work = works.get(kernel.layer)
+        yield kernel.name, kernel.layer, *_roofline_cells(trace, work, kernel.total_us)
+
+
+def _layers(trace: TraceContext) -> Iterable[Row]:
+    """Yield each layer, by the time of its kernels where they were observed."""
+    for layer, work in zip(trace.layers, trace.works, strict=True):
+        us = layer.kernel_us or layer.latency_us
+        cells = _roofline_cells(trace, work, us)
+        yield layer.index, layer.name, layer.type, *cells
+
+
+def _models(trace: TraceContext) -> Iterable[Row]:
+    calls = None
+    kernel_us = None
+    if trace.kernels:
+        calls = sum(kernel.calls for kernel in trace.kernels)
+        kernel_us = math.fsum(kernel.total_us for kernel in trace.kernels)
+    cells = _roofline_cells(trace, trace.total_work, trace.latency_us)
+    yield trace.latency_us, calls, kernel_us, *cells
+
+
+def _roofline_cells(trace: TraceContext, work: Work | None, us: float | None) -> Row:
+    """Return the cells of the columns of ``_ROOFLINE`` for work that takes ``us`` microseconds."""
+    if work is None:
+        return (None,) * len(_ROOFLINE)
+    counts = work.flops, work.bytes
+    point = trace.roofline_point(work, us)
+    if point is None:
+        return counts + (None,) * (len(_ROOFLINE) - len(counts))
+    return (
+        *counts,
+        point.intensity,
+        point.gflops_per_s,
+        point.attainable_gflops_per_s,
+        point.efficiency,
+        point.bound,
+    )
+
+
+ANALYSES = {
+    "kernel-roofline": Analysis(
+        number="A9",
+        description="the longest kernel of each layer under the roof",
+        columns=("kernel", "layer", *_ROOFLINE),
+        rows=for_each_trace(_longest_kernels),
+    ),
+    "layer-roofline": Analysis(
+        number="A14",
+        description="each layer under the roof",
+        columns=("index", "layer", "type", *_ROOFLINE),
+        rows=for_each_trace(_layers),
+    ),
+    "model-roofline": Analysis(
+        number="A15",
+        description="each model's kernels together, and the model under the roof",
+        columns=("latency_us", "kernels", "kernel_us", *_ROOFLINE),
+        rows=for_each_trace(_models),
+    ),
+}

@@ -1,0 +1,82 @@
+"""Order of the begins and ends of spans, as Perfetto must read them to nest spans on a track."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["EventOrder", "event_order", "lanes"]
+
+Array = NDArray[Any]
+
+_ENDS = 0
+_BEGINS = 1
+_EMPTY = 2
+
+
+class EventOrder(NamedTuple):
+    """The index of the span of each event, and whether the event is its begin."""
+
+    span: Array
+    begins: Array
+
+
+def event_order(start: Array, end: Array) -> EventOrder:
+    """Return the begins and ends of spans in the order in which they must follow.
+
+    At the same time, ends of earlier spans come first, the innermost before the others. Begins
+    follow, the outermost before the others. A span of no length begins and ends inside of those.
+    """
+    count = len(start)
+    index = np.arange(count)
+    empty = start == end
+    time = np.concatenate([start, end])
+    begins = np.arange(2 * count) < count
+    group = np.concatenate([np.where(empty, _EMPTY, _BEGINS), np.where(empty, _EMPTY, _ENDS)])
+    begin_depth = np.where(empty, index, -end)
+    end_depth = np.where(empty, index, -start)
+    depth = np.concatenate([begin_depth, end_depth])
+    tie = np.concatenate([index, np.where(empty, index, -index)])
+    order = np.lexsort((~begins, tie, depth, group, time))
+    span = np.concatenate([index, index])
+    return EventOrder(span[order], begins[order])
+
+
+def lanes(start: Array, end: Array) -> Array:
+    """Return a lane for each span, so that spans of one lane follow or contain each other.
+
+    Lane 0 is the first choice.
+    """
+    lane = np.zeros(len(start), "i8")
+    if _is_nested(start, end):
+        return lane
+    open_ends: list[list[int]] = []
+    for index in np.lexsort((-end, start)).tolist():
+        span_end = int(end[index])
+        number = _free_lane(open_ends, int(start[index]), span_end)
+        lane[index] = number
+        open_ends[number].append(span_end)
+    return lane
+
+
+def _free_lane(open_ends: list[list[int]], start: int, end: int) -> int:
+    """Return the first lane whose spans that are open at ``start`` end no earlier than ``end``."""
+    for number, ends in enumerate(open_ends):
+        while ends and ends[-1] <= start:
+            ends.pop()
+        if not ends or ends[-1] >= end:
+            return number
+    open_ends.append([])
+    return len(open_ends) - 1
+
+
+def _is_nested(start: Array, end: Array) -> bool:
+    """Return whether no two spans cross: each end closes the last begin at its depth."""
+    events = event_order(start, end)
+    steps = np.where(events.begins, 1, -1)
+    depth = np.cumsum(steps) - events.begins
+    order = np.argsort(depth, kind="stable")
+    by_depth = events.span[order]
+    return bool((by_depth[0::2] == by_depth[1::2]).all())

@@ -1,0 +1,55 @@
+"""Metadata of a trace: the case that was traced, and the limits of its device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pytest_mlms.serialization import omitted_if_default
+
+__all__ = ["LayerWork", "Peaks", "TraceMetadata"]
+
+
+@dataclass(frozen=True)
+class LayerWork:
+    """Operations and bytes of a layer for a whole batch, by the structure of the model.
+
+    Both are None where the structure does not determine them.
+    """
+
+    name: str
+    type: str
+    flops: int | None
+    bytes: int | None
+
+
+@dataclass(frozen=True)
+class Peaks:
+    """Measured limits of a device: operations and bytes per second, and how they were measured."""
+
+    flops: float
+    bytes: float
+    how: str = ""
+
+
+@dataclass(frozen=True)
+class TraceMetadata:
+    """The case of a trace, and facts that the analyses need beside spans and counters.
+
+    ``levels`` are those that the user asked for. ``static`` has the work of each layer.
+    ``wall_offset_ns`` is the wall clock minus the monotonic clock when the trace was made, in
+    nanoseconds. ``peaks_unavailable`` and ``structure_unavailable`` say why the agent could not
+    tell the peaks of the device, or the structure of the model.
+    """
+
+    manifest: str = ""
+    case: str = ""
+    batch_size: int = 1
+    framework: str = ""
+    device: str = ""
+    kind: str = "trace"
+    static: tuple[LayerWork, ...] = ()
+    wall_offset_ns: int = 0
+    levels: tuple[str, ...] = ()
+    peaks: Peaks | None = omitted_if_default(None)
+    peaks_unavailable: str = omitted_if_default("")
+    structure_unavailable: str = omitted_if_default("")

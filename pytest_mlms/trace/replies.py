@@ -1,0 +1,101 @@
+"""Conversion of an agent's replies to ``trace`` requests into spans and counters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from pytest_mlms.agent.process import Array, Reply
+from pytest_mlms.serialization import from_plain
+from pytest_mlms.trace import LEVELS
+from pytest_mlms.trace.builder import TraceBuilder
+from pytest_mlms.trace.runs import ProbeStatus
+from pytest_mlms.trace.spans import CounterSeries, Track
+
+__all__ = ["add_reply", "probe_statuses"]
+
+_MODEL = LEVELS.index("model")
+_TEXTS = ("name", "type", "shape")
+_PREFIX = "span_"
+
+
+def add_reply(builder: TraceBuilder, reply: Reply, run: int, first_request: int) -> Array:
+    """Add the spans and counters of a reply to a run; number its requests from ``first_request``.
+
+    The first reply of a run also adds the span of loading the model. Return the nanoseconds of each
+    traced call.
+    """
+    columns = _columns(builder, reply, run)
+    in_request = columns["request"] >= 0
+    columns["request"] = np.where(in_request, columns["request"] + first_request, -1)
+    builder.add(run=run, **columns)
+    if not first_request:
+        _add_load(builder, reply.facts, run)
+    _add_counters(builder, reply, run)
+    calls = columns["level"] == _MODEL
+    durations = columns["end"] - columns["start"]
+    return np.asarray(durations[calls])
+
+
+def probe_statuses(reply: Reply) -> list[ProbeStatus]:
+    """Return the status of each probe of a reply."""
+    return [from_plain(ProbeStatus, status) for status in reply.facts["probes"]]
+
+
+def _columns(builder: TraceBuilder, reply: Reply, run: int) -> dict[str, Array]:
+    """Return the columns of the spans, with the indices of the trace instead of the reply's."""
+    facts = reply.facts
+    columns = {}
+    for name, array in reply.arrays.items():
+        if name.startswith(_PREFIX):
+            columns[name.removeprefix(_PREFIX)] = array
+    strings = builder.texts(facts["strings"])
+    for name in _TEXTS:
+        columns[name] = strings[columns[name]]
+    levels = np.array([LEVELS.index(level) for level in facts["levels"]], "u1")
+    columns["level"] = levels[columns["level"]]
+    tracks = _track_indices(builder, facts, run)
+    columns["track"] = tracks[columns["track"]]
+    return columns
+
+
+def _track_indices(builder: TraceBuilder, facts: Mapping[str, Any], run: int) -> Array:
+    process = facts["process"]
+    indices = []
+    for thread, stream in facts["tracks"]:
+        if stream is None:
+            track = _thread_track(run, process, thread)
+        else:
+            track = Track(run, process, thread, stream, "stream")
+        indices.append(builder.track(track))
+    return np.array(indices, "i4")
+
+
+def _thread_track(run: int, process: int, thread: int) -> Track:
+    name = f"thread {thread}"
+    if thread == process:
+        name = "main"
+    return Track(run, process, thread, name, "thread")
+
+
+def _add_load(builder: TraceBuilder, facts: Mapping[str, Any], run: int) -> None:
+    process = facts["process"]
+    start, end = facts["load"]
+    builder.add(
+        level=_MODEL,
+        name=builder.text("load"),
+        start=[start],
+        end=[end],
+        track=builder.track(_thread_track(run, process, process)),
+        run=run,
+    )
+
+
+def _add_counters(builder: TraceBuilder, reply: Reply, run: int) -> None:
+    for index, (name, unit, rising) in enumerate(reply.facts["series"]):
+        series = CounterSeries(name, unit, run, rising)
+        times = reply.arrays[f"time_{index}"]
+        values = reply.arrays[f"value_{index}"]
+        builder.count(series, times, values)

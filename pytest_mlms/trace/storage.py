@@ -1,0 +1,119 @@
+"""Trace files: ``save_trace`` writes an .npz file and ``load_trace`` reads it.
+
+Each column of spans and counters is an array. All other parts of the trace are one JSON object,
+stored as an array of bytes with the name ``tables``.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import ValidationError
+
+from pytest_mlms.errors import MlmsError
+from pytest_mlms.files import replacing
+from pytest_mlms.serialization import from_plain, to_plain
+from pytest_mlms.trace.metadata import TraceMetadata
+from pytest_mlms.trace.runs import TraceRun
+from pytest_mlms.trace.spans import (
+    COUNTER_COLUMNS,
+    SPAN_COLUMNS,
+    SPAN_DEFAULTS,
+    Counters,
+    CounterSeries,
+    Spans,
+    Trace,
+    Track,
+)
+
+__all__ = ["load_trace", "save_trace"]
+
+Array = NDArray[Any]
+
+_FORMAT = 1
+_UNREADABLE = (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile)
+
+
+def save_trace(trace: Trace, path: Path) -> None:
+    """Write the file atomically."""
+    text = json.dumps(_tables_of(trace))
+    arrays: dict[str, Any] = {"tables": np.frombuffer(text.encode(), "u1")}
+    for name in SPAN_COLUMNS:
+        arrays[f"span_{name}"] = trace.spans.column(name)
+    for name in COUNTER_COLUMNS:
+        arrays[f"counter_{name}"] = getattr(trace.counters, name)
+    with replacing(path) as temporary, temporary.open("wb") as file:
+        np.savez(file, **arrays)
+
+
+def load_trace(path: Path) -> Trace:
+    """Read a file of ``save_trace``; raises MlmsError for anything else."""
+    try:
+        return _parse(path.read_bytes(), path)
+    except OSError as error:
+        raise MlmsError(f"{path} can't be read: {error.strerror}") from error
+    except _UNREADABLE as error:
+        raise MlmsError(
+            f"{path} is no trace of pytest-mlms: {_reason(error)}; name a trace.npz of a run"
+        ) from error
+
+
+def _tables_of(trace: Trace) -> dict[str, Any]:
+    return {
+        "format": _FORMAT,
+        "strings": trace.strings,
+        "tracks": [list(track) for track in trace.tracks],
+        "series": [list(series) for series in trace.series],
+        "runs": to_plain(trace.runs),
+        "about": to_plain(trace.metadata),
+    }
+
+
+def _parse(content: bytes, path: Path) -> Trace:
+    archive = io.BytesIO(content)
+    if not zipfile.is_zipfile(archive):  # numpy would take it for a pickle, and advise to load that
+        raise zipfile.BadZipFile("it is no archive")
+    with np.load(archive, allow_pickle=False) as file:
+        arrays = dict(file)
+    tables = json.loads(arrays["tables"].tobytes())
+    found = tables["format"]
+    if found != _FORMAT:
+        raise MlmsError(f"{path} has format {found}; this version reads format {_FORMAT}")
+    return Trace(
+        spans=_spans_of(arrays),
+        counters=_counters_of(arrays),
+        strings=tuple(tables["strings"]),
+        tracks=tuple(Track(*track) for track in tables["tracks"]),
+        series=tuple(CounterSeries(*series) for series in tables["series"]),
+        runs=tuple(from_plain(TraceRun, run) for run in tables["runs"]),
+        metadata=from_plain(TraceMetadata, tables["about"]),
+    )
+
+
+def _spans_of(arrays: dict[str, Array]) -> Spans:
+    """Return the spans; columns with a default may be missing in older files."""
+    columns = {}
+    for name in SPAN_COLUMNS:
+        key = f"span_{name}"
+        if key in arrays or name not in SPAN_DEFAULTS:
+            columns[name] = arrays[key]
+    return Spans.of(**columns)
+
+
+def _counters_of(arrays: dict[str, Array]) -> Counters:
+    return Counters(**{name: arrays[f"counter_{name}"] for name in COUNTER_COLUMNS})
+
+
+def _reason(error: Exception) -> str:
+    """Return the message of an error on one line."""
+    if isinstance(error, ValidationError):
+        first = error.errors()[0]
+        place = ".".join(str(key) for key in first["loc"])
+        return f"{place}: {first['msg']}"
+    return str(error)
