@@ -72,7 +72,7 @@ def _microseconds(trace: Trace, steps: Array, requests: int) -> float:
 def _step_keys(trace: Trace, steps: Array) -> list[_StepKey]:
     keys = []
     for step in steps.tolist():
-        name = trace.strings[trace.spans.name[step]]
+        name: str = trace.strings[trace.spans.name[step]]
         keys.append(_StepKey(name, _name_around(trace, steps, step)))
     return keys
 
@@ -86,5 +86,5 @@ def _name_around(trace: Trace, steps: Array, step: int) -> str:
     around = steps[starts_before & ends_after & (steps != step)]
     if not len(around):
         return ""
-    smallest = int(around[-1])
-    return trace.strings[trace.spans.name[smallest]]
+    names = trace.texts(trace.spans.name[around])
+    return names[-1]

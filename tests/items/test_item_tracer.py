@@ -14,10 +14,13 @@ from typing import Any
 
 import pytest
 
-from pytest_mlms.trace.counters import PHASES, phase_rows
-from pytest_mlms.trace.spans import Trace, load_trace
+from pytest_mlms.trace import PHASES
+from pytest_mlms.trace.counters import phase_rows
+from pytest_mlms.trace.latency import layer_coverage
+from pytest_mlms.trace.metadata import LayerWork
+from pytest_mlms.trace.spans import Trace
 from pytest_mlms.trace.steps import step_rows
-from pytest_mlms.trace.tables import coverage, parents_of
+from pytest_mlms.trace.storage import load_trace
 from tests.support.project import PREDICTORS, QUICK, Project, write_matrix
 
 LEVELS = ["model", "application", "application+hardware", "layer", "hardware"]
@@ -66,8 +69,8 @@ def test_a_level_that_there_is_not_is_told(one: Project) -> None:
 def test_a_trace_has_its_levels_each_from_a_process_of_its_own(one: Project) -> None:
     traced(one, "--mlms-trace=layer,hardware").assert_outcomes(passed=1)
     trace = trace_of(one)
-    assert [run["level"] for run in trace.runs] == LEVELS
-    assert len({run["process"] for run in trace.runs}) == 4
+    assert [run.level for run in trace.runs] == LEVELS
+    assert len({run.process for run in trace.runs}) == 4
     layers = trace.spans.take(trace.spans.at("layer"))
     assert set(layers.run.tolist()) == {LEVELS.index("layer")}
     assert {"Conv", "MaxPool"} <= set(trace.texts(layers.type))
@@ -93,9 +96,9 @@ def test_rooflines_have_the_work_that_the_framework_counts_in_its_own_model(
     project.drop()
     write_matrix(project.folder)
     project.run("--mlms-trace=model", "-k", "trace").assert_outcomes(passed=1)
-    assert trace_of(project).about["static"] == [
-        {"name": "mul", "type": "Product", "flops": 2 * 3 * 5, "bytes": 4 * (3 * 5 + 3 + 5)}
-    ]
+    assert trace_of(project).metadata.static == (
+        LayerWork("mul", "Product", 2 * 3 * 5, 4 * (3 * 5 + 3 + 5)),
+    )
 
 
 def test_a_model_that_dies_of_the_question_what_it_is_made_of_costs_its_trace_nothing(
@@ -104,10 +107,11 @@ def test_a_model_that_dies_of_the_question_what_it_is_made_of_costs_its_trace_no
     project.drop()
     write_matrix(project.folder, "die")
     project.run("--mlms-trace=model,hardware", "-k", "trace").assert_outcomes(passed=1)
-    about = trace_of(project).about
-    assert about["static"] == []
-    assert "SIGKILL" in about["structure_unavailable"]
-    assert about["peaks"]["flops"] > 0
+    metadata = trace_of(project).metadata
+    assert metadata.static == ()
+    assert "SIGKILL" in metadata.structure_unavailable
+    assert metadata.peaks is not None
+    assert metadata.peaks.flops > 0
 
 
 def test_its_line_says_what_it_found_and_where_the_files_are(one: Project) -> None:
@@ -121,7 +125,7 @@ def test_its_line_says_what_it_found_and_where_the_files_are(one: Project) -> No
     layer = next(run for run in found["runs"] if run["level"] == "layer")
     assert layer["calls"] >= 10
     assert layer["overhead"] == pytest.approx(layer["traced_us"] / layer["plain_us"] - 1)
-    assert found["coverage"] == pytest.approx(coverage(trace_of(one), parents_of(trace_of(one))))
+    assert found["coverage"] == pytest.approx(layer_coverage(trace_of(one)))
     folder = one.path / "mlms-results" / "latest"
     with (folder / item["artifacts"]["layers.csv"]).open(newline="") as file:
         rows = list(csv.DictReader(file))
@@ -173,7 +177,7 @@ def test_layers_that_run_one_by_one_are_counted_one_by_one(project: Project) -> 
     result = traced(project, "--mlms-trace=layer,hardware")
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines(
-        ["*what watching each level adds*", "verdict*+layer*+hardware*+layer +hardware"]
+        ["*overhead of tracing each level*", "verdict*+layer*+hardware*+layer +hardware"]
     )
     item = only(project)
     assert [run["level"] for run in item["trace"]["runs"]].count("layer+hardware") == 1
@@ -204,7 +208,7 @@ def test_an_agent_that_dies_at_a_level_costs_that_level_alone(project: Project) 
     result.assert_outcomes(passed=1, warnings=1)
     item = only(project)
     assert "killed by SIGKILL" in item["trace"]["unseen"]["layer"]
-    assert [run["level"] for run in trace_of(project).runs] == LEVELS
+    assert [run.level for run in trace_of(project).runs] == LEVELS
 
 
 @pytest.mark.parametrize(("strict", "outcome"), [((), "passed"), (("--mlms-strict",), "failed")])
@@ -233,7 +237,7 @@ def test_an_agent_that_dies_without_any_probe_is_an_error_and_the_files_load(
     item = only(project)
     assert item["verdict"] == "ERROR"
     assert "SIGKILL" in item["message"]
-    assert trace_of(project).runs[0]["level"] == "model"
+    assert trace_of(project).runs[0].level == "model"
 
 
 def test_a_layer_profiler_that_raises_is_told(project: Project) -> None:
@@ -272,7 +276,7 @@ def test_a_run_that_is_killed_while_tracing_leaves_a_trace_that_loads(project: P
     )  # in a session of its own, so out of the agent's reach
     (path,) = (project.path / "mlms-results").glob("*/items/*/trace.npz")
     trace = load_trace(path)
-    assert trace.runs[0]["calls"] >= 10
+    assert trace.runs[0].calls >= 10
     assert trace.spans.at("model").sum() >= 10
 
 
@@ -302,7 +306,7 @@ def test_a_trace_that_fails_does_not_hide_why_the_item_failed(one: Project) -> N
         def broken(*arguments):
             raise ZeroDivisionError("a fault of the tracer")
 
-        pytest_mlms.items.item_tracer.inspect = broken
+        pytest_mlms.items.item_tracer.run_trace = broken
         """
     )
     result = one.run(

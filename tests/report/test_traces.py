@@ -19,8 +19,17 @@ def word(probe: str, **facts: Any) -> dict[str, Any]:
 
 
 def result(*runs: dict[str, Any], **facts: Any) -> dict[str, Any]:
-    slowest = [{"name": "StatefulPartitionedCall/model_1/conv2d_12/Conv2D", "share": 0.34}]
-    trace = {
+    slowest = [
+        {
+            "name": "StatefulPartitionedCall/model_1/conv2d_12/Conv2D",
+            "type": "Conv2D",
+            "us": 1.0,
+            "share": 0.34,
+        }
+    ]
+    trace: dict[str, Any] = {
+        "ambiguous": 0,
+        "layers": 1,
         "levels": ["layer", "hardware"],
         "runs": [run("model"), *runs],
         "slowest": slowest,

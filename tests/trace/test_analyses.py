@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,33 +14,37 @@ import pytest
 
 from pytest_mlms.cli.main import main
 from pytest_mlms.errors import MlmsError
-from pytest_mlms.report.trace_query import analysis_of, render, subjects_of
-from pytest_mlms.trace.analyses import KINDS, optimal_batch
-from pytest_mlms.trace.context import Table, TraceContext
-from pytest_mlms.trace.roofline import Work, match, point
-from pytest_mlms.trace.spans import TraceBuilder, CounterSeries, Trace, Track, save_trace
+from pytest_mlms.report.trace_query import contexts_of, find_analysis, render
+from pytest_mlms.trace.analyses import ANALYSES as KINDS
+from pytest_mlms.trace.analyses.analysis import AnalysisTable as Table
+from pytest_mlms.trace.analyses.models import optimal_batch_size
+from pytest_mlms.trace.builder import TraceBuilder
+from pytest_mlms.trace.context import TraceContext
+from pytest_mlms.trace.layer_work import match_work as match
+from pytest_mlms.trace.metadata import LayerWork, Peaks, TraceMetadata
+from pytest_mlms.trace.roofline import Work
+from pytest_mlms.trace.roofline import roofline_point as point
+from pytest_mlms.trace.runs import ProbeStatus, TraceRun
+from pytest_mlms.trace.spans import CounterSeries, Trace, Track
+from pytest_mlms.trace.storage import save_trace
 from pytest_mlms.trace.tables import LayerRow
 
 US = 1000
-PEAKS = {"flops": 100e9, "bytes": 10e9, "how": "by hand"}
-STATIC = [
-    {"name": "conv1", "type": "Conv", "flops": 6_000_000, "bytes": 60_000},
-    {"name": "relu", "type": "Relu", "flops": 1000, "bytes": 100_000},
-]
+PEAKS = Peaks(100e9, 10e9, "by hand")
+STATIC = (
+    LayerWork("conv1", "Conv", 6_000_000, 60_000),
+    LayerWork("relu", "Relu", 1000, 100_000),
+)
 
 
 def traced(size: int, us: int, **about: Any) -> Trace:
     """A model of a convolution (60 % of the time) with one kernel and a copy, and a relu with a
     kernel.
     """
-    facts = {
-        "manifest": "net",
-        "case": f"ort-cpu-b{size}",
-        "batch_size": size,
-        "framework": "ort",
-        "device": "cpu",
-    }
-    builder = TraceBuilder({**facts, "kind": "trace", "static": STATIC, "peaks": PEAKS, **about})
+    metadata = TraceMetadata(
+        "net", f"ort-cpu-b{size}", size, "ort", "cpu", "trace", STATIC, peaks=PEAKS
+    )
+    builder = TraceBuilder(replace(metadata, **about))
     for run, level in enumerate(("model", "layer", "kernel")):
         builder.add_run(TraceRun(level))
         thread = builder.track(Track(run, 100 + run, 1, "main", "thread"))
@@ -108,10 +113,10 @@ def test_there_are_all_fifteen() -> None:
 
 
 def test_the_optimal_batch_is_the_last_doubling_that_gains_more_than_5_percent() -> None:
-    assert optimal_batch([(1, 100), (2, 190), (4, 200), (8, 209)]) == 4
-    assert optimal_batch([(4, 400), (1, 100), (2, 200)]) == 4
-    assert optimal_batch([(1, 100), (2, 105)]) == 1
-    assert optimal_batch([(8, 5)]) == 8
+    assert optimal_batch_size(dict([(1, 100), (2, 190), (4, 200), (8, 209)])) == 4
+    assert optimal_batch_size(dict([(4, 400), (1, 100), (2, 200)])) == 4
+    assert optimal_batch_size(dict([(1, 100), (2, 105)])) == 1
+    assert optimal_batch_size(dict([(8, 5)])) == 8
 
 
 def test_a1_has_a_row_a_batch_size_with_its_throughput() -> None:
@@ -183,10 +188,7 @@ def test_a15_is_of_the_whole_model() -> None:
 
 def with_counters(level: str) -> Trace:
     """Two layers that run one by one, and what they counted: 6 faults and 2."""
-    builder = TraceBuilder(
-        {"manifest": "net", "case": "caffe-cpu-b1", "batch_size": 1, "framework": "caffe"}
-    )
-    builder.about.update(device="cpu", kind="trace")
+    builder = TraceBuilder(TraceMetadata("net", "caffe-cpu-b1", 1, "caffe", "cpu"))
     builder.add_run(TraceRun(level))
     on = {"run": 0, "request": 0, "track": builder.track(Track(0, 1, 1, "main", "thread"))}
     builder.add(level=1, name=builder.text("predict"), start=[10], end=[40], **on)
@@ -234,7 +236,7 @@ def test_the_command_tells_counters_in_every_form(
 
 
 def test_without_static_counts_or_peaks_the_roofline_is_unknown() -> None:
-    (row, _) = rows("layer-roofline", traced(1, 100, static=[]))
+    (row, _) = rows("layer-roofline", traced(1, 100, static=()))
     assert (row["flops"], row["bound"]) == (None, None)
     (row, _) = rows("layer-roofline", traced(1, 100, peaks=None))
     assert (row["flops"], row["bound"]) == (6_000_000, None)
@@ -255,9 +257,9 @@ def layer(name: str, kind: str) -> LayerRow:
 
 def test_layers_with_other_names_are_matched_by_the_order_of_what_computes() -> None:
     static = [
-        {"name": "a", "type": "Conv", "flops": 100, "bytes": 7},
-        {"name": "b", "type": "Relu", "flops": 1, "bytes": 2},
-        {"name": "c", "type": "Gemm", "flops": 50, "bytes": 3},
+        LayerWork("a", "Conv", 100, 7),
+        LayerWork("b", "Relu", 1, 2),
+        LayerWork("c", "Gemm", 50, 3),
     ]
     fused = [layer("x_nchwc", "Conv"), layer("reorder", "ReorderOutput"), layer("y", "FusedMatMul")]
     assert match(fused, static) == [Work(101, 7), None, Work(50, 3)]
@@ -269,8 +271,8 @@ def test_layers_with_other_names_are_matched_by_the_order_of_what_computes() -> 
 
 def test_a_fused_layer_with_the_name_of_its_last_part_has_the_work_of_its_product() -> None:
     static = [
-        {"name": "conv", "type": "Conv2D", "flops": 100, "bytes": 7},
-        {"name": "relu", "type": "Relu", "flops": 0, "bytes": 2},
+        LayerWork("conv", "Conv2D", 100, 7),
+        LayerWork("relu", "Relu", 0, 2),
     ]
     assert match([layer("relu", "_FusedConv2D")], static) == [Work(100, 7)]
 
@@ -321,18 +323,18 @@ def test_what_cannot_be_asked_is_told(
 
 def test_a_run_without_traces_is_told(tmp_path: Path) -> None:
     with pytest.raises(MlmsError, match="has no traces"):
-        subjects_of(tmp_path)
+        contexts_of(tmp_path)
     with pytest.raises(MlmsError, match="there is no .*nowhere; name a trace"):
-        subjects_of(tmp_path / "nowhere")
+        contexts_of(tmp_path / "nowhere")
 
 
 def test_an_empty_table_says_which_levels_were_traced_and_what_they_lacked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    trace = traced(1, 100, levels=["layer", "hardware"])
-    trace.runs[1]["probes"] = [
-        {"probe": "layers", "available": True, "reason": "", "missing": {}, "fault": ""}
-    ]
+    trace = traced(1, 100, levels=("layer", "hardware"))
+    runs = list(trace.runs)
+    runs[1] = replace(runs[1], probes=(ProbeStatus("layers", True),))
+    trace = replace(trace, runs=tuple(runs))
     assert (
         main(
             [
@@ -367,7 +369,7 @@ def test_tables_are_as_wide_as_the_terminal(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_table_without_rows_says_so() -> None:
     assert "nothing was seen" in render(Table(("a",), ()), "table")
-    assert analysis_of("a14") is KINDS["layer-roofline"]
+    assert find_analysis("a14") is KINDS["layer-roofline"]
 
 
 def test_the_export_is_otlp_with_kernels_below_their_layers(

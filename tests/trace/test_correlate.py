@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_mlms.trace import LEVELS
-from pytest_mlms.trace.correlate import ancestors, containers, find_parents, sums_by
+from pytest_mlms.trace.correlate import ancestors, find_parents, sums_by
+from pytest_mlms.trace.intervals import find_containers
 from pytest_mlms.trace.spans import Spans
 
 Row = tuple[int, int, int, int, int, int]  # level, start, end, track, correlation, parent
@@ -137,7 +138,8 @@ def test_containers_are_as_the_definition_says(
 ) -> None:
     start, end = columns(outer)
     begins, ends = columns(inner)
-    found, doubt = containers(start, end, begins, ends)
+    answer = find_containers(start, end, begins, ends)
+    found, doubt = answer.index, answer.ambiguous
     for place, unsure, begin, close in zip(
         found.tolist(), doubt.tolist(), begins.tolist(), ends.tolist(), strict=True
     ):

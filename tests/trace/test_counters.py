@@ -5,17 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from pytest_mlms.trace import BY_LAYER, BY_PHASE, PHASES
+from pytest_mlms.trace.builder import TraceBuilder
 from pytest_mlms.trace.counters import (
-    BY_LAYER,
-    BY_PHASE,
-    PHASES,
     CounterRow,
     PhaseRow,
     counter_rows,
     phase_rows,
 )
-from pytest_mlms.trace.spans import TraceBuilder, CounterSeries, Trace, Track
-from pytest_mlms.trace.tables import parents_of
+from pytest_mlms.trace.runs import TraceRun
+from pytest_mlms.trace.spans import CounterSeries, Trace, Track
 
 Readings = list[tuple[int, float]]
 
@@ -46,7 +45,7 @@ def counted(level: str, *requests: tuple[list[tuple[str, int, int]], Readings]) 
 
 
 def rows(trace: Trace) -> list[CounterRow]:
-    return counter_rows(trace, parents_of(trace))
+    return counter_rows(trace)
 
 
 def test_a_layer_counts_what_was_added_between_the_readings_around_it() -> None:
@@ -83,7 +82,7 @@ def test_a_call_counts_what_was_added_around_it_whatever_was_read_inside_and_sta
 
 def test_phases_of_this_side_have_their_own_counts_in_the_order_of_a_request() -> None:
     builder = TraceBuilder()
-    builder.runs += [{"level": "hardware"}, {"level": BY_PHASE}]
+    builder.runs += [TraceRun("hardware"), TraceRun(BY_PHASE)]
     track = builder.track(Track(1, 1, 1, "pytest", "thread"))
     for index, (name, at) in enumerate(zip(("decode", *PHASES), (11, 10, 20, 30), strict=True)):
         builder.add(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pytest_mlms.trace.spans import TraceBuilder, Trace, Track
+from pytest_mlms.trace.builder import TraceBuilder
+from pytest_mlms.trace.runs import TraceRun
+from pytest_mlms.trace.spans import Trace, Track
 from pytest_mlms.trace.steps import StepRow, step_rows
 
 

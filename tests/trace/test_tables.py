@@ -10,17 +10,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pytest_mlms.trace.spans import TraceBuilder, Spans, Trace, Track
+from pytest_mlms.trace.builder import TraceBuilder
+from pytest_mlms.trace.correlate import parents_of
+from pytest_mlms.trace.csv_table import write_table
+from pytest_mlms.trace.grouping import trimmed_mean
+from pytest_mlms.trace.latency import layer_coverage, model_latency
+from pytest_mlms.trace.runs import TraceRun
+from pytest_mlms.trace.spans import Spans, Trace, Track
 from pytest_mlms.trace.tables import (
     KernelRow,
     LayerRow,
-    coverage,
     kernel_rows,
     layer_rows,
-    model_latency,
-    parents_of,
-    trimmed_mean,
-    write_table,
 )
 
 US = 1000
@@ -129,7 +130,7 @@ def test_the_models_latency_is_that_of_the_run_without_profiling() -> None:
 
 def test_the_layers_share_of_the_model_is_that_of_their_own_run() -> None:
     trace = leveled()
-    assert coverage(trace, parents_of(trace)) == pytest.approx(0.9)
+    assert layer_coverage(trace) == pytest.approx(0.9)
 
 
 def test_a_block_that_holds_layers_counts_once() -> None:
@@ -148,7 +149,7 @@ def test_a_trace_without_a_level_has_no_rows_of_it() -> None:
     parents = parents_of(trace)
     assert layer_rows(trace, parents) == []
     assert kernel_rows(trace, parents) == []
-    assert coverage(trace, parents) is None
+    assert layer_coverage(trace) is None
 
 
 def test_a_trimmed_mean_leaves_out_both_ends() -> None:

@@ -18,8 +18,8 @@ def optimal_batch_size(throughputs: Mapping[int, float]) -> int:
     sizes = sorted(throughputs)
     best = sizes[0]
     for smaller, larger in itertools.pairwise(sizes):
-        gain = throughputs[larger] / throughputs[smaller] - 1
-        if gain <= _LEAST_GAIN:
+        least = throughputs[smaller] * (1 + _LEAST_GAIN)
+        if throughputs[larger] <= least:
             break
         best = larger
     return best

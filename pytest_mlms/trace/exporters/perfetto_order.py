@@ -11,9 +11,9 @@ __all__ = ["EventOrder", "event_order", "lanes"]
 
 Array = NDArray[Any]
 
-_ENDS = 0
-_BEGINS = 1
-_EMPTY = 2
+_ENDS = np.int8(0)
+_BEGINS = np.int8(1)
+_EMPTY = np.int8(2)
 
 
 class EventOrder(NamedTuple):
@@ -32,16 +32,17 @@ def event_order(start: Array, end: Array) -> EventOrder:
     count = len(start)
     index = np.arange(count)
     empty = start == end
-    time = np.concatenate([start, end])
-    begins = np.arange(2 * count) < count
-    group = np.concatenate([np.where(empty, _EMPTY, _BEGINS), np.where(empty, _EMPTY, _ENDS)])
-    begin_depth = np.where(empty, index, -end)
-    end_depth = np.where(empty, index, -start)
-    depth = np.concatenate([begin_depth, end_depth])
-    tie = np.concatenate([index, np.where(empty, index, -index)])
-    order = np.lexsort((~begins, tie, depth, group, time))
-    span = np.concatenate([index, index])
-    return EventOrder(span[order], begins[order])
+    is_end = np.arange(2 * count) >= count
+    group = _both(np.where(empty, _EMPTY, _BEGINS), np.where(empty, _EMPTY, _ENDS))
+    depth = _both(np.where(empty, index, -end), np.where(empty, index, -start))
+    tie = _both(index, np.where(empty, index, -index))
+    order = np.lexsort((is_end, tie, depth, group, _both(start, end)))
+    return EventOrder(order % count, order < count)
+
+
+def _both(begins: Array, ends: Array) -> Array:
+    """Return a column of all events from those of begins and of ends."""
+    return np.concatenate([begins, ends])
 
 
 def lanes(start: Array, end: Array) -> Array:

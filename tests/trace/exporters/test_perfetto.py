@@ -11,10 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pytest_mlms.trace.builder import TraceBuilder
 from pytest_mlms.trace.correlate import find_parents
-from pytest_mlms.trace.exporters.perfetto import lanes, limit_requests, write_perfetto
-from pytest_mlms.trace.protobuf import Rows, message, varint
-from pytest_mlms.trace.spans import TraceBuilder, CounterSeries, Spans, Trace, Track
+from pytest_mlms.trace.exporters.perfetto import limit_requests, write_perfetto
+from pytest_mlms.trace.exporters.perfetto_order import lanes
+from pytest_mlms.trace.protobuf import MessageRows, message, varint
+from pytest_mlms.trace.runs import TraceRun
+from pytest_mlms.trace.spans import CounterSeries, Spans, Trace, Track
 
 pb2 = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
 
@@ -266,7 +269,11 @@ def test_a_varint_is_as_the_encoding_says(value: int) -> None:
 
 @given(st.lists(st.integers(0, 2**62), min_size=1, max_size=20))
 def test_rows_of_padded_varints_are_read_as_the_numbers(values: list[int]) -> None:
-    matrix = Rows(len(values)).nest(1, Rows(len(values)).varints(8, np.array(values))).matrix()
+    matrix = (
+        MessageRows(len(values))
+        .nest(1, MessageRows(len(values)).varints(8, np.array(values)))
+        .matrix()
+    )
     parsed = pb2.Trace()
     parsed.ParseFromString(matrix.tobytes())
     assert [packet.timestamp for packet in parsed.packet] == values

@@ -11,9 +11,9 @@ import pytest
 
 from pytest_mlms.trace.correlate import find_parents
 from pytest_mlms.trace.exporters.perfetto import write_perfetto
-from pytest_mlms.trace.spans import load_trace
+from pytest_mlms.trace.storage import load_trace
 from tests.support.project import Project
-from tests.support.traceprocessor import TraceProcessor, open_trace
+from tests.support.trace_processor import TraceProcessor, open_trace
 from tests.trace.exporters.test_perfetto import launch
 
 pytestmark = pytest.mark.slow
