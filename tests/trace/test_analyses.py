@@ -113,10 +113,10 @@ def test_there_are_all_fifteen() -> None:
 
 
 def test_the_optimal_batch_is_the_last_doubling_that_gains_more_than_5_percent() -> None:
-    assert optimal_batch_size(dict([(1, 100), (2, 190), (4, 200), (8, 209)])) == 4
-    assert optimal_batch_size(dict([(4, 400), (1, 100), (2, 200)])) == 4
-    assert optimal_batch_size(dict([(1, 100), (2, 105)])) == 1
-    assert optimal_batch_size(dict([(8, 5)])) == 8
+    assert optimal_batch_size({1: 100, 2: 190, 4: 200, 8: 209}) == 4
+    assert optimal_batch_size({4: 400, 1: 100, 2: 200}) == 4
+    assert optimal_batch_size({1: 100, 2: 105}) == 1
+    assert optimal_batch_size({8: 5}) == 8
 
 
 def test_a1_has_a_row_a_batch_size_with_its_throughput() -> None:
