@@ -74,7 +74,7 @@ def _resume(config: pytest.Config) -> None:
     config.pluginmanager.register(resume, "mlms-resume")
     reporter = config.pluginmanager.getplugin(REPORTER)
     if reporter:
-        reporter.go_on(resume.lines.values())
+        reporter.resume(resume.lines.values())
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pytest_mlms.config import Config
-from pytest_mlms.report.lines import lines_of
+from pytest_mlms.report.results_reader import read_results
 from pytest_mlms.session import SESSION
 
 __all__ = ["Resume", "finished", "resumed_run"]
@@ -39,7 +39,7 @@ def finished(run: Path) -> dict[str, dict[str, Any]]:
     """
     lines = {
         line["nodeid"]: line
-        for line in lines_of(run / "results.jsonl")
+        for line in read_results(run / "results.jsonl")
         if line.get("type") == "item"
     }
     return {name: line for name, line in lines.items() if line["verdict"] != "ERROR"}

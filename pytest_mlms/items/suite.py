@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,7 +36,7 @@ from pytest_mlms.items.item_tracer import ItemTracer
 from pytest_mlms.pipeline import Dataset, read_labels
 from pytest_mlms.recorder import Recorder
 from pytest_mlms.report.agreement import explain_layers, explain_worst, keep_differences
-from pytest_mlms.report.artifacts import keep_arrays, keep_predictions, keep_process
+from pytest_mlms.report.artifacts import Predictions, keep_arrays, keep_predictions, keep_process
 from pytest_mlms.session import Session
 from pytest_mlms.upgrade.criteria import duel_of, terms_of, told
 from pytest_mlms.upgrade.explanation import explain_upgrade
@@ -57,13 +58,9 @@ def test_accuracy(
     output = mlms_case.loaded.manifest.classification
     assert output is not None
     scores, labels = classify(mlms_predictor, mlms_dataset, output, mlms_case.batch_size)
-    classes = scores.shape[1]
-    names = (
-        read_labels(mlms_artifacts.labels, classes)
-        if mlms_artifacts.labels
-        else [str(c) for c in range(classes)]
-    )
-    keep_predictions(mlms_recorder, scores, labels, output.top_k.k if output.top_k else 1, names)
+    names = _class_names(mlms_artifacts.labels, scores.shape[1])
+    k = output.top_k.k if output.top_k else 1
+    keep_predictions(mlms_recorder, Predictions(scores, labels, names, k))
     estimates = estimate_accuracy(scores, labels)
     mlms_recorder.settle(estimates, judge(mlms_case.limits, estimates), mlms_config.strict)
 
@@ -185,3 +182,10 @@ def test_upgrade(
 def test_trace(mlms_tracer: ItemTracer) -> None:
     """Where the time goes, at each level in a run of its own."""
     mlms_tracer.trace_item()
+
+
+def _class_names(labels: Path | None, count: int) -> list[str]:
+    """Return the names of ``count`` classes: those of the file of labels, else their numbers."""
+    if labels is None:
+        return [str(number) for number in range(count)]
+    return read_labels(labels, count)

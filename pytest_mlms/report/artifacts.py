@@ -1,9 +1,10 @@
-"""The files of an item: everything that was measured, before anything was computed from it."""
+"""The artifacts of an item: everything that was measured, before anything was computed from it."""
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,66 +15,80 @@ from pytest_mlms.evaluate.performance import ProcessResult
 from pytest_mlms.pipeline import top_k
 from pytest_mlms.recorder import Recorder
 
-__all__ = ["keep_arrays", "keep_predictions", "keep_process", "load_latencies"]
+__all__ = ["Predictions", "keep_arrays", "keep_predictions", "keep_process", "load_latencies"]
 
 
-def keep_predictions(
-    recorder: Recorder, scores: NDArray[Any], labels: NDArray[Any], k: int, names: list[str]
-) -> None:
-    """Write every score (probabilities.npz), and for a person the k best classes of each input
-    (predictions.csv).
+@dataclass(frozen=True)
+class Predictions:
+    """The scores of a dataset's inputs.
+
+    ``scores`` is inputs x classes, ``labels`` the right class of each input, ``names`` the name of
+    each class, and ``k`` how many of the best classes a person is shown.
     """
-    arrays = {"probability": scores.astype(np.float32), "label": labels}
-    recorder.keep("probabilities.npz", lambda path: _write_arrays(path, arrays))
-    recorder.keep(
-        "predictions.csv", lambda path: _write_predictions(path, scores, labels, k, names)
-    )
+
+    scores: NDArray[Any]
+    labels: NDArray[Any]
+    names: Sequence[str]
+    k: int
+
+
+def keep_predictions(recorder: Recorder, predictions: Predictions) -> None:
+    """Keep all scores (probabilities.npz), and the best classes of each input (predictions.csv)."""
+    arrays = {
+        "probability": predictions.scores.astype(np.float32),
+        "label": predictions.labels,
+    }
+    keep_arrays(recorder, "probabilities.npz", arrays)
+    recorder.keep("predictions.csv", lambda path: _write_predictions(path, predictions))
 
 
 def keep_process(recorder: Recorder, index: int, result: ProcessResult) -> None:
-    """Write the raw times of one process.
+    """Keep the raw times of one process (samples-N.npz).
 
-    Samples-N.npz, the arrays of mlms_predictors._run.scenarios.Samples.
+    mlms_predictors._run.scenarios.Samples describes the arrays.
     """
-    recorder.keep(f"samples-{index}.npz", lambda path: _write_arrays(path, result.run.times))
+    keep_arrays(recorder, f"samples-{index}.npz", result.run.times)
 
 
 def keep_arrays(recorder: Recorder, name: str, arrays: Mapping[str, Any]) -> None:
-    """Write arrays by name: of an upgrade's round, pairs-N.npz."""
-    recorder.keep(name, lambda path: _write_arrays(path, arrays))
+    """Keep arrays by name in an .npz file."""
+    recorder.keep(name, lambda path: np.savez(path, **arrays))
 
 
-def _write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
-    np.savez(path, **arrays)
+def load_latencies(folder: Path, artifacts: Mapping[str, str]) -> list[float]:
+    """Return the seconds of every timed call of an item's processes, in order.
 
-
-def _write_predictions(
-    path: Path, scores: NDArray[Any], labels: NDArray[Any], k: int, names: list[str]
-) -> None:
-    best = top_k(scores, k)
-    with path.open("w", newline="", encoding="utf-8") as file:
-        table = csv.writer(file)
-        heads = [
-            f"{what}_{place}"
-            for place in range(1, best.shape[1] + 1)
-            for what in ("class", "probability")
-        ]
-        table.writerow(["input", "label", *heads])
-        for index, (classes, label) in enumerate(zip(best.tolist(), labels.tolist(), strict=True)):
-            cells = [cell for c in classes for cell in (names[c], f"{scores[index, c]:.6g}")]
-            table.writerow([index, names[label], *cells])
-
-
-def load_latencies(folder: Path, artifacts: dict[str, str]) -> list[float]:
-    """Return the seconds of every timed call of an item's processes, in their order.
-
-    [] where a file is lost.
+    Returns an empty list where a file is missing.
     """
     latencies: list[float] = []
     for name, path in artifacts.items():
-        if name.startswith("samples-"):
-            if not (folder / path).exists():
-                return []
-            with np.load(folder / path) as times:
-                latencies += (times["end"] - times["start"]).tolist()
+        if not name.startswith("samples-"):
+            continue
+        file = folder / path
+        if not file.exists():
+            return []
+        with np.load(file) as times:
+            seconds = times["end"] - times["start"]
+        latencies += seconds.tolist()
     return latencies
+
+
+def _write_predictions(path: Path, predictions: Predictions) -> None:
+    best = top_k(predictions.scores, predictions.k)
+    header = ["input", "label"]
+    for place in range(1, best.shape[1] + 1):
+        header += [f"class_{place}", f"probability_{place}"]
+    with path.open("w", newline="", encoding="utf-8") as file:
+        table = csv.writer(file)
+        table.writerow(header)
+        for index, classes in enumerate(best.tolist()):
+            table.writerow(_prediction_row(predictions, index, classes))
+
+
+def _prediction_row(predictions: Predictions, index: int, classes: Sequence[int]) -> list[Any]:
+    label = predictions.labels[index]
+    row: list[Any] = [index, predictions.names[label]]
+    for number in classes:
+        score = predictions.scores[index, number]
+        row += [predictions.names[number], f"{score:.6g}"]
+    return row

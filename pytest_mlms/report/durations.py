@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pytest_mlms.report.lines import lines_of
+from pytest_mlms.report.results_reader import read_results
 
 __all__ = ["durations"]
 
@@ -17,7 +17,7 @@ def durations(results: Path) -> dict[str, float]:
     """
     found: dict[str, float] = {}
     for run in sorted(results.glob("*/results.jsonl"))[-_RUNS:]:
-        for line in lines_of(run):
+        for line in read_results(run):
             if (
                 line.get("type") == "item"
                 and isinstance(line.get("seconds"), dict)

@@ -1,4 +1,4 @@
-"""What a person at a terminal sees of long downloads and installations while they go on."""
+"""Progress of downloads and installations, on a terminal."""
 
 from __future__ import annotations
 
@@ -12,60 +12,96 @@ from pytest_mlms.units import format_quantity
 
 __all__ = ["download_progress", "install_progress"]
 
+_DELAY = 1.0  # seconds before a download is shown
+_INTERVAL = 0.2  # seconds between two updates
+
+
+class _StatusLine:
+    """A line of the terminal that is written over and over, while an item is set up."""
+
+    def __init__(self, terminal: Any, capture: Any, item: pytest.Item) -> None:
+        self._terminal = terminal
+        self._capture = capture
+        self._item = item
+
+    @classmethod
+    def of(cls, item: pytest.Item) -> _StatusLine | None:
+        """Return the line; None where the output does not go to a terminal."""
+        plugins = item.config.pluginmanager
+        terminal = plugins.getplugin("terminalreporter")
+        capture = plugins.getplugin("capturemanager")
+        if terminal is None or capture is None or not terminal.isatty:
+            return None
+        return cls(terminal, capture, item)
+
+    def show(self, text: str) -> None:
+        """Replace the text."""
+        width = self._terminal._tw.fullwidth - 1
+        with self._capture.global_and_fixture_disabled():
+            self._terminal.ensure_newline()
+            self._terminal.rewrite(text[:width], erase=True)
+
+    def clear(self) -> None:
+        """Remove the text, and begin the line that the item's outcome is written to."""
+        with self._capture.global_and_fixture_disabled():
+            self._terminal.ensure_newline()
+            self._terminal.rewrite("", erase=True)
+            self._terminal.pytest_runtest_logstart(self._item.nodeid, self._item.location)
+
 
 def install_progress(item: pytest.Item, stack: str) -> Callable[[str], None]:
-    """Return what shows the steps of an installation on a terminal; elsewhere it does nothing."""
-    terminal, capture = _screen(item)
-    if terminal is None:
-        return lambda text: None
+    """Return a function that shows the step of an installation, and removes it for an empty text.
 
-    def show(text: str) -> None:
-        width = terminal._tw.fullwidth - 1
-        with capture.global_and_fixture_disabled():
-            terminal.ensure_newline()
-            terminal.rewrite(f"stack {stack}: {text}"[:width] if text else "", erase=True)
-            if not text:
-                terminal.pytest_runtest_logstart(item.nodeid, item.location)
+    It does nothing where the output does not go to a terminal.
+    """
+    line = _StatusLine.of(item)
+    if line is None:
+        return lambda step: None
+
+    def show(step: str) -> None:
+        if step:
+            line.show(f"stack {stack}: {step}")
+        else:
+            line.clear()
 
     return show
-
-
-def _screen(item: pytest.Item) -> tuple[Any, Any]:
-    """Return what writes to the terminal and what captures, or nothing where no person watches."""
-    terminal = item.config.pluginmanager.getplugin("terminalreporter")
-    capture = item.config.pluginmanager.getplugin("capturemanager")
-    return (
-        (None, None)
-        if terminal is None or capture is None or not terminal.isatty
-        else (terminal, capture)
-    )
 
 
 def download_progress(item: pytest.Item) -> Callable[[str, int, int], None]:
-    """Return what shows a download that takes longer than a second, on a terminal.
+    """Return a function that shows how much of a download is done.
 
-    Elsewhere it does nothing.
+    It takes the file's name, and the bytes done and in all (0: not known). It shows a download that
+    takes longer than a second, and does nothing where the output does not go to a terminal.
     """
-    terminal, capture = _screen(item)
-    if terminal is None:
+    line = _StatusLine.of(item)
+    if line is None:
         return lambda name, done, total: None
-    next_time, shown = time.monotonic() + 1.0, False
+    return _Download(line).update
 
-    def show(name: str, done: int, total: int) -> None:
-        nonlocal next_time, shown
-        now, ended = time.monotonic(), done == total
-        if now < next_time and not (shown and ended):
+
+class _Download:
+    """A download whose progress is shown from time to time."""
+
+    def __init__(self, line: _StatusLine) -> None:
+        self._line = line
+        self._next_time = time.monotonic() + _DELAY
+        self._is_shown = False
+
+    def update(self, name: str, done: int, total: int) -> None:
+        """Show the progress where it is time to; clear the line at the end."""
+        if done == total:
+            if self._is_shown:
+                self._line.clear()
             return
-        next_time, shown = now + 0.2, True  # seconds
-        share = (
-            f"{done / total:4.0%} of {format_quantity(total, 'B')}"
-            if total
-            else format_quantity(done, "B")
-        )
-        with capture.global_and_fixture_disabled():
-            terminal.ensure_newline()
-            terminal.rewrite("" if ended else f"fetching {name}: {share}", erase=True)
-            if ended:  # the line that the item's result goes to
-                terminal.pytest_runtest_logstart(item.nodeid, item.location)
+        now = time.monotonic()
+        if now < self._next_time:
+            return
+        self._next_time = now + _INTERVAL
+        self._is_shown = True
+        self._line.show(f"fetching {name}: {_share(done, total)}")
 
-    return show
+
+def _share(done: int, total: int) -> str:
+    if not total:
+        return format_quantity(done, "B")
+    return f"{done / total:4.0%} of {format_quantity(total, 'B')}"

@@ -1,11 +1,11 @@
-"""Where items' results arrive, in the process that the user started.
+"""The reporter: writes each item's result as it arrives, and shows the tables at the end.
 
-Written at once, shown at the end.
+It runs in the process that the user started; with xdist that is the controller.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,58 +18,65 @@ if TYPE_CHECKING:
 
 __all__ = ["Reporter"]
 
-_SHOWN = (
-    *(
-        "nodeid",
-        "case",
-        "kind",
-        "verdict",
-        "margin",
-        "estimates",
-        "processes",
-        "manifest",
-        "artifacts",
-        "trace",
-    ),
-    *("framework", "device", "batch_size", "scenario", "versions"),
-    *("stack", "against", "comparisons", "rounds", "seconds"),
+_SHOWN_FIELDS = (
+    "nodeid",
+    "case",
+    "kind",
+    "verdict",
+    "margin",
+    "estimates",
+    "processes",
+    "manifest",
+    "artifacts",
+    "trace",
+    "framework",
+    "device",
+    "batch_size",
+    "scenario",
+    "versions",
+    "stack",
+    "against",
+    "comparisons",
+    "rounds",
+    "seconds",
 )
+"""The fields of items' lines that tables and other reports read; the rest is not kept in memory."""
 
 
 class Reporter:
-    """A plugin object of its own, so that a run without manifests has nothing but this."""
+    """A plugin of its own, registered in every run; it does nothing until a result arrives."""
 
     def __init__(self, config: pytest.Config, session: Session) -> None:
         self._config = config
         self._session = session
-        self._file: ResultsFile | None = None
+        self._opened_file: ResultsFile | None = None
         self._results: list[dict[str, Any]] = []
-        self._faults: list[str] = []
+        self._errors: list[str] = []
 
-    def go_on(self, results: Iterable[dict[str, Any]]) -> None:
-        """Show what a run that goes on had finished, too."""
-        from pytest_mlms.report.results import ResultsFile
-
-        self._file = ResultsFile(self._session.run_folder)
-        self._file.go_on()
-        self._results += [
-            {key: result[key] for key in _SHOWN if key in result} for result in results
-        ]
-
-    def add(self, result: dict[str, Any]) -> None:
-        """Write a result, tell whoever listens, and remember what the tables show of it."""
-        if self._file is None:
+    @property
+    def _file(self) -> ResultsFile:
+        """The results file, made when it is first used."""
+        if self._opened_file is None:
             from pytest_mlms.report.results import ResultsFile
 
-            self._file = ResultsFile(self._session.run_folder)
+            self._opened_file = ResultsFile(self._session.run_folder)
+        return self._opened_file
+
+    def resume(self, results: Iterable[Mapping[str, Any]]) -> None:
+        """Show the items that a resumed run had finished, too."""
+        self._file.resume()
+        self._results += [_shown(result) for result in results]
+
+    def add(self, result: dict[str, Any]) -> None:
+        """Write an item's line, and give it to the users' hooks."""
         self._file.append(result)
         self._config.hook.pytest_mlms_result(config=self._config, result=result)
-        self._results.append({key: result[key] for key in _SHOWN if key in result})
+        self._results.append(_shown(result))
 
-    def note(self, kind: str, **facts: Any) -> None:
-        """Write a line that is of no single item."""
-        if self._file is not None:
-            self._file.note(kind, facts)
+    def note(self, kind: str, **fields: Any) -> None:
+        """Write a line that belongs to no single item."""
+        if self._opened_file is not None:
+            self._opened_file.note(kind, fields)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         result = getattr(report, "mlms", None)
@@ -77,68 +84,88 @@ class Reporter:
             self.add(result)
 
     @pytest.hookimpl(trylast=True)
-    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        if self._file is None:
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        file = self._opened_file
+        if file is None:
             return
-        target = self._session.config.benchmark_json
-        if target:
-            from pytest_mlms.report.benchmark_json import write_benchmark_json
-
-            try:
-                write_benchmark_json(target, self._results, self._session.run_folder)
-            except MlmsError as error:
-                self._faults.append(str(error))
-        upgrades = [result["verdict"] for result in self._results if result["kind"] == "upgrade"]
-        if upgrades and set(upgrades) == {"SKIPPED"}:
-            self._faults.append(
-                "no upgrade was judged: all were skipped, which is no answer; -rs says why"
-            )
-        self._fail(session)
-        self._file.finish(int(session.exitstatus))
-        if self._file.fault:
-            self._faults.append(
-                f"{self._file.fault}; {len(self._file.unwritten)} lines were not written"
-            )
-            self._fail(session)
-
-    def _write_nothing_measured(self, terminal: pytest.TerminalReporter) -> None:
-        """Warn where all was skipped, which ends with status 0 as in every pytest run.
-
-        All upgrades are a fault.
-        """
-        count = len(self._results)
-        if not count or any(
-            one["verdict"] != "SKIPPED" or one["kind"] == "upgrade" for one in self._results
-        ):
-            return
-        skipped = f"all {count:,} items were skipped" if count > 1 else "the only item was skipped"
-        strict = "" if self._session.config.strict else "; --mlms-strict fails what can't run"
-        terminal.write_line(
-            f"mlms: nothing was measured: {skipped}, -rs says why{strict}", yellow=True
-        )
-
-    def _fail(self, session: pytest.Session) -> None:
-        """Have the run end as failed where anything is at fault, whatever its items say."""
-        if self._faults and session.exitstatus == pytest.ExitCode.OK:
-            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        self._write_benchmark_json()
+        self._check_upgrades()
+        self._fail_on_errors(session)
+        file.finish(int(session.exitstatus))
+        if file.error:
+            self._errors.append(f"{file.error}; {len(file.unwritten)} lines were not written")
+            self._fail_on_errors(session)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        folder = self._session.run_folder
-        if self._file is None:
-            if (
-                folder.exists()
-            ):  # interrupted under xdist, whose workers keep to themselves what they were at
-                terminalreporter.write_line(
-                    f"mlms: no item was finished; what they had measured is in {folder}"
-                )
+        file = self._opened_file
+        if file is None:
+            self._write_unfinished(terminalreporter)
             return
         from pytest_mlms.report.terminal import write_tables
 
         write_tables(terminalreporter, self._results)
         self._write_nothing_measured(terminalreporter)
-        for line in self._file.unwritten:
+        for line in file.unwritten:
             terminalreporter.write_line(line)
-        for fault in self._faults:
-            terminalreporter.write_line(f"mlms: {fault}", red=True)
-        if self._file.path.exists():
-            terminalreporter.write_line(f"mlms: results in {self._file.path}")
+        for error in self._errors:
+            terminalreporter.write_line(f"mlms: {error}", red=True)
+        if file.path.exists():
+            terminalreporter.write_line(f"mlms: results in {file.path}")
+
+    def _write_benchmark_json(self) -> None:
+        target = self._session.config.benchmark_json
+        if target is None:
+            return
+        from pytest_mlms.report.benchmark_json import write_benchmark_json
+
+        try:
+            write_benchmark_json(target, self._results, self._session.run_folder)
+        except MlmsError as error:
+            self._errors.append(str(error))
+
+    def _check_upgrades(self) -> None:
+        """Fail a run whose upgrades were all skipped: none of them was judged."""
+        upgrades = [result for result in self._results if result["kind"] == "upgrade"]
+        if upgrades and _all_skipped(upgrades):
+            self._errors.append(
+                "no upgrade was judged: all were skipped, which is no answer; -rs says why"
+            )
+
+    def _fail_on_errors(self, session: pytest.Session) -> None:
+        """Have the run end as failed where there are errors, even if all its items passed."""
+        if self._errors and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def _write_unfinished(self, terminal: pytest.TerminalReporter) -> None:
+        """Name the folder of a run that was interrupted during its first item.
+
+        With xdist, workers may have written artifacts there.
+        """
+        folder = self._session.run_folder
+        if folder.exists():
+            terminal.write_line(
+                f"mlms: no item was finished; what they had measured is in {folder}"
+            )
+
+    def _write_nothing_measured(self, terminal: pytest.TerminalReporter) -> None:
+        """Warn where all items were skipped, which ends with status 0 as in every pytest run."""
+        has_upgrades = any(result["kind"] == "upgrade" for result in self._results)
+        if not self._results or has_upgrades or not _all_skipped(self._results):
+            return
+        count = len(self._results)
+        skipped = f"all {count:,} items were skipped"
+        if count == 1:
+            skipped = "the only item was skipped"
+        advice = "; --mlms-strict fails what can't run"
+        if self._session.config.strict:
+            advice = ""
+        text = f"mlms: nothing was measured: {skipped}, -rs says why{advice}"
+        terminal.write_line(text, yellow=True)
+
+
+def _shown(result: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: result[name] for name in _SHOWN_FIELDS if name in result}
+
+
+def _all_skipped(results: Iterable[Mapping[str, Any]]) -> bool:
+    return all(result["verdict"] == "SKIPPED" for result in results)

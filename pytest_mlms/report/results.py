@@ -1,8 +1,8 @@
-"""A run's results as JSON lines, one an item, written as the items finish; docs/results.md
-describes them.
+"""The results file of a run: JSON lines, written as the items finish.
 
-What can't be written (a full disk) is held and tried again, and handed out at the end: nothing
-measured is lost.
+docs/results.md describes the lines; ``pytest_mlms.item_result`` makes those of items. A line that
+can't be written, as on a full disk, is held and tried again with the next one. What is still held
+at the end is handed out, so that nothing that was measured is lost.
 """
 
 from __future__ import annotations
@@ -23,94 +23,112 @@ import pytest_mlms
 __all__ = ["FORMAT", "ResultsFile"]
 
 FORMAT = 1
-"""Raised when a line's fields change their meaning; new fields may come without."""
+"""The format of the lines: raised when a field changes its meaning, not when one is added."""
 
-
-_OURS = re.compile(r"\d{8}-\d{6}-[0-9a-f]{6}|\.?latest.*")
+_OUR_FILES = re.compile(r"\d{8}-\d{6}-[0-9a-f]{6}|\.?latest.*")
 
 
 class ResultsFile:
-    """Appends lines to results.jsonl in the run's folder, which is made for the first one."""
+    """Appends lines to results.jsonl in a run's folder, which is made for the first one.
+
+    ``error`` is why lines can't be written at the moment, or empty. ``unwritten`` are those lines.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "results.jsonl"
-        self.fault = ""
+        self.error = ""
         self.unwritten: list[str] = []
         self.items = 0
 
-    def go_on(self) -> None:
-        """Cut off what was being written when the run was killed, so that the next line begins
-        where one ends.
-        """
+    def resume(self) -> None:
+        """Cut off the line that was being written when the run was killed."""
         try:
             with self.path.open("rb+") as file:
-                whole = file.read().rfind(b"\n") + 1
-                file.truncate(whole)
+                end_of_lines = file.read().rfind(b"\n") + 1
+                file.truncate(end_of_lines)
         except OSError as error:
-            self.fault = f"{self.path}: {error.strerror}"
+            self.error = f"{self.path}: {error.strerror}"
 
-    def append(self, result: Mapping[str, Any]) -> None:
-        """Add an item's line, behind the run's own line where it is the first."""
-        if not self.items:
-            self._write(
-                {
-                    "type": "run",
-                    "command": sys.argv,
-                    "python": sys.version,
-                    "plugin": pytest_mlms.__version__,
-                }
-            )
+    def append(self, item: Mapping[str, Any]) -> None:
+        """Write an item's line; before the first one, the line of the run."""
+        if self.items == 0:
+            self.note("run", _about_run())
         self.items += 1
-        self._write({"type": "item", **result})
+        self.note("item", item)
 
-    def note(self, kind: str, facts: Mapping[str, Any]) -> None:
-        """Add a line of another type."""
-        self._write({"type": kind, **facts})
+    def note(self, kind: str, fields: Mapping[str, Any]) -> None:
+        """Write a line of this type."""
+        self.unwritten.append(self._encode(kind, fields))
+        self._flush()
 
     def finish(self, exit_status: int) -> None:
-        """Add the last line; without it the run was killed.
+        """Write the last line, which a run that was killed does not have.
 
-        One that the disk refuses has failed the run.
+        Where the disk refuses it the run has failed, and the line that is handed out says so.
         """
-        if self.items:
-            end = {"type": "end", "exit_status": exit_status, "items": self.items}
-            self._write(end)
-            if self.fault:
-                self.unwritten[-1] = self._line({**end, "exit_status": exit_status or 1})
+        if self.items == 0:
+            return
+        self.note("end", self._end(exit_status))
+        if self.error:
+            self.unwritten[-1] = self._encode("end", self._end(exit_status or 1))
 
-    def _line(self, fields: Mapping[str, Any]) -> str:
-        now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds")
-        about = {"format": FORMAT, "run": self.path.parent.name, "time": now}
-        return json.dumps({**about, **fields}, allow_nan=False)
+    def _end(self, exit_status: int) -> dict[str, int]:
+        return {"exit_status": exit_status, "items": self.items}
 
-    def _write(self, fields: Mapping[str, Any]) -> None:
-        self.unwritten.append(self._line(fields))
+    def _encode(self, kind: str, fields: Mapping[str, Any]) -> str:
+        now = datetime.datetime.now(datetime.timezone.utc)
+        line = {
+            "format": FORMAT,
+            "run": self.path.parent.name,
+            "time": now.isoformat(timespec="milliseconds"),
+            "type": kind,
+            **fields,
+        }
+        return json.dumps(line, allow_nan=False)
+
+    def _flush(self) -> None:
+        """Write the lines that are held."""
+        text = "".join(f"{line}\n" for line in self.unwritten)
         try:
             if not self.path.exists():
                 _make_run_folder(self.path.parent)
-            _append(self.path, "".join(f"{line}\n" for line in self.unwritten).encode())
-            self.unwritten.clear()
-            self.fault = ""
+            _append(self.path, text.encode())
         except OSError as error:
-            self.fault = f"{self.path}: {error.strerror}"
+            self.error = f"{self.path}: {error.strerror}"
+        else:
+            self.unwritten.clear()
+            self.error = ""
+
+
+def _about_run() -> dict[str, Any]:
+    return {"command": sys.argv, "python": sys.version, "plugin": pytest_mlms.__version__}
 
 
 def _append(path: Path, data: bytes) -> None:
-    """Append all of ``data`` or, on a disk that takes only a part, nothing; raises OSError."""
+    """Append all of ``data``, or nothing where the disk takes only a part; raises OSError."""
     with path.open("ab", buffering=0) as file:
-        before = file.tell()
-        if file.write(data) != len(data):
-            file.truncate(before)
+        size = file.tell()
+        written = file.write(data)
+        if written != len(data):
+            file.truncate(size)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def _make_run_folder(folder: Path) -> None:
-    """Make it, keep it out of git, and let ``latest`` point to it."""
+    """Make the folder, keep it out of git, and have the link ``latest`` point to it."""
     folder.mkdir(parents=True, exist_ok=True)
-    ignore = folder.parent / ".gitignore"
-    if not ignore.exists() and all(_OURS.fullmatch(path.name) for path in folder.parent.iterdir()):
-        ignore.write_text("*\n")  # where there is anything else, it may be wanted in git
-    temporary = folder.parent / f".latest-{folder.name}"
-    with contextlib.suppress(OSError):  # a convenience that some file systems lack
-        temporary.symlink_to(folder.name)
-        os.replace(temporary, folder.parent / "latest")
+    _ignore_in_git(folder.parent)
+    link = folder.parent / f".latest-{folder.name}"
+    with contextlib.suppress(OSError):  # some file systems have no links
+        link.symlink_to(folder.name)
+        os.replace(link, folder.parent / "latest")
+
+
+def _ignore_in_git(results: Path) -> None:
+    """Keep results out of git, unless their folder has other files that may be wanted there."""
+    ignore = results / ".gitignore"
+    if ignore.exists():
+        return
+    names = [path.name for path in results.iterdir()]
+    if all(_OUR_FILES.fullmatch(name) for name in names):
+        ignore.write_text("*\n")

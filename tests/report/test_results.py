@@ -37,13 +37,13 @@ def test_what_a_full_disk_refuses_is_held_and_written_when_there_is_room(small_d
     with pytest.raises(OSError, match="No space left"):
         filler.write_bytes(b"x" * (1 << 20))
     file.append({"nodeid": "second", "text": "y" * 20_000})
-    assert "No space left on device" in file.fault
+    assert "No space left on device" in file.error
     assert len(file.unwritten) == 1
     filler.unlink()
     file.append({"nodeid": "third"})
     file.finish(0)
     assert file.unwritten == []
-    assert file.fault == "", "a run that lost nothing has not failed"
+    assert file.error == "", "a run that lost nothing has not failed"
     lines = [json.loads(line) for line in file.path.read_text().splitlines()]
     assert [line.get("nodeid") for line in lines] == [None, "first", "second", "third", None]
 
