@@ -5,12 +5,13 @@ Each file here is the predictor of one framework, and its name is the name that 
 nothing here knows of statistics, thresholds, where files came from, or pytest.
 """
 
-from ._run.interface import Arrays, Call, InnerOutputs, Outputs, Shapes
+from ._run.interface import Arrays, Call, Devices, InnerOutputs, Outputs, Shapes, Versions
 from ._run.protocol import Layer, Load, Loaded, Operation, Profile, Structure, Tensor
 
 __all__ = [
     "Arrays",
     "Call",
+    "Devices",
     "InnerOutputs",
     "Layer",
     "Load",
@@ -21,4 +22,5 @@ __all__ = [
     "Shapes",
     "Structure",
     "Tensor",
+    "Versions",
 ]

@@ -1,7 +1,6 @@
-"""What a net of Caffe2 is made of.
+"""The structure of a Caffe2 net: its operators, with the shapes that Caffe2 infers or computes."""
 
-Its operators, with shapes that Caffe2 itself infers, or has after a run.
-"""
+from typing import Any, List, Set, Tuple
 
 import numpy
 import torch
@@ -37,70 +36,109 @@ _NUMBERS = {
     "uint16": 8,
     "int16": 9,
     "int64": 10,
+    "float16": 12,
+    "float64": 13,
 }
-_NUMBERS.update({"float16": 12, "float64": 13})
-_DTYPES = {number: dtype for dtype, number in _NUMBERS.items()}
 """Types as TensorProto in caffe2.proto numbers them."""
+_DTYPES = {number: dtype for dtype, number in _NUMBERS.items()}
 
 
-def structure(named, inputs, outputs, blobs):
-    """Return the Structure of ``named`` operators.
+def structure(
+    named: List[Tuple[str, Any]], inputs: List[Tensor], outputs: List[str], blobs: Any
+) -> Structure:
+    """Return the Structure of operators, which are (name, OperatorDef) pairs.
 
-    ``inputs`` are tensors, ``blobs`` those of the workspace.
+    ``blobs`` are those of the workspace, where the weights are.
     """
-    operators, names = [op for _, op in named], [tensor.name for tensor in inputs]
-    made = {name for op in operators for name in op.output}
-    weights = {name for op in operators for name in op.input} - made - set(names)
-    arrays = {name: blobs[name].fetch() for name in sorted(weights) if blobs[name].is_tensor()}
-    known = inputs + [Tensor(name, array.dtype.name, array.shape) for name, array in arrays.items()]
-    tensors = {tensor.name: tensor for tensor in _inferred(operators, known)}
-    if not made <= set(tensors) and weights == set(arrays):
+    tensors = _tensors([op for _, op in named], inputs, blobs)
+    layers = []
+    for name, op in named:
+        flops = _flops(op, tensors)
+        layers.append(Operation(name, op.type, flops, list(op.input), list(op.output)))
+    version = torch.__version__.partition("+")[0]
+    return Structure(
+        layers=layers,
+        tensors=list(tensors.values()),
+        inputs=[tensor.name for tensor in inputs],
+        outputs=outputs,
+        counter="the shapes that Caffe2 of PyTorch %s tells" % version,
+    )
+
+
+def _tensors(operators, inputs, blobs):
+    """Return all tensors by name: inferred, or else of a run, as some operators have no inference.
+
+    The operators cannot run apart from their workspace where a weight is no tensor.
+    """
+    written: Set[str] = set()
+    read: Set[str] = set()
+    for op in operators:
+        written.update(op.output)
+        read.update(op.input)
+    weights = read - written - {tensor.name for tensor in inputs}
+    arrays = _arrays(sorted(weights), blobs)
+    known = list(inputs)
+    for name, array in arrays.items():
+        known.append(_tensor(name, array))
+    tensors = _inferred(operators, known)
+    can_run = weights == set(arrays)
+    if can_run and not written <= set(tensors):
         tensors.update(_ran(operators, inputs, arrays))
-    layers = [
-        Operation(name, op.type, _flops(op, tensors), list(op.input), list(op.output))
-        for name, op in named
-    ]
-    counter = "the shapes that Caffe2 of PyTorch %s tells" % torch.__version__.partition("+")[0]
-    return Structure(layers, list(tensors.values()), names, outputs, counter)
+    return tensors
+
+
+def _arrays(names, blobs):
+    """Return the arrays of those blobs that are tensors."""
+    tensors = [name for name in names if blobs[name].is_tensor()]
+    return {name: blobs[name].fetch() for name in tensors}
 
 
 def _inferred(operators, known):
-    """Yield the tensors whose shape and type Caffe2 can tell from those that are known."""
-    net, found = caffe2_pb2.NetDef(op=operators), caffe2_pb2.TensorShapes()
-    known = [tensor for tensor in known if tensor.dtype in _NUMBERS]
-    shapes = {tensor.name: list(tensor.shape) for tensor in known}
-    types = {tensor.name: _NUMBERS[tensor.dtype] for tensor in known}
-    found.ParseFromString(
-        workspace.C.infer_shapes_and_types_from_map([net.SerializeToString()], shapes, types)
-    )
-    for one in found.shapes:
+    """Return the tensors whose shape and type Caffe2 can tell from those that are known."""
+    net = caffe2_pb2.NetDef(op=operators)
+    shapes = {}
+    types = {}
+    for tensor in known:
+        if tensor.dtype in _NUMBERS:
+            shapes[tensor.name] = list(tensor.shape)
+            types[tensor.name] = _NUMBERS[tensor.dtype]
+    infer = workspace.C.infer_shapes_and_types_from_map
+    reply = caffe2_pb2.TensorShapes()
+    reply.ParseFromString(infer([net.SerializeToString()], shapes, types))
+    found = {}
+    for one in reply.shapes:
         if not one.unknown_shape and one.data_type in _DTYPES:
-            yield Tensor(one.name, _DTYPES[one.data_type], tuple(one.dims))
+            dtype = _DTYPES[one.data_type]
+            found[one.name] = Tensor(one.name, dtype, tuple(one.dims))
+    return found
 
 
 def _ran(operators, inputs, arrays):
-    """Return all tensors by a run on zeros, in a workspace of its own.
-
-    Caffe2 infers nothing for some operators.
-    """
+    """Return all tensors of a run on zeros, in a workspace of its own."""
     before = workspace.CurrentWorkspace()
     workspace.SwitchWorkspace("mlms-structure", True)
     try:
         for name, array in arrays.items():
             workspace.FeedBlob(name, array)
         for tensor in inputs:
-            workspace.FeedBlob(tensor.name, numpy.zeros(tensor.shape, tensor.dtype))
+            zeros = numpy.zeros(tensor.shape, tensor.dtype)
+            workspace.FeedBlob(tensor.name, zeros)
         workspace.RunNetOnce(caffe2_pb2.NetDef(op=operators))
-        there = workspace.C.Workspace.current.blobs
-        found = {name: blob.fetch() for name, blob in there.items() if blob.is_tensor()}
-        return {name: Tensor(name, array.dtype.name, array.shape) for name, array in found.items()}
+        blobs = workspace.C.Workspace.current.blobs
+        found = _arrays(list(blobs), blobs)
+        return {name: _tensor(name, array) for name, array in found.items()}
     finally:
         workspace.ResetWorkspace()
         workspace.SwitchWorkspace(before)
 
 
+def _tensor(name, array):
+    return Tensor(name, array.dtype.name, array.shape)
+
+
 def _flops(op, tensors):
-    names = list(op.input[:2]) + list(op.output[:1])
-    return count(
-        op.type, _FORMULAS, [tensors[name].shape if name in tensors else None for name in names]
-    )
+    """Return an operator's operations, by the shapes of two inputs and of its first output."""
+    shapes: List[Any] = []
+    for name in list(op.input[:2]) + list(op.output[:1]):
+        shapes.append(tensors[name].shape if name in tensors else None)
+    return count(op.type, _FORMULAS, shapes)

@@ -1,4 +1,6 @@
-"""What a network of Caffe is made of: its layers and blobs, at the shapes that it is set to."""
+"""The structure of a Caffe network: its layers and blobs, at the shapes that it is set to."""
+
+from typing import Any, Dict, Iterable, List
 
 import caffe
 from mlms_predictors import Operation, Structure, Tensor
@@ -11,46 +13,71 @@ _FORMULAS = {
 }
 
 
-def structure(net):
+def structure(net: Any) -> Structure:
     """Return the Structure of a network as it is set."""
-    same, layers, weights = {}, [], {}
+    graph = _Graph(net)
     for name, layer in zip(net._layer_names, net.layers):
-        bottoms, tops = (
-            [same.get(blob, blob) for blob in side[name]]
-            for side in (net.bottom_names, net.top_names)
-        )
-        if (
-            layer.type == "Split"
-        ):  # Caffe itself puts it where a blob has many readers; nothing is copied
-            same.update(dict.fromkeys(tops, bottoms[0]))
-        elif layer.type != "Input":
-            learned = [
-                _tensor("weights at %d" % blob.data.ctypes.data, blob) for blob in layer.blobs
-            ]
-            weights.update((tensor.name, tensor) for tensor in learned)
-            flops = _flops(net, layer, bottoms, tops)
-            layers.append(
-                Operation(name, layer.type, flops, bottoms + [one.name for one in learned], tops)
-            )
-    tensors = [_tensor(name, blob) for name, blob in net.blobs.items()] + list(weights.values())
-    outputs = [same.get(name, name) for name in net.outputs]
+        graph.add(name, layer)
+    blobs = [_tensor(name, blob) for name, blob in net.blobs.items()]
     return Structure(
-        layers,
-        tensors,
-        list(net.inputs),
-        outputs,
-        "the shapes of Caffe %s's blobs" % caffe.__version__,
+        layers=graph.operations,
+        tensors=blobs + list(graph.weights.values()),
+        inputs=list(net.inputs),
+        outputs=graph.resolved(net.outputs),
+        counter="the shapes of Caffe %s's blobs" % caffe.__version__,
     )
 
 
-def _flops(net, layer, bottoms, tops):
-    """Return a layer's operations; one with several bottoms does the same with each of them."""
-    kernels = [tuple(blob.shape) for blob in layer.blobs][:1] or [None]
-    pairs = [[tuple(net.blobs[name].shape) for name in pair] for pair in zip(bottoms, tops)]
-    counts = [
-        count(layer.type, _FORMULAS, (source, kernels[0], output)) for source, output in pairs
-    ]
-    return None if None in counts else sum(counts)
+class _Graph:
+    """Operations and weights of a network, with the aliases that Split layers make."""
+
+    def __init__(self, net):
+        self.operations: List[Operation] = []
+        self.weights: Dict[str, Tensor] = {}
+        self._net = net
+        self._aliases: Dict[str, str] = {}
+
+    def add(self, name: str, layer: Any) -> None:
+        """Add a layer; Caffe puts a Split where a blob has many readers, and copies nothing."""
+        bottoms = self.resolved(self._net.bottom_names[name])
+        tops = self.resolved(self._net.top_names[name])
+        if layer.type == "Split":
+            for top in tops:
+                self._aliases[top] = bottoms[0]
+        elif layer.type != "Input":
+            reads = bottoms + self._add_weights(layer)
+            flops = self._flops(layer, bottoms, tops)
+            self.operations.append(Operation(name, layer.type, flops, reads, tops))
+
+    def resolved(self, names: Iterable[str]) -> List[str]:
+        """Return the names of the blobs that these are aliases of."""
+        return [self._aliases.get(name, name) for name in names]
+
+    def _add_weights(self, layer):
+        """Note a layer's weights and return their names; layers that share them share the name."""
+        names = []
+        for blob in layer.blobs:
+            name = "weights at %d" % blob.data.ctypes.data
+            self.weights[name] = _tensor(name, blob)
+            names.append(name)
+        return names
+
+    def _flops(self, layer, bottoms, tops):
+        """Return a layer's operations; one with several bottoms does the same with each of them."""
+        kernel = None
+        if len(layer.blobs):
+            kernel = tuple(layer.blobs[0].shape)
+        total = 0
+        for bottom, top in zip(bottoms, tops):
+            shapes = (self._shape(bottom), kernel, self._shape(top))
+            flops = count(layer.type, _FORMULAS, shapes)
+            if flops is None:
+                return None
+            total += flops
+        return total
+
+    def _shape(self, name):
+        return tuple(self._net.blobs[name].shape)
 
 
 def _tensor(name, blob):

@@ -1,8 +1,10 @@
-"""What a function of CNTK is made of: its primitive nodes, with shapes as CNTK keeps them."""
+"""The structure of a CNTK function: its primitive nodes, with the shapes that CNTK keeps."""
+
+from typing import Any, Dict, Iterable, List, Optional, Tuple
 
 import cntk
 import numpy
-from mlms_predictors import Operation, Structure, Tensor
+from mlms_predictors import Operation, Shapes, Structure, Tensor
 from mlms_predictors._run.products import (
     contraction,
     convolution,
@@ -18,87 +20,126 @@ _FORMULAS = {
     "TransposeTimes": contraction,
 }
 
+_Shape = Optional[Tuple[int, ...]]
 
-def structure(function, nodes, shapes):
-    """Return the Structure of a function.
 
-    ``nodes`` are its and its blocks', in the order they run.
+def structure(function: Any, nodes: List[Any], shapes: Shapes) -> Structure:
+    """Return the Structure of a function for inputs of these shapes.
+
+    ``nodes`` are those of the function and of its blocks, in an order in which they can run.
     """
-    sizes, same, tensors, layers = _axes(function, shapes), _inside_blocks(nodes), {}, []
+    graph = _Graph(nodes, _axis_sizes(function, shapes))
     for node in nodes:
-        variables = [v for v in list(node.inputs) + list(node.outputs) if not v.is_placeholder]
-        tensors.update((v.uid, _tensor(v, sizes)) for v in variables)
-        if not node.is_block and node.op_name != "Combine":  # which hands on what it is given
-            reads, writes = (
-                [_resolved(v.uid, same) for v in side] for side in (node.inputs, node.outputs)
-            )
-            layers.append(
-                Operation(node.name or node.uid, node.op_name, _flops(node, sizes), reads, writes)
-            )
-    known = [tensor for tensor in tensors.values() if tensor]
-    inputs, outputs = (
-        [_resolved(v.uid, same) for v in side] for side in (function.arguments, function.outputs)
-    )
+        graph.add(node)
     return Structure(
-        layers, known, inputs, outputs, "the shapes of CNTK %s's graph" % cntk.__version__
+        layers=graph.operations,
+        tensors=graph.tensors(),
+        inputs=graph.resolved(function.arguments),
+        outputs=graph.resolved(function.outputs),
+        counter="the shapes of CNTK %s's graph" % cntk.__version__,
     )
 
 
-def _axes(function, shapes):
+class _Graph:
+    """Operations and variables of a function, its blocks opened."""
+
+    def __init__(self, nodes, axis_sizes):
+        self.operations: List[Operation] = []
+        self._axis_sizes = axis_sizes
+        self._aliases = _aliases_of_blocks(nodes)
+        self._variables: Dict[str, Any] = {}
+
+    def add(self, node: Any) -> None:
+        """Add a node; Combine hands on what it is given, and a block is the nodes in it."""
+        for variable in list(node.inputs) + list(node.outputs):
+            if not variable.is_placeholder:
+                self._variables[variable.uid] = variable
+        if node.is_block or node.op_name == "Combine":
+            return
+        operation = Operation(
+            name=node.name or node.uid,
+            type=node.op_name,
+            flops=self._flops(node),
+            reads=self.resolved(node.inputs),
+            writes=self.resolved(node.outputs),
+        )
+        self.operations.append(operation)
+
+    def tensors(self) -> List[Tensor]:
+        """Return the variables as Tensors, without those whose shape is not known."""
+        found = []
+        for uid, variable in self._variables.items():
+            steps = self._steps(variable)
+            shape = _known(variable.shape)
+            if steps is not None and shape is not None:
+                found.append(Tensor(uid, numpy.dtype(variable.dtype).name, steps + shape))
+        return found
+
+    def resolved(self, variables: Iterable[Any]) -> List[str]:
+        """Return the identifiers of variables, outside of all blocks."""
+        found = []
+        for variable in variables:
+            uid = variable.uid
+            while uid in self._aliases:
+                uid = self._aliases[uid]
+            found.append(uid)
+        return found
+
+    def _flops(self, node):
+        """Return a node's operations: those of one step along its dynamic axes, so many times."""
+        kind = node.op_name
+        operands = [variable.shape for variable in node.inputs[:2]]
+        if kind == "Convolution":
+            operands.reverse()  # CNTK has the kernel first
+            if node.attributes["transpose"]:
+                kind = "ConvolutionTranspose"
+        shapes = [_known(shape) for shape in operands]
+        shapes.append(_known(node.output.shape))
+        flops: Optional[int] = count(kind, _FORMULAS, shapes)
+        if not flops:
+            return flops
+        steps = self._steps(node.output)
+        if steps is None:
+            return None
+        return flops * int(prod(steps))
+
+    def _steps(self, variable):
+        """Return the sizes of a variable's dynamic axes, None where one is not known."""
+        sizes = []
+        for axis in variable.dynamic_axes:
+            if axis.name not in self._axis_sizes:
+                return None
+            sizes.append(self._axis_sizes[axis.name])
+        return tuple(sizes)
+
+
+def _axis_sizes(function, shapes):
     """Return the size of each dynamic axis by its name, from the shapes of the inputs."""
-    pairs = [
-        pair for v in function.arguments for pair in zip(v.dynamic_axes, shapes[v.name or v.uid])
-    ]
-    return {axis.name: size for axis, size in pairs}
+    sizes = {}
+    for argument in function.arguments:
+        shape = shapes[argument.name or argument.uid]
+        for axis, size in zip(argument.dynamic_axes, shape):
+            sizes[axis.name] = size
+    return sizes
 
 
-def _inside_blocks(nodes):
-    """Return what blocks rename.
+def _aliases_of_blocks(nodes):
+    """Return what blocks rename, by identifiers.
 
-    Their outputs to those of nodes inside, placeholders to what is fed to them.
+    The outputs of a block are those of nodes in it, and its placeholders are what is fed to them.
     """
-    same = {}
+    aliases = {}
     for node in nodes:
         if node.is_block:
-            same.update((inside.uid, fed.uid) for inside, fed in node.block_arguments_mapping)
-            same.update(
-                (made.uid, inside.uid)
-                for made, inside in zip(node.outputs, node.block_root.outputs)
-            )
-    return same
-
-
-def _resolved(uid, same):
-    while uid in same:
-        uid = same[uid]
-    return uid
-
-
-def _flops(node, sizes):
-    """Return a node's operations: those of one step along its dynamic axes, so many times."""
-    kind, operands, output = node.op_name, [v.shape for v in node.inputs[:2]], node.output
-    if kind == "Convolution":
-        operands.reverse()  # CNTK has the kernel first
-        kind += "Transpose" * node.attributes["transpose"]
-    steps = _sizes(output.dynamic_axes, sizes)
-    flops = count(kind, _FORMULAS, [_known(shape) for shape in operands + [output.shape]])
-    return flops and (None if steps is None else flops * prod(steps))
-
-
-def _tensor(variable, sizes):
-    """Return a variable as a Tensor, None where its shape can't be told."""
-    steps, shape = _sizes(variable.dynamic_axes, sizes), _known(variable.shape)
-    known = steps is not None and shape is not None
-    return Tensor(variable.uid, numpy.dtype(variable.dtype).name, steps + shape) if known else None
-
-
-def _sizes(axes, sizes):
-    found = tuple(sizes.get(axis.name) for axis in axes)
-    return None if None in found else found
+            for placeholder, fed in node.block_arguments_mapping:
+                aliases[placeholder.uid] = fed.uid
+            for output, inside in zip(node.outputs, node.block_root.outputs):
+                aliases[output.uid] = inside.uid
+    return aliases
 
 
 def _known(shape):
-    """Return a shape, None where an axis is free or is to be inferred, which are numbers below
-    zero.
-    """
-    return None if any(size < 0 for size in shape) else tuple(shape)
+    """Return a shape, None where an axis is free or inferred: those have sizes below zero."""
+    if any(size < 0 for size in shape):
+        return None
+    return tuple(shape)

@@ -1,10 +1,11 @@
-"""What a symbol of MXNet is made of: its nodes, with shapes and types by MXNet's own inference."""
+"""The structure of an MXNet symbol: its nodes, with the shapes and types that MXNet infers."""
 
 import json
+from typing import Any, List, Set
 
 import mxnet
 import numpy
-from mlms_predictors import Operation, Structure, Tensor
+from mlms_predictors import Operation, Shapes, Structure, Tensor
 from mlms_predictors._run.products import (
     contraction,
     convolution,
@@ -25,37 +26,56 @@ _FORMULAS = {
 }
 
 
-def structure(symbol, weights, inputs, shapes):
-    """Return the Structure of a symbol.
+def structure(symbol: Any, weights: Set[str], inputs: List[Tensor], shapes: Shapes) -> Structure:
+    """Return the Structure of a symbol for inputs of these shapes.
 
     ``weights`` are the names of what was loaded, states too.
     """
     inner = symbol.get_internals()
     graph = json.loads(inner.tojson())  # its heads are the outputs of all nodes
-    found = inner.infer_shape_partial(**shapes)[1]
-    types = inner.infer_type_partial(**{tensor.name: tensor.dtype for tensor in inputs})[1]
-    tensors = {}
-    for head, shape, dtype in zip(graph["heads"], found, types):
-        if shape and all(size > 0 for size in shape) and dtype is not None:
-            tensors[_name(head)] = Tensor(_name(head), numpy.dtype(dtype).name, tuple(shape))
-    layers, fed = [], {}
+    tensors = _tensors(inner, graph["heads"], inputs, shapes)
+    layers = []
+    fed = []
     for number, node in enumerate(graph["nodes"]):
         if node["op"] != "null":
-            layers.append(_operation(number, node, graph, tensors))
+            writes = [_name(head) for head in graph["heads"] if head[0] == number]
+            layers.append(_operation(node, writes, tensors))
         elif node["name"] not in weights:
-            fed[node["name"]] = _name((number, 0))
+            fed.append(_name((number, 0)))
     heads = json.loads(symbol.tojson())["heads"]
-    names = [_name(head) for head in heads]
-    counter = "the shapes that MXNet %s infers" % mxnet.__version__
-    return Structure(layers, list(tensors.values()), list(fed.values()), names, counter)
+    return Structure(
+        layers=layers,
+        tensors=list(tensors.values()),
+        inputs=fed,
+        outputs=[_name(head) for head in heads],
+        counter="the shapes that MXNet %s infers" % mxnet.__version__,
+    )
 
 
-def _operation(number, node, graph, tensors):
+def _tensors(inner, heads, inputs, shapes):
+    """Return the outputs of all nodes by name, without those that MXNet cannot infer."""
+    dtypes = {tensor.name: tensor.dtype for tensor in inputs}
+    found_shapes = inner.infer_shape_partial(**shapes)[1]
+    found_types = inner.infer_type_partial(**dtypes)[1]
+    tensors = {}
+    for head, shape, dtype in zip(heads, found_shapes, found_types):
+        is_known = shape and min(shape) > 0 and dtype is not None
+        if is_known:
+            name = _name(head)
+            tensors[name] = Tensor(name, numpy.dtype(dtype).name, tuple(shape))
+    return tensors
+
+
+def _operation(node, writes, tensors):
     reads = [_name(entry) for entry in node["inputs"]]
-    writes = [_name(head) for head in graph["heads"] if head[0] == number]
-    shapes = [tensors[name].shape if name in tensors else None for name in reads[:2] + writes[:1]]
-    return Operation(node["name"], node["op"], count(node["op"], _FORMULAS, shapes), reads, writes)
+    shapes: List[Any] = []
+    for name in reads[:2] + writes[:1]:
+        shapes.append(tensors[name].shape if name in tensors else None)
+    flops = count(node["op"], _FORMULAS, shapes)
+    return Operation(node["name"], node["op"], flops, reads, writes)
 
 
 def _name(entry):
-    return "%d.%d" % tuple(entry[:2])
+    """Return a tensor's name: the number of its node, and which of the node's outputs it is."""
+    node, output = entry[:2]
+    return "%d.%d" % (node, output)

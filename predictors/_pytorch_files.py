@@ -1,4 +1,4 @@
-"""The files of PyTorch to a module and its signature, without running what somebody hid in them.
+"""Reading of PyTorch's files, without running code that is hidden in them.
 
 Pickles are read as weights only. torch.export.load also evaluates formulas of shapes as Python:
 they are checked first, and may call sympy's classes on plain names and numbers, nothing else.
@@ -11,30 +11,54 @@ import json
 import os
 import re
 import zipfile
+from typing import Any, List, NamedTuple
 
 import torch
-from mlms_predictors import Tensor
+from mlms_predictors import Load, Tensor
 
 _METHODS = ("size", "stride", "storage_offset", "dim")
 _FUNCTIONS = ("len", "isinstance", "type", "max", "min")
+_FORMULA_KEYS = ("expr_str", "guards_code")
+_WEIGHTS_ONLY = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
 
 
-def read_model(request, device):
-    """Return kind, module, inputs and outputs of the files, by what the graph is."""
+class ReadModel(NamedTuple):
+    """A module and its signature; ``kind`` is export, script or module."""
+
+    kind: str
+    module: Any
+    inputs: List[Tensor]
+    outputs: List[Tensor]
+
+
+def read_model(request: Load, device: Any) -> ReadModel:
+    """Read the files by what the graph is.
+
+    Raises RuntimeError where it is no model, or would run code.
+    """
     path = request.files["graph"]
     if path.endswith(".py"):
         return _read_module(request, device)
-    members = zipfile.ZipFile(path).namelist() if zipfile.is_zipfile(path) else []
+    members = _members(path)
     if any(name.endswith("/archive_format") for name in members):
-        return ("export",) + _read_pt2(path, device, members, request.allow_code)
+        return _read_pt2(path, device, members, request.allow_code)
     if any("/code/" in name for name in members):
-        return ("script",) + _read_script(path, device)
+        return _read_script(path, device)
     if any(name.endswith("data.pkl") for name in members) or _starts_as_pickle(path):
         raise RuntimeError(
-            "it is a pickle, which holds no graph, or code that would run when loaded; save the model with "
-            "torch.export or TorchScript, or give a .py file as graph and a state dict as weights"
+            "it is a pickle, which holds no graph, or code that would run when loaded; save the "
+            "model with torch.export or TorchScript, or give a .py file as graph and a state dict "
+            "as weights"
         )
     raise RuntimeError("it is no model of PyTorch: neither .pt2 nor TorchScript nor a .py file")
+
+
+def _members(path):
+    """Return the names of the files in a zip file, of another file none."""
+    if not zipfile.is_zipfile(path):
+        return []
+    with zipfile.ZipFile(path) as archive:
+        return archive.namelist()
 
 
 def _starts_as_pickle(path):
@@ -44,30 +68,34 @@ def _starts_as_pickle(path):
 
 def _read_script(path, device):
     module = torch.jit.load(path, map_location=device).eval()
-    schema = module.forward.schema
-    inputs = [Tensor(argument.name, "float32", ()) for argument in schema.arguments[1:]]
-    return module, inputs, [Tensor("output", "", ())]
+    arguments = module.forward.schema.arguments[1:]
+    inputs = [Tensor(argument.name, "float32", ()) for argument in arguments]
+    outputs = [Tensor("output", "", ())]
+    return ReadModel("script", module, inputs, outputs)
 
 
 def _read_module(request, device):
-    options = request.options
+    """Run a .py file, make the module of it that the options name, and fill it."""
+    path = request.files["graph"]
     if not request.allow_code:
-        raise PermissionError(
-            "%s is code; allow it with --mlms-allow-code" % request.files["graph"]
-        )
-    if "class" not in options or "weights" not in request.files:
+        raise PermissionError("%s is code; allow it with --mlms-allow-code" % path)
+    if "class" not in request.options or "weights" not in request.files:
         raise ValueError("a .py graph needs the option 'class', and a state dict as weights")
-    spec = importlib.util.spec_from_file_location("mlms_model", request.files["graph"])
+    kind = getattr(_import(path), request.options["class"])
+    arguments = json.loads(request.options.get("arguments", "{}"))
+    module = kind(**arguments)
+    module.load_state_dict(_read_weights(request.files["weights"], device))
+    inputs = [Tensor("input", "float32", ())]
+    outputs = [Tensor("output", "", ())]
+    return ReadModel("module", module.to(device).eval(), inputs, outputs)
+
+
+def _import(path):
+    spec = importlib.util.spec_from_file_location("mlms_model", path)
+    assert spec is not None and spec.loader is not None  # noqa: PT018  # a .py file has both
     code = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(code)
-    module = getattr(code, options["class"])(**json.loads(options.get("arguments", "{}")))
-    module.load_state_dict(_read_weights(request.files["weights"], device))
-    return (
-        "module",
-        module.to(device).eval(),
-        [Tensor("input", "float32", ())],
-        [Tensor("output", "", ())],
-    )
+    return code
 
 
 def _read_weights(path, device):
@@ -83,96 +111,121 @@ def _read_pt2(path, device, members, allow_code):
     if allow_code:
         program = torch.export.load(path)
     else:
-        _refuse_code(path, members)
+        _refuse_pickles(members)
+        _refuse_formulas(path, members)
         with _weights_only():
             program = torch.export.load(path)
     if device.type != "cpu":
         from torch.export.passes import move_to_device_pass
 
         program = move_to_device_pass(program, device)
-    return program.module(), _inputs(program), _outputs(program)
+    return ReadModel("export", program.module(), _inputs(program), _outputs(program))
 
 
 def _inputs(program):
-    values = {
-        node.name: node.meta["val"] for node in program.graph.nodes if node.op == "placeholder"
-    }
-    return [_tensor(name, values[name]) for name in program.graph_signature.user_inputs]
+    values = {}
+    for node in program.graph.nodes:
+        if node.op == "placeholder":
+            values[node.name] = node.meta["val"]
+    names = program.graph_signature.user_inputs
+    return [_tensor(name, values[name]) for name in names]
 
 
 def _outputs(program):
-    """Name the outputs by the keys of a dict that the model returns, else by the nodes that made
-    them.
-    """
-    node = next(node for node in program.graph.nodes if node.op == "output")
-    names, spec = program.graph_signature.user_outputs, program.call_spec.out_spec
-    values = {arg.name: arg.meta["val"] for arg in node.args[0] if hasattr(arg, "meta")}
-    shown = list(spec.context) if spec.type is dict and len(spec.context) == len(names) else names
-    return [_tensor(label, values[name]) for label, name in zip(shown, names)]
+    """Name the outputs by the keys of a dict that the model returns, or else by their nodes."""
+    names = program.graph_signature.user_outputs
+    labels = names
+    spec = program.call_spec.out_spec
+    if spec.type is dict and len(spec.context) == len(names):
+        labels = list(spec.context)
+    values = {}
+    for node in program.graph.nodes:
+        if node.op == "output":
+            values = {given.name: given.meta["val"] for given in _nodes(node.args[0])}
+    return [_tensor(label, values[name]) for label, name in zip(labels, names)]
+
+
+def _nodes(arguments):
+    """Return the nodes among an output's arguments; the others are constants."""
+    return [argument for argument in arguments if hasattr(argument, "meta")]
 
 
 def _tensor(name, value):
     shape = tuple(size if isinstance(size, int) else None for size in value.shape)
-    return Tensor(name, str(value.dtype).replace("torch.", ""), shape)
+    dtype = str(value.dtype).replace("torch.", "")
+    return Tensor(name, dtype, shape)
 
 
 @contextlib.contextmanager
 def _weights_only():
-    before = os.environ.get("TORCH_FORCE_WEIGHTS_ONLY_LOAD")
-    os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] = "1"
+    """Have torch.load refuse pickles that are more than weights, wherever it is called."""
+    before = os.environ.get(_WEIGHTS_ONLY)
+    os.environ[_WEIGHTS_ONLY] = "1"
     try:
         yield
     finally:
-        del os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"]
+        del os.environ[_WEIGHTS_ONLY]
         if before is not None:
-            os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] = before
+            os.environ[_WEIGHTS_ONLY] = before
 
 
-def _refuse_code(path, members):
-    pickled = [name for name in members if "/constants/" in name and "opaque_obj" in name]
-    if pickled:
-        raise RuntimeError(
-            "%s is a pickle that would run code; allow it with --mlms-allow-code" % pickled[0]
-        )
+def _refuse_pickles(members):
+    for name in members:
+        if "/constants/" in name and "opaque_obj" in name:
+            advice = "allow it with --mlms-allow-code"
+            raise RuntimeError("%s is a pickle that would run code; %s" % (name, advice))
+
+
+def _refuse_formulas(path, members):
+    """Raise RuntimeError where a formula in a .pt2 is more than a formula."""
     with zipfile.ZipFile(path) as archive:
         for name in members:
-            if re.search(r"/models/[^/]*\.json$", name):
-                for formula in _formulas(json.loads(archive.read(name).decode())):
-                    if not _is_plain(formula):
-                        raise RuntimeError(
-                            "%s has a formula that would run code: %.80s" % (name, formula)
-                        )
+            if not re.search(r"/models/[^/]*\.json$", name):
+                continue
+            program = json.loads(archive.read(name).decode())
+            for formula in _formulas(program):
+                if not _is_plain(formula):
+                    text = "%s has a formula that would run code: %.80s"
+                    raise RuntimeError(text % (name, formula))
 
 
 def _formulas(value):
     """Yield what torch.export evaluates: the values of every ``expr_str``, and the guards."""
-    for key, part in value.items() if isinstance(value, dict) else enumerate(value):
-        if key in ("expr_str", "guards_code"):
-            yield from [part] if isinstance(part, str) else part
-        elif isinstance(part, (dict, list)):
+    if isinstance(value, dict):
+        for key in _FORMULA_KEYS:
+            found = value.get(key, [])
+            yield from [found] if isinstance(found, str) else found
+        parts = [part for key, part in value.items() if key not in _FORMULA_KEYS]
+    else:
+        parts = value
+    for part in parts:
+        if isinstance(part, (dict, list)):
             yield from _formulas(part)
 
 
 def _is_plain(formula):
     try:
-        return all(map(_is_plain_node, ast.walk(ast.parse(formula.strip(), mode="eval"))))
+        tree = ast.parse(formula.strip(), mode="eval")
     except SyntaxError:
         return False
+    return all(_is_plain_node(node) for node in ast.walk(tree))
 
 
 def _is_plain_node(node):
     if isinstance(node, ast.Call):
-        function = node.func
-        if isinstance(function, ast.Attribute):
-            return function.attr in _METHODS
-        return isinstance(function, ast.Name) and (
-            function.id in _FUNCTIONS or function.id[:1].isupper()
-        )
+        return _is_plain_function(node.func)
     if isinstance(node, ast.Attribute):
         return not node.attr.startswith("_")
-    text = (
-        getattr(node, "value", None)
-        if type(node).__name__ == "Constant"
-        else getattr(node, "s", None)
-    )
-    return not isinstance(text, str) or (re.match(r"\w*$", text) is not None and "__" not in text)
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        is_word = re.match(r"\w*$", node.value) is not None
+        return is_word and "__" not in node.value
+    return True
+
+
+def _is_plain_function(function):
+    """Whether this is a method of tensors, a harmless builtin, or a class of sympy's."""
+    if isinstance(function, ast.Attribute):
+        return function.attr in _METHODS
+    if not isinstance(function, ast.Name):
+        return False
+    return function.id in _FUNCTIONS or function.id[:1].isupper()

@@ -1,124 +1,169 @@
-"""When the layers of a PyTorch model ran, and what they gave.
-
-See pytorch.py for which layers those are.
-"""
+"""Times and outputs of the layers of a PyTorch model; pytorch.py says which layers those are."""
 
 import collections
 import time
-from typing import Any, NamedTuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 import torch
-from mlms_predictors import Layer, Profile
+from mlms_predictors import Layer, Loaded, Profile
 from mlms_predictors._run.steps import between
 
+_MICROSECONDS = 1e6
+_OPERATORS = "aten::"
 
-class Seen(NamedTuple):
-    """One layer as it ran, and what was noted of its output."""
+
+class LayerRun(NamedTuple):
+    """One layer as it ran, and what ``observe`` returned for its output; times are seconds."""
 
     name: str
     type: str
     start: float
     end: float
-    noted: Any
+    observed: Any
 
 
-def watch(loaded, tensors, note, keep=lambda result: None):
-    """Run once, layer by layer; return begin, end and what was seen, with ``note`` of each output.
+class ModelRun(NamedTuple):
+    """One call of the model, layer by layer, and what the model returned."""
 
-    ``keep`` is given what the model returns.
+    start: float
+    end: float
+    layers: List[LayerRun]
+    result: Any
+
+
+def run_by_layer(
+    loaded: Loaded,
+    tensors: List[Any],
+    observe: Callable[[Any], Any],
+) -> ModelRun:
+    """Run once, layer by layer; ``observe`` is called with each layer's output, untimed."""
+    if loaded.model.kind == "export":
+        return _run_graph(loaded, tensors, observe)
+    return _run_modules(loaded, tensors, observe)
+
+
+def _run_graph(loaded, tensors, observe):
+    interpreter = _TimedInterpreter(loaded, observe)
+    start = _clock(loaded.device)
+    result = interpreter.run(*tensors)
+    end = _clock(loaded.device)
+    if interpreter.computes_since is not None:
+        start = interpreter.computes_since
+    return ModelRun(start, end, interpreter.layers, result)
+
+
+class _TimedInterpreter(torch.fx.Interpreter):
+    """Runs an exported graph node by node, and times the nodes that are layers.
+
+    ``computes_since`` is when the first operator began. Before that the interpreter fetches the
+    weights one by one, which a call of the module does not do.
     """
-    seen = []
-    prepare = _watch_graph if loaded.model.kind == "export" else _watch_leaves
-    run, undo, began = prepare(loaded, lambda *facts: seen.append(Seen(*facts)), note)
-    try:
-        start = _clock(loaded.device)
-        keep(run(*tensors))
-        return (began or [start])[0], _clock(loaded.device), seen
-    finally:
-        undo()
+
+    def __init__(self, loaded, observe):
+        super().__init__(loaded.model.module)
+        self.layers: List[LayerRun] = []
+        self.computes_since: Optional[float] = None
+        self._device = loaded.device
+        self._layer_names = _layer_names(loaded.model.module.graph)
+        self._observe = observe
+
+    def run_node(self, node):
+        if self.computes_since is None and node.op.startswith("call_"):
+            self.computes_since = _clock(self._device)
+        if node not in self._layer_names:
+            return super().run_node(node)
+        between()
+        start = _clock(self._device)
+        output = super().run_node(node)
+        end = _clock(self._device)
+        between()
+        name = self._layer_names[node]
+        observed = self._observe(output)
+        self.layers.append(LayerRun(name, str(node.target), start, end, observed))
+        return output
 
 
-def _watch_graph(loaded, add, note):
-    """Return a call that runs the graph node by node, nothing to undo, and a list that gets when it
-    began to compute.
-
-    Before that the interpreter fetches the weights one by one, which a call of the module doesn't
-    do.
-    """
-    names, began = _names(loaded.model.module.graph), []
-
-    class Watched(torch.fx.Interpreter):
-        def run_node(self, node):
-            if not began and node.op.startswith("call_"):
-                began.append(_clock(loaded.device))
-            if node not in names:
-                return super().run_node(node)
-            between()
-            start = _clock(loaded.device)
-            output = super().run_node(node)
-            end = _clock(loaded.device)
-            between()
-            add(names[node], str(node.target), start, end, note(output))
-            return output
-
-    return Watched(loaded.model.module).run, lambda: None, began
-
-
-def _names(graph):
+def _layer_names(graph):
     """Name each operator by the module that it comes from, if it is that module's only one.
 
-    Else by its own name.
+    Other operators have their own names.
     """
-    nodes = [
-        node
-        for node in graph.nodes
-        if node.op == "call_function" and "built-in" not in str(node.target)
-    ]
-    paths = {
-        node: [place[0] for place in (node.meta.get("nn_module_stack") or {}).values()][-1:]
-        for node in nodes
-    }
-    count = collections.Counter(path[0] for path in paths.values() if path and path[0])
-    return {
-        node: path[0] if path and count[path[0]] == 1 else node.name for node, path in paths.items()
-    }
+    paths = {}
+    for node in graph.nodes:
+        if node.op == "call_function" and "built-in" not in str(node.target):
+            paths[node] = _module_path(node)
+    count = collections.Counter(paths.values())
+    names = {}
+    for node, path in paths.items():
+        is_only = path != "" and count[path] == 1
+        names[node] = path if is_only else node.name
+    return names
 
 
-def _watch_leaves(loaded, add, note):
-    """Hang hooks on the modules that have none inside.
-
-    Return the call, how to take them off, and no other begin.
-    """
-    starts, handles, module = {}, [], loaded.model.module
-    for name, leaf in module.named_modules():
-        if not list(leaf.children()):
-            begin = _beginner(starts, loaded.device)
-            done = _adder(name or type(leaf).__name__, starts, add, note, loaded.device)
-            handles += [leaf.register_forward_pre_hook(begin), leaf.register_forward_hook(done)]
-    return module, lambda: [handle.remove() for handle in handles], []
+def _module_path(node):
+    """Return the path of the innermost module that an operator comes from; empty for the model."""
+    places = list((node.meta.get("nn_module_stack") or {}).values())
+    if not places:
+        return ""
+    return places[-1][0]
 
 
-def _beginner(starts, device):
-    def begin(leaf, _):
+def _run_modules(loaded, tensors, observe):
+    """Run a module with hooks on the modules inside it that have none inside themselves."""
+    hooks = _Hooks(loaded.device, observe)
+    try:
+        for name, module in loaded.model.module.named_modules():
+            if not list(module.children()):
+                hooks.register(name, module)
+        start = _clock(loaded.device)
+        result = loaded.model.module(*tensors)
+        end = _clock(loaded.device)
+    finally:
+        hooks.remove()
+    return ModelRun(start, end, hooks.layers, result)
+
+
+class _Hooks:
+    """Forward hooks that time modules."""
+
+    def __init__(self, device, observe):
+        self.layers: List[LayerRun] = []
+        self._device = device
+        self._observe = observe
+        self._starts: Dict[Any, float] = {}
+        self._handles: List[Any] = []
+
+    def register(self, name, module):
+        """Time a module under its name, or its type where it is the whole model."""
+        kind = type(module).__name__
+        after = self._after(name or kind, kind)
+        self._handles.append(module.register_forward_pre_hook(self._before))
+        self._handles.append(module.register_forward_hook(after))
+
+    def remove(self):
+        """Take the hooks off."""
+        for handle in self._handles:
+            handle.remove()
+
+    def _before(self, module, _):
         between()
-        starts[leaf] = _clock(device)
+        self._starts[module] = _clock(self._device)
 
-    return begin
+    def _after(self, name, kind):
+        def after(module, _, output):
+            end = _clock(self._device)
+            between()
+            start = self._starts[module]
+            observed = self._observe(output)
+            self.layers.append(LayerRun(name, kind, start, end, observed))
+
+        return after
 
 
-def _adder(name, starts, add, note, device):
-    def done(leaf, _, output):
-        end = _clock(device)
-        between()
-        add(name, type(leaf).__name__, starts[leaf], end, note(output))
-
-    return done
-
-
-def profiled(loaded, tensors):
+def profiled(loaded: Loaded, tensors: List[Any]) -> Profile:
     """Run once under torch.profiler.
 
-    Its microseconds are brought to perf_counter by a region of ours.
+    A region of ours brings its microseconds to the clock of perf_counter.
     """
     activities = [torch.profiler.ProfilerActivity.CPU]
     if loaded.device != "cpu":
@@ -129,57 +174,72 @@ def profiled(loaded, tensors):
             loaded.model.call(*tensors)
         end = _clock(loaded.device)
     events = sorted(profiler.events(), key=lambda event: event.time_range.start)
-    origin = next(event for event in events if event.name == "mlms").time_range.start
-    tops = [
-        event for event in events if event.name.startswith("aten::") and not _under_operator(event)
-    ]
-    return Profile(
-        start,
-        end,
-        [_layer(event, number, start - origin / 1e6) for number, event in enumerate(tops)],
-    )
+    region = next(event for event in events if event.name == "mlms")
+    offset = start - region.time_range.start / _MICROSECONDS
+    layers: List[Layer] = []
+    for event in events:
+        if event.name.startswith(_OPERATORS) and not _is_inside_operator(event):
+            layers.append(_layer(event, len(layers), offset))
+    return Profile(start, end, layers)
 
 
-def _under_operator(event):
+def _is_inside_operator(event):
+    """Whether another operator called this one."""
     parent = event.cpu_parent
     while parent is not None:
-        if parent.name.startswith("aten::"):
+        if parent.name.startswith(_OPERATORS):
             return True
         parent = parent.cpu_parent
     return False
 
 
 def _layer(event, number, offset):
-    begin, end = event.time_range.start / 1e6, event.time_range.end / 1e6
-    on_device = getattr(event, "device_time_total", 0) / 1e6
-    memory = event.cpu_memory_usage + getattr(event, "device_memory_usage", 0)  # less what it freed
-    name = "%s_%d" % (event.name[len("aten::") :], number)
-    end = begin + on_device if on_device else end
-    return Layer(
-        name, event.name, begin + offset, end + offset, memory if memory > 0 else None, None
-    )
+    """Return an operator as a Layer; on a GPU it takes as long as its kernels."""
+    name = "%s_%d" % (event.name[len(_OPERATORS) :], number)
+    start = event.time_range.start / _MICROSECONDS + offset
+    end = event.time_range.end / _MICROSECONDS + offset
+    on_device = getattr(event, "device_time_total", 0) / _MICROSECONDS
+    if on_device:
+        end = start + on_device
+    memory = event.cpu_memory_usage + getattr(event, "device_memory_usage", 0)
+    size = memory if memory > 0 else None  # below zero where it freed more
+    return Layer(name, event.name, start, end, size, None)
 
 
-def inner_of_script(module, tensors, note):
-    """Give every tensor of the frozen graph out, and run that."""
+def inner_of_script(
+    module: Any,
+    tensors: List[Any],
+    observe: Callable[[Any], Any],
+) -> List[Tuple[str, Any]]:
+    """Run the frozen graph of a TorchScript module with every tensor in it as an output."""
     graph = torch.jit.freeze(module.eval()).graph.copy()
-    nodes = [node for node in graph.nodes() if node.kind() != "prim::Constant"]
-    values = [out for node in nodes for out in node.outputs() if out.type().kind() == "TensorType"]
+    values = _tensors_of(graph)
     for _ in list(graph.outputs()):
         graph.eraseOutput(0)
     for value in values:
         graph.registerOutput(value)
     graph.makeMultiOutputIntoTuple()
     function = torch._C._create_function_from_graph("inner", graph)
-    outputs = function(module, *tensors)
-    return [(value.debugName(), note(out)) for value, out in zip(values, outputs)]
+    found = []
+    for value, output in zip(values, function(module, *tensors)):
+        found.append((value.debugName(), observe(output)))
+    return found
 
 
-def _synchronize(device):
-    if device != "cpu":
-        torch.cuda.synchronize(device)
+def _tensors_of(graph):
+    """Return the tensors that the nodes of a graph compute."""
+    found = []
+    for node in graph.nodes():
+        if node.kind() == "prim::Constant":
+            continue
+        for output in node.outputs():
+            if output.type().kind() == "TensorType":
+                found.append(output)
+    return found
 
 
 def _clock(device):
-    _synchronize(device)
+    """Return the time once the device has done what was queued on it."""
+    if device != "cpu":
+        torch.cuda.synchronize(device)
     return time.perf_counter()

@@ -1,128 +1,156 @@
-"""What a PyTorch model is made of: run once on tensors without data, every operator written down.
+"""The structure of a PyTorch model, from one run on tensors without data.
 
-FLOPs are torch.utils.flop_counter's; see pytorch.py for which layers those are.
+Every operator is recorded. FLOPs are torch.utils.flop_counter's. pytorch.py says which operators
+make up a layer.
 """
 
 import contextlib
 import re
+from typing import Any, Dict, List
 
 import torch
-from mlms_predictors import Operation, Structure, Tensor
-from mlms_predictors._pytorch_layers import watch
+from mlms_predictors import Loaded, Operation, Shapes, Structure, Tensor
+from mlms_predictors._pytorch_layers import run_by_layer
 from mlms_predictors._run.steps import watched_by
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
-_OPAQUE = re.compile(
-    "attention|gru|lstm|mkldnn|rnn"
-)  # computes in a kernel of its own, maybe without a formula
+_OPAQUE = re.compile("attention|gru|lstm|mkldnn|rnn")
+"""Operators that compute in a kernel of their own, maybe without a formula."""
+_NAMESPACES = ("aten", "prims", "prim")
 
 
-def structure(loaded, shapes):
+def structure(loaded: Loaded, shapes: Shapes) -> Structure:
     """Return the Structure of a loaded model for inputs of these shapes."""
-    ledger = _Ledger()
+    recorder = _OperatorRecorder()
     with contextlib.ExitStack() as stack:
         stack.enter_context(torch.no_grad())
         stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
-        tensors = [_empty(tensor, shapes[tensor.name], loaded.device) for tensor in loaded.inputs]
-        inputs = [ledger.name(tensor) for tensor in tensors]
-        stack.enter_context(ledger.counter)
-        stack.enter_context(ledger)
-        layers, result = _run(loaded, tensors, ledger)
-    outputs = [ledger.name(tensor) for tensor in _tensors(result)]
-    counter = "FlopCounterMode of PyTorch %s" % torch.__version__
-    return Structure(layers, ledger.tensors, inputs, outputs, counter)
+        tensors = []
+        for tensor in loaded.inputs:
+            tensors.append(_empty(tensor, shapes[tensor.name], loaded.device))
+        inputs = [recorder.name(tensor) for tensor in tensors]
+        stack.enter_context(recorder.counter)
+        stack.enter_context(recorder)
+        if loaded.model.kind == "script":
+            result = loaded.model.module(*tensors)
+            layers = recorder.recorded()
+        else:
+            layers, result = _run_layers(loaded, tensors, recorder)
+    return Structure(
+        layers=layers,
+        tensors=recorder.tensors,
+        inputs=inputs,
+        outputs=[recorder.name(tensor) for tensor in _tensors_in(result)],
+        counter="FlopCounterMode of PyTorch %s" % torch.__version__,
+    )
 
 
 def _empty(tensor, shape, device):
-    return torch.empty(shape, dtype=getattr(torch, tensor.dtype), device=device)
+    dtype = getattr(torch, tensor.dtype)
+    return torch.empty(shape, dtype=dtype, device=device)
 
 
-def _run(loaded, tensors, ledger):
+def _run_layers(loaded, tensors, recorder):
     """Return the layers, and what the model returns.
 
     Operators between layers are layers of their own.
     """
-    if loaded.model.kind == "script":
-        result = loaded.model.module(*tensors)
-        return [layer for part in ledger.parts + [ledger.part] for layer in part], result
-    results = []
-    with watched_by(ledger.cut):
-        seen = watch(loaded, tensors, lambda output: len(ledger.parts) - 1, results.append)[2]
-    ledger.cut()
-    named = {layer.noted: layer for layer in seen}
-    layers = []
-    for number, part in enumerate(ledger.parts):
-        if number in named and part:
-            layers.append(_merged(named[number], part))
+    with watched_by(recorder.end_part):
+        run = run_by_layer(loaded, tensors, lambda output: len(recorder.parts) - 1)
+    recorder.end_part()
+    by_part = {layer.observed: layer for layer in run.layers}
+    layers: List[Operation] = []
+    for number, operations in enumerate(recorder.parts):
+        if operations and number in by_part:
+            layer = by_part[number]
+            layers.append(_merged(layer.name, layer.type, operations))
         else:
-            layers += part
-    return layers, results
+            layers += operations
+    return layers, run.result
 
 
-def _merged(seen, part):
-    """Return the operators of a layer as one; what they leave to each other is nobody else's."""
-    counts, made, reads = [one.flops for one in part], set(), []
-    for one in part:
-        reads += [name for name in one.reads if name not in made]
-        made.update(one.writes)
-    return Operation(
-        seen.name,
-        seen.type,
-        None if None in counts else sum(counts),
-        reads,
-        [name for one in part[::-1] for name in one.writes],
-    )
+def _merged(name, kind, operations):
+    """Return the operators of a layer as one; it does not read what they leave to each other."""
+    flops = [operation.flops for operation in operations]
+    reads: List[str] = []
+    written = set()
+    for operation in operations:
+        reads += [read for read in operation.reads if read not in written]
+        written.update(operation.writes)
+    writes: List[str] = []
+    for operation in reversed(operations):
+        writes += operation.writes
+    total = None if None in flops else sum(flops)
+    return Operation(name, kind, total, reads, writes)
 
 
-class _Ledger(TorchDispatchMode):
-    """Writes down each operator that runs, in parts that ``cut`` ends."""
+class _OperatorRecorder(TorchDispatchMode):
+    """Records each operator that runs, in parts that ``end_part`` ends."""
 
     def __init__(self):
         super().__init__()
         self.counter = FlopCounterMode(display=False)
-        self.tensors, self.parts, self.part = [], [], []
-        self._names, self._alive, self._count = {}, [], 0
+        self.tensors: List[Tensor] = []
+        self.parts: List[List[Operation]] = []
+        self._part: List[Operation] = []
+        self._names: Dict[int, str] = {}
+        self._alive: List[Any] = []
+        self._count = 0
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         before = self.counter.get_total_flops()
         result = func(*args, **(kwargs or {}))
         flops = self.counter.get_total_flops() - before
-        read, written = _tensors((args, kwargs)), _tensors(result)
+        written = _tensors_in(result)
         if written:
-            kind = func._schema.name.replace("::", ".")
-            opaque = not flops and (
-                func.namespace not in ("aten", "prims", "prim") or _OPAQUE.search(kind)
-            )
-            name = "%s_%d" % (kind.split(".")[1].lstrip("_"), self._count)
-            self._count += 1
-            names = [[self.name(tensor) for tensor in tensors] for tensors in (read, written)]
-            self.part.append(Operation(name, kind, None if opaque else flops, *names))
+            self._record(func, flops, _tensors_in((args, kwargs)), written)
         return result
 
-    def cut(self):
+    def end_part(self):
         """End a part: the operators since the last call are one."""
-        self.parts.append(self.part)
-        self.part = []
+        self.parts.append(self._part)
+        self._part = []
+
+    def recorded(self):
+        """Return all operators."""
+        found = []
+        for part in [*self.parts, self._part]:
+            found += part
+        return found
 
     def name(self, tensor):
-        """Return a tensor's name, one for as long as the ledger lives, for which it keeps the
-        tensor.
-        """
-        if id(tensor) not in self._names:
+        """Return a tensor's name; the tensor is kept, as Python reuses the identity of dead ones."""
+        key = id(tensor)
+        if key not in self._names:
             self._alive.append(tensor)
-            self._names[id(tensor)] = name = "t%d" % len(self._alive)
-            self.tensors.append(
-                Tensor(name, str(tensor.dtype).replace("torch.", ""), _shape(tensor))
-            )
-        return self._names[id(tensor)]
+            name = "t%d" % len(self._alive)
+            dtype = str(tensor.dtype).replace("torch.", "")
+            self._names[key] = name
+            self.tensors.append(Tensor(name, dtype, _shape(tensor)))
+        return self._names[key]
+
+    def _record(self, func, flops, read, written):
+        kind = func._schema.name.replace("::", ".")
+        short = kind.split(".")[1].lstrip("_")
+        is_known = func.namespace in _NAMESPACES and not _OPAQUE.search(kind)
+        operation = Operation(
+            name="%s_%d" % (short, self._count),
+            type=kind,
+            flops=flops if flops or is_known else None,
+            reads=[self.name(tensor) for tensor in read],
+            writes=[self.name(tensor) for tensor in written],
+        )
+        self._count += 1
+        self._part.append(operation)
 
 
 def _shape(tensor):
     return tuple(size if isinstance(size, int) else None for size in tensor.shape)
 
 
-def _tensors(values):
-    return [value for value in tree_leaves(values) if isinstance(value, torch.Tensor)]
+def _tensors_in(values):
+    leaves = tree_leaves(values)
+    return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]

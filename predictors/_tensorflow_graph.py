@@ -1,12 +1,10 @@
-"""A TensorFlow graph with its weights in it, in a TF1 session.
-
-To run it, to trace it, to look inside.
-"""
+"""A TensorFlow graph with its weights in it, in a TF1 session that runs, traces and opens it."""
 
 import time
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 import tensorflow
-from mlms_predictors import Layer, Tensor
+from mlms_predictors import Arrays, Call, InnerOutputs, Layer, Profile, Structure, Tensor
 from mlms_predictors._run.timeline import LARGEST_STEP, wall_offset
 
 v1 = tensorflow.compat.v1
@@ -20,169 +18,244 @@ _SILENT = (
     "ReadVariableOp",
     "VarHandleOp",
 )
+"""Operators that are no layers."""
+_NANOSECONDS = 1e9
+_NO_GRAPH = "it is no frozen graph of TensorFlow: "
 
 
-def freeze(function, names, where):
-    """Return a concrete function of TensorFlow 2 as a Frozen that runs one operator at a time.
+class GraphParts(NamedTuple):
+    """A GraphDef and its signature; ``place`` is TensorFlow's name of the device.
+
+    ``threads`` are those within an operator, 0 for TensorFlow's own choice.
+    """
+
+    definition: Any
+    inputs: List[str]
+    outputs: List[str]
+    place: str
+    threads: int
+
+
+def freeze(function: Any, names: List[str], place: str) -> "FrozenGraph":
+    """Return a concrete function of TensorFlow 2 as a graph that runs one operator at a time.
 
     Its inputs are in the order of ``names``.
     """
     from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
     made = convert_variables_to_constants_v2(function)
-    by_name = {tensor.op.name: tensor.name for tensor in made.inputs}
-    inputs = [by_name.get(name, tensor.name) for name, tensor in zip(names, made.inputs)]
-    threads = tensorflow.config.threading.get_intra_op_parallelism_threads()
-    return Frozen(
-        made.graph.as_graph_def(),
-        inputs,
-        [tensor.name for tensor in made.outputs],
-        where,
-        threads,
-        True,
+    by_operator = {tensor.op.name: tensor.name for tensor in made.inputs}
+    inputs = []
+    for name, tensor in zip(names, made.inputs):
+        inputs.append(by_operator.get(name, tensor.name))
+    parts = GraphParts(
+        definition=made.graph.as_graph_def(),
+        inputs=inputs,
+        outputs=[tensor.name for tensor in made.outputs],
+        place=place,
+        threads=tensorflow.config.threading.get_intra_op_parallelism_threads(),
     )
+    return FrozenGraph(parts, one_at_a_time=True)
 
 
-def read_graph(path, inputs, outputs, where, threads):
-    """Read a GraphDef; inputs and outputs are found where they aren't given."""
+def read_graph(
+    path: str,
+    inputs: List[Tensor],
+    outputs: List[Tensor],
+    place: str,
+    threads: Optional[int],
+) -> "FrozenGraph":
+    """Read a GraphDef; inputs and outputs are found where none are given.
+
+    Raises RuntimeError where the file is none.
+    """
     definition = v1.GraphDef()
     try:
         with open(path, "rb") as file:
             definition.ParseFromString(file.read())
     except Exception as error:  # protobuf's DecodeError, of whichever protobuf there is
-        raise RuntimeError("it is no frozen graph of TensorFlow: %s" % error) from error
+        raise RuntimeError(_NO_GRAPH + str(error)) from error
     if not definition.node:
-        raise RuntimeError("it is no frozen graph of TensorFlow: it has no nodes")
-    read = {name.split(":")[0].lstrip("^") for node in definition.node for name in node.input}
-    sources = [node.name for node in definition.node if node.op == "Placeholder"]
-    ends = [
-        node.name
-        for node in definition.node
-        if node.name not in read and node.op not in ("NoOp", "Const")
-    ]
-    names = [
-        [t.name for t in asked] if asked else found
-        for asked, found in ((inputs, sources), (outputs, ends))
-    ]
-    return Frozen(
-        definition, _with_index(names[0]), _with_index(names[1]), where, threads or 0, bool(threads)
+        raise RuntimeError(_NO_GRAPH + "it has no nodes")
+    sources = [tensor.name for tensor in inputs] or _placeholders(definition)
+    ends = [tensor.name for tensor in outputs] or _unread(definition)
+    parts = GraphParts(
+        definition=definition,
+        inputs=_with_index(sources),
+        outputs=_with_index(ends),
+        place=place,
+        threads=threads or 0,
     )
+    return FrozenGraph(parts, one_at_a_time=bool(threads))
+
+
+def _placeholders(definition):
+    return [node.name for node in definition.node if node.op == "Placeholder"]
+
+
+def _unread(definition):
+    """Return the nodes that compute and that no node reads."""
+    read = set()
+    for node in definition.node:
+        for name in node.input:
+            read.add(name.split(":")[0].lstrip("^"))
+    found = []
+    for node in definition.node:
+        if node.name not in read and node.op not in ("NoOp", "Const"):
+            found.append(node.name)
+    return found
 
 
 def _with_index(names):
+    """Return the names of tensors for those of nodes: their first outputs."""
     return [name if ":" in name else name + ":0" for name in names]
 
 
-class Frozen:
+class FrozenGraph:
     """A session on a graph, with the names of the tensors that go in and come out."""
 
-    def __init__(self, definition, inputs, outputs, where, threads, in_turn):
+    def __init__(self, parts: GraphParts, one_at_a_time: bool) -> None:
         graph = tensorflow.Graph()
-        with graph.as_default(), tensorflow.device(where):
-            tensorflow.graph_util.import_graph_def(definition, name="")
+        with graph.as_default(), tensorflow.device(parts.place):
+            tensorflow.graph_util.import_graph_def(parts.definition, name="")
         config = v1.ConfigProto(
-            intra_op_parallelism_threads=threads, inter_op_parallelism_threads=int(in_turn)
+            intra_op_parallelism_threads=parts.threads,
+            inter_op_parallelism_threads=int(one_at_a_time),
+            allow_soft_placement=True,
         )
-        config.gpu_options.allow_growth = config.allow_soft_placement = True
-        self._made_of = definition, inputs, outputs, where, threads
-        self._session = v1.Session(graph=graph, config=config)
-        self._names = inputs, outputs
+        config.gpu_options.allow_growth = True
         self._graph = graph
-        self._kinds = None  # of operators as they run, by their names, once they ran
+        self._parts = parts
+        self._session = v1.Session(graph=graph, config=config)
+        self._types: Dict[str, str] = {}  # of operators as they run, by name; empty until traced
 
-    def in_turn(self):
+    def one_at_a_time(self) -> "FrozenGraph":
         """Return another that runs one operator at a time."""
-        return Frozen(*self._made_of, True)
+        return FrozenGraph(self._parts, one_at_a_time=True)
 
-    def tensors(self, side):
-        """Return the signature's inputs (0) or outputs (1), called as their nodes are."""
-        tensors = [self._graph.get_tensor_by_name(name) for name in self._names[side]]
-        return [Tensor(t.name.replace(":0", ""), t.dtype.name, _shape(t)) for t in tensors]
+    def input_tensors(self) -> List[Tensor]:
+        """Return the signature's inputs, called as their nodes are."""
+        return self._tensors(self._parts.inputs)
 
-    def bind(self, arrays):
+    def output_tensors(self) -> List[Tensor]:
+        """Return the signature's outputs, called as their nodes are."""
+        return self._tensors(self._parts.outputs)
+
+    def bind(self, arrays: Arrays) -> Call:
         """Return a call that runs these arrays."""
-        inputs, outputs = self._names
-        run = self._session.make_callable(outputs, inputs)
-        feeds = [arrays[tensor.name] for tensor in self.tensors(0)]
+        run = self._session.make_callable(self._parts.outputs, self._parts.inputs)
+        feeds = [arrays[tensor.name] for tensor in self.input_tensors()]
         return lambda: run(*feeds)
 
-    def trace(self, feeds):
-        """Run once when warm; return begin, end, and the layers as the executor ran them, by the
-        wall clock.
+    def trace(self, feeds: List[Any]) -> Profile:
+        """Run once when warm; return when the executor ran each layer.
 
-        The end is the executor's: what the session does after it is to write down all this.
+        The call ends with the last layer, as the session then writes down what it saw. Raises
+        RuntimeError where the wall clock, by which layers are timed, was set meanwhile.
         """
-        if self._kinds is None:  # once: the graphs have all weights in them
-            graphs = self._watched(feeds, output_partition_graphs=True).partition_graphs
-            self._kinds = {node.name: node.op for graph in graphs for node in graph.node}
-        self._watched(feeds)
-        offset, start = wall_offset(), time.perf_counter()
-        facts = self._watched(feeds)
+        if not self._types:  # only once: the graphs have all weights in them
+            self._types = self._types_as_run(feeds)
+        self._traced(feeds)
+        offset = wall_offset()
+        start = time.perf_counter()
+        facts = self._traced(feeds)
         if abs(wall_offset() - offset) > LARGEST_STEP:
-            raise RuntimeError(
-                "the wall clock, which TensorFlow's layers are timed by, was set meanwhile; trace again"
-            )
-        stats = [stat for device in facts.step_stats.dev_stats for stat in _on(device)]
-        ran = [
-            _layer(stat, self._kinds.get(stat.node_name.split(":")[0], ""), offset)
-            for stat in stats
-        ]
-        shown = [layer for layer in ran if layer.type and layer.type not in _SILENT]
-        return start, max(layer.end for layer in ran), sorted(shown, key=lambda layer: layer.start)
+            text = "the wall clock, which TensorFlow's layers are timed by, was set meanwhile; "
+            raise RuntimeError(text + "trace again")
+        ends = []
+        layers = []
+        for stat in _statistics(facts):
+            kind = self._types.get(stat.node_name.split(":")[0], "")
+            layer = _layer(stat, kind, offset)
+            ends.append(layer.end)
+            if kind and kind not in _SILENT:
+                layers.append(layer)
+        return Profile(start, max(ends), sorted(layers, key=lambda layer: layer.start))
 
-    def _watched(self, feeds, **options):
-        """Run once; return what the session noted of it."""
-        facts, (inputs, outputs) = v1.RunMetadata(), self._names
-        level = (
-            v1.RunOptions.SOFTWARE_TRACE if "CPU" in self._made_of[3] else v1.RunOptions.FULL_TRACE
-        )  # with CUPTI
-        options = v1.RunOptions(trace_level=level, **options)
-        self._session.run(outputs, dict(zip(inputs, feeds)), options=options, run_metadata=facts)
-        return facts
-
-    def structure(self, shapes):
+    def structure(self, shapes: List[Tuple[int, ...]]) -> Structure:
         """Return the graph's Structure for inputs of these shapes."""
         from mlms_predictors._tensorflow_structure import structure
 
-        return structure(self._made_of[0], *self._names, shapes)
+        parts = self._parts
+        return structure(parts.definition, parts.inputs, parts.outputs, shapes)
 
-    def inner(self, feeds):
+    def inner(self, feeds: List[Any]) -> InnerOutputs:
         """Run once, and return each operator's first output, by the operator's name."""
-        order = [op for op in self._graph.get_operations() if op.type not in _SILENT and op.outputs]
-        order = [
-            op for op in order if op.outputs[0].dtype.is_floating or op.outputs[0].dtype.is_integer
-        ]
-        given = self._session.run([op.outputs[0] for op in order], dict(zip(self._names[0], feeds)))
-        return [(op.name, array) for op, array in zip(order, given)]
+        shown = []
+        for op in self._graph.get_operations():
+            if op.type not in _SILENT and op.outputs and _is_number(op.outputs[0]):
+                shown.append(op)
+        outputs = [op.outputs[0] for op in shown]
+        by_input = dict(zip(self._parts.inputs, feeds))
+        arrays = self._session.run(outputs, by_input)
+        return [(op.name, array) for op, array in zip(shown, arrays)]
+
+    def _tensors(self, names):
+        found = []
+        for name in names:
+            tensor = self._graph.get_tensor_by_name(name)
+            shape = ()
+            if tensor.shape.rank is not None:
+                shape = tuple(tensor.shape.as_list())
+            found.append(Tensor(tensor.name.replace(":0", ""), tensor.dtype.name, shape))
+        return found
+
+    def _types_as_run(self, feeds):
+        """Return the types of the operators that are left once TensorFlow has optimised."""
+        facts = self._traced(feeds, output_partition_graphs=True)
+        types = {}
+        for graph in facts.partition_graphs:
+            for node in graph.node:
+                types[node.name] = node.op
+        return types
+
+    def _traced(self, feeds, **options):
+        """Run once; return what the session noted of it."""
+        level = v1.RunOptions.FULL_TRACE  # with CUPTI
+        if "CPU" in self._parts.place:
+            level = v1.RunOptions.SOFTWARE_TRACE
+        facts = v1.RunMetadata()
+        self._session.run(
+            self._parts.outputs,
+            dict(zip(self._parts.inputs, feeds)),
+            options=v1.RunOptions(trace_level=level, **options),
+            run_metadata=facts,
+        )
+        return facts
 
 
-def _on(device):
+def _is_number(tensor):
+    return tensor.dtype.is_floating or tensor.dtype.is_integer
+
+
+def _statistics(facts):
     """Return the operators' own times.
 
     Of a GPU those of its kernels, which TensorFlow lists under one stream.
     """
-    name = device.device
-    return (
-        device.node_stats
-        if "/stream:all" in name or ("CPU" in name and "stream" not in name)
-        else []
-    )
+    found: List[Any] = []
+    for device in facts.step_stats.dev_stats:
+        is_cpu = "CPU" in device.device and "stream" not in device.device
+        if is_cpu or "/stream:all" in device.device:
+            found.extend(device.node_stats)
+    return found
 
 
 def _layer(stat, kind, offset):
-    begin = (
-        stat.all_start_nanos or stat.all_start_micros * 1000
-    ) - offset  # seconds since 1970 would lose 0.2 us
-    start, end = (begin + stat.op_start_rel_nanos) / 1e9, (begin + stat.op_end_rel_nanos) / 1e9
-    sizes = (
-        [dimension.size for dimension in stat.output[0].tensor_description.shape.dim]
-        if stat.output
-        else None
-    )
-    size = sum(out.tensor_description.allocation_description.requested_bytes for out in stat.output)
-    shape = tuple(sizes) if sizes is not None else None
-    return Layer(stat.node_name, kind, start, end, size or None, shape)
+    """Return an operator's run as a Layer.
+
+    Seconds since 1970 would lose 0.2 us, so the offset is taken from whole nanoseconds.
+    """
+    began = stat.all_start_nanos or stat.all_start_micros * 1000
+    start = (began - offset + stat.op_start_rel_nanos) / _NANOSECONDS
+    end = (began - offset + stat.op_end_rel_nanos) / _NANOSECONDS
+    size = 0
+    for output in stat.output:
+        size += output.tensor_description.allocation_description.requested_bytes
+    return Layer(stat.node_name, kind, start, end, size or None, _first_shape(stat))
 
 
-def _shape(tensor):
-    return tuple(tensor.shape.as_list()) if tensor.shape.rank is not None else ()
+def _first_shape(stat):
+    for output in stat.output:
+        return tuple(dimension.size for dimension in output.tensor_description.shape.dim)
+    return None

@@ -1,7 +1,6 @@
-"""What a TensorFlow graph is made of.
+"""The structure of a TensorFlow graph: operators at one batch size, counted by its own profiler."""
 
-Its operators at one batch size, counted by TensorFlow's own profiler.
-"""
+from typing import Any, Dict, List, Tuple
 
 import tensorflow
 from mlms_predictors import Operation, Structure, Tensor
@@ -14,8 +13,6 @@ _PRODUCTS = (
     "Conv2D",
     "Conv2DBackpropInput",
     "Conv3D",
-)
-_PRODUCTS += (
     "Conv3DBackpropInputV2",
     "DepthwiseConv2dNative",
     "Einsum",
@@ -34,69 +31,84 @@ _OPAQUE = (
 )
 
 
-def structure(definition, inputs, outputs, shapes):
+def structure(
+    definition: Any, inputs: List[str], outputs: List[str], shapes: List[Tuple[int, ...]]
+) -> Structure:
     """Return the Structure of a GraphDef.
 
     ``shapes`` are those of the tensors that are its inputs.
     """
-    graph = _bound(definition, inputs, shapes)
-    counts, same, layers = _counted(graph), {}, []
+    graph = _with_shapes(definition, inputs, shapes)
+    flops = _counted(graph)
+    aliases: Dict[str, str] = {}
+    layers = []
     for op in graph.get_operations():
-        reads, writes = (
-            [same.get(tensor.name, tensor.name) for tensor in side]
-            for side in (op.inputs, op.outputs)
-        )
+        reads = [aliases.get(tensor.name, tensor.name) for tensor in op.inputs]
+        writes = [tensor.name for tensor in op.outputs]
         if op.type == "Identity":
-            same[writes[0]] = reads[0]
+            aliases[writes[0]] = reads[0]
         elif op.type not in ("NoOp", "Placeholder"):
-            layers.append(Operation(op.name, op.type, _flops(op, counts), reads, writes))
-    known = [
-        tensor
-        for op in graph.get_operations()
-        for tensor in op.outputs
-        if tensor.shape.is_fully_defined()
-    ]
-    tensors = [
-        Tensor(tensor.name, tensor.dtype.name, tuple(tensor.shape.as_list())) for tensor in known
-    ]
-    counter = "the profiler of TensorFlow %s" % tensorflow.__version__
+            layers.append(Operation(op.name, op.type, _flops(op, flops), reads, writes))
     return Structure(
-        layers, tensors, list(inputs), [same.get(name, name) for name in outputs], counter
+        layers=layers,
+        tensors=_tensors(graph),
+        inputs=list(inputs),
+        outputs=[aliases.get(name, name) for name in outputs],
+        counter="the profiler of TensorFlow %s" % tensorflow.__version__,
     )
 
 
-def _bound(definition, inputs, shapes):
-    """Return the graph with its inputs of fixed shapes, so that TensorFlow infers all that can be."""
-    bound = v1.GraphDef()
-    bound.CopyFrom(definition)
-    sizes = dict(zip([name.split(":")[0] for name in inputs], shapes))
-    for node in bound.node:
+def _with_shapes(definition, inputs, shapes):
+    """Return the graph with inputs of fixed shapes, from which TensorFlow infers the others."""
+    sizes = {}
+    for name, shape in zip(inputs, shapes):
+        node_name = name.split(":")[0]
+        sizes[node_name] = tensorflow.TensorShape(shape).as_proto()
+    fixed = v1.GraphDef()
+    fixed.CopyFrom(definition)
+    for node in fixed.node:
         if node.name in sizes:
-            node.attr["shape"].shape.CopyFrom(tensorflow.TensorShape(sizes[node.name]).as_proto())
+            node.attr["shape"].shape.CopyFrom(sizes[node.name])
         node.attr.pop("_output_shapes", None)
     graph = tensorflow.Graph()
     with graph.as_default():
-        tensorflow.graph_util.import_graph_def(bound, name="")
+        tensorflow.graph_util.import_graph_def(fixed, name="")
     return graph
+
+
+def _tensors(graph):
+    """Return the outputs of all operators, without those whose shape TensorFlow cannot infer."""
+    found = []
+    for op in graph.get_operations():
+        for tensor in op.outputs:
+            if tensor.shape.is_fully_defined():
+                shape = tuple(tensor.shape.as_list())
+                found.append(Tensor(tensor.name, tensor.dtype.name, shape))
+    return found
 
 
 def _counted(graph):
     """Return the profiler's operations by the operator's name."""
-    builder = v1.profiler.ProfileOptionBuilder
-    options = dict(builder.float_operation(), output="none", account_type_regexes=[".*"])
-    found, left = {}, [v1.profiler.profile(graph, cmd="graph", options=options)]
-    while left:
-        node = left.pop()
-        found[node.name] = node.float_ops
-        left += node.children
-    return found
+    options = dict(v1.profiler.ProfileOptionBuilder.float_operation())
+    options["output"] = "none"
+    options["account_type_regexes"] = [".*"]
+    root = v1.profiler.profile(graph, cmd="graph", options=options)
+    flops = {}
+    remaining = [root]
+    while remaining:
+        node = remaining.pop()
+        flops[node.name] = node.float_ops
+        remaining += node.children
+    return flops
 
 
-def _flops(op, counts):
+def _flops(op, counted):
     """Return the operations of a convolution or product, none of another.
 
     None where TensorFlow doesn't know them.
     """
     if op.type in _OPAQUE:
         return None
-    return (counts.get(op.name) or None) if op.type in _PRODUCTS else 0
+    if op.type in _PRODUCTS:
+        return counted.get(op.name) or None
+    return 0

@@ -1,4 +1,4 @@
-"""LiteRT's profiler for tflite.py: that of its C API, as its Python interpreter offers none.
+"""LiteRT's profiler for tflite.py, by its C API, as its Python interpreter offers none.
 
 libLiteRt.so is a part of ai-edge-litert; what it exports is declared in litert/c/*.h of LiteRT's
 sources, under a version of its binary interface. Its compiled model runs the kernels that the
@@ -9,15 +9,17 @@ It has room for half a million operators, and takes some 70 MB for that.
 
 import contextlib
 import ctypes
-import functools
 import os
 import time
-from typing import NamedTuple, Optional
+from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Sequence
 
 import numpy
 
-_SINCE, _BEFORE = (2, 2), (3, 0)
-_P, _I, _N = ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t
+_FIRST_VERSION = (2, 2)
+_END_OF_VERSIONS = (3, 0)
+_P = ctypes.c_void_p
+_I = ctypes.c_int
+_N = ctypes.c_size_t
 _ARGUMENTS = {
     "CreateEnvironment": (_I, _P, _P),
     "CreateModelFromFile": (_P, ctypes.c_char_p, _P),
@@ -55,16 +57,48 @@ _ELEMENTS = {
     "uint32": 16,
     "uint16": 17,
 }
-_SUBGRAPH, _OPERATOR, _DELEGATED, _SUBGRAPH_ENDS = 1, 2, 8, 32  # types of events
+# Types of events
+_SUBGRAPH = 1
+_OPERATOR = 2
+_DELEGATED = 8
+_SUBGRAPH_ENDS = 32
+
+_MICROSECONDS = 1e6
 
 
 class Operator(NamedTuple):
-    """What ran when; ``index`` is its place in the file, None for an operator of XNNPACK's."""
+    """An operator that ran; times are seconds.
+
+    ``place`` is its place in the file, None for an operator of XNNPACK's.
+    """
 
     kind: str
-    index: Optional[int]
+    place: Optional[int]
     start: float
     end: float
+
+
+class ProfiledCall(NamedTuple):
+    """One call in seconds, and the operators that ran in it."""
+
+    start: float
+    end: float
+    operators: List[Operator]
+
+
+class Compilation(NamedTuple):
+    """What a model is compiled for.
+
+    ``signature`` is the place of one in the file. Arrays are in the order of its tensors; a call
+    reads ``inputs`` and writes ``outputs``.
+    """
+
+    path: str
+    signature: int
+    threads: int
+    xnnpack: bool
+    inputs: List[Any]
+    outputs: List[Any]
 
 
 class _Value(ctypes.Structure):
@@ -89,9 +123,9 @@ class _TensorType(ctypes.Structure):
 
 
 class Event(ctypes.Structure):
-    """What the profiler tells: of an operator of the file ``index`` is its place.
+    """An event of the profiler; the names of fields are ours, their order is LiteRT's.
 
-    One of XNNPACK's has no start.
+    ``place`` is an operator's place in the file. One of XNNPACK's has no place and no start.
     """
 
     _fields_ = [
@@ -100,176 +134,199 @@ class Event(ctypes.Structure):
         ("start", ctypes.c_uint64),
         ("took", ctypes.c_uint64),
         ("memory", _N * 6),
-        ("index", ctypes.c_uint64),
+        ("place", ctypes.c_uint64),
         ("more", ctypes.c_uint64),
         ("source", _I),
     ]
 
 
-def library_of(package):
+def library_of(package: Any) -> Any:
     """Return the C API that comes with a package.
 
     Raises NotImplementedError where it has no profiler to read.
     """
     path = os.path.join(os.path.dirname(package.__file__), "libLiteRt.so")
     version = tuple(int(part) for part in package.__version__.split(".")[:2])
-    if not os.path.exists(path) or not _SINCE <= version < _BEFORE:
+    is_known = _FIRST_VERSION <= version < _END_OF_VERSIONS
+    if not is_known or not os.path.exists(path):
         found = "%s %s" % (package.__name__, package.__version__)
-        raise NotImplementedError(
-            "the profiler is that of ai-edge-litert 2.2 and later on Linux; this is " + found
-        )
+        known = "the profiler is that of ai-edge-litert 2.2 and later on Linux"
+        raise NotImplementedError("%s; this is %s" % (known, found))
     library = ctypes.CDLL(path)
     for name, arguments in _ARGUMENTS.items():
         getattr(library, "LiteRt" + name).argtypes = arguments
     for kind in _DESTROYED:
         function = getattr(library, "LiteRtDestroy" + kind)
-        function.argtypes, function.restype = (_P,), None
+        function.argtypes = (_P,)
+        function.restype = None
     return library
 
 
 @contextlib.contextmanager
-def opened(library, path, signature, threads, xnnpack, inputs, outputs):
-    """Compile the model for these inputs; yield a call that runs it into ``outputs``: (start, end,
-    its operators).
-
-    ``signature`` is the place of one in the file; arrays are in the order of its tensors.
-    """
-    do = functools.partial(_do, library)
+def compiled(
+    library: Any,
+    compilation: Compilation,
+) -> Iterator[Callable[[], ProfiledCall]]:
+    """Compile a model; yield a call that runs it under the profiler."""
     with contextlib.ExitStack() as stack:
-        make = functools.partial(_make, library, stack)
-        option = _EnvironmentOption(_ONLY_ACCELERATORS, _Value(_WHOLE_NUMBER, _CPU))
-        environment = make("Environment", 1, ctypes.byref(option))
-        model = make("Model", environment, os.fsencode(path), by="FromFile")
-        compiled = make(
-            "CompiledModel", environment, model, _options(library, make, threads, xnnpack)
-        )
-        for place, array in enumerate(inputs):
-            sizes = (_I * array.ndim)(*array.shape)
-            do(
-                "CompiledModelResizeInputTensorNonStrict",
-                compiled,
-                signature,
-                place,
-                sizes,
-                array.ndim,
-            )
+        api = _Api(library, stack)
+        model = _compile(api, compilation)
         profiler = _P()
-        do("CompiledModelGetProfiler", compiled, ctypes.byref(profiler))
-        read, written = [_memory(array) for array in inputs], [_memory(array) for array in outputs]
-        run = functools.partial(
-            do,
-            "RunCompiledModel",
-            compiled,
-            signature,
-            *_buffers(make, read),
-            *_buffers(make, written),
-        )
+        api.do("CompiledModelGetProfiler", model, ctypes.byref(profiler))
+        read = [_memory(array) for array in compilation.inputs]
+        written = [_memory(array) for array in compilation.outputs]
+        sides = (*_buffers(api, read), *_buffers(api, written))
 
         def call():
-            do("StartProfiler", profiler)
+            api.do("StartProfiler", profiler)
             start = time.perf_counter()
-            for memory, array in zip(read, inputs):
+            for memory, array in zip(read, compilation.inputs):
                 memory[...] = array
-            run()
-            for array, memory in zip(outputs, written):
+            api.do("RunCompiledModel", model, compilation.signature, *sides)
+            for array, memory in zip(compilation.outputs, written):
                 array[...] = memory
             end = time.perf_counter()
-            do("StopProfiler", profiler)
-            return start, end, operators_of(_events(library, profiler))
+            api.do("StopProfiler", profiler)
+            return ProfiledCall(start, end, operators_of(_events(api, profiler)))
 
         yield call
 
 
-def _do(library, name, *arguments):
-    status = getattr(library, "LiteRt" + name)(*arguments)
-    if status:
-        raise RuntimeError("LiteRt%s gave status %d; the log may say why" % (name, status))
+class _Api:
+    """Calls of the C API, with errors for statuses; what it makes is destroyed with the stack."""
+
+    def __init__(self, library, stack):
+        self._library = library
+        self._stack = stack
+
+    def do(self, name, *arguments):
+        """Call a function; raises RuntimeError where it fails."""
+        status = getattr(self._library, "LiteRt" + name)(*arguments)
+        if status:
+            raise RuntimeError("LiteRt%s gave status %d; the log may say why" % (name, status))
+
+    def make(self, kind, *arguments, by=""):
+        """Return an object; ``by`` is the rest of the name of the function that creates it."""
+        handle = _P()
+        self.do("Create" + kind + by, *arguments, ctypes.byref(handle))
+        destroy = getattr(self._library, "LiteRtDestroy" + kind)
+        self._stack.callback(destroy, handle)
+        return handle
 
 
-def _make(library, stack, kind, *arguments, by=""):
-    """Return an object of the C API, which is destroyed with ``stack``."""
-    handle = _P()
-    _do(library, "Create" + kind + by, *arguments, ctypes.byref(handle))
-    stack.callback(getattr(library, "LiteRtDestroy" + kind), handle)
-    return handle
+def _compile(api, compilation):
+    """Return the compiled model, its inputs of the shapes of the arrays."""
+    value = _Value(_WHOLE_NUMBER, _CPU)
+    option = _EnvironmentOption(_ONLY_ACCELERATORS, value)
+    environment = api.make("Environment", 1, ctypes.byref(option))
+    file = api.make("Model", environment, os.fsencode(compilation.path), by="FromFile")
+    options = _options(api, compilation)
+    model = api.make("CompiledModel", environment, file, options)
+    for place, array in enumerate(compilation.inputs):
+        sizes = (_I * array.ndim)(*array.shape)
+        api.do(
+            "CompiledModelResizeInputTensorNonStrict",
+            model,
+            compilation.signature,
+            place,
+            sizes,
+            array.ndim,
+        )
+    return model
 
 
-def _options(library, make, threads, xnnpack):
+def _options(api, compilation):
     """Return what to compile by.
 
     LiteRT looks for the CPU's under one name for XNNPACK and another for the rest.
     """
-    options = make("Options")
-    _do(library, "SetOptionsHardwareAccelerators", options, _CPU)
-    cpu = 'kernel_mode = "%s"\nnum_threads = %d\n' % ("delegate" if xnnpack else "builtin", threads)
-    _add(library, options, "runtime_options_string", "enable_profiling = true\n")
-    _add(library, options, "xnnpack", cpu)
-    _add(library, options, "cpu_delegate", cpu)
+    options = api.make("Options")
+    api.do("SetOptionsHardwareAccelerators", options, _CPU)
+    mode = "delegate" if compilation.xnnpack else "builtin"
+    cpu = 'kernel_mode = "%s"\nnum_threads = %d\n' % (mode, compilation.threads)
+    _add(api, options, "runtime_options_string", "enable_profiling = true\n")
+    _add(api, options, "xnnpack", cpu)
+    _add(api, options, "cpu_delegate", cpu)
     return options
 
 
-def _add(library, options, name, text):
+def _add(api, options, name, text):
     """Add options under the name that LiteRT looks for; they free their text with C's free."""
-    part, libc = _P(), ctypes.CDLL(None)
+    libc = ctypes.CDLL(None)
     libc.strdup.restype = _P
-    text, free = _P(libc.strdup(text.encode())), ctypes.cast(libc.free, _P)
-    _do(library, "CreateOpaqueOptions", name.encode(), text, free, ctypes.byref(part))
-    _do(library, "AddOpaqueOptions", options, part)
+    copy = _P(libc.strdup(text.encode()))
+    free = ctypes.cast(libc.free, _P)
+    part = _P()
+    api.do("CreateOpaqueOptions", name.encode(), copy, free, ctypes.byref(part))
+    api.do("AddOpaqueOptions", options, part)
 
 
 def _memory(array):
-    """Return memory for such an array, aligned as LiteRT wants it, with room behind it that XNNPACK
-    may read.
+    """Return memory for such an array, aligned as LiteRT wants it.
+
+    There is room behind it that XNNPACK may read.
     """
     raw = numpy.zeros(array.nbytes + 2 * _ALIGNMENT, "u1")
     offset = -raw.ctypes.data % _ALIGNMENT
-    return raw[offset : offset + array.nbytes].view(array.dtype).reshape(array.shape)
+    aligned = raw[offset : offset + array.nbytes]
+    return aligned.view(array.dtype).reshape(array.shape)
 
 
-def _buffers(make, arrays):
+def _buffers(api, arrays):
     """Return how many buffers, and them."""
-    made = []
-    for array in arrays:
-        if array.dtype.name not in _ELEMENTS:
-            raise NotImplementedError(
-                "LiteRT's profiler can't be used with tensors of %s here" % array.dtype.name
-            )
-        layout = _Layout(array.ndim, 0, array.shape)
-        kind = _TensorType(_ELEMENTS[array.dtype.name], layout)
-        place = (ctypes.byref(kind), array.ctypes.data, array.nbytes, None)
-        made.append(make("TensorBuffer", *place, by="FromHostMemory").value)
+    made = [_buffer(api, array).value for array in arrays]
     return len(made), (_P * len(made))(*made)
 
 
-def _events(library, profiler):
+def _buffer(api, array):
+    dtype = array.dtype.name
+    if dtype not in _ELEMENTS:
+        raise NotImplementedError("LiteRT's profiler can't be used with tensors of %s here" % dtype)
+    layout = _Layout(array.ndim, 0, array.shape)
+    kind = _TensorType(_ELEMENTS[dtype], layout)
+    return api.make(
+        "TensorBuffer",
+        ctypes.byref(kind),
+        array.ctypes.data,
+        array.nbytes,
+        None,  # what frees the memory
+        by="FromHostMemory",
+    )
+
+
+def _events(api, profiler):
     count = _I()
-    _do(library, "GetNumProfilerEvents", profiler, ctypes.byref(count))
+    api.do("GetNumProfilerEvents", profiler, ctypes.byref(count))
     events = (Event * count.value)()
-    _do(library, "GetProfilerEvents", profiler, count, events)
+    api.do("GetProfilerEvents", profiler, count, events)
     return events
 
 
-def operators_of(events):
+def operators_of(events: Sequence[Event]) -> List[Operator]:
     """Return the operators of the graph itself, not those of subgraphs that it calls.
 
-    XNNPACK's one after another.
+    XNNPACK's are one after another. Raises RuntimeError where the events are not one whole call.
     """
-    found, depth, now = [], 0, 0.0
+    found = []
+    depth = 0
+    now = 0.0
     for event in events:
-        start, took, kind = event.start / 1e6, event.took / 1e6, event.tag.decode()
+        start = event.start / _MICROSECONDS
+        seconds = event.took / _MICROSECONDS
+        kind = event.tag.decode()
         if kind == "Invoke" and event.type == _SUBGRAPH:
             depth += 1
-            now = start if depth == 1 else now
+            if depth == 1:
+                now = start
         elif kind == "Invoke" and event.type == _SUBGRAPH_ENDS:
             depth -= 1
-        elif depth == 1 and event.type in (_OPERATOR, _DELEGATED):
-            began = start if event.type == _OPERATOR else now
-            now = began + took
-            found.append(
-                Operator(kind, event.index if event.type == _OPERATOR else None, began, now)
-            )
+        elif depth == 1 and event.type == _OPERATOR:
+            now = start + seconds
+            found.append(Operator(kind, event.place, start, now))
+        elif depth == 1 and event.type == _DELEGATED:
+            found.append(Operator(kind, None, now, now + seconds))
+            now += seconds
     if depth or not found:
-        raise RuntimeError(
-            "LiteRT's profiler lost what ran: %d events don't make a call" % len(events)
-        )
+        text = "LiteRT's profiler lost what ran: %d events don't make a call"
+        raise RuntimeError(text % len(events))
     return found

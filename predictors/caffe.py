@@ -22,21 +22,39 @@ import caffe
 import numpy
 from caffe.proto import caffe_pb2
 from google.protobuf import message, text_format
-from mlms_predictors import Layer, Loaded, Profile, Tensor
+from mlms_predictors import (
+    Arrays,
+    Call,
+    Devices,
+    InnerOutputs,
+    Layer,
+    Load,
+    Loaded,
+    Outputs,
+    Profile,
+    Shapes,
+    Structure,
+    Tensor,
+    Versions,
+)
 from mlms_predictors._run.checks import check, file_of, refuse_gpu, refuse_unknown
 from mlms_predictors._run.steps import between
 
 _LIBRARY = ctypes.CDLL(caffe._caffe.__file__)  # it has OpenBLAS inside
+_NOT_SHOWN = ("Input", "Split")
+"""Layers without inner outputs; Caffe itself puts Split where a blob has many readers."""
 
 
 class _Model:
-    """The network, and the shapes that it is set to."""
+    """A network, and the shapes that it is set to."""
 
     def __init__(self, net):
-        self.net, self.last, self.shapes = net, len(net.layers) - 1, None
+        self.net = net
+        self.last = len(net.layers) - 1
+        self.shapes = None
 
     def set_shapes(self, shapes):
-        """Set it to the shapes of its inputs, where it isn't."""
+        """Set the network to the shapes of its inputs, where it isn't."""
         if shapes != self.shapes:
             for name, shape in shapes.items():
                 self.net.blobs[name].reshape(*shape)
@@ -44,17 +62,17 @@ class _Model:
             self.shapes = shapes
 
 
-def versions():
+def versions() -> Versions:
     """Return the versions of what computes."""
     return {"caffe": caffe.__version__, "numpy": numpy.__version__}
 
 
-def devices():
+def devices() -> Devices:
     """Return the devices that a model can be loaded on, here and now."""
     return ["cpu"]
 
 
-def load(request):
+def load(request: Load) -> Loaded:
     """Make the network and fill it.
 
     Raises ValueError where a file is none of Caffe's, or they don't fit together.
@@ -63,39 +81,41 @@ def load(request):
     refuse_unknown(request.options, ())
     if request.threads:
         _LIBRARY.openblas_set_num_threads(request.threads)
-    _check_graph(request.files["graph"])
-    sizes = _sizes(file_of(request.files, "weights", "MODEL.caffemodel"))
+    graph = request.files["graph"]
+    _check_graph(graph)
+    weights = file_of(request.files, "weights", "MODEL.caffemodel")
+    sizes = _sizes(weights)
     caffe.set_mode_cpu()
-    net = caffe.Net(request.files["graph"], caffe.TEST)
-    _check_weights(net, sizes, request.files["weights"])
-    net.copy_from(request.files["weights"])
+    net = caffe.Net(graph, caffe.TEST)
+    _check_weights(net, sizes, weights)
+    net.copy_from(weights)
     if not net.inputs:
-        raise ValueError(
-            "%s has no inputs; give it a layer of type Input, as deploy files have"
-            % request.files["graph"]
-        )
-    inputs, outputs = (
-        [_tensor(name, net.blobs[name]) for name in names] for names in (net.inputs, net.outputs)
+        advice = "give it a layer of type Input, as deploy files have"
+        raise ValueError("%s has no inputs; %s" % (graph, advice))
+    return Loaded(
+        model=_Model(net),
+        device="cpu",
+        threads=_LIBRARY.openblas_get_num_threads(),
+        inputs=_tensors(net, net.inputs),
+        outputs=_tensors(net, net.outputs),
     )
-    return Loaded(_Model(net), "cpu", _LIBRARY.openblas_get_num_threads(), inputs, outputs)
 
 
-def predict(loaded, arrays):
+def predict(loaded: Loaded, arrays: Arrays) -> Outputs:
     """Run one batch: arrays by input name in, a list of arrays in the model's order out."""
     return bind(loaded, arrays)()
 
 
-def bind(loaded, arrays):
+def bind(loaded: Loaded, arrays: Arrays) -> Call:
     """Return predict as a call without arguments: what the timed loop runs."""
     check(loaded.inputs, arrays)
-    model, names = loaded.model, [tensor.name for tensor in loaded.outputs]
+    model = loaded.model
     shapes = {tensor.name: arrays[tensor.name].shape for tensor in loaded.inputs}
-    pairs, blobs, forward, last = (
-        list(arrays.items()),
-        model.net.blobs,
-        model.net._forward,
-        model.last,
-    )
+    names = [tensor.name for tensor in loaded.outputs]
+    pairs = list(arrays.items())
+    blobs = model.net.blobs
+    forward = model.net._forward
+    last = model.last
 
     def call():
         model.set_shapes(shapes)
@@ -107,77 +127,85 @@ def bind(loaded, arrays):
     return call
 
 
-def layers(loaded, arrays):
+def layers(loaded: Loaded, arrays: Arrays) -> Profile:
     """Run one batch layer by layer and return when each ran."""
-    net, clock, times = loaded.model.net, time.perf_counter, []
+    net = loaded.model.net
+    clock = time.perf_counter
+    times = []
     start = clock()
-    for index in _each(loaded, arrays):
+    for index in _fed_layers(loaded, arrays):
         between()
         begin = clock()
         net._forward(index, index)
         times.append((index, begin, clock()))
     between()
-    return Profile(
-        start, clock(), [_layer(net, *ran) for ran in times if net.layers[ran[0]].type != "Input"]
-    )
+    end = clock()
+    found = []
+    for index, begin, ended in times:
+        if net.layers[index].type != "Input":
+            found.append(_layer(net, index, begin, ended))
+    return Profile(start, end, found)
 
 
-def inner(loaded, arrays):
+def inner(loaded: Loaded, arrays: Arrays) -> InnerOutputs:
     """Run one batch layer by layer and return what each gave."""
-    net, found = loaded.model.net, []
-    for index in _each(loaded, arrays):
+    net = loaded.model.net
+    found = []
+    for index in _fed_layers(loaded, arrays):
         net._forward(index, index)
-        if net.layers[index].type not in (
-            "Input",
-            "Split",
-        ):  # Caffe itself puts Split where a blob has many readers
+        if net.layers[index].type not in _NOT_SHOWN:
             name = net._layer_names[index]
-            found.append((name, net.blobs[net.top_names[name][0]].data.copy()))
+            top = net.top_names[name][0]
+            found.append((name, net.blobs[top].data.copy()))
     return found
 
 
-def structure(loaded, shapes):
-    """Return the network as a graph for inputs of these shapes, which it is set to meanwhile;
-    counts are ours.
+def structure(loaded: Loaded, shapes: Shapes) -> Structure:
+    """Return the network as a graph for inputs of these shapes, which it is set to meanwhile.
 
-    Nothing is allocated for that before it runs; Caffe keeps room for the largest shapes that it
-    was ever set to.
+    Counts are ours. Nothing is allocated for that before it runs; Caffe keeps room for the largest
+    shapes that it was ever set to.
     """
-    from mlms_predictors._caffe_structure import structure as write_down
+    from mlms_predictors._caffe_structure import structure as describe
 
     model = loaded.model
-    before = model.shapes or {name: tuple(model.net.blobs[name].shape) for name in model.net.inputs}
+    before = model.shapes
+    if before is None:
+        before = {name: tuple(model.net.blobs[name].shape) for name in model.net.inputs}
     model.set_shapes(shapes)
     try:
-        return write_down(model.net)
+        return describe(model.net)
     finally:
         model.set_shapes(before)
 
 
-def close(loaded):
+def close(loaded: Loaded) -> None:
     """Free the network's blobs, whoever still holds what was loaded."""
     loaded.model.net = None
 
 
-def _each(loaded, arrays):
+def _fed_layers(loaded, arrays):
     """Put a batch in and return the layers' numbers."""
     check(loaded.inputs, arrays)
-    loaded.model.set_shapes({name: array.shape for name, array in arrays.items()})
+    model = loaded.model
+    model.set_shapes({name: array.shape for name, array in arrays.items()})
     for name, array in arrays.items():
-        loaded.model.net.blobs[name].data[...] = array
-    return range(loaded.model.last + 1)
+        model.net.blobs[name].data[...] = array
+    return range(model.last + 1)
 
 
 def _layer(net, index, start, end):
     name = net._layer_names[index]
     tops = [net.blobs[top].data for top in net.top_names[name]]
     size = sum(top.nbytes for top in tops)
-    return Layer(name, net.layers[index].type, start, end, size, tops[0].shape if tops else None)
+    shape = tops[0].shape if tops else None
+    return Layer(name, net.layers[index].type, start, end, size, shape)
 
 
 def _check_graph(path):
-    """Read a prototxt; raises ValueError where it is none, or names a type of layer that this Caffe
-    lacks.
+    """Read a prototxt.
+
+    Raises ValueError where it is none, or names a type of layer that this Caffe lacks.
     """
     try:
         with open(path, encoding="utf-8") as file:
@@ -189,9 +217,8 @@ def _check_graph(path):
     known = set(caffe.layer_type_list())
     for layer in net.layer:
         if layer.type not in known:
-            raise ValueError(
-                "%s: this Caffe has no layer of type %s, as is %r" % (path, layer.type, layer.name)
-            )
+            text = "%s: this Caffe has no layer of type %s, as is %r"
+            raise ValueError(text % (path, layer.type, layer.name))
 
 
 def _sizes(path):
@@ -202,26 +229,33 @@ def _sizes(path):
             net.ParseFromString(file.read())
     except message.DecodeError:
         raise ValueError("%s is no caffemodel" % path) from None
-    return {
-        layer.name: [len(blob.data) or len(blob.double_data) for blob in layer.blobs]
-        for layer in _layers(net)
-    }
-
-
-def _layers(net):
-    return list(net.layer) + list(net.layers)  # the second is how files of before 2014 have it
+    sizes = {}
+    for layer in [*net.layer, *net.layers]:  # the second is how files of before 2014 have it
+        counts = [len(blob.data) or len(blob.double_data) for blob in layer.blobs]
+        sizes[layer.name] = counts
+    return sizes
 
 
 def _check_weights(net, sizes, path):
-    """Compare, as Caffe leaves at random what a file lacks, and ends its process where a blob has
-    another size.
+    """Raise ValueError where a layer's weights are not in the file, or of another size.
+
+    Caffe leaves at random what a file lacks, and ends its process where a blob has another size.
     """
     for name, blobs in net.params.items():
-        wanted = [blob.count for blob in blobs]
-        if sizes.get(name) != wanted:
-            found = "has none" if name not in sizes else "has %s" % sizes[name]
-            raise ValueError("layer %r takes %s weights, and %s %s" % (name, wanted, path, found))
+        expected = [blob.count for blob in blobs]
+        if name not in sizes:
+            found = "has none"
+        elif sizes[name] != expected:
+            found = "has %s" % sizes[name]
+        else:
+            continue
+        raise ValueError("layer %r takes %s weights, and %s %s" % (name, expected, path, found))
 
 
-def _tensor(name, blob):
-    return Tensor(name, "float32", (None,) + tuple(blob.shape)[1:])
+def _tensors(net, names):
+    """Return blobs as Tensors, the first axis free."""
+    found = []
+    for name in names:
+        sizes = tuple(net.blobs[name].shape)[1:]
+        found.append(Tensor(name, "float32", (None, *sizes)))
+    return found

@@ -19,7 +19,21 @@ import torch
 from caffe2.proto import caffe2_pb2
 from caffe2.python import workspace
 from google.protobuf import message
-from mlms_predictors import Layer, Loaded, Profile, Tensor
+from mlms_predictors import (
+    Arrays,
+    Call,
+    Devices,
+    InnerOutputs,
+    Layer,
+    Load,
+    Loaded,
+    Outputs,
+    Profile,
+    Shapes,
+    Structure,
+    Tensor,
+    Versions,
+)
 from mlms_predictors._run.checks import check, file_of, read_tensors, refuse_gpu, refuse_unknown
 from mlms_predictors._run.steps import between
 
@@ -28,8 +42,9 @@ workspace.GlobalInit(["mlms", "--caffe2_log_level=2"])
 
 
 class _Model(NamedTuple):
-    """The predict net, the workspace of its name with its blobs, and a call for each operator on
-    demand.
+    """A predict net, and the workspace of its name with its blobs.
+
+    ``steps`` has a call for each operator, once those were asked for.
     """
 
     net: Any
@@ -37,17 +52,18 @@ class _Model(NamedTuple):
     steps: List[Any]
 
 
-def versions():
+def versions() -> Versions:
     """Return the versions of what computes."""
-    return {"caffe2": torch.__version__.partition("+")[0], "numpy": numpy.__version__}
+    version = torch.__version__.partition("+")[0]
+    return {"caffe2": version, "numpy": numpy.__version__}
 
 
-def devices():
+def devices() -> Devices:
     """Return the devices that a model can be loaded on, here and now."""
     return ["cpu"]
 
 
-def load(request):
+def load(request: Load) -> Loaded:
     """Make the blobs and the net.
 
     Raises ValueError or RuntimeError where files are none, or don't fit together.
@@ -56,8 +72,9 @@ def load(request):
     options = refuse_unknown(request.options, ("inputs",))
     if request.threads:
         torch.set_num_threads(request.threads)
-    net, fill = _net(request.files["graph"]), _net(file_of(request.files, "weights", "init_net.pb"))
-    inputs = _inputs(net, fill, read_tensors(options["inputs"]) if "inputs" in options else None)
+    net = _net(request.files["graph"])
+    fill = _net(file_of(request.files, "weights", "init_net.pb"))
+    inputs = _inputs(net, fill, options)
     net.name = "mlms-%d" % next(_NUMBERS)  # one name, one workspace
     workspace.SwitchWorkspace(net.name, True)
     workspace.RunNetOnce(fill)
@@ -65,26 +82,21 @@ def load(request):
     for tensor in inputs:
         workspace.CreateBlob(tensor.name)
     workspace.CreateNet(net)
-    return Loaded(
-        _Model(net, workspace.C.Workspace.current, []),
-        "cpu",
-        torch.get_num_threads(),
-        inputs,
-        outputs,
-    )
+    model = _Model(net, workspace.C.Workspace.current, [])
+    return Loaded(model, "cpu", torch.get_num_threads(), inputs, outputs)
 
 
-def predict(loaded, arrays):
+def predict(loaded: Loaded, arrays: Arrays) -> Outputs:
     """Run one batch: arrays by input name in, a list of arrays in the model's order out."""
     return bind(loaded, arrays)()
 
 
-def bind(loaded, arrays):
+def bind(loaded: Loaded, arrays: Arrays) -> Call:
     """Return predict as a call without arguments: what the timed loop runs."""
     feeds = _feeds(loaded, arrays)
-    workspace_ = loaded.model.workspace
-    run = workspace_.nets[loaded.model.net.name].run
-    fetches = [workspace_.blobs[tensor.name].fetch for tensor in loaded.outputs]
+    model = loaded.model
+    run = model.workspace.nets[model.net.name].run
+    fetches = [model.workspace.blobs[tensor.name].fetch for tensor in loaded.outputs]
 
     def call():
         for feed, array in feeds:
@@ -95,10 +107,12 @@ def bind(loaded, arrays):
     return call
 
 
-def layers(loaded, arrays):
+def layers(loaded: Loaded, arrays: Arrays) -> Profile:
     """Run one batch operator by operator and return when each ran."""
-    runs, clock, times = _steps(loaded), time.perf_counter, []
+    runs = _steps(loaded.model)
     feeds = _feeds(loaded, arrays)
+    clock = time.perf_counter
+    times = []
     start = clock()
     for feed, array in feeds:
         feed(array)
@@ -109,45 +123,51 @@ def layers(loaded, arrays):
         times.append((begin, clock()))
     between()
     end = clock()
-    return Profile(
-        start, end, [_layer(loaded, *pair) for pair in zip(_names(loaded.model.net), times)]
-    )
-
-
-def inner(loaded, arrays):
-    """Run one batch operator by operator and return what each gave."""
     found = []
+    for (name, op), (begin, ended) in zip(_named(loaded.model.net), times):
+        outputs = [loaded.model.workspace.blobs[output].fetch() for output in op.output]
+        size = sum(output.nbytes for output in outputs)
+        found.append(Layer(name, op.type, begin, ended, size, outputs[0].shape))
+    return Profile(start, end, found)
+
+
+def inner(loaded: Loaded, arrays: Arrays) -> InnerOutputs:
+    """Run one batch operator by operator and return what each gave."""
+    model = loaded.model
     for feed, array in _feeds(loaded, arrays):
         feed(array)
-    for run, (name, op) in zip(_steps(loaded), _names(loaded.model.net)):
+    found = []
+    for run, (name, op) in zip(_steps(model), _named(model.net)):
         run()
-        found.append((name, loaded.model.workspace.blobs[op.output[0]].fetch()))
+        output = model.workspace.blobs[op.output[0]]
+        found.append((name, output.fetch()))
     return found
 
 
-def structure(loaded, shapes):
-    """Return the net as a graph for inputs of these shapes; counts are ours, from shapes that
-    Caffe2 infers.
+def structure(loaded: Loaded, shapes: Shapes) -> Structure:
+    """Return the net as a graph for inputs of these shapes.
 
-    Where it has no inference for an operator, the net runs once on zeros, with a copy of its
-    weights.
+    Counts are ours, from shapes that Caffe2 infers. Where it has no inference for an operator, the
+    net runs once on zeros, with a copy of its weights.
     """
-    from mlms_predictors._caffe2_structure import structure as write_down
+    from mlms_predictors._caffe2_structure import structure as describe
 
-    fed = [tensor._replace(shape=shapes[tensor.name]) for tensor in loaded.inputs]
+    model = loaded.model
+    inputs = [tensor._replace(shape=shapes[tensor.name]) for tensor in loaded.inputs]
     outputs = [tensor.name for tensor in loaded.outputs]
-    return write_down(_names(loaded.model.net), fed, outputs, loaded.model.workspace.blobs)
+    return describe(_named(model.net), inputs, outputs, model.workspace.blobs)
 
 
-def close(loaded):
+def close(loaded: Loaded) -> None:
     """Free the blobs and nets; the name of the workspace stays."""
     workspace.SwitchWorkspace(loaded.model.net.name, True)
     workspace.ResetWorkspace()
 
 
 def _net(path):
-    """Read a NetDef; raises ValueError where the file is none, or has an operator that this Caffe2
-    lacks.
+    """Read a NetDef.
+
+    Raises ValueError where the file is none, or has an operator that this Caffe2 lacks.
     """
     net = caffe2_pb2.NetDef()
     try:
@@ -160,28 +180,36 @@ def _net(path):
     known = set(workspace.RegisteredOperators())
     for op in net.op:
         if op.type not in known:
-            raise ValueError(
-                "%s: this Caffe2 has no operator %s, as is %r"
-                % (path, op.type, op.name or op.output[0])
-            )
+            name = op.name or op.output[0]
+            text = "%s: this Caffe2 has no operator %s, as is %r"
+            raise ValueError(text % (path, op.type, name))
     return net
 
 
-def _inputs(net, fill, given):
+def _inputs(net, fill, options):
     """Return what the predict net takes and the init net doesn't make.
 
-    Raises ValueError where that isn't ``given``.
+    Raises ValueError where that isn't what the options give.
     """
-    made = {name for op in list(fill.op) + list(net.op) for name in op.output}
-    needed = {name for op in net.op for name in op.input} - made
-    if given is None:
+    made = set()
+    for op in [*fill.op, *net.op]:
+        made.update(op.output)
+    needed = set()
+    for op in net.op:
+        needed.update(op.input)
+    needed -= made
+    if "inputs" not in options:
         names = [name for name in net.external_input if name in needed]
         return [Tensor(name, "float32", ()) for name in names]
-    lacking, unknown = needed - {t.name for t in given}, {t.name for t in given} - needed
-    if lacking or unknown:
-        said = "makes no %s" if lacking else "leaves no input %s"
-        raise ValueError("the init net " + said % ", ".join(sorted(lacking or unknown)))
-    return given
+    inputs = read_tensors(options["inputs"])
+    given = {tensor.name for tensor in inputs}
+    missing = sorted(needed - given)
+    if missing:
+        raise ValueError("the init net makes no " + ", ".join(missing))
+    unknown = sorted(given - needed)
+    if unknown:
+        raise ValueError("the init net leaves no input " + ", ".join(unknown))
+    return inputs
 
 
 def _outputs(net, inputs):
@@ -191,57 +219,53 @@ def _outputs(net, inputs):
     """
     shapes = {}
     if all(tensor.shape for tensor in inputs):
-        for tensor in inputs:
-            workspace.FeedBlob(
-                tensor.name, numpy.zeros([size or 1 for size in tensor.shape], tensor.dtype)
-            )
-        found = caffe2_pb2.TensorShapes()
-        found.ParseFromString(
-            workspace.C.infer_shapes_and_types_from_workspace([net.SerializeToString()])
-        )
-        shapes = {
-            shape.name: (None,) + tuple(shape.dims)[1:]
-            for shape in found.shapes
-            if not shape.unknown_shape
-        }
-    return [
-        Tensor(name, "float32", shapes.get(name, ()))
-        for name in net.external_output or net.op[-1].output
-    ]
+        shapes = _shapes(net, inputs)
+    names = net.external_output or net.op[-1].output
+    return [Tensor(name, "float32", shapes.get(name, ())) for name in names]
+
+
+def _shapes(net, inputs):
+    """Return the shapes that Caffe2 infers, by name, the first axis free."""
+    for tensor in inputs:
+        sizes = [size or 1 for size in tensor.shape]
+        workspace.FeedBlob(tensor.name, numpy.zeros(sizes, tensor.dtype))
+    infer = workspace.C.infer_shapes_and_types_from_workspace
+    reply = caffe2_pb2.TensorShapes()
+    reply.ParseFromString(infer([net.SerializeToString()]))
+    shapes = {}
+    for one in reply.shapes:
+        if not one.unknown_shape:
+            shapes[one.name] = (None, *one.dims[1:])
+    return shapes
 
 
 def _feeds(loaded, arrays):
+    """Return a call that takes an array, and the array, for each input."""
     check(loaded.inputs, arrays)
-    return [(loaded.model.workspace.blobs[t.name].feed, arrays[t.name]) for t in loaded.inputs]
+    blobs = loaded.model.workspace.blobs
+    return [(blobs[tensor.name].feed, arrays[tensor.name]) for tensor in loaded.inputs]
 
 
-def _steps(loaded):
-    """Return a call for each operator, from nets that are made when first wanted."""
-    model = loaded.model
+def _steps(model):
+    """Return a call for each operator, from nets that are made when first asked for."""
     if not model.steps:
         workspace.SwitchWorkspace(model.net.name)
         for number, op in enumerate(model.net.op):
-            step = caffe2_pb2.NetDef(name="%s-%d" % (model.net.name, number), op=[op])
-            workspace.CreateNet(step)
-            model.steps.append(model.workspace.nets[step.name].run)
+            name = "%s-%d" % (model.net.name, number)
+            workspace.CreateNet(caffe2_pb2.NetDef(name=name, op=[op]))
+            model.steps.append(model.workspace.nets[name].run)
     return model.steps
 
 
-def _names(net):
-    """Return (name, operator) of each.
+def _named(net):
+    """Return (name, operator) of each operator.
 
-    Its own, else its output's, with its type where an output is written again.
+    It has its own name, else its output's, with its type where an output is written again.
     """
     found = {}
     for op in net.op:
         name = op.name or op.output[0]
-        found[name if name not in found else "%s/%s" % (name, op.type)] = op
+        if name in found:
+            name = "%s/%s" % (name, op.type)
+        found[name] = op
     return list(found.items())
-
-
-def _layer(loaded, named, times):
-    name, op = named
-    outputs = [loaded.model.workspace.blobs[output].fetch() for output in op.output]
-    return Layer(
-        name, op.type, times[0], times[1], sum(array.nbytes for array in outputs), outputs[0].shape
-    )

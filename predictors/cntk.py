@@ -23,7 +23,20 @@ import warnings
 from typing import Any, List, NamedTuple
 
 import numpy
-from mlms_predictors import Loaded, Tensor
+from mlms_predictors import (
+    Arrays,
+    Call,
+    Devices,
+    InnerOutputs,
+    Load,
+    Loaded,
+    Outputs,
+    Profile,
+    Shapes,
+    Structure,
+    Tensor,
+    Versions,
+)
 from mlms_predictors._run.checks import check, refuse_gpu, refuse_unknown
 from mlms_predictors._run.timeline import in_turn
 
@@ -31,14 +44,20 @@ warnings.filterwarnings("ignore", module="cntk")  # pages on GPUs and Ubuntu 16.
 import cntk  # noqa: E402
 from cntk import cntk_py  # noqa: E402
 
-_RAN = []  # the number of threads, once something ran
 _TIMING = re.compile(r"^(\S+)\s+forward avg ([0-9.]+)s", re.MULTILINE)
+_HEAD_BYTES = 4096
+_FLOAT_BYTES = 4
+_WITH_BLOCKS = -1
+"""The depth of a search that goes into all blocks."""
+
+_threads_in_use: List[int] = []
+"""The number of threads, once something ran in this process."""
 
 
 class _Model(NamedTuple):
-    """The function as it was loaded, and clones of it.
+    """A function as it was loaded, and clones of it.
 
-    One that is timed, one that shows every node.
+    ``timed`` has one element once ``layers`` has run, ``opened`` once ``inner`` has.
     """
 
     function: Any
@@ -46,90 +65,89 @@ class _Model(NamedTuple):
     opened: List[Any]
 
 
-def versions():
+def versions() -> Versions:
     """Return the versions of what computes."""
     return {"cntk": cntk.__version__, "numpy": numpy.__version__}
 
 
-def devices():
+def devices() -> Devices:
     """Return the devices that a model can be loaded on, here and now."""
     return ["cpu"]
 
 
-def load(request):
+def load(request: Load) -> Loaded:
     """Read a function; raises ValueError where the file is none."""
     refuse_gpu(request.device, "CNTK")
     refuse_unknown(request.options, ())
     if request.threads:
         _use_threads(request.threads)
     function = _read(request.files["graph"])
-    threads = cntk_py.get_max_num_cputhreads()
     return Loaded(
-        _Model(function, [], []),
-        "cpu",
-        threads,
-        _tensors(function.arguments),
-        _tensors(function.outputs),
+        model=_Model(function, [], []),
+        device="cpu",
+        threads=cntk_py.get_max_num_cputhreads(),
+        inputs=_tensors(function.arguments),
+        outputs=_tensors(function.outputs),
     )
 
 
-def predict(loaded, arrays):
+def predict(loaded: Loaded, arrays: Arrays) -> Outputs:
     """Run one batch: arrays by input name in, a list of arrays in the model's order out."""
     return bind(loaded, arrays)()
 
 
-def bind(loaded, arrays):
+def bind(loaded: Loaded, arrays: Arrays) -> Call:
     """Return predict as a call without arguments: what the timed loop runs."""
     check(loaded.inputs, arrays)
     return _bound(loaded.model.function, arrays)
 
 
-def layers(loaded, arrays):
+def layers(loaded: Loaded, arrays: Arrays) -> Profile:
     """Run one batch with CNTK's node timing and return how long each node took."""
     check(loaded.inputs, arrays)
-    if not loaded.model.timed:
-        cntk_py.enable_node_timing()
-        loaded.model.timed.append(loaded.model.function.clone("share"))
-    function = loaded.model.timed[0]
+    function = _timed(loaded.model)
     call = _bound(function, arrays)
     call()  # the first call also prepares for the shape
     _printed(function.print_node_timing)  # that forgets it
     start = time.perf_counter()
     call()
     end = time.perf_counter()
-    took = {
-        uid: float(seconds)
-        for uid, seconds in _TIMING.findall(_printed(function.print_node_timing))
-    }
-    count = len(next(iter(arrays.values())))
-    named = {
-        twin.uid: node
-        for node, twin in zip(_found(loaded.model.function, -1), _found(function, -1))
-    }
-    ran = [node for node in _nodes(function, -1) if node.uid in took]
-    return in_turn(start, end, [_layer(named[node.uid], took[node.uid], count) for node in ran])
+    report = _printed(function.print_node_timing)
+    seconds = {uid: float(text) for uid, text in _TIMING.findall(report)}
+    originals = {}
+    for node, clone in zip(
+        _found(loaded.model.function, _WITH_BLOCKS), _found(function, _WITH_BLOCKS)
+    ):
+        originals[clone.uid] = node
+    batch_size = len(next(iter(arrays.values())))
+    ran = []
+    for node in _nodes(function, _WITH_BLOCKS):
+        if node.uid in seconds:
+            ran.append(_layer(originals[node.uid], seconds[node.uid], batch_size))
+    return in_turn(start, end, ran)
 
 
-def inner(loaded, arrays):
+def inner(loaded: Loaded, arrays: Arrays) -> InnerOutputs:
     """Run one batch and return what each node gave."""
     check(loaded.inputs, arrays)
     if not loaded.model.opened:
-        loaded.model.opened.append(
-            cntk.combine([node.output for node in _nodes(loaded.model.function)])
-        )
+        outputs = [node.output for node in _nodes(loaded.model.function)]
+        loaded.model.opened.append(cntk.combine(outputs))
     function = loaded.model.opened[0]
     names = [variable.owner.name or variable.owner.uid for variable in function.outputs]
-    return list(zip(names, _bound(function, arrays)()))
+    call = _bound(function, arrays)
+    return list(zip(names, call()))
 
 
-def structure(loaded, shapes):
+def structure(loaded: Loaded, shapes: Shapes) -> Structure:
     """Return the function as a graph for inputs of these shapes.
 
     Counts are ours, from the shapes of its variables.
     """
-    from mlms_predictors._cntk_structure import structure as write_down
+    from mlms_predictors._cntk_structure import structure as describe
 
-    return write_down(loaded.model.function, _nodes(loaded.model.function, -1), shapes)
+    function = loaded.model.function
+    return describe(function, _nodes(function, _WITH_BLOCKS), shapes)
 
 
 def _use_threads(count):
@@ -137,30 +155,43 @@ def _use_threads(count):
 
     Once something ran, CNTK would end the process (SIGFPE) where it changes.
     """
-    if _RAN and count != cntk_py.get_max_num_cputhreads():
-        raise RuntimeError(
-            "CNTK has run with %d threads here and can't change that; start another agent" % _RAN[0]
-        )
+    if _threads_in_use and count != cntk_py.get_max_num_cputhreads():
+        text = "CNTK has run with %d threads here and can't change that; start another agent"
+        raise RuntimeError(text % _threads_in_use[0])
     cntk_py.set_max_num_cputhreads(count)
 
 
 def _read(path):
-    """Read a function; CNTK ends its process on some files of others, so they are looked at first."""
+    """Read a function.
+
+    CNTK ends its process on some files of other frameworks, so the beginning is checked first.
+    """
     with open(path, "rb") as file:
-        head = file.read(4096)
+        head = file.read(_HEAD_BYTES)
     if b"CompositeFunction" not in head and b"PrimitiveFunction" not in head:
         raise ValueError("%s is no model of CNTK 2" % path)
     try:
         return cntk.Function.load(path, device=cntk.cpu())
     except RuntimeError as error:
-        raise ValueError("%s can't be read: %s" % (path, str(error).partition("\n")[0])) from None
+        reason = str(error).partition("\n")[0]
+        raise ValueError("%s can't be read: %s" % (path, reason)) from None
+
+
+def _timed(model):
+    """Return the clone whose nodes are timed, made when it is first asked for."""
+    if not model.timed:
+        cntk_py.enable_node_timing()
+        model.timed.append(model.function.clone("share"))
+    return model.timed[0]
 
 
 def _bound(function, arrays):
     """Return a call that gives the function's outputs, in its order."""
-    _RAN[:] = [cntk_py.get_max_num_cputhreads()]
+    _threads_in_use[:] = [cntk_py.get_max_num_cputhreads()]
     inputs = {argument: arrays[argument.name] for argument in function.arguments}
-    outputs, forward, device = function.outputs, function.forward, cntk.cpu()
+    outputs = function.outputs
+    forward = function.forward
+    device = cntk.cpu()
 
     def call():
         found = forward(inputs, outputs, device=device)[1]
@@ -170,31 +201,37 @@ def _bound(function, arrays):
 
 
 def _nodes(function, depth=0):
-    """Return the function's nodes as they were made, an order in which they can run.
+    """Return the function's nodes as they were made, an order in which they can run."""
+    return sorted(_found(function, depth), key=_number)
 
-    -1: those in blocks too.
-    """
-    return sorted(
-        _found(function, depth), key=lambda node: int(re.search(r"\d*$", node.uid).group() or 0)
-    )
+
+def _number(node):
+    """Return the number at the end of a node's identifier, which counts as nodes are made."""
+    digits = re.search(r"\d+$", node.uid)
+    return int(digits.group()) if digits else 0
 
 
 def _found(function, depth):
-    return cntk.logging.graph.depth_first_search(
-        function.root_function, lambda node: hasattr(node, "op_name"), depth=depth
-    )
+    search = cntk.logging.graph.depth_first_search
+    return search(function.root_function, lambda node: hasattr(node, "op_name"), depth=depth)
 
 
-def _layer(node, seconds, count):
-    shape = (count,) + tuple(node.output.shape)
-    return node.name or node.uid, node.op_name, seconds, 4 * int(numpy.prod(shape)), shape
+def _layer(node, seconds, batch_size):
+    """Return a node as ``in_turn`` takes it."""
+    shape = (batch_size, *node.output.shape)
+    size = _FLOAT_BYTES * int(numpy.prod(shape))
+    return node.name or node.uid, node.op_name, seconds, size, shape
 
 
 def _tensors(variables):
-    return [
-        Tensor(v.name or v.uid, numpy.dtype(v.dtype).name, (None,) * len(v.dynamic_axes) + v.shape)
-        for v in variables
-    ]
+    """Return variables as Tensors; their dynamic axes are free and come first."""
+    found = []
+    for variable in variables:
+        name = variable.name or variable.uid
+        free = (None,) * len(variable.dynamic_axes)
+        dtype = numpy.dtype(variable.dtype).name
+        found.append(Tensor(name, dtype, free + variable.shape))
+    return found
 
 
 def _printed(call):

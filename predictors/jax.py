@@ -20,21 +20,39 @@ import os
 import re
 import tempfile
 import time
-from typing import Any, Dict, NamedTuple
+from typing import Any, Dict, List, NamedTuple, Optional
 
 import jax
 import jaxlib
 import numpy
 from jax import export
-from mlms_predictors import Layer, Loaded, Profile, Tensor
+from mlms_predictors import (
+    Arrays,
+    Call,
+    Devices,
+    Layer,
+    Load,
+    Loaded,
+    Outputs,
+    Profile,
+    Tensor,
+    Versions,
+)
 from mlms_predictors._run.checks import check, refuse_unknown
 from mlms_predictors._run.gpus import count_gpus
 
 _OPTIONS = ("precision",)
 _PRECISIONS = ("default", "high", "highest")
+_GPU_PLUGINS = ("jax_cuda12_plugin", "jax_cuda13_plugin")
 _INSTRUCTION = re.compile(
-    r"^\s*(?:ROOT )?%?([\w.\-]+) = \(?(\w+)\[([\d,]*)\]\S*,?(?:.*\))? ([\w\-]+)\(", re.MULTILINE
+    r"""
+    ^\s* (?:ROOT[ ])? %? (?P<name> [\w.\-]+)
+    [ ]=[ ] \(? (?P<dtype> \w+) \[ (?P<sizes> [\d,]*) \]
+    \S* ,? (?: .* \) )? [ ] (?P<opcode> [\w\-]+) \(
+    """,
+    re.MULTILINE | re.VERBOSE,
 )
+"""An instruction in XLA's text; of several outputs it has the first one's type."""
 _BYTES = {
     "pred": 1,
     "s8": 1,
@@ -47,32 +65,58 @@ _BYTES = {
     "s32": 4,
     "u32": 4,
 }
+_NANOSECONDS = 1e9
+_REGION = "mlms"
+
+_threads_of_xla: List[Optional[str]] = []
+"""What XLA was started with in this process: a number, or None for its own choice."""
 
 
 class _Model(NamedTuple):
-    """The jitted call, its device, and what was compiled for each shape."""
+    """A jitted call, its device, and what was compiled for each tuple of input shapes."""
 
     call: Any
     device: Any
     compiled: Dict[Any, Any]
 
 
-def versions():
+class _Event(NamedTuple):
+    """An event of the profiler; ``operation`` is None where it is none of XLA's operations."""
+
+    name: str
+    start: float
+    seconds: float
+    operation: Optional[str]
+
+
+class _Instruction(NamedTuple):
+    """An operation that XLA compiled; ``bytes`` is None for a type whose size is not known."""
+
+    opcode: str
+    bytes: Optional[int]
+    shape: Any
+
+
+_UNKNOWN = _Instruction("unknown", None, None)
+
+
+def versions() -> Versions:
     """Return the versions of what computes."""
     return {"jax": jax.__version__, "jaxlib": jaxlib.__version__, "numpy": numpy.__version__}
 
 
-def devices():
+def devices() -> Devices:
     """Return the devices that a model can be loaded on, here and now.
 
     XLA isn't started for that.
     """
-    plugins = ("jax_cuda12_plugin", "jax_cuda13_plugin")
-    gpus = count_gpus() if any(map(importlib.util.find_spec, plugins)) else 0
-    return ["cpu"] + ["cuda:%d" % index for index in range(gpus)]
+    count = 0
+    if any(importlib.util.find_spec(plugin) for plugin in _GPU_PLUGINS):
+        count = count_gpus()
+    return ["cpu"] + ["cuda:%d" % index for index in range(count)]
 
 
-def load(request):
+def load(request: Load) -> Loaded:
     """Read the file; raises RuntimeError where it is none, or isn't for the device."""
     options = refuse_unknown(request.options, _OPTIONS)
     precision = options.get("precision", "default")
@@ -82,40 +126,37 @@ def load(request):
     exported = _read(request.files["graph"])
     kind, _, index = request.device.partition(":")
     if kind not in exported.platforms:
-        raise RuntimeError(
-            "it was exported for %s, not for %s" % (", ".join(exported.platforms), kind)
-        )
-    device = _start(kind, int(index or 0), request.threads)
-    inputs = _tensors(
-        exported.in_avals, jax.tree_util.tree_unflatten(exported.in_tree, exported.in_avals)[1]
+        platforms = ", ".join(exported.platforms)
+        raise RuntimeError("it was exported for %s, not for %s" % (platforms, kind))
+    _start(request.threads)
+    device = jax.devices(kind)[int(index or 0)]
+    return Loaded(
+        model=_Model(jax.jit(exported.call), device, {}),
+        device="cpu" if device.platform == "cpu" else "cuda:%d" % device.id,
+        threads=request.threads,
+        inputs=_inputs(exported),
+        outputs=_tensors(exported.out_tree, exported.out_avals),
     )
-    outputs = _tensors(
-        exported.out_avals, jax.tree_util.tree_unflatten(exported.out_tree, exported.out_avals)
-    )
-    model = _Model(jax.jit(exported.call), device, {})
-    names = [tensor.name for tensor in inputs]
-    if exported.in_tree != jax.tree_util.tree_structure(((), dict.fromkeys(names, 0))):
-        raise RuntimeError(
-            "its inputs have no names; export a function that is called with arrays by name"
-        )
-    return Loaded(model, _name_of(device), request.threads, inputs, outputs)
 
 
-def predict(loaded, arrays):
+def predict(loaded: Loaded, arrays: Arrays) -> Outputs:
     """Run one batch: arrays by input name in, a list of arrays in the model's order out."""
     return bind(loaded, arrays)()
 
 
-def bind(loaded, arrays):
+def bind(loaded: Loaded, arrays: Arrays) -> Call:
     """Return predict as a call without arguments: what the timed loop runs."""
-    compiled, flat, asarray = _compiled(loaded, arrays), jax.tree_util.tree_leaves, numpy.asarray
+    compiled = _compiled(loaded, arrays)
+    flat = jax.tree_util.tree_leaves
+    asarray = numpy.asarray
     if loaded.device == "cpu":
         return lambda: [asarray(leaf) for leaf in flat(compiled(**arrays))]
-    put, device = jax.device_put, loaded.model.device
+    put = jax.device_put
+    device = loaded.model.device
     return lambda: [asarray(leaf) for leaf in flat(compiled(**put(arrays, device)))]
 
 
-def layers(loaded, arrays):
+def layers(loaded: Loaded, arrays: Arrays) -> Profile:
     """Run one batch and return when each of XLA's operations ran."""
     compiled = _compiled(loaded, arrays)
     placed = jax.device_put(arrays, loaded.model.device)
@@ -125,23 +166,22 @@ def layers(loaded, arrays):
         options.python_tracer_level = 0
         with jax.profiler.trace(folder, profiler_options=options):
             start = time.perf_counter()
-            with jax.profiler.TraceAnnotation("mlms"):
+            with jax.profiler.TraceAnnotation(_REGION):
                 jax.block_until_ready(compiled(**placed))
             end = time.perf_counter()
-        path = glob.glob(os.path.join(folder, "**", "*.xplane.pb"), recursive=True)[0]
-        events = [
-            event
-            for plane in jax.profiler.ProfileData.from_file(path).planes
-            for event in _events(plane)
-        ]
-    origin = next(event.start_ns for event, _ in events if event.name == "mlms")
-    about = {match[0]: match[1:] for match in _INSTRUCTION.findall(compiled.as_text())}
-    found = [(event, stats["hlo_op"]) for event, stats in events if "hlo_op" in stats]
-    made = [_layer(name, about.get(name), event, start - origin / 1e9) for event, name in found]
-    return Profile(start, end, sorted(made, key=lambda layer: layer.start))
+        events = _events(folder)
+    region = next(event for event in events if event.name == _REGION)
+    offset = start - region.start
+    instructions = _instructions(compiled.as_text())
+    found = []
+    for event in sorted(events, key=lambda event: event.start):
+        if event.operation is not None:
+            instruction = instructions.get(event.operation, _UNKNOWN)
+            found.append(_layer(event, instruction, offset))
+    return Profile(start, end, found)
 
 
-def close(loaded):
+def close(loaded: Loaded) -> None:
     """Drop what was compiled."""
     loaded.model.compiled.clear()
 
@@ -152,65 +192,100 @@ def _read(path):
     try:
         return export.deserialize(data)
     except Exception as error:  # flatbuffers raises whatever comes of reading another format
-        raise RuntimeError(
-            "it is no file of jax.export, or of a newer version: %r" % error
-        ) from error
+        text = "it is no file of jax.export, or of a newer version: %r"
+        raise RuntimeError(text % error) from error
 
 
-def _start(kind, index, threads):
-    """Return the device; XLA starts with the first question for one, and then takes its number of
-    threads.
-    """
+def _start(threads):
+    """Set XLA's number of threads, which it takes with the first question for a device."""
     asked = str(threads) if threads else None
-    if getattr(_start, "threads", asked) != asked:
-        raise RuntimeError(
-            "XLA runs with %s threads in this process; another number needs a new one"
-            % _start.threads
-        )
+    if not _threads_of_xla:
+        _threads_of_xla.append(asked)
+    if _threads_of_xla[0] != asked:
+        text = "XLA runs with %s threads in this process; another number needs a new one"
+        raise RuntimeError(text % _threads_of_xla[0])
     if asked:
         os.environ["NPROC"] = asked  # tsl's DefaultThreadPoolSize
-    _start.threads = asked
-    return jax.devices(kind)[index]
 
 
-def _name_of(device):
-    return "cpu" if device.platform == "cpu" else "cuda:%d" % device.id
+def _inputs(exported):
+    """Return the inputs, which are arguments by name: keys of the second part of (args, kwargs)."""
+    _, arguments = jax.tree_util.tree_unflatten(exported.in_tree, exported.in_avals)
+    inputs = _named_tensors(arguments)
+    names = [tensor.name for tensor in inputs]
+    by_name = jax.tree_util.tree_structure(((), dict.fromkeys(names, 0)))
+    if exported.in_tree != by_name:
+        advice = "export a function that is called with arrays by name"
+        raise RuntimeError("its inputs have no names; " + advice)
+    return inputs
 
 
-def _tensors(avals, tree):
-    """Name what a tree of arrays holds by its keys, in the order of its leaves."""
-    paths = jax.tree_util.tree_flatten_with_path(tree)[0]
-    names = [
-        "/".join(str(getattr(key, "key", getattr(key, "idx", key))) for key in path)
-        for path, _ in paths
-    ]
-    return [
-        Tensor(
-            name or "output",
-            aval.dtype.name,
-            tuple(size if isinstance(size, int) else None for size in aval.shape),
-        )
-        for name, aval in zip(names, avals)
-    ]
+def _tensors(tree, avals):
+    return _named_tensors(jax.tree_util.tree_unflatten(tree, avals))
+
+
+def _named_tensors(tree):
+    """Name what a tree of abstract arrays holds by its keys, in the order of its leaves."""
+    found = []
+    for path, aval in jax.tree_util.tree_flatten_with_path(tree)[0]:
+        name = "/".join(_key(part) for part in path)
+        shape = tuple(size if isinstance(size, int) else None for size in aval.shape)
+        found.append(Tensor(name or "output", aval.dtype.name, shape))
+    return found
+
+
+def _key(part):
+    """Return a dict's key or a sequence's index out of a path in a tree."""
+    for attribute in ("key", "idx"):
+        if hasattr(part, attribute):
+            return str(getattr(part, attribute))
+    return str(part)
 
 
 def _compiled(loaded, arrays):
     """Return what was compiled for arrays of these shapes."""
     check(loaded.inputs, arrays)
-    model, key = loaded.model, tuple(arrays[tensor.name].shape for tensor in loaded.inputs)
-    if key not in model.compiled:
+    model = loaded.model
+    shapes = tuple(arrays[tensor.name].shape for tensor in loaded.inputs)
+    if shapes not in model.compiled:
         with jax.default_device(model.device):
-            model.compiled[key] = model.call.lower(**arrays).compile()
-    return model.compiled[key]
+            model.compiled[shapes] = model.call.lower(**arrays).compile()
+    return model.compiled[shapes]
 
 
-def _events(plane):
-    return [(event, dict(event.stats)) for line in plane.lines for event in line.events]
+def _events(folder):
+    """Return the events of all threads in the profile that a folder holds."""
+    path = glob.glob(os.path.join(folder, "**", "*.xplane.pb"), recursive=True)[0]
+    found = []
+    for plane in jax.profiler.ProfileData.from_file(path).planes:
+        for line in plane.lines:
+            for event in line.events:
+                start = event.start_ns / _NANOSECONDS
+                seconds = event.duration_ns / _NANOSECONDS
+                operation = dict(event.stats).get("hlo_op")
+                found.append(_Event(event.name, start, seconds, operation))
+    return found
 
 
-def _layer(name, about, event, offset):
-    kind, sizes, opcode = about or (None, None, "unknown")
-    shape = tuple(int(size) for size in sizes.split(",") if size) if about else None
-    size = _BYTES[kind] * int(numpy.prod(shape)) if kind in _BYTES else None
-    start = event.start_ns / 1e9 + offset
-    return Layer(name, opcode, start, start + event.duration_ns / 1e9, size, shape)
+def _instructions(text):
+    """Return the instructions in XLA's text by name."""
+    found = {}
+    for match in _INSTRUCTION.finditer(text):
+        shape = tuple(int(size) for size in match.group("sizes").split(",") if size)
+        size = None
+        if match.group("dtype") in _BYTES:
+            size = _BYTES[match.group("dtype")] * int(numpy.prod(shape))
+        found[match.group("name")] = _Instruction(match.group("opcode"), size, shape)
+    return found
+
+
+def _layer(event, instruction, offset):
+    start = event.start + offset
+    return Layer(
+        name=event.operation,
+        type=instruction.opcode,
+        start=start,
+        end=start + event.seconds,
+        bytes=instruction.bytes,
+        shape=instruction.shape,
+    )

@@ -20,22 +20,38 @@ import json
 import os
 import re
 import time
-from typing import Any, Dict, NamedTuple
+from typing import Any, Callable, Dict, List, NamedTuple, Set, Tuple
 
 import mxnet
 import numpy
-from mlms_predictors import Layer, Loaded, Profile, Tensor
+from mlms_predictors import (
+    Arrays,
+    Call,
+    Devices,
+    InnerOutputs,
+    Layer,
+    Load,
+    Loaded,
+    Outputs,
+    Profile,
+    Shapes,
+    Structure,
+    Tensor,
+    Versions,
+)
 from mlms_predictors._run.checks import check, file_of, read_tensors, refuse_gpu, refuse_unknown
 from mlms_predictors._run.steps import between
 from mxnet.base import _LIB, NDArrayHandle, check_call
 from mxnet.ndarray.ndarray import _DTYPE_MX_TO_NP
 
 _CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
+_UNFUSED = {"MXNET_SUBGRAPH_BACKEND": "NONE"}
 
 
 class _Model(NamedTuple):
-    """The symbol, its weights and other states by name, and executors by (shapes, whether layers
-    are watched).
+    """A symbol, its weights and other states by name, and its executors.
+
+    Executors are for some shapes, and either fused or for layers.
     """
 
     symbol: Any
@@ -44,43 +60,59 @@ class _Model(NamedTuple):
     executors: Dict[Any, Any]
 
 
-def versions():
+class _Operator(NamedTuple):
+    """An operator as it ran: when its first output was ready, and when the next one began."""
+
+    node: Dict[str, Any]
+    output: Any
+    ready: float
+    next_begins: float
+
+
+def versions() -> Versions:
     """Return the versions of what computes."""
     return {"mxnet": mxnet.__version__, "numpy": numpy.__version__}
 
 
-def devices():
+def devices() -> Devices:
     """Return the devices that a model can be loaded on, here and now."""
     return ["cpu"]
 
 
-def load(request):
+def load(request: Load) -> Loaded:
     """Read symbol and params.
 
     Raises ValueError or MXNetError where they are none, or don't fit together.
     """
     refuse_gpu(request.device, "MXNet")
     options = refuse_unknown(request.options, ("inputs",))
-    symbol = _symbol(request.files["graph"])
-    weights, states = _params(file_of(request.files, "weights", "MODEL-0000.params"))
-    inputs = _inputs(
-        symbol, weights, read_tensors(options["inputs"]) if "inputs" in options else None
+    symbol = _read_symbol(request.files["graph"])
+    weights, states = _read_params(file_of(request.files, "weights", "MODEL-0000.params"))
+    inputs = _inputs(symbol, set(weights), options)
+    shapes = _smallest_shapes(inputs)
+    _check_weights(symbol, dict(weights, **states), shapes)
+    return Loaded(
+        model=_Model(symbol, weights, states, {}),
+        device="cpu",
+        threads=_use_threads(request.threads),
+        inputs=inputs,
+        outputs=_outputs(symbol, shapes),
     )
-    _check_weights(symbol, dict(weights, **states), inputs)
-    model = _Model(symbol, weights, states, {})
-    return Loaded(model, "cpu", _use_threads(request.threads), inputs, _outputs(symbol, inputs))
 
 
-def predict(loaded, arrays):
+def predict(loaded: Loaded, arrays: Arrays) -> Outputs:
     """Run one batch: arrays by input name in, a list of arrays in the model's order out."""
     return bind(loaded, arrays)()
 
 
-def bind(loaded, arrays):
+def bind(loaded: Loaded, arrays: Arrays) -> Call:
     """Return predict as a call without arguments: what the timed loop runs."""
     check(loaded.inputs, arrays)
     executor = _executor(loaded, arrays)
-    pairs = [(executor.arg_dict[t.name]._sync_copyfrom, arrays[t.name]) for t in loaded.inputs]
+    pairs = []
+    for tensor in loaded.inputs:
+        copy = executor.arg_dict[tensor.name]._sync_copyfrom
+        pairs.append((copy, arrays[tensor.name]))
 
     def call():
         for copy, array in pairs:
@@ -90,45 +122,56 @@ def bind(loaded, arrays):
     return call
 
 
-def layers(loaded, arrays):
+def layers(loaded: Loaded, arrays: Arrays) -> Profile:
     """Run one batch operator by operator and return when each ran."""
-    watched = _watched(loaded, arrays)
-    watched()  # the first call for a shape also prepares kernels
+    call = _by_operator(loaded, arrays)
+    call()  # the first call for a shape also prepares kernels
     between()
     start = time.perf_counter()
-    seen = watched()
-    return Profile(
-        start, time.perf_counter(), [_layer(start, *pair) for pair in zip([None] + seen, seen)]
-    )
+    operators = call()
+    end = time.perf_counter()
+    found = []
+    begin = start
+    for operator in operators:
+        found.append(_layer(operator, begin))
+        begin = operator.next_begins
+    return Profile(start, end, found)
 
 
-def inner(loaded, arrays):
+def inner(loaded: Loaded, arrays: Arrays) -> InnerOutputs:
     """Run one batch operator by operator and return what each gave."""
-    found = []  # copied there and then, as later operators reuse the memory
-    _watched(loaded, arrays, lambda node, array: found.append((node["name"], array.asnumpy())))()
+    found = []
+
+    def keep(node: Dict[str, Any], output: Any) -> None:
+        found.append((node["name"], output.asnumpy()))  # later operators reuse the memory
+
+    call = _by_operator(loaded, arrays, keep)
+    call()
     return found
 
 
-def structure(loaded, shapes):
+def structure(loaded: Loaded, shapes: Shapes) -> Structure:
     """Return the symbol as a graph for inputs of these shapes.
 
     Counts are ours, from shapes that MXNet infers.
     """
-    from mlms_predictors._mxnet_structure import structure as write_down
+    from mlms_predictors._mxnet_structure import structure as describe
 
     model = loaded.model
-    return write_down(model.symbol, set(model.weights) | set(model.states), loaded.inputs, shapes)
+    saved = set(model.weights) | set(model.states)
+    return describe(model.symbol, saved, loaded.inputs, shapes)
 
 
-def close(loaded):
+def close(loaded: Loaded) -> None:
     """Free the executors and the weights, whoever still holds what was loaded."""
-    for held in (loaded.model.executors, loaded.model.weights, loaded.model.states):
+    model = loaded.model
+    for held in (model.executors, model.weights, model.states):
         held.clear()
     mxnet.nd.waitall()
     mxnet.Context.empty_cache(mxnet.cpu())
 
 
-def _symbol(path):
+def _read_symbol(path):
     try:
         with open(path, encoding="utf-8") as file:
             nodes = json.load(file)["nodes"]
@@ -137,18 +180,16 @@ def _symbol(path):
     known = set(mxnet.operator.get_all_registered_operators())
     for node in nodes:
         if node["op"] != "null" and node["op"] not in known:
-            raise ValueError(
-                "%s: this MXNet has no operator %s, as is %r" % (path, node["op"], node["name"])
-            )
+            text = "%s: this MXNet has no operator %s, as is %r"
+            raise ValueError(text % (path, node["op"], node["name"]))
     return mxnet.symbol.load(path)
 
 
-def _params(path):
+def _read_params(path):
     """Return weights and other states by name."""
+    found: Dict[str, Dict[str, Any]] = {"arg": {}, "aux": {}}
     try:
-        saved = mxnet.nd.load(path)
-        found = {kind: {} for kind in ("arg", "aux")}
-        for key, array in saved.items():
+        for key, array in mxnet.nd.load(path).items():
             kind, _, name = key.partition(":")
             found[kind][name] = array
     except (mxnet.base.MXNetError, AttributeError, KeyError):
@@ -156,156 +197,194 @@ def _params(path):
     return found["arg"], found["aux"]
 
 
-def _inputs(symbol, weights, given):
-    """Return the arguments that are no weights: as given, else as the symbol says.
+def _inputs(symbol, weights: Set[str], options):
+    """Return the arguments that are no weights: as the options give them, else as the symbol says.
 
     Labels of losses are none either.
     """
-    names = [
-        name
-        for name in symbol.list_arguments()
-        if name not in weights and not name.endswith("_label")
-    ]
-    if given is None:
-        described = symbol.attr_dict()
-        given = [_input(name, described.get(name, {})) for name in names]
-        if any(tensor.shape for tensor in given):
-            given = [tensor for tensor in given if tensor.shape]
-    lacking = sorted(set(names) - {tensor.name for tensor in given})
-    if lacking:
-        raise ValueError("the params have no weights %s" % ", ".join(lacking))
-    return given
+    names = []
+    for name in symbol.list_arguments():
+        if name not in weights and not name.endswith("_label"):
+            names.append(name)
+    inputs = _described(symbol, names)
+    if "inputs" in options:
+        inputs = read_tensors(options["inputs"])
+    missing = sorted(set(names) - {tensor.name for tensor in inputs})
+    if missing:
+        raise ValueError("the params have no weights %s" % ", ".join(missing))
+    return inputs
 
 
-def _input(name, described):
+def _described(symbol, names):
+    """Return arguments as the symbol says; where it says some shapes, only those that have one."""
+    attributes = symbol.attr_dict()
+    tensors = [_input(name, attributes.get(name, {})) for name in names]
+    with_shape = [tensor for tensor in tensors if tensor.shape]
+    return with_shape or tensors
+
+
+def _input(name, attributes):
     """Return an input by its attributes; 0 is the free axis, -1 and -2 in newer files."""
-    shape = [int(size) for size in re.findall(r"-?\d+", described.get("__shape__", ""))]
-    kind = _DTYPE_MX_TO_NP.get(int(described.get("__dtype__", 0)), numpy.float32)
-    return Tensor(name, numpy.dtype(kind).name, tuple(size if size > 0 else None for size in shape))
+    shape = []
+    for text in re.findall(r"-?\d+", attributes.get("__shape__", "")):
+        size = int(text)
+        shape.append(size if size > 0 else None)
+    number = int(attributes.get("__dtype__", 0))
+    dtype = numpy.dtype(_DTYPE_MX_TO_NP.get(number, numpy.float32))
+    return Tensor(name, dtype.name, tuple(shape))
 
 
-def _check_weights(symbol, saved, inputs):
-    """Compare shapes; MXNet itself would speak up at the first call only."""
-    shapes = {
-        tensor.name: tuple(size or 1 for size in tensor.shape) for tensor in inputs if tensor.shape
-    }
+def _smallest_shapes(inputs):
+    """Return the shapes of inputs by name, free axes being one; unknown shapes are left out."""
+    shapes = {}
+    for tensor in inputs:
+        if tensor.shape:
+            shapes[tensor.name] = tuple(size or 1 for size in tensor.shape)
+    return shapes
+
+
+def _check_weights(symbol, saved, shapes):
+    """Raise ValueError where shapes differ; MXNet itself would raise at the first call only."""
     arguments, _, states = symbol.infer_shape_partial(**shapes)
     names = symbol.list_arguments() + symbol.list_auxiliary_states()
     for name, shape in zip(names, arguments + states):
-        if name in saved and shape and 0 not in shape and tuple(shape) != saved[name].shape:
-            raise ValueError(
-                "weights %r are %s, and the symbol takes %s"
-                % (name, saved[name].shape, tuple(shape))
-            )
+        is_known = shape and 0 not in shape
+        if name in saved and is_known and tuple(shape) != saved[name].shape:
+            text = "weights %r are %s, and the symbol takes %s"
+            raise ValueError(text % (name, saved[name].shape, tuple(shape)))
 
 
-def _outputs(symbol, inputs):
-    """Return the outputs; MXNet adds a word to the name of the node that each is of."""
-    shapes = {
-        tensor.name: tuple(size or 1 for size in tensor.shape) for tensor in inputs if tensor.shape
-    }
-    found = symbol.infer_shape_partial(**shapes)[1]
-    names = [re.sub("_output$", "", name) for name in symbol.list_outputs()]
-    return [
-        Tensor(name, "float32", (None,) + tuple(shape[1:]) if shape else ())
-        for name, shape in zip(names, found)
-    ]
+def _outputs(symbol, shapes):
+    """Return the outputs, called as the nodes are: MXNet adds ``_output`` to those names."""
+    found = []
+    inferred = symbol.infer_shape_partial(**shapes)[1]
+    for name, shape in zip(symbol.list_outputs(), inferred):
+        axes: Tuple[Any, ...] = ()
+        if shape:
+            axes = (None, *shape[1:])
+        found.append(Tensor(re.sub("_output$", "", name), "float32", axes))
+    return found
 
 
 def _executor(loaded, arrays, unfused=False):
-    """Return the executor for these shapes; all of them share the weights."""
-    model = loaded.model
+    """Return the executor for these shapes, made when it is first asked for."""
+    executors = loaded.model.executors
     shapes = {tensor.name: arrays[tensor.name].shape for tensor in loaded.inputs}
-    key = tuple(sorted(shapes.items())), unfused
-    if key not in model.executors:
-        inferred = dict(zip(model.symbol.list_arguments(), model.symbol.infer_shape(**shapes)[0]))
-        own = {
-            name: mxnet.nd.zeros(shape)
-            for name, shape in inferred.items()
-            if name not in model.weights
-        }
-        for tensor in loaded.inputs:
-            own[tensor.name] = mxnet.nd.zeros(shapes[tensor.name], dtype=tensor.dtype)
-        with _environment(*[("MXNET_SUBGRAPH_BACKEND", "NONE")] * unfused):
-            bound = model.symbol.bind(
-                mxnet.cpu(), dict(model.weights, **own), grad_req="null", aux_states=model.states
-            )
-        model.executors[key] = bound
-    return model.executors[key]
+    key = (tuple(sorted(shapes.items())), unfused)
+    if key not in executors:
+        with _environment(_UNFUSED if unfused else {}):
+            executors[key] = _new_executor(loaded, shapes)
+    return executors[key]
+
+
+def _new_executor(loaded, shapes):
+    """Make an executor; all of them share the weights."""
+    model = loaded.model
+    arguments = dict(model.weights)
+    inferred = model.symbol.infer_shape(**shapes)[0]
+    for name, shape in zip(model.symbol.list_arguments(), inferred):
+        if name not in model.weights:
+            arguments[name] = mxnet.nd.zeros(shape)
+    for tensor in loaded.inputs:
+        arguments[tensor.name] = mxnet.nd.zeros(shapes[tensor.name], dtype=tensor.dtype)
+    return model.symbol.bind(mxnet.cpu(), arguments, grad_req="null", aux_states=model.states)
 
 
 @contextlib.contextmanager
-def _environment(*pairs):
+def _environment(variables):
     """Have MXNet read other variables while it makes an executor."""
     before = dict(os.environ)
-    os.environ.update(pairs)
+    os.environ.update(variables)
     try:
         yield
     finally:
-        for name, _ in pairs:
+        for name in variables:
             del os.environ[name]
         os.environ.update(before)
 
 
-def _watched(loaded, arrays, keep=lambda node, array: None):
-    """Return a call that gives (node, first output, when it was ready, when the next began) of each
-    operator.
+def _ignore(node, output):
+    """Keep nothing of an operator's output."""
+
+
+def _by_operator(loaded, arrays, keep=_ignore) -> Callable[[], List[_Operator]]:
+    """Return a call that runs a batch and returns the operators as they ran.
+
+    ``keep`` is called with each node and its first output, untimed.
     """
     check(loaded.inputs, arrays)
-    executor, seen = _executor(loaded, arrays, unfused=True), []
-    nodes = [
-        node for node in json.loads(loaded.model.symbol.tojson())["nodes"] if node["op"] != "null"
-    ]
+    executor = _executor(loaded, arrays, unfused=True)
+    symbol = json.loads(loaded.model.symbol.tojson())
+    nodes = [node for node in symbol["nodes"] if node["op"] != "null"]
+    operators: List[_Operator] = []
 
     def note(name, handle):
-        array = mxnet.nd.NDArray(ctypes.cast(handle, NDArrayHandle), writable=False)
-        array.wait_to_read()
-        ready, name = time.perf_counter(), name.decode()
-        if len(seen) < len(nodes) and name.startswith(nodes[len(seen)]["name"] + "_"):
-            keep(nodes[len(seen)], array)
+        """Note an output; those behind a node's first, and of inputs, have other names."""
+        output = mxnet.nd.NDArray(ctypes.cast(handle, NDArrayHandle), writable=False)
+        output.wait_to_read()
+        ready = time.perf_counter()
+        if len(operators) == len(nodes):
+            return
+        node = nodes[len(operators)]
+        if name.decode().startswith(node["name"] + "_"):
+            keep(node, output)
             between()
-            seen.append((nodes[len(seen)], array, ready, time.perf_counter()))
+            operators.append(_Operator(node, output, ready, time.perf_counter()))
 
     def call():
-        del seen[:]
+        del operators[:]
         for tensor in loaded.inputs:
             executor.arg_dict[tensor.name]._sync_copyfrom(arrays[tensor.name])
         executor.forward(is_train=False)
         mxnet.nd.waitall()
-        return list(seen)
+        return list(operators)
 
     executor.set_monitor_callback(note)
     return call
 
 
-def _layer(start, before, this):
-    node, array, ready, _ = this
-    begin = before[3] if before else start
-    return Layer(
-        node["name"], node["op"], begin, ready, array.size * array.dtype().itemsize, array.shape
-    )
+def _layer(operator, begin):
+    node, output, ready, _ = operator
+    size = output.size * output.dtype().itemsize
+    return Layer(node["name"], node["op"], begin, ready, size, output.shape)
 
 
 def _use_threads(count):
     """Set OpenMP's and OpenBLAS's threads, if a count is asked for.
 
-    Return what the engine's thread says.
+    Return what the engine's thread says, as it is that which computes.
     """
     if count:
         _LIB.openblas_set_num_threads(count)
-    found, array = [], mxnet.nd.zeros((1,))
+    found = []
 
     def run(*_):
         if count:
             _LIB.omp_set_num_threads(count)
         found.append(_LIB.omp_get_max_threads())
 
-    function, context = _CALLBACK(run), (ctypes.c_int32 * 2)(mxnet.cpu().device_typeid, 0)
-    handles, name = (ctypes.c_void_p * 1)(array.handle), b"threads"
-    # MXEnginePushSyncND(function, parameter, deleter, context, read, 0, written, 1, property,
-    # priority, name)
-    check_call(
-        _LIB.MXEnginePushSyncND(function, None, None, context, None, 0, handles, 1, None, 0, name)
-    )
-    array.wait_to_read()
+    _run_in_engine(run)
     return found[0]
+
+
+def _run_in_engine(run):
+    """Run a function in the thread of MXNet's engine, as something that writes an array."""
+    array = mxnet.nd.zeros((1,))
+    function = _CALLBACK(run)
+    context = (ctypes.c_int32 * 2)(mxnet.cpu().device_typeid, 0)
+    written = (ctypes.c_void_p * 1)(array.handle)
+    status = _LIB.MXEnginePushSyncND(
+        function,
+        None,  # the function's parameter
+        None,  # what deletes that
+        context,
+        None,  # arrays that are read
+        0,
+        written,
+        1,
+        None,  # property
+        0,  # priority
+        b"threads",
+    )
+    check_call(status)
+    array.wait_to_read()

@@ -18,28 +18,51 @@ import json
 import os
 import tempfile
 import time
-from typing import Any, Callable, NamedTuple
+from typing import Any, Callable, Dict, List, NamedTuple, Tuple
 
 import numpy
 import onnxruntime
-from mlms_predictors import Layer, Loaded, Profile, Tensor
+from mlms_predictors import (
+    Arrays,
+    Call,
+    Devices,
+    InnerOutputs,
+    Layer,
+    Load,
+    Loaded,
+    Outputs,
+    Profile,
+    Tensor,
+    Versions,
+)
 from mlms_predictors._onnxruntime_graph import with_all_outputs
 from mlms_predictors._run.checks import refuse_unknown
 from mlms_predictors._run.gpus import count_gpus
 
 _OPTIONS = ("provider", "optimization", "tf32", "cache")
-_PROVIDERS = {
-    "cpu": "CPUExecutionProvider",
-    "cuda": "CUDAExecutionProvider",
-    "tensorrt": "TensorrtExecutionProvider",
+_CPU = "CPUExecutionProvider"
+_CUDA = "CUDAExecutionProvider"
+_TENSORRT = "TensorrtExecutionProvider"
+_PROVIDERS = {"cpu": _CPU, "cuda": _CUDA, "tensorrt": _TENSORRT}
+_LEVELS = {
+    "all": "ORT_ENABLE_ALL",
+    "extended": "ORT_ENABLE_EXTENDED",
+    "basic": "ORT_ENABLE_BASIC",
+    "none": "ORT_DISABLE_ALL",
 }
-_LEVELS = {"all": "ALL", "extended": "EXTENDED", "basic": "BASIC", "none": "DISABLE_ALL"}
+_FOLDER_OF_WEIGHTS = "session.model_external_initializers_file_folder_path"
+_DTYPES = {"float": "float32", "double": "float64"}
+_KERNEL = "_kernel_time"
+"""What the profiler adds to the name of a node."""
+_MICROSECONDS = 1e6
+
+_Providers = List[Tuple[str, Dict[str, str]]]
 
 
 class _Model(NamedTuple):
-    """A session, the file that it is of, and a call that opens another.
+    """A session, the file that it is of, and a call that opens another session.
 
-    Open(path or bytes, profiles_prefix).
+    That takes a path or a model's bytes, and optionally where to write a profile.
     """
 
     session: Any
@@ -47,173 +70,202 @@ class _Model(NamedTuple):
     open: Callable[..., Any]
 
 
-def versions():
+def versions() -> Versions:
     """Return the versions of what computes."""
     return {"onnxruntime": onnxruntime.__version__, "numpy": numpy.__version__}
 
 
-def devices():
+def devices() -> Devices:
     """Return the devices that a model can be loaded on, here and now."""
-    gpus = count_gpus() if _PROVIDERS["cuda"] in onnxruntime.get_available_providers() else 0
-    return ["cpu"] + ["cuda:%d" % index for index in range(gpus)]
+    count = 0
+    if _CUDA in onnxruntime.get_available_providers():
+        count = count_gpus()
+    return ["cpu"] + ["cuda:%d" % index for index in range(count)]
 
 
-def load(request):
+def load(request: Load) -> Loaded:
     """Open a session on the device asked for.
 
     Raises RuntimeError where ONNX Runtime would fall back to another.
     """
     options = refuse_unknown(request.options, _OPTIONS)
     providers = _providers(request.device, options)
-    make = functools.partial(_open, request, options.get("optimization", "all"), providers)
-    session = make(request.files["graph"])
-    used = session.get_providers()
-    if used[0] != providers[0][0]:
-        raise RuntimeError("asked for %s, ONNX Runtime would use %s" % (providers[0][0], used[0]))
+    path = request.files["graph"]
+    make = functools.partial(_open, request, providers)
+    session = make(path)
+    asked = providers[0][0]
+    used = session.get_providers()[0]
+    if used != asked:
+        raise RuntimeError("asked for %s, ONNX Runtime would use %s" % (asked, used))
     session.disable_fallback()
     threads = session.get_session_options().intra_op_num_threads or None  # 0 is its own choice
-    inputs, outputs = session.get_inputs(), session.get_outputs()
-    model = _Model(session, request.files["graph"], make)
-    return Loaded(model, request.device, threads, _tensors(inputs), _tensors(outputs))
+    return Loaded(
+        model=_Model(session, path, make),
+        device=request.device,
+        threads=threads,
+        inputs=_tensors(session.get_inputs()),
+        outputs=_tensors(session.get_outputs()),
+    )
 
 
-def predict(loaded, arrays):
+def predict(loaded: Loaded, arrays: Arrays) -> Outputs:
     """Run one batch: arrays by input name in, a list of arrays in the model's order out."""
     return loaded.model.session.run(None, arrays)
 
 
-def bind(loaded, arrays):
+def bind(loaded: Loaded, arrays: Arrays) -> Call:
     """Return predict as a call without arguments: what the timed loop runs."""
     return functools.partial(loaded.model.session.run, None, arrays)
 
 
-def layers(loaded, arrays):
+def layers(loaded: Loaded, arrays: Arrays) -> Profile:
     """Run one batch and return when each node ran."""
     return profiles(loaded, arrays, 1)[0]
 
 
-def profiles(loaded, arrays, count):
-    """Run one batch ``count`` times in one session, warmed up, and return of each when its nodes
-    ran.
+def profiles(loaded: Loaded, arrays: Arrays, count: int) -> List[Profile]:
+    """Run one batch ``count`` times in one session; return when the nodes of each run ran.
+
+    The session is warmed up by one run that is not among them.
     """
+    starts = []
     with tempfile.TemporaryDirectory() as folder:
         session = loaded.model.open(loaded.model.path, os.path.join(folder, "profile"))
         session.run(None, arrays)
-        starts = []
         for _ in range(count):
             starts.append(time.perf_counter())
             session.run(None, arrays)
         with open(session.end_profiling()) as file:
             events = json.load(file)
-    runs = sorted(
-        (event for event in events if event.get("name") == "model_run"),
-        key=lambda event: event["ts"],
-    )
-    nodes = [
-        event
-        for event in events
-        if event.get("cat") == "Node" and event["name"].endswith("_kernel_time")
-    ]
+    runs = [event for event in events if event.get("name") == "model_run"]
+    runs.sort(key=_began)
     if len(runs) != count + 1:  # it drops events once there are a million
         raise RuntimeError("ONNX Runtime's profile has %d of %d runs" % (len(runs), count + 1))
+    nodes = [event for event in events if _is_node(event)]
     return [_profile(start, run, nodes) for start, run in zip(starts, runs[1:])]
 
 
-def inner(loaded, arrays):
+def inner(loaded: Loaded, arrays: Arrays) -> InnerOutputs:
     """Run one batch and return what each node gave, by the names of the values in the file."""
     with open(loaded.model.path, "rb") as file:
         model, names = with_all_outputs(file.read())
-    given = loaded.model.open(model).run(names, arrays)
-    return [(name, array) for name, array in zip(names, given) if isinstance(array, numpy.ndarray)]
+    outputs = loaded.model.open(model).run(names, arrays)
+    found = []
+    for name, output in zip(names, outputs):
+        if isinstance(output, numpy.ndarray):  # others are sequences and maps
+            found.append((name, output))
+    return found
 
 
-def _open(request, level, providers, model, profile=None):
+def _open(request, providers, model, profile=None):
+    """Open a session of a path or of bytes; ``profile`` is the prefix of a profile's path."""
     options = onnxruntime.SessionOptions()
-    if level not in _LEVELS:
-        raise ValueError("optimization is %r; write one of %s" % (level, ", ".join(_LEVELS)))
-    options.graph_optimization_level = getattr(
-        onnxruntime.GraphOptimizationLevel, "ORT_%s" % _level(level)
-    )
+    options.graph_optimization_level = _level(request.options.get("optimization", "all"))
     if request.threads:
         options.intra_op_num_threads = request.threads
     if profile:
-        options.enable_profiling, options.profile_file_prefix = True, profile
+        options.enable_profiling = True
+        options.profile_file_prefix = profile
     if isinstance(model, bytes):  # weights beside the file are looked for there still
         folder = os.path.dirname(request.files["graph"])
-        options.add_session_config_entry(
-            "session.model_external_initializers_file_folder_path", folder
-        )
+        options.add_session_config_entry(_FOLDER_OF_WEIGHTS, folder)
     return onnxruntime.InferenceSession(model, options, providers=providers)
 
 
 def _level(name):
-    return _LEVELS[name] if name == "none" else "ENABLE_" + _LEVELS[name]
+    if name not in _LEVELS:
+        raise ValueError("optimization is %r; write one of %s" % (name, ", ".join(_LEVELS)))
+    return getattr(onnxruntime.GraphOptimizationLevel, _LEVELS[name])
 
 
 def _providers(device, options):
-    """Return the providers to ask for, in order, with their options.
-
-    TensorRT leaves to CUDA what it can't run.
-    """
+    """Return the providers to ask for, in order, with their options."""
     kind, _, index = device.partition(":")
     name = options.get("provider", kind)
-    if name not in _PROVIDERS or (name == "cpu") != (kind == "cpu"):
-        raise ValueError(
-            "provider is %r on %s; write cpu, or on a GPU cuda or tensorrt" % (name, device)
-        )
-    if _PROVIDERS[name] not in onnxruntime.get_available_providers():
-        raise RuntimeError(
-            "this build of ONNX Runtime has no %s; install onnxruntime-gpu" % _PROVIDERS[name]
-        )
-    if name == "cpu":
-        return [(_PROVIDERS["cpu"], {})]
-    cuda = {"device_id": index or "0"}
+    is_for_cpu = name == "cpu"
+    if name not in _PROVIDERS or is_for_cpu != (kind == "cpu"):
+        advice = "write cpu, or on a GPU cuda or tensorrt"
+        raise ValueError("provider is %r on %s; %s" % (name, device, advice))
+    provider = _PROVIDERS[name]
+    if provider not in onnxruntime.get_available_providers():
+        advice = "install onnxruntime-gpu"
+        raise RuntimeError("this build of ONNX Runtime has no %s; %s" % (provider, advice))
+    if is_for_cpu:
+        return [(_CPU, {})]
+    return _gpu_providers(name, index or "0", options)
+
+
+def _gpu_providers(name, index, options):
+    """Return the providers of a GPU; TensorRT leaves to CUDA what it can't run."""
+    providers: _Providers = []
+    if name == "tensorrt":
+        tensorrt = {"device_id": index}
+        if "cache" in options:
+            tensorrt["trt_engine_cache_enable"] = "1"
+            tensorrt["trt_timing_cache_enable"] = "1"
+            tensorrt["trt_engine_cache_path"] = options["cache"]
+            tensorrt["trt_timing_cache_path"] = options["cache"]
+        providers.append((_TENSORRT, tensorrt))
+    cuda = {"device_id": index}
     if "tf32" in options:
         cuda["use_tf32"] = str(int(options["tf32"]))
-    providers = [(_PROVIDERS["cuda"], cuda)]
-    if name == "tensorrt":
-        engine = {"device_id": index or "0"}
-        if "cache" in options:
-            engine.update(trt_engine_cache_enable="1", trt_timing_cache_enable="1")
-            engine.update(
-                trt_engine_cache_path=options["cache"], trt_timing_cache_path=options["cache"]
-            )
-        providers.insert(0, (_PROVIDERS["tensorrt"], engine))
+    providers.append((_CUDA, cuda))
     return providers
+
+
+def _is_node(event):
+    return event.get("cat") == "Node" and event["name"].endswith(_KERNEL)
+
+
+def _began(event):
+    """Return when an event began, in the profiler's microseconds."""
+    return event["ts"]
 
 
 def _profile(start, run, nodes):
     """Return one run's Profile, without the way from Python and back."""
-    end, offset, last = start + run["dur"] / 1e6, start - run["ts"] / 1e6, run["ts"] + run["dur"]
-    found = [_layer(node, offset, end) for node in nodes if run["ts"] <= node["ts"] <= last]
-    return Profile(start, end, sorted(found, key=lambda layer: layer.start))
+    began = _began(run)
+    ended = began + run["dur"]
+    end = start + run["dur"] / _MICROSECONDS
+    offset = start - began / _MICROSECONDS
+    found = []
+    for node in sorted(nodes, key=_began):
+        if began <= _began(node) <= ended:
+            found.append(_layer(node, offset, end))
+    return Profile(start, end, found)
 
 
-def _layer(event, offset, last):
-    start, facts = event["ts"] / 1e6 + offset, event["args"]
-    shape = next(
-        (shape for kinds in facts.get("output_type_shape", [])[:1] for shape in kinds.values()),
-        None,
-    )
-    size = int(facts["output_size"]) if facts.get("output_size") else None
-    name = event["name"][: -len("_kernel_time")]
-    end = min(start + event["dur"] / 1e6, last)
-    return Layer(
-        name, facts["op_name"], start, end, size, tuple(shape) if shape is not None else None
-    )
+def _layer(node, offset, last):
+    """Return a node's run as a Layer; rounding could make it end after its run, ``last``."""
+    facts = node["args"]
+    name = node["name"][: -len(_KERNEL)]
+    start = _began(node) / _MICROSECONDS + offset
+    end = start + node["dur"] / _MICROSECONDS
+    size = None
+    if facts.get("output_size"):
+        size = int(facts["output_size"])
+    return Layer(name, facts["op_name"], start, min(end, last), size, _first_shape(facts))
+
+
+def _first_shape(facts):
+    """Return the shape of a node's first output; an output is {type: shape}."""
+    for output in facts.get("output_type_shape", [])[:1]:
+        for shape in output.values():
+            return tuple(shape)
+    return None
 
 
 def _tensors(values):
-    return [
-        Tensor(value.name, _dtype(value.type), tuple(map(_axis, value.shape))) for value in values
-    ]
+    found = []
+    for value in values:
+        shape = tuple(size if isinstance(size, int) else None for size in value.shape)
+        found.append(Tensor(value.name, _dtype(value.type), shape))
+    return found
 
 
 def _dtype(kind):
     """Turn ``tensor(float)`` into numpy's name."""
-    name = kind[len("tensor(") : -1] if kind.startswith("tensor(") else kind
-    return {"float": "float32", "double": "float64"}.get(name, name)
-
-
-def _axis(size):
-    return size if isinstance(size, int) else None
+    name = kind
+    if kind.startswith("tensor("):
+        name = kind[len("tensor(") : -1]
+    return _DTYPES.get(name, name)

@@ -16,33 +16,49 @@ from typing import Any, Dict, List, NamedTuple
 
 import cv2
 import numpy
-from mlms_predictors import Loaded, Tensor
+from mlms_predictors import (
+    Arrays,
+    Call,
+    Devices,
+    InnerOutputs,
+    Load,
+    Loaded,
+    Outputs,
+    Profile,
+    Tensor,
+    Versions,
+)
 from mlms_predictors._opencv_files import caffe_inputs, onnx_signature
 from mlms_predictors._run.checks import check, file_of, refuse_gpu, refuse_unknown
 from mlms_predictors._run.timeline import in_turn
 
+_ONNX_PREFIX = "onnx_node!"
+"""What the reader of ONNX files puts before the names of layers."""
+_FLOAT_BYTES = 4
+
 
 class _Model(NamedTuple):
-    """The network, the files it was read from, and what ``inner`` reads again."""
+    """A network and its files; ``unfused`` has one element once ``inner`` has run."""
 
     net: Any
     files: Dict[str, str]
     unfused: List[Any]
 
 
-def versions():
+def versions() -> Versions:
     """Return the versions of what computes."""
     return {"opencv": cv2.__version__, "numpy": numpy.__version__}
 
 
-def devices():
+def devices() -> Devices:
     """Return the devices that a model can be loaded on, here and now."""
     return ["cpu"]
 
 
-def load(request):
-    """Read a network; raises ValueError or cv2.error where it can't, also where its weights don't
-    fit its layers.
+def load(request: Load) -> Loaded:
+    """Read a network.
+
+    Raises ValueError or cv2.error where it can't, also where its weights don't fit its layers.
     """
     refuse_gpu(request.device, "OpenCV")
     refuse_unknown(request.options, ())
@@ -50,40 +66,43 @@ def load(request):
         cv2.setNumThreads(request.threads)
     inputs, outputs = _signature(request.files)
     net = _read(request.files)
-    shapes = _shapes(net, [tuple(axis or 1 for axis in tensor.shape) for tensor in inputs])
+    shapes = _shapes(net, [[axis or 1 for axis in tensor.shape] for tensor in inputs])
     if not outputs:
-        outputs = [
-            Tensor(name, "float32", (None,) + shapes[name][1:])
-            for name in net.getUnconnectedOutLayersNames()
-        ]
-    return Loaded(_Model(net, request.files, []), "cpu", cv2.getNumThreads(), inputs, outputs)
+        for name in net.getUnconnectedOutLayersNames():
+            shape = (None,) + shapes[name][1:]
+            outputs.append(Tensor(name, "float32", shape))
+    model = _Model(net, request.files, [])
+    return Loaded(model, "cpu", cv2.getNumThreads(), inputs, outputs)
 
 
-def predict(loaded, arrays):
+def predict(loaded: Loaded, arrays: Arrays) -> Outputs:
     """Run one batch: arrays by input name in, a list of arrays in the model's order out."""
     return bind(loaded, arrays)()
 
 
-def bind(loaded, arrays):
+def bind(loaded: Loaded, arrays: Arrays) -> Call:
     """Return predict as a call without arguments: what the timed loop runs."""
-    return _bound(loaded, loaded.model.net, arrays, [tensor.name for tensor in loaded.outputs])
+    names = [tensor.name for tensor in loaded.outputs]
+    return _bound(loaded, loaded.model.net, arrays, names)
 
 
-def layers(loaded, arrays):
+def layers(loaded: Loaded, arrays: Arrays) -> Profile:
     """Run one batch and return how long each layer took."""
-    net, call = loaded.model.net, bind(loaded, arrays)
+    net = loaded.model.net
+    call = bind(loaded, arrays)
     start = time.perf_counter()
     call()
     end = time.perf_counter()
-    ticks = net.getPerfProfile()[1].ravel() / cv2.getTickFrequency()
+    ticks = net.getPerfProfile()[1].ravel()
     shapes = _shapes(net, [arrays[tensor.name].shape for tensor in loaded.inputs])
-    ran = [(name, seconds) for name, seconds in zip(net.getLayerNames(), ticks) if seconds > 0]
-    return in_turn(
-        start, end, [_layer(net, name, float(seconds), shapes[name]) for name, seconds in ran]
-    )
+    ran = []
+    for name, seconds in zip(net.getLayerNames(), ticks / cv2.getTickFrequency()):
+        if seconds > 0:
+            ran.append(_layer(net, name, float(seconds), shapes[name]))
+    return in_turn(start, end, ran)
 
 
-def inner(loaded, arrays):
+def inner(loaded: Loaded, arrays: Arrays) -> InnerOutputs:
     """Run one batch without fusing and return what each layer gave."""
     if not loaded.model.unfused:
         net = _read(loaded.model.files)
@@ -91,73 +110,78 @@ def inner(loaded, arrays):
         loaded.model.unfused.append(net)
     net = loaded.model.unfused[0]
     names = list(net.getLayerNames())
-    return list(zip(map(_plain, names), _bound(loaded, net, arrays, names)()))
+    call = _bound(loaded, net, arrays, names)
+    return [(_name_in_model(name), output) for name, output in zip(names, call())]
 
 
 def _bound(loaded, net, arrays, names):
+    """Return a call that gives the outputs of the layers named."""
     check(loaded.inputs, arrays)
-    set_input, forward = net.setInput, net.forward
-    if len(loaded.inputs) == 1:
-        array, only = numpy.ascontiguousarray(arrays[loaded.inputs[0].name]), loaded.inputs[0].name
-
-        def call():
-            set_input(array, only)
-            return forward(names)
-
-        return call
-    pairs = [
-        (numpy.ascontiguousarray(arrays[tensor.name]), tensor.name) for tensor in loaded.inputs
-    ]
+    set_input = net.setInput
+    forward = net.forward
+    pairs = []
+    for tensor in loaded.inputs:
+        pairs.append((numpy.ascontiguousarray(arrays[tensor.name]), tensor.name))
 
     def call_all():
         for pair in pairs:
             set_input(*pair)
         return forward(names)
 
-    return call_all
+    if len(pairs) != 1:
+        return call_all
+    array, only = pairs[0]
+
+    def call():
+        set_input(array, only)
+        return forward(names)
+
+    return call
 
 
 def _read(files):
-    if _is_caffe(files):
-        if not hasattr(cv2.dnn, "readNetFromCaffe"):
-            raise ValueError(
-                "OpenCV %s reads no files of Caffe; use 4, or an ONNX file" % cv2.__version__
-            )
-        return cv2.dnn.readNetFromCaffe(
-            files["graph"], file_of(files, "weights", "MODEL.caffemodel")
-        )
-    return cv2.dnn.readNetFromONNX(files["graph"])
-
-
-def _is_caffe(files):
-    return "weights" in files or files["graph"].endswith(".prototxt")
+    graph = files["graph"]
+    is_caffe = "weights" in files or graph.endswith(".prototxt")
+    if not is_caffe:
+        return cv2.dnn.readNetFromONNX(graph)
+    if not hasattr(cv2.dnn, "readNetFromCaffe"):
+        advice = "use 4, or an ONNX file"
+        raise ValueError("OpenCV %s reads no files of Caffe; %s" % (cv2.__version__, advice))
+    return cv2.dnn.readNetFromCaffe(graph, file_of(files, "weights", "MODEL.caffemodel"))
 
 
 def _signature(files):
-    """Return inputs and outputs; a prototxt doesn't say the outputs' shapes."""
-    return (
-        (caffe_inputs(files["graph"]), [])
-        if files["graph"].endswith(".prototxt")
-        else onnx_signature(files["graph"])
-    )
+    """Return inputs and outputs; a prototxt doesn't say its outputs, so there are none."""
+    graph = files["graph"]
+    if graph.endswith(".prototxt"):
+        return caffe_inputs(graph), []
+    return onnx_signature(graph)
 
 
 def _shapes(net, inputs):
-    """Return each layer's first output's shape by its name, for these shapes of the inputs."""
+    """Return the shape of each layer's first output by the layer's name, for these inputs.
+
+    It is None for a layer that OpenCV tells nothing of.
+    """
     ids, _, outputs = net.getLayersShapes([list(shape) for shape in inputs])
-    numbers = {
-        int(number): tuple(map(int, shapes[0]))
-        for number, shapes in zip(ids.ravel(), outputs)
-        if len(shapes)
-    }
-    return {name: numbers.get(net.getLayerId(name)) for name in net.getLayerNames()}
+    by_number = {}
+    for number, shapes in zip(ids.ravel(), outputs):
+        if len(shapes):
+            by_number[int(number)] = tuple(int(size) for size in shapes[0])
+    names = net.getLayerNames()
+    return {name: by_number.get(net.getLayerId(name)) for name in names}
 
 
 def _layer(net, name, seconds, shape):
-    size = 4 * int(numpy.prod(shape)) if shape else None
-    return _plain(name), net.getLayer(net.getLayerId(name)).type, seconds, size, shape
+    """Return a layer as ``in_turn`` takes it."""
+    kind = net.getLayer(net.getLayerId(name)).type
+    size = None
+    if shape:
+        size = _FLOAT_BYTES * int(numpy.prod(shape))
+    return _name_in_model(name), kind, seconds, size, shape
 
 
-def _plain(name):
-    """Return a layer's name in the model; the ONNX reader puts a word before it."""
-    return name[len("onnx_node!") :] if name.startswith("onnx_node!") else name
+def _name_in_model(name):
+    if name.startswith(_ONNX_PREFIX):
+        return name[len(_ONNX_PREFIX) :]
+    return name

@@ -13,125 +13,200 @@ every named node, by a compilation in which each is an output of the model, so t
 """
 
 import time
-from typing import Any, Dict, List, NamedTuple
+from typing import Any, Dict, List, NamedTuple, Tuple
 
 import numpy
 import openvino
-from mlms_predictors import Loaded, Tensor
+from mlms_predictors import (
+    Arrays,
+    Call,
+    Devices,
+    InnerOutputs,
+    Load,
+    Loaded,
+    Outputs,
+    Profile,
+    Tensor,
+    Versions,
+)
 from mlms_predictors._run.checks import check, refuse_gpu, refuse_unknown
 from mlms_predictors._run.timeline import in_turn
 
 _OPTIONS = ("precision", "hint")
 _PRECISIONS = ("f32", "bf16", "f16")
 _HINTS = ("latency", "throughput")
+_NOT_COMPUTED = ("Constant", "Parameter", "Result")
+
+
+class _Opened(NamedTuple):
+    """A compilation that has the outputs of nodes as outputs, and the names of those."""
+
+    compiled: Any
+    names: List[str]
 
 
 class _Model(NamedTuple):
-    """``compiled`` runs by ``request``.
+    """A compiled model, and ``source`` and ``config`` to compile it again.
 
-    ``source`` and ``config`` are to compile it again, ``again`` keeps inner's.
+    ``predict`` runs by ``request``. ``opened`` has one element once ``inner`` has run.
     """
 
     compiled: Any
     request: Any
     source: Any
     config: Dict[str, Any]
-    again: List[Any]
+    opened: List[_Opened]
 
 
-def versions():
+def versions() -> Versions:
     """Return the versions of what computes; OpenVINO's own without its build."""
-    return {"openvino": openvino.__version__.partition("-")[0], "numpy": numpy.__version__}
+    version = openvino.__version__.partition("-")[0]
+    return {"openvino": version, "numpy": numpy.__version__}
 
 
-def devices():
+def devices() -> Devices:
     """Return the devices that a model can be loaded on, here and now."""
     return ["cpu"]
 
 
-def load(request):
+def load(request: Load) -> Loaded:
     """Read and compile a model; raises RuntimeError where OpenVINO would use another device."""
     refuse_gpu(request.device, "OpenVINO")
-    config = _config(refuse_unknown(request.options, _OPTIONS), request.threads)
-    source = openvino.Core().read_model(request.files["graph"], request.files.get("weights", ""))
-    compiled = openvino.Core().compile_model(source, "CPU", config)
+    options = refuse_unknown(request.options, _OPTIONS)
+    config = _config(options, request.threads)
+    weights = request.files.get("weights", "")
+    source = openvino.Core().read_model(request.files["graph"], weights)
+    compiled = _compiled(source, config)
     used = compiled.get_property("EXECUTION_DEVICES")
     if list(used) != ["CPU"]:
         raise RuntimeError("asked for CPU, OpenVINO would use %s" % ", ".join(used))
     model = _Model(compiled, compiled.create_infer_request(), source, config, [])
-    threads = compiled.get_property("INFERENCE_NUM_THREADS")
-    return Loaded(model, "cpu", threads, _tensors(compiled.inputs), _tensors(compiled.outputs))
+    return Loaded(
+        model=model,
+        device="cpu",
+        threads=compiled.get_property("INFERENCE_NUM_THREADS"),
+        inputs=_tensors(compiled.inputs),
+        outputs=_tensors(compiled.outputs),
+    )
 
 
-def predict(loaded, arrays):
+def predict(loaded: Loaded, arrays: Arrays) -> Outputs:
     """Run one batch: arrays by input name in, a list of arrays in the model's order out.
 
     The next call reuses them.
     """
-    return _bound(loaded, loaded.model.request, arrays)()
+    call = _bound(loaded, loaded.model.request, arrays)
+    return call()
 
 
-def bind(loaded, arrays):
-    """Return predict as a call without arguments, with an infer request of its own.
+def bind(loaded: Loaded, arrays: Arrays) -> Call:
+    """Return predict as a call without arguments: what the timed loop runs.
 
-    What the timed loop runs.
+    It has an infer request of its own.
     """
-    return _bound(loaded, loaded.model.compiled.create_infer_request(), arrays)
+    request = loaded.model.compiled.create_infer_request()
+    return _bound(loaded, request, arrays)
 
 
-def layers(loaded, arrays):
-    """Run one batch under OpenVINO's profiler and return how long each node took."""
+def layers(loaded: Loaded, arrays: Arrays) -> Profile:
+    """Run one batch under OpenVINO's profiler and return how long each node took.
+
+    The profiler gives the mean of all calls so far. The first call also prepares for the shape,
+    within its nodes' times: the second one's are twice the mean less those of the first.
+    """
     model = loaded.model
     config = dict(model.config, PERF_COUNT=True)
-    request = openvino.Core().compile_model(model.source, "CPU", config).create_infer_request()
+    request = _compiled(model.source, config).create_infer_request()
     call = _bound(loaded, request, arrays)
-    call()  # it also prepares for the shape, within its nodes' times
-    first = _took(request)
+    call()
+    first = _seconds_of_nodes(request)
     start = time.perf_counter()
     call()
     end = time.perf_counter()
-    mean = _took(request)  # the profiler gives the mean of all calls so far
-    ran = [(*node, max(0, 2 * mean[node] - first.get(node, 0)), None, None) for node in mean]
+    ran = []
+    for node, mean in _seconds_of_nodes(request).items():
+        name, kind = node
+        seconds = 2 * mean - first.get(node, 0)
+        ran.append((name, kind, max(0, seconds), None, None))
     return in_turn(start, end, ran)
 
 
-def inner(loaded, arrays):
+def inner(loaded: Loaded, arrays: Arrays) -> InnerOutputs:
     """Run one batch and return what each node gave that has a name in the model."""
-    model = loaded.model
-    if not model.again:
-        opened = model.source.clone()
-        values = [node.output(0) for node in opened.get_ordered_ops() if _computes(node)]
-        names = [value.any_name for value in values]
-        opened.add_outputs([value for value in values if not _is_output(value)])
-        model.again.extend([openvino.Core().compile_model(opened, "CPU", model.config), names])
-    compiled, names = model.again
+    if not loaded.model.opened:
+        loaded.model.opened.append(_open(loaded.model))
+    compiled, names = loaded.model.opened[0]
     request = compiled.create_infer_request()
-    _bound(loaded, request, arrays)()
+    call = _bound(loaded, request, arrays)
+    call()
     return [(name, request.get_tensor(name).data.copy()) for name in names]
 
 
 def _config(options, threads):
-    precision, hint = options.get("precision", "f32"), options.get("hint", "latency")
-    for name, value, known in (("precision", precision, _PRECISIONS), ("hint", hint, _HINTS)):
-        if value not in known:
-            raise ValueError("%s is %r; write one of %s" % (name, value, ", ".join(known)))
+    """Return what to compile by; raises ValueError for values that are not known."""
+    precision = options.get("precision", "f32")
+    hint = options.get("hint", "latency")
+    _refuse_other("precision", precision, _PRECISIONS)
+    _refuse_other("hint", hint, _HINTS)
     config = {"INFERENCE_PRECISION_HINT": precision, "PERFORMANCE_HINT": hint.upper()}
-    return dict(config, INFERENCE_NUM_THREADS=threads) if threads else config
+    if threads:
+        config["INFERENCE_NUM_THREADS"] = threads
+    return config
 
 
-def _took(request):
-    """Return the seconds of each (node, type) that ran, in order."""
-    ran = [info for info in request.get_profiling_info() if str(info.status).endswith(".EXECUTED")]
-    return {(info.node_name, info.node_type): info.real_time.total_seconds() for info in ran}
+def _refuse_other(name, value, known):
+    if value not in known:
+        raise ValueError("%s is %r; write one of %s" % (name, value, ", ".join(known)))
+
+
+def _compiled(source, config):
+    return openvino.Core().compile_model(source, "CPU", config)
+
+
+def _open(model):
+    """Compile the model with the outputs of all nodes as outputs."""
+    source = model.source.clone()
+    names = []
+    hidden = []
+    for node in source.get_ordered_ops():
+        if node.get_type_name() in _NOT_COMPUTED:
+            continue
+        value = node.output(0)
+        if not value.names:
+            continue
+        names.append(value.any_name)
+        if not _is_output(value):
+            hidden.append(value)
+    source.add_outputs(hidden)
+    return _Opened(_compiled(source, model.config), names)
+
+
+def _is_output(value):
+    """Whether a value is an output of the model already."""
+    readers = [target.get_node() for target in value.get_target_inputs()]
+    return any(reader.get_type_name() == "Result" for reader in readers)
+
+
+def _seconds_of_nodes(request) -> Dict[Tuple[str, str], float]:
+    """Return the seconds of each (name, type) of the nodes that ran, in order."""
+    found = {}
+    for info in request.get_profiling_info():
+        if str(info.status).endswith(".EXECUTED"):
+            node = (info.node_name, info.node_type)
+            found[node] = info.real_time.total_seconds()
+    return found
 
 
 def _bound(loaded, request, arrays):
     """Return a call that runs ``request`` on these arrays, which it reads where they lie."""
     check(loaded.inputs, arrays)
-    kept = [numpy.ascontiguousarray(arrays[tensor.name]) for tensor in loaded.inputs]
-    for tensor, array in zip(loaded.inputs, kept):
+    kept = []
+    for tensor in loaded.inputs:
+        array = numpy.ascontiguousarray(arrays[tensor.name])
         request.set_tensor(tensor.name, openvino.Tensor(array, shared_memory=True))
-    output, numbers = request.get_output_tensor, range(len(loaded.outputs))
+        kept.append(array)
+    output = request.get_output_tensor
+    numbers = range(len(loaded.outputs))
 
     def call(infer=request.infer, kept=kept):  # a request doesn't keep the arrays alive
         infer(share_inputs=True, share_outputs=True)
@@ -140,23 +215,12 @@ def _bound(loaded, request, arrays):
     return call
 
 
-def _computes(node):
-    return node.get_type_name() not in ("Constant", "Parameter", "Result") and bool(
-        node.output(0).names
-    )
-
-
-def _is_output(value):
-    return any(
-        target.get_node().get_type_name() == "Result" for target in value.get_target_inputs()
-    )
-
-
 def _tensors(ports):
-    return [
-        Tensor(port.any_name, port.element_type.to_dtype().name, _shape(port.partial_shape))
-        for port in ports
-    ]
+    found = []
+    for port in ports:
+        dtype = port.element_type.to_dtype().name
+        found.append(Tensor(port.any_name, dtype, _shape(port.partial_shape)))
+    return found
 
 
 def _shape(partial):
@@ -164,8 +228,6 @@ def _shape(partial):
 
     Nothing where the model doesn't even say how many there are.
     """
-    return (
-        tuple(None if axis.is_dynamic else axis.get_length() for axis in partial)
-        if partial.rank.is_static
-        else ()
-    )
+    if not partial.rank.is_static:
+        return ()
+    return tuple(None if axis.is_dynamic else axis.get_length() for axis in partial)

@@ -21,9 +21,22 @@ from typing import Any, NamedTuple
 
 import numpy
 import torch
-from mlms_predictors import Layer, Loaded, Profile
+from mlms_predictors import (
+    Arrays,
+    Call,
+    Devices,
+    InnerOutputs,
+    Layer,
+    Load,
+    Loaded,
+    Outputs,
+    Profile,
+    Shapes,
+    Structure,
+    Versions,
+)
 from mlms_predictors._pytorch_files import read_model
-from mlms_predictors._pytorch_layers import inner_of_script, profiled, watch
+from mlms_predictors._pytorch_layers import inner_of_script, profiled, run_by_layer
 from mlms_predictors._run.checks import check, read_tensors, refuse_unknown
 
 _OPTIONS = ("mode", "inputs", "outputs", "class", "arguments", "tf32")
@@ -36,10 +49,10 @@ _MODES = {
 
 
 class _Model(NamedTuple):
-    """``call`` runs it; ``module`` is what it was made of, and ``kind`` that: export, script or
-    module.
+    """A model that ``call`` runs; ``module`` is what it was made of.
 
-    ``events`` are two of CUDA's, around the last call on a GPU.
+    ``kind`` is that of the files: export, script or module. ``events`` are two of CUDA's, around
+    the last call on a GPU.
     """
 
     call: Any
@@ -48,20 +61,22 @@ class _Model(NamedTuple):
     events: Any
 
 
-def versions():
+def versions() -> Versions:
     """Return the versions of what computes."""
     found = {"pytorch": torch.__version__, "numpy": numpy.__version__}
     if torch.version.cuda:
-        found.update(cuda=torch.version.cuda, cudnn=str(torch.backends.cudnn.version()))
+        found["cuda"] = torch.version.cuda
+        found["cudnn"] = str(torch.backends.cudnn.version())
     return found
 
 
-def devices():
+def devices() -> Devices:
     """Return the devices that a model can be loaded on, here and now."""
-    return ["cpu"] + ["cuda:%d" % index for index in range(torch.cuda.device_count())]
+    count = torch.cuda.device_count()
+    return ["cpu"] + ["cuda:%d" % index for index in range(count)]
 
 
-def load(request):
+def load(request: Load) -> Loaded:
     """Load a model for inference.
 
     Raises RuntimeError where it can't be had as asked, or would run code.
@@ -70,62 +85,130 @@ def load(request):
     mode = options.get("mode", "eager")
     if mode not in _MODES:
         raise ValueError("mode is %r; write one of %s" % (mode, ", ".join(_MODES)))
-    torch.set_grad_enabled(False)
-    if request.threads:
-        torch.set_num_threads(request.threads)
-    if "tf32" in options:
-        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = bool(
-            options["tf32"]
-        )
-    kind, module, inputs, outputs = read_model(request, torch.device(request.device))
+    _configure(request)
+    read = read_model(request, torch.device(request.device))
+    call = read.module
+    if mode != "eager":
+        call = _compiled(read, mode)
+    device = _device_of(read.module, request.device)
+    model = _Model(call, read.module, read.kind, _events(device))
+    inputs = read.inputs
+    outputs = read.outputs
     if "inputs" in options:
         inputs = read_tensors(options["inputs"])
     if "outputs" in options:
         outputs = read_tensors(options["outputs"])
-    if mode != "eager" and kind == "script":
-        raise ValueError(
-            "torch.compile takes no TorchScript; write mode: eager, or export the model as .pt2"
-        )
-    call = module if mode == "eager" else torch.compile(module, mode=_MODES[mode])
-    device = _device_of(module, request.device)
-    events = None if device == "cpu" else [torch.cuda.Event(enable_timing=True) for _ in range(2)]
-    model = _Model(call, module, kind, events)
     return Loaded(model, device, torch.get_num_threads(), inputs, outputs)
 
 
-def predict(loaded, arrays):
+def predict(loaded: Loaded, arrays: Arrays) -> Outputs:
     """Run one batch: arrays by input name in, a list of arrays in the model's order out."""
     return bind(loaded, arrays)()
 
 
-def bind(loaded, arrays):
+def bind(loaded: Loaded, arrays: Arrays) -> Call:
     """Return predict as a call without arguments: what the timed loop runs."""
     check(loaded.inputs, arrays)
     tensors = [torch.from_numpy(arrays[tensor.name]) for tensor in loaded.inputs]
-    call, names = loaded.model.call, [tensor.name for tensor in loaded.outputs]
+    names = [tensor.name for tensor in loaded.outputs]
     if loaded.device != "cpu":
         return lambda: [out.cpu().numpy() for out in _flat(_between_events(loaded, tensors), names)]
+    call = loaded.model.call
     if len(tensors) == 1:
         only = tensors[0]
         return lambda: [out.numpy() for out in _flat(call(only), names)]
     return lambda: [out.numpy() for out in _flat(call(*tensors), names)]
 
 
-def device_seconds(loaded):
+def device_seconds(loaded: Loaded) -> float:
     """Return how long the last call took on the GPU, from the event before it to that behind.
 
     The copies aren't in.
     """
     before, after = loaded.model.events
     after.synchronize()
-    return before.elapsed_time(after) * 1e-3
+    milliseconds = before.elapsed_time(after)
+    return milliseconds * 1e-3
+
+
+def layers(loaded: Loaded, arrays: Arrays) -> Profile:
+    """Run one batch, the second time, and return when each layer ran."""
+    tensors = _tensors(loaded, arrays)
+    loaded.model.call(*tensors)
+    is_compiled = loaded.model.call is not loaded.model.module
+    if is_compiled or loaded.model.kind == "script":
+        return profiled(loaded, tensors)
+    run = run_by_layer(loaded, tensors, _size_and_shape)
+    found = []
+    for name, kind, start, end, (size, shape) in run.layers:
+        found.append(Layer(name, kind, start, end, size, shape))
+    return Profile(run.start, run.end, found)
+
+
+def inner(loaded: Loaded, arrays: Arrays) -> InnerOutputs:
+    """Run one batch and return what each layer gave; layers that give no tensor are left out."""
+    tensors = _tensors(loaded, arrays)
+    if loaded.model.kind == "script":
+        return inner_of_script(loaded.model.module, tensors, _to_host)
+    run = run_by_layer(loaded, tensors, _to_host)
+    return [(layer.name, layer.observed) for layer in run.layers if layer.observed is not None]
+
+
+def structure(loaded: Loaded, shapes: Shapes) -> Structure:
+    """Return the model as a graph, for inputs of these shapes; nothing is computed."""
+    from mlms_predictors._pytorch_structure import structure as describe
+
+    return describe(loaded, shapes)
+
+
+def close(loaded: Loaded) -> None:
+    """Give back the GPU's memory that the allocator keeps; weights go with the last reference."""
+    if loaded.device != "cpu":
+        torch.cuda.empty_cache()
+
+
+def _configure(request):
+    """Set what PyTorch has for the whole process."""
+    torch.set_grad_enabled(False)
+    if request.threads:
+        torch.set_num_threads(request.threads)
+    if "tf32" in request.options:
+        allowed = bool(request.options["tf32"])
+        torch.backends.cuda.matmul.allow_tf32 = allowed
+        torch.backends.cudnn.allow_tf32 = allowed
+
+
+def _compiled(read, mode):
+    if read.kind == "script":
+        advice = "write mode: eager, or export the model as .pt2"
+        raise ValueError("torch.compile takes no TorchScript; " + advice)
+    return torch.compile(read.module, mode=_MODES[mode])
+
+
+def _device_of(module, asked):
+    """Return where the weights really are; a model without any is where its inputs are sent."""
+    if not callable(getattr(module, "parameters", None)):
+        return asked
+    weights = list(module.parameters()) + list(module.buffers())
+    if not weights:
+        return asked
+    device = weights[0].device
+    if device.type == "cpu":
+        return "cpu"
+    return "%s:%d" % (device.type, device.index or 0)
+
+
+def _events(device):
+    """Return the events around a call on a GPU; on the CPU there are none."""
+    if device == "cpu":
+        return None
+    return [torch.cuda.Event(enable_timing=True) for _ in range(2)]
 
 
 def _between_events(loaded, tensors):
-    (before, after), stream = (
-        loaded.model.events,
-        torch.cuda.current_stream(torch.device(loaded.device)),
-    )
+    """Run a call on a GPU, its events around it."""
+    before, after = loaded.model.events
+    stream = torch.cuda.current_stream(torch.device(loaded.device))
     moved = _moved(tensors, loaded.device)
     before.record(stream)
     result = loaded.model.call(*moved)
@@ -133,51 +216,8 @@ def _between_events(loaded, tensors):
     return result
 
 
-def layers(loaded, arrays):
-    """Run one batch, the second time, and return when each layer ran."""
-    tensors = _tensors(loaded, arrays)
-    loaded.model.call(*tensors)
-    if loaded.model.kind == "script" or loaded.model.call is not loaded.model.module:
-        return profiled(loaded, tensors)
-    start, end, seen = watch(loaded, tensors, _size)
-    return Profile(start, end, [Layer(*layer[:4], *layer.noted) for layer in seen])
-
-
-def inner(loaded, arrays):
-    """Run one batch and return what each layer gave; layers that give no tensor are left out."""
-    tensors = _tensors(loaded, arrays)
-    if loaded.model.kind == "script":
-        return inner_of_script(loaded.model.module, tensors, _to_host)
-    seen = watch(loaded, tensors, _to_host)[2]
-    return [(layer.name, layer.noted) for layer in seen if layer.noted is not None]
-
-
-def structure(loaded, shapes):
-    """Return the model as a graph, for inputs of these shapes; nothing is computed."""
-    from mlms_predictors._pytorch_structure import structure as write_down
-
-    return write_down(loaded, shapes)
-
-
-def close(loaded):
-    """Give back the GPU's memory that the allocator keeps."""
-    if loaded.device != "cpu":
-        torch.cuda.empty_cache()
-
-
-def _device_of(module, asked):
-    """Return where the weights really are; a model without any is where its inputs are sent."""
-    if callable(getattr(module, "parameters", None)):
-        for value in list(module.parameters()) + list(module.buffers()):
-            return (
-                "cpu"
-                if value.device.type == "cpu"
-                else "%s:%d" % (value.device.type, value.device.index or 0)
-            )
-    return asked
-
-
 def _flat(result, names):
+    """Return what a model returned as a list in the order of its outputs."""
     if isinstance(result, dict):
         return [result[name] for name in names]
     return [result] if isinstance(result, torch.Tensor) else result
@@ -185,32 +225,29 @@ def _flat(result, names):
 
 def _tensors(loaded, arrays):
     check(loaded.inputs, arrays)
-    return _moved(
-        [torch.from_numpy(arrays[tensor.name]) for tensor in loaded.inputs], loaded.device
-    )
+    tensors = [torch.from_numpy(arrays[tensor.name]) for tensor in loaded.inputs]
+    return _moved(tensors, loaded.device)
 
 
 def _moved(tensors, device):
     return [tensor.to(device) for tensor in tensors]
 
 
-def _size(output):
-    """Note bytes and shape of a layer's first output."""
-    tensors = [
-        out
-        for out in (output if isinstance(output, (tuple, list)) else [output])
-        if _is_tensor(out)
-    ]
-    total = sum(out.numel() * out.element_size() for out in tensors)
-    return (total, tuple(tensors[0].shape)) if tensors else (None, None)
+def _size_and_shape(output):
+    """Return the bytes of a layer's outputs and the shape of the first, None where it has none."""
+    outputs = output if isinstance(output, (tuple, list)) else [output]
+    tensors = [value for value in outputs if isinstance(value, torch.Tensor)]
+    if not tensors:
+        return None, None
+    size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+    return size, tuple(tensors[0].shape)
 
 
 def _to_host(output):
-    first = output[0] if isinstance(output, (tuple, list)) and output else output
-    return (
-        first.detach().cpu().numpy().copy() if _is_tensor(first) else None
-    )  # a later layer may write in place
-
-
-def _is_tensor(value):
-    return isinstance(value, torch.Tensor)
+    """Return a layer's first output as an array, copied as a later layer may write in place."""
+    first = output
+    if isinstance(output, (tuple, list)) and output:
+        first = output[0]
+    if not isinstance(first, torch.Tensor):
+        return None
+    return first.detach().cpu().numpy().copy()

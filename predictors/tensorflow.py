@@ -25,140 +25,172 @@ from typing import Any, Callable, List, NamedTuple
 
 import numpy
 import tensorflow
-from mlms_predictors import Loaded, Profile, Tensor
+from mlms_predictors import (
+    Arrays,
+    Call,
+    Devices,
+    InnerOutputs,
+    Load,
+    Loaded,
+    Outputs,
+    Profile,
+    Shapes,
+    Structure,
+    Tensor,
+    Versions,
+)
 from mlms_predictors._run.checks import check, read_tensors, refuse_unknown
-from mlms_predictors._tensorflow_graph import Frozen, freeze, read_graph
+from mlms_predictors._tensorflow_graph import FrozenGraph, freeze, read_graph
 
 _OPTIONS = ("signature", "inputs", "outputs", "tf32")
+_ANOTHER = "with other threads or devices; use a new one"
 
 
 class _Model(NamedTuple):
-    """``bind(arrays)`` gives a call; ``frozen()`` the graph with its weights in it.
+    """A model that ``bind(arrays)`` makes a call of.
 
-    ``keep`` is what must live on.
+    ``frozen()`` returns the graph with its weights in it; ``keep`` is what must live on.
     """
 
-    bind: Callable[..., Any]
-    frozen: Callable[[], Frozen]
+    bind: Callable[[Any], Call]
+    frozen: Callable[[], FrozenGraph]
     keep: Any
 
 
 class _Read(NamedTuple):
+    """What was read of a file; ``place`` is TensorFlow's name of where the weights are."""
+
     model: _Model
     inputs: List[Tensor]
     outputs: List[Tensor]
-    device: Any
+    place: str
 
 
-def versions():
+def versions() -> Versions:
     """Return the versions of what computes."""
     return {"tensorflow": tensorflow.__version__, "numpy": numpy.__version__}
 
 
-def devices():
+def devices() -> Devices:
     """Return the devices that a model can be loaded on, here and now.
 
     The runtime isn't started for that.
     """
-    gpus = tensorflow.config.list_physical_devices("GPU")
-    return ["cpu"] + ["cuda:%d" % index for index in range(len(gpus))]
+    count = len(tensorflow.config.list_physical_devices("GPU"))
+    return ["cpu"] + ["cuda:%d" % index for index in range(count)]
 
 
-def load(request):
+def load(request: Load) -> Loaded:
     """Load a model; raises RuntimeError where it isn't one, or can't be had as asked."""
     options = refuse_unknown(request.options, _OPTIONS)
-    where = _start(request.device, request.threads)
+    place = _start(request.device, request.threads)
     if "tf32" in options:
         tensorflow.config.experimental.enable_tensor_float_32_execution(bool(options["tf32"]))
-    path = request.files["graph"]
-    with tensorflow.device(where):
-        if os.path.isdir(path):
-            read = _read_saved_model(path, options.get("signature", "serving_default"), where)
-        elif path.endswith((".keras", ".h5")):
-            read = _read_keras(path, request.allow_code, where)
-        elif path.endswith(".pb"):
-            read = _read_frozen(path, options, where, request.threads)
-        else:
-            raise RuntimeError(
-                "it is no model of TensorFlow: neither a SavedModel's folder nor .keras nor .pb"
-            )
-    threads = (
-        tensorflow.config.threading.get_intra_op_parallelism_threads() or None
-    )  # 0 is its own choice
+    with tensorflow.device(place):
+        read = _read(request, place)
     outputs = read.outputs
     if "outputs" in options:
-        outputs = [
-            tensor._replace(name=new.name)
-            for tensor, new in zip(outputs, read_tensors(options["outputs"]))
-        ]
-    used = "cpu" if not read.device or "CPU" in read.device else request.device
-    return Loaded(read.model, used, threads, read.inputs, outputs)
+        outputs = _renamed(outputs, read_tensors(options["outputs"]))
+    device = request.device
+    if not read.place or "CPU" in read.place:
+        device = "cpu"
+    threads = tensorflow.config.threading.get_intra_op_parallelism_threads()
+    return Loaded(
+        model=read.model,
+        device=device,
+        threads=threads or None,  # 0 is its own choice
+        inputs=read.inputs,
+        outputs=outputs,
+    )
 
 
-def predict(loaded, arrays):
+def predict(loaded: Loaded, arrays: Arrays) -> Outputs:
     """Run one batch: arrays by input name in, a list of arrays in the model's order out."""
     return bind(loaded, arrays)()
 
 
-def bind(loaded, arrays):
+def bind(loaded: Loaded, arrays: Arrays) -> Call:
     """Return predict as a call without arguments: what the timed loop runs."""
     check(loaded.inputs, arrays)
     return loaded.model.bind(arrays)
 
 
-def layers(loaded, arrays):
+def layers(loaded: Loaded, arrays: Arrays) -> Profile:
     """Run one batch and return when each operator ran."""
-    check(loaded.inputs, arrays)
-    return Profile(*loaded.model.frozen().trace([arrays[tensor.name] for tensor in loaded.inputs]))
+    feeds = _feeds(loaded, arrays)
+    return loaded.model.frozen().trace(feeds)
 
 
-def inner(loaded, arrays):
+def inner(loaded: Loaded, arrays: Arrays) -> InnerOutputs:
     """Run one batch and return what each operator gave."""
-    check(loaded.inputs, arrays)
-    return loaded.model.frozen().inner([arrays[tensor.name] for tensor in loaded.inputs])
+    feeds = _feeds(loaded, arrays)
+    return loaded.model.frozen().inner(feeds)
 
 
-def structure(loaded, shapes):
+def structure(loaded: Loaded, shapes: Shapes) -> Structure:
     """Return the model as a graph, for inputs of these shapes; nothing is computed."""
-    return loaded.model.frozen().structure([shapes[tensor.name] for tensor in loaded.inputs])
+    in_order = [shapes[tensor.name] for tensor in loaded.inputs]
+    return loaded.model.frozen().structure(in_order)
+
+
+def _feeds(loaded, arrays):
+    check(loaded.inputs, arrays)
+    return [arrays[tensor.name] for tensor in loaded.inputs]
+
+
+def _renamed(tensors, names):
+    """Return tensors under the names of others."""
+    pairs = zip(tensors, names)
+    return [tensor._replace(name=new.name) for tensor, new in pairs]
 
 
 def _start(device, threads):
     """Show TensorFlow the device alone and set its threads; return the name that it has there."""
-    kind, _, index = device.partition(":")
+    kind, _, text = device.partition(":")
+    index = int(text or 0)
     gpus = tensorflow.config.list_physical_devices("GPU")
-    if kind == "cuda" and int(index or 0) >= len(gpus):
-        raise RuntimeError("asked for %s, and TensorFlow lists %d GPUs" % (device, len(gpus)))
+    visible = []
+    if kind == "cuda":
+        if index >= len(gpus):
+            raise RuntimeError("asked for %s, and TensorFlow lists %d GPUs" % (device, len(gpus)))
+        visible.append(gpus[index])
     settings = tensorflow.config.threading
     try:
-        tensorflow.config.set_visible_devices(
-            [gpus[int(index or 0)]] if kind == "cuda" else [], "GPU"
-        )
+        tensorflow.config.set_visible_devices(visible, "GPU")
         if settings.get_intra_op_parallelism_threads() != (threads or 0):
             settings.set_intra_op_parallelism_threads(threads or 0)
             settings.set_inter_op_parallelism_threads(1 if threads else 0)
     except RuntimeError as error:
-        text = (
-            "TensorFlow runs in this process already, with other threads or devices; use a new one"
-        )
-        raise RuntimeError(text) from error
+        raise RuntimeError("TensorFlow runs in this process already, " + _ANOTHER) from error
     return "/GPU:0" if kind == "cuda" else "/CPU:0"
 
 
-def _read_saved_model(path, name, where):
+def _read(request, place):
+    """Read a file by what its name says that it is."""
+    path = request.files["graph"]
+    if os.path.isdir(path):
+        return _read_saved_model(path, request.options.get("signature", "serving_default"), place)
+    if path.endswith((".keras", ".h5")):
+        return _read_keras(path, request.allow_code, place)
+    if path.endswith(".pb"):
+        return _read_frozen(request, place)
+    kinds = "neither a SavedModel's folder nor .keras nor .pb"
+    raise RuntimeError("it is no model of TensorFlow: " + kinds)
+
+
+def _read_saved_model(path, name, place):
     if not os.path.exists(os.path.join(path, "saved_model.pb")):
-        raise RuntimeError(
-            "%s has no saved_model.pb; name the folder in the archive: model.zip#folder" % path
-        )
+        advice = "name the folder in the archive: model.zip#folder"
+        raise RuntimeError("%s has no saved_model.pb; %s" % (path, advice))
     module = tensorflow.saved_model.load(path)
     if name not in module.signatures:
         known = ", ".join(module.signatures) or "none"
         raise ValueError("no signature %r; the model has %s" % (name, known))
     function = module.signatures[name]
-    specs = function.structured_input_signature[1]
-    inputs = [_tensor(key, spec) for key, spec in specs.items()]
-    outputs = [_tensor(key, spec) for key, spec in function.structured_outputs.items()]
-    keys, constant = [tensor.name for tensor in outputs], tensorflow.constant
+    inputs = _tensors(function.structured_input_signature[1].items())
+    outputs = _tensors(function.structured_outputs.items())
+    keys = [tensor.name for tensor in outputs]
+    constant = tensorflow.constant
 
     def bind_to(arrays):
         def call():
@@ -168,79 +200,100 @@ def _read_saved_model(path, name, where):
         return call
 
     names = [tensor.name for tensor in inputs]
-    model = _Model(bind_to, _once(lambda: freeze(function, names, where)), module)
-    return _Read(
-        model,
-        inputs,
-        outputs,
-        _place_of(module.variables if hasattr(module, "variables") else [], where),
-    )
+    frozen = _once(lambda: freeze(function, names, place))
+    variables = getattr(module, "variables", [])
+    return _Read(_Model(bind_to, frozen, module), inputs, outputs, _place_of(variables, place))
 
 
-def _read_keras(path, allow_code, where):
+def _read_keras(path, allow_code, place):
     import keras
 
     module = keras.models.load_model(path, compile=False, safe_mode=not allow_code)
-    specs = [
-        tensorflow.TensorSpec(tensor.shape, tensor.dtype, tensor.name) for tensor in module.inputs
-    ]
+    specs = []
+    for tensor in module.inputs:
+        specs.append(tensorflow.TensorSpec(tensor.shape, tensor.dtype, tensor.name))
 
     def run(*tensors):
-        return module(tensors[0] if len(tensors) == 1 else list(tensors), training=False)
+        given = tensors[0] if len(tensors) == 1 else list(tensors)
+        return module(given, training=False)
 
     function = tensorflow.function(run, input_signature=specs).get_concrete_function()
-    inputs = [_tensor(spec.name, spec) for spec in specs]
-    given = function.structured_outputs
-    named = (
-        given.items()
-        if isinstance(given, dict)
-        else zip(module.output_names, tensorflow.nest.flatten(given))
-    )
-    outputs = [_tensor(name, spec) for name, spec in named]
-    constant, flatten = tensorflow.constant, tensorflow.nest.flatten
+    names = [spec.name for spec in specs]
+    constant = tensorflow.constant
+    flatten = tensorflow.nest.flatten
 
     def bind_to(arrays):
-        feeds = [arrays[spec.name] for spec in specs]
+        feeds = [arrays[name] for name in names]
 
         def call():
-            return [
-                value.numpy() for value in flatten(function(*[constant(array) for array in feeds]))
-            ]
+            given = function(*[constant(array) for array in feeds])
+            return [value.numpy() for value in flatten(given)]
 
         return call
 
-    frozen = _once(lambda: freeze(function, [tensor.name for tensor in inputs], where))
+    frozen = _once(lambda: freeze(function, names, place))
     return _Read(
-        _Model(bind_to, frozen, module), inputs, outputs, _place_of(module.variables, where)
+        model=_Model(bind_to, frozen, module),
+        inputs=_tensors(zip(names, specs)),
+        outputs=_keras_outputs(module, function.structured_outputs),
+        place=_place_of(module.variables, place),
     )
 
 
-def _read_frozen(path, options, where, threads):
-    asked = [
-        read_tensors(options[key]) if key in options else None for key in ("inputs", "outputs")
-    ]
-    frozen = read_graph(path, asked[0], asked[1], where, threads)
-    return _Read(
-        _Model(frozen.bind, _once(frozen.in_turn), frozen),
-        frozen.tensors(0),
-        frozen.tensors(1),
-        where,
+def _keras_outputs(module, structured):
+    """Name the outputs by the keys of a dict that the model returns, or else as Keras does."""
+    if isinstance(structured, dict):
+        return _tensors(structured.items())
+    specs = tensorflow.nest.flatten(structured)
+    return _tensors(zip(module.output_names, specs))
+
+
+def _read_frozen(request, place):
+    frozen = read_graph(
+        path=request.files["graph"],
+        inputs=_option_tensors(request.options, "inputs"),
+        outputs=_option_tensors(request.options, "outputs"),
+        place=place,
+        threads=request.threads,
     )
+    model = _Model(frozen.bind, _once(frozen.one_at_a_time), frozen)
+    return _Read(model, frozen.input_tensors(), frozen.output_tensors(), place)
+
+
+def _option_tensors(options, name):
+    """Return the tensors that an option names; none where it isn't given."""
+    if name not in options:
+        return []
+    return read_tensors(options[name])
 
 
 def _once(make):
-    made = []
-    return lambda: made[0] if made else made.append(make()) or made[0]
+    """Return a call that makes something the first time and then returns it again."""
+    made: List[Any] = []
+
+    def get():
+        if not made:
+            made.append(make())
+        return made[0]
+
+    return get
 
 
-def _tensor(name, spec):
-    shape = tuple(spec.shape.as_list()) if spec.shape.rank is not None else ()
-    return Tensor(name, spec.dtype.name, shape)
+def _tensors(named_specs):
+    found = []
+    for name, spec in named_specs:
+        shape = ()
+        if spec.shape.rank is not None:
+            shape = tuple(spec.shape.as_list())
+        found.append(Tensor(name, spec.dtype.name, shape))
+    return found
 
 
-def _place_of(variables, where):
+def _place_of(variables, asked):
     """Return where the weights really are; a model without any runs where it was told."""
-    places = [
-        str(getattr(getattr(variable, "value", variable), "device", "")) for variable in variables
-    ]
-    return next((place for place in places if place), where)
+    for variable in variables:
+        value = getattr(variable, "value", variable)
+        place = str(getattr(value, "device", ""))
+        if place:
+            return place
+    return asked

@@ -21,7 +21,7 @@ import importlib.util
 import json
 import os
 import time
-from typing import Any, List, NamedTuple
+from typing import Any, Dict, List, NamedTuple
 
 import numpy
 
@@ -31,180 +31,232 @@ except ImportError:
     if importlib.util.find_spec("tensorrt_rtx") is None:
         raise
     import tensorrt_rtx as tensorrt
-from mlms_predictors import Loaded, Tensor
+from mlms_predictors import (
+    Arrays,
+    Call,
+    Devices,
+    Load,
+    Loaded,
+    Outputs,
+    Profile,
+    Tensor,
+    Versions,
+)
 from mlms_predictors._run.checks import check, refuse_unknown
 from mlms_predictors._run.cuda import Device
 from mlms_predictors._run.gpus import count_gpus
 from mlms_predictors._run.timeline import in_turn
-from mlms_predictors._tensorrt_engine import engine_fault
+from mlms_predictors._tensorrt_engine import engine_error
 
 _OPTIONS = ("precision", "max_batch", "opt_batch", "workspace", "cache")
+_PRECISIONS = ("tf32", "fp32", "fp16")
+_MAX_BATCH = 64
 
 
-class _Log(tensorrt.ILogger):
-    """What TensorRT says, kept: its functions return None and say why here."""
+class Log(tensorrt.ILogger):
+    """A logger that keeps messages: TensorRT's functions return None and say why here."""
 
     def __init__(self):
         tensorrt.ILogger.__init__(self)
-        self.said = []
+        self.messages: List[str] = []
 
     def log(self, severity, text):
+        """Keep a warning or error; TensorRT calls this."""
         if int(severity) <= int(tensorrt.ILogger.WARNING):
-            self.said.append(text)
+            self.messages.append(text)
 
-    def why(self):
-        """Return the last of what it said."""
-        return "; ".join(self.said[-3:]) or "it gave no reason"
+    def reason(self):
+        """Return the last messages."""
+        return "; ".join(self.messages[-3:]) or "it gave no reason"
+
+
+class _LayerTimes(tensorrt.IProfiler):
+    """A profiler that keeps (layer, seconds), as TensorRT reports them after a call."""
+
+    def __init__(self):
+        tensorrt.IProfiler.__init__(self)
+        self.taken: List[Any] = []
+
+    def report_layer_time(self, layer_name, ms):
+        self.taken.append((layer_name, ms / 1e3))
 
 
 class _Model(NamedTuple):
+    """An engine and what runs it.
+
+    ``runtime`` must live as long as the engine. ``bound`` are addresses of memory of bound calls.
+    """
+
     engine: Any
     context: Any
+    runtime: Any
     device: Device
-    log: _Log
-    keep: List[Any]
+    log: Log
+    bound: List[int]
 
 
-def versions():
+class _Queued(NamedTuple):
+    """A call that uploads, runs, downloads and waits, and the addresses that it uses on the GPU."""
+
+    call: Call
+    addresses: List[int]
+
+
+def versions() -> Versions:
     """Return the versions of what computes."""
     return {"tensorrt": tensorrt.__version__, "numpy": numpy.__version__}
 
 
-def devices():
+def devices() -> Devices:
     """Return the devices that a model can be loaded on, here and now."""
     return ["cuda:%d" % index for index in range(count_gpus())]
 
 
-def load(request):
+def load(request: Load) -> Loaded:
     """Read or build an engine for the device asked for.
 
     Raises RuntimeError with TensorRT's words where it can't.
     """
     options = refuse_unknown(request.options, _OPTIONS)
-    kind, _, index = request.device.partition(":")
+    kind, _, text = request.device.partition(":")
     if kind != "cuda":
         raise ValueError("asked for %s; TensorRT runs on cuda:N" % request.device)
-    device, log = Device(int(index or 0)), _Log()
-    path = request.files["graph"]
-    if path.endswith(".onnx"):
-        plan = build(path, options, log)
-    else:
-        with open(path, "rb") as file:
-            plan = file.read()
+    index = int(text or 0)
+    device = Device(index)
+    log = Log()
+    plan = _plan(request.files["graph"], options, log)
     runtime = tensorrt.Runtime(log)
     engine = runtime.deserialize_cuda_engine(plan)
-    fault = engine_fault(engine is not None, log.said, tensorrt.__version__)
-    if fault:
-        raise RuntimeError(fault)
-    tensors = [(_mode(engine, name), _tensor(engine, name)) for name in _names(engine)]
-    inputs = [tensor for mode, tensor in tensors if mode == tensorrt.TensorIOMode.INPUT]
-    outputs = [tensor for mode, tensor in tensors if mode != tensorrt.TensorIOMode.INPUT]
-    model = _Model(engine, engine.create_execution_context(), device, log, [runtime])
-    return Loaded(model, "cuda:%d" % int(index or 0), None, inputs, outputs)
+    error = engine_error(engine is not None, log.messages, tensorrt.__version__)
+    if error:
+        raise RuntimeError(error)
+    context = engine.create_execution_context()
+    return Loaded(
+        model=_Model(engine, context, runtime, device, log, []),
+        device="cuda:%d" % index,
+        threads=None,
+        inputs=_tensors(engine, are_inputs=True),
+        outputs=_tensors(engine, are_inputs=False),
+    )
 
 
-def predict(loaded, arrays):
+def predict(loaded: Loaded, arrays: Arrays) -> Outputs:
     """Run one batch: arrays by input name in, a list of arrays in the model's order out."""
-    call, addresses = _queue(loaded, arrays, loaded.model.context)
+    queued = _queue(loaded, arrays, loaded.model.context)
     try:
-        return call()
+        return queued.call()
     finally:
-        for address in addresses:
-            loaded.model.device.free(address)
+        _free(loaded.model, queued.addresses)
 
 
-def bind(loaded, arrays):
+def bind(loaded: Loaded, arrays: Arrays) -> Call:
     """Return predict as a call without arguments: what the timed loop runs.
 
     Its memory lives as long as the model.
     """
-    call, addresses = _queue(loaded, arrays, loaded.model.engine.create_execution_context())
-    loaded.model.keep.extend(addresses)
-    return call
+    context = loaded.model.engine.create_execution_context()
+    queued = _queue(loaded, arrays, context)
+    loaded.model.bound.extend(queued.addresses)
+    return queued.call
 
 
-def layers(loaded, arrays):
+def layers(loaded: Loaded, arrays: Arrays) -> Profile:
     """Run one batch, the second time, and return how long each layer took."""
     context = loaded.model.engine.create_execution_context()
-    call, addresses = _queue(loaded, arrays, context)
-    call()
-    context.profiler = profiler = _Profiler()
+    queued = _queue(loaded, arrays, context)
+    queued.call()
+    times = _LayerTimes()
+    context.profiler = times
     start = time.perf_counter()
-    call()
+    queued.call()
     end = time.perf_counter()
-    for address in addresses:
-        loaded.model.device.free(address)
-    kinds = _kinds(loaded.model.engine)
-    return in_turn(
-        start,
-        end,
-        [(name, kinds.get(name, ""), taken, None, None) for name, taken in profiler.taken],
-    )
+    _free(loaded.model, queued.addresses)
+    types = _layer_types(loaded.model.engine)
+    ran = []
+    for name, seconds in times.taken:
+        ran.append((name, types.get(name, ""), seconds, None, None))
+    return in_turn(start, end, ran)
 
 
-def close(loaded):
+def close(loaded: Loaded) -> None:
     """Give back the GPU's memory that bound calls hold."""
-    for address in loaded.model.keep[1:]:
-        loaded.model.device.free(address)
+    _free(loaded.model, loaded.model.bound)
+    loaded.model.bound.clear()
 
 
-def build(path, options, log):
-    """Return the serialized engine of an ONNX file."""
+def _free(model, addresses):
+    for address in addresses:
+        model.device.free(address)
+
+
+def _plan(path, options, log):
+    """Return a serialized engine, built where the file is ONNX."""
+    if path.endswith(".onnx"):
+        return build(path, options, log)
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def build(path: str, options: Dict[str, Any], log: Log) -> Any:
+    """Return the serialized engine of an ONNX file.
+
+    Raises RuntimeError where it can't be read or built.
+    """
     builder = tensorrt.Builder(log)
     network = builder.create_network(0)
     parser = tensorrt.OnnxParser(network, log)
     if not parser.parse_from_file(path):
-        raise RuntimeError(
-            "; ".join(str(parser.get_error(index)) for index in range(parser.num_errors))
-        )
+        errors = [str(parser.get_error(index)) for index in range(parser.num_errors)]
+        raise RuntimeError("; ".join(errors))
     config = builder.create_builder_config()
     config.profiling_verbosity = tensorrt.ProfilingVerbosity.DETAILED
     if "workspace" in options:
         config.set_memory_pool_limit(tensorrt.MemoryPoolType.WORKSPACE, int(options["workspace"]))
     _set_precision(config, options.get("precision", "tf32"))
-    _set_batches(builder, network, config, int(options.get("max_batch", 64)), options)
-    cache = _read_cache(config, options.get("cache"))
+    _set_batches(builder, network, config, options)
+    cache = _read_cache(config, options.get("cache"))  # must live until the engine is built
     plan = builder.build_serialized_network(network, config)
     if plan is None:
-        raise RuntimeError("TensorRT can't build an engine of it: %s" % log.why())
+        raise RuntimeError("TensorRT can't build an engine of it: %s" % log.reason())
     if cache is not None:
         _write_cache(config, options["cache"])
     return plan
 
 
 def _set_precision(config, precision):
-    if precision not in ("tf32", "fp32", "fp16"):
-        raise ValueError("precision is %r; write one of tf32, fp32, fp16" % precision)
+    if precision not in _PRECISIONS:
+        raise ValueError("precision is %r; write one of %s" % (precision, ", ".join(_PRECISIONS)))
     if precision == "fp32":
         config.clear_flag(tensorrt.BuilderFlag.TF32)
     elif precision == "fp16":
         if not hasattr(tensorrt.BuilderFlag, "FP16"):
-            raise ValueError(
-                "this TensorRT takes types from the file alone; convert the ONNX file to fp16"
-            )
+            advice = "convert the ONNX file to fp16"
+            raise ValueError("this TensorRT takes types from the file alone; " + advice)
         config.set_flag(tensorrt.BuilderFlag.FP16)
 
 
-def _set_batches(builder, network, config, most, options):
+def _set_batches(builder, network, config, options):
     """Say which batches may come, where the first axis is free; other free axes are refused."""
-    profile, free = builder.create_optimization_profile(), False
+    largest = int(options.get("max_batch", _MAX_BATCH))
+    best = int(options.get("opt_batch", largest))
+    profile = builder.create_optimization_profile()
+    is_free = False
     for index in range(network.num_inputs):
         tensor = network.get_input(index)
         shape = tuple(tensor.shape)
         if -1 in shape[1:]:
-            raise ValueError(
-                "input %r has free axes beside the first: %s" % (tensor.name, list(shape))
-            )
+            text = "input %r has free axes beside the first: %s"
+            raise ValueError(text % (tensor.name, list(shape)))
         if shape and shape[0] == -1:
-            sizes = (1, int(options.get("opt_batch", most)), most)
-            profile.set_shape(tensor.name, *[(size,) + shape[1:] for size in sizes])
-            free = True
-    if free:
+            shapes = [(size, *shape[1:]) for size in (1, best, largest)]
+            profile.set_shape(tensor.name, *shapes)
+            is_free = True
+    if is_free:
         config.add_optimization_profile(profile)
 
 
 def _read_cache(config, path):
-    """Give the builder the timings of earlier builds, where it keeps any."""
+    """Give the builder the timings of earlier builds; return None where it keeps none."""
     if not path or not hasattr(config, "create_timing_cache"):
         return None
     data = b""
@@ -212,11 +264,9 @@ def _read_cache(config, path):
         with open(path, "rb") as file:
             data = file.read()
     cache = config.create_timing_cache(data)
-    return (
-        cache
-        if cache is not None and config.set_timing_cache(cache, ignore_mismatch=False)
-        else None
-    )
+    if cache is not None and config.set_timing_cache(cache, ignore_mismatch=False):
+        return cache
+    return None
 
 
 def _write_cache(config, path):
@@ -227,76 +277,67 @@ def _write_cache(config, path):
     os.replace(temporary, path)
 
 
-class _Profiler(tensorrt.IProfiler):
-    """How long each layer took, in seconds, as TensorRT reports it after a call."""
-
-    def __init__(self):
-        tensorrt.IProfiler.__init__(self)
-        self.taken = []
-
-    def report_layer_time(self, layer_name, ms):
-        self.taken.append((layer_name, ms / 1e3))
-
-
 def _queue(loaded, arrays, context):
-    """Return a call that uploads, runs, downloads and waits.
-
-    And the addresses on the GPU that it uses.
-    """
+    """Allocate memory for a batch and return the call that uses it."""
     check(loaded.inputs, arrays)
-    device, feeds, addresses = loaded.model.device, [], []
+    model = loaded.model
+    device = model.device
+    feeds = []
     for tensor in loaded.inputs:
         array = numpy.ascontiguousarray(arrays[tensor.name])
         if not context.set_input_shape(tensor.name, array.shape):
-            raise ValueError("input %r: %s" % (tensor.name, loaded.model.log.why()))
-        feeds.append((_place(context, device, tensor.name, array, addresses), array))
-    outputs = [
-        numpy.empty(tuple(context.get_tensor_shape(tensor.name)), tensor.dtype)
-        for tensor in loaded.outputs
-    ]
-    fetches = [
-        (array, _place(context, device, tensor.name, array, addresses))
-        for tensor, array in zip(loaded.outputs, outputs)
-    ]
+            raise ValueError("input %r: %s" % (tensor.name, model.log.reason()))
+        feeds.append((_place(context, device, tensor.name, array), array))
+    fetches = []
+    for tensor in loaded.outputs:
+        shape = tuple(context.get_tensor_shape(tensor.name))
+        array = numpy.empty(shape, tensor.dtype)
+        fetches.append((_place(context, device, tensor.name, array), array))
 
     def call():
         for address, array in feeds:
             device.upload(address, array)
         if not context.execute_async_v3(device.stream):
-            raise RuntimeError("TensorRT did not run it: %s" % loaded.model.log.why())
-        for array, address in fetches:
+            raise RuntimeError("TensorRT did not run it: %s" % model.log.reason())
+        for address, array in fetches:
             device.download(array, address)
         device.synchronize()
-        return [array.copy() for array in outputs]
+        return [array.copy() for _, array in fetches]
 
-    return call, addresses
+    addresses = [address for address, _ in feeds + fetches]
+    return _Queued(call, addresses)
 
 
-def _place(context, device, name, array, addresses):
+def _place(context, device, name, array):
+    """Allocate memory on the GPU for an input or output and return its address."""
     address = device.allocate(array.nbytes)
-    addresses.append(address)
     context.set_tensor_address(name, address)
     return address
 
 
-def _names(engine):
-    return [engine.get_tensor_name(index) for index in range(engine.num_io_tensors)]
-
-
-def _mode(engine, name):
-    return engine.get_tensor_mode(name)
+def _tensors(engine, are_inputs):
+    found = []
+    for index in range(engine.num_io_tensors):
+        name = engine.get_tensor_name(index)
+        is_input = engine.get_tensor_mode(name) == tensorrt.TensorIOMode.INPUT
+        if is_input == are_inputs:
+            found.append(_tensor(engine, name))
+    return found
 
 
 def _tensor(engine, name):
     shape = tuple(None if size < 0 else int(size) for size in engine.get_tensor_shape(name))
-    return Tensor(name, numpy.dtype(tensorrt.nptype(engine.get_tensor_dtype(name))).name, shape)
+    dtype = numpy.dtype(tensorrt.nptype(engine.get_tensor_dtype(name)))
+    return Tensor(name, dtype.name, shape)
 
 
-def _kinds(engine):
-    """Return layer name -> type, of an engine that was built with details."""
-    inspector, form = engine.create_engine_inspector(), tensorrt.LayerInformationFormat.JSON
-    told = [
-        json.loads(inspector.get_layer_information(index, form))
-        for index in range(engine.num_layers)
-    ]
-    return {layer["Name"]: layer.get("LayerType", "") for layer in told if isinstance(layer, dict)}
+def _layer_types(engine):
+    """Return the types of layers by name, of an engine that was built with details."""
+    inspector = engine.create_engine_inspector()
+    form = tensorrt.LayerInformationFormat.JSON
+    types = {}
+    for index in range(engine.num_layers):
+        layer = json.loads(inspector.get_layer_information(index, form))
+        if isinstance(layer, dict):
+            types[layer["Name"]] = layer.get("LayerType", "")
+    return types

@@ -15,6 +15,7 @@ second interpreter without delegates, which keeps all tensors.
 """
 
 import collections
+from typing import Any, Dict, Iterable, List, NamedTuple, Optional
 
 import numpy
 
@@ -24,90 +25,125 @@ try:
 except ImportError:
     import tensorflow as package
     from tensorflow.lite.python import interpreter as litert
-from mlms_predictors import Layer, Loaded, Profile, Tensor, _tflite_profiler
+from mlms_predictors import (
+    Arrays,
+    Call,
+    Devices,
+    InnerOutputs,
+    Layer,
+    Load,
+    Loaded,
+    Outputs,
+    Profile,
+    Shapes,
+    Structure,
+    Tensor,
+    Versions,
+    _tflite_profiler,
+)
 from mlms_predictors._run.checks import check, refuse_gpu, refuse_unknown
 
 _OPTIONS = ("xnnpack", "signature")
 
 
-class _Model:
-    """An interpreter, and the indices of its inputs and outputs.
+class _Settings(NamedTuple):
+    """What an interpreter is made of; ``signature`` is None for the file's first."""
 
-    ``shapes`` is what it is allocated for.
+    path: str
+    threads: Optional[int]
+    signature: Optional[str]
+    xnnpack: bool
+
+
+class _Port(NamedTuple):
+    """An input or output: its name, its tensor's number, and what the interpreter says of that."""
+
+    name: str
+    number: int
+    details: Dict[str, Any]
+
+
+class _Model:
+    """An interpreter, and its inputs and outputs.
+
+    ``place`` is that of the signature in the file, ``shapes`` what the inputs are allocated for.
     """
 
-    def __init__(self, path, threads, signature, xnnpack, **facts):
-        if not xnnpack:
-            facts["experimental_op_resolver_type"] = (
-                litert.OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
-            )
-        self.interpreter = litert.Interpreter(path, num_threads=threads, **facts)
-        self.path, self.threads, self.signature, self.xnnpack = path, threads, signature, xnnpack
-        known = self.interpreter._get_full_signature_list()
-        name = _chosen(self.interpreter, known, signature)
-        self.place, chosen = list(known).index(name) if name else 0, known.get(name)
-        inputs, outputs = (
-            self.interpreter.get_input_details(),
-            self.interpreter.get_output_details(),
+    def __init__(self, settings, keeps_all_tensors=False):
+        facts = {}
+        if keeps_all_tensors:
+            facts["experimental_preserve_all_tensors"] = True
+        if not settings.xnnpack:
+            resolver = litert.OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
+            facts["experimental_op_resolver_type"] = resolver
+        self.settings = settings
+        self.interpreter = litert.Interpreter(
+            settings.path,
+            num_threads=settings.threads,
+            **facts,
         )
-        self.inputs, self.outputs = (
-            _named(inputs, chosen, "inputs"),
-            _named(outputs, chosen, "outputs"),
-        )
+        signatures = self.interpreter._get_full_signature_list()
+        name = _chosen(self.interpreter, signatures, settings.signature)
+        signature = None
+        self.place = 0
+        if name is not None:
+            signature = signatures[name]
+            self.place = list(signatures).index(name)
+        self.inputs = _ports(self.interpreter.get_input_details(), signature, "inputs")
+        self.outputs = _ports(self.interpreter.get_output_details(), signature, "outputs")
         self.shapes = None
         self.interpreter.allocate_tensors()
 
     def fit(self, arrays):
         """Resize the inputs for these arrays, if they are of another size than the last."""
-        shapes = [arrays[name].shape for name, _ in self.inputs]
+        shapes = [arrays[port.name].shape for port in self.inputs]
         if shapes != self.shapes:
             self.shapes = None
-            for (_, facts), shape in zip(self.inputs, shapes):
-                self.interpreter.resize_tensor_input(facts["index"], shape)
+            for port, shape in zip(self.inputs, shapes):
+                self.interpreter.resize_tensor_input(port.number, shape)
             self.interpreter.allocate_tensors()
             self.shapes = shapes
 
 
-def versions():
+def versions() -> Versions:
     """Return the versions of what computes."""
     return {"tflite": package.__version__, "numpy": numpy.__version__}
 
 
-def devices():
+def devices() -> Devices:
     """Return the devices that a model can be loaded on, here and now."""
     return ["cpu"]
 
 
-def load(request):
+def load(request: Load) -> Loaded:
     """Read the file and allocate its tensors; raises ValueError where it isn't one."""
     options = refuse_unknown(request.options, _OPTIONS)
     refuse_gpu(request.device, "TensorFlow Lite")
-    model = _Model(
-        request.files["graph"],
-        request.threads,
-        options.get("signature"),
-        options.get("xnnpack", True),
+    settings = _Settings(
+        path=request.files["graph"],
+        threads=request.threads,
+        signature=options.get("signature"),
+        xnnpack=options.get("xnnpack", True),
     )
+    model = _Model(settings)
     return Loaded(model, "cpu", request.threads, _tensors(model.inputs), _tensors(model.outputs))
 
 
-def predict(loaded, arrays):
+def predict(loaded: Loaded, arrays: Arrays) -> Outputs:
     """Run one batch: arrays by input name in, a list of arrays in the model's order out."""
     return bind(loaded, arrays)()
 
 
-def bind(loaded, arrays):
+def bind(loaded: Loaded, arrays: Arrays) -> Call:
     """Return predict as a call without arguments: what the timed loop runs."""
     check(loaded.inputs, arrays)
     model = loaded.model
-    feeds = [(facts["index"], arrays[name]) for name, facts in model.inputs]
-    fetches = [facts["index"] for _, facts in model.outputs]
-    put, invoke, get = (
-        model.interpreter.set_tensor,
-        model.interpreter.invoke,
-        model.interpreter.get_tensor,
-    )
+    feeds = [(port.number, arrays[port.name]) for port in model.inputs]
+    fetches = [port.number for port in model.outputs]
     shapes = [array.shape for _, array in feeds]
+    put = model.interpreter.set_tensor
+    invoke = model.interpreter.invoke
+    get = model.interpreter.get_tensor
 
     def call():
         if model.shapes != shapes:
@@ -120,139 +156,172 @@ def bind(loaded, arrays):
     return call
 
 
-def layers(loaded, arrays):
+def layers(loaded: Loaded, arrays: Arrays) -> Profile:
     """Run one batch and return when each operator ran."""
     return profiles(loaded, arrays, 1)[0]
 
 
-def profiles(loaded, arrays, count):
-    """Run one batch ``count`` times under LiteRT's profiler, warmed up, and return of each when its
-    operators ran.
+def profiles(loaded: Loaded, arrays: Arrays, count: int) -> List[Profile]:
+    """Run one batch ``count`` times under LiteRT's profiler; return when operators ran.
+
+    It is warmed up by one call that is not among them.
     """
-    library, model = _tflite_profiler.library_of(package), loaded.model
-    inputs, outputs = [arrays[name] for name, _ in model.inputs], predict(loaded, arrays)
-    session = (model.path, model.place, model.threads or 1, model.xnnpack, inputs, outputs)
-    with _tflite_profiler.opened(library, *session) as call:
+    library = _tflite_profiler.library_of(package)
+    model = loaded.model
+    compilation = _tflite_profiler.Compilation(
+        path=model.settings.path,
+        signature=model.place,
+        threads=model.settings.threads or 1,
+        xnnpack=model.settings.xnnpack,
+        inputs=[arrays[port.name] for port in model.inputs],
+        outputs=predict(loaded, arrays),
+    )
+    with _tflite_profiler.compiled(library, compilation) as call:
         call()
-        return [_profile(model.interpreter, *call()) for _ in range(count)]
+        return [_profile(model.interpreter, call()) for _ in range(count)]
 
 
-def inner(loaded, arrays):
+def inner(loaded: Loaded, arrays: Arrays) -> InnerOutputs:
     """Run one batch and return what each operator gave, by the names of the tensors in the file."""
     check(loaded.inputs, arrays)
-    used = loaded.model
-    model = _Model(
-        used.path,
-        used.threads,
-        used.signature,
-        xnnpack=False,
-        experimental_preserve_all_tensors=True,
-    )
+    plain = loaded.model.settings._replace(xnnpack=False)
+    model = _Model(plain, keeps_all_tensors=True)
     model.fit(arrays)
-    for name, details in model.inputs:
-        model.interpreter.set_tensor(details["index"], arrays[name])
-    model.interpreter.invoke()
-    names = {facts["index"]: facts["name"] for facts in model.interpreter.get_tensor_details()}
-    order = [
-        index for operator in model.interpreter._get_ops_details() for index in operator["outputs"]
-    ]
-    return [
-        (names[index], model.interpreter.get_tensor(index)) for index in order if names.get(index)
-    ]
-
-
-def structure(loaded, shapes):
-    """Return the file's graph for inputs of these shapes, as it is before XNNPACK takes parts of
-    it; counts are ours.
-
-    A second interpreter runs it once on zeros, as some shapes are known only then.
-    """
-    from mlms_predictors._tflite_structure import structure as write_down
-
-    used = loaded.model
-    model = _Model(used.path, used.threads, used.signature, xnnpack=False)
-    model.fit({name: numpy.broadcast_to(numpy.float32(0), shape) for name, shape in shapes.items()})
-    for _, facts in model.inputs:
-        model.interpreter.tensor(facts["index"])().fill(0)
-    model.interpreter.invoke()
-    inputs, outputs = (
-        [facts["index"] for _, facts in named] for named in (model.inputs, model.outputs)
-    )
-    counter = "the shapes of the tensors of tflite %s" % package.__version__
-    return write_down(model.interpreter, _numbered, inputs, outputs, counter)
-
-
-def _profile(interpreter, start, end, operators):
-    """Return a call's Profile."""
-    tensors = {facts["index"]: facts for facts in interpreter.get_tensor_details()}
-    file, found = interpreter._get_ops_details(), []
-    outputs = [_output(operator, file, tensors) for operator in operators]
-    names = _numbered((facts and facts["name"]) or op.kind for op, facts in zip(operators, outputs))
-    for name, operator, facts in zip(names, operators, outputs):
-        shape = tuple(int(size) for size in facts["shape"]) if facts else None
-        size = int(numpy.prod(shape)) * numpy.dtype(facts["dtype"]).itemsize if facts else None
-        found.append(Layer(name, operator.kind, operator.start, operator.end, size, shape))
-    return Profile(start, end, found)
-
-
-def _numbered(names):
-    """Return names that are distinct: of those that are the same all but the first get a number."""
-    seen, found = collections.Counter(), []
-    for name in names:
-        seen[name] += 1
-        found.append("%s %d" % (name, seen[name]) if seen[name] > 1 else name)
+    interpreter = model.interpreter
+    for port in model.inputs:
+        interpreter.set_tensor(port.number, arrays[port.name])
+    interpreter.invoke()
+    names = {facts["index"]: facts["name"] for facts in interpreter.get_tensor_details()}
+    found = []
+    for operator in interpreter._get_ops_details():
+        for index in operator["outputs"]:
+            if names.get(index):
+                found.append((names[index], interpreter.get_tensor(index)))
     return found
 
 
-def _output(operator, file, tensors):
-    """Return what is known of an operator's first output; nothing of one that isn't the file's."""
-    if (
-        operator.index is None
-        or operator.index >= len(file)
-        or file[operator.index]["op_name"] != operator.kind
-    ):
-        return None
-    outputs = file[operator.index]["outputs"]
-    return tensors.get(outputs[0]) if len(outputs) else None
+def structure(loaded: Loaded, shapes: Shapes) -> Structure:
+    """Return the file's graph for inputs of these shapes, as before XNNPACK takes parts of it.
 
-
-def _chosen(interpreter, known, signature):
-    """Return the name of the signature to use.
-
-    Raises ValueError for one of a graph that invoke doesn't run.
+    Counts are ours. A second interpreter runs it once on zeros, as some shapes are known only then.
     """
-    if signature is not None and signature not in known:
-        raise ValueError(
-            "no signature %r; the file has %s" % (signature, ", ".join(known) or "none")
+    from mlms_predictors._tflite_structure import Graph
+    from mlms_predictors._tflite_structure import structure as describe
+
+    model = _Model(loaded.model.settings._replace(xnnpack=False))
+    zero = numpy.float32(0)
+    model.fit({name: numpy.broadcast_to(zero, shape) for name, shape in shapes.items()})
+    for port in model.inputs:
+        model.interpreter.tensor(port.number)().fill(0)
+    model.interpreter.invoke()
+    graph = Graph(
+        operators=model.interpreter._get_ops_details(),
+        tensors=model.interpreter.get_tensor_details(),
+        inputs=[port.number for port in model.inputs],
+        outputs=[port.number for port in model.outputs],
+    )
+    counter = "the shapes of the tensors of tflite %s" % package.__version__
+    return describe(graph, _distinct, counter)
+
+
+def _profile(interpreter, call):
+    """Return a profiled call as a Profile."""
+    tensors = {facts["index"]: facts for facts in interpreter.get_tensor_details()}
+    in_file = interpreter._get_ops_details()
+    outputs = [_first_output(operator, in_file, tensors) for operator in call.operators]
+    names = []
+    for operator, facts in zip(call.operators, outputs):
+        names.append(facts.get("name") or operator.kind)
+    found = []
+    for name, operator, facts in zip(_distinct(names), call.operators, outputs):
+        layer = Layer(
+            name=name,
+            type=operator.kind,
+            start=operator.start,
+            end=operator.end,
+            bytes=_bytes(facts),
+            shape=_shape(facts),
         )
-    usable = [name for name in known if not interpreter.get_signature_runner(name)._subgraph_index]
-    if signature is not None and signature not in usable:
-        there = ", ".join(usable) or "none"
-        raise ValueError(
-            "signature %r is not of the file's first graph, which is what runs; of that is %s"
-            % (signature, there)
-        )
-    return signature or next(iter(usable), None)
+        found.append(layer)
+    return Profile(call.start, call.end, found)
 
 
-def _named(details, signature, kind):
-    """Return (name, details) pairs, by the signature's names, else by the tensors' own."""
-    if signature is None:
-        return [(facts["name"], facts) for facts in details]
-    names = {index: name for name, index in signature[kind].items()}
-    return [(names[facts["index"]], facts) for facts in details if facts["index"] in names]
-
-
-def _tensors(named):
-    return [
-        Tensor(
-            name,
-            numpy.dtype(facts["dtype"]).name,
-            tuple(None if size < 0 else int(size) for size in _shape(facts)),
-        )
-        for name, facts in named
-    ]
+def _first_output(operator, in_file, tensors):
+    """Return what is known of an operator's first output; nothing of one that isn't the file's."""
+    if operator.place is None or operator.place >= len(in_file):
+        return {}
+    facts = in_file[operator.place]
+    if facts["op_name"] != operator.kind or not len(facts["outputs"]):
+        return {}
+    return tensors.get(facts["outputs"][0], {})
 
 
 def _shape(facts):
-    return facts["shape_signature"] if len(facts["shape_signature"]) else facts["shape"]
+    if not facts:
+        return None
+    return tuple(int(size) for size in facts["shape"])
+
+
+def _bytes(facts):
+    if not facts:
+        return None
+    elements = int(numpy.prod(facts["shape"]))
+    return elements * numpy.dtype(facts["dtype"]).itemsize
+
+
+def _distinct(names: Iterable[str]) -> List[str]:
+    """Return names that are distinct: of those that are the same all but the first get a number."""
+    count: Dict[str, int] = collections.Counter()
+    found = []
+    for name in names:
+        count[name] += 1
+        if count[name] > 1:
+            found.append("%s %d" % (name, count[name]))
+        else:
+            found.append(name)
+    return found
+
+
+def _chosen(interpreter, signatures, name):
+    """Return the name of the signature to use, None where the file has none.
+
+    Raises ValueError for one of a graph that invoke doesn't run.
+    """
+    usable = []
+    for known in signatures:
+        if interpreter.get_signature_runner(known)._subgraph_index == 0:
+            usable.append(known)
+    if name is None:
+        return next(iter(usable), None)
+    if name not in signatures:
+        there = ", ".join(signatures) or "none"
+        raise ValueError("no signature %r; the file has %s" % (name, there))
+    if name not in usable:
+        text = "signature %r is not of the file's first graph, which is what runs; of that is %s"
+        raise ValueError(text % (name, ", ".join(usable) or "none"))
+    return name
+
+
+def _ports(details, signature, side):
+    """Return inputs or outputs under the signature's names, without one under the tensors' own."""
+    if signature is None:
+        return [_Port(facts["name"], facts["index"], facts) for facts in details]
+    names = {index: name for name, index in signature[side].items()}
+    found = []
+    for facts in details:
+        index = facts["index"]
+        if index in names:
+            found.append(_Port(names[index], index, facts))
+    return found
+
+
+def _tensors(ports):
+    found = []
+    for port in ports:
+        sizes = port.details["shape_signature"]
+        if not len(sizes):
+            sizes = port.details["shape"]
+        shape = tuple(None if size < 0 else int(size) for size in sizes)
+        dtype = numpy.dtype(port.details["dtype"]).name
+        found.append(Tensor(port.name, dtype, shape))
+    return found

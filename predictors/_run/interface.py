@@ -21,6 +21,10 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optiona
 
 from .protocol import Load, Loaded, Profile, Structure
 
+Versions = Dict[str, str]
+"""Versions of what computes; the framework's own under the name of the predictor's file."""
+Devices = List[str]
+"""Devices that can be used here and now, such as ``cpu`` and ``cuda:0``."""
 Arrays = Dict[str, Any]
 """Arrays by input name."""
 Outputs = List[Any]
@@ -40,11 +44,11 @@ if TYPE_CHECKING:
     class Predictor(Protocol):
         """The functions that every predictor has."""
 
-        def versions(self) -> Dict[str, str]:
-            """Return the versions of what computes; the framework's own under the file's name."""
+        def versions(self) -> Versions:
+            """Return the versions of what computes."""
 
-        def devices(self) -> List[str]:
-            """Return the devices that can be used here and now, such as ``cpu`` and ``cuda:0``."""
+        def devices(self) -> Devices:
+            """Return the devices that a model can be loaded on."""
 
         def load(self, request: Load) -> Loaded:
             """Load a model; return it with the device and threads that it really uses."""
@@ -104,8 +108,8 @@ class Functions(NamedTuple):
     ``profiles`` works. ``device_seconds`` is None where there are no such events.
     """
 
-    versions: Callable[[], Dict[str, str]]
-    devices: Callable[[], List[str]]
+    versions: Callable[[], Versions]
+    devices: Callable[[], Devices]
     load: Callable[[Load], Loaded]
     predict: Callable[[Loaded, Arrays], Outputs]
     bind: Callable[[Loaded, Arrays], Call]
@@ -141,36 +145,34 @@ def functions_of(module: Any) -> Functions:
     )
 
 
-def _check_required(module: Any, name: str) -> None:
+def _check_required(module, name):
     missing = [required for required in REQUIRED if not callable(getattr(module, required, None))]
     if missing:
         text = "%s.py is no predictor: it has no function %s; a predictor has at least %s"
         raise TypeError(text % (name, ", ".join(missing), ", ".join(REQUIRED)))
 
 
-def _partial(predict: Callable[..., Outputs], loaded: Loaded, arrays: Arrays) -> Call:
+def _partial(predict, loaded, arrays):
     return functools.partial(predict, loaded, arrays)
 
 
-def _repeated(layers: Optional[Callable[..., Profile]], name: str) -> Callable[..., List[Profile]]:
+def _repeated(layers, name):
     """Return ``profiles`` made of single calls of ``layers``."""
     if layers is None:
         return _missing(name, "layers")
     return functools.partial(_one_by_one, layers)
 
 
-def _one_by_one(
-    layers: Callable[..., Profile], loaded: Loaded, arrays: Arrays, count: int
-) -> List[Profile]:
+def _one_by_one(layers, loaded, arrays, count):
     return [layers(loaded, arrays) for _ in range(count)]
 
 
-def _missing(name: str, function: str) -> Callable[..., Any]:
+def _missing(name, function):
     def raise_error(*_: Any) -> None:
         raise NotImplementedError("%s.py has no %r" % (name, function))
 
     return raise_error
 
 
-def _close_nothing(loaded: Loaded) -> None:
+def _close_nothing(loaded):
     """Leave the model to Python's garbage collection."""

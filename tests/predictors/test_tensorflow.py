@@ -114,7 +114,7 @@ spec.loader.exec_module(importlib.util.module_from_spec(spec))  # mlms_predictor
 import numpy
 from mlms_predictors import _tensorflow_graph as graph
 
-frozen, called = graph.read_graph(sys.argv[2], None, None, "/CPU:0", 1), []
+frozen, called = graph.read_graph(sys.argv[2], [], [], "/CPU:0", 1), []
 run = frozen._session.run
 frozen._session.run = lambda *given, **named: called.append(time.perf_counter()) or run(*given, **named)
 begin, end, layers = frozen.trace([numpy.zeros((1, 1, 8, 8), "f4")])

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from mlms_predictors._tensorrt_engine import engine_fault
+from mlms_predictors._tensorrt_engine import engine_error
 
 from pytest_mlms.agent.process import Refused
 from tests.support.frameworks import Framework, python_of
@@ -22,7 +22,7 @@ import runpy, sys
 gpu = runpy.run_path(sys.argv[1] + "/ci/gpu")
 gpu["share"]()
 predictor = runpy.run_path(sys.argv[1] + "/predictors/tensorrt.py")
-plan = predictor["build"](sys.argv[2], {"precision": sys.argv[3], "cache": sys.argv[4]}, predictor["_Log"]())
+plan = predictor["build"](sys.argv[2], {"precision": sys.argv[3], "cache": sys.argv[4]}, predictor["Log"]())
 print(plan.nbytes)
 """
 
@@ -70,7 +70,7 @@ REFUSED = {  # as users of TensorRT 8 to 10 reported its words to its authors
 
 @pytest.mark.parametrize("words", REFUSED)
 def test_an_engine_that_tensorrt_refuses_is_told_with_what_to_do(words: str) -> None:
-    fault = engine_fault(False, ["Loaded engine size: 6 MiB", words, FAILED], "11.4.0")
+    fault = engine_error(False, ["Loaded engine size: 6 MiB", words, FAILED], "11.4.0")
     assert fault.startswith(
         f"TensorRT 11.4.0 can't run the engine, which {REFUSED[words]}; build it again here, or name"
     )
@@ -82,17 +82,17 @@ def test_an_engine_of_another_model_of_gpu_is_refused_though_tensorrt_takes_it()
         "Using an engine plan file across different models of devices is not recommended and is likely to affect "
         "performance or even cause errors."
     )
-    assert "was built on another model of GPU; build it again here" in engine_fault(
+    assert "was built on another model of GPU; build it again here" in engine_error(
         True, [words], "11.4.0"
     )
 
 
 def test_a_reason_that_is_not_known_is_shown_and_an_engine_that_is_taken_has_no_fault() -> None:
-    assert engine_fault(True, ["TensorRT was linked against another cuDNN"], "11.4.0") == ""
+    assert engine_error(True, ["TensorRT was linked against another cuDNN"], "11.4.0") == ""
     assert (
-        engine_fault(False, [FAILED], "11.4.0") == f"TensorRT 11.4.0 can't run the engine: {FAILED}"
+        engine_error(False, [FAILED], "11.4.0") == f"TensorRT 11.4.0 can't run the engine: {FAILED}"
     )
-    assert engine_fault(False, [], "11.4.0").endswith("it gave no reason")
+    assert engine_error(False, [], "11.4.0").endswith("it gave no reason")
 
 
 @pytest.mark.slow

@@ -36,8 +36,9 @@ def beside(threads, xnnpack):
     loaded = tflite.load(Load({"graph": sys.argv[2]}, "cpu", threads, {"xnnpack": xnnpack}, False))
     wanted = tflite.predict(loaded, {"image": images})[0]
     interpreter, given, rest = tasks() - before, numpy.zeros_like(wanted), tasks()
-    session = (sys.argv[2], 0, threads, xnnpack, [images], [given])
-    with _tflite_profiler.opened(_tflite_profiler.library_of(tflite.package), *session) as call:
+    library = _tflite_profiler.library_of(tflite.package)
+    compilation = _tflite_profiler.Compilation(sys.argv[2], 0, threads, xnnpack, [images], [given])
+    with _tflite_profiler.compiled(library, compilation) as call:
         call()
         session = tasks() - rest
     numpy.testing.assert_allclose(given, wanted, rtol=1e-6, atol=1e-6)
@@ -179,9 +180,9 @@ def test_what_a_called_subgraph_runs_is_in_the_operator_that_calls_it() -> None:
         Event(b"Multiply", 8, 0, 9),
         END,
     ]
-    events = [BEGIN, Event(b"Convolution", 8, 0, 7), Event(b"WHILE", 2, 20, 40, index=3), *inside]
+    events = [BEGIN, Event(b"Convolution", 8, 0, 7), Event(b"WHILE", 2, 20, 40, place=3), *inside]
     found = operators_of(
-        [*events, Event(b"Convolution", 8, 0, 6), Event(b"ADD", 2, 70, 5, index=5), END]
+        [*events, Event(b"Convolution", 8, 0, 6), Event(b"ADD", 2, 70, 5, place=5), END]
     )
     assert [(kind, index) for kind, index, _, _ in found] == [
         ("Convolution", None),
