@@ -1,43 +1,117 @@
-"""Accuracy of classification: pure functions of scores and labels."""
+"""Accuracy of classification: the scores of a dataset, and the share of right answers."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pytest_mlms.agent.predictor import Predictor
+from pytest_mlms.errors import DatasetError, OutputError
+from pytest_mlms.evaluate.outputs import check_finite, finite_rows
+from pytest_mlms.manifest.schema import Output
+from pytest_mlms.pipeline import Dataset, postprocess
 from pytest_mlms.records import Estimate
 from pytest_mlms.statistics import wilson_interval
 
-__all__ = ["count_hits", "estimate_accuracy", "hits"]
+__all__ = [
+    "ScoredDataset",
+    "classify",
+    "count_hits",
+    "estimate_accuracy",
+    "estimate_share",
+    "hits",
+    "ranks",
+]
+
+Array = NDArray[Any]
+
+_RANKS = {"top1": 1, "top5": 5}
+"""Quantity of accuracy -> how many of the best classes may have the label."""
 
 
-def count_hits(scores: NDArray[Any], labels: NDArray[Any], k: int) -> int:
-    """Return how many rows of ``scores`` (N x classes) have the label among their k largest."""
-    return int(hits(scores, labels, k).sum())
+class ScoredDataset(NamedTuple):
+    """Scores of a whole dataset (N x classes, float32), and its labels (N)."""
+
+    scores: Array
+    labels: Array
 
 
-def hits(scores: NDArray[Any], labels: NDArray[Any], k: int) -> NDArray[np.bool_]:
+def classify(predictor: Predictor, dataset: Dataset, output: Output, size: int) -> ScoredDataset:
+    """Return the scores of the whole dataset; it is decoded while the model works.
+
+    Raises OutputError for scores that aren't finite, DatasetError for labels that aren't classes.
+    """
+    if dataset.labels is None:
+        found = f"{dataset.name} has no array 'label'"
+        raise DatasetError(f"{found}; add it, one class index an element")
+    finite = []
+    scored = []
+    for batch in dataset.batches(size):
+        values = predictor.predict(batch)[output.name]
+        _check_scores(output.name, values, size)
+        finite.append(finite_rows(values))
+        with np.errstate(invalid="ignore"):  # check_finite reports all inputs at once
+            scores = postprocess(values.astype(np.float64), output)
+        scored.append(scores.astype(np.float32))
+    count = len(dataset)  # the last batch may be filled up
+    check_finite(output.name, np.concatenate(finite)[:count])
+    all_scores = np.concatenate(scored)[:count]
+    _check_labels(dataset.name, dataset.labels, all_scores.shape[1])
+    return ScoredDataset(all_scores, dataset.labels)
+
+
+def _check_scores(name: str, values: Array, size: int) -> None:
+    if values.ndim != 2 or len(values) != size:
+        found = f"output {name!r} of {size} inputs is {values.shape}"
+        raise OutputError(f"{found}; expected inputs x classes")
+
+
+def _check_labels(dataset: str, labels: Array, classes: int) -> None:
+    low = labels.min()
+    high = labels.max()
+    if low < 0 or high >= classes:
+        found = f"{dataset} has labels from {low} to {high}"
+        raise DatasetError(f"{found}, and the model the classes 0 to {classes - 1}")
+
+
+def ranks(classes: int) -> dict[str, int]:
+    """Return k by quantity, for the quantities that say something of so many classes.
+
+    With five classes or fewer every label is among the best five.
+    """
+    return {name: k for name, k in _RANKS.items() if k == 1 or k < classes}
+
+
+def hits(scores: Array, labels: Array, k: int) -> NDArray[np.bool_]:
     """Return for each row of ``scores`` (N x classes) whether the label is among its k largest.
 
     Equal scores rank by class index, as in pytest_mlms.pipeline.top_k, so that a constant output
     earns nothing.
     """
-    own = np.take_along_axis(scores, labels[:, None].astype(np.intp), axis=1)
-    before = np.arange(scores.shape[1]) < labels[:, None]
-    rank = ((scores > own) | ((scores == own) & before)).sum(axis=1)
+    label_column = labels[:, None].astype(np.intp)
+    own = np.take_along_axis(scores, label_column, axis=1)
+    before = np.arange(scores.shape[1]) < label_column
+    better = (scores > own) | ((scores == own) & before)
+    rank = better.sum(axis=1)
     return np.asarray(rank < k)
 
 
-def estimate_accuracy(scores: NDArray[Any], labels: NDArray[Any]) -> dict[str, Estimate]:
-    """Return top1, and top5 where there are more than five classes, with their Wilson intervals
-    over the inputs.
-    """
-    count = len(labels)
-    found = {}
-    for k in (1, 5) if scores.shape[1] > 5 else (1,):
-        hits = count_hits(scores, labels, k)
-        low, high = wilson_interval(hits, count)
-        found[f"top{k}"] = Estimate(hits / count, low, high, 0.95, count, "inputs")
-    return found
+def count_hits(scores: Array, labels: Array, k: int) -> int:
+    """Return how many rows of ``scores`` (N x classes) have the label among their k largest."""
+    return int(hits(scores, labels, k).sum())
+
+
+def estimate_accuracy(scores: Array, labels: Array) -> dict[str, Estimate]:
+    """Return the quantities of accuracy with their intervals over the inputs."""
+    estimates = {}
+    for name, k in ranks(scores.shape[1]).items():
+        estimates[name] = estimate_share(count_hits(scores, labels, k), len(labels))
+    return estimates
+
+
+def estimate_share(count: int, inputs: int) -> Estimate:
+    """Return the share of ``count`` among ``inputs``, with Wilson's interval at 95 %."""
+    interval = wilson_interval(count, inputs, confidence=0.95)
+    return Estimate(count / inputs, interval.low, interval.high, 0.95, inputs, "inputs")

@@ -1,48 +1,41 @@
-"""How far a stack's outputs are from the reference's: pure functions of arrays, one row an input.
+"""Differences of a stack's outputs from the reference's: pure functions of arrays, a row an input.
 
 Differences follow numpy.allclose: ``a`` is close to the reference ``b`` where |a - b| <= atol +
-rtol |b|. Divergences are of probabilities and in nats: their logarithm is the natural one.
+rtol |b|. numpy.isclose itself says only whether that holds, not by how much.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import rel_entr
 
+from pytest_mlms.evaluate.accuracy import estimate_share
+from pytest_mlms.evaluate.ranking import Ranking
 from pytest_mlms.records import Estimate
-from pytest_mlms.statistics import wilson_interval
 
 __all__ = [
-    "Departure",
     "Differences",
-    "Ranking",
+    "ElementDifferences",
     "Tolerance",
     "Value",
-    "are_probabilities",
     "chunks",
     "compare",
     "differences",
-    "divergences",
     "estimate_agreement",
-    "find_departure",
     "most_different",
-    "rank",
 ]
 
 Array = NDArray[Any]
-Layers = Sequence[tuple[str, Array]]
 
-_CHUNK = (
-    1 << 22
-    # bytes of rows that are compared at a time; in float64 and with what is made of them, ten times
-    # that
-)
-_SUM = 1e-3  # how far from 1 a row of probabilities in float16 may add up
+_ROUNDING = 0.01
+"""Share of an output's largest value that no order of summation explains a difference of."""
+_CHUNK_BYTES = 1 << 22
+"""Bytes of rows that are compared at a time; in float64 and with all temporaries, ten times that."""
+_NO_PROBABILITIES = "the scores are no probabilities; write the step softmax if they are logits"
 
 
 class Tolerance(NamedTuple):
@@ -51,9 +44,15 @@ class Tolerance(NamedTuple):
     rtol: float
     atol: float
 
+    @classmethod
+    def of_rounding(cls, expected: Array) -> Tolerance:
+        """Return 1 % of the largest value, for outputs without a tolerance of their own."""
+        largest = np.abs(expected.astype(np.float64)).max(initial=0.0)
+        return cls(rtol=0.0, atol=_ROUNDING * float(largest))
+
 
 class Value(NamedTuple):
-    """One element of an output: its place within the input's row, and what both have there."""
+    """One element of an output: its place within the input's row, and the value on both sides."""
 
     output: str
     place: tuple[int, ...]
@@ -61,26 +60,24 @@ class Value(NamedTuple):
     reference: float
 
 
-class Departure(NamedTuple):
-    """The first layer that departs, by both names, its largest difference, and the reference's
-    largest value there.
+class ElementDifferences(NamedTuple):
+    """Differences of each element: |a - b|, |a - b| / |b|, and |a - b| / (atol + rtol |b|).
 
-    ``after`` are the names of the last layers before it that agree; None where none does.
+    The relative one is NaN where b is 0. ``deviation`` is at most 1 exactly where numpy.isclose
+    holds.
     """
 
-    layer: str
-    ours: str
-    difference: float
-    size: float
-    after: tuple[str, str] | None
+    absolute: Array
+    relative: Array
+    deviation: Array
 
 
 @dataclass(frozen=True, eq=False)
 class Differences:
-    """The largest of each input: in ``deviation`` as a multiple of the tolerance; means are over
-    all elements.
+    """The largest differences of each input, and the means over all elements.
 
-    Relative ones are |a - b| / |b|, of the elements whose reference is not 0.
+    ``deviation`` is a multiple of the tolerance. Relative differences are |a - b| / |b|, of the
+    elements whose reference is not 0.
     """
 
     deviation: Array
@@ -90,221 +87,149 @@ class Differences:
     relative_mean: float
 
 
-@dataclass(frozen=True, eq=False)
-class Ranking:
-    """The best class of each input for both, and the divergences of their probabilities by name.
+def differences(ours: Array, reference: Array, tolerance: Tolerance) -> ElementDifferences:
+    """Return the differences of each element from the reference.
 
-    None of scores.
+    Equal infinities do not differ. NaN differs by infinity.
     """
-
-    ours: Array
-    reference: Array
-    divergences: Mapping[str, Array]
-
-
-def differences(ours: Array, reference: Array, tolerance: Tolerance) -> tuple[Array, Array, Array]:
-    """Return of each element |a - b|, |a - b| / |b| (NaN where b is 0), and |a - b| / (atol + rtol
-    |b|).
-
-    The last is at most 1 exactly where numpy.isclose holds. Equal infinities do not differ; what is
-    no number differs by infinity.
-    """
-    a, b = ours.astype(np.float64), reference.astype(np.float64)
+    a = ours.astype(np.float64)
+    b = reference.astype(np.float64)
+    same = a == b
+    size = np.abs(b)
     with np.errstate(all="ignore"):
-        same, size = a == b, np.abs(b)
-        absolute = np.where(same, 0.0, np.nan_to_num(np.abs(a - b), nan=np.inf, posinf=np.inf))
-        relative = np.where(
-            b == 0, np.nan, np.where(same, 0.0, np.nan_to_num(absolute / size, nan=np.inf))
-        )
+        absolute = _infinite_where_unknown(np.abs(a - b), same)
+        quotient = _infinite_where_unknown(absolute / size, same)
+        relative = np.where(b == 0, np.nan, quotient)
         allowed = tolerance.atol + tolerance.rtol * size
-        deviation = np.where(
-            same, 0.0, np.nan_to_num(absolute / allowed, nan=np.inf, posinf=np.inf)
-        )
-    return absolute, relative, deviation
+        deviation = _infinite_where_unknown(absolute / allowed, same)
+    return ElementDifferences(absolute, relative, deviation)
+
+
+def _infinite_where_unknown(values: Array, same: Array) -> Array:
+    """Return the values, 0 for equal elements, and infinity for NaN."""
+    known = np.nan_to_num(values, nan=np.inf, posinf=np.inf)
+    return np.where(same, 0.0, known)
+
+
+class _Sum:
+    """A sum of elements and their count, for a mean over chunks."""
+
+    def __init__(self) -> None:
+        self.total = 0.0
+        self.count = 0
+
+    def add(self, values: Array) -> None:
+        """Add the elements that are not NaN."""
+        known = values[~np.isnan(values)]
+        with np.errstate(over="ignore"):
+            self.total += known.sum()
+        self.count += known.size
+
+    @property
+    def mean(self) -> float:
+        return float(self.total / max(self.count, 1))
 
 
 def compare(
     outputs: Mapping[str, Array], reference: Mapping[str, Array], tolerance: Tolerance
 ) -> Differences:
-    """Compare arrays of equal names and shapes, a row an input, in memory that does not grow with
-    the rows.
+    """Compare arrays of equal names and shapes, a row an input.
+
+    The memory that it takes does not grow with the rows.
     """
     count = len(next(iter(reference.values())))
-    deviation, absolute, relative = (np.zeros(count) for _ in range(3))
-    sums, counts = np.zeros(2), np.zeros(2)
+    largest = ElementDifferences(np.zeros(count), np.zeros(count), np.zeros(count))
+    absolute = _Sum()
+    relative = _Sum()
     for name, expected in reference.items():
         for rows in chunks(expected):
             found = differences(outputs[name][rows], expected[rows], tolerance)
-            flat = [each.reshape(len(each), -1) for each in found]
-            known = ~np.isnan(flat[1])
-            flat[1] = np.where(known, flat[1], 0.0)
-            for largest, values in zip((absolute, relative, deviation), flat, strict=True):
-                largest[rows] = np.maximum(largest[rows], values.max(axis=1, initial=0.0))
-            with np.errstate(over="ignore"):
-                sums += flat[0].sum(), flat[1].sum()
-            counts += flat[0].size, known.sum()
-    means = sums / np.maximum(counts, 1)
-    return Differences(deviation, absolute, relative, float(means[0]), float(means[1]))
+            absolute.add(found.absolute)
+            relative.add(found.relative)
+            for so_far, values in zip(largest, found, strict=True):
+                so_far[rows] = np.maximum(so_far[rows], _row_maxima(values))
+    return Differences(
+        deviation=largest.deviation,
+        absolute=largest.absolute,
+        relative=largest.relative,
+        absolute_mean=absolute.mean,
+        relative_mean=relative.mean,
+    )
+
+
+def _row_maxima(values: Array) -> Array:
+    """Return the largest value of each row, 0 for a row of NaN."""
+    flat = values.reshape(len(values), -1)
+    return np.asarray(np.fmax.reduce(flat, axis=1, initial=0.0))
 
 
 def chunks(array: Array) -> Iterable[slice]:
-    """Return slices of rows that together are all, each as much as is worth comparing at a time."""
-    size = max(1, _CHUNK * len(array) // max(1, array.nbytes))
-    return (slice(first, first + size) for first in range(0, len(array), size))
+    """Return slices of rows that together are all, each as much as is compared at a time."""
+    rows = max(1, _CHUNK_BYTES * len(array) // max(1, array.nbytes))
+    return [slice(first, first + rows) for first in range(0, len(array), rows)]
 
 
-def are_probabilities(scores: Array) -> bool:
-    """Return whether every row is of numbers from 0 to 1 that add up to 1, as far as they are
-    rounded.
-    """
-    within = bool(np.isfinite(scores).all() and (scores >= 0).all())
-    return within and bool((np.abs(scores.sum(axis=-1, dtype=np.float64) - 1) <= _SUM).all())
-
-
-def divergences(ours: Array, reference: Array) -> dict[str, Array]:
-    """Return of each row how far the probabilities Q (``ours``) are from P (``reference``), N x
-    classes each.
-
-    kl: Kullback and Leibler 1951 (Annals of Mathematical Statistics 22:79), of Q from P, the sum of
-    P log(P / Q), in nats. Where P is 0 a term is 0. Where Q is 0 and P is not, it would be
-    infinite; a 0 of float32 only says "less than 1.2e-38", so that is what Q is taken for. js:
-    Jensen-Shannon (Lin 1991, IEEE Transactions on Information Theory 37:145), the mean divergence
-    of both from their mean, 0 to log 2 nats, and finite. hellinger: the distance (Hellinger 1909),
-    the root of half the sum of (root P - root Q)^2, from 0 to 1.
-    """
-    q, p = (
-        each / each.sum(axis=-1, keepdims=True)
-        for each in (ours.astype(np.float64), reference.astype(np.float64))
-    )
-    mean = (p + q) / 2
-    kl = rel_entr(p, np.where(q > 0, q, np.finfo(np.float32).tiny)).sum(axis=-1)
-    js = (rel_entr(p, mean) + rel_entr(q, mean)).sum(axis=-1) / 2
-    hellinger = np.sqrt(((np.sqrt(p) - np.sqrt(q)) ** 2).sum(axis=-1) / 2)
-    return {
-        "kl": np.maximum(kl, 0.0),
-        "js": np.clip(js, 0.0, np.log(2)),
-        "hellinger": np.minimum(hellinger, 1.0),
-    }
-
-
-def rank(scores: Iterable[tuple[Array, Array]]) -> Ranking:
-    """Compare the scores of both sides (N x classes), which may come in parts."""
-    ours, theirs, parts = list[Array](), list[Array](), list[dict[str, Array]]()
-    for own, expected in scores:
-        ours.append(own.argmax(axis=1))
-        theirs.append(expected.argmax(axis=1))
-        if are_probabilities(own) and are_probabilities(expected):
-            parts.append(divergences(own, expected))
-    whole = len(parts) == len(ours)
-    found = (
-        {name: np.concatenate([part[name] for part in parts]) for name in parts[0]} if whole else {}
-    )
-    return Ranking(np.concatenate(ours), np.concatenate(theirs), found)
+_OF_DIFFERENCES: dict[str, Callable[[Differences], float]] = {
+    "deviation": lambda found: found.deviation.max(),
+    "difference_max": lambda found: found.absolute.max(),
+    "difference_mean": lambda found: found.absolute_mean,
+    "relative_difference_max": lambda found: found.relative.max(),
+    "relative_difference_mean": lambda found: found.relative_mean,
+}
+_OF_DIVERGENCES: dict[str, Callable[[Mapping[str, Array]], float]] = {
+    "kl_max": lambda found: found["kl"].max(),
+    "kl_mean": lambda found: found["kl"].mean(),
+    "js_max": lambda found: found["js"].max(),
+    "js_mean": lambda found: found["js"].mean(),
+    "hellinger_max": lambda found: found["hellinger"].max(),
+    "hellinger_mean": lambda found: found["hellinger"].mean(),
+}
 
 
 def estimate_agreement(found: Differences, ranking: Ranking | None) -> dict[str, Estimate]:
-    """Return the quantities of an agreement item, over the inputs; without ranks where there are no
-    scores.
+    """Return the quantities of an agreement item, over the inputs.
 
-    What is computed over all inputs is no sample and has no interval; the share of equal best
-    classes has Wilson's, since it is meant for inputs to come.
+    Quantities of classes are left out where there are no scores. What is computed over all inputs
+    is no sample and has no interval; the share of equal best classes has Wilson's, since it is
+    meant for inputs to come.
     """
     count = len(found.deviation)
-
-    def exact(value: float, lacking: str = "") -> Estimate:
-        return Estimate(float(value), float(value), float(value), 1.0, count, "inputs", lacking)
-
-    estimates = {
-        "deviation": exact(found.deviation.max()),
-        "difference_max": exact(found.absolute.max()),
-        "difference_mean": exact(found.absolute_mean),
-        "relative_difference_max": exact(found.relative.max()),
-        "relative_difference_mean": exact(found.relative_mean),
-    }
+    estimates = {}
+    for name, estimator in _OF_DIFFERENCES.items():
+        estimates[name] = _exact(estimator(found), count)
     if ranking is None:
         return estimates
     same = int((ranking.ours == ranking.reference).sum())
-    estimates["same_top1"] = Estimate(
-        same / count, *wilson_interval(same, count), 0.95, count, "inputs"
-    )
-    lacking = "" if ranking.divergences else _NO_PROBABILITIES
-    for name in ("kl", "js", "hellinger"):
-        values = ranking.divergences.get(name, _UNKNOWN)
-        estimates[f"{name}_max"] = exact(values.max(), lacking)
-        estimates[f"{name}_mean"] = exact(values.mean(), lacking)
+    estimates["same_top1"] = estimate_share(same, count)
+    for name, of_divergences in _OF_DIVERGENCES.items():
+        if ranking.divergences:
+            estimates[name] = _exact(of_divergences(ranking.divergences), count)
+        else:
+            estimates[name] = _exact(np.nan, count, _NO_PROBABILITIES)
     return estimates
 
 
-_UNKNOWN = np.array([np.nan])
-_EXACT = Tolerance(0.0, 0.0)
-_NO_PROBABILITIES = "the scores are no probabilities; write the step softmax if they are logits"
+def _exact(value: float, count: int, missing: str = "") -> Estimate:
+    """Return the estimate of a value that was computed over all inputs."""
+    number = float(value)
+    return Estimate(number, number, number, 1.0, count, "inputs", missing)
 
 
 def most_different(
     ours: Mapping[str, Array], reference: Mapping[str, Array], tolerance: Tolerance, count: int = 3
 ) -> list[Value]:
-    """Return the elements of one input (arrays without the axis of inputs) that deviate most, the
-    worst first.
+    """Return the elements that deviate most, the worst first.
+
+    The arrays are those of one input, without the axis of inputs. Equal elements are left out.
     """
-    found = []
+    found: list[tuple[float, Value]] = []
     for name, expected in reference.items():
-        deviation = differences(ours[name], expected, tolerance)[2]
-        for flat in np.argsort(-deviation, axis=None, kind="stable")[:count]:
-            index = tuple(int(axis) for axis in np.unravel_index(flat, expected.shape))
-            value = Value(name, index, float(ours[name][index]), float(expected[index]))
-            found.append((float(deviation[index]), value))
-    return [
-        value
-        for deviation, value in sorted(found, key=lambda pair: -pair[0])[:count]
-        if deviation > 0
-    ]
-
-
-def find_departure(ours: Layers, reference: Layers, tolerance: Tolerance) -> Departure | None:
-    """Return the first layer after the last one that agrees; None where no layer that both have
-    departs.
-
-    A layer of the reference is that of the same name, or else any of the same shape (as it is, or
-    with the channels moved) behind the last one that agreed; frameworks fuse and rename layers, so
-    it may have none, and is passed over. A layer agrees where its largest difference is within atol
-    + rtol times its largest value: the rounding of a sum goes by its terms, not by what is left of
-    them.
-    """
-    names = {name for name, _ in ours}
-    agreed: tuple[str, str] | None = None
-    departed: Departure | None = None
-    behind = 0
-    for name, expected in reference:
-        own = [
-            (i, *ours[i])
-            for i in range(len(ours))
-            if (ours[i][0] == name if name in names else i >= behind)
-        ]
-        fitting = [
-            (i, other, off)
-            for i, other, values in own
-            if (off := _off(values, expected)) is not None
-        ]
-        if not fitting:
-            continue
-        size = float(np.abs(expected).max(initial=0.0))
-        index, other, off = min(fitting, key=lambda each: each[2])
-        if off <= tolerance.atol + tolerance.rtol * size:
-            agreed, departed, behind = (name, other), None, max(behind, index + 1)
-        elif departed is None:
-            departed = Departure(name, other, off, size, agreed)
-    return departed
-
-
-def _off(values: Array, expected: Array) -> float | None:
-    """Return the largest difference between arrays of one shape, or of one that differs in where
-    the channels are.
-    """
-    turned = [values]
-    if values.ndim == expected.ndim > 2:
-        turned += [np.moveaxis(values, -1, 1), np.moveaxis(values, 1, -1)]
-    fitting = [each for each in turned if each.shape == expected.shape]
-    return min(
-        (float(differences(each, expected, _EXACT)[0].max(initial=0.0)) for each in fitting),
-        default=None,
-    )
+        deviation = differences(ours[name], expected, tolerance).deviation
+        order = np.argsort(-deviation, axis=None, kind="stable")
+        for number in order[:count]:
+            place = tuple(int(axis) for axis in np.unravel_index(number, expected.shape))
+            if deviation[place] > 0:
+                value = Value(name, place, float(ours[name][place]), float(expected[place]))
+                found.append((float(deviation[place]), value))
+    found.sort(key=lambda pair: -pair[0])
+    return [value for _, value in found[:count]]

@@ -12,7 +12,10 @@ from pytest_mlms.units import format_quantity
 
 __all__ = ["decide", "explain", "judge", "margin", "worst"]
 
-_ORDER = list(Verdict)
+_WORST_FIRST = list(Verdict)
+_NOT_MEASURED = Estimate(math.nan, 0.0, math.inf, 0.95, 0, "samples", "it was not measured")
+_LEAST_MARGIN = -sys.float_info.max  # results have no infinity
+_VERBS = {Verdict.FAILED: "is not", Verdict.PASSED: "is", Verdict.INCONCLUSIVE: "may not be"}
 
 
 def judge(limits: Iterable[Limit], estimates: Mapping[str, Estimate]) -> list[Decision]:
@@ -20,77 +23,93 @@ def judge(limits: Iterable[Limit], estimates: Mapping[str, Estimate]) -> list[De
 
     A quantity that was not measured is inconclusive.
     """
-    nothing = Estimate(math.nan, 0.0, math.inf, 0.95, 0, "samples", lacking="it was not measured")
-    return [
-        Decision(limit, estimate, decide(limit, estimate))
-        for limit in limits
-        for estimate in [estimates.get(limit.quantity, nothing)]
-    ]
+    decisions = []
+    for limit in limits:
+        estimate = estimates.get(limit.quantity, _NOT_MEASURED)
+        decisions.append(Decision(limit, estimate, decide(limit, estimate)))
+    return decisions
 
 
 def decide(limit: Limit, estimate: Estimate) -> Verdict:
-    """Return PASSED where the interval lies wholly on the right side, FAILED wholly on the wrong
-    one, else neither.
+    """Return the verdict of an interval on a limit.
+
+    PASSED where the interval lies wholly on the right side, FAILED where it lies wholly on the
+    wrong one, INCONCLUSIVE where it straddles the limit or where something is missing.
     """
     if estimate.lacking:
         return Verdict.INCONCLUSIVE
-    low, high = estimate.low, estimate.high
-    if QUANTITIES[limit.quantity].bound == "max":
-        low, high = -high, -low
-    bound = limit.value if QUANTITIES[limit.quantity].bound == "min" else -limit.value
-    if low >= bound:
+    if QUANTITIES[limit.quantity].bound == "min":
+        passed = estimate.low >= limit.value
+        failed = estimate.high < limit.value
+    else:
+        passed = estimate.high <= limit.value
+        failed = estimate.low > limit.value
+    if passed:
         return Verdict.PASSED
-    return Verdict.FAILED if high < bound else Verdict.INCONCLUSIVE
+    return Verdict.FAILED if failed else Verdict.INCONCLUSIVE
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
     """Return the worst verdict; PASSED where there is none."""
-    return min(verdicts, key=_ORDER.index, default=Verdict.PASSED)
+    return min(verdicts, key=_WORST_FIRST.index, default=Verdict.PASSED)
 
 
 def margin(decisions: Sequence[Decision]) -> float:
-    """Return how far the worst end of an interval is inside its limit, as a share of the limit; the
-    least of all.
+    """Return the least margin of the decisions, as a share of the limit.
 
-    Negative outside, infinity where there are no limits.
+    A margin is how far the worst end of an interval is inside its limit. It is negative outside,
+    and infinite where there are no limits.
     """
     margins = [math.inf]
     for decision in decisions:
-        limit, estimate = decision.limit, decision.estimate
-        inside = (
-            estimate.low - limit.value
-            if QUANTITIES[limit.quantity].bound == "min"
-            else limit.value - estimate.high
-        )
-        margins.append(inside / limit.value if limit.value else math.copysign(math.inf, inside))
-    return max(
-        min(margins), -sys.float_info.max
-    )  # what is infinitely far outside is a number in the results too
+        inside = _inside(decision.limit, decision.estimate)
+        limit = decision.limit.value
+        margins.append(inside / limit if limit else math.copysign(math.inf, inside))
+    return max(min(margins), _LEAST_MARGIN)
+
+
+def _inside(limit: Limit, estimate: Estimate) -> float:
+    """Return how far the worst end of the interval is inside the limit, in the base unit."""
+    if QUANTITIES[limit.quantity].bound == "min":
+        return estimate.low - limit.value
+    return limit.value - estimate.high
 
 
 def explain(decision: Decision) -> str:
-    """Say what was measured, its interval, the limit, and the line that set it.
+    """Return a text with the value, its interval, the limit, and the line that set it.
 
-    For what is open, what would help.
+    For an open decision also what would help.
     """
-    limit, estimate = decision.limit, decision.estimate
+    limit = decision.limit
     quantity = QUANTITIES[limit.quantity]
-    value, low, high, bound = (
-        format_quantity(number, quantity.unit)
-        for number in (estimate.value, estimate.low, estimate.high, limit.value)
-    )
-    least = "at least" if quantity.bound == "min" else "at most"
-    interval = f"interval {low} to {high} ({100 * estimate.confidence:.3g} % confidence, {estimate.replicates} {estimate.of})"
+    verb = _VERBS[decision.verdict]
+    side = "at least" if quantity.bound == "min" else "at most"
+    bound = format_quantity(limit.value, quantity.unit)
+    value = format_quantity(decision.estimate.value, quantity.unit)
+    interval = _describe_interval(decision.estimate, quantity.unit)
+    lines = [
+        f"{limit.quantity} {verb} {side} {bound}: measured {value}, {interval}",
+        f"  limit set by {limit.place}",
+    ]
+    if decision.verdict is Verdict.INCONCLUSIVE:
+        lines.append(f"  {_advice(decision)}")
+    return "\n".join(lines)
+
+
+def _describe_interval(estimate: Estimate, unit: str) -> str:
+    samples = f"{estimate.replicates} {estimate.of}"
     if estimate.confidence == 1:  # computed over all that there is
-        interval = f"over {estimate.replicates} {estimate.of}"
-    verb = {Verdict.FAILED: "is not", Verdict.PASSED: "is"}.get(decision.verdict, "may not be")
-    text = f"{limit.quantity} {verb} {least} {bound}: measured {value}, {interval}\n  limit set by {limit.place}"
-    return text + (f"\n  {_advice(decision)}" if decision.verdict is Verdict.INCONCLUSIVE else "")
+        return f"over {samples}"
+    low = format_quantity(estimate.low, unit)
+    high = format_quantity(estimate.high, unit)
+    confidence = f"{100 * estimate.confidence:.3g} % confidence"
+    return f"interval {low} to {high} ({confidence}, {samples})"
 
 
 def _advice(decision: Decision) -> str:
     if decision.estimate.lacking:
         return f"undecided: {decision.estimate.lacking}"
-    if QUANTITIES[decision.limit.quantity].kind != "performance":
-        return "undecided: the limit is inside the interval; a larger dataset narrows it"
-    return "undecided: the limit is inside the interval; raise --mlms-budget or --mlms-duration, or quieten the machine"
+    reason = "undecided: the limit is inside the interval"
+    if QUANTITIES[decision.limit.quantity].kind == "performance":
+        return f"{reason}; raise --mlms-budget or --mlms-duration, or quieten the machine"
+    return f"{reason}; a larger dataset narrows it"

@@ -1,16 +1,16 @@
-"""What a framework computes from all inputs, and the reference framework first of all.
+"""Outputs of a framework for all inputs, and the comparison with the reference framework's.
 
-Once a session, kept on disk.
+Outputs are kept on disk, so that their size is not bounded by memory.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,60 +18,36 @@ from pytest_mlms.agent.predictor import Predictor
 from pytest_mlms.agent.process import Array
 from pytest_mlms.cases import Case
 from pytest_mlms.errors import MlmsError, OutputError
-from pytest_mlms.evaluate.agreement import Differences, Ranking, Tolerance, chunks, compare, rank
-from pytest_mlms.evaluate.performance import random_batch
+from pytest_mlms.evaluate.agreement import Differences, Tolerance, chunks, compare
+from pytest_mlms.evaluate.inputs import Inputs
+from pytest_mlms.evaluate.ranking import Ranking, rank
 from pytest_mlms.manifest.schema import Output
 from pytest_mlms.pipeline import Dataset, postprocess
 
-__all__ = ["Inputs", "Reference", "compare_outputs", "compute_reference", "predict_all"]
+__all__ = [
+    "OutputComparison",
+    "Reference",
+    "ReferenceIdentity",
+    "compare_outputs",
+    "compute_reference",
+    "predict_all",
+]
 
-Form = tuple[tuple[int, ...], np.dtype[np.generic]]
 
+class ReferenceIdentity(NamedTuple):
+    """What results tell of a reference."""
 
-@dataclass(frozen=True, eq=False)
-class Inputs:
-    """What both sides work on.
-
-    The dataset, or without one a batch of random values from the manifest's seed.
-    """
-
-    dataset: Dataset | None
-    drawn: Mapping[str, Array]
-    batch_size: int
-
-    @classmethod
-    def of(cls, case: Case, dataset: Dataset | None, reference: Predictor) -> Inputs:
-        """Return the inputs of a case; random ones have the shapes of the reference's model."""
-        size, seed = case.batch_size, case.loaded.manifest.evaluate.seed
-        return cls(dataset, {} if dataset else random_batch(reference, size, seed)[0], size)
-
-    def __len__(self) -> int:
-        return len(self.dataset) if self.dataset else self.batch_size
-
-    def batches(self) -> Iterable[Mapping[str, Array]]:
-        """Return all of them, in batches of one size; the last may be filled up."""
-        return self.dataset.batches(self.batch_size) if self.dataset else [self.drawn]
-
-    def one(self, index: int) -> Mapping[str, Array]:
-        """Return a batch that is all of one input: a model may take no other size."""
-        if self.dataset:
-            return self.dataset.batch([index] * self.batch_size)
-        return {
-            name: np.repeat(values[index : index + 1], len(values), axis=0)
-            for name, values in self.drawn.items()
-        }
-
-    def label(self, index: int) -> int | None:
-        """Return the label of an input, where there are labels."""
-        labels = self.dataset.labels if self.dataset else None
-        return None if labels is None else int(labels[index])
+    stack: str
+    framework: str
+    device: str
+    versions: Mapping[str, str]
 
 
 @dataclass(frozen=True, eq=False)
 class Reference:
-    """The outputs of the reference framework: ``case`` says which model, stack and device.
+    """The outputs of the reference framework for all inputs, N rows each.
 
-    N rows each.
+    ``case`` has its model, stack and device, ``log`` is its agent's, and ``open`` starts it again.
     """
 
     case: Case
@@ -81,15 +57,11 @@ class Reference:
     log: Path
     open: Callable[[], AbstractContextManager[Predictor]]
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain values for the results."""
+    @property
+    def identity(self) -> ReferenceIdentity:
+        """The fields that tell which reference it is."""
         stack = self.case.stack
-        return {
-            "stack": stack.name,
-            "framework": stack.framework,
-            "device": self.case.device,
-            "versions": self.versions,
-        }
+        return ReferenceIdentity(stack.name, stack.framework, self.case.device, self.versions)
 
     @property
     def name(self) -> str:
@@ -101,90 +73,109 @@ class Reference:
 def compute_reference(
     case: Case, dataset: Dataset | None, open_: Callable[[], AbstractContextManager[Predictor]]
 ) -> Reference:
-    """Return what the model of ``case`` computes in an agent that ``open_`` starts, and that ends
-    with this.
-    """
+    """Return the outputs of the model of ``case``, by an agent that ``open_`` starts."""
+    names = [output.name for output in case.loaded.manifest.outputs]
     with open_() as predictor:
         inputs = Inputs.of(case, dataset, predictor)
-        outputs = predict_all(
-            predictor, inputs, [output.name for output in case.loaded.manifest.outputs]
-        )
-        return Reference(case, inputs, outputs, predictor.versions, predictor.agent.log.path, open_)
+        outputs = predict_all(predictor, inputs, names)
+        log = predictor.agent.log.path
+        return Reference(case, inputs, outputs, predictor.versions, log, open_)
 
 
 def predict_all(predictor: Predictor, inputs: Inputs, names: Sequence[str]) -> dict[str, Array]:
-    """Return the outputs of these names for all inputs, N rows each; they are in unnamed temporary
-    files.
+    """Return the outputs of these names for all inputs, N rows each, in unnamed temporary files.
 
-    Raises OutputError where an output has not a row of one shape for each input.
+    Raises OutputError where an output hasn't a row of one shape for each input, and MlmsError where
+    the disk is full.
     """
     try:
-        files = {name: tempfile.TemporaryFile() for name in names}  # noqa: SIM115 - the arrays keep them
-        forms: dict[str, Form] = {}
+        files: dict[str, _RowsFile] = {}
         left = len(inputs)
         for batch in inputs.batches():
             found = predictor.predict(batch)
-            for name, file in files.items():
+            for name in names:
                 rows = found[name]
-                _check_rows(
-                    name,
-                    rows,
-                    inputs.batch_size,
-                    forms.setdefault(name, (rows.shape[1:], rows.dtype)),
-                )
-                file.write(rows[:left].tobytes())
+                _check_rows(name, rows, inputs.batch_size)
+                if name not in files:
+                    files[name] = _RowsFile(name, rows)
+                files[name].append(rows[:left])
             left -= inputs.batch_size
-        return {name: _mapped(file, len(inputs), *forms[name]) for name, file in files.items()}
+        return {name: file.mapped(len(inputs)) for name, file in files.items()}
     except OSError as error:
-        raise MlmsError(
-            f"outputs can't be kept in {tempfile.gettempdir()}: {error.strerror}; set TMPDIR"
-        ) from error
+        where = f"outputs can't be kept in {tempfile.gettempdir()}"
+        raise MlmsError(f"{where}: {error.strerror}; set TMPDIR") from error
+
+
+def _check_rows(name: str, rows: Array, size: int) -> None:
+    if rows.ndim == 0 or len(rows) != size:
+        found = f"output {name!r} of {size} inputs is {rows.shape}"
+        raise OutputError(f"{found}; agreement takes outputs that have a row an input")
+
+
+class _RowsFile:
+    """Rows of one output in an unnamed temporary file, which the mapped array keeps alive.
+
+    The first rows of the output say of which shape and type all must be.
+    """
+
+    def __init__(self, name: str, first: Array) -> None:
+        self._name = name
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - the mapped array keeps it
+        self._shape = first.shape[1:]
+        self._dtype = first.dtype
+
+    def append(self, rows: Array) -> None:
+        """Write rows; raises OutputError where they are of another shape or type."""
+        shape = rows.shape[1:]
+        if shape != self._shape or rows.dtype != self._dtype:
+            found = f"output {self._name!r} is {shape} for some inputs and {self._shape} for others"
+            raise OutputError(f"{found}; agreement takes one shape")
+        self._file.write(rows.tobytes())
+
+    def mapped(self, count: int) -> Array:
+        """Return all rows as one array."""
+        self._file.flush()
+        shape = (count, *self._shape)
+        if 0 in self._shape:  # an empty file can't be mapped
+            return np.empty(shape, self._dtype)
+        return np.memmap(self._file, self._dtype, "r", shape=shape)
+
+
+class OutputComparison(NamedTuple):
+    """The differences of all outputs, and the ranking of the classification, if there is one."""
+
+    differences: Differences
+    ranking: Ranking | None
 
 
 def compare_outputs(
     outputs: Mapping[str, Array], reference: Reference, tolerance: Tolerance
-) -> tuple[Differences, Ranking | None]:
-    """Return the differences of all outputs, and of the classification its best classes and
-    divergences.
+) -> OutputComparison:
+    """Compare all outputs with the reference's.
 
     Raises OutputError where the shapes are not the same.
     """
     for name, expected in reference.outputs.items():
         if outputs[name].shape != expected.shape:
+            shape = outputs[name].shape[1:]
             raise OutputError(
-                f"output {name!r} is {outputs[name].shape[1:]} for each input, and {expected.shape[1:]} by the "
+                f"output {name!r} is {shape} for each input, and {expected.shape[1:]} by the "
                 f"reference, {reference.name}; convert the model so that it has the same outputs"
             )
     found = compare(outputs, reference.outputs, tolerance)
     output = reference.case.loaded.manifest.classification
     if output is None or reference.outputs[output.name].ndim != 2:
-        return found, None
-    ours, expected = outputs[output.name], reference.outputs[output.name]
-    return found, rank(
-        (_scores(ours[rows], output), _scores(expected[rows], output)) for rows in chunks(expected)
-    )
+        return OutputComparison(found, None)
+    ours = outputs[output.name]
+    expected = reference.outputs[output.name]
+    return OutputComparison(found, rank(_scored_chunks(ours, expected, output)))
+
+
+def _scored_chunks(ours: Array, expected: Array, output: Output) -> Iterator[tuple[Array, Array]]:
+    for rows in chunks(expected):
+        yield _scores(ours[rows], output), _scores(expected[rows], output)
 
 
 def _scores(values: Array, output: Output) -> Array:
     with np.errstate(invalid="ignore"):  # what is not finite differs by infinity already
         return postprocess(values.astype(np.float64), output)
-
-
-def _check_rows(name: str, rows: Array, size: int, form: Form) -> None:
-    if rows.ndim == 0 or len(rows) != size:
-        raise OutputError(
-            f"output {name!r} of {size} inputs is {rows.shape}; agreement takes outputs that have a row an input"
-        )
-    if (rows.shape[1:], rows.dtype) != form:
-        raise OutputError(
-            f"output {name!r} is {rows.shape[1:]} for some inputs and {form[0]} for others; agreement takes one shape"
-        )
-
-
-def _mapped(
-    file: IO[bytes], count: int, shape: tuple[int, ...], dtype: np.dtype[np.generic]
-) -> Array:
-    file.flush()
-    if not np.prod(shape):
-        return np.empty((count, *shape), dtype)
-    return np.memmap(file, dtype, "r", shape=(count, *shape))

@@ -21,7 +21,7 @@ from pytest_mlms.artifacts.fetch import CaseFiles, fetch
 from pytest_mlms.cases import Case
 from pytest_mlms.config import Config
 from pytest_mlms.errors import MlmsError
-from pytest_mlms.evaluate.performance import random_batch
+from pytest_mlms.evaluate.inputs import random_batch
 from pytest_mlms.pipeline import Dataset, postprocess
 from pytest_mlms.recorder import MlmsWarning, Recorder
 from pytest_mlms.serialization import to_plain
@@ -137,7 +137,7 @@ class ItemTracer:
     def _batch(self, predictor: Predictor) -> Mapping[str, Array]:
         """Return the batch of the traced calls, the same for each run."""
         if self.dataset is None:
-            return random_batch(predictor, self.case.batch_size, self._seed)[0]
+            return random_batch(predictor, self.case.batch_size, self._seed)
         return self._draw(self.dataset, np.random.default_rng(self._seed))
 
     def _request(self, predictor: Predictor) -> PreparedRequest:

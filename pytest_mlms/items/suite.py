@@ -10,7 +10,6 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,23 +18,23 @@ from pytest_mlms.agent.process import Array
 from pytest_mlms.artifacts.fetch import CaseFiles
 from pytest_mlms.cases import Case
 from pytest_mlms.config import Config
-from pytest_mlms.evaluate.accuracy import estimate_accuracy
+from pytest_mlms.evaluate.accuracy import classify, estimate_accuracy
 from pytest_mlms.evaluate.agreement import Tolerance, estimate_agreement
+from pytest_mlms.evaluate.departure import search_departure
+from pytest_mlms.evaluate.inputs import draw_batches, random_batch
 from pytest_mlms.evaluate.limits import judge
 from pytest_mlms.evaluate.performance import (
-    Plan,
+    PerformancePlan,
+    ProcessRecord,
     ProcessResult,
-    classify,
-    draw_batches,
     measure_performance,
-    random_batch,
 )
 from pytest_mlms.evaluate.reference import Reference, compare_outputs, predict_all
 from pytest_mlms.item_result import Judgement
 from pytest_mlms.items.item_tracer import ItemTracer
 from pytest_mlms.pipeline import Dataset, read_labels
 from pytest_mlms.recorder import Recorder
-from pytest_mlms.report.agreement import explain_layers, explain_worst, keep_differences
+from pytest_mlms.report.agreement import explain_departure, explain_worst, keep_differences
 from pytest_mlms.report.artifacts import Predictions, keep_arrays, keep_predictions, keep_process
 from pytest_mlms.session import Session
 from pytest_mlms.upgrade.criteria import duel_of, terms_of, told
@@ -77,23 +76,21 @@ def test_agreement(
     assert mlms_case.agreement is not None
     tolerance = Tolerance(mlms_case.agreement.rtol, mlms_case.agreement.atol)
     outputs = predict_all(mlms_predictor, mlms_reference.inputs, list(mlms_reference.outputs))
-    found, ranking = compare_outputs(outputs, mlms_reference, tolerance)
-    keep_differences(mlms_recorder, outputs, mlms_reference, found, ranking)
-    mlms_recorder.note(reference=mlms_reference.as_dict())
+    found = compare_outputs(outputs, mlms_reference, tolerance)
+    keep_differences(mlms_recorder, outputs, mlms_reference, found)
+    mlms_recorder.note(reference=mlms_reference.identity)
     mlms_recorder.add_log(mlms_reference.log)
 
     def cause() -> str:
-        if found.deviation.max() <= 1:
+        deviation = found.differences.deviation
+        if deviation.max() <= 1:
             return ""
-        worst = int(found.deviation.argmax())
-        text = explain_worst(outputs, mlms_reference, found, ranking, tolerance)
-        return (
-            text
-            + "\n"
-            + explain_layers(mlms_case, mlms_predictor, mlms_reference, worst, tolerance)
-        )
+        worst = int(deviation.argmax())
+        text = explain_worst(outputs, mlms_reference, found, tolerance)
+        search = search_departure(mlms_case, mlms_predictor, mlms_reference, worst, tolerance)
+        return f"{text}\n{explain_departure(search)}"
 
-    estimates = estimate_agreement(found, ranking)
+    estimates = estimate_agreement(*found)
     mlms_recorder.settle(estimates, judge(mlms_case.limits, estimates), mlms_config.strict, cause)
 
 
@@ -111,10 +108,10 @@ def test_performance(
     drawn = draw_batches(mlms_dataset, size, seed) if mlms_dataset else []
 
     def batches_for(predictor: Predictor) -> Sequence[Mapping[str, Array]]:
-        return drawn or random_batch(predictor, size, seed)
+        return drawn or [random_batch(predictor, size, seed)]
 
     assert mlms_case.scenario is not None
-    plan = Plan(
+    plan = PerformancePlan(
         mlms_case.scenario,
         size,
         mlms_config.processes,
@@ -122,12 +119,12 @@ def test_performance(
         mlms_config.budget,
         mlms_case.limits,
     )
-    processes: list[dict[str, Any]] = []
+    processes: list[ProcessRecord] = []
     mlms_recorder.note(processes=processes)
 
     def keep(index: int, result: ProcessResult) -> None:
         keep_process(mlms_recorder, index, result)
-        processes.append(result.as_dict())
+        processes.append(result.record)
 
     estimates, decisions = measure_performance(plan, mlms_predictor_factory, batches_for, keep)
     with mlms_tracer.on_fail():
@@ -166,7 +163,7 @@ def test_upgrade(
     duel = duel_of(mlms_case, mlms_config)
     mlms_recorder.note(terms=terms.as_plain(), duel_seed=duel.seed, **upgrade.facts)
     run_interleaved(
-        duel, mlms_pair_factory, lambda side: drawn or random_batch(side, size, seed), after_round
+        duel, mlms_pair_factory, lambda side: drawn or [random_batch(side, size, seed)], after_round
     )
     upgrade.facts["complete"] = True
     mlms_recorder.note(**upgrade.facts)

@@ -1,7 +1,4 @@
-"""What is kept and said of an agreement.
-
-The differences of every input, and of the worst one where it fails.
-"""
+"""Files and texts of an agreement: the differences of each input, and of the worst one."""
 
 from __future__ import annotations
 
@@ -12,21 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from pytest_mlms.agent.predictor import Predictor
-from pytest_mlms.agent.process import Array, Refused
-from pytest_mlms.cases import Case
-from pytest_mlms.errors import MlmsError
-from pytest_mlms.evaluate.agreement import (
-    Differences,
-    Ranking,
-    Tolerance,
-    find_departure,
-    most_different,
-)
-from pytest_mlms.evaluate.reference import Reference
+from pytest_mlms.agent.process import Array
+from pytest_mlms.evaluate.agreement import Differences, Tolerance, most_different
+from pytest_mlms.evaluate.departure import DepartureSearch
+from pytest_mlms.evaluate.ranking import Ranking
+from pytest_mlms.evaluate.reference import OutputComparison, Reference
 from pytest_mlms.recorder import Recorder
 
-__all__ = ["explain_layers", "explain_worst", "keep_differences"]
+__all__ = ["explain_departure", "explain_worst", "keep_differences"]
 
 _MOST_BYTES = 64 << 20  # of outputs that are kept: those of the worst inputs where not all fit
 
@@ -34,35 +24,31 @@ Outputs = Mapping[str, Array]
 
 
 def keep_differences(
-    recorder: Recorder,
-    outputs: Outputs,
-    reference: Reference,
-    found: Differences,
-    ranking: Ranking | None,
+    recorder: Recorder, outputs: Outputs, reference: Reference, found: OutputComparison
 ) -> None:
-    """Write what differs by how much for each input (differences.csv), and the outputs of both
-    (outputs.npz).
-    """
-    recorder.keep("differences.csv", lambda path: _write_table(path, reference, found, ranking))
+    """Write the differences of each input (differences.csv), and both outputs (outputs.npz)."""
+    recorder.keep("differences.csv", lambda path: _write_table(path, reference, found))
     recorder.keep(
-        "outputs.npz", lambda path: _write_outputs(path, outputs, reference.outputs, found)
+        "outputs.npz",
+        lambda path: _write_outputs(path, outputs, reference.outputs, found.differences),
     )
 
 
-def _write_table(
-    path: Path, reference: Reference, found: Differences, ranking: Ranking | None
-) -> None:
+def _write_table(path: Path, reference: Reference, found: OutputComparison) -> None:
+    differences = found.differences
+    inputs = range(len(differences.deviation))
     columns: dict[str, Any] = {
-        "input": range(len(found.deviation)),
-        "label": [reference.inputs.label(index) for index in range(len(found.deviation))],
-        "deviation": found.deviation,
-        "difference": found.absolute,
-        "relative_difference": found.relative,
+        "input": inputs,
+        "label": [reference.inputs.label(index) for index in inputs],
+        "deviation": differences.deviation,
+        "difference": differences.absolute,
+        "relative_difference": differences.relative,
     }
+    ranking = found.ranking
     if ranking:
-        columns.update(
-            {"class": ranking.ours, "reference_class": ranking.reference}, **ranking.divergences
-        )
+        columns["class"] = ranking.ours
+        columns["reference_class"] = ranking.reference
+        columns.update(ranking.divergences)
     with path.open("w", newline="", encoding="utf-8") as file:
         table = csv.writer(file)
         table.writerow(columns)
@@ -70,78 +56,71 @@ def _write_table(
 
 
 def _write_outputs(path: Path, outputs: Outputs, reference: Outputs, found: Differences) -> None:
-    count = len(found.deviation)
-    each = 2 * sum(values.nbytes for values in reference.values()) // count
-    worst = np.sort(
-        np.argsort(-found.deviation, kind="stable")[: max(1, _MOST_BYTES // max(1, each))]
-    )
-    arrays: dict[str, Any] = {
-        "input": worst,
-        **{name: values[worst] for name, values in outputs.items()},
-    }
-    arrays.update({f"reference_{name}": values[worst] for name, values in reference.items()})
+    inputs = _worst_inputs(reference, found)
+    arrays: dict[str, Any] = {"input": inputs}
+    for name, values in outputs.items():
+        arrays[name] = values[inputs]
+    for name, values in reference.items():
+        arrays[f"reference_{name}"] = values[inputs]
     np.savez(path, **arrays)
 
 
+def _worst_inputs(reference: Outputs, found: Differences) -> Array:
+    """Return the indices of the inputs whose outputs are kept, in ascending order."""
+    count = len(found.deviation)
+    one_side = sum(values.nbytes for values in reference.values())
+    bytes_an_input = 2 * one_side // count
+    most = max(1, _MOST_BYTES // max(1, bytes_an_input))
+    worst_first = np.argsort(-found.deviation, kind="stable")
+    return np.sort(worst_first[:most])
+
+
 def explain_worst(
-    outputs: Outputs,
-    reference: Reference,
-    found: Differences,
-    ranking: Ranking | None,
-    tolerance: Tolerance,
+    outputs: Outputs, reference: Reference, found: OutputComparison, tolerance: Tolerance
 ) -> str:
-    """Say which input differs most, its label, the best class of both, and the values that differ
-    most.
-    """
-    over = int((found.deviation > 1).sum())
-    index = int(found.deviation.argmax())
-    label = reference.inputs.label(index)
-    facts = [f"number {index}"] + ([] if label is None else [f"label {label}"])
-    if ranking:
-        facts.append(
-            f"best class {ranking.ours[index]}, the reference's {ranking.reference[index]}"
-        )
-    first = (
-        f"the reference is {reference.name}; {over} of {len(found.deviation)} inputs differ from it by more than "
-        f"{tolerance.atol:g} + {tolerance.rtol:g} |reference|"
-    )
-    lines = [first, f"  worst input: {', '.join(facts)}"]
-    one, other = (
-        {name: values[index] for name, values in each.items()}
-        for each in (outputs, reference.outputs)
-    )
-    for value in most_different(one, other, tolerance):
+    """Return a text on the input that differs most: its label, the classes, the worst values."""
+    deviation = found.differences.deviation
+    index = int(deviation.argmax())
+    over = int((deviation > 1).sum())
+    allowed = f"{tolerance.atol:g} + {tolerance.rtol:g} |reference|"
+    count = f"{over} of {len(deviation)} inputs"
+    lines = [
+        f"the reference is {reference.name}; {count} differ from it by more than {allowed}",
+        f"  worst input: {_describe_input(index, reference, found.ranking)}",
+    ]
+    ours = {name: values[index] for name, values in outputs.items()}
+    expected = {name: values[index] for name, values in reference.outputs.items()}
+    for value in most_different(ours, expected, tolerance):
         place = "".join(f"[{axis}]" for axis in value.place)
-        lines.append(
-            f"    {value.output}{place} is {value.ours:.7g}, the reference's {value.reference:.7g}"
-        )
+        element = f"{value.output}{place}"
+        lines.append(f"    {element} is {value.ours:.7g}, the reference's {value.reference:.7g}")
     return "\n".join(lines)
 
 
-def explain_layers(
-    case: Case, predictor: Predictor, reference: Reference, worst: int, tolerance: Tolerance
-) -> str:
-    """Say which layer departs first for the worst input, or why that can't be said."""
-    batch = reference.inputs.one(worst)
-    try:
-        name = reference.case.stack.label
-        with reference.open() as other:
-            expected = other.inner(batch)
-        name = case.stack.label
-        departure = find_departure(predictor.inner(batch), expected, tolerance)
-    except MlmsError as error:  # whatever it is, it must not hide that the outputs differ
-        mute = isinstance(error, Refused) and error.error == "NotImplementedError"
-        return f"  the first layer that departs is not known: {f'{name} does not show its layers' if mute else error}"
+def _describe_input(index: int, reference: Reference, ranking: Ranking | None) -> str:
+    facts = [f"number {index}"]
+    label = reference.inputs.label(index)
+    if label is not None:
+        facts.append(f"label {label}")
+    if ranking:
+        ours = ranking.ours[index]
+        expected = ranking.reference[index]
+        facts.append(f"best class {ours}, the reference's {expected}")
+    return ", ".join(facts)
+
+
+def explain_departure(search: DepartureSearch) -> str:
+    """Return a line with the first layer that departs, or why it is not known."""
+    departure = search.departure
     if departure is None:
-        return "  the first layer that departs is not known: of the layers that can be matched, none does"
-    after = (
-        f"those up to {_both(*departure.after)} agree"
-        if departure.after
-        else "none before it agrees"
-    )
-    layer = _both(departure.layer, departure.ours)
-    return f"  first layer that departs: {layer}, by up to {departure.difference:.3g} of {departure.size:.3g}; {after}"
+        return f"  the first layer that departs is not known: {search.reason}"
+    layer = _both_names(departure.layer, departure.ours)
+    difference = f"by up to {departure.difference:.3g} of {departure.size:.3g}"
+    after = "none before it agrees"
+    if departure.after:
+        after = f"those up to {_both_names(*departure.after)} agree"
+    return f"  first layer that departs: {layer}, {difference}; {after}"
 
 
-def _both(reference: str, ours: str) -> str:
+def _both_names(reference: str, ours: str) -> str:
     return repr(reference) if reference == ours else f"{reference!r} (here {ours!r})"

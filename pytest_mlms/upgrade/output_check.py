@@ -14,9 +14,8 @@ import numpy as np
 from pytest_mlms.agent.process import Array
 from pytest_mlms.cases import Case
 from pytest_mlms.errors import InvalidRun, OutputError
-from pytest_mlms.evaluate.accuracy import hits
+from pytest_mlms.evaluate.accuracy import classify, hits
 from pytest_mlms.evaluate.agreement import Tolerance, differences
-from pytest_mlms.evaluate.performance import classify
 from pytest_mlms.manifest.schema import Output
 from pytest_mlms.pipeline import Dataset
 from pytest_mlms.records import Comparison, Verdict

@@ -1,43 +1,108 @@
+"""Tests of the scores of a dataset, and of the estimates of accuracy."""
+
+from __future__ import annotations
+
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from pytest_mlms.evaluate.accuracy import count_hits, estimate_accuracy
-from pytest_mlms.pipeline import top_k
+from pytest_mlms.errors import DatasetError, OutputError
+from pytest_mlms.evaluate.accuracy import classify, count_hits, estimate_accuracy, ranks
+from pytest_mlms.manifest.schema import Input, Output
+from pytest_mlms.pipeline import Dataset, top_k
+from pytest_mlms.quantities import quantities_of
 
-scores = arrays(
+SCORES = arrays(
     np.float64,
     st.tuples(st.integers(1, 8), st.integers(2, 9)),
     elements=st.sampled_from([0, 0.25, 0.5, 1]),
 )
+PIXEL = Input.model_validate({"name": "x", "type": "tensor", "element_type": "float32"})
+LABELS = np.array([0, 1, 0, 1, 0, 1])
+ARRAYS: Any = {"x": np.zeros((6, 1))}
+SIX = Dataset("m.yaml:1: six.npz", (PIXEL,), ARRAYS, LABELS)
+LOGITS = Output.model_validate({"name": "logits", "type": "classification", "steps": ["softmax"]})
 
 
-@given(scores, st.integers(1, 9), st.data())
+@given(SCORES, st.integers(1, 9), st.data())
 def test_a_hit_is_a_label_among_the_top_k(values: np.ndarray, k: int, data: st.DataObject) -> None:
-    labels = np.array(
-        data.draw(
-            st.lists(
-                st.integers(0, values.shape[1] - 1), min_size=len(values), max_size=len(values)
-            )
-        )
-    )
-    wanted = sum(
-        label in best
-        for label, best in zip(labels.tolist(), top_k(values, k).tolist(), strict=True)
-    )
-    assert count_hits(values, labels.astype(np.uint8), k) == wanted
+    rows, classes = values.shape
+    label = st.integers(0, classes - 1)
+    labels = data.draw(st.lists(label, min_size=rows, max_size=rows))
+    expected = 0
+    for row, best in enumerate(top_k(values, k).tolist()):
+        expected += labels[row] in best
+    assert count_hits(values, np.array(labels, np.uint8), k) == expected
 
 
-def test_a_constant_output_earns_no_more_than_its_one_class() -> None:
+def test_a_constant_output_hits_one_class_only() -> None:
     assert count_hits(np.zeros((10, 10)), np.arange(10), 1) == 1
 
 
-def test_estimates_have_their_interval_and_top5_only_where_it_says_something() -> None:
-    ten, three = np.eye(10), np.eye(3)
-    found = estimate_accuracy(ten, np.array([0, 1, 2, 3, 4, 5, 6, 7, 8, 0]))
+def test_estimates_have_wilsons_interval() -> None:
+    labels = np.array([0, 1, 2, 3, 4, 5, 6, 7, 8, 0])
+    found = estimate_accuracy(np.eye(10), labels)
     assert found["top1"].value == pytest.approx(0.9)
     assert found["top1"].low == pytest.approx(0.596, abs=1e-3)
     assert found["top5"].value == 1.0
-    assert set(estimate_accuracy(three, np.arange(3))) == {"top1"}
+
+
+def test_top5_needs_more_than_five_classes() -> None:
+    assert set(estimate_accuracy(np.eye(5), np.arange(5))) == {"top1"}
+    assert set(estimate_accuracy(np.eye(6), np.arange(6))) == {"top1", "top5"}
+
+
+def test_every_quantity_of_accuracy_has_an_estimator() -> None:
+    names = {quantity.name for quantity in quantities_of("accuracy")}
+    assert set(ranks(1000)) == names
+
+
+class FakePredictor:
+    """A predictor that returns the next of its outputs for each batch."""
+
+    def __init__(self, *outputs: Any) -> None:
+        self._outputs = iter(outputs)
+
+    def predict(self, batch: Any) -> dict[str, Any]:
+        return {"logits": np.asarray(next(self._outputs), np.float32)}
+
+
+def test_scores_leave_out_what_filled_the_last_batch() -> None:
+    predictor: Any = FakePredictor([[1, 0]] * 4, [[0, 1]] * 4)
+    scores, labels = classify(predictor, SIX, LOGITS, 4)
+    assert scores.argmax(axis=1).tolist() == [0, 0, 0, 0, 1, 1]
+    assert scores.dtype == np.float32
+    assert np.allclose(scores.sum(axis=1), 1)
+    assert labels is LABELS
+
+
+def test_the_first_input_whose_scores_are_not_finite_is_named() -> None:
+    second = [[np.nan, 1], [np.inf, 0], [np.nan, 0], [0, 0]]
+    predictor: Any = FakePredictor([[1, 0]] * 4, second)
+    message = "'logits' has NaN or infinity for 2 of 6 inputs, first for number 4"
+    with pytest.raises(OutputError, match=message):
+        classify(predictor, SIX, LOGITS, 4)
+
+
+def test_an_output_that_is_no_table_of_scores_is_an_error() -> None:
+    predictor: Any = FakePredictor(np.zeros((4, 2, 2)))
+    message = r"output 'logits' of 4 inputs is \(4, 2, 2\); expected inputs x classes"
+    with pytest.raises(OutputError, match=message):
+        classify(predictor, SIX, LOGITS, 4)
+
+
+def test_labels_that_are_no_classes_are_an_error() -> None:
+    predictor: Any = FakePredictor([[1]] * 6)
+    with pytest.raises(DatasetError, match="labels from 0 to 1, and the model the classes 0 to 0"):
+        classify(predictor, SIX, LOGITS, 6)
+
+
+def test_a_dataset_without_labels_has_no_accuracy() -> None:
+    unlabelled = Dataset("m.yaml:1: six.npz", (PIXEL,), ARRAYS, None)
+    predictor: Any = FakePredictor()
+    with pytest.raises(DatasetError, match="has no array 'label'; add it"):
+        classify(predictor, unlabelled, LOGITS, 6)

@@ -1,3 +1,5 @@
+"""Tests of limits against intervals, and of the texts that explain the decisions."""
+
 from __future__ import annotations
 
 import math
@@ -11,14 +13,12 @@ from pytest_mlms.evaluate.limits import decide, explain, judge, margin, worst
 from pytest_mlms.records import Decision, Estimate, Limit, Place, Verdict
 
 PLACE = Place(Path("manifests/digits.yaml"), 44)
-
-
-def latency(value: float, low: float, high: float, lacking: str = "") -> Estimate:
-    return Estimate(value, low, high, 0.95, 3, "processes", lacking)
-
-
 AT_MOST = Limit("latency_p90", 0.005, PLACE)
 AT_LEAST = Limit("throughput", 200, PLACE)
+
+
+def estimate(value: float, low: float, high: float, missing: str = "") -> Estimate:
+    return Estimate(value, low, high, 0.95, 3, "processes", missing)
 
 
 @pytest.mark.parametrize(
@@ -38,50 +38,80 @@ AT_LEAST = Limit("throughput", 200, PLACE)
 def test_the_interval_decides_not_the_value(
     limit: Limit, low: float, high: float, verdict: Verdict
 ) -> None:
-    assert decide(limit, latency((low + high) / 2, low, high)) is verdict
+    middle = (low + high) / 2
+    assert decide(limit, estimate(middle, low, high)) is verdict
 
 
-@given(st.floats(0, 10), st.floats(0, 10), st.floats(0, 10), st.booleans())
-def test_exactly_one_verdict_holds_for_any_interval(
-    a: float, b: float, bound: float, at_most: bool
+ENDS = st.tuples(st.floats(0, 10), st.floats(0, 10)).map(sorted)
+
+
+@given(ENDS, st.floats(0, 10))
+def test_an_upper_limit_has_exactly_one_verdict_on_any_interval(
+    ends: list[float], bound: float
 ) -> None:
-    low, high = sorted((a, b))
-    verdict = decide(
-        Limit("latency_p50" if at_most else "throughput", bound, PLACE), latency(low, low, high)
-    )
-    inside, outside = (high <= bound, low > bound) if at_most else (low >= bound, high < bound)
-    assert verdict is (
-        Verdict.PASSED if inside else Verdict.FAILED if outside else Verdict.INCONCLUSIVE
-    )
+    low, high = ends
+    expected = Verdict.INCONCLUSIVE
+    if high <= bound:
+        expected = Verdict.PASSED
+    elif low > bound:
+        expected = Verdict.FAILED
+    limit = Limit("latency_p50", bound, PLACE)
+    assert decide(limit, estimate(low, low, high)) is expected
 
 
-def test_what_lacks_samples_is_inconclusive_however_good_it_looks() -> None:
-    assert (
-        decide(AT_MOST, latency(0.001, 0.001, 0.001, "needs 29 calls a process, had 3"))
-        is Verdict.INCONCLUSIVE
-    )
+@given(ENDS, st.floats(0, 10))
+def test_a_lower_limit_has_exactly_one_verdict_on_any_interval(
+    ends: list[float], bound: float
+) -> None:
+    low, high = ends
+    expected = Verdict.INCONCLUSIVE
+    if low >= bound:
+        expected = Verdict.PASSED
+    elif high < bound:
+        expected = Verdict.FAILED
+    limit = Limit("throughput", bound, PLACE)
+    assert decide(limit, estimate(low, low, high)) is expected
 
 
-def test_what_was_not_measured_is_inconclusive_never_passed() -> None:
+def test_too_few_samples_are_inconclusive_however_good_the_value_is() -> None:
+    good = estimate(0.001, 0.001, 0.001, "needs 29 calls a process, had 3")
+    assert decide(AT_MOST, good) is Verdict.INCONCLUSIVE
+
+
+def test_a_quantity_that_was_not_measured_is_inconclusive() -> None:
     (decision,) = judge([AT_MOST], {})
     assert decision.verdict is Verdict.INCONCLUSIVE
     assert "it was not measured" in explain(decision)
 
 
 def test_a_failure_shows_value_interval_limit_and_the_line_that_set_it() -> None:
-    (decision,) = judge([AT_MOST], {"latency_p90": latency(0.0061, 0.0058, 0.0064)})
-    assert explain(decision) == (
-        "latency_p90 is not at most 5.00 ms: measured 6.10 ms, interval 5.80 ms to 6.40 ms (95 % confidence, 3 processes)\n"
-        "  limit set by manifests/digits.yaml:44"
+    (decision,) = judge([AT_MOST], {"latency_p90": estimate(0.0061, 0.0058, 0.0064)})
+    first, second = explain(decision).split("\n")
+    assert first == (
+        "latency_p90 is not at most 5.00 ms: measured 6.10 ms, "
+        "interval 5.80 ms to 6.40 ms (95 % confidence, 3 processes)"
     )
+    assert second == "  limit set by manifests/digits.yaml:44"
 
 
-def test_an_open_decision_says_what_would_help() -> None:
-    (speed,) = judge([AT_MOST], {"latency_p90": latency(0.005, 0.004, 0.006)})
-    assert "raise --mlms-budget or --mlms-duration" in explain(speed)
+def test_a_value_over_all_inputs_has_no_interval_in_the_text() -> None:
+    limit = Limit("deviation", 1.0, PLACE)
+    exact = Estimate(2.0, 2.0, 2.0, 1.0, 40, "inputs")
+    (decision,) = judge([limit], {"deviation": exact})
+    assert "deviation is not at most 1.00: measured 2.00, over 40 inputs" in explain(decision)
+
+
+def test_an_open_decision_on_performance_advises_a_larger_budget() -> None:
+    (decision,) = judge([AT_MOST], {"latency_p90": estimate(0.005, 0.004, 0.006)})
+    assert "latency_p90 may not be at most 5.00 ms" in explain(decision)
+    assert "raise --mlms-budget or --mlms-duration" in explain(decision)
+
+
+def test_an_open_decision_on_accuracy_advises_a_larger_dataset() -> None:
     limit = Limit("top1", 0.97, PLACE)
-    (share,) = judge([limit], {"top1": Estimate(0.975, 0.95, 0.98, 0.95, 600, "inputs")})
-    assert "a larger dataset narrows it" in explain(share)
+    share = Estimate(0.975, 0.95, 0.98, 0.95, 600, "inputs")
+    (decision,) = judge([limit], {"top1": share})
+    assert "a larger dataset narrows it" in explain(decision)
 
 
 def test_the_worst_verdict_is_the_items() -> None:
@@ -91,7 +121,16 @@ def test_the_worst_verdict_is_the_items() -> None:
 
 
 def test_the_margin_is_that_of_the_interval_nearest_to_its_limit() -> None:
-    near = Decision(AT_MOST, latency(0.004, 0.003, 0.0045), Verdict.PASSED)
-    far = Decision(AT_LEAST, latency(400, 400, 400), Verdict.PASSED)
+    near = Decision(AT_MOST, estimate(0.004, 0.003, 0.0045), Verdict.PASSED)
+    far = Decision(AT_LEAST, estimate(400, 400, 400), Verdict.PASSED)
     assert margin([near, far]) == pytest.approx(0.1)
+
+
+def test_without_limits_the_margin_is_infinite() -> None:
     assert margin([]) == math.inf
+
+
+def test_a_margin_outside_of_a_limit_of_0_is_a_finite_number() -> None:
+    limit = Limit("kl_max", 0.0, PLACE)
+    outside = Decision(limit, estimate(1.0, 1.0, 1.0), Verdict.FAILED)
+    assert -math.inf < margin([outside]) < 0

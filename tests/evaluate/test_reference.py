@@ -15,7 +15,8 @@ import pytest
 
 from pytest_mlms.agent.process import Array
 from pytest_mlms.errors import MlmsError, OutputError
-from pytest_mlms.evaluate.reference import Inputs, predict_all
+from pytest_mlms.evaluate.inputs import Inputs
+from pytest_mlms.evaluate.reference import predict_all
 from tests.support.project import PREDICTORS, Project
 
 MODEL = """
@@ -242,47 +243,50 @@ def test_only_what_an_agreement_judges_becomes_an_item(pair: Pair) -> None:
     ]
 
 
-class Answers:
-    """A predictor that gives the next of its outputs to each batch."""
+class FakePredictor:
+    """A predictor that returns the next of its outputs for each batch."""
 
     def __init__(self, outputs: Iterable[Any]) -> None:
-        self.outputs = iter(outputs)
+        self._outputs = iter(outputs)
 
     def predict(self, batch: Mapping[str, Array]) -> dict[str, Array]:
-        return {"y": np.asarray(next(self.outputs), np.float32)}
+        return {"y": np.asarray(next(self._outputs), np.float32)}
+
+
+BATCH = {"x": np.zeros((2, 3), np.float32)}
 
 
 def test_outputs_of_random_inputs_are_kept_row_by_row() -> None:
-    inputs = Inputs(None, {"x": np.zeros((2, 3), np.float32)}, 2)
-    predictor: Any = Answers([[[1, 2], [3, 4]]])
-    assert predict_all(predictor, inputs, ["y"])["y"].tolist() == [[1, 2], [3, 4]]
-    assert inputs.one(1)["x"].shape == (2, 3)
-    assert inputs.label(0) is None
+    predictor: Any = FakePredictor([[[1, 2], [3, 4]]])
+    outputs = predict_all(predictor, Inputs(None, BATCH, 2), ["y"])
+    assert outputs["y"].tolist() == [[1, 2], [3, 4]]
 
 
-@pytest.mark.parametrize(
-    ("output", "says"), [(3.0, "takes outputs that have a row an input"), ([1.0], "a row an input")]
-)
-def test_an_output_without_a_row_for_each_input_is_an_error(output: Any, says: str) -> None:
-    predictor: Any = Answers([output])
-    with pytest.raises(OutputError, match=says):
-        predict_all(predictor, Inputs(None, {"x": np.zeros((2, 3), np.float32)}, 2), ["y"])
+def test_outputs_without_elements_are_kept_too() -> None:
+    predictor: Any = FakePredictor([np.zeros((2, 0))])
+    outputs = predict_all(predictor, Inputs(None, BATCH, 2), ["y"])
+    assert outputs["y"].shape == (2, 0)
 
 
-def test_an_output_whose_shape_changes_is_an_error_and_so_is_a_full_disk(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    batches = [{"x": np.zeros((2, 1), np.float32)}] * 2
-    monkeypatch.setattr(Inputs, "batches", lambda self: batches)
-    changing: Any = Answers([np.zeros((2, 3)), np.zeros((2, 4))])
-    inputs = Inputs(None, batches[0], 2)
+@pytest.mark.parametrize("output", [3.0, [1.0]])
+def test_an_output_without_a_row_for_each_input_is_an_error(output: Any) -> None:
+    predictor: Any = FakePredictor([output])
+    with pytest.raises(OutputError, match="takes outputs that have a row an input"):
+        predict_all(predictor, Inputs(None, BATCH, 2), ["y"])
+
+
+def test_an_output_whose_shape_changes_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Inputs, "batches", lambda self: [BATCH, BATCH])
+    predictor: Any = FakePredictor([np.zeros((2, 3)), np.zeros((2, 4))])
     with pytest.raises(OutputError, match=r"is \(4,\) for some inputs and \(3,\) for others"):
-        predict_all(changing, inputs, ["y"])
-    if Path("/dev/full").exists():
-        predictor: Any = Answers(itertools.repeat(np.zeros((2, 3))))
-        with Path("/dev/full").open("wb", buffering=0) as full:
-            monkeypatch.setattr("tempfile.TemporaryFile", lambda: full)
-            with pytest.raises(
-                MlmsError, match="can't be kept in .*: No space left on device; set TMPDIR"
-            ):
-                predict_all(predictor, inputs, ["y"])
+        predict_all(predictor, Inputs(None, BATCH, 2), ["y"])
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_a_full_disk_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    predictor: Any = FakePredictor(itertools.repeat(np.zeros((2, 3))))
+    message = "can't be kept in .*: No space left on device; set TMPDIR"
+    with Path("/dev/full").open("wb", buffering=0) as full:
+        monkeypatch.setattr("tempfile.TemporaryFile", lambda: full)
+        with pytest.raises(MlmsError, match=message):
+            predict_all(predictor, Inputs(None, BATCH, 2), ["y"])

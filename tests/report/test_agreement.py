@@ -1,9 +1,8 @@
-"""What is kept of an agreement, and what is said of its layers where they can't be had."""
+"""Tests of the files that are kept of an agreement, and of the texts on it."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,43 +10,26 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_mlms.agent.process import Refused
-from pytest_mlms.errors import AgentError, Unavailable
 from pytest_mlms.evaluate.agreement import Tolerance, compare
-from pytest_mlms.evaluate.reference import Inputs, Reference
+from pytest_mlms.evaluate.departure import Departure, DepartureSearch
+from pytest_mlms.evaluate.inputs import Inputs
+from pytest_mlms.evaluate.ranking import rank
+from pytest_mlms.evaluate.reference import OutputComparison, Reference
 from pytest_mlms.recorder import Recorder
 from pytest_mlms.records import Place
-from pytest_mlms.report import agreement as differences
+from pytest_mlms.report import agreement
 
 USUAL = Tolerance(1e-4, 1e-5)
-LAYERS = [("conv", np.ones((1, 2, 4, 4))), ("dense", np.ones((1, 3)))]
-CASE: Any = SimpleNamespace(stack=SimpleNamespace(label="mxnet", framework="mxnet"), device="cpu")
 
 
-class Model:
-    """A predictor that gives these layers, or raises this."""
-
-    def __init__(self, layers: Any) -> None:
-        self.layers = layers
-
-    def inner(self, batch: Any) -> Any:
-        if isinstance(self.layers, Exception):
-            raise self.layers
-        return self.layers
-
-
-def reference(outputs: Any, model: Model | Exception | None = None) -> Reference:
-    @contextlib.contextmanager
-    def open_() -> Iterator[Any]:
-        if isinstance(model, Exception):
-            raise model
-        yield model
-
-    inputs = Inputs(None, {"x": np.zeros((len(outputs), 1), np.float32)}, len(outputs))
-    case: Any = SimpleNamespace(
-        stack=SimpleNamespace(label="onnxruntime", framework="onnxruntime"), device="cpu"
-    )
-    return Reference(case, inputs, {"y": outputs}, {"onnxruntime": "1.30"}, Path("log"), open_)
+def reference_of(outputs: Any) -> Reference:
+    stack = SimpleNamespace(label="onnxruntime", framework="onnxruntime")
+    case: Any = SimpleNamespace(stack=stack, device="cpu")
+    rows = len(outputs)
+    inputs = Inputs(None, {"x": np.zeros((rows, 1), np.float32)}, rows)
+    opened: Any = contextlib.nullcontext(None)
+    versions = {"onnxruntime": "1.30"}
+    return Reference(case, inputs, {"y": outputs}, versions, Path("log"), lambda: opened)
 
 
 def test_outputs_of_the_worst_inputs_are_kept_where_not_all_fit(
@@ -55,10 +37,11 @@ def test_outputs_of_the_worst_inputs_are_kept_where_not_all_fit(
 ) -> None:
     expected = np.zeros((5, 2), np.float32)
     ours = expected + np.array([[0], [3], [1], [2], [0]], np.float32)
-    monkeypatch.setattr(differences, "_MOST_BYTES", 2 * expected.nbytes * 2 // 5)
+    bytes_of_an_input = 2 * expected.nbytes // 5
+    monkeypatch.setattr(agreement, "_MOST_BYTES", 2 * bytes_of_an_input)
     recorder = Recorder("item", tmp_path, Place(Path("m.yaml"), 1))
-    found = compare({"y": ours}, {"y": expected}, USUAL)
-    differences.keep_differences(recorder, {"y": ours}, reference(expected), found, None)
+    found = OutputComparison(compare({"y": ours}, {"y": expected}, USUAL), None)
+    agreement.keep_differences(recorder, {"y": ours}, reference_of(expected), found)
     kept = np.load(recorder.folder / "outputs.npz")
     assert kept["input"].tolist() == [1, 3]
     assert kept["y"][:, 0].tolist() == [3, 2]
@@ -68,44 +51,46 @@ def test_outputs_of_the_worst_inputs_are_kept_where_not_all_fit(
     assert len(lines) == 6
 
 
-@pytest.mark.parametrize(
-    ("ours", "theirs", "says"),
-    [
-        (LAYERS, LAYERS, "of the layers that can be matched, none does"),
-        ([("other", np.ones(7))], LAYERS, "of the layers that can be matched, none does"),
-        (Refused("no", "NotImplementedError"), LAYERS, "not known: mxnet does not show its layers"),
-        (
-            LAYERS,
-            Refused("no", "NotImplementedError"),
-            "not known: onnxruntime does not show its layers",
-        ),
-        (
-            AgentError("the agent (process 7) was killed"),
-            LAYERS,
-            "not known: the agent (process 7) was killed",
-        ),
-    ],
-)
-def test_layers_that_can_not_be_compared_say_why(ours: Any, theirs: Any, says: str) -> None:
-    model: Any = Model(ours)
-    text = differences.explain_layers(
-        CASE, model, reference(np.zeros((1, 1)), Model(theirs)), 0, USUAL
+def test_the_table_has_the_classes_and_divergences_of_a_classification(tmp_path: Path) -> None:
+    scores = np.array([[0.2, 0.8], [0.4, 0.6]])
+    recorder = Recorder("item", tmp_path, Place(Path("m.yaml"), 1))
+    ranking = rank([(scores, scores)])
+    found = OutputComparison(compare({"y": scores}, {"y": scores}, USUAL), ranking)
+    agreement.keep_differences(recorder, {"y": scores}, reference_of(scores), found)
+    header = (recorder.folder / "differences.csv").read_text().splitlines()[0]
+    assert header.endswith("relative_difference,class,reference_class,kl,js,hellinger")
+
+
+def test_the_worst_input_is_explained_with_its_values() -> None:
+    expected = np.array([[1.0, 2.0], [3.0, 4.0]])
+    ours = np.array([[1.0, 2.0], [3.0, 4.5]])
+    found = OutputComparison(compare({"y": ours}, {"y": expected}, USUAL), rank([(ours, expected)]))
+    tolerance = Tolerance(1e-4, 0.1)
+    text = agreement.explain_worst({"y": ours}, reference_of(expected), found, tolerance)
+    count = "1 of 2 inputs differ from it by more than 0.1 + 0.0001 |reference|"
+    assert text.splitlines() == [
+        f"the reference is onnxruntime 1.30 on cpu; {count}",
+        "  worst input: number 1, best class 1, the reference's 1",
+        "    y[1] is 4.5, the reference's 4",
+    ]
+
+
+def test_a_departure_that_is_not_known_says_why() -> None:
+    search = DepartureSearch(None, "mxnet does not show its layers")
+    assert agreement.explain_departure(search) == (
+        "  the first layer that departs is not known: mxnet does not show its layers"
     )
-    assert says in text
-
-
-def test_a_reference_that_is_gone_does_not_hide_the_failure() -> None:
-    model: Any = Model(LAYERS)
-    gone = reference(np.zeros((1, 1)), Unavailable("no memory left on the device"))
-    assert "not known: no memory left" in differences.explain_layers(CASE, model, gone, 0, USUAL)
 
 
 def test_the_layer_that_departs_is_named_with_both_names() -> None:
-    model: Any = Model([("a", LAYERS[0][1]), ("b", LAYERS[1][1] + 1)])
-    text = differences.explain_layers(
-        CASE, model, reference(np.zeros((1, 1)), Model(LAYERS)), 0, USUAL
+    departure = Departure("dense", "b", 1.0, 1.0, after=("conv", "a"))
+    assert agreement.explain_departure(DepartureSearch(departure)) == (
+        "  first layer that departs: 'dense' (here 'b'), by up to 1 of 1; "
+        "those up to 'conv' (here 'a') agree"
     )
-    assert (
-        text
-        == "  first layer that departs: 'dense' (here 'b'), by up to 1 of 1; those up to 'conv' (here 'a') agree"
-    )
+
+
+def test_the_first_layer_of_all_may_depart() -> None:
+    departure = Departure("conv", "conv", 0.5, 2.0, after=None)
+    text = agreement.explain_departure(DepartureSearch(departure))
+    assert text.endswith("'conv', by up to 0.5 of 2; none before it agrees")

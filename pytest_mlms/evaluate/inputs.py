@@ -1,0 +1,97 @@
+"""Inputs that models are evaluated with: a dataset's, or random ones for a manifest without it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from pytest_mlms.agent.predictor import Predictor
+from pytest_mlms.agent.process import Array
+from pytest_mlms.cases import Case
+from pytest_mlms.errors import OutputError
+from pytest_mlms.pipeline import Dataset
+
+__all__ = ["Inputs", "draw_batches", "random_batch"]
+
+_POOL_BATCHES = 8  # distinct batches that a timed process works on in turn
+_POOL_BYTES = 64 << 20
+
+Batch = Mapping[str, Array]
+
+
+@dataclass(frozen=True, eq=False)
+class Inputs:
+    """All inputs of an agreement, the same for both sides.
+
+    They are the dataset's, or without one the ``drawn`` batch of random values.
+    """
+
+    dataset: Dataset | None
+    drawn: Batch
+    batch_size: int
+
+    @classmethod
+    def of(cls, case: Case, dataset: Dataset | None, reference: Predictor) -> Inputs:
+        """Return the inputs of a case; random ones have the shapes of the reference's model."""
+        size = case.batch_size
+        if dataset:
+            return cls(dataset, {}, size)
+        seed = case.loaded.manifest.evaluate.seed
+        return cls(None, random_batch(reference, size, seed), size)
+
+    def __len__(self) -> int:
+        return len(self.dataset) if self.dataset else self.batch_size
+
+    def batches(self) -> Iterable[Batch]:
+        """Return all inputs in batches of one size; the last batch may be filled up."""
+        if self.dataset:
+            return self.dataset.batches(self.batch_size)
+        return [self.drawn]
+
+    def repeated(self, index: int) -> Batch:
+        """Return a batch that is all of one input, since a model may take no other size."""
+        if self.dataset:
+            return self.dataset.batch([index] * self.batch_size)
+        batch = {}
+        for name, values in self.drawn.items():
+            row = values[index : index + 1]
+            batch[name] = np.repeat(row, len(values), axis=0)
+        return batch
+
+    def label(self, index: int) -> int | None:
+        """Return the label of an input, where there are labels."""
+        labels = self.dataset.labels if self.dataset else None
+        return None if labels is None else int(labels[index])
+
+
+def draw_batches(dataset: Dataset, size: int, seed: int) -> list[dict[str, Array]]:
+    """Return batches of elements drawn with replacement, for timing.
+
+    At most eight, and at most 64 MiB together, but at least one.
+    """
+    generator = np.random.default_rng(seed)
+    drawn = generator.integers(len(dataset), size=(_POOL_BATCHES, size))
+    first = dataset.batch(drawn[0].tolist())
+    batch_bytes = sum(array.nbytes for array in first.values())
+    count = min(_POOL_BATCHES, _POOL_BYTES // batch_bytes)
+    others = [dataset.batch(indices) for indices in drawn[1 : max(1, count)].tolist()]
+    return [first, *others]
+
+
+def random_batch(predictor: Predictor, size: int, seed: int) -> dict[str, Array]:
+    """Return a batch of standard normal values in the model's own shapes.
+
+    Raises OutputError where an axis other than the first is free.
+    """
+    generator = np.random.default_rng(seed)
+    batch = {}
+    for tensor in predictor.inputs:
+        if None in tensor.shape[1:]:
+            found = f"input {tensor.name!r} has free axes, {tensor.shape}"
+            raise OutputError(f"{found}; add a dataset, to say how long")
+        shape = [axis or size for axis in tensor.shape]
+        values = generator.standard_normal(shape)
+        batch[tensor.name] = values.astype(tensor.dtype)
+    return batch

@@ -1,0 +1,28 @@
+"""Checks that a model's outputs are finite."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pytest_mlms.agent.process import Array
+from pytest_mlms.errors import OutputError
+
+__all__ = ["check_finite", "finite_rows"]
+
+
+def finite_rows(values: Array) -> Array:
+    """Return for each row whether all of it is finite; a single number is a row."""
+    rows = np.atleast_1d(values)
+    flat = np.isfinite(rows).reshape(len(rows), -1)
+    return np.asarray(flat.all(axis=1))
+
+
+def check_finite(name: str, finite: Array) -> None:
+    """Raise OutputError where one of ``finite``, a truth value for each input, is False."""
+    wrong = ~finite
+    if wrong.any():
+        first = int(wrong.argmax())
+        raise OutputError(
+            f"output {name!r} has NaN or infinity for {wrong.sum()} of {len(wrong)} inputs, "
+            f"first for number {first}; check the input's steps, its element type and the model"
+        )

@@ -1,0 +1,76 @@
+"""Tests of the inputs that models are evaluated with."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from mlms_predictors import Tensor
+
+from pytest_mlms.errors import OutputError
+from pytest_mlms.evaluate import inputs
+from pytest_mlms.evaluate.inputs import Inputs, draw_batches, random_batch
+
+
+class IndexDataset:
+    """A dataset whose elements are four times their own index."""
+
+    def __len__(self) -> int:
+        return 1000
+
+    def batch(self, indices: Any) -> dict[str, Any]:
+        column = np.array(indices, np.float32)[:, None]
+        return {"x": np.repeat(column, 4, axis=1)}
+
+
+DATASET: Any = IndexDataset()
+
+
+def predictor(*shape: int | None) -> Any:
+    return SimpleNamespace(inputs=(Tensor("x", "float32", shape),))
+
+
+def test_the_seed_draws_the_batches() -> None:
+    first = draw_batches(DATASET, 16, seed=7)
+    again = draw_batches(DATASET, 16, seed=7)
+    other = draw_batches(DATASET, 16, seed=8)
+    assert len(first) == 8
+    for one, same in zip(first, again, strict=True):
+        assert np.array_equal(one["x"], same["x"])
+    assert not np.array_equal(first[0]["x"], other[0]["x"])
+
+
+@pytest.mark.parametrize(("most", "count"), [(3, 3), (100, 8), (0, 1)])
+def test_drawn_batches_are_bounded_in_memory(
+    monkeypatch: pytest.MonkeyPatch, most: int, count: int
+) -> None:
+    batch_bytes = 16 * 4 * 4
+    monkeypatch.setattr(inputs, "_POOL_BYTES", most * batch_bytes)
+    assert len(draw_batches(DATASET, 16, seed=7)) == count
+
+
+def test_a_random_batch_has_the_shape_and_type_of_the_models_input() -> None:
+    batch = random_batch(predictor(None, 3), 5, seed=7)
+    assert batch["x"].shape == (5, 3)
+    assert batch["x"].dtype == np.float32
+
+
+def test_a_free_axis_needs_a_dataset() -> None:
+    with pytest.raises(OutputError, match=r"has free axes, \(None, None\); add a dataset"):
+        random_batch(predictor(None, None), 5, seed=7)
+
+
+def test_random_inputs_are_one_batch_without_labels() -> None:
+    drawn = {"x": np.arange(6.0).reshape(2, 3)}
+    found = Inputs(None, drawn, batch_size=2)
+    assert len(found) == 2
+    assert list(found.batches()) == [drawn]
+    assert found.label(0) is None
+
+
+def test_a_single_input_is_repeated_to_a_whole_batch() -> None:
+    drawn = {"x": np.arange(6.0).reshape(2, 3)}
+    batch = Inputs(None, drawn, batch_size=2).repeated(1)
+    assert batch["x"].tolist() == [[3.0, 4.0, 5.0]] * 2

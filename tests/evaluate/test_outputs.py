@@ -1,0 +1,28 @@
+"""Tests of the checks that outputs are finite."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pytest_mlms.errors import OutputError
+from pytest_mlms.evaluate.outputs import check_finite, finite_rows
+
+
+def test_a_row_is_finite_where_all_of_it_is() -> None:
+    values = np.array([[[1.0, 2.0]], [[np.nan, 2.0]], [[1.0, np.inf]]])
+    assert finite_rows(values).tolist() == [True, False, False]
+
+
+def test_a_single_number_is_a_row() -> None:
+    assert finite_rows(np.array(3.0)).tolist() == [True]
+
+
+def test_the_error_names_the_first_input_that_is_not_finite() -> None:
+    message = "'y' has NaN or infinity for 2 of 4 inputs, first for number 1; check"
+    with pytest.raises(OutputError, match=message):
+        check_finite("y", np.array([True, False, False, True]))
+
+
+def test_finite_outputs_are_no_error() -> None:
+    check_finite("y", np.array([True, True]))
