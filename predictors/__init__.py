@@ -1,8 +1,9 @@
-"""The agent's side: runs by path inside a stack's interpreter, which may be as old as Python 3.6.
+"""The agent side: predictors, one file for each framework, and what runs them.
 
-Each file here is the predictor of one framework, and its name is the name that manifests use.
-``_run/interface.py`` lists the functions of such a file. Nothing here imports pytest_mlms, and
-nothing here knows of statistics, thresholds, where files came from, or pytest.
+It runs by path inside a stack's interpreter, which may be as old as Python 3.6. The name of a
+predictor's file is the name that manifests use, and ``_run/interface.py`` lists its functions.
+Nothing here imports pytest_mlms. Nothing here is aware of statistics, thresholds, where files came
+from, or pytest.
 """
 
 from ._run.interface import Arrays, Call, Devices, InnerOutputs, Outputs, Shapes, Versions

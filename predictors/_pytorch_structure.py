@@ -11,7 +11,7 @@ from typing import Any, Dict, List
 import torch
 from mlms_predictors import Loaded, Operation, Shapes, Structure, Tensor
 from mlms_predictors._pytorch_layers import run_by_layer
-from mlms_predictors._run.steps import watched_by
+from mlms_predictors._run.steps import observed_by
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -58,7 +58,7 @@ def _run_layers(loaded, tensors, recorder):
 
     Operators between layers are layers of their own.
     """
-    with watched_by(recorder.end_part):
+    with observed_by(recorder.end_part):
         run = run_by_layer(loaded, tensors, lambda output: len(recorder.parts) - 1)
     recorder.end_part()
     by_part = {layer.observed: layer for layer in run.layers}

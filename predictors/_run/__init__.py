@@ -1,1 +1,1 @@
-"""What every agent runs, whatever its framework: the channel, the request loop, the scenarios."""
+"""The framework-independent parts of an agent: channel, requests, scenarios, probes."""

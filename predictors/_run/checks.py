@@ -1,32 +1,32 @@
-"""What every predictor asks of a request, in the same words."""
+"""Checks that predictors make of a request, with the same messages for every framework."""
 
 import re
+from typing import Any, Dict, Iterable, List, Sequence
 
 from .protocol import Tensor
 
 _TENSOR = re.compile(r"\s*([^\s\[]+)(?:\s+(\w+)(?:\[([^\]]*)\])?)?\s*$")
 
 
-def refuse_unknown(options, known):
-    """Return ``options``; raises ValueError where there is one that the predictor doesn't know."""
+def refuse_unknown(options: Dict[str, Any], known: Sequence[str]) -> Dict[str, Any]:
+    """Return ``options``; raise ValueError for one that the predictor does not know."""
     unknown = sorted(set(options) - set(known))
     if unknown:
-        raise ValueError(
-            "no option %r; this predictor knows %s" % (unknown[0], ", ".join(known) or "none")
-        )
+        names = ", ".join(known) or "none"
+        raise ValueError("no option %r; this predictor knows %s" % (unknown[0], names))
     return options
 
 
-def refuse_gpu(device, framework):
-    """Raise ValueError where a predictor that runs on the CPU only is asked for another device."""
+def refuse_gpu(device: str, framework: str) -> None:
+    """Raise ValueError if a predictor that runs on the CPU only is asked for another device."""
     if device != "cpu":
         raise ValueError("asked for %s; %s runs on the cpu here" % (device, framework))
 
 
-def file_of(files, role, what):
+def file_of(files: Dict[str, str], role: str, what: str) -> str:
     """Return the path of a role's file.
 
-    Raises ValueError, with ``what`` it should be, where the manifest has none.
+    Raises ValueError where the manifest has none; ``what`` says which kind of file it should be.
     """
     if role not in files:
         raise ValueError(
@@ -35,26 +35,16 @@ def file_of(files, role, what):
     return files[role]
 
 
-def read_tensors(text):
-    """Read names, types and shapes: ``image float32[?,1,8,8]; logits``.
+def read_tensors(text: str) -> List[Tensor]:
+    """Read names, types and shapes, such as ``image float32[?,1,8,8]; logits``.
 
-    Raises ValueError where it is none.
+    Raises ValueError for text of another form.
     """
-    tensors = []
-    for part in text.split(";"):
-        match = _TENSOR.match(part)
-        sizes = match and [
-            size.strip() for size in (match.group(3) or "").split(",") if size.strip()
-        ]
-        if not match or not all(size == "?" or size.isdigit() for size in sizes):
-            raise ValueError("%r is no tensor; write it as: image float32[?,1,8,8]" % part.strip())
-        shape = tuple(None if size == "?" else int(size) for size in sizes)
-        tensors.append(Tensor(match.group(1), match.group(2) or "", shape))
-    return tensors
+    return [_read_tensor(part) for part in text.split(";")]
 
 
-def check(inputs, arrays):
-    """Raise ValueError where an array lacks, or isn't of the type and shape that the model takes."""
+def check(inputs: Iterable[Tensor], arrays: Dict[str, Any]) -> None:
+    """Raise ValueError unless there is an array of the right type and shape for each input."""
     for tensor in inputs:
         if tensor.name not in arrays:
             raise ValueError(
@@ -62,19 +52,40 @@ def check(inputs, arrays):
             )
         array = arrays[tensor.name]
         if array.dtype.name != tensor.dtype or not _fits(array.shape, tensor.shape):
-            found, wanted = (
-                _shown(array.dtype.name, array.shape),
-                _shown(tensor.dtype, tensor.shape),
-            )
-            raise ValueError(
-                "input %r is %s, and the model takes %s" % (tensor.name, found, wanted)
-            )
+            found = _describe(array.dtype.name, array.shape)
+            expected = _describe(tensor.dtype, tensor.shape)
+            message = "input %r is %s, and the model takes %s"
+            raise ValueError(message % (tensor.name, found, expected))
+
+
+def _read_tensor(text):
+    match = _TENSOR.match(text)
+    if match:
+        name, dtype, shape = match.groups()
+        sizes = _split_shape(shape or "")
+        if all(size == "?" or size.isdigit() for size in sizes):
+            return Tensor(name, dtype or "", tuple(_size(size) for size in sizes))
+    raise ValueError("%r is no tensor; write it as: image float32[?,1,8,8]" % text.strip())
+
+
+def _split_shape(text):
+    sizes = [size.strip() for size in text.split(",")]
+    return [size for size in sizes if size]
+
+
+def _size(text):
+    return None if text == "?" else int(text)
 
 
 def _fits(shape, declared):
-    same = len(shape) == len(declared) and all(b in (None, a) for a, b in zip(shape, declared))
-    return same or not declared  # a model may declare none at all
+    """Return whether a shape is one that the model declares; a model may declare none at all."""
+    if not declared:
+        return True
+    if len(shape) != len(declared):
+        return False
+    return all(allowed in (None, size) for size, allowed in zip(shape, declared))
 
 
-def _shown(dtype, shape):
-    return "%s %s" % (dtype, " x ".join("any" if size is None else str(size) for size in shape))
+def _describe(dtype, shape):
+    sizes = ["any" if size is None else str(size) for size in shape]
+    return "%s %s" % (dtype, " x ".join(sizes))

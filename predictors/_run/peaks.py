@@ -1,10 +1,12 @@
-"""What the device can do at best, measured: operations a second of a matrix product, bytes a second
-of a triad.
+"""The device's best measured speeds: operations a second of a matrix product, bytes a second of a
+triad.
 
-The upper edges of a roofline. On the CPU by numpy (and its BLAS), with as many threads as the model
-has; on a GPU by PyTorch where the stack has it, which has not yet been run. OpenBLAS takes old
-kernels for a CPU that it doesn't know, so it is also asked for those of AVX-512, in a process of
-its own: ``PYTHON peaks.py`` prints products alone.
+They are the upper edges of a roofline. On the CPU they are measured by numpy and its BLAS, with as
+many threads as the model has. On a GPU they are measured by PyTorch where the stack has it, which
+no GPU has run yet.
+
+OpenBLAS takes old kernels for a CPU that it does not know. So it is also asked for those of
+AVX-512, in a process of its own: ``PYTHON peaks.py`` prints the speed of products alone.
 """
 
 import json
@@ -13,64 +15,94 @@ import subprocess
 import sys
 import threading
 import time
+from typing import Any, Callable, List, NamedTuple, Optional
 
-_SIDES = (384, 512, 1024)  # of the square matrices: the best size counts
+_SIDES = (384, 512, 1024)  # of the square matrices; the best size counts
 _GPU_SIDE = 8192
 _ELEMENTS = 1 << 23  # of each of the triad's arrays of 4 bytes: 32 MiB, more than caches hold
 _GPU_ELEMENTS = 1 << 27
-_SECONDS, _REPEATS = 0.15, 5  # of each, at least; the best counts: what else runs only slows down
+# Of each measurement, at least. The shortest time counts: other work only slows it down.
+_SECONDS = 0.15
+_REPEATS = 5
 
 
-def peaks(device, threads):
-    """Return ``flops``, ``bytes`` (both a second) and ``how``.
+class Peaks(NamedTuple):
+    """Operations a second, bytes a second, and a text on how they were measured."""
 
-    Raises RuntimeError where nothing can measure.
+    flops: float
+    bytes: float
+    how: str
+
+
+class _Product(NamedTuple):
+    """Operations a second of matrix products, and the size of the matrices that is best."""
+
+    flops: float
+    side: int
+
+
+def measure_peaks(device: str, threads: Optional[int]) -> Peaks:
+    """Measure the peaks of a device; ``threads`` None means all cores of the process.
+
+    Raises RuntimeError for a GPU where the stack has no PyTorch.
     """
     if device == "cpu":
-        return _on_cpu(threads or _cores())
-    return _on_gpu(device)
+        return _measure_cpu(threads or _count_cores())
+    return _measure_gpu(device)
 
 
-def _cores():
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def _count_cores():
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
-def _on_cpu(threads):
+def _measure_cpu(threads):
     import numpy
 
-    flops, side, kernels = max([_products() + ["its own"], _products_by("SKYLAKEX") + ["AVX-512"]])
-    arrays = [numpy.ones(_ELEMENTS, numpy.float32) for _ in range(3)]
-    parts = [numpy.array_split(array, threads) for array in arrays]
-    triad = _best(lambda: _at_once([lambda p=part: _triad(*p) for part in zip(*parts)]))
+    kernels = "its own"
+    product = _measure_products()
+    avx512 = _measure_products_with("SKYLAKEX") if _has_avx512() else None
+    if avx512 is not None and avx512.flops > product.flops:
+        kernels = "AVX-512"
+        product = avx512
     how = "numpy %s, float32, %d x %d product by %s kernels, triad of 3 x %d MiB in %d threads" % (
         numpy.__version__,
-        side,
-        side,
+        product.side,
+        product.side,
         kernels,
         _ELEMENTS * 4 >> 20,
         threads,
     )
-    return {"flops": flops, "bytes": 5.0 * 4 * _ELEMENTS / triad, "how": how}
+    traffic = 5.0 * 4 * _ELEMENTS  # bytes
+    return Peaks(product.flops, traffic / _time_triad(threads), how)
 
 
-def _products():
-    """Return operations a second of the size of matrices that is best, and that size."""
-    return list(max((2.0 * side**3 / _best(_product(side)), side) for side in _SIDES))
+def _measure_products():
+    return max(_measure_product(side) for side in _SIDES)
 
 
-def _products_by(kernels):
-    """Return the same with other kernels of OpenBLAS.
+def _measure_product(side):
+    import numpy
 
-    Nothing at all where this CPU or numpy doesn't have them.
-    """
-    if not _has_avx512():
-        return [0.0, 0]
-    environment = dict(os.environ, OPENBLAS_CORETYPE=kernels)
-    command = [sys.executable, "-s", "-B", os.path.abspath(__file__)]
+    factor = numpy.ones((side, side), numpy.float32)
+    out = numpy.empty_like(factor)
+    seconds = _shortest(lambda: numpy.matmul(factor, factor, out=out))
+    return _Product(2.0 * side**3 / seconds, side)
+
+
+def _measure_products_with(kernels: str) -> Optional[_Product]:
+    """Measure products in a process whose OpenBLAS has other kernels; None where that fails."""
     done = subprocess.run(
-        command, check=False, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
+        [sys.executable, "-s", "-B", os.path.abspath(__file__)],
+        check=False,
+        env=dict(os.environ, OPENBLAS_CORETYPE=kernels),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
     )
-    return json.loads(done.stdout.decode()) if done.returncode == 0 else [0.0, 0]
+    if done.returncode != 0:
+        return None
+    return _Product(*json.loads(done.stdout.decode()))
 
 
 def _has_avx512():
@@ -81,53 +113,63 @@ def _has_avx512():
         return False
 
 
-def _product(side):
+def _time_triad(threads):
+    """Return the seconds of a triad whose arrays are shared out among threads."""
     import numpy
 
-    one = numpy.ones((side, side), numpy.float32)
-    out = numpy.empty_like(one)
-    return lambda: numpy.matmul(one, one, out=out)
+    parts = []
+    for _ in range(3):
+        whole = numpy.ones(_ELEMENTS, numpy.float32)
+        parts.append(numpy.array_split(whole, threads))
+    works = [_bound_triad(a, b, c) for a, b, c in zip(*parts)]
+    return _shortest(lambda: _run_at_once(works))
 
 
-def _triad(a, b, c):
-    """Do a = b + 3 c in two passes, which read and write five arrays together.
+def _bound_triad(a, b, c):
+    """Return a function that does a = b + 3 c in two passes, as numpy has no single one.
 
-    Numpy has no single one.
+    The passes read and write five arrays together.
     """
     import numpy
 
-    numpy.multiply(c, numpy.float32(3), out=a)
-    numpy.add(a, b, out=a)
+    def triad():
+        numpy.multiply(c, numpy.float32(3), out=a)
+        numpy.add(a, b, out=a)
+
+    return triad
 
 
-def _at_once(works):
-    started = [threading.Thread(target=work) for work in works[1:]]
-    for thread in started:
+def _run_at_once(works: List[Callable[[], Any]]) -> None:
+    """Run the functions at the same time, the first one in this thread."""
+    threads = [threading.Thread(target=work) for work in works[1:]]
+    for thread in threads:
         thread.start()
     works[0]()
-    for thread in started:
+    for thread in threads:
         thread.join()
 
 
-def _on_gpu(device):
+def _measure_gpu(device):
     try:
         import torch
     except ImportError:
         raise RuntimeError(
             "the peaks of a GPU are measured by PyTorch, which this stack doesn't have"
         ) from None
-    one = torch.ones(_GPU_SIDE, _GPU_SIDE, device=device)
-    a, b, c = (torch.ones(_GPU_ELEMENTS, device=device) for _ in range(3))
 
-    def finished(work):
-        def run():
+    def time_on_device(work):
+        def run_to_end():
             work()
             torch.cuda.synchronize(device)
 
-        return run
+        return _shortest(run_to_end)
 
-    product = _best(finished(lambda: torch.mm(one, one)))
-    triad = _best(finished(lambda: torch.add(b, c, alpha=3, out=a)))
+    factor = torch.ones(_GPU_SIDE, _GPU_SIDE, device=device)
+    product = time_on_device(lambda: torch.mm(factor, factor))
+    a = torch.ones(_GPU_ELEMENTS, device=device)
+    b = torch.ones(_GPU_ELEMENTS, device=device)
+    c = torch.ones(_GPU_ELEMENTS, device=device)
+    triad = time_on_device(lambda: torch.add(b, c, alpha=3, out=a))
     how = "torch %s, float32 (tf32 %s), %d x %d product, triad of 3 x %d MiB" % (
         torch.__version__,
         torch.backends.cuda.matmul.allow_tf32,
@@ -135,22 +177,19 @@ def _on_gpu(device):
         _GPU_SIDE,
         _GPU_ELEMENTS * 4 >> 20,
     )
-    return {
-        "flops": 2.0 * _GPU_SIDE**3 / product,
-        "bytes": 3.0 * 4 * _GPU_ELEMENTS / triad,
-        "how": how,
-    }
+    return Peaks(2.0 * _GPU_SIDE**3 / product, 3.0 * 4 * _GPU_ELEMENTS / triad, how)
 
 
-def _best(work):
-    work()
-    taken = []
-    while len(taken) < _REPEATS or sum(taken) < _SECONDS:
+def _shortest(work):
+    """Return the shortest of several times of a function, in seconds."""
+    work()  # warm up
+    durations: List[float] = []
+    while len(durations) < _REPEATS or sum(durations) < _SECONDS:
         before = time.perf_counter()
         work()
-        taken.append(time.perf_counter() - before)
-    return min(taken)
+        durations.append(time.perf_counter() - before)
+    return min(durations)
 
 
 if __name__ == "__main__":
-    print(json.dumps(_products()))
+    print(json.dumps(_measure_products()))

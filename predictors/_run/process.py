@@ -1,29 +1,35 @@
-"""What the kernel says of this process: memory in bytes, time in seconds.
+"""This process as the kernel sees it: memory in bytes, time in seconds, cores.
 
-Linux first, getrusage elsewhere.
+Linux shows more than other systems, on which getrusage stands in.
 """
 
+import contextlib
 import os
 import resource
 import signal
 import sys
 import time
+from typing import Any, Collection, List, Optional
+
+_PR_SET_PDEATHSIG = 1
 
 
-def rss():
+def rss() -> int:
     """Return the resident set size now, in bytes; where it can't be read, the peak instead."""
-    return _status("VmRSS:") or peak_rss()
+    return _read_status("VmRSS:") or peak_rss()
 
 
-def peak_rss():
+def peak_rss() -> int:
     """Return the largest resident set size since the start, or since reset_peak_rss, in bytes."""
-    in_bytes = (
-        1 if sys.platform == "darwin" else 1024
-    )  # getrusage(2): kilobytes on Linux, bytes on macOS
-    return _status("VmHWM:") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * in_bytes
+    peak = _read_status("VmHWM:")
+    if peak:
+        return peak
+    # getrusage(2): kilobytes on Linux, bytes on macOS
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
-def reset_peak_rss():
+def reset_peak_rss() -> bool:
     """Begin a new peak (proc(5), clear_refs, value 5); return whether the kernel did."""
     try:
         with open("/proc/self/clear_refs", "w") as file:
@@ -33,64 +39,51 @@ def reset_peak_rss():
         return False
 
 
-def use_cores(cores):
-    """Hold this thread and all that it starts to these cores.
+def use_cores(cores: Collection[int]) -> None:
+    """Hold this thread, and all that it starts, to these cores.
 
-    Raises OSError where it can't be held to each.
+    Raises OSError where the system does not give all of them.
     """
     if not hasattr(os, "sched_setaffinity"):
         raise OSError("this system holds no process to cores")
     os.sched_setaffinity(0, cores)
-    if set(os.sched_getaffinity(0)) != set(cores):
-        raise OSError(
-            "asked for cores %s, the system gave %s"
-            % (sorted(cores), sorted(os.sched_getaffinity(0)))
-        )
+    given = os.sched_getaffinity(0)
+    if set(given) != set(cores):
+        raise OSError("asked for cores %s, the system gave %s" % (sorted(cores), sorted(given)))
 
 
-def cores():
+def cores() -> Optional[List[int]]:
     """Return the cores that this process may use; None where the system doesn't say."""
-    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
+    if not hasattr(os, "sched_getaffinity"):
+        return None
+    return sorted(os.sched_getaffinity(0))
 
 
-def _status(key):
-    try:
-        with open("/proc/self/status") as file:
-            for line in file:
-                if line.startswith(key):
-                    return int(line.split()[1]) * 1024
-    except OSError:
-        pass
-    return None
+def wake_with_parents_end() -> bool:
+    """Have the kernel continue this process when the one that started it ends (prctl(2)).
 
-
-def wake_with_parents_end():
-    """Have the kernel continue this process when the one that started it ends (prctl(2)), so that
-    it can end itself.
-
-    While it is stopped it can't see that; ended by the kernel at once, it would leave its children
-    behind. Return whether the kernel will: only Linux can, and only for the process itself that was
-    started, not for its child.
+    A stopped process cannot see that end, and must not be left behind. It is continued and not
+    killed, so that it can end its children, too. Return whether the kernel will do it: only Linux
+    can, and only for the process that was started itself, not for a child of it.
     """
     if not sys.platform.startswith("linux") or os.getpgrp() != os.getpid():
         return False
     import ctypes
 
-    return ctypes.CDLL(None).prctl(1, signal.SIGCONT, 0, 0, 0) == 0  # PR_SET_PDEATHSIG
+    return ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGCONT, 0, 0, 0) == 0
 
 
 class QueueWait:
-    """Reads how long the calling thread has waited for a core: field 2 of schedstat, in seconds
-    (1.3 us a read).
+    """The time that the calling thread has waited for a core: field 2 of schedstat.
 
-    ``available`` is False where the kernel doesn't count it; reading then gives 0.0.
+    A reading takes 1.3 us. ``available`` is False where the kernel doesn't count it; readings are
+    0.0 then.
     """
 
     def __init__(self):
-        try:
+        self._file: Any = None
+        with contextlib.suppress(OSError):
             self._file = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
-        except OSError:
-            self._file = None
         self.available = self._file is not None
 
     def read(self):
@@ -105,3 +98,16 @@ class QueueWait:
 
 cpu_time = time.process_time
 """Return the CPU seconds of all threads of this process."""
+
+
+def _read_status(key):
+    """Return a field of /proc/self/status in bytes, None where there is none."""
+    try:
+        with open("/proc/self/status") as file:
+            for line in file:
+                if line.startswith(key):
+                    kilobytes = int(line.split()[1])
+                    return kilobytes * 1024
+    except OSError:
+        pass
+    return None

@@ -1,69 +1,88 @@
-"""What convolutions and matrix products take by their shapes, for frameworks that have no counter
-of their own.
+"""Operations of convolutions and matrix products by their shapes.
 
-A multiplication with its addition is two operations, and nothing else has any. Formulas take the
-shapes of two operands and of the output.
+For frameworks that have no counter of their own. A multiplication with its addition counts as two
+operations; all other operations count nothing. A formula takes the shapes of two operands and of
+the output.
 """
 
 import math
 import re
+from typing import Any, Callable, Iterable, Mapping, Optional, Sequence
 
-_OPAQUE = re.compile(
-    "attention|conv(?!ert)|correlation|custom|dot|einsum|fc|^flex|foreach|fully_?connected|gemm|gru|linalg|loop|lstm"
-    "|matmul|product|python|recurrent|rnn|^scan$|svdf|^_?(call|cond|if|while)",
+Formula = Callable[..., int]
+
+# Parts of the names of layers that compute, in all frameworks.
+_COMPUTING = re.compile(
+    "attention|conv(?!ert)|correlation|custom|dot|einsum|fc|^flex|foreach|fully_?connected|gemm"
+    "|gru|linalg|loop|lstm|matmul|product|python|recurrent|rnn|^scan$|svdf"
+    "|^_?(call|cond|if|while)",
     re.IGNORECASE,
 )
 
 
-def count(kind, formulas, shapes):
-    """Return the operations of a layer of some type: by its formula, None where that lacks a shape,
-    else 0.
+def count(
+    kind: str,
+    formulas: Mapping[str, Formula],
+    shapes: Sequence[Any],
+) -> Optional[int]:
+    """Return the operations of a layer of type ``kind`` by its formula.
 
-    None also for types that compute and have no formula. A shape of which something isn't known is
-    None.
+    A shape that is not fully known is None. Return None where the formula lacks a shape, and for a
+    type that computes and has no formula; 0 for all other types.
     """
-    if kind not in formulas:
-        return None if _OPAQUE.search(kind) else 0
-    return None if None in shapes else formulas[kind](*shapes)
+    formula = formulas.get(kind)
+    if formula is None:
+        return None if _COMPUTING.search(kind) else 0
+    if None in shapes:
+        return None
+    return formula(*shapes)
 
 
-def convolution(source, kernel, output):
-    """Each output is a sum over a kernel and the inputs of its group.
+def convolution(source: Sequence[int], kernel: Sequence[int], output: Sequence[int]) -> int:
+    """Count a convolution: each output is a sum over a kernel and the inputs of its group.
 
-    The kernel has its outputs first.
+    The first axis of the kernel is that of the outputs.
     """
-    return 2 * prod(output) * prod(kernel[1:])
+    taps = prod(kernel[1:])
+    return 2 * prod(output) * taps
 
 
-def transposed_convolution(source, kernel, output):
-    """Each input is spread over a kernel and the outputs of its group.
+def transposed_convolution(
+    source: Sequence[int], kernel: Sequence[int], output: Sequence[int]
+) -> int:
+    """Count a transposed convolution: each input is spread over the outputs of its group.
 
-    The kernel has its inputs first.
+    The first axis of the kernel is that of the inputs.
     """
-    return 2 * prod(source) * prod(kernel[1:])
+    taps = prod(kernel[1:])
+    return 2 * prod(source) * taps
 
 
-def contraction(left, right, output):
-    """A product of two matrices, whichever is turned or has its axes split.
+def contraction(left: Sequence[int], right: Sequence[int], output: Sequence[int]) -> int:
+    """Count a product of two matrices, transposed or not, also with split axes.
 
-    Mk kn mn is the square of mkn.
+    The sizes mk, kn and mn of the three matrices have the product (mkn)^2.
     """
-    return 2 * round(math.sqrt(prod(left) * prod(right) * prod(output)))
+    square = prod(left) * prod(right) * prod(output)
+    return 2 * round(math.sqrt(square))
 
 
-def matrix_products(left, right, output):
-    """Products of stacks of matrices, whichever are turned.
+def matrix_products(left: Sequence[int], right: Sequence[int], output: Sequence[int]) -> int:
+    """Count products of stacks of matrices, transposed or not.
 
     A vector stands for a matrix as in numpy.matmul.
     """
-    if len(left) == 1 or len(right) == 1:
-        return 2 * prod(output) * (left if len(left) == 1 else right)[0]
-    return prod(output[:-2]) * contraction(left[-2:], right[-2:], output[-2:])
+    if len(left) == 1:
+        return 2 * prod(output) * left[0]
+    if len(right) == 1:
+        return 2 * prod(output) * right[0]
+    stack = prod(output[:-2])
+    return stack * contraction(left[-2:], right[-2:], output[-2:])
 
 
-def prod(sizes):
+def prod(sizes: Iterable[int]) -> int:
     """Return the product of whole numbers; math.prod is younger than Python 3.6."""
-    found = 1
+    product = 1
     for size in sizes:
-        found *= size
-    return found
+        product *= size
+    return product

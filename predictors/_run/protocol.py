@@ -2,25 +2,34 @@
 
 A frame is one line of JSON, the header, and then the raw bytes of the arrays that the header's
 ``arrays`` lists as ``{"name", "dtype", "shape"}``. Requests and replies have the same form and
-alternate strictly. This file is shared by both sides; it needs numpy only where a frame carries
-arrays, so an interpreter without it can say so.
+alternate strictly. Both sides share this file. It needs numpy only where a frame carries arrays, so
+an interpreter without numpy can say so.
 """
 
 import json
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple
 
 VERSION = 1
-MAX_HEADER = 1 << 24  # bytes; a longer "line" is not a header but something else's output
+"""The version of the protocol, which the reply to ``hello`` has as ``protocol``.
+
+Raise it by one with every change after which one side would misread the other: of the frame, of
+what a request or a reply must have, or of what a field means. A new request, and a new field that
+the receiver may ignore, need no new version.
+"""
+MAX_HEADER = 1 << 24  # bytes; a longer "line" is not a header but the output of something else
+
+NamedArrays = List[Tuple[str, Any]]
+"""(name, ndarray) pairs, in an order that the request defines."""
 
 
 class ProtocolError(Exception):
-    """What came over the channel is not a frame."""
+    """The bytes that came over the channel are not a frame."""
 
 
 class Tensor(NamedTuple):
     """One input or output of a model.
 
-    ``dtype`` is numpy's name, a free axis of ``shape`` is None.
+    ``dtype`` is numpy's name; a free axis of ``shape`` is None.
     """
 
     name: str
@@ -29,12 +38,13 @@ class Tensor(NamedTuple):
 
 
 class Load(NamedTuple):
-    """What to load: local paths by role (``graph``, ``weights``), a device such as ``cuda:0``, CPU
-    threads or None.
+    """A request to load a model.
 
-    ``options`` are the manifest's for this framework, such as ``{"mode": "compile"}``; a predictor
-    refuses what it doesn't know. ``allow_code``: whether the user lets the model's files run code;
-    no manifest can say so.
+    ``files`` are local paths by role (``graph``, ``weights``), ``device`` is such as ``cuda:0``,
+    and ``threads`` the CPU threads to use, None for the framework's default. ``options`` are the
+    manifest's for this framework, such as ``{"mode": "compile"}``; a predictor refuses those that
+    it does not know. ``allow_code`` says whether the user lets the model's files run code; no
+    manifest can say so.
     """
 
     files: Dict[str, str]
@@ -45,9 +55,9 @@ class Load(NamedTuple):
 
 
 class Loaded(NamedTuple):
-    """What was loaded, and on which device and with how many threads it really runs (None.
+    """A loaded model, with the device and the number of threads that it really uses.
 
-    The framework's default).
+    ``threads`` is None where the framework has its default.
     """
 
     model: Any
@@ -58,11 +68,11 @@ class Loaded(NamedTuple):
 
 
 class Layer(NamedTuple):
-    """One layer of one call: its name in the model, the framework's word for its type, and when it
-    ran.
+    """One layer of one call: its name in the model, the framework's name of its type, its times.
 
-    ``start`` and ``end`` are seconds on the clock of time.perf_counter; ``bytes`` is what it
-    allocated or its outputs hold, None where that is unknown; ``shape`` is its first output's.
+    ``start`` and ``end`` are seconds on the clock of time.perf_counter. ``bytes`` is the size of
+    what it allocated or of its outputs, None where that is unknown. ``shape`` is that of its first
+    output.
     """
 
     name: str
@@ -74,9 +84,9 @@ class Layer(NamedTuple):
 
 
 class Profile(NamedTuple):
-    """One call as the framework's own profiler saw it.
+    """One call as the framework's own profiler saw it: begin and end in seconds, and its layers.
 
-    Begin and end in seconds, and its layers as they ran.
+    The layers are in the order in which they ran.
     """
 
     start: float
@@ -85,11 +95,10 @@ class Profile(NamedTuple):
 
 
 class Operation(NamedTuple):
-    """One layer of a Structure: the names of the tensors that it reads and writes, and its
-    operations in numbers.
+    """One layer of a Structure: the names of the tensors that it reads and writes, and its cost.
 
-    A multiplication with its addition is two of ``flops``; None where the layer computes and that
-    can't be counted.
+    A multiplication with its addition is two ``flops``; None where the layer computes and its
+    operations cannot be counted.
     """
 
     name: str
@@ -100,10 +109,11 @@ class Operation(NamedTuple):
 
 
 class Structure(NamedTuple):
-    """A model as a graph at one batch size: layers in the order in which they run, and its tensors.
+    """A model as a graph at one batch size: its layers in the order in which they run, its tensors.
 
-    What a layer reads that is no input and that none writes is a weight. Tensors whose shape can't
-    be told are left out, and those that only one layer uses may be. ``counter`` says who counted.
+    A tensor that a layer reads, that is no input and that no layer writes, is a weight. Tensors
+    whose shape is unknown are left out, and those that only one layer uses may be. ``counter``
+    names what counted the operations.
     """
 
     layers: List[Operation]
@@ -113,12 +123,21 @@ class Structure(NamedTuple):
     counter: str
 
 
+class Reply(NamedTuple):
+    """The fields of a reply, for JSON, and its arrays."""
+
+    fields: Dict[str, Any]
+    arrays: NamedArrays
+
+
 def encode(header: Dict[str, Any], arrays: Iterable[Tuple[str, Any]] = ()) -> List[Any]:
     """Return the buffers of a frame.
 
-    ``header`` is a dict with ``type``, ``arrays`` are (name, ndarray) pairs.
+    ``header`` is a dict with ``type``, ``arrays`` are (name, ndarray) pairs. Raises ProtocolError
+    for an array that does not hold numbers.
     """
-    specs, buffers = [], []
+    specs = []
+    buffers = []
     for name, array in arrays:
         if array.dtype.kind not in "biufc":
             raise ProtocolError(
@@ -126,25 +145,27 @@ def encode(header: Dict[str, Any], arrays: Iterable[Tuple[str, Any]] = ()) -> Li
             )
         specs.append({"name": name, "dtype": array.dtype.str, "shape": list(array.shape)})
         buffers.append(_bytes_of(array))
-    line = json.dumps(dict(header, arrays=specs), separators=(",", ":")).encode() + b"\n"
-    return [line] + buffers
+    text = json.dumps(dict(header, arrays=specs), separators=(",", ":"))
+    return [text.encode() + b"\n"] + buffers
 
 
-def read_frame(stream: Any) -> Tuple[Dict[str, Any], List[Tuple[str, Any]]]:
-    """Read one frame from ``stream`` (``readline`` and ``readinto``); return its header and its
-    (name, ndarray) pairs.
+def read_frame(stream: Any) -> Tuple[Dict[str, Any], NamedArrays]:
+    """Read one frame from ``stream``, which has ``readline`` and ``readinto``.
 
-    Raises EOFError where the stream ends, between frames or inside one, and ProtocolError where it
-    is not a frame.
+    Return its header and its (name, ndarray) pairs. Raises EOFError where the stream ends, between
+    frames or inside one, and ProtocolError where the bytes are no frame.
     """
     line = stream.readline(MAX_HEADER)
     if not line:
         raise EOFError
-    header = _header(line)
-    return header, [(spec["name"], _read_array(stream, spec)) for spec in header.pop("arrays")]
+    header = _parse_header(line)
+    arrays = []
+    for spec in header.pop("arrays"):
+        arrays.append((spec["name"], _read_array(stream, spec)))
+    return header, arrays
 
 
-def _header(line):
+def _parse_header(line):
     try:
         header = json.loads(line.decode())
         if isinstance(header["type"], str) and isinstance(header["arrays"], list):
@@ -158,7 +179,8 @@ def _read_array(stream, spec):
     import numpy
 
     array = numpy.empty(spec["shape"], spec["dtype"])
-    view, done = memoryview(_bytes_of(array)), 0
+    view = memoryview(_bytes_of(array))
+    done = 0
     while done < len(view):
         count = stream.readinto(view[done:])
         if not count:

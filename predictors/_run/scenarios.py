@@ -1,5 +1,4 @@
-"""How requests arrive, as MLPerf Inference defines it: one loop a scenario, over calls that are
-already bound.
+"""The scenarios, as MLPerf Inference defines them: a loop for each over calls that are bound.
 
 A loop takes ``calls``, functions without arguments that are used in turn, a Stop rule, and Samples
 to fill. It stores raw times and computes nothing from them. Inside a timed region there is the call
@@ -16,8 +15,9 @@ CAPACITY = 10000  # samples of one run; more add little, since processes are the
 
 
 class Stop(NamedTuple):
-    """When a loop ends: once ``seconds`` and ``least`` calls are both met, after ``longest``
-    seconds, or when full.
+    """The end of a loop: once both ``seconds`` and ``least`` calls are reached.
+
+    It also ends after ``longest`` seconds, and when the samples are full.
     """
 
     seconds: float
@@ -25,33 +25,50 @@ class Stop(NamedTuple):
     longest: float
 
 
-class Samples:
-    """Times in seconds, in buffers made once, so that the loop allocates nothing and memory
-    readings hold still.
+class TurnRequest(NamedTuple):
+    """A few calls: number ``first`` of the bound calls comes first, ``timed`` calls are timed.
 
-    ``start`` and ``end`` of each call, on the monotonic clock; ``wait`` (in the run queue, the
-    calling thread) and ``cpu`` (all threads) as they stood when ``at`` calls were done: before the
-    first, after the last, and in between as the scenario says; ``outputs``, the last of each of the
-    calls.
+    ``skip`` calls before them are not timed, since another process had the core and its caches.
+    """
+
+    first: int
+    skip: int
+    timed: int
+
+
+class Samples:
+    """Times in seconds, in buffers that are made once.
+
+    So the loop allocates nothing, and readings of memory stay comparable. ``start`` and ``end`` are
+    those of each call, on the clock of time.perf_counter. ``wait`` (in the run queue, of the
+    calling thread) and ``cpu`` (of all threads) are readings of counters, taken when ``at`` calls
+    were done: before the first, after the last, and in between as the scenario says. ``outputs``
+    are the last ones of each of the calls, None for a call that was not used.
     """
 
     def __init__(self):
-        self.start, self.end, self.wait, self.cpu, self.at = (
-            array("d", bytes(8 * CAPACITY + 8)) for _ in range(5)
-        )
-        self.count = self.readings = 0
+        self.start = _buffer()
+        self.end = _buffer()
+        self.wait = _buffer()
+        self.cpu = _buffer()
+        self.at = _buffer()
+        self.count = 0
+        self.readings = 0
         self.outputs = []
 
     def arrays(self):
-        """Return the filled part of each buffer by name."""
-        sizes = {"start": self.count, "end": self.count}
-        sizes.update(wait=self.readings, cpu=self.readings, at=self.readings)
-        return [(name, getattr(self, name)[:size]) for name, size in sizes.items()]
+        """Return the filled part of each buffer, with its name."""
+        return [
+            ("start", self.start[: self.count]),
+            ("end", self.end[: self.count]),
+            ("wait", self.wait[: self.readings]),
+            ("cpu", self.cpu[: self.readings]),
+            ("at", self.at[: self.readings]),
+        ]
 
 
 def single_stream(calls, stop, samples):
-    """Send the next request when the last one is done; counters are read after each call of 0.1 ms
-    or longer.
+    """Send the next request when the last one is done; read counters after calls of 0.1 ms or more.
 
     After shorter calls they are read every 0.1 ms: the two system calls would slow down the next
     call by a percent.
@@ -60,42 +77,51 @@ def single_stream(calls, stop, samples):
 
 
 def offline(calls, stop, samples):
-    """Send all requests at once.
+    """Send all requests at once: the next begins as the last ends.
 
-    The next begins as the last ends, and counters are read at both ends only.
+    Counters are read at both ends only.
     """
     _loop(calls, stop, samples, between_readings=float("inf"))
 
 
 def seconds(values):
-    """Return numbers as a buffer of the same sort as the samples are."""
+    """Return numbers as a buffer of the same kind as those of the samples."""
     return array("d", values)
 
 
-def turn(calls, first, skip, count, samples):
-    """Make ``skip`` calls that aren't timed, since another process had the core and its caches;
-    then time ``count``.
+def turn(calls, request, samples):
+    """Make the calls of a TurnRequest, and fill ``samples`` with those that are timed."""
+    ordered = calls[request.first :] + calls[: request.first]
+    for index in range(request.skip):
+        ordered[index % len(ordered)]()
+    single_stream(ordered, Stop(0, request.timed, float("inf")), samples)
 
-    The calls are used in turn from number ``first`` on.
-    """
-    calls = calls[first:] + calls[:first]
-    for index in range(skip):
-        calls[index % len(calls)]()
-    single_stream(calls, Stop(0, count, float("inf")), samples)
+
+def _buffer():
+    return array("d", bytes(8 * CAPACITY + 8))
 
 
 def _loop(calls, stop, samples, between_readings, clock=time.perf_counter):
-    start, end, wait, cpu, at = samples.start, samples.end, samples.wait, samples.cpu, samples.at
-    samples.outputs = outputs = [None] * len(calls)
-    queue, turn, count, readings = QueueWait(), len(calls), 0, 1
-    wait[0], cpu[0], at[0] = queue.read(), cpu_time(), 0
+    # Everything that the loop uses is a local name: looking up others costs time between calls.
+    start = samples.start
+    end = samples.end
+    wait = samples.wait
+    cpu = samples.cpu
+    at = samples.at
+    turn = len(calls)
+    outputs = [None] * turn
+    samples.outputs = outputs
+    queue = QueueWait()
+    seconds = stop.seconds
+    least = stop.least
+    count = 0
+    readings = 1
+    wait[0] = queue.read()
+    cpu[0] = cpu_time()
+    at[0] = 0
     after = clock()
-    seconds, least, over, reading = (
-        stop.seconds,
-        stop.least,
-        after + stop.longest,
-        after + between_readings,
-    )
+    over = after + stop.longest
+    reading = after + between_readings
     while not count or (
         count < CAPACITY and after < over and (after - start[0] < seconds or count < least)
     ):
@@ -103,18 +129,25 @@ def _loop(calls, stop, samples, between_readings, clock=time.perf_counter):
         before = clock()
         output = call()
         after = clock()
-        start[count], end[count] = before, after
+        start[count] = before
+        end[count] = after
         outputs[count % turn] = output
         count += 1
         if after >= reading:
-            wait[readings], cpu[readings], at[readings] = queue.read(), cpu_time(), count
+            wait[readings] = queue.read()
+            cpu[readings] = cpu_time()
+            at[readings] = count
             readings += 1
             reading = after + between_readings
     if at[readings - 1] != count:
-        wait[readings], cpu[readings], at[readings] = queue.read(), cpu_time(), count
+        wait[readings] = queue.read()
+        cpu[readings] = cpu_time()
+        at[readings] = count
         readings += 1
     queue.close()
-    samples.count, samples.readings = count, readings
+    samples.count = count
+    samples.readings = readings
 
 
 SCENARIOS = {"single_stream": single_stream, "offline": offline}
+"""The loop of each scenario by its name."""

@@ -1,27 +1,27 @@
-"""The moments between layers, of frameworks whose layers a predictor runs one by one: who counts is
-called there.
+"""The moments between layers, for frameworks whose layers a predictor runs one by one.
 
 A predictor calls ``between`` before the first layer and after each, outside of the times that it
-tells. Where nobody counts that costs nothing; where layers run in one call of the framework's there
-are no such moments.
+reports. Without an observer that costs nothing. Where layers run in one call of the framework
+there are no such moments.
 """
 
 import contextlib
+from typing import Callable, List
 
-_WATCHERS = []
+_OBSERVERS: List[Callable[[], object]] = []
 
 
 def between():
-    """Tell whoever watches that no layer runs now."""
-    for watcher in _WATCHERS:
-        watcher()
+    """Tell every observer that no layer runs now."""
+    for observer in _OBSERVERS:
+        observer()
 
 
 @contextlib.contextmanager
-def watched_by(watcher):
-    """Have ``watcher`` called between layers for a while."""
-    _WATCHERS.append(watcher)
+def observed_by(observer):
+    """Have ``observer``, a function without arguments, called between layers for a while."""
+    _OBSERVERS.append(observer)
     try:
         yield
     finally:
-        _WATCHERS.remove(watcher)
+        _OBSERVERS.remove(observer)

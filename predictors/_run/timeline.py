@@ -1,38 +1,45 @@
-"""Where layers and kernels lie whose framework tells how long each took and not when, or when by
-the wall clock.
-"""
+"""Times on one clock: layers that come with durations only, and times of the wall clock."""
 
 import time
+from typing import Iterable, Optional, Tuple
 
 from .protocol import Layer, Profile
 
+# Nanoseconds that the wall clock may drift against the monotonic one while a profiler uses it.
+LARGEST_STEP = 1000000
 
-def in_turn(start, end, layers):
-    """Return the Profile of ``layers``, (name, type, seconds, bytes, shape) in the order they ran,
-    one after another.
+TimedLayer = Tuple[str, str, float, Optional[int], Optional[Tuple[int, ...]]]
+"""The name, type, seconds, bytes and shape of a layer."""
 
-    The first begins with the call; what the framework does between layers is the rest at its end.
+
+def in_turn(start: float, end: float, layers: Iterable[TimedLayer]) -> Profile:
+    """Return the Profile of layers that ran one after another, in their order.
+
+    The first one begins with the call. What the framework does between layers is the rest at the
+    end.
     """
-    placed, now = [], start
+    placed = []
+    now = start
     for name, kind, seconds, size, shape in layers:
-        placed.append(Layer(name, kind, now, now + seconds, size, shape))
-        now += seconds
+        after = now + seconds
+        placed.append(Layer(name, kind, now, after, size, shape))
+        now = after
     return Profile(start, max(end, now), placed)
 
 
-LARGEST_STEP = (
-    1000000  # ns that the wall clock may drift against the monotonic one while somebody goes by it
-)
+def wall_offset() -> int:
+    """Return the wall clock minus the monotonic one, in nanoseconds.
 
-
-def wall_offset():
-    """Return the wall clock less the monotonic one, in ns, from the closest of a few pairs of
-    readings.
+    It is the closest of a few pairs of readings.
     """
-    pairs = []
-    for _ in range(5):
-        before = time.perf_counter()
-        wall = time.time()
-        after = time.perf_counter()
-        pairs.append((after - before, int(wall * 1e9) - int((before + after) / 2 * 1e9)))
+    pairs = [_read_pair() for _ in range(5)]
     return min(pairs)[1]
+
+
+def _read_pair():
+    """Return how many seconds the readings took, and the difference of the clocks in ns."""
+    before = time.perf_counter()
+    wall = time.time()
+    after = time.perf_counter()
+    middle = (before + after) / 2
+    return after - before, int(wall * 1e9) - int(middle * 1e9)

@@ -1,177 +1,181 @@
-"""Calls under watch: some without any probe, some with, some without again, in one process.
+"""Traced calls: some without any probe, some with probes, and some without again, in one process.
 
-What watching costs is told by the calls without, before and after, so that a machine that slows
-down in between doesn't look like a slow probe. Knows nothing of whose spans are whose; only times
-and numbers leave here.
+The overhead of tracing is told by the calls without probes. They come before and after, so that a
+machine that slows down meanwhile does not look like a slow probe. Which span belongs to which layer
+or call is decided on the pytest side.
 """
 
 import bisect
 import contextlib
 import os
 import time
-from typing import Any, Dict, List, NamedTuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
 from . import steps
-from .probes import Span, enter_probe, word
+from .probe_status import ProbeStatus
+from .probes import ProbeSet
+from .protocol import Profile
+from .readings import CounterReadings
+from .span import Span
 
-_COLUMNS = (
-    "level",
-    "name",
-    "type",
-    "shape",
-    "start",
-    "end",
-    "track",
-    "bytes",
-    "correlation",
-    "request",
-    "external",
-)
-_BY_LAYER = "layer+hardware"  # the level of a run that counts between layers
-# seconds of calls that aren't counted, after the process did something else: caches are cold
+_BY_LAYER = "layer+hardware"  # the level of a run that reads counters between layers
+_PROFILED = ("layer", "library", "kernel", _BY_LAYER)  # levels that need the layer profiler
+# Seconds of calls that are not counted, after the process did something else: caches are cold.
 _COLD = 0.002
 
+Profiles = Callable[[int], List[Profile]]
+"""A function that profiles so many calls."""
 
-class WatchedModel(NamedTuple):
-    """What is watched: a call without arguments, what returns the Profiles of so many calls (or
-    None), the device.
-    """
 
-    call: Any
-    profiles: Any
+class TracedModel(NamedTuple):
+    """A model to trace: its call, its layer profiler (None: it has none), and its device."""
+
+    call: Callable[[], Any]
+    profiles: Optional[Profiles]
     device: str
 
 
-class Watched(NamedTuple):
-    """Nanoseconds of each call without probes, the spans and counters of those with, and a word on
-    each probe.
+class TracePlan(NamedTuple):
+    """What to trace: a level, and the names of probes with the options of each.
+
+    ``observed`` calls run with the probes. ``plain`` calls without probes come before, and as many
+    after.
     """
+
+    level: str
+    probes: List[str]
+    observed: int
+    plain: int
+    options: Dict[str, Dict[str, Any]]
+
+
+class Trace(NamedTuple):
+    """The nanoseconds of each call without probes, and what was seen of the calls with them."""
 
     plain: List[int]
     spans: List[Span]
-    series: List[Any]
-    probes: List[Dict[str, Any]]
+    series: List[CounterReadings]
+    probes: List[ProbeStatus]
 
 
-def watch(subject, level, names, count, plain, options):
-    """Run ``plain`` calls, ``count`` with the probes of these names and the framework's profiler,
-    ``plain`` more.
+class _LayerProfiler(NamedTuple):
+    """The framework's own profiler, None where it cannot be used, and the status that tells why."""
+
+    profiles: Optional[Profiles]
+    statuses: List[ProbeStatus]
+
+
+def trace(model: TracedModel, plan: TracePlan) -> Trace:
+    """Run the calls of a plan, with its probes and the framework's profiler."""
+    _warm(model.call)
+    plain = _time_calls(model.call, plan.plain)
+    with ProbeSet(plan.probes, model.device, plan.level, plan.options) as probes:
+        profiler = _layer_profiler(model, plan.level)
+        with contextlib.ExitStack() as stack:
+            for probe in probes.entered:
+                observer = probe.between if plan.level == _BY_LAYER else probe.moment
+                stack.enter_context(steps.observed_by(observer))
+            spans = _observed_calls(model.call, profiler.profiles, probes, plan.observed)
+    for probe in probes.entered:
+        spans = _with_numbers(spans, probe.moments) + probe.spans
+    _warm(model.call)
+    plain += _time_calls(model.call, plan.plain)
+    statuses = probes.refused + profiler.statuses + probes.statuses()
+    return Trace(plain, spans, probes.series(), statuses)
+
+
+def _layer_profiler(model, level):
+    """Return the layer profiler where the level needs it, after a first use.
+
+    The first call may build what the profiler needs, and shows whether layers run one by one.
     """
-    told = []
-    _warm(subject.call)
-    before = _plain(subject.call, plain)
-    with contextlib.ExitStack() as stack:
-        probes = [
-            probe
-            for probe in (
-                enter_probe(stack, name, subject.device, level, options.get(name), told)
-                for name in names
-            )
-            if probe
-        ]
-        profiler = _profiler(subject, level, told)
-        for probe in probes:
-            stack.enter_context(
-                steps.watched_by(probe.between if level == _BY_LAYER else probe.moment)
-            )
-        spans = _calls(subject.call, profiler, probes, count)
-    for probe in probes:
-        spans = _numbered(spans, probe.moments) + probe.spans
-        told.append(word(probe.name, True, "", probe.missing, probe.fault))
-    series = [series for probe in probes for series in probe.series]
-    _warm(subject.call)
-    return Watched(before + _plain(subject.call, plain), spans, series, told)
-
-
-def _profiler(subject, level, told):
-    """Return the framework's own layer profiler where the level needs it, None where there is none."""
-    if level not in ("layer", "library", "kernel", _BY_LAYER):
-        return None
-    if subject.profiles is None:
-        told.append(
-            word(
-                "layers",
-                False,
-                "this predictor has no layers(), as its framework has no layer profiler",
-            )
+    if level not in _PROFILED:
+        return _LayerProfiler(None, [])
+    if model.profiles is None:
+        return _no_profiler(
+            "this predictor has no layers(), as its framework has no layer profiler"
         )
-        return None
     moments = []
     try:
-        with steps.watched_by(lambda: moments.append(True)):
-            subject.profiles(1)  # the first may build what the profiler needs
+        with steps.observed_by(lambda: moments.append(True)):
+            model.profiles(1)
     except Exception as error:
-        told.append(word("layers", False, "%s: %s" % (type(error).__name__, error)))
-        return None
-    told.append(dict(word("layers", True, ""), stepwise=bool(moments)))
-    return subject.profiles
+        return _no_profiler("%s: %s" % (type(error).__name__, error))
+    return _LayerProfiler(model.profiles, [ProbeStatus("layers", True, stepwise=bool(moments))])
 
 
-def _calls(call, profiler, probes, count):
-    for probe in probes:
-        probe.between()
-    if profiler is not None:
-        spans = [
-            span
-            for request, profile in enumerate(profiler(count))
-            for span in _profiled(profile, request)
-        ]
-        for probe in probes:
-            probe.between()
-        return spans
+def _no_profiler(reason):
+    return _LayerProfiler(None, [ProbeStatus("layers", False, reason)])
+
+
+def _observed_calls(call, profiles, probes, count):
+    """Return the spans of calls and layers; probes read before the first call and after each.
+
+    Calls that are profiled run in one go, so probes read before and after them all.
+    """
     spans = []
+    probes.between()
+    if profiles is not None:
+        for request, profile in enumerate(profiles(count)):
+            spans += _profiled(profile, request)
+        probes.between()
+        return spans
     for request in range(count):
         start = time.perf_counter()
         call()
-        spans.append(_predict(start, time.perf_counter(), request))
-        for probe in probes:
-            probe.between()
+        spans.append(_call_span(start, time.perf_counter(), request))
+        probes.between()
     return spans
 
 
-def _predict(start, end, request):
-    thread = os.getpid()  # the main thread, which serves requests: its number is the process's
-    return Span("model", "predict", "", "", _ns(start), _ns(end), thread, None, -1, 0, request)
-
-
 def _profiled(profile, request):
-    whole = _predict(profile.start, profile.end, request)
-    return [whole] + [_layer(layer, whole.thread, request) for layer in profile.layers]
+    """Return a call and its layers as spans."""
+    spans = [_call_span(profile.start, profile.end, request)]
+    for layer in profile.layers:
+        spans.append(_layer_span(layer, request))
+    return spans
 
 
-def _numbered(spans, moments):
-    """Return the spans, each layer with the number of the moment before it, if there is no other
-    inside of it.
-    """
-    times = [time for time, _ in moments]
-    found = []
-    for span in spans:
-        place = bisect.bisect_right(times, span.start) - 1
-        alone = (
-            place >= 0
-            and span.level == "layer"
-            and bisect.bisect_left(times, span.end) == place + 1
-        )
-        found.append(span._replace(external=moments[place][1]) if alone else span)
-    return found
+def _call_span(start, end, request):
+    return Span(
+        "model", "predict", "", "", _ns(start), _ns(end), _serving_thread(), request=request
+    )
 
 
-def _layer(layer, thread, request):
-    shape = " x ".join(map(str, layer.shape)) if layer.shape else ""
-    size = -1 if layer.bytes is None else int(layer.bytes)
+def _layer_span(layer, request):
     return Span(
         "layer",
         layer.name,
         layer.type,
-        shape,
+        " x ".join(map(str, layer.shape)) if layer.shape else "",
         _ns(layer.start),
         _ns(layer.end),
-        thread,
-        None,
-        size,
-        0,
-        request,
+        _serving_thread(),
+        bytes=-1 if layer.bytes is None else int(layer.bytes),
+        request=request,
     )
+
+
+def _serving_thread():
+    """Return the number of the main thread, which serves requests: it is that of the process."""
+    return os.getpid()
+
+
+def _with_numbers(spans, moments):
+    """Return the spans, each layer with the number of the moment just before it.
+
+    A layer with another moment inside of it has none.
+    """
+    times = [at for at, _ in moments]
+    found = []
+    for span in spans:
+        place = bisect.bisect_right(times, span.start) - 1
+        alone = bisect.bisect_left(times, span.end) == place + 1
+        if span.level == "layer" and place >= 0 and alone:
+            found.append(span._replace(external=moments[place][1]))
+        else:
+            found.append(span)
+    return found
 
 
 def _warm(call):
@@ -182,70 +186,15 @@ def _warm(call):
             return
 
 
-def _plain(call, count):
-    taken = []
+def _time_calls(call, count):
+    """Return the nanoseconds of each of ``count`` calls."""
+    durations = []
     for _ in range(count):
         start = time.perf_counter()
         call()
-        taken.append(_ns(time.perf_counter() - start))
-    return taken
+        durations.append(_ns(time.perf_counter() - start))
+    return durations
 
 
 def _ns(seconds):
     return int(seconds * 1e9)
-
-
-def as_reply(watched):
-    """Return facts and arrays.
-
-    Spans as columns of whole numbers, texts and tracks as indices into lists.
-    """
-    import numpy
-
-    strings, tracks, levels = _Index(), _Index(), _Index()
-    strings.of("")
-    rows = [
-        (
-            levels.of(span.level),
-            strings.of(span.name),
-            strings.of(span.type),
-            strings.of(span.shape),
-            span.start,
-            max(span.start, span.end),
-            tracks.of((span.thread, span.stream)),
-            span.bytes,
-            span.correlation,
-            span.request,
-            span.external,
-        )
-        for span in watched.spans
-    ]
-    table = numpy.ascontiguousarray(numpy.array(rows, "i8").reshape(-1, len(_COLUMNS)).T)
-    arrays = [("span_" + name, table[index]) for index, name in enumerate(_COLUMNS)]
-    arrays.append(("plain", numpy.array(watched.plain, "i8")))
-    for index, series in enumerate(watched.series):
-        arrays.append(("time_%d" % index, numpy.array(series.times, "i8")))
-        arrays.append(("value_%d" % index, numpy.array(series.values, "f8")))
-    facts = {
-        "strings": strings.values,
-        "tracks": tracks.values,
-        "levels": levels.values,
-        "series": [[series.name, series.unit, series.rising] for series in watched.series],
-        "probes": watched.probes,
-        "process": os.getpid(),
-    }
-    return facts, arrays
-
-
-class _Index:
-    """Gives each value a number."""
-
-    def __init__(self):
-        self.values = []  # type: List[Any]
-        self._places = {}  # type: Dict[Any, int]
-
-    def of(self, value):
-        if value not in self._places:
-            self._places[value] = len(self.values)
-            self.values.append(value)
-        return self._places[value]

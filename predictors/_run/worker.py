@@ -1,259 +1,334 @@
-"""The agent: reads a request, does it, replies; started by path as ``PYTHON worker.py PREDICTOR.py
-[--cores 0,1]``.
+"""The agent: a process that runs a predictor for the pytest side, one request at a time.
 
-It is not aware of statistics, thresholds, where files came from, retries, or pytest. Its channel is
-private copies of standard input and output, taken before anything else runs; what the framework
-then prints goes to standard error, which the pytest side keeps as the agent's log.
+It is started by path, as ``PYTHON worker.py PREDICTOR.py [--cores 0,1]``, in the interpreter of a
+stack. Its log is its standard error; see channel.py.
+
+The agent is NOT aware of
+
+- statistics: it returns raw times, outputs and readings, and computes nothing from them;
+- thresholds, verdicts, and which of two stacks is the candidate;
+- accuracy and data sets: its inputs are arrays that are ready for the model;
+- manifests, and where files came from: it gets local paths;
+- retries, time-outs and other agents: the pytest side ends a process that takes too long;
+- distribution over hosts, and locks on devices;
+- pytest.
 """
 
 import os
 import sys
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-# Python puts this folder first on the path, and frameworks must not find its files under their own
-# names.
-sys.path[:] = [
-    entry
-    for entry in sys.path
-    if os.path.abspath(entry or ".") not in (_ROOT, os.path.join(_ROOT, "_run"))
-]
+# Python puts this folder first on the path. Frameworks must not find its files by their own names.
+_OWN_FOLDERS = (_ROOT, os.path.join(_ROOT, "_run"))
+sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") not in _OWN_FOLDERS]
 
 import faulthandler  # noqa: E402
 import functools  # noqa: E402
 import hashlib  # noqa: E402
 import importlib.util  # noqa: E402
 import platform  # noqa: E402
-import select  # noqa: E402
-import signal  # noqa: E402
-import threading  # noqa: E402
 import time  # noqa: E402
 import traceback  # noqa: E402
+from typing import Any, Callable, Dict, List, NamedTuple, Optional  # noqa: E402
 
 
-def _import(name, path, folder=None):
-    """Import the file ``path`` as module ``name``, without a place on sys.path where it could
-    shadow a framework.
+def _import_file(name: str, path: str, folder: Optional[str] = None) -> Any:
+    """Import the file ``path`` as module ``name``.
+
+    No folder of it gets a place on sys.path, where it could shadow a framework.
     """
-    found = importlib.util.spec_from_file_location(
-        name, path, submodule_search_locations=folder and [folder]
+    folders = None if folder is None else [folder]
+    spec: Any = importlib.util.spec_from_file_location(
+        name, path, submodule_search_locations=folders
     )
-    module = importlib.util.module_from_spec(found)
+    module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    found.loader.exec_module(module)
+    spec.loader.exec_module(module)
     return module
 
 
-_import("mlms_predictors", os.path.join(_ROOT, "__init__.py"), _ROOT)
+_import_file("mlms_predictors", os.path.join(_ROOT, "__init__.py"), _ROOT)
 
-from mlms_predictors._run import peaks, process, protocol, scenarios, tracing  # noqa: E402
+from mlms_predictors._run import peaks, process, scenarios, tracing  # noqa: E402
+from mlms_predictors._run.channel import Channel, HangUpMonitor, end_all, take_channel  # noqa: E402
+from mlms_predictors._run.interface import Functions, functions_of  # noqa: E402
+from mlms_predictors._run.protocol import (  # noqa: E402
+    VERSION,
+    Load,
+    Loaded,
+    NamedArrays,
+    Reply,
+    encode,
+    read_frame,
+)
+from mlms_predictors._run.replies import (  # noqa: E402
+    BindReply,
+    HelloReply,
+    LoadReply,
+    RunReply,
+    TurnReply,
+    make_reply,
+)
+from mlms_predictors._run.trace_reply import trace_reply  # noqa: E402
+
+Header = Dict[str, Any]
+"""The fields of a request."""
 
 
 class Worker:
-    """What the agent holds between two requests: the predictor, what it has loaded, and calls bound
-    to inputs.
+    """The state of the agent between two requests, and a method for each request.
 
-    Each public method is a request.
+    A method takes the header and the arrays of its request. It returns the reply, or raises what
+    the framework raised.
     """
 
-    def __init__(self, path):
+    def __init__(self, path: str):
         self._path = path
-        self._predictor = None
-        self._loaded = None
-        self._calls = []
-        self._device_time, self._device_seconds = None, []
-        self._load_times = [0, 0]
+        self._functions: Optional[Functions] = None
+        self._current: Optional[Loaded] = None
+        self._calls: List[Callable[[], Any]] = []
+        self._device_clock: Optional[_DeviceClock] = None
+        self._load_times = _LoadTimes(0, 0)
         self._samples = scenarios.Samples()
 
-    def hello(self, header, arrays):
-        """Import the framework; reply with its versions, its devices, and the interpreter that runs
-        it.
-        """
+    def hello(self, header: Header, arrays: NamedArrays) -> Reply:
+        """Import the framework; reply with its versions and devices, and the interpreter."""
         name = os.path.splitext(os.path.basename(self._path))[0]
-        began = time.perf_counter()
-        self._predictor = _import("mlms_predictors." + name, self._path)
-        facts = {
-            "protocol": protocol.VERSION,
-            "python": platform.python_version(),
-            "executable": sys.executable,
-            "versions": self._predictor.versions(),
-            "devices": self._predictor.devices(),
-            "cores": process.cores(),
-            "import_seconds": time.perf_counter() - began,
-        }
-        return facts, []
-
-    def load(self, header, arrays):
-        """Load a model; reply with the device and threads that it really uses, its signature, and
-        what it took.
-        """
-        resettable, before = process.reset_peak_rss(), process.rss()
-        queue = process.QueueWait()
-        began, waited = time.perf_counter(), queue.read()
-        options, allow_code = header.get("options", {}), header.get("allow_code", False)
-        request = protocol.Load(
-            header["files"], header["device"], header["threads"], options, allow_code
+        module = _import_file("mlms_predictors." + name, self._path)
+        self._functions = functions_of(module)
+        record = HelloReply(
+            protocol=VERSION,
+            python=platform.python_version(),
+            executable=sys.executable,
+            versions=self._functions.versions(),
+            devices=self._functions.devices(),
+            cores=process.cores(),
         )
-        self._loaded = self._predictor.load(request)
-        facts = self._loaded._replace(model=None)._asdict()
+        return make_reply(record)
+
+    def load(self, header: Header, arrays: NamedArrays) -> Reply:
+        """Load a model instead of the one before, which is freed first.
+
+        Reply with the device and threads that it really uses, its signature, and what it took.
+        """
+        self.close()
+        request = Load(
+            header["files"],
+            header["device"],
+            header["threads"],
+            header.get("options", {}),
+            header.get("allow_code", False),
+        )
+        resettable = process.reset_peak_rss()
+        rss_before = process.rss()
+        queue = process.QueueWait()
+        waited_before = queue.read()
+        began = time.perf_counter()
+        loaded = self._predictor.load(request)
         ended = time.perf_counter()
-        self._load_times = [int(began * 1e9), int(ended * 1e9)]
-        facts.update(seconds=ended - began, waited=queue.read() - waited)
-        facts.update(rss_before=before, peak_is_since_load=resettable)
+        waited = queue.read() - waited_before
         queue.close()
-        return facts, []
+        self._current = loaded
+        self._load_times = _LoadTimes(int(began * 1e9), int(ended * 1e9))
+        record = LoadReply(
+            device=loaded.device,
+            threads=loaded.threads,
+            inputs=loaded.inputs,
+            outputs=loaded.outputs,
+            seconds=ended - began,
+            waited=waited,
+            rss_before=rss_before,
+            peak_is_since_load=resettable,
+        )
+        return make_reply(record)
 
-    def predict(self, header, arrays):
+    def predict(self, header: Header, arrays: NamedArrays) -> Reply:
         """Run one batch; reply with the outputs in the order of the model's signature."""
-        return {}, self._named(self._predictor.predict(self._loaded, dict(arrays)))
+        outputs = self._predictor.predict(self._loaded, dict(arrays))
+        return Reply({}, self._named(outputs))
 
-    def run(self, header, arrays):
-        """Run a scenario over the batches sent, or over those of the last run where none are.
+    def run(self, header: Header, arrays: NamedArrays) -> Reply:
+        """Run a scenario over the batches sent, or over those of the last run if there are none.
 
-        The reply has the raw times, the last outputs for the first batch, and a digest of the last
-        ones for all.
+        Reply with the raw times, the last outputs for the first batch, and a digest of the last
+        outputs for all batches.
         """
         if "batches" in header:
-            self._calls = [self._bind(dict(batch)) for batch in _grouped(arrays, header["batches"])]
-        scenarios.SCENARIOS[header["scenario"]](
-            self._calls, scenarios.Stop(**header["stop"]), self._samples
-        )
-        reached = [output for output in self._samples.outputs if output is not None]
-        facts = {"peak_rss": process.peak_rss(), "output_sha256": _digest(reached)}
-        return facts, _as_numpy(self._samples.arrays()) + self._named(reached[0])
+            self._calls = self._bind_all(arrays, header["batches"])
+        run_scenario = scenarios.SCENARIOS[header["scenario"]]
+        run_scenario(self._calls, scenarios.Stop(**header["stop"]), self._samples)
+        outputs = [output for output in self._samples.outputs if output is not None]
+        record = RunReply(process.peak_rss(), _digest(outputs))
+        times = _as_numpy(self._samples.arrays())
+        return make_reply(record, times + self._named(outputs[0]))
 
-    def bind(self, header, arrays):
-        """Bind calls to the batches sent, for turns; reply with the clocks they have, and whether
-        this may be stopped.
+    def bind(self, header: Header, arrays: NamedArrays) -> Reply:
+        """Bind calls to the batches sent, for turns.
 
-        A process that is stopped while another has its turn must not outlive the one that would
-        continue it.
+        Reply with the clocks that turns will have, and whether this process may be stopped while
+        another has its turn: it must not outlive the one that would continue it.
         """
-        self._calls = [self._bind(dict(batch)) for batch in _grouped(arrays, header["batches"])]
-        on_device = self._loaded.device != "cpu"
-        self._device_time = getattr(self._predictor, "device_seconds", None) if on_device else None
-        if self._device_time:
-            self._calls = [functools.partial(self._on_device, call) for call in self._calls]
+        self._calls = self._bind_all(arrays, header["batches"])
+        self._device_clock = None
+        device_seconds = self._predictor.device_seconds
+        if device_seconds is not None and self._loaded.device != "cpu":
+            self._device_clock = _DeviceClock(device_seconds, self._loaded)
+            self._calls = [self._device_clock.timed(call) for call in self._calls]
         queue = process.QueueWait()
         queue.close()
-        facts = {
-            "wait": queue.available,
-            "device": bool(self._device_time),
-            "stoppable": process.wake_with_parents_end(),
-        }
-        return facts, []
+        record = BindReply(
+            wait=queue.available,
+            device=self._device_clock is not None,
+            stoppable=process.wake_with_parents_end(),
+        )
+        return make_reply(record)
 
-    def hold(self, header, arrays):
+    def hold(self, header: Header, arrays: NamedArrays) -> Reply:
         """Hold the thread that makes the calls to these cores.
 
         The framework's own threads stay where they are.
         """
         process.use_cores(header["cores"])
-        return {}, []
+        return Reply({}, [])
 
-    def turn(self, header, arrays):
+    def turn(self, header: Header, arrays: NamedArrays) -> Reply:
         """Make a few calls and reply with their raw times.
 
-        With the last outputs and the peak of memory on demand.
+        The last outputs and the peak of memory come with them if ``outputs`` is set.
         """
-        self._device_seconds = []
-        scenarios.turn(self._calls, header["first"], header["skip"], header["count"], self._samples)
+        clock = self._device_clock
+        if clock is not None:
+            clock.seconds = []
+        request = scenarios.TurnRequest(header["first"], header["skip"], header["count"])
+        scenarios.turn(self._calls, request, self._samples)
         times = self._samples.arrays()
-        if self._device_time:
-            times.append(("device", scenarios.seconds(self._device_seconds[header["skip"] :])))
-        outputs = self._named(self._samples.outputs[0]) if header["outputs"] else []
-        return {"peak_rss": process.peak_rss() if outputs else None}, _as_numpy(times) + outputs
+        if clock is not None:
+            times.append(("device", scenarios.seconds(clock.seconds[request.skip :])))
+        if not header["outputs"]:
+            return make_reply(TurnReply(None), _as_numpy(times))
+        outputs = self._named(self._samples.outputs[0])
+        return make_reply(TurnReply(process.peak_rss()), _as_numpy(times) + outputs)
 
-    def _on_device(self, call):
-        output = call()
-        self._device_seconds.append(self._device_time(self._loaded))
-        return output
-
-    def profile(self, header, arrays):
+    def profile(self, header: Header, arrays: NamedArrays) -> Reply:
         """Run one batch ``count`` times under the framework's own profiler.
 
-        Reply with each call's layers.
+        Reply with the layers of each call.
         """
-        self._optional("layers")
-        profiles = self._profiles(dict(arrays))(header["count"])
-        return {
-            "profiles": [[p.start, p.end, [list(layer) for layer in p.layers]] for p in profiles]
-        }, []
+        profiles = self._predictor.profiles(self._loaded, dict(arrays), header["count"])
+        return Reply({"profiles": profiles}, [])
 
-    def trace(self, header, arrays):
-        """Run one batch ``count`` times under the probes named, and ``plain`` times without before
-        and after.
+    def trace(self, header: Header, arrays: NamedArrays) -> Reply:
+        """Run one batch under the probes named, and without them before and after.
 
-        The reply says of each probe whether it watched and, if not, why; its spans and counters are
-        columns.
+        Reply with the status of each probe, and with spans and counters as columns.
         """
         batch = dict(arrays)
-        subject = tracing.WatchedModel(
-            self._bind(batch), self._profiles(batch), self._loaded.device
+        profiles = None
+        if self._predictor.has_layers:
+            profiles = functools.partial(self._predictor.profiles, self._loaded, batch)
+        call = self._predictor.bind(self._loaded, batch)
+        model = tracing.TracedModel(call, profiles, self._loaded.device)
+        plan = tracing.TracePlan(
+            header["level"], header["probes"], header["count"], header["plain"], header["options"]
         )
-        fields = [header[name] for name in ("level", "probes", "count", "plain", "options")]
-        facts, columns = tracing.as_reply(tracing.watch(subject, *fields))
-        return dict(facts, load=self._load_times), columns
+        fields, columns = trace_reply(tracing.trace(model, plan))
+        return Reply(dict(fields, load=self._load_times), columns)
 
-    def peaks(self, header, arrays):
+    def peaks(self, header: Header, arrays: NamedArrays) -> Reply:
         """Measure what the device can do at best, for rooflines."""
-        return peaks.peaks(self._loaded.device, self._loaded.threads), []
+        return make_reply(peaks.measure_peaks(self._loaded.device, self._loaded.threads))
 
-    def inner(self, header, arrays):
-        """Run one batch; reply with what each layer gave, by its name, in the order in which they
-        ran.
-        """
-        return {}, self._optional("inner")(self._loaded, dict(arrays))
+    def inner(self, header: Header, arrays: NamedArrays) -> Reply:
+        """Run one batch; reply with what each layer gave, by name, in the order they ran."""
+        return Reply({}, self._predictor.inner(self._loaded, dict(arrays)))
 
-    def structure(self, header, arrays):
+    def structure(self, header: Header, arrays: NamedArrays) -> Reply:
         """Reply with the model as a graph, for inputs of these shapes.
 
-        What is loaded stays as it is.
+        The loaded model stays as it is.
         """
         shapes = {name: tuple(shape) for name, shape in header["shapes"].items()}
-        return self._optional("structure")(self._loaded, shapes)._asdict(), []
+        return make_reply(self._predictor.structure(self._loaded, shapes))
 
-    def unload(self, header, arrays):
-        """Drop the model and everything bound to it."""
-        close = getattr(self._predictor, "close", None)
-        if close and self._loaded:
-            close(self._loaded)
-        self._loaded, self._calls = None, []
-        return {}, []
+    def close(self) -> None:
+        """Free the loaded model, if there is one; an error of that goes to the log only."""
+        if self._current is None:
+            return
+        loaded = self._current
+        self._current = None
+        self._calls = []
+        self._device_clock = None
+        self._samples.outputs = []
+        try:
+            self._predictor.close(loaded)
+        except (Exception, SystemExit):
+            _log_error()
 
-    def _profiles(self, batch):
-        """Return a function that profiles so many calls, in one session of the framework's if it
-        can; or None.
-        """
-        layers, profiles = (getattr(self._predictor, name, None) for name in ("layers", "profiles"))
-        if profiles:
-            return functools.partial(profiles, self._loaded, batch)
-        return layers and (lambda count: [layers(self._loaded, batch) for _ in range(count)])
+    @property
+    def _predictor(self) -> Functions:
+        if self._functions is None:
+            raise RuntimeError("the framework is not imported; request 'hello' first")
+        return self._functions
 
-    def _optional(self, name):
-        """Return a function that not every framework can offer."""
-        function = getattr(self._predictor, name, None)
-        if function is None:
-            raise NotImplementedError("%s has no %r" % (os.path.basename(self._path), name))
-        return function
+    @property
+    def _loaded(self) -> Loaded:
+        if self._current is None:
+            raise RuntimeError("no model is loaded; request 'load' first")
+        return self._current
 
-    def _bind(self, arrays):
-        bind = getattr(self._predictor, "bind", None)
-        return (
-            bind(self._loaded, arrays)
-            if bind
-            else functools.partial(self._predictor.predict, self._loaded, arrays)
-        )
+    def _bind_all(self, arrays, batches):
+        """Return a call for each of the batches, whose arrays follow one another."""
+        size = len(arrays) // batches
+        calls = []
+        for first in range(0, batches * size, size):
+            batch = dict(arrays[first : first + size])
+            calls.append(self._predictor.bind(self._loaded, batch))
+        return calls
 
     def _named(self, outputs):
         return [(tensor.name, array) for tensor, array in zip(self._loaded.outputs, outputs)]
 
 
-_REQUESTS = [name for name in vars(Worker) if not name.startswith("_")]
+REQUESTS = (
+    "hello",
+    "load",
+    "predict",
+    "run",
+    "bind",
+    "hold",
+    "turn",
+    "profile",
+    "trace",
+    "peaks",
+    "inner",
+    "structure",
+)
+"""The requests beside ``bye``, which ends the agent."""
 
 
-def _grouped(arrays, count):
-    size = len(arrays) // count
-    return [arrays[index * size : (index + 1) * size] for index in range(count)]
+class _LoadTimes(NamedTuple):
+    """When the last load began and ended, in nanoseconds of time.perf_counter."""
+
+    start: int
+    end: int
+
+
+class _DeviceClock:
+    """The times of calls by the device's own events, in seconds."""
+
+    def __init__(self, device_seconds: Callable[[Loaded], float], loaded: Loaded):
+        self.seconds: List[float] = []
+        self._device_seconds = device_seconds
+        self._loaded = loaded
+
+    def timed(self, call):
+        """Return the call with a time added to ``seconds`` each time."""
+        return functools.partial(self._run, call)
+
+    def _run(self, call):
+        output = call()
+        self.seconds.append(self._device_seconds(self._loaded))
+        return output
 
 
 def _as_numpy(buffers):
@@ -270,91 +345,57 @@ def _digest(batches):
     return digest.hexdigest()
 
 
-def _take_channel():
-    """Keep standard input and output for frames.
-
-    Give the framework /dev/null and standard error instead.
-    """
-    requests, replies = os.fdopen(os.dup(0), "rb", 1 << 16), os.fdopen(os.dup(1), "wb", 0)
-    null = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(null, 0)
-    os.close(null)
-    os.dup2(2, 1)
-    return requests, replies
-
-
-def _die_with(requests):
-    """End this process and its children once the other end of ``requests`` is gone, also in
-    mid-request.
-    """
-
-    def watch():
-        poll = select.poll()
-        poll.register(requests, 0)  # no events asked for: only the hang-up is reported
-        while not any(event & (select.POLLHUP | select.POLLERR) for _, event in poll.poll()):
-            pass
-        _end_all()
-
-    threading.Thread(target=watch, daemon=True).start()
-
-
-def _end_all():
-    """End this process and, where it leads a group, what it started."""
-    if os.getpgrp() == os.getpid():
-        os.killpg(0, signal.SIGKILL)
-    os._exit(1)
-
-
-def _write(replies, buffers):
-    for buffer in buffers:
-        view = memoryview(buffer)
-        while view:
-            view = view[replies.write(view) :]
+def _log_error():
+    sys.stderr.write(traceback.format_exc())
+    sys.stderr.flush()
 
 
 def _answer(worker, header, arrays):
-    """Do one request and return the frame of its reply.
-
-    Whatever a framework raises is a reply too.
-    """
+    """Do one request and return the frame of its reply; what a framework raises is a reply, too."""
+    kind = header["type"]
     try:
-        if header["type"] not in _REQUESTS:
-            raise ValueError(
-                "no request %r; this agent knows %s" % (header["type"], ", ".join(_REQUESTS))
-            )
-        facts, outputs = getattr(worker, header["type"])(header, arrays)
-        return protocol.encode(dict(facts, type=header["type"]), outputs)
+        if kind not in REQUESTS:
+            raise ValueError("no request %r; this agent knows %s" % (kind, ", ".join(REQUESTS)))
+        reply = getattr(worker, kind)(header, arrays)
+        return encode(dict(reply.fields, type=kind), reply.arrays)
     except (Exception, SystemExit) as error:
         if not isinstance(error, NotImplementedError):
-            sys.stderr.write(traceback.format_exc())
-            sys.stderr.flush()
-        name = (
-            "MemoryError" if isinstance(error, MemoryError) else type(error).__name__
-        )  # numpy has one of its own
-        return protocol.encode({"type": "error", "error": name, "message": str(error)})
+            _log_error()
+        return encode({"type": "error", "error": _error_name(error), "message": str(error)})
 
 
-def main():
-    """Serve requests until ``bye`` or the end of the input."""
-    requests, replies = _take_channel()
-    if "--cores" in sys.argv:  # before anything starts a thread, which would keep the old ones
-        process.use_cores(
-            [int(core) for core in sys.argv[sys.argv.index("--cores") + 1].split(",")]
-        )
-    faulthandler.enable(
-        all_threads=False
-    )  # a crash in native code leaves the Python stack in the log
-    _die_with(requests)
-    worker = Worker(sys.argv[1])
+def _error_name(error):
+    """Return the name of an error's class; numpy has a MemoryError of its own."""
+    return "MemoryError" if isinstance(error, MemoryError) else type(error).__name__
+
+
+def _serve(worker: Worker, channel: Channel) -> None:
+    """Serve requests until ``bye``; the end of the input ends the process."""
+    monitor = HangUpMonitor(channel.requests)
     while True:
         try:
-            header, arrays = protocol.read_frame(requests)
-        except EOFError:  # the other end is gone; whichever of two threads sees that first
-            _end_all()
-        if header["type"] == "bye":
-            break
-        _write(replies, _answer(worker, header, arrays))
-    os._exit(0)  # a framework's exit handlers may hang or crash, and there is nothing left to lose
+            header, arrays = read_frame(channel.requests)
+            if header["type"] == "bye":
+                worker.close()
+                return
+            monitor.busy = True
+            frame = _answer(worker, header, arrays)
+            monitor.busy = False
+            channel.write(frame)
+        except (EOFError, BrokenPipeError):  # the other end is gone
+            worker.close()
+            end_all()
+
+
+def main() -> None:
+    """Run the agent."""
+    channel = take_channel()
+    if "--cores" in sys.argv:  # before anything starts a thread, which would keep the old ones
+        cores = sys.argv[sys.argv.index("--cores") + 1]
+        process.use_cores([int(core) for core in cores.split(",")])
+    faulthandler.enable(all_threads=False)  # a crash leaves the Python stack in the log
+    _serve(Worker(sys.argv[1]), channel)
+    os._exit(0)  # a framework's exit handlers may hang or crash
 
 
 if __name__ == "__main__":

@@ -9,12 +9,13 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from mlms_predictors._run.probes import enter_probe, word
+from mlms_predictors._run.probes import ProbeSet
+from mlms_predictors._run.readings import CounterReadings
 
 from pytest_mlms.agent.predictor import Predictor
 from pytest_mlms.agent.process import Array
@@ -44,7 +45,7 @@ MakeRequest = Callable[[Predictor], PreparedRequest]
 
 def run_phases(builder: TraceBuilder, predictor: Predictor, make_request: MakeRequest) -> None:
     """Make requests; add a span for each phase and each step of the pipeline."""
-    recorder = _PhaseRecorder(builder, "application", [])
+    recorder = _PhaseRecorder(builder, "application", ProbeSet([], "cpu", "application"))
     recorder.make_requests(predictor, make_request)
 
 
@@ -53,24 +54,18 @@ def count_phases(builder: TraceBuilder, predictor: Predictor, make_request: Make
 
     Adds no run where no counter can be read.
     """
-    unavailable: list[dict[str, Any]] = []
-    with contextlib.ExitStack() as stack:
-        probes = []
-        for name in _PROBES:
-            probe = enter_probe(stack, name, "cpu", "hardware", None, unavailable)
-            if probe is not None:
-                probes.append(probe)
-        if not probes:
+    with ProbeSet(_PROBES, "cpu", "hardware") as probes:
+        if not probes.entered:
             return
         recorder = _PhaseRecorder(builder, BY_PHASE, probes)
         recorder.make_requests(predictor, make_request)
-    recorder.add_counters(unavailable)
+    recorder.add_counters()
 
 
 class _PhaseRecorder:
     """Adds the requests of one run to a trace, as spans and, with probes, as counters."""
 
-    def __init__(self, builder: TraceBuilder, level: str, probes: Sequence[Any]) -> None:
+    def __init__(self, builder: TraceBuilder, level: str, probes: ProbeSet) -> None:
         process = os.getpid()
         self._builder = builder
         self._probes = probes
@@ -91,18 +86,17 @@ class _PhaseRecorder:
                 with self._phase(_POST_PROCESS):
                     request.postprocess(outputs)
 
-    def add_counters(self, unavailable: Sequence[Mapping[str, Any]]) -> None:
+    def add_counters(self) -> None:
         """Add the readings of the probes, which have been left, and the status of all probes."""
-        plain = list(unavailable)
-        for probe in self._probes:
-            plain.append(word(probe.name, True, "", probe.missing, probe.fault))
-            for series in probe.series:
-                self._add_series(series)
-        statuses = tuple(from_plain(ProbeStatus, status) for status in plain)
+        for series in self._probes.series():
+            self._add_series(series)
+        statuses = []
+        for status in self._probes.refused + self._probes.statuses():
+            statuses.append(from_plain(ProbeStatus, status.as_fields()))
         run = self._builder.runs[self._run]
-        self._builder.runs[self._run] = replace(run, probes=statuses)
+        self._builder.runs[self._run] = replace(run, probes=tuple(statuses))
 
-    def _add_series(self, series: Any) -> None:
+    def _add_series(self, series: CounterReadings) -> None:
         key = CounterSeries(series.name, series.unit, self._run, series.rising)
         times = np.array(series.times, "i8")
         values = np.array(series.values, "f8")
@@ -115,8 +109,7 @@ class _PhaseRecorder:
         self._read_counters()
 
     def _read_counters(self) -> None:
-        for probe in self._probes:
-            probe.between()
+        self._probes.between()
 
     def _add_span(self, name: str, start: int, end: int) -> None:
         self._builder.add(

@@ -137,12 +137,10 @@ def test_there_is_a_model_for_each_framework_and_a_stack_that_runs_it(name: str)
 
 
 @pytest.fixture
-def model(subject: Subject) -> Iterator[Subject]:
+def model(subject: Subject) -> Subject:
     """The agent with its model loaded."""
     subject.load()
-    yield subject
-    if subject.agent.alive:
-        subject.agent.request("unload")
+    return subject
 
 
 def test_it_says_what_it_is_and_what_it_loaded(
@@ -342,17 +340,17 @@ def test_loading_again_and_again_frees_what_was_there(subject: Subject) -> None:
         for _ in range(count):
             subject.load()
             subject.predict(images)
-            subject.agent.request("unload")
         return psutil.Process(subject.agent.process.pid).memory_info().rss
 
     before = rounds(3)
     assert rounds(6) - before < 48 << 20
 
 
-def test_an_unloaded_model_is_gone(subject: Subject) -> None:
+def test_a_model_is_gone_where_another_can_not_be_loaded(subject: Subject) -> None:
     subject.load()
-    subject.agent.request("unload")
     with pytest.raises(Refused):
+        subject.load(no_such_option=1)
+    with pytest.raises(Refused, match="no model is loaded"):
         subject.predict(IMAGES)
 
 

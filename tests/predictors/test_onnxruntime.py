@@ -131,7 +131,7 @@ def test_so_many_profiles_are_of_one_session() -> None:
         opened.append(model.open(*arguments))
         return opened[-1]
 
-    worker._loaded = worker._loaded._replace(model=model._replace(open=open_))
+    worker._current = worker._loaded._replace(model=model._replace(open=open_))
     facts, _ = worker.profile({"count": 4}, [("image", IMAGES)])
     assert len(opened) == 1
     assert len(facts["profiles"]) == 4

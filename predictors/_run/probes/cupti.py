@@ -1,24 +1,41 @@
-"""What CUDA does, by NVIDIA's cupti-python in the stack's interpreter: kernels, copies, runtime and
-driver calls.
+"""The probe ``cupti``: CUDA's kernels, copies, runtime and driver calls, by NVIDIA's cupti-python.
 
-Never run on a GPU yet: written against the package's documentation. Before CUDA 13.2 and driver
-r610 a process has room for one subscriber, so this one refuses to watch where another does; in
-processes of PyTorch see kineto.py then.
+Tested with hand-written fakes and the package's own record classes; no GPU has run it. Before CUDA
+13.2 and driver r610 a process has room for one subscriber, so this probe is refused where another
+profiler observes; in processes of PyTorch see kineto.py then.
 
-Where a predictor runs layers one by one, CUPTI is told the number of the moment before each (an
-external correlation id), which every call of the thread inside of it then has: so calls find their
-layers without comparing two clocks.
+Where a predictor runs layers one by one, each moment between layers has a number, which CUPTI is
+given as an external correlation id. Every call of the thread inside of the layer then carries it,
+so calls find their layers without comparing two clocks.
 """
 
 import itertools
 import threading
 import time
+from typing import Any, NamedTuple, Optional
 
+from ..probe import Probe, ProbeUnavailable
+from ..span import Span
 from ..timeline import LARGEST_STEP, wall_offset
-from . import Probe, ProbeUnavailable, Span
 
 _BUFFER = 8 << 20  # bytes
 _COPIES = {1: "HtoD", 2: "DtoH", 8: "DtoD", 9: "HtoH", 10: "PtoP"}  # CUpti_ActivityMemcpyKind
+
+
+class _Record(NamedTuple):
+    """The fields of an activity; times are nanoseconds of the wall clock.
+
+    A call has a ``thread`` (the low half of the pthread's number), all else has a ``stream``.
+    """
+
+    name: str
+    type: str
+    start: int
+    end: int
+    correlation: int
+    thread: int = 0
+    stream: Optional[str] = None
+    bytes: int = -1
 
 
 class Cupti(Probe):
@@ -26,14 +43,15 @@ class Cupti(Probe):
 
     name = "cupti"
     levels = ("library", "kernel")
-    watching = False  # whether one does in this process
-    _cupti = None
-    _numbers = itertools.count(1)  # of moments: each once in a process
+    active = False  # whether a probe of this class observes in this process
+    _cupti: Any = None
+    _numbers = itertools.count(1)  # of moments: each is used once in a process
     _pushed = False
 
     def start(self):
-        """Subscribe and enable; raises ProbeUnavailable without a GPU, the package, the permission,
-        or the subscription.
+        """Subscribe to the activities of the level.
+
+        Raises ProbeUnavailable without a GPU, the package, the permission, or the subscription.
         """
         if not self.device.startswith("cuda"):
             raise ProbeUnavailable(
@@ -46,175 +64,195 @@ class Cupti(Probe):
                 "cupti-python can't be imported in the stack (%s); pip install cupti-python there"
                 % error
             ) from None
-        self._cupti, self._records, self._enabled, self._external = cupti, [], [], {}
-        self._kinds = _kinds(cupti, self.level)
+        self._cupti = cupti
+        self._records = []
+        self._enabled = []
+        self._external = {}
         self._offset = wall_offset()
         try:
-            cupti.activity_register_callbacks(self._requested, self._completed)
-            for kind in self._kinds:
+            cupti.activity_register_callbacks(self._buffer_requested, self._buffer_completed)
+            for kind in _kinds(cupti, self.level):
                 cupti.activity_enable(kind)
                 self._enabled.append(kind)
         except Exception as error:
-            raise ProbeUnavailable(_why(error)) from error
-        Cupti.watching = True
+            raise ProbeUnavailable(_reason(error)) from error
+        Cupti.active = True
 
     def stop(self):
         """Flush and disable, and make spans of the records."""
         if self._cupti is None:
             return
-        Cupti.watching = False
-        self._pop()
+        Cupti.active = False
+        self._pop_number()
         self._try(self._cupti.activity_flush_all, 1)
         for kind in self._enabled:
             self._try(self._cupti.activity_disable, kind)
         self._cupti = None
-        self._finish()
-
-    def read(self):
-        """Nothing is counted between calls."""
-        return {}
+        self._check_clock()
+        self.spans = self._make_spans()
 
     def moment(self):
-        """Begin another number for what this thread calls."""
-        self._pop()
+        """Give what this thread calls from now on another number."""
+        self._pop_number()
         number = next(self._numbers)
         kind = self._cupti.ExternalCorrelationKind.CUSTOM0
         self._pushed = self._try(self._cupti.activity_push_external_correlation_id, kind, number)
         if self._pushed:
             self.moments.append((int(time.perf_counter() * 1e9), number))
 
-    def _pop(self):
+    def _pop_number(self):
         if self._pushed:
             kind = self._cupti.ExternalCorrelationKind.CUSTOM0
-            self._pushed = not self._try(self._cupti.activity_pop_external_correlation_id, kind)
+            popped = self._try(self._cupti.activity_pop_external_correlation_id, kind)
+            self._pushed = not popped
 
     def _try(self, call, *arguments):
-        """Return whether a call went well.
+        """Return whether a call succeeded.
 
-        Else note the fault and go on: what was recorded is still good.
+        A failure is noted as the fault and goes no further: the records so far are still good.
         """
         try:
             call(*arguments)
         except Exception as error:
-            self._note(error)
+            self.note_fault(error)
             return False
         return True
 
-    def _requested(self):
+    def _buffer_requested(self):
         return _BUFFER, 0
 
-    def _completed(self, activities):
+    def _buffer_completed(self, activities):
         """Copy the fields out at once: the objects die with their buffer."""
+        external = self._cupti.ActivityKind.EXTERNAL_CORRELATION
         try:
             for activity in activities:
-                if activity.kind == self._cupti.ActivityKind.EXTERNAL_CORRELATION:
+                if activity.kind == external:
                     self._external[activity.correlation_id] = activity.external_id
                 else:
                     self._records.append(_copy(self._cupti, activity))
-        except Exception as error:  # an exception in a callback of the driver's would be lost
-            self._note(error)
+        except Exception as error:  # an exception in a callback of the driver would be lost
+            self.note_fault(error)
 
-    def _finish(self):
-        stepped = abs(wall_offset() - self._offset)
-        if stepped > LARGEST_STEP:
+    def _check_clock(self):
+        step = abs(wall_offset() - self._offset)
+        if step > LARGEST_STEP:
             self.fault = (
-                "the wall clock stepped by %.3f ms while CUPTI used it: kernels may lie beside their calls"
-                % (stepped / 1e6)
+                "the wall clock stepped by %.3f ms while CUPTI used it: "
+                "kernels may lie beside their calls" % (step / 1e6)
             )
+
+    def _make_spans(self):
         threads = _thread_numbers()
-        spans = [span for record in self._records for span in _spans(record, self._offset, threads)]
-        self.spans = [
-            span._replace(external=self._external.get(span.correlation, 0)) for span in spans
-        ]
+        spans = []
+        for record in self._records:
+            if record.start and record.end:  # 0: CUPTI could not take the time
+                span = _span(record, self._offset, threads)
+                number = self._external.get(record.correlation, 0)
+                spans.append(span._replace(external=number))
+        return spans
 
 
 def _kinds(cupti, level):
+    """Return the kinds of activities that a level needs."""
     kinds = cupti.ActivityKind
     chosen = [kinds.RUNTIME, kinds.DRIVER, kinds.EXTERNAL_CORRELATION]
-    return (
-        chosen + [kinds.CONCURRENT_KERNEL, kinds.MEMCPY, kinds.MEMSET]
-        if level == "kernel"
-        else chosen
-    )
+    if level == "kernel":
+        chosen += [kinds.CONCURRENT_KERNEL, kinds.MEMCPY, kinds.MEMSET]
+    return chosen
 
 
 def _copy(cupti, activity):
-    kinds, kind = cupti.ActivityKind, activity.kind
-    if kind in (kinds.RUNTIME, kinds.DRIVER):
-        name = _call_name(cupti, kind, activity.cbid)
-        return (
-            "call",
-            name,
-            activity.start,
-            activity.end,
-            activity.thread_id,
-            activity.correlation_id,
-            -1,
+    kinds = cupti.ActivityKind
+    if activity.kind in (kinds.RUNTIME, kinds.DRIVER):
+        return _Record(
+            name=_call_name(cupti, activity.kind, activity.cbid),
+            type="",
+            start=activity.start,
+            end=activity.end,
+            correlation=activity.correlation_id,
+            thread=activity.thread_id,
         )
-    copied = getattr(activity, "bytes", -1)
-    if kind == kinds.MEMCPY:
-        name = "memcpy " + _COPIES.get(int(activity.copy_kind), str(int(activity.copy_kind)))
+    if activity.kind == kinds.MEMCPY:
+        direction = int(activity.copy_kind)
+        name = "memcpy " + _COPIES.get(direction, str(direction))
+    elif activity.kind == kinds.MEMSET:
+        name = "memset"
     else:
-        name = "memset" if kind == kinds.MEMSET else activity.name
-    where = "cuda:%d stream %d" % (activity.device_id, activity.stream_id)
-    return (
-        name.partition(" ")[0] if copied >= 0 else "kernel",
-        name,
-        activity.start,
-        activity.end,
-        where,
-        activity.correlation_id,
-        copied,
+        name = activity.name
+    size = getattr(activity, "bytes", -1)
+    return _Record(
+        name=name,
+        type=name.partition(" ")[0] if size >= 0 else "kernel",
+        start=activity.start,
+        end=activity.end,
+        correlation=activity.correlation_id,
+        stream="cuda:%d stream %d" % (activity.device_id, activity.stream_id),
+        bytes=size,
     )
 
 
 def _call_name(cupti, kind, number):
-    domain = cupti.CallbackDomain
-    runtime = kind == cupti.ActivityKind.RUNTIME
+    domain = cupti.CallbackDomain.DRIVER_API
+    api = "driver"
+    if kind == cupti.ActivityKind.RUNTIME:
+        domain = cupti.CallbackDomain.RUNTIME_API
+        api = "runtime"
     try:
-        return cupti.get_callback_name(domain.RUNTIME_API if runtime else domain.DRIVER_API, number)
+        return cupti.get_callback_name(domain, number)
     except Exception:
-        return "%s call %d" % ("runtime" if runtime else "driver", number)
+        return "%s call %d" % (api, number)
 
 
-def _spans(record, offset, threads):
-    kind, name, start, end, where, correlation, size = record
-    if not start or not end:  # CUPTI's word for a time that it couldn't take
-        return
-    start, end = start - offset, end - offset
-    if kind == "call":
-        thread = threads.get(where & 0xFFFFFFFF, where)
-        yield Span("library", name, "", "", start, end, thread, None, -1, correlation, -1)
-    else:
-        yield Span("kernel", name, kind, "", start, end, 0, where, size, correlation, -1)
+def _span(record, offset, threads):
+    """Return a record as a span on the monotonic clock."""
+    thread = 0
+    level = "kernel"
+    if record.stream is None:
+        thread = threads.get(record.thread & 0xFFFFFFFF, record.thread)
+        level = "library"
+    return Span(
+        level,
+        record.name,
+        record.type,
+        "",
+        record.start - offset,
+        record.end - offset,
+        thread,
+        stream=record.stream,
+        bytes=record.bytes,
+        correlation=record.correlation,
+    )
 
 
 def _thread_numbers():
-    """Return the kernel's number of each Python thread by the low half of its pthread's, which is
-    what CUPTI tells.
+    """Return the kernel's number of each Python thread by the low half of its pthread's number.
+
+    CUPTI gives the latter.
     """
-    return {
-        thread.ident & 0xFFFFFFFF: getattr(thread, "native_id", None) or thread.ident
-        for thread in threading.enumerate()
-        if thread.ident
-    }
+    numbers = {}
+    for thread in threading.enumerate():
+        if thread.ident:
+            native = getattr(thread, "native_id", None)  # from Python 3.8 on
+            numbers[thread.ident & 0xFFFFFFFF] = native or thread.ident
+    return numbers
 
 
-def _why(error):
+def _reason(error):
+    """Return why CUPTI refused, with what a user can do about it."""
     text = "%s: %s" % (type(error).__name__, error)
     if "MULTIPLE_SUBSCRIBERS" in text:
         return (
-            "another profiler holds CUPTI in this process (torch.profiler, Nsight): end it, or trace without it (%s)"
-            % text
+            "another profiler holds CUPTI in this process (torch.profiler, Nsight): "
+            "end it, or trace without it (%s)" % text
         )
     if "INSUFFICIENT_PRIVILEGES" in text:
         return (
-            "not permitted: the driver lets only root profile; set NVreg_RestrictProfilingToAdminUsers=0 (%s)"
-            % text
+            "not permitted: the driver lets only root profile; "
+            "set NVreg_RestrictProfilingToAdminUsers=0 (%s)" % text
         )
     if type(error).__name__ == "NotSupportedError":
         return (
-            "CUPTI finds no driver, or one of another CUDA version: install the cupti-python of the driver's (%s)"
-            % text
+            "CUPTI finds no driver, or one of another CUDA version: "
+            "install the cupti-python of the driver's (%s)" % text
         )
     return "CUPTI: %s" % text

@@ -1,16 +1,17 @@
-"""What the units of an NVIDIA GPU were busy with, by NVML's GPU Performance Monitoring, which
-starts with Hopper.
+"""The probe ``gpm``: how busy the units of an NVIDIA GPU were.
 
-Never run on a GPU yet: written against NVML's documentation. It is the whole device's, whoever uses
-it.
+It reads NVML's GPU Performance Monitoring, which GPUs have from Hopper on. Its numbers are those
+of the whole device, whoever uses it. Tested with hand-written
+fakes; no GPU has run it.
 """
 
 import time
+from typing import Any
 
-from . import Probe, ProbeUnavailable
+from ..probe import Probe, ProbeUnavailable
 from .nvml import open_nvml
 
-_METRICS = (  # our name, the end of NVML's, unit
+_METRICS = (  # our name, NVML's name less NVML_GPM_METRIC_, unit
     ("gpu sm busy", "SM_UTIL", "%"),
     ("gpu sm occupancy", "SM_OCCUPANCY", "%"),
     ("gpu tensor cores busy", "ANY_TENSOR_UTIL", "%"),
@@ -26,35 +27,39 @@ _SHORTEST = 0.1  # seconds between two samples: how often the driver refreshes t
 
 
 class Gpm(Probe):
-    """Averages over each 0.1 s; a reading is of the time since the last."""
+    """Averages over each 0.1 s; a reading is of the time since the last one."""
 
     name = "gpm"
     levels = ("hardware",)
     period = _SHORTEST
     units = {name: unit for name, _, unit in _METRICS}
-    _nvml = None
+    _nvml: Any = None
 
     def start(self):
-        """Take the first sample; raises ProbeUnavailable where the GPU or the driver has none."""
+        """Take the first sample.
+
+        Raises ProbeUnavailable where the GPU or the driver has no such metrics.
+        """
         self._nvml, self._handle = open_nvml(self.device)
-        self._samples = []
+        self._samples = []  # the older one first
         try:
-            if not self._nvml.nvmlGpmQueryDeviceSupport(self._handle).isSupportedDevice:
+            support = self._nvml.nvmlGpmQueryDeviceSupport(self._handle)
+            if not support.isSupportedDevice:
                 raise ProbeUnavailable(
                     "this GPU has no performance monitoring by NVML, as those before Hopper"
                 )
             for _ in range(2):
                 self._samples.append(self._nvml.nvmlGpmSampleAlloc())
-            self._refresh()
+            self._take_sample()
         except self._nvml.NVMLError as error:
             raise ProbeUnavailable("NVML's performance monitoring: %s" % error) from None
 
     def read(self):
         """Return the averages since the last reading; nothing where that was too short ago."""
-        if time.perf_counter() - self._at < _SHORTEST:
+        if time.perf_counter() - self._sampled_at < _SHORTEST:
             return {}
         self._samples.reverse()
-        self._refresh()
+        self._take_sample()
         return dict(self._averages())
 
     def stop(self):
@@ -62,28 +67,27 @@ class Gpm(Probe):
         if self._nvml is None:
             return
         if not self._readings:
-            self.missing.update(
-                dict.fromkeys(
-                    self.units, "watched for less than 0.1 s, in which there is no reading"
-                )
-            )
+            reason = "observed for less than 0.1 s, in which there is no reading"
+            self.missing.update(dict.fromkeys(self.units, reason))
         for sample in self._samples:
             self._nvml.nvmlGpmSampleFree(sample)
         self._nvml.nvmlShutdown()
         self._nvml = None
 
-    def _refresh(self):
+    def _take_sample(self):
         self._nvml.nvmlGpmSampleGet(self._handle, self._samples[1])
-        self._at = time.perf_counter()
+        self._sampled_at = time.perf_counter()
 
     def _averages(self):
         """Yield the name and value of each metric that the GPU has."""
-        asked = self._nvml.c_nvmlGpmMetricsGet_t()
-        asked.version, asked.numMetrics = self._nvml.NVML_GPM_METRICS_GET_VERSION, len(_METRICS)
-        asked.sample1, asked.sample2 = self._samples
-        for place, (_, name, _) in enumerate(_METRICS):
-            asked.metrics[place].metricId = getattr(self._nvml, "NVML_GPM_METRIC_" + name)
-        found = self._nvml.nvmlGpmMetricsGet(asked).metrics
+        request = self._nvml.c_nvmlGpmMetricsGet_t()
+        request.version = self._nvml.NVML_GPM_METRICS_GET_VERSION
+        request.numMetrics = len(_METRICS)
+        request.sample1 = self._samples[0]
+        request.sample2 = self._samples[1]
+        for place, (_, suffix, _) in enumerate(_METRICS):
+            request.metrics[place].metricId = getattr(self._nvml, "NVML_GPM_METRIC_" + suffix)
+        found = self._nvml.nvmlGpmMetricsGet(request).metrics
         for metric, (name, _, _) in zip(found, _METRICS):
             if metric.nvmlReturn == self._nvml.NVML_SUCCESS:
                 yield name, metric.value

@@ -1,16 +1,18 @@
-"""A GPU by NVML (nvidia-ml-py in the stack's interpreter): utilisation, clocks, power, energy,
-temperature, memory.
+"""The probe ``nvml``: utilization, clocks, power, energy, temperature and memory of an NVIDIA GPU.
 
-Never run on a GPU yet. Memory and utilisation are the whole device's, whoever uses it.
+It needs nvidia-ml-py in the stack's interpreter. Memory and utilization are those of the whole
+device, whoever uses it. Tested with hand-written fakes; no GPU has run it.
 """
 
-import os
 import time
+from typing import Any
 
-from . import Probe, ProbeUnavailable
+from ..gpus import open_gpu_handle
+from ..probe import Probe, ProbeUnavailable
 
-# seconds; in less the energy counter and the integrated power disagree (ml-energy/zeus#181)
+# Seconds. In less the energy counter and the integrated power disagree (ml-energy/zeus#181).
 _SHORTEST = 0.1
+_ENERGY = "gpu energy"
 
 
 class Nvml(Probe):
@@ -25,54 +27,53 @@ class Nvml(Probe):
         "gpu sm clock": "MHz",
         "gpu memory clock": "MHz",
         "gpu power": "W",
-        "gpu energy": "J",
+        _ENERGY: "J",
         "gpu temperature": "degC",
         "gpu memory used": "B",
         "gpu throttle reasons": "bits",
     }
-    rising = ("gpu energy",)
-    _nvml = None
+    rising = (_ENERGY,)
+    _nvml: Any = None
 
     def start(self):
-        """Open the device; what it can't tell is named in ``missing``."""
+        """Open the device; counters that it does not have are named in ``missing``."""
         self._nvml, handle = open_nvml(self.device)
-        self._readers = self._that_work(_readers(self._nvml, handle))
+        self._readers = self._working(_readers(self._nvml, handle))
         self._began = time.perf_counter()
 
     def read(self):
-        """Return what the device tells."""
+        """Return the value of each counter that the device has."""
         return {name: read() for name, read in self._readers.items()}
 
     def stop(self):
-        """Leave NVML; energy over too short a time is left out."""
+        """Leave NVML; drop the energy of a time that was too short."""
         if self._nvml is None:
             return
-        if (
-            self._readings
-            and time.perf_counter() - self._began < _SHORTEST
-            and self._readings.pop("gpu energy", None)
-        ):
-            self.missing["gpu energy"] = (
-                "watched for less than 0.1 s, in which the counter isn't right"
-            )
+        if self._readings and time.perf_counter() - self._began < _SHORTEST:
+            self._drop_energy()
         self._nvml.nvmlShutdown()
         self._nvml = None
 
-    def _that_work(self, readers):
-        work = {}
+    def _drop_energy(self):
+        if self._readings.pop(_ENERGY, None):
+            self.missing[_ENERGY] = "observed for less than 0.1 s, in which the counter isn't right"
+
+    def _working(self, readers):
+        """Return the readers of the counters that the device has."""
+        working = {}
         for name, read in readers.items():
             try:
                 read()
-                work[name] = read
+                working[name] = read
             except self._nvml.NVMLError as error:
                 self.missing[name] = str(error)
-        return work
+        return working
 
 
 def open_nvml(device):
-    """Return NVML, to be shut down, and the device's handle.
+    """Return the module pynvml, which the caller shuts down, and NVML's handle of the device.
 
-    Raises ProbeUnavailable where there is none.
+    Raises ProbeUnavailable where the device is no GPU or NVML cannot open it.
     """
     if not device.startswith("cuda"):
         raise ProbeUnavailable("the device is %s; NVML reads NVIDIA's GPUs" % device)
@@ -86,39 +87,34 @@ def open_nvml(device):
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
         raise ProbeUnavailable("NVML: %s; is the NVIDIA driver there?" % error) from None
+    ordinal = int(device.partition(":")[2] or 0)
     try:
-        return pynvml, _handle(pynvml, int(device.partition(":")[2] or 0))
-    except pynvml.NVMLError as error:
+        return pynvml, open_gpu_handle(pynvml, ordinal)
+    except (LookupError, pynvml.NVMLError) as error:
         pynvml.nvmlShutdown()
         raise ProbeUnavailable("NVML has no %s: %s" % (device, error)) from None
 
 
-def _handle(nvml, index):
-    """Return NVML's handle of CUDA's device ``index``, which CUDA_VISIBLE_DEVICES may have
-    renumbered.
-    """
-    visible = [
-        name.strip()
-        for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
-        if name.strip()
-    ]
-    name = visible[index] if index < len(visible) else str(index)
-    return (
-        nvml.nvmlDeviceGetHandleByIndex(int(name))
-        if name.isdigit()
-        else nvml.nvmlDeviceGetHandleByUUID(name)
-    )
-
-
 def _readers(nvml, handle):
+    """Return functions without arguments that read the counters, by name."""
+
+    def utilization():
+        return nvml.nvmlDeviceGetUtilizationRates(handle)
+
+    def clock(kind):
+        return nvml.nvmlDeviceGetClockInfo(handle, kind)
+
+    def temperature():
+        return nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)
+
     return {
-        "gpu utilisation": lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu,
-        "gpu memory utilisation": lambda: nvml.nvmlDeviceGetUtilizationRates(handle).memory,
-        "gpu sm clock": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
-        "gpu memory clock": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM),
+        "gpu utilisation": lambda: utilization().gpu,
+        "gpu memory utilisation": lambda: utilization().memory,
+        "gpu sm clock": lambda: clock(nvml.NVML_CLOCK_SM),
+        "gpu memory clock": lambda: clock(nvml.NVML_CLOCK_MEM),
         "gpu power": lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1000.0,
-        "gpu energy": lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1000.0,
-        "gpu temperature": lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
+        _ENERGY: lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1000.0,
+        "gpu temperature": temperature,
         "gpu memory used": lambda: nvml.nvmlDeviceGetMemoryInfo(handle).used,
         "gpu throttle reasons": lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle),
     }

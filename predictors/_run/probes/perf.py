@@ -1,9 +1,9 @@
-"""CPU counters by perf_event_open(2): hardware events where the machine has them, software events
-always.
+"""The probe ``perf``: CPU counters by perf_event_open(2).
 
-Each event is opened alone, for each thread that there is (with ``inherit`` for those that they
-start): Linux 6.18 loses what inherited members of a group counted when their thread ends; single
-events lose nothing.
+Hardware events are counted where the machine has them, software events always. Each event is
+opened alone, for each thread that there is, with ``inherit`` for those that they start. Groups of
+events would need fewer files, but Linux 6.18 loses what inherited members of a group counted when
+their thread ends; single events lose nothing.
 """
 
 import ctypes
@@ -11,43 +11,53 @@ import errno
 import os
 import platform
 import struct
+from typing import Any, NamedTuple
 
-from . import Probe, ProbeUnavailable
+from ..probe import Probe, ProbeUnavailable
 
 _SYSCALL = {"x86_64": 298, "aarch64": 241, "riscv64": 241, "ppc64le": 319, "s390x": 331}
 _HARDWARE, _SOFTWARE, _CACHE = 0, 1, 3
 _MISS = 1 << 16
 
-EVENTS = (
-    ("cycles", _HARDWARE, 0),
-    ("instructions", _HARDWARE, 1),
-    ("cache-references", _HARDWARE, 2),
-    ("cache-misses", _HARDWARE, 3),
-    ("branches", _HARDWARE, 4),
-    ("branch-misses", _HARDWARE, 5),
-    ("stalled-cycles-frontend", _HARDWARE, 7),
-    ("stalled-cycles-backend", _HARDWARE, 8),
-    ("L1-dcache-load-misses", _CACHE, 0 | _MISS),
-    ("LLC-loads", _CACHE, 2),
-    ("LLC-load-misses", _CACHE, 2 | _MISS),
-    ("dTLB-load-misses", _CACHE, 3 | _MISS),
-    ("task-clock", _SOFTWARE, 1),
-    ("page-faults", _SOFTWARE, 2),
-    ("context-switches", _SOFTWARE, 3),
-    ("cpu-migrations", _SOFTWARE, 4),
-    ("minor-faults", _SOFTWARE, 5),
-    ("major-faults", _SOFTWARE, 6),
-)
-_IN_KERNEL = (
-    "context-switches",
-    "cpu-migrations",
-)  # where an event without the kernel's part counts nothing
 
-_SIZE = 112  # of perf_event_attr, version 5
+class Event(NamedTuple):
+    """An event by its name, and as ``type`` and ``config`` of perf_event_attr."""
+
+    name: str
+    type: int
+    config: int
+
+
+EVENTS = (
+    Event("cycles", _HARDWARE, 0),
+    Event("instructions", _HARDWARE, 1),
+    Event("cache-references", _HARDWARE, 2),
+    Event("cache-misses", _HARDWARE, 3),
+    Event("branches", _HARDWARE, 4),
+    Event("branch-misses", _HARDWARE, 5),
+    Event("stalled-cycles-frontend", _HARDWARE, 7),
+    Event("stalled-cycles-backend", _HARDWARE, 8),
+    Event("L1-dcache-load-misses", _CACHE, 0 | _MISS),
+    Event("LLC-loads", _CACHE, 2),
+    Event("LLC-load-misses", _CACHE, 2 | _MISS),
+    Event("dTLB-load-misses", _CACHE, 3 | _MISS),
+    Event("task-clock", _SOFTWARE, 1),
+    Event("page-faults", _SOFTWARE, 2),
+    Event("context-switches", _SOFTWARE, 3),
+    Event("cpu-migrations", _SOFTWARE, 4),
+    Event("minor-faults", _SOFTWARE, 5),
+    Event("major-faults", _SOFTWARE, 6),
+)
+# Events that count nothing without the kernel's part.
+_IN_KERNEL = ("context-switches", "cpu-migrations")
+
+_SIZE = 112  # bytes of perf_event_attr, version 5
 _ENABLED_AND_RUNNING = 1 | 2
 _INHERIT, _EXCLUDE_KERNEL, _EXCLUDE_HV = 1 << 1, 1 << 5, 1 << 6
 _CLOEXEC = 8
 _MOST_FILES = 2048
+_NOT_PERMITTED = (errno.EACCES, errno.EPERM)
+_NOT_THERE = (errno.ENOENT, errno.EOPNOTSUPP, errno.ENODEV, errno.EINVAL)
 _DENIED = "not permitted: kernel.perf_event_paranoid is %s, it takes %d or less, or CAP_PERFMON"
 
 
@@ -56,24 +66,28 @@ class Perf(Probe):
 
     name = "perf"
     levels = ("hardware",)
-    units = dict({event[0]: "count" for event in EVENTS}, **{"task-clock": "ns"})
+    units = dict({event.name: "count" for event in EVENTS}, **{"task-clock": "ns"})
     rising = tuple(units)
 
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self._files = {}  # by the event's name, one for each thread
+        self._number: Any = _SYSCALL.get(platform.machine())
+
     def start(self):
-        """Open every event that can be; the others are named in ``missing``."""
-        self._files = {}
+        """Open every event that can be opened; the others are named in ``missing``."""
         self._libc = ctypes.CDLL(None, use_errno=True)
-        self._number = _SYSCALL.get(platform.machine())
         if platform.system() != "Linux" or self._number is None:
             raise ProbeUnavailable(
                 "perf_event_open is not known for %s %s" % (platform.system(), platform.machine())
             )
         threads = _threads()
-        for name, kind, config in EVENTS:
+        for event in EVENTS:
             if len(self._files) * len(threads) > _MOST_FILES:
-                self.missing[name] = "too many threads (%d) to count it for each" % len(threads)
-                continue
-            self._open(name, kind, config, threads)
+                reason = "too many threads (%d) to count it for each" % len(threads)
+                self.missing[event.name] = reason
+            else:
+                self._open(event, threads)
         if not self._files:
             raise ProbeUnavailable("; ".join(sorted(set(self.missing.values()))))
 
@@ -90,39 +104,43 @@ class Perf(Probe):
 
     def stop(self):
         """Close the kernel's files."""
-        for files in self.__dict__.pop("_files", {}).values():
-            for file in files:
-                os.close(file)
+        for files in self._files.values():
+            _close(files)
+        self._files = {}
 
-    def _open(self, name, kind, config, threads):
+    def _open(self, event, threads):
+        """Open an event for each thread, or note why that cannot be done."""
         files = []
         try:
             for thread in threads:
                 try:
-                    files.append(self._event(name, kind, config, thread))
-                except ProcessLookupError:  # ended meanwhile
+                    files.append(self._open_for(event, thread))
+                except ProcessLookupError:  # the thread ended meanwhile
                     continue
         except OSError as error:
-            self.missing[name] = _reason(error, 1 if name in _IN_KERNEL else 2)
-            for file in files:
-                os.close(file)
-            return
-        self._files[name] = files
+            least_strict = 1 if event.name in _IN_KERNEL else 2
+            self.missing[event.name] = _reason(error, least_strict)
+            _close(files)
+        else:
+            self._files[event.name] = files
 
-    def _event(self, name, kind, config, thread):
-        """Open one event for one thread.
+    def _open_for(self, event, thread):
+        """Return the file of an event for one thread.
 
-        Where the kernel's part isn't permitted, without it if that means anything.
+        Where the kernel's part is not permitted, the event is opened without it if it still counts
+        something then.
         """
         try:
-            return self._call(kind, config, thread, _INHERIT)
+            return self._call(event, thread, _INHERIT)
         except OSError as error:
-            if error.errno not in (errno.EACCES, errno.EPERM) or name in _IN_KERNEL:
+            if error.errno not in _NOT_PERMITTED or event.name in _IN_KERNEL:
                 raise
-        return self._call(kind, config, thread, _INHERIT | _EXCLUDE_KERNEL | _EXCLUDE_HV)
+        return self._call(event, thread, _INHERIT | _EXCLUDE_KERNEL | _EXCLUDE_HV)
 
-    def _call(self, kind, config, thread, flags):
-        head = struct.pack("=IIQQQQQ", kind, _SIZE, config, 0, 0, _ENABLED_AND_RUNNING, flags)
+    def _call(self, event, thread, flags):
+        head = struct.pack(
+            "=IIQQQQQ", event.type, _SIZE, event.config, 0, 0, _ENABLED_AND_RUNNING, flags
+        )
         attributes = ctypes.create_string_buffer(head, _SIZE)
         arguments = [ctypes.c_long(value) for value in (thread, -1, -1, _CLOEXEC)]
         file = self._libc.syscall(ctypes.c_long(self._number), attributes, *arguments)
@@ -136,17 +154,25 @@ def _threads():
     return sorted(int(name) for name in os.listdir("/proc/self/task"))
 
 
+def _close(files):
+    for file in files:
+        os.close(file)
+
+
 def _scaled(data):
+    """Return the count for all of the time that an event was enabled, None if it never ran."""
     value, enabled, running = struct.unpack("=QQQ", data)
     if running == enabled:
         return value
-    return value * enabled / running if running else None
+    if not running:
+        return None
+    return value * enabled / running
 
 
 def _reason(error, least_strict):
-    if error.errno in (errno.ENOENT, errno.EOPNOTSUPP, errno.ENODEV, errno.EINVAL):
+    if error.errno in _NOT_THERE:
         return "this machine has no such counter (%s), as most virtual machines" % error.strerror
-    if error.errno in (errno.EACCES, errno.EPERM):
+    if error.errno in _NOT_PERMITTED:
         return _DENIED % (_paranoid(), least_strict)
     if error.errno == errno.ENOSYS:
         return "this kernel, or its container, has no perf_event_open"
@@ -154,6 +180,7 @@ def _reason(error, least_strict):
 
 
 def _paranoid():
+    """Return the text of the kernel's setting that says who may count what."""
     try:
         with open("/proc/sys/kernel/perf_event_paranoid") as file:
             return file.read().strip()

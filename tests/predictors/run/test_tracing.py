@@ -1,68 +1,74 @@
-"""Calls under watch, in a worker as an agent has it."""
+"""Traced calls: with the framework's layer profiler and with probes."""
 
 from __future__ import annotations
 
-import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 from mlms_predictors import Layer, Profile
-from mlms_predictors._run import peaks, probes, steps, tracing
-from mlms_predictors._run.worker import Worker
-
-from tests.support.project import DIGITS, ROOT
+from mlms_predictors._run import probes, steps, tracing
+from mlms_predictors._run.probe import Probe
+from mlms_predictors._run.span import Span
+from mlms_predictors._run.tracing import Trace, TracedModel, TracePlan, trace
 
 
 def profile() -> Profile:
+    """Return the profile of a call with two layers."""
     start = time.perf_counter()
     time.sleep(0.001)
     middle = time.perf_counter()
     time.sleep(0.001)
     end = time.perf_counter()
-    first, second = (
-        Layer("conv", "Conv", start, middle, 64, (1, 8)),
-        Layer("relu", "Relu", middle, end, None, None),
-    )
+    first = Layer("conv", "Conv", start, middle, 64, (1, 8))
+    second = Layer("relu", "Relu", middle, end, None, None)
     return Profile(start, end, [first, second])
 
 
-def subject(layers: Any = profile) -> tracing.WatchedModel:
-    return tracing.WatchedModel(
-        lambda: time.sleep(0.001),
-        layers and (lambda count: [layers() for _ in range(count)]),
-        "cpu",
-    )
+def model(profile: Callable[[], Profile] | None = profile) -> TracedModel:
+    def call() -> None:
+        time.sleep(0.001)
+
+    def profiles(count: int) -> list[Profile]:
+        assert profile is not None
+        return [profile() for _ in range(count)]
+
+    return TracedModel(call, profiles if profile else None, "cpu")
 
 
-def test_calls_without_a_probe_surround_those_with_one() -> None:
-    watched = tracing.watch(subject(), "model", [], 3, 2, {})
-    assert len(watched.plain) == 4
-    assert [span.request for span in watched.spans] == [0, 1, 2]
-    assert {span.level for span in watched.spans} == {"model"}
-    assert all(span.end > span.start for span in watched.spans)
+def plan(level: str, *names: str, observed: int = 2) -> TracePlan:
+    return TracePlan(level, list(names), observed, plain=1, options={})
+
+
+def layers_of(found: Trace) -> list[Span]:
+    return [span for span in found.spans if span.level == "layer"]
+
+
+def test_calls_without_a_probe_come_before_and_after_those_with_one() -> None:
+    found = trace(model(), TracePlan("model", [], 3, 2, {}))
+    assert len(found.plain) == 4
+    assert [span.request for span in found.spans] == [0, 1, 2]
+    assert {span.level for span in found.spans} == {"model"}
+    assert all(span.end > span.start for span in found.spans)
 
 
 def test_layers_lie_inside_of_their_call() -> None:
-    watched = tracing.watch(subject(), "layer", [], 2, 1, {})
-    facts, arrays = tracing.as_reply(watched)
-    columns = dict(arrays)
-    assert [facts["levels"][index] for index in columns["span_level"]] == [
-        "model",
-        "layer",
-        "layer",
-    ] * 2
-    assert [facts["strings"][index] for index in columns["span_name"]] == [
-        "predict",
-        "conv",
-        "relu",
-    ] * 2
-    assert columns["span_bytes"].tolist() == [-1, 64, -1] * 2
-    model = columns["span_level"] == facts["levels"].index("model")
-    assert columns["span_start"][~model].min() >= columns["span_start"][model].min()
-    assert columns["span_end"][~model].max() <= columns["span_end"][model].max()
-    word = {
+    found = trace(model(), plan("layer"))
+    names = [(span.level, span.name, span.request) for span in found.spans]
+    assert names == [
+        ("model", "predict", 0),
+        ("layer", "conv", 0),
+        ("layer", "relu", 0),
+        ("model", "predict", 1),
+        ("layer", "conv", 1),
+        ("layer", "relu", 1),
+    ]
+    call, conv, relu = found.spans[:3]
+    assert call.start <= conv.start <= conv.end <= relu.start <= relu.end <= call.end
+    assert [(span.shape, span.bytes) for span in (conv, relu)] == [("1 x 8", 64), ("", -1)]
+    (status,) = found.probes
+    assert status.as_fields() == {
         "probe": "layers",
         "available": True,
         "reason": "",
@@ -70,130 +76,97 @@ def test_layers_lie_inside_of_their_call() -> None:
         "fault": "",
         "stepwise": False,
     }
-    assert facts["probes"] == [word]
 
 
-def test_counters_are_read_between_layers_that_run_one_by_one() -> None:
-    def stepwise() -> Profile:
+def stepwise() -> Profile:
+    """Return the profile of a call whose two layers run one by one."""
+    layers = []
+    for name in ("conv", "relu"):
         steps.between()
-        found = profile()
-        steps.between()
-        return found
-
-    watched = tracing.watch(subject(stepwise), "layer+hardware", ["io"], 3, 1, {})
-    words = {word["probe"]: word for word in watched.probes}
-    assert words["layers"]["stepwise"]
-    if words["io"]["available"]:
-        assert {len(series.times) for series in watched.series} == {1 + 3 * 2 + 1}
+        start = time.perf_counter()
+        layers.append(Layer(name, name, start, time.perf_counter(), None, None))
     steps.between()
-    assert not steps._WATCHERS, "the probe was let go"
+    return Profile(layers[0].start, time.perf_counter(), layers)
 
 
-def test_a_layer_has_the_number_of_the_moment_before_it_unless_another_is_inside() -> None:
-    def layer(start: int, end: int, level: str = "layer") -> probes.Span:
-        return probes.Span(level, "x", "", "", start, end, 1, None, -1, 0, 0)
+def test_counters_are_read_between_layers_that_run_one_by_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Constant(Probe):
+        name = "constant"
 
-    found = tracing._numbered(
-        [
-            layer(0, 100, "model"),
-            layer(12, 20),
-            layer(20, 30),
-            layer(5, 9),
-            layer(35, 60),
-            layer(90, 95),
-        ],
-        [(10, 1), (20, 2), (30, 3), (40, 4)],
-    )
-    assert [span.external for span in found] == [0, 1, 2, 0, 0, 4]
+        def read(self) -> dict[str, int]:
+            return {"seven": 7}
+
+    monkeypatch.setattr(probes, "open_probe", lambda name, *arguments: Constant(*arguments))
+    found = trace(model(stepwise), plan("layer+hardware", "constant", observed=3))
+    assert [status.stepwise for status in found.probes] == [True, None]
+    (series,) = found.series
+    assert len(series.values) == 1 + 3 * 3 + 1
+    count = len(series.values)
+    steps.between()
+    assert len(series.values) == count, "the probe is no observer any more"
 
 
-def test_moments_between_layers_are_told_to_every_probe(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Counts(probes.Probe):
-        name = "counts"
+def test_a_layer_has_the_number_of_the_moment_before_it() -> None:
+    def span(start: int, end: int, level: str = "layer") -> Span:
+        return Span(level, "x", "", "", start, end, thread=1)
+
+    spans = [
+        span(0, 100, "model"),
+        span(12, 20),
+        span(20, 30),
+        span(5, 9),  # before the first moment
+        span(35, 60),  # with a moment inside
+        span(90, 95),
+    ]
+    found = tracing._with_numbers(spans, [(10, 1), (20, 2), (30, 3), (40, 4)])
+    assert [one.external for one in found] == [0, 1, 2, 0, 0, 4]
+
+
+def test_every_probe_notes_the_moments_between_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Numbering(Probe):
+        name = "numbering"
 
         def moment(self) -> None:
             self.moments.append((int(time.perf_counter() * 1e9), 40 + len(self.moments)))
 
-    def stepwise() -> Profile:
-        layers = []
-        for name in ("conv", "relu"):
-            steps.between()
-            start = time.perf_counter()
-            layers.append(Layer(name, name, start, time.perf_counter(), None, None))
-        steps.between()
-        return Profile(layers[0].start, time.perf_counter(), layers)
-
-    monkeypatch.setattr(probes, "open_probe", lambda name, device, level, options: Counts(device))
-    watched = tracing.watch(subject(stepwise), "kernel", ["counts"], 2, 1, {})
-    assert [span.external for span in watched.spans if span.level == "layer"] == [40, 41, 43, 44]
-    _, arrays = tracing.as_reply(watched)
-    assert sorted(dict(arrays)["span_external"].tolist()) == [0, 0, 40, 41, 43, 44]
+    monkeypatch.setattr(probes, "open_probe", lambda name, *arguments: Numbering(*arguments))
+    found = trace(model(stepwise), plan("kernel", "numbering"))
+    assert [span.external for span in layers_of(found)] == [40, 41, 43, 44]
 
 
-def test_a_framework_without_a_layer_profiler_is_told_and_its_calls_are_still_there() -> None:
-    watched = tracing.watch(subject(None), "layer", [], 2, 1, {})
-    assert [span.level for span in watched.spans] == ["model", "model"]
-    assert "no layer profiler" in watched.probes[0]["reason"]
+def test_calls_are_traced_without_a_layer_profiler() -> None:
+    found = trace(model(None), plan("layer"))
+    assert [span.level for span in found.spans] == ["model", "model"]
+    assert "no layer profiler" in found.probes[0].reason
 
 
-def test_a_layer_profiler_that_raises_is_told() -> None:
+def test_a_layer_profiler_that_raises_is_not_available() -> None:
     def broken() -> Profile:
         raise RuntimeError("another profiler is active")
 
-    watched = tracing.watch(subject(broken), "layer", [], 2, 1, {})
-    assert watched.probes[0]["reason"] == "RuntimeError: another profiler is active"
-    assert [span.level for span in watched.spans] == ["model", "model"]
+    found = trace(model(broken), plan("layer"))
+    assert found.probes[0].reason == "RuntimeError: another profiler is active"
+    assert [span.level for span in found.spans] == ["model", "model"]
 
 
-def test_probes_that_cannot_watch_are_told_and_the_others_watch() -> None:
-    watched = tracing.watch(subject(), "hardware", ["cupti", "io", "magic"], 2, 1, {})
-    words = {word["probe"]: word for word in watched.probes}
-    assert "the device is cpu" in words["cupti"]["reason"]
-    assert "there is no probe 'magic'" in words["magic"]["reason"]
-    assert words["io"]["available"] or words["io"]["reason"]
-    if words["io"]["available"]:
-        assert all(len(series.times) == 3 for series in watched.series)
+def test_the_other_probes_observe_where_one_can_not() -> None:
+    found = trace(model(), plan("hardware", "cupti", "io", "magic"))
+    statuses = {status.probe: status for status in found.probes}
+    assert "the device is cpu" in statuses["cupti"].reason
+    assert "there is no probe 'magic'" in statuses["magic"].reason
+    if statuses["io"].available:
+        assert {len(series.times) for series in found.series} == {1 + 2}
+    else:
+        assert statuses["io"].reason
 
 
-def test_a_fault_of_a_probe_costs_the_probe_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(name: str, device: str, level: str, options: Any) -> Any:
+def test_a_fault_of_a_probe_does_not_cost_the_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*arguments: Any) -> Probe:
         raise ZeroDivisionError("a fault of the probe")
 
     monkeypatch.setattr(probes, "open_probe", broken)
-    watched = tracing.watch(subject(), "hardware", ["perf"], 2, 1, {})
-    assert watched.probes[0]["reason"] == "ZeroDivisionError: a fault of the probe"
-    assert len(watched.spans) == 2
-
-
-def test_every_probe_can_be_made() -> None:
-    assert all(probes.open_probe(name, "cpu", "hardware").name == name for name in probes._PLACES)
-
-
-def test_a_worker_traces_what_it_has_loaded() -> None:
-    worker = Worker(str(ROOT / "predictors" / "onnxruntime.py"))
-    worker.hello({}, [])
-    worker.load(
-        {"files": {"graph": str(DIGITS / "digits_cnn.onnx")}, "device": "cpu", "threads": 1}, []
-    )
-    image = np.zeros((2, 1, 8, 8), np.float32)
-    header = {"level": "hardware", "probes": ["perf", "io"], "count": 3, "plain": 2, "options": {}}
-    facts, arrays = worker.trace(header, [("image", image)])
-    columns = dict(arrays)
-    assert len(columns["plain"]) == 4
-    assert columns["span_request"].tolist() == [0, 1, 2]
-    assert 0 < facts["load"][0] < facts["load"][1] <= columns["span_start"].min()
-    assert {word["probe"] for word in facts["probes"]} == {"perf", "io"}
-
-
-def test_the_peaks_of_the_cpu_are_measured_and_say_how() -> None:
-    found = peaks.peaks("cpu", 2)
-    assert found["flops"] > 0
-    assert found["bytes"] > 0
-    assert "in 2 threads" in found["how"]
-    assert "kernels" in found["how"]
-
-
-def test_the_peaks_of_a_gpu_need_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(RuntimeError, match="measured by PyTorch"):
-        peaks.peaks("cuda:0", None)
+    found = trace(model(), plan("hardware", "perf"))
+    assert found.probes[0].reason == "ZeroDivisionError: a fault of the probe"
+    assert len(found.spans) == 2

@@ -1,4 +1,4 @@
-"""The agent in every interpreter that the machine has, from Python 3.6 up."""
+"""The agent: its requests, how it frees models, and every interpreter from Python 3.6 up."""
 
 from __future__ import annotations
 
@@ -8,13 +8,19 @@ import os
 import shutil
 import subprocess
 import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
+from mlms_predictors._run import protocol
+from mlms_predictors._run.worker import REQUESTS, Worker
 
-from pytest_mlms.agent.process import start_agent
-from tests.support.project import PREDICTORS, ROOT, launch
+from pytest_mlms.agent.process import Agent, Refused, start_agent
+from tests.support.project import DIGITS, PREDICTORS, ROOT, launch
 
 VERSIONS = ["3.6", "3.7", "3.8", "3.9", "3.10", "3.11", "3.12", "3.13", "3.14"]
 NUMPY = {"3.6": "numpy==1.19.5", "3.7": "numpy==1.21.6", "3.8": "numpy==1.24.4"}
@@ -24,7 +30,156 @@ def versions():
     return {"bare": "1.0"}
 def devices():
     return ["cpu"]
+def load(request):
+    raise NotImplementedError
+def predict(loaded, arrays):
+    raise NotImplementedError
 """
+
+IMAGES = np.zeros((2, 1, 8, 8), np.float32)
+
+
+@pytest.fixture
+def worker() -> Worker:
+    """A worker in this process, with the digits network loaded."""
+    worker = Worker(str(ROOT / "predictors" / "onnxruntime.py"))
+    worker.hello({}, [])
+    files = {"graph": str(DIGITS / "digits_cnn.onnx")}
+    worker.load({"files": files, "device": "cpu", "threads": 1}, [])
+    return worker
+
+
+def test_each_request_is_a_method() -> None:
+    methods = {name for name in vars(Worker) if not name.startswith("_")}
+    assert methods == {*REQUESTS, "close"}
+
+
+def test_hello_has_the_version_of_the_protocol() -> None:
+    reply = Worker(str(ROOT / "predictors" / "onnxruntime.py")).hello({}, [])
+    assert reply.fields["protocol"] == protocol.VERSION
+    assert set(reply.fields) == {
+        "protocol",
+        "python",
+        "executable",
+        "versions",
+        "devices",
+        "cores",
+    }
+
+
+def test_a_model_that_is_loaded_is_traced(worker: Worker) -> None:
+    header = {"level": "hardware", "probes": ["perf", "io"], "count": 3, "plain": 2, "options": {}}
+    fields, arrays = worker.trace(header, [("image", IMAGES)])
+    columns = dict(arrays)
+    assert len(columns["plain"]) == 4
+    assert columns["span_request"].tolist() == [0, 1, 2]
+    start, end = fields["load"]
+    assert 0 < start < end <= columns["span_start"].min()
+    assert {status["probe"] for status in fields["probes"]} == {"perf", "io"}
+
+
+def test_turns_have_times_and_outputs_on_demand(worker: Worker) -> None:
+    worker.bind({"batches": 2}, [("image", IMAGES), ("image", IMAGES + 1)])
+    fields, arrays = worker.turn({"first": 1, "skip": 1, "count": 3, "outputs": True}, [])
+    times = dict(arrays)
+    assert len(times["start"]) == len(times["end"]) == 3
+    assert np.array_equal(times["logits"], worker.predict({}, [("image", IMAGES + 1)]).arrays[0][1])
+    assert fields["peak_rss"] > 1 << 20
+    fields, arrays = worker.turn({"first": 0, "skip": 0, "count": 2, "outputs": False}, [])
+    assert fields["peak_rss"] is None
+    assert "logits" not in dict(arrays)
+
+
+def test_nothing_is_predicted_before_a_model_is_loaded() -> None:
+    worker = Worker(str(ROOT / "predictors" / "onnxruntime.py"))
+    with pytest.raises(RuntimeError, match="request 'hello' first"):
+        worker.predict({}, [])
+    worker.hello({}, [])
+    with pytest.raises(RuntimeError, match="request 'load' first"):
+        worker.predict({}, [])
+
+
+class Closing:
+    """A real agent whose predictor notes what it loads and closes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.notes = folder / "notes"
+        plain = launch()
+        env = {**plain.env, "MLMS_CLOSING": str(self.notes)}
+        self.agent: Agent = start_agent(
+            replace(plain, env=env), PREDICTORS / "closing.py", folder / "log", 300
+        )
+        self.agent.request("hello")
+
+    def load(self, model: str) -> None:
+        (self.folder / "graph").write_text(model)
+        files = {"graph": str(self.folder / "graph")}
+        self.agent.request("load", {"files": files, "device": "cpu", "threads": None})
+
+    def noted(self) -> list[str]:
+        return self.notes.read_text().splitlines()
+
+
+@pytest.fixture
+def closing(tmp_path: Path) -> Iterator[Closing]:
+    closing = Closing(tmp_path)
+    yield closing
+    closing.agent.kill()
+
+
+def test_a_model_is_closed_when_the_agent_ends(closing: Closing) -> None:
+    closing.load("one")
+    closing.agent.close()
+    assert closing.noted() == ["load one", "close one"]
+    assert closing.agent.process.returncode == 0
+
+
+def test_a_model_is_closed_before_another_is_loaded(closing: Closing) -> None:
+    closing.load("one")
+    closing.load("two")
+    assert closing.noted() == ["load one", "close one", "load two"]
+
+
+def test_a_model_is_closed_once_where_the_next_can_not_be_loaded(closing: Closing) -> None:
+    closing.load("one")
+    with pytest.raises(Refused, match="a broken file"):
+        closing.load("broken")
+    closing.agent.close()
+    assert closing.noted() == ["load one", "close one"]
+
+
+def test_a_model_is_closed_at_the_end_of_the_input(closing: Closing) -> None:
+    closing.load("one")
+    closing.agent.channel.close()
+    closing.agent.process.wait(300)
+    assert closing.noted() == ["load one", "close one"]
+
+
+def test_a_model_that_can_not_be_closed_costs_nothing_but_a_log(closing: Closing) -> None:
+    closing.load("fail")
+    closing.load("two")
+    closing.agent.close()
+    assert closing.noted() == ["load fail", "close fail", "load two", "close two"]
+    assert "it can't be freed" in closing.agent.log.path.read_text()
+
+
+def test_an_agent_that_computes_is_ended_with_its_channel(closing: Closing) -> None:
+    closing.load("hang")
+    process = psutil.Process(closing.agent.process.pid)
+    for buffer in protocol.encode({"type": "predict"}):
+        os.write(closing.agent.process.stdin.fileno(), buffer)  # type: ignore[union-attr]
+    wait_for(lambda: "predict hang" in closing.noted())
+    closing.agent.channel.close()
+    process.wait(300)
+    assert closing.noted() == ["load hang", "predict hang"]
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 300
+    while not condition():
+        assert time.monotonic() < end, "the condition did not hold in 5 minutes"
+        time.sleep(0.02)
 
 
 def interpreter(version: str) -> str:
@@ -32,9 +187,11 @@ def interpreter(version: str) -> str:
 
     Skips where there is none.
     """
-    roots = [Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"]
-    found = [str(path) for root in roots for path in sorted(root.glob(f"{version}.*/bin/python"))]
-    found += [path for path in [shutil.which(f"python{version}")] if path]
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    found = [str(path) for path in sorted(pyenv.glob(f"versions/{version}.*/bin/python"))]
+    on_path = shutil.which(f"python{version}")
+    if on_path:
+        found.append(on_path)
     for path in found:
         code = "import sys; print('%d.%d' % sys.version_info[:2])"
         done = subprocess.run([path, "-c", code], capture_output=True, text=True)
@@ -54,40 +211,45 @@ def test_an_agent_greets_from_a_bare_interpreter(version: str, tmp_path: Path) -
     assert agent.process.returncode == 0
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("version", VERSIONS)
-def test_an_agent_measures_in_an_interpreter_with_numpy(version: str, tmp_path: Path) -> None:
+@pytest.fixture
+def python_with_numpy(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    version: str = request.param
     python = tmp_path / "venv" / "bin" / "python"
     subprocess.run([interpreter(version), "-m", "venv", tmp_path / "venv"], check=True)
-    pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    if version == "3.6":
-        subprocess.run(
-            [*pip, "pip==21.3.1"], check=True
-        )  # the first knows no manylinux2014, the newest no Python 3.6
+    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    if version == "3.6":  # its own pip knows no manylinux2014, the newest one no Python 3.6
+        subprocess.run([*pip, "pip==21.3.1"], check=True)
     subprocess.run([*pip, "--only-binary=:all:", NUMPY.get(version, "numpy")], check=True)
+    return python
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("python_with_numpy", VERSIONS, indirect=True)
+def test_an_agent_measures_in_an_interpreter_with_numpy(
+    python_with_numpy: Path, tmp_path: Path
+) -> None:
     (tmp_path / "graph").write_text(json.dumps({"answer": 4}))
-    agent = start_agent(launch(python), PREDICTORS / "faulty.py", tmp_path / "log", 300)
+    agent = start_agent(launch(python_with_numpy), PREDICTORS / "faulty.py", tmp_path / "log", 300)
     agent.request("hello")
-    agent.request(
-        "load", {"files": {"graph": str(tmp_path / "graph")}, "device": "cpu", "threads": None}
-    )
+    files = {"graph": str(tmp_path / "graph")}
+    agent.request("load", {"files": files, "device": "cpu", "threads": None})
     stop = {"seconds": 0.05, "least": 10, "longest": 600}
-    batches = [
-        ("image", np.zeros((2, 1, 8, 8), np.float32)),
-        ("image", np.ones((2, 1, 8, 8), np.float32)),
-    ]
+    batches = [("image", IMAGES), ("image", IMAGES + 1)]
     for scenario in ("single_stream", "offline"):
-        facts, arrays = agent.request(
-            "run", {"scenario": scenario, "batches": 2, "stop": stop}, batches
-        )
+        fields = {"scenario": scenario, "batches": 2, "stop": stop}
+        facts, arrays = agent.request("run", fields, batches)
         assert len(arrays["start"]) >= 10
         assert (arrays["end"] >= arrays["start"]).all()
         assert arrays["logits"].shape == (2, 10)
         assert facts["peak_rss"] > 1 << 20
+    plan = {"level": "hardware", "probes": ["io", "perf"], "count": 2, "plain": 1, "options": {}}
+    facts, arrays = agent.request("trace", plan, batches[:1])
+    assert arrays["span_request"].tolist() == [0, 1]
+    assert {status["probe"] for status in facts["probes"]} == {"io", "perf"}
     agent.close()
 
 
-# The modules of frameworks that aren't called as their predictors are, or bring others.
+# Modules of frameworks that are not named like their predictors, or that bring others along.
 MODULES = {
     "caffe": {"caffe", "google"},
     "caffe2": {"caffe2", "google", "torch"},
@@ -102,15 +264,20 @@ MODULES = {
 }
 
 
-def test_the_agents_side_imports_nothing_but_numpy_its_framework_and_itself() -> None:
-    own = {"mlms_predictors", "numpy", ""}
+def imports_of(path: Path) -> set[str]:
+    """Return the top-level modules that a file imports; relative imports are left out."""
+    imported = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            imported |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
+            imported.add(node.module.partition(".")[0])
+    return imported
+
+
+def test_the_agent_side_imports_only_numpy_its_framework_and_itself() -> None:
+    own = {"mlms_predictors", "numpy"}
     for path in sorted((ROOT / "predictors").rglob("*.py")):
-        imported = set()
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Import):
-                imported |= {alias.name.partition(".")[0] for alias in node.names}
-            elif isinstance(node, ast.ImportFrom):
-                imported.add((node.module or "").partition(".")[0] if not node.level else "")
         framework = path.stem.lstrip("_").partition("_")[0]
         allowed = MODULES.get(framework, {framework})
-        assert imported <= own | set(sys.stdlib_module_names) | allowed, path
+        assert imports_of(path) <= own | set(sys.stdlib_module_names) | allowed, path

@@ -36,8 +36,6 @@ def load(request):
         with open(request.files["graph"] + ".loads", "a") as file:
             file.write("x")
             spec["loads"] = file.tell()
-    if "layers" in spec:
-        globals()["layers"] = _layers  # a framework that has a layer profiler
     inputs = [Tensor("image", "float32", (None, 1, 8, 8))]
     return Loaded(
         spec,
@@ -62,7 +60,9 @@ def predict(loaded, arrays):
     return [logits]
 
 
-def _layers(loaded, arrays):
+def layers(loaded, arrays):
+    if "layers" not in loaded.model:
+        raise NotImplementedError("no layer profiler")
     fault = loaded.model["layers"]
     if fault == "raise":
         raise RuntimeError("another profiler is active")

@@ -1,7 +1,11 @@
-"""PyTorch's profiler as the source of CUDA's calls and kernels, where CUPTI can't be read directly."""
+"""The probe ``kineto``, tested with hand-written fakes of PyTorch and its events.
+
+No GPU has run it; a real PyTorch gives its events on the CPU.
+"""
 
 from __future__ import annotations
 
+import functools
 import subprocess
 import sys
 import types
@@ -9,35 +13,42 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mlms_predictors._run.probes import ProbeUnavailable, cupti, kineto, open_probe
+from mlms_predictors._run.probes import cupti, kineto, open_probe
 
 from tests.support.frameworks import python_of
+from tests.support.probes import refusal
 from tests.support.project import ROOT
 
 
 class Event:
     """An event as Kineto gives it, with its fields as methods."""
 
-    def __init__(self, name: str, device: str, where: int, start: int = 1_000, **more: Any) -> None:
+    def __init__(self, name: str, device: str, where: int, **more: Any) -> None:
         fields = {
             "name": name,
             "device_type": f"DeviceType.{device}",
             "device_index": 0,
             "device_resource_id": where,
+            "start_ns": 1_000,
+            "duration_ns": 500,
+            "correlation_id": 9,
+            **more,
         }
-        fields.update(start_ns=start, duration_ns=500, correlation_id=9, **more)
         for field, value in fields.items():
-            setattr(self, field, lambda value=value: value)
+            setattr(self, field, functools.partial(_return, value))
 
 
+def _return(value: Any) -> Any:
+    return value
+
+
+COPIED = '"device": 0, "bytes": 4096'
 EVENTS = [
     Event("aten::conv2d", "CPU", 77),
     Event("cudaLaunchKernel", "CPU", 77),
     Event("cuLaunchKernelEx", "CPU", 77),
     Event("sgemm", "CUDA", 7),
-    Event(
-        "Memcpy HtoD (Pageable -> Device)", "CUDA", 7, metadata_json='"device": 0, "bytes": 4096'
-    ),
+    Event("Memcpy HtoD (Pageable -> Device)", "CUDA", 7, metadata_json=COPIED),
     Event("Memset (Device)", "CUDA", 7),
     Event("mlms", "CUDA", 7, is_user_annotation=True),
 ]
@@ -48,7 +59,7 @@ def use_torch(
     events: list[Event],
     activities: tuple[str, ...] = ("cpu", "cuda"),
 ) -> None:
-    """Have a process of PyTorch with these events; a GPU alone has the real ones."""
+    """Have PyTorch in this process, with these events."""
 
     class Profile:
         def __init__(self, activities: list[str]) -> None:
@@ -71,7 +82,7 @@ def use_torch(
     monkeypatch.setattr(kineto, "wall_offset", lambda: 100)
 
 
-def test_its_events_become_the_spans_that_cupti_would_give(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_events_become_the_spans_that_cupti_would_give(monkeypatch: pytest.MonkeyPatch) -> None:
     use_torch(monkeypatch, EVENTS)
     with open_probe("kineto", "cuda:0", "kernel") as probe:
         probe.between()
@@ -86,7 +97,7 @@ def test_its_events_become_the_spans_that_cupti_would_give(monkeypatch: pytest.M
         ("kernel", "Memcpy HtoD (Pageable -> Device)", "memcpy", 0, "cuda:0 stream 7", 4096),
         ("kernel", "Memset (Device)", "memset", 0, "cuda:0 stream 7", -1),
     ]
-    assert all((span.start, span.end, span.correlation) == (900, 1400, 9) for span in probe.spans)
+    assert {(span.start, span.end, span.correlation) for span in probe.spans} == {(900, 1400, 9)}
     assert not probe.fault
 
 
@@ -97,22 +108,25 @@ def test_the_library_level_has_calls_only(monkeypatch: pytest.MonkeyPatch) -> No
     assert {span.level for span in probe.spans} == {"library"}
 
 
-def test_it_says_why_it_cannot_watch(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(device: str) -> str:
-        with pytest.raises(ProbeUnavailable) as reason, open_probe("kineto", device, "kernel"):
-            pass
-        return str(reason.value)
-
-    assert "the device is cpu" in refused("cpu")
+def test_a_process_without_pytorch_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    assert "which this process doesn't use" in refused("cuda:0")
+    assert "which this process doesn't use" in refusal("kineto", "cuda:0", "kernel")
+
+
+def test_a_pytorch_without_cupti_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     use_torch(monkeypatch, [], ("cpu",))
-    assert "no CUPTI" in refused("cuda:0")
-    monkeypatch.setattr(cupti.Cupti, "watching", True)
-    assert "the probe cupti watches" in refused("cuda:0")
+    assert "no CUPTI" in refusal("kineto", "cuda:0", "kernel")
 
 
-def test_a_wall_clock_that_steps_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_probe_of_cupti_that_observes_already_is_the_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    use_torch(monkeypatch, EVENTS)
+    monkeypatch.setattr(cupti.Cupti, "active", True)
+    assert "the probe cupti observes" in refusal("kineto", "cuda:0", "kernel")
+
+
+def test_a_step_of_the_wall_clock_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     use_torch(monkeypatch, EVENTS)
     offsets = iter([0, 3_000_000_000])
     monkeypatch.setattr(kineto, "wall_offset", lambda: next(offsets))
@@ -127,7 +141,8 @@ from mlms_predictors._run.probes import kineto
 with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
     torch.randn(10).relu()
 events = profile.profiler.kineto_results.events()
-assert events and all(kineto._span(event, 0) is None for event in events), "operators are no calls of CUDA's"
+assert events
+assert all(kineto._span(event, 0) is None for event in events), "operators are no calls of CUDA"
 kineto._CALL = kineto.re.compile("^aten::relu$")
 (span,) = filter(None, (kineto._span(event, 0) for event in events))
 assert span.thread == threading.get_native_id() and span.end > span.start > 1.6e18, span

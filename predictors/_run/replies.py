@@ -1,0 +1,67 @@
+"""The records that an agent replies with; their fields are the fields of the JSON header."""
+
+from typing import Any, Dict, List, NamedTuple, Optional
+
+from .protocol import NamedArrays, Reply, Tensor
+
+
+class HelloReply(NamedTuple):
+    """The predictor's versions and devices, and the interpreter that runs it.
+
+    ``protocol`` is protocol.VERSION; ``cores`` are those that the process may use, None where the
+    system does not say.
+    """
+
+    protocol: int
+    python: str
+    executable: str
+    versions: Dict[str, str]
+    devices: List[str]
+    cores: Optional[List[int]]
+
+
+class LoadReply(NamedTuple):
+    """The device and threads that a model really uses, its signature, and what loading took.
+
+    ``waited`` are the seconds of it that the thread waited for a core; ``rss_before`` is the
+    resident memory before, in bytes. ``peak_is_since_load`` says whether the peaks of memory that
+    follow began here; where the kernel cannot reset the peak, they are those of the process.
+    """
+
+    device: str
+    threads: Optional[int]
+    inputs: List[Tensor]
+    outputs: List[Tensor]
+    seconds: float
+    waited: float
+    rss_before: int
+    peak_is_since_load: bool
+
+
+class RunReply(NamedTuple):
+    """The process's peak of resident memory in bytes, and a digest of the outputs of all calls."""
+
+    peak_rss: int
+    output_sha256: str
+
+
+class BindReply(NamedTuple):
+    """The clocks that turns have: waits for a core, the device's own events.
+
+    ``stoppable`` says whether the process may be stopped between turns.
+    """
+
+    wait: bool
+    device: bool
+    stoppable: bool
+
+
+class TurnReply(NamedTuple):
+    """The process's peak of resident memory in bytes; None where outputs were not asked for."""
+
+    peak_rss: Optional[int]
+
+
+def make_reply(record: Any, arrays: Optional[NamedArrays] = None) -> Reply:
+    """Return a reply with the fields of a record, which is a NamedTuple."""
+    return Reply(dict(record._asdict()), arrays or [])

@@ -1,0 +1,85 @@
+"""The reply that carries a trace: spans as columns of whole numbers.
+
+Texts, tracks and levels are columns of indices into the lists ``strings``, ``tracks`` and
+``levels``.
+"""
+
+import os
+from typing import Any, Dict, List
+
+from .protocol import Reply
+from .tracing import Trace
+
+_COLUMNS = (
+    "level",
+    "name",
+    "type",
+    "shape",
+    "start",
+    "end",
+    "track",
+    "bytes",
+    "correlation",
+    "request",
+    "external",
+)
+
+
+def trace_reply(trace: Trace) -> Reply:
+    """Return a trace as the fields and arrays of a reply.
+
+    The arrays are ``span_NAME`` for each column, ``plain`` (nanoseconds of the calls without
+    probes), and ``time_N`` and ``value_N`` of the counter number N of ``series``.
+    """
+    import numpy
+
+    strings = _Index()
+    tracks = _Index()
+    levels = _Index()
+    strings.of("")
+    rows = []
+    for span in trace.spans:
+        row = (
+            levels.of(span.level),
+            strings.of(span.name),
+            strings.of(span.type),
+            strings.of(span.shape),
+            span.start,
+            max(span.start, span.end),
+            tracks.of((span.thread, span.stream)),
+            span.bytes,
+            span.correlation,
+            span.request,
+            span.external,
+        )
+        rows.append(row)
+    table = numpy.array(rows, "i8").reshape(-1, len(_COLUMNS))
+    columns = numpy.ascontiguousarray(table.T)
+    arrays = [("span_" + name, column) for name, column in zip(_COLUMNS, columns)]
+    arrays.append(("plain", numpy.array(trace.plain, "i8")))
+    for number, series in enumerate(trace.series):
+        arrays.append(("time_%d" % number, numpy.array(series.times, "i8")))
+        arrays.append(("value_%d" % number, numpy.array(series.values, "f8")))
+    fields = {
+        "strings": strings.values,
+        "tracks": tracks.values,
+        "levels": levels.values,
+        "series": [[series.name, series.unit, series.rising] for series in trace.series],
+        "probes": [status.as_fields() for status in trace.probes],
+        "process": os.getpid(),
+    }
+    return Reply(fields, arrays)
+
+
+class _Index:
+    """A list of distinct values, in which each has a number."""
+
+    def __init__(self):
+        self.values: List[Any] = []
+        self._numbers: Dict[Any, int] = {}
+
+    def of(self, value):
+        if value not in self._numbers:
+            self._numbers[value] = len(self.values)
+            self.values.append(value)
+        return self._numbers[value]

@@ -1,0 +1,48 @@
+"""The device's peaks: measured on the CPU; a GPU's path is not run here."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from mlms_predictors._run import peaks
+from mlms_predictors._run.peaks import measure_peaks
+
+
+def test_peaks_of_the_cpu_come_with_how_they_were_measured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(peaks, "_SECONDS", 0.001)
+    found = measure_peaks("cpu", 2)
+    assert found.flops > 0
+    assert found.bytes > 0
+    assert "in 2 threads" in found.how
+    assert "kernels" in found.how
+
+
+def test_faster_kernels_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    product = peaks._Product
+    monkeypatch.setattr(peaks, "_time_triad", lambda threads: 1.0)
+    monkeypatch.setattr(peaks, "_measure_products", lambda: product(2e9, 512))
+    monkeypatch.setattr(peaks, "_has_avx512", lambda: True)
+    monkeypatch.setattr(peaks, "_measure_products_with", lambda kernels: product(3e9, 1024))
+    found = measure_peaks("cpu", None)
+    assert found.flops == 3e9
+    assert "1024 x 1024 product by AVX-512 kernels" in found.how
+    monkeypatch.setattr(peaks, "_measure_products_with", lambda kernels: None)
+    found = measure_peaks("cpu", None)
+    assert found.flops == 2e9
+    assert "512 x 512 product by its own kernels" in found.how
+
+
+def test_other_kernels_are_measured_in_a_process_of_their_own() -> None:
+    found = peaks._measure_products_with("Haswell")
+    assert found is not None
+    assert found.flops > 0
+    assert found.side in peaks._SIDES
+
+
+def test_the_peaks_of_a_gpu_need_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(RuntimeError, match="measured by PyTorch"):
+        measure_peaks("cuda:0", None)

@@ -1,0 +1,75 @@
+"""This process as the kernel sees it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+
+import pytest
+from mlms_predictors._run import process
+
+linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux's /proc")
+
+
+@linux
+def test_a_new_peak_of_memory_begins_after_a_reset() -> None:
+    block = bytearray(os.urandom(1 << 20)) * 64
+    assert process.peak_rss() >= process.rss()
+    before = process.peak_rss()
+    size = len(block)
+    del block
+    if not process.reset_peak_rss():
+        pytest.skip("this kernel does not reset the peak")
+    assert process.peak_rss() < before - size // 2
+
+
+def test_memory_is_told_where_there_is_no_proc(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "_read_status", lambda key: None)
+    assert process.rss() == process.peak_rss() > 1 << 20
+
+
+@linux
+def test_a_thread_is_held_to_cores() -> None:
+    found: list[list[int] | None] = []
+    core = min(process.cores() or [0])
+
+    def hold() -> None:  # in a thread: the other ones keep their cores
+        process.use_cores([core])
+        found.append(process.cores())
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    thread.join()
+    assert found == [[core]]
+
+
+@linux
+def test_cores_that_the_system_does_not_give_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_setaffinity", lambda number, cores: None)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda number: {0, 1})
+    with pytest.raises(OSError, match=r"asked for cores \[5\], the system gave \[0, 1\]"):
+        process.use_cores([5])
+
+
+@linux
+def test_the_wait_for_a_core_only_grows() -> None:
+    queue = process.QueueWait()
+    before = queue.read()
+    time.sleep(0)
+    assert queue.read() >= before >= 0
+    queue.close()
+
+
+def test_the_wait_is_zero_where_the_kernel_does_not_count_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(path: str, flags: int) -> int:
+        raise FileNotFoundError(path)
+
+    monkeypatch.setattr(os, "open", refuse)
+    queue = process.QueueWait()
+    assert not queue.available
+    assert queue.read() == 0.0
+    queue.close()
