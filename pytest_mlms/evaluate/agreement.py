@@ -18,6 +18,7 @@ from pytest_mlms.evaluate.ranking import Ranking
 from pytest_mlms.records import Estimate
 
 __all__ = [
+    "ROUNDING_SHARE",
     "Differences",
     "ElementDifferences",
     "Tolerance",
@@ -27,12 +28,13 @@ __all__ = [
     "differences",
     "estimate_agreement",
     "most_different",
+    "rounding_tolerance",
 ]
 
 Array = NDArray[Any]
 
-_ROUNDING = 0.01
-"""Share of an output's largest value that no order of summation explains a difference of."""
+ROUNDING_SHARE = 0.01
+"""Difference that is taken for rounding by default, as a share of the largest reference value."""
 _CHUNK_BYTES = 1 << 22
 """Bytes of rows that are compared at a time; in float64 and with all temporaries, ten times that."""
 _NO_PROBABILITIES = "the scores are no probabilities; write the step softmax if they are logits"
@@ -44,11 +46,14 @@ class Tolerance(NamedTuple):
     rtol: float
     atol: float
 
-    @classmethod
-    def of_rounding(cls, expected: Array) -> Tolerance:
-        """Return 1 % of the largest value, for outputs without a tolerance of their own."""
-        largest = np.abs(expected.astype(np.float64)).max(initial=0.0)
-        return cls(rtol=0.0, atol=_ROUNDING * float(largest))
+
+def rounding_tolerance(reference: Array) -> Tolerance:
+    """Return the default tolerance: 1 % of the largest absolute value of ``reference``.
+
+    Larger differences are not explained by another order of summation.
+    """
+    largest = np.abs(reference.astype(np.float64)).max(initial=0.0)
+    return Tolerance(rtol=0.0, atol=ROUNDING_SHARE * float(largest))
 
 
 class Value(NamedTuple):

@@ -14,7 +14,7 @@ import numpy as np
 from pytest_mlms.agent.predictor import Predictor, ScenarioRun
 from pytest_mlms.agent.process import Array
 from pytest_mlms.errors import OutputError
-from pytest_mlms.evaluate.agreement import Tolerance
+from pytest_mlms.evaluate.agreement import rounding_tolerance
 from pytest_mlms.evaluate.limits import judge
 from pytest_mlms.evaluate.outputs import check_finite, finite_rows
 from pytest_mlms.quantities import QUANTITIES, ProcessEstimator, quantities_of
@@ -276,7 +276,7 @@ def _difference(output: Array, expected: Array) -> str:
         return f"{output.shape} for {expected.shape}"
     differences = np.abs(output.astype(np.float64) - expected)
     largest = differences.max(initial=0.0)
-    if largest <= Tolerance.of_rounding(expected).atol:
+    if largest <= rounding_tolerance(expected).atol:
         return ""
     return f"up to {largest:g} off"
 

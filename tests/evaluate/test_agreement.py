@@ -19,6 +19,7 @@ from pytest_mlms.evaluate.agreement import (
     differences,
     estimate_agreement,
     most_different,
+    rounding_tolerance,
 )
 from pytest_mlms.evaluate.ranking import rank
 from pytest_mlms.quantities import quantities_of
@@ -90,10 +91,10 @@ def test_a_relative_difference_leaves_out_a_reference_of_0() -> None:
 
 
 def test_rounding_is_one_percent_of_the_largest_value() -> None:
-    tolerance = Tolerance.of_rounding(np.array([[1.0, -50.0]], np.float32))
+    tolerance = rounding_tolerance(np.array([[1.0, -50.0]], np.float32))
     assert tolerance.rtol == 0
     assert tolerance.atol == pytest.approx(0.5)
-    assert Tolerance.of_rounding(np.zeros((0, 2))).atol == 0
+    assert rounding_tolerance(np.zeros((0, 2))).atol == 0
 
 
 PROBABILITIES = np.array([[0.2, 0.8], [0.4, 0.6]])
