@@ -22,6 +22,7 @@ from pytest_mlms.distribute.retries import counted
 from pytest_mlms.distribute.scheduler import FleetScheduler
 from pytest_mlms.distribute.workers import WorkerState
 from pytest_mlms.distribute.xdist_patches import XdistPatches
+from pytest_mlms.host.capabilities import Capabilities
 from pytest_mlms.host.requirements import OF_HOSTS
 from pytest_mlms.report.durations import durations
 from pytest_mlms.session import REPORTER, Session
@@ -70,7 +71,7 @@ class Controller:
             seat.receiver = receiver
             handlers = {**courier.handlers, **receiver.handlers}
 
-        def host(facts: dict[str, Any]) -> None:
+        def host(facts: Capabilities) -> None:
             seat.host = facts
 
         def items(table: list[Any], places: list[int]) -> None:

@@ -15,6 +15,7 @@ from pytest_mlms.distribute.queue import ItemTable, Queue
 from pytest_mlms.distribute.steal import ask_for_more
 from pytest_mlms.distribute.workers import WorkerState, free
 from pytest_mlms.distribute.xdist_scheduler import DelegatedItems
+from pytest_mlms.host.capabilities import Capabilities
 from pytest_mlms.host.matching import misses, nearest_miss
 
 __all__ = ["FleetScheduler"]
@@ -46,7 +47,7 @@ class FleetScheduler:
         self._strict = strict
         self._tell, self._coming = tell, coming
         self._nodes: list[Any] = []
-        self._gone: list[dict[str, Any]] = []
+        self._gone: list[Capabilities] = []
         self._begun = False
 
     @property

@@ -15,6 +15,7 @@ from typing import Any
 from pytest_mlms.distribute.messages import Link
 from pytest_mlms.distribute.queue import Queue
 from pytest_mlms.distribute.remote.result_transfer import ResultReceiver
+from pytest_mlms.host.capabilities import Capabilities
 from pytest_mlms.host.matching import locks_of, misses
 from pytest_mlms.host.requirements import Needs
 
@@ -40,7 +41,7 @@ class WorkerState:
     remote: bool
     link: Link | None = None
     receiver: ResultReceiver | None = None
-    host: dict[str, Any] | None = None
+    host: Capabilities | None = None
     table: list[Needs] = field(default_factory=list)
     places: list[int] = field(default_factory=list)
     ids: list[str] | None = None

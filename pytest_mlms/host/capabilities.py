@@ -1,7 +1,4 @@
-"""What this host can run, as plain values that travel.
-
-Devices with their locks, interpreters, engines, frameworks.
-"""
+"""The capabilities of this host: devices with their locks, interpreters, engines, frameworks."""
 
 from __future__ import annotations
 
@@ -13,36 +10,77 @@ import platform
 import shutil
 import socket
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple, TypedDict
 
 import psutil
 import pytest
 
 import pytest_mlms
-from pytest_mlms.host.gpus import visible_gpus
+from pytest_mlms.host.gpus import Gpu, visible_gpus
 from pytest_mlms.host.locks import own_cores
 from pytest_mlms.host.machine import machine_state
 from pytest_mlms.records import device_name
 from pytest_mlms.session import SESSION
 from pytest_mlms.stacks.environments import environments
 
-__all__ = ["Capabilities", "gather", "uuid_of"]
+__all__ = ["Capabilities", "HostDevice", "frameworks", "gather", "labels", "uuid_of"]
 
-Capabilities = Mapping[str, Any]
 
-_GATHERED = pytest.StashKey[dict[str, Any]]()
-_DEVICES = pytest.StashKey[dict[str, dict[str, Any]]]()
+class _HostDevice(TypedDict):
+    name: str
+    kind: str
+    memory: int
+    locks: Sequence[str]
+
+
+class HostDevice(_HostDevice, total=False):
+    """A device: its memory in bytes (0: unknown), and the names of the locks that hold it alone.
+
+    ``uuid`` and ``driver`` are missing where they are unknown.
+    """
+
+    uuid: str
+    driver: str
+
+
+class Capabilities(TypedDict):
+    """What a host offers: plain values, as they travel from workers to the controller.
+
+    ``plugin`` and ``python`` are versions, ``memory`` is in bytes, ``interpreters`` are versions
+    such as 3.11 on PATH, ``frameworks`` are versions ("" if unknown) by name, and ``stacks`` the
+    names of those whose environments have been made.
+    """
+
+    host: str
+    labels: Mapping[str, str]
+    plugin: str
+    python: str
+    architecture: str
+    memory: int
+    cores: int
+    devices: Sequence[HostDevice]
+    interpreters: Sequence[str]
+    engines: Sequence[str]
+    frameworks: Mapping[str, str]
+    stacks: Sequence[str]
+
+
+_Devices = dict[str, HostDevice]
+
+_GATHERED = pytest.StashKey[Capabilities]()
+_DEVICES = pytest.StashKey[_Devices]()
+
 _ENGINES = ("podman", "docker", "apptainer")
-_NO_FRAMEWORK = {*sys.stdlib_module_names, "mlms_predictors", "numpy", ""}
 _PYTHONS = [f"3.{minor}" for minor in range(6, 16)]
+_NO_FRAMEWORK = {*sys.stdlib_module_names, "mlms_predictors", "numpy", ""}
 
 
-def gather(config: pytest.Config) -> dict[str, Any]:
-    """Return what this process can offer.
+def gather(config: pytest.Config) -> Capabilities:
+    """Return what this host offers, gathered once a session.
 
-    The hook pytest_mlms_devices adds devices, or replaces one of its name.
+    The hook pytest_mlms_devices adds devices, or replaces one of the same name.
     """
     if _GATHERED not in config.stash:
         config.stash[_GATHERED] = _gather(config)
@@ -50,27 +88,41 @@ def gather(config: pytest.Config) -> dict[str, Any]:
 
 
 def uuid_of(device: str, config: pytest.Config) -> str:
-    """Return what a device is among all hosts, whatever a session calls it.
+    """Return the UUID of a device, which is the same in all sessions; "" where it is unknown."""
+    if device == "cpu":
+        return ""
+    found = _devices(config).get(device_name(device))
+    if found is None:
+        return ""
+    return str(found.get("uuid", ""))
 
-    "" where nobody says.
+
+def labels(text: str) -> dict[str, str]:
+    """Return the labels that MLMS_LABELS gives a host, as in "gpu=new-driver,rack=3"."""
+    found = {}
+    for pair in text.split(","):
+        name, _, value = pair.partition("=")
+        if name:
+            found[name.strip()] = value.strip()
+    return found
+
+
+def frameworks(predictors: Mapping[str, Path]) -> dict[str, str]:
+    """Return the version of each framework that this interpreter has, "" where it is unknown.
+
+    ``predictors`` are the files of predictors by framework. Nothing is imported.
     """
-    return (
-        ""
-        if device == "cpu"
-        else str(_devices(config).get(device_name(device), {}).get("uuid", ""))
-    )
+    found = {}
+    for name, path in predictors.items():
+        imports = _imports_of(path)
+        if imports.are_there():
+            found[name] = _version(name) or imports.version()
+    return found
 
 
-def _devices(config: pytest.Config) -> dict[str, dict[str, Any]]:
-    if _DEVICES not in config.stash:
-        config.stash[_DEVICES] = devices = {device["name"]: device for device in _own_devices()}
-        for found in config.hook.pytest_mlms_devices(config=config):
-            devices.update((device["name"], _announced(device)) for device in found or ())
-    return config.stash[_DEVICES]
-
-
-def _gather(config: pytest.Config) -> dict[str, Any]:
+def _gather(config: pytest.Config) -> Capabilities:
     session = config.stash[SESSION]
+    made = environments(session.cache)
     return {
         "host": socket.gethostname(),
         "labels": labels(os.environ.get("MLMS_LABELS", "")),
@@ -83,72 +135,101 @@ def _gather(config: pytest.Config) -> dict[str, Any]:
         "interpreters": [version for version in _PYTHONS if shutil.which(f"python{version}")],
         "engines": [name for name in _ENGINES if shutil.which(name)],
         "frameworks": frameworks(session.predictors),
-        "stacks": sorted({made.stack for made in environments(session.cache)}),
+        "stacks": sorted({environment.stack for environment in made}),
     }
 
 
-def labels(text: str) -> dict[str, str]:
-    """Return the labels that a host carries: "gpu=new-driver,rack=3" of MLMS_LABELS as a dict."""
-    return {
-        name.strip(): value.strip()
-        for name, _, value in (pair.partition("=") for pair in text.split(","))
-        if name
-    }
+def _devices(config: pytest.Config) -> _Devices:
+    """Return this host's devices by name, found once a session."""
+    if _DEVICES not in config.stash:
+        config.stash[_DEVICES] = _find_devices(config)
+    return config.stash[_DEVICES]
 
 
-def frameworks(predictors: Mapping[str, Path]) -> dict[str, str]:
-    """Return the version ("" if unknown) of each framework that this interpreter has, without
-    importing any.
-    """
-    found = {}
-    for name, path in predictors.items():
-        needed, some = _imported(path)
-        if all(map(_is_there, needed)) and (needed or not some or any(map(_is_there, some))):
-            (module,) = needed if len(needed) == 1 else [""]
-            found[name] = _version(name) or _version(module)
-    return found
-
-
-def _own_devices() -> Iterable[dict[str, Any]]:
-    host, state = socket.gethostname(), machine_state()
-    locks = [f"{host} core-{core}" for core in own_cores()]
-    kind = state.get("cpu", {}).get("model") or platform.machine()
-    yield {"name": "cpu", "kind": kind, "memory": psutil.virtual_memory().total, "locks": locks}
+def _find_devices(config: pytest.Config) -> _Devices:
+    devices = {"cpu": _cpu()}
     for index, gpu in enumerate(visible_gpus()):
-        facts = {
-            "kind": gpu.name,
-            "uuid": gpu.uuid,
-            "memory": gpu.memory,
-            "driver": gpu.driver,
-            "locks": [gpu.uuid],
-        }
-        yield {"name": f"cuda:{index}", **facts}
+        name = f"cuda:{index}"
+        devices[name] = _gpu(name, gpu)
+    for announced in config.hook.pytest_mlms_devices(config=config):
+        for device in announced or ():
+            devices[device["name"]] = _announced(device)
+    return devices
 
 
-def _announced(device: Mapping[str, Any]) -> dict[str, Any]:
-    lock = device.get("uuid") or f"{socket.gethostname()} {device['name']}"
-    return {"kind": device["name"], "memory": 0, "locks": [lock], **device}
+def _cpu() -> HostDevice:
+    host = socket.gethostname()
+    cpu = machine_state().get("cpu", {})
+    return {
+        "name": "cpu",
+        "kind": cpu.get("model") or platform.machine(),
+        "memory": psutil.virtual_memory().total,
+        "locks": [f"{host} core-{core}" for core in own_cores()],
+    }
 
 
-def _imported(path: Path) -> tuple[set[str], set[str]]:
-    """Return the packages that a predictor's file needs to be imported itself, and those that it
-    imports anywhere.
+def _gpu(name: str, gpu: Gpu) -> HostDevice:
+    return {
+        "name": name,
+        "kind": gpu.name,
+        "uuid": gpu.uuid,
+        "memory": gpu.memory,
+        "driver": gpu.driver,
+        "locks": [gpu.uuid],
+    }
+
+
+def _announced(device: HostDevice) -> HostDevice:
+    """Return a device that a hook announced, completed: it must have a name only."""
+    name = device["name"]
+    lock = device.get("uuid") or f"{socket.gethostname()} {name}"
+    completed: HostDevice = {"name": name, "kind": name, "memory": 0, "locks": [lock]}
+    completed.update(device)
+    return completed
+
+
+class _Imports(NamedTuple):
+    """The packages that a predictor's file imports.
+
+    ``needed`` are those that are imported with the file itself, ``some`` all that it imports
+    anywhere.
     """
+
+    needed: set[str]
+    some: set[str]
+
+    def are_there(self) -> bool:
+        """Return whether the needed packages are there; if there are none, one of the others."""
+        if self.needed:
+            return all(map(_is_there, self.needed))
+        return not self.some or any(map(_is_there, self.some))
+
+    def version(self) -> str:
+        """Return the version of the one package that is needed, "" where there are several."""
+        if len(self.needed) != 1:
+            return ""
+        (name,) = self.needed
+        return _version(name)
+
+
+def _imports_of(path: Path) -> _Imports:
     try:
         tree = ast.parse(path.read_bytes())
-    except (OSError, SyntaxError):
-        return set(), set()
-    return _packages(tree.body), _packages(ast.walk(tree))
+    except (OSError, SyntaxError):  # the agent says what is wrong with it
+        return _Imports(set(), set())
+    return _Imports(_packages(tree.body), _packages(ast.walk(tree)))
 
 
 def _packages(nodes: Iterable[ast.AST]) -> set[str]:
-    names = set()
+    """Return the packages that some nodes import, without those that no framework is in."""
+    modules = []
     for node in nodes:
         if isinstance(node, ast.Import):
-            names |= {alias.name.partition(".")[0] for alias in node.names}
+            modules += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and not node.level:
-            names.add((node.module or "").partition(".")[0])
-    return names - _NO_FRAMEWORK
+            modules.append(node.module or "")
+    packages = {module.partition(".")[0] for module in modules}
+    return packages - _NO_FRAMEWORK
 
 
 def _is_there(module: str) -> bool:

@@ -1,25 +1,24 @@
-"""The GPUs that this process may use, as nvidia-smi tells.
-
-Cuda:N is the Nth of CUDA_VISIBLE_DEVICES.
-"""
+"""The GPUs that this process may use, listed by nvidia-smi in the order of CUDA."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import subprocess
-from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-__all__ = ["Gpu", "visible", "visible_gpus"]
+from mlms_predictors._run import gpus as cuda
+
+__all__ = ["Gpu", "visible_gpus"]
 
 _QUERY = ("uuid", "name", "memory.total", "driver_version")
 _SECONDS = 20
+_MIB = 1 << 20
 
 
 class Gpu(NamedTuple):
-    """A GPU: ``memory`` is bytes."""
+    """A GPU: ``memory`` is in bytes, 0 where the driver doesn't tell it."""
 
     uuid: str
     name: str
@@ -29,43 +28,39 @@ class Gpu(NamedTuple):
 
 @lru_cache(maxsize=1)
 def visible_gpus() -> list[Gpu]:
-    """Return the GPUs that cuda:0, cuda:1, … are in this process, none where nvidia-smi can't tell."""
+    """Return the GPUs that are cuda:0, cuda:1, … in this process.
+
+    CUDA_VISIBLE_DEVICES selects them. The list is empty where nvidia-smi gives no answer.
+    """
+    gpus = _parse(_ask())
+    uuids = [gpu.uuid for gpu in gpus]
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return [gpus[position] for position in cuda.visible_gpus(uuids, chosen)]
+
+
+def _ask() -> str:
+    """Return the answer of nvidia-smi, a line a GPU, "" where there is none."""
     command = shutil.which("nvidia-smi")
     if command is None:
-        return []
-    asked = [command, f"--query-gpu={','.join(_QUERY)}", "--format=csv,noheader,nounits"]
+        return ""
+    query = ",".join(_QUERY)
     try:
-        done = subprocess.run(asked, capture_output=True, text=True, timeout=_SECONDS, check=True)
+        done = subprocess.run(
+            [command, f"--query-gpu={query}", "--format=csv,noheader,nounits"],
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
+            check=True,
+        )
     except (OSError, subprocess.SubprocessError):
-        return []
-    return visible(_parse(done.stdout), os.environ.get("CUDA_VISIBLE_DEVICES"))
-
-
-def visible(gpus: Sequence[Gpu], chosen: str | None) -> list[Gpu]:
-    """Return those that CUDA shows for a value of CUDA_VISIBLE_DEVICES: indices or beginnings of
-    UUIDs, up to the first that names none (CUDA C++ Programming Guide, environment variables).
-    """
-    if chosen is None:
-        return list(gpus)
-    shown: list[Gpu] = []
-    for name in chosen.split(","):
-        index = int(name) if name.strip().isdigit() else -1
-        named = [
-            gpu for number, gpu in enumerate(gpus) if number == index or _is_uuid(gpu, name.strip())
-        ]
-        if len(named) != 1:
-            break
-        shown += named
-    return shown
-
-
-def _is_uuid(gpu: Gpu, name: str) -> bool:
-    return name.startswith("GPU-") and gpu.uuid.startswith(name)
+        return ""
+    return done.stdout
 
 
 def _parse(text: str) -> list[Gpu]:
     gpus = []
     for line in text.splitlines():
-        uuid, name, memory, driver = (cell.strip() for cell in line.split(","))
-        gpus.append(Gpu(uuid, name, int(memory) << 20 if memory.isdigit() else 0, driver))
+        uuid, name, memory, driver = line.split(", ")
+        mebibytes = int(memory) if memory.isdigit() else 0
+        gpus.append(Gpu(uuid, name, mebibytes * _MIB, driver))
     return gpus

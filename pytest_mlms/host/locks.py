@@ -1,6 +1,6 @@
-"""One measurement at a time on a device of a host, whoever started it.
+"""Device locks: one measurement at a time on a device of a host, of all users' sessions.
 
-File locks in a folder that all users share.
+The locks are files in a folder that all users share.
 """
 
 from __future__ import annotations
@@ -20,16 +20,10 @@ from pytest_mlms.records import device_name
 
 __all__ = ["exclusive", "own_cores"]
 
-_SHARED = Path("/tmp")  # not TMPDIR, which CI sets for each job: those must wait for each other too
+# Not TMPDIR, which CI sets for each job: jobs must wait for each other too.
+_SHARED = Path("/tmp")
 
-
-def _shared_folder() -> Path:
-    """Return the folder of this host's locks.
-
-    MLMS_LOCKS in the environment names another, as for containers.
-    """
-    shared = _SHARED if os.access(_SHARED, os.W_OK) else Path(tempfile.gettempdir())
-    return Path(os.environ.get("MLMS_LOCKS") or shared / "pytest-mlms-locks")
+_ARGUMENTS = 4  # of the holder's command line, as errors show them
 
 
 @contextlib.contextmanager
@@ -40,44 +34,67 @@ def exclusive(
     cores: Collection[int] = (),
     uuid: str = "",
 ) -> Iterator[None]:
-    """Hold the device, waiting up to ``timeout`` seconds; of the CPU only ``cores`` where they are
-    given.
+    """Hold a device, waiting up to ``timeout`` seconds for it.
 
-    ``uuid`` is what the device is whatever this session calls it, where that is known: cuda:0 of
-    two sessions may be two devices, and two names one. Raises Unavailable, which names the process
-    that has it, and MlmsError where ``folder`` can't be written.
+    The CPU has a lock for each core that this process may use, or for ``cores`` where they are
+    given. They are taken in ascending order, so that sessions on disjoint cores do not wait for
+    each other, and others do. Another device has one lock, named by its ``uuid`` where that is
+    known: cuda:0 of two sessions may be two devices, and two names one. The kernel releases the
+    locks of a process that died.
 
-    The CPU is a lock for each core that this process may use, taken in ascending order, so that
-    sessions on disjoint cores do not wait for each other and those that share some do. The kernel
-    drops a dead holder's locks.
+    Raises Unavailable, which names the process that holds the device, and MlmsError where
+    ``folder`` can't be written.
     """
     folder = folder or _shared_folder()
+    names = _lock_names(device_name(device), cores, uuid)
     with contextlib.ExitStack() as held:
         try:
-            if not folder.exists():
-                folder.mkdir(exist_ok=True)
-                folder.chmod(
-                    0o777
-                )  # for every user, past the umask; no sticky bit, or others' locks can't be opened
-            for name in _lock_names(device_name(device), cores, uuid):
-                held.enter_context(_hold(folder / f"{name}.lock", device, timeout))
+            _make_for_all_users(folder)
+            for name in names:
+                path = folder / f"{name}.lock"
+                held.enter_context(_hold(path, device, timeout))
         except OSError as error:
-            raise MlmsError(
-                f"can't lock device {device} in {folder}: {error.strerror}; grant access to it"
-            ) from error
+            problem = f"can't lock device {device} in {folder}: {error.strerror}"
+            raise MlmsError(f"{problem}; grant access to it") from error
         yield
 
 
 def own_cores() -> list[int]:
     """Return the cores that this process may use, in ascending order."""
-    affinity = getattr(psutil.Process(), "cpu_affinity", None)  # macOS has none
-    return sorted(affinity() if affinity else range(os.cpu_count() or 1))
+    process = psutil.Process()
+    if not hasattr(process, "cpu_affinity"):  # such as on macOS
+        return list(range(os.cpu_count() or 1))
+    return sorted(process.cpu_affinity())
+
+
+def _shared_folder() -> Path:
+    """Return the folder of this host's locks.
+
+    MLMS_LOCKS in the environment names another, as for containers.
+    """
+    named = os.environ.get("MLMS_LOCKS")
+    if named:
+        return Path(named)
+    if os.access(_SHARED, os.W_OK):
+        return _SHARED / "pytest-mlms-locks"
+    return Path(tempfile.gettempdir(), "pytest-mlms-locks")
+
+
+def _make_for_all_users(folder: Path) -> None:
+    """Make the folder writable for all users, whatever the umask.
+
+    It has no sticky bit, which would keep users from opening the locks of others.
+    """
+    if not folder.exists():
+        folder.mkdir(exist_ok=True)
+        folder.chmod(0o777)
 
 
 def _lock_names(device: str, cores: Collection[int], uuid: str) -> list[str]:
     if device == "cpu":
         return [f"core-{core}" for core in sorted(cores or own_cores())]
-    return [re.sub(r"[^A-Za-z0-9._-]", "-", uuid or device)]
+    name = re.sub(r"[^A-Za-z0-9._-]", "-", uuid or device)
+    return [name]
 
 
 @contextlib.contextmanager
@@ -87,16 +104,22 @@ def _hold(path: Path, device: str, timeout: float) -> Iterator[None]:
     try:
         lock.acquire(timeout=timeout)
     except filelock.Timeout:
-        raise Unavailable(
-            f"device {device} is in use by {_read(owner)}, for over {timeout:g} s; wait for it, "
-            f"or end it, or give each session its own cores (taskset)"
-        ) from None
+        problem = f"device {device} is in use by {_read(owner)}, for over {timeout:g} s"
+        advice = "wait for it, or end it, or give each session its own cores (taskset)"
+        raise Unavailable(f"{problem}; {advice}") from None
     try:
-        with contextlib.suppress(OSError):  # only a help for the message above
-            owner.write_text(f"process {os.getpid()} ({' '.join(psutil.Process().cmdline()[:4])})")
+        _write(owner)
         yield
     finally:
         lock.release()
+
+
+def _write(owner: Path) -> None:
+    """Write down this process for the errors of others, if the file system allows it."""
+    arguments = psutil.Process().cmdline()
+    command = " ".join(arguments[:_ARGUMENTS])
+    with contextlib.suppress(OSError):
+        owner.write_text(f"process {os.getpid()} ({command})")
 
 
 def _read(owner: Path) -> str:

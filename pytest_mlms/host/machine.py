@@ -1,11 +1,11 @@
-"""The machine's state, as it goes into every result: what can be read, and why the rest can't."""
+"""The machine's state, which goes into every result: what can be read, and why the rest can't."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -14,75 +14,85 @@ import psutil
 
 __all__ = ["CpuTimes", "machine_state"]
 
+Facts = dict[str, Any]
+"""Plain values by name; ``unavailable`` maps the names of the others to the reasons."""
+
 _CPU = Path("/sys/devices/system/cpu")
+_CGROUPS = Path("/sys/fs/cgroup")
 
 
 class _Unreadable(Exception):
-    """Why a fact can't be had here."""
+    """A fact that can't be read here; the text says why."""
 
 
-def machine_state() -> dict[str, Any]:
-    """Return plain values by name; ``unavailable`` maps the name of each fact that can't be read to
-    the reason.
+def machine_state() -> Facts:
+    """Return the state of this machine.
 
     Frequencies are in MHz, memory in bytes, temperatures in degrees Celsius, power in watts.
+    ``unavailable`` maps the name of each fact that can't be read to the reason.
     """
-    state, unavailable = dict(_fixed()), dict(_fixed()["unavailable"])
-    for name, read in _CHANGING.items():
-        _put(state, unavailable, name, read)
-    state["unavailable"] = unavailable
-    return state
+    fixed = _fixed_facts()
+    changing = _read_all(_CHANGING)
+    unavailable = {**fixed["unavailable"], **changing["unavailable"]}
+    return {**fixed, **changing, "unavailable": unavailable}
 
 
 class CpuTimes:
-    """What the host did over a stretch of time.
-
-    Shares of all cores' time, from /proc/stat by psutil.
-    """
+    """The use of all cores over a stretch of time that begins now, from /proc/stat by psutil."""
 
     def __init__(self) -> None:
-        self._before = psutil.cpu_times()
+        self._before = psutil.cpu_times()._asdict()
 
     def shares(self) -> dict[str, float | None]:
-        """Return the busy and the steal share since the start, 0 to 1.
+        """Return the busy and the stolen share of the cores' time, each from 0 to 1.
 
-        Steal is None where it isn't counted.
+        Both are None before any time has passed; the stolen share is None where the system doesn't
+        count it.
         """
-        before, now = self._before._asdict(), psutil.cpu_times()._asdict()
-        spent = {
-            name: now[name] - before[name] for name in now if name not in ("guest", "guest_nice")
-        }
+        spent = self._spent()
         total = sum(spent.values())
         if total <= 0:
             return {"busy": None, "steal": None}
         idle = spent.get("idle", 0.0) + spent.get("iowait", 0.0)
-        return {
-            "busy": 1 - idle / total,
-            "steal": spent["steal"] / total if "steal" in spent else None,
-        }
+        steal = None
+        if "steal" in spent:
+            steal = spent["steal"] / total
+        return {"busy": 1 - idle / total, "steal": steal}
 
-
-def _put(
-    state: dict[str, Any], unavailable: dict[str, str], name: str, read: Callable[[], Any]
-) -> None:
-    try:
-        state[name] = read()
-    except _Unreadable as why:
-        unavailable[name] = str(why)
-    except OSError as error:
-        unavailable[name] = f"{error.strerror}: {error.filename}"
+    def _spent(self) -> dict[str, float]:
+        """Return the seconds of each kind; user and nice have those of guests in them."""
+        now = psutil.cpu_times()._asdict()
+        spent = {}
+        for name, seconds in now.items():
+            if name not in ("guest", "guest_nice"):
+                spent[name] = seconds - self._before[name]
+        return spent
 
 
 @lru_cache(maxsize=1)
-def _fixed() -> dict[str, Any]:
-    state: dict[str, Any] = {}
-    unavailable: dict[str, str] = {}
-    for name, read in _FIXED.items():
-        _put(state, unavailable, name, read)
-    return {**state, "unavailable": unavailable}
+def _fixed_facts() -> Facts:
+    return _read_all(_FIXED)
 
 
-def _cpu_model() -> dict[str, Any]:
+def _read_all(readers: Mapping[str, Callable[[], Any]]) -> Facts:
+    facts: Facts = {}
+    unavailable = {}
+    for name, read in readers.items():
+        try:
+            facts[name] = read()
+        except _Unreadable as error:
+            unavailable[name] = str(error)
+        except OSError as error:
+            unavailable[name] = f"{error.strerror}: {error.filename}"
+    facts["unavailable"] = unavailable
+    return facts
+
+
+def _system() -> str:
+    return f"{platform.system()} {platform.release()}"
+
+
+def _cpu_model() -> Facts:
     import archspec.cpu
 
     host = archspec.cpu.host()
@@ -94,36 +104,53 @@ def _cpu_model() -> dict[str, Any]:
     }
 
 
-def _virtual() -> bool:
-    """Whether this is a virtual machine: Linux shows the CPUID bit as a flag."""
+def _core_counts() -> Facts:
+    physical = psutil.cpu_count(logical=False)
+    return {"physical": physical, "logical": psutil.cpu_count()}
+
+
+def _memory() -> int:
+    return int(psutil.virtual_memory().total)
+
+
+def _is_virtual_machine() -> bool:
+    """Return whether this is a virtual machine: Linux shows the CPUID bit as a flag."""
     return " hypervisor" in Path("/proc/cpuinfo").read_text()
 
 
-def _cgroup_limits() -> dict[str, Any]:
-    """The tightest limits from our control group upwards, of version 2 (cgroup-v2.rst) or version
-    1.
+def _cgroup_limits() -> Facts:
+    """Return the tightest limits of our control group and those above it.
+
+    They are those of version 2 (cgroup-v2.rst) or version 1. A limit of CPUs is None where there
+    is none, one of memory also where it is not below the machine's.
     """
     cpus: list[float] = []
     memory: list[int] = []
     for folder in _cgroup_folders():
+        cpus += _cpu_limits(folder)
+        memory += _memory_limits(folder)
+    return {"cpus": min(cpus, default=None), "memory": min(memory, default=None)}
+
+
+def _cpu_limits(folder: Path) -> Iterator[float]:
+    with contextlib.suppress(OSError, ValueError):
+        quota, period = (folder / "cpu.max").read_text().split()
+        yield float(quota) / float(period)
+    with contextlib.suppress(OSError, ValueError):
+        microseconds = _positive(folder / "cpu.cfs_quota_us")
+        yield microseconds / _positive(folder / "cpu.cfs_period_us")
+
+
+def _memory_limits(folder: Path) -> Iterator[int]:
+    for name in ("memory.max", "memory.limit_in_bytes"):
         with contextlib.suppress(OSError, ValueError):
-            quota, period = (folder / "cpu.max").read_text().split()
-            cpus.append(float(quota) / float(period))
-        with contextlib.suppress(OSError, ValueError):
-            cpus.append(
-                _positive(folder / "cpu.cfs_quota_us") / _positive(folder / "cpu.cfs_period_us")
-            )
-        for name in ("memory.max", "memory.limit_in_bytes"):
-            with contextlib.suppress(OSError, ValueError):
-                memory.append(_positive(folder / name))
-    huge = psutil.virtual_memory().total
-    return {
-        "cpus": min(cpus, default=None),
-        "memory": min((size for size in memory if size < huge), default=None),
-    }
+            limit = _positive(folder / name)
+            if limit < _memory():
+                yield limit
 
 
 def _positive(path: Path) -> int:
+    """Return the number in a file; raises ValueError for words, and for -1, which is no limit."""
     value = int(path.read_text())
     if value <= 0:
         raise ValueError
@@ -131,12 +158,15 @@ def _positive(path: Path) -> int:
 
 
 def _cgroup_folders() -> list[Path]:
+    """Return the folders of our control groups and of those above them."""
     folders = []
     for line in Path("/proc/self/cgroup").read_text().splitlines():
-        _, controllers, path = line.split(":", 2)
-        for root in {Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup") / controllers}:
-            below = root / path.lstrip("/")
-            folders += [folder for folder in (below, *below.parents) if folder.is_relative_to(root)]
+        _, controllers, name = line.split(":", 2)
+        for root in {_CGROUPS, _CGROUPS / controllers}:
+            folder = root / name.lstrip("/")
+            for above in (folder, *folder.parents):
+                if above.is_relative_to(root):
+                    folders.append(above)
     return folders
 
 
@@ -148,16 +178,18 @@ def _affinity() -> list[int]:
 
 
 def _governor() -> str:
-    found = {path.read_text().strip() for path in _CPU.glob("cpu*/cpufreq/scaling_governor")}
+    paths = _CPU.glob("cpu*/cpufreq/scaling_governor")
+    found = {path.read_text().strip() for path in paths}
     if not found:
         raise _Unreadable("no cpufreq in /sys, as on most virtual machines")
     return ", ".join(sorted(found))
 
 
 def _boost() -> bool:
-    for name, on in (("intel_pstate/no_turbo", "0"), ("cpufreq/boost", "1")):
+    for name, enabled in (("intel_pstate/no_turbo", "0"), ("cpufreq/boost", "1")):
         with contextlib.suppress(OSError):
-            return (_CPU / name).read_text().strip() == on
+            text = (_CPU / name).read_text()
+            return text.strip() == enabled
     raise _Unreadable("neither intel_pstate/no_turbo nor cpufreq/boost in /sys")
 
 
@@ -168,21 +200,37 @@ def _frequency() -> float:
     return float(found.current)
 
 
-def _load() -> list[float]:
+def _load_average() -> list[float]:
     return [round(value, 2) for value in psutil.getloadavg()]
 
 
+def _available_memory() -> int:
+    return int(psutil.virtual_memory().available)
+
+
 def _temperature() -> float:
-    sensors = psutil.sensors_temperatures() if hasattr(psutil, "sensors_temperatures") else {}
-    found = [reading.current for readings in sensors.values() for reading in readings]
+    """Return the highest temperature that a sensor has."""
+    found = []
+    if hasattr(psutil, "sensors_temperatures"):
+        for readings in psutil.sensors_temperatures().values():
+            found += [reading.current for reading in readings]
     if not found:
         raise _Unreadable("no sensor in /sys/class/hwmon or thermal")
     return float(max(found))
 
 
-def _gpus() -> list[dict[str, Any]]:
-    """Each GPU by NVML: clocks, power, temperature, throttle reasons, and whose processes are on
-    it.
+def _thread_settings() -> dict[str, str]:
+    settings = {}
+    for name in sorted(os.environ):
+        if name.endswith("_NUM_THREADS"):
+            settings[name] = os.environ[name]
+    return settings
+
+
+def _gpus() -> list[Facts]:
+    """Return the state of each GPU by NVML, tested with a hand-written fake of it.
+
+    It has clocks, power, temperature, throttle reasons, and the PIDs of the processes on it.
     """
     try:
         import pynvml
@@ -193,18 +241,16 @@ def _gpus() -> list[dict[str, Any]]:
     except pynvml.NVMLError as error:
         raise _Unreadable(f"NVML: {error}") from None
     try:
-        return [
-            _gpu(pynvml, pynvml.nvmlDeviceGetHandleByIndex(i))
-            for i in range(pynvml.nvmlDeviceGetCount())
-        ]
+        handles = map(pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount()))
+        return [_gpu(pynvml, handle) for handle in handles]
     except pynvml.NVMLError as error:
         raise _Unreadable(f"NVML: {error}") from None
     finally:
         pynvml.nvmlShutdown()
 
 
-def _gpu(nvml: Any, handle: Any) -> dict[str, Any]:
-    readings: dict[str, Callable[[], Any]] = {
+def _gpu(nvml: Any, handle: Any) -> Facts:
+    readers: dict[str, Callable[[], Any]] = {
         "name": lambda: nvml.nvmlDeviceGetName(handle),
         "uuid": lambda: nvml.nvmlDeviceGetUUID(handle),
         "driver": nvml.nvmlSystemGetDriverVersion,
@@ -214,42 +260,44 @@ def _gpu(nvml: Any, handle: Any) -> dict[str, Any]:
         "power": lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1000,
         "temperature": lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
         "throttle_reasons": lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle),
-        "processes": lambda: [
-            process.pid for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle)
-        ],
+        "processes": lambda: _pids(nvml.nvmlDeviceGetComputeRunningProcesses(handle)),
     }
-    state: dict[str, Any] = {}
-    unavailable: dict[str, str] = {}
-    for name, read in readings.items():
+    state: Facts = {}
+    unavailable = {}
+    for name, read in readers.items():
         try:
             state[name] = read()
         except nvml.NVMLError as error:
             unavailable[name] = str(error)
-    return {**state, "unavailable": unavailable}
+    state["unavailable"] = unavailable
+    return state
+
+
+def _pids(processes: Any) -> list[int]:
+    return [process.pid for process in processes]
 
 
 _FIXED: dict[str, Callable[[], Any]] = {
     "host": platform.node,
-    "system": lambda: f"{platform.system()} {platform.release()}",
+    "system": _system,
     "kernel": platform.version,
     "architecture": platform.machine,
     "cpu": _cpu_model,
-    "cores": lambda: {"physical": psutil.cpu_count(logical=False), "logical": psutil.cpu_count()},
-    "memory": lambda: psutil.virtual_memory().total,
-    "virtual_machine": _virtual,
+    "cores": _core_counts,
+    "memory": _memory,
+    "virtual_machine": _is_virtual_machine,
     "cgroup_limits": _cgroup_limits,
 }
+"""Facts that stay the same while a process runs."""
 
 _CHANGING: dict[str, Callable[[], Any]] = {
     "affinity": _affinity,
     "governor": _governor,
     "boost": _boost,
     "frequency": _frequency,
-    "load_average": _load,
-    "memory_available": lambda: psutil.virtual_memory().available,
+    "load_average": _load_average,
+    "memory_available": _available_memory,
     "temperature": _temperature,
-    "thread_settings": lambda: {
-        name: os.environ[name] for name in sorted(os.environ) if name.endswith("_NUM_THREADS")
-    },
+    "thread_settings": _thread_settings,
     "gpus": _gpus,
 }

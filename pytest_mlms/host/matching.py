@@ -1,125 +1,177 @@
-"""Whether a host can run an item; if none can, which comes nearest and what it lacks.
+"""Matching of items and hosts: what a host is missing for an item, and which host misses least.
 
-Pure functions.
+Pure functions of what an item needs (``requirements.Needs``) and what a host offers
+(``capabilities.Capabilities``). A match is an empty list.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, NamedTuple
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
-from packaging.version import InvalidVersion
+from packaging.version import InvalidVersion, Version
 
 from pytest_mlms.records import device_name
 from pytest_mlms.units import format_quantity
 
+if TYPE_CHECKING:
+    from pytest_mlms.host.capabilities import Capabilities, HostDevice
+    from pytest_mlms.host.requirements import Needs
+
 __all__ = ["hardware_misses", "label_misses", "locks_of", "misses", "nearest_miss"]
 
-_COMPARE: dict[str, Callable[[float, float], bool]] = {
-    ">=": lambda found, asked: found >= asked,
-    "<=": lambda found, asked: found <= asked,
-    ">": lambda found, asked: found > asked,
-    "<": lambda found, asked: found < asked,
-    "==": lambda found, asked: found == asked,
+_COMPARISONS: dict[str, Callable[[float, float], bool]] = {
+    ">=": operator.ge,
+    "<=": operator.le,
+    ">": operator.gt,
+    "<": operator.lt,
+    "==": operator.eq,
 }
 
 
-def misses(needs: Mapping[str, Any], host: Mapping[str, Any]) -> list[str]:
-    """Return what ``host`` (see capabilities.gather) lacks for an item with ``needs``, nothing
-    where it fits.
-    """
-    elsewhere = [*_framework(needs, host), *label_misses(needs.get("labels") or {}, host)]
-    return [*hardware_misses(needs["hardware"], needs["device"], host), *elsewhere]
+class _Miss(NamedTuple):
+    """A host, and what it is missing for an item; the least one sorts first."""
+
+    number: int
+    host: str
+    reasons: list[str]
 
 
-def hardware_misses(asked: Mapping[str, str], device: str, host: Mapping[str, Any]) -> list[str]:
-    """Return what ``host`` lacks of a device and a manifest's hardware."""
-    found = _device(device, host)
-    return [f"has no device {device}"] if found is None else list(_hardware(asked, found, host))
+def misses(needs: Needs, host: Capabilities) -> list[str]:
+    """Return what a host is missing for an item, in words; nothing where it can run the item."""
+    found = hardware_misses(needs["hardware"], needs["device"], host)
+    if needs["here"]:
+        found += _framework_misses(needs, host)
+    found += label_misses(needs["labels"], host)
+    return found
 
 
-def nearest_miss(needs: Mapping[str, Any], hosts: Iterable[Mapping[str, Any]]) -> str:
-    """Say of the host that lacks least what it lacks."""
-    ranked = sorted(
-        ((misses(needs, host), host["host"]) for host in hosts),
-        key=lambda pair: (len(pair[0]), pair[1]),
-    )
-    if not ranked:
+def hardware_misses(asked: Mapping[str, str], device: str, host: Capabilities) -> list[str]:
+    """Return what a host is missing of a device, and of a manifest's ``hardware``."""
+    found = _find_device(device, host)
+    if found is None:
+        return [f"has no device {device}"]
+    reasons = _gpu_misses(asked.get("gpu"), found)
+    reasons += _architecture_misses(asked.get("architecture"), host)
+    reasons += _memory_misses(asked.get("memory"), found)
+    reasons += _core_misses(asked.get("cores"), host)
+    return reasons
+
+
+def label_misses(asked: Mapping[str, str], host: Capabilities) -> list[str]:
+    """Return the labels that a host doesn't carry."""
+    found = []
+    for name, value in asked.items():
+        if host["labels"].get(name) != value:
+            found.append(f"isn't labelled {name}={value}")
+    return found
+
+
+def nearest_miss(needs: Needs, hosts: Iterable[Capabilities]) -> str:
+    """Return a sentence about the host that is missing least for an item."""
+    found = []
+    for host in hosts:
+        reasons = misses(needs, host)
+        found.append(_Miss(len(reasons), host["host"], reasons))
+    if not found:
         return "no host is left"
-    lacking, name = ranked[0]
-    return f"no host of {len({host for _, host in ranked})} can run this; nearest is {name}, which {', '.join(lacking)}"
+    count = len({miss.host for miss in found})
+    nearest = min(found)
+    text = ", ".join(nearest.reasons)
+    return f"no host of {count} can run this; nearest is {nearest.host}, which {text}"
 
 
-def locks_of(needs: Mapping[str, Any], host: Mapping[str, Any]) -> frozenset[str]:
-    """Return what an item holds alone while it runs on ``host``."""
-    device = _device(needs["device"], host)
+def locks_of(needs: Needs, host: Capabilities) -> frozenset[str]:
+    """Return the locks that an item holds while it runs on a host.
+
+    An item that measures holds its device alone; of the CPU it holds the cores of its stack, all
+    if the stack names none.
+    """
+    device = _find_device(needs["device"], host)
     if device is None or not needs["exclusive"]:
         return frozenset()
-    cores = (
-        {f"core-{core}" for core in needs["stack"]["cores"]} if device["name"] == "cpu" else set()
-    )
-    return frozenset(
-        lock for lock in device["locks"] if not cores or lock.rpartition(" ")[2] in cores
-    )
+    cores = needs["stack"]["cores"]
+    if device["name"] != "cpu" or not cores:
+        return frozenset(device["locks"])
+    held = set()
+    for lock in device["locks"]:
+        _, _, core = lock.rpartition(" core-")
+        if core.isdecimal() and int(core) in cores:
+            held.add(lock)
+    return frozenset(held)
 
 
-def _device(name: str, host: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    return next((device for device in host["devices"] if device["name"] == device_name(name)), None)
+def _find_device(name: str, host: Capabilities) -> HostDevice | None:
+    wanted = device_name(name)
+    for device in host["devices"]:
+        if device["name"] == wanted:
+            return device
+    return None
 
 
-def _framework(needs: Mapping[str, Any], host: Mapping[str, Any]) -> list[str]:
-    if not needs["here"]:
-        return []
+def _framework_misses(needs: Needs, host: Capabilities) -> list[str]:
+    """Return what the worker's own interpreter is missing, which no stack adds to."""
     name = needs["framework"]
     if name not in host["frameworks"]:
         return [f"has no {name}"]
-    version, asked = (
-        host["frameworks"][name],
-        needs["model"]["framework"].removeprefix(name).strip(),
-    )
-    try:
-        fits = not version or SpecifierSet(asked).contains(version, prereleases=True)
-    except (InvalidSpecifier, InvalidVersion):
-        fits = True  # the agent says what it has
-    return [] if fits else [f"has {name} {version}, not {asked}"]
+    version = host["frameworks"][name]
+    written = needs["model"]["framework"]  # such as onnxruntime >=1.17
+    asked = written.removeprefix(name).strip()
+    if _is_version_met(asked, version):
+        return []
+    return [f"has {name} {version}, not {asked}"]
 
 
-def label_misses(asked: Mapping[str, str], host: Mapping[str, Any]) -> list[str]:
-    """Return which of the labels ``host`` doesn't carry."""
-    return [
-        f"isn't labelled {name}={value}"
-        for name, value in asked.items()
-        if host["labels"].get(name) != value
-    ]
+def _is_version_met(asked: str, version: str) -> bool:
+    """Return whether a version meets a specifier.
 
-
-def _hardware(
-    asked: Mapping[str, str], device: Mapping[str, Any], host: Mapping[str, Any]
-) -> list[str]:
-    lacking = []
-    gpu, architecture = asked.get("gpu"), asked.get("architecture")
-    if gpu and device["name"] != "cpu" and gpu.casefold() not in device["kind"].casefold():
-        lacking.append(f"has a {device['kind']}, not a {gpu}")
-    if architecture and architecture != host["architecture"]:
-        lacking.append(f"is {host['architecture']}, not {architecture}")
-    if not _meets(asked.get("memory"), device["memory"]):
-        lacking.append(
-            f"has {format_quantity(device['memory'], 'B')} on {device['name']}, not {asked['memory']}"
-        )
-    if not _meets(asked.get("cores"), host["cores"]):
-        lacking.append(f"has {host['cores']} cores, not {asked['cores']}")
-    return lacking
-
-
-def _meets(constraint: str | None, found: float) -> bool:
-    """Whether ``found`` meets a constraint as the manifest's form has checked it.
-
-    ">= 32 GiB" or ">= 8".
+    One that is unknown or can't be compared counts as met: the agent checks it again.
     """
-    if constraint is None:
+    if not version:
         return True
+    try:
+        return SpecifierSet(asked).contains(Version(version), prereleases=True)
+    except (InvalidSpecifier, InvalidVersion):
+        return True
+
+
+def _gpu_misses(asked: str | None, device: HostDevice) -> list[str]:
+    if asked is None or device["name"] == "cpu":
+        return []
+    kind = device["kind"]
+    if asked.casefold() in kind.casefold():
+        return []
+    return [f"has a {kind}, not a {asked}"]
+
+
+def _architecture_misses(asked: str | None, host: Capabilities) -> list[str]:
+    found = host["architecture"]
+    if asked is None or asked == found:
+        return []
+    return [f"is {found}, not {asked}"]
+
+
+def _memory_misses(asked: str | None, device: HostDevice) -> list[str]:
+    if asked is None or _is_met(asked, device["memory"]):
+        return []
+    found = format_quantity(device["memory"], "B")
+    name = device["name"]
+    return [f"has {found} on {name}, not {asked}"]
+
+
+def _core_misses(asked: str | None, host: Capabilities) -> list[str]:
+    found = host["cores"]
+    if asked is None or _is_met(asked, found):
+        return []
+    return [f"has {found} cores, not {asked}"]
+
+
+def _is_met(constraint: str, found: float) -> bool:
+    """Return whether a number meets a constraint such as ">= 32 GiB", which is known to be one."""
     from pytest_mlms.manifest.types import split_constraint
 
-    operator, value = split_constraint(constraint)
-    return _COMPARE[operator](found, value)
+    comparison, value = split_constraint(constraint)
+    compare = _COMPARISONS[comparison]
+    return compare(found, value)

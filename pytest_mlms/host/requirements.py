@@ -1,9 +1,9 @@
-"""What an item needs of the host that runs it, as plain values that travel."""
+"""The requirements of items on the host that runs them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, cast
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypedDict, cast
 
 import pytest
 
@@ -15,78 +15,124 @@ from pytest_mlms.item_result import CaseIdentity
 from pytest_mlms.serialization import to_plain
 from pytest_mlms.stacks.labels import label_of, visit_of
 
-__all__ = ["OF_HOSTS", "Needs", "case_of", "check_hardware", "needs_of", "table_of"]
-
-Needs = Mapping[str, Any]
+__all__ = ["OF_HOSTS", "Needs", "NeedsTable", "case_of", "check_hardware", "needs_of", "table_of"]
 
 OF_HOSTS = ("exclusive", "here", "hardware", "labels", "visit")
-"""What of the needs is for choosing a host; the rest describes the case."""
+"""The keys of Needs that are only for the choice of a host; the others identify the case."""
+
+
+class ModelNeeds(TypedDict):
+    """The framework of a model, with the versions that the manifest asks for."""
+
+    framework: str
+
+
+class StackNeeds(TypedDict):
+    """The cores that a stack is held to, none where it may use all."""
+
+    cores: Sequence[int]
+
+
+class Needs(TypedDict):
+    """What an item needs of its host: plain values, as they travel from workers to the controller.
+
+    The item holds ``device`` alone where ``exclusive``. ``here`` says that the framework must be in
+    the worker's own interpreter, as no stack brings it. ``hardware`` and ``labels`` are those that
+    the manifest and the stack ask for; ``visit`` is the number of a measurement between hosts, else
+    0. The mapping also has the other fields of the case's identity (item_result.CaseIdentity).
+    """
+
+    framework: str
+    device: str
+    model: ModelNeeds
+    stack: StackNeeds
+    exclusive: bool
+    here: bool
+    hardware: Mapping[str, str]
+    labels: Mapping[str, str]
+    visit: int
+
+
+class NeedsTable(NamedTuple):
+    """The different needs of items, and for each item its row, -1 for items of other plugins."""
+
+    needs: list[Needs]
+    rows: list[int]
 
 
 def case_of(item: pytest.Item) -> Case | None:
-    """Return the case that an item evaluates, None for a test that is none of ours."""
+    """Return the case that an item evaluates, None for an item of another plugin."""
     callspec = getattr(item, "callspec", None)
-    return cast("Case | None", callspec.params.get("mlms_case")) if callspec else None
+    if callspec is None:
+        return None
+    return cast("Case | None", callspec.params.get("mlms_case"))
 
 
 def check_hardware(case: Case, config: pytest.Config) -> None:
-    """Raise Unavailable where this host isn't what the manifest's hardware, or the label of the
-    case, asks for.
-    """
-    asked, labels = case.loaded.manifest.hardware, _labels(case)
-    if asked is None and not labels:
+    """Raise Unavailable where this host isn't what the manifest or the case's label asks for."""
+    hardware = case.loaded.manifest.hardware
+    labels = _labels_of(case)
+    if hardware is None and not labels:
         return
     host = gather(config)
-    lacking = label_misses(labels, host)
-    if asked is not None:
-        lacking += hardware_misses(asked.model_dump(exclude_none=True), case.device, host)
-    if lacking:
-        raise Unavailable(f"{case.loaded.place('hardware')}: {host['host']} {', '.join(lacking)}")
+    found = label_misses(labels, host)
+    if hardware is not None:
+        found += hardware_misses(_hardware_of(case), case.device, host)
+    if found:
+        place = case.loaded.place("hardware")
+        raise Unavailable(f"{place}: {host['host']} {', '.join(found)}")
 
 
-def needs_of(item: pytest.Item) -> dict[str, Any] | None:
-    """Return the facts of an item's case, and what it asks of a host; None for a test that is none
-    of ours.
-
-    ``device`` is held by the item alone where ``exclusive``. ``here`` says that the framework must
-    be in the interpreter that runs the worker, as no stack brings it.
-    """
+def needs_of(item: pytest.Item) -> Needs | None:
+    """Return what an item needs of a host, None for an item of another plugin."""
     case = case_of(item)
     if case is None:
         return None
-    hardware = case.loaded.manifest.hardware
-    return {
-        **to_plain(CaseIdentity.of(case)),
-        "exclusive": "mlms_device" in getattr(item, "fixturenames", ()),
-        "here": case.stack.interpreter == "current",
-        "hardware": hardware.model_dump(exclude_none=True) if hardware else {},
-        "labels": _labels(case),
-        "visit": visit_of(case.stack.name),
-    }
+    return _needs(case, _is_exclusive(item))
 
 
-def _labels(case: Case) -> dict[str, str]:
-    label = label_of(case.stack.name)
-    return dict([label]) if label else {}
-
-
-def table_of(items: Iterable[pytest.Item]) -> tuple[list[dict[str, Any]], list[int]]:
-    """Return the different needs of ``items``, and for each item its place among them, -1 for what
-    isn't ours.
-    """
-    table: list[dict[str, Any]] = []
-    places: dict[tuple[int, bool], int] = {}
-    indices = []
+def table_of(items: Iterable[pytest.Item]) -> NeedsTable:
+    """Return the needs of items, each different one once: items of one case share theirs."""
+    table = NeedsTable([], [])
+    known: dict[tuple[int, bool], int] = {}
     for item in items:
         case = case_of(item)
         if case is None:
-            indices.append(-1)
+            table.rows.append(-1)
             continue
-        key = id(case), "mlms_device" in getattr(item, "fixturenames", ())
-        if key not in places:
-            needs = needs_of(item)
-            assert needs is not None
-            places[key] = len(table)
-            table.append(needs)
-        indices.append(places[key])
-    return table, indices
+        exclusive = _is_exclusive(item)
+        key = (id(case), exclusive)
+        if key not in known:
+            known[key] = len(table.needs)
+            table.needs.append(_needs(case, exclusive))
+        table.rows.append(known[key])
+    return table
+
+
+def _needs(case: Case, exclusive: bool) -> Needs:
+    needs: dict[str, Any] = to_plain(CaseIdentity.of(case))
+    needs["exclusive"] = exclusive
+    needs["here"] = case.stack.interpreter == "current"
+    needs["hardware"] = _hardware_of(case)
+    needs["labels"] = _labels_of(case)
+    needs["visit"] = visit_of(case.stack.name)
+    return cast("Needs", needs)
+
+
+def _is_exclusive(item: pytest.Item) -> bool:
+    """Return whether an item measures, and holds its device alone."""
+    return "mlms_device" in getattr(item, "fixturenames", ())
+
+
+def _hardware_of(case: Case) -> dict[str, str]:
+    hardware = case.loaded.manifest.hardware
+    if hardware is None:
+        return {}
+    return hardware.model_dump(exclude_none=True)
+
+
+def _labels_of(case: Case) -> dict[str, str]:
+    label = label_of(case.stack.name)
+    if label is None:
+        return {}
+    return {label.name: label.value}

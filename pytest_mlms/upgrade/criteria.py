@@ -11,7 +11,7 @@ from typing import Any, cast
 from pytest_mlms.cases import Case
 from pytest_mlms.config import Config
 from pytest_mlms.errors import InvalidRun
-from pytest_mlms.host.gpu_state import GpuReading, gpu_faults, gpu_notes, open_gpu
+from pytest_mlms.host.gpu_monitor import GpuReading, gpu_notes, gpu_problems, open_gpu
 from pytest_mlms.host.machine import machine_state
 from pytest_mlms.upgrade.decision import TOLERANCES, Clock
 from pytest_mlms.upgrade.interleave import AgentPair, InterleavePlan
@@ -102,9 +102,9 @@ def watch_device(
                 gpu_readings=[dataclasses.asdict(one) for one in readings],
                 gpu_notes=gpu_notes(readings),
             )
-            return gpu_faults(readings, own)
+            return gpu_problems(readings, own)
 
-        faults = gpu_faults(readings, own)
+        faults = gpu_problems(readings, own)
         if faults:
             raise InvalidRun(f"device {device} is not free: {'; '.join(faults)}; end what uses it")
         yield look

@@ -1,59 +1,126 @@
-"""What a host is found to have."""
+"""The capabilities of this host, and of hosts that hooks describe."""
 
 from __future__ import annotations
 
+import json
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from pytest_mlms.agent.registry import find_predictors
-from pytest_mlms.host.capabilities import frameworks, labels
-from pytest_mlms.host.gpus import Gpu, visible
+from pytest_mlms.host import capabilities
+from pytest_mlms.host.capabilities import frameworks, gather, labels, uuid_of
+from pytest_mlms.host.gpus import Gpu
+from pytest_mlms.host.locks import own_cores
+from pytest_mlms.session import SESSION
 
-GPUS = [Gpu("GPU-aa", "A", 1, "1"), Gpu("GPU-bb", "B", 2, "1"), Gpu("GPU-cc", "C", 3, "1")]
+GPUS = [Gpu("GPU-aa", "NVIDIA A", 1 << 30, "580.1"), Gpu("GPU-bb", "NVIDIA B", 2 << 30, "580.1")]
 
 
-def test_a_framework_is_there_where_what_its_predictor_imports_is() -> None:
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The config of a session on a host with two GPUs; ``announced`` are the devices of a hook."""
+    monkeypatch.setattr(capabilities, "visible_gpus", lambda: GPUS)
+    announced: list[dict[str, Any]] = []
+    hook = SimpleNamespace(pytest_mlms_devices=lambda config: [announced, None])
+    session: Any = SimpleNamespace(cache=tmp_path, predictors={})
+    stash = pytest.Stash()
+    stash[SESSION] = session
+    return SimpleNamespace(stash=stash, hook=hook, announced=announced)
+
+
+def test_capabilities_are_plain_values(config: Any) -> None:
+    host = gather(config)
+    assert json.loads(json.dumps(host)) == host
+    assert host["cores"] == len(own_cores())
+
+
+def test_capabilities_are_gathered_once(config: Any) -> None:
+    assert gather(config) is gather(config)
+
+
+def test_the_devices_are_the_cpu_and_the_visible_gpus(config: Any) -> None:
+    cpu, first, second = gather(config)["devices"]
+    assert cpu["name"] == "cpu"
+    assert len(cpu["locks"]) == len(own_cores())
+    assert first["name"] == "cuda:0"
+    assert second == {
+        "name": "cuda:1",
+        "kind": "NVIDIA B",
+        "uuid": "GPU-bb",
+        "memory": 2 << 30,
+        "driver": "580.1",
+        "locks": ["GPU-bb"],
+    }
+
+
+def test_a_hook_adds_a_device_and_replaces_one_of_the_same_name(config: Any) -> None:
+    config.announced += [{"name": "npu:0", "kind": "NPU"}, {"name": "cuda:1", "uuid": "slot 2"}]
+    devices = {device["name"]: device for device in gather(config)["devices"]}
+    assert list(devices) == ["cpu", "cuda:0", "cuda:1", "npu:0"]
+    assert devices["npu:0"]["kind"] == "NPU"
+    assert devices["npu:0"]["locks"] == [f"{gather(config)['host']} npu:0"]
+    assert devices["cuda:1"]["locks"] == ["slot 2"]
+
+
+@pytest.mark.parametrize(
+    ("device", "uuid"),
+    [("cpu", ""), ("cuda", "GPU-aa"), ("cuda:1", "GPU-bb"), ("cuda:2", "")],
+)
+def test_a_device_has_the_uuid_that_it_has_in_all_sessions(
+    config: Any, device: str, uuid: str
+) -> None:
+    assert uuid_of(device, config) == uuid
+
+
+def test_a_framework_is_there_if_the_imports_of_its_predictor_are() -> None:
     found = frameworks(find_predictors())
     assert found["onnxruntime"] == version("onnxruntime")
     assert not {"mxnet", "cntk", "caffe"} & set(found)
 
 
+ONE_OF_TWO = """
+import numpy
+try:
+    import no_such_framework
+except ImportError:
+    import pytest
+"""
+IN_A_FUNCTION = """
+import numpy
+def load(request):
+    import no_such_framework
+"""
+
+
 @pytest.mark.parametrize(
-    ("code", "there"),
+    ("code", "is_there"),
     [
         ("import numpy, os", True),
         ("import numpy\nimport no_such_framework", False),
-        (
-            "import numpy\ntry:\n    import no_such_framework\nexcept ImportError:\n    import pytest",
-            True,
-        ),
-        ("import numpy\ndef load(request):\n    import no_such_framework", False),
+        (ONE_OF_TWO, True),
+        (IN_A_FUNCTION, False),
         ("this is no Python", True),  # the agent says what is wrong with it
     ],
 )
-def test_imports_are_looked_up_and_never_run(tmp_path: Path, code: str, there: bool) -> None:
-    (tmp_path / "mine.py").write_text(code)
-    assert ("mine" in frameworks({"mine": tmp_path / "mine.py"})) is there
-
-
-def test_labels_are_read_from_the_environment_s_text() -> None:
-    assert labels("gpu=new-driver, rack=3") == {"gpu": "new-driver", "rack": "3"}
-    assert labels("") == {}
+def test_imports_are_looked_up_and_never_run(tmp_path: Path, code: str, is_there: bool) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(code)
+    assert ("mine" in frameworks({"mine": path})) is is_there
 
 
 @pytest.mark.parametrize(
-    ("chosen", "shown"),
+    ("text", "expected"),
     [
-        (None, "aa bb cc"),
-        ("2,0", "cc aa"),
-        ("GPU-b", "bb"),
-        ("1,7,0", "bb"),
-        ("", ""),
-        ("-1", ""),
-        ("0, 1", "aa bb"),
+        ("gpu=new-driver, rack=3", {"gpu": "new-driver", "rack": "3"}),
+        ("fast", {"fast": ""}),
+        ("", {}),
     ],
 )
-def test_cuda_counts_the_gpus_that_are_visible(chosen: str | None, shown: str) -> None:
-    assert [gpu.uuid.removeprefix("GPU-") for gpu in visible(GPUS, chosen)] == shown.split()
+def test_labels_are_read_from_the_text_of_the_environment(
+    text: str, expected: dict[str, str]
+) -> None:
+    assert labels(text) == expected

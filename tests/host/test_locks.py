@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from pytest_mlms.errors import MlmsError, Unavailable
-from pytest_mlms.host.capabilities import uuid_of
-from pytest_mlms.host.gpus import Gpu
-from pytest_mlms.host.locks import _shared_folder, exclusive
+from pytest_mlms.host.locks import _shared_folder, exclusive, own_cores
 from tests.support.project import Project
 
 HOLD = """
@@ -30,106 +28,126 @@ with exclusive("cpu", 300, Path(sys.argv[1])):
 """
 
 
-def hold(folder: Path, *core: str) -> subprocess.Popen[str]:
-    process = subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(folder), *core], stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout
-    assert process.stdout.readline() == "held\n"
-    return process
+@contextlib.contextmanager
+def holder(folder: Path, *core: str) -> Iterator[subprocess.Popen[str]]:
+    """Run another process that holds the CPU, or one core of it."""
+    command = [sys.executable, "-c", HOLD, str(folder), *core]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        assert process.stdout.readline() == "held\n"
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
-def test_a_device_has_one_holder_whom_the_next_is_told(tmp_path: Path) -> None:
-    with hold(tmp_path) as holder:
-        with pytest.raises(Unavailable, match=f"device cpu is in use by process {holder.pid}"):
-            exclusive("cpu", 0.1, tmp_path).__enter__()
-        holder.kill()
+def try_to_hold(device: str, folder: Path, uuid: str = "") -> None:
+    with exclusive(device, 0.1, folder, uuid=uuid):
+        pass
+
+
+def test_a_held_device_is_unavailable_and_its_holder_named(tmp_path: Path) -> None:
+    with holder(tmp_path) as process:
+        message = f"device cpu is in use by process {process.pid}"
+        with pytest.raises(Unavailable, match=message):
+            try_to_hold("cpu", tmp_path)
+
+
+def test_the_locks_of_a_killed_process_are_released(tmp_path: Path) -> None:
+    with holder(tmp_path) as process:
+        process.kill()
     with exclusive("cpu", 300, tmp_path):
-        pass  # the kernel gave up the dead holder's locks
+        pass
 
 
-def test_who_waits_gets_the_device_when_it_is_free(tmp_path: Path) -> None:
-    with hold(tmp_path) as holder:
+def test_a_session_waits_until_the_device_is_free(tmp_path: Path) -> None:
+    with holder(tmp_path) as process:
         began = time.monotonic()
-        killer = subprocess.Popen(["sh", "-c", f"sleep 0.5; kill -9 {holder.pid}"])
+        killer = subprocess.Popen(["sh", "-c", f"sleep 0.5; kill -9 {process.pid}"])
         with exclusive("cpu", 300, tmp_path):
             assert time.monotonic() - began > 0.4
         killer.wait()
 
 
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+@pytest.mark.skipif(len(own_cores()) < 2, reason="needs two cores")
 def test_sessions_on_disjoint_cores_do_not_wait(tmp_path: Path) -> None:
-    first, second = sorted(os.sched_getaffinity(0))[:2]
-    with hold(tmp_path, str(first)) as one, hold(tmp_path, str(second)) as other:
-        with pytest.raises(Unavailable):
-            exclusive("cpu", 0.1, tmp_path).__enter__()
-        one.kill()
-        other.kill()
+    first, second, *_ = own_cores()
+    with (
+        holder(tmp_path, str(first)),
+        holder(tmp_path, str(second)),
+        pytest.raises(Unavailable),
+    ):
+        try_to_hold("cpu", tmp_path)
+
+
+def test_the_cores_of_a_stack_are_held_alone(tmp_path: Path) -> None:
+    with exclusive("cpu", 1, tmp_path, cores=[7, 5]):
+        locks = sorted(path.name for path in tmp_path.glob("*.lock"))
+    assert locks == ["core-5.lock", "core-7.lock"]
 
 
 def test_the_locks_are_for_every_user_whatever_the_umask(tmp_path: Path) -> None:
+    folder = tmp_path / "locks"
     before = os.umask(0o077)
     try:
-        with exclusive("cuda", 1, tmp_path / "locks"):
+        with exclusive("cuda", 1, folder):
             pass
     finally:
         os.umask(before)
-    assert (tmp_path / "locks").stat().st_mode & 0o777 == 0o777
-    assert (tmp_path / "locks" / "cuda-0.lock").stat().st_mode & 0o666 == 0o666
+    assert folder.stat().st_mode & 0o777 == 0o777
+    assert (folder / "cuda-0.lock").stat().st_mode & 0o666 == 0o666
 
 
-def test_the_folder_of_the_locks_is_the_hosts_unless_the_environment_names_another(
+def test_the_environment_may_name_the_folder_of_the_locks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("MLMS_LOCKS", str(tmp_path / "ours"))
-    with hold(tmp_path / "ours") as holder:
+    folder = tmp_path / "ours"
+    monkeypatch.setenv("MLMS_LOCKS", str(folder))
+    with holder(folder), pytest.raises(Unavailable), exclusive("cpu", 0.1):
+        pass
+
+
+def test_the_folder_of_the_locks_is_the_same_for_all_users(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("MLMS_LOCKS", raising=False)
+    monkeypatch.setenv("TMPDIR", "/elsewhere")
+    assert _shared_folder() == Path("/tmp/pytest-mlms-locks")
+
+
+def test_a_folder_that_can_not_be_written_is_an_error(tmp_path: Path) -> None:
+    folder = tmp_path / "occupied"
+    folder.write_text("")
+    message = "can't lock device cpu in .*occupied: .*; grant access to it"
+    with pytest.raises(MlmsError, match=message):
+        try_to_hold("cpu", folder)
+
+
+def test_cuda_is_the_first_gpu_and_the_others_are_free(tmp_path: Path) -> None:
+    with exclusive("cuda", 1, tmp_path):
+        try_to_hold("cuda:1", tmp_path)
         with pytest.raises(Unavailable):
-            exclusive("cpu", 0.1).__enter__()
-        holder.kill()
-    monkeypatch.delenv("MLMS_LOCKS")
-    assert _shared_folder().name == "pytest-mlms-locks"
+            try_to_hold("cuda:0", tmp_path)
 
 
-def test_a_folder_that_takes_no_locks_is_named(tmp_path: Path) -> None:
-    (tmp_path / "occupied").write_text("")
-    with pytest.raises(
-        MlmsError, match="can't lock device cpu in .*occupied: .*; grant access to it"
-    ):
-        exclusive("cpu", 1, tmp_path / "occupied").__enter__()
-
-
-def test_two_gpus_are_two_devices_and_cuda_is_the_first(tmp_path: Path) -> None:
-    with (
-        exclusive("cuda", 1, tmp_path),
-        exclusive("cuda:1", 1, tmp_path),
-        pytest.raises(Unavailable),
-    ):
-        exclusive("cuda:0", 0.1, tmp_path).__enter__()
-
-
-def test_a_gpu_is_locked_by_its_uuid_whatever_a_session_calls_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    gpus = [Gpu("GPU-aa", "A", 1, "1"), Gpu("GPU-bb", "B", 1, "1")]
-    monkeypatch.setattr("pytest_mlms.host.capabilities.visible_gpus", lambda: gpus)
-    hook = SimpleNamespace(pytest_mlms_devices=lambda config: [])
-    one: Any = SimpleNamespace(stash=pytest.Stash(), hook=hook)
-    assert uuid_of("cuda:1", one) == "GPU-bb"
-    monkeypatch.setattr("pytest_mlms.host.capabilities.visible_gpus", lambda: gpus[1:])
-    other: Any = SimpleNamespace(stash=pytest.Stash(), hook=hook)
-    assert uuid_of("cuda", other) == "GPU-bb"
+def test_a_gpu_is_locked_by_its_uuid_whatever_a_session_calls_it(tmp_path: Path) -> None:
     with exclusive("cuda:1", 1, tmp_path, uuid="GPU-bb"), pytest.raises(Unavailable):
-        exclusive("cuda", 0.1, tmp_path, uuid="GPU-bb").__enter__()
+        try_to_hold("cuda", tmp_path, uuid="GPU-bb")
 
 
-def test_a_device_that_a_host_announces_is_locked_by_its_uuid(
+CONFTEST = """
+def pytest_mlms_devices(config):
+    return [{'name': 'cuda:0', 'uuid': 'rack 3/slot 2'}]
+"""
+
+
+def test_a_device_that_a_hook_announces_is_locked_by_its_uuid(
     project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MLMS_HOST", "mlms2")  # where the framework has a device
     project.use_faulty()
     project.edit("devices: [cpu]", "devices: [cuda]")
-    project.pytester.makeconftest(
-        "def pytest_mlms_devices(config):\n    return [{'name': 'cuda:0', 'uuid': 'rack 3/slot 2'}]\n"
-    )
+    project.pytester.makeconftest(CONFTEST)
     assert project.run("-kaccuracy").ret == 0
-    assert [path.name for path in (tmp_path / "locks").glob("*.owner")] == ["rack-3-slot-2.owner"]
+    owners = [path.name for path in (tmp_path / "locks").glob("*.owner")]
+    assert owners == ["rack-3-slot-2.owner"]

@@ -1,4 +1,4 @@
-"""Which hosts can run an item, and what is said when none can."""
+"""Matching of items and hosts, and the sentence about items that no host can run."""
 
 from __future__ import annotations
 
@@ -14,101 +14,143 @@ from pytest_mlms.manifest.types import split_constraint
 GIB = 2**30
 
 
-def host(name: str = "gpu1", **changes: Any) -> dict[str, Any]:
+def host(name: str = "gpu1", **changes: Any) -> Any:
     cpu = {
         "name": "cpu",
         "kind": "AMD EPYC",
         "memory": 64 * GIB,
         "locks": [f"{name} core-0", f"{name} core-1"],
     }
-    gpu = {"name": "cuda:0", "kind": "NVIDIA H200", "memory": 141 * GIB, "locks": [f"GPU-{name}"]}
+    gpu = {
+        "name": "cuda:0",
+        "kind": "NVIDIA H200",
+        "memory": 141 * GIB,
+        "locks": [f"GPU-{name}"],
+    }
     facts = {
         "host": name,
         "labels": {},
         "architecture": "x86_64",
         "cores": 8,
         "devices": [cpu, gpu],
+        "frameworks": {"onnxruntime": "1.20.1"},
     }
-    return {**facts, "frameworks": {"onnxruntime": "1.20.1"}, **changes}
+    return {**facts, **changes}
 
 
-def needs(**changes: Any) -> dict[str, Any]:
-    facts: dict[str, Any] = {
+def needs(**changes: Any) -> Any:
+    facts = {
         "device": "cuda",
         "framework": "onnxruntime",
         "model": {"framework": "onnxruntime >=1.17"},
-    }
-    return {
-        **facts,
         "here": True,
         "exclusive": True,
         "hardware": {},
+        "labels": {},
         "stack": {"cores": []},
-        **changes,
     }
+    return {**facts, **changes}
 
 
-def test_a_host_with_everything_fits() -> None:
+def test_a_host_with_everything_is_missing_nothing() -> None:
     asked = {"memory": ">= 32 GiB", "gpu": "h200", "architecture": "x86_64", "cores": ">= 8"}
     assert misses(needs(hardware=asked), host()) == []
 
 
 @pytest.mark.parametrize(
-    ("asked", "lacking"),
+    ("key", "asked", "miss"),
     [
-        ({"memory": ">= 200 GiB"}, "has 141 GiB on cuda:0, not >= 200 GiB"),
-        ({"gpu": "B200"}, "has a NVIDIA H200, not a B200"),
-        ({"architecture": "aarch64"}, "is x86_64, not aarch64"),
-        ({"cores": "> 8"}, "has 8 cores, not > 8"),
+        ("memory", ">= 200 GiB", "has 141 GiB on cuda:0, not >= 200 GiB"),
+        ("gpu", "B200", "has a NVIDIA H200, not a B200"),
+        ("architecture", "aarch64", "is x86_64, not aarch64"),
+        ("cores", "> 8", "has 8 cores, not > 8"),
     ],
 )
-def test_each_lack_is_named(asked: dict[str, str], lacking: str) -> None:
-    assert misses(needs(hardware=asked), host()) == [lacking]
+def test_missing_hardware_is_named(key: str, asked: str, miss: str) -> None:
+    assert misses(needs(hardware={key: asked}), host()) == [miss]
+
+
+def test_a_missing_device_is_named_alone() -> None:
+    asked = needs(device="cuda:1", hardware={"cores": "> 8"})
+    assert misses(asked, host()) == ["has no device cuda:1"]
 
 
 def test_a_gpu_is_asked_only_of_cases_on_a_gpu() -> None:
-    assert misses(needs(device="cpu", hardware={"gpu": "B200"}), host()) == []
+    asked = needs(device="cpu", hardware={"gpu": "B200"})
+    assert misses(asked, host()) == []
 
 
-def test_a_framework_of_the_wrong_version_does_not_fit_unless_a_stack_brings_it() -> None:
+def test_a_framework_that_is_not_installed_is_named() -> None:
+    assert misses(needs(framework="mxnet"), host()) == ["has no mxnet"]
+
+
+def test_a_framework_of_another_version_is_named() -> None:
     asked = needs(model={"framework": "onnxruntime >=1.30"})
     assert misses(asked, host()) == ["has onnxruntime 1.20.1, not >=1.30"]
-    assert misses({**asked, "here": False}, host()) == []
-    assert misses(needs(framework="mxnet"), host()) == ["has no mxnet"]
-    assert misses(needs(), host(frameworks={"onnxruntime": ""})) == []  # the agent will say
 
 
-def test_a_label_that_the_host_does_not_carry_is_a_lack() -> None:
+def test_a_framework_that_the_stack_brings_is_not_asked_of_the_host() -> None:
+    asked = needs(model={"framework": "onnxruntime >=1.30"}, here=False)
+    assert misses(asked, host()) == []
+
+
+@pytest.mark.parametrize("version", ["", "built by hand"])
+def test_a_version_that_can_not_be_compared_is_left_to_the_agent(version: str) -> None:
+    assert misses(needs(), host(frameworks={"onnxruntime": version})) == []
+
+
+def test_a_label_that_the_host_does_not_carry_is_named() -> None:
     asked = needs(labels={"gpu": "new-driver"})
     assert misses(asked, host(labels={"gpu": "new-driver"})) == []
     assert misses(asked, host(labels={"gpu": "old-driver"})) == ["isn't labelled gpu=new-driver"]
 
 
-def test_the_nearest_miss_is_the_host_that_lacks_least() -> None:
+def test_the_nearest_miss_is_of_the_host_that_is_missing_least() -> None:
+    asked = needs(hardware={"gpu": "B200"})
     small = host("small", devices=[], frameworks={})
-    said = nearest_miss(needs(hardware={"gpu": "B200"}), [small, host()])
-    assert said == "no host of 2 can run this; nearest is gpu1, which has a NVIDIA H200, not a B200"
+    expected = "no host of 2 can run this; nearest is gpu1, which has a NVIDIA H200, not a B200"
+    assert nearest_miss(asked, [small, host()]) == expected
+
+
+def test_workers_of_one_host_count_once() -> None:
+    asked = needs(hardware={"gpu": "B200"})
+    assert nearest_miss(asked, [host(), host()]).startswith("no host of 1 can run this")
+
+
+def test_without_hosts_there_is_no_nearest_miss() -> None:
     assert nearest_miss(needs(), []) == "no host is left"
 
 
-def test_what_measures_holds_its_device_and_nothing_else() -> None:
-    assert locks_of(needs(), host()) == {"GPU-gpu1"}
-    assert locks_of(needs(device="cpu"), host()) == {"gpu1 core-0", "gpu1 core-1"}
-    assert locks_of(needs(device="cpu", stack={"cores": [1]}), host()) == {"gpu1 core-1"}
-    assert locks_of(needs(exclusive=False), host()) == frozenset()
-
-
-@given(
-    st.sampled_from([">=", "<=", "==", ">", "<"]),
-    st.integers(0, 4096),
-    st.sampled_from(["", "GiB", "MB"]),
+@pytest.mark.parametrize(
+    ("changes", "locks"),
+    [
+        ({"device": "cuda"}, {"GPU-gpu1"}),
+        ({"device": "cpu"}, {"gpu1 core-0", "gpu1 core-1"}),
+        ({"device": "cpu", "stack": {"cores": [1]}}, {"gpu1 core-1"}),
+        ({"device": "cuda", "stack": {"cores": [1]}}, {"GPU-gpu1"}),
+        ({"exclusive": False}, set()),
+        ({"device": "cuda:1"}, set()),
+    ],
 )
-def test_every_written_constraint_is_read_back(operator: str, number: int, unit: str) -> None:
-    factor = {"": 1, "GiB": GIB, "MB": 10**6}[unit]
-    assert split_constraint(f" {operator} {number} {unit}".rstrip()) == (operator, number * factor)
+def test_an_item_that_measures_holds_its_device_or_its_cores(
+    changes: dict[str, Any], locks: set[str]
+) -> None:
+    assert locks_of(needs(**changes), host()) == locks
+
+
+OPERATORS = st.sampled_from([">=", "<=", "==", ">", "<"])
+FACTORS = {"": 1, "GiB": GIB, "MB": 10**6}
+
+
+@given(OPERATORS, st.integers(0, 4096), st.sampled_from(sorted(FACTORS)))
+def test_every_constraint_is_read_back_as_it_was_written(
+    operator: str, number: int, unit: str
+) -> None:
+    text = f" {operator} {number} {unit}"
+    assert split_constraint(text.rstrip()) == (operator, number * FACTORS[unit])
 
 
 @pytest.mark.parametrize("text", ["32 GiB", ">= much", ">=", "=> 8", ">= 32 parsecs"])
-def test_what_is_no_constraint_is_refused_with_advice(text: str) -> None:
+def test_a_text_that_is_no_constraint_is_refused_with_advice(text: str) -> None:
     with pytest.raises(ValueError, match="write|unit"):
         split_constraint(text)
