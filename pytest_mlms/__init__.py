@@ -1,3 +1,3 @@
-"""pytest-mlms: does an ML model still work as well as it must on this software and this device?"""
+"""pytest-mlms: tests of machine-learning models on software stacks and devices."""
 
 __version__ = "0.1.0"

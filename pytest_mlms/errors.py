@@ -1,6 +1,6 @@
-"""What goes wrong in a way that a user can mend.
+"""User-fixable errors.
 
-Raised low, rendered once by the plugin, never with a traceback.
+They are raised where the problem is found, and the plugin shows their text without a traceback.
 """
 
 __all__ = [
@@ -17,39 +17,39 @@ __all__ = [
 
 
 class MlmsError(Exception):
-    """The base of all; its text says what was expected, what was found, and what to do."""
+    """The base of all; its text tells what was expected, what was found, and what to do."""
 
 
 class ManifestError(MlmsError):
-    """A manifest's faults, all of them, a line each."""
+    """All errors of a manifest, a line each."""
 
 
 class ArtifactError(MlmsError):
-    """A file that is missing, can't be fetched, or isn't the one that the manifest means."""
+    """A file is missing, can't be fetched, or isn't the one that the manifest means."""
 
 
 class DatasetError(MlmsError):
-    """A dataset that doesn't fit the manifest."""
+    """A dataset doesn't fit its manifest."""
 
 
 class AgentError(MlmsError):
-    """The agent died, hung, refused a request or sent something else than a reply."""
+    """An agent died, hung, refused a request, or sent something else than a reply."""
 
 
 class StackError(MlmsError):
-    """A stack that can't be had as it is declared, or can't be made."""
+    """A stack doesn't exist as it is declared, or can't be made."""
 
 
 class OutputError(MlmsError):
-    """A model whose signature or outputs are not what the manifest says."""
+    """A model's signature or outputs are not what the manifest says."""
 
 
 class InvalidRun(MlmsError):
-    """What is measured is not what was asked for, or was disturbed.
+    """A measurement was disturbed, or is not the one that was asked for.
 
-    Another device, threads, clocks, neighbours.
+    For example it ran on another device, with other threads or clocks, or beside other programs.
     """
 
 
 class Unavailable(MlmsError):
-    """What this machine lacks: a skip, or a failure under --mlms-strict."""
+    """This machine doesn't have what an item needs: a skip, or with --mlms-strict a failure."""

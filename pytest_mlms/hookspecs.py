@@ -10,18 +10,18 @@ import pytest
 
 @pytest.hookspec
 def pytest_mlms_result(config: pytest.Config, result: Mapping[str, Any]) -> None:
-    """Called for each finished item, where the run's results are written (with xdist: the
-    controller).
+    """Called for each finished item, in the process that writes the results.
 
-    ``result`` is the item's line of results.jsonl as plain values; docs/results.md describes it.
+    With xdist that is the controller. ``result`` is the item's line of results.jsonl as plain
+    values; docs/results.md describes it.
     """
 
 
 @pytest.hookspec
 def pytest_mlms_devices(config: pytest.Config) -> Iterable[Mapping[str, Any]] | None:
-    """Return devices that this host has beside its CPU and the GPUs that nvidia-smi lists; called
-    on every worker.
+    """Return devices of this host beside its CPU and the GPUs that nvidia-smi lists.
 
-    Each is a dict of plain values: ``name`` (as manifests say: cuda:0), and where known ``kind``
-    (its name), ``uuid`` (what locks it, among all hosts), ``memory`` (bytes) and ``driver``.
+    Called on every worker. Each device is a dict of plain values: ``name``, as manifests have it
+    (cuda:0), and where they are known ``kind`` (the product's name), ``uuid`` (locks the device,
+    unique among hosts), ``memory`` (bytes) and ``driver``.
     """

@@ -1,8 +1,7 @@
-"""The plugin: hooks only, each reads what it needs and calls one function; nothing imports this
-file.
+"""The plugin: its hooks, each of which reads what it needs and calls one function.
 
-Imported by every pytest run on a machine that has the plugin, so what is heavy is imported where it
-is used.
+Nothing imports this module. Every pytest run on a machine that has the plugin does, so what is
+heavy is imported where it is used.
 """
 
 from __future__ import annotations
@@ -22,7 +21,10 @@ from pytest_mlms.options import add_options
 from pytest_mlms.report.reporter import Reporter
 from pytest_mlms.session import REPORTER, SESSION, WORKER, Session
 
-MARKER = "mlms(manifest, kind): a case of a manifest; in your own test, the manifest to take mlms_case from"
+MARKER = (
+    "mlms(manifest, kind): a case of a manifest; "
+    "in your own test, the manifest to take mlms_case from"
+)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -35,59 +37,48 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    """Load the conftest.py files of the manifests' folders, where no other paths are named."""
     known = early_config.known_args_namespace
-    if (
-        known.mlms_manifests and not known.file_or_dir
-    ):  # what is collected then, so ``testpaths`` doesn't count
-        known.file_or_dir = [
-            str(early_config.invocation_params.dir / "conftest.py"),
-            *known.mlms_manifests,
-        ]
+    if known.mlms_manifests and not known.file_or_dir:
+        # Without this, pytest takes those of ``testpaths``, which is not what is collected.
+        own = early_config.invocation_params.dir / "conftest.py"
+        known.file_or_dir = [str(own), *known.mlms_manifests]
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", MARKER)
-    options = Config.from_pytest(config)
-    worker = getattr(config, "workerinput", None)
-    run_folder = Path(worker["mlms_run_folder"]).absolute() if worker else _run_folder(options)
-    config.stash[SESSION] = Session(options, run_folder, worker and worker["workerid"])
+    session = _make_session(config)
+    config.stash[SESSION] = session
+    options = session.config
     if options.stack or options.against:
-        _check_stacks(config.stash[SESSION])
+        _check_stacks(session)
     config.pluginmanager.register(fixtures, "mlms-fixtures")
-    if worker is None:
-        config.pluginmanager.register(Reporter(config, config.stash[SESSION]), REPORTER)
+    if session.worker is None:
+        config.pluginmanager.register(Reporter(config, session), REPORTER)
     if options.resume is not None:
         _resume(config)
-    if config.getoption("mlms_manifests") and config.args_source is not config.ArgsSource.ARGS:
-        config.args[:] = [str(path) for path in options.manifests]
-        config.args_source = config.ArgsSource.ARGS
-    if (options.manifests or options.fleet) and config.pluginmanager.hasplugin("xdist"):
+    _collect_manifests(config, options)
+    distributes = options.manifests or options.fleet
+    if distributes and config.pluginmanager.hasplugin("xdist"):
         from pytest_mlms.distribute.wiring import wire
 
         wire(config)
 
 
-def _resume(config: pytest.Config) -> None:
-    from pytest_mlms.items.resume import Resume
-
-    resume = Resume(config)
-    config.pluginmanager.register(resume, "mlms-resume")
-    reporter = config.pluginmanager.getplugin(REPORTER)
-    if reporter:
-        reporter.resume(resume.lines.values())
-
-
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    node.workerinput.setdefault("mlms_run_folder", str(node.config.stash[SESSION].run_folder))
+    """Tell a worker of xdist the folder of the run."""
+    run_folder = node.config.stash[SESSION].run_folder
+    node.workerinput.setdefault("mlms_run_folder", str(run_folder))
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
     session = config.stash[SESSION]
     if not session.config.manifests:
         return None
-    shown = ", ".join(os.path.relpath(path) for path in session.config.manifests)
-    return f"mlms: manifests {shown}; results {os.path.relpath(session.run_folder)}"
+    paths = [os.path.relpath(path) for path in session.config.manifests]
+    results = os.path.relpath(session.run_folder)
+    return f"mlms: manifests {', '.join(paths)}; results {results}"
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
@@ -96,9 +87,10 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
         return None
     from pytest_mlms.items.collect import ManifestFile, is_manifest
 
-    return (
-        ManifestFile.from_parent(parent, path=file_path) if is_manifest(file_path, roots) else None
-    )
+    if not is_manifest(file_path, roots):
+        return None
+    collector: pytest.Collector = ManifestFile.from_parent(parent, path=file_path)
+    return collector
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -110,6 +102,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> bool | None:
+    """With --mlms-fleet and without xdist, show what this host has, and run nothing."""
     options = session.config.stash[SESSION].config
     if not options.fleet or session.config.pluginmanager.hasplugin("mlms-fleet"):
         return None
@@ -120,10 +113,9 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    if (
-        session.config.stash[SESSION].config.fleet
-        and exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED
-    ):
+    """Let --mlms-fleet succeed, which runs no tests."""
+    options = session.config.stash[SESSION].config
+    if options.fleet and exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
         session.exitstatus = pytest.ExitCode.OK
 
 
@@ -132,7 +124,7 @@ def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
-    if "mlms_case" in getattr(item, "fixturenames", ()):
+    if _uses_case(item):
         from pytest_mlms.report.outcome import finish_report
 
         finish_report(item, call, report)
@@ -144,22 +136,36 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     try:
         return (yield)
     except (KeyboardInterrupt, pytest.exit.Exception):
-        plugins = item.config.pluginmanager
-        reporter = plugins.getplugin(REPORTER) or plugins.getplugin(WORKER)
-        if reporter and "mlms_case" in getattr(item, "fixturenames", ()):
-            from pytest_mlms.report.outcome import interrupted_result
-
-            result = interrupted_result(item)
-            if result:
-                reporter.add(result)
+        _report_interrupted(item)
         raise
 
 
+def _make_session(config: pytest.Config) -> Session:
+    options = Config.from_pytest(config)
+    worker = getattr(config, "workerinput", None)
+    if worker is None:
+        return Session(options, _run_folder(options))
+    run_folder = Path(worker["mlms_run_folder"]).absolute()
+    return Session(options, run_folder, worker["workerid"])
+
+
+def _run_folder(options: Config) -> Path:
+    """Return the folder of a new run, or of the one to resume; a new one is not made yet."""
+    if options.resume is not None:
+        from pytest_mlms.items.resume import resumed_run
+
+        return resumed_run(options)
+    began = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+    digits = os.urandom(3).hex()
+    return options.results / f"{began}-{digits}"
+
+
 def _check_stacks(session: Session) -> None:
-    """Say now, once, that a stack is unknown: not for each manifest."""
+    """Report an error of the stacks once, instead of once for each manifest."""
     from pytest_mlms.errors import MlmsError
 
-    if session.config.aa and session.config.against:
+    options = session.config
+    if options.aa and options.against:
         raise pytest.UsageError(
             "--mlms-aa is each stack against itself; leave out --mlms-aa or --mlms-against"
         )
@@ -168,21 +174,42 @@ def _check_stacks(session: Session) -> None:
         baselines = session.baseline_stacks
     except MlmsError as error:
         raise pytest.UsageError(str(error)) from None
-    if baselines and all(one == other for one in candidates for other in baselines):
+    if baselines and all(stack == baselines[0] for stack in (*candidates, *baselines)):
         raise pytest.UsageError(
-            f"both sides of the upgrade are the stack {baselines[0].name}; name another one for --mlms-stack or "
-            f"--mlms-against, or use --mlms-aa to see the noise floor"
+            f"both sides of the upgrade are the stack {baselines[0].name}; name another one for "
+            f"--mlms-stack or --mlms-against, or use --mlms-aa to see the noise floor"
         )
 
 
-def _run_folder(options: Config) -> Path:
-    if options.resume is None:
-        return _new_run(options.results)
-    from pytest_mlms.items.resume import resumed_run
+def _resume(config: pytest.Config) -> None:
+    from pytest_mlms.items.resume import Resume
 
-    return resumed_run(options)
+    resume = Resume(config)
+    config.pluginmanager.register(resume, "mlms-resume")
+    reporter = config.pluginmanager.getplugin(REPORTER)
+    if reporter is not None:
+        reporter.resume(resume.lines.values())
 
 
-def _new_run(results: Path) -> Path:
-    """Return the folder of a run that begins now; it is made when something is written to it."""
-    return results / f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{os.urandom(3).hex()}"
+def _collect_manifests(config: pytest.Config, options: Config) -> None:
+    """Have pytest collect the manifests where the command line names nothing else to collect."""
+    if config.getoption("mlms_manifests") and config.args_source is not config.ArgsSource.ARGS:
+        config.args[:] = [str(path) for path in options.manifests]
+        config.args_source = config.ArgsSource.ARGS
+
+
+def _uses_case(item: pytest.Item) -> bool:
+    return "mlms_case" in getattr(item, "fixturenames", ())
+
+
+def _report_interrupted(item: pytest.Item) -> None:
+    """Write what an interrupted item had recorded; pytest makes no report of it."""
+    plugins = item.config.pluginmanager
+    reporter = plugins.getplugin(REPORTER) or plugins.getplugin(WORKER)
+    if reporter is None or not _uses_case(item):
+        return
+    from pytest_mlms.report.outcome import interrupted_result
+
+    result = interrupted_result(item)
+    if result:
+        reporter.add(result)

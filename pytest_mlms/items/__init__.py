@@ -1,1 +1,1 @@
-"""Manifests as pytest items."""
+"""Manifests as pytest items: their collection, fixtures and test functions."""

@@ -1,28 +1,27 @@
-"""A manifest becomes a module of real test items: the functions of suite.py, parametrized with its
-cases.
+"""Collection: a manifest becomes a module whose tests are those of suite.py, with its cases.
 
-What is private to pytest, or has changed between its versions, is in this file, and tests run it on
-8 and 9.
+All that is private to pytest, or has changed between its versions, is in this file; tests run it
+with pytest 8 and 9.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 from types import ModuleType
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from pytest_mlms.cases import Case, cases_of, upgrades_of
+from pytest_mlms.cases import Case
 from pytest_mlms.config import MANIFEST_SUFFIXES
 from pytest_mlms.errors import ManifestError, MlmsError
+from pytest_mlms.host.requirements import case_of
+from pytest_mlms.items.selection import select_cases
 from pytest_mlms.manifest.load import LoadedManifest, load
-from pytest_mlms.records import Kind, Stack
-from pytest_mlms.session import SESSION
-from pytest_mlms.stacks.declared import DEFAULT, stacks_for
-from pytest_mlms.stacks.labels import visit_of
+from pytest_mlms.records import Kind
+from pytest_mlms.session import SESSION, Session
 from pytest_mlms.stacks.schema import STACK_FILES
 
 __all__ = ["ManifestFile", "is_manifest", "parametrize"]
@@ -31,143 +30,128 @@ KINDS: tuple[Kind, ...] = ("accuracy", "performance", "agreement", "upgrade", "t
 
 
 def is_manifest(path: Path, roots: Iterable[Path]) -> bool:
-    """Return whether the file is a manifest by its place.
-
-    YAML below one of ``roots``, or one of them itself.
-    """
+    """Return whether a file is a manifest: YAML that is one of ``roots``, or below one of them."""
     if path.suffix not in MANIFEST_SUFFIXES or path.name in STACK_FILES:
         return False
     return any(path.is_relative_to(root) for root in roots)
 
 
 class ManifestFile(pytest.Module):
-    """A module whose object is suite.py; what differs from file to file are the cases."""
+    """A manifest as a test module: its object is suite.py, and its cases are its parameters."""
 
     @classmethod
-    def from_parent(cls, parent: Any, **facts: Any) -> Any:
-        """The public constructor.
+    def from_parent(cls, parent: Any, **arguments: Any) -> Any:
+        """Make the collector.
 
-        To pytest a file outside of the root directory, if named itself, has an empty id.
+        A file outside of the root directory has an empty node id where it is named on the command
+        line; it gets its file name.
         """
-        made = super().from_parent(parent, **facts)
-        return made if made.nodeid else super().from_parent(parent, **facts, nodeid=made.path.name)
+        made = super().from_parent(parent, **arguments)
+        if made.nodeid:
+            return made
+        return super().from_parent(parent, **arguments, nodeid=made.path.name)
+
+    @cached_property
+    def loaded(self) -> LoadedManifest:
+        """The manifest. Raises CollectError with all of its errors."""
+        try:
+            return load(self.path, self._session.predictors)
+        except ManifestError as error:
+            raise self.CollectError(str(error)) from None
+
+    def cases(self, kind: Kind) -> list[Case]:
+        """Return the cases of a kind that this session runs.
+
+        Upgrades replace all others. There are traces where levels were asked for.
+        """
+        config = self._session.config
+        if config.upgrade != (kind == "upgrade"):
+            return []
+        if kind == "trace" and not config.trace:
+            return []
+        if kind not in self._cases:
+            self._cases[kind] = _cases(self.loaded, kind, self._session)
+        return self._cases[kind]
+
+    def funcnamefilter(self, name: str) -> bool:
+        """Return whether a function of suite.py is a test: it is one where it has cases.
+
+        The option python_functions does not count.
+        """
+        for kind in KINDS:
+            if name == f"test_{kind}":
+                return bool(self.cases(kind))
+        return False
+
+    def collect(self) -> Iterable[pytest.Item | pytest.Collector]:
+        """Return the items, each located at its model's line of the manifest."""
+        for item in super().collect():
+            case = case_of(item) if isinstance(item, pytest.Function) else None
+            if case is not None:
+                path, _, name = item.nodeid.partition("::")
+                line = case.place().line - 1
+                item.__dict__["location"] = (path, line, name)
+            yield item
 
     def _getobj(self) -> ModuleType:
         from pytest_mlms.items import suite
 
         return suite
 
-    @cached_property
-    def loaded(self) -> LoadedManifest:
-        """The manifest; raises CollectError with every fault."""
-        try:
-            return load(self.path, self.config.stash[SESSION].predictors)
-        except ManifestError as error:
-            raise self.CollectError(str(error)) from None
+    @property
+    def _session(self) -> Session:
+        return self.config.stash[SESSION]
 
     @cached_property
     def _cases(self) -> dict[Kind, list[Case]]:
         return {}
 
-    def funcnamefilter(self, name: str) -> bool:
-        """Take suite.py's functions, whatever python_functions says, where there are cases for
-        them.
-        """
-        return any(name == f"test_{kind}" and self.cases(kind) for kind in KINDS)
-
-    def cases(self, kind: Kind) -> list[Case]:
-        """Return the manifest's cases of a kind: upgrades only, or none.
-
-        Traces only where levels are asked for.
-        """
-        config = self.config.stash[SESSION].config
-        if config.upgrade != (kind == "upgrade") or (kind == "trace" and not config.trace):
-            return []
-        if kind not in self._cases:
-            self._cases[kind] = _cases(self.loaded, kind, self.config)
-        return self._cases[kind]
-
-    def collect(self) -> Iterable[pytest.Item | pytest.Collector]:
-        """Return the items, each located at its model's line of the manifest."""
-        for item in super().collect():
-            if isinstance(item, pytest.Function):
-                case = cast(Case, item.callspec.params["mlms_case"])
-                path, _, name = item.nodeid.partition("::")
-                item.__dict__["location"] = (path, case.place().line - 1, name)
-            yield item
-
 
 def parametrize(metafunc: pytest.Metafunc) -> None:
-    """Give a function that uses ``mlms_case`` the cases of its own manifest, or of the one that its
-    mark names.
-    """
+    """Give cases to a test that uses ``mlms_case``: those of its own manifest, or of its mark's."""
     if "mlms_case" not in metafunc.fixturenames:
         return
     mark = metafunc.definition.get_closest_marker("mlms")
-    kind: Kind = mark.kwargs.get("kind", "accuracy") if mark else "accuracy"
+    arguments = mark.kwargs if mark else {}
+    kind: Kind = arguments.get("kind", "accuracy")
     file = metafunc.definition.getparent(ManifestFile)
     if file is not None:
         cases = file.cases(kind)
-    elif mark and "manifest" in mark.kwargs:
-        cases = _cases_of_mark(metafunc, mark.kwargs["manifest"], kind)
+    elif "manifest" in arguments:
+        path = metafunc.definition.path.parent / arguments["manifest"]
+        cases = _cases_of_manifest(path, kind, metafunc.config.stash[SESSION])
     else:
         return
-    metafunc.parametrize(
-        "mlms_case", [pytest.param(case, id=case.id, marks=_marks(case)) for case in cases]
-    )
+    parameters = [pytest.param(case, id=case.id, marks=_marks(case)) for case in cases]
+    metafunc.parametrize("mlms_case", parameters)
 
 
-def _cases_of_mark(metafunc: pytest.Metafunc, manifest: str, kind: Kind) -> list[Case]:
-    path = metafunc.definition.path.parent / manifest
+def _cases_of_manifest(path: Path, kind: Kind, session: Session) -> list[Case]:
     try:
-        loaded = load(path, metafunc.config.stash[SESSION].predictors)
+        loaded = load(path, session.predictors)
     except MlmsError as error:
         raise pytest.Collector.CollectError(str(error)) from None
-    return _cases(loaded, kind, metafunc.config)
+    return _cases(loaded, kind, session)
 
 
-def _cases(loaded: LoadedManifest, kind: Kind, config: pytest.Config) -> list[Case]:
-    """Return the cases of a kind.
-
-    There are upgrades only where the command line says against what.
-    """
-    session = config.stash[SESSION]
+def _cases(loaded: LoadedManifest, kind: Kind, session: Session) -> list[Case]:
     try:
-        chosen, against, here = (
-            session.chosen_stacks,
-            session.baseline_stacks,
-            session.declared_stacks["here"],
-        )
+        return select_cases(loaded, kind, session)
     except MlmsError as error:
         raise pytest.Collector.CollectError(str(error)) from None
-    offered = {model.name for model in loaded.manifest.models}
-
-    def stacks(framework: str, among: Sequence[Stack] = chosen) -> list[Stack]:
-        return stacks_for(framework, among, offered, here)
-
-    def reference(framework: str) -> Stack | None:
-        own = session.declared_stacks.get(framework)
-        named = [own] if own and framework != DEFAULT else []  # ONNX Runtime is where pytest runs
-        # an interpreter that is only a path may lack it
-        meant = [stack for stack in chosen if stack.framework or stack.interpreter == "current"]
-        return next(iter(stacks(framework, [*meant, *named, here])), None)
-
-    if kind != "upgrade":
-        found = cases_of(loaded, kind, stacks, reference)
-        return [case for case in found if kind == "performance" or visit_of(case.stack.name) <= 1]
-    if session.config.aa:
-        return [case for case in upgrades_of(loaded, stacks, stacks) if case.against == case.stack]
-    found = (
-        upgrades_of(loaded, stacks, lambda framework: stacks(framework, against)) if against else []
-    )
-    return [case for case in found if case.against != case.stack]
 
 
 def _marks(case: Case) -> list[Any]:
-    facts = {
-        "framework": case.stack.framework,
-        "device": case.device,
-        "batch_size": case.batch_size,
-    }
-    marks = [pytest.mark.mlms(kind=case.kind, scenario=case.scenario, **facts)]
-    return marks + [getattr(pytest.mark, name)(reason=reason) for name, reason in case.marks]
+    """Return the mark that -m selects by, and the xfail and skip marks of the manifest."""
+    own = pytest.mark.mlms(
+        kind=case.kind,
+        scenario=case.scenario,
+        framework=case.stack.framework,
+        device=case.device,
+        batch_size=case.batch_size,
+    )
+    marks = [own]
+    for name, reason in case.marks:
+        mark = getattr(pytest.mark, name)
+        marks.append(mark(reason=reason))
+    return marks

@@ -1,10 +1,8 @@
-"""--mlms-resume: a run goes on where it was stopped.
-
-What its JSON lines say is done is neither run nor lost.
-"""
+"""--mlms-resume: continue a run that was stopped, without the items that it had finished."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,69 +12,79 @@ from pytest_mlms.config import Config
 from pytest_mlms.report.results_reader import read_results
 from pytest_mlms.session import SESSION
 
-__all__ = ["Resume", "finished", "resumed_run"]
+__all__ = ["Resume", "finished_items", "resumed_run"]
 
 
 def resumed_run(options: Config) -> Path:
-    """Return the folder of the run to go on with.
+    """Return the folder of the run to continue.
 
-    Raises pytest.UsageError, which says which there are.
+    Raises pytest.UsageError, which names the last runs there are.
     """
-    path = (options.results / (options.resume or "latest")).resolve()
-    if not (path / "results.jsonl").is_file():
-        runs = sorted(found.parent.name for found in options.results.glob("*/results.jsonl"))
-        there = ", ".join(runs[-5:]) or "none"
-        raise pytest.UsageError(
-            f"--mlms-resume: there are no results in {path}; name a run of {options.results}: {there}"
-        )
-    return path
+    path = options.results / (options.resume or "latest")
+    run = path.resolve()
+    if (run / "results.jsonl").is_file():
+        return run
+    files = options.results.glob("*/results.jsonl")
+    runs = sorted(file.parent.name for file in files)
+    names = ", ".join(runs[-5:]) or "none"
+    raise pytest.UsageError(
+        f"--mlms-resume: there are no results in {run}; name a run of {options.results}: {names}"
+    )
 
 
-def finished(run: Path) -> dict[str, dict[str, Any]]:
-    """Return the last line of each item that has a result.
+def finished_items(run: Path) -> dict[str, dict[str, Any]]:
+    """Return the line of each item that has a result, by its node id.
 
-    Errors and interrupted items are to run again.
+    The last line of an item counts. Items with errors, and those that were interrupted, run again.
     """
-    lines = {
-        line["nodeid"]: line
-        for line in read_results(run / "results.jsonl")
-        if line.get("type") == "item"
-    }
-    return {name: line for name, line in lines.items() if line["verdict"] != "ERROR"}
+    last: dict[str, dict[str, Any]] = {}
+    for line in read_results(run / "results.jsonl"):
+        if line.get("type") == "item":
+            last[line["nodeid"]] = line
+    return {nodeid: line for nodeid, line in last.items() if line["verdict"] != "ERROR"}
 
 
 class Resume:
-    """A plugin of a process that resumes; with xdist, of the controller and of every worker."""
+    """A plugin of each process of a resumed run; with xdist, of the controller and every worker.
+
+    ``lines`` has the results of the finished items by node id; workers have none.
+    """
 
     def __init__(self, config: pytest.Config) -> None:
+        self.lines: dict[str, dict[str, Any]] = {}
         worker = getattr(config, "workerinput", None)
-        self.lines = {} if worker else finished(config.stash[SESSION].run_folder)
-        self._done = set(worker["mlms_done"] if worker else self.lines)
+        if worker is None:
+            self.lines = finished_items(config.stash[SESSION].run_folder)
+            self._finished = set(self.lines)
+        else:
+            self._finished = set(worker["mlms_done"])
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
-        """Tell a worker what is done."""
-        node.workerinput["mlms_done"] = sorted(self._done)
+        """Tell a worker what is finished."""
+        node.workerinput["mlms_done"] = sorted(self._finished)
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(
         self, config: pytest.Config, items: list[pytest.Item]
     ) -> None:
-        """Leave out what is done."""
-        done = [item for item in items if item.nodeid in self._done]
-        if done:
-            config.hook.pytest_deselected(items=done)
-            items[:] = [item for item in items if item.nodeid not in self._done]
+        """Leave out the finished items."""
+        finished = [item for item in items if item.nodeid in self._finished]
+        if finished:
+            config.hook.pytest_deselected(items=finished)
+            items[:] = [item for item in items if item.nodeid not in self._finished]
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """The run's status is that of all its items, whichever session ran them."""
-        failed = any(
-            line["verdict"] == "FAILED" or line["outcome"] == "failed"
-            for line in self.lines.values()
-        )
-        if (
-            session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
-            and self.lines
-        ):
-            session.exitstatus = pytest.ExitCode.TESTS_FAILED if failed else pytest.ExitCode.OK
+        """Give the run the exit status of all its items, whichever session ran them."""
+        nothing_failed = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
+        if not self.lines or session.exitstatus not in nothing_failed:
+            return
+        session.exitstatus = pytest.ExitCode.OK
+        if any(_has_failed(line) for line in self.lines.values()):
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def _has_failed(line: Mapping[str, Any]) -> bool:
+    failed: bool = line["verdict"] == "FAILED" or line["outcome"] == "failed"
+    return failed

@@ -1,0 +1,98 @@
+"""The cases of a manifest that a session runs, by the stacks that its options name."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from pytest_mlms.cases import Case, cases_of, upgrades_of
+from pytest_mlms.manifest.load import LoadedManifest
+from pytest_mlms.records import Kind, Stack
+from pytest_mlms.session import Session
+from pytest_mlms.stacks.declared import DEFAULT, stacks_for
+from pytest_mlms.stacks.labels import visit_of
+
+__all__ = ["StackSelection", "select_cases"]
+
+
+def select_cases(loaded: LoadedManifest, kind: Kind, session: Session) -> list[Case]:
+    """Return the cases of one kind. Raises MlmsError where a stack is not declared properly."""
+    models = loaded.manifest.models
+    stacks = StackSelection.of(session, [model.name for model in models])
+    if kind == "upgrade":
+        return _upgrades(loaded, stacks, compare_with_itself=session.config.aa)
+    cases = cases_of(loaded, kind, stacks.candidates, stacks.reference)
+    if kind == "performance":
+        return cases
+    # Hosts are compared by visits, of which only performance needs more than one.
+    return [case for case in cases if visit_of(case.stack.name) <= 1]
+
+
+def _upgrades(
+    loaded: LoadedManifest, stacks: StackSelection, compare_with_itself: bool
+) -> list[Case]:
+    if compare_with_itself:
+        upgrades = upgrades_of(loaded, stacks.candidates, stacks.candidates)
+        return [case for case in upgrades if case.against == case.stack]
+    if not stacks.against:
+        return []
+    upgrades = upgrades_of(loaded, stacks.candidates, stacks.baselines)
+    return [case for case in upgrades if case.against != case.stack]
+
+
+@dataclass(frozen=True)
+class StackSelection:
+    """The stacks that run the models of a manifest.
+
+    ``chosen`` and ``against`` are those that the options name, and ``declared`` all by name, with
+    the interpreter that runs pytest as "here". ``frameworks`` are those that the manifest has
+    models for.
+    """
+
+    chosen: Sequence[Stack]
+    against: Sequence[Stack]
+    declared: dict[str, Stack]
+    frameworks: Collection[str]
+
+    @classmethod
+    def of(cls, session: Session, frameworks: Collection[str]) -> StackSelection:
+        """Return the selection of a session. Raises MlmsError."""
+        return cls(
+            chosen=session.chosen_stacks,
+            against=session.baseline_stacks,
+            declared=session.declared_stacks,
+            frameworks=frameworks,
+        )
+
+    def candidates(self, framework: str) -> list[Stack]:
+        """Return the stacks that run the model for ``framework``."""
+        return self._among(framework, self.chosen)
+
+    def baselines(self, framework: str) -> list[Stack]:
+        """Return the stacks that upgrades of ``framework`` are compared with."""
+        return self._among(framework, self.against)
+
+    def reference(self, framework: str) -> Stack | None:
+        """Return the stack that runs the reference of an agreement; None where there is none.
+
+        A chosen stack is preferred to a declared one, and that to the interpreter of pytest.
+        """
+        possible = [stack for stack in self.chosen if _is_certain(stack)]
+        # ONNX Runtime, the usual reference, is where pytest runs: its declared stack is not made.
+        if framework in self.declared and framework != DEFAULT:
+            possible.append(self.declared[framework])
+        possible.append(self._here)
+        found = self._among(framework, possible)
+        return found[0] if found else None
+
+    @property
+    def _here(self) -> Stack:
+        return self.declared["here"]
+
+    def _among(self, framework: str, stacks: Sequence[Stack]) -> list[Stack]:
+        return stacks_for(framework, stacks, self.frameworks, self._here)
+
+
+def _is_certain(stack: Stack) -> bool:
+    """Return whether the frameworks of a stack are known: an interpreter may have none of ours."""
+    return bool(stack.framework) or stack.interpreter == "current"
