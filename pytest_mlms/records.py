@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pytest_mlms.serialization import NullAs
 
 __all__ = [
     "Artifact",
@@ -21,9 +23,7 @@ __all__ = [
     "Place",
     "Stack",
     "Verdict",
-    "comparison_of",
     "device_name",
-    "plain_comparison",
 ]
 
 Kind = Literal["accuracy", "performance", "agreement", "upgrade", "trace"]
@@ -188,39 +188,21 @@ class Comparison:
     """
 
     quantity: str
-    a: float
-    b: float
+    a: Annotated[float, NullAs(math.nan)]
+    b: Annotated[float, NullAs(math.nan)]
     unit: str
     tolerance: float
     gate: bool
     replicates: int
     of: str
     lacking: str = ""
-    ratio: float = math.nan
-    low: float = -math.inf
-    high: float = math.inf
+    ratio: Annotated[float, NullAs(math.nan)] = math.nan
+    low: Annotated[float, NullAs(-math.inf)] = -math.inf
+    high: Annotated[float, NullAs(math.inf)] = math.inf
     verdict: Verdict = Verdict.INCONCLUSIVE
-    floor: float = math.nan
-    detectable: float = math.nan
+    floor: Annotated[float, NullAs(math.nan)] = math.nan
+    detectable: Annotated[float, NullAs(math.nan)] = math.nan
 
     def but(self, **changes: Any) -> Comparison:
         """Return the same with some fields changed."""
         return replace(self, **changes)
-
-
-def plain_comparison(comparison: Comparison) -> dict[str, Any]:
-    """Return the plain values of a comparison; null where there is no number."""
-    return {
-        key: None if isinstance(value, float) and not math.isfinite(value) else value
-        for key, value in {**asdict(comparison), "verdict": comparison.verdict.value}.items()
-    }
-
-
-def comparison_of(plain: Mapping[str, Any]) -> Comparison:
-    """Return the comparison that plain_comparison made plain."""
-    lost = {"low": -math.inf, "high": math.inf}
-    values: dict[str, Any] = {
-        key: lost.get(key, math.nan) if value is None else value for key, value in plain.items()
-    }
-    values["verdict"] = Verdict(values["verdict"])
-    return Comparison(**values)

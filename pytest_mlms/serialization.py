@@ -6,14 +6,40 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from enum import Enum
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-__all__ = ["from_plain", "omitted_if_default", "to_plain"]
+__all__ = ["NullAs", "from_plain", "omitted_if_default", "plain_as_list", "to_plain"]
 
 Record = TypeVar("Record")
 
 _OMIT = {"omit_if_default": True}
+_LISTS: set[type] = set()
+
+
+@dataclasses.dataclass(frozen=True)
+class NullAs:
+    """Annotation of a float field: the infinity or NaN that null in JSON stands for.
+
+    For example ``low: Annotated[float, NullAs(-math.inf)]``.
+    """
+
+    value: float
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema
+
+        return core_schema.no_info_before_validator_function(self._restore, handler(source))
+
+    def _restore(self, value: Any) -> Any:
+        return self.value if value is None else value
+
+
+def plain_as_list(kind: type[Record]) -> type[Record]:
+    """Class decorator for a named tuple that becomes a list in JSON, not an object."""
+    _LISTS.add(kind)
+    return kind
 
 
 def omitted_if_default(default: Any) -> Any:
@@ -24,10 +50,10 @@ def omitted_if_default(default: Any) -> Any:
 def to_plain(value: Any) -> Any:
     """Return a record as values that JSON has.
 
-    Dataclasses and named tuples become objects with a key for each field, other sequences become
-    lists, sets become sorted lists, enums their values, and paths their text. numpy's numbers and
-    arrays become Python's. JSON has no infinity and no NaN: both become null. Raises TypeError for
-    anything else.
+    Dataclasses and named tuples become objects with a key for each field. A named tuple that is
+    declared with ``plain_as_list`` becomes a list, as other sequences do. Sets become sorted lists,
+    enums their values, and paths their text. numpy's numbers and arrays become Python's. JSON has
+    no infinity and no NaN: both become null. Raises TypeError for anything else.
     """
     if isinstance(value, Enum):
         return value.value
@@ -43,17 +69,25 @@ def to_plain(value: Any) -> Any:
 def from_plain(kind: type[Record], value: Any) -> Record:
     """Return the record of a dataclass or named tuple that ``to_plain`` turned into ``value``.
 
-    Raises pydantic.ValidationError where ``value`` is none of that kind.
+    A float field that may be infinite or NaN needs the annotation ``NullAs``. Raises
+    pydantic.ValidationError where ``value`` is none of that kind.
     """
+    hashable: Any = kind
+    record: Record = _adapter(hashable).validate_python(value)
+    return record
+
+
+@lru_cache(maxsize=64)
+def _adapter(kind: Any) -> Any:
     from pydantic import TypeAdapter
 
-    return TypeAdapter(kind).validate_python(value)
+    return TypeAdapter(kind)
 
 
 def _plain_container(value: Any) -> Any:
     if dataclasses.is_dataclass(value):
         return _plain_dataclass(value)
-    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+    if isinstance(value, tuple) and hasattr(value, "_asdict") and type(value) not in _LISTS:
         return to_plain(value._asdict())
     if isinstance(value, Mapping):
         return {str(key): to_plain(entry) for key, entry in value.items()}

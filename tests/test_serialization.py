@@ -8,14 +8,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_mlms.serialization import from_plain, omitted_if_default, to_plain
+from pytest_mlms.serialization import (
+    NullAs,
+    from_plain,
+    omitted_if_default,
+    plain_as_list,
+    to_plain,
+)
 
 
 class Colour(str, Enum):
@@ -34,6 +40,12 @@ class Drawing:
     points: tuple[Point, ...]
     sizes: Mapping[str, int]
     reason: str = omitted_if_default("")
+
+
+@plain_as_list
+class Interval(NamedTuple):
+    low: Annotated[float, NullAs(-math.inf)]
+    high: Annotated[float, NullAs(math.inf)]
 
 
 DRAWING = Drawing(Path("a/b"), Colour.RED, (Point(1.5), Point(2.5, 3.5)), {"all": 2})
@@ -81,6 +93,17 @@ def test_a_set_becomes_a_sorted_list() -> None:
 def test_a_value_without_a_form_in_json_is_refused_by_name() -> None:
     with pytest.raises(TypeError, match="object has no form in JSON"):
         to_plain({"a": object()})
+
+
+@pytest.mark.parametrize(
+    ("interval", "plain"),
+    [(Interval(1.0, math.inf), [1.0, None]), (Interval(-math.inf, 2.0), [None, 2.0])],
+)
+def test_an_infinity_comes_back_from_null_as_its_field_declares(
+    interval: Interval, plain: list[float | None]
+) -> None:
+    assert to_plain(interval) == plain
+    assert from_plain(Interval, plain) == interval
 
 
 @given(st.lists(st.tuples(st.floats(allow_nan=False, allow_infinity=False), st.just(0.5))))

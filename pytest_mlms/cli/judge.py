@@ -1,4 +1,4 @@
-"""``mlms judge``: what another tolerance or another clock would have made of a run's upgrades."""
+"""``mlms judge``: the verdicts on a run's upgrades with another tolerance or another clock."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from pytest_mlms.options import read_share
-from pytest_mlms.records import Verdict
+from pytest_mlms.records import Comparison, Verdict
 from pytest_mlms.report.table import KEEP, format_table
-from pytest_mlms.upgrade.decision import CLOCKS
-from pytest_mlms.upgrade.explanation import change_of
+from pytest_mlms.upgrade.explanation import format_change
 from pytest_mlms.upgrade.replay import Replay, read_upgrades, replay_upgrade
+from pytest_mlms.upgrade.rounds import CLOCKS
 
 __all__ = ["add_judge"]
 
 _WIDTH = 100
-_ORDER = list(Verdict)
+_VERDICTS = list(Verdict)  # worst first
+_HEADER = ("was", "is", "model", "case", "B / A", "tolerance", "rounds")
 
 
 def add_judge(commands: Any) -> None:
@@ -43,40 +44,56 @@ def add_judge(commands: Any) -> None:
 
 
 def _judge(options: argparse.Namespace) -> int:
-    """Print the table; return 1 where something is worse now, as pytest would have."""
-    folder, lines = read_upgrades(options.results)
-    found = [replay_upgrade(folder, line, options.tolerance, options.clock) for line in lines]
-    found.sort(key=lambda one: (one.before == one.now.value, _ORDER.index(one.now)))
-    for sides in dict.fromkeys(one.sides for one in found):
-        _show(sides, [one for one in found if one.sides == sides])
-    changed = sum(one.before != one.now.value for one in found)
-    print(f"{changed} of {len(found)} would have been decided otherwise")
-    without = sum(not one.from_pairs for one in found)
+    """Print the verdicts; return 1 where an upgrade is REGRESSED now, as pytest would have."""
+    folder, upgrades = read_upgrades(options.results)
+    replays = [
+        replay_upgrade(folder, upgrade, options.tolerance, options.clock) for upgrade in upgrades
+    ]
+    replays.sort(key=_changed_and_worst_first)
+    for sides, of_sides in _by_sides(replays).items():
+        _print_table(sides, of_sides)
+    changed = sum(replay.is_changed for replay in replays)
+    print(f"{changed} of {len(replays)} would have been decided otherwise")
+    without = sum(not replay.from_pairs for replay in replays)
     if without:
         print(f"{without} decided from the figures of their rounds: the raw pairs are not there")
-    return 1 if any(one.now is Verdict.REGRESSED for one in found) else 0
+    regressed = any(replay.verdict is Verdict.REGRESSED for replay in replays)
+    return 1 if regressed else 0
 
 
-def _show(sides: str, found: Sequence[Replay]) -> None:
+def _changed_and_worst_first(replay: Replay) -> tuple[bool, int]:
+    return not replay.is_changed, _VERDICTS.index(replay.verdict)
+
+
+def _by_sides(replays: Sequence[Replay]) -> dict[str, list[Replay]]:
+    by_sides: dict[str, list[Replay]] = {}
+    for replay in replays:
+        by_sides.setdefault(replay.upgrade.sides, []).append(replay)
+    return by_sides
+
+
+def _print_table(sides: str, replays: Sequence[Replay]) -> None:
+    width = _WIDTH
+    if sys.stdout.isatty():
+        width = shutil.get_terminal_size((_WIDTH, 0)).columns
+    rows = [_row(replay) for replay in replays]
     print(sides)
-    header = ("was", "is", "model", "case", "B / A", "tolerance", "rounds")
-    width = shutil.get_terminal_size((_WIDTH, 0)).columns if sys.stdout.isatty() else _WIDTH
-    for folded in format_table(header, [_row(one) for one in found], width, left=4):
-        for line in folded:
-            print(line)
+    for lines in format_table(_HEADER, rows, width, left=4):
+        print("\n".join(lines))
     print()
 
 
-def _row(one: Replay) -> tuple[str, ...]:
-    latency = next((each for each in one.comparisons if each.quantity == "latency"), None)
-    cells = (
-        (change_of(latency, KEEP), f"{100 * latency.tolerance:.3g} %") if latency else ("-", "-")
-    )
-    return (
-        one.before,
-        one.now.value,
-        one.model,
-        one.point,
-        *cells,
-        f"{one.rounds} of {one.measured}",
-    )
+def _row(replay: Replay) -> tuple[str, ...]:
+    upgrade = replay.upgrade
+    change, tolerance = _latency_cells(replay.comparisons)
+    rounds = f"{replay.rounds} of {len(upgrade.rounds)}"
+    before = upgrade.verdict.value
+    now = replay.verdict.value
+    return (before, now, upgrade.manifest.name, upgrade.point, change, tolerance, rounds)
+
+
+def _latency_cells(comparisons: Sequence[Comparison]) -> tuple[str, str]:
+    for compared in comparisons:
+        if compared.quantity == "latency":
+            return format_change(compared, KEEP), f"{100 * compared.tolerance:.3g} %"
+    return "-", "-"

@@ -35,7 +35,10 @@ if TYPE_CHECKING:
     from pytest_mlms.pipeline import Dataset
     from pytest_mlms.recorder import Recorder
     from pytest_mlms.records import Launch, Stack
-    from pytest_mlms.upgrade.interleave import AgentPair, SideName
+    from pytest_mlms.upgrade.agents import AgentPair
+    from pytest_mlms.upgrade.device_monitor import DeviceMonitor
+    from pytest_mlms.upgrade.interleave import OpenPair
+    from pytest_mlms.upgrade.rounds import SideName
 
 
 @pytest.fixture(scope="session")
@@ -229,18 +232,15 @@ def mlms_predictor(
 
 
 @pytest.fixture
-def mlms_watch(
+def mlms_device_monitor(
     mlms_device: str, mlms_session: Session, mlms_recorder: Recorder
-) -> Iterator[Callable[[AgentPair], list[str]]]:
-    """A call that looks at the device after a round, and says why what was measured on it can't be
-    trusted.
-    """
-    from pytest_mlms.upgrade.criteria import watch_device
+) -> Iterator[DeviceMonitor]:
+    """The monitor of the device between the rounds of an upgrade."""
+    from pytest_mlms.upgrade.device_monitor import monitor_device
 
-    with contextlib.ExitStack() as watching:
-        with skip_if_unavailable(mlms_session):
-            look = watching.enter_context(watch_device(mlms_device, mlms_recorder.note))
-        yield look
+    opening = monitor_device(mlms_device, mlms_recorder.note)
+    with open_or_skip(mlms_session, opening) as monitor:
+        yield monitor
 
 
 @pytest.fixture
@@ -251,46 +251,37 @@ def mlms_pair_factory(
     mlms_session: Session,
     mlms_recorder: Recorder,
     request: pytest.FixtureRequest,
-) -> Callable[[Sequence[SideName], Sequence[int]], contextlib.AbstractContextManager[AgentPair]]:
-    """A call that gives a context with both sides of an upgrade loaded in fresh agents, held to the
-    cores given.
+) -> OpenPair:
+    """A function that opens a pair of fresh agents, one for each side of an upgrade.
+
+    It takes the order in which the sides are started, and the cores that they are held to.
     """
     from pytest_mlms.item_result import LaunchRecord
-    from pytest_mlms.upgrade.agents import SideSpec, open_pair
+    from pytest_mlms.upgrade.agents import open_pair
 
-    baseline, config = mlms_case.baseline, mlms_session.config
-    files, launch = mlms_artifacts, mlms_launch
+    baseline = mlms_case.baseline
+    baseline_files = mlms_artifacts
     if baseline.model is not mlms_case.model:
-        files = files_of(baseline, mlms_session, request.node)
+        baseline_files = files_of(baseline, mlms_session, request.node)
+    baseline_launch = mlms_launch
     if baseline.stack != mlms_case.stack:
-        launch = launch_of(baseline, files, mlms_session, request.node)
-    predictors = {
-        case: mlms_session.predictors[case.stack.framework] for case in (baseline, mlms_case)
-    }
-    sides: dict[SideName, SideSpec] = {
-        "a": SideSpec(baseline, launch, predictors[baseline], files.model),
-        "b": SideSpec(mlms_case, mlms_launch, predictors[mlms_case], mlms_artifacts.model),
-    }
+        baseline_launch = launch_of(baseline, baseline_files, mlms_session, request.node)
     mlms_recorder.launched(mlms_launch)
-    mlms_recorder.note(launch_against=LaunchRecord.of(launch))
+    mlms_recorder.note(launch_against=LaunchRecord.of(baseline_launch))
 
     @contextlib.contextmanager
-    def fresh(order: Sequence[SideName], cores: Sequence[int]) -> Iterator[AgentPair]:
+    def open_fresh(order: Sequence[SideName], cores: Sequence[int]) -> Iterator[AgentPair]:
         mlms_session.predictor.close()
-        logs = {
-            side: mlms_session.next_log(opening.case.stack.framework)
-            for side, opening in sides.items()
-        }
-        mlms_recorder.logs += logs.values()
-        with contextlib.ExitStack() as opened:
-            with skip_if_unavailable(mlms_session):
-                pair = opened.enter_context(
-                    open_pair(sides, order, cores, logs, config.timeout, config.allow_code)
-                )
+        a = predictor_spec(baseline, baseline_files, baseline_launch, mlms_session)
+        b = predictor_spec(mlms_case, mlms_artifacts, mlms_launch, mlms_session)
+        mlms_recorder.add_log(a.log)
+        mlms_recorder.add_log(b.log)
+        opening = open_pair({"a": a, "b": b}, order, cores)
+        with open_or_skip(mlms_session, opening) as pair:
             mlms_recorder.ran_on(pair.b)
             yield pair
 
-    return fresh
+    return open_fresh
 
 
 @pytest.fixture

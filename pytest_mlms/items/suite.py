@@ -6,7 +6,6 @@ a limit is broken.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -35,13 +34,15 @@ from pytest_mlms.items.item_tracer import ItemTracer
 from pytest_mlms.pipeline import Dataset, read_labels
 from pytest_mlms.recorder import Recorder
 from pytest_mlms.report.agreement import explain_departure, explain_worst, keep_differences
-from pytest_mlms.report.artifacts import Predictions, keep_arrays, keep_predictions, keep_process
+from pytest_mlms.report.artifacts import Predictions, keep_predictions, keep_process
 from pytest_mlms.session import Session
-from pytest_mlms.upgrade.criteria import duel_of, terms_of, told
+from pytest_mlms.upgrade.criteria import criteria_of, interleave_plan_of
+from pytest_mlms.upgrade.device_monitor import DeviceMonitor
 from pytest_mlms.upgrade.explanation import explain_upgrade
-from pytest_mlms.upgrade.interleave import AgentPair, RoundRecord, SideName, run_interleaved
+from pytest_mlms.upgrade.interleave import OpenPair
 from pytest_mlms.upgrade.output_check import OutputCheck
-from pytest_mlms.upgrade.run import Upgrade
+from pytest_mlms.upgrade.run import UpgradeRun
+from pytest_mlms.upgrade.setting import setting_of
 
 
 @pytest.mark.mlms(kind="accuracy")
@@ -135,43 +136,30 @@ def test_performance(
 def test_upgrade(
     mlms_case: Case,
     mlms_dataset: Dataset | None,
-    mlms_pair_factory: Callable[
-        [Sequence[SideName], Sequence[int]], AbstractContextManager[AgentPair]
-    ],
-    mlms_watch: Callable[[AgentPair], list[str]],
+    mlms_pair_factory: OpenPair,
+    mlms_device_monitor: DeviceMonitor,
     mlms_session: Session,
     mlms_recorder: Recorder,
     mlms_config: Config,
 ) -> None:
-    """The candidate stack against the baseline.
-
-    Speed, memory, start-up, outputs and accuracy, in one verdict.
-    """
-    size, seed = mlms_case.batch_size, mlms_case.loaded.manifest.evaluate.seed
-    terms = terms_of(mlms_case, mlms_config)
+    """Compare the candidate stack with the baseline: speed, memory, start-up, outputs, accuracy."""
+    size = mlms_case.batch_size
+    seed = mlms_case.loaded.manifest.evaluate.seed
     drawn = draw_batches(mlms_dataset, size, seed) if mlms_dataset else []
-    examine = OutputCheck.of(mlms_case, mlms_dataset, terms.tolerances, mlms_session.scores)
-    keep = functools.partial(keep_arrays, mlms_recorder)
-    upgrade = Upgrade(terms, size, examine, keep, mlms_watch)
 
-    def after_round(index: int, shift: RoundRecord, pair: AgentPair) -> bool:
-        try:
-            return upgrade.after_round(index, shift, pair)
-        finally:
-            mlms_recorder.note(**upgrade.facts)
+    def batches_for(predictor: Predictor) -> Sequence[Mapping[str, Array]]:
+        return drawn or [random_batch(predictor, size, seed)]
 
-    duel = duel_of(mlms_case, mlms_config)
-    mlms_recorder.note(terms=terms.as_plain(), duel_seed=duel.seed, **upgrade.facts)
-    run_interleaved(
-        duel, mlms_pair_factory, lambda side: drawn or [random_batch(side, size, seed)], after_round
-    )
-    upgrade.facts["complete"] = True
-    mlms_recorder.note(**upgrade.facts)
-    text = explain_upgrade(
-        upgrade.comparisons, {**mlms_recorder.as_dict(), **told(mlms_case, mlms_config)}
-    )
+    criteria = criteria_of(mlms_case, mlms_config)
+    plan = interleave_plan_of(mlms_case, mlms_config)
+    check = OutputCheck(mlms_case, mlms_dataset, criteria.tolerances, mlms_session.scores)
+    run = UpgradeRun(criteria, size, check, mlms_recorder, mlms_device_monitor.check)
+    result = run.run(plan, mlms_pair_factory, batches_for)
+    cpu_shares = mlms_recorder.recording().cpu_shares
+    setting = setting_of(mlms_case, mlms_config, cpu_shares, mlms_device_monitor.notes)
+    text = explain_upgrade(result, setting)
+    judgement = Judgement(result.verdict, result.margin, text=text)
     place = mlms_case.loaded.place("thresholds", "upgrade")
-    judgement = Judgement(upgrade.verdict, upgrade.margin, text=text)
     mlms_recorder.settle_upgrade(judgement, place, mlms_config.strict)
 
 

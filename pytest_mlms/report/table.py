@@ -1,60 +1,78 @@
-"""A table as lines of text that fit a width: cells that are too long fold, nothing is cut off."""
+"""Tables as lines of text: cells that are too long are folded to a width, none is cut off.
+
+Neither rich nor tabulate does this: the lines of each row must stay apart, to be coloured by its
+verdict, and the columns give way in an order, which takes most of the code below with either.
+"""
 
 from __future__ import annotations
 
+import itertools
 import textwrap
 from collections.abc import Sequence
 
 __all__ = ["KEEP", "format_table"]
 
 KEEP = "\u00a0"
-"""A space at which no cell folds."""
+"""A space at which no cell is folded."""
 
 _GAP = "  "
-_NARROWEST = 8
+_NARROWEST = 8  # characters of a text column whose words are broken
 
 
 def format_table(
     header: Sequence[str], rows: Sequence[Sequence[str]], width: int, left: int
 ) -> list[list[str]]:
-    """Return the lines of the header and of each row; the first ``left`` columns are text, the
-    others numbers.
+    """Return the lines of the header, and of each row.
 
-    Where the table is wider than ``width``, the widest text columns give way, then the widest
-    numbers, both at the ends of words; in the middle of words only text does.
+    The first ``left`` columns are text, the others numbers. A table that is wider than ``width``
+    characters is folded: first the widest text columns between words, then those of numbers, and
+    last text columns within words.
     """
     cells = [header, *rows]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    words = [max(map(_longest_word, column)) for column in zip(*cells, strict=True)]
-    text, numbers = range(left), range(left, len(header))
-    for columns, least in ((text, words), (numbers, words), (text, [_NARROWEST] * left)):
-        _narrow(widths, columns, least, width)
-    return [_lines(row, widths, left) for row in cells]
+    columns = list(zip(*cells, strict=True))
+    widths = [max(len(cell) for cell in column) for column in columns]
+    words = [max(_longest_word(cell) for cell in column) for column in columns]
+    text = range(left)
+    numbers = range(left, len(header))
+    _narrow(widths, text, words, width)
+    _narrow(widths, numbers, words, width)
+    _narrow(widths, text, [_NARROWEST] * left, width)
+    return [_fold(row, widths, left) for row in cells]
 
 
 def _longest_word(cell: str) -> int:
-    return max(map(len, textwrap.wrap(cell, 1, break_long_words=False)), default=0)
+    words = textwrap.wrap(cell, 1, break_long_words=False)
+    return max((len(word) for word in words), default=0)
 
 
 def _narrow(widths: list[int], columns: Sequence[int], least: Sequence[int], width: int) -> None:
-    """Take from the widest of ``columns``, down to their least, until the table is as wide as
-    asked.
+    """Narrow the widest of ``columns`` again and again until the table has ``width``.
+
+    Changes ``widths``. No column gets narrower than its ``least``.
     """
-    while sum(widths) + len(_GAP) * (len(widths) - 1) > width:
-        wide = [column for column in columns if widths[column] > least[column]]
-        if not wide:
-            break
-        widths[max(wide, key=widths.__getitem__)] -= 1
+    gaps = len(_GAP) * (len(widths) - 1)
+    while sum(widths) + gaps > width:
+        candidates = [column for column in columns if widths[column] > least[column]]
+        if not candidates:
+            return
+        widest = max(candidates, key=widths.__getitem__)
+        widths[widest] -= 1
 
 
-def _lines(row: Sequence[str], widths: Sequence[int], left: int) -> list[str]:
-    folded = [textwrap.wrap(cell, size) or [""] for cell, size in zip(row, widths, strict=True)]
+def _fold(row: Sequence[str], widths: Sequence[int], left: int) -> list[str]:
+    """Return the lines of a row."""
+    columns = []
+    for cell, width in zip(row, widths, strict=True):
+        columns.append(textwrap.wrap(cell, width) or [""])
     lines = []
-    for number in range(max(map(len, folded))):
-        cells = [part[number] if number < len(part) else "" for part in folded]
-        aligned = [
-            c.ljust(w) if i < left else c.rjust(w)
-            for i, (c, w) in enumerate(zip(cells, widths, strict=True))
-        ]
-        lines.append(_GAP.join(aligned).rstrip().replace(KEEP, " "))
+    for parts in itertools.zip_longest(*columns, fillvalue=""):
+        line = _GAP.join(_aligned(parts, widths, left))
+        lines.append(line.rstrip().replace(KEEP, " "))
     return lines
+
+
+def _aligned(parts: Sequence[str], widths: Sequence[int], left: int) -> list[str]:
+    """Return the parts of cells at their widths: text to the left, numbers to the right."""
+    text = [part.ljust(width) for part, width in zip(parts[:left], widths, strict=False)]
+    numbers = [part.rjust(width) for part, width in zip(parts[left:], widths[left:], strict=True)]
+    return text + numbers

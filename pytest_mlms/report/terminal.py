@@ -1,269 +1,177 @@
-"""What a person sees: the tables at the end of the run."""
+"""Tables of results at the end of a run."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
 
 import pytest
 
-from pytest_mlms.records import Comparison, Verdict, comparison_of
-from pytest_mlms.report.table import KEEP, format_table
+from pytest_mlms.records import Verdict
+from pytest_mlms.report.columns import TABLES, Cell, Result, Table, comparisons_of
+from pytest_mlms.report.table import format_table
 from pytest_mlms.report.traces import ADDED, WHERE, added_columns, note_lines, where_columns
-from pytest_mlms.units import format_quantity
-from pytest_mlms.upgrade.explanation import change_of, point_of, sides_of
+from pytest_mlms.upgrade.labels import point_label, sides_label
 
 __all__ = ["write_tables"]
 
-Result = Mapping[str, Any]
-
 _MOST_ROWS = 100
-_WIDTH = 100
-_WORST_FIRST = [verdict.value for verdict in Verdict]
-_WITHOUT = ("ERROR", "INVALID", "FAILED")
-_COLOURS = {
-    **{name: {"red": True} for name in ("ERROR", "INVALID", "FAILED", "REGRESSED")},
+_LOG_WIDTH = 100  # columns; a file that output goes to has no width of its own
+_VERDICTS = [verdict.value for verdict in Verdict]  # worst first
+_WITHOUT_RESULT = ("ERROR", "INVALID", "FAILED")
+_MARKUP: dict[str, dict[str, bool]] = {
+    "ERROR": {"red": True},
+    "INVALID": {"red": True},
+    "FAILED": {"red": True},
+    "REGRESSED": {"red": True},
     "INCONCLUSIVE": {"yellow": True},
     "IMPROVED": {"green": True},
 }
 
 
-def _value(result: Result, quantity: str) -> str:
-    estimate = result["estimates"].get(quantity)
-    if not estimate or estimate["lacking"]:
-        return "-"
-    return format_quantity(estimate["value"], estimate["unit"])
-
-
-def _share(result: Result, quantity: str) -> str:
-    estimate = result["estimates"].get(quantity)
-    if not estimate:
-        return "-"
-    value, low, high = (100 * estimate[key] for key in ("value", "low", "high"))
-    return f"{value:.2f} ({low:.2f} to {high:.2f}) %"
-
-
-def _with_spread(result: Result, quantity: str) -> str:
-    estimate = result["estimates"].get(quantity)
-    if not estimate or estimate["high"] is None or not estimate["value"]:
-        return _value(result, quantity)
-    return f"{_value(result, quantity)} ±{100 * (estimate['high'] / estimate['value'] - 1):.2g} %"
-
-
-def _latency(result: Result) -> Comparison | None:
-    return next(
-        (comparison_of(one) for one in result["comparisons"] if one["quantity"] == "latency"), None
-    )
-
-
-def _of_latency(show: Callable[[Comparison], str]) -> Callable[[Result], str]:
-    def cell(result: Result) -> str:
-        latency = _latency(result)
-        return show(latency) if latency else "-"
-
-    return cell
-
-
-def _decided_by(result: Result) -> str:
-    """What is worse, or what keeps the item open.
-
-    Nothing where it is latency alone, whose columns are there.
-    """
-    found = [
-        one["quantity"]
-        for one in result["comparisons"]
-        if one["verdict"] == result["verdict"]
-        and (one["gate"] or one["verdict"] == Verdict.REGRESSED.value)
-    ]
-    rest = [name for name in found if name != "latency"]
-    shown = (
-        found
-        if rest and result["verdict"] in (Verdict.REGRESSED.value, Verdict.INCONCLUSIVE.value)
-        else []
-    )
-    return ", ".join(shown)
-
-
-_TABLES: list[tuple[str, str, dict[str, Callable[[Result], str]]]] = [
-    (
-        "accuracy",
-        "accuracy",
-        {
-            "top-1 (interval)": lambda result: _share(result, "top1"),
-            "top-5 (interval)": lambda result: _share(result, "top5"),
-            "inputs": lambda result: f"{result['estimates']['top1']['replicates']:,}",
-        },
-    ),
-    (
-        "agreement",
-        "agreement with the reference",
-        {
-            "of tolerance": lambda result: _value(result, "deviation"),
-            "largest difference": lambda result: _value(result, "difference_max"),
-            "same top-1": lambda result: _value(result, "same_top1"),
-            "largest KL": lambda result: _value(result, "kl_max"),
-        },
-    ),
-    (
-        "performance",
-        "latency and throughput",
-        {
-            "p50": lambda result: _with_spread(result, "latency_p50"),
-            "p90": lambda result: _value(result, "latency_p90"),
-            "p99": lambda result: _value(result, "latency_p99"),
-            "throughput": lambda result: _value(result, "throughput"),
-        },
-    ),
-    (
-        "performance",
-        "start-up and memory",
-        {
-            "load": lambda result: _value(result, "load_time"),
-            "first call": lambda result: _value(result, "first_inference"),
-            "peak memory": lambda result: _value(result, "peak_memory"),
-            "processes": lambda result: str(len(result["processes"])),
-        },
-    ),
-    (
-        "upgrade",
-        "upgrades, latency",
-        {
-            "A": _of_latency(lambda latency: format_quantity(latency.a, "s")),
-            "B": _of_latency(lambda latency: format_quantity(latency.b, "s")),
-            "B / A": _of_latency(lambda latency: change_of(latency, KEEP)),
-            "spent": lambda result: (
-                f"{sum(result['seconds'].values()):.1f} s" if "seconds" in result else "-"
-            ),
-        },
-    ),
-    (
-        "upgrade",
-        "noise of this machine",
-        {
-            "tolerance": _of_latency(lambda latency: f"{100 * latency.tolerance:.3g} %"),
-            "noise floor": _of_latency(lambda latency: f"±{100 * latency.floor:.2g} %"),
-            "finds from": _of_latency(lambda latency: f"{100 * latency.detectable:.2g} %"),
-            "rounds": lambda result: str(len(result["rounds"])),
-        },
-    ),
-]
-
-
 def write_tables(terminal: pytest.TerminalReporter, results: Sequence[Result]) -> None:
-    """Write the tables, the worst item first.
+    """Write a table for each kind of item, and what else the user should know of the results.
 
-    More rows than a person reads are counted, not shown.
+    The worst items come first. Rows beyond ``_MOST_ROWS`` are counted, not shown.
     """
+    width = terminal._tw.fullwidth if terminal.isatty else _LOG_WIDTH
+    writer = _TableWriter(terminal, width)
     ordered = sorted(results, key=_badness)
-    width = terminal._tw.fullwidth if terminal.isatty else _WIDTH  # a log has no width of its own
-    for kind, title, columns in _TABLES:
-        measured = [
-            result
-            for result in ordered
-            if result["kind"] == kind and (result.get("estimates") or _compared(result))
-        ]
-        if title == "noise of this machine":
-            measured = [
-                result
-                for result in measured
-                if result["against"]["name"] == result["stack"]["name"]
-            ]
-        _write_titled(terminal, f"mlms: {title}, worst first", measured, columns, width)
-    traced = [result for result in ordered if result.get("trace")]
-    if traced:
-        _write_traces(terminal, traced, width)
-    for result in [
-        result
-        for result in ordered
-        if not all(one["steady"] for one in result.get("processes") or ())
-    ]:
-        terminal.write_line(
-            f"still getting faster when it was timed: {result['nodeid']}", yellow=True
-        )
-    bare = [r for r in ordered if not (r.get("estimates") or r.get("trace") or _compared(r))]
-    unmeasured = [r for r in bare if r["verdict"] in _WITHOUT]
-    if unmeasured:
-        terminal.write_sep("-", "mlms: without a result")
-        for result in unmeasured[:_MOST_ROWS]:
-            terminal.write_line(f"{result['verdict']}  {result['nodeid']}", red=True)
-        _write_rest(terminal, len(unmeasured))
-
-
-def _write_titled(
-    terminal: pytest.TerminalReporter,
-    title: str,
-    results: Sequence[Result],
-    columns: Mapping[str, Any],
-    width: int,
-) -> None:
-    if results:
-        terminal.write_sep("-", title)
-    for sides, alike in _by_sides(results).items():
-        if sides:
-            terminal.write_line(sides)
-        _write_table(terminal, alike, columns, width)
-
-
-def _by_sides(results: Sequence[Result]) -> dict[str, list[Result]]:
-    """Return upgrades by what they compare, so that its long names are said once.
-
-    What is none is together.
-    """
-    found: dict[str, list[Result]] = {}
-    for result in results:
-        found.setdefault(sides_of(result) if _compared(result) else "", []).append(result)
-    return found
-
-
-def _compared(result: Result) -> bool:
-    return bool(result.get("comparisons"))
-
-
-def _write_traces(terminal: pytest.TerminalReporter, results: Sequence[Result], width: int) -> None:
-    """Write where the time went, what it cost to see that, and what could not be seen."""
-    for title, columns in ((WHERE, where_columns()), (ADDED, added_columns(results))):
-        if columns:
-            terminal.write_sep("-", title)
-            _write_table(terminal, results, columns, width)
-    for line in note_lines(results):
-        terminal.write_line(line, yellow=True)
+    for table in TABLES:
+        writer.write(table, [result for result in ordered if _belongs_to(result, table)])
+    writer.write_traces([result for result in ordered if result.get("trace")])
+    for result in ordered:
+        if not _is_steady(result):
+            reason = "warm-up did not reach a steady state"
+            terminal.write_line(f"{reason}: {result['nodeid']}", yellow=True)
+    writer.write_unmeasured([result for result in ordered if _is_without_result(result)])
 
 
 def _badness(result: Result) -> tuple[int, float]:
     margin = result.get("margin")
-    return _WORST_FIRST.index(result["verdict"]), math.inf if margin is None else margin
+    if margin is None:
+        margin = math.inf
+    return _VERDICTS.index(result["verdict"]), margin
 
 
-def _write_table(
-    terminal: pytest.TerminalReporter,
-    results: Sequence[Result],
-    columns: Mapping[str, Any],
-    width: int,
-) -> None:
-    shown = results[:_MOST_ROWS]
-    rows = [
-        [
-            *(result["verdict"], result["manifest"]["name"]),
-            point_of(result) if _compared(result) else result["case"],
-            *(cell(result) for cell in columns.values()),
-        ]
-        for result in shown
-    ]
-    header, *lines = format_table(["verdict", "model", "case", *columns], rows, width, left=3)
-    for line in header:
-        terminal.write_line(line, bold=True)
-    for result, folded in zip(shown, lines, strict=True):
-        for line in folded:
-            terminal.write_line(line, **_COLOURS.get(result["verdict"], {}))
-        decided_by = _decided_by(result) if _compared(result) else ""
-        if decided_by:
-            terminal.write_line(f"  {decided_by}", **_COLOURS.get(result["verdict"], {}))
-    _write_rest(terminal, len(results))
+def _belongs_to(result: Result, table: Table) -> bool:
+    if result["kind"] != table.kind or not (result.get("estimates") or _is_compared(result)):
+        return False
+    if table.same_stack_only:
+        return bool(result["against"]["name"] == result["stack"]["name"])
+    return True
 
 
-def _write_rest(terminal: pytest.TerminalReporter, count: int) -> None:
-    if count > _MOST_ROWS:
-        terminal.write_line(
-            f"… and {count - _MOST_ROWS:,} that did no worse; results.jsonl has them all"
-        )
+def _is_compared(result: Result) -> bool:
+    return bool(result.get("comparisons"))
+
+
+def _is_steady(result: Result) -> bool:
+    processes = result.get("processes") or ()
+    return all(process["steady"] for process in processes)
+
+
+def _is_without_result(result: Result) -> bool:
+    """Return whether an item failed before it measured anything that a table shows."""
+    if result.get("estimates") or result.get("trace") or _is_compared(result):
+        return False
+    return result["verdict"] in _WITHOUT_RESULT
+
+
+class _TableWriter:
+    """Writes tables to a terminal of ``width`` columns."""
+
+    def __init__(self, terminal: pytest.TerminalReporter, width: int) -> None:
+        self._terminal = terminal
+        self._width = width
+
+    def write(self, table: Table, results: Sequence[Result]) -> None:
+        """Write a table under its title, upgrades in a part for each pair of stacks."""
+        if not results:
+            return
+        self._terminal.write_sep("-", f"mlms: {table.title}, worst first")
+        for sides, alike in _by_sides(results).items():
+            if sides:
+                self._terminal.write_line(sides)
+            self._write_rows(alike, table.columns)
+
+    def write_traces(self, results: Sequence[Result]) -> None:
+        """Write where the time went, what tracing added to it, and what could not be seen."""
+        if not results:
+            return
+        for title, columns in ((WHERE, where_columns()), (ADDED, added_columns(results))):
+            if columns:
+                self._terminal.write_sep("-", title)
+                self._write_rows(results, columns)
+        for line in note_lines(results):
+            self._terminal.write_line(line, yellow=True)
+
+    def write_unmeasured(self, results: Sequence[Result]) -> None:
+        """Write a line for each item that failed before it measured anything."""
+        if not results:
+            return
+        self._terminal.write_sep("-", "mlms: without a result")
+        for result in results[:_MOST_ROWS]:
+            self._terminal.write_line(f"{result['verdict']}  {result['nodeid']}", red=True)
+        self._write_rest(len(results))
+
+    def _write_rows(self, results: Sequence[Result], columns: Mapping[str, Cell]) -> None:
+        shown = results[:_MOST_ROWS]
+        header = ["verdict", "model", "case", *columns]
+        rows = [_row(result, columns.values()) for result in shown]
+        header_lines, *row_lines = format_table(header, rows, self._width, left=3)
+        for line in header_lines:
+            self._terminal.write_line(line, bold=True)
+        for result, lines in zip(shown, row_lines, strict=True):
+            markup = _MARKUP.get(result["verdict"], {})
+            for line in [*lines, *_decided_by(result)]:
+                self._terminal.write_line(line, **markup)
+        self._write_rest(len(results))
+
+    def _write_rest(self, count: int) -> None:
+        if count > _MOST_ROWS:
+            rest = f"{count - _MOST_ROWS:,} that did no worse"
+            self._terminal.write_line(f"… and {rest}; results.jsonl has them all")
+
+
+def _by_sides(results: Sequence[Result]) -> dict[str, list[Result]]:
+    """Group upgrades by what they compare, whose long names are then written once.
+
+    Results of other kinds have the key "".
+    """
+    by_sides: dict[str, list[Result]] = {}
+    for result in results:
+        by_sides.setdefault(_sides(result), []).append(result)
+    return by_sides
+
+
+def _sides(result: Result) -> str:
+    if not _is_compared(result):
+        return ""
+    return sides_label(result["stack"]["name"], result["against"]["name"], result["framework"])
+
+
+def _row(result: Result, cells: Iterable[Cell]) -> list[str]:
+    case = result["case"]
+    if _is_compared(result):
+        case = point_label(result["device"], result["batch_size"])
+    shown = [cell(result) for cell in cells]
+    return [result["verdict"], result["manifest"]["name"], case, *shown]
+
+
+def _decided_by(result: Result) -> list[str]:
+    """Return a line of the quantities that decided an upgrade.
+
+    None where it is latency alone, whose columns are there.
+    """
+    verdict = result["verdict"]
+    if verdict not in ("REGRESSED", "INCONCLUSIVE"):
+        return []
+    names = []
+    for compared in comparisons_of(result):
+        counts = compared.gate or compared.verdict is Verdict.REGRESSED
+        if counts and compared.verdict.value == verdict:
+            names.append(compared.quantity)
+    if not names or names == ["latency"]:
+        return []
+    return [f"  {', '.join(names)}"]

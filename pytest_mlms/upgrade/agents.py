@@ -1,95 +1,169 @@
-"""Both sides of an upgrade, loaded in fresh agents that are held to the same cores."""
+"""Pairs of agents: both sides of an upgrade on the same cores, one of them running at a time."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
 from pytest_mlms.agent.opening import PredictorSpec, open_predictor
-from pytest_mlms.agent.predictor import Predictor
-from pytest_mlms.cases import Case
+from pytest_mlms.agent.predictor import Clocks, Predictor, Turn
 from pytest_mlms.errors import InvalidRun, MlmsError
-from pytest_mlms.records import Launch
-from pytest_mlms.upgrade.interleave import AgentPair, SideName, naming
+from pytest_mlms.upgrade.rounds import SIDES, Outputs, SideName
 
-__all__ = ["SideSpec", "open_pair"]
+__all__ = ["AgentPair", "TurnPlan", "open_pair"]
 
 
-class SideSpec(NamedTuple):
-    """What it takes to open a side."""
+@dataclass(frozen=True)
+class TurnPlan:
+    """Calls of a turn: ``count`` that are timed, after ``skip`` that are not."""
 
-    case: Case
-    launch: Launch
-    predictor: Path
-    files: Mapping[str, Path]
+    count: int = 1
+    skip: int = 0
 
-    def label(self, side: SideName) -> str:
-        """Return what a person is told that the side is."""
-        return f"{'baseline' if side == 'a' else 'candidate'} {self.case.stack.name}"
+
+class AgentPair:
+    """A fresh agent of each side, with the model loaded.
+
+    Once ``bind`` was called only the side with the turn runs. The other one is stopped, where that
+    is possible. ``labels`` name the sides in messages.
+    """
+
+    def __init__(
+        self,
+        a: Predictor,
+        b: Predictor,
+        labels: Mapping[SideName, str],
+        in_container: bool = False,
+    ) -> None:
+        self.a = a
+        self.b = b
+        self.labels = labels
+        self.batches: Sequence[Outputs] = ()
+        self.clocks: dict[SideName, Clocks] = {}
+        self._in_container = in_container
+
+    def __getitem__(self, side: SideName) -> Predictor:
+        return self.a if side == "a" else self.b
+
+    @property
+    def pids(self) -> set[int]:
+        """The process ids of both agents."""
+        return {self.a.agent.process.pid, self.b.agent.process.pid}
+
+    @property
+    def exclusive(self) -> bool:
+        """Whether both sides are stopped while they wait for their turns."""
+        return all(self._can_stop(side) for side in SIDES)
+
+    def bind(self, batches: Sequence[Outputs]) -> None:
+        """Prepare both sides for turns over ``batches``, and stop them until their first turns."""
+        self.batches = batches
+        for side in SIDES:
+            with _naming(self.labels[side]):
+                self.clocks[side] = self[side].bind(batches)
+        for side in SIDES:
+            if self._can_stop(side):
+                self[side].agent.pause()
+
+    @contextlib.contextmanager
+    def running(self, side: SideName) -> Iterator[Predictor]:
+        """Let a side run within the context. Errors name the side."""
+        predictor = self[side]
+        if self._can_stop(side):
+            predictor.agent.resume()
+        with _naming(self.labels[side]):
+            yield predictor
+        if self._can_stop(side):
+            predictor.agent.pause()
+
+    def turn(
+        self, side: SideName, plan: TurnPlan, first_batch: int = 0, outputs: bool = False
+    ) -> Turn:
+        """Give a side its turn, from batch number ``first_batch`` on."""
+        with self.running(side) as predictor:
+            return predictor.turn(plan.count, plan.skip, first_batch, outputs)
+
+    def _can_stop(self, side: SideName) -> bool:
+        """Return whether a side can be stopped while it waits; before ``bind`` it is not known."""
+        if self._in_container or side not in self.clocks:
+            return False
+        return self.clocks[side].stoppable
 
 
 @contextlib.contextmanager
 def open_pair(
-    sides: Mapping[SideName, SideSpec],
-    order: Sequence[SideName],
-    cores: Sequence[int],
-    logs: Mapping[SideName, Path],
-    timeout: float,
-    allow_code: bool = False,
+    sides: Mapping[SideName, PredictorSpec], order: Sequence[SideName], cores: Sequence[int]
 ) -> Iterator[AgentPair]:
-    """Start both sides in ``order`` and load their models; raises as open_predictor does, naming
-    the side.
+    """Start both sides in ``order``, held to ``cores`` (empty: to none), and load their models.
 
-    Raises InvalidRun where they are the same software, or don't run with the same threads though
-    asked for the same.
+    Raises as ``open_predictor`` does, with the name of the side. Raises MlmsError where both sides
+    are the same software, InvalidRun where they do not run on the same cores, or not with the same
+    threads although they were asked to.
     """
-    check_different(sides["a"], sides["b"])
-    made: dict[SideName, Predictor] = {}
+    _check_different(sides["a"], sides["b"])
+    labels: dict[SideName, str] = {
+        "a": f"baseline {sides['a'].case.stack.name}",
+        "b": f"candidate {sides['b'].case.stack.name}",
+    }
+    predictors: dict[SideName, Predictor] = {}
     with contextlib.ExitStack() as opened:
         for side in order:
-            case, launch, predictor, files = sides[side]
-            held = replace(launch, cores=tuple(cores)) if cores else launch
-            with naming(sides[side].label(side)):
-                spec = PredictorSpec(case, held, predictor, files, logs[side], timeout, allow_code)
-                opening = open_predictor(spec)
-                made[side] = opened.enter_context(opening)
-        _check_alike(sides, made)
-        local = not any(opening.case.stack.container for opening in sides.values())
-        yield AgentPair(
-            made["a"],
-            made["b"],
-            {side: opening.label(side) for side, opening in sides.items()},
-            local,
-        )
+            opening = open_predictor(_held_to(sides[side], cores))
+            with _naming(labels[side]):
+                predictors[side] = opened.enter_context(opening)
+        a = predictors["a"]
+        b = predictors["b"]
+        if sides["a"].case.threads == sides["b"].case.threads:
+            _check_same_threads(a, b)
+        _check_same_cores(a, b)
+        in_container = any(spec.case.stack.container for spec in sides.values())
+        yield AgentPair(a, b, labels, in_container)
 
 
-def check_different(a: SideSpec, b: SideSpec) -> None:
-    """Raise MlmsError where two stacks of different names are the same software with the same
-    settings.
-    """
-    same = (a.launch.command, a.launch.env, a.launch.lock, a.predictor) == (
-        b.launch.command,
-        b.launch.env,
-        b.launch.lock,
-        b.predictor,
-    )
-    if same and a.case.stack != b.case.stack and a.case.model == b.case.model:
+@contextlib.contextmanager
+def _naming(label: str) -> Iterator[None]:
+    """Put the name of the side in front of the message of an error."""
+    try:
+        yield
+    except MlmsError as error:
+        error.args = (f"{label}: {error}", *error.args[1:])
+        raise
+
+
+def _held_to(spec: PredictorSpec, cores: Sequence[int]) -> PredictorSpec:
+    if not cores:
+        return spec
+    launch = replace(spec.launch, cores=tuple(cores))
+    return replace(spec, launch=launch)
+
+
+def _check_different(a: PredictorSpec, b: PredictorSpec) -> None:
+    """Raise MlmsError where stacks of two names are the same software with the same settings."""
+    if a.case.stack == b.case.stack or a.case.model != b.case.model:
+        return
+    if _software_of(a) == _software_of(b):
         raise MlmsError(
-            f"both sides are the same: {a.case.stack.name} and {b.case.stack.name} start the same interpreter with the "
-            f"same packages; name another stack, or use --mlms-aa to see the noise floor"
+            f"both sides are the same: {a.case.stack.name} and {b.case.stack.name} start the same "
+            f"interpreter with the same packages; name another stack, or use --mlms-aa to see the "
+            f"noise floor"
         )
 
 
-def _check_alike(sides: Mapping[SideName, SideSpec], made: Mapping[SideName, Predictor]) -> None:
-    a, b = made["a"], made["b"]
-    if sides["a"].case.threads == sides["b"].case.threads and a.threads != b.threads:
+def _software_of(spec: PredictorSpec) -> tuple[object, ...]:
+    launch = spec.launch
+    return (launch.command, launch.env, launch.lock, spec.predictor)
+
+
+def _check_same_threads(a: Predictor, b: Predictor) -> None:
+    if a.threads != b.threads:
         raise InvalidRun(
-            f"the baseline runs with {_threads(a.threads)} and the candidate with {_threads(b.threads)}, though both "
-            f"were asked for the same; set evaluate.threads"
+            f"the baseline runs with {_threads(a.threads)} and the candidate with "
+            f"{_threads(b.threads)}, though both were asked for the same; set evaluate.threads"
         )
+
+
+def _check_same_cores(a: Predictor, b: Predictor) -> None:
     if a.cores != b.cores:
         raise InvalidRun(
             f"the baseline is held to the cores {a.cores} and the candidate to {b.cores}; "
@@ -98,4 +172,6 @@ def _check_alike(sides: Mapping[SideName, SideSpec], made: Mapping[SideName, Pre
 
 
 def _threads(count: int | None) -> str:
-    return "threads of its own choice" if count is None else f"{count} thread{'s' * (count != 1)}"
+    if count is None:
+        return "threads of its own choice"
+    return "1 thread" if count == 1 else f"{count} threads"

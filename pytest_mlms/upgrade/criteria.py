@@ -1,110 +1,88 @@
-"""What an upgrade is held to and how it is run: from the manifest, the options, and the machine."""
+"""Acceptance criteria and run parameters of an upgrade."""
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
 import os
-from collections.abc import Callable, Iterator
-from typing import Any, cast
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast
 
 from pytest_mlms.cases import Case
 from pytest_mlms.config import Config
 from pytest_mlms.errors import InvalidRun
-from pytest_mlms.host.gpu_monitor import GpuReading, gpu_notes, gpu_problems, open_gpu
-from pytest_mlms.host.machine import machine_state
-from pytest_mlms.upgrade.decision import TOLERANCES, Clock
-from pytest_mlms.upgrade.interleave import AgentPair, InterleavePlan
-from pytest_mlms.upgrade.run import Criteria
+from pytest_mlms.quantities import upgrade_rules
+from pytest_mlms.upgrade.interleave import InterleavePlan
+from pytest_mlms.upgrade.rounds import Clock
 
-__all__ = ["duel_of", "terms_of", "told", "watch_device"]
+__all__ = ["Criteria", "criteria_of", "interleave_plan_of"]
 
-_SHARE = 1.5  # of --mlms-duration for both sides together
+_SHARE_OF_DURATION = 1.5  # of --mlms-duration, for the turns of both sides together
 
 
-def terms_of(case: Case, config: Config) -> Criteria:
-    """Return the terms: the command line's tolerance, else the manifest's, else the default of 3 %."""
-    own = case.loaded.manifest.thresholds.upgrade
-    named = own.tolerances()
-    latency_tolerance = named.pop("latency", None)
-    latency = next(
-        share
-        for share in (config.tolerance, latency_tolerance, TOLERANCES["latency"].tolerance)
-        if share is not None
-    )
-    return Criteria(
-        {"latency": latency, **named}, ("latency", *named), cast("Clock | None", config.clock)
-    )
+@dataclass(frozen=True)
+class Criteria:
+    """Acceptance criteria of an upgrade.
 
-
-def duel_of(case: Case, config: Config) -> InterleavePlan:
-    """Return how it is run: on as many cores as the side with more threads has, drawn from those
-    that both may use.
+    ``tolerances`` by quantity override the defaults, ``gates`` are the quantities that must be
+    shown to be within their tolerances, and ``clock`` is the clock asked for (None: the best one
+    that both sides have).
     """
-    counts = [case.threads, case.baseline.threads]
-    threads = None if None in counts else max(count for count in counts if count)
+
+    tolerances: Mapping[str, float]
+    gates: Sequence[str] = ("latency",)
+    clock: Clock | None = None
+
+
+def criteria_of(case: Case, config: Config) -> Criteria:
+    """Return the criteria of a case.
+
+    The tolerance of latency is that of the command line, else the manifest's, else the default.
+    What the manifest names is a gate.
+    """
+    tolerances = {"latency": upgrade_rules()["latency"].tolerance}
+    tolerances.update(case.loaded.manifest.thresholds.upgrade.tolerances())
+    if config.tolerance is not None:
+        tolerances["latency"] = config.tolerance
+    return Criteria(
+        tolerances=tolerances,
+        gates=tuple(tolerances),
+        clock=cast("Clock | None", config.clock),
+    )
+
+
+def interleave_plan_of(case: Case, config: Config) -> InterleavePlan:
+    """Return the run parameters of a case.
+
+    It runs on as many cores as the side with more threads has, of those that both may use. Raises
+    InvalidRun where there are none.
+    """
     return InterleavePlan(
-        seconds=_SHARE * config.duration,
+        seconds=_SHARE_OF_DURATION * config.duration,
         budget=config.budget,
         seed=int.from_bytes(os.urandom(4), "big"),
-        cores=_cores(case),
-        threads=threads,
+        cores=_common_cores(case),
+        threads=_most_threads(case),
     )
 
 
-def _cores(case: Case) -> list[int]:
+def _most_threads(case: Case) -> int | None:
+    """Return the threads of the side that has more; None where one chooses its own number."""
+    if case.threads is None or case.baseline.threads is None:
+        return None
+    return max(case.threads, case.baseline.threads)
+
+
+def _common_cores(case: Case) -> list[int]:
+    """Return the cores that both sides may use; none where the system does not tell."""
     if not hasattr(os, "sched_getaffinity"):
         return []
-    allowed = set(os.sched_getaffinity(0))
+    cores = set(os.sched_getaffinity(0))
     for stack in (case.stack, case.baseline.stack):
-        allowed &= set(stack.cores) or allowed
-    if not allowed:
+        if stack.cores:
+            cores &= set(stack.cores)
+    if not cores:
         raise InvalidRun(
-            f"{case.stack.name} and {case.baseline.stack.name} have no core in common that this process may use; "
-            f"give both the same cores"
+            f"{case.stack.name} and {case.baseline.stack.name} have no core in common that this "
+            f"process may use; give both the same cores"
         )
-    return sorted(allowed)
-
-
-def told(case: Case, config: Config) -> dict[str, Any]:
-    """Return what the text of an upgrade tells of its setting."""
-    return {
-        "a": case.baseline.stack.name,
-        "b": case.stack.name,
-        "budget": config.budget,
-        "threads": [case.baseline.threads, case.threads],
-        "place": str(case.loaded.place("thresholds", "upgrade")),
-        "asked": config.tolerance is not None,
-        "machine": machine_state(),
-    }
-
-
-@contextlib.contextmanager
-def watch_device(
-    device: str, note: Callable[..., None]
-) -> Iterator[Callable[[AgentPair], list[str]]]:
-    """Give a function that looks at the device after a round, and says why what was measured can't
-    be trusted.
-
-    What the driver says each time goes to ``note``, as plain values and in words.
-    """
-    if device == "cpu":
-        yield lambda pair: []
-        return
-    with open_gpu(device) as gpu:
-        readings: list[GpuReading] = [gpu.read(loaded=False)]
-        own: set[int] = set()
-
-        def look(pair: AgentPair) -> list[str]:
-            own.update(side.agent.process.pid for side in (pair.a, pair.b))
-            readings.append(gpu.read(loaded=True))
-            note(
-                gpu_readings=[dataclasses.asdict(one) for one in readings],
-                gpu_notes=gpu_notes(readings),
-            )
-            return gpu_problems(readings, own)
-
-        faults = gpu_problems(readings, own)
-        if faults:
-            raise InvalidRun(f"device {device} is not free: {'; '.join(faults)}; end what uses it")
-        yield look
+    return sorted(cores)

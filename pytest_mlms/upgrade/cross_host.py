@@ -16,12 +16,14 @@ from typing import Any, NamedTuple
 import pytest
 
 from pytest_mlms.config import Config
-from pytest_mlms.records import Comparison, Verdict, plain_comparison
+from pytest_mlms.quantities import QUANTITIES, upgrade_rules
+from pytest_mlms.records import Comparison, Verdict
 from pytest_mlms.report.table import format_table
+from pytest_mlms.serialization import to_plain
 from pytest_mlms.stacks.labels import label_of
 from pytest_mlms.statistics import student_quantile
 from pytest_mlms.units import format_quantity
-from pytest_mlms.upgrade.decision import RISK_OF_FAILING, RISK_OF_PASSING, TOLERANCES
+from pytest_mlms.upgrade.decision import RISK_OF_FAILING, RISK_OF_PASSING
 
 __all__ = ["Sides", "compare_sides"]
 
@@ -76,7 +78,7 @@ class Sides:
                 case=case,
                 a=self._a,
                 b=self._b,
-                comparisons=list(map(plain_comparison, comparisons)),
+                comparisons=to_plain(comparisons),
             )
         bad = Verdict.REGRESSED in verdicts or (self._strict and Verdict.INCONCLUSIVE in verdicts)
         if (bad or self._unanswered) and session.exitstatus in (
@@ -143,7 +145,7 @@ def compare_sides(
     values = _values(results)
     cases = sorted({case for case, _, _ in values})
     found: dict[str, list[Comparison]] = {case: [] for case in cases}
-    for quantity, default in TOLERANCES.items():
+    for quantity, rule in upgrade_rules().items():
         drifts = {
             side: _drift(
                 [logs for (_, at, name), logs in values.items() if (at, name) == (side, quantity)]
@@ -153,7 +155,7 @@ def compare_sides(
         for case in cases:
             first, second = values.get((case, a, quantity)), values.get((case, b, quantity))
             if first and second:
-                tolerance = tolerances.get(quantity, default.tolerance)
+                tolerance = tolerances.get(quantity, rule.tolerance)
                 found[case].append(
                     _compare(quantity, first, second, drifts[a], drifts[b], tolerance)
                 )
@@ -173,7 +175,7 @@ def _values(results: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str, str], 
                 value = result.get("estimates", {}).get(estimate, {}).get("value")
                 if value:
                     found.setdefault((case, side, quantity), []).append(
-                        math.log(value + TOLERANCES[quantity].base)
+                        math.log(value + upgrade_rules()[quantity].base)
                     )
     return found
 
@@ -192,8 +194,9 @@ def _compare(
     drift_b: _Drift,
     tolerance: float,
 ) -> Comparison:
-    default = TOLERANCES[name]
-    first, second = (math.exp(fmean(side)) - default.base for side in (a, b))
+    default = QUANTITIES[name]
+    base = upgrade_rules()[name].base
+    first, second = (math.exp(fmean(side)) - base for side in (a, b))
     made = Comparison(
         name, first, second, default.unit, tolerance, True, min(len(a), len(b)), "visits"
     )

@@ -1,60 +1,53 @@
-"""Two stacks in turns on the same cores: fresh pairs of processes, until what must be decided is
-decided.
+"""Interleaved measurement of two stacks: rounds of turns, in a fresh pair of agents each.
 
-Measures and records; compare.py computes and decides. Only the side whose turn it is runs: the
-other is stopped, since a framework's threads go on spinning for work and would take the cores from
-it.
+This module measures and records; ``decision`` computes and decides. Only the side with the turn
+runs. The other side is stopped, because the threads of a framework go on spinning while they wait
+for work, and would take the cores from it.
 """
 
 from __future__ import annotations
 
-import contextlib
 import math
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from pytest_mlms.agent.predictor import Clocks, Predictor, Turn
-from pytest_mlms.agent.process import Array
-from pytest_mlms.errors import MlmsError
 from pytest_mlms.statistics import is_steady
-from pytest_mlms.upgrade.decision import LEAST_ROUNDS, MOST_ROUNDS, Round, Side, call_waits
+from pytest_mlms.upgrade.agents import AgentPair, TurnPlan
+from pytest_mlms.upgrade.decision import LEAST_ROUNDS, MOST_ROUNDS
+from pytest_mlms.upgrade.round_record import RoundRecord, SideRecord
+from pytest_mlms.upgrade.rounds import SIDES, Array, Outputs, Round, Side, SideName, call_waits
 
-__all__ = [
-    "SIDES",
-    "AgentPair",
-    "InterleavePlan",
-    "RoundRecord",
-    "SideName",
-    "TurnPlan",
-    "naming",
-    "run_interleaved",
-]
+__all__ = ["InterleavePlan", "MeasuredRound", "OpenPair", "run_interleaved"]
 
-SideName = Literal["a", "b"]
-SIDES: tuple[SideName, SideName] = ("a", "b")
+OpenPair = Callable[[Sequence[SideName], Sequence[int]], AbstractContextManager[AgentPair]]
+"""Starts both sides, in the order and on the cores given."""
 
-_WINDOW, _WINDOWS = 8, 6  # pairs of a window of the warm-up, and windows at most
-_LEAST_PAIRS, _MOST_PAIRS = 40, 2000
-_TELLING_PAIRS = 6  # fewer have no interval at all
-_TURN = 0.002  # seconds of calls in a turn, so that waking up is a small part of it
+_WINDOW_PAIRS = 8  # of the warm-up
+_MOST_WINDOWS = 6
+_LEAST_PAIRS = 40
+_MOST_PAIRS = 2000
+_LEAST_PAIRS_SLOW = 6  # of a slow model; fewer have no interval at all
+_TURN_SECONDS = 0.002  # so that waking up is a small part of a turn
 _MOST_CALLS = 200  # in a turn
 _MUCH_SLOWER = 1.5
-_PROBE = 1.0  # seconds that finding out how to measure may take
-_REFILL = 1.02  # how much longer the first call of a turn takes where it has caches to fill again
+_PROBE_SECONDS = 1.0  # that finding out how to measure may take
+_REFILL = 1.02  # ratio of a turn's first call to its second where caches have to be filled again
 
 
 @dataclass(frozen=True)
 class InterleavePlan:
-    """What to run: ``seconds`` of turns a round and ``budget`` seconds in all; ``cores`` those that
-    may be used.
+    """Parameters of an interleaved run.
 
-    ``threads`` of a side is how many cores it is held to; None: all of them.
+    ``seconds`` is the time that the turns of a round take, ``budget`` that of the whole run.
+    ``cores`` may be used, ``threads`` of them by a side (None: all). ``seed`` draws the order of
+    everything, and the cores of each round.
     """
 
     seconds: float
@@ -64,289 +57,307 @@ class InterleavePlan:
     threads: int | None = None
 
     @property
-    def longest(self) -> float:
+    def longest_turns(self) -> float:
         """Seconds that the turns of a round may take: half of its share of the budget."""
         return self.budget / LEAST_ROUNDS / 2
 
+    def draw_cores(self, rng: random.Random) -> list[int]:
+        """Return the cores of a round, in ascending order."""
+        count = len(self.cores)
+        if self.threads:
+            count = min(self.threads, count)
+        return sorted(rng.sample(list(self.cores), count))
 
-@dataclass(frozen=True)
-class TurnPlan:
-    """A turn: calls that are timed, after calls that aren't."""
-
-    count: int = 1
-    skip: int = 0
-
-
-@dataclass(frozen=True, eq=False)
-class RoundRecord:
-    """A round as it was run, for the record: what it gave, and how."""
-
-    round: Round
-    facts: Mapping[str, Any]
-    raw: Mapping[str, Array]
-    outputs: Mapping[str, Mapping[str, Array]]
+    def is_measured(self, pairs: int, spent: float) -> bool:
+        """Return whether a round has enough turns after so many pairs and seconds."""
+        if spent >= self.longest_turns:
+            return pairs >= _LEAST_PAIRS_SLOW
+        return spent >= self.seconds and pairs >= _LEAST_PAIRS
 
 
-@dataclass
-class AgentPair:
-    """A fresh process of each side, one of them running at a time; ``local``: they aren't in a
-    container of their own.
+class MeasuredRound(NamedTuple):
+    """A round: its raw measurements, its record, and the outputs of its last calls.
 
-    ``labels`` are what errors call them.
+    ``first_sides`` says for each pair of turns which side began.
     """
 
-    a: Predictor
-    b: Predictor
-    labels: Mapping[SideName, str] = field(default_factory=lambda: {"a": "side A", "b": "side B"})
-    local: bool = True
-    batches: Sequence[Mapping[str, Array]] = ()
-    clocks: dict[SideName, Clocks] = field(default_factory=dict)
+    measured: Round
+    record: RoundRecord
+    first_sides: Sequence[SideName]
+    outputs: Mapping[SideName, Outputs]
 
-    def __getitem__(self, side: SideName) -> Predictor:
-        return self.a if side == "a" else self.b
-
-    @contextlib.contextmanager
-    def only(self, side: SideName) -> Iterator[Predictor]:
-        """Let a side run for the length of the context, and stop it then where that can be done."""
-        predictor, stops = self[side], self.stops(side)
-        if stops:
-            predictor.agent.resume()
-        with naming(self.labels[side]):
-            yield predictor
-        if stops:
-            predictor.agent.pause()
-
-    def stops(self, side: SideName) -> bool:
-        """Whether a side can be stopped while it has no turn."""
-        return self.local and side in self.clocks and self.clocks[side].stoppable
-
-    def turn(self, side: SideName, pace: TurnPlan, first: int = 0, outputs: bool = False) -> Turn:
-        """Give a side its turn."""
-        with self.only(side) as predictor:
-            return predictor.turn(pace.count, pace.skip, first, outputs)
-
-
-@contextlib.contextmanager
-def naming(side: str) -> Iterator[None]:
-    """Put the side in front of what is told of a fault."""
-    try:
-        yield
-    except MlmsError as error:
-        error.args = (f"{side}: {error}", *error.args[1:])
-        raise
+    def arrays(self) -> dict[str, Array]:
+        """Return the arrays of ``pairs-N.npz`` by name."""
+        arrays = {"b_first": np.array(self.first_sides) == "b"}
+        for side, measured in zip(SIDES, self.measured, strict=True):
+            for name, values in measured.arrays().items():
+                arrays[f"{name}_{side}"] = values
+        return arrays
 
 
 def run_interleaved(
-    duel: InterleavePlan,
-    open_pair: Callable[[Sequence[SideName], Sequence[int]], AbstractContextManager[AgentPair]],
-    batches_for: Callable[[Predictor], Sequence[Mapping[str, Array]]],
-    after_round: Callable[[int, RoundRecord, AgentPair], bool],
-) -> int:
-    """Run rounds until ``after_round``, which gets each one with its processes still alive, says
-    that it is enough.
+    plan: InterleavePlan,
+    open_pair: OpenPair,
+    batches_for: Callable[[Predictor], Sequence[Outputs]],
+    after_round: Callable[[int, MeasuredRound, AgentPair], bool],
+) -> None:
+    """Run rounds until ``after_round`` returns that they are enough.
 
-    At most six, and no further one that would pass the budget if it takes as long as those before
-    it; what ``after_round`` does is no part of that. Return how many there were. The seed draws the
-    order of everything and the cores of each round.
+    ``after_round`` gets each round while its agents are alive; what it does is no part of the
+    budget. There are at most ``MOST_ROUNDS``, and no further one that would exceed the budget if
+    it takes as long as those before.
     """
-    rng, spent = random.Random(duel.seed), 0.0
+    rng = random.Random(plan.seed)
+    spent = 0.0
     for index in range(MOST_ROUNDS):
         began = time.monotonic()
         order = rng.sample(SIDES, 2)
-        cores = sorted(
-            rng.sample(list(duel.cores), min(duel.threads or len(duel.cores), len(duel.cores)))
-        )
+        cores = plan.draw_cores(rng)
         with open_pair(order, cores) as pair:
-            shift = _round(
-                duel, pair, batches_for, rng, {"started_first": order[0], "cores": cores}
-            )
+            runner = RoundRunner(plan, pair, cores, rng)
+            measured = runner.run(batches_for, started_first=order[0])
             spent += time.monotonic() - began
-            enough = after_round(index, shift, pair)
-        if enough or spent + spent / (index + 1) > duel.budget:
-            break
-    return index + 1
+            if after_round(index, measured, pair):
+                return
+        mean = spent / (index + 1)
+        if spent + mean > plan.budget:
+            return
 
 
-def _round(
-    duel: InterleavePlan,
-    pair: AgentPair,
-    batches_for: Callable[[Predictor], Any],
-    rng: random.Random,
-    facts: dict[str, Any],
-) -> RoundRecord:
-    began = time.monotonic()
-    pair.batches = batches = batches_for(pair.a)
-    for side in SIDES:
-        with pair.only(side) as predictor:
-            pair.clocks[side] = predictor.bind(batches)
-    for side in SIDES:
-        with pair.only(side):
-            pass  # from here on they run in turns only
-    firsts = {side: pair.turn(side, TurnPlan(), outputs=True) for side in rng.sample(SIDES, 2)}
-    medians, warmup = _warm_up(duel, pair, rng)
-    held = _hold(pair, medians, facts["cores"], rng)
-    pace = _pace(pair, medians)
-    turns, leads = _turns(duel, pair, pace, len(batches), rng)
-    lasts = {side: pair.turn(side, TurnPlan(), outputs=True) for side in rng.sample(SIDES, 2)}
-    made = {
-        side: _side(pair[side], firsts[side], turns[side], lasts[side], pair.clocks[side])
-        for side in SIDES
-    }
-    raw = {f"{name}_{side}": values for side in SIDES for name, values in _raw(made[side]).items()}
-    facts.update(
-        pairs=len(leads),
-        calls=pace.count,
-        skipped=pace.skip,
-        calling_core=held,
-        warmup_pairs=warmup,
-        steady=all(is_steady(medians[side]) for side in SIDES),
-        turns_exclusive=all(map(pair.stops, SIDES)),
-        seconds=time.monotonic() - began,
-        sides={side: _facts(pair[side], made[side]) for side in SIDES},
-    )
-    outputs: dict[str, Mapping[str, Array]] = {side: lasts[side].outputs for side in SIDES}
-    return RoundRecord(
-        Round(made["a"], made["b"]), facts, {**raw, "b_first": np.array(leads) == "b"}, outputs
-    )
+class _WarmUp(NamedTuple):
+    """Medians of the warm-up's windows in seconds, by side, and how many pairs it took."""
+
+    medians: Mapping[SideName, Sequence[float]]
+    pairs: int
+
+    @property
+    def steady(self) -> bool:
+        """Whether neither side's median falls any more."""
+        return all(is_steady(self.medians[side]) for side in SIDES)
+
+    @property
+    def slowest(self) -> float:
+        """Seconds of a call of the slower side, in the last window."""
+        return max(self.medians[side][-1] for side in SIDES)
 
 
-def _warm_up(
-    duel: InterleavePlan, pair: AgentPair, rng: random.Random
-) -> tuple[dict[SideName, list[float]], int]:
-    """Run windows of pairs until neither side's median falls any more.
+class RoundRunner:
+    """The steps of one round: warm-up, choice of core and of the length of turns, turns."""
 
-    Return all windows' medians, and the pairs.
-    """
-    medians: dict[SideName, list[float]] = {side: [] for side in SIDES}
-    pairs, end = 0, time.monotonic() + duel.longest / 2
-    while not all(is_steady(medians[side]) for side in SIDES) and len(medians["a"]) < _WINDOWS:
-        taken: dict[SideName, list[float]] = {side: [] for side in SIDES}
-        while len(taken["a"]) < _WINDOW and not (taken["a"] and time.monotonic() > end):
-            for side in rng.sample(SIDES, 2):
-                taken[side].append(float(_walls(pair.turn(side, TurnPlan()))[0]))
+    def __init__(
+        self, plan: InterleavePlan, pair: AgentPair, cores: Sequence[int], rng: random.Random
+    ) -> None:
+        self._plan = plan
+        self._pair = pair
+        self._cores = cores
+        self._rng = rng
+
+    def run(
+        self, batches_for: Callable[[Predictor], Sequence[Outputs]], started_first: SideName
+    ) -> MeasuredRound:
+        """Measure the round."""
+        pair = self._pair
+        began = time.monotonic()
+        pair.bind(batches_for(pair.a))
+        first_turns = self._turn_with_outputs()
+        warm_up = self._warm_up()
+        calling_core = self._hold_calling_threads(warm_up)
+        turn_plan = self._plan_turns(warm_up)
+        turns, first_sides = self._run_turns(turn_plan)
+        last_turns = self._turn_with_outputs()
+        sides: dict[SideName, Side] = {}
+        records: dict[SideName, SideRecord] = {}
         for side in SIDES:
-            medians[side].append(float(np.median(taken[side])))
-        pairs += len(taken["a"])
-        if time.monotonic() > end:
-            break
-    return medians, pairs
-
-
-def _hold(
-    pair: AgentPair,
-    medians: Mapping[SideName, Sequence[float]],
-    cores: Sequence[int],
-    rng: random.Random,
-) -> int | None:
-    """Hold both sides' calling threads to one of the cores, drawn; return it, or None where that
-    isn't done.
-
-    No two cores are equally fast, and a thread that may choose finds another one in each turn. What
-    gets much slower by it starts threads for each call, which are held with it: then both are let
-    go again.
-    """
-    if len(cores) < 2:
-        return cores[0] if cores else None
-    core = rng.choice(list(cores))
-    _hold_to(pair, [core])
-    tries = max(1, min(_WINDOW, int(_PROBE / max(medians[side][-1] for side in SIDES))))
-    taken = {
-        side: np.median([_walls(pair.turn(side, TurnPlan()))[0] for _ in range(tries)])
-        for side in SIDES
-    }
-    if any(taken[side] > _MUCH_SLOWER * medians[side][-1] for side in SIDES):
-        _hold_to(pair, cores)
-        return None
-    return core
-
-
-def _hold_to(pair: AgentPair, cores: Sequence[int]) -> None:
-    for side in SIDES:
-        with pair.only(side) as predictor:
-            predictor.hold(cores)
-
-
-def _pace(pair: AgentPair, medians: Mapping[SideName, Sequence[float]]) -> TurnPlan:
-    """Return how long turns are.
-
-    Some milliseconds, and with a call ahead where the first one fills caches again.
-    """
-    call = max(medians[side][-1] for side in SIDES)
-    if call < _TURN:
-        call = max(
-            float(np.median(_walls(pair.turn(side, TurnPlan(_WINDOW, 1))))) for side in SIDES
+            all_turns = _SideTurns(first_turns[side], turns[side], last_turns[side])
+            sides[side] = _measured_side(pair[side], pair.clocks[side], all_turns)
+            records[side] = _side_record(pair[side], sides[side])
+        record = RoundRecord(
+            started_first=started_first,
+            cores=self._cores,
+            pairs=len(first_sides),
+            calls=turn_plan.count,
+            skipped=turn_plan.skip,
+            calling_core=calling_core,
+            warmup_pairs=warm_up.pairs,
+            steady=warm_up.steady,
+            turns_exclusive=pair.exclusive,
+            seconds=time.monotonic() - began,
+            sides=records,
         )
-        return TurnPlan(max(1, min(_MOST_CALLS, math.ceil(_TURN / call))), 1)
-    if call > _PROBE / _WINDOW:
-        return TurnPlan()  # so long that filling the caches again is nothing beside it
-    twice = np.array([_walls(pair.turn(side, TurnPlan(2))) for side in SIDES * (_WINDOW // 2)])
-    first, second = np.median(twice, axis=0)
-    return TurnPlan(1, 1 if first > _REFILL * second else 0)
+        outputs = {side: last_turns[side].outputs for side in SIDES}
+        return MeasuredRound(Round(sides["a"], sides["b"]), record, first_sides, outputs)
+
+    def _draw_order(self) -> list[SideName]:
+        return self._rng.sample(SIDES, 2)
+
+    def _turn_with_outputs(self) -> dict[SideName, Turn]:
+        """Give both sides a turn of one call on the first batch, whose outputs are kept."""
+        return {
+            side: self._pair.turn(side, TurnPlan(), outputs=True) for side in self._draw_order()
+        }
+
+    def _warm_up(self) -> _WarmUp:
+        """Run windows of pairs until neither side's median falls any more."""
+        end = time.monotonic() + self._plan.longest_turns / 2
+        medians: dict[SideName, list[float]] = {side: [] for side in SIDES}
+        warm_up = _WarmUp(medians, 0)
+        for _ in range(_MOST_WINDOWS):
+            window = self._warm_up_window(end)
+            for side in SIDES:
+                medians[side].append(float(np.median(window[side])))
+            warm_up = _WarmUp(medians, warm_up.pairs + len(window["a"]))
+            if warm_up.steady or time.monotonic() > end:
+                break
+        return warm_up
+
+    def _warm_up_window(self, end: float) -> dict[SideName, list[float]]:
+        """Run a window of single calls, one pair at least; return their seconds by side."""
+        window: dict[SideName, list[float]] = {side: [] for side in SIDES}
+        for _ in range(_WINDOW_PAIRS):
+            for side in self._draw_order():
+                window[side].append(self._time_call(side))
+            if time.monotonic() > end:
+                break
+        return window
+
+    def _time_call(self, side: SideName) -> float:
+        turn = self._pair.turn(side, TurnPlan())
+        return float(_durations(turn)[0])
+
+    def _hold_calling_threads(self, warm_up: _WarmUp) -> int | None:
+        """Hold both sides' calling threads to one of the cores; return it, or None if not held.
+
+        Cores differ in speed, and a thread that is not held finds another core in each turn. A
+        side that gets much slower by it starts threads for each call, which are held with the
+        calling thread. Then both sides are released again.
+        """
+        if not self._cores:
+            return None
+        if len(self._cores) == 1:
+            return self._cores[0]
+        core = self._rng.choice(list(self._cores))
+        self._hold_to([core])
+        tries = int(_PROBE_SECONDS / warm_up.slowest)
+        tries = max(1, min(_WINDOW_PAIRS, tries))
+        held = {side: self._median_call(side, tries) for side in SIDES}
+        for side in SIDES:
+            if held[side] > _MUCH_SLOWER * warm_up.medians[side][-1]:
+                self._hold_to(self._cores)
+                return None
+        return core
+
+    def _median_call(self, side: SideName, tries: int) -> float:
+        return float(np.median([self._time_call(side) for _ in range(tries)]))
+
+    def _hold_to(self, cores: Sequence[int]) -> None:
+        for side in SIDES:
+            with self._pair.running(side) as predictor:
+                predictor.hold(cores)
+
+    def _plan_turns(self, warm_up: _WarmUp) -> TurnPlan:
+        """Return the length of turns: some milliseconds of calls.
+
+        A call that is not timed comes first where it has to fill the caches again. In a long call
+        that does not matter.
+        """
+        if warm_up.slowest < _TURN_SECONDS:
+            return self._plan_short_calls()
+        if warm_up.slowest > _PROBE_SECONDS / _WINDOW_PAIRS:
+            return TurnPlan()
+        first, second = self._first_and_second_call()
+        return TurnPlan(count=1, skip=1 if first > _REFILL * second else 0)
+
+    def _plan_short_calls(self) -> TurnPlan:
+        medians = []
+        for side in SIDES:
+            turn = self._pair.turn(side, TurnPlan(_WINDOW_PAIRS, skip=1))
+            medians.append(float(np.median(_durations(turn))))
+        count = math.ceil(_TURN_SECONDS / max(medians))
+        return TurnPlan(min(_MOST_CALLS, count), skip=1)
+
+    def _first_and_second_call(self) -> tuple[float, float]:
+        """Return the median seconds of the first and of the second call of a turn."""
+        durations = []
+        for _ in range(_WINDOW_PAIRS // 2):
+            for side in SIDES:
+                turn = self._pair.turn(side, TurnPlan(2))
+                durations.append(_durations(turn))
+        first, second = np.median(durations, axis=0)
+        return float(first), float(second)
+
+    def _run_turns(self, turn_plan: TurnPlan) -> tuple[dict[SideName, list[Turn]], list[SideName]]:
+        """Run pairs of turns; return the turns by side, and the side that began each pair."""
+        turns: dict[SideName, list[Turn]] = {side: [] for side in SIDES}
+        first_sides: list[SideName] = []
+        batches = len(self._pair.batches)
+        began = time.monotonic()
+        while len(first_sides) < _MOST_PAIRS:
+            pairs = len(first_sides)
+            if self._plan.is_measured(pairs, time.monotonic() - began):
+                break
+            order = self._draw_order()
+            for side in order:
+                turns[side].append(self._pair.turn(side, turn_plan, pairs % batches))
+            first_sides.append(order[0])
+        return turns, first_sides
 
 
-def _turns(
-    duel: InterleavePlan, pair: AgentPair, pace: TurnPlan, batches: int, rng: random.Random
-) -> tuple[dict[SideName, list[Turn]], list[SideName]]:
-    """Give both sides turns in an order drawn for each pair.
+class _SideTurns(NamedTuple):
+    """The turns of one side: its first call, the timed turns, and its last call."""
 
-    Return the turns, and who led each pair.
-    """
-    turns: dict[SideName, list[Turn]] = {side: [] for side in SIDES}
-    leads: list[SideName] = []
-    began = time.monotonic()
-    while len(leads) < _MOST_PAIRS:
-        spent = time.monotonic() - began
-        if (spent >= duel.seconds and len(leads) >= _LEAST_PAIRS) or (
-            spent >= duel.longest and len(leads) >= _TELLING_PAIRS
-        ):
-            break
-        order = rng.sample(SIDES, 2)
-        for side in order:
-            turns[side].append(pair.turn(side, pace, len(leads) % batches))
-        leads.append(order[0])
-    return turns, leads
+    first: Turn
+    timed: Sequence[Turn]
+    last: Turn
 
 
-def _walls(turn: Turn) -> Array:
+def _durations(turn: Turn) -> Array:
+    """Return the seconds of each call of a turn."""
     return np.asarray(turn.times["end"] - turn.times["start"])
 
 
-def _side(
-    predictor: Predictor, first: Turn, turns: Sequence[Turn], last: Turn, clocks: Clocks
-) -> Side:
-    waits = [
-        call_waits(turn.times["start"], turn.times["end"], turn.times["wait"], turn.times["at"])
-        for turn in (turns if clocks.wait else ())
-    ]
-    spent = [
-        (turn.times["cpu"][-1] - turn.times["cpu"][0]) / len(turn.times["start"]) for turn in turns
-    ]
+def _waits(turn: Turn) -> Array:
+    """Return the seconds that each call of a turn waited for a core."""
+    times = turn.times
+    return call_waits(times["start"], times["end"], times["wait"], times["at"])
+
+
+def _cpu_seconds(turn: Turn) -> float:
+    """Return the CPU seconds of a call: its share of the turn."""
+    cpu = turn.times["cpu"]
+    calls = len(turn.times["start"])
+    return float(cpu[-1] - cpu[0]) / calls
+
+
+def _measured_side(predictor: Predictor, clocks: Clocks, turns: _SideTurns) -> Side:
+    wait = None
+    if clocks.wait:
+        wait = np.array([_waits(turn) for turn in turns.timed])
+    device = None
+    if clocks.device:
+        device = np.array([turn.times["device"] for turn in turns.timed])
+    first_wait = turns.first.times["wait"]
+    first_waited = float(first_wait[-1] - first_wait[0])
     return Side(
-        wall=np.array([_walls(turn) for turn in turns]),
-        wait=np.array(waits) if clocks.wait else None,
-        cpu=np.array(spent),
-        device=np.array([turn.times["device"] for turn in turns]) if clocks.device else None,
+        wall=np.array([_durations(turn) for turn in turns.timed]),
+        wait=wait,
+        cpu=np.array([_cpu_seconds(turn) for turn in turns.timed]),
+        device=device,
         load_seconds=predictor.load_seconds - predictor.load_waited,
-        first_seconds=float(_walls(first)[0] - (first.times["wait"][-1] - first.times["wait"][0])),
-        peak_bytes=last.peak_bytes if predictor.peak_is_since_load else None,
+        first_seconds=float(_durations(turns.first)[0]) - first_waited,
+        peak_bytes=turns.last.peak_bytes if predictor.peak_is_since_load else None,
     )
 
 
-def _raw(side: Side) -> dict[str, Array]:
-    arrays = {"wall": side.wall, "wait": side.wait, "cpu": side.cpu, "device": side.device}
-    return {name: values for name, values in arrays.items() if values is not None}
-
-
-def _facts(predictor: Predictor, side: Side) -> dict[str, Any]:
-    return {
-        "pid": predictor.agent.process.pid,
-        "versions": dict(predictor.versions),
-        "python": predictor.python,
-        "executable": predictor.executable,
-        "device_used": predictor.device,
-        "threads_used": predictor.threads,
-        "start_seconds": predictor.start_seconds,
-        "load_seconds": side.load_seconds,
-        "first_seconds": side.first_seconds,
-        "peak_bytes": side.peak_bytes,
-    }
+def _side_record(predictor: Predictor, measured: Side) -> SideRecord:
+    return SideRecord(
+        pid=predictor.agent.process.pid,
+        versions=predictor.versions,
+        python=predictor.python,
+        executable=predictor.executable,
+        device_used=predictor.device,
+        threads_used=predictor.threads,
+        start_seconds=predictor.start_seconds,
+        load_seconds=measured.load_seconds,
+        first_seconds=measured.first_seconds,
+        peak_bytes=measured.peak_bytes,
+    )

@@ -1,11 +1,13 @@
-"""Which layers moved between two stacks: pure functions of the profiles that agents send."""
+"""Differences between the layers of two stacks: pure functions of the profiles of agents."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any, NamedTuple
+
+from pytest_mlms.serialization import plain_as_list
 
 __all__ = ["LayerChange", "changed_layers"]
 
@@ -13,10 +15,12 @@ Profile = Sequence[Any]
 """[start, end, [[name, type, start, end, bytes, shape], …]] of one call, in seconds."""
 
 
+@plain_as_list
 class LayerChange(NamedTuple):
-    """A layer's seconds a call on both sides (None.
+    """A layer's seconds a call on both sides, and its change.
 
-    It isn't there), the change, and its share of the whole change.
+    ``a`` or ``b`` is None where that side has no such layer. ``share`` is of the change of all
+    layers together, None where there is none.
     """
 
     name: str
@@ -28,44 +32,79 @@ class LayerChange(NamedTuple):
 
 
 def changed_layers(a: Sequence[Profile], b: Sequence[Profile], most: int = 8) -> list[LayerChange]:
-    """Return the layers that moved most, what all others did together, and the total.
+    """Return the ``most`` layers that changed most, the sum of all others, and the total.
 
-    A layer is known by its name; its time is the median over the calls. What one side only has, as
-    where one version fuses what another doesn't, moves by all of its time. ``share`` is of the
-    total's change, None where there is none.
+    A layer is matched by its name; its time is the median over the calls. A layer that only one
+    side has, such as one that is fused in the other version, changes by all of its time.
     """
-    (times_a, types_a), (times_b, types_b) = _medians(a), _medians(b)
-    total_a, total_b = sum(times_a.values()), sum(times_b.values())
-    whole = total_b - total_a
-    types = {**types_a, **types_b}
-    names = sorted(types, key=lambda name: -abs(times_b.get(name, 0.0) - times_a.get(name, 0.0)))
-
-    def change(label: str, kind: str, before: float | None, after: float | None) -> LayerChange:
-        moved = (after or 0.0) - (before or 0.0)
-        return LayerChange(label, kind, before, after, moved, moved / whole if whole else None)
-
-    found = [
-        change(name, types[name], times_a.get(name), times_b.get(name)) for name in names[:most]
-    ]
-    rest = names[most:]
-    if rest:
-        sums = [sum(times.get(name, 0.0) for name in rest) for times in (times_a, times_b)]
-        found.append(change(f"{len(rest)} others", "", *sums))
-    return [*found, change("all layers", "", total_a, total_b)] if found else []
+    comparison = _LayerComparison(_SideLayers(a), _SideLayers(b))
+    names = comparison.by_change()
+    if not names:
+        return []
+    changes = [comparison.change_of(name) for name in names[:most]]
+    others = names[most:]
+    if others:
+        changes.append(comparison.sum_of(f"{len(others)} others", others))
+    changes.append(comparison.sum_of("all layers", names))
+    return changes
 
 
-def _medians(profiles: Sequence[Profile]) -> tuple[Mapping[str, float], Mapping[str, str]]:
-    """Return each layer's median seconds a call, and its type.
+class _SideLayers:
+    """The layers of one side: median seconds a call, and types, by name."""
 
-    A layer may run several times in a call.
-    """
-    taken: dict[str, list[float]] = defaultdict(list)
-    types: dict[str, str] = {}
-    for _, _, layers in profiles:
-        call: dict[str, float] = defaultdict(float)
-        for name, kind, start, end, *_ in layers:
-            call[name] += end - start
-            types[name] = kind
-        for name, seconds in call.items():
-            taken[name].append(seconds)
-    return {name: median(values) for name, values in taken.items()}, types
+    def __init__(self, profiles: Iterable[Profile]) -> None:
+        taken: dict[str, list[float]] = defaultdict(list)
+        self.types: dict[str, str] = {}
+        for _, _, layers in profiles:
+            for name, seconds in _seconds_by_name(layers).items():
+                taken[name].append(seconds)
+            for layer in layers:
+                self.types[layer[0]] = layer[1]
+        self.seconds = {name: median(values) for name, values in taken.items()}
+
+    def total(self, names: Iterable[str]) -> float:
+        """Return the seconds a call of some layers; one that is not there has none."""
+        return sum(self.seconds.get(name, 0.0) for name in names)
+
+
+def _seconds_by_name(layers: Iterable[Sequence[Any]]) -> Mapping[str, float]:
+    """Return the seconds of each layer in one call, where it may run several times."""
+    seconds: dict[str, float] = defaultdict(float)
+    for name, _, start, end, *_ in layers:
+        seconds[name] += end - start
+    return seconds
+
+
+class _LayerComparison:
+    """The layers of both sides, and the change of their total."""
+
+    def __init__(self, a: _SideLayers, b: _SideLayers) -> None:
+        self._a = a
+        self._b = b
+        self._types = {**a.types, **b.types}
+        self._whole = b.total(self._types) - a.total(self._types)
+
+    def by_change(self) -> list[str]:
+        """Return the names of all layers, the largest change first."""
+        return sorted(self._types, key=self._size_of_change)
+
+    def change_of(self, name: str) -> LayerChange:
+        """Return the change of one layer."""
+        a = self._a.seconds.get(name)
+        b = self._b.seconds.get(name)
+        change = (b or 0.0) - (a or 0.0)
+        return LayerChange(name, self._types[name], a, b, change, self._share(change))
+
+    def sum_of(self, label: str, names: Sequence[str]) -> LayerChange:
+        """Return the change of several layers together."""
+        a = self._a.total(names)
+        b = self._b.total(names)
+        return LayerChange(label, "", a, b, b - a, self._share(b - a))
+
+    def _size_of_change(self, name: str) -> float:
+        return -abs(self._b.total([name]) - self._a.total([name]))
+
+    def _share(self, change: float) -> float | None:
+        if not self._whole:
+            return None
+        return change / self._whole

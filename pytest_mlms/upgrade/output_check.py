@@ -1,145 +1,184 @@
-"""Whether both sides of an upgrade compute the same and are as often right.
+"""Comparison of the outputs and the accuracy of both sides of an upgrade.
 
-Faster because wrong is no upgrade.
+A candidate that is faster because it is wrong is no upgrade.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Mapping, MutableMapping
+from collections.abc import Hashable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from pytest_mlms.agent.process import Array
 from pytest_mlms.cases import Case
 from pytest_mlms.errors import InvalidRun, OutputError
 from pytest_mlms.evaluate.accuracy import classify, hits
-from pytest_mlms.evaluate.agreement import Tolerance, differences
+from pytest_mlms.evaluate.agreement import (
+    ROUNDING_SHARE,
+    Tolerance,
+    differences,
+    rounding_tolerance,
+)
 from pytest_mlms.manifest.schema import Output
 from pytest_mlms.pipeline import Dataset
+from pytest_mlms.quantities import upgrade_rules
 from pytest_mlms.records import Comparison, Verdict
-from pytest_mlms.upgrade.decision import ACCURACY_LOSS, compare_accuracy
-from pytest_mlms.upgrade.interleave import SIDES, AgentPair, SideName
+from pytest_mlms.upgrade.agents import AgentPair
+from pytest_mlms.upgrade.decision import compare_accuracy
+from pytest_mlms.upgrade.rounds import Array, Outputs, SideName
 
-__all__ = ["SHARE", "OutputCheck", "check_outputs"]
+__all__ = ["OutputCheck", "Scores", "check_outputs"]
 
-SHARE = 0.01
-"""How far two stacks' outputs may be apart, as a share of the largest value, where the manifest
-doesn't say.
-"""
+Scores = tuple[Array, Array]
+"""Scores of all inputs of a dataset (inputs x classes), and their labels."""
 
 
 def check_outputs(
-    expected: Mapping[str, Array], found: Mapping[str, Array], tolerance: Tolerance | None = None
+    expected: Outputs, actual: Outputs, tolerance: Tolerance | None = None
 ) -> Comparison:
     """Return the verdict on B's outputs by name, given A's for the same inputs.
 
-    ``tolerance`` is the manifest's for an agreement; None: differences up to SHARE of the largest
-    value are rounding. The ratio is the largest difference as a multiple of what is allowed.
+    ``tolerance`` is the manifest's for an agreement; None: the default for rounding. The ratio is
+    the largest difference as a multiple of what is allowed.
     """
-    worst, lacking = 0.0, ""
-    for name, values in expected.items():
-        other = found.get(name)
-        if other is None or other.shape != values.shape:
-            lacking = f"{name!r} is {'absent' if other is None else other.shape}, and {values.shape} of the baseline"
-        elif not np.isfinite(other).all():
-            lacking = f"{name!r} has NaN or infinity"
+    worst = 0.0
+    missing = ""
+    for name, reference in expected.items():
+        output = actual.get(name)
+        unusable = _unusable(name, output, reference)
+        if unusable or output is None:
+            missing = unusable
         else:
-            allowed = tolerance or Tolerance(
-                0.0, SHARE * float(np.abs(values.astype(np.float64)).max(initial=0.0))
-            )
-            worst = max(worst, float(differences(other, values, allowed)[2].max(initial=0.0)))
-    verdict = Verdict.REGRESSED if lacking or worst > 1 else Verdict.PASSED
-    share = tolerance.rtol if tolerance else SHARE
-    made = Comparison(
-        "agreement", math.nan, math.nan, "fraction", share, True, len(expected), "outputs", lacking
+            allowed = tolerance or rounding_tolerance(reference)
+            worst = max(worst, _largest_deviation(output, reference, allowed))
+    wrong = bool(missing) or worst > 1
+    return Comparison(
+        quantity="agreement",
+        a=math.nan,
+        b=math.nan,
+        unit="fraction",
+        tolerance=ROUNDING_SHARE if tolerance is None else tolerance.rtol,
+        gate=True,
+        replicates=len(expected),
+        of="outputs",
+        lacking=missing,
+        ratio=worst,
+        low=worst,
+        high=worst,
+        verdict=Verdict.REGRESSED if wrong else Verdict.PASSED,
     )
-    return made.but(ratio=worst, low=worst, high=worst, verdict=verdict)
+
+
+def _unusable(name: str, output: Array | None, reference: Array) -> str:
+    """Return why an output cannot be compared, "" where it can."""
+    if output is None:
+        return f"{name!r} is absent, and {reference.shape} of the baseline"
+    if output.shape != reference.shape:
+        return f"{name!r} is {output.shape}, and {reference.shape} of the baseline"
+    if not np.isfinite(output).all():
+        return f"{name!r} has NaN or infinity"
+    return ""
+
+
+def _largest_deviation(output: Array, reference: Array, allowed: Tolerance) -> float:
+    found = differences(output, reference, allowed)
+    return float(found.deviation.max(initial=0.0))
 
 
 @dataclass(frozen=True)
 class OutputCheck:
-    """Compares the outputs of the timed inputs, and of the whole dataset where it has labels.
+    """Check of the outputs for the timed inputs, and of the accuracy where there are labels.
 
-    ``known`` keeps a side's scores for the other items of the session, by ``key`` of the side.
+    ``tolerances`` of accuracy by quantity override the default. ``scores`` keeps the scores of
+    each side for other items of the session.
     """
 
-    outputs: tuple[str, ...]
-    classification: Output | None
+    case: Case
     dataset: Dataset | None
-    batch_size: int
-    tolerance: Tolerance | None
     tolerances: Mapping[str, float]
-    known: MutableMapping[Hashable, tuple[Array, Array]]
-    key: Callable[[SideName], Hashable]
+    scores: MutableMapping[Hashable, Scores]
 
-    @classmethod
-    def of(
-        cls,
-        case: Case,
-        dataset: Dataset | None,
-        tolerances: Mapping[str, float],
-        known: MutableMapping[Hashable, tuple[Array, Array]],
-    ) -> OutputCheck:
-        """Return what an upgrade's outputs are held to by its manifest."""
-        manifest, agreement = case.loaded.manifest, case.agreement
-        sides = {"a": case.baseline, "b": case}
-        return cls(
-            outputs=tuple(output.name for output in manifest.outputs),
-            classification=manifest.classification if manifest.has_accuracy else None,
-            dataset=dataset,
-            batch_size=case.batch_size,
-            tolerance=Tolerance(agreement.rtol, agreement.atol) if agreement else None,
-            tolerances=tolerances,
-            known=known,
-            key=lambda side: (
-                case.loaded.path,
-                sides[side].model.framework,
-                sides[side].stack,
-                case.device,
-            ),
-        )
+    def __call__(self, pair: AgentPair, timed: Mapping[SideName, Outputs]) -> list[Comparison]:
+        """Return the verdicts on agreement and accuracy.
 
-    def __call__(
-        self, pair: AgentPair, timed: Mapping[str, Mapping[str, Array]]
-    ) -> list[Comparison]:
-        """Return the verdicts; raises InvalidRun where the baseline's own outputs can't be used."""
-        sides = {side: {name: timed[side][name] for name in self.outputs} for side in SIDES}
-        for name, values in sides["a"].items():
-            if not np.isfinite(values).all():
-                raise InvalidRun(
-                    f"the baseline's output {name!r} has NaN or infinity; there is nothing to compare with"
-                )
-        agreement = check_outputs(sides["a"], sides["b"], self.tolerance)
-        if agreement.verdict is not Verdict.PASSED or not (self.dataset and self.classification):
-            return [agreement]
+        ``timed`` has the outputs for the timed inputs by side. Raises InvalidRun where the
+        baseline's own outputs cannot be used.
+        """
+        manifest = self.case.loaded.manifest
+        names = [output.name for output in manifest.outputs]
+        baseline = {name: timed["a"][name] for name in names}
+        candidate = {name: timed["b"][name] for name in names}
+        _check_baseline(baseline)
+        agreement = check_outputs(baseline, candidate, self._tolerance())
+        comparisons = [agreement]
+        if agreement.verdict is not Verdict.PASSED or self.dataset is None:
+            return comparisons
+        if manifest.has_accuracy and manifest.classification is not None:
+            accuracy = _AccuracyCheck(self, self.dataset, manifest.classification, pair)
+            try:
+                comparisons += accuracy.compare()
+            except OutputError as error:
+                wrong = agreement.but(verdict=Verdict.REGRESSED, lacking=str(error))
+                return [wrong]
+        return comparisons
+
+    def _tolerance(self) -> Tolerance | None:
+        agreement = self.case.agreement
+        if agreement is None:
+            return None
+        return Tolerance(agreement.rtol, agreement.atol)
+
+
+def _check_baseline(outputs: Outputs) -> None:
+    for name, values in outputs.items():
+        if not np.isfinite(values).all():
+            raise InvalidRun(
+                f"the baseline's output {name!r} has NaN or infinity; "
+                f"there is nothing to compare with"
+            )
+
+
+@dataclass(frozen=True)
+class _AccuracyCheck:
+    """Comparison of the accuracy of both sides over a dataset."""
+
+    check: OutputCheck
+    dataset: Dataset
+    output: Output
+    pair: AgentPair
+
+    def compare(self) -> list[Comparison]:
+        """Return the verdicts on top-1, and on top-5 where there are more than five classes.
+
+        Raises InvalidRun where the baseline's scores cannot be used, OutputError where the
+        candidate's cannot.
+        """
         try:
-            a, labels = self._scores(pair, "a")
+            scores_a, labels = self._scores("a")
         except OutputError as error:
             raise InvalidRun(f"the baseline's outputs can't be used: {error}") from None
-        try:
-            b, _ = self._scores(pair, "b")
-        except OutputError as error:
-            return [agreement.but(verdict=Verdict.REGRESSED, lacking=str(error))]
-        return [agreement, *self._accuracy(a, b, labels)]
+        scores_b, _ = self._scores("b")
+        places: Sequence[int] = (1, 5) if scores_a.shape[1] > 5 else (1,)
+        comparisons = []
+        for k in places:
+            right_a = hits(scores_a, labels, k)
+            right_b = hits(scores_b, labels, k)
+            comparisons.append(self._compare(f"top{k}", right_a, right_b))
+        return comparisons
 
-    def _accuracy(self, a: Array, b: Array, labels: Array) -> list[Comparison]:
-        return [
-            compare_accuracy(
-                hits(a, labels, k), hits(b, labels, k), k, self.tolerances.get(f"top{k}", ACCURACY_LOSS),
-                f"top{k}" in self.tolerances,
-            )
-            for k in ((1, 5) if a.shape[1] > 5 else (1,))
-        ]  # fmt: skip
+    def _compare(self, name: str, right_a: Array, right_b: Array) -> Comparison:
+        declared = self.check.tolerances
+        default = upgrade_rules("inputs")[name].tolerance
+        compared = compare_accuracy(name, right_a, right_b, declared.get(name, default))
+        return compared.but(gate=name in declared)
 
-    def _scores(self, pair: AgentPair, side: SideName) -> tuple[Array, Array]:
-        key = self.key(side)
-        if key not in self.known:
-            assert self.dataset
-            assert self.classification
-            with pair.only(side) as predictor:
-                self.known[key] = classify(
-                    predictor, self.dataset, self.classification, self.batch_size
-                )
-        return self.known[key]
+    def _scores(self, side: SideName) -> Scores:
+        """Return the scores of a side, computed once a session."""
+        case = self.check.case if side == "b" else self.check.case.baseline
+        key = (case.loaded.path, case.model.framework, case.stack, case.device)
+        known = self.check.scores
+        if key not in known:
+            with self.pair.running(side) as predictor:
+                known[key] = classify(predictor, self.dataset, self.output, case.batch_size)
+        return known[key]

@@ -1,63 +1,100 @@
-"""Upgrades that were measured before, decided again from what was recorded: nothing is run.
+"""Replay of the decisions on recorded upgrades; nothing is measured.
 
-The raw pairs decide where they are there; without them, the figures of each round that the item's
-line has.
+The decisions are made from the raw pairs where their files are there, and otherwise from the
+figures of each round in results.jsonl.
 """
 
 from __future__ import annotations
 
 import json
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from pytest_mlms.errors import MlmsError
-from pytest_mlms.records import Comparison, Verdict, comparison_of
-from pytest_mlms.upgrade.decision import (
+from pytest_mlms.records import Comparison, Verdict
+from pytest_mlms.serialization import from_plain
+from pytest_mlms.upgrade.criteria import Criteria
+from pytest_mlms.upgrade.decision import compare_rounds, is_decided, verdict_of
+from pytest_mlms.upgrade.figures import Figure, figures_of
+from pytest_mlms.upgrade.labels import point_label, sides_label
+from pytest_mlms.upgrade.round_record import RoundRecord, SideRecord
+from pytest_mlms.upgrade.rounds import (
     CLOCKS,
+    Array,
     Clock,
-    Figure,
     Round,
     Side,
+    SideName,
     available_clocks,
-    compare_rounds,
-    figures_of,
-    is_decided,
-    verdict_of,
 )
-from pytest_mlms.upgrade.explanation import point_of, sides_of
 
-__all__ = ["Replay", "read_upgrades", "replay_upgrade"]
+__all__ = ["RecordedUpgrade", "Replay", "read_upgrades", "replay_upgrade"]
+
+Figures = Sequence[Mapping[str, Figure]]
+
+
+class _Named(NamedTuple):
+    name: str
+
+
+@dataclass(frozen=True)
+class RecordedUpgrade:
+    """The fields of an upgrade's line in results.jsonl that its decision rests on."""
+
+    nodeid: str
+    verdict: Verdict
+    manifest: _Named
+    stack: _Named
+    against: _Named
+    framework: str
+    device: str
+    batch_size: int
+    clock: Clock
+    terms: Criteria
+    rounds: list[RoundRecord]
+    comparisons: list[Comparison] = field(default_factory=list)
+    artifacts: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def sides(self) -> str:
+        """Both stacks, as tables name them."""
+        return sides_label(self.stack.name, self.against.name, self.framework)
+
+    @property
+    def point(self) -> str:
+        """The rest of the case."""
+        return point_label(self.device, self.batch_size)
 
 
 class Replay(NamedTuple):
-    """An upgrade as it was judged and as it would be now: after how many of the rounds, and on
-    which clock.
+    """The decision on a recorded upgrade, as it would be now.
 
-    ``from_pairs`` says whether the raw pairs were there.
+    ``rounds`` is after how many of its rounds it is decided, ``from_pairs`` whether the raw pairs
+    were there.
     """
 
-    sides: str
-    point: str
-    model: str
-    before: str
-    now: Verdict
-    comparisons: list[Comparison]
+    upgrade: RecordedUpgrade
+    verdict: Verdict
+    comparisons: Sequence[Comparison]
     rounds: int
-    measured: int
-    clock: str
     from_pairs: bool
 
+    @property
+    def is_changed(self) -> bool:
+        """Whether the verdict differs from the recorded one."""
+        return self.verdict is not self.upgrade.verdict
 
-def read_upgrades(path: Path) -> tuple[Path, list[dict[str, Any]]]:
-    """Return the folder of a run and its upgrades' lines; ``path`` is that folder or its
-    results.jsonl.
 
-    Raises MlmsError where there are none. A last line that is cut off was being written when the
-    run was killed.
+def read_upgrades(path: Path) -> tuple[Path, list[RecordedUpgrade]]:
+    """Return the folder of a run, and its upgrades that were measured.
+
+    ``path`` is that folder or its results.jsonl. A last line that is cut off is skipped: the run
+    was killed while it wrote it. Raises MlmsError where there are no upgrades.
     """
     file = path / "results.jsonl" if path.is_dir() else path
     try:
@@ -66,98 +103,133 @@ def read_upgrades(path: Path) -> tuple[Path, list[dict[str, Any]]]:
         raise MlmsError(
             f"{file} can't be read: {error.strerror}; name a run's folder, or its results.jsonl"
         ) from None
-    found = [
-        line
-        for line in _parsed(lines, file)
-        if line.get("kind") == "upgrade" and line.get("rounds")
-    ]
-    if not found:
+    upgrades = list(_upgrades(lines, file))
+    if not upgrades:
         raise MlmsError(
-            f"{file} has no upgrade that was measured; it takes a run with --mlms-against or --mlms-aa"
+            f"{file} has no upgrade that was measured; "
+            f"it takes a run with --mlms-against or --mlms-aa"
         )
-    return file.parent, found
+    return file.parent, upgrades
 
 
-def _parsed(lines: list[str], file: Path) -> Iterator[dict[str, Any]]:
-    for number, line in enumerate(lines, 1):
+def _upgrades(lines: Sequence[str], file: Path) -> Iterator[RecordedUpgrade]:
+    for number, text in enumerate(lines, 1):
         try:
-            yield json.loads(line)
+            line = json.loads(text)
         except ValueError:
-            if number < len(lines):
-                raise MlmsError(
-                    f"{file}:{number}: is not JSON; is it a run's results.jsonl?"
-                ) from None
+            if number == len(lines):
+                return
+            reason = "is not JSON; is it a run's results.jsonl?"
+            raise MlmsError(f"{file}:{number}: {reason}") from None
+        if line.get("kind") == "upgrade" and line.get("rounds"):
+            yield _upgrade(line, f"{file}:{number}")
+
+
+def _upgrade(line: dict[str, Any], place: str) -> RecordedUpgrade:
+    try:
+        return from_plain(RecordedUpgrade, line)
+    except ValueError as error:  # pydantic's ValidationError is one
+        raise MlmsError(
+            f"{place}: is no upgrade of this version of pytest-mlms; measure it again ({error})"
+        ) from None
 
 
 def replay_upgrade(
-    folder: Path, line: Mapping[str, Any], tolerance: float | None, clock: Clock | None
+    folder: Path, upgrade: RecordedUpgrade, tolerance: float | None, clock: Clock | None
 ) -> Replay:
-    """Decide an upgrade again, look by look as it was, with another tolerance of latency or on
-    another clock.
+    """Decide a recorded upgrade again, look by look as it was measured.
 
-    Raises MlmsError where a clock is asked for that was not measured, or without the raw pairs.
+    ``tolerance`` of latency and ``clock`` replace those of the record; None: as recorded. Raises
+    MlmsError where that clock was not measured, or where another clock is asked for and the raw
+    pairs are not there.
     """
-    terms, used = line["terms"], cast(Clock, clock or line["clock"])
-    rounds = list(_raw_rounds(folder, line))
-    from_pairs = len(rounds) == len(line["rounds"])
+    raw_rounds = list(_raw_rounds(folder, upgrade))
+    from_pairs = len(raw_rounds) == len(upgrade.rounds)
     if from_pairs:
-        if used not in available_clocks(rounds[0]):
-            raise MlmsError(
-                f"{line['nodeid']}: the clock {used} ({CLOCKS[used]}) was not measured; there are "
-                f"{', '.join(available_clocks(rounds[0]))}"
-            )
-        figures = [figures_of(one, used, line["batch_size"]) for one in rounds]
-    elif clock and clock != line["clock"]:
-        raise MlmsError(
-            f"{line['nodeid']}: another clock needs the raw pairs, pairs-N.npz, which are not there"
-        )
+        figures = _figures_from_pairs(upgrade, raw_rounds, clock or upgrade.clock)
     else:
-        figures = [
-            {name: Figure(*_numbers(one)) for name, one in each["figures"].items()}
-            for each in line["rounds"]
-        ]
-    tolerances = {**terms["tolerances"], **({} if tolerance is None else {"latency": tolerance})}
-    others = [comparison_of(one) for one in line.get("comparisons", []) if one["of"] != "rounds"]
-    settled = [
-        verdict for verdict in (Verdict.ERROR, Verdict.INVALID) if verdict.value == line["verdict"]
-    ]
+        figures = _recorded_figures(upgrade, clock)
+    tolerances = dict(upgrade.terms.tolerances)
+    if tolerance is not None:
+        tolerances["latency"] = tolerance
+    decision = _decide(upgrade, figures, tolerances)
+    verdict = decision.verdict
+    if upgrade.verdict in (Verdict.ERROR, Verdict.INVALID):
+        verdict = upgrade.verdict  # no tolerance changes that
+    return Replay(upgrade, verdict, decision.comparisons, decision.rounds, from_pairs)
+
+
+class _Decision(NamedTuple):
+    """The decision after so many rounds."""
+
+    verdict: Verdict
+    comparisons: Sequence[Comparison]
+    rounds: int
+
+
+def _decide(
+    upgrade: RecordedUpgrade, figures: Figures, tolerances: Mapping[str, float]
+) -> _Decision:
+    """Decide after the first round, and after each further one until every gate is decided."""
+    of_outputs = [compared for compared in upgrade.comparisons if compared.of != "rounds"]
     for count in range(1, len(figures) + 1):
-        comparisons = others + compare_rounds(figures[:count], tolerances, terms["gates"])
-        verdict = settled[0] if settled else verdict_of(comparisons)
+        of_rounds = compare_rounds(figures[:count], tolerances, upgrade.terms.gates)
+        comparisons = [*of_outputs, *of_rounds]
+        decision = _Decision(verdict_of(comparisons), comparisons, count)
         if is_decided(comparisons, count):
             break
-    case = (sides_of(line), point_of(line), line["manifest"]["name"])
-    return Replay(
-        *case, line["verdict"], verdict, comparisons, count, len(figures), used, from_pairs
-    )
+    return decision
 
 
-def _numbers(figure: list[Any]) -> list[Any]:
-    """Return a figure as it was: JSON has no infinity, and an error that isn't there was one."""
-    return [float("inf") if value is None else value for value in figure]
+def _figures_from_pairs(
+    upgrade: RecordedUpgrade, raw_rounds: Sequence[Round], clock: Clock
+) -> Figures:
+    available = available_clocks(raw_rounds[0])
+    if clock not in available:
+        raise MlmsError(
+            f"{upgrade.nodeid}: the clock {clock} ({CLOCKS[clock]}) was not measured; "
+            f"there are {', '.join(available)}"
+        )
+    return [figures_of(measured, clock, upgrade.batch_size) for measured in raw_rounds]
 
 
-def _raw_rounds(folder: Path, line: Mapping[str, Any]) -> Iterator[Round]:
-    """Yield the rounds whose raw pairs are there, in their order, up to the first that isn't."""
-    for index, one in enumerate(line["rounds"]):
-        name = line.get("artifacts", {}).get(f"pairs-{index}.npz")
+def _recorded_figures(upgrade: RecordedUpgrade, clock: Clock | None) -> Figures:
+    if clock is not None and clock != upgrade.clock:
+        raise MlmsError(
+            f"{upgrade.nodeid}: another clock needs the raw pairs, pairs-N.npz, which are not there"
+        )
+    return [record.figures for record in upgrade.rounds]
+
+
+def _raw_rounds(folder: Path, upgrade: RecordedUpgrade) -> Iterator[Round]:
+    """Yield the rounds in their order, up to the first whose raw pairs are not there."""
+    for index, record in enumerate(upgrade.rounds):
+        name = upgrade.artifacts.get(f"pairs-{index}.npz")
         if name is None or not (folder / name).exists():
             return
-        try:
-            with np.load(folder / name, allow_pickle=False) as file:
-                arrays = {key: file[key] for key in file.files}
-        except (OSError, ValueError, zipfile.BadZipFile) as error:
-            raise MlmsError(
-                f"{folder / name} can't be read: {error}; remove it to decide from the figures"
-            ) from None
-        yield Round(*(_side(arrays, one["sides"][side], side) for side in ("a", "b")))
+        arrays = _load_arrays(folder / name)
+        a = _side(arrays, record.sides["a"], "a")
+        b = _side(arrays, record.sides["b"], "b")
+        yield Round(a, b)
 
 
-def _side(arrays: Mapping[str, Any], facts: Mapping[str, Any], side: str) -> Side:
-    own = {name: arrays.get(f"{name}_{side}") for name in ("wall", "wait", "cpu", "device")}
+def _load_arrays(path: Path) -> dict[str, Array]:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
+        raise MlmsError(
+            f"{path} can't be read: {error}; remove it to decide from the figures"
+        ) from None
+
+
+def _side(arrays: Mapping[str, Array], record: SideRecord, side: SideName) -> Side:
     return Side(
-        **cast(Any, own),
-        load_seconds=facts["load_seconds"],
-        first_seconds=facts["first_seconds"],
-        peak_bytes=facts["peak_bytes"],
+        wall=arrays[f"wall_{side}"],
+        wait=arrays.get(f"wait_{side}"),
+        cpu=arrays[f"cpu_{side}"],
+        device=arrays.get(f"device_{side}"),
+        load_seconds=record.load_seconds,
+        first_seconds=record.first_seconds,
+        peak_bytes=record.peak_bytes,
     )

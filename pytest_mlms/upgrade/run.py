@@ -1,178 +1,208 @@
-"""The procedure of an upgrade item: rounds of both stacks until every gate is decided, and the
-record of it.
+"""The run of an upgrade: rounds of both stacks until every gate is decided, and their record.
 
-What is decided is compare.py's; what is said of it is explain.py's.
+``decision`` decides, and ``explanation`` says it in words.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
 
-from pytest_mlms.agent.process import Array
+import numpy as np
+
+from pytest_mlms.agent.predictor import Predictor
 from pytest_mlms.errors import AgentError, InvalidRun
-from pytest_mlms.records import Comparison, Verdict, plain_comparison
-from pytest_mlms.upgrade.decision import (
-    CLOCKS,
-    Clock,
-    Figure,
-    available_clocks,
-    compare_rounds,
-    figures_of,
-    is_decided,
-    verdict_of,
+from pytest_mlms.evaluate.agreement import ROUNDING_SHARE
+from pytest_mlms.records import Comparison, Verdict
+from pytest_mlms.upgrade.agents import AgentPair
+from pytest_mlms.upgrade.criteria import Criteria
+from pytest_mlms.upgrade.decision import compare_rounds, is_decided
+from pytest_mlms.upgrade.figures import figures_of
+from pytest_mlms.upgrade.interleave import (
+    InterleavePlan,
+    MeasuredRound,
+    OpenPair,
+    run_interleaved,
 )
-from pytest_mlms.upgrade.interleave import SIDES, AgentPair, RoundRecord
-from pytest_mlms.upgrade.layer_diff import LayerChange, changed_layers
+from pytest_mlms.upgrade.layer_diff import changed_layers
 from pytest_mlms.upgrade.output_check import check_outputs
+from pytest_mlms.upgrade.result import UpgradeResult
+from pytest_mlms.upgrade.rounds import (
+    CLOCKS,
+    SIDES,
+    Array,
+    Clock,
+    Outputs,
+    Round,
+    SideName,
+    available_clocks,
+)
 
-__all__ = ["Criteria", "Upgrade"]
+__all__ = ["OutputChecker", "ResultSink", "UpgradeRun"]
 
-_PROFILES = 4  # times that each side is traced, in turns
+OutputChecker = Callable[[AgentPair, Mapping[SideName, Outputs]], list[Comparison]]
+"""Compares the outputs of both sides while their agents are alive."""
+
+_PROFILES = 4  # of each side, in turns
 _PROFILED_CALLS = 5
-
-
-@dataclass(frozen=True)
-class Criteria:
-    """What an upgrade is held to.
-
-    Tolerances by quantity (instead of the defaults), gates, the clock asked for.
-    """
-
-    tolerances: Mapping[str, float]
-    gates: Sequence[str] = ("latency",)
-    clock: Clock | None = None
-
-    def as_plain(self) -> dict[str, Any]:
-        """Return plain values."""
-        return {"tolerances": dict(self.tolerances), "gates": list(self.gates), "clock": self.clock}
-
-
-class Upgrade:
-    """Takes round after round, and keeps what is known so far in ``facts``, plain values for the
-    item's line.
-    """
-
-    def __init__(
-        self,
-        terms: Criteria,
-        batch_size: int,
-        check: Callable[[AgentPair, Mapping[str, Mapping[str, Array]]], list[Comparison]],
-        keep: Callable[[str, Mapping[str, Array]], None],
-        look: Callable[[AgentPair], list[str]] = lambda pair: [],
-    ) -> None:
-        self.comparisons: list[Comparison] = []
-        self.layers: list[LayerChange] = []
-        self.facts: dict[str, Any] = {"rounds": [], "complete": False}
-        self._terms, self._batch_size = terms, batch_size
-        self._check, self._keep, self._look = check, keep, look
-        self._figures: list[dict[str, Figure]] = []
-        self._outputs: Mapping[str, Mapping[str, Array]] = {}
-        self._of_outputs: list[Comparison] = []
-
-    @property
-    def verdict(self) -> Verdict:
-        """The verdict so far; without two rounds there is none but that of wrong outputs."""
-        return verdict_of(self.comparisons) if self.comparisons else Verdict.INCONCLUSIVE
-
-    @property
-    def margin(self) -> float:
-        """How far the worst end of latency's interval is inside of what it may be.
-
-        Infinity where there is none.
-        """
-        inside = [
-            1 + one.tolerance - one.high for one in self.comparisons if one.quantity == "latency"
-        ]
-        return inside[0] if inside else math.inf
-
-    def after_round(self, index: int, shift: RoundRecord, pair: AgentPair) -> bool:
-        """Take a round, whose processes are alive; return whether all is decided.
-
-        Raises InvalidRun where it can't be trusted, AgentError where a process died.
-        """
-        self._record(index, shift)
-        faults = self._look(pair)
-        if faults:
-            raise InvalidRun(
-                f"what was measured can't be trusted; {'; '.join(faults)}; run it again where that isn't so"
-            )
-        if index == 0:
-            self._of_outputs = self._check(pair, shift.outputs)
-            self._outputs = shift.outputs
-        else:
-            self._check_stable(index, shift, pair)
-        self.comparisons = self._of_outputs + compare_rounds(
-            self._figures, self._terms.tolerances, self._terms.gates
-        )
-        self.facts["comparisons"] = [plain_comparison(one) for one in self.comparisons]
-        slower = any(
-            one.verdict is Verdict.REGRESSED and one.unit in ("s", "/s") for one in self.comparisons
-        )
-        if slower and not self.layers:
-            self._trace(pair)
-        return is_decided(self.comparisons, index + 1)
-
-    def _record(self, index: int, shift: RoundRecord) -> None:
-        """Keep the round before computing anything from it, which takes seconds in which somebody
-        may interrupt.
-        """
-        clock = self._clock(shift)
-        self.facts["clock"] = clock
-        self.facts["rounds"].append({**shift.facts, "figures": {}})
-        self._keep(f"pairs-{index}.npz", shift.raw)
-        figures = figures_of(shift.round, clock, self._batch_size)
-        self._figures.append(figures)
-        self.facts["rounds"][-1]["figures"] = {name: _plain(one) for name, one in figures.items()}
-
-    def _clock(self, shift: RoundRecord) -> Clock:
-        there, asked = available_clocks(shift.round), self._terms.clock
-        if asked and asked not in there:
-            raise InvalidRun(
-                f"--mlms-clock {asked} ({CLOCKS[asked]}) isn't there: "
-                f"{_WHY_NOT.get(asked, 'this system has none')}; ask for one of {', '.join(there)}, or for none"
-            )
-        return asked or self.facts.get("clock") or there[0]
-
-    def _check_stable(self, index: int, shift: RoundRecord, pair: AgentPair) -> None:
-        """Raise InvalidRun where a side computed something else than in the first round from the
-        same inputs.
-        """
-        for side in SIDES:
-            for name, output in shift.outputs[side].items():
-                found = check_outputs({name: self._outputs[side][name]}, {name: output})
-                if found.verdict is not Verdict.PASSED:
-                    raise InvalidRun(
-                        f"{pair.labels[side]} computed another {name!r} in round {index + 1} than in round 1 from the "
-                        f"same inputs ({found.lacking or f'{found.ratio:.3g} % of the largest value apart'}); look for "
-                        f"uninitialised memory or a race"
-                    )
-
-    def _trace(self, pair: AgentPair) -> None:
-        """Find the layers that moved, in a pass of its own: profiling changes what is timed."""
-        profiles: dict[str, list[Any]] = {side: [] for side in SIDES}
-        try:
-            for _ in range(_PROFILES):
-                for side in SIDES:
-                    with pair.only(side) as predictor:
-                        profiles[side] += predictor.profile(pair.batches[0], _PROFILED_CALLS)
-        except (
-            AgentError
-        ) as error:  # whatever the profiler does to the framework, the item has regressed
-            self.facts["layers_lacking"] = f"{error}"
-            return
-        self.layers = changed_layers(profiles["a"], profiles["b"])
-        self.facts["layers"] = [list(layer) for layer in self.layers]
-
-
-def _plain(figure: Figure) -> list[float | None]:
-    """Return what JSON can hold; an error without bound is null."""
-    return [value if math.isfinite(value) else None for value in figure]
-
-
-_WHY_NOT = {
+_TIME_UNITS = ("s", "/s")
+_WHY_UNAVAILABLE: dict[Clock, str] = {
     "adj": "the kernel doesn't count the wait of a thread for a core (/proc/thread-self/schedstat)",
     "device": "the predictor doesn't tell the time on the device, or the device is the CPU",
 }
+
+
+class ResultSink(Protocol):
+    """The destination of results as they are measured: the item's recorder."""
+
+    def note(self, **fields: Any) -> None:
+        """Add fields to the item's line."""
+
+    def keep(self, name: str, write: Callable[[Path], None]) -> None:
+        """Make an artifact of this name by ``write``."""
+
+
+def _trust_always(pair: AgentPair) -> list[str]:
+    return []
+
+
+@dataclass
+class UpgradeRun:
+    """The run of one upgrade; ``result`` is what is known so far.
+
+    ``compare_outputs`` is called after the first round. ``check_device`` is called after each round
+    and returns why the round cannot be trusted.
+    """
+
+    criteria: Criteria
+    batch_size: int
+    compare_outputs: OutputChecker
+    sink: ResultSink
+    check_device: Callable[[AgentPair], list[str]] = _trust_always
+    result: UpgradeResult = field(default_factory=UpgradeResult)
+    _outputs: Mapping[SideName, Outputs] = field(default_factory=dict)
+    _output_comparisons: Sequence[Comparison] = ()
+
+    def run(
+        self,
+        plan: InterleavePlan,
+        open_pair: OpenPair,
+        batches_for: Callable[[Predictor], Sequence[Outputs]],
+    ) -> UpgradeResult:
+        """Run rounds until every gate is decided or the budget is spent; return the result.
+
+        Raises InvalidRun where a round cannot be trusted, AgentError where a process died. The
+        sink has everything that was measured until then.
+        """
+        self.sink.note(terms=self.criteria, duel_seed=plan.seed)
+        self._update(rounds=(), complete=False)
+        run_interleaved(plan, open_pair, batches_for, self.after_round)
+        self._update(complete=True)
+        return self.result
+
+    def after_round(self, index: int, measured: MeasuredRound, pair: AgentPair) -> bool:
+        """Take a round whose agents are alive; return whether every gate is decided.
+
+        Raises InvalidRun where it cannot be trusted, AgentError where a process died.
+        """
+        self._record(index, measured)
+        reasons = self.check_device(pair)
+        if reasons:
+            raise InvalidRun(
+                f"what was measured can't be trusted; {'; '.join(reasons)}; "
+                f"run it again where that isn't so"
+            )
+        if index == 0:
+            self._output_comparisons = self.compare_outputs(pair, measured.outputs)
+            self._outputs = measured.outputs
+        else:
+            self._check_stable(index, measured, pair)
+        self._compare()
+        if self._is_slower() and not self.result.layers:
+            self._trace(pair)
+        return is_decided(self.result.comparisons, index + 1)
+
+    def _update(self, **fields: Any) -> None:
+        """Change fields of the result, and of the item's line, where they have the same names."""
+        self.result = replace(self.result, **fields)
+        self.sink.note(**fields)
+
+    def _record(self, index: int, measured: MeasuredRound) -> None:
+        """Record the round before anything is computed from it.
+
+        Computing takes seconds, in which the user may interrupt.
+        """
+        earlier = self.result.rounds
+        clock = self._choose_clock(measured.measured)
+        self._update(clock=clock, rounds=(*earlier, measured.record))
+        self.sink.keep(f"pairs-{index}.npz", _writer(measured.arrays()))
+        figures = figures_of(measured.measured, clock, self.batch_size)
+        record = replace(measured.record, figures=figures)
+        self._update(rounds=(*earlier, record))
+
+    def _choose_clock(self, measured: Round) -> Clock:
+        available = available_clocks(measured)
+        asked = self.criteria.clock
+        if asked is None:
+            return self.result.clock or available[0]
+        if asked in available:
+            return asked
+        reason = _WHY_UNAVAILABLE.get(asked, "this system has none")
+        raise InvalidRun(
+            f"--mlms-clock {asked} ({CLOCKS[asked]}) isn't there: {reason}; "
+            f"ask for one of {', '.join(available)}, or for none"
+        )
+
+    def _check_stable(self, index: int, measured: MeasuredRound, pair: AgentPair) -> None:
+        """Raise InvalidRun where a side's outputs differ from those of the first round."""
+        for side in SIDES:
+            for name, output in measured.outputs[side].items():
+                first = self._outputs[side][name]
+                difference = _difference(name, first, output)
+                if difference:
+                    raise InvalidRun(
+                        f"{pair.labels[side]} computed another {name!r} in round {index + 1} than "
+                        f"in round 1 from the same inputs ({difference}); look for uninitialised "
+                        f"memory or a race"
+                    )
+
+    def _compare(self) -> None:
+        figures = [record.figures for record in self.result.rounds]
+        of_rounds = compare_rounds(figures, self.criteria.tolerances, self.criteria.gates)
+        self._update(comparisons=[*self._output_comparisons, *of_rounds])
+
+    def _is_slower(self) -> bool:
+        return any(compared.unit in _TIME_UNITS for compared in self.result.regressed)
+
+    def _trace(self, pair: AgentPair) -> None:
+        """Find the layers that changed, in a pass of its own: profiling changes what is timed."""
+        profiles: dict[SideName, list[Any]] = {"a": [], "b": []}
+        try:
+            for _ in range(_PROFILES):
+                for side in SIDES:
+                    with pair.running(side) as predictor:
+                        profiles[side] += predictor.profile(pair.batches[0], _PROFILED_CALLS)
+        except AgentError as error:  # without layers the item has regressed all the same
+            self._update(layers_lacking=str(error))
+            return
+        self._update(layers=changed_layers(profiles["a"], profiles["b"]))
+
+
+def _writer(arrays: Mapping[str, Any]) -> Callable[[Path], None]:
+    def write(path: Path) -> None:
+        np.savez(path, **arrays)
+
+    return write
+
+
+def _difference(name: str, first: Array, output: Array) -> str:
+    """Describe the difference between two outputs for the same inputs, "" where it is rounding."""
+    compared = check_outputs({name: first}, {name: output})
+    if compared.verdict is Verdict.PASSED:
+        return ""
+    if compared.lacking:
+        return compared.lacking
+    percent = 100 * ROUNDING_SHARE * compared.ratio
+    return f"{percent:.3g} % of the largest value apart"

@@ -80,7 +80,7 @@ def test_upgrades_are_judged_shown_recorded_and_can_be_judged_again(
 
     output = result.stdout.str()
     assert "slow (B) against fast (A): REGRESSED in latency" in output
-    assert output.count("layers that moved") == 1
+    assert output.count("layers that changed") == 1
     assert "wrong (B) against fast (A): REGRESSED, B computes something else" in output
     assert "candidate elsewhere: asked for cpu, labour runs on cuda:0" in output
     assert "Traceback" not in output

@@ -1,159 +1,207 @@
-"""What a person is told of an upgrade, and of the layers that moved: worked by hand."""
+"""Text of an upgrade's result."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
-from pytest_mlms.upgrade.decision import TOLERANCES, Figure, compare_rounds
-from pytest_mlms.upgrade.explanation import explain_upgrade, layer_lines
-from pytest_mlms.upgrade.layer_diff import changed_layers
+from pytest_mlms.records import Comparison, Verdict
+from pytest_mlms.upgrade.decision import compare_accuracy
+from pytest_mlms.upgrade.explanation import explain_upgrade, format_change, layer_table
+from pytest_mlms.upgrade.figures import Figure
+from pytest_mlms.upgrade.layer_diff import LayerChange
+from pytest_mlms.upgrade.output_check import check_outputs
+from pytest_mlms.upgrade.result import UpgradeResult
+from tests.support.upgrades import ROUND_RECORD, changed, find, latencies, result_of, setting
 
-TERMS = {"place": "m.yaml:44", "asked": False, "budget": 60, "threads": [None, None]}
-ROUND = {"pairs": 40, "calls": 1, "cores": [0], "turns_exclusive": True, "steady": True}
-
-
-def profile(**micros: float) -> list[Any]:
-    """One call, whose layers took so many microseconds one after the other."""
-    return [
-        0.0,
-        1.0,
-        [[name, "Conv", 0.0, seconds * 1e-6, None, None] for name, seconds in micros.items()],
-    ]
+ONE = {"y": np.ones(3)}
+WRONG = check_outputs(ONE, {"y": np.full(3, 2.0)})
+CONV = LayerChange("conv", "Conv", 5e-6, 9e-6, 4e-6, 1.0)
+TOTAL = LayerChange("all layers", "", 7e-6, 11e-6, 4e-6, 1.0)
 
 
-def test_a_layer_is_worth_its_median_call_and_what_one_side_only_has_moves_by_all_of_it() -> None:
-    a = [profile(first=10, fused=4), profile(first=10, fused=4), profile(first=99, fused=4)]
-    b = [profile(first=16, apart=2)] * 3
-    first, fused, apart, whole = changed_layers(a, b)
-    assert (first.name, first.a, first.b, first.change) == pytest.approx(
-        ("first", 1e-5, 1.6e-5, 6e-6)
-    )
-    assert (fused.b, fused.change, apart.a, apart.change) == pytest.approx(
-        (None, -4e-6, None, 2e-6)
-    )
-    assert (whole.name, whole.change) == ("all layers", pytest.approx(4e-6))
-    assert [one.share for one in (first, fused, apart)] == pytest.approx([1.5, -1.0, 0.5])
+def explain(result: UpgradeResult, **fields: Any) -> list[str]:
+    """Return the lines of the text."""
+    return explain_upgrade(result, setting(**fields)).splitlines()
 
 
-def test_layers_beyond_the_most_are_summed_up() -> None:
-    a = [profile(**{f"l{index}": 10 for index in range(5)})]
-    b = [profile(**{f"l{index}": 10 + index for index in range(5)})]
-    found = changed_layers(a, b, most=2)
-    assert [one.name for one in found] == ["l4", "l3", "3 others", "all layers"]
-    assert [one.change for one in found] == pytest.approx([4e-6, 3e-6, 3e-6, 10e-6])
-    assert changed_layers([], []) == []
-
-
-def test_the_table_leaves_out_what_stood_still() -> None:
-    lines = layer_lines(changed_layers([profile(still=5, slower=2)], [profile(still=5, slower=4)]))
-    assert [line.split() for line in lines] == [
-        ["layer", "A", "B", "Δ", "share"],
-        ["slower", "(Conv)", "2.0", "4.0", "+2.0", "100", "%"],
-        ["all", "layers", "7.0", "9.0", "+2.0", "100", "%"],
-    ]
-
-
-def test_layers_that_got_faster_do_not_explain_what_got_slower() -> None:
-    rounds = [{"latency": Figure(1e-3, 1.1e-3, 0.1, 0.001, 40)}] * 2
-    for after, explained in ((9, True), (4, False)):
-        layers = [list(one) for one in changed_layers([profile(conv=5)], [profile(conv=after)])]
-        facts = {
-            "a": "old",
-            "b": "new",
-            "clock": "adj",
-            "rounds": [ROUND] * 2,
-            "layers": layers,
-            **TERMS,
-        }
-        text = explain_upgrade(compare_rounds(rounds, {}), facts)
-        assert "REGRESSED in latency" in text
-        assert ("traced, B takes no longer" not in text) is explained
-
-
-def test_what_is_added_to_both_sides_of_a_start_up_time_is_told_with_its_ratio() -> None:
-    figures = {
-        "latency": Figure(1e-3, 1e-3, 0.0, 0.001, 40),
-        "first_inference": Figure(7e-4, 5e-4, -0.018, 0.0),
-    }
-    facts = {"a": "old", "b": "new", "clock": "adj", "rounds": [ROUND] * 2, **TERMS}
-    text = explain_upgrade(compare_rounds([figures] * 2, {}), facts)
-    assert "first_inference: A 700 µs, B 500 µs, ×0.982" in text
-    assert ") with 10.0 ms added to both, tolerance 50 %" in text
-
-
-def advice(
-    rounds: int = 2,
-    gates: tuple[str, ...] = ("latency",),
-    error: float = 0.0,
-    facts: Any = (),
-    **changes: float,
-) -> str:
-    """Return what is advised where these quantities are exp(change) times what they were, and
-    latency as it was.
-    """
-    figures = {
-        name: Figure(1.0, math.exp(x), x, error, 400)
-        for name, x in {"latency": 0.0, **changes}.items()
-    }
-    facts = {
-        "a": "old",
-        "b": "new",
-        "clock": "adj",
-        "rounds": [ROUND] * rounds,
-        **TERMS,
-        **dict(facts),
-    }
-    return (
-        explain_upgrade(compare_rounds([figures] * rounds, {}, gates), facts)
-        .splitlines()[-1]
-        .strip()
-    )
-
-
-@pytest.mark.parametrize("name", [name for name in TOLERANCES if name != "latency"])
-def test_what_allows_a_regression_is_the_tolerance_of_what_regressed(name: str) -> None:
-    wanted = f"try: if this is meant, allow it: thresholds: upgrade: {{{name}: … %}} in m.yaml:44"
-    change = {name: 2.0 * TOLERANCES[name].sign}
-    assert advice(**change) == advice(facts={"asked": True}, **change) == wanted
-
-
-def test_a_tolerance_of_latency_is_one_of_all_that_goes_with_it_but_what_has_its_own() -> None:
-    slower = {"latency": 0.2, "cpu_time": 0.2, "latency_p90": 0.2, "throughput": -0.2}
-    assert advice(**slower).endswith(": thresholds: upgrade: {tolerance: … %} in m.yaml:44")
-    assert advice(facts={"asked": True}, **slower).endswith("allow it: --mlms-tolerance")
-    more = advice(
-        facts={"asked": True}, gates=("latency", "latency_p90"), peak_memory=1.0, **slower
-    )
-    assert more.endswith(
-        ": --mlms-tolerance, thresholds: upgrade: {latency_p90: … %, peak_memory: … %} in m.yaml:44"
-    )
-
-
-def test_what_decides_an_open_gate_is_what_tells_more_of_it() -> None:
-    at_edge = advice(gates=("latency", "peak_memory"), peak_memory=math.log(1.1))
-    assert at_edge == (
-        "try: --mlms-budget (it had time for 2 of 6 rounds), a quieter machine; "
-        "peak_memory is near its tolerance: a wider or narrower one decides it"
-    )
-    assert advice(6, latency=math.log(1.03)) == (
-        "try: a larger --mlms-duration, evaluate.threads: 1, a quieter machine; "
-        "latency is near its tolerance: a wider or narrower one decides it"
-    )
-    assert advice(6, error=0.1) == (
-        "try: a larger --mlms-duration, evaluate.threads: 1, a quieter machine; "
-        "the noise floor of latency, ±15 %, is not below its tolerance: a wider one could be decided here"
-    )
-    assert advice(1) == "try: --mlms-budget (60 s was too little for 2 rounds)"
-    assert advice().startswith("machine: ")
+def line_with(words: str, lines: list[str]) -> str:
+    (found,) = [line.strip() for line in lines if words in line]
+    return found
 
 
 @pytest.mark.parametrize(
-    ("threads", "advised"), [([1, 1], False), ([1, 2], True), ([None, 1], True)]
+    ("values", "summary"),
+    [
+        ((0.0, 0.0), "PASSED"),
+        ((-0.2, -0.2), "IMPROVED"),
+        ((0.2, 0.2), "REGRESSED in latency"),
+        ((0.03, 0.03), "INCONCLUSIVE, the measurements do not decide it"),
+    ],
 )
-def test_one_thread_is_advised_only_to_who_has_more(
-    threads: list[int | None], advised: bool
+def test_the_headline_names_both_stacks_and_the_verdict(
+    values: tuple[float, ...], summary: str
 ) -> None:
-    assert ("evaluate.threads: 1" in advice(6, error=0.1, facts={"threads": threads})) is advised
+    lines = explain(result_of(latencies(*values)))
+    assert lines[0] == f"new (B) against old (A): {summary}"
+
+
+def test_without_any_comparison_the_verdict_is_inconclusive() -> None:
+    lines = explain(result_of(latencies(0.0), comparisons=[]))
+    assert "INCONCLUSIVE" in lines[0]
+
+
+def test_a_wrong_candidate_that_is_faster_is_faster_because_it_is_wrong() -> None:
+    result = result_of(latencies(-0.2, -0.2))
+    wrong = replace(result, comparisons=[WRONG, *result.comparisons])
+    lines = explain(wrong)
+    assert lines[0].endswith(
+        "REGRESSED, B computes something else, and is faster because it is wrong"
+    )
+    assert "outputs differ by up to 100 times what is allowed" in lines[1]
+    assert "no tolerance of speed matters here" in lines[-1]
+
+
+def test_the_worst_quantities_come_first() -> None:
+    rounds = [{"latency": changed(0.0), "peak_memory": changed(1.0)}] * 2
+    lines = explain(result_of(rounds))
+    assert lines[1].startswith("  REGRESSED    peak_memory: ")
+    assert lines[2].startswith("  PASSED       latency: A 1.00 ms, B 1.00 ms, ×1.000 (")
+    assert lines[2].endswith("), tolerance 3 %")
+
+
+def test_guards_that_lack_rounds_are_summed_up_in_a_line() -> None:
+    figures = {name: changed(0.0) for name in ("latency", "cpu_time", "throughput")}
+    lines = explain(result_of([figures]))
+    assert "  not judged after 1 round: cpu_time, throughput" in lines
+    assert "; needs 2 rounds, had 1" in line_with("latency:", lines)
+
+
+def test_an_undecided_guard_says_that_it_does_not_count() -> None:
+    rounds = [{"latency": changed(0.0), "cpu_time": changed(0.03)}] * 2
+    lines = explain(result_of(rounds))
+    assert line_with("cpu_time:", lines).endswith("(no gate: fails only if surely worse)")
+
+
+def test_accuracy_is_shown_as_a_difference_of_shares() -> None:
+    right = np.ones(600, bool)
+    top1 = compare_accuracy("top1", right, np.arange(600) >= 7, 0.01)
+    lines = explain(result_of(latencies(0.0, 0.0), comparisons=[top1]))
+    line = line_with("top1:", lines)
+    assert "A 100.00 %, B 98.83 %, -1.17 (" in line
+    assert ") % of 600 inputs, tolerance 1 %" in line
+
+
+def test_the_base_of_a_start_up_time_is_shown_with_its_ratio() -> None:
+    figures = {
+        "latency": changed(0.0, error=0.001),
+        "first_inference": Figure(7e-4, 5e-4, -0.018, 0.0),
+    }
+    line = line_with("first_inference:", explain(result_of([figures] * 2)))
+    assert "A 700 µs, B 500 µs, ×0.982" in line
+    assert line.endswith(") with 10.0 ms added to both, tolerance 50 %")
+
+
+def test_the_precision_is_that_of_latency() -> None:
+    line = line_with("noise floor", explain(result_of(latencies(0.0, 0.0))))
+    assert line.startswith("noise floor of this item: ±")
+    assert "the smallest slowdown that it would have found" in line
+    without = result_of([{"latency": changed(0.0, error=math.inf)}] * 2)
+    assert "noise floor: unknown, there is no interval" in explain(without)[2]
+
+
+@pytest.mark.parametrize(
+    ("calls", "turns"),
+    [((1, 1), "turns of a call"), ((4, 4), "turns of 4 calls"), ((4, 6), "turns of 4 to 6 calls")],
+)
+def test_the_method_says_how_much_was_measured(calls: tuple[int, ...], turns: str) -> None:
+    rounds = [replace(ROUND_RECORD, calls=count) for count in calls]
+    lines = explain(result_of(latencies(0.0, 0.0), rounds=rounds))
+    expected = (
+        f"80 pairs ({turns}) in 2 rounds of fresh processes; "
+        f"clock: adj (wall time less the calling thread's wait for a core)"
+    )
+    assert line_with("pairs", lines) == expected
+
+
+def test_the_machine_is_described_with_what_disturbed_it() -> None:
+    rounds = [ROUND_RECORD, replace(ROUND_RECORD, cores=[3], steady=False, turns_exclusive=False)]
+    lines = explain(
+        result_of(latencies(0.0, 0.0), rounds=rounds),
+        machine={"cpu": {"model": "EPYC"}, "load_average": [0.5, 1, 2]},
+        cpu_shares={"busy": 0.42, "steal": None},
+        gpu_notes=["GPU 1980 MHz"],
+    )
+    assert line_with("machine:", lines) == (
+        "machine: EPYC, cores 0, 3, load 0.5, busy 42 %, the waiting side could not be stopped, "
+        "warm-up did not reach a steady state, GPU 1980 MHz"
+    )
+
+
+def test_a_machine_that_tells_nothing_has_only_its_cores() -> None:
+    rounds = [replace(ROUND_RECORD, cores=[])] * 2
+    lines = explain(result_of(latencies(0.0, 0.0), rounds=rounds))
+    assert line_with("machine:", lines) == "machine: not held to cores"
+
+
+def test_the_layers_of_a_regression_are_shown() -> None:
+    lines = explain(result_of(latencies(0.2, 0.2), layers=[CONV, TOTAL]))
+    first = lines.index("  layers that changed (in a traced pass of its own; µs a call):")
+    assert lines[first + 2].split() == ["conv", "(Conv)", "5.0", "9.0", "+4.0", "100", "%"]
+    assert not any("no layer explains" in line for line in lines)
+
+
+def test_layers_that_got_faster_do_not_explain_a_regression() -> None:
+    faster = [replace_change(CONV, -1e-6), replace_change(TOTAL, -1e-6)]
+    lines = explain(result_of(latencies(0.2, 0.2), layers=faster))
+    assert line_with("no layer explains", lines).startswith("no layer explains the change")
+
+
+def replace_change(layer: LayerChange, change: float) -> LayerChange:
+    return layer._replace(change=change)
+
+
+def test_the_reason_is_shown_where_there_are_no_layers() -> None:
+    lines = explain(result_of(latencies(0.2, 0.2), layers_lacking="no profiler"))
+    assert "  no layer times: no profiler" in lines
+
+
+def test_layers_are_not_shown_of_a_result_that_passed() -> None:
+    lines = explain(result_of(latencies(0.0, 0.0), layers=[CONV, TOTAL]))
+    assert not any("layers" in line for line in lines)
+
+
+def test_the_table_of_layers_leaves_out_those_that_did_not_change() -> None:
+    still = LayerChange("still", "Conv", 5e-6, 5e-6, 1e-9, 0.0)
+    assert layer_table([still, CONV, TOTAL]) == [
+        "layer          A     B     Δ  share",
+        "conv (Conv)  5.0   9.0  +4.0  100 %",
+        "all layers   7.0  11.0  +4.0  100 %",
+    ]
+
+
+def test_a_long_name_of_a_layer_keeps_its_end() -> None:
+    long = CONV._replace(name="x" * 30 + "/block_5/Conv2D", b=None, share=None)
+    cells = layer_table([long, TOTAL])[1]
+    assert cells.startswith("…xxxx")
+    assert "xx/block_5/Conv2D  5.0     -  +4.0      -" in cells
+
+
+def test_a_change_is_a_ratio_with_its_interval() -> None:
+    latency = find(result_of(latencies(0.0, 0.0)).comparisons, "latency")
+    known = latency.but(ratio=1.0794, low=1.0712, high=1.0881)
+    assert format_change(known) == "×1.079 (1.071 to 1.088)"
+    assert format_change(known, "_") == "×1.079 (1.071_to_1.088)"
+    assert format_change(known.but(low=-1, high=math.inf)) == "×1.079 (0.000 to unbounded)"
+    assert format_change(known.but(ratio=math.nan)) == "-"
+
+
+def test_a_wrong_output_has_its_own_reason() -> None:
+    missing: Comparison = check_outputs(ONE, {})
+    assert missing.verdict is Verdict.REGRESSED
+    lines = explain(result_of(latencies(0.0, 0.0), comparisons=[missing]))
+    assert lines[1] == "  REGRESSED    agreement: 'y' is absent, and (3,) of the baseline"

@@ -1,0 +1,194 @@
+"""Tables of the terminal: their titles, and the cells that a result has in their columns.
+
+The columns of estimates are those of the registry of quantities.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from pytest_mlms.quantities import QUANTITIES
+from pytest_mlms.records import Comparison, Kind
+from pytest_mlms.report.table import KEEP
+from pytest_mlms.serialization import from_plain
+from pytest_mlms.units import format_quantity
+from pytest_mlms.upgrade.explanation import format_change
+
+__all__ = ["TABLES", "Cell", "Result", "Table", "comparisons_of"]
+
+Result = Mapping[str, Any]
+"""An item's line of results.jsonl."""
+
+Cell = Callable[[Result], str]
+"""Returns the text of a column's cell."""
+
+
+class Table(NamedTuple):
+    """A table of the items of one kind: the cells of its columns by header.
+
+    ``same_stack_only`` leaves out upgrades from one stack to another.
+    """
+
+    kind: Kind
+    title: str
+    columns: dict[str, Cell]
+    same_stack_only: bool = False
+
+
+def comparisons_of(result: Result) -> list[Comparison]:
+    """Return the comparisons of an upgrade, [] where nothing was compared."""
+    return from_plain(list[Comparison], result.get("comparisons") or [])
+
+
+def _value(quantity: str) -> Cell:
+    """Show the estimate of a quantity, "-" where it is missing."""
+
+    def cell(result: Result) -> str:
+        estimate = result["estimates"].get(quantity)
+        if not estimate or estimate["lacking"]:
+            return "-"
+        return format_quantity(estimate["value"], estimate["unit"])
+
+    return cell
+
+
+def _spread(quantity: str) -> Cell:
+    """Show the estimate of a quantity, and how far its interval reaches above it."""
+    value_cell = _value(quantity)
+
+    def cell(result: Result) -> str:
+        text = value_cell(result)
+        estimate = result["estimates"].get(quantity)
+        if not estimate or estimate["high"] is None or not estimate["value"]:
+            return text
+        spread = estimate["high"] / estimate["value"] - 1
+        return f"{text} ±{100 * spread:.2g} %"
+
+    return cell
+
+
+def _interval(quantity: str) -> Cell:
+    """Show the estimate of a share with its interval, "-" where it is missing."""
+
+    def cell(result: Result) -> str:
+        estimate = result["estimates"].get(quantity)
+        if not estimate:
+            return "-"
+        interval = f"{100 * estimate['low']:.2f} to {100 * estimate['high']:.2f}"
+        return f"{100 * estimate['value']:.2f} ({interval}) %"
+
+    return cell
+
+
+_FORMS = {"value": _value, "spread": _spread, "interval": _interval}
+
+
+def _inputs(result: Result) -> str:
+    return f"{result['estimates']['top1']['replicates']:,}"
+
+
+def _processes(result: Result) -> str:
+    return str(len(result["processes"]))
+
+
+def _rounds(result: Result) -> str:
+    return str(len(result["rounds"]))
+
+
+def _spent(result: Result) -> str:
+    if "seconds" not in result:
+        return "-"
+    return f"{sum(result['seconds'].values()):.1f} s"
+
+
+def _of_latency(show: Callable[[Comparison], str]) -> Cell:
+    """Show something of the comparison of latency, "-" where there is none."""
+
+    def cell(result: Result) -> str:
+        for compared in comparisons_of(result):
+            if compared.quantity == "latency":
+                return show(compared)
+        return "-"
+
+    return cell
+
+
+def _baseline(latency: Comparison) -> str:
+    return format_quantity(latency.a, latency.unit)
+
+
+def _candidate(latency: Comparison) -> str:
+    return format_quantity(latency.b, latency.unit)
+
+
+def _change(latency: Comparison) -> str:
+    return format_change(latency, KEEP)
+
+
+def _tolerance(latency: Comparison) -> str:
+    return f"{100 * latency.tolerance:.3g} %"
+
+
+def _noise_floor(latency: Comparison) -> str:
+    return f"±{100 * latency.floor:.2g} %"
+
+
+def _detectable(latency: Comparison) -> str:
+    return f"{100 * latency.detectable:.2g} %"
+
+
+_MORE_COLUMNS: dict[str, dict[str, Cell]] = {
+    "accuracy": {"inputs": _inputs},
+    "start-up and memory": {"processes": _processes},
+}
+"""Title of a table of estimates -> its columns that show no quantity."""
+
+_UPGRADES = Table(
+    "upgrade",
+    "upgrades, latency",
+    {
+        "A": _of_latency(_baseline),
+        "B": _of_latency(_candidate),
+        "B / A": _of_latency(_change),
+        "spent": _spent,
+    },
+)
+
+_NOISE = Table(
+    "upgrade",
+    "noise of this machine",
+    {
+        "tolerance": _of_latency(_tolerance),
+        "noise floor": _of_latency(_noise_floor),
+        "finds from": _of_latency(_detectable),
+        "rounds": _rounds,
+    },
+    same_stack_only=True,
+)
+
+_KINDS: tuple[Kind, ...] = ("accuracy", "agreement", "performance")
+
+
+def _estimate_tables(kind: Kind) -> list[Table]:
+    """Return the tables of the quantities that items of ``kind`` estimate."""
+    tables: dict[str, Table] = {}
+    for name, quantity in QUANTITIES.items():
+        column = quantity.column
+        if column is not None and quantity.kind == kind:
+            table = tables.setdefault(column.table, Table(kind, column.table, {}))
+            table.columns[column.title] = _FORMS[column.form](name)
+    for table in tables.values():
+        table.columns.update(_MORE_COLUMNS.get(table.title, {}))
+    return list(tables.values())
+
+
+def _all_tables() -> list[Table]:
+    tables = []
+    for kind in _KINDS:
+        tables += _estimate_tables(kind)
+    return [*tables, _UPGRADES, _NOISE]
+
+
+TABLES = _all_tables()
+"""Tables in the order in which they are shown."""

@@ -1,0 +1,101 @@
+"""Advice on an upgrade that regressed or was not decided: what to change or to try."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pytest_mlms.quantities import upgrade_rules
+from pytest_mlms.records import Comparison
+from pytest_mlms.upgrade.decision import LEAST_ROUNDS, MOST_ROUNDS
+from pytest_mlms.upgrade.result import UpgradeResult
+from pytest_mlms.upgrade.setting import UpgradeSetting
+
+__all__ = ["advice_on"]
+
+_OF_PROCESS = {"first_inference", "load_time", "peak_memory"}
+"""Quantities that a process has once: more turns say no more of them."""
+
+_FOLLOWS_LATENCY = {"cpu_time", "wall_time", "latency_p90", "latency_p95", "throughput"}
+"""Quantities that have at least the tolerance of latency."""
+
+_WRONG_OUTPUTS = (
+    "try: test_agreement and test_accuracy with each stack say more; "
+    "no tolerance of speed matters here"
+)
+
+
+def advice_on(result: UpgradeResult, setting: UpgradeSetting) -> list[str]:
+    """Return the line of advice on a result, none where it passed."""
+    if result.wrong_outputs:
+        return [_WRONG_OUTPUTS]
+    if result.regressed:
+        return [f"try: if this is intended, allow it: {_allowance(result, setting)}"]
+    if result.undecided_gates:
+        return [f"try: {_how_to_decide(result, setting)}"]
+    return []
+
+
+def _allowance(result: UpgradeResult, setting: UpgradeSetting) -> str:
+    """Return where to set the tolerances of what regressed."""
+    names = _to_allow(result.regressed)
+    places = []
+    if "latency" in names and setting.tolerance_given:
+        places.append("--mlms-tolerance")
+        names.remove("latency")
+    if names:
+        entries = ", ".join(f"{_key_of(name)}: … %" for name in names)
+        places.append(f"thresholds: upgrade: {{{entries}}} in {setting.place}")
+    return ", ".join(places)
+
+
+def _key_of(name: str) -> str:
+    """Return the key under ``thresholds.upgrade`` for the tolerance of a quantity."""
+    rule = upgrade_rules()[name]
+    return rule.key or name
+
+
+def _to_allow(regressed: Sequence[Comparison]) -> list[str]:
+    """Return the quantities whose tolerances have to be wider.
+
+    With that of latency the guards that follow it get wider, too.
+    """
+    allowed_by_latency: set[str] = set()
+    if any(compared.quantity == "latency" for compared in regressed):
+        allowed_by_latency = _FOLLOWS_LATENCY
+    names = []
+    for compared in regressed:
+        if compared.gate or compared.quantity not in allowed_by_latency:
+            names.append(compared.quantity)
+    return names
+
+
+def _how_to_decide(result: UpgradeResult, setting: UpgradeSetting) -> str:
+    """Return the ways to a decision on the gates that are open."""
+    gates = result.undecided_gates
+    rounds = len(result.rounds)
+    if rounds < LEAST_ROUNDS:
+        return f"--mlms-budget ({setting.budget:g} s was too little for {LEAST_ROUNDS} rounds)"
+    if all(gate.of == "inputs" for gate in gates):
+        return "a larger dataset"
+    ways = []
+    if rounds < MOST_ROUNDS:
+        ways.append(f"--mlms-budget (it had time for {rounds} of {MOST_ROUNDS} rounds)")
+    if any(gate.quantity not in _OF_PROCESS for gate in gates):
+        ways.append("a larger --mlms-duration")
+        if set(setting.threads) != {1}:
+            ways.append("evaluate.threads: 1")
+    ways.append("a quieter machine")
+    hints = [_tolerance_hint(gate) for gate in gates]
+    return ", ".join(ways) + "".join(hints)
+
+
+def _tolerance_hint(gate: Comparison) -> str:
+    """Return what another tolerance would do for an open gate, "" where its noise is not known."""
+    if gate.floor < gate.tolerance:
+        return f"; {gate.quantity} is near its tolerance: a wider or narrower one decides it"
+    if gate.floor >= gate.tolerance:
+        return (
+            f"; the noise floor of {gate.quantity}, ±{100 * gate.floor:.2g} %, is not below its "
+            f"tolerance: a wider one could be decided here"
+        )
+    return ""

@@ -1,0 +1,71 @@
+"""Result of an upgrade: the rounds so far, the comparisons, and the verdict."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pytest_mlms.records import Comparison, Verdict
+from pytest_mlms.upgrade.decision import verdict_of
+from pytest_mlms.upgrade.layer_diff import LayerChange
+from pytest_mlms.upgrade.round_record import RoundRecord
+from pytest_mlms.upgrade.rounds import Clock
+
+__all__ = ["UpgradeResult"]
+
+
+@dataclass(frozen=True)
+class UpgradeResult:
+    """What is known of an upgrade after its rounds so far.
+
+    The fields are those of the item's line in results.jsonl. ``complete`` is whether the run came
+    to its end. ``layers`` are the layers that changed, traced where the candidate is slower;
+    ``layers_lacking`` is the reason where they could not be traced.
+    """
+
+    rounds: Sequence[RoundRecord] = ()
+    complete: bool = False
+    clock: Clock | None = None
+    comparisons: Sequence[Comparison] = ()
+    layers: Sequence[LayerChange] = ()
+    layers_lacking: str = ""
+
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict so far."""
+        return verdict_of(self.comparisons)
+
+    @property
+    def latency(self) -> Comparison | None:
+        """The comparison of latency, None before the first round."""
+        for compared in self.comparisons:
+            if compared.quantity == "latency":
+                return compared
+        return None
+
+    @property
+    def regressed(self) -> list[Comparison]:
+        """The quantities that are worse than their tolerances."""
+        return [one for one in self.comparisons if one.verdict is Verdict.REGRESSED]
+
+    @property
+    def undecided_gates(self) -> list[Comparison]:
+        """The gates that are not decided."""
+        gates = [compared for compared in self.comparisons if compared.gate]
+        return [gate for gate in gates if gate.verdict is Verdict.INCONCLUSIVE]
+
+    @property
+    def wrong_outputs(self) -> bool:
+        """Whether the candidate computes something else than the baseline."""
+        return any(compared.of != "rounds" for compared in self.regressed)
+
+    @property
+    def margin(self) -> float:
+        """The distance of latency's interval from its limit, as a ratio; infinite without one.
+
+        It is negative where the interval reaches beyond the limit.
+        """
+        if self.latency is None:
+            return math.inf
+        return 1 + self.latency.tolerance - self.latency.high

@@ -1,0 +1,110 @@
+"""Raw measurements of a round, and the clocks that they can be read by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = [
+    "CLOCKS",
+    "SIDES",
+    "Array",
+    "Clock",
+    "Outputs",
+    "Round",
+    "Side",
+    "SideName",
+    "available_clocks",
+    "call_waits",
+]
+
+Array = NDArray[Any]
+Outputs = Mapping[str, Array]
+SideName = Literal["a", "b"]
+Clock = Literal["device", "adj", "cpu", "wall"]
+
+SIDES: tuple[SideName, SideName] = ("a", "b")
+"""A is the baseline, B the candidate."""
+
+CLOCKS: dict[Clock, str] = {
+    "device": "time on the device, by its own events",
+    "adj": "wall time less the calling thread's wait for a core",
+    "cpu": "CPU time of the process",
+    "wall": "wall time",
+}
+"""Clock -> its description. The first that both sides have is used by default."""
+
+
+@dataclass(frozen=True, eq=False)
+class Side:
+    """Measurements of one process in a round.
+
+    ``wall``, ``wait`` and ``device`` are seconds, as turns x calls; ``cpu`` is seconds a call, one
+    value a turn. ``wait`` is None where the kernel does not count it, ``device`` where the
+    predictor does not report it, ``peak_bytes`` (of the whole process) where the kernel cannot.
+    """
+
+    wall: Array
+    wait: Array | None
+    cpu: Array
+    device: Array | None
+    load_seconds: float
+    first_seconds: float
+    peak_bytes: int | None
+
+    def times(self, clock: Clock) -> Array:
+        """Return the seconds of each call by ``clock``, as turns x calls (``cpu``: turns x 1)."""
+        if clock == "cpu":
+            return self.cpu[:, None]
+        if clock == "device" and self.device is not None:
+            return self.device
+        if clock == "adj" and self.wait is not None:
+            return np.asarray(self.wall - self.wait)
+        return self.wall
+
+    def arrays(self) -> dict[str, Array]:
+        """Return the raw times by name, without those that were not measured."""
+        arrays = {"wall": self.wall, "wait": self.wait, "cpu": self.cpu, "device": self.device}
+        return {name: values for name, values in arrays.items() if values is not None}
+
+
+class Round(NamedTuple):
+    """Measurements of both sides in one round: a fresh process each, in interleaved turns."""
+
+    a: Side
+    b: Side
+
+
+def available_clocks(measured: Round) -> list[Clock]:
+    """Return the clocks that both sides have, the least disturbed first."""
+    missing: set[Clock] = set()
+    for side in measured:
+        if side.device is None:
+            missing.add("device")
+        if side.wait is None:
+            missing.add("adj")
+    return [clock for clock in CLOCKS if clock not in missing]
+
+
+def call_waits(start: Array, end: Array, wait: Array, at: Array) -> Array:
+    """Return the seconds that each call waited for a core.
+
+    ``start`` and ``end`` are the times of the calls; ``wait`` is the kernel's counter of waiting,
+    read when ``at`` calls were done. The wait between two readings is attributed to the longest
+    call between them, because waiting makes a call longer. A wait that is longer than that call
+    was outside of it and is attributed to none.
+    """
+    durations = end - start
+    waits = np.zeros(len(start))
+    bounds = at.astype(int)
+    for index, waited in enumerate(np.diff(wait)):
+        first = bounds[index]
+        last = bounds[index + 1]
+        longest = first + int(np.argmax(durations[first:last]))
+        if waited < durations[longest]:
+            waits[longest] = waited
+    return waits

@@ -1,0 +1,52 @@
+"""Setting of an upgrade: what was asked for, and the machine that it ran on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pytest_mlms.cases import Case
+from pytest_mlms.config import Config
+from pytest_mlms.host.machine import machine_state
+
+__all__ = ["UpgradeSetting", "setting_of"]
+
+
+@dataclass(frozen=True)
+class UpgradeSetting:
+    """What the text of an upgrade says beside what was measured.
+
+    ``a`` and ``b`` are the names of the stacks, ``budget`` is in seconds, and ``threads`` those
+    that both sides were asked for (None: their own choice). ``place`` is the manifest's line for
+    tolerances; ``tolerance_given`` is whether the command line set that of latency.
+    ``cpu_shares`` are the busy and the stolen share of the host's CPUs, ``gpu_notes`` what the
+    driver said of the GPU.
+    """
+
+    a: str
+    b: str
+    budget: float
+    threads: Sequence[int | None]
+    place: str
+    tolerance_given: bool
+    machine: Mapping[str, Any]
+    cpu_shares: Mapping[str, float | None]
+    gpu_notes: Sequence[str] = ()
+
+
+def setting_of(
+    case: Case, config: Config, cpu_shares: Mapping[str, float | None], gpu_notes: Sequence[str]
+) -> UpgradeSetting:
+    """Return the setting of an upgrade that has run."""
+    return UpgradeSetting(
+        a=case.baseline.stack.name,
+        b=case.stack.name,
+        budget=config.budget,
+        threads=(case.baseline.threads, case.threads),
+        place=str(case.loaded.place("thresholds", "upgrade")),
+        tolerance_given=config.tolerance is not None,
+        machine=machine_state(),
+        cpu_shares=cpu_shares,
+        gpu_notes=gpu_notes,
+    )

@@ -1,0 +1,113 @@
+"""Advice on an upgrade that regressed or was not decided."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pytest_mlms.quantities import QUANTITIES, upgrade_rules
+from pytest_mlms.upgrade.advice import advice_on
+from pytest_mlms.upgrade.decision import compare_accuracy
+from pytest_mlms.upgrade.output_check import check_outputs
+from tests.support.upgrades import changed, latencies, result_of, setting
+
+SLOWER = {"latency": 0.2, "cpu_time": 0.2, "latency_p90": 0.2, "throughput": -0.2}
+EDGE = math.log(1.03)
+
+
+def advice(
+    changes: dict[str, float],
+    rounds: int = 2,
+    gates: Sequence[str] = ("latency",),
+    error: float = 0.0,
+    **fields: Any,
+) -> str:
+    """Return the advice where quantities are exp(change) times what they were."""
+    figures = {"latency": changed(0.0, error)}
+    for name, value in changes.items():
+        figures[name] = changed(value, error)
+    result = result_of([figures] * rounds, gates)
+    return "".join(advice_on(result, setting(**fields)))
+
+
+def test_there_is_no_advice_on_a_result_that_passed() -> None:
+    assert advice({}) == ""
+
+
+@pytest.mark.parametrize("name", [name for name in upgrade_rules() if name != "latency"])
+def test_a_regression_is_allowed_by_the_tolerance_of_its_quantity(name: str) -> None:
+    worse = {name: 2.0 * QUANTITIES[name].sign}
+    expected = (
+        f"try: if this is intended, allow it: thresholds: upgrade: {{{name}: … %}} in m.yaml:44"
+    )
+    assert advice(worse) == expected
+    assert advice(worse, tolerance_given=True) == expected
+
+
+def test_the_tolerance_of_latency_allows_the_guards_that_follow_it() -> None:
+    assert advice(SLOWER).endswith(": thresholds: upgrade: {tolerance: … %} in m.yaml:44")
+    assert advice(SLOWER, tolerance_given=True).endswith("allow it: --mlms-tolerance")
+
+
+def test_gates_and_memory_need_tolerances_of_their_own() -> None:
+    worse = {**SLOWER, "peak_memory": 1.0}
+    found = advice(worse, gates=("latency", "latency_p90"), tolerance_given=True)
+    places = "thresholds: upgrade: {latency_p90: … %, peak_memory: … %} in m.yaml:44"
+    assert found.endswith(f": --mlms-tolerance, {places}")
+
+
+def test_more_turns_are_not_advised_for_a_quantity_of_the_process() -> None:
+    found = advice({"peak_memory": math.log(1.1)}, gates=("latency", "peak_memory"))
+    assert found == (
+        "try: --mlms-budget (it had time for 2 of 6 rounds), a quieter machine; "
+        "peak_memory is near its tolerance: a wider or narrower one decides it"
+    )
+
+
+def test_more_turns_and_one_thread_are_advised_for_latency() -> None:
+    assert advice({"latency": EDGE}, rounds=6) == (
+        "try: a larger --mlms-duration, evaluate.threads: 1, a quieter machine; "
+        "latency is near its tolerance: a wider or narrower one decides it"
+    )
+
+
+def test_a_noise_floor_above_the_tolerance_is_named() -> None:
+    assert advice({}, rounds=6, error=0.1) == (
+        "try: a larger --mlms-duration, evaluate.threads: 1, a quieter machine; the noise floor "
+        "of latency, ±15 %, is not below its tolerance: a wider one could be decided here"
+    )
+
+
+def test_a_budget_for_one_round_is_too_small() -> None:
+    expected = "try: --mlms-budget (60 s was too little for 2 rounds)"
+    assert advice({}, rounds=1) == expected
+
+
+@pytest.mark.parametrize(
+    ("threads", "advised"), [((1, 1), False), ((1, 2), True), ((None, 1), True)]
+)
+def test_one_thread_is_advised_only_where_a_side_has_more(
+    threads: tuple[int | None, ...], advised: bool
+) -> None:
+    found = advice({}, rounds=6, error=0.1, threads=threads)
+    assert ("evaluate.threads: 1" in found) is advised
+
+
+def test_a_larger_dataset_is_advised_where_only_accuracy_is_undecided() -> None:
+    right = np.ones(600, bool)
+    top1 = compare_accuracy("top1", right, np.arange(600) >= 5, 0.01)
+    result = result_of(latencies(0.0, 0.0), comparisons=[top1.but(gate=True)])
+    assert advice_on(result, setting()) == ["try: a larger dataset"]
+
+
+def test_wrong_outputs_are_not_a_matter_of_tolerances_of_speed() -> None:
+    result = result_of(latencies(0.2, 0.2))
+    wrong = check_outputs({"y": np.ones(3)}, {"y": np.zeros(3)})
+    result = replace(result, comparisons=[wrong, *result.comparisons])
+    (line,) = advice_on(result, setting())
+    assert line.startswith("try: test_agreement and test_accuracy with each stack say more")
