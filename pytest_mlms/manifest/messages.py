@@ -1,25 +1,21 @@
-"""What pydantic found, in the words of a person who edits a manifest: what is wrong.
-
-What to write instead.
-"""
+"""Messages for pydantic's validation errors: what is wrong in a file, and what to write instead."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, get_args
 
 from pydantic import BaseModel
-from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from pytest_mlms.manifest.schema import Manifest
 from pytest_mlms.manifest.types import PATTERNS, instead
-from pytest_mlms.manifest.yaml12 import Document, Path
+from pytest_mlms.manifest.yaml12 import Document, Error, Path
 
 __all__ = ["describe"]
 
-_TYPES = {
+_EXPECTED = {
     "list": "a list, '- …' for each",
     "tuple": "a list, '[…, …]'",
     "dictionary": "keys and values",
@@ -29,101 +25,134 @@ _TYPES = {
     "number": "a number",
     "boolean": "true or false",
 }
+"""pydantic's word for a type -> what to write."""
+
+_FOUND = {dict: "a mapping", list: "a list", type(None): "nothing"}
+"""Type of a value -> what a message calls it."""
 
 
 def describe(
     error: ErrorDetails, document: Document, root: type[BaseModel] = Manifest, depth: int = 0
-) -> tuple[int, str]:
-    """Return the line of a fault, and its text.
+) -> Error:
+    """Return the line of an error, and its text.
 
     ``root`` is the model of what lies ``depth`` keys down.
     """
-    model_at = partial(_model, root, depth)
-    path = _written(error["loc"], document)
-    key = error["loc"][-1] if error["loc"] else ""
+    schema = _Schema(root, depth)
+    location = error["loc"]
     if error["type"] == "missing":
-        hint = _hint((*path, key), model_at)
-        return document.line(path), _at(path) + f"{key!r} is missing; write '{key}: …'" + (
-            f", {hint}" if hint else ""
-        )
+        parent = _written(location, document)
+        return document.line(parent), _at(parent) + _missing_key(parent, location[-1], schema)
     if error["type"] == "extra_forbidden":
-        parent = _written(error["loc"][:-1], document)
-        return document.line((*parent, key)), _at(
-            parent
-        ) + f"unknown key {key!r}; {instead(str(key), _keys(model_at(parent)))}"
-    return document.line(path), _at(path) + _text(error, _hint(path, model_at))
+        parent = _written(location[:-1], document)
+        line = document.line((*parent, location[-1]))
+        return line, _at(parent) + _unknown_key(parent, location[-1], schema)
+    path = _written(location, document)
+    return document.line(path), _at(path) + _wrong_value(error, schema.hint(path))
 
 
-def _text(error: ErrorDetails, hint: str | None) -> str:
-    value, context = error["input"], error.get("ctx", {})
-    if error["type"] == "value_error":
-        return str(context["error"])
-    if error["type"] == "literal_error":
-        return f"{value!r} is not known; {instead(str(value), _quoted(context['expected']))}"
-    if error["type"] == "too_short":
-        return f"is empty; write at least {context['min_length']}"
-    wanted = PATTERNS.get(context.get("pattern", "")) or hint or _plainly(error["msg"])
-    return f"found {_brief(value)}; write {wanted}"
+@dataclass(frozen=True)
+class _Schema:
+    """The models that validate a file: ``root`` is that of what lies ``depth`` keys down."""
+
+    root: type[BaseModel]
+    depth: int
+
+    def keys(self, path: Path) -> list[str]:
+        """Return the keys that may be written at ``path``."""
+        model = self._model(path)
+        return sorted(model.model_fields) if model else []
+
+    def hint(self, path: Path) -> str:
+        """Return the description of the field at ``path``, if it has one."""
+        model = self._model(path[:-1])
+        field = model.model_fields.get(str(path[-1])) if model and path else None
+        return field.description or "" if field else ""
+
+    def _model(self, path: Path) -> type[BaseModel] | None:
+        """Return the model that validates what is at ``path``."""
+        if len(path) < self.depth:
+            return None
+        model: type[BaseModel] | None = self.root
+        for part in path[self.depth :]:
+            if isinstance(part, str) and model is not None:
+                field = model.model_fields.get(part)
+                model = _model_in(field.annotation) if field else None
+        return model
 
 
-def _plainly(message: str) -> str:
-    """Turn pydantic's "Input should be a valid list" into what to write."""
-    wanted = message.removeprefix("Input should be ").removeprefix("a valid ").removeprefix("an ")
-    return next((plain for word, plain in _TYPES.items() if wanted.startswith(word)), wanted)
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    """Return the first model in an annotation such as ``list[Model] | None``."""
+    arguments = get_args(annotation)
+    if arguments:
+        for argument in arguments:
+            model = _model_in(argument)
+            if model is not None:
+                return model
+        return None
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return None
 
 
 def _written(location: Iterable[str | int], document: Document) -> Path:
-    """Drop from pydantic's location what isn't in the file.
+    """Return pydantic's location without what isn't in the file.
 
-    Union tags, and the index of a limit that is no list.
+    Those are union tags, and the index of a limit that isn't written as a list.
     """
     path: Path = ()
     for part in location:
-        if (*path, part) in document.lines:
-            path = (*path, part)
+        longer = (*path, part)
+        if longer in document.lines:
+            path = longer
     return path
 
 
 def _at(path: Path) -> str:
-    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
+    """Return the path as the beginning of a message; "" for the whole document."""
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}"
     return f"{text.lstrip('.')}: " if text else ""
 
 
+def _missing_key(parent: Path, key: str | int, schema: _Schema) -> str:
+    text = f"{key!r} is missing; write '{key}: …'"
+    hint = schema.hint((*parent, key))
+    return f"{text}, {hint}" if hint else text
+
+
+def _unknown_key(parent: Path, key: str | int, schema: _Schema) -> str:
+    return f"unknown key {key!r}; {instead(str(key), schema.keys(parent))}"
+
+
+def _wrong_value(error: ErrorDetails, hint: str) -> str:
+    value = error["input"]
+    context = error.get("ctx", {})
+    if error["type"] == "value_error":
+        return str(context["error"])
+    if error["type"] == "literal_error":
+        known = _quoted(context["expected"])
+        return f"{value!r} is not known; {instead(str(value), known)}"
+    if error["type"] == "too_short":
+        return f"is empty; write at least {context['min_length']}"
+    pattern = PATTERNS.get(context.get("pattern", ""))
+    expected = pattern or hint or _expected(error["msg"])
+    found = _FOUND.get(type(value), repr(value))
+    return f"found {found}; write {expected}"
+
+
+def _expected(message: str) -> str:
+    """Return what to write, from pydantic's "Input should be a valid list"."""
+    wanted = message
+    for prefix in ("Input should be ", "a valid ", "an "):
+        wanted = wanted.removeprefix(prefix)
+    for word, expected in _EXPECTED.items():
+        if wanted.startswith(word):
+            return expected
+    return wanted
+
+
 def _quoted(expected: str) -> list[str]:
-    """Take the values out of pydantic's "'a', 'b' or 'c'"."""
+    """Return the values in pydantic's "'a', 'b' or 'c'"."""
     return expected.split("'")[1::2]
-
-
-def _brief(value: Any) -> str:
-    kind = {dict: "a mapping", list: "a list", type(None): "nothing"}.get(type(value))
-    return kind or repr(value)
-
-
-def _keys(model: type[BaseModel] | None) -> list[str]:
-    return sorted(model.model_fields) if model else []
-
-
-def _hint(path: Path, model_at: Callable[[Path], type[BaseModel] | None]) -> str | None:
-    model = model_at(path[:-1])
-    field = model.model_fields.get(str(path[-1])) if model and path else None
-    return field.description if field else None
-
-
-def _model(root: type[BaseModel], depth: int, path: Path) -> type[BaseModel] | None:
-    """Return the model that validates what is at ``path``."""
-    model: type[BaseModel] | None = root if len(path) >= depth else None
-    for part in path[depth:]:
-        if isinstance(part, str) and model is not None:
-            field: FieldInfo | None = model.model_fields.get(part)
-            model = _model_in(field.annotation) if field else None
-    return model
-
-
-def _model_in(annotation: Any) -> type[BaseModel] | None:
-    if (
-        not get_args(annotation)
-        and isinstance(annotation, type)
-        and issubclass(annotation, BaseModel)
-    ):
-        return annotation
-    return next((found for part in get_args(annotation) if (found := _model_in(part))), None)

@@ -1,50 +1,64 @@
-"""YAML 1.2 core schema to plain values, with the line of every key and item.
+"""Reader of YAML 1.2 (core schema): plain values, with the line of every key and item.
 
 PyYAML's composer is not used: it reads YAML 1.1 (``1e-5`` is a string, ``no`` is False), keeps the
 last of two equal keys in silence, expands aliases without bound, and the C one crashes the process
-on deep nesting. Its event stream does none of that, and this builder takes it from there.
+on deep nesting. This reader builds the values from PyYAML's event stream, which does none of that.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
-__all__ = ["Document", "Path", "parse"]
+__all__ = ["Document", "Error", "Path", "parse"]
 
 Path = tuple[str | int, ...]
+"""Keys and indices from the root of a document to a value."""
 
-_CHECK = "check the quotes, brackets and indentation there"
+Error = tuple[int, str]
+"""A line, and what is wrong there."""
+
+_ADVICE = "check the quotes, brackets and indentation there"
 _MAX_DEPTH = 40
 _MAX_NODES = 100_000
-_Node = Any  # a yaml.Event, whose attributes depend on its class
+_Event = Any  # a yaml.Event, whose attributes depend on its class
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
-_SCALARS: list[tuple[re.Pattern[str], Any]] = [  # YAML 1.2.2, 10.3.2: core schema, tag resolution
-    (re.compile(r"|~|null|Null|NULL"), lambda text: None),
-    (re.compile(r"true|True|TRUE|false|False|FALSE"), lambda text: text.lower() == "true"),
-    (re.compile(r"[-+]?[0-9]+"), int),
-    (re.compile(r"0o[0-7]+"), lambda text: int(text[2:], 8)),
-    (re.compile(r"0x[0-9a-fA-F]+"), lambda text: int(text[2:], 16)),
-    (re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?"), float),
-    (
-        re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"),
-        lambda text: float(text.replace(".", "")),
-    ),
+
+class _ScalarForm(NamedTuple):
+    """A form of plain scalars, and the conversion of its text to a value."""
+
+    pattern: re.Pattern[str]
+    convert: Callable[[str], Any]
+
+
+def _special_float(text: str) -> float:
+    return float(text.replace(".", ""))
+
+
+_SCALAR_FORMS = [  # YAML 1.2.2, 10.3.2: core schema, tag resolution
+    _ScalarForm(re.compile(r"|~|null|Null|NULL"), lambda text: None),
+    _ScalarForm(re.compile(r"true|True|TRUE"), lambda text: True),
+    _ScalarForm(re.compile(r"false|False|FALSE"), lambda text: False),
+    _ScalarForm(re.compile(r"[-+]?[0-9]+"), int),
+    _ScalarForm(re.compile(r"0o[0-7]+"), lambda text: int(text[2:], 8)),
+    _ScalarForm(re.compile(r"0x[0-9a-fA-F]+"), lambda text: int(text[2:], 16)),
+    _ScalarForm(re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?"), float),
+    _ScalarForm(re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"), _special_float),
 ]
 
 
 @dataclass
 class Document:
-    """The values, the line of each key and item by its path, and the errors, as (line, text) pairs."""
+    """The values of a file, the line of each key and item by its path, and the errors."""
 
     value: Any = None
     lines: dict[Path, int] = field(default_factory=dict)
-    errors: list[tuple[int, str]] = field(default_factory=list)
+    errors: list[Error] = field(default_factory=list)
 
     def line(self, path: Path) -> int:
         """Return the line of ``path``; of its nearest parent where it isn't there itself."""
@@ -54,134 +68,140 @@ class Document:
 
 
 class _Refused(Exception):
-    """The document can't be built further: (line, text)."""
+    """The document can't be built further."""
+
+    def __init__(self, event: _Event, text: str) -> None:
+        super().__init__(text)
+        self.error: Error = (_line(event), text)
 
 
 def parse(text: str) -> Document:
     """Return the document in ``text``.
 
-    What can't be read is in its errors, and its value is then None.
+    Where it can't be read, the reason is in its errors, and its value is None.
     """
     document = Document()
     try:
         _Builder(iter(yaml.parse(text, Loader=_LOADER)), document).build()
     except _Refused as refused:
-        document.value = None
-        document.errors.append(refused.args[0])
+        _give_up(document, refused.error)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        document.value = None
-        document.errors.append(
-            (mark.line + 1 if mark else 1, f"is not YAML: {error.problem}; {_CHECK}")
-        )
+        line = mark.line + 1 if mark else 1
+        _give_up(document, (line, f"is not YAML: {error.problem}; {_ADVICE}"))
     except (yaml.YAMLError, UnicodeError) as error:
-        document.value = None
-        document.errors.append((1, f"is not YAML: {' '.join(str(error).split())}; {_CHECK}"))
+        problem = " ".join(str(error).split())
+        _give_up(document, (1, f"is not YAML: {problem}; {_ADVICE}"))
     return document
 
 
-class _Builder:
-    """Turns events into values.
+def _give_up(document: Document, error: Error) -> None:
+    document.value = None
+    document.errors.append(error)
 
-    Every node is counted, so that neither depth nor aliases can blow up.
+
+class _Anchored(NamedTuple):
+    """A value that aliases may repeat, and how many nodes it has."""
+
+    value: Any
+    nodes: int
+
+
+class _Builder:
+    """Builds values from events.
+
+    Every node is counted, so that neither depth nor aliases can exhaust memory.
     """
 
-    def __init__(self, events: Iterator[_Node], document: Document) -> None:
-        self.events = events
-        self.document = document
-        self.anchors: dict[str, tuple[Any, int]] = {}
-        self.nodes = 0
+    def __init__(self, events: Iterator[_Event], document: Document) -> None:
+        self._events = events
+        self._document = document
+        self._anchors: dict[str, _Anchored] = {}
+        self._nodes = 0
 
     def build(self) -> None:
-        for event in self.events:
+        for event in self._events:
             if isinstance(event, yaml.DocumentStartEvent):
-                if self.document.lines:
-                    raise _Refused(
-                        (_line(event), "has a second document; write one manifest a file")
-                    )
-                self.document.lines[()] = _line(event)
-                self.document.value = self.node(next(self.events), ())
+                if self._document.lines:
+                    raise _Refused(event, "has a second document; write one manifest a file")
+                self._document.lines[()] = _line(event)
+                self._document.value = self._node(next(self._events), ())
 
-    def node(self, event: _Node, path: Path) -> Any:
-        before = self.nodes
-        self.count(event, 1)
+    def _node(self, event: _Event, path: Path) -> Any:
+        before = self._nodes
+        self._count(event, 1)
         if len(path) > _MAX_DEPTH:
-            raise _Refused(
-                (_line(event), f"is nested deeper than {_MAX_DEPTH} levels; a manifest never is")
-            )
+            raise _Refused(event, f"is nested deeper than {_MAX_DEPTH} levels; a manifest never is")
         if isinstance(event, yaml.AliasEvent):
-            return self.alias(event)
+            return self._alias(event)
         if event.tag not in (None, "!"):
-            raise _Refused(
-                (
-                    _line(event),
-                    f"has the tag {event.tag!r}; remove it, manifests hold plain values only",
-                )
-            )
-        value = self.value(event, path)
+            problem = f"has the tag {event.tag!r}"
+            raise _Refused(event, f"{problem}; remove it, manifests hold plain values only")
+        value = self._value(event, path)
         if event.anchor:
-            self.anchors[event.anchor] = (value, self.nodes - before)
+            self._anchors[event.anchor] = _Anchored(value, self._nodes - before)
         return value
 
-    def value(self, event: _Node, path: Path) -> Any:
+    def _value(self, event: _Event, path: Path) -> Any:
         if isinstance(event, yaml.MappingStartEvent):
-            return self.mapping(path)
+            return self._mapping(path)
         if isinstance(event, yaml.SequenceStartEvent):
-            return self.sequence(path)
+            return self._sequence(path)
         return _scalar(event)
 
-    def mapping(self, path: Path) -> dict[str, Any]:
-        made: dict[str, Any] = {}
-        while not isinstance(event := next(self.events), yaml.MappingEndEvent):
+    def _mapping(self, path: Path) -> dict[str, Any]:
+        values: dict[str, Any] = {}
+        event = next(self._events)
+        while not isinstance(event, yaml.MappingEndEvent):
             if not isinstance(event, yaml.ScalarEvent):
-                raise _Refused((_line(event), "has a key that is not a word; write 'key: value'"))
-            key, here = event.value, (*path, event.value)
-            if key in made:
-                first = self.document.lines[here]
-                self.document.errors.append(
-                    (_line(event), f"has the key {key!r} again, first on line {first}; keep one")
-                )
-            self.document.lines.setdefault(here, _line(event))
-            made[key] = self.node(next(self.events), here)
-        return made
+                raise _Refused(event, "has a key that is not a word; write 'key: value'")
+            key = event.value
+            key_path = (*path, key)
+            if key in values:
+                self._report_repeated(key, event, key_path)
+            self._document.lines.setdefault(key_path, _line(event))
+            values[key] = self._node(next(self._events), key_path)
+            event = next(self._events)
+        return values
 
-    def sequence(self, path: Path) -> list[Any]:
-        made: list[Any] = []
-        while not isinstance(event := next(self.events), yaml.SequenceEndEvent):
-            here = (*path, len(made))
-            self.document.lines[here] = _line(event)
-            made.append(self.node(event, here))
-        return made
+    def _report_repeated(self, key: str, event: _Event, path: Path) -> None:
+        first = self._document.lines[path]
+        text = f"has the key {key!r} again, first on line {first}; keep one"
+        self._document.errors.append((_line(event), text))
 
-    def alias(self, event: _Node) -> Any:
-        if event.anchor not in self.anchors:
-            raise _Refused(
-                (
-                    _line(event),
-                    f"has the alias *{event.anchor}, which no &{event.anchor} before it defines",
-                )
-            )
-        value, size = self.anchors[event.anchor]
-        self.count(event, size)
-        return value
+    def _sequence(self, path: Path) -> list[Any]:
+        values: list[Any] = []
+        event = next(self._events)
+        while not isinstance(event, yaml.SequenceEndEvent):
+            item_path = (*path, len(values))
+            self._document.lines[item_path] = _line(event)
+            values.append(self._node(event, item_path))
+            event = next(self._events)
+        return values
 
-    def count(self, event: _Node, nodes: int) -> None:
-        self.nodes += nodes
-        if self.nodes > _MAX_NODES:
-            raise _Refused(
-                (_line(event), f"has more than {_MAX_NODES:,} values; a manifest never does")
-            )
+    def _alias(self, event: _Event) -> Any:
+        anchored = self._anchors.get(event.anchor)
+        if anchored is None:
+            name = event.anchor
+            raise _Refused(event, f"has the alias *{name}, which no &{name} before it defines")
+        self._count(event, anchored.nodes)
+        return anchored.value
+
+    def _count(self, event: _Event, nodes: int) -> None:
+        self._nodes += nodes
+        if self._nodes > _MAX_NODES:
+            raise _Refused(event, f"has more than {_MAX_NODES:,} values; a manifest never does")
 
 
-def _scalar(event: _Node) -> Any:
-    if (
-        event.implicit[0] and not event.tag
-    ):  # plain, so its form decides; what is quoted or has the tag ! is text
-        for pattern, convert in _SCALARS:
-            if pattern.fullmatch(event.value):
-                return convert(event.value)
+def _scalar(event: _Event) -> Any:
+    """Return the value of a scalar: its form decides, unless it is quoted or has the tag "!"."""
+    is_plain = event.implicit[0] and not event.tag
+    if is_plain:
+        for form in _SCALAR_FORMS:
+            if form.pattern.fullmatch(event.value):
+                return form.convert(event.value)
     return event.value
 
 
-def _line(event: _Node) -> int:
+def _line(event: _Event) -> int:
     return int(event.start_mark.line) + 1
