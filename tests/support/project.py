@@ -1,7 +1,4 @@
-"""A project folder with the digits manifest, changed as a test needs it, and run for real.
-
-And where things are.
-"""
+"""A project folder with a manifest of the digits model, in which pytest runs in a process."""
 
 from __future__ import annotations
 
@@ -24,14 +21,18 @@ ROOT = Path(__file__).parent.parent.parent
 DIGITS = ROOT / "manifests" / "digits"
 PREDICTORS = Path(__file__).parent / "predictors"
 MANIFEST = Path(__file__).parent / "digits.yaml"
+FILES = ("digits_cnn.onnx", "digits_test.npz", "labels.txt")
+
+HANG_GUARD = 900.0
+"""Seconds after which a run of a project is ended: many times what it takes on a busy machine."""
 
 QUICK = (
-    *("--mlms-processes=1", "--mlms-duration=0.01"),
-    *(
-        "--mlms-budget=3600",
-        "--mlms-timeout=1800",
-        "--mlms-worker-timeout=900",
-    ),  # nothing ends as a machine is busy
+    "--mlms-processes=1",
+    "--mlms-duration=0.01",
+    # Nothing ends early because the machine is busy.
+    "--mlms-budget=600",
+    "--mlms-timeout=600",
+    "--mlms-worker-timeout=600",
 )
 
 MATRIX = """\
@@ -39,45 +40,49 @@ name: matrix
 version: 1.0.0
 task: regression
 license: MIT
-models: [{{framework: matrix, graph: w.npy, sha256: {digest}, options: {{input: {told}}}}}]
+models: [{{framework: matrix, graph: w.npy, sha256: {digest}, options: {{input: {shape}}}}}]
 inputs: [{{name: x, type: tensor, element_type: float32}}]
 outputs: [{{name: y, type: tensor}}]
 """
 
 DOCUMENTED = set(re.findall(r"`([a-z0-9_]+)`", (ROOT / "docs" / "results.md").read_text()))
+"""The words in backticks of docs/results.md, among them every field of the results."""
 
 
-def launch(python: str | Path = sys.executable, **facts: Any) -> Launch:
-    """Return how to start an agent in an interpreter, as a stack that names it would."""
-    return prepare(Stack("test", "any", interpreter=str(python), **facts), Path("no-cache-needed"))
+def launch(python: str | Path = sys.executable, **fields: Any) -> Launch:
+    """Return how to start an agent in an interpreter; ``fields`` are those of its stack."""
+    stack = Stack("test", "any", interpreter=str(python), **fields)
+    return prepare(stack, Path("no-cache-needed"))
 
 
 def copy_digits(folder: Path) -> Path:
     """Make a folder with MANIFEST and the files that it names; return the manifest in there."""
     folder.mkdir()
-    for path in (
-        MANIFEST,
-        *(DIGITS / name for name in ("digits_cnn.onnx", "digits_test.npz", "labels.txt")),
-    ):
-        shutil.copy(path, folder)
+    shutil.copy(MANIFEST, folder)
+    for name in FILES:
+        shutil.copy(DIGITS / name, folder)
     return folder / MANIFEST.name
 
 
-def write_matrix(folder: Path, told: str = "whole") -> Path:
-    """Write the manifest of a product with a matrix, for tests/support/predictors/matrix.py, which
-    says what it is made of.
+def write_matrix(folder: Path, shape: str = "whole") -> Path:
+    """Write a model for tests/support/predictors/matrix.py, and its manifest; return that one.
+
+    ``shape`` is the predictor's option ``input``.
     """
-    np.save(folder / "w.npy", np.zeros((3, 5), np.float32))
-    digest = hashlib.sha256((folder / "w.npy").read_bytes()).hexdigest()
-    path = folder / "m.yaml"
-    path.write_text(MATRIX.format(digest=digest, told=told))
-    return path
+    weights = folder / "w.npy"
+    np.save(weights, np.zeros((3, 5), np.float32))
+    manifest = folder / "m.yaml"
+    manifest.write_text(MATRIX.format(digest=sha256(weights.read_bytes()), shape=shape))
+    return manifest
+
+
+def sha256(data: bytes) -> str:
+    """Return the digest that manifests have."""
+    return hashlib.sha256(data).hexdigest()
 
 
 class Project:
-    """A folder with manifests/digits.yaml and its files, in which pytest runs in a process of its
-    own.
-    """
+    """A folder with manifests/digits.yaml and its files."""
 
     def __init__(self, pytester: pytest.Pytester) -> None:
         self.pytester = pytester
@@ -86,15 +91,20 @@ class Project:
         self.manifest = copy_digits(self.folder)
         pytester.makeini("[pytest]\n")
 
+    @property
+    def results(self) -> Path:
+        """The folder of the last run's results."""
+        return self.path / "mlms-results" / "latest"
+
     def fork(self, name: str) -> Project:
-        """Return a project whose manifest is manifests/NAME/digits.yaml, one more for the same run."""
+        """Add manifests/NAME/digits.yaml to the project; return a project with that manifest."""
         made = copy.copy(self)
         made.folder = self.path / "manifests" / name
         made.manifest = copy_digits(made.folder)
         return made
 
     def drop(self) -> None:
-        """Remove the manifest and its files: the forks are what runs."""
+        """Remove the manifest and its files, so that only forks are left."""
         for path in self.folder.iterdir():
             if path.is_file():
                 path.unlink()
@@ -107,13 +117,15 @@ class Project:
 
     def replace_file(self, name: str, data: bytes) -> None:
         """Replace a file that the manifest names, and its digest there."""
-        old = hashlib.sha256((self.folder / name).read_bytes()).hexdigest()
-        (self.folder / name).write_bytes(data)
-        self.edit(old, hashlib.sha256(data).hexdigest())
+        path = self.folder / name
+        old_digest = sha256(path.read_bytes())
+        path.write_bytes(data)
+        self.edit(old_digest, sha256(data))
 
     def use_faulty(self, **spec: Any) -> None:
-        """Have the predictor in tests/support/predictors/faulty.py do what ``spec`` says, at batch
-        size 1, without limits.
+        """Use tests/support/predictors/faulty.py, which does what ``spec`` says.
+
+        It runs at one batch size and in one scenario, without limits.
         """
         self.edit("onnxruntime >=1.17", "faulty")
         self.replace_file("digits_cnn.onnx", json.dumps(spec).encode())
@@ -122,13 +134,13 @@ class Project:
         self.set_thresholds()
 
     def set_thresholds(self, text: str = "") -> None:
-        """Have these thresholds instead of the manifest's, which a machine that is busy breaks as
-        it likes.
-        """
-        kept = self.manifest.read_text().partition("thresholds:")[0]
-        self.manifest.write_text(kept + (f"thresholds:\n{text}\n" if text else ""))
+        """Replace the manifest's thresholds; those of speed would fail on a busy machine."""
+        kept, _, _ = self.manifest.read_text().partition("thresholds:")
+        if text:
+            kept += f"thresholds:\n{text}\n"
+        self.manifest.write_text(kept)
 
-    def run(self, *arguments: str, timeout: float = 3600) -> pytest.RunResult:
+    def run(self, *arguments: str, timeout: float = HANG_GUARD) -> pytest.RunResult:
         """Run pytest on the manifests, quickly: one process an item, few calls."""
         options = [
             "--mlms-manifests=manifests",
@@ -140,12 +152,15 @@ class Project:
 
     def lines(self) -> list[dict[str, Any]]:
         """Return the lines of the last run's results."""
-        text = (self.path / "mlms-results" / "latest" / "results.jsonl").read_text()
+        text = (self.results / "results.jsonl").read_text()
         return [json.loads(line) for line in text.splitlines()]
 
     def items(self) -> list[dict[str, Any]]:
-        """Return the items of the last run's results, whose every field docs/results.md has."""
+        """Return the items of the last run's results; each field must be in docs/results.md."""
         items = [line for line in self.lines() if line["type"] == "item"]
-        fields = {field for item in items for field in item}
-        assert fields <= DOCUMENTED, f"docs/results.md lacks {sorted(fields - DOCUMENTED)}"
+        fields: set[str] = set()
+        for item in items:
+            fields.update(item)
+        missing = sorted(fields - DOCUMENTED)
+        assert not missing, f"docs/results.md does not have {missing}"
         return items
