@@ -1,12 +1,9 @@
-"""The form of a manifest.
-
-What keys there are, what they hold, and what must agree within one section.
-"""
+"""Schema of a manifest: its keys, their values, and the checks within one section."""
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from packaging.specifiers import SpecifierSet
 from pydantic import AfterValidator, Field, model_validator
@@ -32,16 +29,23 @@ from pytest_mlms.manifest.types import (
     split_framework,
 )
 
-__all__ = ["Dataset", "Evaluate", "Input", "Manifest", "Model", "Output"]
+__all__ = ["DatasetEntry", "Evaluate", "Input", "Manifest", "Model", "Output"]
 
 T = TypeVar("T")
 
+_STEPS_OF_ANY_SHAPE = ("normalize", "cast")
+"""Input steps that work on tensors, and with the channels first."""
+
 
 def _distinct(values: list[T]) -> list[T]:
-    twice = [value for value, count in Counter(values).items() if count > 1]
-    if twice:
-        raise ValueError(f"{twice[0]!r} is there twice; keep one")
+    for value, count in Counter(values).items():
+        if count > 1:
+            raise ValueError(f"{value!r} is there twice; keep one")
     return values
+
+
+def _digests(value: Any) -> Any:
+    return {"graph": value} if isinstance(value, str) else value
 
 
 Distinct = Annotated[list[T], Field(min_length=1), AfterValidator(_distinct)]
@@ -50,14 +54,18 @@ Digests = Annotated[
     Field(
         description="64 hexadecimal digits as sha256sum prints, in quotes if they are all decimal"
     ),
-    Short(lambda value: {"graph": value} if isinstance(value, str) else value, {"type": "string"}),
+    Short(_digests, {"type": "string"}),
 ]
+GpuName = Annotated[
+    str, Field(min_length=1, description="a part of the GPU's name; for cases on a GPU")
+]
+Architecture = Annotated[str, Field(min_length=1, description="as uname -m prints")]
 
 
 class Model(Closed):
     """The weights in one framework's own format.
 
-    ``options`` go to its predictor, which says what there is.
+    ``options`` go to its predictor, which documents them.
     """
 
     framework: Framework
@@ -67,12 +75,13 @@ class Model(Closed):
     options: dict[str, Scalar] = {}
 
     @model_validator(mode="after")
-    def _digest_each(self) -> Model:
-        files = {"graph"} | ({"weights"} if self.weights else set())
+    def _check_digests(self) -> Model:
+        files = {"graph"}
+        if self.weights:
+            files.add("weights")
         if set(self.sha256) != files:
-            raise ValueError(
-                f"sha256 is for {sorted(self.sha256)}; write one for each of {sorted(files)}"
-            )
+            found = f"sha256 is for {sorted(self.sha256)}"
+            raise ValueError(f"{found}; write one for each of {sorted(files)}")
         return self
 
     @property
@@ -87,8 +96,9 @@ class Model(Closed):
 
 
 class Input(Closed):
-    """An input of the model, by its name there, and the steps that make it from the dataset, run in
-    order.
+    """An input of the model, by its name there.
+
+    The steps make it from the dataset, and run in order.
     """
 
     name: str
@@ -98,26 +108,32 @@ class Input(Closed):
     steps: list[InputStep] = []
 
     @model_validator(mode="after")
-    def _steps_fit(self) -> Input:
-        names = [step.name for step in self.steps]
+    def _check_steps(self) -> Input:
         if self.type == "image" and self.layout is None:
             raise ValueError("an image needs a layout; write 'layout: NCHW' or 'layout: NHWC'")
-        wrong = (
-            [name for name in names if name not in ("normalize", "cast")]
-            if self.type == "tensor"
-            else []
-        )
-        if wrong:
-            raise ValueError(
-                f"a tensor has no step {wrong[0]!r}; write 'type: image', or leave it out"
-            )
-        late = names[names.index("layout") + 1 :] if "layout" in names else []
-        late = [name for name in late if name not in ("normalize", "cast")]
-        if late:
-            raise ValueError(f"step {late[0]!r} needs the channels last; move 'layout' behind it")
+        names = [step.name for step in self.steps]
+        if self.type == "tensor":
+            self._check_tensor_steps(names)
+        if "layout" in names:
+            after_layout = names[names.index("layout") + 1 :]
+            _check_steps_behind_layout(after_layout)
         if "decode" in names[1:]:
             raise ValueError("step 'decode' makes an image out of a file; move it to the front")
         return self
+
+    @staticmethod
+    def _check_tensor_steps(names: list[str]) -> None:
+        for name in names:
+            if name not in _STEPS_OF_ANY_SHAPE:
+                raise ValueError(
+                    f"a tensor has no step {name!r}; write 'type: image', or leave it out"
+                )
+
+
+def _check_steps_behind_layout(names: list[str]) -> None:
+    for name in names:
+        if name not in _STEPS_OF_ANY_SHAPE:
+            raise ValueError(f"step {name!r} needs the channels last; move 'layout' behind it")
 
 
 class Output(Closed):
@@ -128,7 +144,7 @@ class Output(Closed):
     steps: list[OutputStep] = []
 
     @model_validator(mode="after")
-    def _steps_fit(self) -> Output:
+    def _check_steps(self) -> Output:
         names = [step.name for step in self.steps]
         if "top_k" in names[:-1]:
             raise ValueError("step 'top_k' leaves no scores to go on with; move it to the end")
@@ -139,11 +155,16 @@ class Output(Closed):
     @property
     def top_k(self) -> TopK | None:
         """The top_k step's parameters, if it has one."""
-        return next((step.parameters for step in self.steps if step.name == "top_k"), None)
+        for step in self.steps:
+            if isinstance(step.parameters, TopK):
+                return step.parameters
+        return None
 
 
-class Dataset(Closed):
-    """Labelled inputs: an .npz file with an array for each input and 'label', or an archive with a
+class DatasetEntry(Closed):
+    """Labelled inputs.
+
+    ``source`` is an .npz file with an array for each input and 'label', or an archive with a
     labels.csv.
     """
 
@@ -156,11 +177,10 @@ class Dataset(Closed):
 
 
 class Evaluate(Closed):
-    """The points: every device with every batch size and scenario; the seed draws the performance
-    inputs.
+    """The points: every device with every batch size and scenario.
 
-    ``threads`` are the CPU threads that each framework must use; its own choice where they are left
-    out.
+    ``seed`` draws the performance inputs. ``threads`` are the CPU threads that each framework must
+    use; without them it chooses itself.
     """
 
     devices: Distinct[Device] = ["cpu"]
@@ -171,21 +191,14 @@ class Evaluate(Closed):
 
 
 class Hardware(Closed):
-    """What a host must have to run the manifest.
+    """Requirements on a host that runs the manifest.
 
-    ``memory`` is that of the device (of the CPU, the host's).
+    ``memory`` is that of the device; for the CPU it is the host's.
     """
 
     memory: AmountOfMemory | None = None
-    gpu: (
-        Annotated[
-            str, Field(min_length=1, description="a part of the GPU's name; for cases on a GPU")
-        ]
-        | None
-    ) = None
-    architecture: Annotated[str, Field(min_length=1, description="as uname -m prints")] | None = (
-        None
-    )
+    gpu: GpuName | None = None
+    architecture: Architecture | None = None
     cores: Count | None = None
 
 
@@ -201,7 +214,7 @@ class Manifest(Closed):
     models: Annotated[list[Model], Field(min_length=1)]
     inputs: Annotated[list[Input], Field(min_length=1)]
     outputs: Annotated[list[Output], Field(min_length=1)]
-    dataset: Dataset | None = None
+    dataset: DatasetEntry | None = None
     hardware: Hardware | None = None
     evaluate: Evaluate = Evaluate()
     thresholds: Thresholds = Thresholds()
@@ -210,7 +223,10 @@ class Manifest(Closed):
     @property
     def classification(self) -> Output | None:
         """The output that accuracy is judged by, if there is one."""
-        return next((output for output in self.outputs if output.type == "classification"), None)
+        for output in self.outputs:
+            if output.type == "classification":
+                return output
+        return None
 
     @property
     def has_accuracy(self) -> bool:

@@ -1,4 +1,4 @@
-"""The steps that a manifest may list, and their parameters; pytest_mlms.pipeline does them."""
+"""Steps that a manifest may list, and their parameters; pytest_mlms.pipeline runs them."""
 
 from __future__ import annotations
 
@@ -24,20 +24,25 @@ __all__ = [
     "TopK",
 ]
 
-Size = Annotated[
-    tuple[Positive, Positive],
-    Short(lambda value: tuple(value) if isinstance(value, list) else value),
-]
+
+def _size(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _per_channel(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else (value,)
+
+
+Size = Annotated[tuple[Positive, Positive], Short(_size)]
 PerChannel = Annotated[
-    tuple[float, ...],
-    Field(min_length=1),
-    Short(lambda value: tuple(value) if isinstance(value, list) else (value,), {"type": "number"}),
+    tuple[float, ...], Field(min_length=1), Short(_per_channel, {"type": "number"})
 ]
 
 
 class Decode(Closed):
-    """Turn an encoded image, or an array of grey, RGB or RGBA values, into this colour mode
-    (uint8).
+    """Turn an encoded image or an array into this colour mode, as uint8.
+
+    Arrays are of grey, RGB or RGBA values.
     """
 
     color: Literal["L", "RGB", "BGR"] = "RGB"
@@ -46,7 +51,7 @@ class Decode(Closed):
 class Resize(Closed):
     """Resize to [height, width] by Pillow's filter of that name.
 
-    With the aspect ratio kept, so as to cover it.
+    Where the aspect ratio is kept, the result covers that size.
     """
 
     size: Size
@@ -61,13 +66,13 @@ class Crop(Closed):
 
 
 class ColorOrder(Closed):
-    """Have the channels in this order: reverses them where they are in the other."""
+    """Put the channels into this order."""
 
     to: Literal["RGB", "BGR"]
 
 
 class SetLayout(Closed):
-    """Have the axes in this order."""
+    """Put the axes into this order."""
 
     to: Layout
 
@@ -117,18 +122,18 @@ class Step(Closed):
     def _from_word(cls, value: Any) -> Any:
         if isinstance(value, str):
             return {value: {}}
-        if isinstance(value, dict):
-            return {
-                name: {} if parameters is None else parameters for name, parameters in value.items()
-            }
-        return value
+        if not isinstance(value, dict):
+            return value
+        steps = {}
+        for name, parameters in value.items():
+            steps[name] = {} if parameters is None else parameters
+        return steps
 
     @model_validator(mode="after")
-    def _one(self) -> Step:
-        if len(self.model_fields_set) != 1:
-            raise ValueError(
-                f"a step has one name, this one has {len(self.model_fields_set)}; begin each with '- '"
-            )
+    def _check_names(self) -> Step:
+        count = len(self.model_fields_set)
+        if count != 1:
+            raise ValueError(f"a step has one name, this one has {count}; begin each with '- '")
         return self
 
     @classmethod
@@ -137,10 +142,10 @@ class Step(Closed):
     ) -> JsonSchemaValue:
         form = handler.resolve_ref_schema(handler(core))
         form.update(minProperties=1, maxProperties=1)
-        for name, parameters in form["properties"].items():
+        for parameters in form["properties"].values():
             parameters.pop("default", None)
-            form["properties"][name] = parameters
-        return {"anyOf": [{"enum": sorted(cls.model_fields)}, dict(form)]}
+        words = {"enum": sorted(cls.model_fields)}
+        return {"anyOf": [words, dict(form)]}
 
     @property
     def name(self) -> str:

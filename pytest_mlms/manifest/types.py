@@ -1,4 +1,4 @@
-"""The value types that a manifest is made of."""
+"""Value types of manifests, with the messages for values that don't fit."""
 
 from __future__ import annotations
 
@@ -57,6 +57,10 @@ _SEMVER = (
     r"(?:-((?:0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*)(?:\.(?:0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*))*))?"
     r"(?:\+([0-9a-zA-Z-]+(?:\.[0-9a-zA-Z-]+)*))?$"
 )
+_FRAMEWORK = re.compile(r"([a-z][a-z0-9_]*)\s*(.*)")
+_CONSTRAINT = re.compile(r"\s*(>=|<=|==|>|<)\s*(\S.*)")
+_NUMBER = r"\s*\+?[0-9.]+([eE][-+]?[0-9]+)?\s*"
+_SCHEMES = ("", "file", "http", "https")
 
 
 class Closed(BaseModel):
@@ -67,10 +71,13 @@ class Closed(BaseModel):
 
 @dataclass(frozen=True)
 class Short:
-    """A short form that a person may write, made into the full one before it is validated."""
+    """A short form that a person may write, made into the full one before it is validated.
+
+    ``form`` is the JSON Schema of the short form, or {"items": True} for one item of a full list.
+    """
 
     convert: Callable[[Any], Any]
-    form: JsonSchemaValue | None = None  # of the short form, "items" for an item of the full one
+    form: JsonSchemaValue | None = None
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
@@ -83,108 +90,99 @@ class Short:
         full = handler(core)
         if self.form is None:
             return full
-        return {"anyOf": [full["items"] if self.form == {"items": True} else self.form, full]}
+        short = full["items"] if self.form == {"items": True} else self.form
+        return {"anyOf": [short, full]}
 
 
 def instead(word: str, known: Collection[str]) -> str:
-    """Say what to write instead of ``word``.
-
-    The known one that is close to it, else all of them.
-    """
+    """Return an advice what to write instead of ``word``: the known word close to it, or all."""
     close = difflib.get_close_matches(word, known, 1)
-    return f"did you mean {close[0]!r}?" if close else f"write one of {', '.join(known)}"
+    if close:
+        return f"did you mean {close[0]!r}?"
+    return f"write one of {', '.join(known)}"
 
 
-@functools.cache  # asked for each case of each model
+@functools.cache  # called for each case of each model
 def split_framework(text: str) -> tuple[str, SpecifierSet]:
     """Return name and versions of "onnxruntime >=1.17".
 
-    Raises ValueError, whose text says what to write.
+    Raises ValueError with a message that tells the user what to write.
     """
-    found = re.fullmatch(r"([a-z][a-z0-9_]*)\s*(.*)", text)
+    found = _FRAMEWORK.fullmatch(text)
     if not found:
-        raise ValueError(
-            f"{text!r} is not a framework; write its name and versions, as in 'onnxruntime >=1.17'"
-        )
+        advice = "write its name and versions, as in 'onnxruntime >=1.17'"
+        raise ValueError(f"{text!r} is not a framework; {advice}")
+    name, versions = found.groups()
     try:
-        return found[1], SpecifierSet(found[2])
+        return name, SpecifierSet(versions)
     except InvalidSpecifier:
-        raise ValueError(
-            f"{found[2]!r} are not versions; write them as in '>=1.17' or '>=1.9,<2'"
-        ) from None
+        advice = "write them as in '>=1.17' or '>=1.9,<2'"
+        raise ValueError(f"{versions!r} are not versions; {advice}") from None
 
 
 def _known_framework(text: str, info: ValidationInfo) -> str:
     name, _ = split_framework(text)
-    known = (info.context or {}).get("frameworks")
+    context = info.context or {}
+    known = context.get("frameworks")
     if known is not None and name not in known:
-        raise ValueError(
-            f"no predictor for {name!r}; {instead(name, sorted(known))} (--mlms-predictors DIR adds others)"
-        )
+        advice = instead(name, sorted(known))
+        option = "(--mlms-predictors DIR adds others)"
+        raise ValueError(f"no predictor for {name!r}; {advice} {option}")
     return text
 
 
 def _fetchable(text: str) -> str:
     scheme = urlsplit(text).scheme
-    if scheme not in ("", "file", "http", "https"):
+    if scheme not in _SCHEMES:
         raise ValueError(f"can't fetch {scheme}://; write a relative path, https:// or file://")
     return text
 
 
-_CONSTRAINT = re.compile(r"\s*(>=|<=|==|>|<)\s*(\S.*)")
-
-
 def split_constraint(text: str) -> tuple[str, float]:
-    """Return the operator and the value of ">= 32 GiB" (bytes) or ">= 8"; raises ValueError."""
+    """Return the operator and the value of ">= 32 GiB" (in bytes) or ">= 8".
+
+    Raises ValueError with a message that tells the user what to write.
+    """
     found = _CONSTRAINT.fullmatch(text)
     if not found:
-        raise ValueError(
-            f"{text!r} has no comparison; write '>= {text.strip()}', or one of <=, ==, >, <"
-        )
-    number = found[2].strip()
-    return found[1], float(number) if number.isdigit() else parse_quantity(number, "B")
+        advice = f"write '>= {text.strip()}', or one of <=, ==, >, <"
+        raise ValueError(f"{text!r} has no comparison; {advice}")
+    operator, number = found.groups()
+    number = number.strip()
+    value = float(number) if number.isdigit() else parse_quantity(number, "B")
+    return operator, value
 
 
-def _constraint(text: str, base: str) -> str:
+def _memory_constraint(text: str) -> str:
     split_constraint(text)
-    if text.strip()[-1].isdigit() is bool(base):
-        raise ValueError(
-            f"{text!r} needs {'a unit' if base else 'a plain number'}; write '>= 32 GiB'"
-            if base
-            else f"{text!r} is no count; write '>= 8'"
-        )
+    if _is_plain_number(text):
+        raise ValueError(f"{text!r} needs a unit; write '>= 32 GiB'")
     return text
 
 
-def _quantity(base: str) -> Any:
-    """Return the type of a quantity.
+def _count_constraint(text: str) -> str:
+    split_constraint(text)
+    if not _is_plain_number(text):
+        raise ValueError(f"{text!r} is no count; write '>= 8'")
+    return text
 
-    Text with a unit in the file, a float in ``base`` in memory.
-    """
-    units = "|".join(UNITS[base])
-    form: JsonSchemaValue = {
-        "type": "string",
-        "pattern": rf"^\s*\+?[0-9.]+([eE][-+]?[0-9]+)?\s*({units})\s*$",
-    }
-    if base == "fraction":
-        form = {"anyOf": [form, {"type": "number", "minimum": 0, "maximum": 1}]}
-    return Annotated[
-        float,
-        _Parsed(base, form),
-        PlainSerializer(lambda value: value if base == "fraction" else f"{value!r} {base}"),
-    ]
+
+def _is_plain_number(constraint: str) -> bool:
+    return constraint.strip()[-1].isdigit()
 
 
 @dataclass(frozen=True)
-class _Parsed:
-    base: str
-    form: JsonSchemaValue = field(hash=False)  # a dict, and optional types are hashed
+class _ParsedQuantity:
+    """Validator of a quantity: text with a unit in the file, a float in ``unit`` in memory."""
+
+    unit: str
+    form: JsonSchemaValue = field(hash=False)  # a dict; pydantic hashes optional types
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
         return core_schema.no_info_plain_validator_function(
-            lambda text: parse_quantity(text, self.base)
+            lambda text: parse_quantity(text, self.unit)
         )
 
     def __get_pydantic_json_schema__(
@@ -193,13 +191,24 @@ class _Parsed:
         return self.form
 
 
+def _quantity_type(unit: str) -> Any:
+    """Return the type of a quantity in a base unit."""
+    units = "|".join(UNITS[unit])
+    form: JsonSchemaValue = {"type": "string", "pattern": f"^{_NUMBER}({units})\\s*$"}
+    if unit == "fraction":
+        number = {"type": "number", "minimum": 0, "maximum": 1}
+        return Annotated[float, _ParsedQuantity(unit, {"anyOf": [form, number]})]
+    as_written = PlainSerializer(lambda value: f"{value!r} {unit}")
+    return Annotated[float, _ParsedQuantity(unit, form), as_written]
+
+
 PATTERNS = {
     _SEMVER: "a semantic version, as in 1.0.0",
     r"^[A-Za-z0-9][A-Za-z0-9._-]*$": "letters, digits, '.', '_' and '-'",
     r"^[0-9a-f]{64}$": "64 hexadecimal digits, as sha256sum prints",
     r"^(cpu|cuda(:\d+)?)$": "cpu, cuda or cuda:N",
 }
-"""Pattern -> what a person is told to write."""
+"""Pattern -> what to write."""
 
 _VERSION, _NAME, _SHA256, _DEVICE = PATTERNS
 
@@ -221,15 +230,11 @@ Scenario = Literal["single_stream", "offline"]
 Scalar = str | int | float | bool
 Positive = Annotated[int, Field(ge=1)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False, description="a number, 0 or more")]
-Fraction = _quantity("fraction")
-AmountOfMemory = Annotated[
-    str, AfterValidator(lambda text: _constraint(text, "B")), Field(description=">= 32 GiB")
-]
-Count = Annotated[
-    str, AfterValidator(lambda text: _constraint(text, "")), Field(description=">= 8")
-]
+Fraction = _quantity_type("fraction")
+AmountOfMemory = Annotated[str, AfterValidator(_memory_constraint), Field(description=">= 32 GiB")]
+Count = Annotated[str, AfterValidator(_count_constraint), Field(description=">= 8")]
 
 
 def value_type(unit: str) -> Any:
     """Return the type of a value in a unit: text with a unit, or a plain number from 0."""
-    return _quantity(unit) if unit in UNITS else NotNegative
+    return _quantity_type(unit) if unit in UNITS else NotNegative
