@@ -21,9 +21,9 @@ from pytest_mlms.records import Stack
 from pytest_mlms.report.table import KEEP, format_table
 from pytest_mlms.stacks.declared import HERE, choose, declared_stacks, stacks_for
 from pytest_mlms.stacks.schema import STACK_FILES
-from pytest_mlms.structure.cost import Described, LayerCost
+from pytest_mlms.structure.cost import LayerCost, ModelCost
 from pytest_mlms.structure.onnx_graph import describe_onnx
-from pytest_mlms.structure.source import AgentFacts, describe_case, is_onnx
+from pytest_mlms.structure.source import FrameworkSource, describe_case, is_onnx
 from pytest_mlms.units import format_quantity
 
 __all__ = ["add_describe"]
@@ -107,7 +107,7 @@ def _describe(options: argparse.Namespace) -> int:
 
 def _subjects(
     options: argparse.Namespace,
-) -> Iterator[tuple[Path, str | None, Callable[[], Described]]]:
+) -> Iterator[tuple[Path, str | None, Callable[[], ModelCost]]]:
     """Yield what is to be described.
 
     Its file, the stack where one was asked for, and how to find out.
@@ -128,14 +128,14 @@ def _subjects(
                 yield manifest, None, partial(_fail, error)
                 continue
             for case in cases:
-                agent = AgentFacts(
+                agent = FrameworkSource(
                     predictors[case.stack.framework], options.cache, options.allow_code, _show
                 )
                 stack = case.stack.label if chosen else None
                 yield manifest, stack, partial(describe_case, case, axes, agent)
 
 
-def _fail(error: MlmsError) -> Described:
+def _fail(error: MlmsError) -> ModelCost:
     raise error
 
 
@@ -170,12 +170,12 @@ def _show(text: str) -> None:
         print(text, file=sys.stderr)
 
 
-def _as_dict(found: Described) -> dict[str, Any]:
+def _as_dict(found: ModelCost) -> dict[str, Any]:
     sums = ("parameters", "flops", "weight_bytes", "activation_bytes", "unknown")
     return {**{name: getattr(found, name) for name in sums}, **dataclasses.asdict(found)}
 
 
-def _table(found: Described) -> Iterator[str]:
+def _table(found: ModelCost) -> Iterator[str]:
     """Yield the lines: a row a layer, and their sum."""
     rows = [[layer.name, layer.type, _shape(layer), *_cells(layer)] for layer in found.layers]
     sums = [
@@ -198,7 +198,7 @@ def _table(found: Described) -> Iterator[str]:
         yield from lines
 
 
-def _notes(found: Described) -> Iterator[str]:
+def _notes(found: ModelCost) -> Iterator[str]:
     yield f"operations by {found.counter}"
     if found.peak_bytes is not None:
         yield f"at most {format_quantity(found.peak_bytes, 'B')} of activations at once"

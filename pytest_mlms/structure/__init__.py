@@ -1,1 +1,1 @@
-"""The layers of a model, and the operations and bytes that they cost."""
+"""The structure of models, and the operations and bytes that they cost."""

@@ -1,10 +1,9 @@
-"""What a model costs by its structure, without running it: parameters, operations and bytes, by
-layer and in all.
+"""The static cost of a model: parameters, operations and bytes, by layer and in all.
 
-A multiplication with its addition is two operations, and only those of convolutions and matrix
-products are counted, as torch.utils.flop_counter does: the rest is bound by memory, not by
-arithmetic. What can't be told, such as what a recurrent layer computes, is None, and sums are then
-of what is known.
+Nothing is run. A multiplication with its addition counts as two operations, and only those of
+convolutions and matrix products are counted, as torch.utils.flop_counter does: all other layers are
+bound by memory, not by arithmetic. What is unknown, such as the operations of a recurrent layer, is
+None; sums are of what is known.
 """
 
 from __future__ import annotations
@@ -14,17 +13,23 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from mlms_predictors import Operation, Structure
+from mlms_predictors import Operation, Structure, Tensor
 
-__all__ = ["Described", "LayerCost", "Shape", "bound_shape", "describe"]
+__all__ = ["LayerCost", "ModelCost", "Shape", "bound_shape", "cost_of"]
 
 Shape = tuple[int, ...]
+
+_Sources = dict[str, list[str]]
+"""The weights behind each weight, and behind each tensor that is computed from weights alone."""
 
 
 @dataclass(frozen=True)
 class LayerCost:
-    """One layer: ``type`` is the framework's, ``shape`` its first output's, bytes are what it must
-    read and write.
+    """The cost of a layer.
+
+    ``type`` is the framework's name of it, ``shape`` that of its first output. ``weight_bytes`` and
+    ``input_bytes`` are what it must read, ``output_bytes`` what it must write. A weight that
+    several layers read counts for the first one.
     """
 
     name: str
@@ -38,12 +43,12 @@ class LayerCost:
 
 
 @dataclass(frozen=True)
-class Described:
-    """A model for inputs of some size.
+class ModelCost:
+    """The cost of a model for inputs of one size.
 
-    ``peak_bytes`` is the most that activations hold at once, in the order of the layers, if each is
-    freed after its last use and none is overwritten in place. ``unknown`` are the types of layers
-    whose operations or shapes can't be told, ``counter`` says who counted.
+    ``peak_bytes`` is the most that activations hold at once if the layers run in order, each
+    activation is freed after its last use, and none is overwritten in place. ``counter`` names what
+    counted the operations.
     """
 
     layers: tuple[LayerCost, ...]
@@ -52,161 +57,212 @@ class Described:
 
     @property
     def parameters(self) -> int:
-        """The weights' elements, each once."""
+        """The number of elements of all weights, each counted once."""
         return sum(layer.parameters for layer in self.layers)
 
     @property
     def weight_bytes(self) -> int:
-        """The weights' bytes, each once."""
+        """The bytes of all weights, each counted once."""
         return sum(layer.weight_bytes for layer in self.layers)
 
     @property
     def flops(self) -> int:
-        """The operations of the layers that can be told."""
+        """The operations of the layers where they are known."""
         return sum(layer.flops or 0 for layer in self.layers)
 
     @property
     def activation_bytes(self) -> int:
-        """The bytes of all outputs of layers that can be told."""
+        """The bytes of all outputs of layers where they are known."""
         return sum(layer.output_bytes or 0 for layer in self.layers)
 
     @property
     def unknown(self) -> tuple[str, ...]:
-        """The types of what can't be told."""
-        return tuple(
-            sorted({x.type for x in self.layers if x.flops is None or x.output_bytes is None})
-        )
+        """The types of layers whose operations or outputs are unknown."""
+        types = set()
+        for layer in self.layers:
+            if layer.flops is None or layer.output_bytes is None:
+                types.add(layer.type)
+        return tuple(sorted(types))
 
 
-def describe(structure: Structure) -> Described:
-    """Sum up a structure; what is computed from weights alone is as good as a weight, and no layer."""
+def cost_of(structure: Structure) -> ModelCost:
+    """Return the cost of a model by its structure.
+
+    A tensor that is computed from weights alone counts as those weights, and its layer not at all.
+    """
     graph = _Graph(structure)
-    return Described(tuple(graph.costs()), graph.peak(), structure.counter)
+    return ModelCost(tuple(graph.costs()), graph.peak_bytes(), structure.counter)
 
 
 def bound_shape(
     name: str, sizes: Sequence[int | str | None], batch_size: int, axes: Mapping[str, int]
 ) -> Shape:
-    """Return an input's shape with its free axes bound: the first is the batch, others are found in
-    ``axes``.
+    """Return an input's shape with its free axes bound.
 
-    ``sizes`` has numbers, names, and None for a free axis without a name; each also goes by its
-    place: ``input.1``. Raises ValueError for those that ``axes`` lacks.
+    ``sizes`` has numbers, names, and None for a free axis without a name. The size of a free axis
+    is that in ``axes`` by its name or by its place, such as ``input.1``; that of the first axis is
+    else the batch size. Raises ValueError, which names the axes that are still free.
     """
-    bound, lacking = [], []
+    shape = []
+    missing = []
     for index, size in enumerate(sizes):
+        if isinstance(size, int):
+            shape.append(size)
+            continue
         place = f"{name}.{index}"
-        word = size if isinstance(size, str) else place
-        found = (
-            size
-            if isinstance(size, int)
-            else axes.get(word, axes.get(place, None if index else batch_size))
-        )
-        bound.append(found or 0)
-        lacking += [word] if found is None else []
-    if lacking:
-        words = " ".join(f"--axis {word}=SIZE" for word in dict.fromkeys(lacking))
-        raise ValueError(f"input {name!r} has free axes; say {words}")
-    return tuple(bound)
+        bound = axes.get(size or place, axes.get(place))
+        if bound is None and index == 0:
+            bound = batch_size
+        if bound is None:
+            missing.append(size or place)
+        else:
+            shape.append(bound)
+    if missing:
+        options = [f"--axis {axis}=SIZE" for axis in dict.fromkeys(missing)]
+        raise ValueError(f"input {name!r} has free axes; say {' '.join(options)}")
+    return tuple(shape)
 
 
 class _Graph:
-    """A structure without what is computed from weights alone, and without what nobody reads."""
+    """A structure without layers of weights alone, and without outputs that nothing reads."""
 
     def __init__(self, structure: Structure) -> None:
         self._tensors = {tensor.name: tensor for tensor in structure.tensors}
-        self._inputs, self._outputs = structure.inputs, set(structure.outputs)
-        read = {name for layer in structure.layers for name in layer.reads} | self._outputs
-        self._sources = _sources(structure)
-        self._layers = [
-            layer._replace(
-                reads=list(dict.fromkeys(layer.reads)),
-                writes=[name for name in layer.writes if name in read] or layer.writes[:1],
-            )
-            for layer in structure.layers
-            if not all(name in self._sources for name in layer.writes)
-        ]
+        self._inputs = structure.inputs
+        self._outputs = set(structure.outputs)
+        self._sources = _sources_of(structure)
+        self._layers = self._computing_layers(structure)
+
+    def _computing_layers(self, structure: Structure) -> list[Operation]:
+        used = set(self._outputs)
+        for layer in structure.layers:
+            used.update(layer.reads)
+        layers = []
+        for layer in structure.layers:
+            if all(name in self._sources for name in layer.writes):
+                continue
+            reads = list(dict.fromkeys(layer.reads))
+            writes = [name for name in layer.writes if name in used]
+            if not writes:  # its first output stands for all of them
+                writes = layer.writes[:1]
+            layers.append(layer._replace(reads=reads, writes=writes))
+        return layers
 
     def costs(self) -> Iterator[LayerCost]:
-        """Yield each layer's cost; a weight counts where it is used first."""
-        seen: set[str] = set()
+        """Yield the cost of each layer; a weight counts for the first layer that reads it."""
+        counted: set[str] = set()
         for layer in self._layers:
-            weights = dict.fromkeys(
-                weight for name in layer.reads for weight in self._sources.get(name, ())
-            )
-            own = [weight for weight in weights if weight not in seen]
-            seen.update(own)
+            weights = [name for name in self._weights_of(layer) if name not in counted]
+            counted.update(weights)
+            activations = [name for name in layer.reads if name not in self._sources]
             yield LayerCost(
-                layer.name,
-                layer.type,
-                self._shape(layer.writes[0]) if layer.writes else None,
-                sum(math.prod(self._shape(name) or ()) for name in own if self._is_learned(name)),
-                layer.flops,
-                self._bytes(own) or 0,
-                self._bytes(self._fed(layer)),
-                self._bytes(layer.writes),
+                name=layer.name,
+                type=layer.type,
+                shape=self._shape(layer.writes[0]) if layer.writes else None,
+                parameters=sum(map(self._parameters, weights)),
+                flops=layer.flops,
+                weight_bytes=self._bytes(weights) or 0,
+                input_bytes=self._bytes(activations),
+                output_bytes=self._bytes(layer.writes),
             )
 
-    def peak(self) -> int | None:
-        """Return the most bytes of activations that are needed at once."""
-        last = {name: index for index, layer in enumerate(self._layers) for name in layer.reads}
-        alive, most = dict.fromkeys(self._inputs), 0
-        for index, layer in enumerate(self._layers):
-            alive.update(dict.fromkeys(layer.writes))
-            now = self._bytes(alive)
-            if now is None:
-                return None
-            most = max(most, now)
-            alive = {
-                name: None for name in alive if last.get(name, -1) > index or name in self._outputs
-            }
-        return most
+    def _weights_of(self, layer: Operation) -> Iterable[str]:
+        """Return the weights behind what a layer reads, each once."""
+        weights: dict[str, None] = {}
+        for name in layer.reads:
+            sources = self._sources.get(name, [])
+            weights.update(dict.fromkeys(sources))
+        return weights
 
-    def _fed(self, layer: Operation) -> list[str]:
-        return [name for name in layer.reads if name not in self._sources]
+    def peak_bytes(self) -> int | None:
+        """Return the most bytes of activations at once, None where a size is unknown."""
+        last_use = {}
+        for index, layer in enumerate(self._layers):
+            for name in layer.reads:
+                last_use[name] = index
+        alive = set(self._inputs)
+        peak = 0
+        for index, layer in enumerate(self._layers):
+            alive.update(layer.writes)
+            size = self._bytes(alive)
+            if size is None:
+                return None
+            peak = max(peak, size)
+            for name in alive - self._outputs:
+                if last_use.get(name, -1) <= index:
+                    alive.remove(name)
+        return peak
 
     def _shape(self, name: str) -> Shape | None:
+        """Return a tensor's shape, None where an axis is unknown."""
         tensor = self._tensors.get(name)
-        sizes = [size for size in tensor.shape if size is not None] if tensor else []
-        return tuple(sizes) if tensor and len(sizes) == len(tensor.shape) else None
+        if tensor is None:
+            return None
+        sizes = [size for size in tensor.shape if size is not None]
+        if len(sizes) < len(tensor.shape):
+            return None
+        return tuple(sizes)
 
     def _bytes(self, names: Iterable[str]) -> int | None:
-        """Return the bytes of some tensors, None where one can't be told."""
+        """Return the bytes of some tensors, None where one is unknown."""
         total = 0
         for name in names:
             shape = self._shape(name)
-            bits = _bits(self._tensors[name].dtype) if shape is not None else None
-            if shape is None or bits is None:
+            if shape is None:
                 return None
-            total += -(-math.prod(shape) * bits // 8)
+            bits = _bits(self._tensors[name].dtype)
+            if bits is None:
+                return None
+            total_bits = math.prod(shape) * bits
+            total += (total_bits + 7) // 8
         return total
 
-    def _is_learned(self, name: str) -> bool:
-        """Whether a weight is one that was learned: of floats, or quantized.
+    def _parameters(self, weight: str) -> int:
+        """Return the number of learned elements of a weight."""
+        shape = self._shape(weight)
+        if not shape or not _is_learned(self._tensors[weight]):
+            return 0
+        return math.prod(shape)
 
-        Not a shape, an index or a lone number.
-        """
-        dtype = self._tensors[name].dtype if self._shape(name) else "none"
-        return "float" in dtype or (dtype != "bool" and (_bits(dtype) or 64) <= 8)
+
+def _is_learned(weight: Tensor) -> bool:
+    """Return whether a weight has floats or quantized numbers, rather than sizes or indices."""
+    if "float" in weight.dtype:
+        return True
+    if weight.dtype == "bool":
+        return False
+    bits = _bits(weight.dtype)
+    return bits is not None and bits <= 8
 
 
-def _sources(structure: Structure) -> dict[str, list[str]]:
-    """Return the weights behind each weight, and behind each tensor that is computed from weights
-    alone.
-    """
-    written = {name for layer in structure.layers for name in layer.writes} | set(structure.inputs)
-    found: dict[str, list[str]] = {}
+def _sources_of(structure: Structure) -> _Sources:
+    written = set(structure.inputs)
     for layer in structure.layers:
-        found.update((name, [name]) for name in layer.reads if name not in written)
-        if all(name in found for name in layer.reads):
-            behind = [weight for name in layer.reads for weight in found[name]]
-            found.update((name, behind if layer.reads else [name]) for name in layer.writes)
-    return found
+        written.update(layer.writes)
+    sources: _Sources = {}
+    for layer in structure.layers:
+        for name in layer.reads:
+            if name not in written:
+                sources[name] = [name]
+        if all(name in sources for name in layer.reads):
+            _add_computed(sources, layer)
+    return sources
+
+
+def _add_computed(sources: _Sources, layer: Operation) -> None:
+    """Add the outputs of a layer that reads weights alone; a constant is a weight of its own."""
+    behind = []
+    for name in layer.reads:
+        behind += sources[name]
+    for name in layer.writes:
+        sources[name] = behind if layer.reads else [name]
 
 
 def _bits(dtype: str) -> int | None:
-    """Return the bits of an element by its type's name; None for text and the like."""
+    """Return the bits of an element by its type's name, None for text and other objects."""
     if dtype == "bool":
         return 8
     match = re.match(r"[a-z]+(\d+)", dtype)
-    return int(match[1]) if match else None
+    if match is None:
+        return None
+    return int(match[1])

@@ -1,8 +1,8 @@
-"""The structure of an ONNX model, with shapes by onnx's own inference."""
+"""The cost of ONNX models, with shapes by onnx's own inference."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +16,30 @@ from mlms_predictors._run.products import (
 )
 
 from pytest_mlms.errors import MlmsError
-from pytest_mlms.structure.cost import Described, bound_shape, describe
+from pytest_mlms.structure.cost import ModelCost, bound_shape, cost_of
 
 __all__ = ["describe_onnx"]
+
+_FORMULAS = {
+    "Conv": convolution,
+    "ConvInteger": convolution,
+    "ConvTranspose": transposed_convolution,
+    "Gemm": contraction,
+    "MatMul": matrix_products,
+    "MatMulInteger": matrix_products,
+}
+"""The formulas that count the operations of a node, by its type."""
+
+_Tensors = Mapping[str, Tensor]
 
 
 def describe_onnx(
     path: Path, batch_size: int = 1, axes: Mapping[str, int] | None = None
-) -> Described:
-    """Describe an ONNX file; ``axes`` are the sizes of free axes by name, the first axis of an
-    input is the batch.
+) -> ModelCost:
+    """Return the cost of an ONNX file; ``axes`` are the sizes of free axes by name.
 
-    Raises MlmsError for what is no model, or has another free axis.
+    The first axis of an input is the batch. Raises MlmsError for a file that is no model, and for a
+    free axis without a size.
     """
     try:
         import onnx
@@ -40,68 +52,66 @@ def describe_onnx(
         model = onnx.load(str(path), load_external_data=False)
         if not model.graph.node:
             raise ValueError("it is no ONNX model, or one without nodes")
-        _bind(model.graph, batch_size, axes or {})
-        known = known_tensors(model)
+        _bind_inputs(model.graph, batch_size, axes or {})
+        _forget_shapes(model.graph)
+        tensors = known_tensors(model)
     except (DecodeError, OSError, ValueError, onnx.shape_inference.InferenceError) as error:
         raise MlmsError(f"{path} can't be described: {error}") from error
-    return describe(_structure(model.graph, known, f"onnx {onnx.__version__}'s shape inference"))
+    counter = f"onnx {onnx.__version__}'s shape inference"
+    return cost_of(_structure(model.graph, tensors, counter))
 
 
-def _bind(graph: Any, batch_size: int, axes: Mapping[str, int]) -> None:
-    """Give the free axes of the inputs their sizes, and forget the shapes that were written down
-    without them.
-    """
+def _inputs_of(graph: Any) -> Iterator[Any]:
+    """Yield the inputs of a graph; older models list their weights among them."""
     weights = {tensor.name for tensor in graph.initializer}
     for value in graph.input:
         if value.name not in weights:
-            dims = value.type.tensor_type.shape.dim
-            sizes = [
-                axis.dim_value if axis.dim_value > 0 else axis.dim_param or None for axis in dims
-            ]
-            for axis, size in zip(
-                dims, bound_shape(value.name, sizes, batch_size, axes), strict=True
-            ):
-                axis.dim_value = size
+            yield value
+
+
+def _bind_inputs(graph: Any, batch_size: int, axes: Mapping[str, int]) -> None:
+    """Give the free axes of the inputs their sizes; raises ValueError where one has none."""
+    for value in _inputs_of(graph):
+        dimensions = value.type.tensor_type.shape.dim
+        sizes = [_size_of(dimension) for dimension in dimensions]
+        shape = bound_shape(value.name, sizes, batch_size, axes)
+        for dimension, size in zip(dimensions, shape, strict=True):
+            dimension.dim_value = size
+
+
+def _size_of(dimension: Any) -> int | str | None:
+    """Return the size of an axis, the name of a free one, or None for one without a name."""
+    if dimension.dim_value > 0:
+        return int(dimension.dim_value)
+    return dimension.dim_param or None
+
+
+def _forget_shapes(graph: Any) -> None:
+    """Remove the shapes in the file: they were written before the free axes had sizes."""
     del graph.value_info[:]
     for value in graph.output:
         value.type.tensor_type.ClearField("shape")
 
 
-def _structure(graph: Any, known: Mapping[str, Tensor], counter: str) -> Structure:
-    weights = {tensor.name for tensor in graph.initializer}
-    layers = [
-        Operation(
-            node.name or node.output[0],
-            node.op_type,
-            _flops(node, known),
-            [name for name in node.input if name],
-            [name for name in node.output if name],
-        )
-        for node in graph.node
-    ]
-    inputs = [value.name for value in graph.input if value.name not in weights]
-    return Structure(
-        layers, list(known.values()), inputs, [value.name for value in graph.output], counter
-    )
+def _structure(graph: Any, tensors: _Tensors, counter: str) -> Structure:
+    layers = []
+    for node in graph.node:
+        reads = [name for name in node.input if name]
+        writes = [name for name in node.output if name]
+        name = node.name or node.output[0]
+        layers.append(Operation(name, node.op_type, _flops(node, tensors), reads, writes))
+    inputs = [value.name for value in _inputs_of(graph)]
+    outputs = [value.name for value in graph.output]
+    return Structure(layers, list(tensors.values()), inputs, outputs, counter)
 
 
-def _flops(node: Any, known: Mapping[str, Tensor]) -> int | None:
+def _flops(node: Any, tensors: _Tensors) -> int | None:
+    """Return the operations of a node, None where they are unknown."""
     if node.domain not in ("", "ai.onnx"):
         return None
-    shapes = [
-        known[name].shape if name in known else None for name in (*node.input[:2], *node.output[:1])
-    ]
-    found: int | None = count(
-        node.op_type, _FORMULAS, [None if shape and None in shape else shape for shape in shapes]
-    )
-    return found
-
-
-_FORMULAS = {
-    "Conv": convolution,
-    "ConvInteger": convolution,
-    "ConvTranspose": transposed_convolution,
-    "Gemm": contraction,
-    "MatMul": matrix_products,
-    "MatMulInteger": matrix_products,
-}
+    shapes = []
+    for name in (*node.input[:2], *node.output[:1]):
+        tensor = tensors.get(name)
+        shapes.append(tensor.shape if tensor else None)
+    flops: int | None = count(node.op_type, _FORMULAS, shapes)
+    return flops

@@ -1,7 +1,4 @@
-"""What a manifest's models are made of.
-
-Read from an ONNX file, or told by the framework itself in an agent.
-"""
+"""The cost of a manifest's models, by an ONNX file or by the framework itself in an agent."""
 
 from __future__ import annotations
 
@@ -15,6 +12,7 @@ from pathlib import Path
 from mlms_predictors import Tensor
 
 from pytest_mlms.agent.opening import PredictorSpec, open_predictor
+from pytest_mlms.agent.predictor import Predictor
 from pytest_mlms.agent.process import Refused
 from pytest_mlms.artifacts.fetch import fetch
 from pytest_mlms.cases import Case
@@ -22,19 +20,20 @@ from pytest_mlms.errors import AgentError, MlmsError, OutputError
 from pytest_mlms.records import Artifact
 from pytest_mlms.stacks.installers import Show
 from pytest_mlms.stacks.launch import prepare
-from pytest_mlms.structure.cost import Described, Shape, bound_shape, describe
+from pytest_mlms.structure.cost import ModelCost, Shape, bound_shape, cost_of
 from pytest_mlms.structure.onnx_graph import describe_onnx
 
-__all__ = ["AgentFacts", "describe_case", "is_onnx"]
+__all__ = ["FrameworkSource", "describe_case", "is_onnx"]
 
 _TIMEOUT = 300.0  # seconds for a reply
 
 
 @dataclass(frozen=True)
-class AgentFacts:
-    """What it takes to ask a framework.
+class FrameworkSource:
+    """The settings of an agent that describes a model by its framework.
 
-    Its predictor, the cache of stacks and artifacts, and who is told of steps.
+    ``predictor`` is the file of the framework's predictor, ``cache`` the folder of stacks and
+    artifacts; ``show`` is called with the steps of an installation.
     """
 
     predictor: Path
@@ -44,62 +43,72 @@ class AgentFacts:
 
 
 def is_onnx(graph: Artifact) -> bool:
-    """Whether a model's graph is an ONNX file, which can be described without its framework."""
-    return Path(graph.member or graph.source).suffix == ".onnx"
+    """Return whether a graph is an ONNX file, which can be described without its framework."""
+    name = graph.member or graph.source
+    return Path(name).suffix == ".onnx"
 
 
-def describe_case(case: Case, axes: Mapping[str, int], agent: AgentFacts) -> Described:
-    """Describe the model of a case; ``axes`` are the sizes of free axes. Raises MlmsError."""
+def describe_case(case: Case, axes: Mapping[str, int], source: FrameworkSource) -> ModelCost:
+    """Return the cost of a case's model; ``axes`` are the sizes of free axes by name.
+
+    Raises MlmsError.
+    """
     artifacts = case.loaded.model_files(case.model)
-    files = {role: fetch(artifact, agent.cache) for role, artifact in artifacts.items()}
+    files = {role: fetch(artifact, source.cache) for role, artifact in artifacts.items()}
     if is_onnx(artifacts["graph"]):
         return describe_onnx(files["graph"], case.batch_size, axes)
-    mounts = [agent.predictor.parent, *files.values()]
-    launch = prepare(case.stack, agent.cache, threads=case.threads, mounts=mounts, show=agent.show)
-    with (
-        _folder_for_log() as folder,
-        open_predictor(
-            PredictorSpec(
-                case,
-                launch,
-                agent.predictor,
-                files,
-                folder / "agent.log",
-                _TIMEOUT,
-                agent.allow_code,
-            )
-        ) as predictor,
-    ):
-        shapes = {tensor.name: _shape(tensor, case, axes) for tensor in predictor.inputs}
-        try:
-            return describe(predictor.structure(shapes))
-        except Refused as error:
-            if error.error != "NotImplementedError":
-                raise
-            text = "doesn't tell what its models are made of; describe the network as ONNX, or name another --mlms-stack"
-            raise MlmsError(f"{case.place()}: {case.stack.framework} {text}") from None
+    with _folder_for_log() as folder:
+        log = folder / "agent.log"
+        with open_predictor(_spec(case, files, source, log)) as predictor:
+            return _describe_by_framework(predictor, case, axes)
+
+
+def _spec(
+    case: Case, files: Mapping[str, Path], source: FrameworkSource, log: Path
+) -> PredictorSpec:
+    launch = prepare(
+        case.stack,
+        source.cache,
+        threads=case.threads,
+        mounts=[source.predictor.parent, *files.values()],
+        show=source.show,
+    )
+    return PredictorSpec(case, launch, source.predictor, files, log, _TIMEOUT, source.allow_code)
+
+
+def _describe_by_framework(predictor: Predictor, case: Case, axes: Mapping[str, int]) -> ModelCost:
+    shapes = {tensor.name: _bound_shape(tensor, case, axes) for tensor in predictor.inputs}
+    try:
+        return cost_of(predictor.structure(shapes))
+    except Refused as error:
+        if error.error != "NotImplementedError":
+            raise
+        problem = f"{case.stack.framework} doesn't tell what its models are made of"
+        advice = "describe the network as ONNX, or name another --mlms-stack"
+        raise MlmsError(f"{case.place()}: {problem}; {advice}") from None
 
 
 @contextlib.contextmanager
 def _folder_for_log() -> Iterator[Path]:
-    """Give a folder for an agent's log, which stays where the agent failed: the error names it."""
-    folder, failed = Path(tempfile.mkdtemp(prefix="mlms-describe-")), False
+    """Yield a folder for an agent's log; it is kept if the agent fails, as the error names it."""
+    folder = Path(tempfile.mkdtemp(prefix="mlms-describe-"))
+    is_kept = False
     try:
         yield folder
     except AgentError:
-        failed = True
+        is_kept = True
         raise
     finally:
-        if not failed:
+        if not is_kept:
             shutil.rmtree(folder)
 
 
-def _shape(tensor: Tensor, case: Case, axes: Mapping[str, int]) -> Shape:
+def _bound_shape(tensor: Tensor, case: Case, axes: Mapping[str, int]) -> Shape:
+    """Return the shape of an input; raises OutputError where the model doesn't have it."""
     if not tensor.shape:
-        text = f"the model doesn't say the shape of {tensor.name!r}; write it, as in: options: "
-        raise OutputError(
-            f"{case.place()}: {text}{{inputs: '{tensor.name} {tensor.dtype}[?,3,224,224]'}}"
-        )
+        example = f"options: {{inputs: '{tensor.name} {tensor.dtype}[?,3,224,224]'}}"
+        problem = f"the model doesn't say the shape of {tensor.name!r}"
+        raise OutputError(f"{case.place()}: {problem}; write it, as in: {example}")
     try:
         return bound_shape(tensor.name, tensor.shape, case.batch_size, axes)
     except ValueError as error:

@@ -17,7 +17,7 @@ import numpy as np
 from pytest_mlms.agent.predictor import Predictor
 from pytest_mlms.agent.process import Array, Reply
 from pytest_mlms.errors import AgentError
-from pytest_mlms.structure.cost import describe
+from pytest_mlms.structure.cost import cost_of
 from pytest_mlms.trace import BY_LAYER
 from pytest_mlms.trace.builder import TraceBuilder
 from pytest_mlms.trace.grouping import trimmed_mean
@@ -136,7 +136,7 @@ class LevelRunner:
             self._note(peaks_unavailable=str(error))
         shapes = {name: array.shape for name, array in batch.items()}
         try:
-            described = describe(predictor.structure(shapes))
+            described = cost_of(predictor.structure(shapes))
             work = tuple(work_of(layer) for layer in described.layers)
             self._note(static=work)
         except AgentError as error:

@@ -24,7 +24,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from pytest_mlms.cli.main import main
 from pytest_mlms.errors import MlmsError
-from pytest_mlms.structure.cost import describe
+from pytest_mlms.structure.cost import cost_of
 from pytest_mlms.structure.onnx_graph import describe_onnx
 from tests.support.frameworks import python_of
 from tests.support.project import DIGITS, PREDICTORS, copy_digits, write_matrix
@@ -262,7 +262,7 @@ def test_what_is_computed_from_weights_alone_is_no_layer_and_counts_as_the_weigh
         a=(2,),
         y=(2,),
     )
-    first, second = describe(made).layers
+    first, second = cost_of(made).layers
     assert (first.name, first.parameters, first.weight_bytes, first.input_bytes) == (
         "l2",
         12 + 5,
@@ -281,7 +281,7 @@ def test_what_nobody_reads_is_not_counted_and_what_is_written_in_place_is_held_o
     made = structure(
         ("x", "a unread"), ("a", "a"), ("a", "y"), x=(2,), a=(10,), unread=(99,), y=(1,)
     )
-    found = describe(made)
+    found = cost_of(made)
     assert [layer.output_bytes for layer in found.layers] == [40, 40, 4]
     assert found.peak_bytes == 48  # x and a
 
@@ -292,7 +292,7 @@ def test_a_chain_holds_two_neighbours_at_once(sizes: list[int]) -> None:
     made = structure(
         *pairwise(names), **dict(zip(names, [(size,) for size in (7, *sizes)], strict=True))
     )
-    assert describe(made).peak_bytes == 4 * max(map(sum, pairwise([7, *sizes])))
+    assert cost_of(made).peak_bytes == 4 * max(map(sum, pairwise([7, *sizes])))
 
 
 @given(st.data())
@@ -304,7 +304,7 @@ def test_each_weight_counts_once_whoever_reads_it(data: st.DataObject) -> None:
         for index, pick in enumerate(picks)
     ]
     shapes = {f"a{index + 1}": (1,) for index in range(len(picks))}
-    found = describe(structure(*layers, ("a1", "y"), x=(1,), y=(1,), **shapes, **weights))
+    found = cost_of(structure(*layers, ("a1", "y"), x=(1,), y=(1,), **shapes, **weights))
     used = set().union(*picks)
     assert found.parameters == sum(math.prod(weights[name]) for name in used)
     assert found.weight_bytes == 4 * found.parameters
@@ -326,18 +326,16 @@ def test_bytes_and_whether_a_weight_was_learned_follow_from_its_type(
     dtype: str, size: int, learned: int
 ) -> None:
     tensors = [Tensor("x", dtype, (1,)), Tensor("w", dtype, (2, 4)), Tensor("y", dtype, (1,))]
-    found = describe(
+    found = cost_of(
         Structure([Operation("l", "Op", 0, ["x", "w"], ["y"])], tensors, ["x"], ["y"], "hand")
     )
     assert (found.parameters, found.weight_bytes) == (learned, size)
 
 
 def test_a_lone_number_is_no_parameter_and_text_has_no_size() -> None:
-    assert describe(structure(("x w", "y"), x=(1,), w=(), y=(1,))).parameters == 0
+    assert cost_of(structure(("x w", "y"), x=(1,), w=(), y=(1,))).parameters == 0
     words = [Tensor("x", "object", (1,)), Tensor("y", "float32", (1,))]
-    found = describe(
-        Structure([Operation("l", "Op", 0, ["x"], ["y"])], words, ["x"], ["y"], "hand")
-    )
+    found = cost_of(Structure([Operation("l", "Op", 0, ["x"], ["y"])], words, ["x"], ["y"], "hand"))
     assert (found.layers[0].input_bytes, found.peak_bytes) == (None, None)
 
 

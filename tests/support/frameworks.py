@@ -26,7 +26,7 @@ from pytest_mlms.records import Launch, Stack
 from pytest_mlms.stacks.environments import existing
 from pytest_mlms.stacks.launch import base_interpreter, prepare
 from pytest_mlms.stacks.schema import load_stacks
-from pytest_mlms.structure.cost import Described, describe
+from pytest_mlms.structure.cost import ModelCost, cost_of
 from tests.support.project import DIGITS, ROOT, launch
 
 IMAGES = (np.load(DIGITS / "digits_test.npz")["image"][:8, None] / 16).astype(np.float32)
@@ -164,14 +164,14 @@ class Framework:
         return self.agent.request("inner", arrays=[("image", IMAGES)]).arrays
 
 
-def cost(agent: Agent, **shapes: tuple[int, ...]) -> Described:
+def cost(agent: Agent, **shapes: tuple[int, ...]) -> ModelCost:
     """Return what the loaded model costs for inputs of these shapes, as its framework counts."""
     facts = agent.request("structure", {"shapes": shapes}).facts
     layers, tensors = (
         [Operation(*one) for one in facts["layers"]],
         [Tensor(*one) for one in facts["tensors"]],
     )
-    return describe(Structure(layers, tensors, facts["inputs"], facts["outputs"], facts["counter"]))
+    return cost_of(Structure(layers, tensors, facts["inputs"], facts["outputs"], facts["counter"]))
 
 
 def reference(images: np.ndarray = IMAGES) -> np.ndarray:
