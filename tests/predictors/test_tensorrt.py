@@ -19,7 +19,7 @@ from tests.support.project import DIGITS, ROOT
 
 BUILD = """
 import runpy, sys
-gpu = runpy.run_path(sys.argv[1] + "/ci/gpu")
+gpu = runpy.run_path(sys.argv[1] + "/ci/gpu.py")
 gpu["share"]()
 predictor = runpy.run_path(sys.argv[1] + "/predictors/tensorrt.py")
 plan = predictor["build"](sys.argv[2], {"precision": sys.argv[3], "cache": sys.argv[4]}, predictor["Log"]())
