@@ -1,17 +1,21 @@
-"""The tests on every Python and pytest that are supported.
+"""Sessions that run the tests on every supported Python and pytest.
 
-Nox -f ci/noxfile.py [-s "tests-3.13(pytest='9')"].
+nox -f ci/noxfile.py [-s "tests-3.13(pytest='9')"]
 """
 
 import nox
 
+PYTHONS = ["3.10", "3.11", "3.12", "3.13"]
+PYTESTS = ["8", "9"]
+QUICK_TESTS = ("python", "-m", "pytest", "-n", "2", "-q", "-m", "not slow")
+
 nox.options.default_venv_backend = "venv"
 
 
-@nox.session(python=["3.10", "3.11", "3.12", "3.13"])
-@nox.parametrize("pytest", ["8", "9"])
+@nox.session(python=PYTHONS)
+@nox.parametrize("pytest", PYTESTS)
 def tests(session: nox.Session, pytest: str) -> None:
-    """Run the tests but the slow ones; arguments after -- go to pytest, such as -m slow."""
+    """Run all but the slow tests; arguments after -- go to pytest, such as -m slow."""
     session.chdir("..")
     session.install("--quiet", "--editable", ".[test]", f"pytest=={pytest}.*")
-    session.run("python", "-m", "pytest", "-n", "2", "-q", "-m", "not slow", *session.posargs)
+    session.run(*QUICK_TESTS, *session.posargs)

@@ -1,4 +1,4 @@
-# Sourced by the scripts beside it: `venv EXTRAS` makes .venv, with this project and its extras, where it isn't yet.
+# Sourced by the scripts in this folder: `venv EXTRAS` makes .venv with this project and its extras, if need be.
 
 venv() {
     local python=${PYTHON:-python3} stamp=.venv/installed-$1
