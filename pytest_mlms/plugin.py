@@ -60,9 +60,9 @@ def pytest_configure(config: pytest.Config) -> None:
     _collect_manifests(config, options)
     distributes = options.manifests or options.fleet
     if distributes and config.pluginmanager.hasplugin("xdist"):
-        from pytest_mlms.distribute.wiring import wire
+        from pytest_mlms.distribute.registration import register
 
-        wire(config)
+        register(config)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -19,7 +19,7 @@ LAYERS = [
     ["cli"],
     ["distribute"],
     ["resources"],
-    ["report", "upgrade.cross_host"],  # a plugin that compares two hosts, and shows its own table
+    ["report"],
     ["upgrade"],
     ["host"],
     ["session", "config", "options", "recorder", "item_result", "single_entry_cache"],

@@ -1,4 +1,4 @@
-"""``mlms worker``: hosts before they are workers."""
+"""``mlms worker``: preparation of hosts that run items over ssh."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import argparse
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 from pytest_mlms.errors import MlmsError
 
 __all__ = ["add_worker"]
+
+_AT_ONCE = 16  # hosts
 
 
 def add_worker(commands: Any) -> None:
@@ -22,48 +24,68 @@ def add_worker(commands: Any) -> None:
     install = actions.add_parser(
         "install", help="put this version on hosts, which need an interpreter and ssh only"
     )
-    more = "another package for it, such as onnxruntime; may be repeated"
     install.add_argument(
-        "--with", action="append", default=[], metavar="REQUIREMENT", dest="more", help=more
+        "--with",
+        action="append",
+        default=[],
+        metavar="REQUIREMENT",
+        dest="requirements",
+        help="another package for it, such as onnxruntime; may be repeated",
     )
+    install.set_defaults(run=_install)
+    _add_hosts(install)
     check = actions.add_parser("check", help="see whether hosts have this version")
-    for action, run in ((install, _install), (check, _check)):
-        action.add_argument("hosts", nargs="+", metavar="HOST", help="as ssh knows it")
-        action.add_argument(
-            "--python",
-            default="python3",
-            metavar="PATH",
-            help="the hosts' interpreter, 3.10 or later",
-        )
-        action.add_argument("--ssh-config", metavar="FILE", help="instead of ~/.ssh/config")
-        action.set_defaults(run=run)
+    check.set_defaults(run=_check)
+    _add_hosts(check)
+
+
+def _add_hosts(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("hosts", nargs="+", metavar="HOST", help="as ssh knows it")
+    parser.add_argument(
+        "--python",
+        default="python3",
+        metavar="PATH",
+        help="the hosts' interpreter, 3.10 or later",
+    )
+    parser.add_argument("--ssh-config", metavar="FILE", help="instead of ~/.ssh/config")
 
 
 def _install(options: argparse.Namespace) -> int:
     from pytest_mlms.distribute.remote.install import install
 
-    return _each(options, lambda ssh: install(ssh, options.more))
+    return _run_on_all(options, lambda host: install(host, options.requirements))
 
 
 def _check(options: argparse.Namespace) -> int:
     from pytest_mlms.distribute.remote.install import check
 
-    return _each(options, check)
+    return _run_on_all(options, check)
 
 
-def _each(options: argparse.Namespace, action: Callable[[Any], str]) -> int:
-    """Do it on all hosts at once; print a line for each; return 1 where one failed."""
-    from pytest_mlms.distribute.remote.install import Ssh
+class _Outcome(NamedTuple):
+    """What became of one host."""
 
-    def on(host: str) -> tuple[str, bool]:
+    message: str
+    passed: bool
+
+
+def _run_on_all(options: argparse.Namespace, action: Callable[[Any], str]) -> int:
+    """Run an action on all hosts at once, and print a line for each; return 1 where one failed."""
+    from pytest_mlms.distribute.remote.ssh import SshHost
+
+    def run(name: str) -> _Outcome:
+        host = SshHost(name, options.python, options.ssh_config)
         try:
-            return action(Ssh(host, options.python, options.ssh_config)), True
+            return _Outcome(action(host), True)
         except MlmsError as error:
-            return str(error), False
+            return _Outcome(str(error), False)
 
-    failed = False
-    with ThreadPoolExecutor(max_workers=16) as pool:
-        for text, passed in pool.map(on, options.hosts):
-            print(text, file=sys.stdout if passed else sys.stderr)
-            failed |= not passed
-    return 1 if failed else 0
+    status = 0
+    with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
+        for outcome in pool.map(run, options.hosts):
+            if outcome.passed:
+                print(outcome.message)
+            else:
+                print(outcome.message, file=sys.stderr)
+                status = 1
+    return status

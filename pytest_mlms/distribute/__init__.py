@@ -1,5 +1,7 @@
-"""Items over the workers of pytest-xdist: who can run what, one measurement at a time on a device,
-results back whole.
+"""Distribution of items over the workers of pytest-xdist.
+
+``scheduler`` decides which worker runs which item next. ``controller`` is the plugin of the process
+that the user started, ``worker`` that of each worker. ``remote`` prepares other hosts.
 
 Only this package imports xdist and execnet, and only in a run that distributes manifests.
 """

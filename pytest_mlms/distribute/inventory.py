@@ -1,9 +1,9 @@
-"""What the hosts of a run offer, as a table: --mlms-fleet."""
+"""The hosts of a run and what they offer, as a table: --mlms-fleet."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -12,18 +12,19 @@ from pytest_mlms.host.capabilities import Capabilities, gather
 from pytest_mlms.report.table import format_table
 from pytest_mlms.units import format_quantity
 
-__all__ = ["Inventory", "show_this_host", "write_fleet"]
+__all__ = ["InventoryScheduler", "show_this_host", "write_workers"]
 
 _COLUMNS = ["host", "workers", "device", "kind", "uuid", "memory", "driver", "frameworks", "other"]
+_NARROWEST = 80  # columns
 
 
-class Inventory:
-    """A scheduler that waits for every worker and runs nothing: the table is what is wanted."""
+class InventoryScheduler:
+    """A scheduler for xdist that runs nothing and waits for the announcement of every worker."""
 
     has_pending = False
 
-    def __init__(self, coming: Callable[[], bool]) -> None:
-        self._coming = coming
+    def __init__(self, expects_workers: Callable[[], bool]) -> None:
+        self._expects_workers = expects_workers
         self._nodes: list[Any] = []
 
     @property
@@ -33,51 +34,64 @@ class Inventory:
 
     @property
     def collection_is_completed(self) -> bool:
-        """Never: nothing is to be scheduled."""
+        """False, because nothing is to be scheduled."""
         return False
 
     @property
     def tests_finished(self) -> bool:
-        """Whether every worker has said what it has."""
-        return not self._coming()
+        """Whether every worker has announced itself and ended."""
+        return not self._expects_workers()
 
     def add_node(self, node: Any) -> None:
-        """A worker has started."""
+        """Add a worker that has started."""
         self._nodes.append(node)
 
     def add_node_collection(self, node: Any, collection: Sequence[str]) -> None:
-        """A worker has said what it has."""
+        """Ignore what a worker has collected."""
 
     def remove_node(self, node: Any) -> None:
-        """A worker is gone."""
+        """Forget a worker that is gone."""
         self._nodes.remove(node)
 
 
+class _Entry(NamedTuple):
+    """A worker, or "-" without xdist, and what its host offers."""
+
+    worker: str
+    host: Capabilities
+
+
 def show_this_host(config: pytest.Config) -> None:
-    """Write the table where there are no workers."""
+    """Write the table of this host, where there are no workers."""
     terminal = config.pluginmanager.getplugin("terminalreporter")
     if terminal:
-        write_fleet(terminal, [("-", gather(config))])
+        _write_table(terminal, [_Entry("-", gather(config))])
 
 
-def write_seats(terminal: pytest.TerminalReporter, seats: Iterable[WorkerState]) -> None:
+def write_workers(terminal: pytest.TerminalReporter, workers: Iterable[WorkerState]) -> None:
     """Write the table of the workers' hosts."""
-    write_fleet(terminal, [(seat.node.gateway.id, seat.host) for seat in seats if seat.host])
+    entries = []
+    for worker in workers:
+        if worker.announcement:
+            entries.append(_Entry(worker.id, worker.capabilities))
+    _write_table(terminal, entries)
 
 
-def write_fleet(
-    terminal: pytest.TerminalReporter, workers: Sequence[tuple[str, Capabilities]]
-) -> None:
-    """Write a row for each device of each host, with the workers that it has."""
-    hosts = {host["host"]: host for _, host in workers}
-    rows: list[list[str]] = []
+def _write_table(terminal: pytest.TerminalReporter, entries: Sequence[_Entry]) -> None:
+    """Write a row for each device of each host, with the workers of the host."""
+    workers_of: dict[str, list[str]] = {}
+    hosts: dict[str, Capabilities] = {}
+    for worker, host in entries:
+        name = host["host"]
+        hosts[name] = host
+        workers_of.setdefault(name, []).append(worker)
+    rows = []
     for name, host in hosts.items():
-        of_host = " ".join(worker for worker, its in workers if its["host"] == name)
-        rows += _rows(name, of_host, host)
-    terminal.write_sep("-", f"mlms: the fleet, {len(hosts)} host{'s' * (len(hosts) != 1)}")
-    header, *lines = format_table(
-        _COLUMNS, rows, max(terminal._tw.fullwidth, 80), left=len(_COLUMNS)
-    )
+        rows += _rows(host, workers_of[name])
+    plural = "" if len(hosts) == 1 else "s"
+    terminal.write_sep("-", f"mlms: the fleet, {len(hosts)} host{plural}")
+    width = max(terminal._tw.fullwidth, _NARROWEST)
+    header, *lines = format_table(_COLUMNS, rows, width, left=len(_COLUMNS))
     for line in header:
         terminal.write_line(line, bold=True)
     for folded in lines:
@@ -85,35 +99,43 @@ def write_fleet(
             terminal.write_line(line)
 
 
-def _rows(name: str, workers: str, host: Mapping[str, Any]) -> Iterable[list[str]]:
-    for number, device in enumerate(host["devices"]):
-        memory = format_quantity(device["memory"], "B") if device["memory"] else "-"
-        kind = (
-            f"{device['kind']}, {host['cores']} cores"
-            if device["name"] == "cpu"
-            else device["kind"]
-        )
-        first = number == 0
-        yield [
-            *([name, workers] if first else ["", ""]),
-            *(device["name"], kind, device.get("uuid", "-"), memory, device.get("driver", "-")),
-            " ".join(
-                f"{framework} {version}".strip()
-                for framework, version in host["frameworks"].items()
-            )
-            if first
-            else "",
-            _other(host) if first else "",
-        ]
+def _rows(host: Capabilities, workers: Iterable[str]) -> list[list[str]]:
+    """Return the rows of a host, the first of which has what is not of a single device."""
+    rows = []
+    name = host["host"]
+    worker_names = " ".join(workers)
+    frameworks = _versions(host["frameworks"])
+    other = _other(host)
+    for device in host["devices"]:
+        rows.append([name, worker_names, *_device_cells(device, host), frameworks, other])
+        name = worker_names = frameworks = other = ""
+    return rows
 
 
-def _other(host: Mapping[str, Any]) -> str:
+def _device_cells(device: Mapping[str, Any], host: Capabilities) -> list[str]:
+    kind = device["kind"]
+    if device["name"] == "cpu":
+        kind = f"{kind}, {host['cores']} cores"
+    memory = "-"
+    if device["memory"]:
+        memory = format_quantity(device["memory"], "B")
+    uuid = device.get("uuid", "-")
+    driver = device.get("driver", "-")
+    return [device["name"], kind, uuid, memory, driver]
+
+
+def _versions(frameworks: Mapping[str, str]) -> str:
+    names = [f"{name} {version}".strip() for name, version in frameworks.items()]
+    return " ".join(names)
+
+
+def _other(host: Capabilities) -> str:
     labels = [f"{label}={value}" for label, value in host["labels"].items()]
-    parts = {
-        "python": host["interpreters"],
-        "": [*host["engines"], *labels],
-        "stacks": host["stacks"],
-    }
-    return "; ".join(
-        f"{what} {' '.join(values)}".strip() for what, values in parts.items() if values
-    )
+    parts = []
+    if host["interpreters"]:
+        parts.append(f"python {' '.join(host['interpreters'])}")
+    if host["engines"] or labels:
+        parts.append(" ".join([*host["engines"], *labels]))
+    if host["stacks"]:
+        parts.append(f"stacks {' '.join(host['stacks'])}")
+    return "; ".join(parts)

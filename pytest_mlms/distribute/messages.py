@@ -1,69 +1,179 @@
-"""The side channel between the controller and a worker.
+"""Messages between the controller and its workers, besides those of xdist.
 
-Tuples of plain values, the first of which is their kind.
+Each message is a named tuple of plain values, because execnet transfers nothing else. The side
+channel (``side_channel.py``) sends the name of its class and its fields.
 """
 
 from __future__ import annotations
 
-import contextlib
-import time
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal, NamedTuple, TypeAlias
 
-import pytest
+from pytest_mlms.host.capabilities import Capabilities
+from pytest_mlms.host.requirements import Needs
 
-__all__ = ["INPUT", "Handler", "Link", "Message", "is_remote", "side_channel"]
+__all__ = [
+    "MESSAGES",
+    "ArtifactChunk",
+    "ArtifactEnd",
+    "ArtifactFound",
+    "ArtifactRefused",
+    "ArtifactRequest",
+    "DownloadRequest",
+    "FileBegin",
+    "FileChunk",
+    "FileEnd",
+    "FileStored",
+    "Heartbeat",
+    "Interrupt",
+    "InterruptedResult",
+    "ItemRefusal",
+    "ItemRetry",
+    "Message",
+    "RefusedOutcome",
+    "WorkerAnnouncement",
+]
 
-INPUT = "mlms_channel"
-"""The key of the channel in a worker's input."""
-
-Message = tuple[Any, ...]
-Handler = Callable[..., None]
-
-# From a worker: host (capabilities), items (table, places), beat, interrupted (result); of a remote
-# one also want (manifest, source) and give, and file (path), data (bytes), end (sha256, fault).
-# From the controller: refuse (index, reason, mode), again (index, facts), interrupt; to a remote
-# one also have (digest, name), bytes, whole, refused (reason), kept (path).
+RefusedOutcome: TypeAlias = Literal["skip", "fail", "error"]
+"""How a worker reports an item that no host can run."""
 
 
-class Link:
-    """One end: what arrives is handed to the handler of its kind, in the gateway's receiving
-    thread.
+# From a worker to the controller
+
+
+class WorkerAnnouncement(NamedTuple):
+    """What the worker's host offers, and what the collected items need.
+
+    ``needs`` are the different needs. ``rows`` has for each item its index in ``needs``, or -1 for
+    a test that is no item of a manifest. Sent after collection, before xdist sends the ids.
     """
 
-    def __init__(self, channel: Any, handlers: dict[str, Handler], *gone: Handler) -> None:
-        self._channel = channel
-        self._handlers = handlers
-        self._gone = gone
-        self.heard: float | None = (
-            None  # when the last message came; files and answers show life as beats do
-        )
-        channel.setcallback(self._receive, endmarker=None)
-
-    def send(self, kind: str, *fields: Any) -> bool:
-        """Send a message; return False where the other end is gone, which xdist reports in its own
-        way.
-        """
-        with contextlib.suppress(OSError):
-            self._channel.send((kind, *fields))
-            return True
-        return False
-
-    def _receive(self, message: Message | None) -> None:
-        self.heard = time.monotonic()
-        if message is None:
-            for handler in self._gone:
-                handler()
-        else:
-            self._handlers[message[0]](*message[1:])
+    capabilities: Capabilities
+    needs: list[Needs]
+    rows: list[int]
 
 
-def is_remote(config: pytest.Config) -> bool:
-    """Whether this is a worker that does not share its controller's files."""
-    return "mlms_options" in getattr(config, "workerinput", {})
+class Heartbeat(NamedTuple):
+    """The worker is alive. Sent every two seconds."""
 
 
-def side_channel(config: pytest.Config) -> Any:
-    """Return the channel that the controller gave this worker, None elsewhere."""
-    worker: dict[str, Any] = getattr(config, "workerinput", {})
-    return worker.get(INPUT)
+class InterruptedResult(NamedTuple):
+    """The result of an item that Ctrl-C interrupted, for which there is no report."""
+
+    result: dict[str, Any]
+
+
+class ArtifactRequest(NamedTuple):
+    """A request for a local file of a manifest.
+
+    ``manifest`` is a path in the workspace, ``source`` is relative to the manifest's folder. The
+    answer is ArtifactFound or ArtifactRefused.
+    """
+
+    manifest: str
+    source: str
+
+
+class DownloadRequest(NamedTuple):
+    """A request for the content of the artifact that was found last.
+
+    The answer is a series of ArtifactChunk and an ArtifactEnd, or ArtifactRefused.
+    """
+
+
+class FileBegin(NamedTuple):
+    """A file of a result follows; ``path`` is relative to the folder of the run."""
+
+    path: str
+
+
+class FileChunk(NamedTuple):
+    """The next bytes of the file of a result."""
+
+    data: bytes
+
+
+class FileEnd(NamedTuple):
+    """The file of a result is complete, or ``error`` says why it could not be read."""
+
+    sha256: str
+    error: str
+
+
+# From the controller to a worker
+
+
+class ItemRefusal(NamedTuple):
+    """The worker has to report an item as skipped, failed or an error, without running it."""
+
+    item: int
+    reason: str
+    outcome: RefusedOutcome
+
+
+class ItemRetry(NamedTuple):
+    """The worker runs an item that another worker lost; ``earlier`` says how."""
+
+    item: int
+    attempt: int
+    earlier: str
+
+
+class Interrupt(NamedTuple):
+    """The worker has to end as by Ctrl-C."""
+
+
+class ArtifactFound(NamedTuple):
+    """The controller has the artifact that was asked for."""
+
+    sha256: str
+    name: str
+
+
+class ArtifactRefused(NamedTuple):
+    """The controller can't send the artifact that was asked for."""
+
+    reason: str
+
+
+class ArtifactChunk(NamedTuple):
+    """The next bytes of an artifact."""
+
+    data: bytes
+
+
+class ArtifactEnd(NamedTuple):
+    """The artifact is complete."""
+
+
+class FileStored(NamedTuple):
+    """The controller has stored the file of a result; the worker may remove its own copy."""
+
+    path: str
+
+
+FromWorker: TypeAlias = (
+    WorkerAnnouncement
+    | Heartbeat
+    | InterruptedResult
+    | ArtifactRequest
+    | DownloadRequest
+    | FileBegin
+    | FileChunk
+    | FileEnd
+)
+
+FromController: TypeAlias = (
+    ItemRefusal
+    | ItemRetry
+    | Interrupt
+    | ArtifactFound
+    | ArtifactRefused
+    | ArtifactChunk
+    | ArtifactEnd
+    | FileStored
+)
+
+Message: TypeAlias = FromWorker | FromController
+
+MESSAGES: dict[str, type[Message]] = {kind.__name__: kind for kind in Message.__args__}
+"""Name on the wire -> class of the message."""

@@ -1,84 +1,95 @@
-"""How far a distributed run is, in a line.
-
-What is done and where, what is running, about how long it will take.
-"""
+"""Progress of a distributed run, as a line for the terminal or a log."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from pytest_mlms.distribute.queue import ItemTable
 from pytest_mlms.distribute.workers import WorkerState
 
-__all__ = ["Progress", "remaining", "summary"]
+__all__ = ["Progress", "remaining_seconds", "summary"]
 
-_EVERY = 30.0  # seconds, on a terminal
-_EVERY_IN_LOG = 120.0
-_SHOWN = 4  # running items
+_SECONDS_ON_TERMINAL = 30.0
+_SECONDS_IN_LOG = 120.0
+_MOST_SHOWN = 4  # running items
 
 
 class Progress:
-    """Says when a line is due, which is never in a run that is over before the first."""
+    """Decides when a line is due: every 30 s on a terminal, every 2 minutes in a log."""
 
-    def __init__(self, on_terminal: bool, now: float) -> None:
-        self._every = _EVERY if on_terminal else _EVERY_IN_LOG
-        self._next = now + self._every
+    def __init__(self, now: float) -> None:
+        self._last = now
 
-    def due(self, now: float) -> bool:
-        """Whether it is time for a line; the next one is due a while after."""
-        if now < self._next:
+    def is_due(self, now: float, on_terminal: bool) -> bool:
+        """Return whether it is time for a line; ``now`` is in seconds."""
+        interval = _SECONDS_ON_TERMINAL if on_terminal else _SECONDS_IN_LOG
+        if now - self._last < interval:
             return False
-        self._next = now + self._every
+        self._last = now
         return True
 
 
-def summary(items: ItemTable, seats: Iterable[WorkerState], now: float) -> str:
-    """Return the line."""
-    seats = list(seats)
-    total = len(items.ids) - len(items.others)
-    by_host: Counter[str] = Counter()
-    for seat in seats:
-        if seat.host:
-            by_host[seat.host["host"]] += seat.done
-    where = ", ".join(f"{host} {count}" for host, count in by_host.most_common() if count)
-    busy = [seat for seat in seats if seat.ours and not seat.node.shutting_down]
-    running = [
-        f"{items.ids[seat.sent[0]]} on {seat.name} for {now - seat.since:.0f} s"
-        for seat in busy[:_SHOWN]
-    ]
-    parts = [f"{total - items.left} of {total} done{f' ({where})' if where else ''}", *running]
-    if len(busy) > _SHOWN:
-        parts.append(f"{len(busy) - _SHOWN} more running")
-    seconds = remaining(items, busy, now)
-    return "; ".join([*parts, *([f"about {_words(seconds)} left"] if seconds is not None else [])])
+def summary(items: ItemTable, workers: Iterable[WorkerState], now: float) -> str:
+    """Return the line: what is done and where, what is running, and how long it will take."""
+    workers = list(workers)
+    busy = [worker for worker in workers if _is_busy(worker)]
+    parts = [_done(items, workers)]
+    for worker in busy[:_MOST_SHOWN]:
+        nodeid = items.ids[worker.assigned.order[0]]
+        seconds = now - worker.assigned.started
+        parts.append(f"{nodeid} on {worker.name} for {seconds:.0f} s")
+    if len(busy) > _MOST_SHOWN:
+        parts.append(f"{len(busy) - _MOST_SHOWN} more running")
+    remaining = remaining_seconds(items, busy, now)
+    if remaining is not None:
+        parts.append(f"about {_readable(remaining)} left")
+    return "; ".join(parts)
 
 
-def remaining(items: ItemTable, busy: Iterable[WorkerState], now: float) -> float | None:
-    """Return the seconds that are left if as many items run at once as now; None as long as nobody
-    can say.
+def remaining_seconds(items: ItemTable, busy: Sequence[WorkerState], now: float) -> float | None:
+    """Return the seconds until the end if as many items run at once as now, None if unknown.
 
-    An item takes what it took earlier, one that is new the mean of those that are known.
+    An item is expected to take what it took before, and a new one the mean of those.
     """
-    busy = list(busy)
     known = items.known_seconds
     if not known or not busy:
         return None
     mean = sum(known) / len(known)
 
-    def length(index: int) -> float:
-        seconds = items.length(index)
+    def expected(index: int) -> float:
+        seconds = items.expected_seconds(index)
         return mean if math.isinf(seconds) else seconds
 
-    left = sum(length(index) for queue in items.queues for index in queue.waiting)
-    for seat in busy:
-        first, *rest = seat.ours
-        left += max(0.0, length(first) - (now - seat.since)) + sum(map(length, rest))
-    return left / len(busy)
+    total = 0.0
+    for queue in items.queues:
+        total += sum(map(expected, queue.waiting))
+    for worker in busy:
+        running, *waiting = worker.assigned.locks
+        elapsed = now - worker.assigned.started
+        total += max(0.0, expected(running) - elapsed)
+        total += sum(map(expected, waiting))
+    return total / len(busy)
 
 
-def _words(seconds: float) -> str:
+def _is_busy(worker: WorkerState) -> bool:
+    return bool(worker.assigned.locks) and not worker.node.shutting_down
+
+
+def _done(items: ItemTable, workers: Iterable[WorkerState]) -> str:
+    total = len(items.ids) - len(items.other_items)
+    done = f"{total - items.unfinished} of {total} done"
+    by_host: Counter[str] = Counter()
+    for worker in workers:
+        by_host[worker.host_name] += worker.assigned.completed
+    hosts = [f"{host} {count}" for host, count in by_host.most_common() if count]
+    return f"{done} ({', '.join(hosts)})" if hosts else done
+
+
+def _readable(seconds: float) -> str:
     if seconds < 90:
         return f"{max(1, round(seconds))} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"

@@ -1,28 +1,31 @@
-"""The items of a run as the controller knows them: what they need, what waits, what is done.
-
-Sends nothing.
-"""
+"""The items of a run: what they need, which of them wait, and which are done."""
 
 from __future__ import annotations
 
 import json
+import math
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import NamedTuple
 
 from pytest_mlms.host.requirements import Needs
 
-__all__ = ["ItemTable", "Queue"]
+__all__ = ["ItemQueue", "ItemTable", "Retry"]
 
-_WHERE = ("framework", "device", "exclusive", "here", "hardware", "labels")
+
+class Retry(NamedTuple):
+    """A further attempt at an item; ``earlier`` says what became of the attempts before."""
+
+    attempt: int
+    earlier: str
 
 
 @dataclass(eq=False)
-class Queue:
-    """Items that the same hosts can run, the longest first; ``needs`` are those of one of them.
+class ItemQueue:
+    """Waiting items that the same hosts can run, the longest first.
 
-    ``lost_by`` is the host that lost them while it ran them, if any.
+    ``needs`` are those of one of them. ``lost_by`` is the name of the host that lost them, if any.
     """
 
     needs: Needs
@@ -31,86 +34,121 @@ class Queue:
 
 
 class ItemTable:
-    """Ours among the collected items, by their index.
+    """The collected items, by their index.
 
-    ``others`` are the rest, in the order collected.
+    Items of manifests wait in ``queues``. ``other_items`` are the remaining tests of the session in
+    the order of collection; xdist's scheduler has those.
+
+    ``rows`` has for each item its index in ``needs``, or -1. ``seconds`` are the durations of
+    items in earlier runs, by node id.
     """
 
     def __init__(
         self,
         ids: Sequence[str],
-        table: Sequence[Needs],
-        places: Sequence[int],
+        needs: Sequence[Needs],
+        rows: Sequence[int],
         seconds: Mapping[str, float],
     ) -> None:
         self.ids = ids
-        self.others = [index for index, place in enumerate(places) if place < 0]
-        self.again: dict[int, dict[str, Any]] = {}
-        self.decided: set[int] = set()
-        self.left = len(ids) - len(self.others)
-        self._table, self._places = table, places
+        self.other_items = [index for index, row in enumerate(rows) if row < 0]
+        self.retries: dict[int, Retry] = {}
+        self.with_result: set[int] = set()
+        self.unfinished = len(ids) - len(self.other_items)
+        self._needs = needs
+        self._rows = rows
         self._seconds = dict(seconds)
-        self._queues: dict[int, Queue] = {}
-        self.queues = self._sorted(seconds)
+        self._queue_of_row = _queues_by_row(needs)
+        self.queues = list(dict.fromkeys(self._queue_of_row))
+        for index in self._in_order():
+            self.queue_of(index).waiting.append(index)
+
+    @classmethod
+    def empty(cls) -> ItemTable:
+        """Return a table without items, as before any worker has collected."""
+        return cls([], [], [], {})
 
     def needs(self, index: int) -> Needs:
-        """Return what an item needs."""
-        return self._table[self._places[index]]
+        """Return what an item of a manifest needs of its host."""
+        return self._needs[self._rows[index]]
 
-    def is_ours(self, index: int) -> bool:
-        """Whether an item is a case of a manifest."""
-        return self._places[index] >= 0
+    def is_of_manifest(self, index: int) -> bool:
+        """Return whether an item is a case of a manifest."""
+        return self._rows[index] >= 0
 
-    def queue_of(self, index: int) -> Queue:
-        """Return where an item waits, with all that the same hosts can run."""
-        return self._queues[self._places[index]]
+    def queue_of(self, index: int) -> ItemQueue:
+        """Return the queue of the items that the same hosts can run."""
+        return self._queue_of_row[self._rows[index]]
 
-    def length(self, index: int) -> float:
-        """Return the seconds that the item took earlier.
+    def expected_seconds(self, index: int) -> float:
+        """Return how long an item took the last time, or infinity where that is unknown.
 
-        Infinity where nobody knows, so that surprises come first.
+        So items of unknown duration start first.
         """
-        return self._seconds.get(self.ids[index], float("inf"))
+        return self._seconds.get(self.ids[index], math.inf)
 
     @property
     def known_seconds(self) -> list[float]:
-        """What items have taken, in this run and in earlier ones."""
+        """The durations of items in this run and in earlier ones."""
         return list(self._seconds.values())
-
-    def took(self, index: int, seconds: float) -> None:
-        """Learn what an item has taken."""
-        self._seconds[self.ids[index]] = seconds
 
     @property
     def waiting(self) -> int:
-        """How many of ours no worker has."""
+        """The number of items of manifests that no worker has."""
         return sum(len(queue.waiting) for queue in self.queues)
 
+    def finish(self, index: int, seconds: float) -> None:
+        """Count an item as done, and remember its duration."""
+        self.unfinished -= 1
+        self._seconds[self.ids[index]] = seconds
+
     def put_back(self, indices: Iterable[int]) -> None:
-        """Have items wait again, before all others of their sort."""
+        """Let items wait again, at the head of their queues."""
         for index in reversed(list(indices)):
             self.queue_of(index).waiting.appendleft(index)
 
-    def run_elsewhere(self, index: int, lost_by: str, why: str) -> None:
-        """Have an item wait again in a queue of its own, for other hosts than that which lost it,
-        if there are any.
-        """
-        self.again[index] = {"attempt": 2, "earlier": why}
-        self.queues.insert(0, Queue(self.needs(index), deque([index]), lost_by))
+    def retry_elsewhere(self, index: int, lost_by: str, reason: str) -> None:
+        """Let an item wait again, in a queue of its own.
 
-    def _sorted(self, seconds: Mapping[str, float]) -> list[Queue]:
-        by_where: dict[str, Queue] = {}
-        for place, needs in enumerate(self._table):
-            where = {name: needs.get(name) for name in _WHERE}
-            where |= {
-                "asked": needs["model"]["framework"],
-                "cores": needs.get("stack", {}).get("cores"),
-            }
-            key = json.dumps(where, sort_keys=True)
-            self._queues[place] = by_where.setdefault(key, Queue(needs))
-        ours = [index for index, place in enumerate(self._places) if place >= 0]
-        if seconds or any(needs.get("visit") for needs in self._table):
-            ours.sort(key=lambda index: (self.needs(index).get("visit", 0), -self.length(index)))
-        for index in ours:
-            self.queue_of(index).waiting.append(index)
-        return list(by_where.values())
+        Other hosts than ``lost_by``, which lost it, are preferred.
+        """
+        self.retries[index] = Retry(2, reason)
+        queue = ItemQueue(self.needs(index), deque([index]), lost_by)
+        self.queues.insert(0, queue)
+
+    def _in_order(self) -> list[int]:
+        """Return the items of manifests: by visit of a side, then the longest first."""
+        indices = [index for index, row in enumerate(self._rows) if row >= 0]
+        has_visits = any(needs["visit"] for needs in self._needs)
+        if self._seconds or has_visits:
+            indices.sort(key=self._priority)
+        return indices
+
+    def _priority(self, index: int) -> tuple[int, float]:
+        visit = self.needs(index)["visit"]
+        return visit, -self.expected_seconds(index)
+
+
+def _queues_by_row(table: Sequence[Needs]) -> list[ItemQueue]:
+    """Return the queue of each entry of the table of needs; equal needs share a queue."""
+    by_key: dict[str, ItemQueue] = {}
+    queues = []
+    for needs in table:
+        queue = by_key.setdefault(_host_key(needs), ItemQueue(needs))
+        queues.append(queue)
+    return queues
+
+
+def _host_key(needs: Needs) -> str:
+    """Return a text that is equal for needs that the same hosts meet."""
+    key = [
+        needs["framework"],
+        needs["device"],
+        needs["exclusive"],
+        needs["here"],
+        needs["hardware"],
+        needs["labels"],
+        needs["model"]["framework"],
+        needs["stack"]["cores"],
+    ]
+    return json.dumps(key, sort_keys=True)

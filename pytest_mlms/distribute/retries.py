@@ -1,7 +1,4 @@
-"""Which reports of items count.
-
-Not those of an item that a host's full disk spoiled, and that another host can run.
-"""
+"""Reports of items whose host has a full disk, and that another host runs again."""
 
 from __future__ import annotations
 
@@ -15,36 +12,50 @@ import pytest
 from pytest_mlms.distribute.scheduler import FleetScheduler
 from pytest_mlms.distribute.workers import WorkerState
 
-__all__ = ["counted", "full_disk"]
+__all__ = ["ReportFilter", "find_full_disk"]
 
-_FULL = [os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT)]
+_FULL_DISK = [os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT)]
 
 
-def counted(
-    report: pytest.TestReport, seat: WorkerState, scheduler: FleetScheduler
-) -> list[pytest.TestReport]:
-    """Return the reports that are to go on now.
+class ReportFilter:
+    """Holds back the reports of items that are run again on another host.
 
-    That of a set-up waits for the report that decides.
+    The report of a set-up waits until another report of its item decides.
     """
-    index, items = getattr(report, "item_index", None), scheduler.items
-    if items is None or index is None or not items.is_ours(index):
-        return [report]
-    if report.when == "setup" and report.passed:
-        seat.held = [report]
-        return []
-    held, seat.held = seat.held, []
-    if report.when != "teardown" and (why := full_disk(getattr(report, "mlms", {}))):
-        spoiled = (
-            seat.remote or report.failed
-        )  # files of a worker here are on the controller's disk
-        if spoiled and scheduler.repeat_elsewhere(seat, index, why):
+
+    def __init__(self, scheduler: FleetScheduler) -> None:
+        self._scheduler = scheduler
+        self._held: dict[WorkerState, pytest.TestReport] = {}
+
+    def pass_on(self, worker: WorkerState, report: pytest.TestReport) -> list[pytest.TestReport]:
+        """Return the reports that are to go on, now that ``report`` has come from ``worker``."""
+        index = getattr(report, "item_index", None)
+        if index is None or not self._scheduler.items.is_of_manifest(index):
+            return [report]
+        if report.when == "setup" and report.passed:
+            self._held[worker] = report
             return []
-    return [] if seat.repeats and seat.repeats[0] == index else [*held, report]
+        held = self._held.pop(worker, None)
+        if report.when != "teardown":
+            self._retry_if_spoiled(worker, index, report)
+        if worker.retry and worker.retry.item == index:
+            return []
+        return [held, report] if held else [report]
+
+    def _retry_if_spoiled(self, worker: WorkerState, index: int, report: pytest.TestReport) -> None:
+        full_disk = find_full_disk(getattr(report, "mlms", {}))
+        # the files of a worker on this host are on the controller's disk
+        is_spoiled = worker.connection.receiver is not None or report.failed
+        if full_disk and is_spoiled:
+            self._scheduler.retry_elsewhere(worker, index, full_disk)
 
 
-def full_disk(result: Mapping[str, Any]) -> str:
-    """Return what a result says of a full disk, in a line; "" where it doesn't."""
-    texts = [result.get("message") or "", *result.get("artifacts_lost", {}).values()]
-    lines = [line.strip() for text in texts for line in text.splitlines()]
-    return next((line for line in lines if any(full in line for full in _FULL)), "")
+def find_full_disk(result: Mapping[str, Any]) -> str:
+    """Return the line of a result that says that a disk is full, "" where there is none."""
+    texts = [result.get("message") or ""]
+    texts += result.get("artifacts_lost", {}).values()
+    for text in texts:
+        for line in text.splitlines():
+            if any(full in line for full in _FULL_DISK):
+                return str(line.strip())
+    return ""

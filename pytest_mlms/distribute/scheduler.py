@@ -1,54 +1,67 @@
-"""Which worker gets which item next. xdist's own scheduler keeps the items that are not ours.
+"""Scheduler of the items of manifests: decides which worker runs which item next.
 
-A worker starts an item only when another is queued behind it, so behind each there is a pause (see
-worker.py), and nothing is promised before it starts. Whoever becomes idle takes what waits, or what
-waits behind another's long item; a device has one user at a time.
+The decision is made in ``FleetScheduler._choose_queue``: among the items that the worker's host can
+run, and whose device is free, those that few hosts can run go first, and then the longest. What to
+do with the items of a lost worker is in ``recovery.py``. Other tests of the session are left to
+xdist's own scheduler (``xdist_scheduler.py``).
+
+A worker of xdist starts an item only when another one follows in its queue. So each item is sent
+with a sentinel item behind it (see ``worker.py``), and it can still be moved to another worker.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from pytest_mlms.distribute.queue import ItemTable, Queue
-from pytest_mlms.distribute.steal import ask_for_more
-from pytest_mlms.distribute.workers import WorkerState, free
+from pytest_mlms.distribute.messages import ItemRefusal, ItemRetry
+from pytest_mlms.distribute.notices import Notices
+from pytest_mlms.distribute.queue import ItemQueue, ItemTable
+from pytest_mlms.distribute.recovery import AbandonedItem, abandon_items, recover_items
+from pytest_mlms.distribute.work_stealing import steal_for
+from pytest_mlms.distribute.workers import PendingRetry, WorkerState, are_free
 from pytest_mlms.distribute.xdist_scheduler import DelegatedItems
 from pytest_mlms.host.capabilities import Capabilities
 from pytest_mlms.host.matching import misses, nearest_miss
 
-__all__ = ["FleetScheduler"]
+__all__ = ["FleetScheduler", "RunInfo"]
+
+
+class RunInfo(NamedTuple):
+    """What the scheduler knows of the run.
+
+    ``earlier_seconds`` are the durations of items in earlier runs, by node id. ``strict`` is
+    --mlms-strict. ``expects_workers`` returns whether more workers are still to come, so that it is
+    too early to say that no host can run an item.
+    """
+
+    notices: Notices
+    earlier_seconds: Mapping[str, float]
+    strict: bool
+    expects_workers: Callable[[], bool]
 
 
 class FleetScheduler:
-    """What xdist asks of a scheduler (xdist.scheduler.Scheduling), over the seats that the
-    controller keeps.
+    """A scheduler for xdist (xdist.scheduler.Scheduling), over the workers of the controller.
 
-    ``lost`` says what the run has lost; ``tell`` shows a line to the user; ``coming`` says whether
-    more workers are still to come.
+    ``items`` is empty until the first worker has collected.
     """
 
-    def __init__(
-        self,
-        inner: Any,
-        seats: dict[Any, WorkerState],
-        seconds: Mapping[str, float],
-        strict: bool,
-        lost: list[str],
-        tell: Callable[[str], None],
-        coming: Callable[[], bool],
-    ) -> None:
-        self.items: ItemTable | None = None
-        self.lost = lost
-        self._others = DelegatedItems(inner)
-        self._seats = seats
-        self._seconds = seconds
-        self._strict = strict
-        self._tell, self._coming = tell, coming
+    def __init__(self, workers: Mapping[Any, WorkerState], run: RunInfo) -> None:
+        self.items = ItemTable.empty()
+        self._workers = workers
+        self._run = run
+        self._other_items = DelegatedItems(None)
         self._nodes: list[Any] = []
-        self._gone: list[Capabilities] = []
-        self._begun = False
+        self._lost_hosts: list[Capabilities] = []
+        self._has_items = False
+        self._has_begun = False
+
+    def delegate_to(self, scheduler: Any) -> None:
+        """Leave the tests that are no items of manifests to the scheduler that xdist made."""
+        self._other_items = DelegatedItems(scheduler)
+
+    # What xdist calls
 
     @property
     def nodes(self) -> list[Any]:
@@ -57,257 +70,262 @@ class FleetScheduler:
 
     @property
     def collection_is_completed(self) -> bool:
-        """Whether there is something to schedule: the first worker that has collected begins."""
-        return self.items is not None
+        """Whether there is something to schedule, which the first worker's collection begins."""
+        return self._has_items
 
     @property
     def tests_finished(self) -> bool:
         """Whether every item has its result."""
-        items = self.items
-        return items is not None and not items.left and (not items.others or self._others.finished)
+        if not self._has_items or self.items.unfinished:
+            return False
+        return not self.items.other_items or self._other_items.is_finished
 
     @property
     def has_pending(self) -> bool:
         """Whether items wait that no worker has.
 
-        Not before the first are sent, as xdist announces itself then.
+        False before the first items are sent, because xdist prints its header then.
         """
-        return bool(self._begun and self.items and self.items.waiting) or self._others.has_pending
+        if self._has_begun and self.items.waiting:
+            return True
+        return self._other_items.has_pending
 
     def add_node(self, node: Any) -> None:
-        """A worker has started; it will collect now."""
+        """Add a worker that has started and collects now."""
         self._nodes.append(node)
 
     def add_node_collection(self, node: Any, collection: Sequence[str]) -> None:
-        """A worker has collected; one that found other items than the first is of no use."""
-        seat = self._seats[node]
-        if seat.host is None:
-            self.give_up(node, "it did not say what it has")
+        """Take the items that a worker has collected, or leave it out if they are other items."""
+        worker = self._workers[node]
+        announced = worker.announcement
+        if announced is None:
+            self._leave_out(worker, "it did not say what its host has")
             return
-        if self.items is None:
-            self.items = ItemTable(collection, seat.table, seat.places, self._seconds)
-        elif list(collection) != list(self.items.ids):
-            extra = sorted(set(collection) ^ set(self.items.ids)) or ["the same in another order"]
-            self.give_up(node, f"it collected other items: {extra[0]}")
-            return
-        seat.ids = list(collection)
-
-    def give_up(self, node: Any, why: str) -> None:
-        """Go on without a worker, which the user is told of and which costs the exit status."""
-        text = f"{self._seats[node].name} is left out: {why}"
-        self.lost.append(text)
-        self._tell(text)
-        self._nodes.remove(node)
-        node.shutdown()
+        if not self._has_items:
+            self._has_items = True
+            self.items = ItemTable(
+                collection, announced.needs, announced.rows, self._run.earlier_seconds
+            )
+        difference = _difference(collection, self.items.ids)
+        if difference:
+            self._leave_out(worker, f"it collected other items: {difference}")
+        else:
+            worker.collected = True
 
     def schedule(self) -> None:
-        """Give work to whoever can take some.
+        """Send items to all workers that can take some.
 
-        Called after each collection, and when a worker is gone.
+        Called after each collection, and when a worker has come or gone.
         """
-        if self.items is None:
+        if not self._has_items:
             return
-        self._begun = True
-        ready = self._ready()
-        if self.items.others and not self._coming():
-            self._others.begin(self.items, ready)
-        for seat in ready:
-            self._fill(seat)
-        if not self._coming():
-            self._refuse(ready)
+        self._has_begun = True
+        ready = self._ready_workers()
+        all_are_here = not self._run.expects_workers()
+        if self.items.other_items and all_are_here:
+            self._other_items.begin(self.items, ready)
+        for worker in ready:
+            self._send_next(worker)
+        if ready and all_are_here:
+            self._refuse_unrunnable(ready)
 
     def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:
-        """An item has run, with whatever result."""
-        assert self.items is not None
-        seat = self._seats[node]
-        seat.sent.remove(item_index)
-        if not self.items.is_ours(item_index):
-            self._others.complete(node, item_index, duration)
+        """Note that an item has run, with whatever result."""
+        worker = self._workers[node]
+        worker.assigned.complete(item_index, duration)
+        if not self.items.is_of_manifest(item_index):
+            self._other_items.complete(node, item_index, duration)
             return
-        del seat.ours[item_index]
-        if seat.repeats and seat.repeats[0] == item_index:
-            self._repeat(seat, *seat.repeats)
+        retry = worker.retry
+        if retry and retry.item == item_index:
+            self._retry_after_full_disk(worker, retry)
         else:
-            self.items.left -= 1
-            self.items.took(item_index, duration)
-            seat.done += 1
-        seat.paced(duration)
-        seat.since = time.monotonic()
-        self._fill(seat)
-        self._feed_idle()
-
-    def repeat_elsewhere(self, seat: WorkerState, index: int, why: str) -> bool:
-        """Run an item that a full disk spoiled on another host once it has ended here.
-
-        False where none can.
-        """
-        assert self.items is not None
-        for other in self._seats.values():
-            other.full |= other.where == seat.where
-        if index in self.items.again or not self._better(self.items.queue_of(index), self._ready()):
-            return False
-        seat.repeats = index, why
-        return True
+            self.items.finish(item_index, duration)
+            worker.assigned.completed += 1
+        self._send_next(worker)
+        self._feed_idle_workers()
 
     def mark_test_pending(self, item: str) -> None:
-        """Another plugin wants a crashed item to run again."""
-        assert self.items is not None
+        """Let a crashed item run again, as another plugin wants."""
         index = self.items.ids.index(item)
-        if self.items.is_ours(index):
-            self.items.left += 1
+        if self.items.is_of_manifest(index):
+            self.items.unfinished += 1
             self.items.put_back([index])
             self.schedule()
         else:
-            self._others.again(item)
+            self._other_items.run_again(item)
 
     def remove_pending_tests_from_node(self, node: Any, indices: Sequence[int]) -> None:
-        """What a worker was asked to give back, or nothing where it had begun some of that."""
-        assert self.items is not None
-        seat = self._seats[node]
-        for index in indices:
-            seat.sent.remove(index)
-            seat.ours.pop(index, None)
-        asked = seat.steals.popleft()
-        if asked is None:
-            self._others.unscheduled(node, indices)
+        """Take the items that a worker has given back, none where it had begun some of them."""
+        assigned = self._workers[node].assigned
+        assigned.give_back(indices)
+        request = assigned.steal_requests.popleft()
+        if request.indices is None:
+            self._other_items.give_back(node, indices)
             return
-        seat.refused = [] if indices else asked
+        assigned.denied = () if indices else request.indices
         self.items.put_back(indices)
-        self._feed_idle()
+        self._feed_idle_workers()
 
     def remove_node(self, node: Any) -> str | None:
-        """A worker is gone; return the item that it ran, if that is lost for good (KeyError.
+        """Forget a worker that is gone; return the id of the item that is lost with it, if any.
 
-        It wasn't ours).
+        Raises KeyError for a worker that is not of the run.
         """
         if node not in self._nodes:
             raise KeyError(node)
         self._nodes.remove(node)
-        seat = self._seats[node]
-        if seat.host:
-            self._gone.append(seat.host)
-        running = seat.sent[0] if seat.sent else None
-        crashed = self._others.remove(node, running)
-        if self.items is not None and seat.ours:
-            crashed = self._take_back(seat, running) or crashed
+        worker = self._workers[node]
+        if worker.announcement:
+            self._lost_hosts.append(worker.capabilities)
+        running = worker.assigned.running
+        crashed = self._other_items.remove_worker(node, running)
+        if worker.assigned.locks:
+            crashed = recover_items(worker, self.items, self._run.notices) or crashed
         return crashed
 
-    def abandon(self) -> Iterable[tuple[int, str]]:
-        """Yield the items that no worker is left for, each with the reason; they count as done."""
-        if self.items is None or self._coming() or self._ready():
+    # What the controller calls
+
+    def abandon_items(self) -> list[AbandonedItem]:
+        """Give up the items that no worker is left for, and return them."""
+        if self._run.expects_workers() or self._ready_workers():
+            return []
+        reason = "; ".join(self._run.notices.losses) or "no worker is left"
+        return abandon_items(self.items, reason)
+
+    def retry_elsewhere(self, worker: WorkerState, index: int, reason: str) -> bool:
+        """Let an item that a full disk spoiled run on another host, as soon as it has ended here.
+
+        Returns False where no other host can run it, or it was already run again.
+        """
+        for other in self._workers.values():
+            if other.host_name == worker.host_name:
+                other.disk_full = True
+        queue = self.items.queue_of(index)
+        if index in self.items.retries or not self._has_better_host(queue, self._ready_workers()):
+            return False
+        worker.retry = PendingRetry(index, reason)
+        return True
+
+    # The choice of items
+
+    def _ready_workers(self) -> list[WorkerState]:
+        return [self._workers[node] for node in self._nodes if self._workers[node].is_ready]
+
+    def _feed_idle_workers(self) -> None:
+        for worker in self._ready_workers():
+            if not worker.assigned.order:
+                self._send_next(worker)
+
+    def _send_next(self, worker: WorkerState) -> None:
+        """Send a worker what it is to run next, if it is time for that."""
+        if not (worker.is_ready and worker.assigned.needs_batch):
             return
-        for queue in self.items.queues:
-            while queue.waiting:
-                self.items.left -= 1
-                yield queue.waiting.popleft(), "; ".join(self.lost) or "no worker is left"
-
-    def _feed_idle(self) -> None:
-        for seat in self._ready():
-            if not seat.sent:
-                self._fill(seat)
-
-    def _ready(self) -> list[WorkerState]:
-        return [self._seats[node] for node in self._nodes if self._seats[node].ready]
-
-    def _fill(self, seat: WorkerState) -> None:
-        assert self.items is not None
-        if not seat.hungry:
-            return
-        ready = self._ready()
-        queue = self._next_queue(seat, ready)
+        ready = self._ready_workers()
+        queue = self._choose_queue(worker, ready)
         if queue:
-            share = self.items.waiting // (2 * len(ready)) if len(ready) > 1 else self.items.waiting
-            self._send(
-                seat, seat.take(queue, self.items.length, max(1, share)), seat.locks(queue.needs)
-            )
-        elif not seat.sent:
-            ask_for_more(seat, ready, self.items)
+            locks = worker.locks_for(queue)
+            batch = worker.assigned.take_batch(queue, self.items, self._fair_share(ready))
+            self._send(worker, batch, locks)
+        elif not worker.assigned.order:
+            steal_for(worker, ready, self.items)
 
-    def _next_queue(self, seat: WorkerState, ready: list[WorkerState]) -> Queue | None:
-        """Return where the next item is to come from.
+    def _choose_queue(self, worker: WorkerState, ready: Sequence[WorkerState]) -> ItemQueue | None:
+        """Return the queue that the next item of a worker comes from, None where there is none.
 
-        What fewest hosts can run goes first, then the longest.
+        What few hosts can run goes first, then what takes longest.
         """
-        assert self.items is not None
-        items = self.items
-        able = [
-            queue
-            for queue in items.queues
-            if queue.waiting and seat.fits(queue) and free(seat.locks(queue.needs), seat, ready)
-            if not (seat.lost(queue) and self._better(queue, ready))
-        ]
-        if len(able) < 2:
-            return able[0] if able else None
-        return min(
-            able, key=lambda q: (sum(other.fits(q) for other in ready), -items.length(q.waiting[0]))
-        )
 
-    def _better(self, queue: Queue, ready: list[WorkerState]) -> bool:
-        """Whether there is, or may come, a worker of a host that didn't lose what is in a queue."""
-        return self._coming() or any(other.fits(queue) and not other.lost(queue) for other in ready)
+        def priority(queue: ItemQueue) -> tuple[int, float]:
+            able_workers = sum(other.can_run(queue) for other in ready)
+            return able_workers, -self.items.expected_seconds(queue.waiting[0])
 
-    def _send(self, seat: WorkerState, batch: list[int], locks: frozenset[str]) -> None:
-        assert self.items is not None
-        for index in batch:
-            if seat.link and index in self.items.again:
-                seat.link.send("again", index, self.items.again[index])
-        if not seat.sent:
-            seat.since = time.monotonic()
-        seat.sent += batch
-        seat.ours.update(dict.fromkeys(batch, locks))
-        pause = len(self.items.ids)
-        seat.node.send_runtest_some([entry for index in batch for entry in (index, pause)])
-
-    def _refuse(self, ready: list[WorkerState]) -> None:
-        """Have a worker report what nobody can run.
-
-        Skipped once, or failed, with the nearest miss.
-        """
-        assert self.items is not None
+        candidates = []
         for queue in self.items.queues:
-            if ready and queue.waiting and not any(seat.fits(queue) for seat in ready):
-                seat = min(ready, key=lambda seat: len(seat.sent))
-                hosts = [seat.host for seat in ready if seat.host]
-                was_able = [host["host"] for host in self._gone if not misses(queue.needs, host)]
-                reason = nearest_miss(queue.needs, hosts)
-                mode = "error" if was_able else "fail" if self._strict else "skip"
-                if was_able:
-                    reason = f"{was_able[-1]} is lost, and {reason}"
-                batch = list(queue.waiting)
-                queue.waiting.clear()
-                for index in batch:
-                    if seat.link:
-                        seat.link.send("refuse", index, reason, mode)
-                self._send(seat, batch, frozenset())
+            if queue.waiting and self._may_start(queue, worker, ready):
+                candidates.append(queue)
+        return min(candidates, key=priority, default=None)
 
-    def _repeat(self, seat: WorkerState, index: int, why: str) -> None:
-        assert self.items is not None
-        seat.repeats = None
-        self.items.run_elsewhere(index, seat.where, f"{seat.name} had a full disk: {why}")
-        self.lost.append(
-            f"{seat.name} had a full disk in {self.items.ids[index]}, which is run again elsewhere: {why}"
-        )
-        self._tell(self.lost[-1])
+    def _may_start(
+        self, queue: ItemQueue, worker: WorkerState, ready: Sequence[WorkerState]
+    ) -> bool:
+        """Return whether a worker may start an item of a queue now."""
+        if not worker.can_run(queue):
+            return False
+        if not are_free(worker.locks_for(queue), worker, ready):
+            return False
+        return not (worker.has_lost(queue) and self._has_better_host(queue, ready))
 
-    def _take_back(self, seat: WorkerState, running: int | None) -> str | None:
-        """Let what a dead worker had wait again.
+    def _has_better_host(self, queue: ItemQueue, ready: Sequence[WorkerState]) -> bool:
+        """Return whether a host that did not lose a queue's items can run them, or may come."""
+        if self._run.expects_workers():
+            return True
+        return any(worker.can_run(queue) and not worker.has_lost(queue) for worker in ready)
 
-        The item that it ran goes elsewhere once, then it is an error.
+    def _fair_share(self, ready: Sequence[WorkerState]) -> int:
+        """Return how many items a worker may be sent at most, so that enough is left for others."""
+        waiting = self.items.waiting
+        if len(ready) < 2:
+            return waiting
+        return max(1, waiting // (2 * len(ready)))
+
+    def _send(self, worker: WorkerState, batch: Sequence[int], locks: frozenset[str]) -> None:
+        """Send items to a worker, each followed by the sentinel item."""
+        sentinel = len(self.items.ids)
+        entries = []
+        for index in batch:
+            retry = self.items.retries.get(index)
+            if retry:
+                worker.connection.channel.send(ItemRetry(index, *retry))
+            entries += [index, sentinel]
+        worker.assigned.add_locked(batch, locks)
+        worker.node.send_runtest_some(entries)
+
+    # Items that nobody can run, and hosts that can't be used
+
+    def _leave_out(self, worker: WorkerState, reason: str) -> None:
+        """Go on without a worker; this is a loss of the run."""
+        self._run.notices.add_loss(f"{worker.name} is left out: {reason}")
+        self._nodes.remove(worker.node)
+        worker.node.shutdown()
+
+    def _refuse_unrunnable(self, ready: Sequence[WorkerState]) -> None:
+        """Let a worker report the items that no host can run."""
+        for queue in self.items.queues:
+            if queue.waiting and not any(worker.can_run(queue) for worker in ready):
+                self._refuse(queue, ready)
+
+    def _refuse(self, queue: ItemQueue, ready: Sequence[WorkerState]) -> None:
+        """Let the least busy worker report a queue's items, with the host that comes nearest.
+
+        They are skipped, failed under --mlms-strict, and errors where a lost host could run them.
         """
-        assert self.items is not None
-        lost, back = None, [index for index in seat.sent if index in seat.ours and index != running]
-        if running in seat.ours and running is not None:
-            if running in self.items.decided:  # its result is here, only its tear-down isn't
-                self.items.left -= 1
-            elif running in self.items.again:
-                self.items.left -= 1
-                lost = self.items.ids[running]
-            else:
-                self.items.run_elsewhere(running, seat.where, f"{seat.name} was lost while it ran")
-                self._tell(
-                    f"{seat.name} was lost while it ran {self.items.ids[running]}, which is run again elsewhere"
-                )
-        seat.sent.clear()
-        seat.ours.clear()
-        self.items.put_back(back)
-        return lost
+        reason = nearest_miss(queue.needs, [worker.capabilities for worker in ready])
+        able_hosts = [host for host in self._lost_hosts if not misses(queue.needs, host)]
+        reporter = min(ready, key=lambda worker: len(worker.assigned.order))
+        batch = list(queue.waiting)
+        queue.waiting.clear()
+        for index in batch:
+            refusal = ItemRefusal(index, reason, "fail" if self._run.strict else "skip")
+            if able_hosts:
+                lost = able_hosts[-1]["host"]
+                refusal = ItemRefusal(index, f"{lost} is lost, and {reason}", "error")
+            reporter.connection.channel.send(refusal)
+        self._send(reporter, batch, frozenset())
+
+    def _retry_after_full_disk(self, worker: WorkerState, retry: PendingRetry) -> None:
+        worker.retry = None
+        nodeid = self.items.ids[retry.item]
+        cause = f"{worker.name} had a full disk"
+        self.items.retry_elsewhere(retry.item, worker.host_name, f"{cause}: {retry.reason}")
+        self._run.notices.add_loss(
+            f"{cause} in {nodeid}, which is run again elsewhere: {retry.reason}"
+        )
+
+
+def _difference(collection: Sequence[str], expected: Sequence[str]) -> str:
+    """Return an id that one of two collections lacks, "" where they are the same."""
+    if list(collection) == list(expected):
+        return ""
+    different = sorted(set(collection) ^ set(expected))
+    return different[0] if different else "the same in another order"

@@ -1,5 +1,7 @@
-"""The worker's side: says what its host offers and its items need, refuses what nobody can run,
-sends files home.
+"""Worker of a distributed run: the plugin of each process that xdist starts.
+
+It announces what its host offers and what its items need, reports the items that no host can run,
+and sends the files of results to the controller.
 """
 
 from __future__ import annotations
@@ -7,139 +9,183 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Generator
-from typing import Any
+from collections.abc import Generator, Sequence
+from typing import Any, NoReturn
 
 import pytest
 
-from pytest_mlms.distribute.messages import Handler, Link, is_remote, side_channel
+from pytest_mlms.distribute.messages import (
+    Heartbeat,
+    Interrupt,
+    InterruptedResult,
+    ItemRefusal,
+    ItemRetry,
+    WorkerAnnouncement,
+)
 from pytest_mlms.distribute.remote.artifact_transfer import ArtifactClient
 from pytest_mlms.distribute.remote.result_transfer import ResultSender
+from pytest_mlms.distribute.side_channel import Handler, SideChannel, channel_of, is_remote
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.host.capabilities import gather
 from pytest_mlms.host.requirements import table_of
 from pytest_mlms.session import SESSION, WORKER
 
-__all__ = ["WorkerSide"]
+__all__ = ["WorkerSide", "register_worker"]
 
-_BEAT = 2.0  # seconds
+_HEARTBEAT_SECONDS = 2.0
 
 
-class _SentinelItem(pytest.Item):
-    """Stands behind each item, which xdist starts only when there is something behind it.
+def register_worker(config: pytest.Config) -> None:
+    """Register the plugin in a worker to which the controller gave a side channel."""
+    execnet_channel = channel_of(config)
+    if execnet_channel is None:
+        return
+    channel = SideChannel(execnet_channel)
+    sender = None
+    artifacts = None
+    if is_remote(config):
+        session = config.stash[SESSION]
+        sender = ResultSender(session.run_folder, channel)
+        artifacts = ArtifactClient(config.rootpath, session.cache, channel)
+        session.bring = artifacts.bring
+    side = WorkerSide(config, channel, sender)
+    side.listen(artifacts)
+    config.pluginmanager.register(side, WORKER)
 
-    It is never run itself.
+
+class SentinelItem(pytest.Item):
+    """An item that follows each other one and is never run.
+
+    xdist starts an item only when it knows the next one.
     """
 
     def runtest(self) -> None:
         """Do nothing."""
 
     def reportinfo(self) -> tuple[Any, int | None, str]:
-        """Return where it is: nowhere."""
+        """Return a location without a line."""
         return self.path, None, self.name
 
 
 class WorkerSide:
-    """A plugin of a worker whose controller distributes manifests."""
+    """A plugin of a worker whose controller distributes manifests.
 
-    def __init__(self, config: pytest.Config) -> None:
+    ``sender`` sends files to a controller on another host, and is None on the controller's host.
+    """
+
+    def __init__(
+        self, config: pytest.Config, channel: SideChannel, sender: ResultSender | None
+    ) -> None:
         self._config = config
-        self._refused: dict[int, tuple[str, str]] = {}
-        self._again: dict[int, dict[str, Any]] = {}
-        self._interactor: Any = next(
-            plugin
-            for plugin in config.pluginmanager.get_plugins()
-            if hasattr(plugin, "nextitem_index")
-        )
+        self._channel = channel
+        self._sender = sender
+        self._refusals: dict[int, ItemRefusal] = {}
+        self._retries: dict[int, ItemRetry] = {}
+        self._interactor = _find_interactor(config)
         self._ended = threading.Event()
-        self._sender: ResultSender | None = None
-        handlers: dict[str, Handler] = {
-            "refuse": self._refuse,
-            "again": self._note_again,
-            "interrupt": _interrupt,
+
+    def listen(self, artifacts: ArtifactClient | None) -> None:
+        """Begin to receive messages, and to send heartbeats."""
+        handlers: dict[type, Handler] = {
+            ItemRefusal: self._note_refusal,
+            ItemRetry: self._note_retry,
+            Interrupt: _interrupt,
         }
-        if is_remote(config):
-            session = config.stash[SESSION]
-            fetcher = ArtifactClient(config.rootpath, session.cache)
-            session.bring = fetcher.bring
-            self._sender = sender = ResultSender(session.run_folder)
-            handlers |= {**fetcher.handlers, **sender.handlers}
-            self._link = Link(side_channel(config), handlers, self._ended.set, fetcher.gone)
-            fetcher.link = sender.link = self._link
-        else:
-            self._link = Link(side_channel(config), handlers, self._ended.set)
-        threading.Thread(target=self._beat, daemon=True).start()
+        on_close = [self._ended.set]
+        if self._sender:
+            handlers.update(self._sender.handlers)
+        if artifacts:
+            handlers.update(artifacts.handlers)
+            on_close.append(artifacts.close)
+        self._channel.listen(handlers, on_close)
+        threading.Thread(target=self._send_heartbeats, daemon=True).start()
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_collection_finish(self, session: pytest.Session) -> Any:
-        """Say what there is before xdist says which items, and add the pause behind them."""
-        self._link.send("host", gather(self._config))
-        self._link.send("items", *table_of(session.items))
-        yield
-        session.items.append(_SentinelItem.from_parent(session, name="pause"))
+    def pytest_collection_finish(self, session: pytest.Session) -> Generator[None, Any, Any]:
+        """Announce host and items before xdist sends the ids, then add the sentinel item."""
+        self._channel.send(_announcement(self._config, session.items))
+        result = yield
+        session.items.append(SentinelItem.from_parent(session, name="sentinel"))
         self._interactor.run_one_test = self._run_one_test
+        return result
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
-        """Refuse what the controller found no host for."""
-        if self._refused and self._interactor.item_index in self._refused:
-            reason, mode = self._refused[self._interactor.item_index]
-            if mode == "error":
-                raise MlmsError(reason)
-            (pytest.skip if mode == "skip" else pytest.fail)(
-                reason, **({} if mode == "skip" else {"pytrace": False})
-            )
+        """Report an item that the controller found no host for."""
+        if not self._refusals:
+            return
+        refusal = self._refusals.get(self._interactor.item_index)
+        if refusal:
+            _refuse(refusal)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Complete a result on its way to the controller."""
+        """Complete a result on its way to the controller, and send its files first."""
         result: dict[str, Any] | None = getattr(report, "mlms", None)
         if result is not None:
             self._complete(result)
 
     def add(self, result: dict[str, Any]) -> None:
-        """Send what an interrupted item had recorded; it has no report."""
+        """Send the result of an interrupted item, which has no report."""
         self._complete(result)
-        self._link.send("interrupted", result)
+        self._channel.send(InterruptedResult(result))
 
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_sessionfinish(self) -> Generator[None, None, None]:
-        """Send what the agents have said at their end; stop the beat."""
+        """Send the logs that the agents have completed at their end, and stop the heartbeats."""
         yield
         if self._sender:
             self._sender.finish()
         self._ended.set()
 
     def _complete(self, result: dict[str, Any]) -> None:
-        result.update(self._again.get(self._interactor.item_index, {}))
+        retry = self._retries.get(self._interactor.item_index)
+        if retry:
+            result.update(attempt=retry.attempt, earlier=retry.earlier)
         if self._sender:
             self._sender.send(result)
 
     def _run_one_test(self) -> None:
-        """Run the next item as xdist does; a pause only waits for what comes after it."""
-        side = self._interactor
-        if side.nextitem_index == len(side.session.items) - 1:
-            side.nextitem_index = side.torun.get()
+        """Run the next item as xdist does, but only wait where that is the sentinel item."""
+        interactor = self._interactor
+        sentinel = len(interactor.session.items) - 1
+        if interactor.nextitem_index == sentinel:
+            interactor.nextitem_index = interactor.torun.get()
         else:
-            type(side).run_one_test(side)
+            type(interactor).run_one_test(interactor)
 
-    def _beat(self) -> None:
-        while not self._ended.wait(_BEAT) and self._link.send("beat"):
-            pass
+    def _send_heartbeats(self) -> None:
+        while not self._ended.wait(_HEARTBEAT_SECONDS):
+            if not self._channel.send(Heartbeat()):
+                break
 
-    def _refuse(self, index: int, reason: str, mode: str) -> None:
-        self._refused[index] = reason, mode
+    def _note_refusal(self, message: ItemRefusal) -> None:
+        self._refusals[message.item] = message
 
-    def _note_again(self, index: int, facts: dict[str, Any]) -> None:
-        self._again[index] = facts
+    def _note_retry(self, message: ItemRetry) -> None:
+        self._retries[message.item] = message
 
 
-def _interrupt() -> None:
+def _find_interactor(config: pytest.Config) -> Any:
+    """Return xdist's WorkerInteractor, a plugin without a name."""
+    for plugin in config.pluginmanager.get_plugins():
+        if hasattr(plugin, "nextitem_index"):
+            return plugin
+    raise LookupError("xdist has no WorkerInteractor in this process")
+
+
+def _announcement(config: pytest.Config, items: Sequence[pytest.Item]) -> WorkerAnnouncement:
+    table = table_of(items)
+    return WorkerAnnouncement(gather(config), table.needs, table.rows)
+
+
+def _refuse(refusal: ItemRefusal) -> NoReturn:
+    if refusal.outcome == "error":
+        raise MlmsError(refusal.reason)
+    if refusal.outcome == "fail":
+        pytest.fail(refusal.reason, pytrace=False)
+    pytest.skip(refusal.reason)
+
+
+def _interrupt(message: Interrupt) -> None:
     os.kill(os.getpid(), signal.SIGINT)
-
-
-def start(config: pytest.Config) -> None:
-    """Begin, in a worker whose controller gave it a channel."""
-    if side_channel(config) is not None:
-        assert config.stash[SESSION].worker
-        config.pluginmanager.register(WorkerSide(config), WORKER)

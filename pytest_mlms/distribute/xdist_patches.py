@@ -1,8 +1,8 @@
-"""Where stock xdist loses a whole run to one host: what is private to xdist 3.x, and is replaced,
-is in this file.
+"""Patches of pytest-xdist 3.x that keep a run going when a host is lost.
 
-A host that can't be reached is an INTERNALERROR there, as is one in a worker, and a worker that
-dies at its start is started for ever.
+Without them, xdist ends the whole run with an internal error where a host can't be reached, or
+where a worker has an internal error, and it starts a worker that dies at its start again for ever.
+All that is private to xdist and is replaced is in this file.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import subprocess
 import threading
 import time
 from collections import Counter
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from functools import partial
+from typing import Any, Protocol
 
 import execnet
 import pytest
@@ -22,228 +23,306 @@ import xdist.dsession
 import xdist.workermanage
 from execnet.gateway_bootstrap import HostNotFound
 
-from pytest_mlms.distribute.remote.hosts import Unfit, prepare_spec
+from pytest_mlms.distribute.remote.hosts import UnfitHost, prepare_spec
+from pytest_mlms.distribute.remote.ssh import ssh_command
+from pytest_mlms.distribute.remote.workspace_sync import WorkspaceSync
 
-if TYPE_CHECKING:
-    from pytest_mlms.distribute.controller import Controller
+__all__ = ["RunControl", "XdistPatches"]
 
-__all__ = ["XdistPatches"]
+_UNREACHABLE = (
+    UnfitHost,
+    HostNotFound,
+    OSError,
+    EOFError,
+    execnet.RemoteError,
+    execnet.TimeoutError,
+)
+_NO_CONNECTION = (HostNotFound, BrokenPipeError, EOFError)
+"""How execnet reports that ssh ended, which depends on how fast it ended."""
 
-_UNREACHABLE = (Unfit, HostNotFound, OSError, EOFError, execnet.RemoteError, execnet.TimeoutError)
-_STOCK_PATHS = xdist.workermanage.make_reltoroot
+_STOCK_MAKE_RELTOROOT = xdist.workermanage.make_reltoroot
+
 _RESPAWNS = 2  # of one worker
-_CONNECT = 10  # seconds
-_TICK = 1.0  # seconds
-_LAST_WORDS, _BY_ITSELF = 60, 5  # seconds
+_SSH_SECONDS = 20  # for a host to say that it is there
+_TICK_SECONDS = 1.0
+_LAST_REPORTS_SECONDS = 60  # after Ctrl-C, for workers to end
+_INTERRUPT_AFTER_SECONDS = 5  # where Ctrl-C did not reach a worker by itself
 
 
-@dataclass(eq=False)
-class _Place:
-    """Stands among xdist's workers for one that is to be replaced, which keeps its loop running
-    until the answer.
-    """
+class RunControl(Protocol):
+    """Decisions that the patches leave to the controller, and events that they report to it."""
 
-    spec: Any  # equal to that of its neighbours where several are asked for at once
+    def reports_to_pass_on(self, node: Any, report: pytest.TestReport) -> list[pytest.TestReport]:
+        """Return the reports that are to go on, now that one has come from a worker."""
+
+    def interrupt(self, nodes: Iterable[Any]) -> None:
+        """Let workers end as by Ctrl-C."""
+
+    def needs_workers(self) -> bool:
+        """Return whether there is something to do for another worker."""
+
+    def reschedule(self) -> None:
+        """Schedule, after a worker has come or gone."""
+
+    def check_workers(self, now: float) -> None:
+        """Give up silent workers; called every second."""
+
+    def add_loss(self, text: str) -> None:
+        """Note something that the run has lost, and show it."""
+
+    def show(self, text: str) -> None:
+        """Show a message to the user."""
+
+
+class _Placeholder:
+    """An entry among the active nodes of xdist, which keeps its loop running without a worker."""
 
 
 class XdistPatches:
-    """Keeps xdist's session going while hosts come and go, and looks every second for those that
-    are silent.
-    """
+    """The patches of one run: replaces lost workers, and calls ``control`` every second."""
 
-    def __init__(self, config: pytest.Config, controller: Controller) -> None:
-        self.awaited = 0
+    def __init__(
+        self, config: pytest.Config, control: RunControl, workspace: WorkspaceSync
+    ) -> None:
+        self.replacements_pending = 0
         self._config = config
-        self._controller = controller
+        self._control = control
+        self._workspace = workspace
         self._session: Any = None
-        self._respawned: Counter[int] = Counter()
-        self._limit: int | None = None
+        self._respawns: Counter[int] = Counter()
+        self._most_respawns: int | None = None
+        self._until_next_tick = _Placeholder()
         self._ended = threading.Event()
 
-    @property
-    def living(self) -> set[Any]:
-        """The workers that xdist counts on."""
-        return set(self._session._active_nodes) if self._session else set()
+    def install(self) -> None:
+        """Patch xdist's session, before it starts its workers."""
+        session = self._config.pluginmanager.getplugin("dsession")
+        self._session = session
+        self._most_respawns = session._max_worker_restart
+        session._max_worker_restart = None
+        session._clone_node = self._replace_worker
+        session.worker_mlms_respawn = self._respawn
+        session.worker_mlms_tick = self._tick
+        session.worker_testreport = self._pass_on_report
+        session.worker_internal_error = self._show_internal_error
+        session.worker_workerfinished = self._finish_worker
+        xdist.dsession.NodeManager = partial(_NodeManager, self._control, self._workspace)
+        xdist.workermanage.make_reltoroot = self._map_arguments
+        threading.Thread(target=self._send_ticks, daemon=True).start()
+
+    def remove(self) -> None:
+        """Restore the module-level names of xdist, and stop the ticks."""
+        self._ended.set()
+        xdist.workermanage.make_reltoroot = _STOCK_MAKE_RELTOROOT
+        xdist.dsession.NodeManager = xdist.workermanage.NodeManager
 
     @property
-    def stopping(self) -> bool:
+    def living_nodes(self) -> set[Any]:
+        """The workers that xdist counts on."""
+        active = self._session._active_nodes if self._session else ()
+        return {node for node in active if not isinstance(node, _Placeholder)}
+
+    @property
+    def is_stopping(self) -> bool:
         """Whether the run ends before all is done, as after -x."""
         return bool(getattr(self._session, "shouldstop", False))
 
-    def install(self) -> None:
-        """Take over, before the workers are started."""
-        self._session = session = self._config.pluginmanager.getplugin("dsession")
-        self._limit, session._max_worker_restart = session._max_worker_restart, None
-        session._clone_node = self._clone
-        session.worker_mlms_respawn = self._respawn
-        session.worker_mlms_tick = self._tick
-        session.worker_testreport = self._testreport
-        session.worker_internal_error = self._internal_error
-        session.worker_workerfinished = self._finished
-        controller = self._controller
-
-        class Manager(xdist.workermanage.NodeManager):  # type: ignore[misc]
-            """Leaves out what can't be reached."""
-
-            def setup_nodes(self, putevent: Any) -> list[Any]:
-                for spec in self.specs:
-                    prepare_spec(spec, controller.mirror.folder)
-                self.config.hook.pytest_xdist_setupnodes(config=self.config, specs=self.specs)
-                nodes, faults = [], []
-                for spec in self.specs:
-                    try:
-                        nodes.append(self.setup_node(spec, putevent))
-                    except _UNREACHABLE as error:
-                        faults.append(_unreachable(spec, error))
-                if not nodes:
-                    raise pytest.UsageError("\n".join(["no worker could be started", *faults]))
-                for fault in faults:
-                    controller.lose(fault)
-                return nodes
-
-            def rsync_roots(self, gateway: Any) -> None:
-                """Leave pytest to 'mlms worker install', which puts the same version there once."""
-
-        xdist.workermanage.make_reltoroot = lambda roots, arguments: controller.mirror.arguments(
-            arguments
-        )
-        xdist.dsession.NodeManager = Manager
-        threading.Thread(target=self._ticks, daemon=True).start()
-
-    def stop(self) -> None:
-        """Stop looking."""
-        self._ended.set()
-        xdist.workermanage.make_reltoroot = _STOCK_PATHS
-        xdist.dsession.NodeManager = xdist.workermanage.NodeManager
-
     def drain(self) -> None:
-        """After Ctrl-C: take in reports until all workers have ended.
+        """Take in reports after Ctrl-C, until all workers have ended, or a minute is over.
 
-        Tell those that it did not reach.
+        Workers that the signal did not reach are interrupted. A second Ctrl-C does not wait.
         """
-        running, began, told = self.living & self._controller.seats.keys(), time.monotonic(), False
-        with contextlib.suppress(KeyboardInterrupt):  # once more: don't wait
-            while running or (self._session and not self._session.queue.empty()):
-                waited = time.monotonic() - began
-                if waited > _LAST_WORDS:
-                    break
-                if waited > _BY_ITSELF and not told:
-                    self._controller.interrupt(running)
-                    told = True
-                with contextlib.suppress(queue.Empty):
-                    name, facts = self._session.queue.get(timeout=0.1)
-                    if name == "testreport":
-                        self._session.worker_testreport(**facts)
-                running = {node for node in running if not node._down}
+        with contextlib.suppress(KeyboardInterrupt):
+            self._drain(time.monotonic())
 
-    def _testreport(self, node: Any, rep: pytest.TestReport) -> None:
-        for report in self._controller.counted(node, rep):
+    def _drain(self, start: float) -> None:
+        running = self.living_nodes
+        were_interrupted = False
+        while running or self._has_events():
+            waited = time.monotonic() - start
+            if waited > _LAST_REPORTS_SECONDS:
+                break
+            if waited > _INTERRUPT_AFTER_SECONDS and not were_interrupted:
+                self._control.interrupt(running)
+                were_interrupted = True
+            with contextlib.suppress(queue.Empty):
+                event, arguments = self._session.queue.get(timeout=0.1)
+                if event == "testreport":
+                    self._session.worker_testreport(**arguments)
+            running = {node for node in running if not node._down}
+
+    def _has_events(self) -> bool:
+        return self._session is not None and not self._session.queue.empty()
+
+    # Replacements for methods of xdist's session
+
+    def _pass_on_report(self, node: Any, rep: pytest.TestReport) -> None:
+        for report in self._control.reports_to_pass_on(node, rep):
             type(self._session).worker_testreport(self._session, node, report)
 
-    def _internal_error(self, node: Any, formatted_error: str) -> None:
-        """Show what went wrong in a worker, which ends now: a lost worker is no lost run."""
-        self._controller.tell(f"{node.gateway.id} has an internal error:\n{formatted_error}")
+    def _show_internal_error(self, node: Any, formatted_error: str) -> None:
+        """Show the error, and go on: the worker ends now, and then counts as lost."""
+        self._control.show(f"{node.gateway.id} has an internal error:\n{formatted_error}")
 
-    def _finished(self, node: Any) -> None:
+    def _finish_worker(self, node: Any) -> None:
         if node.workeroutput["exitstatus"] == pytest.ExitCode.INTERNAL_ERROR:
             self._session.worker_errordown(node, "internal error")
         else:
             type(self._session).worker_workerfinished(self._session, node)
 
-    def _clone(self, node: Any) -> None:
-        """Replace a worker that died, if that is worth it.
+    def _map_arguments(self, roots: object, arguments: list[str]) -> list[str]:
+        return self._workspace.map_arguments(arguments)
 
-        A remote host is first asked whether it is there.
+    def _replace_worker(self, node: Any) -> None:
+        """Replace a worker that died, if there is something to do for it.
+
+        A remote host is first asked whether it is there, in a thread because that may take long.
         """
         spec = node.gateway.spec
-        if not self._controller.is_wanted() or not self._may_respawn(spec):
-            self._later()
+        if not (self._control.needs_workers() and self._may_respawn(spec)):
+            self._continue_later()
             return
-        self._respawned[id(spec)] += 1
-        self.awaited += 1
-        place = _Place(spec)
-        self._session._active_nodes.add(place)
+        self._respawns[id(spec)] += 1
+        self.replacements_pending += 1
+        placeholder = _Placeholder()
+        self._session._active_nodes.add(placeholder)
         if spec.ssh:
-            threading.Thread(target=self._ask, args=(place,), daemon=True).start()
+            arguments = (placeholder, spec)
+            threading.Thread(target=self._ask_host, args=arguments, daemon=True).start()
         else:
-            self._session.queue.put(("mlms_respawn", {"place": place, "fault": ""}))
+            self._request_respawn(placeholder, spec, error="")
 
     def _may_respawn(self, spec: Any) -> bool:
-        within = self._limit is None or sum(self._respawned.values()) < self._limit
-        return within and self._respawned[id(spec)] < _RESPAWNS
+        if self._respawns[id(spec)] >= _RESPAWNS:
+            return False
+        return self._most_respawns is None or self._respawns.total() < self._most_respawns
 
-    def _ask(self, place: _Place) -> None:
-        spec = place.spec
-        options = ["-o", f"ConnectTimeout={_CONNECT}", "-o", "BatchMode=yes"]
-        config = ["-F", str(spec.ssh_config)] if spec.ssh_config else []
-        fault = "it does not answer"
-        with contextlib.suppress(subprocess.SubprocessError, OSError):
-            command = ["ssh", "-n", *config, *options, *spec.ssh.split(), "true"]
-            done = subprocess.run(
-                command, capture_output=True, text=True, timeout=2 * _CONNECT, check=False
-            )
-            fault = (
-                done.stderr.strip() or f"ssh ended with {done.returncode}"
-                if done.returncode
-                else ""
-            )
-        self._session.queue.put(("mlms_respawn", {"place": place, "fault": fault}))
+    def _ask_host(self, placeholder: _Placeholder, spec: Any) -> None:
+        error = _connection_error(spec)
+        self._request_respawn(placeholder, spec, error)
 
-    def _respawn(self, place: _Place, fault: str) -> None:
-        session, spec = self._session, place.spec
-        session._active_nodes.discard(place)
-        self.awaited -= 1
-        if not fault and not session.shuttingdown:
-            try:
-                spec.id = None
-                session.nodemanager.group.allocate_id(spec)
-                session._active_nodes.add(session.nodemanager.setup_node(spec, session.queue.put))
-            except _UNREACHABLE as error:
-                fault = _unreachable(spec, error)
-        if fault:
-            self._controller.lose(f"{_where(spec)} is left out: {fault}")
-        self._go_on()
+    def _request_respawn(self, placeholder: _Placeholder, spec: Any, error: str) -> None:
+        arguments = {"placeholder": placeholder, "spec": spec, "error": error}
+        self._session.queue.put(("mlms_respawn", arguments))
 
-    def _later(self) -> None:
-        """Look again once xdist has taken the dead worker off its list."""
-        self._session.queue.put(("mlms_tick", {}))
-        self._session._active_nodes.add(
-            self
-        )  # or xdist would find nobody, and end with an internal error
+    def _respawn(self, placeholder: _Placeholder, spec: Any, error: str) -> None:
+        """Start a worker in place of a lost one, unless its host has an ``error``."""
+        session = self._session
+        session._active_nodes.discard(placeholder)
+        self.replacements_pending -= 1
+        if not error and not session.shuttingdown:
+            error = self._start_worker(spec)
+        if error:
+            self._control.add_loss(f"{_host_of(spec)} is left out: {error}")
+        self._continue()
 
-    def _ticks(self) -> None:
-        while not self._ended.wait(_TICK):
+    def _start_worker(self, spec: Any) -> str:
+        """Start a worker; return why that failed, "" where it did not."""
+        session = self._session
+        try:
+            spec.id = None
+            session.nodemanager.group.allocate_id(spec)
+            node = session.nodemanager.setup_node(spec, session.queue.put)
+        except _UNREACHABLE as error:
+            return _unreachable_message(spec, error)
+        session._active_nodes.add(node)
+        return ""
+
+    # Events every second
+
+    def _send_ticks(self) -> None:
+        while not self._ended.wait(_TICK_SECONDS):
             self._session.queue.put(("mlms_tick", {}))
 
+    def _continue_later(self) -> None:
+        """Continue once xdist has removed the dead worker from its active nodes.
+
+        Without a placeholder xdist may find no active node, and end with an internal error.
+        """
+        self._session._active_nodes.add(self._until_next_tick)
+        self._session.queue.put(("mlms_tick", {}))
+
     def _tick(self) -> None:
-        self._session._active_nodes.discard(self)
-        self._go_on()
-        self._controller.tick(time.monotonic())
+        self._session._active_nodes.discard(self._until_next_tick)
+        self._continue()
+        self._control.check_workers(time.monotonic())
 
-    def _go_on(self) -> None:
-        """Use who is there; where nobody is, and nobody comes, the run is over."""
+    def _continue(self) -> None:
+        """Use the workers that are there; end the run where there are none, and none will come."""
         session = self._session
-        self._controller.schedule()
-        if not session._active_nodes and not session.shuttingdown:
-            if not session.sched.tests_finished:
-                self._controller.lose("no worker is left")
-            session.triggershutdown()
+        self._control.reschedule()
+        if session._active_nodes or session.shuttingdown:
+            return
+        if not session.sched.tests_finished:
+            self._control.add_loss("no worker is left")
+        session.triggershutdown()
 
 
-def _where(spec: Any) -> str:
+class _NodeManager(xdist.workermanage.NodeManager):  # type: ignore[misc]
+    """Starts the workers that can be started, and leaves out the others."""
+
+    def __init__(
+        self, control: RunControl, workspace: WorkspaceSync, *arguments: Any, **options: Any
+    ) -> None:
+        super().__init__(*arguments, **options)
+        self._control = control
+        self._workspace = workspace
+
+    def setup_nodes(self, putevent: Any) -> list[Any]:
+        for spec in self.specs:
+            prepare_spec(spec, self._workspace.folder)
+        self.config.hook.pytest_xdist_setupnodes(config=self.config, specs=self.specs)
+        nodes = []
+        errors = []
+        for spec in self.specs:
+            try:
+                nodes.append(self.setup_node(spec, putevent))
+            except _UNREACHABLE as error:
+                errors.append(_unreachable_message(spec, error))
+        if not nodes:
+            raise pytest.UsageError("\n".join(["no worker could be started", *errors]))
+        for message in errors:
+            self._control.add_loss(message)
+        return nodes
+
+    def rsync_roots(self, gateway: Any) -> None:
+        """Copy nothing, because "mlms worker install" has put pytest on the host."""
+
+
+def _connection_error(spec: Any) -> str:
+    """Return why a host can't be reached by ssh, "" where it can."""
+    command = ssh_command(spec.ssh, spec.ssh_config, "true")
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_SSH_SECONDS,
+            check=False,
+        )
+    except (subprocess.SubprocessError, OSError):
+        return "it does not answer"
+    if done.returncode == 0:
+        return ""
+    return done.stderr.strip() or f"ssh ended with {done.returncode}"
+
+
+def _host_of(spec: Any) -> str:
+    """Return the name of a specification's host, or its text where it has none."""
     return str(spec.ssh).split()[-1] if spec.ssh else str(spec._spec)
 
 
-def _unreachable(spec: Any, error: Exception) -> str:
-    where = _where(spec)
-    said = (
-        str(error).strip().rpartition("\n")[2] or type(error).__name__
-    )  # of a traceback from there, what it says
-    if isinstance(
-        error, (HostNotFound, BrokenPipeError, EOFError)
-    ):  # as ssh was quick or slow to end
-        said = f"no {spec.python} there, or no connection"
-    advice = (
-        f"; see 'mlms worker check {where}' and 'mlms worker install {where}'" if spec.ssh else ""
-    )
-    return f"{where} can't be used: {said}{advice}"
+def _unreachable_message(spec: Any, error: Exception) -> str:
+    """Return why a worker could not be started, and what to do about it."""
+    host = _host_of(spec)
+    if isinstance(error, _NO_CONNECTION):
+        reason = f"no {spec.python} there, or no connection"
+    else:
+        # of a remote traceback only its last line
+        last_line = str(error).strip().rpartition("\n")[2]
+        reason = last_line or type(error).__name__
+    message = f"{host} can't be used: {reason}"
+    if spec.ssh:
+        message += f"; see 'mlms worker check {host}' and 'mlms worker install {host}'"
+    return message

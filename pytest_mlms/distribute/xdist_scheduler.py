@@ -1,6 +1,4 @@
-"""The items that are not ours, scheduled by xdist's own scheduler, which sees workers that have
-nothing else.
-"""
+"""Tests that are no items of manifests, delegated to the scheduler that xdist made."""
 
 from __future__ import annotations
 
@@ -8,101 +6,115 @@ import contextlib
 from collections.abc import Sequence
 from typing import Any
 
+from pytest_mlms.distribute.assigned_items import StealRequest
 from pytest_mlms.distribute.queue import ItemTable
 from pytest_mlms.distribute.workers import WorkerState
 
 __all__ = ["DelegatedItems"]
 
 
-class _Stand:
-    """A worker as xdist's scheduler sees it: its indices are of the items that are not ours."""
+class _DelegatedWorker:
+    """A worker as xdist's scheduler sees it: its indices count the other tests only."""
 
-    def __init__(self, seat: WorkerState, items: ItemTable) -> None:
-        self.gateway = seat.node.gateway
-        self.seat = seat
+    def __init__(self, worker: WorkerState, items: ItemTable) -> None:
+        self.gateway = worker.node.gateway
+        self._worker = worker
         self._items = items
 
     @property
     def shutting_down(self) -> bool:
-        return bool(self.seat.node.shutting_down)
+        return bool(self._worker.node.shutting_down)
 
     def send_runtest_some(self, indices: Sequence[int]) -> None:
-        real = [self._items.others[index] for index in indices]
-        self.seat.sent += real
-        self.seat.node.send_runtest_some(real)
+        in_session = self._in_session(indices)
+        self._worker.assigned.add(in_session)
+        self._worker.node.send_runtest_some(in_session)
 
     def send_steal(self, indices: Sequence[int]) -> None:
-        self.seat.steals.append(None)
-        self.seat.node.send_steal([self._items.others[index] for index in indices])
+        self._worker.assigned.steal_requests.append(StealRequest(None))
+        self._worker.node.send_steal(self._in_session(indices))
 
     def shutdown(self) -> None:
-        """No more for now: the last one needs something behind it to start."""
-        self.seat.node.send_runtest_some([len(self._items.ids)])
+        """Send the sentinel item, as xdist's workers start a test only when another one follows.
+
+        The worker stays, because it may still be sent items of manifests.
+        """
+        sentinel = len(self._items.ids)
+        self._worker.node.send_runtest_some([sentinel])
+
+    def _in_session(self, indices: Sequence[int]) -> list[int]:
+        """Return the indices among all items of the session."""
+        return [self._items.other_items[index] for index in indices]
 
 
 class DelegatedItems:
-    """xdist's scheduler ``inner``, from the moment that all workers have collected."""
+    """The other tests of the session, scheduled by ``scheduler`` of xdist or of another plugin.
 
-    def __init__(self, inner: Any) -> None:
-        self._inner = inner
-        self._items: ItemTable | None = None
-        self._stands: dict[Any, _Stand] = {}
-        self._places: dict[int, int] = {}
+    It begins when all workers have collected, and sees workers that have no other items.
+    """
+
+    def __init__(self, scheduler: Any) -> None:
+        self._scheduler = scheduler
+        self._has_begun = False
+        self._workers: dict[Any, _DelegatedWorker] = {}
+        self._positions: dict[int, int] = {}
 
     @property
-    def finished(self) -> bool:
-        """Whether nothing is left to do here."""
-        return self._items is not None and bool(self._inner.tests_finished)
+    def is_finished(self) -> bool:
+        """Whether all of these tests are done."""
+        return self._has_begun and bool(self._scheduler.tests_finished)
 
     @property
     def has_pending(self) -> bool:
-        """Whether items wait that no worker has."""
-        return self._items is not None and bool(self._inner.has_pending)
+        """Whether some of these tests wait that no worker has."""
+        return self._has_begun and bool(self._scheduler.has_pending)
 
-    def begin(self, items: ItemTable, ready: list[WorkerState]) -> None:
-        """Take in the workers that are new, also those that it had no use for at first, and
-        schedule.
+    def begin(self, items: ItemTable, workers: Sequence[WorkerState]) -> None:
+        """Add workers to xdist's scheduler, and schedule.
+
+        Called again whenever workers may have come. Workers that the scheduler left out before are
+        added again.
         """
-        taken = self._inner.nodes
-        new = [seat for seat in ready if self._stands.get(seat.node) not in taken]
-        if not new:
+        known = self._scheduler.nodes
+        added = [worker for worker in workers if self._workers.get(worker.node) not in known]
+        if not added:
             return
-        if self._items is None:
-            self._items = items
-            self._places = {index: place for place, index in enumerate(items.others)}
-            self._inner.numnodes = len(new)
-        for seat in new:
-            stand = self._stands[seat.node] = _Stand(seat, items)
-            self._inner.add_node(stand)
-            self._inner.add_node_collection(stand, [items.ids[index] for index in items.others])
-        self._inner.schedule()
+        if not self._has_begun:
+            self._has_begun = True
+            self._positions = {item: position for position, item in enumerate(items.other_items)}
+            self._scheduler.numnodes = len(added)
+        ids = [items.ids[index] for index in items.other_items]
+        for worker in added:
+            delegated = _DelegatedWorker(worker, items)
+            self._workers[worker.node] = delegated
+            self._scheduler.add_node(delegated)
+            self._scheduler.add_node_collection(delegated, ids)
+        self._scheduler.schedule()
 
-    def complete(self, node: Any, index: int, duration: float) -> None:
-        """An item has run."""
-        self._inner.mark_test_complete(self._stands[node], self._places[index], duration)
+    def complete(self, node: Any, index: int, seconds: float) -> None:
+        """Note that a test has run."""
+        position = self._positions[index]
+        self._scheduler.mark_test_complete(self._workers[node], position, seconds)
 
-    def unscheduled(self, node: Any, indices: Sequence[int]) -> None:
-        """ItemTable were stolen back."""
-        self._inner.remove_pending_tests_from_node(
-            self._stands[node], [self._places[index] for index in indices]
-        )
+    def give_back(self, node: Any, indices: Sequence[int]) -> None:
+        """Note that a worker has returned tests, as it was asked to."""
+        positions = [self._positions[index] for index in indices]
+        self._scheduler.remove_pending_tests_from_node(self._workers[node], positions)
 
-    def again(self, item: str) -> None:
-        """An item waits again."""
-        self._inner.mark_test_pending(item)
+    def run_again(self, nodeid: str) -> None:
+        """Let a test wait again."""
+        self._scheduler.mark_test_pending(nodeid)
 
-    def remove(self, node: Any, running: int | None) -> str | None:
-        """A worker is gone; return the item of these that it ran."""
-        stand = self._stands.pop(node, None)
-        if stand is None or stand not in self._inner.nodes:
+    def remove_worker(self, node: Any, running: int | None) -> str | None:
+        """Forget a worker that is gone; return the id of the test that it crashed in, if any."""
+        worker = self._workers.pop(node, None)
+        if worker is None or worker not in self._scheduler.nodes:
             return None
-        crashed: str | None = self._inner.remove_node(stand)
-        if (
-            crashed is not None and running not in self._places
-        ):  # it ran one of ours, this one only waited
-            with contextlib.suppress(
-                NotImplementedError
-            ):  # those by scope have put it back themselves
-                self._inner.mark_test_pending(crashed)
-            return None
-        return crashed
+        first: str | None = self._scheduler.remove_node(worker)
+        if first is None or running in self._positions:
+            return first
+        # It crashed in an item of a manifest, and this test only waited. Schedulers by scope have
+        # put it back themselves, and have no mark_test_pending.
+        with contextlib.suppress(NotImplementedError):
+            self._scheduler.mark_test_pending(first)
+        return None

@@ -1,9 +1,9 @@
-"""Two hosts as the two sides of an upgrade, for what can't live on one machine, such as drivers.
+"""Comparison of two hosts as the two sides of an upgrade, such as hosts with different drivers.
 
-The weaker design: nothing is paired, and a difference between the hosts is in the difference
-between the sides. Each case is measured in several visits, far apart in time; how the visits of a
-side scatter is the drift of its host, and the noise that a change must pass. docs/distribution.md
-says more.
+This is the weaker design: nothing is paired, and any other difference between the hosts is in the
+difference between the sides. Each case is measured in several visits to a side, far apart in time.
+The scatter of the visits is the drift of a host, and the noise that a change must exceed. All
+functions are pure. docs/distribution.md says more.
 """
 
 from __future__ import annotations
@@ -13,210 +13,153 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
 
-import pytest
-
-from pytest_mlms.config import Config
 from pytest_mlms.quantities import QUANTITIES, upgrade_rules
-from pytest_mlms.records import Comparison, Verdict
-from pytest_mlms.report.table import format_table
-from pytest_mlms.serialization import to_plain
+from pytest_mlms.records import Comparison
 from pytest_mlms.stacks.labels import label_of
 from pytest_mlms.statistics import student_quantile
-from pytest_mlms.units import format_quantity
-from pytest_mlms.upgrade.decision import RISK_OF_FAILING, RISK_OF_PASSING
+from pytest_mlms.upgrade.decision import RISK_OF_FAILING, RISK_OF_PASSING, verdict_of_interval
 
-__all__ = ["Sides", "compare_sides"]
-
-_QUANTITIES = {
-    "latency": "latency_p50",
-    "throughput": "throughput",
-    "first_inference": "first_inference",
-    "load_time": "load_time",
-    "peak_memory": "peak_memory",
-}
+__all__ = ["Visit", "compare_sides", "read_visit"]
 
 
-_HEADER = ["verdict", "case", "quantity", "A", "B", "B / A", "noise"]
+class Visit(NamedTuple):
+    """What one visit to a side measured of a case.
 
-
-class Sides:
-    """A plugin of the controller where --mlms-stack and --mlms-against name labels.
-
-    Compares them at the end.
+    ``side`` is a label such as gpu=new-driver. ``values`` are in base units, by quantity.
     """
 
-    def __init__(self, options: Config, earlier: Iterable[Mapping[str, Any]]) -> None:
-        self._a, self._b = options.sides[1], options.sides[0]
-        self._strict = options.strict
-        self._tolerances = {} if options.tolerance is None else {"latency": options.tolerance}
-        self._results: list[dict[str, Any]] = []
-        self._found: dict[str, list[Comparison]] = {}
-        for result in earlier:
-            self.pytest_mlms_result(result)
-
-    @pytest.hookimpl
-    def pytest_mlms_result(self, result: Mapping[str, Any]) -> None:
-        """Keep what is compared."""
-        kept = ("nodeid", "kind", "stack", "estimates")
-        self._results.append({key: result[key] for key in kept if key in result})
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Compare, write it down, and fail the run where B is surely worse (--mlms-strict: or
-        nobody can say).
-
-        Where nothing could be compared, as where no host carries one of the labels, it fails too:
-        that is no answer.
-        """
-        self._found = compare_sides(self._results, self._a, self._b, self._tolerances)
-        reporter = session.config.pluginmanager.getplugin("mlms-reporter")
-        verdicts = set()
-        for case, comparisons in self._found.items():
-            verdicts |= {one.verdict for one in comparisons}
-            reporter.note(
-                "sides",
-                case=case,
-                a=self._a,
-                b=self._b,
-                comparisons=to_plain(comparisons),
-            )
-        bad = Verdict.REGRESSED in verdicts or (self._strict and Verdict.INCONCLUSIVE in verdicts)
-        if (bad or self._unanswered) and session.exitstatus in (
-            pytest.ExitCode.OK,
-            pytest.ExitCode.NO_TESTS_COLLECTED,
-        ):
-            session.exitstatus = pytest.ExitCode.TESTS_FAILED
-
-    @property
-    def _unanswered(self) -> bool:
-        return bool(self._results) and not self._found
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Show the comparisons, and how weak they are."""
-        if self._unanswered:
-            terminalreporter.write_line(
-                "mlms: nothing was compared: no case was measured on both sides", red=True
-            )
-        if not self._found:
-            return
-        terminalreporter.write_sep(
-            "-", f"mlms: {self._b} (B) against {self._a} (A), on different hosts"
-        )
-        rows = [_row(case, one) for case, comparisons in self._found.items() for one in comparisons]
-        header, *lines = format_table(
-            _HEADER, rows, max(terminalreporter._tw.fullwidth, 80), left=3
-        )
-        for folded in (header, *lines):
-            for line in folded:
-                terminalreporter.write_line(line)
-        terminalreporter.write_line(_WEAKER)
-
-
-_WEAKER = (
-    "The sides are unpaired: what differs between the hosts is in these differences too, and the noise is how each "
-    "host drifted between visits. Two stacks on one host are the stronger design."
-)
-
-
-def _row(case: str, one: Comparison) -> list[str]:
-    change = f"{100 * (one.ratio - 1):+.1f} %" if math.isfinite(one.ratio) else "-"
-    noise = f"±{100 * one.floor:.1f} %" if math.isfinite(one.floor) else one.lacking or "-"
-    a, b = (format_quantity(value, one.unit) for value in (one.a, one.b))
-    return [one.verdict.value, case.rpartition("::")[2], one.quantity, a, b, change, noise]
+    case: str
+    side: str
+    values: Mapping[str, float]
 
 
 class _Drift(NamedTuple):
-    """How the visits of one side scatter: the variance of the log, and its degrees of freedom."""
+    """The scatter of the visits to one side: variance of the log, and its degrees of freedom."""
 
     variance: float
     freedom: int
 
 
-def compare_sides(
-    results: Iterable[Mapping[str, Any]], a: str, b: str, tolerances: Mapping[str, float]
-) -> dict[str, list[Comparison]]:
-    """Return, for each case that both sides measured, how B differs from A in each quantity.
+class _Side(NamedTuple):
+    """One side of a case: the log of each visit's value, and the drift of its host."""
 
-    ``a`` and ``b`` are labels, ``results`` items' lines. The difference of the means of the logs
-    over visits has the hosts' drifts as its variance (Welch 1947, Biometrika 34:28), each pooled
-    over all cases of its side.
-    """
-    values = _values(results)
-    cases = sorted({case for case, _, _ in values})
-    found: dict[str, list[Comparison]] = {case: [] for case in cases}
+    logs: Sequence[float]
+    drift: _Drift
+
+    @property
+    def mean(self) -> float:
+        return fmean(self.logs)
+
+    @property
+    def variance_of_mean(self) -> float:
+        return self.drift.variance / len(self.logs)
+
+
+def read_visit(result: Mapping[str, Any]) -> Visit | None:
+    """Return what an item's line of results measured of a side, None for other items."""
+    stack = result["stack"]["name"]
+    label = label_of(stack)
+    if label is None or result["kind"] != "performance":
+        return None
+    estimates = result.get("estimates", {})
+    values = {}
     for quantity, rule in upgrade_rules().items():
-        drifts = {
-            side: _drift(
-                [logs for (_, at, name), logs in values.items() if (at, name) == (side, quantity)]
-            )
-            for side in (a, b)
-        }
-        for case in cases:
-            first, second = values.get((case, a, quantity)), values.get((case, b, quantity))
-            if first and second:
-                tolerance = tolerances.get(quantity, rule.tolerance)
-                found[case].append(
-                    _compare(quantity, first, second, drifts[a], drifts[b], tolerance)
-                )
-    return {case: comparisons for case, comparisons in found.items() if comparisons}
+        value = estimates.get(rule.estimate, {}).get("value")
+        if value:
+            values[quantity] = value
+    case = result["nodeid"].replace(stack, "*")
+    return Visit(case, "=".join(label), values)
 
 
-def _values(results: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str, str], list[float]]:
-    """Return the logs of the estimates by case, side and quantity, one a visit."""
-    found: dict[tuple[str, str, str], list[float]] = {}
-    for result in results:
-        stack = result["stack"]["name"]
-        label = label_of(stack)
-        if label and result["kind"] == "performance":
-            side = "=".join(label)
-            case = result["nodeid"].replace(stack, "*")
-            for quantity, estimate in _QUANTITIES.items():
-                value = result.get("estimates", {}).get(estimate, {}).get("value")
-                if value:
-                    found.setdefault((case, side, quantity), []).append(
-                        math.log(value + upgrade_rules()[quantity].base)
-                    )
-    return found
+def compare_sides(
+    visits: Iterable[Visit], a: str, b: str, tolerances: Mapping[str, float]
+) -> dict[str, list[Comparison]]:
+    """Return for each case that both sides measured how B differs from A in each quantity.
+
+    ``a`` and ``b`` are labels. ``tolerances`` override the defaults.
+
+    The difference is that of the means of the logs over visits. Its variance is that of the hosts'
+    drifts, each pooled over all cases of its side (Welch 1947, Biometrika 34:28).
+    """
+    visits = list(visits)
+    found: dict[str, list[Comparison]] = {}
+    for quantity, rule in upgrade_rules().items():
+        sides_a = _sides(visits, a, quantity)
+        sides_b = _sides(visits, b, quantity)
+        tolerance = tolerances.get(quantity, rule.tolerance)
+        for case in sorted(sides_a.keys() & sides_b.keys()):
+            comparison = _compare(quantity, sides_a[case], sides_b[case], tolerance)
+            found.setdefault(case, []).append(comparison)
+    return dict(sorted(found.items()))
 
 
-def _drift(groups: Sequence[Sequence[float]]) -> _Drift:
-    freedom = sum(len(group) - 1 for group in groups)
-    squares = sum((value - fmean(group)) ** 2 for group in groups for value in group)
-    return _Drift(squares / freedom if freedom else math.inf, freedom)
+def _sides(visits: Iterable[Visit], label: str, quantity: str) -> dict[str, _Side]:
+    """Return one side of a quantity by case."""
+    base = upgrade_rules()[quantity].base
+    logs: dict[str, list[float]] = {}
+    for visit in visits:
+        if visit.side == label and quantity in visit.values:
+            log = math.log(visit.values[quantity] + base)
+            logs.setdefault(visit.case, []).append(log)
+    drift = _pooled_drift(logs.values())
+    return {case: _Side(of_case, drift) for case, of_case in logs.items()}
 
 
-def _compare(
-    name: str,
-    a: Sequence[float],
-    b: Sequence[float],
-    drift_a: _Drift,
-    drift_b: _Drift,
-    tolerance: float,
-) -> Comparison:
-    default = QUANTITIES[name]
-    base = upgrade_rules()[name].base
-    first, second = (math.exp(fmean(side)) - base for side in (a, b))
-    made = Comparison(
-        name, first, second, default.unit, tolerance, True, min(len(a), len(b)), "visits"
+def _pooled_drift(groups: Iterable[Sequence[float]]) -> _Drift:
+    """Return the scatter within groups; its variance is infinite where no group has two values."""
+    freedom = 0
+    squares = 0.0
+    for group in groups:
+        mean = fmean(group)
+        freedom += len(group) - 1
+        squares += sum((value - mean) ** 2 for value in group)
+    variance = squares / freedom if freedom else math.inf
+    return _Drift(variance, freedom)
+
+
+def _compare(quantity: str, a: _Side, b: _Side, tolerance: float) -> Comparison:
+    base = upgrade_rules()[quantity].base
+    undecided = Comparison(
+        quantity=quantity,
+        a=math.exp(a.mean) - base,
+        b=math.exp(b.mean) - base,
+        unit=QUANTITIES[quantity].unit,
+        tolerance=tolerance,
+        gate=True,
+        replicates=min(len(a.logs), len(b.logs)),
+        of="visits",
     )
-    parts = [drift_a.variance / len(a), drift_b.variance / len(b)]
-    if not all(map(math.isfinite, parts)):
-        return made.but(lacking="needs 2 visits of each side")
-    error = math.sqrt(sum(parts))
-    spread = sum(
-        part**2 / drift.freedom for part, drift in zip(parts, (drift_a, drift_b), strict=True)
+    variance = a.variance_of_mean + b.variance_of_mean
+    if not math.isfinite(variance):
+        return undecided.but(lacking="needs 2 visits of each side")
+    return _decided(undecided, a, b, QUANTITIES[quantity].sign)
+
+
+def _decided(undecided: Comparison, a: _Side, b: _Side, sign: int) -> Comparison:
+    """Return the comparison with its interval, and the verdict that follows from it.
+
+    A ``sign`` of 1 says that more is worse, and -1 that less is.
+    """
+    error = math.sqrt(a.variance_of_mean + b.variance_of_mean)
+    freedom = _welch_freedom(a, b)
+    worse = sign * (b.mean - a.mean)
+    low = worse - student_quantile(freedom, 1 - RISK_OF_FAILING) * error
+    high = worse + student_quantile(freedom, 1 - RISK_OF_PASSING) * error
+    ratios = sorted(math.exp(sign * end) for end in (low, worse, high))
+    return undecided.but(
+        low=ratios[0],
+        ratio=ratios[1],
+        high=ratios[2],
+        verdict=verdict_of_interval(low, high, math.log1p(undecided.tolerance)),
+        floor=math.expm1(worse - low),
     )
-    freedom = sum(parts) ** 2 / spread if spread else 1.0
-    change, limit = default.sign * (fmean(b) - fmean(a)), math.log1p(tolerance)
-    low = change - student_quantile(freedom, 1 - RISK_OF_FAILING) * error
-    high = change + student_quantile(freedom, 1 - RISK_OF_PASSING) * error
-    ends = sorted(math.exp(default.sign * value) for value in (low, change, high))
-    verdict = (
-        Verdict.REGRESSED if low > limit else Verdict.IMPROVED if high < -limit else Verdict.PASSED
-    )
-    if verdict is Verdict.PASSED and high >= limit:
-        verdict = Verdict.INCONCLUSIVE
-    return made.but(
-        low=ends[0], ratio=ends[1], high=ends[2], verdict=verdict, floor=math.expm1(change - low)
-    )
+
+
+def _welch_freedom(a: _Side, b: _Side) -> float:
+    """Return the degrees of freedom of a difference of means (Welch and Satterthwaite)."""
+    spread = 0.0
+    for side in (a, b):
+        spread += side.variance_of_mean**2 / side.drift.freedom
+    if spread == 0:
+        return 1.0
+    return (a.variance_of_mean + b.variance_of_mean) ** 2 / spread

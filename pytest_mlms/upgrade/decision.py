@@ -31,6 +31,7 @@ __all__ = [
     "compare_rounds",
     "is_decided",
     "verdict_of",
+    "verdict_of_interval",
 ]
 
 LEAST_ROUNDS = 2
@@ -108,7 +109,7 @@ def _decide(undecided: Comparison, pooled: Pooled, sign: int) -> Comparison:
     limit = math.log1p(undecided.tolerance)
     low = pooled.below(RISK_OF_FAILING / _LOOKS)
     high = pooled.above(RISK_OF_PASSING / _LOOKS)
-    verdict = _verdict_of_interval(low, high, limit)
+    verdict = verdict_of_interval(low, high, limit)
     if undecided.lacking:
         verdict = Verdict.INCONCLUSIVE
     margin = pooled.mean - low
@@ -124,7 +125,7 @@ def _decide(undecided: Comparison, pooled: Pooled, sign: int) -> Comparison:
     )
 
 
-def _verdict_of_interval(low: float, high: float, limit: float) -> Verdict:
+def verdict_of_interval(low: float, high: float, limit: float) -> Verdict:
     """Decide by an interval of the log of how much worse B is, and the limit of that."""
     if low > limit:
         return Verdict.REGRESSED

@@ -1,154 +1,283 @@
-"""Which worker gets which item, without workers."""
+"""The choice of the worker for each item, with hand-written fakes of workers."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
+from typing import Any, NamedTuple, cast
 
-from pytest_mlms.distribute.retries import full_disk
-from pytest_mlms.distribute.scheduler import FleetScheduler
-from pytest_mlms.distribute.workers import WorkerState
-from tests.host.test_matching import host, needs
+import pytest
+
+from pytest_mlms.distribute.messages import ItemRefusal, ItemRetry, WorkerAnnouncement
+from pytest_mlms.distribute.notices import Notices
+from pytest_mlms.distribute.scheduler import FleetScheduler, RunInfo
+from pytest_mlms.distribute.workers import Connection, WorkerState
+from pytest_mlms.host.requirements import Needs
+from tests.distribute.fakes import (
+    FakeNode,
+    RecordingChannel,
+    make_capabilities,
+    make_needs,
+    make_worker,
+)
 
 
-class Node:
-    """A worker as xdist has it.
+class Run(NamedTuple):
+    """A scheduler that has begun; ``losses`` are those of its run."""
 
-    ``got`` are the items that it was sent, ``asked`` those that it shall give back.
+    scheduler: FleetScheduler
+    workers: list[WorkerState]
+    losses: list[str]
+
+    @property
+    def nodes(self) -> list[FakeNode]:
+        return [worker.node for worker in self.workers]
+
+    def complete(self, worker: int, item: int, seconds: float = 0) -> None:
+        self.scheduler.mark_test_complete(self.nodes[worker], item, seconds)
+
+    def lose(self, worker: int) -> str | None:
+        return self.scheduler.remove_node(self.nodes[worker])
+
+    def received(self) -> list[list[int]]:
+        return [node.received for node in self.nodes]
+
+
+def make_notices() -> Notices:
+    config: Any = SimpleNamespace(pluginmanager=SimpleNamespace(getplugin=lambda name: None))
+    return Notices(cast("pytest.Config", config))
+
+
+def begin(
+    hosts: Sequence[str],
+    items: int,
+    seconds: Mapping[str, float] | None = None,
+    needs: Needs | None = None,
+    strict: bool = False,
+) -> Run:
+    """Return a run of ``items`` items, numbered from 0, with a worker on each of ``hosts``.
+
+    ``seconds`` are the durations of items in earlier runs.
     """
-
-    def __init__(self, name: str) -> None:
-        self.gateway = SimpleNamespace(id=name)
-        self.shutting_down = False
-        self.got: list[int] = []
-        self.asked: list[Sequence[int]] = []
-
-    def send_runtest_some(self, indices: Sequence[int]) -> None:
-        self.got += indices[::2]  # behind each is the pause
-
-    def send_steal(self, indices: Sequence[int]) -> None:
-        self.asked.append(indices)
-
-    def shutdown(self) -> None:
-        self.shutting_down = True
-
-
-def schedule(
-    hosts: Sequence[str], items: int, seconds: Mapping[str, float] | None = None
-) -> tuple[FleetScheduler, list[Node], list[str]]:
-    """Return a scheduler that has begun ``items`` items, with a worker on each of ``hosts``, and
-    what it lost.
-
-    ``seconds`` is what items took in earlier runs.
-    """
-    nodes, lost = [Node(f"gw{number}") for number in range(len(hosts))], list[str]()
-    table = [needs(exclusive=False)]
-    seats = {
-        node: WorkerState(node, True, host=host(name), table=table, places=[0] * items)
-        for node, name in zip(nodes, hosts, strict=True)
-    }
-    scheduler = FleetScheduler(None, seats, seconds or {}, False, lost, str, lambda: False)
-    for node in nodes:
-        scheduler.add_node(node)
-        scheduler.add_node_collection(node, [str(number) for number in range(items)])
-    scheduler.schedule()
-    return scheduler, nodes, lost
-
-
-def test_an_item_that_a_host_lost_goes_to_another_as_its_neighbours_may_be_dying_too() -> None:
-    scheduler, (one, neighbour, other), _ = schedule(["a", "a", "b"], 4)
-    assert [node.got for node in (one, neighbour, other)] == [[0], [1], [2]]
-    assert scheduler.remove_node(one) is None
-    scheduler.mark_test_complete(neighbour, 1)
-    assert neighbour.got == [1, 3]
-    scheduler.mark_test_complete(other, 2)
-    assert other.got == [2, 0]
-
-
-def test_an_item_stays_on_the_host_that_lost_it_where_there_is_no_other() -> None:
-    scheduler, (one, neighbour, other), _ = schedule(["a", "a", "b"], 3)
-    scheduler.remove_node(one)
-    scheduler.mark_test_complete(neighbour, 1)
-    assert neighbour.got == [1]
-    scheduler.mark_test_complete(other, 2)
-    assert other.got == [2, 0]
-    assert scheduler.remove_node(other) == "0"  # for the second time
-
-    scheduler, (one, neighbour), _ = schedule(["a", "a"], 2)
-    scheduler.remove_node(one)
-    scheduler.mark_test_complete(neighbour, 1)
-    assert neighbour.got == [1, 0]
-
-
-def test_a_worker_that_does_not_say_what_it_has_is_given_up() -> None:
-    node, lost = Node("gw0"), list[str]()
+    notices = make_notices()
+    workers: dict[Any, WorkerState] = {}
     scheduler = FleetScheduler(
-        None, {node: WorkerState(node, True)}, {}, False, lost, str, lambda: False
+        workers, RunInfo(notices, seconds or {}, strict, expects_workers=lambda: False)
     )
+    table = [needs or make_needs()]
+    for number, host in enumerate(hosts):
+        announcement = WorkerAnnouncement(make_capabilities(host), table, [0] * items)
+        worker = make_worker(host, f"gw{number}", announcement)
+        workers[worker.node] = worker
+    ids = [str(number) for number in range(items)]
+    for node in workers:
+        scheduler.add_node(node)
+        scheduler.add_node_collection(node, ids)
+    scheduler.schedule()
+    return Run(scheduler, list(workers.values()), notices.losses)
+
+
+def test_an_item_that_a_host_lost_goes_to_another_host() -> None:
+    run = begin(["a", "a", "b"], items=4)
+    assert run.received() == [[0], [1], [2]]
+    assert run.lose(0) is None
+    run.complete(1, item=1)
+    assert run.nodes[1].received == [1, 3]
+    run.complete(2, item=2)
+    assert run.nodes[2].received == [2, 0]
+
+
+def test_an_item_that_loses_its_second_worker_is_lost() -> None:
+    run = begin(["a", "a", "b"], items=3)
+    run.lose(0)
+    run.complete(1, item=1)
+    assert run.nodes[1].received == [1]  # another host could run the lost item
+    run.complete(2, item=2)
+    assert run.nodes[2].received == [2, 0]
+    assert run.lose(2) == "0"
+
+
+def test_a_lost_item_stays_on_its_host_where_there_is_no_other() -> None:
+    run = begin(["a", "a"], items=2)
+    run.lose(0)
+    run.complete(1, item=1)
+    assert run.nodes[1].received == [1, 0]
+
+
+def test_a_worker_is_told_of_the_attempts_before() -> None:
+    run = begin(["a", "b"], items=2)
+    run.lose(0)
+    run.complete(1, item=1)
+    channel = run.workers[1].connection.channel
+    assert isinstance(channel, RecordingChannel)
+    assert channel.sent == [ItemRetry(0, 2, "a (gw0) was lost while it ran")]
+
+
+def test_a_worker_without_an_announcement_is_left_out() -> None:
+    node = FakeNode()
+    worker = WorkerState(Connection(node, RecordingChannel()))
+    notices = make_notices()
+    scheduler = FleetScheduler({node: worker}, RunInfo(notices, {}, False, lambda: False))
     scheduler.add_node(node)
     scheduler.add_node_collection(node, ["a"])
-    assert lost == ["gw0 is left out: it did not say what it has"]
+    assert notices.losses == ["gw0 is left out: it did not say what its host has"]
     assert node.shutting_down
     assert not scheduler.collection_is_completed
 
 
+@pytest.mark.parametrize(
+    ("ids", "difference"), [(["0", "2"], "1"), (["1", "0"], "the same in another order")]
+)
+def test_a_worker_that_collects_other_items_is_left_out(ids: list[str], difference: str) -> None:
+    run = begin(["a"], items=2)
+    late = make_worker("b", "gw1")
+    cast("dict[Any, WorkerState]", run.scheduler._workers)[late.node] = late
+    run.scheduler.add_node(late.node)
+    run.scheduler.add_node_collection(late.node, ids)
+    assert run.losses == [f"b (gw1) is left out: it collected other items: {difference}"]
+    assert late.node.shutting_down
+
+
 def test_only_items_that_are_known_to_be_quick_are_sent_together() -> None:
-    seconds = {str(number): 0.3 for number in range(4)} | {
-        str(number): 0.03 for number in range(4, 40)
-    }
-    _, (one, other), _ = schedule(["a", "a"], 40, seconds)
-    assert [one.got, other.got] == [[0], [1]]
-    _, (one, other), _ = schedule(["a", "a"], 36, {str(number): 0.03 for number in range(36)})
-    assert [one.got, other.got] == [[0, 1, 2], [3, 4, 5]]
-    _, (one, other), _ = schedule(["a", "a"], 36)
-    assert [one.got, other.got] == [[0], [1]]
+    slow = {str(number): 0.3 for number in range(4)}
+    quick = {str(number): 0.03 for number in range(4, 40)}
+    assert begin(["a", "a"], 40, {**slow, **quick}).received() == [[0], [1]]
+    quick = {str(number): 0.03 for number in range(36)}
+    assert begin(["a", "a"], 36, quick).received() == [[0, 1, 2], [3, 4, 5]]
+    assert begin(["a", "a"], 36).received() == [[0], [1]]
 
 
-def test_an_idle_worker_is_given_what_waits_behind_another_s_item() -> None:
-    scheduler, (one, other), _ = schedule(
-        ["a", "a"], 16, {str(number): 0.001 for number in range(16)}
-    )
-    assert [one.got, other.got] == [[0, 1, 2, 3], [4, 5, 6]]
-    while len(other.got) > (done := scheduler._seats[other].done):
-        scheduler.mark_test_complete(other, other.got[done], 0.001)
-    assert sorted([*one.got, *other.got]) == list(range(16))
-    assert one.asked == [[2, 3]]
-    scheduler.remove_pending_tests_from_node(one, [2, 3])
-    assert other.got[-1] == 2
-    assert one.asked == [[2, 3]]  # there is work again
-    scheduler.mark_test_complete(other, 2, 0.001)
-    scheduler.mark_test_complete(other, 3, 0.001)
-    assert one.asked[1:] == [[1]]
-    scheduler.remove_pending_tests_from_node(one, [])  # it had begun it
-    assert one.asked[1:] == [[1]]
+def test_items_that_few_hosts_can_run_go_first() -> None:
+    notices = make_notices()
+    workers: dict[Any, WorkerState] = {}
+    scheduler = FleetScheduler(workers, RunInfo(notices, {"any": 9}, False, lambda: False))
+    table = [make_needs(), make_needs(device="cuda")]
+    cpu_only = make_capabilities("b")
+    cpu_only["devices"] = cpu_only["devices"][:1]
+    for name, capabilities in (("gw0", make_capabilities("a")), ("gw1", cpu_only)):
+        worker = make_worker(
+            name=name, announcement=WorkerAnnouncement(capabilities, table, [0, 1])
+        )
+        workers[worker.node] = worker
+        scheduler.add_node(worker.node)
+        scheduler.add_node_collection(worker.node, ["any", "gpu"])
+    scheduler.schedule()
+    assert [node.received for node in workers] == [[1], [0]]
 
 
-def test_an_item_spoiled_by_a_full_disk_runs_on_another_host_once() -> None:
-    scheduler, (one, neighbour, other), lost = schedule(["a", "a", "b"], 4)
-    seat = scheduler._seats[one]
-    assert scheduler.repeat_elsewhere(seat, 0, "No space left on device")
-    scheduler.mark_test_complete(one, 0)
-    assert one.got == [0]  # its host takes nothing that another could run
-    assert lost[0].startswith(
-        "a (gw0) had a full disk in 0, which is run again elsewhere: No space"
-    )
-    scheduler.mark_test_complete(neighbour, 1)
-    scheduler.mark_test_complete(other, 2)
-    assert other.got == [2, 0]
-    assert not scheduler.repeat_elsewhere(scheduler._seats[other], 0, "No space left on device")
-    assert scheduler.items
-    assert scheduler.items.again[0]["attempt"] == 2
-    scheduler.mark_test_complete(other, 0)
-    assert other.got == [2, 0, 3]
-    scheduler.mark_test_complete(other, 3)
-    assert scheduler.tests_finished
+def test_a_device_has_one_user_at_a_time() -> None:
+    on_gpu = make_needs(device="cuda", exclusive=True)
+    run = begin(["a", "a", "b"], items=3, needs=on_gpu)
+    assert run.received() == [[0], [], [1]]
+    run.complete(0, item=0)
+    assert run.received() == [[0, 2], [], [1]]
 
 
-def test_what_a_result_says_of_a_full_disk_is_found() -> None:
-    assert full_disk(
-        {"message": "a.yaml:3: x:\n  No space left on device in /cache; make room"}
-    ) == ("No space left on device in /cache; make room")
-    assert full_disk(
-        {"artifacts_lost": {"a": "it was damaged", "b": "[Errno 122] Disk quota exceeded: 'b'"}}
-    )
-    assert not full_disk({"message": None, "artifacts_lost": {"a": "Permission denied"}})
+@pytest.mark.parametrize(("strict", "outcome"), [(False, "skip"), (True, "fail")])
+def test_what_no_host_can_run_is_reported_by_one_worker(strict: bool, outcome: str) -> None:
+    run = begin(["a", "b"], items=2, needs=make_needs(framework="mxnet"), strict=strict)
+    channel = run.workers[0].connection.channel
+    assert isinstance(channel, RecordingChannel)
+    refusals = [message for message in channel.sent if isinstance(message, ItemRefusal)]
+    assert [(refusal.item, refusal.outcome) for refusal in refusals] == [(0, outcome), (1, outcome)]
+    assert "has no mxnet" in refusals[0].reason
+    assert run.received() == [[0, 1], []]
+
+
+def test_what_only_a_lost_host_could_run_is_an_error() -> None:
+    notices = make_notices()
+    workers: dict[Any, WorkerState] = {}
+    scheduler = FleetScheduler(workers, RunInfo(notices, {}, False, lambda: False))
+    table = [make_needs(framework="mxnet")]
+    able = make_capabilities("a", frameworks={"mxnet": "1.9.1"})
+    for name, capabilities in (("gw0", able), ("gw1", make_capabilities("b"))):
+        worker = make_worker(name=name, announcement=WorkerAnnouncement(capabilities, table, [0]))
+        workers[worker.node] = worker
+        scheduler.add_node(worker.node)
+        scheduler.add_node_collection(worker.node, ["x"])
+    first, second = workers.values()
+    scheduler.remove_node(first.node)
+    scheduler.schedule()
+    channel = second.connection.channel
+    assert isinstance(channel, RecordingChannel)
+    (refusal,) = channel.sent
+    assert isinstance(refusal, ItemRefusal)
+    assert refusal.outcome == "error"
+    assert refusal.reason.startswith("a is lost, and ")
+
+
+def test_an_idle_worker_is_given_what_waits_behind_another_item() -> None:
+    run = begin(["a", "a"], 16, {str(number): 0.001 for number in range(16)})
+    one, other = run.nodes
+    assert run.received() == [[0, 1, 2, 3], [4, 5, 6]]
+    completed = 0
+    while completed < len(other.received):
+        run.complete(1, other.received[completed], 0.001)
+        completed += 1
+    assert sorted([*one.received, *other.received]) == list(range(16))
+    assert one.asked_back == [[2, 3]]
+    run.scheduler.remove_pending_tests_from_node(one, [2, 3])
+    assert other.received[-1] == 2
+    assert one.asked_back == [[2, 3]]  # there is work again
+    run.complete(1, 2, 0.001)
+    run.complete(1, 3, 0.001)
+    assert one.asked_back[1:] == [[1]]
+    run.scheduler.remove_pending_tests_from_node(one, [])  # it had begun it
+    assert one.asked_back[1:] == [[1]]
+
+
+def test_an_item_that_a_full_disk_spoiled_runs_on_another_host_once() -> None:
+    run = begin(["a", "a", "b"], items=4)
+    one, neighbour, other = run.workers
+    assert run.scheduler.retry_elsewhere(one, 0, "No space left on device")
+    assert neighbour.disk_full
+    run.complete(0, item=0)
+    assert run.nodes[0].received == [0]  # its host takes nothing that another one can run
+    (loss,) = run.losses
+    assert loss.startswith("a (gw0) had a full disk in 0, which is run again elsewhere: No space")
+    run.complete(1, item=1)
+    run.complete(2, item=2)
+    assert run.nodes[2].received == [2, 0]
+    assert not run.scheduler.retry_elsewhere(other, 0, "No space left on device")
+    assert run.scheduler.items.retries[0].attempt == 2
+    run.complete(2, item=0)
+    assert run.nodes[2].received == [2, 0, 3]
+    run.complete(2, item=3)
+    assert run.scheduler.tests_finished
+
+
+def test_items_without_a_worker_are_abandoned_with_the_losses() -> None:
+    run = begin(["a"], items=2)
+    run.losses.append("gw0 was lost")
+    run.lose(0)
+    abandoned = run.scheduler.abandon_items()
+    assert sorted(abandoned) == [(0, "gw0 was lost"), (1, "gw0 was lost")]
+    assert run.scheduler.tests_finished
+
+
+def test_nothing_is_abandoned_while_a_worker_is_left() -> None:
+    run = begin(["a", "a"], items=4)
+    run.lose(0)
+    assert run.scheduler.abandon_items() == []
+
+
+def test_a_crashed_item_that_a_plugin_runs_again_counts_again() -> None:
+    run = begin(["a"], items=1)
+    run.complete(0, item=0)
+    assert run.scheduler.tests_finished
+    run.scheduler.mark_test_pending("0")
+    assert not run.scheduler.tests_finished
+    assert run.nodes[0].received == [0, 0]
+
+
+def test_a_worker_that_is_not_of_the_run_can_not_be_removed() -> None:
+    with pytest.raises(KeyError):
+        begin(["a"], items=1).scheduler.remove_node(FakeNode())
+
+
+def test_nothing_is_done_before_the_first_worker_has_collected() -> None:
+    scheduler = FleetScheduler({}, RunInfo(make_notices(), {}, False, lambda: False))
+    scheduler.schedule()
+    assert not scheduler.tests_finished
+    assert not scheduler.has_pending
+    assert scheduler.abandon_items() == []

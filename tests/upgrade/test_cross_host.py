@@ -1,36 +1,39 @@
-"""Two hosts as the two sides of an upgrade: what the comparison says, and what it can't."""
+"""The comparison of two hosts as the two sides of an upgrade."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from pytest_mlms.stacks.labels import is_label, label_of, side_stacks, visit_of
-from pytest_mlms.upgrade.cross_host import compare_sides
-from tests.items.test_resume import cut
-from tests.support.project import Project
+from pytest_mlms.records import Comparison
+from pytest_mlms.upgrade.cross_host import Visit, compare_sides, read_visit
 
-A, B = "gpu=old", "gpu=new"
-
-
-def visits(side: str, case: str, values: list[float]) -> list[dict[str, Any]]:
-    return [
-        {
-            "nodeid": f"m.yaml::test_performance[{side}#{visit}-cuda-{case}]",
-            "kind": "performance",
-            "stack": {"name": f"{side}#{visit}"},
-            "estimates": {"latency_p50": {"value": value}},
-        }
-        for visit, value in enumerate(values, start=1)
-    ]
+A = "gpu=old"
+B = "gpu=new"
 
 
-def verdict(a: list[float], b: list[float], **tolerances: float) -> str:
-    found = compare_sides(visits(A, "b1", a) + visits(B, "b1", b), A, B, tolerances)
-    (comparisons,) = found.values()
-    return comparisons[0].verdict.value
+def visits(side: str, case: str, values: Sequence[float]) -> list[Visit]:
+    return [Visit(case, side, {"latency": value}) for value in values]
+
+
+def compare(a: Sequence[float], b: Sequence[float], **tolerances: float) -> Comparison:
+    """Return the comparison of the latencies of one case."""
+    found = compare_sides([*visits(A, "b1", a), *visits(B, "b1", b)], A, B, tolerances)
+    (comparison,) = found["b1"]
+    return comparison
+
+
+def result(**changes: Any) -> dict[str, Any]:
+    return {
+        "nodeid": f"m.yaml::test_performance[{A}#2-cuda-b1]",
+        "kind": "performance",
+        "stack": {"name": f"{A}#2"},
+        "estimates": {"latency_p50": {"value": 0.25}, "accuracy": {"value": 1}},
+        **changes,
+    }
 
 
 @pytest.mark.parametrize(
@@ -46,99 +49,68 @@ def verdict(a: list[float], b: list[float], **tolerances: float) -> str:
 def test_a_change_counts_only_beyond_the_drift_of_the_hosts(
     a: list[float], b: list[float], expected: str
 ) -> None:
-    assert verdict(a, b) == expected
+    assert compare(a, b).verdict.value == expected
+
+
+def test_the_ratio_is_that_of_the_sides_and_inside_its_interval() -> None:
+    comparison = compare([1.0, 1.01, 0.99], [1.2, 1.21, 1.19])
+    assert comparison.ratio == pytest.approx(1.2, rel=0.001)
+    assert comparison.low < comparison.ratio < comparison.high
+    assert comparison.a == pytest.approx(1.0, rel=0.001)
+    assert comparison.replicates == 3
+
+
+def test_a_single_visit_of_each_side_says_what_is_missing() -> None:
+    assert compare([1.0], [1.2]).lacking == "needs 2 visits of each side"
+
+
+def test_less_throughput_is_worse() -> None:
+    sides = [
+        Visit("b1", side, {"throughput": value})
+        for side, values in ((A, [100.0, 101.0, 99.0]), (B, [50.0, 51.0, 49.0]))
+        for value in values
+    ]
+    (comparison,) = compare_sides(sides, A, B, {})["b1"]
+    assert comparison.verdict.value == "REGRESSED"
+    assert comparison.low < comparison.ratio < comparison.high < 1
 
 
 def test_the_drift_is_pooled_over_the_cases_of_a_side() -> None:
-    cases = [(side, case) for side in (A, B) for case in ("b1", "b8", "b64")]
-    quiet = [result for side, case in cases for result in visits(side, case, [1.0, 1.001, 0.999])]
+    quiet = []
+    for side in (A, B):
+        for case in ("b1", "b8", "b64"):
+            quiet += visits(side, case, [1.0, 1.001, 0.999])
     noisy = visits(A, "b2", [1.0, 1.3, 0.8]) + visits(B, "b2", [1.0, 1.2, 0.9])
-    alone = compare_sides(quiet, A, B, {})
-    among = compare_sides(quiet + noisy, A, B, {})
-    case = next(iter(alone))
-    assert among[case][0].floor > alone[case][0].floor
+    without_noise = compare_sides(quiet, A, B, {})
+    with_noise = compare_sides(quiet + noisy, A, B, {})
+    assert with_noise["b1"][0].floor > without_noise["b1"][0].floor
 
 
-def test_a_tolerance_that_is_asked_for_is_used() -> None:
-    assert verdict([1.0, 1.001, 0.999], [1.1, 1.101, 1.099], latency=0.2) == "PASSED"
+def test_a_tolerance_of_the_user_replaces_the_default() -> None:
+    a = [1.0, 1.001, 0.999]
+    b = [1.1, 1.101, 1.099]
+    assert compare(a, b, latency=0.2).verdict.value == "PASSED"
 
 
 def test_hosts_that_are_alike_are_seldom_called_worse() -> None:
     draw = random.Random(7)
     wrong = 0
     for _ in range(300):
-        sides = [[2.0 ** draw.gauss(0, 0.05) for _ in range(3)] for _ in range(2)]
-        wrong += verdict(*sides, latency=0.0) == "REGRESSED"
+        a = [2.0 ** draw.gauss(0, 0.05) for _ in range(3)]
+        b = [2.0 ** draw.gauss(0, 0.05) for _ in range(3)]
+        wrong += compare(a, b, latency=0.0).verdict.value == "REGRESSED"
     assert wrong <= 12  # 1 % are 3; 12 or more have a chance of 1 in 20,000
 
 
-def test_labels_are_told_from_requirements() -> None:
-    assert is_label("gpu=new-driver")
-    assert not is_label("onnxruntime==1.30.0")
-    names = [stack.name for stack in side_stacks([B])]
-    assert [label_of(name) for name in names] == [("gpu", "new")] * len(names)
-    assert [visit_of(name) for name in names] == [1, 2, 3]
-    assert visit_of("here") == 0
-    assert label_of("pytorch#1") is None
+def test_a_case_that_only_one_side_measured_is_left_out() -> None:
+    assert compare_sides(visits(A, "b1", [1.0, 1.1]), A, B, {}) == {}
 
 
-def worse(project: Project) -> bool:
-    """Tell whether anything of the last run was called worse, which a machine that is busy may be."""
-    sides = [line for line in project.lines() if line["type"] == "sides"]
-    return any(one["verdict"] == "REGRESSED" for line in sides for one in line["comparisons"])
+def test_a_visit_is_read_from_a_line_of_results() -> None:
+    visit = read_visit(result())
+    assert visit == Visit("m.yaml::test_performance[*-cuda-b1]", A, {"latency": 0.25})
 
 
-@pytest.mark.slow
-def test_each_side_runs_on_hosts_of_its_label_and_the_weaker_design_is_said(
-    project: Project,
-) -> None:
-    project.use_faulty()
-    workers = [f"--tx=popen//env:MLMS_LABELS={label}" for label in (A, B)]
-    result = project.run(f"--mlms-stack={B}", f"--mlms-against={A}", *workers, "--dist=load")
-    items = [item for item in project.items() if item["kind"] == "performance"]
-    assert len(items) == 6
-    by_worker = {
-        item["worker"]: {
-            name["stack"]["name"].partition("#")[0]
-            for name in items
-            if name["worker"] == item["worker"]
-        }
-        for item in items
-    }
-    assert by_worker == {"gw0": {A}, "gw1": {B}}
-    lines = [line for line in project.lines() if line["type"] == "sides"]
-    assert [(line["a"], line["b"]) for line in lines] == [(A, B)]
-    assert result.ret == worse(project)
-    result.stdout.fnmatch_lines(
-        ["*mlms: gpu=new (B) against gpu=old (A), on different hosts*", "The sides are unpaired*"]
-    )
-    cut(project, 3)
-    again = project.run(
-        f"--mlms-stack={B}", f"--mlms-against={A}", *workers, "--dist=load", "--mlms-resume"
-    )
-    assert again.ret == worse(project)
-    (line,) = (line for line in project.lines() if line["type"] == "sides")
-    assert [one["replicates"] for one in line["comparisons"]] == [3] * len(line["comparisons"])
-
-
-def test_a_label_without_the_other_side_is_refused(project: Project) -> None:
-    result = project.run("--mlms-stack=gpu=new")
-    assert result.ret == 4
-    result.stderr.fnmatch_lines(
-        ["ERROR: gpu=new is a label of hosts: name one with --mlms-stack and one with *gpu==new)"]
-    )
-
-
-def test_a_side_that_no_host_carries_is_no_answer(project: Project) -> None:
-    project.use_faulty()
-    result = project.run(
-        f"--mlms-stack={B}",
-        f"--mlms-against={A}",
-        f"--tx=popen//env:MLMS_LABELS={A}",
-        "--dist=load",
-    )
-    assert {item["verdict"] for item in project.items() if B in item["stack"]["name"]} == {
-        "SKIPPED"
-    }
-    assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.stdout.fnmatch_lines(["mlms: nothing was compared: no case was measured on both sides"])
+@pytest.mark.parametrize("changes", [{"kind": "accuracy"}, {"stack": {"name": "here"}}])
+def test_other_items_are_no_visits(changes: dict[str, Any]) -> None:
+    assert read_visit(result(**changes)) is None

@@ -1,1 +1,1 @@
-"""Workers on other hosts: installation, workspaces, and the files that are transferred."""
+"""Workers on other hosts: installation, workspaces, and the transfer of files."""

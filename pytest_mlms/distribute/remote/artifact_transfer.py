@@ -1,14 +1,15 @@
-"""Local artifacts of manifests to remote hosts: when an item asks, by digest, once a host, into its
-cache.
+"""Transfer of local artifacts of manifests from the controller to remote hosts.
 
-A worker gets only what a manifest of the run names.
+An artifact is sent when an item asks for it, once for each host, into the host's cache by its
+digest. A worker gets only files that a manifest of the run names.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -17,8 +18,16 @@ from typing import IO
 import filelock
 
 from pytest_mlms.artifacts.digest import digest_of
-from pytest_mlms.distribute.messages import Handler, Link
+from pytest_mlms.distribute.messages import (
+    ArtifactChunk,
+    ArtifactEnd,
+    ArtifactFound,
+    ArtifactRefused,
+    ArtifactRequest,
+    DownloadRequest,
+)
 from pytest_mlms.distribute.remote.workspace_sync import WorkspaceSync
+from pytest_mlms.distribute.side_channel import Handler, Handlers, SideChannel
 from pytest_mlms.errors import ArtifactError, MlmsError
 from pytest_mlms.manifest.load import LoadedManifest, load
 from pytest_mlms.records import Artifact
@@ -26,154 +35,192 @@ from pytest_mlms.records import Artifact
 __all__ = ["ArtifactClient", "ArtifactServer"]
 
 _CHUNK = 1 << 18  # bytes
+_CACHE_FOLDER = "travelled"
 
 
 class ArtifactServer:
-    """The controller's end, for one worker; ``link`` is set once it is there."""
+    """The controller's end, for one worker."""
 
-    link: Link
-
-    def __init__(self, mirror: WorkspaceSync) -> None:
-        self._mirror = mirror
+    def __init__(self, workspace: WorkspaceSync, channel: SideChannel) -> None:
+        self._workspace = workspace
+        self._channel = channel
         self._path = Path()
 
     @property
-    def handlers(self) -> dict[str, Handler]:
-        """What the messages of a worker mean here.
-
-        Work goes to a thread, as these run in the receiving one.
-        """
+    def handlers(self) -> Handlers:
+        """The handlers of a worker's messages; they work in threads, not in the receiving one."""
         return {
-            "want": lambda *fields: _thread(self._offer, *fields),
-            "give": lambda: _thread(self._give),
+            ArtifactRequest: _in_thread(self._find),
+            DownloadRequest: _in_thread(self._send_file),
         }
 
-    def _offer(self, manifest: str, source: str) -> None:
-        path = self._mirror.original(manifest)
+    def _find(self, request: ArtifactRequest) -> None:
         try:
-            files = (
-                _local_files(path) if manifest in self._mirror.files else []
-            )  # a host may not bring its own
-            artifact = next(
-                one for one in files if source in (one.source, _beside(one.source, path))
-            )
-            self._path = Path(artifact.source)
-            self.link.send("have", digest_of(self._path), self._path.name)
-        except StopIteration:
-            self.link.send("refused", f"{manifest} names no file {source}")
+            path = self._local_file(request)
+            if path is None:
+                reason = f"{request.manifest} names no file {request.source}"
+                self._channel.send(ArtifactRefused(reason))
+                return
+            digest = digest_of(path)
         except (OSError, MlmsError) as error:
-            self.link.send("refused", f"on the controller: {error}")
+            self._channel.send(ArtifactRefused(f"on the controller: {error}"))
+            return
+        self._path = path
+        self._channel.send(ArtifactFound(digest, path.name))
 
-    def _give(self) -> None:
+    def _local_file(self, request: ArtifactRequest) -> Path | None:
+        """Return the file that a request means, if a manifest of the run names it."""
+        if request.manifest not in self._workspace.files:
+            return None
+        manifest = self._workspace.original(request.manifest)
+        for artifact in _artifacts_of(manifest):
+            if request.source in (artifact.source, _relative(artifact.source, manifest)):
+                return Path(artifact.source)
+        return None
+
+    def _send_file(self, request: DownloadRequest) -> None:
         try:
             with self._path.open("rb") as file:
                 while data := file.read(_CHUNK):
-                    if not self.link.send("bytes", data):
+                    if not self._channel.send(ArtifactChunk(data)):
                         return
-            self.link.send("whole")
         except OSError as error:
-            self.link.send("refused", f"on the controller: {error}")
+            self._channel.send(ArtifactRefused(f"on the controller: {error}"))
+        else:
+            self._channel.send(ArtifactEnd())
+
+
+class _TransferError(Exception):
+    """The controller can't send an artifact, or this host can't store it."""
 
 
 class ArtifactClient:
-    """The worker's end; ``root`` is the mirror's folder here."""
+    """The worker's end; ``root`` is the workspace, and ``cache`` the folder for artifacts.
 
-    link: Link
+    Messages are handled in the thread that receives, while ``bring`` waits for the answer.
+    """
 
-    def __init__(self, root: Path, cache: Path) -> None:
-        self._root, self._cache = root, cache
-        self._answered = threading.Event()
-        self._answer: tuple[str, str] | None = None
-        self._fault = self._gone = ""
+    def __init__(self, root: Path, cache: Path, channel: SideChannel) -> None:
+        self._root = root
+        self._cache = cache
+        self._channel = channel
+        self._answer: Future[ArtifactFound | ArtifactEnd] = Future()
+        self._is_closed = False
         self._file: IO[bytes] | None = None
+        self._write_error: OSError | None = None
 
     @property
-    def handlers(self) -> dict[str, Handler]:
-        """What the messages of the controller mean here."""
+    def handlers(self) -> Handlers:
+        """The handlers of the controller's messages."""
         return {
-            "have": self._have,
-            "refused": self._refused,
-            "bytes": self._write,
-            "whole": self._answered.set,
+            ArtifactFound: self._succeed,
+            ArtifactRefused: self._note_refusal,
+            ArtifactChunk: self._write,
+            ArtifactEnd: self._succeed,
         }
 
-    def gone(self) -> None:
-        """The controller is gone."""
-        self._gone = "the connection to the controller ended"
-        self._answered.set()
+    def close(self) -> None:
+        """End the waiting, because the controller is gone."""
+        self._is_closed = True
+        self._fail("the connection to the controller ended")
 
     def bring(self, loaded: LoadedManifest, artifact: Artifact) -> Artifact:
-        """Return the artifact with a path on this host, where it is now; raises ArtifactError."""
+        """Return the artifact with a path on this host, where its file is now.
+
+        Raises ArtifactError.
+        """
         if Path(artifact.source).is_file():
             return artifact
-        self._ask(
-            "want",
-            os.path.relpath(loaded.path, self._root),
-            _beside(artifact.source, loaded.path),
-            of=artifact,
+        request = ArtifactRequest(
+            os.path.relpath(loaded.path, self._root), _relative(artifact.source, loaded.path)
         )
-        assert self._answer is not None
-        digest, name = self._answer
-        path = self._cache / "travelled" / digest[:2] / digest / name
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with filelock.FileLock(path.parent.with_suffix(".lock")):
-                if not path.is_file():
-                    self._bring(path, digest, artifact)
+            path = self._cached_file(request)
+        except _TransferError as error:
+            raise ArtifactError(
+                f"{artifact.place}: {artifact.source} can't be fetched from the controller: {error}"
+            ) from error
         except OSError as error:
             raise ArtifactError(
                 f"{artifact.place}: {error.strerror} in {self._cache}; make room there"
             ) from error
         return replace(artifact, source=str(path))
 
-    def _bring(self, path: Path, digest: str, artifact: Artifact) -> None:
+    def _cached_file(self, request: ArtifactRequest) -> Path:
+        """Return the artifact's file in the cache, downloaded unless it is there."""
+        found = self._ask(request)
+        assert isinstance(found, ArtifactFound)
+        folder = self._cache / _CACHE_FOLDER / found.sha256[:2] / found.sha256
+        path = folder / found.name
+        folder.mkdir(parents=True, exist_ok=True)
+        with filelock.FileLock(folder.with_suffix(".lock")):
+            if not path.is_file():
+                self._download(path, found.sha256)
+        return path
+
+    def _download(self, path: Path, sha256: str) -> None:
+        # always the same name, so that the file of a process that was killed is overwritten
         partial = path.with_name("partial")
-        with partial.open("wb") as self._file:
-            self._ask("give", of=artifact)
-        if digest_of(partial) != digest:
-            raise ArtifactError(f"{artifact.place}: {path.name} was damaged on its way; run again")
+        with partial.open("wb") as file:
+            self._file = file
+            self._write_error = None
+            try:
+                self._ask(DownloadRequest())
+            finally:
+                self._file = None
+        if self._write_error:
+            raise self._write_error
+        if digest_of(partial) != sha256:
+            raise _TransferError(f"{path.name} was damaged on its way; run again")
         os.replace(partial, path)
 
-    def _ask(self, kind: str, *fields: str, of: Artifact) -> None:
-        self._fault = ""
-        self._answered.clear()
-        if self.link.send(kind, *fields) and not self._gone:
-            self._answered.wait()
-        if fault := self._gone or self._fault:
-            raise ArtifactError(
-                f"{of.place}: {of.source} can't be had from the controller: {fault}"
-            )
+    def _ask(self, request: ArtifactRequest | DownloadRequest) -> ArtifactFound | ArtifactEnd:
+        """Send a request, and return the answer."""
+        self._answer = Future()
+        if self._is_closed or not self._channel.send(request):
+            self._fail("the connection to the controller ended")
+        return self._answer.result()
 
-    def _have(self, digest: str, name: str) -> None:
-        self._answer = digest, name
-        self._answered.set()
+    def _write(self, chunk: ArtifactChunk) -> None:
+        """Write the next bytes; after an error, only wait for the end of the file."""
+        if self._file is None or self._write_error:
+            return
+        try:
+            self._file.write(chunk.data)
+        except OSError as error:
+            self._write_error = error
 
-    def _write(self, data: bytes) -> None:
-        if self._file and not self._file.closed and not self._fault:
-            try:
-                self._file.write(data)
-            except OSError as error:
-                self._refused(f"{error.strerror} in {self._cache}; make room there")
+    def _succeed(self, message: ArtifactFound | ArtifactEnd) -> None:
+        if not self._answer.done():
+            self._answer.set_result(message)
 
-    def _refused(self, why: str) -> None:
-        self._fault = why
-        self._answered.set()
+    def _note_refusal(self, message: ArtifactRefused) -> None:
+        self._fail(message.reason)
 
-
-def _thread(target: Handler, *fields: str) -> None:
-    threading.Thread(target=target, args=fields, daemon=True).start()
+    def _fail(self, reason: str) -> None:
+        if not self._answer.done():
+            self._answer.set_exception(_TransferError(reason))
 
 
-def _beside(source: str, manifest: Path) -> str:
+def _in_thread(target: Handler) -> Callable[[object], None]:
+    def handle(message: object) -> None:
+        threading.Thread(target=target, args=(message,), daemon=True).start()
+
+    return handle
+
+
+def _relative(source: str, manifest: Path) -> str:
     return os.path.relpath(source, manifest.parent)
 
 
 @lru_cache(maxsize=4096)
-def _local_files(manifest: Path) -> list[Artifact]:
-    return list(_files(load(manifest)))
+def _artifacts_of(manifest: Path) -> list[Artifact]:
+    return list(_artifacts(load(manifest)))
 
 
-def _files(loaded: LoadedManifest) -> Iterator[Artifact]:
+def _artifacts(loaded: LoadedManifest) -> Iterator[Artifact]:
     for model in loaded.manifest.models:
         yield from loaded.model_files(model).values()
-    yield from (file for file in (loaded.dataset_file, loaded.labels_file) if file)
+    for file in (loaded.dataset_file, loaded.labels_file):
+        if file:
+            yield file

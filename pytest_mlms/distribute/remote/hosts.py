@@ -1,85 +1,74 @@
-"""Remote hosts before they are workers.
-
-Where their interpreter is, and whether it has what runs here.
-"""
+"""Checks of hosts before they become workers, and their specifications for execnet."""
 
 from __future__ import annotations
 
 from importlib.metadata import version
 from typing import Any
 
-from pytest_mlms.distribute.remote.wheel import code_digest, version_name
+from pytest_mlms.distribute.remote.install import SAME_VERSION, installed_python
+from pytest_mlms.distribute.remote.ssh import CONNECT_SECONDS
+from pytest_mlms.distribute.remote.wheel import code_digest
 
-__all__ = ["ANSWER", "Unfit", "check_worker", "interpreter", "is_elsewhere", "prepare_spec"]
+__all__ = ["ANSWER_SECONDS", "UnfitHost", "check_worker", "has_own_files", "prepare_spec"]
 
-HOME = ".cache/pytest-mlms/worker"
-"""Below the remote user's home: an environment for each version."""
+ANSWER_SECONDS = 120
+"""How long a host may take to answer before it is left out."""
 
-SAME = ("pytest", "pytest-xdist", "execnet")
-"""Of these the controller and its workers must have the same version."""
+_XDIST_DEFAULT_FOLDER = "pyexecnetcache"
 
-ANSWER = 120  # seconds
-"""How long a host may take to say what it has, before it is left out."""
-
-_CONNECT = 10  # seconds
-# or a link that goes down while we connect is waited on
-_ALIVE = "-o ServerAliveInterval=15 -o ServerAliveCountMax=4"
+# Without these a connection that is lost while we connect would be waited for.
+_KEEP_ALIVE = "-o ServerAliveInterval=15 -o ServerAliveCountMax=4"
 
 
-class Unfit(Exception):
-    """A host that is there but can't be a worker; the text says why and what to do."""
+class UnfitHost(Exception):
+    """A host that is there but can't be a worker; the text says why."""
 
 
-def interpreter() -> str:
-    """Return where 'mlms worker install' puts the interpreter for this version, as a remote shell
-    reads it.
-    """
-    return f"~/{HOME}/{version_name()}/bin/python"
+def has_own_files(spec: Any) -> bool:
+    """Return whether a worker of this execnet specification does not share our files.
 
-
-def is_elsewhere(spec: Any) -> bool:
-    """Whether a worker has files of its own.
-
-    On another host, or in a folder of its own as xdist sees it.
+    It is on another host, or works in a folder of its own.
     """
     return not spec.popen or bool(spec.chdir or spec.via)
 
 
 def prepare_spec(spec: Any, folder: str) -> None:
-    """Complete a worker's specification.
+    """Complete an execnet specification of a worker in place, as xdist wants it.
 
-    Its interpreter, its folder, and how long a connection may take.
+    A remote worker gets its working folder, its interpreter, and limits for the connection, unless
+    the user has chosen them.
     """
     if spec.popen and not spec.via:
         return
-    if spec.chdir in (None, "pyexecnetcache"):
+    if spec.chdir in (None, _XDIST_DEFAULT_FOLDER):
         spec.chdir = folder
     if spec.ssh:
-        spec.python = spec.python or interpreter()
+        spec.python = spec.python or installed_python()
         if "ConnectTimeout" not in spec.ssh:
-            spec.ssh = f"-o ConnectTimeout={_CONNECT} {spec.ssh}"
+            spec.ssh = f"-o ConnectTimeout={CONNECT_SECONDS} {spec.ssh}"
         if "ServerAliveInterval" not in spec.ssh:
-            spec.ssh = f"{_ALIVE} {spec.ssh}"
+            spec.ssh = f"{_KEEP_ALIVE} {spec.ssh}"
 
 
 def check_worker(gateway: Any) -> None:
-    """Raise Unfit where the interpreter of a gateway has another version of what must be the same."""
-    channel = gateway.remote_exec(_versions)
-    channel.send(SAME)
-    found = channel.receive(ANSWER)
-    channel.waitclose(ANSWER)
-    ours = {"code": code_digest(), **{name: version(name) for name in SAME}}
-    wrong = [
-        f"{name} {found.get(name) or 'missing'}, here {ours[name]}"
-        for name in ours
-        if found.get(name) != ours[name]
-    ]
-    if wrong:
-        raise Unfit(f"its {found['executable']} has {'; '.join(wrong)}")
+    """Raise UnfitHost where a gateway's interpreter lacks the same code or package versions."""
+    channel = gateway.remote_exec(_send_versions)
+    channel.send(SAME_VERSION)
+    found = channel.receive(ANSWER_SECONDS)
+    channel.waitclose(ANSWER_SECONDS)
+    expected = {"code": code_digest()}
+    for name in SAME_VERSION:
+        expected[name] = version(name)
+    differences = []
+    for name, ours in expected.items():
+        if found.get(name) != ours:
+            differences.append(f"{name} {found.get(name) or 'missing'}, here {ours}")
+    if differences:
+        raise UnfitHost(f"its {found['executable']} has {'; '.join(differences)}")
 
 
-def _versions(channel):  # type: ignore[no-untyped-def]  # execnet sends its source, without our imports
-    """Run on the remote host."""
+def _send_versions(channel):  # type: ignore[no-untyped-def]
+    """Run on the remote host: execnet sends the source, without the imports of this module."""
     import sys
     from importlib.metadata import PackageNotFoundError, version
 

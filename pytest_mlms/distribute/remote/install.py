@@ -1,8 +1,9 @@
-"""``mlms worker install`` and ``check``: put the running version on a host that has an interpreter
-and ssh, no more.
+"""``mlms worker install`` and ``mlms worker check``: the environment of workers on a remote host.
 
-Everything is fetched here, for the interpreter there, and goes over the one ssh connection; the
-host needs no network and no pip. xdist then finds the environment by itself (see hosts.py).
+The wheel of the running version is installed in ``~/.cache/pytest-mlms/worker/VERSION`` of the host
+(see ``install_folder``). Everything is downloaded here, for the interpreter of the host, and sent
+over one ssh connection. So the host needs neither a network nor pip. xdist then finds the
+environment by ``installed_python`` (see ``hosts.py``).
 """
 
 from __future__ import annotations
@@ -14,25 +15,45 @@ import sys
 import tarfile
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
-from pytest_mlms.distribute.remote.hosts import HOME, SAME
+from pytest_mlms.distribute.remote.ssh import SshHost
 from pytest_mlms.distribute.remote.wheel import build_wheel, version_name
 from pytest_mlms.errors import MlmsError
 
-__all__ = ["Ssh", "check", "install"]
+__all__ = ["SAME_VERSION", "check", "install", "install_folder", "installed_python"]
 
-_SECONDS = 900
-_LEAST = (3, 10)
+SAME_VERSION = ("pytest", "pytest-xdist", "execnet")
+"""Packages of which the controller and its workers must have the same version."""
 
-_ASK = """
+_INSTALL_ROOT = ".cache/pytest-mlms/worker"  # below the remote user's home
+_OLDEST_PYTHON = (3, 10)
+_DOWNLOAD_SECONDS = 900
+
+_PIP_DOWNLOAD = (
+    "-m",
+    "pip",
+    "download",
+    "--quiet",
+    "--disable-pip-version-check",
+    "--only-binary=:all:",
+    "--implementation",
+    "cp",
+)
+
+# Run on the remote host, by Python 3.
+
+_DESCRIBE = """
 import json, os, platform, sys
 home = os.path.expanduser(os.path.join("~", {folder!r}))
-print(json.dumps({{"version": sys.version_info[:2], "machine": platform.machine(), "libc": platform.libc_ver(),
-    "executable": sys.executable, "installed": os.path.exists(os.path.join(home, "complete"))}}))
+print(json.dumps({{
+    "version": sys.version_info[:2],
+    "machine": platform.machine(),
+    "libc": platform.libc_ver(),
+    "is_installed": os.path.exists(os.path.join(home, "complete")),
+}}))
 """
 
 _UNPACK = """
@@ -44,7 +65,8 @@ with tarfile.open(fileobj=sys.stdin.buffer, mode="r|") as archive:
     archive.extractall(home)
 venv.create(home, with_pip=False, symlinks=True)
 wheels = os.path.join(home, "wheels")
-pip = [os.path.join(wheels, name, "pip") for name in os.listdir(wheels) if name.startswith("pip-")][0]
+names = [name for name in os.listdir(wheels) if name.startswith("pip-")]
+pip = os.path.join(wheels, names[0], "pip")
 python = os.path.join(home, "bin", "python")
 options = ["--quiet", "--no-index", "--disable-pip-version-check", "--find-links", wheels]
 subprocess.run([python, pip, "install", *options, *{names!r}], check=True, stdout=sys.stderr)
@@ -53,117 +75,91 @@ open(os.path.join(home, "complete"), "w").close()
 """
 
 
-@dataclass(frozen=True)
-class Ssh:
-    """How to reach a host: ``python`` is its own interpreter, which is not changed."""
+class _RemotePython(NamedTuple):
+    """The interpreter of a host; ``libc`` is a name and a version."""
 
-    host: str
-    python: str = "python3"
-    config: str | None = None
+    version: Sequence[int]
+    machine: str
+    libc: Sequence[str]
+    is_installed: bool
 
-    def run(self, code: str, data: bytes = b"") -> str:
-        """Run Python code there, with ``data`` on its standard input.
-
-        Raises MlmsError with what it says.
-        """
-        options = ["-F", self.config] if self.config else []
-        script = code.replace("'", "'\"'\"'")
-        command = [
-            "ssh",
-            "-o",
-            "ConnectTimeout=10",
-            "-o",
-            "BatchMode=yes",
-            *options,
-            *self.host.split(),
-        ]
-        command.append(f"{self.python} -c '{script}'")
-        try:
-            done = subprocess.run(
-                command, input=data, capture_output=True, timeout=_SECONDS, check=False
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise MlmsError(
-                f"{self.host}: {error}; see that 'ssh {self.host}' works without a password"
-            ) from error
-        if done.returncode:
-            said = done.stderr.decode(errors="replace").strip() or f"status {done.returncode}"
-            raise MlmsError(f"{self.host}: {said}")
-        return done.stdout.decode()
+    @property
+    def version_text(self) -> str:
+        return ".".join(map(str, self.version))
 
 
-def check(ssh: Ssh) -> str:
-    """Return a line on a host that has this version; raises MlmsError on one that has not."""
-    facts = _ask(ssh)
-    where = f"Python {'.'.join(map(str, facts['version']))}, {facts['machine']}"
-    if not facts["installed"]:
+def install_folder() -> str:
+    """Return the folder of the environment for this version, relative to the remote home."""
+    return f"{_INSTALL_ROOT}/{version_name()}"
+
+
+def installed_python() -> str:
+    """Return the interpreter of the installed environment, as a remote shell reads it."""
+    return f"~/{install_folder()}/bin/python"
+
+
+def check(host: SshHost) -> str:
+    """Return a line about a host that has this version; raise MlmsError for one that has not."""
+    python = _describe(host)
+    description = f"Python {python.version_text}, {python.machine}"
+    if not python.is_installed:
         raise MlmsError(
-            f"{ssh.host}: {where}, without pytest-mlms {version_name()}; run: mlms worker install {ssh.host}"
+            f"{host.host}: {description}, without pytest-mlms {version_name()}; "
+            f"run: mlms worker install {host.host}"
         )
-    return f"{ssh.host}: ready, pytest-mlms {version_name()} on {where}"
+    return f"{host.host}: ready, pytest-mlms {version_name()} on {description}"
 
 
-def install(ssh: Ssh, more: Sequence[str] = ()) -> str:
-    """Make the environment on a host, with the requirements ``more``; return a line.
+def install(host: SshHost, requirements: Sequence[str] = ()) -> str:
+    """Make the environment on a host, with further ``requirements``; return a line about it.
 
-    Raises MlmsError.
+    Raises MlmsError where the interpreter is too old, or a package can't be had for it.
     """
-    facts = _ask(ssh)
-    if tuple(facts["version"]) < _LEAST:
-        found = ".".join(map(str, facts["version"]))
+    python = _describe(host)
+    if tuple(python.version) < _OLDEST_PYTHON:
         raise MlmsError(
-            f"{ssh.host}: {ssh.python} is Python {found}; name one of 3.10 or later with --python"
+            f"{host.host}: {host.python} is Python {python.version_text}; "
+            f"name one of 3.10 or later with --python"
         )
-    with tempfile.TemporaryDirectory() as temporary:
-        wheels = Path(temporary)
+    packages = [f"{name}=={version(name)}" for name in ("pytest-mlms", *SAME_VERSION)]
+    packages += requirements
+    with tempfile.TemporaryDirectory() as folder:
+        wheels = Path(folder)
         build_wheel(wheels)
-        names = [
-            f"pytest-mlms=={version('pytest-mlms')}",
-            *(f"{name}=={version(name)}" for name in SAME),
-            *more,
-        ]
-        _download(wheels, names, facts)
+        _download(packages, wheels, python)
         packed = _pack(wheels)
-    ssh.run(_UNPACK.format(folder=_folder(), names=names), packed)
-    return check(ssh)
+    code = _UNPACK.format(folder=install_folder(), names=packages)
+    host.run_python(code, packed)
+    return check(host)
 
 
-def _folder() -> str:
-    return f"{HOME}/{version_name()}"
+def _describe(host: SshHost) -> _RemotePython:
+    code = _DESCRIBE.format(folder=install_folder())
+    return _RemotePython(**json.loads(host.run_python(code)))
 
 
-def _ask(ssh: Ssh) -> dict[str, Any]:
-    facts: dict[str, Any] = json.loads(ssh.run(_ASK.format(folder=_folder())))
-    return facts
-
-
-def _download(wheels: Path, names: Sequence[str], facts: dict[str, Any]) -> None:
-    """Fetch what the interpreter of ``facts`` needs, with the pip of this one."""
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "download",
-        "--quiet",
-        "--disable-pip-version-check",
-        "--only-binary=:all:",
-    ]
-    command += ["--dest", str(wheels), "--find-links", str(wheels), "--implementation", "cp"]
-    command += ["--python-version", ".".join(map(str, facts["version"]))]
-    for platform in _platforms(facts["machine"], facts["libc"]):
+def _download(packages: Sequence[str], wheels: Path, python: _RemotePython) -> None:
+    """Download packages and pip, as wheels for a remote interpreter, with the pip of this one."""
+    command = [sys.executable, *_PIP_DOWNLOAD]
+    command += ["--dest", str(wheels), "--find-links", str(wheels)]
+    command += ["--python-version", python.version_text]
+    for platform in _platforms(python):
         command += ["--platform", platform]
+    command += [*packages, "pip"]
     done = subprocess.run(
-        [*command, *names, "pip"], capture_output=True, text=True, timeout=_SECONDS, check=False
+        command, capture_output=True, text=True, timeout=_DOWNLOAD_SECONDS, check=False
     )
     if done.returncode:
         raise MlmsError(f"can't fetch what the worker needs: {done.stderr.strip()}")
 
 
-def _platforms(machine: str, libc: Sequence[str]) -> list[str]:
-    """Return the wheel tags that a host takes, the newest first (PEP 600, PEP 656)."""
-    if libc[0] != "glibc":
-        return [f"musllinux_1_{minor}_{machine}" for minor in (2, 1)]
-    newest = int(libc[1].split(".")[1])
+def _platforms(python: _RemotePython) -> list[str]:
+    """Return the platform tags of wheels that a host takes, the newest first (PEP 600, PEP 656)."""
+    machine = python.machine
+    library, library_version = python.libc
+    if library != "glibc":
+        return [f"musllinux_1_2_{machine}", f"musllinux_1_1_{machine}"]
+    newest = int(library_version.split(".")[1])
     tags = [f"manylinux_2_{minor}_{machine}" for minor in range(newest, 4, -1)]
     return [*tags, f"manylinux2014_{machine}", f"manylinux2010_{machine}", f"linux_{machine}"]
 

@@ -1,6 +1,6 @@
-"""Files of items from a remote worker into the controller's folder.
+"""Transfer of the files of results from a remote worker to the controller's folder of the run.
 
-In chunks, checked, never held in memory.
+Files are sent in chunks, checked by their digest, and never held in memory whole.
 """
 
 from __future__ import annotations
@@ -10,159 +10,199 @@ import hashlib
 import os
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
-from typing import IO, Any
+from typing import Any
 
-from pytest_mlms.distribute.messages import Handler, Link
+from pytest_mlms.distribute.messages import FileBegin, FileChunk, FileEnd, FileStored
+from pytest_mlms.distribute.side_channel import Handlers, SideChannel
 
 __all__ = ["ResultReceiver", "ResultSender"]
 
 _CHUNK = 1 << 18  # bytes
-_OURS = ("items", "agents")  # the folders of a run that are filled from elsewhere
+_WRITABLE = ("items", "agents")
+"""The folders of a run that a worker may fill."""
 
 
 class ResultSender:
-    """The worker's end: ``folder`` is its own copy of the run's folder, ``link`` is set once it is
-    there.
+    """The worker's end; ``folder`` is its own folder of the run.
 
-    What the controller has whole is removed here; logs, which grow, at the end.
+    A file that the controller has stored is removed here. Logs grow while agents live, so they are
+    removed at the end.
     """
 
-    link: Link
-
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, channel: SideChannel) -> None:
         self._folder = folder
-        self._sizes: dict[str, int] = {}
-        self._kept: set[str] = set()
+        self._channel = channel
+        self._log_sizes: dict[str, int] = {}
+        self._stored_logs: set[str] = set()
 
     @property
-    def handlers(self) -> dict[str, Handler]:
-        """What the messages of the controller mean here."""
-        return {"kept": self._note_kept}
+    def handlers(self) -> Handlers:
+        """The handlers of the controller's messages."""
+        return {FileStored: self._note_stored}
 
     def send(self, result: Mapping[str, Any]) -> None:
-        """Send the files that a result names."""
+        """Send the files that a result names, of the logs those that have grown."""
         for path in result.get("artifacts", {}).values():
-            self._stream(path)
+            self._send_file(path)
         for path in result.get("logs", ()):
-            with contextlib.suppress(OSError):
-                size = (self._folder / path).stat().st_size
-                if self._sizes.get(path) != size:
-                    self._sizes[path] = size
-                    self._kept.discard(path)
-                    self._stream(path)
+            self._send_log(path)
 
     def finish(self) -> None:
-        """Send what logs have become, and remove those that are whole on the controller."""
-        self.send({"logs": list(self._sizes)})
-        for path in list(self._kept):
-            (self._folder / path).unlink(missing_ok=True)
+        """Send the logs that have grown, and remove those that the controller has stored."""
+        for path in list(self._log_sizes):
+            self._send_log(path)
+        for path in list(self._stored_logs):
+            self._remove(path)
 
-    def _note_kept(self, path: str) -> None:
-        if path in self._sizes:
-            self._kept.add(path)
-        else:
-            (self._folder / path).unlink(missing_ok=True)
+    def _send_log(self, path: str) -> None:
+        try:
+            size = (self._folder / path).stat().st_size
+        except OSError:
+            return
+        if self._log_sizes.get(path) != size:
+            self._log_sizes[path] = size
+            self._stored_logs.discard(path)
+            self._send_file(path)
 
-    def _stream(self, path: str) -> None:
+    def _send_file(self, path: str) -> None:
+        self._channel.send(FileBegin(path))
+        sha256 = hashlib.sha256()
         try:
             with (self._folder / path).open("rb") as file:
-                self.link.send("file", path)
-                sha256 = hashlib.sha256()
                 while data := file.read(_CHUNK):
                     sha256.update(data)
-                    self.link.send("data", data)
+                    self._channel.send(FileChunk(data))
         except OSError as error:
-            self.link.send("end", "", f"could not be read on its host: {error.strerror}")
+            self._channel.send(FileEnd("", f"could not be read on its host: {error.strerror}"))
         else:
-            self.link.send("end", sha256.hexdigest(), "")
+            self._channel.send(FileEnd(sha256.hexdigest(), ""))
+
+    def _note_stored(self, message: FileStored) -> None:
+        if message.path in self._log_sizes:
+            self._stored_logs.add(message.path)
+        else:
+            self._remove(message.path)
+
+    def _remove(self, path: str) -> None:
+        (self._folder / path).unlink(missing_ok=True)
+
+
+class _IncomingFile:
+    """A file that is being received; it gets its name when it is complete.
+
+    All methods raise OSError.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._partial = path.with_name(f"{path.name}.part")
+        self._sha256 = hashlib.sha256()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = self._partial.open("wb")
+
+    def write(self, data: bytes) -> None:
+        self._sha256.update(data)
+        self._file.write(data)
+
+    def finish(self, sha256: str) -> bool:
+        """Give the file its name; return False where it is not what was sent."""
+        self._file.close()
+        if sha256 != self._sha256.hexdigest():
+            return False
+        os.replace(self._partial, self._path)
+        return True
+
+    def discard(self) -> None:
+        with contextlib.suppress(OSError):
+            self._file.close()
+        with contextlib.suppress(OSError):
+            self._partial.unlink(missing_ok=True)
 
 
 class ResultReceiver:
-    """The controller's end, for one worker; ``lost`` says of each file that is not here why.
+    """The controller's end, for one worker; ``folder`` is that of the run.
 
-    ``link`` is set once it is there.
+    ``lost`` has the reason for each file that did not arrive, by its path in the folder.
     """
 
-    link: Link
-
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, channel: SideChannel) -> None:
         self.lost: dict[str, str] = {}
         self._folder = folder
+        self._channel = channel
         self._path = ""
-        self._file: IO[bytes] | None = None
-        self._sha256 = hashlib.sha256()
+        self._incoming: _IncomingFile | None = None
 
     @property
-    def handlers(self) -> dict[str, Handler]:
-        """What the messages of a worker mean here."""
-        return {"file": self._begin, "data": self._write, "end": self._end}
+    def handlers(self) -> Handlers:
+        """The handlers of the worker's messages."""
+        return {FileBegin: self._begin, FileChunk: self._write, FileEnd: self._end}
 
-    def complete(self, result: dict[str, Any]) -> None:
-        """Say in a result which of its files did not arrive."""
-        for name, path in list(result.get("artifacts", {}).items()):
+    def note_lost_files(self, result: dict[str, Any]) -> None:
+        """Move the files of a result that did not arrive to its ``artifacts_lost``."""
+        artifacts = result.get("artifacts", {})
+        for name, path in list(artifacts.items()):
             if path in self.lost:
-                del result["artifacts"][name]
+                del artifacts[name]
                 result["artifacts_lost"][name] = self.lost.pop(path)
-        for path in list(result.get("logs", ())):
+        logs = result.get("logs", [])
+        for path in list(logs):
             if path in self.lost:
-                result["logs"].remove(path)
+                logs.remove(path)
                 result["artifacts_lost"][path] = self.lost.pop(path)
 
     def close(self) -> None:
-        """The worker is gone: what it had not sent whole is nothing."""
-        if self._file:
-            self._file.close()
-            self._partial.unlink(missing_ok=True)
-            self._file = None
+        """Remove the file that the worker had not sent whole, because it is gone."""
+        if self._incoming:
+            self._incoming.discard()
+            self._incoming = None
 
-    @property
-    def _partial(self) -> Path:
-        return self._folder / f"{self._path}.part"
-
-    def _begin(self, path: str) -> None:
-        self._path, self._sha256 = path, hashlib.sha256()
-        inside = PurePosixPath(path)
-        if (
-            inside.parts[:1] not in [(name,) for name in _OURS]
-            or ".." in inside.parts
-            or "\0" in path
-        ):
-            self._fail("its path leads out of the items of the run")
+    def _begin(self, message: FileBegin) -> None:
+        self._path = message.path
+        if not _is_writable(message.path):
+            self._lose("its path leads out of the items of the run")
             return
         try:
-            self._partial.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self._partial.open("wb")
+            self._incoming = _IncomingFile(self._folder / message.path)
         except OSError as error:
-            self._fail(f"{error.strerror}; make room")
+            self._lose(_no_room(error))
 
-    def _write(self, data: bytes) -> None:
-        if self._file:
-            self._sha256.update(data)
-            try:
-                self._file.write(data)
-            except OSError as error:
-                self._fail(f"{error.strerror}; make room")
-
-    def _end(self, sha256: str, fault: str) -> None:
-        if self._file is None:
+    def _write(self, message: FileChunk) -> None:
+        if self._incoming is None:
             return
         try:
-            self._file.close()
-            if fault or sha256 != self._sha256.hexdigest():
-                self._fail(fault or "it was damaged on its way")
-                return
-            os.replace(self._partial, self._folder / self._path)
-            self._file = None
+            self._incoming.write(message.data)
         except OSError as error:
-            self._fail(f"{error.strerror}; make room")
+            self._lose(_no_room(error))
+
+    def _end(self, message: FileEnd) -> None:
+        if self._incoming is None:
+            return
+        if message.error:
+            self._lose(message.error)
+            return
+        try:
+            is_whole = self._incoming.finish(message.sha256)
+        except OSError as error:
+            self._lose(_no_room(error))
+            return
+        if is_whole:
+            self._incoming = None
+            self._channel.send(FileStored(self._path))
         else:
-            self.link.send("kept", self._path)
+            self._lose("it was damaged on its way")
 
-    def _fail(self, why: str) -> None:
-        self.lost[self._path] = why
-        if self._file:
-            with contextlib.suppress(OSError):
-                self._file.close()
-            with contextlib.suppress(OSError):
-                self._partial.unlink(missing_ok=True)
-            self._file = None
+    def _lose(self, reason: str) -> None:
+        self.lost[self._path] = reason
+        self.close()
+
+
+def _is_writable(path: str) -> bool:
+    """Return whether a worker may write a file of this path, which it chose itself."""
+    parts = PurePosixPath(path).parts
+    if not parts or "\0" in path:
+        return False
+    return parts[0] in _WRITABLE and ".." not in parts
+
+
+def _no_room(error: OSError) -> str:
+    return f"{error.strerror}; make room"

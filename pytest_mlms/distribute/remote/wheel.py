@@ -1,6 +1,6 @@
-"""The running version of this plugin as a wheel, made of its own files.
+"""The running version of the plugin as a wheel, and the digest of its code.
 
-What a worker must have, to the letter.
+A worker must have the same code as its controller.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ import hashlib
 import zipfile
 from collections.abc import Iterator
 from functools import lru_cache
-from importlib.metadata import distribution
+from importlib.metadata import Distribution, distribution
 from pathlib import Path
+from typing import NamedTuple
 
 import mlms_predictors
 
@@ -19,61 +20,76 @@ import pytest_mlms
 
 __all__ = ["build_wheel", "code_digest", "version_name"]
 
-_NAME = "pytest_mlms"
+_DISTRIBUTION = "pytest_mlms"
 _WHEEL = "Wheel-Version: 1.0\nGenerator: pytest-mlms\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+_NOT_CODE = (".pyc", ".part")
+
+
+class _Entry(NamedTuple):
+    """A file of a wheel."""
+
+    name: str
+    data: bytes
+
+    @property
+    def record(self) -> str:
+        """The line of the file in RECORD."""
+        digest = base64.urlsafe_b64encode(hashlib.sha256(self.data).digest())
+        unpadded = digest.rstrip(b"=").decode()
+        return f"{self.name},sha256={unpadded},{len(self.data)}"
 
 
 @lru_cache(maxsize=1)
 def code_digest() -> str:
-    """Return a digest of all that runs.
-
-    The same on two hosts only where they have the same code.
-    """
+    """Return a digest of all files of the plugin, equal on hosts with the same code."""
     sha256 = hashlib.sha256()
-    for name, path in _files():
-        sha256.update(f"{name}\n".encode() + path.read_bytes())
+    for name, data in _code():
+        sha256.update(f"{name}\n".encode() + data)
     return sha256.hexdigest()[:12]
 
 
 def version_name() -> str:
-    """Return the version with the code's digest, as a folder's name."""
+    """Return the version with the digest of the code, as the name of a folder."""
     return f"{pytest_mlms.__version__}-{code_digest()}"
 
 
 def build_wheel(folder: Path) -> Path:
-    """Write the wheel into ``folder``; return its path (the format is PEP 427's)."""
-    info = f"{_NAME}-{pytest_mlms.__version__}.dist-info"
-    path = folder / f"{_NAME}-{pytest_mlms.__version__}-py3-none-any.whl"
+    """Write the wheel into ``folder``, and return its path; the format is that of PEP 427."""
+    stem = f"{_DISTRIBUTION}-{pytest_mlms.__version__}"
+    info = f"{stem}.dist-info"
+    path = folder / f"{stem}-py3-none-any.whl"
     records = []
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as wheel:
-        contents = [(name, file.read_bytes()) for name, file in _files()]
-        contents += [(f"{info}/{name}", data) for name, data in _metadata()]
-        for name, data in contents:
-            wheel.writestr(name, data)
-            digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
-            records.append(f"{name},sha256={digest},{len(data)}")
-        wheel.writestr(f"{info}/RECORD", "\n".join([*records, f"{info}/RECORD,,", ""]))
+        for entry in [*_code(), *_metadata(info)]:
+            wheel.writestr(entry.name, entry.data)
+            records.append(entry.record)
+        records += [f"{info}/RECORD,,", ""]
+        wheel.writestr(f"{info}/RECORD", "\n".join(records))
     return path
 
 
-def _files() -> Iterator[tuple[str, Path]]:
-    for module in (pytest_mlms, mlms_predictors):
-        root = Path(str(module.__file__)).parent
+def _code() -> Iterator[_Entry]:
+    """Yield the files of both packages, in a fixed order."""
+    for package in (pytest_mlms, mlms_predictors):
+        root = Path(str(package.__file__)).parent
         for path in sorted(root.rglob("*")):
-            inside = path.relative_to(root)
-            if (
-                path.is_file()
-                and "__pycache__" not in inside.parts
-                and not path.name.endswith((".pyc", ".part"))
-            ):
-                yield f"{module.__name__}/{inside.as_posix()}", path
+            relative = path.relative_to(root)
+            if not path.is_file() or path.name.endswith(_NOT_CODE):
+                continue
+            if "__pycache__" not in relative.parts:
+                name = f"{package.__name__}/{relative.as_posix()}"
+                yield _Entry(name, path.read_bytes())
 
 
-def _metadata() -> Iterator[tuple[str, bytes]]:
-    found = distribution(_NAME)
-    for name in ("METADATA", "entry_points.txt"):
-        text = (
-            found.read_text(name) or found.read_text({"METADATA": "PKG-INFO"}.get(name, name)) or ""
-        )
-        yield name, text.encode()
-    yield "WHEEL", _WHEEL.encode()
+def _metadata(info: str) -> Iterator[_Entry]:
+    """Yield the files of the dist-info folder, without RECORD."""
+    installed = distribution(_DISTRIBUTION)
+    # an editable install may have PKG-INFO in place of METADATA
+    metadata = _text(installed, "METADATA") or _text(installed, "PKG-INFO")
+    yield _Entry(f"{info}/METADATA", metadata)
+    yield _Entry(f"{info}/entry_points.txt", _text(installed, "entry_points.txt"))
+    yield _Entry(f"{info}/WHEEL", _WHEEL.encode())
+
+
+def _text(installed: Distribution, name: str) -> bytes:
+    return (installed.read_text(name) or "").encode()

@@ -1,74 +1,64 @@
-"""The mirror on a remote host: a folder for each run, so that no run disturbs another, in a folder
-for each project.
+"""The workspace of a run on a remote host: the small files that collection needs.
 
-A run's folder is made of files that are kept by their digests, so what was sent once is not sent
-again. A run holds its folder by a lock until its last worker ends, however it ends; the next run
-removes what nobody holds.
+Below the working folder of a project there is a folder for each run, so that runs do not disturb
+each other. Its files are copies of a store of files by digest, so what was sent once is not sent
+again. A run locks its folder until its last worker ends, however it ends. The next run removes the
+folders that nobody has locked.
+
+This module runs on the remote host; ``workspace_sync.py`` is the controller's side.
 """
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
 import shutil
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from pytest_mlms.artifacts.digest import digest_of
+from pytest_mlms.files import write_atomically
 
 __all__ = ["receive"]
 
-_KEPT = 30 * 86400  # seconds that a file is kept for, after its last use
+_FOLDER = "mlms-mirror"
+_KEPT_SECONDS = 30 * 86400  # after the last use of a stored file
 
 
 def receive(channel: Any) -> None:
-    """Make the mirror of a run here, with what the controller sends of what is lacking, and go
-    there.
+    """Make the workspace of a run with the files that the controller sends, and change into it.
+
+    ``channel`` is execnet's. The controller sends the run's name with the digests of its files by
+    their paths. The answer is the list of the digests that are missing here; their content follows
+    in that order.
     """
-    run, wanted = channel.receive()
-    home = Path("mlms-mirror").absolute()
-    files, folder = home / "files", home / "runs" / run
-    for made in (files, folder.parent):
-        made.mkdir(parents=True, exist_ok=True)
-    with (home / "lock").open("a") as alone:
-        fcntl.flock(alone, fcntl.LOCK_EX)
-        _tidy(home)
-        fcntl.flock(_open(folder), fcntl.LOCK_SH)  # which the kernel drops with this process
-        lacking = [digest for digest in sorted(set(wanted.values())) if not _has(files / digest)]
-    channel.send(lacking)
-    for digest in lacking:
-        _write(files / digest, channel.receive())
-    for place, digest in wanted.items():
-        _write(
-            folder / place, (files / digest).read_bytes()
-        )  # a copy, as a test may change its files
+    run, digests = channel.receive()
+    root = Path(_FOLDER).absolute()
+    store = root / "files"
+    folder = root / "runs" / run
+    store.mkdir(parents=True, exist_ok=True)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with (root / "lock").open("a") as project_lock:
+        fcntl.flock(project_lock, fcntl.LOCK_EX)
+        _remove_unused(root)
+        # the kernel releases this lock when the process ends
+        fcntl.flock(_open_lock(folder), fcntl.LOCK_SH)
+        missing = _missing(digests, store)
+    channel.send(missing)
+    for digest in missing:
+        write_atomically(store / digest, channel.receive())
+    _copy_files(digests, store, folder)
     os.chdir(folder)
 
 
-def _tidy(home: Path) -> None:
-    """Remove the runs that nobody holds, and files that no run has used for long."""
-    for lock in (home / "runs").glob("*.lock"):
-        folder = lock.with_suffix("")
-        held = _open(folder)
-        with contextlib.suppress(BlockingIOError):  # one of its workers lives
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if folder.exists():
-                shutil.rmtree(folder)
-            lock.unlink()
-        os.close(held)
-    for path in (home / "files").iterdir():
-        if path.stat().st_mtime < time.time() - _KEPT:
-            path.unlink()
+def _missing(digests: Mapping[str, str], store: Path) -> list[str]:
+    """Return the digests that are not in the store, and mark the others as used now."""
+    return [digest for digest in sorted(set(digests.values())) if not _is_stored(store / digest)]
 
 
-def _open(folder: Path) -> int:
-    """Return a descriptor of a run's lock, which is looked for only while the project's is held."""
-    return os.open(folder.with_name(f"{folder.name}.lock"), os.O_RDWR | os.O_CREAT)
-
-
-def _has(path: Path) -> bool:
+def _is_stored(path: Path) -> bool:
     try:
         os.utime(path)
         return digest_of(path) == path.name
@@ -76,8 +66,39 @@ def _has(path: Path) -> bool:
         return False
 
 
-def _write(path: Path, data: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.{os.getpid()}.part")
-    partial.write_bytes(data)
-    os.replace(partial, path)
+def _copy_files(digests: Mapping[str, str], store: Path, folder: Path) -> None:
+    """Copy the run's files out of the store; no links, because a test may change its files."""
+    for relative, digest in digests.items():
+        path = folder / relative
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, (store / digest).read_bytes())
+
+
+def _remove_unused(root: Path) -> None:
+    """Remove the folders of runs that no worker has locked, and files unused for a month."""
+    for lock in (root / "runs").glob("*.lock"):
+        _remove_unlocked(lock.with_suffix(""), lock)
+    oldest = time.time() - _KEPT_SECONDS
+    for path in (root / "files").iterdir():
+        if path.stat().st_mtime < oldest:
+            path.unlink()
+
+
+def _remove_unlocked(folder: Path, lock: Path) -> None:
+    descriptor = _open_lock(folder)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:  # one of its workers lives
+        return
+    else:
+        if folder.exists():
+            shutil.rmtree(folder)
+        lock.unlink()
+    finally:
+        os.close(descriptor)
+
+
+def _open_lock(folder: Path) -> int:
+    """Return a descriptor of a run's lock file; call only with the project's lock held."""
+    path = folder.with_name(f"{folder.name}.lock")
+    return os.open(path, os.O_RDWR | os.O_CREAT)

@@ -1,9 +1,8 @@
-"""The files that a run needs before its items are known, on each remote host: manifests,
-predictors, conftests, ini.
+"""Transfer of the files that a run needs before its items are known to remote workspaces.
 
-They keep their places below the rootdir, so that items have the same ids everywhere. Small, and
-sent by digest: what a host has from an earlier run stays there (see berth.py). Models and datasets
-travel when an item asks for them (see travel.py).
+These are manifests, predictors, conftests and the ini file. They keep their places below the
+rootdir, so that items have the same ids everywhere. Models and datasets follow when an item asks
+for them (see ``artifact_transfer.py``). ``workspace.py`` is the remote host's side.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -20,19 +19,21 @@ from typing import Any
 import pytest
 
 from pytest_mlms.config import Config
-from pytest_mlms.distribute.remote.hosts import ANSWER
+from pytest_mlms.distribute.remote.hosts import ANSWER_SECONDS
 
-__all__ = ["WorkspaceSync"]
+__all__ = ["WorkspaceSync", "small_files"]
 
-_OUTPUTS = ("results", "cache", "benchmark_json", "root")
-_OF_ROOT = ("stacks.yaml", "pyproject.toml", "conftest.py")
+_OUTPUT_OPTIONS = ("results", "cache", "benchmark_json", "root")
+_ROOT_FILES = ("stacks.yaml", "pyproject.toml", "conftest.py")
 _SUFFIXES = (".yaml", ".yml", ".py", ".txt", ".json", ".toml", ".ini", ".cfg")
 _LARGEST = 1 << 20  # bytes
-_SKIPPED = ("__pycache__", "node_modules", "mlms-results")
+_SKIPPED_FOLDERS = ("__pycache__", "node_modules", "mlms-results")
+
+_RECEIVE = "from pytest_mlms.distribute.remote.workspace import receive; receive(channel)"
 
 
 class WorkspaceSync:
-    """What is below the controller's rootdir, as remote workers see it below their working folder."""
+    """The files below the controller's rootdir, as remote workers see them in their workspace."""
 
     def __init__(self, config: pytest.Config, options: Config) -> None:
         self._config = config
@@ -42,110 +43,140 @@ class WorkspaceSync:
 
     @property
     def folder(self) -> str:
-        """The folder on a remote host, in the user's home.
-
-        One for each project of each controller.
-        """
-        name = f"{socket.gethostname()}:{self._root}"
-        return f"pytest-mlms-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
+        """The folder in the remote home, one for each project of each controller."""
+        project = f"{socket.gethostname()}:{self._root}"
+        return f"pytest-mlms-{_short_digest(project, 12)}"
 
     def place(self, path: Path) -> str:
-        """Return where a file or a folder is in the mirror."""
+        """Return the place of a file or folder in the workspace.
+
+        A folder outside of the rootdir keeps its files together.
+        """
         if path.is_relative_to(self._root):
             return path.relative_to(self._root).as_posix()
-        for name, root in self._outside.items():
-            if path.is_relative_to(root):
-                return (Path(name) / path.relative_to(root)).as_posix()
-        name = f"outside/{hashlib.sha256(str(path).encode()).hexdigest()[:8]}/{path.name}"
+        for name, folder in self._outside.items():
+            if path.is_relative_to(folder):
+                return (Path(name) / path.relative_to(folder)).as_posix()
+        name = f"outside/{_short_digest(str(path), 8)}/{path.name}"
         self._outside[name] = path
         return name
 
     def original(self, place: str) -> Path:
-        """Return the file that a place in the mirror stands for."""
-        for name, root in self._outside.items():
+        """Return the controller's file of a place in the workspace."""
+        for name, folder in self._outside.items():
             if Path(place).is_relative_to(name):
-                return root / Path(place).relative_to(name)
+                return folder / Path(place).relative_to(name)
         return self._root / place
 
     def options(self) -> dict[str, Any]:
         """Return the plugin's options for a remote worker, as plain values."""
-        return replace(self._options, cache=None).pack(self.place)
+        without_cache = replace(self._options, cache=None)
+        return without_cache.pack(self.place)
 
-    def arguments(self, arguments: list[str]) -> list[str]:
-        """Return pytest's arguments with the paths that they name put into the mirror."""
-        made = []
-        for argument in arguments:
-            path, separator, rest = argument.partition("::")
-            found = (
-                Path(os.path.normpath(self._config.invocation_params.dir / path)) if path else None
-            )
-            there = bool(found and not path.startswith("-") and found.exists())
-            made.append(f"{self.place(found)}{separator}{rest}" if there and found else argument)
-        return made
+    def map_arguments(self, arguments: Iterable[str]) -> list[str]:
+        """Return pytest's arguments, with paths replaced by their places in the workspace."""
+        return [self._map_argument(argument) for argument in arguments]
+
+    def _map_argument(self, argument: str) -> str:
+        name, separator, node = argument.partition("::")
+        if not name or name.startswith("-"):
+            return argument
+        path = self._absolute(name)
+        if not path.exists():
+            return argument
+        return f"{self.place(path)}{separator}{node}"
 
     @cached_property
     def files(self) -> dict[str, bytes]:
-        """The files by their place."""
-        found = {self.place(path): path.read_bytes() for path in self._paths()}
-        if "/" not in (ini := self._ini()):
-            found.setdefault(ini, b"[pytest]\n")
+        """The content of the files by their places."""
+        found = {}
+        for path in self._paths():
+            found[self.place(path)] = path.read_bytes()
+        if self._config.inipath is None:
+            found.setdefault("pytest.ini", b"[pytest]\n")
         return found
 
     def send(self, gateway: Any, run: str) -> None:
-        """Make the mirror of a run on the host of a gateway, whose working folder it becomes."""
-        channel = gateway.remote_exec(
-            "from pytest_mlms.distribute.remote.workspace import receive; receive(channel)"
-        )
-        digests = {place: hashlib.sha256(data).hexdigest() for place, data in self.files.items()}
-        places = {digest: place for place, digest in digests.items()}
-        channel.send((run, digests))
-        for digest in channel.receive(ANSWER):
-            channel.send(self.files[places[digest]])
-        channel.waitclose(ANSWER)
+        """Make the workspace of a run on the host of an execnet gateway, and its working folder.
 
-    def _ini(self) -> str:
-        return self.place(self._config.inipath) if self._config.inipath else "pytest.ini"
+        Only the files that the host does not have are sent.
+        """
+        digests = {}
+        contents = {}
+        for place, content in self.files.items():
+            digest = hashlib.sha256(content).hexdigest()
+            digests[place] = digest
+            contents[digest] = content
+        channel = gateway.remote_exec(_RECEIVE)
+        channel.send((run, digests))
+        for digest in channel.receive(ANSWER_SECONDS):
+            channel.send(contents[digest])
+        channel.waitclose(ANSWER_SECONDS)
 
     def _paths(self) -> Iterator[Path]:
-        roots = [
-            Path(os.path.normpath(self._config.invocation_params.dir / arg.split("::")[0]))
-            for arg in self._args()
-        ]
-        roots += [path for path in self._inputs() if path.exists()]
-        for root in roots:
-            self.place(root)  # a folder outside of the rootdir keeps its files together
-            yield from _small_files(root) if root.is_dir() else [root] if root.is_file() else []
-            for parent in root.parents:
-                if parent.is_relative_to(self._root) and (parent / "conftest.py").is_file():
-                    yield parent / "conftest.py"
+        for root in self._roots():
+            self.place(root)  # first, so that a folder outside of the rootdir stays together
+            yield from _files_at(root)
+            yield from self._conftests_above(root)
         if self._config.inipath:
             yield self._config.inipath
-        yield from (path for name in _OF_ROOT if (path := self._root / name).is_file())
+        for name in _ROOT_FILES:
+            if (self._root / name).is_file():
+                yield self._root / name
 
-    def _args(self) -> list[str]:
-        """What is collected; all of the rootdir is too much to send."""
-        return [
-            argument for argument in self._config.args if Path(argument).absolute() != self._root
-        ]
+    def _roots(self) -> Iterator[Path]:
+        """Yield what is collected, and the files and folders that options name."""
+        for argument in self._config.args:
+            # the whole rootdir, the default of pytest, is too much to send
+            if Path(argument).absolute() != self._root:
+                yield self._absolute(argument.split("::")[0])
+        for path in self._option_paths():
+            if path.exists():
+                yield path
 
-    def _inputs(self) -> Iterator[Path]:
-        for field in fields(self._options):
-            value = getattr(self._options, field.name)
-            if field.name not in _OUTPUTS:
-                yield from (
-                    path
-                    for path in (value if isinstance(value, tuple) else [value])
-                    if isinstance(path, Path)
-                )
+    def _option_paths(self) -> Iterator[Path]:
+        for option in fields(self._options):
+            if option.name in _OUTPUT_OPTIONS:
+                continue
+            value = getattr(self._options, option.name)
+            values = value if isinstance(value, tuple) else (value,)
+            for single in values:
+                if isinstance(single, Path):
+                    yield single
+
+    def _conftests_above(self, path: Path) -> Iterator[Path]:
+        for folder in path.parents:
+            conftest = folder / "conftest.py"
+            if folder.is_relative_to(self._root) and conftest.is_file():
+                yield conftest
+
+    def _absolute(self, name: str) -> Path:
+        return Path(os.path.normpath(self._config.invocation_params.dir / name))
 
 
-def _small_files(folder: Path) -> Iterator[Path]:
+def small_files(folder: Path) -> Iterator[Path]:
+    """Yield the text files of a folder that are transferred; no environments, results or caches."""
     for base, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith(".") and name not in _SKIPPED]
         if "pyvenv.cfg" in names:
             folders.clear()
             continue
+        folders[:] = [name for name in folders if _is_transferred(name)]
         for name in names:
             path = Path(base, name)
             if path.suffix in _SUFFIXES and path.is_file() and path.stat().st_size <= _LARGEST:
                 yield path
+
+
+def _files_at(path: Path) -> Iterator[Path]:
+    if path.is_dir():
+        yield from small_files(path)
+    elif path.is_file():
+        yield path
+
+
+def _is_transferred(folder: str) -> bool:
+    return not folder.startswith(".") and folder not in _SKIPPED_FOLDERS
+
+
+def _short_digest(text: str, length: int) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:length]

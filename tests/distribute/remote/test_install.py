@@ -1,0 +1,98 @@
+"""Installation of workers' environments; test_over_ssh.py installs one on a host."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pytest_mlms.distribute.remote import install as module
+from pytest_mlms.distribute.remote.install import (
+    check,
+    install,
+    install_folder,
+    installed_python,
+)
+from pytest_mlms.distribute.remote.wheel import version_name
+from pytest_mlms.errors import MlmsError
+
+REMOTE = module._RemotePython([3, 11], "x86_64", ["glibc", "2.31"], is_installed=False)
+
+
+class LocalHost:
+    """A host without ssh: its code runs in a process of this interpreter, in a home of its own."""
+
+    host = "gpu1"
+    python = sys.executable
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+
+    def run_python(self, code: str, data: bytes = b"") -> str:
+        done = subprocess.run(
+            [self.python, "-c", code],
+            input=data,
+            capture_output=True,
+            timeout=300,
+            check=True,
+            env={"HOME": str(self._home)},
+        )
+        return done.stdout.decode()
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Any:
+    return LocalHost(tmp_path)
+
+
+def test_the_environment_of_each_version_has_a_folder_in_the_remote_home() -> None:
+    assert install_folder() == f".cache/pytest-mlms/worker/{version_name()}"
+    assert installed_python() == f"~/{install_folder()}/bin/python"
+
+
+def test_a_host_without_the_environment_is_told_apart_from_one_with_it(
+    host: Any, tmp_path: Path
+) -> None:
+    with pytest.raises(MlmsError, match="run: mlms worker install gpu1"):
+        check(host)
+    folder = tmp_path / install_folder()
+    folder.mkdir(parents=True)
+    (folder / "complete").touch()
+    assert check(host).startswith(f"gpu1: ready, pytest-mlms {version_name()} on Python 3.")
+
+
+def test_packages_are_fetched_for_the_interpreter_of_the_host(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    commands: list[list[str]] = []
+
+    def run(command: list[str], **options: Any) -> Any:
+        commands.append(command)
+        return SimpleNamespace(returncode=0)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    module._download(["pytest==9.0"], tmp_path, REMOTE)
+    (command,) = commands
+    assert command[1:4] == ["-m", "pip", "download"]
+    assert command[command.index("--python-version") + 1] == "3.11"
+    platforms = [command[n + 1] for n, word in enumerate(command) if word == "--platform"]
+    assert platforms[0] == "manylinux_2_31_x86_64"
+    assert platforms[-1] == "linux_x86_64"
+    assert command[-2:] == ["pytest==9.0", "pip"]
+
+
+def test_a_host_with_musl_takes_its_wheels() -> None:
+    remote = REMOTE._replace(libc=["", ""])
+    assert module._platforms(remote) == ["musllinux_1_2_x86_64", "musllinux_1_1_x86_64"]
+
+
+def test_a_package_that_can_not_be_fetched_is_an_error(
+    host: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    with pytest.raises(MlmsError, match="can't fetch what the worker needs"):
+        install(host)

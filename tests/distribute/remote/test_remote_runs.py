@@ -1,0 +1,132 @@
+"""Runs over a worker with a folder of its own, which transfers files as over ssh."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.support.project import Project
+
+SELECT_ACCURACY = "-konnxruntime and accuracy"
+
+
+@pytest.fixture
+def elsewhere(project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("MLMS_CACHE", str(tmp_path / "cache"))
+    return f"--tx=popen//chdir={tmp_path / 'elsewhere'}"
+
+
+def test_a_model_is_sent_once_and_what_was_measured_comes_back(
+    project: Project, elsewhere: str, tmp_path: Path
+) -> None:
+    project.edit("batch_sizes: [1, 8, 64]", "batch_sizes: [8]")
+    project.set_thresholds()
+    arguments = [elsewhere, "--dist=load", "-konnxruntime and (accuracy or b8-offline)"]
+    assert project.run(*arguments).ret == 0
+    run = project.path / "mlms-results" / "latest"
+    items = project.items()
+    assert len(items) == 2
+    for item in items:
+        assert item["artifacts"]
+        for path in [*item["artifacts"].values(), *item["logs"]]:
+            assert (run / path).stat().st_size
+    left = [path for path in (tmp_path / "elsewhere").rglob("*.npz") if "cache" not in path.parts]
+    assert left == []
+    model = (project.folder / "digits_cnn.onnx").read_bytes()
+    digest = hashlib.sha256(model).hexdigest()
+    cached = tmp_path / "cache" / "travelled" / digest[:2] / digest / "digits_cnn.onnx"
+    assert cached.read_bytes() == model
+    written = cached.stat().st_mtime_ns
+    assert project.run(*arguments).ret == 0
+    assert cached.stat().st_mtime_ns == written
+
+
+@pytest.mark.slow
+def test_a_manifest_that_is_removed_here_is_removed_there(project: Project, elsewhere: str) -> None:
+    arguments = [elsewhere, "--dist=load", SELECT_ACCURACY]
+    (project.folder / "more.yaml").write_text(project.manifest.read_text())
+    assert project.run(*arguments).ret == 0
+    assert len(project.items()) == 2
+    (project.folder / "more.yaml").unlink()
+    assert project.run(*arguments).ret == 0
+    assert len(project.items()) == 1
+
+
+WAITS = """
+import os, time, pytest
+
+@pytest.mark.mlms(manifest="manifests/more.yaml")
+def test_wait(mlms_case):
+    open("HERE/waiting", "w").close()
+    while not os.path.exists("HERE/go"):
+        time.sleep(0.05)
+    assert os.path.exists("manifests/more.yaml")
+    assert "0.95" in open("manifests/digits.yaml").read()
+"""
+
+
+def wait_for(path: Path, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 600
+    while not path.exists():
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.mark.slow
+def test_two_runs_of_one_folder_on_one_host_do_not_disturb_each_other(
+    project: Project, elsewhere: str, tmp_path: Path
+) -> None:
+    more = project.folder / "more.yaml"
+    more.write_text(project.manifest.read_text())
+    test = project.path / "test_waits.py"
+    test.write_text(WAITS.replace("HERE", str(project.path)))
+    options = ["--mlms-manifests=manifests", "--mlms-worker-timeout=900", "-ktest_wait"]
+    command = [sys.executable, "-m", "pytest", *options, elsewhere, "--dist=load", test.name]
+    first = project.pytester.popen(command)
+    wait_for(project.path / "waiting", first)
+    more.unlink()
+    test.unlink()
+    project.edit("top1: {min: 0.95}", "top1: {min: 0.9}")
+    assert project.run(elsewhere, "--dist=load", SELECT_ACCURACY).ret == 0
+    (project.path / "go").touch()
+    assert first.wait(600) == 0
+    runs = tmp_path / "elsewhere" / "mlms-mirror" / "runs"
+    assert len([path for path in runs.iterdir() if path.is_dir()]) == 2
+    assert project.run(elsewhere, "--dist=load", SELECT_ACCURACY).ret == 0
+    (left,) = [path for path in runs.iterdir() if path.is_dir()]
+    results = [path for path in left.rglob("*") if path.suffix in (".log", ".npz")]
+    assert results == []  # they came back
+
+
+def test_a_node_id_as_an_argument_means_the_same_there(project: Project, elsewhere: str) -> None:
+    nodeid = "manifests/digits.yaml::test_accuracy[onnxruntime-cpu]"
+    assert project.run(elsewhere, "--dist=load", nodeid).ret == 0
+    assert [item["nodeid"] for item in project.items()] == [nodeid]
+
+
+@pytest.mark.slow
+def test_manifests_outside_of_the_rootdir_are_sent_too(
+    project: Project, elsewhere: str, tmp_path: Path
+) -> None:
+    outside = tmp_path / "outside"
+    project.folder.rename(outside)
+    arguments = [f"--mlms-manifests={outside}", elsewhere, "--dist=load", SELECT_ACCURACY]
+    result = project.pytester.runpytest_subprocess(*arguments)
+    assert result.ret == 0
+    assert len(project.items()) == 1
+
+
+def test_a_model_that_is_missing_on_the_controller_is_an_error_with_its_line(
+    project: Project, elsewhere: str
+) -> None:
+    (project.folder / "digits_cnn.onnx").unlink()
+    assert project.run(elsewhere, "--dist=load", SELECT_ACCURACY).ret == 1
+    message = project.items()[0]["message"]
+    assert "can't be fetched from the controller: on the controller: " in message
+    assert "manifests/digits.yaml:" in message

@@ -1,0 +1,129 @@
+"""Files of results on their way from a worker to the controller."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from pytest_mlms.distribute.messages import FileBegin, FileChunk, FileEnd
+from pytest_mlms.distribute.remote.result_transfer import ResultReceiver, ResultSender
+from pytest_mlms.distribute.side_channel import SideChannel
+from tests.distribute.fakes import channel_pair
+
+
+class Ends(NamedTuple):
+    """Both ends of a transfer, each with its folder of the run."""
+
+    receiver: ResultReceiver
+    sender: ResultSender
+    worker_channel: SideChannel
+    run: Path
+    away: Path
+
+
+@pytest.fixture
+def ends(tmp_path: Path) -> Ends:
+    run = tmp_path / "run"
+    away = tmp_path / "away"
+    (away / "items").mkdir(parents=True)
+    (away / "agents").mkdir()
+    here, there = channel_pair()
+    receiver = ResultReceiver(run, here)
+    sender = ResultSender(away, there)
+    here.listen(receiver.handlers)
+    there.listen(sender.handlers)
+    return Ends(receiver, sender, there, run, away)
+
+
+def files_below(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+def test_an_artifact_arrives_whole_and_is_removed_there(ends: Ends) -> None:
+    data = bytes(range(256)) * 5000  # several chunks
+    (ends.away / "items" / "x").write_bytes(data)
+    ends.sender.send({"artifacts": {"x": "items/x"}})
+    assert (ends.run / "items" / "x").read_bytes() == data
+    assert not (ends.away / "items" / "x").exists()
+    assert ends.receiver.lost == {}
+
+
+def test_a_log_is_sent_again_when_it_has_grown_and_is_removed_at_the_end(ends: Ends) -> None:
+    log = ends.away / "agents" / "log"
+    log.write_text("one\n")
+    ends.sender.send({"logs": ["agents/log"]})
+    assert log.exists()
+    log.write_text("one\ntwo\n")
+    ends.sender.send({"logs": ["agents/log"]})
+    assert (ends.run / "agents" / "log").read_text() == "one\ntwo\n"
+    log.write_text("one\ntwo\nat the end\n")
+    ends.sender.finish()
+    assert (ends.run / "agents" / "log").read_text() == "one\ntwo\nat the end\n"
+    assert not log.exists()
+
+
+def test_a_file_that_could_not_be_stored_is_kept_there_and_named(ends: Ends) -> None:
+    ends.run.write_text("no folder")
+    (ends.away / "items" / "x").write_text("measured")
+    ends.sender.send({"artifacts": {"x": "items/x"}})
+    assert "make room" in ends.receiver.lost["items/x"]
+    assert (ends.away / "items" / "x").exists()
+
+
+def test_a_file_that_can_not_be_read_there_is_named(ends: Ends) -> None:
+    ends.sender.send({"artifacts": {"x": "items/missing"}})
+    assert ends.receiver.lost == {
+        "items/missing": "could not be read on its host: No such file or directory"
+    }
+    assert files_below(ends.run) == []
+
+
+def test_a_damaged_file_is_lost_and_the_result_says_so(ends: Ends) -> None:
+    ends.worker_channel.send(FileBegin("items/a/x.npz"))
+    ends.worker_channel.send(FileChunk(b"half"))
+    ends.worker_channel.send(FileEnd("0" * 64, ""))
+    ends.worker_channel.send(FileBegin("agents/log"))
+    ends.worker_channel.send(FileEnd("", "could not be read on its host: no such file"))
+    result: dict[str, Any] = {
+        "artifacts": {"x.npz": "items/a/x.npz", "y": "items/y"},
+        "artifacts_lost": {},
+        "logs": ["agents/log"],
+    }
+    ends.receiver.note_lost_files(result)
+    lost = {
+        "x.npz": "it was damaged on its way",
+        "agents/log": "could not be read on its host: no such file",
+    }
+    assert result == {"artifacts": {"y": "items/y"}, "artifacts_lost": lost, "logs": []}
+    assert files_below(ends.run) == []
+
+
+def test_half_of_a_file_is_removed_when_its_worker_is_gone(ends: Ends) -> None:
+    ends.worker_channel.send(FileBegin("items/x"))
+    ends.worker_channel.send(FileChunk(b"half"))
+    assert files_below(ends.run)
+    ends.receiver.close()
+    assert files_below(ends.run) == []
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/etc/passwd",
+        "../../outside",
+        "items/../../b",
+        "results.jsonl",
+        "items/a\0b",
+        ".",
+        "",
+    ],
+)
+def test_no_worker_writes_outside_of_the_items_of_the_run(ends: Ends, path: str) -> None:
+    ends.worker_channel.send(FileBegin(path))
+    ends.worker_channel.send(FileChunk(b"x"))
+    ends.worker_channel.send(FileEnd(hashlib.sha256(b"x").hexdigest(), ""))
+    assert ends.receiver.lost == {path: "its path leads out of the items of the run"}
+    assert not ends.run.exists()

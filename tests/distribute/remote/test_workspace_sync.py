@@ -1,0 +1,113 @@
+"""The files that are sent to remote workspaces, and their places there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pytest_mlms.distribute.remote.workspace_sync import WorkspaceSync, small_files
+
+
+@dataclass(frozen=True)
+class FakeOptions:
+    """Some of the plugin's options."""
+
+    manifests: tuple[Path, ...] = ()
+    predictors: tuple[Path, ...] = ()
+    results: Path = Path("mlms-results")
+    cache: Path | None = None
+
+    def pack(self, place: Any) -> dict[str, Any]:
+        return {"manifests": [place(path) for path in self.manifests], "cache": self.cache}
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Return the rootdir of a project with a manifest and a conftest."""
+    root = tmp_path / "root"
+    (root / "manifests").mkdir(parents=True)
+    (root / "manifests" / "a.yaml").write_text("a")
+    (root / "conftest.py").write_text("")
+    return root
+
+
+def sync_of(root: Path, arguments: list[str] | None = None, **options: Any) -> WorkspaceSync:
+    config: Any = SimpleNamespace(
+        rootpath=root,
+        inipath=None,
+        args=arguments or [],
+        invocation_params=SimpleNamespace(dir=root),
+    )
+    settings: Any = FakeOptions(**options)
+    return WorkspaceSync(config, settings)
+
+
+def test_manifests_and_conftests_keep_their_places(root: Path) -> None:
+    sync = sync_of(root, manifests=(root / "manifests",))
+    assert sync.files == {"manifests/a.yaml": b"a", "conftest.py": b"", "pytest.ini": b"[pytest]\n"}
+
+
+def test_the_whole_rootdir_is_not_sent(root: Path) -> None:
+    (root / "notes.txt").write_text("private")
+    assert "notes.txt" not in sync_of(root, arguments=[str(root)]).files
+
+
+def test_files_outside_of_the_rootdir_stay_together(root: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    (outside / "more").mkdir(parents=True)
+    (outside / "b.yaml").write_text("b")
+    (outside / "more" / "c.yaml").write_text("c")
+    sync = sync_of(root, manifests=(outside,))
+    places = sorted(place for place in sync.files if place.startswith("outside/"))
+    folder = places[0].removesuffix("/b.yaml")
+    assert places == [f"{folder}/b.yaml", f"{folder}/more/c.yaml"]
+    assert sync.original(places[1]) == outside / "more" / "c.yaml"
+    assert sync.original("manifests/a.yaml") == root / "manifests" / "a.yaml"
+
+
+def test_arguments_that_are_paths_are_mapped_and_others_are_not(root: Path) -> None:
+    path = root / "manifests" / "a.yaml"
+    arguments = [f"{path}::test_accuracy", "-k", "accuracy", "--tx=ssh=gpu1", "manifests"]
+    expected = ["manifests/a.yaml::test_accuracy", "-k", "accuracy", "--tx=ssh=gpu1", "manifests"]
+    assert sync_of(root).map_arguments(arguments) == expected
+
+
+def test_a_host_uses_its_own_cache(root: Path) -> None:
+    sync = sync_of(root, manifests=(root / "manifests",), cache=Path("/cache"))
+    assert sync.options() == {"manifests": ["manifests"], "cache": None}
+
+
+def test_each_project_of_each_controller_has_a_folder(root: Path, tmp_path: Path) -> None:
+    assert sync_of(root).folder == sync_of(root).folder
+    assert sync_of(root).folder != sync_of(tmp_path).folder
+    assert sync_of(root).folder.startswith("pytest-mlms-")
+
+
+def test_only_the_files_that_the_host_lacks_are_sent(root: Path) -> None:
+    sent: list[Any] = []
+
+    def receive(timeout: float) -> list[str]:
+        (run, digests) = sent[0]
+        assert run == "run1"
+        return [digests["manifests/a.yaml"]]
+
+    channel = SimpleNamespace(send=sent.append, receive=receive, waitclose=lambda timeout: None)
+    gateway = SimpleNamespace(remote_exec=lambda code: channel)
+    sync_of(root, manifests=(root / "manifests",)).send(gateway, "run1")
+    assert sent[1:] == [b"a"]
+
+
+def test_unreadable_files_environments_and_large_files_are_left_out(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("")
+    (tmp_path / ".#b.yaml").symlink_to(tmp_path / "somebody@edits")
+    (tmp_path / "large.txt").write_bytes(bytes(2 << 20))
+    (tmp_path / "model.onnx").write_bytes(b"")
+    for folder in ("env/lib", ".git", "mlms-results"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "c.py").write_text("")
+    (tmp_path / "env" / "pyvenv.cfg").write_text("")
+    assert list(small_files(tmp_path)) == [tmp_path / "a.yaml"]
