@@ -64,7 +64,7 @@ class Recorder:
         self.logs: list[Path] = []
         self._run_folder = run_folder
         self._place = place
-        self._cpu_shares = cpu_shares
+        self.cpu_shares = cpu_shares
         self._launch: LaunchRecord | None = None
         self._software: Software | None = None
         self._judgement: Judgement | None = None
@@ -182,7 +182,7 @@ class Recorder:
             artifacts=dict(self._artifacts),
             artifacts_lost=dict(self._lost),
             logs=logs,
-            cpu_shares=self._cpu_shares(),
+            cpu_shares=self.cpu_shares(),
         )
 
     def as_dict(self) -> dict[str, Any]:

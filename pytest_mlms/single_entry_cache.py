@@ -1,4 +1,4 @@
-"""A cache that keeps one open context."""
+"""A cache that keeps the last value."""
 
 from __future__ import annotations
 
@@ -13,17 +13,20 @@ Value = TypeVar("Value")
 
 
 class SingleEntryCache(Generic[Value]):
-    """Keeps the context that was opened last, until another one is asked for."""
+    """Keeps the last value, or the value of the last open context, until another is asked for."""
 
     def __init__(self) -> None:
         self._entries: dict[Hashable, Value] = {}  # one at most
         self._context = contextlib.ExitStack()
 
-    def get(self, key: Hashable, make: Callable[[], AbstractContextManager[Value]]) -> Value:
+    def get(self, key: Hashable, make: Callable[[], Value]) -> Value:
+        """Return the value that is kept for ``key``; otherwise keep the one that ``make`` returns."""
+        return self.open(key, lambda: contextlib.nullcontext(make()))
+
+    def open(self, key: Hashable, make: Callable[[], AbstractContextManager[Value]]) -> Value:
         """Return the value that is kept for ``key``.
 
-        Where it is kept for another key, closes that one and opens the context that ``make``
-        returns.
+        Otherwise close the context that is kept, and open the one that ``make`` returns.
         """
         if key not in self._entries:
             self.close()
@@ -31,6 +34,6 @@ class SingleEntryCache(Generic[Value]):
         return self._entries[key]
 
     def close(self) -> None:
-        """Close the context that is kept, if any."""
+        """Forget the value, and close its context."""
         self._entries.clear()
         self._context.close()

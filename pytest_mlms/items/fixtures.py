@@ -1,7 +1,6 @@
-"""The fixtures of manifest items, which users' own tests can use too: each provides one thing, and
-only if asked.
+"""The fixtures of items, for users' own tests too; each provides one thing, where it is asked for.
 
-Imported by every pytest run, so what is heavy is imported where it is used.
+Every pytest run imports this, so what is heavy is imported where it is used.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def mlms_session(pytestconfig: pytest.Config) -> Iterator[Session]:
-    """What the plugin holds for this session; an agent that is still held ends with it."""
+    """The plugin's state in this session; the agent that it keeps ends with it."""
     session = pytestconfig.stash[SESSION]
     yield session
     session.predictor.close()
@@ -57,9 +57,9 @@ def mlms_config(mlms_session: Session) -> Config:
 
 @pytest.fixture
 def mlms_case() -> Case:
-    """The case that an item evaluates.
+    """The case that the item evaluates.
 
-    In a test of your own by @pytest.mark.mlms(manifest="digits.yaml").
+    A test of your own gets it by @pytest.mark.mlms(manifest="digits.yaml").
     """
     raise pytest.UsageError(
         "mlms_case: mark the test with @pytest.mark.mlms(manifest='PATH'), from the test's folder"
@@ -76,7 +76,7 @@ def mlms_stack(mlms_case: Case) -> Stack:
 def mlms_artifacts(
     mlms_case: Case, mlms_session: Session, request: pytest.FixtureRequest
 ) -> CaseFiles:
-    """The local files of the case: fetched where they are not here yet, and checked."""
+    """The local files of the case; those that are not here yet are fetched and checked."""
     return files_of(mlms_case, mlms_session, request.node)
 
 
@@ -84,52 +84,17 @@ def mlms_artifacts(
 def mlms_dataset(
     mlms_case: Case, mlms_artifacts: CaseFiles, mlms_session: Session
 ) -> Dataset | None:
-    """The manifest's dataset, with its steps; None where it has none."""
+    """The manifest's dataset, with its steps; None for a manifest without one."""
     from pytest_mlms.pipeline import open_dataset
 
     path = mlms_artifacts.dataset
     if path is None:
         return None
     loaded = mlms_case.loaded
-    inputs, place = loaded.manifest.inputs, loaded.place("dataset", "source")
-    dataset: Dataset = mlms_session.dataset.get(
-        (path, loaded.path), lambda: contextlib.nullcontext(open_dataset(path, inputs, place))
-    )
-    return dataset
-
-
-@pytest.fixture
-def mlms_device(
-    mlms_case: Case, mlms_launch: Launch, mlms_session: Session, request: pytest.FixtureRequest
-) -> Iterator[str]:
-    """The device of the case, held for this item alone among all sessions on this host."""
-    from pytest_mlms.host.requirements import check_hardware
-
-    if (
-        "mlms_reference" in request.fixturenames
-    ):  # it takes the device and ends the kept agent: first
-        request.getfixturevalue("mlms_reference")
-    with contextlib.ExitStack() as held:
-        with skip_if_unavailable(mlms_session):
-            check_hardware(mlms_case, request.config)
-            held.enter_context(hold_device(mlms_case, request.config))
-        yield mlms_case.device
-
-
-@pytest.fixture
-def mlms_recorder(
-    mlms_case: Case, mlms_device: str, mlms_session: Session, request: pytest.FixtureRequest
-) -> Recorder:
-    """What becomes the item's line in the results, and its folder of artifacts."""
-    from pytest_mlms.host.machine import CpuTimes
-    from pytest_mlms.recorder import RECORDER, Recorder
-
-    cpu_times = CpuTimes()
-    recorder = Recorder(
-        request.node.nodeid, mlms_session.run_folder, mlms_case.place(), cpu_times.shares
-    )
-    request.node.stash[RECORDER] = recorder
-    return recorder
+    inputs = loaded.manifest.inputs
+    place = loaded.place("dataset", "source")
+    key = (path, loaded.path)
+    return mlms_session.dataset.get(key, lambda: open_dataset(path, inputs, place))
 
 
 @pytest.fixture
@@ -139,10 +104,42 @@ def mlms_launch(
     mlms_session: Session,
     request: pytest.FixtureRequest,
 ) -> Launch:
-    """How to start an agent of the case's stack, whose environment is made where it isn't there
-    yet.
-    """
+    """The way to start an agent of the case's stack, whose environment is made if need be."""
     return launch_of(mlms_case, mlms_artifacts, mlms_session, request.node)
+
+
+@pytest.fixture
+def mlms_device(
+    mlms_case: Case, mlms_launch: Launch, mlms_session: Session, request: pytest.FixtureRequest
+) -> Iterator[str]:
+    """The device of the case, which no other session on this host uses while the item runs."""
+    from pytest_mlms.host.requirements import check_hardware
+
+    if "mlms_reference" in request.fixturenames:
+        # The reference takes the device for itself, so it must be computed before.
+        request.getfixturevalue("mlms_reference")
+    with skip_if_unavailable(mlms_session):
+        check_hardware(mlms_case, request.config)
+    with open_or_skip(mlms_session, hold_device(mlms_case, request.config)):
+        yield mlms_case.device
+
+
+@pytest.fixture
+def mlms_recorder(
+    mlms_case: Case, mlms_device: str, mlms_session: Session, request: pytest.FixtureRequest
+) -> Recorder:
+    """The recorder of the item's results and artifacts."""
+    from pytest_mlms.host.machine import CpuTimes
+    from pytest_mlms.recorder import RECORDER, Recorder
+
+    recorder = Recorder(
+        request.node.nodeid,
+        mlms_session.run_folder,
+        mlms_case.place(),
+        cpu_shares=CpuTimes().shares,
+    )
+    request.node.stash[RECORDER] = recorder
+    return recorder
 
 
 @pytest.fixture
@@ -152,11 +149,10 @@ def mlms_predictor_factory(
     mlms_artifacts: CaseFiles,
     mlms_session: Session,
     mlms_recorder: Recorder,
-) -> Callable[[], contextlib.AbstractContextManager[Predictor]]:
-    """A call that gives a context with the model loaded in a fresh agent, the only one of ours that
-    is alive.
+) -> Callable[..., AbstractContextManager[Predictor]]:
+    """A function that loads the model in a fresh agent, the only one of the session that is alive.
 
-    It takes more environment variables for the agent.
+    It returns a context, and takes environment variables for the agent.
     """
     from pytest_mlms.agent.opening import open_predictor
 
@@ -176,25 +172,38 @@ def mlms_predictor_factory(
 
 
 @pytest.fixture
+def mlms_predictor(
+    mlms_case: Case,
+    mlms_artifacts: CaseFiles,
+    mlms_session: Session,
+    mlms_recorder: Recorder,
+    mlms_predictor_factory: Callable[..., AbstractContextManager[Predictor]],
+) -> Iterator[Predictor]:
+    """The case's model in an agent, which is kept while the next items use the same."""
+    files = tuple(mlms_artifacts.model.items())
+    key = (mlms_case.loaded.path, mlms_case.stack, mlms_case.device, files)
+    predictor = mlms_session.predictor.open(key, mlms_predictor_factory)
+    mlms_recorder.ran_on(predictor)
+    yield predictor
+    if not predictor.agent.alive:
+        mlms_session.predictor.close()
+
+
+@pytest.fixture
 def mlms_reference(
     mlms_case: Case,
     mlms_dataset: Dataset | None,
     mlms_session: Session,
     request: pytest.FixtureRequest,
 ) -> Reference:
-    """The outputs of the manifest's reference framework for all inputs, computed once for the items
-    that follow.
+    """The outputs of the manifest's reference framework for all inputs.
+
+    They are computed once for the items that follow each other.
     """
-    from pytest_mlms.errors import Unavailable
     from pytest_mlms.evaluate.reference import compute_reference
 
     with skip_if_unavailable(mlms_session):
-        case = mlms_case.reference
-        if case is None:
-            wanted = mlms_case.agreement.reference if mlms_case.agreement else "no reference"
-            raise Unavailable(
-                f"{mlms_case.place()}: no stack runs {wanted}; add one with --mlms-stack"
-            )
+        case = _reference_case(mlms_case)
 
         def compute() -> Reference:
             mlms_session.predictor.close()
@@ -203,32 +212,17 @@ def mlms_reference(
                 return compute_reference(case, mlms_dataset, opening)
 
         key = (case.loaded.path, case.stack, case.device, case.batch_size)
-        found: Reference = mlms_session.reference.get(
-            key, lambda: contextlib.nullcontext(compute())
-        )
-    return found
+        return mlms_session.reference.get(key, compute)
 
 
-@pytest.fixture
-def mlms_predictor(
-    mlms_case: Case,
-    mlms_artifacts: CaseFiles,
-    mlms_session: Session,
-    mlms_recorder: Recorder,
-    mlms_predictor_factory: Callable[[], contextlib.AbstractContextManager[Predictor]],
-) -> Iterator[Predictor]:
-    """The case's model, loaded in an agent that is kept while the next item asks for the same."""
-    key = (
-        mlms_case.loaded.path,
-        mlms_case.stack,
-        mlms_case.device,
-        tuple(mlms_artifacts.model.items()),
-    )
-    predictor: Predictor = mlms_session.predictor.get(key, mlms_predictor_factory)
-    mlms_recorder.ran_on(predictor)
-    yield predictor
-    if not predictor.agent.alive:
-        mlms_session.predictor.close()
+def _reference_case(case: Case) -> Case:
+    """Return the case of the reference. Raises Unavailable where no stack runs it."""
+    from pytest_mlms.errors import Unavailable
+
+    if case.reference is not None:
+        return case.reference
+    framework = case.agreement.reference if case.agreement else "no reference"
+    raise Unavailable(f"{case.place()}: no stack runs {framework}; add one with --mlms-stack")
 
 
 @pytest.fixture
@@ -252,9 +246,10 @@ def mlms_pair_factory(
     mlms_recorder: Recorder,
     request: pytest.FixtureRequest,
 ) -> OpenPair:
-    """A function that opens a pair of fresh agents, one for each side of an upgrade.
+    """A function that loads both sides of an upgrade in fresh agents.
 
-    It takes the order in which the sides are started, and the cores that they are held to.
+    It returns a context, and takes the order in which the sides are started and the cores that they
+    are held to.
     """
     from pytest_mlms.item_result import LaunchRecord
     from pytest_mlms.upgrade.agents import open_pair
@@ -289,13 +284,13 @@ def mlms_tracer(
     mlms_case: Case,
     mlms_artifacts: CaseFiles,
     mlms_dataset: Dataset | None,
-    mlms_predictor_factory: Callable[..., contextlib.AbstractContextManager[Predictor]],
+    mlms_predictor_factory: Callable[..., AbstractContextManager[Predictor]],
     mlms_recorder: Recorder,
     mlms_config: Config,
 ) -> ItemTracer:
-    """Traces the case at levels of your choice, into the item's folder.
+    """The tracer of the case: ``mlms_tracer.trace(["layer"])`` traces it at levels of your choice.
 
-    ``mlms_tracer.trace(["layer"])``.
+    The files of the trace are artifacts of the item.
     """
     from pytest_mlms.items.item_tracer import ItemTracer
 

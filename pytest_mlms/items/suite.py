@@ -1,7 +1,7 @@
-"""The test functions that every manifest becomes; the manifest's cases parametrize them.
+"""The tests that every manifest becomes, each parametrized with the manifest's cases.
 
-Each measures through its fixtures, keeps what was measured, and settles, which fails the item where
-a limit is broken.
+A test measures through its fixtures, keeps what was measured, and settles: that fails the item
+where a limit is broken.
 """
 
 from __future__ import annotations
@@ -44,6 +44,8 @@ from pytest_mlms.upgrade.output_check import OutputCheck
 from pytest_mlms.upgrade.run import UpgradeRun
 from pytest_mlms.upgrade.setting import setting_of
 
+Batches = Sequence[Mapping[str, Array]]
+
 
 @pytest.mark.mlms(kind="accuracy")
 def test_accuracy(
@@ -54,15 +56,16 @@ def test_accuracy(
     mlms_recorder: Recorder,
     mlms_config: Config,
 ) -> None:
-    """Top-1 and top-5 over the whole dataset."""
+    """Measure top-1 and top-5 over the whole dataset."""
     output = mlms_case.loaded.manifest.classification
-    assert output is not None
+    assert output is not None, "a manifest without a classification has no accuracy items"
     scores, labels = classify(mlms_predictor, mlms_dataset, output, mlms_case.batch_size)
     names = _class_names(mlms_artifacts.labels, scores.shape[1])
     k = output.top_k.k if output.top_k else 1
     keep_predictions(mlms_recorder, Predictions(scores, labels, names, k))
     estimates = estimate_accuracy(scores, labels)
-    mlms_recorder.settle(estimates, judge(mlms_case.limits, estimates), mlms_config.strict)
+    decisions = judge(mlms_case.limits, estimates)
+    mlms_recorder.settle(estimates, decisions, mlms_config.strict)
 
 
 @pytest.mark.mlms(kind="agreement")
@@ -73,16 +76,17 @@ def test_agreement(
     mlms_recorder: Recorder,
     mlms_config: Config,
 ) -> None:
-    """Outputs, best classes and probabilities against those of the reference framework."""
-    assert mlms_case.agreement is not None
-    tolerance = Tolerance(mlms_case.agreement.rtol, mlms_case.agreement.atol)
+    """Compare outputs, best classes and probabilities with those of the reference framework."""
+    limit = mlms_case.agreement
+    assert limit is not None, "a manifest without an agreement threshold has no agreement items"
+    tolerance = Tolerance(limit.rtol, limit.atol)
     outputs = predict_all(mlms_predictor, mlms_reference.inputs, list(mlms_reference.outputs))
     found = compare_outputs(outputs, mlms_reference, tolerance)
-    keep_differences(mlms_recorder, outputs, mlms_reference, found)
     mlms_recorder.note(reference=mlms_reference.identity)
     mlms_recorder.add_log(mlms_reference.log)
+    keep_differences(mlms_recorder, outputs, mlms_reference, found)
 
-    def cause() -> str:
+    def explain_failure() -> str:
         deviation = found.differences.deviation
         if deviation.max() <= 1:
             return ""
@@ -92,7 +96,8 @@ def test_agreement(
         return f"{text}\n{explain_departure(search)}"
 
     estimates = estimate_agreement(*found)
-    mlms_recorder.settle(estimates, judge(mlms_case.limits, estimates), mlms_config.strict, cause)
+    decisions = judge(mlms_case.limits, estimates)
+    mlms_recorder.settle(estimates, decisions, mlms_config.strict, explain_failure)
 
 
 @pytest.mark.mlms(kind="performance")
@@ -104,28 +109,23 @@ def test_performance(
     mlms_tracer: ItemTracer,
     mlms_config: Config,
 ) -> None:
-    """Latency, throughput, memory and start-up over fresh processes."""
-    size, seed = mlms_case.batch_size, mlms_case.loaded.manifest.evaluate.seed
-    drawn = draw_batches(mlms_dataset, size, seed) if mlms_dataset else []
-
-    def batches_for(predictor: Predictor) -> Sequence[Mapping[str, Array]]:
-        return drawn or [random_batch(predictor, size, seed)]
-
-    assert mlms_case.scenario is not None
+    """Measure latency, throughput, memory and start-up over fresh processes."""
+    assert mlms_case.scenario is not None, "every performance item has a scenario"
     plan = PerformancePlan(
-        mlms_case.scenario,
-        size,
-        mlms_config.processes,
-        mlms_config.duration,
-        mlms_config.budget,
-        mlms_case.limits,
+        scenario=mlms_case.scenario,
+        batch_size=mlms_case.batch_size,
+        processes=mlms_config.processes,
+        duration=mlms_config.duration,
+        budget=mlms_config.budget,
+        limits=mlms_case.limits,
     )
-    processes: list[ProcessRecord] = []
-    mlms_recorder.note(processes=processes)
+    batches_for = _timed_batches(mlms_case, mlms_dataset)
+    records: list[ProcessRecord] = []
 
     def keep(index: int, result: ProcessResult) -> None:
         keep_process(mlms_recorder, index, result)
-        processes.append(result.record)
+        records.append(result.record)
+        mlms_recorder.note(processes=tuple(records))
 
     estimates, decisions = measure_performance(plan, mlms_predictor_factory, batches_for, keep)
     with mlms_tracer.on_fail():
@@ -143,19 +143,15 @@ def test_upgrade(
     mlms_config: Config,
 ) -> None:
     """Compare the candidate stack with the baseline: speed, memory, start-up, outputs, accuracy."""
-    size = mlms_case.batch_size
-    seed = mlms_case.loaded.manifest.evaluate.seed
-    drawn = draw_batches(mlms_dataset, size, seed) if mlms_dataset else []
-
-    def batches_for(predictor: Predictor) -> Sequence[Mapping[str, Array]]:
-        return drawn or [random_batch(predictor, size, seed)]
-
     criteria = criteria_of(mlms_case, mlms_config)
-    plan = interleave_plan_of(mlms_case, mlms_config)
     check = OutputCheck(mlms_case, mlms_dataset, criteria.tolerances, mlms_session.scores)
-    run = UpgradeRun(criteria, size, check, mlms_recorder, mlms_device_monitor.check)
+    run = UpgradeRun(
+        criteria, mlms_case.batch_size, check, mlms_recorder, mlms_device_monitor.check
+    )
+    plan = interleave_plan_of(mlms_case, mlms_config)
+    batches_for = _timed_batches(mlms_case, mlms_dataset)
     result = run.run(plan, mlms_pair_factory, batches_for)
-    cpu_shares = mlms_recorder.recording().cpu_shares
+    cpu_shares = mlms_recorder.cpu_shares()
     setting = setting_of(mlms_case, mlms_config, cpu_shares, mlms_device_monitor.notes)
     text = explain_upgrade(result, setting)
     judgement = Judgement(result.verdict, result.margin, text=text)
@@ -165,7 +161,7 @@ def test_upgrade(
 
 @pytest.mark.mlms(kind="trace")
 def test_trace(mlms_tracer: ItemTracer) -> None:
-    """Where the time goes, at each level in a run of its own."""
+    """Trace the case, at each level in a run of its own."""
     mlms_tracer.trace_item()
 
 
@@ -174,3 +170,16 @@ def _class_names(labels: Path | None, count: int) -> list[str]:
     if labels is None:
         return [str(number) for number in range(count)]
     return read_labels(labels, count)
+
+
+def _timed_batches(case: Case, dataset: Dataset | None) -> Callable[[Predictor], Batches]:
+    """Return a function that gives the batches to time a predictor with.
+
+    They are drawn from the dataset, once. Without one they are random, in the model's shapes.
+    """
+    size = case.batch_size
+    seed = case.loaded.manifest.evaluate.seed
+    if dataset is None:
+        return lambda predictor: [random_batch(predictor, size, seed)]
+    drawn = draw_batches(dataset, size, seed)
+    return lambda predictor: drawn
