@@ -1,25 +1,39 @@
-"""A manifest and the stacks that there are -> the cases, their ids and their marks."""
+"""Cases of a manifest: each is evaluated by one pytest item."""
 
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 from pytest_mlms.manifest.load import LoadedManifest
-from pytest_mlms.manifest.schema import Model
+from pytest_mlms.manifest.schema import Evaluate, Model
 from pytest_mlms.manifest.thresholds import AgreementThreshold
 from pytest_mlms.records import Kind, Limit, Place, Stack
 
-__all__ = ["Case", "cases_of", "upgrades_of"]
+__all__ = ["Case", "Mark", "cases_of", "upgrades_of"]
+
+StacksOf = Callable[[str], Iterable[Stack]]
+"""Returns the stacks that run a framework."""
+
+ReferenceOf = Callable[[str], Stack | None]
+"""Returns the stack that runs a reference framework, if there is one."""
+
+
+class Mark(NamedTuple):
+    """A mark of a manifest: xfail or skip, with its reason."""
+
+    name: str
+    reason: str
 
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """One point of a manifest: a model on a stack and a device, with a batch size and, for
-    performance, a scenario.
+    """A model on a stack and a device, with a batch size and, for performance, a scenario.
 
-    An upgrade has the stack that it is ``against`` too, the baseline, and the model there.
+    An agreement has the stack of its reference. An upgrade has the stack that it is ``against``,
+    the baseline, and the model there.
     """
 
     kind: Kind
@@ -37,58 +51,57 @@ class Case:
     def id(self) -> str:
         """The part of the node id in brackets."""
         if self.against:
-            baseline = "aa" if self.against == self.stack else f"vs-{self.against.label}"
-            return f"{self.stack.label}-{baseline}-{self.device}-b{self.batch_size}"
+            return f"{self.stack.label}-{self._baseline_id}-{self.device}-b{self.batch_size}"
         where = f"{self.stack.label}-{self.device}"
         if self.kind == "trace":
             return f"{where}-b{self.batch_size}"
-        return (
-            f"{where}-b{self.batch_size}-{self.scenario}" if self.kind == "performance" else where
-        )
+        if self.kind == "performance":
+            return f"{where}-b{self.batch_size}-{self.scenario}"
+        return where
+
+    @property
+    def _baseline_id(self) -> str:
+        if self.against is None or self.against == self.stack:
+            return "aa"
+        return f"vs-{self.against.label}"
 
     @property
     def threads(self) -> int | None:
-        """The CPU threads to use: the stack's own word, else the manifest's.
-
-        None leaves it to the framework.
-        """
+        """The CPU threads to use: the stack's, else the manifest's, else the framework's choice."""
         return self.stack.threads or self.loaded.manifest.evaluate.threads
 
     def place(self, *key: str) -> Place:
         """Return the manifest's line of this case's model, or of a key of it."""
-        return self.loaded.place("models", self.loaded.manifest.models.index(self.model), *key)
+        index = self.loaded.manifest.models.index(self.model)
+        return self.loaded.place("models", index, *key)
 
     @property
     def baseline(self) -> Case:
-        """The case of an upgrade with the stack and the model that it is against."""
-        assert self.against
+        """The same case with the stack and the model that an upgrade is against."""
+        if self.against is None:
+            raise ValueError(f"{self.id} is not an upgrade")
         return replace(self, stack=self.against, model=self.model_against or self.model)
 
     @property
     def limits(self) -> tuple[Limit, ...]:
         """The limits that judge this case."""
-        own = {
-            "batch_sizes": self.batch_size,
-            "scenarios": self.scenario,
-            "devices": self.device,
-            "frameworks": self.stack.framework,
-        }
-        return tuple(
-            limit
-            for limit in self.loaded.limits(self.kind)
-            if all(
-                not getattr(limit, name) or value in getattr(limit, name)
-                for name, value in own.items()
-            )
+        return tuple(filter(self._is_judged_by, self.loaded.limits(self.kind)))
+
+    def _is_judged_by(self, limit: Limit) -> bool:
+        return (
+            _selects(limit.batch_sizes, self.batch_size)
+            and _selects(limit.scenarios, self.scenario)
+            and _selects(limit.devices, self.device)
+            and _selects(limit.frameworks, self.stack.framework)
         )
 
     @property
     def agreement(self) -> AgreementThreshold | None:
-        """What says how close the case must be to the reference, if the manifest does."""
-        entries = self.loaded.manifest.thresholds.agreement
-        return next(
-            (entry for entry in entries if entry.judges(self.device, self.stack.framework)), None
-        )
+        """The agreement that judges this case, if the manifest has one."""
+        for agreement in self.loaded.manifest.thresholds.agreement:
+            if agreement.judges(self.device, self.stack.framework):
+                return agreement
+        return None
 
     @property
     def reference(self) -> Case | None:
@@ -99,94 +112,112 @@ class Case:
         if self.agreement is None or self.reference_stack is None:
             return None
         manifest = self.loaded.manifest
-        model = next(model for model in manifest.models if model.name == self.agreement.reference)
+        models = {model.name: model for model in manifest.models}
         return replace(
-            self, model=model, stack=self.reference_stack, device=manifest.evaluate.devices[0]
+            self,
+            model=models[self.agreement.reference],
+            stack=self.reference_stack,
+            device=manifest.evaluate.devices[0],
         )
 
     @property
-    def marks(self) -> Iterator[tuple[str, str]]:
-        """The manifest's marks for this case, as (xfail or skip, reason).
-
-        By framework, or by a pattern of the id.
-        """
+    def marks(self) -> Iterator[Mark]:
+        """The manifest's marks for this case, by framework, by stack, or by a pattern of the id."""
+        names = (self.stack.framework, self.stack.name)
         for mark, reasons in self.loaded.manifest.marks.items():
             for pattern, reason in reasons.items():
-                if pattern in (self.stack.framework, self.stack.name) or fnmatch.fnmatchcase(
-                    self.id, pattern
-                ):
-                    yield mark, reason
+                if pattern in names or fnmatch.fnmatchcase(self.id, pattern):
+                    yield Mark(mark, reason)
+
+
+def _selects(selected: Collection[Any], value: Any) -> bool:
+    """Return whether a limit's filter selects a value; an empty filter selects all."""
+    return not selected or value in selected
+
+
+class _Point(NamedTuple):
+    """A batch size, and for performance a scenario."""
+
+    batch_size: int
+    scenario: str | None
 
 
 def cases_of(
-    loaded: LoadedManifest,
-    kind: Kind,
-    stacks: Callable[[str], Iterable[Stack]],
-    reference: Callable[[str], Stack | None],
+    loaded: LoadedManifest, kind: Kind, stacks_of: StacksOf, reference_of: ReferenceOf
 ) -> list[Case]:
-    """Return the cases of one kind; accuracy and agreement have one a model, stack and device, at
-    the largest size.
+    """Return the cases of one kind.
 
-    ``stacks`` gives the stacks that run a framework, ``reference`` the one to compare with.
+    Accuracy and agreement have one case for each model, stack and device, with the largest batch.
     """
-    evaluate = loaded.manifest.evaluate
-    if kind == "accuracy" and not loaded.manifest.has_accuracy:
+    manifest = loaded.manifest
+    if kind == "accuracy" and not manifest.has_accuracy:
         return []
-    points: list[tuple[int, str | None]] = [(max(evaluate.batch_sizes), None)]
+    points = _points(kind, manifest.evaluate)
+    cases = []
+    for model in manifest.models:
+        for stack in stacks_of(model.name):
+            for device in manifest.evaluate.devices:
+                for point in points:
+                    cases.append(Case(kind, loaded, model, stack, device, *point))
+    if kind == "agreement":
+        return list(_with_reference(cases, reference_of))
+    return cases
+
+
+def _points(kind: Kind, evaluate: Evaluate) -> list[_Point]:
     if kind == "performance":
-        points = [
-            (size, scenario) for scenario in evaluate.scenarios for size in evaluate.batch_sizes
-        ]
+        points = []
+        for scenario in evaluate.scenarios:
+            points += [_Point(size, scenario) for size in evaluate.batch_sizes]
+        return points
     if kind in ("upgrade", "trace"):
-        points = [(size, None) for size in evaluate.batch_sizes]
-    found = [
-        Case(kind, loaded, model, stack, device, size, scenario)
-        for model in loaded.manifest.models
-        for stack in stacks(model.name)
-        for device in evaluate.devices
-        for size, scenario in points
-    ]
-    return found if kind != "agreement" else list(_with_reference(found, reference))
+        return [_Point(size, None) for size in evaluate.batch_sizes]
+    return [_Point(max(evaluate.batch_sizes), None)]
 
 
-def _with_reference(
-    cases: Iterable[Case], reference: Callable[[str], Stack | None]
-) -> Iterator[Case]:
-    """Yield the cases that an agreement judges, with the stack that they are compared with.
+def _with_reference(cases: Iterable[Case], reference_of: ReferenceOf) -> Iterator[Case]:
+    """Yield the cases that an agreement judges, with the stack of their reference.
 
-    Not that one itself.
+    The reference itself is left out.
     """
     for case in cases:
         if case.agreement:
-            other = replace(case, reference_stack=reference(case.agreement.reference))
-            if other.reference is None or (other.stack, other.device) != (
-                other.reference.stack,
-                other.reference.device,
-            ):
-                yield other
+            stack = reference_of(case.agreement.reference)
+            compared = replace(case, reference_stack=stack)
+            if not _is_reference(compared):
+                yield compared
+
+
+def _is_reference(case: Case) -> bool:
+    """Return whether a case would be compared with itself."""
+    reference = case.reference
+    if reference is None:
+        return False
+    return case.stack == reference.stack and case.device == reference.device
 
 
 def upgrades_of(
-    loaded: LoadedManifest,
-    stacks: Callable[[str], Iterable[Stack]],
-    against: Callable[[str], Iterable[Stack]],
+    loaded: LoadedManifest, candidates_of: StacksOf, baselines_of: StacksOf
 ) -> list[Case]:
-    """Return an upgrade for each case and each stack that it is against.
+    """Return an upgrade for each candidate and each of its baselines.
 
-    Those are of the same framework; where there are none, and the manifest has the model in the
-    other framework too, they are of another.
+    Baselines are of the same framework. Where there are none, and the manifest has the model in
+    another framework too, they are of that one.
     """
-    models = loaded.manifest.models
-    found = []
-    for case in cases_of(loaded, "upgrade", stacks, lambda framework: None):
-        same = [(stack, case.model) for stack in against(case.model.name)]
-        other = [
-            (stack, model)
-            for model in models
-            if model.name != case.model.name
-            for stack in against(model.name)
-        ]
-        found += [
-            replace(case, against=stack, model_against=model) for stack, model in same or other
-        ]
-    return found
+    upgrades = []
+    for candidate in cases_of(loaded, "upgrade", candidates_of, lambda framework: None):
+        same = [(candidate.model, stack) for stack in baselines_of(candidate.model.name)]
+        baselines = same or _other_frameworks(loaded, candidate.model, baselines_of)
+        for model, stack in baselines:
+            upgrades.append(replace(candidate, against=stack, model_against=model))
+    return upgrades
+
+
+def _other_frameworks(
+    loaded: LoadedManifest, candidate: Model, baselines_of: StacksOf
+) -> list[tuple[Model, Stack]]:
+    baselines = []
+    for model in loaded.manifest.models:
+        if model.name != candidate.name:
+            baselines += [(model, stack) for stack in baselines_of(model.name)]
+    return baselines

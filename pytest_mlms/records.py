@@ -1,4 +1,4 @@
-"""The immutable facts that the other modules hand each other; nothing here computes."""
+"""Immutable records that packages hand each other."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Artifact:
-    """A file that a manifest names: ``source`` is an absolute path or a URL.
+    """A file that a manifest names.
 
-    ``member`` a path inside an archive.
+    ``source`` is an absolute path or a URL, ``member`` a path inside an archive.
     """
 
     source: str
@@ -58,9 +58,9 @@ class Artifact:
 
 
 class Library(NamedTuple):
-    """A system library that agents load as ``name``.
+    """A system library that agents load under another name.
 
-    The one there is, ``library``, of the system's ``package``.
+    ``name`` is that name, ``library`` the file that the system's ``package`` installs.
     """
 
     name: str
@@ -70,14 +70,14 @@ class Library(NamedTuple):
 
 @dataclass(frozen=True)
 class Stack:
-    """A software environment that runs agents, as declared; pytest_mlms.stacks.launch.prepare makes
-    a Launch of it.
+    """A declared software environment that runs agents.
 
-    It is an ``interpreter`` ("current", or the path of one), or ``requirements`` that an
-    environment is made of, with Python ``python`` or the current one, or a ``container`` (an image,
-    and ``interpreter`` its command). ``threads`` and ``cores`` are for every agent of it. In
+    It is one of three: an ``interpreter`` ("current", or a path); an environment that is made of
+    ``requirements`` with Python ``python`` or the current one; a ``container``'s image, with
+    ``interpreter`` as its command. ``threads`` and ``cores`` are for each of its agents. In
     ``env``, ``{stack}`` stands for the environment's folder. An interpreter may have ``several``
     frameworks: its ``framework`` is empty until it is asked for one.
+    pytest_mlms.stacks.launch.prepare makes a Launch of a stack.
     """
 
     name: str
@@ -98,7 +98,7 @@ class Stack:
 
     @property
     def label(self) -> str:
-        """What ids call it: its name; of the interpreter that runs pytest, the framework's."""
+        """Its name in ids; for the interpreter that runs pytest, the framework's name."""
         if self.name == "here":
             return self.framework
         return f"{self.name}-{self.framework}" if self.several else self.name
@@ -106,12 +106,16 @@ class Stack:
 
 @dataclass(frozen=True)
 class Launch:
-    """How to start an agent of a stack: the interpreter and its flags, its whole environment, the
-    cores it is held to.
+    """How to start an agent of a stack.
 
-    ``cores`` is empty where it may use all; ``lock`` has the exact packages of an environment that
-    we made. ``end`` is a command that ends what outlives the process, such as a container; there
-    and in ``command``, ``{agent}`` stands for a name that each agent has for itself.
+    Attributes:
+        command: The interpreter and its flags.
+        env: The whole environment of the process.
+        cores: The cores that it is held to; empty for all.
+        lock: The exact packages of an environment that was made for it.
+        end: A command that ends what outlives the process, such as a container.
+
+    In ``command`` and ``end``, ``{agent}`` stands for a name that each agent has for itself.
     """
 
     command: tuple[str, ...]
@@ -123,7 +127,7 @@ class Launch:
 
 @dataclass(frozen=True)
 class Limit:
-    """One line of a manifest's thresholds, and the cases that it judges (an empty tuple: all)."""
+    """A limit of a manifest, and the cases that it judges; an empty tuple selects all."""
 
     quantity: str
     value: float
@@ -136,11 +140,10 @@ class Limit:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A measured quantity: the value and its interval, in the base unit; ``replicates`` says over
-    how many of what.
+    """A measured quantity: the value and its interval, in the base unit.
 
-    ``low`` and ``high`` are 0 and infinity where there is too little to say more, and ``lacking``
-    says what is.
+    It rests on ``replicates`` processes, inputs or other samples, as ``of`` says. Where there are
+    too few, ``low`` and ``high`` are 0 and infinity, and ``lacking`` says what is missing.
     """
 
     value: float
@@ -153,7 +156,7 @@ class Estimate:
 
 
 class Verdict(str, Enum):
-    """What became of an item, worst first."""
+    """Verdict on an item, worst first."""
 
     ERROR = "ERROR"
     INVALID = "INVALID"
@@ -168,7 +171,7 @@ class Verdict(str, Enum):
 
 @dataclass(frozen=True)
 class Decision:
-    """A limit, what was measured for it, and what follows."""
+    """A limit, the estimate of its quantity, and the verdict."""
 
     limit: Limit
     estimate: Estimate
@@ -177,14 +180,26 @@ class Decision:
 
 @dataclass(frozen=True)
 class Comparison:
-    """One quantity of an upgrade: the baseline's and the candidate's value, their ratio with its
-    interval, the verdict.
+    """One quantity of an upgrade: both values, their ratio with its interval, and the verdict.
 
-    ``a`` and ``b`` are in ``unit``; ``ratio``, ``low`` and ``high`` are B over A, for shares of
-    right answers B less A. A ``gate`` must be shown to be within ``tolerance``, else the item is
-    INCONCLUSIVE; what isn't one fails only where it is surely outside. ``floor`` is the half of the
-    interval that a failure must pass, and ``detectable`` the smallest true change that would have
-    been found four times of five, both as shares.
+    Attributes:
+        quantity: Its name.
+        a: The baseline's value in ``unit``.
+        b: The candidate's value in ``unit``.
+        unit: The base unit.
+        tolerance: How much worse the candidate may be, as a share.
+        gate: Whether it must be shown to be within the tolerance, else the item is INCONCLUSIVE. A
+            quantity that isn't a gate fails only where it is surely outside.
+        replicates: The number of samples.
+        of: What the samples are, such as rounds or inputs.
+        lacking: What is missing for a verdict, "" if nothing.
+        ratio: B over A; for shares of right answers B less A.
+        low: The lower end of the ratio's interval.
+        high: The upper end of the ratio's interval.
+        verdict: The verdict on the quantity.
+        floor: The half of the interval that a failure must pass, as a share.
+        detectable: The smallest true change that would have been found four times of five, as a
+            share.
     """
 
     quantity: str
