@@ -1,33 +1,32 @@
-"""Where the time of a request goes on this side."""
+"""Steps of a request on the pytest side."""
 
 from __future__ import annotations
 
-from pytest_mlms.trace.builder import TraceBuilder
-from pytest_mlms.trace.runs import TraceRun
-from pytest_mlms.trace.spans import Trace, Track
+from pytest_mlms.trace.spans import Trace
 from pytest_mlms.trace.steps import StepRow, step_rows
+from tests.support.traces import TraceWriter
+
+US = 1000
+STEPS = (
+    ("decode", 1, 3),
+    ("decode", 4, 6),
+    ("pre-process", 0, 6),
+    ("predict", 6, 10),
+    ("request", 0, 10),
+)
 
 
 def requests(level: str, *scales: int) -> Trace:
-    """Requests of 10 us times a scale.
-
-    6 of pre-process with two steps of 2 of one name, and 4 of predict.
-    """
-    builder, start = TraceBuilder(), 0
-    builder.add_run(TraceRun(level))
-    track = builder.track(Track(0, 1, 1, "pytest", "thread"))
+    """Requests of 10 µs times a scale: 6 of pre-process with two steps of 2, and 4 of predict."""
+    writer = TraceWriter()
+    run = writer.run(level)
+    at = 0
     for number, scale in enumerate(scales):
-        for name, begin, end in (
-            ("decode", 1, 3),
-            ("decode", 4, 6),
-            ("pre-process", 0, 6),
-            ("predict", 6, 10),
-            ("request", 0, 10),
-        ):
-            at = {"start": [start + begin * scale * 1000], "end": [start + end * scale * 1000]}
-            builder.add(level=0, name=builder.text(name), track=track, run=0, request=number, **at)
-        start += 20_000 * scale
-    return builder.build()
+        run.request = number
+        for name, start, end in STEPS:
+            run.span("application", name, at + start * scale * US, at + end * scale * US)
+        at += 20 * scale * US
+    return writer.build()
 
 
 def test_each_step_has_its_phase_and_its_share_of_the_request() -> None:
@@ -39,5 +38,9 @@ def test_each_step_has_its_phase_and_its_share_of_the_request() -> None:
     ]
 
 
-def test_requests_whose_counters_were_read_are_not_timed() -> None:
+def test_requests_with_counters_have_no_latencies() -> None:
     assert step_rows(requests("application+hardware", 1)) == []
+
+
+def test_a_run_without_spans_has_no_rows() -> None:
+    assert step_rows(requests("application")) == []

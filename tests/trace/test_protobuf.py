@@ -1,0 +1,71 @@
+"""The writer of protocol buffers."""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_mlms.trace.protobuf import MessageRows, PlacedRows, interleave, message, varint
+
+
+def decoded(encoded: bytes) -> int:
+    """Return the number of a varint, padded or not."""
+    value = 0
+    for place, byte in enumerate(encoded):
+        value |= (byte & 0x7F) << 7 * place
+    return value
+
+
+@given(st.integers(0, 2**63 - 1))
+def test_a_varint_has_seven_bits_per_byte_and_ends_at_the_first_without_the_eighth(
+    value: int,
+) -> None:
+    encoded = varint(value)
+    assert decoded(encoded) == value
+    continues = [byte >> 7 for byte in encoded]
+    assert continues == [1] * (len(encoded) - 1) + [0]
+
+
+def test_the_documentation_of_the_encoding_has_these_examples() -> None:
+    assert varint(150) == b"\x96\x01"
+    assert message((1, 150)) == b"\x08\x96\x01"
+    assert message((2, "testing")) == b"\x12\x07testing"
+
+
+def test_a_float_is_a_double() -> None:
+    assert message((1, 1.5)) == b"\x09" + struct.pack("<d", 1.5)
+
+
+def test_a_message_inside_of_a_message_has_its_length_before_it() -> None:
+    assert message((3, message((1, 150)))) == b"\x1a\x03\x08\x96\x01"
+
+
+@given(st.lists(st.integers(0, 2**62), min_size=1, max_size=20))
+def test_a_column_of_varints_is_padded_to_the_width_of_the_largest(values: list[int]) -> None:
+    matrix = MessageRows(len(values)).varints(1, np.array(values)).matrix()
+    assert matrix.shape == (len(values), 1 + len(varint(max(values))))
+    assert [decoded(row[1:].tobytes()) for row in matrix] == values
+
+
+def test_a_row_is_the_message_of_its_fields() -> None:
+    inner = MessageRows(2).varints(1, np.array([5, 6])).fixed64(2, np.array([1.5, 2.5]))
+    rows = MessageRows(2).constant((3, 7)).nest(4, inner)
+    expected = [
+        message((3, 7), (4, message((1, 5), (2, 1.5)))),
+        message((3, 7), (4, message((1, 6), (2, 2.5)))),
+    ]
+    assert [row.tobytes() for row in rows.matrix()] == expected
+    assert rows.width == len(expected[0])
+
+
+def test_no_rows_are_an_empty_matrix() -> None:
+    assert MessageRows(0).varints(1, np.zeros(0, "i8")).matrix().size == 0
+
+
+def test_rows_of_several_widths_are_interleaved_by_position() -> None:
+    narrow = PlacedRows(np.array([[1], [2]], "u1"), np.array([0, 2]))
+    wide = PlacedRows(np.array([[8, 9]], "u1"), np.array([1]))
+    assert interleave([narrow, wide], 3) == bytes([1, 8, 9, 2])

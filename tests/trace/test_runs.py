@@ -1,0 +1,33 @@
+"""Records of runs and probes."""
+
+from __future__ import annotations
+
+from pytest_mlms.serialization import from_plain, to_plain
+from pytest_mlms.trace.runs import ProbeStatus, TraceRun, merge_statuses
+
+
+def test_facts_that_only_some_runs_have_are_left_out_of_json() -> None:
+    plain = to_plain(TraceRun("layer"))
+    assert "void" not in plain
+    assert "process" not in plain
+    assert plain["plain_us"] is None
+    void = to_plain(TraceRun("layer", process=7, void="it failed"))
+    assert (void["process"], void["void"]) == (7, "it failed")
+
+
+def test_a_status_without_stepwise_has_no_such_key() -> None:
+    assert "stepwise" not in to_plain(ProbeStatus("perf", True))
+    assert to_plain(ProbeStatus("layers", True, stepwise=False))["stepwise"] is False
+
+
+def test_a_run_is_read_back_from_json() -> None:
+    run = TraceRun("layer", probes=(ProbeStatus("layers", True, stepwise=True),))
+    assert from_plain(TraceRun, to_plain(run)) == run
+
+
+def test_merged_statuses_are_the_latest_with_the_fault_of_any() -> None:
+    earlier = [ProbeStatus("perf", True, fault="lost a reading"), ProbeStatus("io", True)]
+    latest = [ProbeStatus("perf", True), ProbeStatus("io", True, fault="closed")]
+    perf, io = merge_statuses(earlier, latest)
+    assert perf.fault == "lost a reading"
+    assert io.fault == "closed"
