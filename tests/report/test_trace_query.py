@@ -1,0 +1,121 @@
+"""Queries of the traces of a run."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from pytest_mlms.errors import MlmsError
+from pytest_mlms.report.trace_query import (
+    contexts_of,
+    find_analysis,
+    list_analyses,
+    reasons,
+    render,
+    traces_of,
+)
+from pytest_mlms.trace.analyses import ANALYSES
+from pytest_mlms.trace.analyses.analysis import AnalysisTable
+from pytest_mlms.trace.context import TraceContext
+from pytest_mlms.trace.runs import ProbeStatus
+from tests.support.traced_models import save_run, traced_model
+from tests.support.traces import with_run
+
+TABLE = AnalysisTable(
+    columns=("us", "layer", "optimal", "bytes"),
+    rows=((1.23456, "conv", True, 12345), (54321.0, "relu", False, None)),
+)
+
+
+def test_an_analysis_is_found_by_name_and_by_number() -> None:
+    assert find_analysis("layer-roofline") is ANALYSES["layer-roofline"]
+    assert find_analysis("a14") is ANALYSES["layer-roofline"]
+    assert find_analysis("steps") is ANALYSES["steps"]
+
+
+@pytest.mark.parametrize("wanted", ["A16", ""])
+def test_an_unknown_analysis_is_an_error_that_names_all(wanted: str) -> None:
+    message = rf"no analysis '{wanted}'; write one of model \(A1\).*, counters-by-layer"
+    with pytest.raises(MlmsError, match=message):
+        find_analysis(wanted)
+
+
+def test_the_help_has_a_line_for_each_analysis() -> None:
+    lines = list_analyses()
+    assert len(lines) == len(ANALYSES)
+    assert lines[0].split() == ["model", "A1", *ANALYSES["model"].description.split()]
+
+
+def test_a_trace_is_named_by_its_run_or_by_its_file(tmp_path: Path) -> None:
+    run = save_run(tmp_path, traced_model(1, 100), traced_model(2, 100))
+    first, second = traces_of(run)
+    assert traces_of(second) == [second]
+    assert first.parent.name == "0"
+
+
+def test_a_run_without_traces_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(MlmsError, match="has no traces; name a trace.npz"):
+        traces_of(tmp_path)
+    with pytest.raises(MlmsError, match="there is no .*nowhere; name a trace.npz"):
+        traces_of(tmp_path / "nowhere")
+
+
+def test_traces_are_sorted_by_batch_size_and_chosen_by_text(tmp_path: Path) -> None:
+    run = save_run(tmp_path, traced_model(10, 120), traced_model(2, 100))
+    assert [context.metadata.batch_size for context in contexts_of(run)] == [2, 10]
+    assert len(contexts_of(run, "b10")) == 1
+    with pytest.raises(MlmsError, match="has no trace of 'resnet'"):
+        contexts_of(run, "resnet")
+
+
+def test_the_trace_of_an_item_comes_before_that_of_a_failure(tmp_path: Path) -> None:
+    failed = traced_model(1, 100, kind="performance")
+    run = save_run(tmp_path, failed, traced_model(1, 100))
+    kinds = [context.metadata.kind for context in contexts_of(run)]
+    assert kinds == ["trace", "performance"]
+
+
+def test_json_has_an_object_for_each_row() -> None:
+    first, second = json.loads(render(TABLE, "json"))
+    assert first == {"us": 1.23456, "layer": "conv", "optimal": True, "bytes": 12345}
+    assert second["bytes"] is None
+
+
+def test_csv_has_a_header_and_a_line_for_each_row() -> None:
+    first, second = csv.DictReader(io.StringIO(render(TABLE, "csv")))
+    assert first["us"] == "1.23456"
+    assert second["bytes"] == ""
+
+
+def test_a_table_for_people_has_texts_first_and_readable_numbers() -> None:
+    header, *rows = render(TABLE, "table").splitlines()
+    assert header.split() == ["layer", "us", "optimal", "bytes"]
+    assert rows[0].split() == ["conv", "1.235", "yes", "12,345"]
+    assert rows[1].split() == ["relu", "54,321", "-"]
+
+
+def test_a_table_without_rows_says_so() -> None:
+    assert render(AnalysisTable(("a",), ()), "table") == "nothing was seen of this"
+
+
+@pytest.mark.parametrize("columns", [60, 100])
+def test_a_table_is_as_wide_as_the_terminal(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    row = ("a-model-of-many-words", f"layer {'long ' * 20}", 1.5)
+    table = AnalysisTable(("model", "layer", "us"), (row, row))
+    width = max(len(line) for line in render(table, "table").splitlines())
+    assert columns - 5 <= width <= columns
+
+
+def test_reasons_are_the_traced_levels_and_what_is_missing() -> None:
+    trace = traced_model(1, 100, levels=("layer", "hardware"))
+    trace = with_run(trace, 1, probes=(ProbeStatus("layers", True, stepwise=False),))
+    assert reasons([TraceContext(trace)]) == [
+        "levels traced: layer, hardware",
+        "nothing to see at level hardware in 1 item: nothing was seen of it",
+        "no counters by layer in 1 item: ort runs all layers in one call",
+    ]

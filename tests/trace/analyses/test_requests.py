@@ -1,0 +1,39 @@
+"""Analyses of steps and counters."""
+
+from __future__ import annotations
+
+from pytest_mlms.trace.metadata import TraceMetadata
+from tests.support.analysis_rows import rows_of
+from tests.support.traced_models import counted_model
+from tests.support.traces import TraceWriter
+
+
+def test_counters_by_layer_have_shares_of_all_layers() -> None:
+    conv, relu = rows_of("counters-by-layer", counted_model("layer+hardware"))
+    assert (conv["layer"], conv["per_call"], conv["share"]) == ("conv1", 6, 0.75)
+    assert (relu["layer"], relu["per_call"], relu["share"]) == ("relu", 2, 0.25)
+
+
+def test_a_counter_that_counted_nothing_has_no_shares() -> None:
+    writer = TraceWriter(TraceMetadata("net", "case"))
+    run = writer.run("layer+hardware")
+    run.layer("conv1", 10, 19)
+    run.count("page-faults", "count", [(5, 1.0), (25, 1.0)], rising=True)
+    (row,) = rows_of("counters-by-layer", writer.build())
+    assert (row["per_call"], row["share"]) == (0, None)
+
+
+def test_counters_by_phase_have_what_a_call_adds() -> None:
+    (row,) = rows_of("counters", counted_model("hardware"))
+    assert (row["phase"], row["counter"]) == ("predict", "page-faults")
+    assert (row["per_call"], row["most"]) == (8, None)
+
+
+def test_steps_have_their_shares_of_the_request() -> None:
+    writer = TraceWriter(TraceMetadata("net", "case"))
+    run = writer.run("application")
+    run.span("application", "request", 0, 10_000)
+    run.span("application", "pre-process", 0, 4_000)
+    request, phase = rows_of("steps", writer.build())
+    assert (request["step"], request["share"]) == ("request", 1)
+    assert (phase["step"], phase["share"]) == ("pre-process", 0.4)
