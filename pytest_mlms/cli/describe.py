@@ -1,24 +1,26 @@
-"""``mlms describe``: what the models of manifests cost by their structure, as tables or as JSON."""
+"""``mlms describe``: the static cost of the models of manifests, as tables or as JSON."""
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pytest_mlms.agent.registry import find_predictors
-from pytest_mlms.artifacts.fetch import default_cache
 from pytest_mlms.cases import Case
+from pytest_mlms.cli.arguments import add_cache, add_predictors, print_error
 from pytest_mlms.errors import MlmsError, StackError
 from pytest_mlms.manifest import LoadedManifest, find_manifests, load
+from pytest_mlms.manifest.schema import Model
 from pytest_mlms.records import Stack
 from pytest_mlms.report.table import KEEP, format_table
+from pytest_mlms.serialization import to_plain
 from pytest_mlms.stacks.declared import HERE, choose, declared_stacks, stacks_for
 from pytest_mlms.stacks.schema import STACK_FILES
 from pytest_mlms.structure.cost import LayerCost, ModelCost
@@ -28,16 +30,17 @@ from pytest_mlms.units import format_quantity
 
 __all__ = ["add_describe"]
 
-_WIDTH = 100  # of what isn't written to a terminal
-_SCALE = [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1, "")]
+_WIDTH = 100  # columns of output that isn't written to a terminal
+_SCALES = [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")]
+_HEADER = ("layer", "type", "output", "parameters", "FLOPs", "weights", "activations")
+_TEXT_COLUMNS = 3
 
 
 def add_describe(commands: Any) -> None:
-    """Add the command to the parser's commands."""
+    """Add the command."""
     parser = commands.add_parser(
         "describe", help="parameters, operations and bytes of models, by layer"
     )
-    parser.set_defaults(run=_describe)
     parser.add_argument(
         "paths",
         nargs="+",
@@ -46,32 +49,39 @@ def add_describe(commands: Any) -> None:
         help="a manifest, a folder of them, or an ONNX file",
     )
     parser.add_argument(
-        "--batch-size", type=_positive, default=1, metavar="N", help="inputs at a time (default: 1)"
+        "--batch-size",
+        type=_positive,
+        default=1,
+        metavar="N",
+        help="inputs at a time (default: 1)",
     )
     parser.add_argument(
-        "--axis", action="append", type=_axis, default=[], metavar="NAME=SIZE", help="a free axis"
+        "--axis",
+        action="append",
+        type=_axis,
+        default=[],
+        metavar="NAME=SIZE",
+        help="a free axis",
     )
     parser.add_argument("--json", action="store_true", help="print JSON, a line a model")
-    which = "ask the framework of this stack, instead of reading the manifest's ONNX file; may be repeated"
     parser.add_argument(
-        "--mlms-stack", action="append", default=[], metavar="STACK", dest="stacks", help=which
-    )
-    more = "folder of more predictors; may be repeated"
-    parser.add_argument(
-        "--mlms-predictors",
+        "--mlms-stack",
         action="append",
         default=[],
-        type=Path,
-        metavar="DIR",
-        dest="predictors",
-        help=more,
+        metavar="STACK",
+        dest="stacks",
+        help="ask the framework of this stack, instead of reading the manifest's ONNX file; "
+        "may be repeated",
     )
-    code = "let the files of models run code"
-    parser.add_argument("--mlms-allow-code", action="store_true", dest="allow_code", help=code)
-    cache = "folder for fetched artifacts and made stacks"
     parser.add_argument(
-        "--mlms-cache", type=Path, metavar="DIR", dest="cache", default=default_cache(), help=cache
+        "--mlms-allow-code",
+        action="store_true",
+        dest="allow_code",
+        help="let the files of models run code",
     )
+    add_predictors(parser)
+    add_cache(parser)
+    parser.set_defaults(run=_describe)
 
 
 def _positive(text: str) -> int:
@@ -87,143 +97,196 @@ def _axis(text: str) -> tuple[str, int]:
     return name, _positive(size)
 
 
+@dataclass(frozen=True)
+class _Subject:
+    """A model to be described.
+
+    ``path`` is its manifest or ONNX file, ``stack`` what the user chose, if anything. ``describe``
+    raises MlmsError.
+    """
+
+    path: Path
+    stack: str | None
+    describe: Callable[[], ModelCost]
+
+
 def _describe(options: argparse.Namespace) -> int:
+    """Print the cost of each model; return 2 where one can't be described."""
     status = 0
-    for path, stack, find in _subjects(options):
+    for subject in _subjects(options):
         try:
-            found = find()
+            cost = subject.describe()
         except MlmsError as error:
-            print(f"mlms: {error}", file=sys.stderr)
+            print_error(error)
             status = 2
             continue
         if options.json:
-            facts = {"path": str(path), "stack": stack, "batch_size": options.batch_size}
-            print(json.dumps({**facts, **_as_dict(found)}))
+            print(_as_json(subject, options.batch_size, cost))
         else:
-            title = ", ".join(filter(None, [str(path), stack, f"batch of {options.batch_size}"]))
-            print("\n".join([title, *_table(found), *_notes(found), ""]))
+            print(_as_text(subject, options.batch_size, cost))
     return status
 
 
-def _subjects(
-    options: argparse.Namespace,
-) -> Iterator[tuple[Path, str | None, Callable[[], ModelCost]]]:
-    """Yield what is to be described.
-
-    Its file, the stack where one was asked for, and how to find out.
-    """
-    axes, predictors = dict(options.axis), find_predictors(options.predictors)
+def _subjects(options: argparse.Namespace) -> Iterator[_Subject]:
+    axes = dict(options.axis)
     for path in options.paths:
         if path.suffix == ".onnx":
-            yield path, None, partial(describe_onnx, path, options.batch_size, axes)
+            describe = partial(describe_onnx, path, options.batch_size, axes)
+            yield _Subject(path, None, describe)
+        else:
+            yield from _subjects_below(path, options)
+
+
+def _subjects_below(path: Path, options: argparse.Namespace) -> Iterator[_Subject]:
+    """Yield the models of a manifest, or of the manifests in a folder."""
+    predictors = find_predictors(options.predictors)
+    declared = declared_stacks(Path.cwd(), [path.absolute()])
+    chosen = choose(options.stacks, declared, predictors)
+    axes = dict(options.axis)
+    for manifest in find_manifests([path]):
+        if manifest.name in STACK_FILES:
             continue
-        declared = declared_stacks(Path.cwd(), [path.absolute()])
-        chosen = choose(options.stacks, declared, predictors)
-        for manifest in find_manifests([path]):
-            if manifest.name in STACK_FILES:
-                continue
-            try:
-                cases = _cases(load(manifest, predictors), chosen, declared, options.batch_size)
-            except MlmsError as error:  # others may do
-                yield manifest, None, partial(_fail, error)
-                continue
-            for case in cases:
-                agent = FrameworkSource(
-                    predictors[case.stack.framework], options.cache, options.allow_code, _show
-                )
-                stack = case.stack.label if chosen else None
-                yield manifest, stack, partial(describe_case, case, axes, agent)
+        try:
+            loaded = load(manifest, predictors)
+            cases = _cases(loaded, chosen, declared, options.batch_size)
+        except MlmsError as error:  # other manifests may do
+            yield _Subject(manifest, None, partial(_fail, error))
+            continue
+        for case in cases:
+            predictor = predictors[case.stack.framework]
+            source = FrameworkSource(predictor, options.cache, options.allow_code, _show)
+            stack = case.stack.label if chosen else None
+            yield _Subject(manifest, stack, partial(describe_case, case, axes, source))
 
 
 def _fail(error: MlmsError) -> ModelCost:
     raise error
 
 
+def _show(step: str) -> None:
+    """Print a step of an installation; the text is empty at its end."""
+    if step:
+        print(step, file=sys.stderr)
+
+
 def _cases(
     loaded: LoadedManifest, chosen: Sequence[Stack], declared: Mapping[str, Stack], batch_size: int
 ) -> list[Case]:
-    """Return the models to describe.
-
-    Those of the stacks chosen, else the first that is ONNX, else the first.
-    """
+    """Return the cases to describe: the models of the stacks chosen, else one model."""
     models = loaded.manifest.models
     offered = {model.name for model in models}
     if not chosen:
-        model = next(
-            (model for model in models if is_onnx(loaded.model_files(model)["graph"])), models[0]
-        )
-        models, chosen = [model], [declared.get(model.name, HERE)]
-    found = [
-        Case("trace", loaded, model, stack, "cpu", batch_size, None)
-        for model in models
-        for stack in stacks_for(model.name, chosen, offered)
+        model = _preferred(loaded)
+        models = [model]
+        chosen = [declared.get(model.name, HERE)]
+    cases = []
+    for model in models:
+        for stack in stacks_for(model.name, chosen, offered):
+            cases.append(Case("trace", loaded, model, stack, "cpu", batch_size, None))
+    if not cases:
+        names = ", ".join(stack.name for stack in chosen)
+        raise StackError(f"{loaded.place('models')}: no model is for {names}")
+    return cases
+
+
+def _preferred(loaded: LoadedManifest) -> Model:
+    """Return the manifest's first model that is ONNX, else its first one."""
+    models = loaded.manifest.models
+    for model in models:
+        files = loaded.model_files(model)
+        if is_onnx(files["graph"]):
+            return model
+    return models[0]
+
+
+def _as_json(subject: _Subject, batch_size: int, cost: ModelCost) -> str:
+    plain = {
+        "path": str(subject.path),
+        "stack": subject.stack,
+        "batch_size": batch_size,
+        "parameters": cost.parameters,
+        "flops": cost.flops,
+        "weight_bytes": cost.weight_bytes,
+        "activation_bytes": cost.activation_bytes,
+        "unknown": cost.unknown,
+    }
+    return json.dumps({**plain, **to_plain(cost)})
+
+
+def _as_text(subject: _Subject, batch_size: int, cost: ModelCost) -> str:
+    """Return a title, a table with a row a layer, and notes."""
+    title = [str(subject.path), f"batch of {batch_size}"]
+    if subject.stack:
+        title.insert(1, subject.stack)
+    lines = [", ".join(title)]
+    width = shutil.get_terminal_size((_WIDTH, 0)).columns
+    for row in format_table(_HEADER, _rows(cost), width, _TEXT_COLUMNS):
+        lines += row
+    lines += _notes(cost)
+    lines.append("")
+    return "\n".join(lines)
+
+
+def _rows(cost: ModelCost) -> list[list[str]]:
+    rows = [_row(layer) for layer in cost.layers]
+    total = [
+        "in all",
+        "",
+        "",
+        _scaled(cost.parameters),
+        _scaled(cost.flops),
+        _bytes(cost.weight_bytes),
+        _bytes(cost.activation_bytes),
     ]
-    if not found:
-        raise StackError(
-            f"{loaded.place('models')}: no model is for {', '.join(stack.name for stack in chosen)}"
-        )
-    return found
+    rows.append(total)
+    return rows
 
 
-def _show(text: str) -> None:
-    if text:
-        print(text, file=sys.stderr)
-
-
-def _as_dict(found: ModelCost) -> dict[str, Any]:
-    sums = ("parameters", "flops", "weight_bytes", "activation_bytes", "unknown")
-    return {**{name: getattr(found, name) for name in sums}, **dataclasses.asdict(found)}
-
-
-def _table(found: ModelCost) -> Iterator[str]:
-    """Yield the lines: a row a layer, and their sum."""
-    rows = [[layer.name, layer.type, _shape(layer), *_cells(layer)] for layer in found.layers]
-    sums = [
-        _scaled(found.parameters),
-        _scaled(found.flops),
-        _bytes(found.weight_bytes),
-        _bytes(found.activation_bytes),
+def _row(layer: LayerCost) -> list[str]:
+    return [
+        layer.name,
+        layer.type,
+        _shape(layer),
+        _cell(layer.parameters, _scaled),
+        _cell(layer.flops, _scaled),
+        _cell(layer.weight_bytes, _bytes),
+        _cell(layer.output_bytes, _bytes),
     ]
-    rows.append(["in all", "", "", *sums])
-    head: Sequence[str] = [
-        "layer",
-        "type",
-        "output",
-        "parameters",
-        "FLOPs",
-        "weights",
-        "activations",
-    ]
-    for lines in format_table(head, rows, shutil.get_terminal_size((_WIDTH, 0)).columns, left=3):
-        yield from lines
-
-
-def _notes(found: ModelCost) -> Iterator[str]:
-    yield f"operations by {found.counter}"
-    if found.peak_bytes is not None:
-        yield f"at most {format_quantity(found.peak_bytes, 'B')} of activations at once"
-    if found.unknown:
-        yield f"sums are without what can't be told: {', '.join(found.unknown)}"
 
 
 def _shape(layer: LayerCost) -> str:
-    return "?" if layer.shape is None else f"{KEEP}x{KEEP}".join(map(str, layer.shape)) or "scalar"
+    """Return the sizes of a layer's output, with an x between them."""
+    if layer.shape is None:
+        return "?"
+    if not layer.shape:
+        return "scalar"
+    return f"{KEEP}x{KEEP}".join(map(str, layer.shape))
 
 
-def _cells(layer: LayerCost) -> list[str]:
-    counts = [_known(count, _scaled) for count in (layer.parameters, layer.flops)]
-    return [*counts, *(_known(size, _bytes) for size in (layer.weight_bytes, layer.output_bytes))]
+def _cell(count: int | None, show: Callable[[int], str]) -> str:
+    if count is None:
+        return "?"
+    if count == 0:
+        return "-"
+    return show(count)
 
 
 def _bytes(size: int) -> str:
     return format_quantity(size, "B").replace(" ", KEEP)
 
 
-def _known(count: int | None, show: Callable[[int], str]) -> str:
-    return "?" if count is None else show(count) if count else "-"
-
-
 def _scaled(count: int) -> str:
-    """Return a count with three digits: 1.43 G."""
-    scale, unit = next(((scale, unit) for scale, unit in _SCALE if count >= scale), (1, ""))
-    return f"{count / scale:.3g}{KEEP}{unit}" if unit else str(count)
+    """Return a count with three digits, such as 1.43 G."""
+    for scale, unit in _SCALES:
+        if count >= scale:
+            return f"{count / scale:.3g}{KEEP}{unit}"
+    return str(count)
+
+
+def _notes(cost: ModelCost) -> Iterator[str]:
+    yield f"operations by {cost.counter}"
+    if cost.peak_bytes is not None:
+        peak = format_quantity(cost.peak_bytes, "B")
+        yield f"at most {peak} of activations at once"
+    if cost.unknown:
+        yield f"sums are without what can't be told: {', '.join(cost.unknown)}"

@@ -1,44 +1,51 @@
-"""The ``mlms`` command: what can be done with manifests and stacks without running them."""
+"""The ``mlms`` command: its parser, and the exit status of its subcommands."""
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
-from collections.abc import Collection, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 import pytest_mlms
-from pytest_mlms.agent.registry import find_predictors
-from pytest_mlms.artifacts.fetch import check_local
 from pytest_mlms.cli.describe import add_describe
 from pytest_mlms.cli.judge import add_judge
+from pytest_mlms.cli.lint import add_lint
+from pytest_mlms.cli.schema import add_schema
 from pytest_mlms.cli.stack import add_stack_commands
 from pytest_mlms.cli.trace import add_trace_commands
 from pytest_mlms.cli.worker import add_worker
 from pytest_mlms.errors import MlmsError
-from pytest_mlms.manifest import Manifest, find_manifests, load
-from pytest_mlms.stacks.declared import check_framework
-from pytest_mlms.stacks.schema import STACK_FILES, load_stacks
 
 __all__ = ["main"]
 
+_SUBCOMMANDS = (
+    add_schema,
+    add_lint,
+    add_describe,
+    add_judge,
+    add_worker,
+    add_stack_commands,
+    add_trace_commands,
+)
+"""The functions that add subcommands, one file each, in the order of the help."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; return 0, 1 where there are faults, or 2 where it was called wrongly."""
+    """Run the command.
+
+    Returns 0, or 1 where it found errors, or 2 where it was called wrongly.
+    """
     options = _parser().parse_args(arguments)
     try:
         status: int = options.run(options)
         sys.stdout.flush()
     except MlmsError as error:
         print(f"mlms: {error}", file=sys.stderr)
-        status = 2
-    except (
-        BrokenPipeError
-    ):  # head has seen enough; without this, Python complains of it once more at its end
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        status = 1
+        return 2
+    except BrokenPipeError:  # the reader, such as head, has ended
+        _discard_output()
+        return 1
     return status
 
 
@@ -46,62 +53,15 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="mlms", description="Check manifests, describe models, ask traces."
     )
-    parser.add_argument(
-        "--version", action="version", version=f"pytest-mlms {pytest_mlms.__version__}"
-    )
+    version = f"pytest-mlms {pytest_mlms.__version__}"
+    parser.add_argument("--version", action="version", version=version)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    schema = commands.add_parser("schema", help="print the JSON Schema of a manifest, for editors")
-    schema.set_defaults(run=_schema)
-    lint = commands.add_parser("lint", help="check manifests and the local files that they name")
-    lint.add_argument(
-        "paths", nargs="+", type=Path, metavar="PATH", help="a manifest, or a folder of them"
-    )
-    more = "folder of more predictors; may be repeated"
-    lint.add_argument(
-        "--mlms-predictors",
-        action="append",
-        default=[],
-        type=Path,
-        metavar="DIR",
-        dest="predictors",
-        help=more,
-    )
-    lint.set_defaults(run=_lint)
-    add_describe(commands)
-    add_judge(commands)
-    add_worker(commands)
-    add_stack_commands(commands)
-    add_trace_commands(commands)
+    for add in _SUBCOMMANDS:
+        add(commands)
     return parser
 
 
-def _schema(options: argparse.Namespace) -> int:
-    schema = Manifest.model_json_schema()
-    print(
-        json.dumps({"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}, indent=2)
-    )
-    return 0
-
-
-def _lint(options: argparse.Namespace) -> int:
-    frameworks = find_predictors(options.predictors)
-    checked = faulty = 0
-    for path in find_manifests(options.paths):
-        checked += path.name not in STACK_FILES
-        faults = list(_faults(path, frameworks))
-        for fault in faults:
-            print(fault)
-        faulty += bool(faults)
-    print(f"{checked} manifest{'s' * (checked != 1)}, {faulty} with faults", file=sys.stderr)
-    return 1 if faulty else 0
-
-
-def _faults(path: Path, frameworks: Collection[str]) -> Iterator[str]:
-    try:
-        if path.name in STACK_FILES:
-            for stack in load_stacks(path).values():
-                check_framework(stack, frameworks)
-        else:
-            yield from map(str, check_local(load(path, frameworks)))
-    except MlmsError as error:
-        yield str(error)
+def _discard_output() -> None:
+    """Redirect the rest of the output, which Python would complain about at its end."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())

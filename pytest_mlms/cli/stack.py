@@ -1,19 +1,19 @@
-"""``mlms stack``: what stacks there are, and their environments made, shown, locked and removed."""
+"""``mlms stack``: list, create, show, lock and remove software stacks."""
 
 from __future__ import annotations
 
 import argparse
-import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from pytest_mlms.agent.registry import find_predictors
-from pytest_mlms.artifacts.fetch import default_cache
+from pytest_mlms.cli.arguments import add_cache, add_folders, add_predictors, print_error
 from pytest_mlms.errors import MlmsError, StackError
+from pytest_mlms.files import write_atomically
 from pytest_mlms.records import Stack
 from pytest_mlms.report.table import format_table
 from pytest_mlms.stacks.declared import HERE, choose, declared_stacks
@@ -30,224 +30,271 @@ from pytest_mlms.units import format_quantity
 
 __all__ = ["add_stack_commands"]
 
-T = TypeVar("T")
-
 _ELSEWHERE = "--mlms-manifests DIR says where else"
+_HEADER = ("stack", "framework", "what", "state")
+_WIDTH = 120  # columns of the list
+
+_Thing = TypeVar("_Thing")
 
 
-def add_stack_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``stack`` and what can be done with one."""
+class _Action(NamedTuple):
+    """A subcommand; ``help`` is what it does."""
+
+    run: Callable[[argparse.Namespace], int]
+    help: str
+
+
+def add_stack_commands(commands: Any) -> None:
+    """Add the command with its actions."""
     group = commands.add_parser("stack", help="list, create, show, lock or remove software stacks")
     actions = group.add_subparsers(required=True, metavar="ACTION")
-    for name, (run, what) in _ACTIONS.items():
-        action = actions.add_parser(name, help=what)
+    for name, action in _ACTIONS.items():
+        parser = actions.add_parser(name, help=action.help)
         if name != "list":
-            action.add_argument(
+            parser.add_argument(
                 "stacks", nargs="+", metavar="STACK", help="a name, a requirement, or 'all'"
             )
-        action.add_argument(
-            "--mlms-manifests",
-            action="append",
-            default=[],
-            type=Path,
-            metavar="DIR",
-            dest="manifests",
-        )
-        action.add_argument(
-            "--mlms-predictors",
-            action="append",
-            default=[],
-            type=Path,
-            metavar="DIR",
-            dest="folders",
-        )
-        action.add_argument(
-            "--mlms-cache", type=Path, metavar="DIR", dest="cache", default=default_cache()
-        )
-        action.set_defaults(run=run)
-
-
-def _declared(options: argparse.Namespace) -> dict[str, Stack]:
-    return declared_stacks(Path.cwd(), [path.absolute() for path in options.manifests])
-
-
-def _chosen(options: argparse.Namespace, words: Sequence[str]) -> list[Stack]:
-    """Return the stacks that the words mean.
-
-    A bare name that isn't declared is told, as it may be meant for one.
-    """
-    declared = _declared(options)
-    stacks = choose(words, declared, find_predictors(options.folders), "stack")
-    for stack in stacks:
-        if stack.name not in declared and re.fullmatch(r"[\w.-]+", stack.name):
-            meant = f"so it is any version of {stack.requirements[0]}; {_ELSEWHERE}"
-            print(
-                f"mlms: {stack.name} is not declared in {_looked(options)}, {meant}",
-                file=sys.stderr,
-            )
-    return stacks
-
-
-def _looked(options: argparse.Namespace) -> str:
-    """Return where declarations were looked for."""
-    return ", ".join(map(str, [Path.cwd(), *options.manifests]))
+        add_folders(parser, "manifests", "folder with a stacks.yaml; may be repeated")
+        add_predictors(parser)
+        add_cache(parser)
+        parser.set_defaults(run=action.run)
 
 
 def _list(options: argparse.Namespace) -> int:
     declared = _declared(options)
-    rows, seen = [], set()
+    rows = []
+    listed = set()
     for stack in declared.values():
         made = _made(stack, options.cache)
-        seen.add(made and made.folder)
-        rows.append([stack.name, stack.framework or "any", _what(stack), _state(stack, made)])
+        if made:
+            listed.add(made.folder)
+        framework = stack.framework or "any"
+        rows.append([stack.name, framework, _content(stack), _state(stack, made)])
     for made in environments(options.cache):
-        if made.folder not in seen:
-            rows.append([made.stack, "", ", ".join(made.requirements), _state(None, made)])
-    header, *lines = format_table(["stack", "framework", "what", "state"], rows, 120, left=4)
-    for line in (*header, *(line for folded in lines for line in folded)):
-        print(line.rstrip())
-    if len(declared) == 1:
-        print(
-            f"mlms: no stacks.yaml declares any in {_looked(options)}; {_ELSEWHERE}",
-            file=sys.stderr,
-        )
+        if made.folder not in listed:
+            requirements = ", ".join(made.requirements)
+            rows.append([made.stack, "", requirements, _made_state(made)])
+    for lines in format_table(_HEADER, rows, _WIDTH, left=len(_HEADER)):
+        for line in lines:
+            print(line.rstrip())
+    if list(declared) == [HERE.name]:
+        print_error(f"no stacks.yaml declares any in {_searched(options)}; {_ELSEWHERE}")
     return 0
 
 
 def _create(options: argparse.Namespace) -> int:
     def create(stack: Stack) -> None:
-        launch = prepare(stack, options.cache, show=_step(stack))
+        launch = prepare(stack, options.cache, show=_printer(stack))
         print(f"{stack.name}: {launch.command[0]}")
 
-    return _each(_chosen(options, options.stacks), create)
+    return _for_each(_chosen(options), create)
 
 
 def _show(options: argparse.Namespace) -> int:
     def show(stack: Stack) -> None:
         made = _made(stack, options.cache)
-        facts = {
-            "stack": stack.name,
-            "declared": "needs none"
-            if stack is HERE
-            else str(stack.place or f"not in {_looked(options)}"),
-            "framework": stack.framework or "any",
-            "what": _what(stack),
-            "state": _state(stack, made),
-            "folder": str(made.folder) if made else "",
-            "threads": str(stack.threads or ""),
-            "cores": ", ".join(map(str, stack.cores)),
-            "environment": " ".join(f"{name}={value}" for name, value in stack.env),
-        }
-        print("\n".join(f"{name:12} {value}" for name, value in facts.items() if value))
-        print("".join(f"  {package}\n" for package in (made.lock if made else ())), end="")
+        for name, value in _facts(stack, made, options).items():
+            if value:
+                print(f"{name:12} {value}")
+        if made:
+            for package in made.lock:
+                print(f"  {package}")
 
-    return _each(_chosen(options, options.stacks), show)
+    return _for_each(_chosen(options), show)
+
+
+def _facts(stack: Stack, made: Environment | None, options: argparse.Namespace) -> dict[str, str]:
+    """Return what is shown of a stack, "" for what it doesn't have."""
+    cores = map(str, stack.cores)
+    variables = [f"{name}={value}" for name, value in stack.env]
+    return {
+        "stack": stack.name,
+        "declared": _declaration(stack, options),
+        "framework": stack.framework or "any",
+        "what": _content(stack),
+        "state": _state(stack, made),
+        "folder": str(made.folder) if made else "",
+        "threads": str(stack.threads or ""),
+        "cores": ", ".join(cores),
+        "environment": " ".join(variables),
+    }
+
+
+def _declaration(stack: Stack, options: argparse.Namespace) -> str:
+    """Return the place where a stack is declared, or that it isn't."""
+    if stack is HERE:
+        return "needs none"
+    if stack.place is None:
+        return f"not in {_searched(options)}"
+    return str(stack.place)
 
 
 def _lock(options: argparse.Namespace) -> int:
     def lock(stack: Stack) -> None:
         if not stack.requirements:
             raise StackError(f"stack {stack.name} has no requirements; only those can be locked")
+        unlocked = replace(stack, lock=None)
         interpreter = base_interpreter(stack)
-        made = provide(replace(stack, lock=None), interpreter, options.cache, _step(stack))
-        head = (
-            f"# {stack.name}: Python {made.python}, {made.platform}; written by mlms stack lock\n"
-        )
-        text = head + "".join(f"{package}\n" for package in made.lock)
+        made = provide(unlocked, interpreter, options.cache, _printer(stack))
+        text = _lock_text(stack, made)
         if stack.lock is None:
             print(text, end="")
             return
-        temporary = stack.lock.with_name(f".{stack.lock.name}.{os.getpid()}")
-        temporary.write_text(text, encoding="utf-8")
-        os.replace(temporary, stack.lock)
+        write_atomically(stack.lock, text)
         print(f"{stack.name}: {len(made.lock)} packages in {stack.lock}")
 
-    return _each(_chosen(options, options.stacks), lock)
+    return _for_each(_chosen(options), lock)
+
+
+def _lock_text(stack: Stack, made: Environment) -> str:
+    origin = f"Python {made.python}, {made.platform}; written by mlms stack lock"
+    lines = [f"# {stack.name}: {origin}", *made.lock, ""]
+    return "\n".join(lines)
 
 
 def _remove(options: argparse.Namespace) -> int:
+    def remove_one(made: Environment) -> None:
+        size = _shown_size(made.folder)
+        remove(made)
+        print(f"{made.stack}: {made.folder} removed, {size}")
+
     if "all" in options.stacks:
         clear_strays(options.cache)
-    there = list(environments(options.cache))
-    wanted: dict[Path, Environment] = {}
+    return _for_each(_to_remove(options), remove_one)
+
+
+def _to_remove(options: argparse.Namespace) -> list[Environment]:
+    """Return the environments that the words name, each once; print the words that name none."""
+    found: dict[Path, Environment] = {}
     for word in options.stacks:
-        found = [made for made in there if word in ("all", made.stack)]
-        if not found and word != "all":
-            found = [
-                made for stack in _chosen(options, [word]) if (made := _made(stack, options.cache))
-            ]
-        wanted.update((made.folder, made) for made in found)
-        if not found:
-            what = "there is no environment" if word == "all" else f"{word} has no environment"
-            print(f"mlms: {what} in {options.cache}", file=sys.stderr)
-
-    def clear(made: Environment) -> None:
-        size = _size(made.folder)
-        remove(made)
-        print(f"{made.stack}: {made.folder} removed, {format_quantity(size, 'B')}")
-
-    return _each(wanted.values(), clear)
+        named = _environments_named(word, options)
+        for made in named:
+            found[made.folder] = made
+        if not named:
+            problem = f"{word} has no environment"
+            if word == "all":
+                problem = "there is no environment"
+            print_error(f"{problem} in {options.cache}")
+    return list(found.values())
 
 
-_ACTIONS: dict[str, tuple[Callable[[argparse.Namespace], int], str]] = {
-    "list": (_list, "list the declared stacks, and the environments that there are"),
-    "create": (_create, "make the environments of stacks, or check that they can be started"),
-    "show": (_show, "show what a stack is, and the exact packages of its environment"),
-    "lock": (
+def _environments_named(word: str, options: argparse.Namespace) -> list[Environment]:
+    """Return the environments of a stack's name, or of a requirement."""
+    existing_ones = list(environments(options.cache))
+    if word == "all":
+        return existing_ones
+    named = [made for made in existing_ones if made.stack == word]
+    if named:
+        return named
+    found = [_made(stack, options.cache) for stack in _resolved([word], options)]
+    return [made for made in found if made]
+
+
+_ACTIONS = {
+    "list": _Action(_list, "list the declared stacks, and the environments that have been made"),
+    "create": _Action(
+        _create, "make the environments of stacks, or check that they can be started"
+    ),
+    "show": _Action(_show, "show what a stack is, and the exact packages of its environment"),
+    "lock": _Action(
         _lock,
         "write the exact packages of a stack's environment to its lock file, or print them",
     ),
-    "remove": (_remove, "remove the environments of stacks that nobody uses"),
+    "remove": _Action(_remove, "remove the environments of stacks that no process uses"),
 }
 
 
-def _each(things: Iterable[T], do: Callable[[T], None]) -> int:
-    """Do it for each; print what goes wrong and go on; return 1 where something did."""
+def _declared(options: argparse.Namespace) -> dict[str, Stack]:
+    folders = [path.absolute() for path in options.manifests]
+    return declared_stacks(Path.cwd(), folders)
+
+
+def _searched(options: argparse.Namespace) -> str:
+    """Return the folders where declarations are searched for."""
+    folders = [Path.cwd(), *options.manifests]
+    return ", ".join(map(str, folders))
+
+
+def _chosen(options: argparse.Namespace) -> list[Stack]:
+    return _resolved(options.stacks, options)
+
+
+def _resolved(words: list[str], options: argparse.Namespace) -> list[Stack]:
+    """Return the stacks that some words mean.
+
+    A note is printed for each bare name that isn't declared: it is a requirement, and may have been
+    meant for a stack.
+    """
+    declared = _declared(options)
+    stacks = choose(words, declared, find_predictors(options.predictors), "stack")
+    for stack in stacks:
+        if stack.name not in declared and re.fullmatch(r"[\w.-]+", stack.name):
+            problem = f"{stack.name} is not declared in {_searched(options)}"
+            meaning = f"so it is any version of {stack.requirements[0]}"
+            print_error(f"{problem}, {meaning}; {_ELSEWHERE}")
+    return stacks
+
+
+def _for_each(things: Iterable[_Thing], action: Callable[[_Thing], None]) -> int:
+    """Do an action for each thing, and print the errors; return 1 where there are any."""
     status = 0
     for thing in things:
         try:
-            do(thing)
+            action(thing)
         except (MlmsError, OSError) as error:
-            print(f"mlms: {error}", file=sys.stderr)
+            print_error(error)
             status = 1
     return status
 
 
-def _step(stack: Stack) -> Callable[[str], None]:
-    def show(text: str) -> None:
-        if text:
-            print(f"{stack.name}: {text}", file=sys.stderr)
+def _printer(stack: Stack) -> Callable[[str], None]:
+    """Return a function that prints a step of a stack's installation."""
+
+    def show(step: str) -> None:
+        if step:
+            print(f"{stack.name}: {step}", file=sys.stderr)
 
     return show
 
 
 def _made(stack: Stack, cache: Path) -> Environment | None:
-    """Return the stack's environment, if it is there."""
+    """Return the stack's environment, None if it has not been made or can't be."""
+    if not stack.requirements:
+        return None
     try:
-        return existing(stack, base_interpreter(stack), cache) if stack.requirements else None
+        return existing(stack, base_interpreter(stack), cache)
     except MlmsError:
         return None
 
 
-def _what(stack: Stack) -> str:
+def _content(stack: Stack) -> str:
     if stack.container:
         return f"container {stack.container}"
-    return ", ".join(stack.requirements) or f"interpreter {stack.interpreter}"
+    if stack.requirements:
+        return ", ".join(stack.requirements)
+    return f"interpreter {stack.interpreter}"
 
 
-def _state(stack: Stack | None, made: Environment | None) -> str:
+def _state(stack: Stack, made: Environment | None) -> str:
+    """Return whether a stack's environment has been made, and with which Python."""
     if made:
-        return f"made, Python {made.python}, {format_quantity(_size(made.folder), 'B')}"
-    if stack is None or stack.container:
+        return _made_state(made)
+    if stack.container:
         return ""
     try:
         python = base_interpreter(stack)
     except MlmsError as error:
-        return str(error).partition(";")[0]
-    return (
-        f"not made, Python {python.version}" if stack.requirements else f"Python {python.version}"
-    )
+        problem, _, _ = str(error).partition(";")
+        return problem
+    if stack.requirements:
+        return f"not made, Python {python.version}"
+    return f"Python {python.version}"
 
 
-def _size(folder: Path) -> int:
-    return sum(path.lstat().st_size for path in folder.rglob("*"))
+def _made_state(made: Environment) -> str:
+    return f"made, Python {made.python}, {_shown_size(made.folder)}"
+
+
+def _shown_size(folder: Path) -> str:
+    size = sum(path.lstat().st_size for path in folder.rglob("*"))
+    return format_quantity(size, "B")

@@ -23,7 +23,7 @@ def test_lint_of_a_sound_folder_is_quiet_and_0(
     manifest: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["lint", "manifests"]) == 0
-    assert capsys.readouterr() == ("", "1 manifest, 0 with faults\n")
+    assert capsys.readouterr() == ("", "1 manifest, 0 with errors\n")
 
 
 def test_lint_prints_each_fault_with_its_line_and_is_1(

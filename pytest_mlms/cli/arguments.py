@@ -1,0 +1,46 @@
+"""Arguments that several subcommands of ``mlms`` have, and printing their errors."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from pytest_mlms.artifacts.fetch import default_cache
+
+__all__ = ["add_cache", "add_folders", "add_predictors", "print_error"]
+
+
+def add_predictors(parser: argparse.ArgumentParser) -> None:
+    """Add --mlms-predictors, as ``predictors``."""
+    add_folders(parser, "predictors", "folder of more predictors; may be repeated")
+
+
+def add_folders(parser: argparse.ArgumentParser, name: str, text: str) -> None:
+    """Add an option --mlms-NAME that takes a folder, and may be repeated."""
+    parser.add_argument(
+        f"--mlms-{name}",
+        action="append",
+        default=[],
+        type=Path,
+        metavar="DIR",
+        dest=name,
+        help=text,
+    )
+
+
+def add_cache(parser: argparse.ArgumentParser) -> None:
+    """Add --mlms-cache, as ``cache``."""
+    parser.add_argument(
+        "--mlms-cache",
+        default=default_cache(),
+        type=Path,
+        metavar="DIR",
+        dest="cache",
+        help="folder for fetched artifacts and made stacks",
+    )
+
+
+def print_error(text: object) -> None:
+    """Print an error or a note of the command to standard error."""
+    print(f"mlms: {text}", file=sys.stderr)

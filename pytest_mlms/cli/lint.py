@@ -1,0 +1,66 @@
+"""``mlms lint``: the errors in manifests, and in the local files that they name."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from pytest_mlms.agent.registry import find_predictors
+from pytest_mlms.artifacts.fetch import check_local
+from pytest_mlms.cli.arguments import add_predictors
+from pytest_mlms.errors import MlmsError
+from pytest_mlms.manifest import find_manifests, load
+from pytest_mlms.stacks.declared import check_framework
+from pytest_mlms.stacks.schema import STACK_FILES, load_stacks
+
+__all__ = ["add_lint"]
+
+
+def add_lint(commands: Any) -> None:
+    """Add the command."""
+    parser = commands.add_parser("lint", help="check manifests and the local files that they name")
+    parser.add_argument(
+        "paths", nargs="+", type=Path, metavar="PATH", help="a manifest, or a folder of them"
+    )
+    add_predictors(parser)
+    parser.set_defaults(run=_lint)
+
+
+def _lint(options: argparse.Namespace) -> int:
+    """Print the errors of each file; return 1 where there are any."""
+    frameworks = find_predictors(options.predictors)
+    manifests = 0
+    files_with_errors = 0
+    for path in find_manifests(options.paths):
+        if path.name in STACK_FILES:
+            errors = _errors_of_stacks(path, frameworks)
+        else:
+            errors = _errors_of_manifest(path, frameworks)
+            manifests += 1
+        for error in errors:
+            print(error)
+        if errors:
+            files_with_errors += 1
+    plural = "" if manifests == 1 else "s"
+    print(f"{manifests} manifest{plural}, {files_with_errors} with errors", file=sys.stderr)
+    return 1 if files_with_errors else 0
+
+
+def _errors_of_stacks(path: Path, frameworks: Collection[str]) -> list[MlmsError]:
+    try:
+        for stack in load_stacks(path).values():
+            check_framework(stack, frameworks)
+    except MlmsError as error:
+        return [error]
+    return []
+
+
+def _errors_of_manifest(path: Path, frameworks: Collection[str]) -> list[MlmsError]:
+    try:
+        loaded = load(path, frameworks)
+    except MlmsError as error:
+        return [error]
+    return list(check_local(loaded))
