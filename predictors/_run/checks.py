@@ -1,7 +1,7 @@
 """Checks that predictors make of a request, with the same messages for every framework."""
 
 import re
-from typing import Any, Dict, Iterable, List, Sequence
+from typing import Any, Dict, Iterable, List, Optional, Sequence
 
 from .protocol import Tensor
 
@@ -51,8 +51,9 @@ def check(inputs: Iterable[Tensor], arrays: Dict[str, Any]) -> None:
                 "there is no array for input %r; given were %s" % (tensor.name, sorted(arrays))
             )
         array = arrays[tensor.name]
-        if array.dtype.name != tensor.dtype or not _fits(array.shape, tensor.shape):
-            found = _describe(array.dtype.name, array.shape)
+        dtype = array.dtype.name
+        if dtype != tensor.dtype or not _fits(array.shape, tensor.shape):
+            found = _describe(dtype, array.shape)
             expected = _describe(tensor.dtype, tensor.shape)
             message = "input %r is %s, and the model takes %s"
             raise ValueError(message % (tensor.name, found, expected))
@@ -60,21 +61,23 @@ def check(inputs: Iterable[Tensor], arrays: Dict[str, Any]) -> None:
 
 def _read_tensor(text):
     match = _TENSOR.match(text)
-    if match:
-        name, dtype, shape = match.groups()
-        sizes = _split_shape(shape or "")
-        if all(size == "?" or size.isdigit() for size in sizes):
-            return Tensor(name, dtype or "", tuple(_size(size) for size in sizes))
-    raise ValueError("%r is no tensor; write it as: image float32[?,1,8,8]" % text.strip())
+    if match is None:
+        raise _not_a_tensor(text)
+    name, dtype, sizes = match.groups(default="")
+    shape: List[Optional[int]] = []
+    for part in sizes.split(","):
+        size = part.strip()
+        if size == "?":
+            shape.append(None)
+        elif size.isdigit():
+            shape.append(int(size))
+        elif size:
+            raise _not_a_tensor(text)
+    return Tensor(name, dtype, tuple(shape))
 
 
-def _split_shape(text):
-    sizes = [size.strip() for size in text.split(",")]
-    return [size for size in sizes if size]
-
-
-def _size(text):
-    return None if text == "?" else int(text)
+def _not_a_tensor(text):
+    return ValueError("%r is no tensor; write it as: image float32[?,1,8,8]" % text.strip())
 
 
 def _fits(shape, declared):

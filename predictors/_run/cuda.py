@@ -23,16 +23,11 @@ class Device:
             self._driver = ctypes.CDLL("libcuda.so.1")
         except OSError as error:
             raise RuntimeError("there is no CUDA driver here (libcuda.so.1)") from error
-        device = ctypes.c_int()
-        context = _Pointer()
-        stream = _Pointer()
         self._call("cuInit", ctypes.c_uint(0))
-        self._call("cuDeviceGet", ctypes.byref(device), ctypes.c_int(ordinal))
-        self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
-        self._call("cuCtxSetCurrent", context)
-        self._call("cuStreamCreate", ctypes.byref(stream), ctypes.c_uint(_NON_BLOCKING))
-        self.stream = stream.value
-        self._device = device
+        self._device = ctypes.c_int()
+        self._call("cuDeviceGet", ctypes.byref(self._device), ctypes.c_int(ordinal))
+        self._use_context()
+        self.stream = self._make_stream()
 
     def allocate(self, size: int) -> int:
         """Return the address of ``size`` bytes on the GPU; one byte is allocated for none."""
@@ -64,6 +59,17 @@ class Device:
         """Give stream and context back."""
         self._call("cuStreamDestroy_v2", _Pointer(self.stream))
         self._call("cuDevicePrimaryCtxRelease_v2", self._device)
+
+    def _use_context(self):
+        """Make the device's primary context that of this thread."""
+        context = _Pointer()
+        self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), self._device)
+        self._call("cuCtxSetCurrent", context)
+
+    def _make_stream(self):
+        stream = _Pointer()
+        self._call("cuStreamCreate", ctypes.byref(stream), ctypes.c_uint(_NON_BLOCKING))
+        return stream.value
 
     def _call(self, name, *arguments):
         function = getattr(self._driver, name)

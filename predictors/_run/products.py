@@ -9,7 +9,10 @@ import math
 import re
 from typing import Any, Callable, Iterable, Mapping, Optional, Sequence
 
+Shape = Sequence[int]
+"""The sizes of the axes of a tensor."""
 Formula = Callable[..., int]
+"""Operations for the shapes of two operands and of the output."""
 
 # Parts of the names of layers that compute, in all frameworks.
 _COMPUTING = re.compile(
@@ -38,27 +41,27 @@ def count(
     return formula(*shapes)
 
 
-def convolution(source: Sequence[int], kernel: Sequence[int], output: Sequence[int]) -> int:
+def convolution(source: Shape, kernel: Shape, output: Shape) -> int:
     """Count a convolution: each output is a sum over a kernel and the inputs of its group.
 
     The first axis of the kernel is that of the outputs.
     """
+    outputs = prod(output)
     taps = prod(kernel[1:])
-    return 2 * prod(output) * taps
+    return 2 * outputs * taps
 
 
-def transposed_convolution(
-    source: Sequence[int], kernel: Sequence[int], output: Sequence[int]
-) -> int:
+def transposed_convolution(source: Shape, kernel: Shape, output: Shape) -> int:
     """Count a transposed convolution: each input is spread over the outputs of its group.
 
     The first axis of the kernel is that of the inputs.
     """
+    inputs = prod(source)
     taps = prod(kernel[1:])
-    return 2 * prod(source) * taps
+    return 2 * inputs * taps
 
 
-def contraction(left: Sequence[int], right: Sequence[int], output: Sequence[int]) -> int:
+def contraction(left: Shape, right: Shape, output: Shape) -> int:
     """Count a product of two matrices, transposed or not, also with split axes.
 
     The sizes mk, kn and mn of the three matrices have the product (mkn)^2.
@@ -67,7 +70,7 @@ def contraction(left: Sequence[int], right: Sequence[int], output: Sequence[int]
     return 2 * round(math.sqrt(square))
 
 
-def matrix_products(left: Sequence[int], right: Sequence[int], output: Sequence[int]) -> int:
+def matrix_products(left: Shape, right: Shape, output: Shape) -> int:
     """Count products of stacks of matrices, transposed or not.
 
     A vector stands for a matrix as in numpy.matmul.
@@ -77,7 +80,8 @@ def matrix_products(left: Sequence[int], right: Sequence[int], output: Sequence[
     if len(right) == 1:
         return 2 * prod(output) * right[0]
     stack = prod(output[:-2])
-    return stack * contraction(left[-2:], right[-2:], output[-2:])
+    product = contraction(left[-2:], right[-2:], output[-2:])
+    return stack * product
 
 
 def prod(sizes: Iterable[int]) -> int:

@@ -1,7 +1,7 @@
 """Times on one clock: layers that come with durations only, and times of the wall clock."""
 
 import time
-from typing import Iterable, Optional, Tuple
+from typing import Iterable, NamedTuple, Optional, Tuple
 
 from .protocol import Layer, Profile
 
@@ -21,9 +21,9 @@ def in_turn(start: float, end: float, layers: Iterable[TimedLayer]) -> Profile:
     placed = []
     now = start
     for name, kind, seconds, size, shape in layers:
-        after = now + seconds
-        placed.append(Layer(name, kind, now, after, size, shape))
-        now = after
+        layer = Layer(name, kind, now, now + seconds, size, shape)
+        placed.append(layer)
+        now = layer.end
     return Profile(start, max(end, now), placed)
 
 
@@ -32,14 +32,22 @@ def wall_offset() -> int:
 
     It is the closest of a few pairs of readings.
     """
-    pairs = [_read_pair() for _ in range(5)]
-    return min(pairs)[1]
+    pairs = [_read_clocks() for _ in range(5)]
+    closest = min(pairs)
+    return closest.offset
 
 
-def _read_pair():
-    """Return how many seconds the readings took, and the difference of the clocks in ns."""
+class _Pair(NamedTuple):
+    """Readings of two clocks: the seconds that they took, and their difference in ns."""
+
+    took: float
+    offset: int
+
+
+def _read_clocks():
     before = time.perf_counter()
     wall = time.time()
     after = time.perf_counter()
     middle = (before + after) / 2
-    return after - before, int(wall * 1e9) - int(middle * 1e9)
+    offset = int(wall * 1e9) - int(middle * 1e9)
+    return _Pair(after - before, offset)

@@ -33,42 +33,52 @@ def trace_reply(trace: Trace) -> Reply:
     """
     import numpy
 
-    strings = _Index()
-    tracks = _Index()
-    levels = _Index()
-    strings.of("")
-    rows = []
-    for span in trace.spans:
-        row = (
-            levels.of(span.level),
-            strings.of(span.name),
-            strings.of(span.type),
-            strings.of(span.shape),
-            span.start,
-            max(span.start, span.end),
-            tracks.of((span.thread, span.stream)),
-            span.bytes,
-            span.correlation,
-            span.request,
-            span.external,
-        )
-        rows.append(row)
+    indices = _Indices()
+    rows = [indices.row_of(span) for span in trace.spans]
     table = numpy.array(rows, "i8").reshape(-1, len(_COLUMNS))
     columns = numpy.ascontiguousarray(table.T)
-    arrays = [("span_" + name, column) for name, column in zip(_COLUMNS, columns)]
+    arrays = []
+    for name, column in zip(_COLUMNS, columns):
+        arrays.append(("span_" + name, column))
     arrays.append(("plain", numpy.array(trace.plain, "i8")))
     for number, series in enumerate(trace.series):
         arrays.append(("time_%d" % number, numpy.array(series.times, "i8")))
         arrays.append(("value_%d" % number, numpy.array(series.values, "f8")))
     fields = {
-        "strings": strings.values,
-        "tracks": tracks.values,
-        "levels": levels.values,
+        "strings": indices.strings.values,
+        "tracks": indices.tracks.values,
+        "levels": indices.levels.values,
         "series": [[series.name, series.unit, series.rising] for series in trace.series],
         "probes": [status.as_fields() for status in trace.probes],
         "process": os.getpid(),
     }
     return Reply(fields, arrays)
+
+
+class _Indices:
+    """The lists of a reply, filled while spans become rows."""
+
+    def __init__(self):
+        self.strings = _Index()
+        self.tracks = _Index()
+        self.levels = _Index()
+        self.strings.of("")
+
+    def row_of(self, span):
+        """Return the columns of a span; a span never ends before it starts."""
+        return (
+            self.levels.of(span.level),
+            self.strings.of(span.name),
+            self.strings.of(span.type),
+            self.strings.of(span.shape),
+            span.start,
+            max(span.start, span.end),
+            self.tracks.of((span.thread, span.stream)),
+            span.bytes,
+            span.correlation,
+            span.request,
+            span.external,
+        )
 
 
 class _Index:

@@ -229,7 +229,11 @@ class Worker:
         call = self._predictor.bind(self._loaded, batch)
         model = tracing.TracedModel(call, profiles, self._loaded.device)
         plan = tracing.TracePlan(
-            header["level"], header["probes"], header["count"], header["plain"], header["options"]
+            level=header["level"],
+            probes=header["probes"],
+            observed=header["count"],
+            plain=header["plain"],
+            options=header["options"],
         )
         fields, columns = trace_reply(tracing.trace(model, plan))
         return Reply(dict(fields, load=self._load_times), columns)

@@ -205,9 +205,11 @@ def _clock_offset(reading):
     It reads either the monotonic clock or the one that also counts the time asleep.
     """
     monotonic = time.clock_gettime(time.CLOCK_MONOTONIC)
-    asleep = int((time.clock_gettime(_CLOCK_BOOTTIME) - monotonic) * 1e9)
+    since_boot = time.clock_gettime(_CLOCK_BOOTTIME)
+    asleep = int((since_boot - monotonic) * 1e9)
     behind = int(monotonic * 1e9) - reading
-    return asleep if abs(behind + asleep) < abs(behind) else 0
+    counts_sleep = abs(behind + asleep) < abs(behind)
+    return asleep if counts_sleep else 0
 
 
 def _spans(lines, names, offset):
