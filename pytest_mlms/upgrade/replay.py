@@ -7,6 +7,7 @@ figures of each round in results.jsonl.
 from __future__ import annotations
 
 import json
+import textwrap
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -37,8 +38,13 @@ __all__ = ["RecordedUpgrade", "Replay", "read_upgrades", "replay_upgrade"]
 
 Figures = Sequence[Mapping[str, Figure]]
 
+_LONGEST_REASON = 200  # characters
 
-class _Named(NamedTuple):
+
+@dataclass(frozen=True)
+class _Named:
+    """A manifest or a stack, of which only the name counts here."""
+
     name: str
 
 
@@ -129,8 +135,9 @@ def _upgrade(line: dict[str, Any], place: str) -> RecordedUpgrade:
     try:
         return from_plain(RecordedUpgrade, line)
     except ValueError as error:  # pydantic's ValidationError is one
+        reason = textwrap.shorten(str(error), _LONGEST_REASON)
         raise MlmsError(
-            f"{place}: is no upgrade of this version of pytest-mlms; measure it again ({error})"
+            f"{place}: is no upgrade of this version of pytest-mlms ({reason}); measure it again"
         ) from None
 
 

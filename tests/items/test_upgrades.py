@@ -175,28 +175,38 @@ def test_a_clock_that_is_not_there_is_invalid_and_says_which_are(upgrades: Proje
     assert by_stack(upgrades)["slow"]["verdict"] == "INVALID"
 
 
-TAKEN = """
+TAKEN = '''
 import sys
 from types import SimpleNamespace
 import psutil, pynvml
 
-class Driver:  # of a GPU that another process is on from the third look at it
-    looks = 0
+class Driver:
+    """A GPU that another process is on from the second reading with agents alive."""
+
+    readings = 0
     nvmlInit = nvmlShutdown = lambda self: None
+
+    def nvmlDeviceGetCount(self):
+        return 1
+
+    def nvmlDeviceGetUUID(self, handle):
+        return "GPU-8f1c"
 
     def nvmlDeviceGetHandleByIndex(self, index):
         return index
 
     def nvmlDeviceGetComputeRunningProcesses(self, handle):
-        self.looks += 1
         pids = [child.pid for child in psutil.Process().children()]
-        return [SimpleNamespace(pid=pid) for pid in pids + [77] * (self.looks > 2)]
+        self.readings += bool(pids)
+        if self.readings > 1:
+            pids.append(77)
+        return [SimpleNamespace(pid=pid) for pid in pids]
 
     def __getattr__(self, name):
         return getattr(pynvml, name)
 
 sys.modules["pynvml"] = Driver()
-"""
+'''
 
 
 @pytest.mark.slow

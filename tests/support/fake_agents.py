@@ -1,0 +1,99 @@
+"""Hand-written fakes of predictors, whose calls take the seconds that a test says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+
+from pytest_mlms.agent.predictor import Clocks, Predictor, Turn
+from pytest_mlms.upgrade.agents import AgentPair
+from pytest_mlms.upgrade.rounds import Array, Outputs
+
+
+class FakeAgent:
+    """A process that is running or stopped."""
+
+    def __init__(self, pid: int) -> None:
+        self.process = SimpleNamespace(pid=pid)
+        self.running = True
+
+    def pause(self) -> None:
+        self.running = False
+
+    def resume(self) -> None:
+        self.running = True
+
+
+class FakePredictor:
+    """A predictor whose calls take ``seconds``.
+
+    The first call of a turn takes ``first_factor`` times as long, and a call of a thread that is
+    held to one core ``held_factor`` times. ``turns`` are the turns so far, as (count, skip, first
+    batch); ``held`` are the cores that it was held to.
+    """
+
+    def __init__(self, pid: int, seconds: float = 0.001) -> None:
+        self.agent = FakeAgent(pid)
+        self.seconds = seconds
+        self.first_factor = 1.0
+        self.held_factor = 1.0
+        self.clocks = Clocks(wait=True, device=False, stoppable=True)
+        self.turns: list[tuple[int, int, int]] = []
+        self.held: list[Sequence[int]] = []
+        self.outputs: dict[str, Array] = {"y": np.ones(2)}
+        self.profiles: list[Any] = []
+        self.versions = {"fake": "1.0"}
+        self.python = "3.11"
+        self.executable = "/usr/bin/python3"
+        self.device = "cpu"
+        self.threads = 1
+        self.start_seconds = 0.5
+        self.load_seconds = 0.3
+        self.load_waited = 0.1
+        self.peak_is_since_load = True
+
+    def bind(self, batches: Sequence[Outputs]) -> Clocks:
+        return self.clocks
+
+    def hold(self, cores: Sequence[int]) -> None:
+        self.held.append(list(cores))
+
+    def turn(self, count: int, skip: int, first: int, outputs: bool) -> Turn:
+        assert self.agent.running, "a stopped process was given a turn"
+        self.turns.append((count, skip, first))
+        durations = np.full(count, self.seconds)
+        if self.held and len(self.held[-1]) == 1:
+            durations *= self.held_factor
+        if not skip:
+            durations[0] *= self.first_factor
+        end = np.cumsum(durations)
+        times = {
+            "start": end - durations,
+            "end": end,
+            "wait": np.zeros(2),
+            "at": np.array([0.0, count]),
+            "cpu": np.array([0.0, end[-1]]),
+            "device": durations / 2,
+        }
+        return Turn(times, self.outputs if outputs else {}, 1 << 20 if outputs else None)
+
+
+class FakePair:
+    """A pair of fakes, with ``pair`` as the code under test sees it."""
+
+    def __init__(self, seconds_a: float = 0.001, seconds_b: float = 0.001) -> None:
+        self.a = FakePredictor(101, seconds_a)
+        self.b = FakePredictor(102, seconds_b)
+
+    @property
+    def both(self) -> list[FakePredictor]:
+        return [self.a, self.b]
+
+    def pair(self, in_container: bool = False) -> AgentPair:
+        labels: Any = {"a": "baseline old", "b": "candidate new"}
+        a = cast(Predictor, self.a)
+        b = cast(Predictor, self.b)
+        return AgentPair(a, b, labels, in_container)

@@ -1,0 +1,168 @@
+"""Pairs of agents, tested with hand-written fakes; test_run has the real ones."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from pytest_mlms.agent.opening import PredictorSpec
+from pytest_mlms.agent.predictor import Clocks
+from pytest_mlms.errors import AgentError, InvalidRun, MlmsError
+from pytest_mlms.records import Launch, Stack
+from pytest_mlms.upgrade.agents import TurnPlan, open_pair
+from pytest_mlms.upgrade.rounds import SideName
+from tests.support.fake_agents import FakePair, FakePredictor
+
+
+def test_only_the_side_with_the_turn_runs_once_the_pair_is_bound() -> None:
+    fakes = FakePair()
+    pair = fakes.pair()
+    pair.bind([])
+    assert [fake.agent.running for fake in fakes.both] == [False, False]
+    with pair.running("b"):
+        assert [fake.agent.running for fake in fakes.both] == [False, True]
+    assert [fake.agent.running for fake in fakes.both] == [False, False]
+    assert pair.exclusive
+
+
+def test_a_side_in_a_container_is_not_stopped() -> None:
+    fakes = FakePair()
+    pair = fakes.pair(in_container=True)
+    pair.bind([])
+    assert [fake.agent.running for fake in fakes.both] == [True, True]
+    assert not pair.exclusive
+
+
+def test_a_side_that_cannot_be_stopped_goes_on_running() -> None:
+    fakes = FakePair()
+    fakes.a.clocks = Clocks(wait=True, device=False, stoppable=False)
+    pair = fakes.pair()
+    pair.bind([])
+    assert [fake.agent.running for fake in fakes.both] == [True, False]
+    assert not pair.exclusive
+
+
+def test_a_turn_is_given_as_planned() -> None:
+    fakes = FakePair()
+    pair = fakes.pair()
+    turn = pair.turn("a", TurnPlan(3, skip=1), first_batch=2)
+    assert fakes.a.turns == [(3, 1, 2)]
+    assert len(turn.times["start"]) == 3
+    assert fakes.b.turns == []
+
+
+def test_an_error_during_a_turn_names_the_side() -> None:
+    pair = FakePair().pair()
+    with pytest.raises(AgentError, match="^candidate new: it ended$"), pair.running("b"):
+        raise AgentError("it ended")
+
+
+def test_a_pair_has_the_process_ids_of_both_sides() -> None:
+    assert FakePair().pair().pids == {101, 102}
+
+
+class FakeCase:
+    """The part of a case that opening a pair reads."""
+
+    def __init__(self, name: str, threads: int | None = None, container: str | None = None) -> None:
+        self.stack = Stack(name, "fake", interpreter="current", container=container)
+        self.model = "model"
+        self.threads = threads
+
+
+def spec_of(name: str, command: str, threads: int | None = None) -> PredictorSpec:
+    return PredictorSpec(
+        case=cast(Any, FakeCase(name, threads)),
+        launch=Launch((command,), {}),
+        predictor=Path("fake.py"),
+        files={},
+        log=Path("log"),
+        timeout=1,
+    )
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[PredictorSpec]:
+    """The specs of the predictors that were opened; opening needs no process."""
+    specs: list[PredictorSpec] = []
+
+    @contextlib.contextmanager
+    def open_fake(spec: PredictorSpec) -> Iterator[FakePredictor]:
+        specs.append(spec)
+        if spec.launch.command == ("missing",):
+            raise AgentError("can't start")
+        fake = FakePredictor(len(specs))
+        fake.threads = spec.case.threads or len(specs)
+        fake.cores = spec.launch.cores  # type: ignore[attr-defined]
+        yield fake
+
+    monkeypatch.setattr("pytest_mlms.upgrade.agents.open_predictor", open_fake)
+    return specs
+
+
+def sides_of(a: PredictorSpec, b: PredictorSpec) -> dict[SideName, PredictorSpec]:
+    return {"a": a, "b": b}
+
+
+OLD = spec_of("old", "python3.10", threads=1)
+NEW = spec_of("new", "python3.11", threads=1)
+ORDER: Sequence[SideName] = ("b", "a")
+
+
+def test_sides_are_started_in_order_and_held_to_the_cores(opened: list[PredictorSpec]) -> None:
+    with open_pair(sides_of(OLD, NEW), ORDER, [0, 3]) as pair:
+        assert pair.labels == {"a": "baseline old", "b": "candidate new"}
+    assert [spec.case.stack.name for spec in opened] == ["new", "old"]
+    assert [spec.launch.cores for spec in opened] == [(0, 3), (0, 3)]
+
+
+def test_a_side_that_cannot_be_opened_is_named(opened: list[PredictorSpec]) -> None:
+    missing = spec_of("new", "missing")
+    with (
+        pytest.raises(AgentError, match="candidate new: can't start"),
+        open_pair(sides_of(OLD, missing), ORDER, []),
+    ):
+        pass
+
+
+def test_stacks_of_two_names_that_start_the_same_software_are_refused(
+    opened: list[PredictorSpec],
+) -> None:
+    twin = spec_of("twin", "python3.10", threads=1)
+    message = "both sides are the same: old and twin start the same interpreter"
+    with pytest.raises(MlmsError, match=message), open_pair(sides_of(OLD, twin), ORDER, []):
+        pass
+    assert opened == []
+
+
+def test_a_stack_may_be_compared_with_itself(opened: list[PredictorSpec]) -> None:
+    with open_pair(sides_of(OLD, OLD), ORDER, []):
+        assert len(opened) == 2
+
+
+def test_sides_with_different_threads_that_were_not_asked_for_are_invalid(
+    opened: list[PredictorSpec],
+) -> None:
+    free_a = spec_of("old", "python3.10")
+    free_b = spec_of("new", "python3.11")
+    message = "the baseline runs with 2 threads and the candidate with 1 thread, though both"
+    with pytest.raises(InvalidRun, match=message), open_pair(sides_of(free_a, free_b), ORDER, []):
+        pass
+
+
+def test_different_threads_that_were_asked_for_are_valid(opened: list[PredictorSpec]) -> None:
+    other = spec_of("new", "python3.11", threads=4)
+    with open_pair(sides_of(OLD, other), ORDER, []) as pair:
+        assert (pair.a.threads, pair.b.threads) == (1, 4)
+
+
+def test_sides_on_different_cores_are_invalid(opened: list[PredictorSpec]) -> None:
+    elsewhere = replace(NEW, launch=replace(NEW.launch, cores=(7,)))
+    message = r"the baseline is held to the cores \(\) and the candidate to \(7,\)"
+    with pytest.raises(InvalidRun, match=message), open_pair(sides_of(OLD, elsewhere), ORDER, []):
+        pass

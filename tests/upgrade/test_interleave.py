@@ -1,0 +1,261 @@
+"""Interleaved measurement, tested with hand-written fakes of agents; test_run has real ones."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pytest_mlms.agent.predictor import Clocks, Predictor
+from pytest_mlms.upgrade.agents import AgentPair
+from pytest_mlms.upgrade.interleave import InterleavePlan, MeasuredRound, run_interleaved
+from pytest_mlms.upgrade.rounds import Outputs, SideName
+from tests.support.fake_agents import FakePair
+
+PLAN = InterleavePlan(seconds=0.0, budget=3600, seed=7, cores=(0, 1, 2), threads=1)
+BATCHES = [{"x": np.zeros(2)}, {"x": np.ones(2)}]
+
+
+def batches_for(predictor: Predictor) -> Sequence[Outputs]:
+    return BATCHES
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A pair that was opened: the order and the cores that were drawn for it."""
+
+    order: Sequence[SideName]
+    cores: Sequence[int]
+
+
+class Run:
+    """An interleaved run of fakes that ends after ``rounds`` rounds."""
+
+    def __init__(self, fakes: FakePair, rounds: int = 1, in_container: bool = False) -> None:
+        self.fakes = fakes
+        self.rounds = rounds
+        self.in_container = in_container
+        self.opened: list[Opened] = []
+        self.measured: list[MeasuredRound] = []
+
+    @contextlib.contextmanager
+    def open_pair(self, order: Sequence[SideName], cores: Sequence[int]) -> Iterator[AgentPair]:
+        self.opened.append(Opened(order, cores))
+        yield self.fakes.pair(self.in_container)
+
+    def after_round(self, index: int, measured: MeasuredRound, pair: AgentPair) -> bool:
+        assert index == len(self.measured)
+        self.measured.append(measured)
+        return len(self.measured) == self.rounds
+
+    def run(self, plan: InterleavePlan = PLAN) -> MeasuredRound:
+        """Run all rounds; return the first."""
+        run_interleaved(plan, self.open_pair, batches_for, self.after_round)
+        return self.measured[0]
+
+
+def test_rounds_are_run_until_they_are_enough() -> None:
+    run = Run(FakePair(), rounds=3)
+    run.run()
+    assert len(run.opened) == 3
+
+
+def test_there_are_at_most_six_rounds() -> None:
+    run = Run(FakePair(), rounds=100)
+    run.run()
+    assert len(run.opened) == 6
+
+
+def test_no_round_is_begun_that_would_exceed_the_budget() -> None:
+    run = Run(FakePair(), rounds=100)
+    run.run(replace(PLAN, budget=0.0))
+    assert len(run.opened) == 1
+
+
+def test_a_seed_draws_the_same_order_of_everything() -> None:
+    drawn = []
+    for _ in range(2):
+        run = Run(FakePair(), rounds=2)
+        run.run()
+        drawn.append((run.opened, [list(one.first_sides) for one in run.measured]))
+    assert drawn[0] == drawn[1]
+    other = Run(FakePair(), rounds=2)
+    other.run(replace(PLAN, seed=8))
+    assert (other.opened, [list(one.first_sides) for one in other.measured]) != drawn[0]
+
+
+@pytest.mark.parametrize(
+    ("cores", "threads", "count"),
+    [((0, 1, 2), 2, 2), ((0, 1), 5, 2), ((3, 4), None, 2), ((), 1, 0)],
+)
+def test_as_many_cores_are_drawn_as_a_side_has_threads(
+    cores: tuple[int, ...], threads: int | None, count: int
+) -> None:
+    plan = replace(PLAN, cores=cores, threads=threads)
+    drawn = plan.draw_cores(random.Random(1))
+    assert len(drawn) == count
+    assert drawn == sorted(drawn)
+    assert set(drawn) <= set(cores)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "spent", "enough"),
+    [
+        (39, 2.0, False),  # too few pairs, and time is left
+        (40, 2.0, True),
+        (40, 0.5, False),  # the seconds of a round are not over
+        (5, 30.0, False),
+        (6, 30.0, True),  # a slow model has fewer pairs
+    ],
+)
+def test_a_round_ends_with_enough_pairs_or_at_its_longest(
+    pairs: int, spent: float, enough: bool
+) -> None:
+    plan = replace(PLAN, seconds=1.0, budget=100.0)
+    assert plan.longest_turns == 25
+    assert plan.is_measured(pairs, spent) is enough
+
+
+def test_both_sides_have_the_same_number_of_turns() -> None:
+    fakes = FakePair()
+    measured = Run(fakes).run()
+    assert measured.record.pairs == 40
+    assert measured.measured.a.wall.shape == measured.measured.b.wall.shape == (40, 2)
+    assert len(fakes.a.turns) == len(fakes.b.turns)
+
+
+def test_each_side_leads_about_half_of_the_pairs() -> None:
+    leads = Run(FakePair()).run().first_sides
+    assert 10 < list(leads).count("a") < 30
+
+
+def test_turns_go_through_the_batches() -> None:
+    fakes = FakePair()
+    Run(fakes).run()
+    timed = [first for count, _, first in fakes.a.turns if count == 2]
+    assert timed[:4] == [0, 1, 0, 1]
+
+
+def test_calls_of_a_millisecond_are_grouped_into_turns_of_two_milliseconds() -> None:
+    record = Run(FakePair(0.001, 0.0005)).run().record
+    assert (record.calls, record.skipped) == (2, 1)
+
+
+def test_a_turn_has_at_most_two_hundred_calls() -> None:
+    record = Run(FakePair(1e-7, 1e-7)).run().record
+    assert (record.calls, record.skipped) == (200, 1)
+
+
+def test_longer_calls_are_turns_of_their_own() -> None:
+    record = Run(FakePair(0.01, 0.01)).run().record
+    assert (record.calls, record.skipped) == (1, 0)
+
+
+def test_a_call_that_fills_the_caches_is_not_timed() -> None:
+    fakes = FakePair(0.01, 0.01)
+    fakes.a.first_factor = fakes.b.first_factor = 1.5
+    record = Run(fakes).run().record
+    assert (record.calls, record.skipped) == (1, 1)
+
+
+def test_a_call_so_long_that_the_caches_do_not_matter_is_timed_at_once() -> None:
+    fakes = FakePair(0.2, 0.2)
+    fakes.a.first_factor = fakes.b.first_factor = 1.5
+    record = Run(fakes).run().record
+    assert (record.calls, record.skipped) == (1, 0)
+
+
+def test_the_warm_up_ends_once_neither_side_gets_faster() -> None:
+    record = Run(FakePair()).run().record
+    assert record.steady
+    assert 0 < record.warmup_pairs <= 48
+
+
+def test_the_warm_up_is_cut_short_where_the_budget_is_small() -> None:
+    record = Run(FakePair()).run(replace(PLAN, budget=0.0)).record
+    assert not record.steady
+    assert record.warmup_pairs == 1
+
+
+def test_a_single_core_needs_no_holding() -> None:
+    fakes = FakePair()
+    record = Run(fakes).run().record
+    assert record.calling_core == record.cores[0]
+    assert fakes.a.held == []
+
+
+TWO_CORES = replace(PLAN, cores=(4, 5), threads=2)
+
+
+def test_calling_threads_are_held_to_the_same_core() -> None:
+    fakes = FakePair()
+    record = Run(fakes).run(TWO_CORES).record
+    assert record.calling_core in (4, 5)
+    assert fakes.a.held == fakes.b.held == [[record.calling_core]]
+
+
+def test_a_side_that_gets_much_slower_when_it_is_held_is_released() -> None:
+    fakes = FakePair()
+    fakes.b.held_factor = 2.0
+    record = Run(fakes).run(TWO_CORES).record
+    assert record.calling_core is None
+    assert fakes.a.held[-1] == fakes.b.held[-1] == [4, 5]
+
+
+def test_a_system_without_cores_to_choose_holds_nothing() -> None:
+    fakes = FakePair()
+    record = Run(fakes).run(replace(PLAN, cores=())).record
+    assert record.calling_core is None
+    assert fakes.a.held == []
+
+
+def test_the_record_has_the_facts_of_both_processes() -> None:
+    record = Run(FakePair()).run().record
+    assert record.sides["a"].pid == 101
+    assert record.sides["b"].pid == 102
+    assert record.sides["a"].versions == {"fake": "1.0"}
+    assert record.sides["a"].load_seconds == pytest.approx(0.2)
+    assert record.sides["a"].peak_bytes == 1 << 20
+    assert record.turns_exclusive
+
+
+def test_sides_that_are_not_stopped_are_recorded_as_such() -> None:
+    record = Run(FakePair(), in_container=True).run().record
+    assert not record.turns_exclusive
+
+
+def test_the_measured_times_are_those_of_the_turns() -> None:
+    measured = Run(FakePair(0.001, 0.003)).run()
+    assert measured.measured.a.wall == pytest.approx(0.001)
+    assert measured.measured.b.wall == pytest.approx(0.003)
+    assert measured.measured.b.cpu == pytest.approx(0.003)
+    assert measured.measured.b.first_seconds == pytest.approx(0.003)
+    assert measured.measured.a.device is None
+
+
+def test_clocks_that_the_agent_does_not_have_are_none() -> None:
+    fakes = FakePair()
+    fakes.a.clocks = Clocks(wait=False, device=True, stoppable=True)
+    fakes.a.peak_is_since_load = False
+    side = Run(fakes).run().measured.a
+    assert side.wait is None
+    assert side.device == pytest.approx(0.0005)
+    assert side.peak_bytes is None
+
+
+def test_the_arrays_of_a_round_have_the_names_of_both_sides() -> None:
+    arrays: dict[str, Any] = Run(FakePair()).run().arrays()
+    sides = [f"{name}_{side}" for name in ("wall", "wait", "cpu") for side in "ab"]
+    assert set(arrays) == {*sides, "b_first"}
+    assert arrays["b_first"].dtype == bool
+
+
+def test_the_outputs_are_those_of_the_last_calls() -> None:
+    outputs = Run(FakePair()).run().outputs
+    assert set(outputs) == {"a", "b"}
+    assert outputs["b"]["y"] == pytest.approx(1)
