@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-__all__ = ["junit_properties"]
+from pytest_mlms.quantities import QUANTITIES
 
-_UNIT_SUFFIXES = {"s": "_seconds", "B": "_bytes", "/s": "_per_second"}
+__all__ = ["junit_properties"]
 
 
 def junit_properties(line: Mapping[str, Any]) -> list[tuple[str, object]]:
@@ -33,10 +33,10 @@ def _versions(line: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
 
 def _estimates(line: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
     for name, estimate in line.get("estimates", {}).items():
-        suffix = _UNIT_SUFFIXES.get(estimate["unit"], "")
-        yield f"mlms_{name}{suffix}", estimate["value"]
-        yield f"mlms_{name}{suffix}_low", estimate["low"]
-        yield f"mlms_{name}{suffix}_high", estimate["high"]
+        property_name = QUANTITIES[name].property_name
+        yield property_name, estimate["value"]
+        yield f"{property_name}_low", estimate["low"]
+        yield f"{property_name}_high", estimate["high"]
 
 
 def _comparisons(line: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
