@@ -1,8 +1,9 @@
-"""Frames: what is read is what was written."""
+"""Frames: they are read as they were written."""
 
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,36 +11,44 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mlms_predictors._run.protocol import ProtocolError, encode, read_frame
 
-DTYPES = st.sampled_from(["float32", "float64", "int8", "uint16", "int64", "bool", "complex64"])
-SHAPES = st.lists(st.integers(0, 4), max_size=4)
+DTYPES = ["float32", "float64", "int8", "uint16", "int64", "bool", "complex64"]
 NAMES = st.text(min_size=1, max_size=8)
 
 
-def frame(header: dict[str, object], arrays: list[tuple[str, np.ndarray]]) -> bytes:
-    return b"".join(bytes(buffer) for buffer in encode(header, arrays))
+@st.composite
+def named_arrays(draw: Any) -> tuple[str, np.ndarray]:
+    name = draw(NAMES)
+    dtype = draw(st.sampled_from(DTYPES))
+    shape = draw(st.lists(st.integers(0, 4), max_size=4))
+    size = int(np.prod(shape))
+    return name, np.arange(size).astype(dtype).reshape(shape)
 
 
-@given(st.lists(st.tuples(NAMES, DTYPES, SHAPES), max_size=3), st.integers())
+def write(header: dict[str, Any], *arrays: tuple[str, np.ndarray]) -> bytes:
+    buffers = encode(header, arrays)
+    return b"".join(bytes(buffer) for buffer in buffers)
+
+
+@given(st.lists(named_arrays(), max_size=3), st.integers())
 def test_a_frame_is_read_as_it_was_written(
-    specs: list[tuple[str, str, list[int]]], number: int
+    arrays: list[tuple[str, np.ndarray]], number: int
 ) -> None:
-    arrays = []
-    for name, dtype, shape in specs:
-        array = np.arange(np.prod(shape, dtype=int)).astype(dtype).reshape(shape)
-        arrays.append((name, array))
-    stream = io.BytesIO(frame({"type": "predict", "number": number}, arrays) + b"next")
+    frame = write({"type": "predict", "number": number}, *arrays)
+    stream = io.BytesIO(frame + b"next")
     header, found = read_frame(stream)
     assert header == {"type": "predict", "number": number}
-    assert [name for name, _ in found] == [name for name, _ in arrays]
-    for (_, read), (_, written) in zip(found, arrays, strict=True):
-        assert read.dtype == written.dtype
-        assert np.array_equal(read, written)
     assert stream.read() == b"next"
+    assert len(found) == len(arrays)
+    for (read_name, read), (name, array) in zip(found, arrays, strict=True):
+        assert read_name == name
+        assert read.dtype == array.dtype
+        assert np.array_equal(read, array)
 
 
 def test_an_array_that_is_not_contiguous_is_sent_in_order() -> None:
     array = np.arange(12).reshape(3, 4).T[::2]
-    _, found = read_frame(io.BytesIO(frame({"type": "x"}, [("a", array)])))
+    stream = io.BytesIO(write({"type": "x"}, ("a", array)))
+    _, found = read_frame(stream)
     assert np.array_equal(found[0][1], array)
 
 
@@ -56,8 +65,13 @@ def test_other_output_is_no_frame(line: bytes) -> None:
         read_frame(io.BytesIO(line))
 
 
-@pytest.mark.parametrize("length", [0, -1])
-def test_the_end_of_the_stream_is_the_end(length: int) -> None:
-    data = frame({"type": "x"}, [("a", np.zeros(3))])
+@pytest.mark.parametrize("missing", [1, 24])
+def test_a_stream_that_ends_inside_a_frame_has_ended(missing: int) -> None:
+    frame = write({"type": "x"}, ("a", np.zeros(3)))
     with pytest.raises(EOFError):
-        read_frame(io.BytesIO(data[:length]))
+        read_frame(io.BytesIO(frame[:-missing]))
+
+
+def test_a_stream_without_a_frame_has_ended() -> None:
+    with pytest.raises(EOFError):
+        read_frame(io.BytesIO())

@@ -4,53 +4,83 @@ from __future__ import annotations
 
 import os
 
-import numpy as np
+import pytest
 from mlms_predictors._run.probe_status import ProbeStatus
+from mlms_predictors._run.protocol import Reply
 from mlms_predictors._run.readings import CounterReadings
 from mlms_predictors._run.span import Span
 from mlms_predictors._run.trace_reply import trace_reply
 from mlms_predictors._run.tracing import Trace
 
-SPANS = [
-    Span("model", "predict", "", "", 10, 90, thread=5, request=0),
-    Span("layer", "conv", "Conv", "1 x 8", 20, 40, thread=5, bytes=64, request=0, external=3),
-    Span("kernel", "conv", "kernel", "", 50, 45, 0, "cuda:0 stream 7", correlation=9),
-]
+CALL = Span("model", "predict", "", "", 10, 90, thread=5, request=0)
+LAYER = Span("layer", "conv", "Conv", "1 x 8", 20, 40, thread=5, bytes=64, request=0, external=3)
+# A kernel that ends before it starts, as clocks with a coarse grain make it.
+KERNEL = Span("kernel", "conv", "kernel", "", 50, 45, 0, "cuda:0 stream 7", correlation=9)
 
 
-def test_spans_are_columns_and_texts_are_numbers() -> None:
-    fields, arrays = trace_reply(Trace([], SPANS, [], []))
-    columns = dict(arrays)
+@pytest.fixture
+def reply() -> Reply:
+    return trace_reply(Trace([], [CALL, LAYER, KERNEL], [], []))
 
-    def texts(column: str, table: str) -> list[object]:
-        return [fields[table][number] for number in columns[column]]
 
-    assert texts("span_level", "levels") == ["model", "layer", "kernel"]
-    assert texts("span_name", "strings") == ["predict", "conv", "conv"]
-    assert texts("span_type", "strings") == ["", "Conv", "kernel"]
-    assert texts("span_shape", "strings") == ["", "1 x 8", ""]
-    assert texts("span_track", "tracks") == [(5, None), (5, None), (0, "cuda:0 stream 7")]
-    assert columns["span_start"].tolist() == [10, 20, 50]
-    assert columns["span_end"].tolist() == [90, 40, 50], "no span ends before it starts"
-    assert columns["span_bytes"].tolist() == [-1, 64, -1]
-    assert columns["span_correlation"].tolist() == [0, 0, 9]
-    assert columns["span_request"].tolist() == [0, 0, -1]
-    assert columns["span_external"].tolist() == [0, 3, 0]
-    assert fields["strings"][0] == ""
+@pytest.mark.parametrize(
+    ("column", "values"),
+    [
+        ("start", [10, 20, 50]),
+        ("end", [90, 40, 50]),
+        ("bytes", [-1, 64, -1]),
+        ("correlation", [0, 0, 9]),
+        ("request", [0, 0, -1]),
+        ("external", [0, 3, 0]),
+    ],
+)
+def test_numbers_of_spans_are_columns(reply: Reply, column: str, values: list[int]) -> None:
+    columns = dict(reply.arrays)
+    assert columns[f"span_{column}"].tolist() == values
+
+
+@pytest.mark.parametrize(
+    ("column", "table", "values"),
+    [
+        ("level", "levels", ["model", "layer", "kernel"]),
+        ("name", "strings", ["predict", "conv", "conv"]),
+        ("type", "strings", ["", "Conv", "kernel"]),
+        ("shape", "strings", ["", "1 x 8", ""]),
+        ("track", "tracks", [(5, None), (5, None), (0, "cuda:0 stream 7")]),
+    ],
+)
+def test_texts_and_tracks_are_indices_into_tables(
+    reply: Reply, column: str, table: str, values: list[object]
+) -> None:
+    columns = dict(reply.arrays)
+    entries = reply.fields[table]
+    assert [entries[index] for index in columns[f"span_{column}"]] == values
+    assert len(entries) == len(set(entries))
+
+
+def test_the_first_text_is_empty(reply: Reply) -> None:
+    assert reply.fields["strings"][0] == ""
+
+
+def test_a_reply_names_the_process_and_the_status_of_each_probe() -> None:
+    status = ProbeStatus("perf", True)
+    fields, _ = trace_reply(Trace([], [], [], [status]))
     assert fields["process"] == os.getpid()
+    assert fields["probes"] == [status.as_fields()]
 
 
 def test_counters_and_calls_without_probes_are_arrays() -> None:
-    series = [
-        CounterReadings("cycles", "count", True, [1, 2], [10.0, 20.0]),
-        CounterReadings("board temp1_input", "degC", False, [3], [61.5]),
-    ]
-    fields, arrays = trace_reply(Trace([7, 8], [], series, [ProbeStatus("perf", True)]))
+    cycles = CounterReadings("cycles", "count", True, [1, 2], [10.0, 20.0])
+    heat = CounterReadings("temp1", "degC", False, [3], [61.5])
+    fields, arrays = trace_reply(Trace([7, 8], [], [cycles, heat], []))
     columns = dict(arrays)
-    assert fields["series"] == [["cycles", "count", True], ["board temp1_input", "degC", False]]
-    assert fields["probes"] == [ProbeStatus("perf", True).as_fields()]
+    assert fields["series"] == [["cycles", "count", True], ["temp1", "degC", False]]
     assert columns["plain"].tolist() == [7, 8]
     assert columns["time_0"].tolist() == [1, 2]
+    assert columns["value_0"].tolist() == [10.0, 20.0]
     assert columns["value_1"].tolist() == [61.5]
-    assert columns["time_0"].dtype == np.int64
-    assert columns["span_start"].size == 0
+
+
+def test_a_trace_without_spans_has_empty_columns() -> None:
+    _, arrays = trace_reply(Trace([], [], [], []))
+    assert {array.size for _, array in arrays} == {0}
