@@ -1,6 +1,6 @@
 """Traced calls: some without any probe, some with probes, and some without again, in one process.
 
-The overhead of tracing is told by the calls without probes. They come before and after, so that a
+The calls without probes show the overhead of tracing. They come before and after, so that a
 machine that slows down meanwhile does not look like a slow probe. Which span belongs to which layer
 or call is decided on the pytest side.
 """

@@ -6,52 +6,85 @@ import base64
 import hashlib
 import os
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from pytest_mlms.stacks import environments
 
+MODULE = """\
+VERSION = {version!r}
+def main():
+    import sys; print(sys.executable)
+{code}"""
+
+METADATA = """\
+Metadata-Version: 2.1
+Name: {name}
+Version: {version}
+"""
+
+WHEEL = """\
+Wheel-Version: 1.0
+Generator: test
+Root-Is-Purelib: true
+Tag: py3-none-any
+"""
+
+ENTRY_POINTS = """\
+[console_scripts]
+{name}-says = {name}:main
+"""
+
 
 def write_wheel(
     folder: Path, name: str, version: str, *, needs: str = "", code: str = "", size: int = 0
 ) -> Path:
-    """Write a wheel with one module, and a script that runs it."""
+    """Write a wheel with one module, and a script that runs it.
+
+    ``needs`` is a requirement, ``code`` is added to the module, and ``size`` is that of a further
+    file in bytes.
+    """
     folder.mkdir(exist_ok=True)
+    metadata = METADATA.format(name=name, version=version)
+    if needs:
+        metadata += f"Requires-Dist: {needs}\n"
     info = f"{name}-{version}.dist-info"
-    require = f"Requires-Dist: {needs}\n" if needs else ""
     files = {
-        f"{name}.py": f"VERSION = {version!r}\ndef main():\n    import sys; print(sys.executable)\n{code}",
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{require}",
-        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-        f"{info}/entry_points.txt": f"[console_scripts]\n{name}-says = {name}:main\n",
+        f"{name}.py": MODULE.format(version=version, code=code),
+        f"{info}/METADATA": metadata,
+        f"{info}/WHEEL": WHEEL,
+        f"{info}/entry_points.txt": ENTRY_POINTS.format(name=name),
     }
     if size:
         files[f"{name}_data.bin"] = "x" * size
-    record = ""
-    for path, text in files.items():
-        digest = (
-            base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
-        )
-        record += f"{path},sha256={digest},{len(text.encode())}\n"
+    files[f"{info}/RECORD"] = record_of(files) + f"{info}/RECORD,,\n"
     wheel = folder / f"{name}-{version}-py3-none-any.whl"
     with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as archive:
         for path, text in files.items():
             archive.writestr(path, text)
-        archive.writestr(f"{info}/RECORD", record + f"{info}/RECORD,,\n")
     return wheel
+
+
+def record_of(files: Mapping[str, str]) -> str:
+    """Return the lines of RECORD: path, digest and size of each file."""
+    lines = []
+    for path, text in files.items():
+        data = text.encode()
+        digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest())
+        unpadded = digest.rstrip(b"=").decode()
+        lines.append(f"{path},sha256={unpadded},{len(data)}\n")
+    return "".join(lines)
 
 
 @pytest.fixture
 def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Have pip look at the test's wheels only, and forget at the end what this process uses."""
-    (tmp_path / "wheels").mkdir()
-    for name, value in {
-        "NO_INDEX": "1",
-        "FIND_LINKS": str(tmp_path / "wheels"),
-        "CONFIG_FILE": os.devnull,
-    }.items():
-        monkeypatch.setenv(f"PIP_{name}", value)
+    """Have pip use the test's wheels only; release the environments of this process at the end."""
+    wheels = tmp_path / "wheels"
+    wheels.mkdir()
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(wheels))
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     yield
     environments.release()
