@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support.project import Project
+from tests.support.small_disk import mount_small_disk
 
 # "same" takes the same examples each time; --hypothesis-profile=search looks for new ones.
 settings.register_profile(
@@ -42,3 +44,9 @@ def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, tmp_path
     monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:hypothesispytest")
     monkeypatch.setenv("COLUMNS", "200")
     return Project(pytester)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    with mount_small_disk(tmp_path / "disk") as folder:
+        yield folder

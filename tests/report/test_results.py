@@ -1,41 +1,58 @@
-"""The results file under a full disk, which a tiny file system plays where one can be mounted."""
+"""Tests of the results file, also on a disk that is full."""
 
 from __future__ import annotations
 
 import json
-import subprocess
-import warnings
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from pytest_mlms.recorder import MlmsArtifactLost, Recorder
-from pytest_mlms.records import Place
 from pytest_mlms.report.results import ResultsFile
-
-PLACE = Place(Path("a.yaml"), 7)
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", folder], capture_output=True, text=True
-    )
-    if mounted.returncode:
-        pytest.skip(f"can't mount a small file system here: {mounted.stderr.strip()}")
-    yield folder
-    subprocess.run(["umount", folder], check=True)
+from tests.support.small_disk import fill
 
 
-def test_what_a_full_disk_refuses_is_held_and_written_when_there_is_room(small_disk: Path) -> None:
+def lines_of(file: ResultsFile) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.path.read_text().splitlines()]
+
+
+def test_the_lines_of_the_run_come_before_and_after_those_of_items(tmp_path: Path) -> None:
+    file = ResultsFile(tmp_path / "run")
+    file.append({"nodeid": "first"})
+    file.append({"nodeid": "second"})
+    file.note("sides", {"case": "b8"})
+    file.finish(1)
+    run, first, second, sides, end = lines_of(file)
+    assert [run["type"], first["type"], second["type"], sides["type"]] == [
+        "run",
+        "item",
+        "item",
+        "sides",
+    ]
+    assert {"command", "python", "plugin"} <= set(run)
+    assert (end["type"], end["exit_status"], end["items"]) == ("end", 1, 2)
+    assert {line["run"] for line in lines_of(file)} == {"run"}
+
+
+def test_a_run_without_items_has_no_file(tmp_path: Path) -> None:
+    file = ResultsFile(tmp_path / "run")
+    file.finish(0)
+    assert not file.path.exists()
+
+
+def test_a_resumed_run_begins_behind_the_last_whole_line(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    path.write_text('{"nodeid": "first"}\n{"nodeid": "sec')
+    file = ResultsFile(tmp_path)
+    file.resume()
+    file.append({"nodeid": "third"})
+    assert [line.get("nodeid") for line in lines_of(file)] == ["first", None, "third"]
+
+
+def test_a_line_that_a_full_disk_refuses_is_written_once_there_is_room(small_disk: Path) -> None:
     file = ResultsFile(small_disk / "run")
     file.append({"nodeid": "first"})
-    filler = small_disk / "filler"
-    with pytest.raises(OSError, match="No space left"):
-        filler.write_bytes(b"x" * (1 << 20))
+    filler = fill(small_disk)
     file.append({"nodeid": "second", "text": "y" * 20_000})
     assert "No space left on device" in file.error
     assert len(file.unwritten) == 1
@@ -44,75 +61,33 @@ def test_what_a_full_disk_refuses_is_held_and_written_when_there_is_room(small_d
     file.finish(0)
     assert file.unwritten == []
     assert file.error == "", "a run that lost nothing has not failed"
-    lines = [json.loads(line) for line in file.path.read_text().splitlines()]
-    assert [line.get("nodeid") for line in lines] == [None, "first", "second", "third", None]
+    nodeids = [line.get("nodeid") for line in lines_of(file)]
+    assert nodeids == [None, "first", "second", "third", None]
 
 
-@pytest.mark.parametrize(("status", "wanted"), [(0, 1), (2, 2)])
-def test_an_end_that_a_full_disk_refuses_has_the_status_that_this_comes_to(
-    small_disk: Path, status: int, wanted: int
+@pytest.mark.parametrize(("status", "written_status"), [(0, 1), (2, 2)])
+def test_a_last_line_that_a_full_disk_refuses_says_that_the_run_failed(
+    small_disk: Path, status: int, written_status: int
 ) -> None:
     file = ResultsFile(small_disk / "run")
     file.append({"nodeid": "first"})
-    with pytest.raises(OSError, match="No space left"):
-        (small_disk / "filler").write_bytes(b"x" * (1 << 20))
+    fill(small_disk)
     file.append({"nodeid": "second", "text": "y" * 20_000})
     file.finish(status)
-    second, end = map(json.loads, file.unwritten)
-    assert (second["nodeid"], end["type"], end["exit_status"]) == ("second", "end", wanted)
+    second, end = [json.loads(line) for line in file.unwritten]
+    assert second["nodeid"] == "second"
+    assert end["type"] == "end"
+    assert end["exit_status"] == written_status
 
 
-def write_too_much(path: Path) -> None:
-    path.write_bytes(b"x" * (1 << 20))
-
-
-def test_an_artifact_that_does_not_fit_is_named_and_leaves_no_half(small_disk: Path) -> None:
-    recorder = Recorder("a.yaml::test[x]", small_disk, PLACE)
-    with pytest.warns(
-        MlmsArtifactLost, match=r"big\.bin could not be written: No space left .*; make room"
-    ) as warned:
-        recorder.keep("big.bin", write_too_much)
-    recorder.keep("big-2.bin", write_too_much)
-    assert [(warning.filename, warning.lineno) for warning in warned] == [("a.yaml", 7)]
-    recorder.keep("small.bin", lambda path: path.write_bytes(b"x") and None)
-    facts = recorder.as_dict()
-    assert list(facts["artifacts"]) == ["small.bin"]
-    assert list(facts["artifacts_lost"]) == ["big.bin", "big-2.bin"]
-    assert "No space left" in facts["artifacts_lost"]["big.bin"]
-    assert not (recorder.folder / "big.bin").exists()
-
-
-def test_an_artifact_that_is_written_again_is_kept_or_lost_as_the_last_time(
-    small_disk: Path,
-) -> None:
-    recorder = Recorder("a.yaml::test[x]", small_disk, PLACE)
-    recorder.keep("trace.bin", lambda path: path.write_bytes(b"x") and None)
-    with pytest.warns(MlmsArtifactLost):
-        recorder.keep("trace.bin", write_too_much)
-    assert recorder.as_dict()["artifacts"] == {}
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        recorder.keep("trace.bin", write_too_much)
-    recorder.keep("trace.bin", lambda path: path.write_bytes(b"x") and None)
-    facts = recorder.as_dict()
-    assert (list(facts["artifacts"]), facts["artifacts_lost"]) == (["trace.bin"], {})
-
-
-def test_items_of_like_names_have_folders_of_their_own(tmp_path: Path) -> None:
-    names = ["a.yaml::test[x/y]", "a.yaml::test[x-y]", "a.yaml::test[" + "z" * 300 + "]"]
-    folders = {Recorder(name, tmp_path, PLACE).folder.name for name in names}
-    assert len(folders) == 3
-    assert all(len(name) < 120 for name in folders)
-
-
-@pytest.mark.parametrize("own", [True, False])
+@pytest.mark.parametrize("has_other_files", [True, False])
 def test_results_are_kept_out_of_git_in_a_folder_that_has_nothing_else(
-    tmp_path: Path, own: bool
+    tmp_path: Path, has_other_files: bool
 ) -> None:
-    if not own:
+    if has_other_files:
         (tmp_path / "README.md").write_text("somebody has this in git")
     run = tmp_path / "20260102-030405-abcdef"
     (run / "items").mkdir(parents=True)  # artifacts come before the first line
     ResultsFile(run).append({"nodeid": "first"})
     assert (tmp_path / "latest").resolve() == run
-    assert (tmp_path / ".gitignore").exists() is own
+    assert (tmp_path / ".gitignore").exists() is not has_other_files

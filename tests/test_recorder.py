@@ -1,0 +1,199 @@
+"""Tests of the recorder of an item."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from pathlib import Path
+from types import SimpleNamespace
+from typing import NamedTuple, cast
+
+import pytest
+
+from pytest_mlms.agent.predictor import Predictor
+from pytest_mlms.evaluate.limits import judge
+from pytest_mlms.item_result import Judgement
+from pytest_mlms.recorder import MlmsArtifactLost, MlmsInconclusive, MlmsWarning, Recorder
+from pytest_mlms.records import Estimate, Launch, Limit, Place, Verdict
+
+PLACE = Place(Path("a.yaml"), 7)
+LIMIT = Limit("top1", 0.9, Place(Path("a.yaml"), 40))
+ABOVE = {"top1": Estimate(0.95, 0.93, 0.97, 0.95, 600, "inputs")}
+ASTRIDE = {"top1": Estimate(0.9, 0.88, 0.92, 0.95, 600, "inputs")}
+BELOW = {"top1": Estimate(0.8, 0.78, 0.82, 0.95, 600, "inputs")}
+
+
+class Point(NamedTuple):
+    x: float
+    y: float
+
+
+@pytest.fixture
+def recorder(tmp_path: Path) -> Recorder:
+    return Recorder("a.yaml::test[x]", tmp_path, PLACE, lambda: {"busy": 0.5, "steal": None})
+
+
+def settle(recorder: Recorder, estimates: dict[str, Estimate], strict: bool = False) -> None:
+    recorder.settle(estimates, judge([LIMIT], estimates), strict)
+
+
+def write_byte(path: Path) -> None:
+    path.write_bytes(b"x")
+
+
+def write_too_much(path: Path) -> None:
+    path.write_bytes(b"x" * (1 << 20))
+
+
+def test_what_was_noted_becomes_plain_values(recorder: Recorder) -> None:
+    recorder.note(point=Point(1.0, math.inf), path=Path("a/b"))
+    recorder.note(path=Path("c"))
+    fields = recorder.as_dict()
+    assert fields["point"] == {"x": 1.0, "y": None}
+    assert fields["path"] == "c"
+    assert fields["cpu_shares"] == {"busy": 0.5, "steal": None}
+
+
+def test_an_item_that_recorded_nothing_has_no_fields_of_a_measurement(recorder: Recorder) -> None:
+    assert set(recorder.as_dict()) == {"artifacts", "artifacts_lost", "logs", "cpu_shares"}
+    assert recorder.verdict is None
+
+
+def test_a_limit_that_holds_passes(recorder: Recorder) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        settle(recorder, ABOVE, strict=True)
+    assert recorder.verdict is Verdict.PASSED
+    fields = recorder.as_dict()
+    assert fields["verdict"] == "PASSED"
+    assert fields["margin"] == pytest.approx(0.03 / 0.9)
+    assert fields["estimates"]["top1"]["unit"] == "fraction"
+    assert fields["limits"] == [
+        {"quantity": "top1", "min": 0.9, "place": "a.yaml:40", "verdict": "PASSED"}
+    ]
+
+
+def test_a_broken_limit_fails_with_its_line_and_the_cause(recorder: Recorder) -> None:
+    decisions = judge([LIMIT], BELOW)
+    with pytest.raises(pytest.fail.Exception, match="limit set by a.yaml:40\nthe cause"):
+        recorder.settle(BELOW, decisions, strict=False, cause=lambda: "the cause")
+    assert recorder.verdict is Verdict.FAILED
+
+
+def test_an_undecided_limit_warns_with_its_line(recorder: Recorder) -> None:
+    with pytest.warns(MlmsInconclusive, match="top1 may not be at least") as warned:
+        settle(recorder, ASTRIDE)
+    assert (warned[0].filename, warned[0].lineno) == ("a.yaml", 40)
+    assert recorder.verdict is Verdict.INCONCLUSIVE
+
+
+def test_an_undecided_limit_fails_under_strict(recorder: Recorder) -> None:
+    with pytest.raises(pytest.fail.Exception, match="top1 may not be at least"):
+        settle(recorder, ASTRIDE, strict=True)
+
+
+def test_an_item_without_limits_has_no_margin(recorder: Recorder) -> None:
+    recorder.settle(ABOVE, [], strict=False)
+    assert recorder.as_dict()["margin"] is None
+
+
+@pytest.mark.parametrize(
+    ("verdict", "strict"), [(Verdict.REGRESSED, False), (Verdict.INCONCLUSIVE, True)]
+)
+def test_an_upgrade_that_regressed_fails_with_its_text(
+    recorder: Recorder, verdict: Verdict, strict: bool
+) -> None:
+    judgement = Judgement(verdict, -0.1, text="B is slower")
+    with pytest.raises(pytest.fail.Exception, match="B is slower"):
+        recorder.settle_upgrade(judgement, PLACE, strict)
+    fields = recorder.as_dict()
+    assert (fields["verdict"], fields["margin"], fields["text"]) == (
+        verdict.value,
+        -0.1,
+        "B is slower",
+    )
+    assert "limits" not in fields
+
+
+def test_an_undecided_upgrade_warns(recorder: Recorder) -> None:
+    judgement = Judgement(Verdict.INCONCLUSIVE, 0.1, text="nobody can tell")
+    with pytest.warns(MlmsInconclusive, match="nobody can tell"):
+        recorder.settle_upgrade(judgement, PLACE, strict=False)
+
+
+def test_an_item_without_limits_warns_of_its_shortcomings(recorder: Recorder) -> None:
+    with pytest.warns(MlmsWarning, match="no kernels"):
+        recorder.settle_without_limits(["no kernels"], MlmsWarning, strict=False)
+    assert recorder.verdict is Verdict.PASSED
+
+
+def test_an_item_without_limits_fails_for_its_shortcomings_under_strict(recorder: Recorder) -> None:
+    with pytest.raises(pytest.fail.Exception, match="no kernels"):
+        recorder.settle_without_limits(["no kernels"], MlmsWarning, strict=True)
+    assert recorder.verdict is Verdict.FAILED
+
+
+def test_the_software_that_ran_and_how_it_was_started_are_recorded(
+    recorder: Recorder, tmp_path: Path
+) -> None:
+    log = tmp_path / "agents" / "a.log"
+    predictor = SimpleNamespace(
+        agent=SimpleNamespace(log=SimpleNamespace(path=log)),
+        versions={"onnxruntime": "1.30"},
+        python="3.11",
+        executable="/bin/python",
+        device="cpu",
+        threads=None,
+        cores=(0, 1),
+    )
+    recorder.launched(Launch(("python", "-I"), {}, lock=("numpy==2.0",)))
+    recorder.ran_on(cast(Predictor, predictor))
+    recorder.ran_on(cast(Predictor, predictor))
+    assert recorder.as_dict()["logs"] == [], "an agent that printed nothing has no log"
+    log.parent.mkdir()
+    log.write_text("chatter")
+    fields = recorder.as_dict()
+    assert fields["launch"] == {"command": ["python", "-I"], "lock": ["numpy==2.0"]}
+    assert fields["versions"] == {"onnxruntime": "1.30"}
+    assert (fields["threads_used"], fields["cores_used"]) == (None, [0, 1])
+    assert fields["logs"] == ["agents/a.log"]
+
+
+def test_an_artifact_that_does_not_fit_is_named_and_removed(small_disk: Path) -> None:
+    recorder = Recorder("a.yaml::test[x]", small_disk, PLACE)
+    message = r"big\.bin could not be written: No space left .*; make room"
+    with pytest.warns(MlmsArtifactLost, match=message) as warned:
+        recorder.keep("big.bin", write_too_much)
+    assert [(warning.filename, warning.lineno) for warning in warned] == [("a.yaml", 7)]
+    recorder.keep("big-2.bin", write_too_much)
+    recorder.keep("small.bin", write_byte)
+    fields = recorder.as_dict()
+    assert list(fields["artifacts"]) == ["small.bin"]
+    assert list(fields["artifacts_lost"]) == ["big.bin", "big-2.bin"]
+    assert "No space left" in fields["artifacts_lost"]["big.bin"]
+    assert not (recorder.folder / "big.bin").exists()
+
+
+def test_an_artifact_that_is_written_twice_is_kept_or_lost_as_the_last_time(
+    small_disk: Path,
+) -> None:
+    recorder = Recorder("a.yaml::test[x]", small_disk, PLACE)
+    recorder.keep("trace.bin", write_byte)
+    with pytest.warns(MlmsArtifactLost):
+        recorder.keep("trace.bin", write_too_much)
+    assert recorder.as_dict()["artifacts"] == {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        recorder.keep("trace.bin", write_too_much)
+    recorder.keep("trace.bin", write_byte)
+    fields = recorder.as_dict()
+    assert list(fields["artifacts"]) == ["trace.bin"]
+    assert fields["artifacts_lost"] == {}
+
+
+def test_items_with_similar_names_have_folders_of_their_own(tmp_path: Path) -> None:
+    long_name = "z" * 300
+    nodeids = ["a.yaml::test[x/y]", "a.yaml::test[x-y]", f"a.yaml::test[{long_name}]"]
+    folders = {Recorder(nodeid, tmp_path, PLACE).folder.name for nodeid in nodeids}
+    assert len(folders) == 3
+    assert all(len(name) < 120 for name in folders)
