@@ -1,4 +1,4 @@
-"""What the terminal says of traces."""
+"""Trace tables of the terminal."""
 
 from __future__ import annotations
 
@@ -6,92 +6,127 @@ from typing import Any
 
 from pytest_mlms.report.table import format_table
 from pytest_mlms.report.traces import added_columns, note_lines, where_columns
+from pytest_mlms.serialization import to_plain
+from pytest_mlms.trace.runs import ProbeStatus, TraceRun
+from pytest_mlms.trace.summary import SlowLayer, TraceSummary
 
 RUNS = ("layer", "library", "kernel", "hardware", "layer+hardware")
+LONG_NAME = "StatefulPartitionedCall/model_1/conv2d_12/Conv2D"
 
 
-def run(level: str, **facts: Any) -> dict[str, Any]:
-    return {"level": level, "plain_us": 1234.5, "overhead": 2.57, "probes": [], **facts}
+def traced(level: str, **facts: Any) -> TraceRun:
+    """A run whose probes make a call of 1.23 ms 257 % longer."""
+    values = {"plain_us": 1234.5, "overhead": 2.57, **facts}
+    return TraceRun(level, **values)
 
 
-def word(probe: str, **facts: Any) -> dict[str, Any]:
-    return {"probe": probe, "available": True, "reason": "", "missing": {}, "fault": "", **facts}
-
-
-def result(*runs: dict[str, Any], **facts: Any) -> dict[str, Any]:
-    slowest = [
-        {
-            "name": "StatefulPartitionedCall/model_1/conv2d_12/Conv2D",
-            "type": "Conv2D",
-            "us": 1.0,
-            "share": 0.34,
-        }
-    ]
-    trace: dict[str, Any] = {
-        "ambiguous": 0,
-        "layers": 1,
-        "levels": ["layer", "hardware"],
-        "runs": [run("model"), *runs],
-        "slowest": slowest,
+def result(*runs: TraceRun, **facts: Any) -> dict[str, Any]:
+    """The results of an item of the framework ``any``, with facts of its summary."""
+    values: dict[str, Any] = {
+        "levels": ("layer", "hardware"),
+        "runs": (traced("model"), *runs),
         "coverage": 0.98,
+        "layers": 1,
+        "slowest": (SlowLayer(LONG_NAME, "Conv2D", 420.0, 0.34),),
+        "ambiguous": 0,
+        "unseen": {},
+        "faults": {},
+        **facts,
     }
-    return {"framework": "any", "trace": {**trace, "unseen": {}, "faults": {}, **facts}}
+    return {"framework": "any", "trace": to_plain(TraceSummary(**values))}
 
 
-def test_every_run_has_its_overhead_in_a_column_and_those_without_any_have_none() -> None:
-    seen = result(*map(run, RUNS[1:]), run("layer", overhead=None, void="no probe could watch"))
+def layers_profiler(**facts: Any) -> ProbeStatus:
+    return ProbeStatus("layers", True, **facts)
+
+
+def test_each_level_with_an_overhead_has_a_column() -> None:
+    void = traced("layer", overhead=None, void="no probe could watch")
+    seen = result(*map(traced, RUNS[1:]), void)
     columns = added_columns([seen])
-    assert [cell(seen).split() for cell in columns.values()] == [["+257", "%"]] * 4
     assert list(columns) == ["+library", "+kernel", "+hardware", "+layer +hardware"]
-    other = result(run("layer"))
-    assert list(added_columns([seen, other])) == ["+layer", *columns]
-    assert [cell(other) for cell in added_columns([seen, other]).values()][1:] == ["-"] * 4
+    assert [cell(seen).split() for cell in columns.values()] == [["+257", "%"]] * 4
+
+
+def test_an_item_without_a_level_has_an_empty_cell() -> None:
+    layers = result(traced("layer"))
+    kernels = result(traced("kernel"))
+    columns = added_columns([layers, kernels])
+    assert [cell(layers).split() for cell in columns.values()] == [["+257", "%"], ["-"]]
+
+
+def test_the_slowest_layer_has_the_end_of_its_name() -> None:
+    cells = [cell(result()) for cell in where_columns().values()]
+    assert [cell.replace("\u00a0", " ") for cell in cells] == [
+        "1.23 ms",
+        "98%",
+        "…odel_1/conv2d_12/Conv2D 34%",
+    ]
+
+
+def test_a_trace_without_layers_has_empty_cells() -> None:
+    unseen = result(coverage=None, slowest=(), runs=(TraceRun("model"),))
+    assert [cell(unseen) for cell in where_columns().values()] == ["-", "-", "-"]
 
 
 def test_both_tables_fit_80_columns_with_every_level() -> None:
-    traced = result(*map(run, RUNS))
-    for columns in (where_columns(), added_columns([traced])):
+    all_levels = result(*map(traced, RUNS))
+    for columns in (where_columns(), added_columns([all_levels])):
         names = ["INCONCLUSIVE", "an-image-classifier", "onnxruntime-1.31.1-cuda:0-b256"]
-        rows = [[*names, *(cell(traced) for cell in columns.values())]]
-        lines = format_table(["verdict", "model", "case", *columns], rows, 80, left=3)
-        assert max(len(line) for folded in lines for line in folded) <= 80
+        cells = [cell(all_levels) for cell in columns.values()]
+        header = ["verdict", "model", "case", *columns]
+        for lines in format_table(header, [[*names, *cells]], 80, left=3):
+            assert max(map(len, lines)) <= 80
 
 
-def test_what_was_cut_short_is_told() -> None:
-    assert note_lines([result(faults={"layer": "killed"}), result(faults={"layer": "killed"})]) == [
-        "cut short at level layer in 2 items: killed"
+def test_the_same_note_of_several_items_is_one_line() -> None:
+    cut_short = result(faults={"layer": "killed"})
+    unseen = result(unseen={"kernel": "the device is cpu"})
+    assert note_lines([cut_short, unseen, cut_short]) == [
+        "cut short at level layer in 2 items: killed",
+        "nothing to see at level kernel in 1 item: the device is cpu",
     ]
 
 
-def test_counters_that_could_not_be_read_are_named_once() -> None:
+def test_missing_counters_are_named_once_for_each_reason() -> None:
     absent = ("cycles", "instructions", "cache-misses", "branches", "branch-misses")
     missing = {**dict.fromkeys(absent, "no such counter"), "energy": "denied"}
-    unavailable = word(
-        "rapl", available=False, reason="no sensors", missing={"package": "no sensors"}
-    )
-    runs = [run("hardware", probes=[word("perf", missing=missing), unavailable]) for _ in range(2)]
-    assert note_lines([result(*runs), result()]) == [
+    perf = ProbeStatus("perf", True, missing=missing)
+    run = traced("hardware", probes=(perf,))
+    assert note_lines([result(run, run), result()]) == [
         "without cycles, instructions, cache-misses and 2 others in 1 item: no such counter",
         "without energy in 1 item: denied",
     ]
 
 
-def test_layers_that_run_in_one_call_are_told_to_have_no_counters() -> None:
-    layers = word("layers", stepwise=False)
-    assert note_lines([result(run("layer", probes=[layers]))]) == [
+def test_four_missing_counters_are_all_named() -> None:
+    missing = dict.fromkeys(("a", "b", "c", "d"), "denied")
+    run = traced("hardware", probes=(ProbeStatus("perf", True, missing=missing),))
+    assert note_lines([result(run)]) == ["without a, b, c, d in 1 item: denied"]
+
+
+def test_counters_of_an_unavailable_probe_are_not_missing() -> None:
+    rapl = ProbeStatus("rapl", False, "no sensors", missing={"package": "no sensors"})
+    assert note_lines([result(traced("hardware", probes=(rapl,)))]) == []
+
+
+def test_layers_that_run_in_one_call_have_no_counters() -> None:
+    run = traced("layer", probes=(layers_profiler(stepwise=False),))
+    assert note_lines([result(run)]) == [
         "no counters by layer in 1 item: any runs all layers in one call"
     ]
-    assert not note_lines([result(run("layer", probes=[{**layers, "stepwise": True}]))])
-    assert not note_lines([result(run("layer", probes=[layers]), levels=["layer"])])
+    assert note_lines([result(run, levels=("layer",))]) == []
 
 
-def test_counters_by_layer_that_nothing_could_read_are_told() -> None:
-    layers, perf = (
-        word("layers", stepwise=True),
-        word("perf", available=False, reason="no perf_event_open"),
-    )
-    runs = [
-        run("layer", probes=[layers]),
-        run("layer+hardware", void="no probe could watch", probes=[layers, perf]),
+def test_layers_that_run_one_by_one_need_no_note() -> None:
+    run = traced("layer", probes=(layers_profiler(stepwise=True),))
+    assert note_lines([result(run)]) == []
+
+
+def test_counters_by_layer_that_could_not_be_read_have_a_reason() -> None:
+    layers = layers_profiler(stepwise=True)
+    perf = ProbeStatus("perf", False, "no perf_event_open")
+    void = traced("layer+hardware", void="no probe could watch", probes=(layers, perf))
+    assert note_lines([result(traced("layer", probes=(layers,)), void)]) == [
+        "no counters by layer in 1 item: no perf_event_open"
     ]
-    assert note_lines([result(*runs)]) == ["no counters by layer in 1 item: no perf_event_open"]
