@@ -1,80 +1,108 @@
-"""Print what each level of a trace costs, from the results of a run with --mlms-trace: a table in
-Markdown.
+"""Print the overhead of each trace level as a table in Markdown, from results with --mlms-trace.
 
 Called as: python manifests/alexnet/overhead.py mlms-results/latest
 
-Each level is measured in a process of its own, over calls without a probe just before and behind:
-+5 % (40) is five percent over those, of 40 traced calls. XSP's levels add up in the same way:
-kernels are measured with layers on.
+Each level is measured in a process of its own, against calls without a probe just before and after.
+``+5 % (40)`` is five percent over those, of 40 traced calls. As in XSP, levels add up: kernels are
+measured with layers on.
 """
+
+from __future__ import annotations
 
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from pytest_mlms.serialization import from_plain
+from pytest_mlms.trace.runs import TraceRun
+from pytest_mlms.trace.summary import TraceSummary
 from pytest_mlms.units import format_quantity
 
-Item = dict[str, Any]
 LEVELS = ("layer", "library", "kernel", "hardware", "layer+hardware")
 
 
-def read(folder: Path) -> list[Item]:
-    """Return the items of a run that have a trace."""
-    lines = [json.loads(line) for line in (folder / "results.jsonl").read_text().splitlines()]
-    return [
-        line for line in lines if line.get("trace") and line["trace"]["runs"][0].get("plain_us")
-    ]
+class TracedItem(NamedTuple):
+    """An item: its case without the framework, the framework and its version, and its trace."""
+
+    case: str
+    framework: str
+    version: str
+    untraced_us: float
+    summary: TraceSummary
+
+    def run(self, level: str) -> TraceRun | None:
+        """Return the run of a level whose overhead was measured."""
+        found = None
+        for run in self.summary.runs_at(level):
+            if run.overhead is not None and not run.void:
+                found = run
+        return found
 
 
-def runs(item: Item) -> dict[str, Item]:
-    """Return the run of each level that was seen."""
-    found = [
-        run
-        for run in item["trace"]["runs"]
-        if not run.get("void") and run.get("overhead") is not None
-    ]
-    return {run["level"]: run for run in found}
+def read_items(folder: Path) -> list[TracedItem]:
+    """Return the items of a run that have a trace with calls without a probe."""
+    items = []
+    for line in (folder / "results.jsonl").read_text().splitlines():
+        result = json.loads(line)
+        if not result.get("trace"):
+            continue
+        summary = from_plain(TraceSummary, result["trace"])
+        untraced_us = summary.runs[0].plain_us
+        if untraced_us is not None:
+            items.append(traced_item(result, untraced_us, summary))
+    return items
 
 
-def row(item: Item, levels: list[str]) -> list[str]:
-    """Return a framework's cells."""
-    name, mine, covered = item["framework"], runs(item), item["trace"]["coverage"]
-    cells = [
-        f"{100 * mine[level]['overhead']:+.0f} % ({mine[level]['calls']})" if level in mine else "-"
-        for level in levels
-    ]
-    untraced = format_quantity(item["trace"]["runs"][0]["plain_us"] / 1e6, "s")
-    share = "-" if covered is None else f"{100 * covered:.1f} % of {item['trace']['layers']}"
-    return [f"{name} {item['versions'][name]}", untraced, share, *cells]
+def traced_item(result: dict[str, Any], untraced_us: float, summary: TraceSummary) -> TracedItem:
+    """Return the item of a line of the results."""
+    framework = result["framework"]
+    _, case = result["case"].split("-", 1)
+    version = result["versions"][framework]
+    return TracedItem(case, framework, version, untraced_us, summary)
 
 
-def table(items: list[Item]) -> str:
-    """Return a row a framework, the fastest first, and a column for each level that any of them
-    has.
-    """
-    levels = [level for level in LEVELS if any(level in runs(item) for item in items)]
-    ordered = sorted(items, key=lambda item: item["trace"]["runs"][0]["plain_us"])
-    head = [
-        ", ".join(sorted({f"{item['case'].split('-', 1)[1]}" for item in items})),
-        "untraced",
-        "layers' share",
-    ]
-    rows = [
-        [*head, *(f"+{level}" for level in levels)],
-        ["---", *("---:" for _ in (*head[1:], *levels))],
-    ]
-    return "\n".join(
-        f"| {' | '.join(each)} |" for each in [*rows, *(row(item, levels) for item in ordered)]
-    )
+def cells(item: TracedItem, levels: list[str]) -> list[str]:
+    """Return the cells of an item: its framework, the untraced call, and each overhead."""
+    untraced = format_quantity(item.untraced_us / 1e6, "s")
+    overheads = [overhead_cell(item.run(level)) for level in levels]
+    return [f"{item.framework} {item.version}", untraced, share_cell(item.summary), *overheads]
+
+
+def share_cell(summary: TraceSummary) -> str:
+    """Return the share of the layers, and their number."""
+    if summary.coverage is None:
+        return "-"
+    return f"{100 * summary.coverage:.1f} % of {summary.layers}"
+
+
+def overhead_cell(run: TraceRun | None) -> str:
+    """Return an overhead, and the number of traced calls."""
+    if run is None or run.overhead is None:
+        return "-"
+    return f"{100 * run.overhead:+.0f} % ({run.calls})"
+
+
+def table(items: list[TracedItem]) -> str:
+    """Return a row for each item, the fastest first, with the levels that any of them has."""
+    levels = [level for level in LEVELS if any(item.run(level) for item in items)]
+    cases = ", ".join(sorted({item.case for item in items}))
+    header = [cases, "untraced", "layers' share"]
+    header += [f"+{level}" for level in levels]
+    alignment = ["---"] + ["---:"] * (len(header) - 1)
+    rows = [header, alignment]
+    for item in sorted(items, key=lambda item: item.untraced_us):
+        rows.append(cells(item, levels))
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def main() -> None:
     """Print the table of the folder that the command line names."""
-    found = read(Path(sys.argv[1]))
-    if not found:
-        sys.exit(f"no traces in {sys.argv[1]}; run pytest with --mlms-trace")
-    print(table(found))
+    folder = Path(sys.argv[1])
+    items = read_items(folder)
+    if not items:
+        sys.exit(f"no traces in {folder}; run pytest with --mlms-trace")
+    print(table(items))
 
 
 if __name__ == "__main__":

