@@ -11,41 +11,60 @@ from tests.distribute.fakes import make_needs
 NO_LOCKS: frozenset[str] = frozenset()
 
 
-def table(count: int, seconds: float | None = None) -> ItemTable:
-    ids = [str(number) for number in range(count)]
-    known = {} if seconds is None else dict.fromkeys(ids, seconds)
-    return ItemTable(ids, [make_needs()], [0] * count, known)
+def table(seconds: float | None) -> ItemTable:
+    """Return a hundred items with this duration in earlier runs, or with none."""
+    ids = [str(number) for number in range(100)]
+    known = {}
+    if seconds is not None:
+        known = dict.fromkeys(ids, seconds)
+    return ItemTable(ids, [make_needs()], [0] * 100, known)
 
 
-@pytest.mark.parametrize(("seconds", "expected"), [(1.0, 1), (0.03, 3), (0.0001, 64), (None, 1)])
+def take_batch(assigned: AssignedItems, seconds: float | None, most: int = 100) -> list[int]:
+    items = table(seconds)
+    return assigned.take_batch(items.queues[0], items, most)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [
+        (1.0, 1),
+        (0.03, 3),
+        (0.0001, 64),
+        (None, 1),
+    ],
+)
 def test_quick_items_are_sent_together_up_to_a_tenth_of_a_second(
     seconds: float | None, expected: int
 ) -> None:
-    items = table(100, seconds)
-    batch = AssignedItems().take_batch(items.queues[0], items, most=100)
+    batch = take_batch(AssignedItems(), seconds)
     assert batch == list(range(expected))
-    assert items.waiting == 100 - expected
+
+
+def test_a_batch_is_taken_out_of_its_queue() -> None:
+    items = table(seconds=0.03)
+    AssignedItems().take_batch(items.queues[0], items, most=100)
+    assert items.waiting == 97
 
 
 def test_a_batch_is_never_larger_than_the_share_of_the_worker() -> None:
-    items = table(100, 0.0001)
-    assert len(AssignedItems().take_batch(items.queues[0], items, most=5)) == 5
+    batch = take_batch(AssignedItems(), seconds=0.0001, most=5)
+    assert len(batch) == 5
 
 
 def test_items_of_unknown_duration_are_expected_to_take_what_the_last_ones_took() -> None:
-    items = table(200)
     assigned = AssignedItems()
-    for index in range(30):
-        assigned.add_locked([index], NO_LOCKS)
-        assigned.complete(index, 0.001)
-    assert len(assigned.take_batch(items.queues[0], items, most=100)) > 10
+    for item in range(30):
+        assigned.add_locked([item], NO_LOCKS)
+        assigned.complete(item, 0.001)
+    batch = take_batch(assigned, seconds=None)
+    assert len(batch) > 10
 
 
 def test_a_worker_needs_another_batch_when_half_of_the_last_is_done() -> None:
-    items = table(10, 0.02)
     assigned = AssignedItems()
     assert assigned.needs_batch
-    batch = assigned.take_batch(items.queues[0], items, most=4)
+    batch = take_batch(assigned, seconds=0.02, most=4)
     assigned.add_locked(batch, NO_LOCKS)
     assert not assigned.needs_batch
     assigned.complete(batch[0], 0.02)
@@ -54,16 +73,26 @@ def test_a_worker_needs_another_batch_when_half_of_the_last_is_done() -> None:
     assert assigned.needs_batch
 
 
-def test_only_the_first_item_runs_and_its_locks_are_known() -> None:
+def test_a_worker_without_items_runs_nothing_and_holds_nothing() -> None:
     assigned = AssignedItems()
     assert assigned.running is None
     assert assigned.running_locks == NO_LOCKS
+
+
+def test_only_the_first_item_runs_and_its_locks_are_known() -> None:
+    assigned = AssignedItems()
     assigned.add_locked([4, 5], frozenset({"GPU-1"}))
-    assigned.add([6])  # a test that is no item of a manifest
     assert assigned.running == 4
     assert assigned.running_locks == {"GPU-1"}
     assigned.complete(4, 1)
-    assigned.give_back([5])
+    assert assigned.running == 5
+
+
+def test_items_that_are_given_back_and_other_tests_hold_nothing() -> None:
+    assigned = AssignedItems()
+    assigned.add_locked([4], frozenset({"GPU-1"}))
+    assigned.add([6])
+    assigned.give_back([4])
     assert assigned.running == 6
     assert assigned.running_locks == NO_LOCKS
     assigned.clear()

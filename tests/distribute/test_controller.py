@@ -1,7 +1,4 @@
-"""Manifests over local workers of xdist.
-
-Who runs what, what nobody can run, and what becomes of other tests.
-"""
+"""Runs over local workers of xdist."""
 
 from __future__ import annotations
 
@@ -13,10 +10,9 @@ import pytest
 from tests.support.project import Project
 
 GPU = """
-import os
-
 def pytest_mlms_devices(config):
-    return [{"name": "cuda:0", "kind": "Fake A1", "uuid": "GPU-fake", "memory": 16 << 30, "driver": "1.2"}]
+    device = {"name": "cuda:0", "kind": "Fake A1", "uuid": "GPU-fake"}
+    return [{**device, "memory": 16 << 30, "driver": "1.2"}]
 """
 
 SPANS = """
@@ -37,6 +33,7 @@ def pytest_runtest_makereport(item, call):
         report.mlms["span"] = getattr(item, "span", None)
     return report
 """
+"""Adds to each result when its item ran."""
 
 SLEEPERS = """
 import os, time, pytest
@@ -50,14 +47,39 @@ def test_sleep(mlms_case, n):
 def test_other(n):
     pass
 """
+"""Twelve items of a manifest, and six other tests."""
 
-
-MEET = """open(f"met/{os.getpid()}", "w").close()
+WAIT_FOR_OTHER_WORKER = """open(f"met/{os.getpid()}", "w").close()
     while len(os.listdir("met")) < 2:  # the other worker may still be starting
         time.sleep(0.05)"""
 
+SURPRISES = """
+import os, time, pytest
+
+@pytest.mark.parametrize("n", range(90))
+@pytest.mark.mlms(manifest="manifests/digits.yaml")
+def test_n(mlms_case, n):
+    if n == 41:
+        open("met/41", "w").close()
+    while n == 40 and not os.path.exists("met/41"):  # takes until somebody runs the next one
+        time.sleep(0.01)
+"""
+
+RECORD_PROTOCOL = """
+def pytest_runtest_protocol(item, nextitem):
+    open("seen", "a").write(item.name + "\\n")
+"""
+
+PRINT_IMPORTED = """
+import sys, pytest
+pytest.main(sys.argv[1:])
+prefix = "pytest_mlms.distribute."
+print("imported:", *[name for name in sys.modules if name.startswith(prefix)])
+"""
+
 
 def use_one_case(project: Project) -> None:
+    """Have one case of accuracy, and one of performance."""
     project.edit("batch_sizes: [1, 8, 64]", "batch_sizes: [8]")
     project.edit("scenarios: [single_stream, offline]", "scenarios: [single_stream]")
     project.set_thresholds()
@@ -79,48 +101,56 @@ def test_every_item_runs_once_and_measurements_of_a_device_do_not_overlap(
     project.pytester.makeconftest(SPANS)
     result = project.run(*workers)
     assert result.ret == 0, result.outlines
-    items = [
-        line for line in project.lines() if line["type"] == "item"
-    ]  # with a field of the test's own
+    # the field that this test adds is not documented, as project.items() wants
+    items = [line for line in project.lines() if line["type"] == "item"]
     assert len(items) == len({item["nodeid"] for item in items}) == 3
     spans = sorted((item["span"]["start"], item["span"]["end"]) for item in items)
-    assert all(end <= start for (_, end), (start, _) in itertools.pairwise(spans))
+    for (_, end), (next_start, _) in itertools.pairwise(spans):
+        assert end <= next_start
 
 
-def test_the_fleet_is_shown_and_nothing_runs(project: Project) -> None:
+@pytest.mark.parametrize("workers", [["-n2"], []])
+def test_mlms_fleet_shows_the_hosts_and_runs_nothing(project: Project, workers: list[str]) -> None:
     project.pytester.makeconftest(GPU)
-    for arguments in (["-n2"], []):
-        result = project.run("--mlms-fleet", *arguments)
-        assert result.ret == 0
-        result.stdout.fnmatch_lines(
-            [
-                "*mlms: the fleet, 1 host*",
-                "host *workers*",
-                "*cpu*",
-                "*cuda:0*Fake A1*GPU-fake*16.0 GiB*1.2*",
-            ]
-        )
-        assert not (project.path / "mlms-results").exists()
+    result = project.run("--mlms-fleet", *workers)
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(
+        [
+            "*mlms: the fleet, 1 host*",
+            "host *workers*",
+            "*cpu*",
+            "*cuda:0*Fake A1*GPU-fake*16.0 GiB*1.2*",
+        ]
+    )
+    assert not (project.path / "mlms-results").exists()
 
 
-def test_what_no_host_can_run_is_skipped_once_with_the_nearest_miss(project: Project) -> None:
+def ask_for_a_larger_gpu(project: Project) -> None:
     use_one_case(project)
     project.pytester.makeconftest(GPU)
     project.edit("devices: [cpu]", "devices: [cuda]")
     project.edit("evaluate:", 'hardware: {memory: ">= 32 GiB", gpu: A1}\nevaluate:')
+
+
+def test_what_no_host_can_run_is_skipped_once_with_the_nearest_host(project: Project) -> None:
+    ask_for_a_larger_gpu(project)
     result = project.run("-n2", "-rs")
     result.assert_outcomes(skipped=2)
-    assert {item["verdict"] for item in project.items()} == {"SKIPPED"}
     for item in project.items():
+        assert item["verdict"] == "SKIPPED"
         assert "no host of 1 can run this; nearest is " in item["message"]
         assert "which has 16.0 GiB on cuda:0, not >= 32 GiB" in item["message"]
-    strict = project.run("-n2", "--mlms-strict")
-    assert strict.ret == 1
-    strict.assert_outcomes(errors=2)
+
+
+def test_what_no_host_can_run_fails_under_strict(project: Project) -> None:
+    ask_for_a_larger_gpu(project)
+    result = project.run("-n2", "--mlms-strict")
+    assert result.ret == 1
+    result.assert_outcomes(errors=2)
     assert "not >= 32 GiB" in project.items()[0]["message"]
 
 
-def test_hardware_is_asked_for_without_workers_too(project: Project) -> None:
+def test_hardware_is_checked_without_workers_too(project: Project) -> None:
     use_one_case(project)
     project.edit("evaluate:", "hardware: {architecture: vax}\nevaluate:")
     result = project.run("-rs", "-k", "accuracy")
@@ -128,7 +158,7 @@ def test_hardware_is_asked_for_without_workers_too(project: Project) -> None:
     result.stdout.fnmatch_lines(["*manifests/digits.yaml:*: * is *, not vax"])
 
 
-def test_the_hardware_of_a_manifest_is_checked_with_its_line(project: Project) -> None:
+def test_an_error_in_the_hardware_of_a_manifest_has_its_line(project: Project) -> None:
     project.edit("evaluate:", "hardware: {memory: 32 GiB}\nevaluate:")
     result = project.run()
     assert result.ret == 2
@@ -137,39 +167,25 @@ def test_the_hardware_of_a_manifest_is_checked_with_its_line(project: Project) -
 
 @pytest.mark.parametrize(
     "dist",
-    ["load", *(pytest.param(dist, marks=pytest.mark.slow) for dist in ("worksteal", "loadfile"))],
+    [
+        "load",
+        pytest.param("worksteal", marks=pytest.mark.slow),
+        pytest.param("loadfile", marks=pytest.mark.slow),
+    ],
 )
-def test_other_tests_of_the_session_go_by_the_schedule_of_xdist(
-    project: Project, dist: str
-) -> None:
-    project.pytester.makepyfile(SLEEPERS.replace("time.sleep(0.05)", MEET))
+def test_other_tests_of_the_session_are_scheduled_by_xdist(project: Project, dist: str) -> None:
+    code = SLEEPERS.replace("time.sleep(0.05)", WAIT_FOR_OTHER_WORKER)
+    project.pytester.makepyfile(test_sleepers=code)
     (project.path / "met").mkdir()
-    result = project.run(
-        "-n2", "--dist", dist, "test_other_tests_of_the_session_go_by_the_schedule_of_xdist.py"
-    )
+    result = project.run("-n2", "--dist", dist, "test_sleepers.py")
     assert result.ret == 0
     result.assert_outcomes(passed=18)
-    workers = {item["worker"] for item in project.items()}
-    assert len(project.items()) == 12
-    assert workers == {"gw0", "gw1"}
+    items = project.items()
+    assert len(items) == 12
+    assert {item["worker"] for item in items} == {"gw0", "gw1"}
 
 
-SURPRISES = """
-import os, time, pytest
-
-@pytest.mark.parametrize("n", range(90))
-@pytest.mark.mlms(manifest="manifests/digits.yaml")
-def test_n(mlms_case, n):
-    if n == 41:
-        open("met/41", "w").close()
-    while n == 40 and not os.path.exists("met/41"):  # takes until somebody runs the next one
-        time.sleep(0.01)
-"""
-
-
-def test_what_waits_behind_an_item_that_takes_long_is_run_by_an_idle_worker(
-    project: Project,
-) -> None:
+def test_what_waits_behind_a_long_item_is_run_by_an_idle_worker(project: Project) -> None:
     project.pytester.makepyfile(test_surprises=SURPRISES)
     (project.path / "met").mkdir()
     result = project.run("-n2", "test_surprises.py")
@@ -182,20 +198,25 @@ def test_a_run_without_manifests_keeps_the_scheduler_of_xdist(project: Project) 
     project.pytester.makepyfile("def test_one():\n    pass\n")
     result = project.pytester.runpytest_subprocess("-n1", "-v")
     result.stdout.fnmatch_lines(["scheduling tests via LoadScheduling"])
-    result = project.run("-n1", "-v", "-p", "no:mlms-fleet", "-k", "accuracy")
-    result.stdout.fnmatch_lines(["scheduling tests via LoadScheduling"])
-    result = project.run("-n1", "-v", "-k", "accuracy")
-    result.stdout.fnmatch_lines(["scheduling tests via FleetScheduler"])
 
 
 @pytest.mark.slow
-def test_no_hook_ever_sees_the_pause(project: Project) -> None:
-    project.pytester.makeconftest(
-        "def pytest_runtest_protocol(item, nextitem):\n    open('seen', 'a').write(item.name + '\\n')\n"
-    )
+@pytest.mark.parametrize(
+    ("arguments", "scheduler"), [([], "Fleet*"), (["-p", "no:mlms-fleet"], "Load*")]
+)
+def test_p_no_mlms_fleet_leaves_the_items_to_xdist(
+    project: Project, arguments: list[str], scheduler: str
+) -> None:
+    result = project.run("-n1", "-v", "-k", "accuracy", *arguments)
+    result.stdout.fnmatch_lines([f"scheduling tests via {scheduler}"])
+
+
+@pytest.mark.slow
+def test_no_hook_ever_sees_the_sentinel_item(project: Project) -> None:
+    project.pytester.makeconftest(RECORD_PROTOCOL)
     use_one_case(project)
     assert project.run("-n2").ret == 0
-    assert "pause" not in (project.path / "seen").read_text()
+    assert "sentinel" not in (project.path / "seen").read_text()
 
 
 def test_the_first_failure_ends_the_run_with_x(project: Project) -> None:
@@ -207,17 +228,7 @@ def test_the_first_failure_ends_the_run_with_x(project: Project) -> None:
 
 
 def test_distribution_is_not_imported_where_nothing_is_distributed(project: Project) -> None:
-    code = "import sys, pytest; pytest.main(sys.argv[1:]); print('left:', *[name for name in sys.modules if name.startswith('pytest_mlms.distribute.')])"
     use_one_case(project)
-    arguments = [
-        sys.executable,
-        "-c",
-        code,
-        "--mlms-manifests=manifests",
-        "-k",
-        "accuracy",
-        "-p",
-        "no:xdist",
-    ]
-    result = project.pytester.run(*arguments)
-    assert result.outlines[-1] == "left:"
+    options = ["--mlms-manifests=manifests", "-k", "accuracy", "-p", "no:xdist"]
+    result = project.pytester.run(sys.executable, "-c", PRINT_IMPORTED, *options)
+    assert result.outlines[-1] == "imported:"

@@ -1,7 +1,4 @@
-"""Workers that die, hang or do harm at every point of a run.
-
-No result is lost, none is there twice.
-"""
+"""Runs whose workers die, hang or do harm: no result is lost, and none is there twice."""
 
 from __future__ import annotations
 
@@ -10,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -27,72 +25,49 @@ def pytest_runtest_call(item):
         os.kill(os.getpid(), signal.SIGNAL)
 """
 
+BROKEN_PLUGIN = """
+import os
 
-def crash(
-    project: Project, select: str, each: int = 1, of_all: int = 2, signal: str = "SIGKILL"
-) -> None:
-    (project.path / "crashes").mkdir()
-    code = (
-        CRASH.replace("SELECT", select)
-        .replace("EACH", str(each))
-        .replace("ALL", str(of_all))
-        .replace("SIGNAL", signal)
-    )
-    project.pytester.makeconftest(code)
+def pytest_configure(config):
+    global is_worker
+    is_worker = hasattr(config, "workerinput")
 
+def pytest_runtest_logstart(nodeid):
+    if "test_performance" in nodeid and is_worker and not os.listdir("crashes"):
+        open("crashes/one", "w").close()
+        raise RuntimeError("a plugin is broken")
+"""
 
-def test_an_item_whose_worker_dies_runs_again_elsewhere_once_and_is_marked(
-    project: Project,
-) -> None:
-    project.use_faulty()
-    crash(project, "test_performance")
-    result = project.run("-n2")
-    assert result.ret == 1
-    result.assert_outcomes(passed=2)
-    items = {item["kind"]: item for item in project.items()}
-    assert len(project.items()) == 2
-    assert items["performance"]["attempt"] == 2
-    assert "was lost while it ran" in items["performance"]["earlier"]
-    assert "attempt" not in items["accuracy"]
-    assert project.lines()[-1]["exit_status"] == 1
-    result.stdout.fnmatch_lines(
-        ["mlms: * was lost while it ran *test_performance*, which is run again elsewhere"]
-    )
+DIES_AT_START = """
+import os
 
+def pytest_sessionstart(session):
+    if hasattr(session.config, "workerinput"):
+        os._exit(9)
+"""
 
-def test_an_item_that_loses_two_workers_is_an_error_and_the_rest_is_measured(
-    project: Project,
-) -> None:
-    project.use_faulty()
-    crash(project, "test_performance", 9, 9)
-    result = project.run("-n2")
-    assert result.ret == 1
-    result.assert_outcomes(passed=1, failed=1)
-    items = {item["kind"]: item for item in project.items()}
-    assert len(project.items()) == 2
-    assert items["accuracy"]["verdict"] == "PASSED"
-    assert items["performance"]["verdict"] == "ERROR"
-    assert "was lost while it ran; then worker" in items["performance"]["message"]
+DIES_EVERYWHERE = """
+import os
 
+def pytest_runtest_setup(item):
+    os._exit(9)
 
-def test_an_internal_error_of_a_worker_costs_no_result(project: Project) -> None:
-    project.use_faulty()
-    (project.path / "crashes").mkdir()
-    project.pytester.makeconftest(
-        "import os\n\ndef pytest_configure(config):\n"
-        "    global is_worker\n    is_worker = hasattr(config, 'workerinput')\n\n"
-        "def pytest_runtest_logstart(nodeid):\n"
-        "    if 'test_performance' in nodeid and is_worker and not os.listdir('crashes'):\n"
-        "        open('crashes/one', 'w').close()\n        raise RuntimeError('a plugin is broken')\n"
-    )
-    result = project.run("-n2")
-    assert result.ret == 1
-    result.assert_outcomes(passed=2)
-    assert sorted(item.get("attempt", 1) for item in project.items()) == [1, 2]
-    result.stdout.fnmatch_lines(
-        ["mlms: gw* has an internal error:", "*a plugin is broken", "mlms: * was lost: int*"]
-    )
+def pytest_sessionstart(session):
+    if not hasattr(session.config, "workerinput"):
+        return
+    number = len(os.listdir("crashes"))
+    open(f"crashes/{os.getpid()}", "w").close()
+    if number > 1:
+        os._exit(9)
+"""
 
+OTHER_TESTS_THAT_CRASH = """
+import os, pytest
+
+@pytest.mark.parametrize("n", range(9))
+def test_n(n):
+    os._exit(9)
+"""
 
 INTERRUPTED = """
 import time, pytest
@@ -114,63 +89,135 @@ def test_long(mlms_case):
 """
 
 
+def let_crash(
+    project: Project, select: str, each: int = 1, of_all: int = 2, signal: str = "SIGKILL"
+) -> None:
+    """Let workers die in the items with ``select`` in their ids.
+
+    An item ends ``each`` workers at most, and all items together ``of_all``.
+    """
+    (project.path / "crashes").mkdir()
+    code = CRASH.replace("SELECT", select).replace("SIGNAL", signal)
+    code = code.replace("EACH", str(each)).replace("ALL", str(of_all))
+    project.pytester.makeconftest(code)
+
+
+def assert_no_internal_error(result: pytest.RunResult) -> None:
+    assert "INTERNALERROR" not in result.stdout.str()
+
+
+def test_an_item_whose_worker_dies_runs_again_once_and_is_marked(project: Project) -> None:
+    project.use_faulty()
+    let_crash(project, "test_performance")
+    result = project.run("-n2")
+    assert result.ret == 1
+    result.assert_outcomes(passed=2)
+    items = {item["kind"]: item for item in project.items()}
+    assert len(project.items()) == 2
+    assert items["performance"]["attempt"] == 2
+    assert "was lost while it ran" in items["performance"]["earlier"]
+    assert "attempt" not in items["accuracy"]
+    assert project.lines()[-1]["exit_status"] == 1
+    result.stdout.fnmatch_lines(
+        ["mlms: * was lost while it ran *test_performance*, which is run again elsewhere"]
+    )
+
+
+def test_an_item_that_loses_two_workers_is_an_error_and_the_rest_is_measured(
+    project: Project,
+) -> None:
+    project.use_faulty()
+    let_crash(project, "test_performance", 9, 9)
+    result = project.run("-n2")
+    assert result.ret == 1
+    result.assert_outcomes(passed=1, failed=1)
+    items = {item["kind"]: item for item in project.items()}
+    assert len(project.items()) == 2
+    assert items["accuracy"]["verdict"] == "PASSED"
+    assert items["performance"]["verdict"] == "ERROR"
+    assert "was lost while it ran; then worker" in items["performance"]["message"]
+
+
+def test_an_internal_error_of_a_worker_costs_no_result(project: Project) -> None:
+    project.use_faulty()
+    (project.path / "crashes").mkdir()
+    project.pytester.makeconftest(BROKEN_PLUGIN)
+    result = project.run("-n2")
+    assert result.ret == 1
+    result.assert_outcomes(passed=2)
+    assert sorted(item.get("attempt", 1) for item in project.items()) == [1, 2]
+    result.stdout.fnmatch_lines(
+        ["mlms: gw* has an internal error:", "*a plugin is broken", "mlms: * was lost: int*"]
+    )
+
+
+def start_interrupted(project: Project) -> subprocess.Popen[bytes]:
+    """Start a run, and wait until its last two items run and the others have results."""
+    project.use_faulty()
+    (project.path / "test_interrupted.py").write_text(INTERRUPTED)
+    command = [sys.executable, "-m", "pytest", "--mlms-manifests=manifests", "-n2"]
+    command += [f"--mlms-predictors={PREDICTORS}", "--mlms-worker-timeout=900"]
+    command.append("test_interrupted.py")
+    with (project.path / "output").open("wb") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
+    deadline = time.monotonic() + 600
+    while not are_running(project.path):
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    return process
+
+
+def are_running(folder: Path) -> bool:
+    if not ((folder / "agent").exists() and (folder / "long").exists()):
+        return False
+    lines = folder / "mlms-results" / "latest" / "results.jsonl"
+    return lines.read_text().count("test_quick") == 2
+
+
 @pytest.mark.parametrize(
     "reached", ["the whole group", pytest.param("the controller only", marks=pytest.mark.slow)]
 )
 def test_ctrl_c_keeps_what_was_measured_and_leaves_no_process(
     project: Project, reached: str
 ) -> None:
-    project.use_faulty()
-    (project.path / "test_interrupted.py").write_text(INTERRUPTED)
-    options = [
-        "--mlms-manifests=manifests",
-        f"--mlms-predictors={PREDICTORS}",
-        "--mlms-worker-timeout=900",
-        "-n2",
-    ]
-    command = [sys.executable, "-m", "pytest", *options, "test_interrupted.py"]
-    with (project.path / "output").open("wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
-    lines = project.path / "mlms-results" / "latest" / "results.jsonl"
-    deadline = time.monotonic() + 600
-    while not (
-        os.path.exists("agent")
-        and os.path.exists("long")
-        and lines.read_text().count("test_quick") == 2
-    ):
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    process = start_interrupted(project)
     others = psutil.Process(process.pid).children(recursive=True)
-    (os.killpg if reached == "the whole group" else os.kill)(process.pid, signal.SIGINT)
+    if reached == "the whole group":
+        os.killpg(process.pid, signal.SIGINT)
+    else:
+        os.kill(process.pid, signal.SIGINT)
     assert process.wait(600) == pytest.ExitCode.INTERRUPTED
     assert len(others) >= 3  # two workers, an agent
-    assert not psutil.wait_procs(others, timeout=600)[1]
-    found = {item["nodeid"].partition("::")[2][:10]: item["outcome"] for item in project.items()}
-    assert found == {
+    _, alive = psutil.wait_procs(others, timeout=600)
+    assert alive == []
+    outcomes = {}
+    for item in project.items():
+        name = item["nodeid"].partition("::")[2]
+        outcomes[name.partition("[")[0]] = item["outcome"]
+    assert outcomes == {
         "test_quick": "passed",
         "test_agent": "interrupted",
-        "test_long[": "interrupted",
+        "test_long": "interrupted",
     }
     assert project.lines()[-1]["exit_status"] == pytest.ExitCode.INTERRUPTED
-    shown = (project.path / "output").read_text()
-    assert "INTERNALERROR" not in shown
-    assert "Traceback" not in shown
-    assert "KeyboardInterrupt" in shown
-    assert "mlms: results in " in shown
+    output = (project.path / "output").read_text()
+    assert "INTERNALERROR" not in output
+    assert "Traceback" not in output
+    assert "KeyboardInterrupt" in output
+    assert "mlms: results in " in output
 
 
 @pytest.mark.slow
 def test_every_item_is_there_once_when_workers_die_among_many_quick_ones(project: Project) -> None:
-    project.pytester.makepyfile(
-        SLEEPERS.replace("range(12)", "range(60)").replace("time.sleep(0.05)", "pass")
-    )
-    crash(project, "test_sleep")
-    name = "test_every_item_is_there_once_when_workers_die_among_many_quick_ones.py"
-    result = project.run("-n2", name, "-ksleep")
+    code = SLEEPERS.replace("range(12)", "range(60)").replace("time.sleep(0.05)", "pass")
+    project.pytester.makepyfile(test_sleepers=code)
+    let_crash(project, "test_sleep")
+    result = project.run("-n2", "test_sleepers.py", "-ksleep")
     assert result.ret == 1
     result.assert_outcomes(passed=60)
-    assert len({item["nodeid"] for item in project.items()}) == len(project.items()) == 60
+    items = project.items()
+    assert len({item["nodeid"] for item in items}) == len(items) == 60
 
 
 @pytest.mark.slow
@@ -178,23 +225,21 @@ def test_every_item_is_there_once_when_workers_die_among_many_quick_ones(project
 def test_a_crash_of_another_test_of_the_session_is_reported_as_xdist_does(
     project: Project, how: list[str]
 ) -> None:
-    project.pytester.makepyfile(SLEEPERS)
-    crash(project, "test_other", of_all=1)
-    result = project.run(
-        "-n2", *how, "test_a_crash_of_another_test_of_the_session_is_reported_as_xdist_does.py"
-    )
+    project.pytester.makepyfile(test_sleepers=SLEEPERS)
+    let_crash(project, "test_other", of_all=1)
+    result = project.run("-n2", *how, "test_sleepers.py")
     assert result.ret == 1
     outcomes = result.parseoutcomes()
     assert outcomes["failed"] == 1
     assert outcomes["passed"] in (17, 18)  # by file, xdist runs the one that crashed again
-    assert "INTERNALERROR" not in result.stdout.str()
+    assert_no_internal_error(result)
     assert len(project.items()) == 12
 
 
 @pytest.mark.slow
 def test_a_worker_that_falls_silent_is_given_up(project: Project) -> None:
     project.use_faulty()
-    crash(project, "test_performance", signal="SIGSTOP")
+    let_crash(project, "test_performance", signal="SIGSTOP")
     result = project.run("-n2", "--mlms-worker-timeout=60")
     assert result.ret == 1
     result.assert_outcomes(passed=2)
@@ -207,41 +252,30 @@ def test_workers_that_always_die_at_their_start_end_the_run_with_all_items_as_er
 ) -> None:
     project.use_faulty()
     (project.path / "crashes").mkdir()
-    project.pytester.makeconftest(
-        "import os\n\ndef pytest_runtest_setup(item):\n    os._exit(9)\n\n"
-        "def pytest_sessionstart(session):\n    if hasattr(session.config, 'workerinput'):\n"
-        "        n = len(os.listdir('crashes'))\n        open(f'crashes/{os.getpid()}', 'w').close()\n"
-        "        if n > 1:\n            os._exit(9)\n"
-    )
+    project.pytester.makeconftest(DIES_EVERYWHERE)
     result = project.run("-n2")
     assert result.ret == 1
-    assert "INTERNALERROR" not in result.stdout.str()
-    assert {item["verdict"] for item in project.items()} == {"ERROR"}
-    assert len(project.items()) == 2
+    assert_no_internal_error(result)
+    items = project.items()
+    assert [item["verdict"] for item in items] == ["ERROR", "ERROR"]
     assert len(list((project.path / "crashes").iterdir())) <= 6
 
 
 def test_workers_that_die_before_they_have_collected_end_the_run(project: Project) -> None:
-    project.pytester.makeconftest(
-        "import os\n\ndef pytest_sessionstart(session):\n    if hasattr(session.config, 'workerinput'):\n        os._exit(9)\n"
-    )
+    project.pytester.makeconftest(DIES_AT_START)
     result = project.run("-n1")
     assert result.ret == 1
-    assert "INTERNALERROR" not in result.stdout.str()
+    assert_no_internal_error(result)
     result.stdout.fnmatch_lines(["mlms: gw0 was lost: *", "mlms: no worker is left"])
 
 
 @pytest.mark.slow
 def test_other_tests_that_end_every_worker_end_the_run(project: Project) -> None:
     project.use_faulty()
-    project.pytester.makepyfile(
-        "import os, pytest\n\n@pytest.mark.parametrize('n', range(9))\ndef test_n(n):\n    os._exit(9)\n"
-    )
-    result = project.run(
-        "-n2", "manifests", "test_other_tests_that_end_every_worker_end_the_run.py"
-    )
+    project.pytester.makepyfile(test_crashes=OTHER_TESTS_THAT_CRASH)
+    result = project.run("-n2", "manifests", "test_crashes.py")
     assert result.ret == 1
-    assert "INTERNALERROR" not in result.stdout.str()
+    assert_no_internal_error(result)
     result.stdout.fnmatch_lines(["mlms: no worker is left"])
     names = [item["nodeid"] for item in project.items()]
     assert len(names) == len(set(names)) == 2
@@ -249,13 +283,13 @@ def test_other_tests_that_end_every_worker_end_the_run(project: Project) -> None
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dist", ["load", "loadfile", "worksteal"])
-def test_other_tests_of_a_worker_that_dies_in_a_case_run_elsewhere(
+def test_other_tests_of_a_worker_that_dies_in_an_item_of_a_manifest_run_elsewhere(
     project: Project, dist: str
 ) -> None:
-    project.pytester.makepyfile(SLEEPERS.replace("    pass", "    time.sleep(0.2)"))
-    crash(project, "test_sleep", of_all=1)
-    name = "test_other_tests_of_a_worker_that_dies_in_a_case_run_elsewhere.py"
-    result = project.run("-n2", "--dist", dist, name)
+    code = SLEEPERS.replace("    pass", "    time.sleep(0.2)")
+    project.pytester.makepyfile(test_sleepers=code)
+    let_crash(project, "test_sleep", of_all=1)
+    result = project.run("-n2", "--dist", dist, "test_sleepers.py")
     assert result.ret == 1
     result.assert_outcomes(passed=18)
-    assert "INTERNALERROR" not in result.stdout.str()
+    assert_no_internal_error(result)

@@ -1,5 +1,6 @@
-"""Hosts for tests: network namespaces with a real sshd each, own names, homes and locks, and none
-of our files.
+"""Hosts for tests: network namespaces with a real sshd each, and with names and homes of their own.
+
+They do not see the folder of the tests, and have their own folder of device locks.
 """
 
 from __future__ import annotations
@@ -17,121 +18,156 @@ from pathlib import Path
 
 import pytest
 
+_SECONDS = 600  # for a command, or for an sshd to answer
 
-class Unable(Exception):
-    """Why there can be no such hosts here."""
+_SSHD_CONFIG = """\
+ListenAddress {host.address}
+Port 22
+HostKey {folder}/hostkey
+PidFile {folder}/{host.name}.pid
+AuthorizedKeysFile {folder}/key.pub
+PermitRootLogin prohibit-password
+PasswordAuthentication no
+UsePAM no
+StrictModes no
+MaxStartups 50
+MaxSessions 50
+SetEnv MLMS_HOST={host.name} MLMS_LOCKS={host.home}/locks PYTHONDONTWRITEBYTECODE=1
+"""
+
+_PASSWD = """\
+root:x:0:0:root:{host.home}:/bin/sh
+sshd:x:105:65534::/run/sshd:/bin/false
+"""
+
+_START = """\
+hostname {host.name}
+mount --bind {folder}/{host.name}.passwd /etc/passwd
+mount -t tmpfs none {hidden}
+mkdir -p /run/sshd
+exec /usr/sbin/sshd -f {folder}/{host.name}.sshd
+"""
+
+_SSH_CONFIG_OF_HOST = "Host {host.name}\n  HostName {host.address}\n"
+
+_SSH_CONFIG = """\
+Host *
+  User root
+  IdentityFile {folder}/key
+  IdentitiesOnly yes
+  StrictHostKeyChecking accept-new
+  UserKnownHostsFile {folder}/known_hosts
+  LogLevel ERROR
+  BatchMode yes
+  ConnectTimeout 60
+"""
+
+
+class NoHosts(Exception):
+    """The reason why there can be no hosts for tests on this machine."""
 
 
 class Host:
-    """One of them: ``address`` is its end of a link of its own."""
+    """A host; ``address`` is its end of a link of its own."""
 
     def __init__(self, folder: Path, number: int) -> None:
+        process = os.getpid()
+        subnet = (process * 4 + number) % 16384
+        network = f"10.213.{subnet >> 6}"
+        first = (subnet & 63) * 4
         self.name = f"mlms{number}"
-        self.space = f"mlms{os.getpid()}n{number}"
         self.home = folder / self.name
-        slot = (os.getpid() * 4 + number) % 16384
-        self._net = f"10.213.{slot >> 6}.{(slot & 63) * 4 + 1}"
-        self.address = f"10.213.{slot >> 6}.{(slot & 63) * 4 + 2}"
+        self.address = f"{network}.{first + 2}"
+        self._our_address = f"{network}.{first + 1}"
+        self._namespace = f"mlms{process}n{number}"
+        self._link = f"mv{process % 1000000}n{number}"
         self._folder = folder
-        self._veth = f"mv{os.getpid() % 1000000}n{number}"
 
-    def up(self, hidden: Path) -> None:
-        """Make it; ``hidden`` is a folder that it shall not see."""
+    def start(self, hidden: Path) -> None:
+        """Start the host; ``hidden`` is a folder that it can't see."""
         self.home.mkdir()
-        (self._folder / f"{self.name}.passwd").write_text(
-            f"root:x:0:0:root:{self.home}:/bin/sh\nsshd:x:105:65534::/run/sshd:/bin/false\n"
-        )
-        call("ip", "netns", "add", self.space)
-        call(
-            "ip",
-            "link",
-            "add",
-            self._veth,
-            "type",
-            "veth",
-            "peer",
-            "name",
-            "eth0",
-            "netns",
-            self.space,
-        )
-        call("ip", "addr", "add", f"{self._net}/30", "dev", self._veth)
-        call("ip", "link", "set", self._veth, "up")
-        call("ip", "-n", self.space, "addr", "add", f"{self.address}/30", "dev", "eth0")
-        call("ip", "-n", self.space, "link", "set", "eth0", "up")
-        call("ip", "-n", self.space, "link", "set", "lo", "up")
-        (self._folder / f"{self.name}.sshd").write_text(
-            f"ListenAddress {self.address}\nPort 22\nHostKey {self._folder}/hostkey\nPidFile {self._folder}/{self.name}.pid\n"
-            f"AuthorizedKeysFile {self._folder}/key.pub\nPermitRootLogin prohibit-password\nPasswordAuthentication no\n"
-            f"UsePAM no\nStrictModes no\nMaxStartups 50\nMaxSessions 50\n"
-            f"SetEnv MLMS_HOST={self.name} MLMS_LOCKS={self.home}/locks PYTHONDONTWRITEBYTECODE=1\n"
-        )
-        inside = (
-            f"hostname {self.name} && mount --bind {self._folder}/{self.name}.passwd /etc/passwd && "
-            f"mount -t tmpfs none {hidden} && mkdir -p /run/sshd && exec /usr/sbin/sshd -f {self._folder}/{self.name}.sshd"
-        )
-        call("ip", "netns", "exec", self.space, "unshare", "--uts", "--mount", "sh", "-c", inside)
+        passwd = self._folder / f"{self.name}.passwd"
+        passwd.write_text(_PASSWD.format(host=self))
+        sshd = self._folder / f"{self.name}.sshd"
+        sshd.write_text(_SSHD_CONFIG.format(host=self, folder=self._folder))
+        self._connect()
+        script = _START.format(host=self, folder=self._folder, hidden=hidden)
+        inside = ["unshare", "--uts", "--mount", "sh", "-ec", script]
+        call("ip", "netns", "exec", self._namespace, *inside)
 
-    def pids(self) -> list[int]:
-        """Return its processes."""
-        return [int(pid) for pid in call("ip", "netns", "pids", self.space).split()]
+    def _connect(self) -> None:
+        """Make the host's namespace, and a link between it and ours."""
+        call("ip", "netns", "add", self._namespace)
+        peer = ["peer", "name", "eth0", "netns", self._namespace]
+        call("ip", "link", "add", self._link, "type", "veth", *peer)
+        call("ip", "addr", "add", f"{self._our_address}/30", "dev", self._link)
+        call("ip", "link", "set", self._link, "up")
+        inside = ["ip", "-n", self._namespace]
+        call(*inside, "addr", "add", f"{self.address}/30", "dev", "eth0")
+        call(*inside, "link", "set", "eth0", "up")
+        call(*inside, "link", "set", "lo", "up")
+
+    def processes(self) -> list[int]:
+        """Return the ids of the host's processes."""
+        return [int(pid) for pid in call("ip", "netns", "pids", self._namespace).split()]
 
     def kill(self) -> None:
-        """End its sshd and all its workers at once, as a power cut would."""
-        end = time.monotonic() + 600
-        while time.monotonic() < end:
-            pids = self.pids()  # again, as one of them may just have started another
-            if not pids:
+        """End sshd and all workers at once, as a power cut does."""
+        deadline = time.monotonic() + _SECONDS
+        while time.monotonic() < deadline:
+            processes = self.processes()
+            if not processes:
                 break
-            for pid in pids:
+            # one of them may have started another since, so they are listed again
+            for process in processes:
                 with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+                    os.kill(process, signal.SIGKILL)
             time.sleep(0.05)
 
     def cut(self) -> None:
-        """Take its link down: what is sent is not answered, not even refused."""
-        call("ip", "link", "set", self._veth, "down")
+        """Take the link down: what is sent is not answered, not even refused."""
+        call("ip", "link", "set", self._link, "down")
 
-    def down(self) -> None:
-        """Remove what is left of it."""
-        with contextlib.suppress(Unable):
+    def remove(self) -> None:
+        """End the host's processes, and remove its link and its namespace."""
+        with contextlib.suppress(NoHosts):
             self.kill()
-        for command in (["link", "del", self._veth], ["netns", "del", self.space]):
-            with contextlib.suppress(Unable):
-                call("ip", *command)
+        with contextlib.suppress(NoHosts):
+            call("ip", "link", "del", self._link)
+        with contextlib.suppress(NoHosts):
+            call("ip", "netns", "del", self._namespace)
 
 
 class Hosts:
-    """Some hosts, reached by the names in ``config``, an ssh configuration."""
+    """Some hosts, with the names mlms1, mlms2, … in ``config``, an ssh configuration."""
 
     def __init__(self, folder: Path, count: int) -> None:
         self.config = folder / "ssh_config"
         self.hosts = [Host(folder, number) for number in range(1, count + 1)]
         self._folder = folder
 
-    def up(self, hidden: Path) -> None:
-        """Make them all."""
+    def start(self, hidden: Path) -> None:
+        """Start all hosts, and wait until they can be reached."""
         for name in ("key", "hostkey"):
-            call("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(self._folder / name))
-        lines = [f"Host {host.name}\n  HostName {host.address}\n" for host in self.hosts]
-        lines.append(
-            f"Host *\n  User root\n  IdentityFile {self._folder}/key\n  IdentitiesOnly yes\n"
-            f"  StrictHostKeyChecking accept-new\n  UserKnownHostsFile {self._folder}/known_hosts\n"
-            f"  LogLevel ERROR\n  BatchMode yes\n  ConnectTimeout 60\n"
-        )
-        self.config.write_text("".join(lines))
+            path = self._folder / name
+            call("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path))
+        text = ""
         for host in self.hosts:
-            host.up(hidden)
+            text += _SSH_CONFIG_OF_HOST.format(host=host)
+        text += _SSH_CONFIG.format(folder=self._folder)
+        self.config.write_text(text)
+        for host in self.hosts:
+            host.start(hidden)
         for host in self.hosts:
             self._wait_for(host)
 
-    def down(self) -> None:
-        """Remove them all."""
+    def remove(self) -> None:
+        """Remove all hosts."""
         for host in self.hosts:
-            host.down()
+            host.remove()
 
     def tx(self, number: int, *more: str) -> str:
-        """Return xdist's specification of a worker, in the interpreter that runs the tests."""
+        """Return xdist's option for a worker, in the interpreter that runs the tests."""
         parts = [
             f"ssh=-o ConnectTimeout=60 mlms{number}",
             f"ssh_config={self.config}",
@@ -141,50 +177,52 @@ class Hosts:
         return "--tx=" + "//".join(parts)
 
     def ssh(self, number: int, command: str) -> str:
-        """Run a command on a host; return what it prints."""
+        """Run a command on a host, and return its output."""
         return call("ssh", "-F", str(self.config), f"mlms{number}", command)
 
     def _wait_for(self, host: Host) -> None:
-        end = time.monotonic() + 600
-        while time.monotonic() < end:
-            if (
-                subprocess.run(
-                    ["ssh", "-F", self.config, host.name, "true"], capture_output=True
-                ).returncode
-                == 0
-            ):
+        command = ["ssh", "-F", str(self.config), host.name, "true"]
+        deadline = time.monotonic() + _SECONDS
+        while time.monotonic() < deadline:
+            done = subprocess.run(command, capture_output=True)
+            if done.returncode == 0:
                 return
             time.sleep(0.1)
-        raise Unable(f"sshd on {host.name} does not answer")
+        raise NoHosts(f"sshd on {host.name} does not answer")
 
 
 def call(*command: str) -> str:
-    """Run a command; raises Unable with what it says."""
+    """Run a command, and return its output; raise NoHosts with its error."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise Unable(f"{command[0]}: {error}") from error
+        raise NoHosts(f"{command[0]}: {error}") from error
     if done.returncode:
-        raise Unable(f"{' '.join(command[:4])}: {done.stderr.strip() or done.returncode}")
+        error_text = done.stderr.strip() or f"status {done.returncode}"
+        raise NoHosts(f"{' '.join(command[:4])}: {error_text}")
     return done.stdout
+
+
+def _can_have_hosts() -> bool:
+    programs = ("ip", "ssh", "ssh-keygen", "unshare")
+    if not all(shutil.which(name) for name in programs):
+        return False
+    return os.geteuid() == 0 and Path("/usr/sbin/sshd").exists()
 
 
 @contextlib.contextmanager
 def some_hosts(count: int, hidden: Path) -> Iterator[Hosts]:
-    """Give hosts that do not see ``hidden``, or skip the test with the reason."""
-    lacking = [
-        name for name in ("ip", "ssh", "ssh-keygen", "unshare") if shutil.which(name) is None
-    ]
-    if os.geteuid() != 0 or lacking or not Path("/usr/sbin/sshd").exists():
+    """Give hosts that can't see ``hidden``, or skip the test with the reason."""
+    if not _can_have_hosts():
         pytest.skip("needs root, iproute2 and openssh-server: bash ci/openssh")
     folder = Path(tempfile.mkdtemp(prefix="mlms", dir="/var/tmp"))
     hosts = Hosts(folder, count)
     try:
         try:
-            hosts.up(hidden)
-        except Unable as why:
-            pytest.skip(f"no network namespaces with an sshd here: {why}")
+            hosts.start(hidden)
+        except NoHosts as reason:
+            pytest.skip(f"no network namespaces with an sshd here: {reason}")
         yield hosts
     finally:
-        hosts.down()
+        hosts.remove()
         shutil.rmtree(folder, ignore_errors=True)

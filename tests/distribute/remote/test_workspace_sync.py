@@ -48,7 +48,11 @@ def sync_of(root: Path, arguments: list[str] | None = None, **options: Any) -> W
 
 def test_manifests_and_conftests_keep_their_places(root: Path) -> None:
     sync = sync_of(root, manifests=(root / "manifests",))
-    assert sync.files == {"manifests/a.yaml": b"a", "conftest.py": b"", "pytest.ini": b"[pytest]\n"}
+    assert sync.files == {
+        "manifests/a.yaml": b"a",
+        "conftest.py": b"",
+        "pytest.ini": b"[pytest]\n",
+    }
 
 
 def test_the_whole_rootdir_is_not_sent(root: Path) -> None:
@@ -58,22 +62,30 @@ def test_the_whole_rootdir_is_not_sent(root: Path) -> None:
 
 def test_files_outside_of_the_rootdir_stay_together(root: Path, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
-    (outside / "more").mkdir(parents=True)
+    nested = outside / "more" / "c.yaml"
+    nested.parent.mkdir(parents=True)
+    nested.write_text("c")
     (outside / "b.yaml").write_text("b")
-    (outside / "more" / "c.yaml").write_text("c")
     sync = sync_of(root, manifests=(outside,))
     places = sorted(place for place in sync.files if place.startswith("outside/"))
     folder = places[0].removesuffix("/b.yaml")
     assert places == [f"{folder}/b.yaml", f"{folder}/more/c.yaml"]
-    assert sync.original(places[1]) == outside / "more" / "c.yaml"
-    assert sync.original("manifests/a.yaml") == root / "manifests" / "a.yaml"
+    assert sync.original(places[1]) == nested
+
+
+def test_a_place_stands_for_the_file_of_the_controller(root: Path) -> None:
+    manifest = root / "manifests" / "a.yaml"
+    sync = sync_of(root)
+    assert sync.place(manifest) == "manifests/a.yaml"
+    assert sync.original("manifests/a.yaml") == manifest
 
 
 def test_arguments_that_are_paths_are_mapped_and_others_are_not(root: Path) -> None:
     path = root / "manifests" / "a.yaml"
-    arguments = [f"{path}::test_accuracy", "-k", "accuracy", "--tx=ssh=gpu1", "manifests"]
-    expected = ["manifests/a.yaml::test_accuracy", "-k", "accuracy", "--tx=ssh=gpu1", "manifests"]
-    assert sync_of(root).map_arguments(arguments) == expected
+    others = ["-k", "accuracy", "--tx=ssh=gpu1", "manifests"]
+    arguments = [f"{path}::test_accuracy", *others]
+    mapped = sync_of(root).map_arguments(arguments)
+    assert mapped == ["manifests/a.yaml::test_accuracy", *others]
 
 
 def test_a_host_uses_its_own_cache(root: Path) -> None:
@@ -82,9 +94,10 @@ def test_a_host_uses_its_own_cache(root: Path) -> None:
 
 
 def test_each_project_of_each_controller_has_a_folder(root: Path, tmp_path: Path) -> None:
-    assert sync_of(root).folder == sync_of(root).folder
-    assert sync_of(root).folder != sync_of(tmp_path).folder
-    assert sync_of(root).folder.startswith("pytest-mlms-")
+    folder = sync_of(root).folder
+    assert folder.startswith("pytest-mlms-")
+    assert sync_of(root).folder == folder
+    assert sync_of(tmp_path).folder != folder
 
 
 def test_only_the_files_that_the_host_lacks_are_sent(root: Path) -> None:
@@ -106,8 +119,9 @@ def test_unreadable_files_environments_and_large_files_are_left_out(tmp_path: Pa
     (tmp_path / ".#b.yaml").symlink_to(tmp_path / "somebody@edits")
     (tmp_path / "large.txt").write_bytes(bytes(2 << 20))
     (tmp_path / "model.onnx").write_bytes(b"")
-    for folder in ("env/lib", ".git", "mlms-results"):
-        (tmp_path / folder).mkdir(parents=True)
-        (tmp_path / folder / "c.py").write_text("")
+    for name in ("env/lib", ".git", "mlms-results"):
+        folder = tmp_path / name
+        folder.mkdir(parents=True)
+        (folder / "c.py").write_text("")
     (tmp_path / "env" / "pyvenv.cfg").write_text("")
     assert list(small_files(tmp_path)) == [tmp_path / "a.yaml"]
