@@ -1,3 +1,7 @@
+"""Tests of the parsing and formatting of quantities with units."""
+
+from __future__ import annotations
+
 import math
 
 import pytest
@@ -45,19 +49,22 @@ def test_a_quantity_is_read_in_its_base_unit(text: str | float, base: str, value
         (math.nan, "fraction", "is out of range"),
     ],
 )
-def test_what_is_no_quantity_says_what_to_write(text: object, base: str, says: str) -> None:
+def test_text_that_is_no_quantity_is_an_error_that_says_what_to_write(
+    text: object, base: str, says: str
+) -> None:
     with pytest.raises(ValueError, match=says):
         parse_quantity(text, base)  # type: ignore[arg-type]
 
 
 @given(st.sampled_from(sorted(UNITS)), st.floats(0, 1e12), st.data())
-def test_any_number_in_any_unit_is_its_factor_in_the_base(
+def test_a_number_in_any_unit_is_multiplied_by_its_factor(
     base: str, number: float, data: st.DataObject
 ) -> None:
-    unit, factor = data.draw(st.sampled_from(sorted(UNITS[base].items())))
+    unit = data.draw(st.sampled_from(sorted(UNITS[base])))
     if base == "fraction":
         number = number % 100
-    assert parse_quantity(f"{number!r} {unit}", base) == pytest.approx(number * factor)
+    expected = number * UNITS[base][unit]
+    assert parse_quantity(f"{number!r} {unit}", base) == pytest.approx(expected)
 
 
 @given(st.text(max_size=12), st.sampled_from(sorted(UNITS)))
@@ -88,6 +95,6 @@ def test_a_quantity_is_shown_with_three_digits(value: float, base: str, text: st
 
 
 @given(st.floats(1e-9, 1e6))
-def test_what_is_shown_is_read_back_within_its_digits(value: float) -> None:
+def test_a_formatted_quantity_is_read_back_within_its_digits(value: float) -> None:
     shown = format_quantity(value, "s").replace(",", "")
     assert parse_quantity(shown, "s") == pytest.approx(value, rel=0.006)
