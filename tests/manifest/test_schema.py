@@ -1,0 +1,83 @@
+"""Tests of the schema of manifests, and of the checks within one section."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import given
+
+from pytest_mlms.manifest import Manifest, load, yaml12
+from tests.support.manifest_strategies import manifests
+from tests.support.project import DIGITS
+from tests.support.small_manifest import IMAGE, MODEL, error_of, small, write
+
+SCHEMA = Manifest.model_json_schema()
+VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
+CROP = {"crop": {"size": [4, 4]}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"models": [{**MODEL, "weights": "w"}]},
+            "sha256 is for ['graph']; write one for each of ['graph', 'weights']",
+        ),
+        ({"evaluate": {"batch_sizes": [1, 1]}}, "1 is there twice; keep one"),
+        (
+            {"inputs": [{**IMAGE, "layout": None}]},
+            "an image needs a layout; write 'layout: NCHW' or 'layout: NHWC'",
+        ),
+        (
+            {"inputs": [{**IMAGE, "type": "tensor", "steps": [CROP]}]},
+            "a tensor has no step 'crop'; write 'type: image', or leave it out",
+        ),
+        (
+            {"inputs": [{**IMAGE, "steps": [{"layout": {"to": "NCHW"}}, CROP]}]},
+            "step 'crop' needs the channels last; move 'layout' behind it",
+        ),
+        (
+            {"inputs": [{**IMAGE, "steps": [CROP, "decode"]}]},
+            "step 'decode' makes an image out of a file; move it to the front",
+        ),
+    ],
+)
+def test_a_section_that_contradicts_itself_is_an_error(
+    tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    assert message in error_of(tmp_path, small(**changes))
+
+
+def test_top_k_is_the_last_step_of_a_classification(tmp_path: Path) -> None:
+    steps = [{"top_k": {}}, "softmax"]
+    output = {"name": "y", "type": "classification", "steps": steps}
+    assert "move it to the end" in error_of(tmp_path, small(outputs=[output]))
+
+
+def test_a_tensor_has_no_top_k(tmp_path: Path) -> None:
+    output = {"name": "y", "type": "tensor", "steps": ["top_k"]}
+    assert "a tensor has no step 'top_k'" in error_of(tmp_path, small(outputs=[output]))
+
+
+def test_the_json_schema_accepts_the_shipped_manifest() -> None:
+    VALIDATOR.validate(yaml12.parse((DIGITS / "digits.yaml").read_text()).value)
+
+
+def test_the_json_schema_rejects_an_unknown_key() -> None:
+    with pytest.raises(jsonschema.ValidationError):
+        VALIDATOR.validate(small(thresholdz={}))
+
+
+@given(manifests())
+def test_a_valid_manifest_comes_back_from_its_own_dump(
+    tmp_path: Path, content: dict[str, Any]
+) -> None:
+    VALIDATOR.validate(content)
+    first = load(write(tmp_path, json.dumps(content, ensure_ascii=False))).manifest
+    dumped = first.model_dump(mode="json", exclude_none=True)
+    again = load(write(tmp_path, json.dumps(dumped, ensure_ascii=False))).manifest
+    assert again == first

@@ -1,0 +1,78 @@
+"""Tests of the consistency between the sections of a manifest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.small_manifest import DATASET, MODEL, error_of, small
+
+TENSOR = {"outputs": [{"name": "y", "type": "tensor"}]}
+
+
+def test_two_models_of_one_framework_are_an_error(tmp_path: Path) -> None:
+    error = error_of(tmp_path, small(models=[MODEL, MODEL]))
+    assert "models has 'onnxruntime' twice; keep one, or write a manifest for each" in error
+
+
+@pytest.mark.parametrize(
+    ("thresholds", "message"),
+    [
+        ({"top1": {"min": 0.9}}, "top1 judges nothing; add a dataset"),
+        ({"upgrade": {"top1": 0.01}}, "upgrade judges accuracy, and there is none; add a dataset"),
+        (
+            {"latency_p50": {"max": "1 s", "batch_sizes": [3]}},
+            "latency_p50 names batch_sizes that nothing is evaluated with; write some of 1",
+        ),
+        (
+            {"throughput": [{"min": "1 /s"}, {"min": "2 /s", "frameworks": ["mxnet"]}]},
+            "throughput names frameworks that nothing is evaluated with; write some of onnxruntime",
+        ),
+    ],
+)
+def test_a_limit_that_judges_no_case_is_an_error(
+    tmp_path: Path, thresholds: dict[str, Any], message: str
+) -> None:
+    assert message in error_of(tmp_path, small(thresholds=thresholds))
+
+
+def test_accuracy_needs_a_classification(tmp_path: Path) -> None:
+    content = small(dataset=DATASET, thresholds={"top1": {"min": 0.9}}, **TENSOR)
+    assert "top1 judges nothing" in error_of(tmp_path, content)
+
+
+@pytest.mark.parametrize(
+    ("agreement", "others", "message"),
+    [
+        (
+            {"reference": "mxnet"},
+            {},
+            "the reference 'mxnet' has no model here; write one of onnxruntime",
+        ),
+        ({"rtol": 1e-4}, {}, "'reference' is missing; write 'reference: …'"),
+        ({"reference": "onnxruntime", "rtol": -1}, {}, "found -1; write a number, 0 or more"),
+        ({"reference": "onnxruntime", "max_kl": 1}, {}, "unknown key 'max_kl'; "),
+        (
+            {"reference": "onnxruntime", "js": {"max": 1}},
+            TENSOR,
+            "js judges nothing; add an output of type classification",
+        ),
+        (
+            {"reference": "onnxruntime", "devices": ["cuda"]},
+            {},
+            "agreement names devices that nothing is evaluated with",
+        ),
+        (
+            [{"reference": "onnxruntime"}, {"reference": "onnxruntime"}],
+            {},
+            "onnxruntime on cpu has an agreement already; name other frameworks or devices",
+        ),
+    ],
+)
+def test_an_agreement_that_can_not_be_judged_is_an_error(
+    tmp_path: Path, agreement: Any, others: dict[str, Any], message: str
+) -> None:
+    content = small(thresholds={"agreement": agreement}, **others)
+    assert message in error_of(tmp_path, content)
