@@ -1,0 +1,101 @@
+"""Tests of the configuration: its checks, and how it is sent to other hosts."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pytest_mlms.config import Config
+
+
+@pytest.fixture
+def manifests(pytester: pytest.Pytester) -> Path:
+    folder = pytester.mkdir("manifests")
+    (folder / "m.yaml").write_text("name: m")
+    return folder
+
+
+def read(pytester: pytest.Pytester, *arguments: str) -> Config:
+    return Config.from_pytest(pytester.parseconfig(*arguments))
+
+
+def test_options_are_read_into_one_record(pytester: pytest.Pytester, manifests: Path) -> None:
+    config = read(pytester, "--mlms-manifests=manifests", "--mlms-processes=5", "--mlms-strict")
+    assert config.root == pytester.path
+    assert config.manifests == (manifests,)
+    assert config.processes == 5
+    assert config.strict
+    assert not config.upgrade
+    assert config.sides == ()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--mlms-manifests=nowhere"], "there is no .*nowhere; name a folder that exists"),
+        (["--mlms-predictors=nowhere"], "--mlms-predictors: there is no .*nowhere"),
+        (["--mlms-manifests=notes.txt"], "notes.txt is no .yaml file; name a manifest"),
+        (["--mlms-manifests=empty"], "empty has no .yaml file; name a manifest"),
+        (["--mlms-results=notes.txt/r"], "notes.txt is a file; name a folder"),
+        (["--mlms-trace-functions=libc:read"], "write --mlms-trace=library, too"),
+        (
+            ["--mlms-trace-functions=libc:read", "--mlms-trace=layer"],
+            "write --mlms-trace=layer,library, too",
+        ),
+        (["--mlms-aa", "--mlms-trace=layer"], "--mlms-trace: upgrades are not traced"),
+        (
+            ["--mlms-stack=gpu=new"],
+            r"gpu=new is a label of hosts: .* \(a version has two signs: gpu==new\)",
+        ),
+        (["--mlms-stack=gpu=new", "--mlms-against=here"], "gpu=new is a label of hosts"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(
+    pytester: pytest.Pytester, arguments: list[str], message: str
+) -> None:
+    (pytester.mkdir("empty") / "below").mkdir()
+    pytester.path.joinpath("notes.txt").write_text("no manifest")
+    with pytest.raises(pytest.UsageError, match=message):
+        read(pytester, *arguments)
+
+
+def test_functions_in_the_ini_file_wait_for_a_run_that_traces_their_level(
+    pytester: pytest.Pytester,
+) -> None:
+    pytester.makeini("[pytest]\nmlms_trace_functions = libc:read\n")
+    assert read(pytester).trace_functions == ("libc:read",)
+
+
+def test_against_a_stack_cases_become_upgrades(pytester: pytest.Pytester) -> None:
+    config = read(pytester, "--mlms-stack=new", "--mlms-against=old")
+    assert config.upgrade
+    assert config.sides == ()
+    assert read(pytester, "--mlms-aa").upgrade
+
+
+def test_two_labels_of_hosts_are_the_sides(pytester: pytest.Pytester) -> None:
+    config = read(pytester, "--mlms-stack=driver=570", "--mlms-against=driver=560")
+    assert config.sides == ("driver=570", "driver=560")
+    assert not config.upgrade
+
+
+def test_a_worker_on_another_host_has_the_options_with_its_own_paths(
+    pytester: pytest.Pytester, manifests: Path
+) -> None:
+    arguments = ["--mlms-manifests=manifests", "--mlms-trace=layer", "--mlms-tolerance=5 %"]
+    sent = replace(read(pytester, *arguments), cache=None)
+    packed = sent.pack(lambda path: path.relative_to(pytester.path).as_posix())
+    assert json.loads(json.dumps(packed))["manifests"] == {"paths": ["manifests"]}
+    worker = pytester.parseconfig(f"--rootdir={pytester.mkdir('remote')}")
+    worker.__dict__["workerinput"] = {"mlms_options": packed}
+    received = Config.from_pytest(worker)
+    remote = pytester.path / "remote"
+    assert received == replace(
+        sent,
+        root=remote,
+        manifests=(remote / "manifests",),
+        results=remote / "mlms-results",
+    )

@@ -1,0 +1,55 @@
+"""Tests of the plugin's state in a session."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pytest_mlms.config import Config
+from pytest_mlms.errors import MlmsError
+from pytest_mlms.session import Session
+
+
+def session(pytester: pytest.Pytester, *arguments: str, worker: str | None = None) -> Session:
+    config = Config.from_pytest(pytester.parseconfig(*arguments))
+    return Session(config, pytester.path / "run", worker)
+
+
+def test_each_agent_has_a_log_of_its_own(pytester: pytest.Pytester) -> None:
+    made = session(pytester)
+    agents = pytester.path / "run" / "agents"
+    assert made.next_log("mxnet") == agents / "mxnet-main-0.log"
+    assert made.next_log("mxnet") == agents / "mxnet-main-1.log"
+    assert session(pytester, worker="gw1").next_log("jax") == agents / "jax-gw1-0.log"
+
+
+def test_predictors_of_a_named_folder_are_added(pytester: pytest.Pytester) -> None:
+    (pytester.mkdir("more") / "own.py").write_text("")
+    predictors = session(pytester, "--mlms-predictors=more").predictors
+    assert predictors["own"] == pytester.path / "more" / "own.py"
+    assert "onnxruntime" in predictors
+
+
+def test_stacks_are_those_that_the_options_name(pytester: pytest.Pytester) -> None:
+    made = session(pytester, "--mlms-stack=onnxruntime==1.20", "--mlms-against=here")
+    assert [stack.framework for stack in made.chosen_stacks] == ["onnxruntime"]
+    assert [stack.name for stack in made.baseline_stacks] == ["here"]
+    assert session(pytester).chosen_stacks == []
+
+
+def test_an_unknown_stack_is_an_error(pytester: pytest.Pytester) -> None:
+    made = session(pytester, "--mlms-stack=nothing-that-is-declared")
+    with pytest.raises(MlmsError, match="nothing-that-is-declared"):
+        _ = made.chosen_stacks
+
+
+def test_sides_that_are_hosts_have_no_baseline_stack(pytester: pytest.Pytester) -> None:
+    made = session(pytester, "--mlms-stack=driver=570", "--mlms-against=driver=560")
+    assert made.baseline_stacks == []
+    assert {stack.name.partition("@")[0] for stack in made.chosen_stacks}
+
+
+def test_artifacts_are_cached_in_the_named_folder(pytester: pytest.Pytester) -> None:
+    assert session(pytester, "--mlms-cache=c").cache == pytester.path / "c"
+    assert isinstance(session(pytester).cache, Path)
