@@ -1,6 +1,6 @@
-"""What a person at a terminal sees while something is fetched.
+"""Tables at the end of a run, and the progress that a terminal shows meanwhile.
 
-In a real one, which util-linux's script provides.
+A real terminal is provided by util-linux's script.
 """
 
 from __future__ import annotations
@@ -10,14 +10,169 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from tests.support.project import DIGITS, Project
+from pytest_mlms.report.columns import Result
+from pytest_mlms.report.terminal import write_tables
+from pytest_mlms.serialization import to_plain
+from tests.support.project import DIGITS, HANG_GUARD, Project
+from tests.support.upgrades import changed, latencies, result_of
 
 
-class Slow(BaseHTTPRequestHandler):
+class FakeTerminal:
+    """A terminal that keeps its lines, and how each is marked up."""
+
+    def __init__(self, width: int | None = None) -> None:
+        self.isatty = width is not None
+        self._tw = SimpleNamespace(fullwidth=width)
+        self.lines: list[str] = []
+        self.markup: dict[str, Any] = {}
+
+    def write_line(self, line: str, **markup: bool) -> None:
+        self.lines.append(line)
+        self.markup[line] = markup
+
+    def write_sep(self, separator: str, title: str) -> None:
+        self.lines.append(f"[{title}]")
+
+
+def written(results: Sequence[Result], width: int | None = None) -> FakeTerminal:
+    terminal = FakeTerminal(width)
+    write_tables(cast(pytest.TerminalReporter, terminal), results)
+    return terminal
+
+
+def performance(verdict: str = "PASSED", **fields: Any) -> dict[str, Any]:
+    """Return the line of a performance item."""
+    seconds = {"value": 0.001, "low": 0.0009, "high": 0.0011, "unit": "s", "lacking": ""}
+    estimates = {"latency_p50": seconds, "load_time": seconds}
+    line = {
+        "nodeid": "m.yaml::test_performance[here-cpu-b8]",
+        "kind": "performance",
+        "verdict": verdict,
+        "manifest": {"name": "digits"},
+        "case": "here-cpu-b8",
+        "margin": 0.5,
+        "estimates": estimates,
+        "processes": [{"steady": True}],
+    }
+    return {**line, **fields}
+
+
+def upgrade(value: float, baseline: str = "old", **fields: Any) -> dict[str, Any]:
+    """Return the line of an upgrade whose latency changed by exp(value)."""
+    made = result_of(latencies(value, value))
+    line = {
+        "nodeid": "m.yaml::test_upgrade[new-vs-old-cpu-b8]",
+        "kind": "upgrade",
+        "verdict": made.verdict.value,
+        "manifest": {"name": "digits"},
+        "case": "new-vs-old-cpu-b8",
+        "stack": {"name": "new"},
+        "against": {"name": baseline},
+        "framework": "mxnet",
+        "device": "cpu",
+        "batch_size": 8,
+        **to_plain(made),
+    }
+    return {**line, **fields}
+
+
+def test_a_table_is_written_for_each_kind_of_item() -> None:
+    lines = written([performance()]).lines
+    assert lines[0] == "[mlms: latency and throughput, worst first]"
+    assert lines[1].split() == ["verdict", "model", "case", "p50", "p90", "p99", "throughput"]
+    assert lines[2].split()[:5] == ["PASSED", "digits", "here-cpu-b8", "1.00", "ms"]
+    assert lines[3] == "[mlms: start-up and memory, worst first]"
+
+
+def test_nothing_is_written_without_results() -> None:
+    assert written([]).lines == []
+
+
+def test_the_worst_items_come_first_and_then_the_nearest_to_their_limits() -> None:
+    results = [
+        performance("PASSED", case="far", margin=0.9),
+        performance("PASSED", case="near", margin=0.1),
+        performance("PASSED", case="none", margin=None),
+        performance("FAILED", case="broken"),
+    ]
+    rows = written(results).lines[2:6]
+    assert [row.split()[2] for row in rows] == ["broken", "near", "far", "none"]
+
+
+def test_rows_have_the_colour_of_their_verdicts() -> None:
+    terminal = written([performance("FAILED"), performance("PASSED")])
+    assert terminal.markup[terminal.lines[1]] == {"bold": True}
+    assert terminal.markup[terminal.lines[2]] == {"red": True}
+    assert terminal.markup[terminal.lines[3]] == {}
+
+
+def test_more_than_a_hundred_rows_are_counted() -> None:
+    lines = written([performance() for _ in range(103)]).lines
+    assert "… and 3 that did no worse; results.jsonl has them all" in lines
+    assert len([line for line in lines if line.startswith("PASSED")]) == 200
+
+
+@pytest.mark.parametrize(("width", "widest"), [(None, 100), (60, 60)])
+def test_tables_are_as_wide_as_the_terminal_or_100_columns_in_a_log(
+    width: int | None, widest: int
+) -> None:
+    long = performance(case="a-stack-with-a-long-name-" * 8)
+    lines = written([long], width).lines
+    assert max(len(line) for line in lines) == widest
+
+
+def test_upgrades_are_written_by_the_stacks_that_they_compare() -> None:
+    terminal = written([upgrade(0.2), upgrade(0.0, baseline="older")])
+    assert terminal.lines[0] == "[mlms: upgrades, latency, worst first]"
+    assert terminal.lines[1] == "new (B) against old (A), mxnet"
+    assert terminal.lines[3].split()[:3] == ["REGRESSED", "digits", "cpu-b8"]
+    assert terminal.lines[4] == "new (B) against older (A), mxnet"
+    assert not any("noise" in line for line in terminal.lines)
+
+
+def test_a_stack_against_itself_shows_the_noise_of_the_machine() -> None:
+    lines = written([upgrade(0.0, baseline="new")]).lines
+    assert "[mlms: noise of this machine, worst first]" in lines
+
+
+def test_the_quantities_that_decided_an_upgrade_are_named_below_it() -> None:
+    rounds = [{"latency": changed(0.2), "peak_memory": changed(1.0)}] * 2
+    made = result_of(rounds)
+    terminal = written([upgrade(0.0, **to_plain(made), verdict="REGRESSED")])
+    assert "  latency, peak_memory" in terminal.lines
+    assert terminal.markup["  latency, peak_memory"] == {"red": True}
+
+
+def test_latency_alone_is_not_named_again() -> None:
+    assert not any(line.startswith("  ") for line in written([upgrade(0.2)]).lines)
+
+
+def test_processes_that_were_not_steady_are_named() -> None:
+    terminal = written([performance(processes=[{"steady": True}, {"steady": False}])])
+    line = terminal.lines[-1]
+    assert line.startswith("warm-up did not reach a steady state: m.yaml::test_performance")
+    assert terminal.markup[line] == {"yellow": True}
+
+
+def test_items_without_a_result_are_listed() -> None:
+    failed = performance("ERROR", estimates=None, processes=None)
+    skipped = performance("SKIPPED", estimates=None, processes=None)
+    assert written([skipped, failed]).lines == [
+        "[mlms: without a result]",
+        "ERROR  m.yaml::test_performance[here-cpu-b8]",
+    ]
+
+
+class SlowModel(BaseHTTPRequestHandler):
+    """A server of the digits' model that takes seconds."""
+
     def do_GET(self) -> None:
         data = (DIGITS / "digits_cnn.onnx").read_bytes()
         self.send_response(200)
@@ -32,45 +187,58 @@ class Slow(BaseHTTPRequestHandler):
         pass
 
 
-@pytest.mark.skipif(shutil.which("script") is None, reason="needs util-linux's script")
-@pytest.mark.parametrize("on_terminal", [True, False])
-def test_a_long_download_shows_how_far_it_is_on_a_terminal_only(
-    project: Project, on_terminal: bool
-) -> None:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Slow) as server:
+@pytest.fixture
+def slow_url() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), SlowModel) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        project.edit(
-            "graph: digits_cnn.onnx",
-            f"graph: http://127.0.0.1:{server.server_port}/digits_cnn.onnx",
-        )
-        command = (
-            f"{sys.executable} -m pytest --mlms-manifests=manifests --mlms-cache=cache -k accuracy"
-        )
-        arguments = ["script", "-qec", command, "/dev/null"] if on_terminal else command.split()
-        done = subprocess.run(
-            arguments, cwd=project.path, capture_output=True, text=True, timeout=3600
-        )
+        yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
+
+
+def run_pytest(
+    project: Project, options: str, on_terminal: bool
+) -> subprocess.CompletedProcess[str]:
+    """Run pytest on the manifests, in a terminal of its own or with its output in a pipe."""
+    command = f"{sys.executable} -m pytest --mlms-manifests=manifests --mlms-cache=cache {options}"
+    arguments = command.split()
+    if on_terminal:
+        arguments = ["script", "-qec", command, "/dev/null"]
+    return subprocess.run(
+        arguments, cwd=project.path, capture_output=True, text=True, timeout=HANG_GUARD
+    )
+
+
+needs_script = pytest.mark.skipif(
+    shutil.which("script") is None, reason="needs util-linux's script"
+)
+
+
+@needs_script
+@pytest.mark.parametrize("on_terminal", [True, False])
+def test_the_progress_of_a_long_download_is_shown_on_a_terminal_only(
+    project: Project, slow_url: str, on_terminal: bool
+) -> None:
+    project.edit("graph: digits_cnn.onnx", f"graph: {slow_url}/digits_cnn.onnx")
+    done = run_pytest(project, "-k accuracy", on_terminal)
     assert done.returncode == 0, done.stdout
     assert ("fetching digits_cnn.onnx: " in done.stdout) is on_terminal
     assert ("% of 102 KiB" in done.stdout) is on_terminal
-    last = done.stdout.rpartition("fetching")[2] if on_terminal else done.stdout
+    last = done.stdout
+    if on_terminal:
+        last = done.stdout.rpartition("fetching")[2]
     assert "manifests/digits.yaml " in last
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("script") is None, reason="needs util-linux's script")
+@needs_script
 @pytest.mark.parametrize("on_terminal", [True, False])
-def test_an_installation_shows_its_steps_on_a_terminal_only(
+def test_the_steps_of_an_installation_are_shown_on_a_terminal_only(
     project: Project, on_terminal: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PIP_NO_INDEX", "1")
-    (project.path / "stacks.yaml").write_text(
-        "odd: {framework: onnxruntime, requirements: [no-such-distribution]}"
-    )
-    command = f"{sys.executable} -m pytest --mlms-manifests=manifests --mlms-cache=cache --mlms-stack=odd -k accuracy"
-    arguments = ["script", "-qec", command, "/dev/null"] if on_terminal else command.split()
-    done = subprocess.run(arguments, cwd=project.path, capture_output=True, text=True, timeout=3600)
+    stacks = "odd: {framework: onnxruntime, requirements: [no-such-distribution]}"
+    (project.path / "stacks.yaml").write_text(stacks)
+    done = run_pytest(project, "--mlms-stack=odd -k accuracy", on_terminal)
     assert "No matching distribution found for no-such-distribution" in done.stdout
     for step in ("making the environment", "installing"):
         assert (f"stack odd: {step}" in done.stdout) is on_terminal

@@ -1,0 +1,81 @@
+"""The command ``mlms judge``; tests/upgrade/test_replay.py has the decisions themselves."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pytest_mlms.cli.main import main
+from tests.support.upgrade_results import RunFolder
+
+
+def judge(*arguments: str | Path) -> int:
+    return main(["judge", *map(str, arguments)])
+
+
+def test_the_verdicts_are_shown_and_a_regression_is_1(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    RunFolder(tmp_path).write()
+    assert judge(tmp_path) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "new (B) against old (A), mxnet"
+    assert lines[1].split() == ["was", "is", "model", "case", "B", "/", "A", "tolerance", "rounds"]
+    cells = lines[2].split()
+    assert cells[:4] == ["REGRESSED", "REGRESSED", "digits", "cpu-b8"]
+    assert cells[4].startswith("×1.1")
+    assert cells[-5:] == ["3", "%", "2", "of", "2"]
+    assert lines[-2] == "0 of 1 would have been decided otherwise"
+    without = "1 decided from the figures of their rounds: the raw pairs are not there"
+    assert lines[-1] == without
+
+
+def test_a_wider_tolerance_is_0_where_nothing_regresses(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    RunFolder(tmp_path).write()
+    assert judge(tmp_path, "--tolerance", "20 %") == 0
+    output = capsys.readouterr().out
+    assert "REGRESSED  PASSED" in output
+    assert "1 of 1 would have been decided otherwise" in output
+
+
+def test_with_the_raw_pairs_nothing_is_said_of_figures(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    RunFolder(tmp_path).write_with_pairs()
+    assert judge(tmp_path, "--clock", "cpu") == 1
+    assert "figures" not in capsys.readouterr().out
+
+
+def test_changed_verdicts_come_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = RunFolder(tmp_path)
+    folder.write()
+    changed = folder.file.read_text()
+    folder.write(verdict="INVALID", device="cuda:0")
+    folder.file.write_text(folder.file.read_text() + changed)
+    assert judge(tmp_path, "--tolerance", "20 %") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[2:4]] == ["REGRESSED", "INVALID"]
+
+
+def test_what_cannot_be_read_is_named_and_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "results.jsonl"
+    assert judge(file) == 2
+    file.write_text(json.dumps({"type": "item", "kind": "accuracy"}) + "\n")
+    assert judge(tmp_path) == 2
+    missing, without = capsys.readouterr().err.splitlines()
+    assert missing.startswith(f"mlms: {file} can't be read: No such file or directory; name")
+    assert without.startswith(f"mlms: {file} has no upgrade that was measured; it takes a run")
+
+
+def test_a_tolerance_that_is_no_share_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        judge(tmp_path, "--tolerance", "much")
+    assert "'much' is not a share; write it as in '3 %' or 0.03" in capsys.readouterr().err

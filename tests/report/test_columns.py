@@ -1,0 +1,105 @@
+"""Tables of the terminal: their titles, and the cells that a result has in their columns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pytest_mlms.report.columns import TABLES, Cell, comparisons_of
+from pytest_mlms.report.table import KEEP
+from pytest_mlms.serialization import to_plain
+from tests.support.upgrades import latencies, result_of
+
+COLUMNS = {table.title: table.columns for table in TABLES}
+
+
+def estimate(value: float, unit: str = "s", **fields: Any) -> dict[str, Any]:
+    return {"value": value, "low": 0.9 * value, "high": 1.1 * value, "unit": unit, **fields}
+
+
+def cell(title: str, header: str) -> Cell:
+    return COLUMNS[title][header]
+
+
+def test_the_tables_and_their_columns_are_in_order() -> None:
+    assert {title: list(columns) for title, columns in COLUMNS.items()} == {
+        "accuracy": ["top-1 (interval)", "top-5 (interval)", "inputs"],
+        "agreement with the reference": [
+            "of tolerance",
+            "largest difference",
+            "same top-1",
+            "largest KL",
+        ],
+        "latency and throughput": ["p50", "p90", "p99", "throughput"],
+        "start-up and memory": ["load", "first call", "peak memory", "processes"],
+        "upgrades, latency": ["A", "B", "B / A", "spent"],
+        "noise of this machine": ["tolerance", "noise floor", "finds from", "rounds"],
+    }
+
+
+def test_an_estimate_is_shown_with_its_unit() -> None:
+    result = {"estimates": {"latency_p90": estimate(0.00123, lacking="")}}
+    assert cell("latency and throughput", "p90")(result) == "1.23 ms"
+
+
+def test_an_estimate_that_is_missing_or_of_too_little_is_a_dash() -> None:
+    show = cell("latency and throughput", "p90")
+    assert show({"estimates": {}}) == "-"
+    assert show({"estimates": {"latency_p90": estimate(0.1, lacking="needs 22 calls")}}) == "-"
+
+
+def test_the_median_is_shown_with_its_spread() -> None:
+    show = cell("latency and throughput", "p50")
+    assert show({"estimates": {"latency_p50": estimate(0.001, lacking="")}}) == "1.00 ms ±10 %"
+    unbounded = estimate(0.001, lacking="", high=None)
+    assert show({"estimates": {"latency_p50": unbounded}}) == "1.00 ms"
+
+
+def test_accuracy_is_shown_with_its_interval() -> None:
+    top1 = estimate(0.5, "fraction", low=0.45, high=0.55, replicates=1200)
+    result = {"estimates": {"top1": top1}}
+    assert cell("accuracy", "top-1 (interval)")(result) == "50.00 (45.00 to 55.00) %"
+    assert cell("accuracy", "top-5 (interval)")(result) == "-"
+    assert cell("accuracy", "inputs")(result) == "1,200"
+
+
+def test_processes_and_rounds_are_counted() -> None:
+    assert cell("start-up and memory", "processes")({"processes": [{}, {}]}) == "2"
+    assert cell("noise of this machine", "rounds")({"rounds": [{}] * 3}) == "3"
+
+
+def upgrade(value: float) -> dict[str, Any]:
+    """Return the line of an upgrade whose latency changed by exp(value)."""
+    result = to_plain(result_of(latencies(value, value)))
+    return {**result, "seconds": {"setup": 1.0, "call": 2.5}}
+
+
+def test_an_upgrade_is_shown_by_its_latency() -> None:
+    line = upgrade(0.1)
+    cells = [show(line) for show in COLUMNS["upgrades, latency"].values()]
+    assert cells[:2] == ["1.00 ms", "1.11 ms"]
+    assert cells[2].startswith("×1.105 (1.0")
+    assert f"{KEEP}to{KEEP}1.1" in cells[2]
+    assert cells[3] == "3.5 s"
+
+
+def test_the_time_spent_is_a_dash_where_it_is_not_known() -> None:
+    assert cell("upgrades, latency", "spent")({}) == "-"
+
+
+@pytest.mark.parametrize(
+    ("header", "shown"), [("tolerance", "3 %"), ("noise floor", "±1.2 %"), ("finds from", "4.5 %")]
+)
+def test_the_noise_of_a_machine_is_shown_in_percent(header: str, shown: str) -> None:
+    assert cell("noise of this machine", header)(upgrade(0.0)) == shown
+
+
+def test_an_upgrade_without_latency_has_dashes() -> None:
+    assert cell("upgrades, latency", "B / A")({"comparisons": []}) == "-"
+    assert comparisons_of({}) == []
+
+
+def test_comparisons_are_read_as_records() -> None:
+    made = result_of(latencies(0.1, 0.1))
+    assert comparisons_of(to_plain(made)) == list(made.comparisons)

@@ -1,0 +1,98 @@
+"""Acceptance criteria and run parameters of an upgrade."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pytest_mlms.errors import InvalidRun
+from pytest_mlms.serialization import to_plain
+from pytest_mlms.upgrade.criteria import Criteria, criteria_of, interleave_plan_of
+from tests.support.upgrade_case import NEW, OLD, case_of, options
+
+
+def test_the_default_tolerance_is_that_of_the_registry(tmp_path: Path) -> None:
+    criteria = criteria_of(case_of(tmp_path), options())
+    assert criteria == Criteria({"latency": 0.03}, ("latency",), None)
+
+
+def test_the_manifest_sets_the_tolerance_of_latency(tmp_path: Path) -> None:
+    case = case_of(tmp_path, "{tolerance: 7 %}")
+    assert criteria_of(case, options()).tolerances == {"latency": 0.07}
+
+
+def test_the_command_line_overrides_the_manifest(tmp_path: Path) -> None:
+    case = case_of(tmp_path, "{tolerance: 7 %}")
+    assert criteria_of(case, options(tolerance=0.02)).tolerances == {"latency": 0.02}
+
+
+def test_quantities_that_the_manifest_names_are_gates(tmp_path: Path) -> None:
+    case = case_of(tmp_path, "{peak_memory: 5 %, top1: 2 %}")
+    criteria = criteria_of(case, options(clock="wall"))
+    assert criteria.tolerances == {"latency": 0.03, "peak_memory": 0.05, "top1": 0.02}
+    assert set(criteria.gates) == {"latency", "peak_memory", "top1"}
+    assert criteria.clock == "wall"
+
+
+def test_criteria_have_the_keys_that_results_document() -> None:
+    assert to_plain(Criteria({"latency": 0.03})) == {
+        "tolerances": {"latency": 0.03},
+        "gates": ["latency"],
+        "clock": None,
+    }
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "threads"), [(1, 1, 1), (1, 4, 4), (None, 4, None), (None, None, None)]
+)
+def test_a_run_uses_the_threads_of_the_side_with_more(
+    tmp_path: Path, old: int | None, new: int | None, threads: int | None
+) -> None:
+    case = case_of(tmp_path, old=replace(OLD, threads=old), new=replace(NEW, threads=new))
+    assert interleave_plan_of(case, options()).threads == threads
+
+
+def test_both_sides_together_take_one_and_a_half_durations_a_round(tmp_path: Path) -> None:
+    plan = interleave_plan_of(case_of(tmp_path), options(duration=2.0, budget=30.0))
+    assert (plan.seconds, plan.budget) == (3.0, 30.0)
+
+
+def test_each_run_has_a_seed_of_its_own(tmp_path: Path) -> None:
+    case = case_of(tmp_path)
+    seeds = {interleave_plan_of(case, options()).seed for _ in range(5)}
+    assert len(seeds) > 1
+
+
+@pytest.fixture
+def four_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This process may use cores 0 to 3."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2, 3}, raising=False)
+
+
+@pytest.mark.usefixtures("four_cores")
+def test_the_cores_are_those_that_both_stacks_may_use(tmp_path: Path) -> None:
+    case = case_of(tmp_path, old=replace(OLD, cores=(1, 2, 9)))
+    assert list(interleave_plan_of(case, options()).cores) == [1, 2]
+
+
+@pytest.mark.usefixtures("four_cores")
+def test_stacks_without_cores_of_their_own_use_all(tmp_path: Path) -> None:
+    plan = interleave_plan_of(case_of(tmp_path), options())
+    assert list(plan.cores) == [0, 1, 2, 3]
+
+
+@pytest.mark.usefixtures("four_cores")
+def test_stacks_without_a_common_core_are_invalid(tmp_path: Path) -> None:
+    case = case_of(tmp_path, old=replace(OLD, cores=(0,)), new=replace(NEW, cores=(1,)))
+    with pytest.raises(InvalidRun, match="new and old have no core in common that this process"):
+        interleave_plan_of(case, options())
+
+
+def test_a_system_that_does_not_tell_its_cores_has_none_to_choose(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    assert list(interleave_plan_of(case_of(tmp_path), options()).cores) == []

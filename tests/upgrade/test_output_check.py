@@ -1,0 +1,176 @@
+"""Comparison of the outputs and the accuracy of both sides of an upgrade."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from pytest_mlms.errors import InvalidRun, OutputError
+from pytest_mlms.evaluate.agreement import Tolerance
+from pytest_mlms.pipeline import Dataset
+from pytest_mlms.records import Comparison, Verdict
+from pytest_mlms.upgrade.output_check import OutputCheck, Scores, check_outputs
+from pytest_mlms.upgrade.rounds import Outputs, SideName
+from tests.support.fake_agents import FakePair, FakePredictor
+from tests.support.upgrade_case import case_of
+from tests.support.upgrades import find
+
+EXPECTED = {"y": np.array([1.0, -100.0])}
+
+
+def y(*values: float) -> dict[str, Any]:
+    return {"y": np.array(values)}
+
+
+def test_differences_up_to_one_percent_of_the_largest_value_are_rounding() -> None:
+    found = check_outputs(EXPECTED, y(1.9, -100.0))
+    assert found.verdict is Verdict.PASSED
+    assert found.ratio == pytest.approx(0.9)
+    assert check_outputs(EXPECTED, y(2.1, -100.0)).verdict is Verdict.REGRESSED
+
+
+def test_the_tolerance_of_the_manifest_is_relative_and_absolute() -> None:
+    tolerance = Tolerance(rtol=0.1, atol=0.0)
+    assert check_outputs(EXPECTED, y(1.0, -109.0), tolerance).verdict is Verdict.PASSED
+    found = check_outputs(EXPECTED, y(1.9, -100.0), tolerance)
+    assert found.verdict is Verdict.REGRESSED
+    assert found.tolerance == 0.1
+    assert found.ratio == pytest.approx(9)
+
+
+@pytest.mark.parametrize(
+    ("actual", "reason"),
+    [
+        ({}, "'y' is absent, and (2,) of the baseline"),
+        (y(1.0), "'y' is (1,), and (2,) of the baseline"),
+        (y(1.0, math.nan), "'y' has NaN or infinity"),
+        (y(1.0, math.inf), "'y' has NaN or infinity"),
+    ],
+)
+def test_outputs_that_cannot_be_compared_are_wrong(actual: Outputs, reason: str) -> None:
+    found = check_outputs(EXPECTED, actual)
+    assert found.verdict is Verdict.REGRESSED
+    assert found.lacking == reason
+
+
+def test_the_worst_of_several_outputs_decides() -> None:
+    expected = {"x": np.ones(2), "y": np.ones(2)}
+    found = check_outputs(expected, {"x": np.ones(2), "y": np.full(2, 1.005)})
+    assert found.ratio == pytest.approx(0.5)
+    assert found.replicates == 2
+
+
+def test_agreement_is_a_gate_of_outputs() -> None:
+    found = check_outputs(EXPECTED, EXPECTED)
+    assert (found.quantity, found.of, found.gate) == ("agreement", "outputs", True)
+
+
+LABELS = np.array([0, 1] * 300)
+RIGHT = np.stack([LABELS == 0, LABELS == 1], axis=1).astype(np.float32)
+WRONG = RIGHT[:, ::-1]
+LOGITS = {"logits": np.ones((2, 10))}
+TIMED: Mapping[SideName, Outputs] = {"a": LOGITS, "b": LOGITS}
+
+
+class Check:
+    """An output check of the digits, whose scores are made up by side."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.fakes = FakePair()
+        self.pair = self.fakes.pair()
+        self.by_side: dict[int, Any] = {101: RIGHT, 102: RIGHT}
+        self.classified: list[int] = []
+        self.known: dict[Any, Scores] = {}
+        self.case = case_of(folder)
+        monkeypatch.setattr("pytest_mlms.upgrade.output_check.classify", self.classify)
+
+    def classify(self, predictor: FakePredictor, *_: object) -> Scores:
+        pid = predictor.agent.process.pid
+        self.classified.append(pid)
+        scores = self.by_side[pid]
+        if isinstance(scores, Exception):
+            raise scores
+        return scores, LABELS
+
+    def run(
+        self,
+        timed: Mapping[SideName, Outputs] = TIMED,
+        labelled: bool = True,
+        **tolerances: float,
+    ) -> list[Comparison]:
+        dataset = cast(Dataset, object()) if labelled else None
+        check = OutputCheck(self.case, dataset, tolerances, self.known)
+        return check(self.pair, timed)
+
+
+@pytest.fixture
+def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Check:
+    return Check(tmp_path, monkeypatch)
+
+
+def test_equal_outputs_and_scores_pass(check: Check) -> None:
+    found = check.run()
+    assert [compared.quantity for compared in found] == ["agreement", "top1"]
+    assert {compared.verdict for compared in found} == {Verdict.PASSED}
+
+
+def test_a_candidate_that_loses_answers_regresses_in_accuracy(check: Check) -> None:
+    check.by_side[102] = WRONG
+    top1 = find(check.run(), "top1")
+    assert top1.verdict is Verdict.REGRESSED
+    assert (top1.a, top1.b, top1.ratio) == (1.0, 0.0, -1.0)
+
+
+def test_accuracy_is_a_gate_where_the_manifest_names_it(check: Check) -> None:
+    assert not find(check.run(), "top1").gate
+    assert find(check.run(), "top1").tolerance == 0.01
+    named = find(check.run(top1=0.2), "top1")
+    assert (named.gate, named.tolerance) == (True, 0.2)
+
+
+def test_more_than_five_classes_have_a_top_5(check: Check) -> None:
+    wide = np.zeros((600, 6), np.float32)
+    check.by_side = {101: wide, 102: wide}
+    assert [compared.quantity for compared in check.run()] == ["agreement", "top1", "top5"]
+
+
+def test_wrong_outputs_need_no_accuracy(check: Check) -> None:
+    (agreement,) = check.run({"a": LOGITS, "b": {"logits": np.zeros((2, 10))}})
+    assert agreement.verdict is Verdict.REGRESSED
+    assert check.classified == []
+
+
+def test_without_a_dataset_only_the_timed_outputs_are_compared(check: Check) -> None:
+    assert [compared.quantity for compared in check.run(labelled=False)] == ["agreement"]
+
+
+def test_scores_of_a_side_are_computed_once_a_session(check: Check) -> None:
+    check.run()
+    check.run()
+    assert check.classified == [101, 102]
+
+
+def test_a_baseline_that_is_not_finite_is_invalid(check: Check) -> None:
+    nan = {"logits": np.full((2, 10), math.nan)}
+    message = "the baseline's output 'logits' has NaN or infinity; there is nothing to compare with"
+    with pytest.raises(InvalidRun, match=message):
+        check.run({"a": nan, "b": LOGITS})
+
+
+def test_a_baseline_whose_scores_cannot_be_used_is_invalid(check: Check) -> None:
+    check.by_side[101] = OutputError("NaN for 3 inputs")
+    message = "the baseline's outputs can't be used: baseline old: NaN for 3 inputs"
+    with pytest.raises(InvalidRun, match=message):
+        check.run()
+
+
+def test_a_candidate_whose_scores_cannot_be_used_is_wrong(check: Check) -> None:
+    check.by_side[102] = OutputError("NaN for 3 inputs")
+    (agreement,) = check.run()
+    assert agreement.verdict is Verdict.REGRESSED
+    assert agreement.lacking == "candidate new: NaN for 3 inputs"

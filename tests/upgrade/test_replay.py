@@ -1,0 +1,144 @@
+"""Replay of the decisions on recorded upgrades."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pytest_mlms.errors import MlmsError
+from pytest_mlms.records import Comparison, Verdict
+from pytest_mlms.serialization import to_plain
+from pytest_mlms.upgrade.replay import read_upgrades
+from tests.support.upgrade_results import RunFolder
+from tests.support.upgrades import ROUND_RECORD, find, latencies
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    return RunFolder(tmp_path)
+
+
+def plain(comparisons: Sequence[Comparison]) -> Any:
+    return to_plain(list(comparisons))
+
+
+def test_the_raw_pairs_give_the_recorded_decision_again(folder: RunFolder) -> None:
+    folder.write_with_pairs()
+    found = folder.replay()
+    assert found.from_pairs
+    assert found.verdict is Verdict.REGRESSED
+    assert not found.is_changed
+    assert plain(found.comparisons) == plain(folder.upgrade.comparisons)
+
+
+def test_the_recorded_figures_give_the_same_decision(folder: RunFolder) -> None:
+    folder.write()
+    found = folder.replay()
+    assert not found.from_pairs
+    assert plain(found.comparisons) == plain(folder.upgrade.comparisons)
+
+
+def test_a_wider_tolerance_changes_the_verdict(folder: RunFolder) -> None:
+    folder.write()
+    found = folder.replay(tolerance=0.2)
+    assert found.verdict is Verdict.PASSED
+    assert found.is_changed
+    assert find(found.comparisons, "latency").tolerance == 0.2
+
+
+def test_another_clock_is_read_from_the_pairs(folder: RunFolder) -> None:
+    folder.write_with_pairs()
+    assert folder.replay(clock="cpu").from_pairs
+
+
+def test_another_clock_needs_the_pairs(folder: RunFolder) -> None:
+    folder.write()
+    with pytest.raises(MlmsError, match="another clock needs the raw pairs, pairs-N.npz"):
+        folder.replay(clock="wall")
+
+
+def test_a_clock_that_was_not_measured_is_an_error_that_names_the_others(
+    folder: RunFolder,
+) -> None:
+    folder.write_with_pairs()
+    message = r"the clock device \(.*\) was not measured; there are adj, cpu, wall"
+    with pytest.raises(MlmsError, match=message):
+        folder.replay(clock="device")
+
+
+def test_pairs_that_cannot_be_read_are_an_error(folder: RunFolder) -> None:
+    folder.write_with_pairs()
+    (folder.path / "pairs-1.npz").write_text("cut off")
+    with pytest.raises(MlmsError, match=r"pairs-1.npz can't be read: .*; remove it to decide"):
+        folder.replay()
+
+
+def test_pairs_of_some_rounds_only_are_not_used(folder: RunFolder) -> None:
+    folder.write_with_pairs()
+    (folder.path / "pairs-1.npz").unlink()
+    assert not folder.replay().from_pairs
+
+
+def test_a_decision_may_need_fewer_rounds(folder: RunFolder) -> None:
+    steady = [replace(ROUND_RECORD, figures=figures) for figures in latencies(0.0, 0.0, 0.0)]
+    folder.write(rounds=steady)
+    assert folder.replay().rounds == 2
+
+
+@pytest.mark.parametrize("verdict", [Verdict.ERROR, Verdict.INVALID])
+def test_a_run_that_failed_stays_failed(folder: RunFolder, verdict: Verdict) -> None:
+    folder.write(verdict=verdict)
+    found = folder.replay(tolerance=0.5)
+    assert found.verdict is verdict
+    assert not found.is_changed
+
+
+def test_an_infinite_error_comes_back_from_null(folder: RunFolder) -> None:
+    nothing = [replace(ROUND_RECORD, figures=figures) for figures in latencies(0.0, error=np.inf)]
+    folder.write(rounds=nothing)
+    assert folder.upgrade.rounds[0].figures["latency"].error == np.inf
+
+
+def test_an_upgrade_is_labelled_as_in_tables(folder: RunFolder) -> None:
+    folder.write()
+    assert folder.upgrade.sides == "new (B) against old (A), mxnet"
+    assert folder.upgrade.point == "cpu-b8"
+
+
+def test_results_are_read_from_the_folder_or_the_file(folder: RunFolder) -> None:
+    folder.write()
+    assert read_upgrades(folder.path) == read_upgrades(folder.file)
+
+
+def test_a_last_line_that_is_cut_off_is_skipped(folder: RunFolder) -> None:
+    folder.write()
+    with folder.file.open("a") as file:
+        file.write('{"type": "it')
+    assert folder.upgrade.verdict is Verdict.REGRESSED
+
+
+def test_a_line_of_another_form_is_an_error_with_its_number(folder: RunFolder) -> None:
+    folder.write(rounds=[{"pairs": 40}])
+    message = r"results.jsonl:1: is no upgrade of this version of pytest-mlms \(.*\); measure it"
+    with pytest.raises(MlmsError, match=message):
+        read_upgrades(folder.path)
+
+
+def test_results_without_upgrades_are_an_error(folder: RunFolder) -> None:
+    folder.write(rounds=[])
+    with pytest.raises(MlmsError, match="has no upgrade that was measured; it takes a run with"):
+        read_upgrades(folder.path)
+    folder.file.unlink()
+    with pytest.raises(MlmsError, match="can't be read: No such file or directory; name a run's"):
+        read_upgrades(folder.path)
+
+
+def test_a_line_that_is_not_json_is_an_error_with_its_number(folder: RunFolder) -> None:
+    folder.file.write_text("not\njson\n")
+    with pytest.raises(MlmsError, match=r"results.jsonl:1: is not JSON; is it a run's"):
+        read_upgrades(folder.path)

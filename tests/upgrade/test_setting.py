@@ -1,0 +1,27 @@
+"""Setting of an upgrade."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from pytest_mlms.upgrade.setting import setting_of
+from tests.support.upgrade_case import NEW, OLD, case_of, options
+
+
+def test_a_setting_has_what_was_asked_for(tmp_path: Path) -> None:
+    case = case_of(tmp_path, "{tolerance: 5 %}", replace(OLD, threads=1), replace(NEW, threads=4))
+    made = setting_of(case, options(tolerance=0.1, budget=30.0), {"busy": 0.5}, ["GPU 1980 MHz"])
+    assert (made.a, made.b) == ("old", "new")
+    assert made.threads == (1, 4)
+    assert made.budget == 30.0
+    assert made.tolerance_given
+    assert made.place == str(case.loaded.place("thresholds", "upgrade"))
+    assert made.cpu_shares == {"busy": 0.5}
+    assert made.gpu_notes == ["GPU 1980 MHz"]
+    assert made.machine["cores"]
+
+
+def test_a_tolerance_that_was_not_given_is_known(tmp_path: Path) -> None:
+    made = setting_of(case_of(tmp_path), options(), {}, [])
+    assert not made.tolerance_given
