@@ -15,7 +15,7 @@ from typing import IO, Any, Iterable, NamedTuple, NoReturn
 _CLOSING = 10.0
 
 
-class Channel(NamedTuple):
+class AgentChannel(NamedTuple):
     """The files that requests are read from and replies are written to."""
 
     requests: IO[bytes]
@@ -29,7 +29,7 @@ class Channel(NamedTuple):
                 view = view[self.replies.write(view) :]
 
 
-def take_channel() -> Channel:
+def take_channel() -> AgentChannel:
     """Keep standard input and output for frames.
 
     The framework gets /dev/null and standard error instead.
@@ -40,7 +40,7 @@ def take_channel() -> Channel:
     os.dup2(null, 0)
     os.close(null)
     os.dup2(2, 1)
-    return Channel(requests, replies)
+    return AgentChannel(requests, replies)
 
 
 class HangUpMonitor:

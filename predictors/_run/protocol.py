@@ -123,7 +123,7 @@ class Structure(NamedTuple):
     counter: str
 
 
-class Reply(NamedTuple):
+class OutgoingReply(NamedTuple):
     """The fields of a reply, for JSON, and its arrays."""
 
     fields: Dict[str, Any]

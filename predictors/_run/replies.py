@@ -2,7 +2,7 @@
 
 from typing import Any, Dict, List, NamedTuple, Optional
 
-from .protocol import NamedArrays, Reply, Tensor
+from .protocol import NamedArrays, OutgoingReply, Tensor
 
 
 class HelloReply(NamedTuple):
@@ -62,6 +62,6 @@ class TurnReply(NamedTuple):
     peak_rss: Optional[int]
 
 
-def make_reply(record: Any, arrays: Optional[NamedArrays] = None) -> Reply:
+def make_reply(record: Any, arrays: Optional[NamedArrays] = None) -> OutgoingReply:
     """Return a reply with the fields of a record, which is a NamedTuple."""
-    return Reply(dict(record._asdict()), arrays or [])
+    return OutgoingReply(dict(record._asdict()), arrays or [])

@@ -7,8 +7,8 @@ Texts, tracks and levels are columns of indices into the lists ``strings``, ``tr
 import os
 from typing import Any, Dict, List
 
-from .protocol import Reply
-from .tracing import Trace
+from .protocol import OutgoingReply
+from .tracing import TracedCalls
 
 _COLUMNS = (
     "level",
@@ -25,7 +25,7 @@ _COLUMNS = (
 )
 
 
-def trace_reply(trace: Trace) -> Reply:
+def trace_reply(trace: TracedCalls) -> OutgoingReply:
     """Return a trace as the fields and arrays of a reply.
 
     The arrays are ``span_NAME`` for each column, ``plain`` (nanoseconds of the calls without
@@ -52,7 +52,7 @@ def trace_reply(trace: Trace) -> Reply:
         "probes": [status.as_fields() for status in trace.probes],
         "process": os.getpid(),
     }
-    return Reply(fields, arrays)
+    return OutgoingReply(fields, arrays)
 
 
 class _Indices:

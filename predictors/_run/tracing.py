@@ -35,8 +35,8 @@ class TracedModel(NamedTuple):
     device: str
 
 
-class TracePlan(NamedTuple):
-    """What to trace: a level, and the names of probes with the options of each.
+class TraceRequest(NamedTuple):
+    """A level to trace, and the names of probes with the options of each.
 
     ``observed`` calls run with the probes. ``plain`` calls without probes come before, and as many
     after.
@@ -49,7 +49,7 @@ class TracePlan(NamedTuple):
     options: Dict[str, Dict[str, Any]]
 
 
-class Trace(NamedTuple):
+class TracedCalls(NamedTuple):
     """The nanoseconds of each call without probes, and what was seen of the calls with them."""
 
     plain: List[int]
@@ -65,23 +65,23 @@ class _LayerProfiler(NamedTuple):
     statuses: List[ProbeStatus]
 
 
-def trace(model: TracedModel, plan: TracePlan) -> Trace:
-    """Run the calls of a plan, with its probes and the framework's profiler."""
+def trace(model: TracedModel, request: TraceRequest) -> TracedCalls:
+    """Run the calls of a request, with its probes and the framework's profiler."""
     _warm(model.call)
-    plain = _time_calls(model.call, plan.plain)
-    with ProbeSet(plan.probes, model.device, plan.level, plan.options) as probes:
-        profiler = _layer_profiler(model, plan.level)
+    plain = _time_calls(model.call, request.plain)
+    with ProbeSet(request.probes, model.device, request.level, request.options) as probes:
+        profiler = _layer_profiler(model, request.level)
         with contextlib.ExitStack() as stack:
             for probe in probes.entered:
-                observer = probe.between if plan.level == _BY_LAYER else probe.moment
+                observer = probe.between if request.level == _BY_LAYER else probe.moment
                 stack.enter_context(steps.observed_by(observer))
-            spans = _observed_calls(model.call, profiler.profiles, probes, plan.observed)
+            spans = _observed_calls(model.call, profiler.profiles, probes, request.observed)
     for probe in probes.entered:
         spans = _with_numbers(spans, probe.moments) + probe.spans
     _warm(model.call)
-    plain += _time_calls(model.call, plan.plain)
+    plain += _time_calls(model.call, request.plain)
     statuses = probes.refused + profiler.statuses + probes.statuses()
-    return Trace(plain, spans, probes.series(), statuses)
+    return TracedCalls(plain, spans, probes.series(), statuses)
 
 
 def _layer_profiler(model, level):

@@ -50,14 +50,19 @@ def _import_file(name: str, path: str, folder: Optional[str] = None) -> Any:
 _import_file("mlms_predictors", os.path.join(_ROOT, "__init__.py"), _ROOT)
 
 from mlms_predictors._run import peaks, process, scenarios, tracing  # noqa: E402
-from mlms_predictors._run.channel import Channel, HangUpMonitor, end_all, take_channel  # noqa: E402
+from mlms_predictors._run.channel import (  # noqa: E402
+    AgentChannel,
+    HangUpMonitor,
+    end_all,
+    take_channel,
+)
 from mlms_predictors._run.interface import Functions, functions_of  # noqa: E402
 from mlms_predictors._run.protocol import (  # noqa: E402
     VERSION,
     Load,
     Loaded,
     NamedArrays,
-    Reply,
+    OutgoingReply,
     encode,
     read_frame,
 )
@@ -91,7 +96,7 @@ class Worker:
         self._load_times = _LoadTimes(0, 0)
         self._samples = scenarios.Samples()
 
-    def hello(self, header: Header, arrays: NamedArrays) -> Reply:
+    def hello(self, header: Header, arrays: NamedArrays) -> OutgoingReply:
         """Import the framework; reply with its versions and devices, and the interpreter."""
         name = os.path.splitext(os.path.basename(self._path))[0]
         module = _import_file("mlms_predictors." + name, self._path)
@@ -106,7 +111,7 @@ class Worker:
         )
         return make_reply(record)
 
-    def load(self, header: Header, arrays: NamedArrays) -> Reply:
+    def load(self, header: Header, arrays: NamedArrays) -> OutgoingReply:
         """Load a model instead of the one before, which is freed first.
 
         Reply with the device and threads that it really uses, its signature, and what it took.
@@ -142,12 +147,12 @@ class Worker:
         )
         return make_reply(record)
 
-    def predict(self, header: Header, arrays: NamedArrays) -> Reply:
+    def predict(self, header: Header, arrays: NamedArrays) -> OutgoingReply:
         """Run one batch; reply with the outputs in the order of the model's signature."""
         outputs = self._predictor.predict(self._loaded, dict(arrays))
-        return Reply({}, self._named(outputs))
+        return OutgoingReply({}, self._named(outputs))
 
-    def run(self, header: Header, arrays: NamedArrays) -> Reply:
+    def run(self, header: Header, arrays: NamedArrays) -> OutgoingReply:
         """Run a scenario over the batches sent, or over those of the last run if there are none.
 
         Reply with the raw times, the last outputs for the first batch, and a digest of the last
@@ -162,7 +167,7 @@ class Worker:
         times = _as_numpy(self._samples.arrays())
         return make_reply(record, times + self._named(outputs[0]))
 
-    def bind(self, header: Header, arrays: NamedArrays) -> Reply:
+    def bind(self, header: Header, arrays: NamedArrays) -> OutgoingReply:
         """Bind calls to the batches sent, for turns.
 
         Reply with the clocks that turns will have, and whether this process may be stopped while
@@ -183,15 +188,15 @@ class Worker:
         )
         return make_reply(record)
 
-    def hold(self, header: Header, arrays: NamedArrays) -> Reply:
+    def hold(self, header: Header, arrays: NamedArrays) -> OutgoingReply:
         """Hold the thread that makes the calls to these cores.
 
         The framework's own threads stay where they are.
         """
         process.use_cores(header["cores"])
-        return Reply({}, [])
+        return OutgoingReply({}, [])
 
-    def turn(self, header: Header, arrays: NamedArrays) -> Reply:
+    def turn(self, header: Header, arrays: NamedArrays) -> OutgoingReply:
         """Make a few calls and reply with their raw times.
 
         The last outputs and the peak of memory come with them if ``outputs`` is set.
@@ -209,15 +214,15 @@ class Worker:
         outputs = self._named(self._samples.outputs[0])
         return make_reply(TurnReply(process.peak_rss()), _as_numpy(times) + outputs)
 
-    def profile(self, header: Header, arrays: NamedArrays) -> Reply:
+    def profile(self, header: Header, arrays: NamedArrays) -> OutgoingReply:
         """Run one batch ``count`` times under the framework's own profiler.
 
         Reply with the layers of each call.
         """
         profiles = self._predictor.profiles(self._loaded, dict(arrays), header["count"])
-        return Reply({"profiles": profiles}, [])
+        return OutgoingReply({"profiles": profiles}, [])
 
-    def trace(self, header: Header, arrays: NamedArrays) -> Reply:
+    def trace(self, header: Header, arrays: NamedArrays) -> OutgoingReply:
         """Run one batch under the probes named, and without them before and after.
 
         Reply with the status of each probe, and with spans and counters as columns.
@@ -228,25 +233,25 @@ class Worker:
             profiles = functools.partial(self._predictor.profiles, self._loaded, batch)
         call = self._predictor.bind(self._loaded, batch)
         model = tracing.TracedModel(call, profiles, self._loaded.device)
-        plan = tracing.TracePlan(
+        request = tracing.TraceRequest(
             level=header["level"],
             probes=header["probes"],
             observed=header["count"],
             plain=header["plain"],
             options=header["options"],
         )
-        fields, columns = trace_reply(tracing.trace(model, plan))
-        return Reply(dict(fields, load=self._load_times), columns)
+        fields, columns = trace_reply(tracing.trace(model, request))
+        return OutgoingReply(dict(fields, load=self._load_times), columns)
 
-    def peaks(self, header: Header, arrays: NamedArrays) -> Reply:
+    def peaks(self, header: Header, arrays: NamedArrays) -> OutgoingReply:
         """Measure what the device can do at best, for rooflines."""
         return make_reply(peaks.measure_peaks(self._loaded.device, self._loaded.threads))
 
-    def inner(self, header: Header, arrays: NamedArrays) -> Reply:
+    def inner(self, header: Header, arrays: NamedArrays) -> OutgoingReply:
         """Run one batch; reply with what each layer gave, by name, in the order they ran."""
-        return Reply({}, self._predictor.inner(self._loaded, dict(arrays)))
+        return OutgoingReply({}, self._predictor.inner(self._loaded, dict(arrays)))
 
-    def structure(self, header: Header, arrays: NamedArrays) -> Reply:
+    def structure(self, header: Header, arrays: NamedArrays) -> OutgoingReply:
         """Reply with the model as a graph, for inputs of these shapes.
 
         The loaded model stays as it is.
@@ -373,7 +378,7 @@ def _error_name(error):
     return "MemoryError" if isinstance(error, MemoryError) else type(error).__name__
 
 
-def _serve(worker: Worker, channel: Channel) -> None:
+def _serve(worker: Worker, channel: AgentChannel) -> None:
     """Serve requests until ``bye``; the end of the input ends the process."""
     monitor = HangUpMonitor(channel.requests)
     while True:

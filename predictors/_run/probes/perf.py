@@ -20,7 +20,7 @@ _HARDWARE, _SOFTWARE, _CACHE = 0, 1, 3
 _MISS = 1 << 16
 
 
-class Event(NamedTuple):
+class PerfEvent(NamedTuple):
     """An event by its name, and as ``type`` and ``config`` of perf_event_attr."""
 
     name: str
@@ -29,24 +29,24 @@ class Event(NamedTuple):
 
 
 EVENTS = (
-    Event("cycles", _HARDWARE, 0),
-    Event("instructions", _HARDWARE, 1),
-    Event("cache-references", _HARDWARE, 2),
-    Event("cache-misses", _HARDWARE, 3),
-    Event("branches", _HARDWARE, 4),
-    Event("branch-misses", _HARDWARE, 5),
-    Event("stalled-cycles-frontend", _HARDWARE, 7),
-    Event("stalled-cycles-backend", _HARDWARE, 8),
-    Event("L1-dcache-load-misses", _CACHE, 0 | _MISS),
-    Event("LLC-loads", _CACHE, 2),
-    Event("LLC-load-misses", _CACHE, 2 | _MISS),
-    Event("dTLB-load-misses", _CACHE, 3 | _MISS),
-    Event("task-clock", _SOFTWARE, 1),
-    Event("page-faults", _SOFTWARE, 2),
-    Event("context-switches", _SOFTWARE, 3),
-    Event("cpu-migrations", _SOFTWARE, 4),
-    Event("minor-faults", _SOFTWARE, 5),
-    Event("major-faults", _SOFTWARE, 6),
+    PerfEvent("cycles", _HARDWARE, 0),
+    PerfEvent("instructions", _HARDWARE, 1),
+    PerfEvent("cache-references", _HARDWARE, 2),
+    PerfEvent("cache-misses", _HARDWARE, 3),
+    PerfEvent("branches", _HARDWARE, 4),
+    PerfEvent("branch-misses", _HARDWARE, 5),
+    PerfEvent("stalled-cycles-frontend", _HARDWARE, 7),
+    PerfEvent("stalled-cycles-backend", _HARDWARE, 8),
+    PerfEvent("L1-dcache-load-misses", _CACHE, 0 | _MISS),
+    PerfEvent("LLC-loads", _CACHE, 2),
+    PerfEvent("LLC-load-misses", _CACHE, 2 | _MISS),
+    PerfEvent("dTLB-load-misses", _CACHE, 3 | _MISS),
+    PerfEvent("task-clock", _SOFTWARE, 1),
+    PerfEvent("page-faults", _SOFTWARE, 2),
+    PerfEvent("context-switches", _SOFTWARE, 3),
+    PerfEvent("cpu-migrations", _SOFTWARE, 4),
+    PerfEvent("minor-faults", _SOFTWARE, 5),
+    PerfEvent("major-faults", _SOFTWARE, 6),
 )
 # Events that count nothing without the kernel's part.
 _IN_KERNEL = ("context-switches", "cpu-migrations")

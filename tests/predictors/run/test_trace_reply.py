@@ -6,11 +6,11 @@ import os
 
 import pytest
 from mlms_predictors._run.probe_status import ProbeStatus
-from mlms_predictors._run.protocol import Reply
+from mlms_predictors._run.protocol import OutgoingReply
 from mlms_predictors._run.readings import CounterReadings
 from mlms_predictors._run.span import Span
 from mlms_predictors._run.trace_reply import trace_reply
-from mlms_predictors._run.tracing import Trace
+from mlms_predictors._run.tracing import TracedCalls
 
 CALL = Span("model", "predict", "", "", 10, 90, thread=5, request=0)
 LAYER = Span("layer", "conv", "Conv", "1 x 8", 20, 40, thread=5, bytes=64, request=0, external=3)
@@ -19,8 +19,8 @@ KERNEL = Span("kernel", "conv", "kernel", "", 50, 45, 0, "cuda:0 stream 7", corr
 
 
 @pytest.fixture
-def reply() -> Reply:
-    return trace_reply(Trace([], [CALL, LAYER, KERNEL], [], []))
+def reply() -> OutgoingReply:
+    return trace_reply(TracedCalls([], [CALL, LAYER, KERNEL], [], []))
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def reply() -> Reply:
         ("external", [0, 3, 0]),
     ],
 )
-def test_numbers_of_spans_are_columns(reply: Reply, column: str, values: list[int]) -> None:
+def test_numbers_of_spans_are_columns(reply: OutgoingReply, column: str, values: list[int]) -> None:
     columns = dict(reply.arrays)
     assert columns[f"span_{column}"].tolist() == values
 
@@ -50,7 +50,7 @@ def test_numbers_of_spans_are_columns(reply: Reply, column: str, values: list[in
     ],
 )
 def test_texts_and_tracks_are_indices_into_tables(
-    reply: Reply, column: str, table: str, values: list[object]
+    reply: OutgoingReply, column: str, table: str, values: list[object]
 ) -> None:
     columns = dict(reply.arrays)
     entries = reply.fields[table]
@@ -58,13 +58,13 @@ def test_texts_and_tracks_are_indices_into_tables(
     assert len(entries) == len(set(entries))
 
 
-def test_the_first_text_is_empty(reply: Reply) -> None:
+def test_the_first_text_is_empty(reply: OutgoingReply) -> None:
     assert reply.fields["strings"][0] == ""
 
 
 def test_a_reply_names_the_process_and_the_status_of_each_probe() -> None:
     status = ProbeStatus("perf", True)
-    fields, _ = trace_reply(Trace([], [], [], [status]))
+    fields, _ = trace_reply(TracedCalls([], [], [], [status]))
     assert fields["process"] == os.getpid()
     assert fields["probes"] == [status.as_fields()]
 
@@ -72,7 +72,7 @@ def test_a_reply_names_the_process_and_the_status_of_each_probe() -> None:
 def test_counters_and_calls_without_probes_are_arrays() -> None:
     cycles = CounterReadings("cycles", "count", True, [1, 2], [10.0, 20.0])
     heat = CounterReadings("temp1", "degC", False, [3], [61.5])
-    fields, arrays = trace_reply(Trace([7, 8], [], [cycles, heat], []))
+    fields, arrays = trace_reply(TracedCalls([7, 8], [], [cycles, heat], []))
     columns = dict(arrays)
     assert fields["series"] == [["cycles", "count", True], ["temp1", "degC", False]]
     assert columns["plain"].tolist() == [7, 8]
@@ -82,5 +82,5 @@ def test_counters_and_calls_without_probes_are_arrays() -> None:
 
 
 def test_a_trace_without_spans_has_empty_columns() -> None:
-    _, arrays = trace_reply(Trace([], [], [], []))
+    _, arrays = trace_reply(TracedCalls([], [], [], []))
     assert {array.size for _, array in arrays} == {0}

@@ -11,7 +11,7 @@ from mlms_predictors import Layer, Profile
 from mlms_predictors._run import probes, steps, tracing
 from mlms_predictors._run.probe import Probe
 from mlms_predictors._run.span import Span
-from mlms_predictors._run.tracing import Trace, TracedModel, TracePlan, trace
+from mlms_predictors._run.tracing import TracedCalls, TracedModel, TraceRequest, trace
 
 
 def profile() -> Profile:
@@ -37,16 +37,16 @@ def model(profile: Callable[[], Profile] | None = profile) -> TracedModel:
     return TracedModel(call, profiles if profile else None, "cpu")
 
 
-def plan(level: str, *names: str, observed: int = 2) -> TracePlan:
-    return TracePlan(level, list(names), observed, plain=1, options={})
+def plan(level: str, *names: str, observed: int = 2) -> TraceRequest:
+    return TraceRequest(level, list(names), observed, plain=1, options={})
 
 
-def layers_of(found: Trace) -> list[Span]:
+def layers_of(found: TracedCalls) -> list[Span]:
     return [span for span in found.spans if span.level == "layer"]
 
 
 def test_calls_without_a_probe_come_before_and_after_those_with_one() -> None:
-    found = trace(model(), TracePlan("model", [], 3, 2, {}))
+    found = trace(model(), TraceRequest("model", [], 3, 2, {}))
     assert len(found.plain) == 4
     assert [span.request for span in found.spans] == [0, 1, 2]
     assert {span.level for span in found.spans} == {"model"}

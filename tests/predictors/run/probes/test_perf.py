@@ -98,7 +98,7 @@ def test_user_space_is_counted_where_the_kernel_is_not_permitted(
     perf_or_skip()
     real = perf.Perf._call
 
-    def paranoid(self: Any, event: perf.Event, thread: int, flags: int) -> int:
+    def paranoid(self: Any, event: perf.PerfEvent, thread: int, flags: int) -> int:
         if not flags & perf._EXCLUDE_KERNEL:
             raise PermissionError(errno.EACCES, "Permission denied")
         return int(real(self, event, thread, flags))
