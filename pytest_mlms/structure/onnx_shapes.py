@@ -24,7 +24,8 @@ _SMALL = 4096  # the most elements of a tensor that is computed
 def known_tensors(model: onnx.ModelProto) -> dict[str, Tensor]:
     """Return the tensors whose shape is known, by name.
 
-    Raises onnx.shape_inference.InferenceError for a model that contradicts itself.
+    Raises onnx.shape_inference.InferenceError for a model that is not valid, such as one that
+    doesn't import the operators that it uses.
     """
     inferred = shape_inference.infer_shapes(model, data_prop=True)
     inference = _Inference(inferred)

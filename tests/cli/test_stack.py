@@ -21,135 +21,158 @@ nowhere: {framework: onnxruntime, python: "3.99", requirements: [tiny]}
 """
 
 
+class Command:
+    """Runs the command, and keeps what it printed."""
+
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.folder = folder
+        self._capsys = capsys
+        self.output = ""
+        self.errors = ""
+
+    def run(self, *arguments: str) -> int:
+        status = main(["stack", *arguments])
+        self.output, self.errors = self._capsys.readouterr()
+        return status
+
+
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Command:
     write_wheel(tmp_path / "wheels", "tiny", "1.0")
     (tmp_path / "stacks.yaml").write_text(STACKS)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MLMS_CACHE", str(tmp_path / "cache"))
-    return tmp_path
+    return Command(tmp_path, capsys)
 
 
-def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    assert main(["stack", *arguments]) == 0
-    return capsys.readouterr().out
+def test_the_list_has_the_declared_stacks_and_their_states(command: Command) -> None:
+    assert command.run("list") == 0
+    rows = {line.split()[0]: line for line in command.output.splitlines()}
+    assert list(rows) == ["stack", "here", "mine", "free", "broken", "nowhere"]
+    assert "interpreter current" in rows["here"]
+    assert "tiny" in rows["free"]
+    assert "not made, Python" in rows["free"]
+    assert "no Python 3.99 on PATH" in rows["nowhere"]
 
 
-def test_the_list_has_what_is_declared_and_what_it_lacks(
-    folder: Path, capsys: pytest.CaptureFixture[str]
+def test_a_list_without_declarations_says_where_it_searched(
+    command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lines = {line.split()[0]: line for line in said(capsys, "list").splitlines()}
-    assert list(lines) == ["stack", "here", "mine", "free", "broken", "nowhere"]
-    assert "interpreter current" in lines["here"]
-    assert "tiny" in lines["free"]
-    assert "not made, Python" in lines["free"]
-    assert "no Python 3.99 on PATH" in lines["nowhere"]
+    elsewhere = command.folder / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    assert command.run("list") == 0
+    message = f"no stacks.yaml declares any in {elsewhere}; --mlms-manifests DIR"
+    assert message in command.errors
 
 
-def test_a_list_without_a_declaration_says_where_it_was_looked_for(
-    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_declarations_in_other_folders_are_found(
+    command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (folder / "elsewhere").mkdir()
-    monkeypatch.chdir(folder / "elsewhere")
-    assert main(["stack", "list"]) == 0
-    assert (
-        f"no stacks.yaml declares any in {Path.cwd()}; --mlms-manifests DIR"
-        in capsys.readouterr().err
-    )
-    assert main(["stack", "list", "--mlms-manifests=.."]) == 0
-    assert not capsys.readouterr().err
+    elsewhere = command.folder / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    assert command.run("list", "--mlms-manifests=..") == 0
+    assert "mine" in command.output
+    assert command.errors == ""
 
 
 @pytest.mark.parametrize("action", ["show", "remove"])
-def test_a_bare_name_that_is_not_declared_is_told_to_be_a_requirement_and_where_it_was_looked_for(
-    folder: Path, capsys: pytest.CaptureFixture[str], action: str
+def test_a_bare_name_that_is_not_declared_is_noted_to_be_a_requirement(
+    command: Command, action: str
 ) -> None:
-    assert (
-        main(
-            ["stack", action, "mxnet", "here", "free", "onnxruntime==1.30.0", "--mlms-manifests=.."]
-        )
-        == 0
-    )
-    shown, errors = capsys.readouterr()
-    looked = f"{folder}, .."
-    assert [line for line in errors.splitlines() if "has no environment" not in line] == [
-        f"mlms: mxnet is not declared in {looked}, so it is any version of mxnet; --mlms-manifests DIR says where else"
-    ]
-    if action == "show":
-        declared = [
-            line.split(maxsplit=1)[1] for line in shown.splitlines() if line.startswith("declared")
-        ]
-        assert declared == [f"not in {looked}", "needs none", "stacks.yaml:3", f"not in {looked}"]
+    words = ["mxnet", "here", "free", "onnxruntime==1.30.0"]
+    assert command.run(action, *words, "--mlms-manifests=..") == 0
+    notes = [line for line in command.errors.splitlines() if "has no environment" not in line]
+    searched = f"{command.folder}, .."
+    meaning = "so it is any version of mxnet; --mlms-manifests DIR says where else"
+    assert notes == [f"mlms: mxnet is not declared in {searched}, {meaning}"]
+
+
+def test_a_shown_stack_has_the_place_of_its_declaration(command: Command) -> None:
+    assert command.run("show", "mxnet", "here", "free") == 0
+    declared = []
+    for line in command.output.splitlines():
+        if line.startswith("declared"):
+            declared.append(line.removeprefix("declared").strip())
+    assert declared == [f"not in {command.folder}", "needs none", "stacks.yaml:3"]
+
+
+def test_a_shown_stack_has_its_threads_and_variables(command: Command) -> None:
+    assert command.run("show", "mine") == 0
+    assert "threads      2\n" in command.output
+    assert "environment  A=b\n" in command.output
 
 
 @pytest.mark.slow
-def test_a_stack_is_made_shown_locked_and_removed(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    made = said(capsys, "create", "free").strip()
-    assert made.startswith("free: ")
-    assert Path(made.partition(": ")[2]).exists()
-    assert "made, Python" in said(capsys, "list")
-    shown = said(capsys, "show", "free")
-    assert "  tiny==1.0\n" in shown
-    assert "stacks.yaml:3" in shown
-    locked = said(capsys, "lock", "free").splitlines()
-    assert locked[0].startswith("# free: Python ")
-    assert "tiny==1.0" in locked
-    assert main(["stack", "remove", "free"]) == 1  # this process uses it
-    assert "stack free is in use by a process" in capsys.readouterr().err
+def test_a_stack_is_created_shown_locked_and_removed(command: Command) -> None:
+    assert command.run("create", "free") == 0
+    name, _, interpreter = command.output.strip().partition(": ")
+    assert name == "free"
+    assert Path(interpreter).exists()
+
+    assert command.run("list") == 0
+    assert "made, Python" in command.output
+
+    assert command.run("show", "free") == 0
+    assert "  tiny==1.0\n" in command.output
+
+    assert command.run("lock", "free") == 0
+    head, *packages = command.output.splitlines()
+    assert head.startswith("# free: Python ")
+    assert "tiny==1.0" in packages
+
+    assert command.run("remove", "free") == 1
+    assert "stack free is in use by a process" in command.errors
+
     release()
-    assert "removed" in said(capsys, "remove", "free")
-    assert "not made" in said(capsys, "show", "free")
+    assert command.run("remove", "free") == 0
+    assert "removed" in command.output
+    assert command.run("show", "free") == 0
+    assert "not made" in command.output
 
 
 @pytest.mark.slow
-def test_the_lock_file_is_written_and_then_used(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["stack", "create", "mine"]) == 1
-    assert "mine.lock can't be read" in capsys.readouterr().err
-    assert "mine.lock" in said(capsys, "lock", "mine")
-    assert "tiny==1.0" in (folder / "mine.lock").read_text().splitlines()
-    write_wheel(folder / "wheels", "tiny", "2.0")
-    said(capsys, "create", "mine")
-    assert "  tiny==1.0\n" in said(capsys, "show", "mine")
+def test_the_lock_file_is_written_and_then_used(command: Command) -> None:
+    assert command.run("create", "mine") == 1
+    assert "mine.lock can't be read" in command.errors
+
+    assert command.run("lock", "mine") == 0
+    lock = command.folder / "mine.lock"
+    assert "tiny==1.0" in lock.read_text().splitlines()
+
+    write_wheel(command.folder / "wheels", "tiny", "2.0")
+    assert command.run("create", "mine") == 0
+    assert command.run("show", "mine") == 0
+    assert "  tiny==1.0\n" in command.output
 
 
 @pytest.mark.slow
-def test_what_fails_is_told_and_the_others_are_tried(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["stack", "create", "nowhere", "broken", "here"]) == 1
-    output, errors = capsys.readouterr()
-    assert f"here: {sys.executable}" in output
-    assert "mlms: stack nowhere: no Python 3.99" in errors
-    assert "mlms: stack broken can't be made with Python" in errors
-    assert "No matching distribution found for tiny==9" in errors
+def test_an_error_of_one_stack_does_not_keep_others_from_being_made(command: Command) -> None:
+    assert command.run("create", "nowhere", "broken", "here") == 1
+    assert f"here: {sys.executable}" in command.output
+    assert "mlms: stack nowhere: no Python 3.99" in command.errors
+    assert "mlms: stack broken can't be made with Python" in command.errors
+    assert "No matching distribution found for tiny==9" in command.errors
 
 
 @pytest.mark.parametrize("action", ["create", "show", "lock", "remove"])
-def test_an_unknown_stack_is_a_usage_error(
-    folder: Path, capsys: pytest.CaptureFixture[str], action: str
-) -> None:
-    assert main(["stack", action, "frea"]) == 2
-    assert "mlms: stack: 'frea' is neither a stack nor a requirement" in capsys.readouterr().err
+def test_an_unknown_stack_is_a_usage_error(command: Command, action: str) -> None:
+    assert command.run(action, "frea") == 2
+    assert "mlms: stack: 'frea' is neither a stack nor a requirement" in command.errors
 
 
-def test_a_stack_without_requirements_can_not_be_locked(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["stack", "lock", "here"]) == 1
-    assert "stack here has no requirements; only those can be locked" in capsys.readouterr().err
+def test_a_stack_without_requirements_can_not_be_locked(command: Command) -> None:
+    assert command.run("lock", "here") == 1
+    assert "stack here has no requirements; only those can be locked" in command.errors
 
 
-def test_a_stack_without_an_environment_is_removed_in_peace(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["stack", "remove", "free", "all"]) == 0
-    cache = folder / "cache"
-    said = capsys.readouterr().err.splitlines()
-    assert said == [
-        f"mlms: {what} in {cache}"
-        for what in ("free has no environment", "there is no environment")
+def test_removing_a_stack_without_an_environment_is_a_note(command: Command) -> None:
+    assert command.run("remove", "free", "all") == 0
+    cache = command.folder / "cache"
+    assert command.errors.splitlines() == [
+        f"mlms: free has no environment in {cache}",
+        f"mlms: there is no environment in {cache}",
     ]

@@ -1,226 +1,130 @@
-"""What frameworks without a counter of their own tell of a network that has groups, a transposed
-convolution and a fork.
-
-Each writes it itself; what it costs is summed up by hand.
-"""
+"""The cost of the models of manifests, by the framework of tests/support/predictors/matrix.py."""
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Iterator
+import re
+import tempfile
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 
-from tests.support.frameworks import Framework, cost, in_its_stack, launch_of, python_of
+from pytest_mlms.agent.registry import find_predictors
+from pytest_mlms.cases import Case
+from pytest_mlms.errors import AgentError, MlmsError, OutputError
+from pytest_mlms.manifest.load import load
+from pytest_mlms.records import Artifact, Place, Stack
+from pytest_mlms.structure.cost import ModelCost
+from pytest_mlms.structure.onnx_graph import describe_onnx
+from pytest_mlms.structure.source import FrameworkSource, describe_case, is_onnx
+from tests.support.project import DIGITS, PREDICTORS, write_matrix
 
-SCRIPTS = {
-    "caffe": """
-import caffe, sys
-IMAGE = 'name: "image" type: "Input" top: "image" input_param {shape {dim: 1 dim: 4 dim: 6 dim: 6}}'
-CONV = 'num_output: 8 kernel_size: 3 pad: 1 group: 2 weight_filler {type: "xavier"}'
-UP = 'num_output: 3 kernel_size: 2 stride: 2 weight_filler {type: "xavier"}'
-LAYERS = [
-    IMAGE,
-    'name: "conv" type: "Convolution" bottom: "image" top: "conv" convolution_param {%s}' % CONV,
-    'name: "relu" type: "ReLU" bottom: "conv" top: "conv"',
-    'name: "pool" type: "Pooling" bottom: "conv" top: "pool" pooling_param {kernel_size: 3 stride: 1 pad: 1}',
-    'name: "sum" type: "Eltwise" bottom: "conv" bottom: "pool" top: "sum"',
-    'name: "up" type: "Deconvolution" bottom: "sum" top: "up" convolution_param {%s}' % UP,
-    'name: "logits" type: "InnerProduct" bottom: "up" top: "logits" inner_product_param {num_output: 5}',
-]
-with open(sys.argv[1], "w") as file:
-    file.write("\\n".join("layer {%s}" % layer for layer in LAYERS))
-caffe.Net(sys.argv[1], caffe.TEST).save(sys.argv[2])
-""",
-    "caffe2": """
-import sys
-from caffe2.proto import caffe2_pb2
-from caffe2.python.core import CreateOperator as op
-net = caffe2_pb2.NetDef(name="net", external_output=["logits"], op=[
-    op("Conv", ["image", "conv_w", "conv_b"], ["conv"], kernel=3, pad=1, group=2),
-    op("Relu", ["conv"], ["conv"]),
-    op("MaxPool", ["conv"], ["pool"], kernel=3, pad=1, stride=1),
-    op("Sum", ["conv", "pool"], ["sum"]),
-    op("ConvTranspose", ["sum", "up_w", "up_b"], ["up"], kernel=2, stride=2),
-    op("FC", ["up", "logits_w", "logits_b"], ["logits"]),
-])
-shapes = dict(conv_w=[8, 2, 3, 3], conv_b=[8], up_w=[8, 3, 2, 2], up_b=[3], logits_w=[5, 432], logits_b=[5])
-fill = caffe2_pb2.NetDef(op=[op("GaussianFill", [], [name], shape=shape) for name, shape in shapes.items()])
-for path, one in zip(sys.argv[1:], [net, fill]):
-    with open(path, "wb") as file:
-        file.write(one.SerializeToString())
-""",
-    "mxnet": """
-import sys
-import mxnet as mx
-image = mx.sym.Variable("image", shape=(0, 4, 6, 6))
-conv = mx.sym.Convolution(image, num_filter=8, kernel=(3, 3), pad=(1, 1), num_group=2, name="conv")
-relu = mx.sym.Activation(conv, act_type="relu", name="relu")
-pool = mx.sym.Pooling(relu, kernel=(3, 3), pad=(1, 1), pool_type="max", name="pool")
-both = mx.sym.elemwise_add(relu, pool, name="sum")
-up = mx.sym.Deconvolution(both, num_filter=3, kernel=(2, 2), stride=(2, 2), no_bias=False, name="up")
-logits = mx.sym.FullyConnected(up, num_hidden=5, name="logits")
-logits.save(sys.argv[1])
-shapes = dict(zip(logits.list_arguments(), logits.infer_shape(image=(1, 4, 6, 6))[0]))
-shapes.pop("image")
-mx.nd.save(sys.argv[2], {"arg:" + name: mx.nd.random.normal(shape=shape) for name, shape in shapes.items()})
-""",
-    "cntk": """
-import sys
-import cntk as C
-def weight(*shape):
-    return C.parameter(shape, init=C.normal(1))
-image = C.input_variable((4, 6, 6), name="image")
-conv = C.convolution(weight(8, 2, 3, 3), image, auto_padding=[False, True, True], groups=2) + weight(8, 1, 1)
-relu = C.relu(conv)
-both = relu + C.pooling(relu, C.MAX_POOLING, (3, 3), (1, 1), auto_padding=[False, True, True])
-up = C.convolution_transpose(weight(8, 3, 2, 2), both, (1, 2, 2), auto_padding=[False] * 3) + weight(3, 1, 1)
-C.plus(C.times(up, weight(3, 12, 12, 5)), weight(5), name="logits").save(sys.argv[1])
-""",
-}
-OPTIONS = {"caffe2": {"inputs": "image float32[?,4,6,6]"}}
-IMAGES = np.random.default_rng(7).standard_normal((3, 4, 6, 6), np.float32)
-
-BLOCKS = """
-import sys
-import cntk as C
-with C.layers.default_options(activation=C.relu):
-    rise = [C.layers.Convolution2D((3, 3), 8, pad=True), C.layers.ConvolutionTranspose2D((2, 2), 3, strides=2)]
-    C.layers.Sequential(rise + [C.layers.Dense(5)])(C.input_variable((4, 6, 6), name="image")).save(sys.argv[1])
-"""
-SEQUENCE = """
-import sys
-import cntk as C
-words = C.sequence.input_variable(6, name="words")
-last = C.layers.Sequential([C.layers.Recurrence(C.layers.LSTM(5)), C.sequence.last, C.layers.Dense(3)])
-last(words).save(sys.argv[1])
-"""
-LITE = """
-import sys
-import numpy
-import tensorflow as tf
-def weight(*shape):
-    return numpy.random.default_rng(7).standard_normal(shape, "f4")
-@tf.function(input_signature=[tf.TensorSpec([None, 6, 6, 4], tf.float32, name="image")])
-def call(image):
-    x = tf.nn.conv2d(image, weight(3, 3, 4, 8), 1, "SAME")
-    x = tf.nn.depthwise_conv2d(x, weight(3, 3, 8, 1), [1, 1, 1, 1], "SAME")
-    x = tf.nn.conv2d_transpose(x, weight(2, 2, 3, 8), tf.stack([tf.shape(x)[0], 12, 12, 3]), 2)
-    x = tf.reshape(x, [-1, 36, 12])
-    x = tf.matmul(x, x, transpose_b=True)
-    return {"logits": tf.matmul(tf.reshape(x, [-1, 36 * 36]), weight(36 * 36, 5))}
-with open(sys.argv[1], "wb") as file:
-    file.write(tf.lite.TFLiteConverter.from_concrete_functions([call.get_concrete_function()], call).convert())
-"""
-
-
-def write(name: str, script: str, folder: Path) -> list[Path]:
-    """Run a script in a framework's stack, which writes a graph and maybe weights."""
-    found = launch_of(name)
-    assert found
-    paths = [folder / ("net.prototxt" if name == "caffe" else "graph"), folder / "weights"]
-    command = [found.command[0], "-B", "-W", "ignore", "-c", script, *map(str, paths)]
-    done = subprocess.run(command, capture_output=True, text=True, env=dict(found.env))
-    assert done.returncode == 0, done.stderr[-3000:]
-    return [path for path in paths if path.exists()]
-
-
-@pytest.fixture
-def framework(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Framework]:
-    made = in_its_stack(request.param, tmp_path / "log")
-    yield made
-    made.agent.close()
-
-
-def output(framework: Framework, image: np.ndarray[Any, Any] = IMAGES) -> np.ndarray[Any, Any]:
-    (found,) = framework.agent.request("predict", arrays=[("image", image)]).arrays.values()
-    return found
+FRAMEWORKS = find_predictors([PREDICTORS])
+HERE = Place(Path("m.yaml"), 1)
 
 
 @pytest.mark.parametrize(
-    ("framework", "name"), [(name, name) for name in SCRIPTS], indirect=["framework"]
+    ("source", "member", "expected"),
+    [
+        ("/models/net.onnx", None, True),
+        ("https://example.org/net.onnx", None, True),
+        ("/models/net.zip", "in/net.onnx", True),
+        ("/models/net.onnx.zip", "net.pt", False),
+        ("/models/net.pt", None, False),
+    ],
 )
-def test_what_a_network_costs_is_counted_of_shapes_alone_and_leaves_it_as_it_was(
-    framework: Framework, name: str, tmp_path: Path
+def test_onnx_files_are_known_by_their_suffix(
+    source: str, member: str | None, expected: bool
 ) -> None:
-    framework.load(*write(name, SCRIPTS[name], tmp_path), **OPTIONS.get(name, {}))
-    before = output(framework)
-    found = cost(framework.agent, image=(7, 4, 6, 6))
-    conv, up, dense = 8 * 36 * 2 * 9, 8 * 36 * 3 * 4, 3 * 144 * 5
-    assert found.unknown == ()
-    assert [layer.flops for layer in found.layers if layer.flops] == [
-        2 * 7 * one for one in (conv, up, dense)
-    ]
-    assert found.parameters == (8 * 2 * 9 + 8) + (8 * 3 * 4 + 3) + (3 * 144 * 5 + 5)
-    assert found.peak_bytes == 4 * 7 * 3 * 8 * 36, "of the sum and what it is of"
-    assert np.array_equal(output(framework), before)
-    ((_, _, ran),) = framework.agent.request("profile", {"count": 1}, [("image", IMAGES)]).facts[
-        "profiles"
-    ]
-    told = [(layer.name, layer.type) for layer in found.layers]
-    assert [(layer[0], layer[1]) for layer in ran if layer[1] != "Split"] == told
+    assert is_onnx(Artifact(source, None, HERE, member)) is expected
 
 
-@pytest.mark.parametrize("framework", ["cntk"], indirect=True)
-def test_layers_inside_of_cntks_blocks_are_counted_under_the_names_that_they_are_timed_by(
-    framework: Framework, tmp_path: Path
-) -> None:
-    framework.load(*write("cntk", BLOCKS, tmp_path))
-    found = cost(framework.agent, image=(3, 4, 6, 6))
-    products = 8 * 36 * 4 * 9, 8 * 36 * 3 * 4, 3 * 144 * 5
-    assert [layer.flops for layer in found.layers if layer.flops] == [
-        2 * 3 * one for one in products
-    ]
-    assert found.peak_bytes == 4 * 3 * 2 * 3 * 144, (
-        "of the transposed convolution with and without its bias"
+def describe(manifest: Path, batch_size: int, **axes: int) -> ModelCost:
+    """Describe the first model of a manifest by this interpreter."""
+    loaded = load(manifest, FRAMEWORKS)
+    model = loaded.manifest.models[0]
+    stack = Stack("here", model.name, interpreter="current")
+    case = Case("trace", loaded, model, stack, "cpu", batch_size, None)
+    source = FrameworkSource(
+        predictor=FRAMEWORKS[model.name],
+        cache=manifest.parent / "cache",
+        allow_code=False,
+        show=lambda step: None,
     )
-    assert found.parameters == (8 * 4 * 9 + 8) + (8 * 3 * 4 + 3) + (3 * 144 * 5 + 5)
-    ((_, _, ran),) = framework.agent.request("profile", {"count": 1}, [("image", IMAGES)]).facts[
-        "profiles"
-    ]
-    assert [layer[0] for layer in ran] == [layer.name for layer in found.layers]
-
-
-@pytest.mark.parametrize("framework", ["cntk"], indirect=True)
-def test_a_recurrence_of_cntks_counts_each_step(framework: Framework, tmp_path: Path) -> None:
-    framework.load(*write("cntk", SEQUENCE, tmp_path))
-    found = cost(framework.agent, words=(2, 9, 6))
-    assert found.flops == 2 * 2 * (9 * (6 + 5) * 20 + 5 * 3)
-    assert found.unknown == ()
-    assert found.peak_bytes
-    assert found.parameters == (6 + 5) * 20 + 20 + 5 * 3 + 3 + 1, (
-        "and the number that its states begin with"
+    return describe_case(
+        case, {name.replace("_", "."): size for name, size in axes.items()}, source
     )
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("framework", ["tflite"], indirect=True)
-def test_each_kind_of_product_of_tensorflow_lites_is_counted(
-    framework: Framework, tmp_path: Path
+def test_an_onnx_file_is_described_without_its_framework() -> None:
+    cost = describe(DIGITS / "digits.yaml", 4)
+    assert cost == describe_onnx(DIGITS / "digits_cnn.onnx", 4)
+
+
+def test_another_model_is_described_by_its_framework(tmp_path: Path) -> None:
+    cost = describe(write_matrix(tmp_path, "whole"), 4)
+    assert cost.parameters == 3 * 5
+    assert cost.flops == 2 * 4 * 3 * 5
+    assert cost.layers[0].shape == (4, 5)
+    assert cost.counter == "hand"
+
+
+def test_free_axes_are_bound_by_their_sizes(tmp_path: Path) -> None:
+    cost = describe(write_matrix(tmp_path, "free"), 1, x_1=3)
+    assert cost.flops == 2 * 3 * 5
+
+
+def test_a_free_axis_without_a_size_is_an_error_with_the_line(tmp_path: Path) -> None:
+    message = r"m\.yaml:5: input 'x' has free axes; say --axis x\.1=SIZE"
+    with pytest.raises(OutputError, match=message):
+        describe(write_matrix(tmp_path, "free"), 1)
+
+
+def test_an_input_without_a_shape_is_an_error_with_what_to_write(tmp_path: Path) -> None:
+    message = (
+        r"m\.yaml:5: the model doesn't say the shape of 'x'; "
+        r"write it, as in: options: {inputs: 'x float32\[\?,"
+    )
+    with pytest.raises(OutputError, match=message):
+        describe(write_matrix(tmp_path, "untold"), 1)
+
+
+def test_a_framework_that_describes_no_models_is_an_error_with_advice(tmp_path: Path) -> None:
+    message = (
+        r"m\.yaml:5: matrix doesn't tell what its models are made of; "
+        r"describe the network as ONNX, or name another --mlms-stack"
+    )
+    with pytest.raises(MlmsError, match=message):
+        describe(write_matrix(tmp_path, "mute"), 1)
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of temporary files."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
+
+
+def test_the_log_that_an_error_names_is_kept(tmp_path: Path, temporary: Path) -> None:
+    message = r"ValueError: a shape that it can't follow \(log: (.*)\)"
+    with pytest.raises(AgentError, match=message) as raised:
+        describe(write_matrix(tmp_path, "fail"), 1)
+    named = re.search(message, str(raised.value))
+    assert named
+    (log,) = temporary.rglob("*.log")
+    assert str(log) == named[1]
+
+
+def test_no_log_is_kept_of_a_model_that_was_described(tmp_path: Path, temporary: Path) -> None:
+    describe(write_matrix(tmp_path, "whole"), 1)
+    assert list(temporary.iterdir()) == []
+
+
+@pytest.mark.parametrize("shape", ["mute", "untold"])
+def test_no_log_is_kept_of_an_agent_that_did_not_fail(
+    tmp_path: Path, temporary: Path, shape: str
 ) -> None:
-    python_of("tensorflow", "tensorflow")
-    framework.load(*write("tensorflow", LITE, tmp_path), xnnpack=False)
-    images = IMAGES.transpose(0, 2, 3, 1).copy()
-    before = output(framework, images)
-    found = cost(framework.agent, image=(7, 6, 6, 4))
-    products = {
-        "CONV_2D": 8 * 36 * 4 * 9,
-        "DEPTHWISE_CONV_2D": 8 * 36 * 9,
-        "TRANSPOSE_CONV": 8 * 36 * 3 * 4,
-        "BATCH_MATMUL": 36 * 36 * 12,
-        "FULLY_CONNECTED": 36 * 36 * 5,
-    }
-    assert {layer.type: layer.flops for layer in found.layers if layer.flops} == {
-        kind: 2 * 7 * one for kind, one in products.items()
-    }
-    assert found.unknown == ()
-    assert np.array_equal(output(framework, images), before)
-    ran = framework.agent.request("profile", {"count": 1}, [("image", images)]).facts["profiles"][
-        0
-    ][2]
-    assert [layer[:2] for layer in ran] == [
-        [layer.name, layer.type] for layer in found.layers if layer.type in {one[1] for one in ran}
-    ]
+    with pytest.raises(MlmsError):
+        describe(write_matrix(tmp_path, shape), 1)
+    assert list(temporary.iterdir()) == []

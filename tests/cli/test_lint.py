@@ -1,0 +1,92 @@
+"""The command ``mlms lint``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pytest_mlms.cli.main import main
+from tests.support.project import PREDICTORS, copy_digits
+
+
+@pytest.fixture
+def manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The manifest of a folder ``manifests``."""
+    monkeypatch.chdir(tmp_path)
+    return copy_digits(tmp_path / "manifests")
+
+
+def test_a_folder_without_errors_is_quiet(
+    manifest: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["lint", "manifests"]) == 0
+    output, summary = capsys.readouterr()
+    assert output == ""
+    assert summary == "1 manifest, 0 with errors\n"
+
+
+def test_each_error_is_printed_with_its_line(
+    manifest: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = manifest.read_text()
+    text = text.replace("5 ms", "5")
+    text = text.replace("float32", "fp32")
+    manifest.write_text(text)
+    assert main(["lint", "manifests/digits.yaml"]) == 1
+    output, summary = capsys.readouterr()
+    places = [line.partition(": ")[0] for line in output.splitlines()]
+    assert places == ["manifests/digits.yaml:16", "manifests/digits.yaml:44"]
+    assert summary == "1 manifest, 1 with errors\n"
+
+
+def test_local_files_are_checked_too(manifest: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (manifest.parent / "labels.txt").unlink()
+    (manifest.parent / "digits_cnn.onnx").write_bytes(b"changed")
+    assert main(["lint", "manifests"]) == 1
+    output = capsys.readouterr().out
+    assert "labels.txt does not exist" in output
+    assert "digits_cnn.onnx has sha256" in output
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("nowhere", "mlms: there is no nowhere; name a manifest or a folder of them\n"),
+        ("empty", "mlms: empty has no .yaml file; name a manifest or a folder of them\n"),
+    ],
+)
+def test_a_path_without_a_manifest_is_a_usage_error(
+    manifest: Path, capsys: pytest.CaptureFixture[str], path: str, message: str
+) -> None:
+    Path("empty").mkdir()
+    assert main(["lint", path]) == 2
+    assert capsys.readouterr().err == message
+
+
+def test_predictors_of_another_folder_are_known(manifest: Path) -> None:
+    text = manifest.read_text()
+    text = text.replace("onnxruntime >=1.17", "faulty")
+    text = text.replace("onnxruntime", "faulty")
+    manifest.write_text(text)
+    assert main(["lint", "manifests"]) == 1
+    assert main(["lint", "--mlms-predictors", str(PREDICTORS), "manifests"]) == 0
+
+
+def test_files_of_stacks_are_checked_but_are_no_manifests(
+    manifest: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stacks = manifest.parent / "stacks.yaml"
+    stacks.write_text("fine: {interpreter: current}\n")
+    assert main(["lint", "manifests"]) == 0
+    assert capsys.readouterr().err == "1 manifest, 0 with errors\n"
+
+
+def test_a_stack_without_a_predictor_is_an_error(
+    manifest: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stacks = manifest.parent / "stacks.yaml"
+    stacks.write_text("odd: {framework: pytroch, requirements: [six]}\n")
+    assert main(["lint", "manifests"]) == 1
+    message = "manifests/stacks.yaml:1: no predictor for 'pytroch'; did you mean"
+    assert capsys.readouterr().out.startswith(message)
