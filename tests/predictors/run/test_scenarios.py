@@ -12,29 +12,30 @@ from mlms_predictors._run.scenarios import (
     Samples,
     Stop,
     TurnRequest,
-    offline,
-    single_stream,
     turn,
 )
 
-Call = Callable[[], str]
+START = 100.0
+MINUTE = 60.0
 
 
 class Clock:
-    """A clock that a call of ``seconds`` advances."""
+    """A clock that calls advance, and the names of the calls that were made."""
 
     def __init__(self) -> None:
-        self.now = 100.0
-        self.calls: list[str] = []
+        self.now = START
+        self.made: list[str] = []
 
     def read(self) -> float:
         return self.now
 
-    def call(self, name: str, seconds: float) -> Call:
+    def call(self, name: str, seconds: float) -> Callable[[], str]:
+        """Return a call that takes so long; its output has its name and its number."""
+
         def call() -> str:
             self.now += seconds
-            self.calls.append(name)
-            return f"{name} {len(self.calls)}"
+            self.made.append(name)
+            return f"{name} {len(self.made)}"
 
         return call
 
@@ -47,48 +48,62 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def arrays_of(samples: Samples) -> dict[str, list[float]]:
-    return {name: list(values) for name, values in samples.arrays()}
+@pytest.fixture
+def samples() -> Samples:
+    return Samples()
 
 
-def test_a_run_ends_once_the_time_and_the_calls_are_reached(clock: Clock) -> None:
-    samples = Samples()
-    single_stream([clock.call("a", 0.5)], Stop(seconds=2, least=1, longest=60), samples)
-    assert len(clock.calls) == 4
-    single_stream([clock.call("a", 0.5)], Stop(seconds=0, least=3, longest=60), samples)
-    assert len(clock.calls) == 4 + 3
+def array(samples: Samples, name: str) -> list[float]:
+    arrays = dict(samples.arrays())
+    return list(arrays[name])
 
 
-def test_a_run_ends_after_the_longest_time_and_has_at_least_one_call(clock: Clock) -> None:
-    samples = Samples()
-    single_stream([clock.call("a", 0.5)], Stop(seconds=0, least=100, longest=2), samples)
-    assert len(clock.calls) == 4
-    single_stream([clock.call("a", 0.5)], Stop(seconds=0, least=1, longest=0), samples)
-    assert len(clock.calls) == 4 + 1
+@pytest.mark.parametrize(
+    ("stop", "count"),
+    [
+        (Stop(seconds=2, least=1, longest=MINUTE), 4),
+        (Stop(seconds=0, least=3, longest=MINUTE), 3),
+        (Stop(seconds=2, least=10, longest=MINUTE), 10),
+        (Stop(seconds=0, least=100, longest=2), 4),
+        (Stop(seconds=0, least=1, longest=0), 1),
+    ],
+)
+def test_a_run_ends_by_its_stop_rule(
+    clock: Clock, samples: Samples, stop: Stop, count: int
+) -> None:
+    call = clock.call("a", 0.5)
+    SCENARIOS["single_stream"]([call], stop, samples)
+    assert len(clock.made) == count
+    assert len(array(samples, "start")) == count
 
 
-def test_a_run_ends_when_the_samples_are_full(clock: Clock) -> None:
-    samples = Samples()
-    offline([clock.call("a", 1e-6)], Stop(seconds=60, least=1, longest=60), samples)
-    assert len(arrays_of(samples)["start"]) == CAPACITY
+def test_a_run_ends_when_the_samples_are_full(clock: Clock, samples: Samples) -> None:
+    call = clock.call("a", 1e-6)
+    SCENARIOS["offline"]([call], Stop(MINUTE, 1, MINUTE), samples)
+    assert len(array(samples, "start")) == CAPACITY
 
 
-def test_calls_are_used_in_turn_and_the_last_outputs_kept(clock: Clock) -> None:
-    samples = Samples()
+def test_calls_are_used_in_turn_and_timed(clock: Clock, samples: Samples) -> None:
     calls = [clock.call("a", 1), clock.call("b", 2), clock.call("c", 4)]
-    single_stream(calls, Stop(seconds=0, least=4, longest=60), samples)
-    assert clock.calls == ["a", "b", "c", "a"]
-    assert samples.outputs == ["a 4", "b 2", "c 3"]
-    arrays = arrays_of(samples)
-    assert arrays["start"] == [100, 101, 103, 107]
-    assert arrays["end"] == [101, 103, 107, 108]
+    SCENARIOS["single_stream"](calls, Stop(0, 4, MINUTE), samples)
+    assert clock.made == ["a", "b", "c", "a"]
+    assert array(samples, "start") == [100, 101, 103, 107]
+    assert array(samples, "end") == [101, 103, 107, 108]
 
 
-def test_a_call_that_is_not_used_has_no_output(clock: Clock) -> None:
-    samples = Samples()
+def test_the_last_outputs_of_each_call_are_kept(clock: Clock, samples: Samples) -> None:
     calls = [clock.call("a", 1), clock.call("b", 1)]
-    single_stream(calls, Stop(seconds=0, least=1, longest=60), samples)
-    assert samples.outputs == ["a 1", None]
+    SCENARIOS["single_stream"](calls, Stop(0, 3, MINUTE), samples)
+    assert samples.outputs == ["a 3", "b 2"]
+    SCENARIOS["single_stream"](calls, Stop(0, 1, MINUTE), samples)
+    assert samples.outputs == ["a 4", None]
+
+
+def test_samples_are_used_again(clock: Clock, samples: Samples) -> None:
+    call = clock.call("a", 1)
+    for count in (5, 2):
+        SCENARIOS["single_stream"]([call], Stop(0, count, MINUTE), samples)
+        assert len(array(samples, "start")) == count
 
 
 @pytest.mark.parametrize(
@@ -101,28 +116,19 @@ def test_a_call_that_is_not_used_has_no_output(clock: Clock) -> None:
     ],
 )
 def test_counters_are_read_at_both_ends_and_as_the_scenario_says(
-    clock: Clock, scenario: str, seconds: float, at: list[int]
+    clock: Clock, samples: Samples, scenario: str, seconds: float, at: list[int]
 ) -> None:
-    samples = Samples()
-    stop = Stop(seconds=0, least=4, longest=60)
-    SCENARIOS[scenario]([clock.call("a", seconds)], stop, samples)
-    arrays = arrays_of(samples)
-    assert arrays["at"] == at
-    assert len(arrays["wait"]) == len(at)
-    assert arrays["cpu"] == pytest.approx([100 + count * seconds for count in at])
+    call = clock.call("a", seconds)
+    SCENARIOS[scenario]([call], Stop(0, 4, MINUTE), samples)
+    expected = [START + count * seconds for count in at]
+    assert array(samples, "at") == at
+    assert array(samples, "cpu") == pytest.approx(expected)
+    assert len(array(samples, "wait")) == len(at)
 
 
-def test_a_turn_begins_with_a_call_and_skips_some(clock: Clock) -> None:
-    samples = Samples()
+def test_a_turn_begins_with_a_call_and_skips_some(clock: Clock, samples: Samples) -> None:
     calls = [clock.call("a", 1), clock.call("b", 1), clock.call("c", 1)]
     turn(calls, TurnRequest(first=2, skip=1, timed=3), samples)
-    assert clock.calls == ["c", "c", "a", "b"]
-    assert arrays_of(samples)["start"] == [101, 102, 103]
+    assert clock.made == ["c", "c", "a", "b"]
+    assert array(samples, "start") == [101, 102, 103]
     assert samples.outputs[0] == "c 2", "outputs begin with those of the first call"
-
-
-def test_samples_are_used_again(clock: Clock) -> None:
-    samples = Samples()
-    single_stream([clock.call("a", 1)], Stop(0, 5, 60), samples)
-    single_stream([clock.call("a", 1)], Stop(0, 2, 60), samples)
-    assert len(arrays_of(samples)["start"]) == 2

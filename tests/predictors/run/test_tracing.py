@@ -11,7 +11,7 @@ from mlms_predictors import Layer, Profile
 from mlms_predictors._run import probes, steps, tracing
 from mlms_predictors._run.probe import Probe
 from mlms_predictors._run.span import Span
-from mlms_predictors._run.tracing import TracedCalls, TracedModel, TraceRequest, trace
+from mlms_predictors._run.tracing import TracedModel, TraceRequest, trace
 
 
 def profile() -> Profile:
@@ -37,24 +37,30 @@ def model(profile: Callable[[], Profile] | None = profile) -> TracedModel:
     return TracedModel(call, profiles if profile else None, "cpu")
 
 
-def plan(level: str, *names: str, observed: int = 2) -> TraceRequest:
-    return TraceRequest(level, list(names), observed, plain=1, options={})
+def request(level: str, *names: str) -> TraceRequest:
+    return TraceRequest(level, list(names), observed=2, plain=1, options={})
 
 
-def layers_of(found: TracedCalls) -> list[Span]:
-    return [span for span in found.spans if span.level == "layer"]
+def use_probe(monkeypatch: pytest.MonkeyPatch, probe_class: type[Probe]) -> None:
+    """Have one probe, under every name."""
+
+    def open_probe(name: str, *arguments: Any) -> Probe:
+        return probe_class(*arguments)
+
+    monkeypatch.setattr(probes, "open_probe", open_probe)
 
 
 def test_calls_without_a_probe_come_before_and_after_those_with_one() -> None:
-    found = trace(model(), TraceRequest("model", [], 3, 2, {}))
+    found = trace(model(), TraceRequest("model", [], observed=3, plain=2, options={}))
     assert len(found.plain) == 4
     assert [span.request for span in found.spans] == [0, 1, 2]
-    assert {span.level for span in found.spans} == {"model"}
-    assert all(span.end > span.start for span in found.spans)
+    for span in found.spans:
+        assert span.level == "model"
+        assert span.end > span.start
 
 
 def test_layers_lie_inside_of_their_call() -> None:
-    found = trace(model(), plan("layer"))
+    found = trace(model(), request("layer"))
     names = [(span.level, span.name, span.request) for span in found.spans]
     assert names == [
         ("model", "predict", 0),
@@ -98,14 +104,15 @@ def test_counters_are_read_between_layers_that_run_one_by_one(
         def read(self) -> dict[str, int]:
             return {"seven": 7}
 
-    monkeypatch.setattr(probes, "open_probe", lambda name, *arguments: Constant(*arguments))
-    found = trace(model(stepwise), plan("layer+hardware", "constant", observed=3))
+    use_probe(monkeypatch, Constant)
+    found = trace(model(stepwise), request("layer+hardware", "constant"))
     assert [status.stepwise for status in found.probes] == [True, None]
     (series,) = found.series
-    assert len(series.values) == 1 + 3 * 3 + 1
-    count = len(series.values)
+    calls = 2
+    moments = 3 * calls
+    assert len(series.values) == 1 + moments + 1
     steps.between()
-    assert len(series.values) == count, "the probe is no observer any more"
+    assert len(series.values) == 1 + moments + 1, "the probe is no observer any more"
 
 
 def test_a_layer_has_the_number_of_the_moment_before_it() -> None:
@@ -129,15 +136,18 @@ def test_every_probe_notes_the_moments_between_layers(monkeypatch: pytest.Monkey
         name = "numbering"
 
         def moment(self) -> None:
-            self.moments.append((int(time.perf_counter() * 1e9), 40 + len(self.moments)))
+            now = int(time.perf_counter() * 1e9)
+            number = 40 + len(self.moments)
+            self.moments.append((now, number))
 
-    monkeypatch.setattr(probes, "open_probe", lambda name, *arguments: Numbering(*arguments))
-    found = trace(model(stepwise), plan("kernel", "numbering"))
-    assert [span.external for span in layers_of(found)] == [40, 41, 43, 44]
+    use_probe(monkeypatch, Numbering)
+    found = trace(model(stepwise), request("kernel", "numbering"))
+    layers = [span for span in found.spans if span.level == "layer"]
+    assert [layer.external for layer in layers] == [40, 41, 43, 44]
 
 
 def test_calls_are_traced_without_a_layer_profiler() -> None:
-    found = trace(model(None), plan("layer"))
+    found = trace(model(None), request("layer"))
     assert [span.level for span in found.spans] == ["model", "model"]
     assert "no layer profiler" in found.probes[0].reason
 
@@ -146,18 +156,19 @@ def test_a_layer_profiler_that_raises_is_not_available() -> None:
     def broken() -> Profile:
         raise RuntimeError("another profiler is active")
 
-    found = trace(model(broken), plan("layer"))
+    found = trace(model(broken), request("layer"))
     assert found.probes[0].reason == "RuntimeError: another profiler is active"
     assert [span.level for span in found.spans] == ["model", "model"]
 
 
 def test_the_other_probes_observe_where_one_can_not() -> None:
-    found = trace(model(), plan("hardware", "cupti", "io", "magic"))
+    found = trace(model(), request("hardware", "cupti", "io", "magic"))
     statuses = {status.probe: status for status in found.probes}
     assert "the device is cpu" in statuses["cupti"].reason
     assert "there is no probe 'magic'" in statuses["magic"].reason
     if statuses["io"].available:
-        assert {len(series.times) for series in found.series} == {1 + 2}
+        assert found.series
+        assert all(len(series.times) == 1 + 2 for series in found.series)
     else:
         assert statuses["io"].reason
 
@@ -167,6 +178,6 @@ def test_a_fault_of_a_probe_does_not_cost_the_calls(monkeypatch: pytest.MonkeyPa
         raise ZeroDivisionError("a fault of the probe")
 
     monkeypatch.setattr(probes, "open_probe", broken)
-    found = trace(model(), plan("hardware", "perf"))
+    found = trace(model(), request("hardware", "perf"))
     assert found.probes[0].reason == "ZeroDivisionError: a fault of the probe"
     assert len(found.spans) == 2
