@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,8 +40,10 @@ def message(*fields: tuple[int, float | str | bytes]) -> bytes:
 
     An integer becomes a varint and a float a double; text and bytes have their length before them.
     """
-    encoded = [_field(number, value) for number, value in fields]
-    return b"".join(encoded)
+    encoded = bytearray()
+    for number, value in fields:
+        encoded += _field(number, value)
+    return bytes(encoded)
 
 
 def _field(number: int, value: float | str | bytes) -> bytes:
@@ -50,7 +53,8 @@ def _field(number: int, value: float | str | bytes) -> bytes:
         return _tag(number, _FIXED64) + struct.pack("<d", value)
     if isinstance(value, str):
         value = value.encode()
-    return _tag(number, _BYTES) + varint(len(value)) + value
+    head = _tag(number, _BYTES) + varint(len(value))
+    return head + value
 
 
 def _tag(number: int, wire_type: int) -> bytes:
@@ -64,44 +68,39 @@ class MessageRows:
     """
 
     def __init__(self, count: int) -> None:
+        self.width = 0  # bytes of a row
         self._count = count
         self._parts: list[Array] = []
 
-    @property
-    def width(self) -> int:
-        """Bytes of a row."""
-        return sum(part.shape[-1] for part in self._parts)
-
-    def constant(self, *fields: tuple[int, int | str | bytes]) -> MessageRows:
+    def constant(self, *fields: tuple[int, int | str | bytes]) -> None:
         """Add fields with the same value in all rows."""
         self._add_bytes(message(*fields))
-        return self
 
-    def varints(self, number: int, values: Array) -> MessageRows:
+    def varints(self, number: int, values: Array) -> None:
         """Add a field of non-negative integers."""
         largest = int(values.max(initial=0))
         width = len(varint(largest))
         shifts = 7 * np.arange(width, dtype="u8")
-        shifted = values.astype("u8")[:, None] >> shifts
+        column = values.astype("u8")[:, None]
+        shifted = column >> shifts
         encoded = shifted.astype("u1") & 0x7F
         encoded[:, :-1] |= 0x80
         self._add_bytes(_tag(number, _VARINT))
-        self._parts.append(encoded)
-        return self
+        self._add(encoded)
 
-    def fixed64(self, number: int, values: Array) -> MessageRows:
+    def fixed64(self, number: int, values: Array) -> None:
         """Add a field of 8-byte values: of type u8 as fixed64, of type f8 as double."""
         little_endian = values.dtype.newbyteorder("<")
-        encoded = values.astype(little_endian)[:, None].view("u1")
+        column = values.astype(little_endian)[:, None]
         self._add_bytes(_tag(number, _FIXED64))
-        self._parts.append(encoded)
-        return self
+        self._add(column.view("u1"))
 
-    def nest(self, number: int, inner: MessageRows) -> MessageRows:
+    def nest(self, number: int, inner: MessageRows) -> None:
         """Add a field that is the message of the same row of ``inner``."""
-        self._add_bytes(_tag(number, _BYTES) + varint(inner.width))
-        self._parts += inner._parts
-        return self
+        self._add_bytes(_tag(number, _BYTES))
+        self._add_bytes(varint(inner.width))
+        for part in inner._parts:
+            self._add(part)
 
     def matrix(self) -> Array:
         """Return the messages as an array of bytes with one row for each."""
@@ -114,10 +113,15 @@ class MessageRows:
         return rows
 
     def _add_bytes(self, constant: bytes) -> None:
-        self._parts.append(np.frombuffer(constant, "u1"))
+        self._add(np.frombuffer(constant, "u1"))
+
+    def _add(self, part: Array) -> None:
+        self._parts.append(part)
+        self.width += part.shape[-1]
 
 
-class PlacedRows(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class PlacedRows:
     """Rows of equal length, and the position of each among all rows."""
 
     matrix: Array

@@ -45,14 +45,20 @@ def test_a_message_inside_of_a_message_has_its_length_before_it() -> None:
 
 @given(st.lists(st.integers(0, 2**62), min_size=1, max_size=20))
 def test_a_column_of_varints_is_padded_to_the_width_of_the_largest(values: list[int]) -> None:
-    matrix = MessageRows(len(values)).varints(1, np.array(values)).matrix()
+    rows = MessageRows(len(values))
+    rows.varints(1, np.array(values))
+    matrix = rows.matrix()
     assert matrix.shape == (len(values), 1 + len(varint(max(values))))
     assert [decoded(row[1:].tobytes()) for row in matrix] == values
 
 
 def test_a_row_is_the_message_of_its_fields() -> None:
-    inner = MessageRows(2).varints(1, np.array([5, 6])).fixed64(2, np.array([1.5, 2.5]))
-    rows = MessageRows(2).constant((3, 7)).nest(4, inner)
+    inner = MessageRows(2)
+    inner.varints(1, np.array([5, 6]))
+    inner.fixed64(2, np.array([1.5, 2.5]))
+    rows = MessageRows(2)
+    rows.constant((3, 7))
+    rows.nest(4, inner)
     expected = [
         message((3, 7), (4, message((1, 5), (2, 1.5)))),
         message((3, 7), (4, message((1, 6), (2, 2.5)))),
@@ -62,7 +68,9 @@ def test_a_row_is_the_message_of_its_fields() -> None:
 
 
 def test_no_rows_are_an_empty_matrix() -> None:
-    assert MessageRows(0).varints(1, np.zeros(0, "i8")).matrix().size == 0
+    rows = MessageRows(0)
+    rows.varints(1, np.zeros(0, "i8"))
+    assert rows.matrix().size == 0
 
 
 def test_rows_of_several_widths_are_interleaved_by_position() -> None:

@@ -1,7 +1,8 @@
 """OTLP/JSON files for OpenTelemetry, written by its own SDK's encoder.
 
-Needs the extra ``otlp``. The trace of an item has a trace ID of its own. Spans are children of their
-parents by ``find_parents``, so that a kernel lies below its layer. Takes 13 to 42 µs per span.
+Needs the extra ``otlp``. The trace of an item has a trace ID of its own. Spans are children of
+their parents by ``find_parents``, so that a kernel lies below its layer. Takes 13 to 42 µs per
+span.
 """
 
 from __future__ import annotations

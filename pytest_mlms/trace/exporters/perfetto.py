@@ -102,7 +102,8 @@ def limit_requests(spans: Spans, most_bytes: int) -> ChosenRequests:
     kept[order[fits]] = True
     mask = np.ones(len(spans), bool)
     mask[inside] = kept[place]
-    return ChosenRequests(mask, len(requests), len(requests) - int(kept.sum()))
+    dropped = np.count_nonzero(~kept)
+    return ChosenRequests(mask, len(requests), int(dropped))
 
 
 def _write_spans(file: IO[bytes], trace: Trace, parent: Array, mask: Array) -> None:

@@ -9,10 +9,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pytest_mlms.trace.exporters.perfetto_fields import (
+    CounterDescriptor,
+    PerfettoTrace,
+    TracePacket,
+    TrackDescriptor,
+    TrackEvent,
+)
 from pytest_mlms.trace.exporters.perfetto_order import event_order
 from pytest_mlms.trace.exporters.perfetto_packets import NEEDS_STATE, SEQUENCE, descriptor_packet
 from pytest_mlms.trace.protobuf import MessageRows, PlacedRows, interleave, message
-from pytest_mlms.trace.spans import Spans, Trace
+from pytest_mlms.trace.spans import CounterSeries, Spans, Trace
 
 __all__ = ["Flows", "SpanEvents", "counter_packets", "find_flows"]
 
@@ -21,9 +28,8 @@ Array = NDArray[Any]
 _BEGIN = 1  # TrackEvent.Type
 _END = 2
 _COUNTER = 4
-_FLOW_IDS = 47
-_TERMINATING_FLOW_IDS = 48
 _NO_FLOW = 0
+_RUN_SHIFT = np.uint64(40)  # of a flow ID: correlation IDs are smaller
 _FIRST_COUNTER = 1 << 22  # uuid; threads and lanes have smaller ones
 _CHUNK = 1 << 16  # events that are encoded at once
 
@@ -38,71 +44,83 @@ class Flows:
 
 def find_flows(spans: Spans, parent: Array, mask: Array) -> Flows:
     """Return the arrows between the spans of ``mask``: from launches to kernels on other tracks."""
-    candidates = np.flatnonzero(mask & (parent >= 0) & (spans.correlation != 0))
-    launches = parent[candidates]
-    elsewhere = spans.track[launches] != spans.track[candidates]
-    drawn = elsewhere & mask[launches]
+    has_launch = (parent >= 0) & (spans.correlation != 0)
+    started = np.flatnonzero(mask & has_launch)
+    launches = parent[started]
+    on_other_track = spans.track[launches] != spans.track[started]
+    drawn = on_other_track & mask[launches]
     source = np.zeros(len(spans), bool)
     target = np.zeros(len(spans), bool)
     source[launches[drawn]] = True
-    target[candidates[drawn]] = True
+    target[started[drawn]] = True
     return Flows(source, target)
 
 
+@dataclass(frozen=True, eq=False)
 class SpanEvents:
     """Encodes the begins and ends of spans as TracePackets.
 
     ``uuids`` are those of the tracks of all spans.
     """
 
-    def __init__(self, spans: Spans, uuids: Array, flows: Flows) -> None:
-        self._spans = spans
-        self._uuids = uuids
-        self._flows = flows
+    spans: Spans
+    uuids: Array
+    flows: Flows
 
     def packets(self, chosen: Array) -> Iterator[bytes]:
         """Yield the events of the chosen spans in their order, a chunk at a time."""
-        order = event_order(self._spans.start[chosen], self._spans.end[chosen])
+        start = self.spans.start[chosen]
+        end = self.spans.end[chosen]
+        order = event_order(start, end)
         span = chosen[order.span]
         for first in range(0, len(span), _CHUNK):
             chunk = slice(first, first + _CHUNK)
             yield self._encode(span[chunk], order.begins[chunk])
 
     def _encode(self, span: Array, begins: Array) -> bytes:
-        source = begins & self._flows.source[span]
-        target = begins & self._flows.target[span] & ~source
-        plain = begins & ~source & ~target
+        is_source = self.flows.source[span]
+        is_target = self.flows.target[span]
+        source = begins & is_source
+        target = begins & is_target & ~is_source
+        plain = begins & ~is_source & ~is_target
         rows = [
-            self._place_begins(span, plain, _NO_FLOW),
-            self._place_begins(span, source, _FLOW_IDS),
-            self._place_begins(span, target, _TERMINATING_FLOW_IDS),
-            self._place_ends(span, ~begins),
+            self._begins(span, plain, _NO_FLOW),
+            self._begins(span, source, TrackEvent.FLOW_IDS),
+            self._begins(span, target, TrackEvent.TERMINATING_FLOW_IDS),
+            self._ends(span, ~begins),
         ]
         return interleave(rows, len(span))
 
-    def _place_begins(self, span: Array, chosen: Array, flow_field: int) -> PlacedRows:
+    def _begins(self, span: Array, chosen: Array, flow_field: int) -> PlacedRows:
         positions = np.flatnonzero(chosen)
         span = span[positions]
-        event = MessageRows(len(span)).constant((9, _BEGIN)).varints(11, self._uuids[span])
-        event.varints(10, self._spans.name[span] + 1)
-        event.varints(3, self._spans.level[span] + 1)
+        event = self._event(span, _BEGIN)
+        event.varints(TrackEvent.NAME_IID, self.spans.name[span] + 1)
+        event.varints(TrackEvent.CATEGORY_IIDS, self.spans.level[span] + 1)
         if flow_field != _NO_FLOW:
             event.fixed64(flow_field, self._flow_ids(span))
-        packets = _timed_packets(self._spans.start[span], event)
+        packets = _timed_packets(self.spans.start[span], event)
         return PlacedRows(packets, positions)
 
-    def _place_ends(self, span: Array, chosen: Array) -> PlacedRows:
+    def _ends(self, span: Array, chosen: Array) -> PlacedRows:
         positions = np.flatnonzero(chosen)
         span = span[positions]
-        event = MessageRows(len(span)).constant((9, _END)).varints(11, self._uuids[span])
-        packets = _timed_packets(self._spans.end[span], event)
+        event = self._event(span, _END)
+        packets = _timed_packets(self.spans.end[span], event)
         return PlacedRows(packets, positions)
+
+    def _event(self, span: Array, kind: int) -> MessageRows:
+        event = MessageRows(len(span))
+        event.constant((TrackEvent.TYPE, kind))
+        event.varints(TrackEvent.TRACK_UUID, self.uuids[span])
+        return event
 
     def _flow_ids(self, span: Array) -> Array:
         """Return an ID for each run and correlation ID."""
-        runs = (self._spans.run[span] + 1).astype("u8")
-        correlations = self._spans.correlation[span].astype("u8")
-        return np.asarray(runs << np.uint64(40) | correlations)
+        run = self.spans.run[span] + 1
+        correlation = self.spans.correlation[span].astype("u8")
+        shifted_run = run.astype("u8") << _RUN_SHIFT
+        return np.asarray(shifted_run | correlation)
 
 
 def counter_packets(trace: Trace) -> Iterator[bytes]:
@@ -111,28 +129,46 @@ def counter_packets(trace: Trace) -> Iterator[bytes]:
     counters = trace.counters
     for index, series in enumerate(trace.series):
         uuid = _FIRST_COUNTER + index
-        descriptor = message((1, uuid))
-        if series.run in processes:
-            descriptor += message((5, processes[series.run]))
-        unit = message((6, series.unit))
-        descriptor += message((2, series.name), (8, unit))
-        yield descriptor_packet(descriptor)
+        process = processes.get(series.run)
+        yield _counter_track(uuid, series, process)
         chosen = np.flatnonzero(counters.series == index)
         yield from _counter_values(uuid, counters.time[chosen], counters.value[chosen])
+
+
+def _counter_track(uuid: int, series: CounterSeries, process: int | None) -> bytes:
+    counter = message((CounterDescriptor.UNIT_NAME, series.unit))
+    descriptor = message(
+        (TrackDescriptor.UUID, uuid),
+        (TrackDescriptor.NAME, series.name),
+        (TrackDescriptor.COUNTER, counter),
+    )
+    if process is not None:
+        descriptor += message((TrackDescriptor.PARENT_UUID, process))
+    return descriptor_packet(descriptor)
 
 
 def _counter_values(uuid: int, time: Array, value: Array) -> Iterator[bytes]:
     for first in range(0, len(time), _CHUNK):
         chunk = slice(first, first + _CHUNK)
         times = time[chunk]
-        event = MessageRows(len(times)).constant((9, _COUNTER), (11, uuid))
-        event.fixed64(44, value[chunk])
+        event = MessageRows(len(times))
+        event.constant(
+            (TrackEvent.TYPE, _COUNTER),
+            (TrackEvent.TRACK_UUID, uuid),
+        )
+        event.fixed64(TrackEvent.DOUBLE_COUNTER_VALUE, value[chunk])
         yield _timed_packets(times, event).tobytes()
 
 
 def _timed_packets(time: Array, event: MessageRows) -> Array:
     """Return TracePackets with a timestamp and a TrackEvent each."""
-    packet = MessageRows(len(time)).constant((10, SEQUENCE), (13, NEEDS_STATE))
-    packet.varints(8, time)
-    packet.nest(11, event)
-    return MessageRows(len(time)).nest(1, packet).matrix()
+    packet = MessageRows(len(time))
+    packet.constant(
+        (TracePacket.TRUSTED_SEQUENCE_ID, SEQUENCE),
+        (TracePacket.SEQUENCE_FLAGS, NEEDS_STATE),
+    )
+    packet.varints(TracePacket.TIMESTAMP, time)
+    packet.nest(TracePacket.TRACK_EVENT, event)
+    rows = MessageRows(len(time))
+    rows.nest(PerfettoTrace.PACKET, packet)
+    return rows.matrix()

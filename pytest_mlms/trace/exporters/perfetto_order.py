@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,12 +12,13 @@ __all__ = ["EventOrder", "event_order", "lanes"]
 
 Array = NDArray[Any]
 
-_ENDS = np.int8(0)
-_BEGINS = np.int8(1)
-_EMPTY = np.int8(2)
+_ENDS = np.array(0, "i1")
+_BEGINS = np.array(1, "i1")
+_EMPTY = np.array(2, "i1")
 
 
-class EventOrder(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class EventOrder:
     """The index of the span of each event, and whether the event is its begin."""
 
     span: Array
@@ -30,19 +32,33 @@ def event_order(start: Array, end: Array) -> EventOrder:
     follow, the outermost before the others. A span of no length begins and ends inside of those.
     """
     count = len(start)
+    keys = _sort_keys(start, end)
+    order = np.lexsort(keys)
+    return EventOrder(span=order % count, begins=order < count)
+
+
+def _sort_keys(start: Array, end: Array) -> list[Array]:
+    """Return the keys of all begins and then of all ends, the most important last.
+
+    Columns that are needed no longer are freed early: there may be a million events.
+    """
+    count = len(start)
     index = np.arange(count)
     empty = start == end
-    is_end = np.arange(2 * count) >= count
-    group = _both(np.where(empty, _EMPTY, _BEGINS), np.where(empty, _EMPTY, _ENDS))
-    depth = _both(np.where(empty, index, -end), np.where(empty, index, -start))
-    tie = _both(index, np.where(empty, index, -index))
-    order = np.lexsort((is_end, tie, depth, group, _both(start, end)))
-    return EventOrder(order % count, order < count)
+    is_end = np.zeros(2 * count, bool)
+    is_end[count:] = True
+    tie = _both(index, -index, empty, index)
+    depth = _both(-end, -start, empty, index)
+    group = _both(_BEGINS, _ENDS, empty, _EMPTY)
+    time = np.concatenate([start, end])
+    return [is_end, tie, depth, group, time]
 
 
-def _both(begins: Array, ends: Array) -> Array:
-    """Return a column of all events from those of begins and of ends."""
-    return np.concatenate([begins, ends])
+def _both(begins: Array, ends: Array, empty: Array, of_empty: Array) -> Array:
+    """Return a key of all events, which spans of no length have another value of."""
+    of_begins = np.where(empty, of_empty, begins)
+    of_ends = np.where(empty, of_empty, ends)
+    return np.concatenate([of_begins, of_ends])
 
 
 def lanes(start: Array, end: Array) -> Array:
@@ -80,4 +96,6 @@ def _is_nested(start: Array, end: Array) -> bool:
     depth = np.cumsum(steps) - events.begins
     order = np.argsort(depth, kind="stable")
     by_depth = events.span[order]
-    return bool((by_depth[0::2] == by_depth[1::2]).all())
+    begun = by_depth[0::2]
+    ended = by_depth[1::2]
+    return bool((begun == ended).all())

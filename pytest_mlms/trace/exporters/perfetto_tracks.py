@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pytest_mlms.trace.exporters.perfetto_fields import (
+    ProcessDescriptor,
+    ThreadDescriptor,
+    TrackDescriptor,
+)
 from pytest_mlms.trace.exporters.perfetto_order import lanes
 from pytest_mlms.trace.exporters.perfetto_packets import descriptor_packet
 from pytest_mlms.trace.protobuf import message
@@ -22,7 +28,8 @@ _FIRST_TRACK = 1 << 20
 _FIRST_LANE = 1 << 21
 
 
-class TrackLayout(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class TrackLayout:
     """The packets that describe tracks, and the uuid of each span's track."""
 
     packets: list[bytes]
@@ -32,20 +39,22 @@ class TrackLayout(NamedTuple):
 def lay_out(trace: Trace, mask: Array) -> TrackLayout:
     """Return the tracks of the spans of ``mask``."""
     spans = trace.spans
-    packets = _process_packets(trace)
-    uuids = np.zeros(len(spans), "i8")
+    layout = TrackLayout(_process_packets(trace), np.zeros(len(spans), "i8"))
+    uuid = _FIRST_TRACK
     next_lane = _FIRST_LANE
-    for number, (track, indices) in enumerate(_shared_tracks(trace).items()):
-        on_track = np.flatnonzero(mask & np.isin(spans.track, indices))
-        if not len(on_track):
-            continue
-        lane = lanes(spans.start[on_track], spans.end[on_track])
-        lane_uuids = next_lane + np.arange(int(lane.max()) + 1)
-        lane_uuids[0] = _FIRST_TRACK + number
-        packets += _track_packets(track, lane_uuids.tolist())
-        uuids[on_track] = lane_uuids[lane]
-        next_lane += len(lane_uuids)
-    return TrackLayout(packets, uuids)
+    for track, indices in _shared_tracks(trace).items():
+        on_track = np.isin(spans.track, indices)
+        chosen = np.flatnonzero(mask & on_track)
+        if len(chosen):
+            lane = lanes(spans.start[chosen], spans.end[chosen])
+            count = int(lane.max()) + 1
+            uuids = np.arange(next_lane, next_lane + count)
+            uuids[0] = uuid
+            layout.packets.extend(_track_packets(track, uuids.tolist()))
+            layout.uuids[chosen] = uuids[lane]
+            next_lane += count
+        uuid += 1
+    return layout
 
 
 def _shared_tracks(trace: Trace) -> dict[Track, list[int]]:
@@ -62,11 +71,7 @@ def _process_packets(trace: Trace) -> list[bytes]:
     for track in trace.tracks:
         name = _process_name(trace.runs[track.run])
         names.setdefault(track.process, name)
-    packets = []
-    for process, name in names.items():
-        descriptor = message((1, process), (6, name))
-        packets.append(descriptor_packet(message((1, process), (3, descriptor))))
-    return packets
+    return [_process_packet(process, name) for process, name in names.items()]
 
 
 def _process_name(run: TraceRun) -> str:
@@ -75,21 +80,49 @@ def _process_name(run: TraceRun) -> str:
     return f"agent, {run.level} run"
 
 
+def _process_packet(process: int, name: str) -> bytes:
+    """Return the packet of a process, whose uuid is its process ID."""
+    descriptor = message(
+        (ProcessDescriptor.PID, process),
+        (ProcessDescriptor.PROCESS_NAME, name),
+    )
+    track = message(
+        (TrackDescriptor.UUID, process),
+        (TrackDescriptor.PROCESS, descriptor),
+    )
+    return descriptor_packet(track)
+
+
 def _track_packets(track: Track, uuids: list[int]) -> Iterator[bytes]:
     """Yield the packet of a track, whose uuid is the first, and those of its further lanes."""
+    uuid, *lane_uuids = uuids
     if track.kind == "thread":
-        yield _thread_packet(uuids[0], track)
+        yield _thread_packet(uuid, track)
     else:
-        yield _child_packet(uuids[0], track.process, track.name)
-    for uuid in uuids[1:]:
-        yield _child_packet(uuid, track.process, f"{track.name}, at the same time")
+        yield _child_packet(uuid, track.process, track.name)
+    for lane_uuid in lane_uuids:
+        name = f"{track.name}, at the same time"
+        yield _child_packet(lane_uuid, track.process, name)
 
 
 def _thread_packet(uuid: int, track: Track) -> bytes:
-    thread = message((1, track.process), (2, track.thread), (5, track.name))
-    descriptor = message((1, uuid), (5, track.process), (4, thread))
+    thread = message(
+        (ThreadDescriptor.PID, track.process),
+        (ThreadDescriptor.TID, track.thread),
+        (ThreadDescriptor.THREAD_NAME, track.name),
+    )
+    descriptor = message(
+        (TrackDescriptor.UUID, uuid),
+        (TrackDescriptor.PARENT_UUID, track.process),
+        (TrackDescriptor.THREAD, thread),
+    )
     return descriptor_packet(descriptor)
 
 
 def _child_packet(uuid: int, process: int, name: str) -> bytes:
-    return descriptor_packet(message((1, uuid), (5, process), (2, name)))
+    descriptor = message(
+        (TrackDescriptor.UUID, uuid),
+        (TrackDescriptor.PARENT_UUID, process),
+        (TrackDescriptor.NAME, name),
+    )
+    return descriptor_packet(descriptor)
