@@ -28,36 +28,48 @@ MODEL = """
 
 
 class Pair:
-    """The digits network by two frameworks, both plain numpy, the second one compared with the
-    first.
+    """The digits network by two frameworks, both plain numpy.
+
+    The second one is compared with the first, "plain".
     """
 
     def __init__(self, project: Project) -> None:
         self.project = project
-        project.edit("[1, 8, 64]", "[16]")
-        text = project.manifest.read_text()
-        head, middle = (
-            text[: text.index("models:")],
-            text[text.index("inputs:") : text.index("thresholds:")],
-        )
-        models, agreement = (
-            MODEL.format(name="plain", options={}),
-            "thresholds:\n  agreement: {reference: plain}\n",
-        )
-        project.manifest.write_text(f"{head}models:{models}{middle}{agreement}")
-        (project.path / "more").mkdir()
-        data = np.load(project.folder / "digits_test.npz")
-        np.savez(project.path / "few.npz", image=data["image"][:40], label=data["label"][:40])
-        project.replace_file("digits_test.npz", (project.path / "few.npz").read_bytes())
+        self._predictors = project.path / "more"
+        self._predictors.mkdir()
+        self._use_plain_models()
+        self._use_few_inputs()
+
+    def _use_plain_models(self) -> None:
+        self.project.edit("[1, 8, 64]", "[16]")
+        head, models_and_rest = self.project.manifest.read_text().split("models:")
+        _, inputs_and_rest = models_and_rest.split("inputs:")
+        middle, _ = inputs_and_rest.split("thresholds:")
+        models = MODEL.format(name="plain", options={})
+        agreement = "thresholds:\n  agreement: {reference: plain}\n"
+        text = f"{head}models:{models}inputs:{middle}{agreement}"
+        self.project.manifest.write_text(text)
+
+    def _use_few_inputs(self) -> None:
+        data = np.load(self.project.folder / "digits_test.npz")
+        few = self.project.path / "few.npz"
+        np.savez(few, image=data["image"][:40], label=data["label"][:40])
+        self.project.replace_file("digits_test.npz", few.read_bytes())
 
     def add(self, name: str, **options: Any) -> None:
-        (self.project.path / "more" / f"{name}.py").write_text(
-            (PREDICTORS / "plain.py").read_text()
-        )
-        self.project.edit("models:\n", "models:" + MODEL.format(name=name, options=options))
+        """Add a framework that computes the same as plain, but for its options."""
+        code = (PREDICTORS / "plain.py").read_text()
+        (self._predictors / f"{name}.py").write_text(code)
+        model = MODEL.format(name=name, options=options)
+        self.project.edit("models:\n", f"models:{model}")
 
     def run(self, *arguments: str) -> pytest.RunResult:
         return self.project.run("--mlms-predictors=more", "-k", "agreement", *arguments)
+
+    def item(self) -> dict[str, Any]:
+        """Return the only item of the last run's results."""
+        (item,) = self.project.items()
+        return item
 
 
 @pytest.fixture
@@ -65,11 +77,19 @@ def pair(project: Project) -> Pair:
     return Pair(project)
 
 
-def test_a_stack_that_computes_the_same_passes_and_says_how_close_it_is(pair: Pair) -> None:
+def lines_below(result: pytest.RunResult, title: str) -> list[str]:
+    """Return the lines of the output below the one that has a title."""
+    for number, line in enumerate(result.outlines):
+        if title in line:
+            return result.outlines[number + 1 :]
+    raise AssertionError(f"no line has {title!r}")
+
+
+def test_a_stack_that_computes_the_same_passes_with_its_differences(pair: Pair) -> None:
     pair.add("same")
     result = pair.run("--junitxml=junit.xml")
     result.assert_outcomes(passed=1)
-    (item,) = pair.project.items()
+    item = pair.item()
     assert item["nodeid"] == "manifests/digits.yaml::test_agreement[same-cpu]"
     assert item["reference"]["framework"] == "plain"
     assert item["reference"]["versions"]["plain"] == "1.0"
@@ -79,49 +99,43 @@ def test_a_stack_that_computes_the_same_passes_and_says_how_close_it_is(pair: Pa
     assert estimates["same_top1"]["low"] < 1
     assert estimates["kl_max"]["value"] == pytest.approx(0, abs=1e-12)
     assert estimates["kl_max"]["replicates"] == 40
-    properties = {
-        each.get("name"): each.get("value")
-        for each in ElementTree.parse("junit.xml").iter("property")
-    }
+    properties = {}
+    for element in ElementTree.parse("junit.xml").iter("property"):
+        properties[element.get("name")] = element.get("value")
     assert float(properties["mlms_deviation"] or -1) == 0
-    lines = result.outlines[
-        next(i for i, line in enumerate(result.outlines) if "mlms: agreement" in line) :
-    ]
-    assert lines[1].split("  ")[0] == "verdict"
-    assert lines[2].startswith("PASSED")
-    assert all(len(line) <= 100 for line in lines[1:3])
+    header, row = lines_below(result, "mlms: agreement")[:2]
+    assert header.split("  ")[0] == "verdict"
+    assert row.startswith("PASSED")
+    assert len(header) <= 100
+    assert len(row) <= 100
 
 
 def test_a_stack_that_departs_fails_with_the_worst_input_and_the_first_layer(pair: Pair) -> None:
-    line = next(
-        i
-        for i, text in enumerate(pair.project.manifest.read_text().splitlines(), 1)
-        if "agreement:" in text
-    )
     pair.add("other", off="conv2d_2")
+    before, _ = pair.project.manifest.read_text().split("agreement:")
+    line = before.count("\n") + 1
     result = pair.run()
     result.assert_outcomes(failed=1)
+    count = "40 of 40 inputs differ from it by more than 1e-05 + 0.0001 |reference|"
     result.stdout.fnmatch_lines(
         [
             "deviation is not at most 1.00: measured *, over 40 inputs",
-            f"  limit set by manifests/digits.yaml:{line + 4}",
-            "the reference is plain 1.0 on cpu; 40 of 40 inputs differ from it by more than 1e-05 + 0.0001 |reference|",
+            f"  limit set by manifests/digits.yaml:{line}",
+            f"the reference is plain 1.0 on cpu; {count}",
             "  worst input: number *, label *, best class *, the reference's *",
             "    logits[[]*[]] is *, the reference's *",
             "  first layer that departs: 'conv2d_2', by up to 0.5 of *; those up to 'relu_1' agree",
         ]
     )
-    (item,) = pair.project.items()
+    item = pair.item()
     assert item["verdict"] == "FAILED"
-    folder = pair.project.path / "mlms-results" / "latest"
-    with (folder / item["artifacts"]["differences.csv"]).open() as file:
+    with (pair.project.results / item["artifacts"]["differences.csv"]).open() as file:
         rows = list(csv.DictReader(file))
-    kept = np.load(folder / item["artifacts"]["outputs.npz"])
     assert len(rows) == 40
     largest = max(float(row["difference"]) for row in rows)
-    assert np.abs(kept["logits"].astype(float) - kept["reference_logits"]).max() == pytest.approx(
-        largest
-    )
+    kept = np.load(pair.project.results / item["artifacts"]["outputs.npz"])
+    kept_differences = np.abs(kept["logits"].astype(float) - kept["reference_logits"])
+    assert kept_differences.max() == pytest.approx(largest)
     assert item["estimates"]["difference_max"]["value"] == pytest.approx(largest)
     assert len(item["logs"]) == 2
 
@@ -130,10 +144,8 @@ def test_the_reference_is_computed_once_for_all_that_are_compared_with_it(pair: 
     pair.add("one")
     pair.add("two")
     pair.run().assert_outcomes(passed=2)
-    names = [
-        path.name for path in (pair.project.path / "mlms-results" / "latest" / "agents").iterdir()
-    ]
-    assert sum(name.startswith("plain-") for name in names) == 1
+    logs = (pair.project.results / "agents").glob("plain-*")
+    assert len(list(logs)) == 1
 
 
 STACKS = """
@@ -146,7 +158,7 @@ def test_a_reference_that_is_not_chosen_runs_on_the_declared_stack_of_its_name(p
     pair.add("same")
     (pair.project.path / "stacks.yaml").write_text(STACKS)
     pair.run("--mlms-stack=one").assert_outcomes(passed=1)
-    (item,) = pair.project.items()
+    item = pair.item()
     assert item["case"] == "one-cpu"
     assert item["reference"]["stack"] == "plain"
     pair.run("--mlms-stack=one", "--mlms-stack=here").assert_outcomes(passed=2)
@@ -228,9 +240,8 @@ def test_outputs_of_another_shape_are_an_error_that_shows_both(pair: Pair) -> No
     pair.add("narrow", rows=9)
     result = pair.run()
     assert result.ret == 1
-    result.stdout.fnmatch_lines(
-        ["*output 'logits' is (9,) for each input, and (10,) by the reference, plain 1.0 on cpu*"]
-    )
+    message = "output 'logits' is (9,) for each input, and (10,) by the reference, plain 1.0 on cpu"
+    result.stdout.fnmatch_lines([f"*{message}*"])
 
 
 def test_only_what_an_agreement_judges_becomes_an_item(pair: Pair) -> None:
