@@ -1,0 +1,194 @@
+"""Installations by hand-written programs in the place of Python and uv."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from pytest_mlms.errors import StackError, Unavailable
+from pytest_mlms.records import Stack
+from pytest_mlms.stacks.installers import install
+from pytest_mlms.stacks.interpreters import Interpreter
+
+PIP = """#!/bin/sh
+echo "$*" >> "{log}"
+case "$*" in
+  *"-m venv"*) mkdir -p "{folder}/bin"; cp "$0" "{folder}/bin/python";;
+  *freeze*) printf 'tiny==1.0\\nWarning: odd\\npip==24.0\\nBig @ file:///big.whl\\n';;
+  *broken*) echo 'Collecting broken'; echo 'ERROR: nothing found'; exit 3;;
+  *huge*) echo 'OSError: No space left on device'; exit 1;;
+  *) echo 'Collecting tiny'; echo '  Downloading tiny-1.0.whl';;
+esac
+"""
+
+
+MINE = Stack("mine", "any")
+
+
+class Installer:
+    """An installation by a program that notes how it was called."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "environment"
+        self.steps: list[str] = []
+        self._log = folder / "log"
+        self._program = folder / "python"
+        self._program.write_text(PIP.format(log=self._log, folder=self.folder))
+        self._program.chmod(0o755)
+
+    def install(
+        self, *requirements: str, stack: Stack = MINE, version: str = "3.11.7"
+    ) -> list[str]:
+        interpreter = Interpreter(
+            self._program, version, "CPython", "linux-x86_64", self._program.parent
+        )
+        return install(stack, interpreter, self.folder, requirements, self.steps.append)
+
+    @property
+    def commands(self) -> list[str]:
+        return self._log.read_text().splitlines()
+
+
+@pytest.fixture
+def installer(tmp_path: Path) -> Installer:
+    return Installer(tmp_path)
+
+
+def test_the_exact_packages_are_those_of_pip_freeze_without_pip(installer: Installer) -> None:
+    assert installer.install("tiny") == ["Big @ file:///big.whl", "tiny==1.0"]
+
+
+def test_the_steps_are_shown_and_an_empty_text_at_the_end(installer: Installer) -> None:
+    installer.install("tiny")
+    assert installer.steps == [
+        "making the environment",
+        "installing",
+        "Collecting tiny",
+        "Downloading tiny-1.0.whl",
+        "listing packages",
+        "",
+    ]
+
+
+def test_options_come_before_the_requirements(installer: Installer) -> None:
+    stack = Stack("mine", "any", options=("--pre",))
+    installer.install("tiny", "big", stack=stack)
+    (command,) = [command for command in installer.commands if " install " in command]
+    assert command.endswith("--pre tiny big")
+
+
+def test_a_lock_file_is_installed_without_dependencies(installer: Installer) -> None:
+    stack = Stack("mine", "any", lock=Path("mine.lock"), options=("--pre",))
+    installer.install("tiny==1.0", stack=stack)
+    (command,) = [command for command in installer.commands if " install " in command]
+    assert command.endswith("--pre --no-deps tiny==1.0")
+
+
+@pytest.mark.parametrize(("version", "pip"), [("3.6.15", "pip==21.3.1"), ("3.7.16", "pip==24.0")])
+def test_the_pip_of_an_old_python_is_renewed(installer: Installer, version: str, pip: str) -> None:
+    installer.install("tiny", version=version)
+    assert any(command.endswith(f"-q {pip}") for command in installer.commands)
+    assert "renewing pip" in installer.steps
+
+
+def test_a_failure_has_the_installer_s_last_lines(installer: Installer) -> None:
+    with pytest.raises(StackError) as raised:
+        installer.install("broken")
+    assert str(raised.value).splitlines() == [
+        "stack mine can't be made with Python 3.11.7",
+        "  installing ended with status 3:",
+        "    Collecting broken",
+        "    ERROR: nothing found",
+    ]
+    assert installer.steps[-1] == ""
+
+
+def test_a_full_disk_has_advice(installer: Installer) -> None:
+    advice = "; make room, or name another cache with --mlms-cache"
+    with pytest.raises(StackError, match=advice):
+        installer.install("huge")
+
+
+def test_variables_of_python_do_not_reach_the_installer(
+    installer: Installer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment = tmp_path / "environment.txt"
+    program = tmp_path / "python"
+    program.write_text(f"#!/bin/sh\nenv > {environment}\nexit 1\n")
+    monkeypatch.setenv("PYTHONPATH", "/leak")
+    monkeypatch.setenv("HARMLESS", "kept")
+    with pytest.raises(StackError):
+        installer.install("tiny")
+    lines = environment.read_text().splitlines()
+    assert "HARMLESS=kept" in lines
+    assert not any(line.startswith("PYTHON") for line in lines)
+
+
+def test_uv_is_unavailable_where_it_is_not_installed(
+    installer: Installer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    message = "stack mine is to be installed by uv, which isn't there; pip install uv"
+    with pytest.raises(Unavailable, match=message):
+        installer.install("tiny", stack=Stack("mine", "any", installer="uv"))
+
+
+def test_uv_makes_the_environment_and_installs(
+    installer: Installer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "uv.log"
+    uv = tmp_path / "uv"
+    uv.write_text(f'#!/bin/sh\necho "$*" >> {log}\necho tiny==1.0\n')
+    uv.chmod(0o755)
+    monkeypatch.setenv("PATH", os.pathsep.join([str(tmp_path), os.environ["PATH"]]))
+    assert installer.install("tiny", stack=Stack("mine", "any", installer="uv")) == ["tiny==1.0"]
+    venv, pip_install, freeze = log.read_text().splitlines()
+    assert venv.startswith("venv ")
+    assert pip_install.endswith(" tiny")
+    assert freeze.startswith("pip freeze")
+
+
+WAITING = """#!/bin/sh
+echo 'Collecting tiny'
+sleep 600 &
+echo $! > {pids}
+wait
+"""
+
+
+def test_an_interruption_kills_the_installer_with_its_children(
+    installer: Installer, tmp_path: Path
+) -> None:
+    pids = tmp_path / "pids"
+    (tmp_path / "python").write_text(WAITING.format(pids=pids))
+
+    def interrupt(step: str) -> None:
+        if step.startswith("Collecting"):
+            while not pids.exists() or not pids.read_text():
+                pass
+            raise KeyboardInterrupt
+
+    interpreter = Interpreter(
+        tmp_path / "python", "3.11.7", "CPython", "linux-x86_64", Path(sys.prefix)
+    )
+    with pytest.raises(KeyboardInterrupt):
+        install(MINE, interpreter, installer.folder, ["tiny"], interrupt)
+    child = int(pids.read_text())
+    end = time.monotonic() + 300
+    while _is_running(child):
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def _is_running(pid: int) -> bool:
+    """Return whether a process runs; one that ended may not have been reaped yet."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    _, _, rest = status.rpartition(") ")
+    return not rest.startswith("Z")
