@@ -12,7 +12,7 @@ from typing import Any
 from pytest_mlms.options import read_share
 from pytest_mlms.records import Comparison, Verdict
 from pytest_mlms.report.table import KEEP, format_table
-from pytest_mlms.upgrade.explanation import format_change
+from pytest_mlms.upgrade.labels import format_change, percent
 from pytest_mlms.upgrade.replay import Replay, read_upgrades, replay_upgrade
 from pytest_mlms.upgrade.rounds import CLOCKS
 
@@ -95,5 +95,5 @@ def _row(replay: Replay) -> tuple[str, ...]:
 def _latency_cells(comparisons: Sequence[Comparison]) -> tuple[str, str]:
     for compared in comparisons:
         if compared.quantity == "latency":
-            return format_change(compared, KEEP), f"{100 * compared.tolerance:.3g} %"
+            return format_change(compared, KEEP), percent(compared.tolerance)
     return "-", "-"

@@ -13,7 +13,7 @@ from pytest_mlms.records import Comparison, Kind
 from pytest_mlms.report.table import KEEP
 from pytest_mlms.serialization import from_plain
 from pytest_mlms.units import format_quantity
-from pytest_mlms.upgrade.explanation import format_change
+from pytest_mlms.upgrade.labels import format_change, percent
 
 __all__ = ["TABLES", "Cell", "Result", "Table", "comparisons_of"]
 
@@ -63,7 +63,7 @@ def _spread(quantity: str) -> Cell:
         if not estimate or estimate["high"] is None or not estimate["value"]:
             return text
         spread = estimate["high"] / estimate["value"] - 1
-        return f"{text} ±{100 * spread:.2g} %"
+        return f"{text} ±{percent(spread, '.2g')}"
 
     return cell
 
@@ -75,8 +75,8 @@ def _interval(quantity: str) -> Cell:
         estimate = result["estimates"].get(quantity)
         if not estimate:
             return "-"
-        interval = f"{100 * estimate['low']:.2f} to {100 * estimate['high']:.2f}"
-        return f"{100 * estimate['value']:.2f} ({interval}) %"
+        value, low, high = (100 * estimate[key] for key in ("value", "low", "high"))
+        return f"{value:.2f} ({low:.2f} to {high:.2f}) %"
 
     return cell
 
@@ -127,15 +127,15 @@ def _change(latency: Comparison) -> str:
 
 
 def _tolerance(latency: Comparison) -> str:
-    return f"{100 * latency.tolerance:.3g} %"
+    return percent(latency.tolerance)
 
 
 def _noise_floor(latency: Comparison) -> str:
-    return f"±{100 * latency.floor:.2g} %"
+    return f"±{percent(latency.floor, '.2g')}"
 
 
 def _detectable(latency: Comparison) -> str:
-    return f"{100 * latency.detectable:.2g} %"
+    return percent(latency.detectable, ".2g")
 
 
 _MORE_COLUMNS: dict[str, dict[str, Cell]] = {

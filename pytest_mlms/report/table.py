@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import itertools
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 __all__ = ["KEEP", "format_table"]
+
+Row = Sequence[str]
 
 KEEP = "\u00a0"
 """A space at which no cell is folded."""
@@ -19,9 +21,7 @@ _GAP = "  "
 _NARROWEST = 8  # characters of a text column whose words are broken
 
 
-def format_table(
-    header: Sequence[str], rows: Sequence[Sequence[str]], width: int, left: int
-) -> list[list[str]]:
+def format_table(header: Row, rows: Sequence[Row], width: int, left: int) -> list[list[str]]:
     """Return the lines of the header, and of each row.
 
     The first ``left`` columns are text, the others numbers. A table that is wider than ``width``
@@ -29,20 +29,37 @@ def format_table(
     last text columns within words.
     """
     cells = [header, *rows]
-    columns = list(zip(*cells, strict=True))
-    widths = [max(len(cell) for cell in column) for column in columns]
-    words = [max(_longest_word(cell) for cell in column) for column in columns]
-    text = range(left)
-    numbers = range(left, len(header))
-    _narrow(widths, text, words, width)
-    _narrow(widths, numbers, words, width)
-    _narrow(widths, text, [_NARROWEST] * left, width)
+    widths = _column_widths(cells, width, left)
     return [_fold(row, widths, left) for row in cells]
 
 
-def _longest_word(cell: str) -> int:
-    words = textwrap.wrap(cell, 1, break_long_words=False)
-    return max((len(word) for word in words), default=0)
+def _column_widths(cells: Sequence[Row], width: int, left: int) -> list[int]:
+    widths = []
+    words = []
+    for column in zip(*cells, strict=True):
+        widths.append(_longest(column))
+        words.append(_longest(_words(column)))
+    text = range(left)
+    numbers = range(left, len(widths))
+    _narrow(widths, text, words, width)
+    _narrow(widths, numbers, words, width)
+    narrowest = [_NARROWEST] * left
+    _narrow(widths, text, narrowest, width)
+    return widths
+
+
+def _longest(texts: Iterable[str]) -> int:
+    """Return the length of the longest text, at least 1."""
+    lengths = map(len, texts)
+    return max(lengths, default=1) or 1
+
+
+def _words(cells: Iterable[str]) -> list[str]:
+    """Return what cells can be folded to without breaking words."""
+    words = []
+    for cell in cells:
+        words += textwrap.wrap(cell, 1, break_long_words=False)
+    return words
 
 
 def _narrow(widths: list[int], columns: Sequence[int], least: Sequence[int], width: int) -> None:
@@ -59,20 +76,25 @@ def _narrow(widths: list[int], columns: Sequence[int], least: Sequence[int], wid
         widths[widest] -= 1
 
 
-def _fold(row: Sequence[str], widths: Sequence[int], left: int) -> list[str]:
+def _fold(row: Row, widths: Sequence[int], left: int) -> list[str]:
     """Return the lines of a row."""
     columns = []
     for cell, width in zip(row, widths, strict=True):
-        columns.append(textwrap.wrap(cell, width) or [""])
+        columns.append(textwrap.wrap(cell, width))
     lines = []
     for parts in itertools.zip_longest(*columns, fillvalue=""):
-        line = _GAP.join(_aligned(parts, widths, left))
-        lines.append(line.rstrip().replace(KEEP, " "))
-    return lines
+        line = _join(parts, widths, left)
+        lines.append(line.replace(KEEP, " "))
+    return lines or [""]
 
 
-def _aligned(parts: Sequence[str], widths: Sequence[int], left: int) -> list[str]:
-    """Return the parts of cells at their widths: text to the left, numbers to the right."""
-    text = [part.ljust(width) for part, width in zip(parts[:left], widths, strict=False)]
-    numbers = [part.rjust(width) for part, width in zip(parts[left:], widths[left:], strict=True)]
-    return text + numbers
+def _join(parts: Row, widths: Sequence[int], left: int) -> str:
+    """Return a line of parts of cells: text to the left, numbers to the right."""
+    aligned = []
+    for column, part in enumerate(parts):
+        width = widths[column]
+        if column < left:
+            aligned.append(part.ljust(width))
+        else:
+            aligned.append(part.rjust(width))
+    return _GAP.join(aligned).rstrip()

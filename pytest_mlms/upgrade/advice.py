@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pytest_mlms.quantities import upgrade_rules
 from pytest_mlms.records import Comparison
 from pytest_mlms.upgrade.decision import LEAST_ROUNDS, MOST_ROUNDS
+from pytest_mlms.upgrade.labels import percent
 from pytest_mlms.upgrade.result import UpgradeResult
 from pytest_mlms.upgrade.setting import UpgradeSetting
 
@@ -94,8 +95,9 @@ def _tolerance_hint(gate: Comparison) -> str:
     if gate.floor < gate.tolerance:
         return f"; {gate.quantity} is near its tolerance: a wider or narrower one decides it"
     if gate.floor >= gate.tolerance:
+        floor = percent(gate.floor, ".2g")
         return (
-            f"; the noise floor of {gate.quantity}, ±{100 * gate.floor:.2g} %, is not below its "
-            f"tolerance: a wider one could be decided here"
+            f"; the noise floor of {gate.quantity}, ±{floor}, is not below its tolerance: "
+            f"a wider one could be decided here"
         )
     return ""

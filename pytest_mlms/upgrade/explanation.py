@@ -9,12 +9,13 @@ from pytest_mlms.quantities import upgrade_rules
 from pytest_mlms.records import Comparison, Verdict
 from pytest_mlms.units import format_quantity
 from pytest_mlms.upgrade.advice import advice_on
+from pytest_mlms.upgrade.labels import format_change, percent
 from pytest_mlms.upgrade.layer_diff import LayerChange
 from pytest_mlms.upgrade.result import UpgradeResult
 from pytest_mlms.upgrade.rounds import CLOCKS
 from pytest_mlms.upgrade.setting import UpgradeSetting
 
-__all__ = ["explain_upgrade", "format_change", "layer_table"]
+__all__ = ["explain_upgrade", "layer_table"]
 
 _VERDICTS = list(Verdict)  # worst first
 _NO_LAYER_SLOWER = (
@@ -37,18 +38,6 @@ def explain_upgrade(result: UpgradeResult, setting: UpgradeSetting) -> str:
     ]
     indented = [f"  {line}" for line in lines]
     return "\n".join([_headline(result, setting), *indented])
-
-
-def format_change(compared: Comparison, space: str = " ") -> str:
-    """Return B over A with its interval, such as "×1.079 (1.071 to 1.088)".
-
-    ``space`` is the space within the brackets. "-" where there is no ratio.
-    """
-    if math.isnan(compared.ratio):
-        return "-"
-    low = f"{max(0.0, compared.low):.3f}"
-    high = "unbounded" if math.isinf(compared.high) else f"{compared.high:.3f}"
-    return f"×{compared.ratio:.3f} ({low}{space}to{space}{high})"
 
 
 def _headline(result: UpgradeResult, setting: UpgradeSetting) -> str:
@@ -106,13 +95,10 @@ def _quantity_line(compared: Comparison) -> str:
 def _finding(compared: Comparison) -> str:
     if compared.quantity == "agreement":
         return compared.lacking or f"outputs differ by {_multiple(compared)} what is allowed"
-    parts = [
-        f"A {format_quantity(compared.a, compared.unit)}",
-        f"B {format_quantity(compared.b, compared.unit)}",
-        _change(compared),
-        f"tolerance {100 * compared.tolerance:.3g} %",
-    ]
-    text = ", ".join(parts)
+    a = format_quantity(compared.a, compared.unit)
+    b = format_quantity(compared.b, compared.unit)
+    tolerance = percent(compared.tolerance)
+    text = f"A {a}, B {b}, {_change(compared)}, tolerance {tolerance}"
     if compared.lacking:
         text += f"; {compared.lacking}"
     if compared.verdict is Verdict.INCONCLUSIVE and not compared.gate:
@@ -128,12 +114,20 @@ def _multiple(agreement: Comparison) -> str:
 
 def _change(compared: Comparison) -> str:
     if compared.of == "inputs":
-        interval = f"{100 * compared.low:+.2f} to {100 * compared.high:+.2f}"
-        return f"{100 * compared.ratio:+.2f} ({interval}) % of {compared.replicates} inputs"
-    base = upgrade_rules()[compared.quantity].base
-    if not base:
-        return format_change(compared)
-    return f"{format_change(compared)} with {format_quantity(base, compared.unit)} added to both"
+        return _change_of_accuracy(compared)
+    change = format_change(compared)
+    rule = upgrade_rules()[compared.quantity]
+    if not rule.base:
+        return change
+    base = format_quantity(rule.base, compared.unit)
+    return f"{change} with {base} added to both"
+
+
+def _change_of_accuracy(compared: Comparison) -> str:
+    change = f"{100 * compared.ratio:+.2f}"
+    low = f"{100 * compared.low:+.2f}"
+    high = percent(compared.high, "+.2f")
+    return f"{change} ({low} to {high}) of {compared.replicates} inputs"
 
 
 def _precision(result: UpgradeResult) -> list[str]:
@@ -142,17 +136,20 @@ def _precision(result: UpgradeResult) -> list[str]:
         return []
     if math.isnan(latency.floor):
         return ["noise floor: unknown, there is no interval"]
-    floor = f"±{100 * latency.floor:.2g} %"
-    detectable = f"{100 * latency.detectable:.2g} %"
+    floor = percent(latency.floor, ".2g")
+    detectable = percent(latency.detectable, ".2g")
     found = f"the smallest slowdown that it would have found, four times of five: {detectable}"
-    return [f"noise floor of this item: {floor}; {found}"]
+    return [f"noise floor of this item: ±{floor}; {found}"]
 
 
 def _method(result: UpgradeResult) -> str:
     pairs = sum(record.pairs for record in result.rounds)
     rounds = _plural(len(result.rounds), "round")
-    clock = "none" if result.clock is None else f"{result.clock} ({CLOCKS[result.clock]})"
-    return f"{pairs:,} pairs ({_turns(result)}) in {rounds} of fresh processes; clock: {clock}"
+    clock = "none"
+    if result.clock is not None:
+        clock = f"{result.clock} ({CLOCKS[result.clock]})"
+    measured = f"{pairs:,} pairs ({_turns(result)}) in {rounds} of fresh processes"
+    return f"{measured}; clock: {clock}"
 
 
 def _turns(result: UpgradeResult) -> str:
@@ -167,7 +164,8 @@ def _turns(result: UpgradeResult) -> str:
 
 
 def _plural(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+    ending = "" if count == 1 else "s"
+    return f"{count} {noun}{ending}"
 
 
 def _machine(result: UpgradeResult, setting: UpgradeSetting) -> str:
@@ -181,7 +179,9 @@ def _machine(result: UpgradeResult, setting: UpgradeSetting) -> str:
 
 def _processor(setting: UpgradeSetting) -> list[str]:
     cpu = setting.machine.get("cpu")
-    return [str(cpu.get("model"))] if cpu else []
+    if not cpu:
+        return []
+    return [str(cpu.get("model"))]
 
 
 def _cores(result: UpgradeResult) -> str:
@@ -190,7 +190,8 @@ def _cores(result: UpgradeResult) -> str:
         cores.update(record.cores)
     if not cores:
         return "not held to cores"
-    return f"cores {', '.join(str(core) for core in sorted(cores))}"
+    numbers = map(str, sorted(cores))
+    return f"cores {', '.join(numbers)}"
 
 
 def _load(setting: UpgradeSetting) -> list[str]:
@@ -201,7 +202,7 @@ def _load(setting: UpgradeSetting) -> list[str]:
     for name in ("busy", "steal"):
         share = setting.cpu_shares.get(name)
         if share is not None:
-            parts.append(f"{name} {100 * share:.0f} %")
+            parts.append(f"{name} {percent(share, '.0f')}")
     return parts
 
 
@@ -223,19 +224,25 @@ def _layers(result: UpgradeResult) -> list[str]:
 def layer_table(layers: Sequence[LayerChange]) -> list[str]:
     """Return the lines of a table: layer, A, B, change, and share of the whole change.
 
-    Layers that did not change are left out. The last row is the total.
+    Layers that did not change are left out. The last of ``layers`` is the total.
     """
-    changed = [layer for layer in layers[:-1] if abs(layer.change) >= _UNCHANGED]
     rows = [["layer", "A", "B", "Δ", "share"]]
-    for layer in [*changed, *layers[-1:]]:
-        rows.append(_layer_row(layer))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for layer in layers[:-1]:
+        if abs(layer.change) >= _UNCHANGED:
+            rows.append(_layer_row(layer))
+    total = layers[-1]
+    rows.append(_layer_row(total))
+    widths = []
+    for column in zip(*rows, strict=True):
+        widths.append(max(map(len, column)))
     return [_aligned(row, widths) for row in rows]
 
 
 def _layer_row(layer: LayerChange) -> list[str]:
     change = f"{layer.change * 1e6:+.1f}"
-    share = "-" if layer.share is None else f"{100 * layer.share:.0f} %"
+    share = "-"
+    if layer.share is not None:
+        share = percent(layer.share, ".0f")
     return [_layer_name(layer), _micros(layer.a), _micros(layer.b), change, share]
 
 
@@ -249,7 +256,9 @@ def _layer_name(layer: LayerChange) -> str:
 
 
 def _micros(seconds: float | None) -> str:
-    return "-" if seconds is None else f"{seconds * 1e6:.1f}"
+    if seconds is None:
+        return "-"
+    return f"{seconds * 1e6:.1f}"
 
 
 def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from typing import Annotated, NamedTuple
+from collections.abc import Callable
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
@@ -13,6 +15,8 @@ from pytest_mlms.statistics import persistence, quantile_ratio, ratio_of_means, 
 from pytest_mlms.upgrade.rounds import Array, Clock, Round
 
 __all__ = ["Figure", "figures_of"]
+
+Statistic = Callable[[Array], Any]
 
 _OF_PROCESS = {
     "first_inference": "first_seconds",
@@ -40,56 +44,76 @@ class Figure(NamedTuple):
     calls: int = 0
 
 
+class _Calls(NamedTuple):
+    """Seconds of the calls of both sides, as turns x calls."""
+
+    a: Array
+    b: Array
+
+    @property
+    def advance(self) -> bool:
+        """Whether the clock advanced in every call; a coarse one stands still between readings."""
+        return bool(self.a.min() > 0 and self.b.min() > 0)
+
+    def figure(self, statistic: Statistic, value: float, error: float) -> Figure:
+        """Return the figure of a statistic of the calls, whose change is ``value``."""
+        a = statistic(self.a)
+        b = statistic(self.b)
+        return Figure(float(a), float(b), value, error, self.a.size)
+
+
 def figures_of(measured: Round, clock: Clock, batch_size: int) -> dict[str, Figure]:
     """Return the quantities of a round by name; ``clock`` is that of latency and throughput.
 
     Quantities of the process, such as its time to load, have no error: the rounds are their
     samples.
     """
-    a = measured.a.times(clock)
-    b = measured.b.times(clock)
+    calls = _calls(measured, clock)
+    wall = _calls(measured, "wall")
     figures = {
-        "latency": _centre(a, b),
-        "cpu_time": _centre(measured.a.times("cpu"), measured.b.times("cpu")),
-        "wall_time": _centre(measured.a.wall, measured.b.wall),
+        "latency": _centre(calls),
+        "cpu_time": _centre(_calls(measured, "cpu")),
+        "wall_time": _centre(wall),
     }
     if clock == "cpu":
-        # CPU time is known for a whole turn, and percentiles need the time of each call.
-        a = measured.a.wall
-        b = measured.b.wall
-    if a.min() > 0 and b.min() > 0:
-        figures["latency_p90"] = _percentile(a, b, 90)
-        figures["latency_p95"] = _percentile(a, b, 95)
-        figures["throughput"] = _throughput(a, b, batch_size)
+        calls = wall  # CPU time is known for a whole turn, and percentiles need each call
+    if calls.advance:
+        figures["latency_p90"] = _percentile(calls, 90)
+        figures["latency_p95"] = _percentile(calls, 95)
+        figures["throughput"] = _throughput(calls, batch_size)
     figures.update(_of_process(measured))
     return figures
 
 
-def _centre(a: Array, b: Array) -> Figure:
+def _calls(measured: Round, clock: Clock) -> _Calls:
+    return _Calls(measured.a.times(clock), measured.b.times(clock))
+
+
+def _centre(calls: _Calls) -> Figure:
     """Compare the median calls of all pairs of turns: the centre of log(b / a)."""
-    turns_a = np.median(a, axis=1)
-    turns_b = np.median(b, axis=1)
-    if turns_a.min() <= 0 or turns_b.min() <= 0:
-        # This clock did not advance between two readings.
-        return Figure(float(turns_a.mean()), float(turns_b.mean()), 0.0, math.inf, a.size)
-    ratios = np.log(turns_b / turns_a)
+    turns = _Calls(np.median(calls.a, axis=1), np.median(calls.b, axis=1))
+    if not turns.advance:
+        unknown = turns.figure(np.mean, 0.0, math.inf)
+        return unknown._replace(calls=calls.a.size)
+    ratios = np.log(turns.b / turns.a)
     centre, low, high = signed_rank(ratios)
-    error = (high - low) / _ERRORS_IN_INTERVAL * persistence(ratios)
-    return Figure(float(np.median(a)), float(np.median(b)), centre, error, a.size)
+    error = (high - low) / _ERRORS_IN_INTERVAL
+    return calls.figure(np.median, centre, error * persistence(ratios))
 
 
-def _percentile(a: Array, b: Array, percent: float) -> Figure:
-    value, error = quantile_ratio(b, a, percent)
-    percentile_a = float(np.percentile(a, percent))
-    percentile_b = float(np.percentile(b, percent))
-    return Figure(percentile_a, percentile_b, value, error, a.size)
+def _percentile(calls: _Calls, percent: float) -> Figure:
+    value, error = quantile_ratio(calls.b, calls.a, percent)
+    statistic = functools.partial(np.percentile, q=percent)
+    return calls.figure(statistic, value, error)
 
 
-def _throughput(a: Array, b: Array, batch_size: int) -> Figure:
-    value, error = ratio_of_means(a.mean(axis=1), b.mean(axis=1))
-    rate_a = batch_size / float(a.mean())
-    rate_b = batch_size / float(b.mean())
-    return Figure(rate_a, rate_b, value, error, a.size)
+def _throughput(calls: _Calls, batch_size: int) -> Figure:
+    value, error = ratio_of_means(calls.a.mean(axis=1), calls.b.mean(axis=1))
+
+    def rate(seconds: Array) -> Any:
+        return batch_size / seconds.mean()
+
+    return calls.figure(rate, value, error)
 
 
 def _of_process(measured: Round) -> dict[str, Figure]:
@@ -101,5 +125,5 @@ def _of_process(measured: Round) -> dict[str, Figure]:
         if a and b:
             base = rules[name].base
             value = math.log((b + base) / (a + base))
-            figures[name] = Figure(float(a), float(b), value, 0.0)
+            figures[name] = Figure(float(a), float(b), value, error=0.0)
     return figures

@@ -1,8 +1,12 @@
-"""Labels of an upgrade's case in tables."""
+"""Short texts on an upgrade that tables and explanations share."""
 
 from __future__ import annotations
 
-__all__ = ["point_label", "sides_label"]
+import math
+
+from pytest_mlms.records import Comparison
+
+__all__ = ["format_change", "percent", "point_label", "sides_label"]
 
 
 def sides_label(candidate: str, baseline: str, framework: str) -> str:
@@ -16,3 +20,22 @@ def sides_label(candidate: str, baseline: str, framework: str) -> str:
 def point_label(device: str, batch_size: int) -> str:
     """Return the rest of the case, beside its sides."""
     return f"{device}-b{batch_size}"
+
+
+def percent(share: float, form: str = ".3g") -> str:
+    """Return a share in percent; ``form`` is the format of the number."""
+    return f"{100 * share:{form}} %"
+
+
+def format_change(compared: Comparison, space: str = " ") -> str:
+    """Return B over A with its interval, such as "×1.079 (1.071 to 1.088)".
+
+    ``space`` is the space within the brackets. "-" where there is no ratio.
+    """
+    if math.isnan(compared.ratio):
+        return "-"
+    low = f"{max(0.0, compared.low):.3f}"
+    high = "unbounded"
+    if math.isfinite(compared.high):
+        high = f"{compared.high:.3f}"
+    return f"×{compared.ratio:.3f} ({low}{space}to{space}{high})"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -13,6 +13,9 @@ __all__ = ["LayerChange", "changed_layers"]
 
 Profile = Sequence[Any]
 """[start, end, [[name, type, start, end, bytes, shape], …]] of one call, in seconds."""
+
+Seconds = dict[str, float]
+"""Seconds by the name of a layer."""
 
 
 @plain_as_list
@@ -37,74 +40,85 @@ def changed_layers(a: Sequence[Profile], b: Sequence[Profile], most: int = 8) ->
     A layer is matched by its name; its time is the median over the calls. A layer that only one
     side has, such as one that is fused in the other version, changes by all of its time.
     """
-    comparison = _LayerComparison(_SideLayers(a), _SideLayers(b))
-    names = comparison.by_change()
-    if not names:
+    types = {**_types(a), **_types(b)}
+    if not types:
         return []
+    comparison = _Comparison(_median_seconds(a), _median_seconds(b), types)
+    names = comparison.names_by_change()
     changes = [comparison.change_of(name) for name in names[:most]]
     others = names[most:]
     if others:
-        changes.append(comparison.sum_of(f"{len(others)} others", others))
+        label = f"{len(others)} others"
+        changes.append(comparison.sum_of(label, others))
     changes.append(comparison.sum_of("all layers", names))
     return changes
 
 
-class _SideLayers:
-    """The layers of one side: median seconds a call, and types, by name."""
-
-    def __init__(self, profiles: Iterable[Profile]) -> None:
-        taken: dict[str, list[float]] = defaultdict(list)
-        self.types: dict[str, str] = {}
-        for _, _, layers in profiles:
-            for name, seconds in _seconds_by_name(layers).items():
-                taken[name].append(seconds)
-            for layer in layers:
-                self.types[layer[0]] = layer[1]
-        self.seconds = {name: median(values) for name, values in taken.items()}
-
-    def total(self, names: Iterable[str]) -> float:
-        """Return the seconds a call of some layers; one that is not there has none."""
-        return sum(self.seconds.get(name, 0.0) for name in names)
+def _types(profiles: Iterable[Profile]) -> dict[str, str]:
+    """Return the type of each layer by name."""
+    types = {}
+    for _, _, layers in profiles:
+        for name, kind, *_ in layers:
+            types[name] = kind
+    return types
 
 
-def _seconds_by_name(layers: Iterable[Sequence[Any]]) -> Mapping[str, float]:
-    """Return the seconds of each layer in one call, where it may run several times."""
-    seconds: dict[str, float] = defaultdict(float)
+def _median_seconds(profiles: Iterable[Profile]) -> Seconds:
+    """Return the median seconds a call of each layer."""
+    taken = defaultdict(list)
+    for _, _, layers in profiles:
+        for name, seconds in _seconds_in_call(layers).items():
+            taken[name].append(seconds)
+    return {name: median(values) for name, values in taken.items()}
+
+
+def _seconds_in_call(layers: Iterable[Any]) -> Seconds:
+    """Return the seconds of each layer in one call, in which it may run several times."""
+    total: Seconds = defaultdict(float)
     for name, _, start, end, *_ in layers:
-        seconds[name] += end - start
-    return seconds
+        total[name] += end - start
+    return total
 
 
-class _LayerComparison:
-    """The layers of both sides, and the change of their total."""
+class _Comparison:
+    """The layers of both sides: seconds and types by name."""
 
-    def __init__(self, a: _SideLayers, b: _SideLayers) -> None:
+    def __init__(self, a: Seconds, b: Seconds, types: dict[str, str]) -> None:
         self._a = a
         self._b = b
-        self._types = {**a.types, **b.types}
-        self._whole = b.total(self._types) - a.total(self._types)
+        self._types = types
+        self._whole = _total(b, types) - _total(a, types)
 
-    def by_change(self) -> list[str]:
+    def names_by_change(self) -> list[str]:
         """Return the names of all layers, the largest change first."""
-        return sorted(self._types, key=self._size_of_change)
+        return sorted(self._types, key=self._size, reverse=True)
 
     def change_of(self, name: str) -> LayerChange:
         """Return the change of one layer."""
-        a = self._a.seconds.get(name)
-        b = self._b.seconds.get(name)
-        change = (b or 0.0) - (a or 0.0)
-        return LayerChange(name, self._types[name], a, b, change, self._share(change))
+        change = self._change([name])
+        kind = self._types[name]
+        share = self._share(change)
+        return LayerChange(name, kind, self._a.get(name), self._b.get(name), change, share)
 
-    def sum_of(self, label: str, names: Sequence[str]) -> LayerChange:
+    def sum_of(self, label: str, names: Collection[str]) -> LayerChange:
         """Return the change of several layers together."""
-        a = self._a.total(names)
-        b = self._b.total(names)
-        return LayerChange(label, "", a, b, b - a, self._share(b - a))
+        a = _total(self._a, names)
+        b = _total(self._b, names)
+        change = b - a
+        return LayerChange(label, "", a, b, change, self._share(change))
 
-    def _size_of_change(self, name: str) -> float:
-        return -abs(self._b.total([name]) - self._a.total([name]))
+    def _change(self, names: Collection[str]) -> float:
+        return _total(self._b, names) - _total(self._a, names)
+
+    def _size(self, name: str) -> float:
+        return abs(self._change([name]))
 
     def _share(self, change: float) -> float | None:
         if not self._whole:
             return None
         return change / self._whole
+
+
+def _total(seconds: Seconds, names: Iterable[str]) -> float:
+    """Return the seconds of some layers; a layer that is not there takes none."""
+    return sum(seconds.get(name, 0.0) for name in names)

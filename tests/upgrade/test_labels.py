@@ -1,4 +1,16 @@
-from pytest_mlms.upgrade.labels import point_label, sides_label
+"""Short texts on an upgrade."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from pytest_mlms.upgrade.labels import format_change, percent, point_label, sides_label
+from tests.support.upgrades import find, latencies, result_of
+
+LATENCY = find(result_of(latencies(0.0, 0.0)).comparisons, "latency")
+KNOWN = LATENCY.but(ratio=1.0794, low=1.0712, high=1.0881)
 
 
 def test_the_framework_is_left_out_where_the_stack_is_named_after_it() -> None:
@@ -9,3 +21,24 @@ def test_the_framework_is_left_out_where_the_stack_is_named_after_it() -> None:
 
 def test_a_point_is_the_device_and_the_batch_size() -> None:
     assert point_label("cuda:0", 8) == "cuda:0-b8"
+
+
+@pytest.mark.parametrize(
+    ("form", "text"), [(".3g", "12.3 %"), (".0f", "12 %"), ("+.1f", "+12.3 %")]
+)
+def test_a_share_is_shown_in_percent(form: str, text: str) -> None:
+    assert percent(0.12345, form) == text
+
+
+def test_a_change_is_a_ratio_with_its_interval() -> None:
+    assert format_change(KNOWN) == "×1.079 (1.071 to 1.088)"
+    assert format_change(KNOWN, "_") == "×1.079 (1.071_to_1.088)"
+
+
+def test_an_interval_may_be_unbounded_and_is_never_below_zero() -> None:
+    wide = KNOWN.but(low=-math.inf, high=math.inf)
+    assert format_change(wide) == "×1.079 (0.000 to unbounded)"
+
+
+def test_a_change_without_a_ratio_is_a_dash() -> None:
+    assert format_change(KNOWN.but(ratio=math.nan)) == "-"
