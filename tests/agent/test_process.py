@@ -1,7 +1,8 @@
-"""Agents as real processes, whatever goes wrong in them."""
+"""Tests of agents as real processes, and of everything that can go wrong in them."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -18,264 +19,271 @@ import pytest
 from pytest_mlms.agent.process import WORKER, Agent, Refused, start_agent
 from pytest_mlms.errors import AgentError
 from pytest_mlms.records import Launch
+from tests.support.agents import TIMEOUT
 from tests.support.project import PREDICTORS, launch
 
+FAULTY = PREDICTORS / "faulty.py"
 IMAGES = np.zeros((4, 1, 8, 8), np.float32)
 
+ORPHANED = """
+import os, sys, numpy
+from pathlib import Path
+from pytest_mlms.records import Launch
+from pytest_mlms.agent.process import start_agent
+launch = Launch((sys.executable,), os.environ)
+agent = start_agent(launch, Path(sys.argv[1]), Path("agent.log"), 300)
+agent.request("hello")
+agent.request("load", {"files": {"graph": "graph"}, "device": "cpu", "threads": None})
+agent.request("predict", arrays=[("image", numpy.zeros((1, 1, 8, 8), "f4"))])
+"""
 
-@pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[..., Agent]]:
-    agents = []
+SHADOWED = """
+import sys, runpy
+sys.argv = ["worker", "x"]
+runpy.run_path({worker!r})
+import onnxruntime
+print(onnxruntime.__file__)
+"""
 
-    def start(timeout: float = 300, **spec: object) -> Agent:
-        (tmp_path / "graph").write_text(json.dumps(spec))
-        agent = start_agent(launch(), PREDICTORS / "faulty.py", tmp_path / "agent.log", timeout)
-        agents.append(agent)
+
+class Agents:
+    """Starts agents of the faulty predictor in a folder, and ends them after the test."""
+
+    def __init__(self, folder: Path) -> None:
+        self.pids = folder / "pids"
+        self.log = folder / "agent.log"
+        self._graph = folder / "graph"
+        self._started: list[Agent] = []
+
+    def start(self, **spec: object) -> Agent:
+        """Start an agent whose predictor does what ``spec`` says, and import its framework."""
+        self._graph.write_text(json.dumps(spec))
+        agent = start_agent(launch(), FAULTY, self.log, TIMEOUT)
+        self._started.append(agent)
         agent.request("hello")
         return agent
 
-    yield start
-    for agent in agents:
-        agent.close()
+    def load(self, agent: Agent) -> None:
+        """Load the model."""
+        files = {"graph": str(self._graph)}
+        agent.request("load", {"files": files, "device": "cpu", "threads": None})
+
+    def loaded(self, **spec: object) -> Agent:
+        """Start an agent, and load its model."""
+        agent = self.start(**spec)
+        self.load(agent)
+        return agent
+
+    def written_pids(self) -> list[int]:
+        """Wait for the process ids that a hanging predictor writes: its own, and its child's."""
+        wait_until(lambda: self.pids.exists() and " " in self.pids.read_text())
+        return [int(pid) for pid in self.pids.read_text().split()]
+
+    def close(self) -> None:
+        """End the agents."""
+        for agent in self._started:
+            agent.close()
 
 
-def load(agent: Agent, tmp_path: Path) -> None:
-    agent.request(
-        "load", {"files": {"graph": str(tmp_path / "graph")}, "device": "cpu", "threads": None}
-    )
+@pytest.fixture
+def agents(tmp_path: Path) -> Iterator[Agents]:
+    made = Agents(tmp_path)
+    yield made
+    made.close()
 
 
-def gone(pid: int) -> bool:
-    """Whether the process ended, or is a zombie that its parent in this container never waits for."""
+def predict(agent: Agent, images: np.ndarray = IMAGES) -> np.ndarray:
+    return agent.request("predict", arrays=[("image", images)]).arrays["logits"]
+
+
+def is_gone(pid: int) -> bool:
+    """Return whether a process ended, also one that its parent never waits for."""
     try:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return True
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 600) -> bool:
+def wait_until(condition: Callable[[], bool], seconds: float = 300) -> None:
     end = time.monotonic() + seconds
-    while not condition() and time.monotonic() < end:
+    while not condition():
+        assert time.monotonic() < end
         time.sleep(0.02)
-    return condition()
 
 
-def test_an_agent_answers_with_arrays_and_ends_by_itself(
-    start: Callable[..., Agent], tmp_path: Path
-) -> None:
-    agent = start(answer=7)
-    load(agent, tmp_path)
-    logits = agent.request("predict", arrays=[("image", IMAGES)]).arrays["logits"]
-    assert logits.shape == (4, 10)
-    assert (logits.argmax(axis=1) == 7).all()
+def test_an_agent_answers_with_arrays_and_ends_by_itself(agents: Agents) -> None:
+    agent = agents.loaded(answer=7)
+    logits = predict(agent)
+    assert logits.argmax(axis=1).tolist() == [7, 7, 7, 7]
     agent.close()
     assert agent.process.returncode == 0
 
 
 @pytest.mark.parametrize(
-    ("fault", "says"),
+    ("fault", "message"),
     [
         ("segv", "ended while it did 'predict': killed by SIGSEGV"),
         ("killed", "killed by SIGKILL, as the kernel does when memory runs out"),
         ("vanish", "ended while it did 'predict': exit status 7"),
-        (
-            "garbage",
-            "can't exchange frames for 'predict': expected a frame, found b'this is no frame",
-        ),
+        ("garbage", "can't exchange frames for 'predict': expected a frame, found b'this is no"),
     ],
 )
-def test_an_agent_that_dies_or_babbles_says_how(
-    start: Callable[..., Agent], tmp_path: Path, fault: str, says: str
-) -> None:
-    agent = start(at="predict", fault=fault)
-    load(agent, tmp_path)
+def test_the_error_says_how_an_agent_ended(agents: Agents, fault: str, message: str) -> None:
+    agent = agents.loaded(at="predict", fault=fault)
     with pytest.raises(AgentError) as raised:
-        agent.request("predict", arrays=[("image", IMAGES)])
-    assert says in str(raised.value)
-    assert ("its log, " in str(raised.value)) == (tmp_path / "agent.log").exists()
+        predict(agent)
+    assert message in str(raised.value)
+    assert ("its log, " in str(raised.value)) == agents.log.exists()
     assert not agent.alive
 
 
-def test_a_crash_leaves_the_python_stack_in_the_log_and_in_the_error(
-    start: Callable[..., Agent], tmp_path: Path
-) -> None:
-    agent = start(at="load", fault="segv")
-    with pytest.raises(AgentError) as raised:
-        load(agent, tmp_path)
-    assert "Fatal Python error: Segmentation fault" in agent.log.path.read_text()
-    assert "in _fault" in str(raised.value)
+def test_an_agent_that_has_ended_says_so(agents: Agents) -> None:
+    agent = agents.start()
+    agent.close()
+    with pytest.raises(AgentError, match="has ended; ask for a new one"):
+        agent.request("hello")
 
 
-def test_an_agent_that_hangs_is_killed_with_all_that_it_started(
-    start: Callable[..., Agent], tmp_path: Path
-) -> None:
-    pids = tmp_path / "pids"
-    agent = start(at="predict", fault="hang", pids=str(pids))
-    load(agent, tmp_path)
+def test_a_crash_leaves_the_python_stack_in_the_log_and_in_the_error(agents: Agents) -> None:
+    agent = agents.start(at="load", fault="segv")
+    with pytest.raises(AgentError, match="in _fault"):
+        agents.load(agent)
+    assert "Fatal Python error: Segmentation fault" in agents.log.read_text()
 
-    def let_time_pass_once_it_hangs() -> None:
-        wait_until(lambda: pids.exists() and " " in pids.read_text())
+
+def test_an_agent_that_hangs_is_killed_with_all_that_it_started(agents: Agents) -> None:
+    agent = agents.loaded(at="predict", fault="hang", pids=str(agents.pids))
+
+    def reach_the_deadline_once_it_hangs() -> None:
+        agents.written_pids()
         agent.channel.deadline = 0
 
-    threading.Thread(target=let_time_pass_once_it_hangs).start()
-    with pytest.raises(
-        AgentError, match="gave no reply to 'predict' in 300 s and was killed"
-    ) as raised:
-        agent.request("predict", arrays=[("image", IMAGES)])
+    threading.Thread(target=reach_the_deadline_once_it_hangs).start()
+    with pytest.raises(AgentError) as raised:
+        predict(agent)
+    assert "gave no reply to 'predict' in 300 s and was killed" in str(raised.value)
     assert "waiting for nothing" in str(raised.value)
-    for pid in pids.read_text().split():
-        assert wait_until(lambda pid=int(pid): gone(pid)), pid  # type: ignore[misc]
+    for pid in agents.written_pids():
+        wait_until(lambda pid=pid: is_gone(pid))  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(("fault", "error"), [("memory", "MemoryError"), ("exit", "SystemExit")])
-def test_what_a_framework_raises_is_an_answer(
-    start: Callable[..., Agent], tmp_path: Path, fault: str, error: str
-) -> None:
-    agent = start(at="predict", fault=fault)
-    load(agent, tmp_path)
+def test_what_a_framework_raises_is_a_reply(agents: Agents, fault: str, error: str) -> None:
+    agent = agents.loaded(at="predict", fault=fault)
     with pytest.raises(Refused, match=error) as raised:
-        agent.request("predict", arrays=[("image", IMAGES)])
+        predict(agent)
     assert raised.value.error == error
     agent.close()  # a thread writes the log
-    assert "Traceback" in agent.log.path.read_text()
+    assert "Traceback" in agents.log.read_text()
 
 
-def test_after_running_out_of_memory_an_agent_is_not_used_again(
-    start: Callable[..., Agent], tmp_path: Path
-) -> None:
-    agent = start(at="predict", fault="memory")
-    load(agent, tmp_path)
+def test_after_running_out_of_memory_an_agent_is_not_used_again(agents: Agents) -> None:
+    agent = agents.loaded(at="predict", fault="memory")
     with pytest.raises(Refused):
-        agent.request("predict", arrays=[("image", IMAGES)])
+        predict(agent)
     assert not agent.alive
 
 
-def test_chatter_on_standard_output_goes_to_the_log(
-    start: Callable[..., Agent], tmp_path: Path
-) -> None:
-    agent = start(at="predict", fault="stdout")
-    load(agent, tmp_path)
-    assert agent.request("predict", arrays=[("image", IMAGES)]).arrays["logits"].shape == (4, 10)
+def test_output_of_the_framework_goes_to_the_log(agents: Agents) -> None:
+    agent = agents.loaded(at="predict", fault="stdout")
+    assert predict(agent).shape == (4, 10)
     agent.close()
-    log = agent.log.path.read_text()
+    log = agents.log.read_text()
     assert "{chatter on standard output}" in log
     assert "and on its descriptor" in log
 
 
-def test_a_flooded_log_blocks_nobody_and_keeps_its_beginning_and_end(
-    start: Callable[..., Agent], tmp_path: Path
-) -> None:
-    agent = start(at="predict", fault="flood")
-    load(agent, tmp_path)
-    agent.request("predict", arrays=[("image", IMAGES)])
+def test_a_flooded_log_keeps_its_beginning_and_its_end(agents: Agents) -> None:
+    agent = agents.loaded(at="predict", fault="flood")
+    predict(agent)
     agent.close()
-    log = agent.log.path.read_text()
+    log = agents.log.read_text()
     assert log.endswith("the last words\n")
     assert "bytes left out" in log
     assert len(log) < 2 << 20
 
 
-def test_large_batches_go_through_in_both_directions(
-    start: Callable[..., Agent], tmp_path: Path
-) -> None:
-    agent = start()
-    load(agent, tmp_path)
+def test_large_batches_go_through_in_both_directions(agents: Agents) -> None:
     large = np.zeros((200_000, 1, 8, 8), np.float32)
-    assert agent.request("predict", arrays=[("image", large)]).arrays["logits"].shape == (
-        200_000,
-        10,
-    )
+    assert predict(agents.loaded(), large).shape == (200_000, 10)
 
 
-def test_an_agent_whose_pytest_is_killed_ends_in_mid_request(tmp_path: Path) -> None:
-    (tmp_path / "graph").write_text(
-        json.dumps({"at": "predict", "fault": "hang", "pids": str(tmp_path / "pids")})
-    )
-    script = f"""
-import os, sys, numpy
-from pathlib import Path
-from pytest_mlms.records import Launch
-from pytest_mlms.agent.process import start_agent
-agent = start_agent(Launch((sys.executable,), os.environ), Path({str(PREDICTORS / "faulty.py")!r}), Path("agent.log"), 300)
-agent.request("hello")
-agent.request("load", {{"files": {{"graph": "graph"}}, "device": "cpu", "threads": None}})
-agent.request("predict", arrays=[("image", numpy.zeros((1, 1, 8, 8), "f4"))])
-"""
-    with subprocess.Popen([sys.executable, "-c", script], cwd=tmp_path) as parent:
-        assert wait_until(
-            lambda: (tmp_path / "pids").exists() and " " in (tmp_path / "pids").read_text()
-        )
+def test_an_agent_ends_in_mid_request_where_its_pytest_is_killed(
+    agents: Agents, tmp_path: Path
+) -> None:
+    spec = {"at": "predict", "fault": "hang", "pids": str(agents.pids)}
+    (tmp_path / "graph").write_text(json.dumps(spec))
+    command = [sys.executable, "-c", ORPHANED, str(FAULTY)]
+    with subprocess.Popen(command, cwd=tmp_path) as parent:
+        agent_pid, child_pid = agents.written_pids()
         parent.kill()
-    agent_pid = int((tmp_path / "pids").read_text().split()[0])
-    assert wait_until(lambda: gone(agent_pid))
-    child_pid = int(
-        (tmp_path / "pids").read_text().split()[1]
-    )  # in a session of its own, so out of the agent's reach
-    if not gone(child_pid):
-        os.kill(child_pid, 9)
+    wait_until(lambda: is_gone(agent_pid))
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(child_pid, 9)  # its session is its own, so the agent can't end it
 
 
-def test_a_command_that_is_no_interpreter_says_so(tmp_path: Path) -> None:
-    with pytest.raises(
-        AgentError,
-        match="can't start /nowhere/python: No such file or directory; is it an interpreter",
-    ):
-        start_agent(
-            Launch(("/nowhere/python",), {}), PREDICTORS / "faulty.py", tmp_path / "log", 300
-        )
-    agent = start_agent(
-        Launch(("/bin/echo", "hello"), {}), PREDICTORS / "faulty.py", tmp_path / "log", 300
-    )
+def test_a_command_that_is_no_interpreter_is_named(tmp_path: Path) -> None:
+    message = "can't start /nowhere/python: No such file or directory; is it an interpreter"
+    with pytest.raises(AgentError, match=message):
+        start_agent(Launch(("/nowhere/python",), {}), FAULTY, tmp_path / "log", TIMEOUT)
+
+
+def test_a_program_that_sends_no_frames_is_shown_by_what_it_sent(tmp_path: Path) -> None:
+    echo = Launch(("/bin/echo", "hello"), {})
+    agent = start_agent(echo, FAULTY, tmp_path / "log", TIMEOUT)
     with pytest.raises(AgentError, match="expected a frame, found b'hello"):
         agent.request("hello")
 
 
-def test_an_unknown_request_is_an_answer_too(start: Callable[..., Agent]) -> None:
-    with pytest.raises(Refused, match="no request 'dance'"):
-        start().request("dance")
-
-
-def test_strings_are_refused_before_they_are_sent(start: Callable[..., Agent]) -> None:
-    with pytest.raises(AgentError, match="frames carry numbers only"):
-        start().request("predict", arrays=[("x", np.array(["text"]))])
-
-
-def test_the_worker_is_started_by_path_and_shadows_no_framework() -> None:
-    code = f"import sys; sys.argv = ['worker', 'x']; import runpy; runpy.run_path({str(WORKER)!r}); import onnxruntime"
-    done = subprocess.run(
-        [sys.executable, "-c", f"{code}; print(onnxruntime.__file__)"],
-        capture_output=True,
-        text=True,
+def test_each_agent_has_a_name_and_a_command_that_ends_what_outlives_it(tmp_path: Path) -> None:
+    note = f"import sys; open({str(tmp_path / 'ended')!r}, 'w').write(sys.argv[1])"
+    started = Launch(
+        (sys.executable, "-c", "pass", "{agent}"), {}, end=(sys.executable, "-c", note, "{agent}")
     )
+    agent = start_agent(started, FAULTY, tmp_path / "log", TIMEOUT)
+    agent.kill()
+    name = (tmp_path / "ended").read_text()
+    assert name.startswith(f"mlms-agent-{os.getpid()}-")
+    assert name in agent.end
+
+
+def test_an_unknown_request_is_refused(agents: Agents) -> None:
+    with pytest.raises(Refused, match="no request 'dance'"):
+        agents.start().request("dance")
+
+
+def test_strings_are_refused_before_they_are_sent(agents: Agents) -> None:
+    with pytest.raises(AgentError, match="frames carry numbers only"):
+        agents.start().request("predict", arrays=[("x", np.array(["text"]))])
+
+
+def test_the_worker_shadows_no_framework() -> None:
+    command = [sys.executable, "-c", SHADOWED.format(worker=str(WORKER))]
+    done = subprocess.run(command, capture_output=True, text=True)
     assert "site-packages" in done.stdout, done.stderr
 
 
-@pytest.mark.skipif(
-    not sys.platform.startswith("linux"), reason="processes are stopped on Linux only"
-)
-def test_an_agent_that_is_paused_goes_on_where_it_was_and_can_be_ended_in_any_way(
-    start: Callable[..., Agent], tmp_path: Path
-) -> None:
-    def stopped() -> bool:
-        return psutil.Process(agent.process.pid).status() == psutil.STATUS_STOPPED
+ENDINGS: dict[str, Callable[[Agent], None]] = {
+    "closed": lambda agent: agent.close(),
+    "killed": lambda agent: agent.kill(),
+    "dead": lambda agent: agent.process.kill(),
+}
 
-    for end in (
-        lambda agent: agent.close(),
-        lambda agent: agent.kill(),
-        lambda agent: agent.process.kill(),
-    ):
-        agent = start(answer=7)
-        load(agent, tmp_path)
-        agent.pause()
-        assert wait_until(stopped)
-        agent.resume()
-        assert agent.request("predict", arrays=[("image", IMAGES)]).arrays["logits"].shape == (
-            4,
-            10,
-        )
-        agent.pause()
-        end(agent)
-        agent.kill()
-        assert gone(agent.process.pid)
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are stopped on Linux only")
+@pytest.mark.parametrize("end", ENDINGS.values(), ids=ENDINGS)
+def test_a_paused_agent_continues_and_can_be_ended(
+    agents: Agents, end: Callable[[Agent], None]
+) -> None:
+    agent = agents.loaded(answer=7)
+    process = psutil.Process(agent.process.pid)
     agent.pause()
-    agent.resume()  # neither minds that it has ended
+    wait_until(lambda: process.status() == psutil.STATUS_STOPPED)
+    agent.resume()
+    assert predict(agent).shape == (4, 10)
+    agent.pause()
+    end(agent)
+    agent.kill()
+    assert is_gone(agent.process.pid)
+    agent.pause()
+    agent.resume()  # neither minds that the agent has ended

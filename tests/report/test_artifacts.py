@@ -1,0 +1,54 @@
+"""Tests of the artifacts of items."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pytest_mlms.recorder import Recorder
+from pytest_mlms.records import Place
+from pytest_mlms.report.artifacts import (
+    Predictions,
+    keep_arrays,
+    keep_predictions,
+    load_latencies,
+)
+
+
+@pytest.fixture
+def recorder(tmp_path: Path) -> Recorder:
+    return Recorder("a.yaml::test[x]", tmp_path, Place(Path("a.yaml"), 1))
+
+
+def test_predictions_are_kept_as_scores_and_as_a_table(recorder: Recorder) -> None:
+    scores = np.array([[0.1, 0.7, 0.2], [0.6, 0.1, 0.3]])
+    keep_predictions(recorder, Predictions(scores, np.array([1, 2]), ["a", "b", "c"], k=2))
+    kept = np.load(recorder.folder / "probabilities.npz")
+    assert kept["probability"].dtype == np.float32
+    assert kept["label"].tolist() == [1, 2]
+    with (recorder.folder / "predictions.csv").open() as file:
+        rows = list(csv.reader(file))
+    assert rows == [
+        ["input", "label", "class_1", "probability_1", "class_2", "probability_2"],
+        ["0", "b", "b", "0.7", "c", "0.2"],
+        ["1", "c", "a", "0.6", "c", "0.3"],
+    ]
+
+
+def test_latencies_of_all_processes_are_read_in_their_order(
+    recorder: Recorder, tmp_path: Path
+) -> None:
+    for index in range(2):
+        start = np.array([0.0, 1.0])
+        times = {"start": start, "end": start + 0.25 * (index + 1)}
+        keep_arrays(recorder, f"samples-{index}.npz", times)
+    keep_arrays(recorder, "other.npz", {"x": np.zeros(1)})
+    artifacts = recorder.as_dict()["artifacts"]
+    assert load_latencies(tmp_path, artifacts) == [0.25, 0.25, 0.5, 0.5]
+
+
+def test_without_a_file_of_samples_there_are_no_latencies(tmp_path: Path) -> None:
+    assert load_latencies(tmp_path, {"samples-0.npz": "items/x/samples-0.npz"}) == []

@@ -1,0 +1,145 @@
+"""Tests of the reporter, with results that are made up."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from pytest_mlms.config import Config
+from pytest_mlms.report import terminal
+from pytest_mlms.report.reporter import Reporter
+from pytest_mlms.session import Session
+
+SKIPPED = {"kind": "performance", "verdict": "SKIPPED", "nodeid": "m.yaml::skipped"}
+
+
+class FakeTerminal:
+    """Records the lines that are written."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def write_line(self, text: str, **markup: bool) -> None:
+        self.lines.append(text)
+
+
+@pytest.fixture(autouse=True)
+def _without_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out the tables, whose tests are those of report/terminal.py."""
+    monkeypatch.setattr(terminal, "write_tables", lambda terminal, results: None)
+
+
+def make_reporter(pytester: pytest.Pytester, *arguments: str) -> Reporter:
+    config = pytester.parseconfigure(*arguments)
+    session = Session(Config.from_pytest(config), pytester.path / "run")
+    return Reporter(config, session)
+
+
+def finish(reporter: Reporter, status: int = 0) -> int:
+    """End the session with this exit status; return the one that the reporter makes of it."""
+    session = SimpleNamespace(exitstatus=status)
+    reporter.pytest_sessionfinish(cast(pytest.Session, session))
+    return int(session.exitstatus)
+
+
+def summary(reporter: Reporter) -> list[str]:
+    fake = FakeTerminal()
+    reporter.pytest_terminal_summary(cast(pytest.TerminalReporter, fake))
+    return fake.lines
+
+
+def lines_of(folder: Path) -> list[dict[str, Any]]:
+    text = (folder / "run" / "results.jsonl").read_text()
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_a_result_is_written_at_once_and_given_to_the_hooks(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest(
+        "seen = []\ndef pytest_mlms_result(result): seen.append(result['nodeid'])"
+    )
+    reporter = make_reporter(pytester)
+    report = SimpleNamespace(mlms=dict(SKIPPED))
+    reporter.pytest_runtest_logreport(cast(pytest.TestReport, report))
+    assert [line["type"] for line in lines_of(pytester.path)] == ["run", "item"]
+    plugins = reporter._config.pluginmanager.get_plugins()
+    assert [plugin.seen for plugin in plugins if hasattr(plugin, "seen")] == [["m.yaml::skipped"]]
+
+
+def test_a_report_without_a_result_writes_nothing(pytester: pytest.Pytester) -> None:
+    reporter = make_reporter(pytester)
+    reporter.pytest_runtest_logreport(cast(pytest.TestReport, SimpleNamespace()))
+    reporter.note("sides", case="b8")
+    assert finish(reporter) == 0
+    assert summary(reporter) == []
+    assert not (pytester.path / "run").exists()
+
+
+def test_a_line_of_no_item_is_written_between_them(pytester: pytest.Pytester) -> None:
+    reporter = make_reporter(pytester)
+    reporter.add(dict(SKIPPED))
+    reporter.note("sides", case="b8")
+    finish(reporter, 1)
+    assert [line["type"] for line in lines_of(pytester.path)] == ["run", "item", "sides", "end"]
+    assert lines_of(pytester.path)[-1]["exit_status"] == 1
+
+
+def test_where_all_was_skipped_the_summary_says_so(pytester: pytest.Pytester) -> None:
+    reporter = make_reporter(pytester)
+    reporter.add(dict(SKIPPED))
+    assert finish(reporter) == 0
+    text = (
+        "mlms: nothing was measured: the only item was skipped, -rs says why; "
+        "--mlms-strict fails what can't run"
+    )
+    assert text in summary(reporter)
+
+
+def test_a_run_whose_upgrades_were_all_skipped_fails(pytester: pytest.Pytester) -> None:
+    reporter = make_reporter(pytester)
+    reporter.add({**SKIPPED, "kind": "upgrade"})
+    assert finish(reporter) == pytest.ExitCode.TESTS_FAILED
+    assert any("no upgrade was judged" in line for line in summary(reporter))
+
+
+def test_a_benchmark_document_that_can_not_be_written_fails_the_run(
+    pytester: pytest.Pytester,
+) -> None:
+    (pytester.path / "occupied").write_text("a file where the folder should be")
+    reporter = make_reporter(pytester, "--mlms-benchmark-json=occupied/x.json")
+    reporter.add(dict(SKIPPED))
+    assert finish(reporter) == pytest.ExitCode.TESTS_FAILED
+    assert any("can't be written" in line for line in summary(reporter))
+
+
+def test_results_that_can_not_be_written_are_printed_and_fail_the_run(
+    pytester: pytest.Pytester,
+) -> None:
+    (pytester.path / "run").write_text("a file where the folder should be")
+    reporter = make_reporter(pytester)
+    reporter.add(dict(SKIPPED))
+    assert finish(reporter) == pytest.ExitCode.TESTS_FAILED
+    lines = summary(reporter)
+    assert any('"nodeid": "m.yaml::skipped"' in line for line in lines)
+    assert any(line.endswith("3 lines were not written") for line in lines)
+
+
+def test_a_resumed_run_shows_what_it_had_finished(pytester: pytest.Pytester) -> None:
+    folder = pytester.mkdir("run")
+    (folder / "results.jsonl").write_text('{"type": "item"}\n{"type": "it')
+    reporter = make_reporter(pytester)
+    reporter.resume([SKIPPED])
+    finish(reporter)
+    assert any("the only item was skipped" in line for line in summary(reporter))
+    assert lines_of(pytester.path)[0] == {"type": "item"}
+
+
+def test_an_interrupted_run_names_the_folder_of_what_was_measured(
+    pytester: pytest.Pytester,
+) -> None:
+    pytester.mkdir("run")
+    (line,) = summary(make_reporter(pytester))
+    assert line.startswith("mlms: no item was finished; what they had measured is in")
