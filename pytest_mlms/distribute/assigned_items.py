@@ -55,12 +55,14 @@ class AssignedItems:
         """The locks that the running item holds."""
         if not self.order:
             return frozenset()
-        return self.locks.get(self.order[0], frozenset())
+        running = self.order[0]
+        return self.locks.get(running, frozenset())
 
     @property
     def needs_batch(self) -> bool:
         """Whether most of the last batch is complete."""
-        return len(self.locks) <= self._batch_size // 2
+        half = self._batch_size // 2
+        return len(self.locks) <= half
 
     def add(self, indices: Iterable[int]) -> None:
         """Note that items were sent."""
@@ -80,7 +82,8 @@ class AssignedItems:
         self.started = time.monotonic()
         if index in self.locks:
             del self.locks[index]
-            self._average_seconds += _SMOOTHING * (seconds - self._average_seconds)
+            change = seconds - self._average_seconds
+            self._average_seconds += _SMOOTHING * change
 
     def give_back(self, indices: Iterable[int]) -> None:
         """Note that the worker has returned items without running them."""
@@ -103,9 +106,12 @@ class AssignedItems:
         limit = min(most, _MOST_ITEMS)
         while queue.waiting and len(batch) < limit:
             expected = items.expected_seconds(queue.waiting[0])
-            seconds += self._average_seconds if math.isinf(expected) else expected
+            if math.isinf(expected):
+                expected = self._average_seconds
+            seconds += expected
             if batch and seconds > _BATCH_SECONDS:
                 break
-            batch.append(queue.waiting.popleft())
+            index = queue.waiting.popleft()
+            batch.append(index)
         self._batch_size = len(batch)
         return batch

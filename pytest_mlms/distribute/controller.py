@@ -51,7 +51,7 @@ class Controller:
         self._interrupted: list[dict[str, Any]] = []
         self._notices = Notices(config)
         self._workspace = WorkspaceSync(config, session.config)
-        self._patches = XdistPatches(config, self, self._workspace)
+        self._patches = XdistPatches(config, self, self._notices, self._workspace)
         run = RunInfo(
             self._notices,
             earlier_durations(session.config.results),
@@ -132,7 +132,8 @@ class Controller:
 
     def reports_to_pass_on(self, node: Any, report: pytest.TestReport) -> list[pytest.TestReport]:
         """Return the reports that are to go on, now that one has come from a worker."""
-        return self._report_filter.pass_on(self._workers[node], report)
+        worker = self._workers[node]
+        return self._report_filter.pass_on(worker, report)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> Generator[None, None, None]:
@@ -162,16 +163,19 @@ class Controller:
         index = list(items.ids).index(crashitem)
         if not items.is_of_manifest(index):
             return
-        retry = items.retries.get(index)
-        earlier = retry.earlier if retry else ""
-        as_error(report, items, index, f"{earlier}; then {report.longrepr}")
+        earlier = ""
+        if index in items.retries:
+            earlier = items.retries[index].earlier
+        message = f"{earlier}; then {report.longrepr}"
+        as_error(report, items, index, message)
 
     # Workers that come, are silent, or are lost
 
     def interrupt(self, nodes: Iterable[Any]) -> None:
         """Let workers end as by Ctrl-C."""
         for node in nodes:
-            self._workers[node].connection.channel.send(Interrupt())
+            worker = self._workers[node]
+            worker.connection.channel.send(Interrupt())
 
     def needs_workers(self) -> bool:
         """Return whether there is something to do for another worker."""
@@ -194,37 +198,35 @@ class Controller:
 
         Called every second; ``now`` is the monotonic time.
         """
-        living = [self._workers[node] for node in self._patches.living_nodes]
-        for worker in self._silence.find_silent(living, now):
+        for worker in self._silence.find_silent(self._living_workers, now):
             limit = self._session.config.worker_timeout
-            self._notices.show(f"{worker.name} has been silent for {limit:g} s, and is given up")
+            message = f"{worker.name} has been silent for {limit:g} s, and is given up"
+            self._notices.show(message)
             worker.node.gateway._io.kill()  # xdist then finds it dead
-        if self._scheduler.collection_is_completed:
-            terminal = self._config.pluginmanager.getplugin("terminalreporter")
-            if self._progress.is_due(now, bool(terminal and terminal.isatty)):
-                line = summary(self._scheduler.items, self._workers.values(), now)
-                self._notices.show(line)
-
-    def add_loss(self, text: str) -> None:
-        """Note something that the run has lost, and show it."""
-        self._notices.add_loss(text)
-
-    def show(self, text: str) -> None:
-        """Show a message to the user."""
-        self._notices.show(text)
+        if not self._scheduler.collection_is_completed:
+            return
+        if self._progress.is_due(now, self._notices.are_on_terminal):
+            line = summary(self._scheduler.items, self._workers.values(), now)
+            self._notices.show(line)
 
     @pytest.hookimpl
     def pytest_testnodedown(self, node: Any, error: object) -> None:
         """Note the loss of a worker, before xdist asks the scheduler."""
         worker = self._workers.get(node)
         if error and worker:
-            self._notices.losses.append(f"{worker.name} was lost: {error}")
+            loss = f"{worker.name} was lost: {error}"
+            self._notices.losses.append(loss)
 
     def _expects_workers(self) -> bool:
         """Return whether a worker is still on its way."""
         if self._patches.replacements_pending:
             return True
-        return any(not self._workers[node].collected for node in self._patches.living_nodes)
+        return not all(worker.collected for worker in self._living_workers)
+
+    @property
+    def _living_workers(self) -> list[WorkerState]:
+        nodes = self._patches.living_nodes
+        return [self._workers[node] for node in nodes]
 
     # End of the run
 

@@ -14,7 +14,17 @@ from pytest_mlms.units import format_quantity
 
 __all__ = ["InventoryScheduler", "show_this_host", "write_workers"]
 
-_COLUMNS = ["host", "workers", "device", "kind", "uuid", "memory", "driver", "frameworks", "other"]
+_COLUMNS = [
+    "host",
+    "workers",
+    "device",
+    "kind",
+    "uuid",
+    "memory",
+    "driver",
+    "frameworks",
+    "other",
+]
 _NARROWEST = 80  # columns
 
 
@@ -65,7 +75,8 @@ def show_this_host(config: pytest.Config) -> None:
     """Write the table of this host, where there are no workers."""
     terminal = config.pluginmanager.getplugin("terminalreporter")
     if terminal:
-        _write_table(terminal, [_Entry("-", gather(config))])
+        entry = _Entry("-", gather(config))
+        _write_table(terminal, [entry])
 
 
 def write_workers(terminal: pytest.TerminalReporter, workers: Iterable[WorkerState]) -> None:
@@ -73,7 +84,8 @@ def write_workers(terminal: pytest.TerminalReporter, workers: Iterable[WorkerSta
     entries = []
     for worker in workers:
         if worker.announcement:
-            entries.append(_Entry(worker.id, worker.capabilities))
+            entry = _Entry(worker.id, worker.capabilities)
+            entries.append(entry)
     _write_table(terminal, entries)
 
 
@@ -84,12 +96,14 @@ def _write_table(terminal: pytest.TerminalReporter, entries: Sequence[_Entry]) -
     for worker, host in entries:
         name = host["host"]
         hosts[name] = host
-        workers_of.setdefault(name, []).append(worker)
+        names = workers_of.setdefault(name, [])
+        names.append(worker)
     rows = []
     for name, host in hosts.items():
         rows += _rows(host, workers_of[name])
-    plural = "" if len(hosts) == 1 else "s"
-    terminal.write_sep("-", f"mlms: the fleet, {len(hosts)} host{plural}")
+    count = len(hosts)
+    noun = "host" if count == 1 else "hosts"
+    terminal.write_sep("-", f"mlms: the fleet, {count} {noun}")
     width = max(terminal._tw.fullwidth, _NARROWEST)
     header, *lines = format_table(_COLUMNS, rows, width, left=len(_COLUMNS))
     for line in header:
@@ -107,7 +121,8 @@ def _rows(host: Capabilities, workers: Iterable[str]) -> list[list[str]]:
     frameworks = _versions(host["frameworks"])
     other = _other(host)
     for device in host["devices"]:
-        rows.append([name, worker_names, *_device_cells(device, host), frameworks, other])
+        cells = _device_cells(device, host)
+        rows.append([name, worker_names, *cells, frameworks, other])
         name = worker_names = frameworks = other = ""
     return rows
 
@@ -125,17 +140,28 @@ def _device_cells(device: Mapping[str, Any], host: Capabilities) -> list[str]:
 
 
 def _versions(frameworks: Mapping[str, str]) -> str:
-    names = [f"{name} {version}".strip() for name, version in frameworks.items()]
-    return " ".join(names)
+    words = []
+    for name, version in frameworks.items():
+        words.append(name)
+        if version:
+            words.append(version)
+    return " ".join(words)
 
 
 def _other(host: Capabilities) -> str:
-    labels = [f"{label}={value}" for label, value in host["labels"].items()]
-    parts = []
-    if host["interpreters"]:
-        parts.append(f"python {' '.join(host['interpreters'])}")
-    if host["engines"] or labels:
-        parts.append(" ".join([*host["engines"], *labels]))
-    if host["stacks"]:
-        parts.append(f"stacks {' '.join(host['stacks'])}")
-    return "; ".join(parts)
+    engines_and_labels = list(host["engines"])
+    for label, value in host["labels"].items():
+        engines_and_labels.append(f"{label}={value}")
+    parts = [
+        _prefixed("python", host["interpreters"]),
+        " ".join(engines_and_labels),
+        _prefixed("stacks", host["stacks"]),
+    ]
+    return "; ".join(part for part in parts if part)
+
+
+def _prefixed(prefix: str, words: Sequence[str]) -> str:
+    """Return the words behind a prefix, "" where there are none."""
+    if not words:
+        return ""
+    return " ".join([prefix, *words])

@@ -17,6 +17,12 @@ class Notices:
         self.losses: list[str] = []
         self._config = config
 
+    @property
+    def are_on_terminal(self) -> bool:
+        """Whether a person may read them, not only a log."""
+        terminal = self._config.pluginmanager.getplugin("terminalreporter")
+        return bool(terminal and terminal.isatty)
+
     def show(self, text: str) -> None:
         """Write a line to the terminal, unless -q was given."""
         terminal = self._config.pluginmanager.getplugin("terminalreporter")

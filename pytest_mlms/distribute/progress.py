@@ -24,7 +24,9 @@ class Progress:
 
     def is_due(self, now: float, on_terminal: bool) -> bool:
         """Return whether it is time for a line; ``now`` is in seconds."""
-        interval = _SECONDS_ON_TERMINAL if on_terminal else _SECONDS_IN_LOG
+        interval = _SECONDS_IN_LOG
+        if on_terminal:
+            interval = _SECONDS_ON_TERMINAL
         if now - self._last < interval:
             return False
         self._last = now
@@ -37,14 +39,14 @@ def summary(items: ItemTable, workers: Iterable[WorkerState], now: float) -> str
     busy = [worker for worker in workers if _is_busy(worker)]
     parts = [_done(items, workers)]
     for worker in busy[:_MOST_SHOWN]:
-        nodeid = items.ids[worker.assigned.order[0]]
-        seconds = now - worker.assigned.started
-        parts.append(f"{nodeid} on {worker.name} for {seconds:.0f} s")
-    if len(busy) > _MOST_SHOWN:
-        parts.append(f"{len(busy) - _MOST_SHOWN} more running")
+        parts.append(_running(worker, items, now))
+    not_shown = len(busy) - _MOST_SHOWN
+    if not_shown > 0:
+        parts.append(f"{not_shown} more running")
     remaining = remaining_seconds(items, busy, now)
     if remaining is not None:
-        parts.append(f"about {_readable(remaining)} left")
+        duration = _readable(remaining)
+        parts.append(f"about {duration} left")
     return "; ".join(parts)
 
 
@@ -60,7 +62,9 @@ def remaining_seconds(items: ItemTable, busy: Sequence[WorkerState], now: float)
 
     def expected(index: int) -> float:
         seconds = items.expected_seconds(index)
-        return mean if math.isinf(seconds) else seconds
+        if math.isinf(seconds):
+            return mean
+        return seconds
 
     total = 0.0
     for queue in items.queues:
@@ -68,28 +72,47 @@ def remaining_seconds(items: ItemTable, busy: Sequence[WorkerState], now: float)
     for worker in busy:
         running, *waiting = worker.assigned.locks
         elapsed = now - worker.assigned.started
-        total += max(0.0, expected(running) - elapsed)
+        left = expected(running) - elapsed
+        total += max(0.0, left)
         total += sum(map(expected, waiting))
     return total / len(busy)
 
 
 def _is_busy(worker: WorkerState) -> bool:
-    return bool(worker.assigned.locks) and not worker.node.shutting_down
+    has_items = bool(worker.assigned.locks)
+    return has_items and not worker.node.shutting_down
 
 
 def _done(items: ItemTable, workers: Iterable[WorkerState]) -> str:
     total = len(items.ids) - len(items.other_items)
-    done = f"{total - items.unfinished} of {total} done"
+    done = total - items.unfinished
     by_host: Counter[str] = Counter()
     for worker in workers:
         by_host[worker.host_name] += worker.assigned.completed
-    hosts = [f"{host} {count}" for host, count in by_host.most_common() if count]
-    return f"{done} ({', '.join(hosts)})" if hosts else done
+    hosts = []
+    for host, count in by_host.most_common():
+        if count:
+            hosts.append(f"{host} {count}")
+    text = f"{done} of {total} done"
+    if hosts:
+        counts = ", ".join(hosts)
+        text += f" ({counts})"
+    return text
+
+
+def _running(worker: WorkerState, items: ItemTable, now: float) -> str:
+    first = worker.assigned.order[0]
+    seconds = now - worker.assigned.started
+    nodeid = items.ids[first]
+    return f"{nodeid} on {worker.name} for {seconds:.0f} s"
 
 
 def _readable(seconds: float) -> str:
     if seconds < 90:
-        return f"{max(1, round(seconds))} s"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"
+        whole = max(1, round(seconds))
+        return f"{whole} s"
+    minutes = seconds / 60
+    if minutes < 90:
+        return f"{minutes:.0f} min"
+    hours = minutes / 60
+    return f"{hours:.1f} h"

@@ -51,17 +51,25 @@ class ItemTable:
         seconds: Mapping[str, float],
     ) -> None:
         self.ids = ids
-        self.other_items = [index for index, row in enumerate(rows) if row < 0]
+        self.other_items: list[int] = []
         self.retries: dict[int, Retry] = {}
         self.with_result: set[int] = set()
-        self.unfinished = len(ids) - len(self.other_items)
+        self.unfinished = 0
         self._needs = needs
         self._rows = rows
         self._seconds = dict(seconds)
         self._queue_of_row = _queues_by_row(needs)
         self.queues = list(dict.fromkeys(self._queue_of_row))
-        for index in self._in_order():
-            self.queue_of(index).waiting.append(index)
+        of_manifests = []
+        for index in range(len(ids)):
+            if self.is_of_manifest(index):
+                of_manifests.append(index)
+            else:
+                self.other_items.append(index)
+        self.unfinished = len(of_manifests)
+        for index in self._in_order(of_manifests):
+            queue = self.queue_of(index)
+            queue.waiting.append(index)
 
     @classmethod
     def empty(cls) -> ItemTable:
@@ -70,7 +78,8 @@ class ItemTable:
 
     def needs(self, index: int) -> Needs:
         """Return what an item of a manifest needs of its host."""
-        return self._needs[self._rows[index]]
+        row = self._rows[index]
+        return self._needs[row]
 
     def is_of_manifest(self, index: int) -> bool:
         """Return whether an item is a case of a manifest."""
@@ -78,14 +87,16 @@ class ItemTable:
 
     def queue_of(self, index: int) -> ItemQueue:
         """Return the queue of the items that the same hosts can run."""
-        return self._queue_of_row[self._rows[index]]
+        row = self._rows[index]
+        return self._queue_of_row[row]
 
     def expected_seconds(self, index: int) -> float:
         """Return how long an item took the last time, or infinity where that is unknown.
 
         So items of unknown duration start first.
         """
-        return self._seconds.get(self.ids[index], math.inf)
+        nodeid = self.ids[index]
+        return self._seconds.get(nodeid, math.inf)
 
     @property
     def known_seconds(self) -> list[float]:
@@ -100,12 +111,14 @@ class ItemTable:
     def finish(self, index: int, seconds: float) -> None:
         """Count an item as done, and remember its duration."""
         self.unfinished -= 1
-        self._seconds[self.ids[index]] = seconds
+        nodeid = self.ids[index]
+        self._seconds[nodeid] = seconds
 
     def put_back(self, indices: Iterable[int]) -> None:
         """Let items wait again, at the head of their queues."""
         for index in reversed(list(indices)):
-            self.queue_of(index).waiting.appendleft(index)
+            queue = self.queue_of(index)
+            queue.waiting.appendleft(index)
 
     def retry_elsewhere(self, index: int, lost_by: str, reason: str) -> None:
         """Let an item wait again, in a queue of its own.
@@ -113,16 +126,16 @@ class ItemTable:
         Other hosts than ``lost_by``, which lost it, are preferred.
         """
         self.retries[index] = Retry(2, reason)
-        queue = ItemQueue(self.needs(index), deque([index]), lost_by)
+        waiting = deque([index])
+        queue = ItemQueue(self.needs(index), waiting, lost_by)
         self.queues.insert(0, queue)
 
-    def _in_order(self) -> list[int]:
-        """Return the items of manifests: by visit of a side, then the longest first."""
-        indices = [index for index, row in enumerate(self._rows) if row >= 0]
+    def _in_order(self, indices: list[int]) -> list[int]:
+        """Return items in the order in which they start: by visit, then the longest first."""
         has_visits = any(needs["visit"] for needs in self._needs)
-        if self._seconds or has_visits:
-            indices.sort(key=self._priority)
-        return indices
+        if not self._seconds and not has_visits:
+            return indices
+        return sorted(indices, key=self._priority)
 
     def _priority(self, index: int) -> tuple[int, float]:
         visit = self.needs(index)["visit"]
@@ -134,8 +147,10 @@ def _queues_by_row(table: Sequence[Needs]) -> list[ItemQueue]:
     by_key: dict[str, ItemQueue] = {}
     queues = []
     for needs in table:
-        queue = by_key.setdefault(_host_key(needs), ItemQueue(needs))
-        queues.append(queue)
+        key = _host_key(needs)
+        if key not in by_key:
+            by_key[key] = ItemQueue(needs)
+        queues.append(by_key[key])
     return queues
 
 

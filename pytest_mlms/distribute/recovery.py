@@ -24,10 +24,14 @@ def recover_items(worker: WorkerState, items: ItemTable, notices: Notices) -> st
     The item that it ran is run again on another host, once. A second loss makes it an error.
     """
     running = worker.assigned.running
-    of_manifests = [index for index in worker.assigned.order if index in worker.assigned.locks]
+    is_of_manifest = running in worker.assigned.locks
+    waiting = []
+    for index in worker.assigned.order:
+        if index != running and index in worker.assigned.locks:
+            waiting.append(index)
     worker.assigned.clear()
-    items.put_back(index for index in of_manifests if index != running)
-    if running is None or running not in of_manifests:
+    items.put_back(waiting)
+    if running is None or not is_of_manifest:
         return None
     return _recover_running(running, worker, items, notices)
 
@@ -43,7 +47,8 @@ def _recover_running(
         return items.ids[index]
     cause = f"{worker.name} was lost while it ran"
     items.retry_elsewhere(index, worker.host_name, cause)
-    notices.show(f"{cause} {items.ids[index]}, which is run again elsewhere")
+    nodeid = items.ids[index]
+    notices.show(f"{cause} {nodeid}, which is run again elsewhere")
     return None
 
 

@@ -14,7 +14,10 @@ from pytest_mlms.distribute.workers import WorkerState
 
 __all__ = ["ReportFilter", "find_full_disk"]
 
-_FULL_DISK = [os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT)]
+_FULL_DISK = [
+    os.strerror(errno.ENOSPC),
+    os.strerror(errno.EDQUOT),
+]
 
 
 class ReportFilter:
@@ -29,33 +32,43 @@ class ReportFilter:
 
     def pass_on(self, worker: WorkerState, report: pytest.TestReport) -> list[pytest.TestReport]:
         """Return the reports that are to go on, now that ``report`` has come from ``worker``."""
-        index = getattr(report, "item_index", None)
-        if index is None or not self._scheduler.items.is_of_manifest(index):
+        item = getattr(report, "item_index", None)
+        if item is None or not self._scheduler.items.is_of_manifest(item):
             return [report]
         if report.when == "setup" and report.passed:
             self._held[worker] = report
             return []
         held = self._held.pop(worker, None)
         if report.when != "teardown":
-            self._retry_if_spoiled(worker, index, report)
-        if worker.retry and worker.retry.item == index:
+            self._retry_if_spoiled(item, worker, report)
+        if worker.retry and worker.retry.item == item:
             return []
-        return [held, report] if held else [report]
+        if held:
+            return [held, report]
+        return [report]
 
-    def _retry_if_spoiled(self, worker: WorkerState, index: int, report: pytest.TestReport) -> None:
-        full_disk = find_full_disk(getattr(report, "mlms", {}))
+    def _retry_if_spoiled(self, item: int, worker: WorkerState, report: pytest.TestReport) -> None:
+        """Ask for another attempt where a full disk has spoiled an item."""
+        result = getattr(report, "mlms", {})
+        full_disk = find_full_disk(result)
+        if not full_disk:
+            return
         # the files of a worker on this host are on the controller's disk
-        is_spoiled = worker.connection.receiver is not None or report.failed
-        if full_disk and is_spoiled:
-            self._scheduler.retry_elsewhere(worker, index, full_disk)
+        is_remote = worker.connection.receiver is not None
+        if is_remote or report.failed:
+            self._scheduler.retry_elsewhere(worker, item, full_disk)
 
 
 def find_full_disk(result: Mapping[str, Any]) -> str:
     """Return the line of a result that says that a disk is full, "" where there is none."""
-    texts = [result.get("message") or ""]
-    texts += result.get("artifacts_lost", {}).values()
-    for text in texts:
+    message = result.get("message") or ""
+    lost = result.get("artifacts_lost", {})
+    for text in [message, *lost.values()]:
         for line in text.splitlines():
-            if any(full in line for full in _FULL_DISK):
+            if _says_full_disk(line):
                 return str(line.strip())
     return ""
+
+
+def _says_full_disk(line: str) -> bool:
+    return any(full in line for full in _FULL_DISK)

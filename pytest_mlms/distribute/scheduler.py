@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from pytest_mlms.distribute.messages import ItemRefusal, ItemRetry
+from pytest_mlms.distribute.messages import ItemRefusal, ItemRetry, RefusedOutcome
 from pytest_mlms.distribute.notices import Notices
 from pytest_mlms.distribute.queue import ItemQueue, ItemTable
 from pytest_mlms.distribute.recovery import AbandonedItem, abandon_items, recover_items
@@ -179,10 +179,11 @@ class FleetScheduler:
         if worker.announcement:
             self._lost_hosts.append(worker.capabilities)
         running = worker.assigned.running
-        crashed = self._other_items.remove_worker(node, running)
+        crashed_test = self._other_items.remove_worker(node, running)
+        lost_item = None
         if worker.assigned.locks:
-            crashed = recover_items(worker, self.items, self._run.notices) or crashed
-        return crashed
+            lost_item = recover_items(worker, self.items, self._run.notices)
+        return lost_item or crashed_test
 
     # What the controller calls
 
@@ -190,7 +191,9 @@ class FleetScheduler:
         """Give up the items that no worker is left for, and return them."""
         if self._run.expects_workers() or self._ready_workers():
             return []
-        reason = "; ".join(self._run.notices.losses) or "no worker is left"
+        reason = "; ".join(self._run.notices.losses)
+        if not reason:
+            reason = "no worker is left"
         return abandon_items(self.items, reason)
 
     def retry_elsewhere(self, worker: WorkerState, index: int, reason: str) -> bool:
@@ -201,8 +204,11 @@ class FleetScheduler:
         for other in self._workers.values():
             if other.host_name == worker.host_name:
                 other.disk_full = True
+        if index in self.items.retries:
+            return False
         queue = self.items.queue_of(index)
-        if index in self.items.retries or not self._has_better_host(queue, self._ready_workers()):
+        ready = self._ready_workers()
+        if not self._has_better_host(queue, ready):
             return False
         worker.retry = PendingRetry(index, reason)
         return True
@@ -210,7 +216,8 @@ class FleetScheduler:
     # The choice of items
 
     def _ready_workers(self) -> list[WorkerState]:
-        return [self._workers[node] for node in self._nodes if self._workers[node].is_ready]
+        workers = [self._workers[node] for node in self._nodes]
+        return [worker for worker in workers if worker.is_ready]
 
     def _feed_idle_workers(self) -> None:
         for worker in self._ready_workers():
@@ -224,9 +231,9 @@ class FleetScheduler:
         ready = self._ready_workers()
         queue = self._choose_queue(worker, ready)
         if queue:
-            locks = worker.locks_for(queue)
-            batch = worker.assigned.take_batch(queue, self.items, self._fair_share(ready))
-            self._send(worker, batch, locks)
+            most = self._fair_share(ready)
+            batch = worker.assigned.take_batch(queue, self.items, most)
+            self._send(worker, batch, worker.locks_for(queue))
         elif not worker.assigned.order:
             steal_for(worker, ready, self.items)
 
@@ -238,7 +245,9 @@ class FleetScheduler:
 
         def priority(queue: ItemQueue) -> tuple[int, float]:
             able_workers = sum(other.can_run(queue) for other in ready)
-            return able_workers, -self.items.expected_seconds(queue.waiting[0])
+            longest = queue.waiting[0]
+            seconds = self.items.expected_seconds(longest)
+            return able_workers, -seconds
 
         candidates = []
         for queue in self.items.queues:
@@ -254,20 +263,25 @@ class FleetScheduler:
             return False
         if not are_free(worker.locks_for(queue), worker, ready):
             return False
-        return not (worker.has_lost(queue) and self._has_better_host(queue, ready))
+        if not worker.has_lost(queue):
+            return True
+        return not self._has_better_host(queue, ready)
 
     def _has_better_host(self, queue: ItemQueue, ready: Sequence[WorkerState]) -> bool:
         """Return whether a host that did not lose a queue's items can run them, or may come."""
         if self._run.expects_workers():
             return True
-        return any(worker.can_run(queue) and not worker.has_lost(queue) for worker in ready)
+        able_workers = [worker for worker in ready if worker.can_run(queue)]
+        return any(not worker.has_lost(queue) for worker in able_workers)
 
     def _fair_share(self, ready: Sequence[WorkerState]) -> int:
         """Return how many items a worker may be sent at most, so that enough is left for others."""
         waiting = self.items.waiting
-        if len(ready) < 2:
+        count = len(ready)
+        if count < 2:
             return waiting
-        return max(1, waiting // (2 * len(ready)))
+        half_of_share = waiting // (2 * count)
+        return max(1, half_of_share)
 
     def _send(self, worker: WorkerState, batch: Sequence[int], locks: frozenset[str]) -> None:
         """Send items to a worker, each followed by the sentinel item."""
@@ -276,7 +290,8 @@ class FleetScheduler:
         for index in batch:
             retry = self.items.retries.get(index)
             if retry:
-                worker.connection.channel.send(ItemRetry(index, *retry))
+                message = ItemRetry(index, retry.attempt, retry.earlier)
+                worker.connection.channel.send(message)
             entries += [index, sentinel]
         worker.assigned.add_locked(batch, locks)
         worker.node.send_runtest_some(entries)
@@ -285,14 +300,16 @@ class FleetScheduler:
 
     def _leave_out(self, worker: WorkerState, reason: str) -> None:
         """Go on without a worker; this is a loss of the run."""
-        self._run.notices.add_loss(f"{worker.name} is left out: {reason}")
+        loss = f"{worker.name} is left out: {reason}"
+        self._run.notices.add_loss(loss)
         self._nodes.remove(worker.node)
         worker.node.shutdown()
 
     def _refuse_unrunnable(self, ready: Sequence[WorkerState]) -> None:
         """Let a worker report the items that no host can run."""
         for queue in self.items.queues:
-            if queue.waiting and not any(worker.can_run(queue) for worker in ready):
+            is_runnable = any(worker.can_run(queue) for worker in ready)
+            if queue.waiting and not is_runnable:
                 self._refuse(queue, ready)
 
     def _refuse(self, queue: ItemQueue, ready: Sequence[WorkerState]) -> None:
@@ -300,27 +317,30 @@ class FleetScheduler:
 
         They are skipped, failed under --mlms-strict, and errors where a lost host could run them.
         """
-        reason = nearest_miss(queue.needs, [worker.capabilities for worker in ready])
+        hosts = [worker.capabilities for worker in ready]
+        reason = nearest_miss(queue.needs, hosts)
+        outcome: RefusedOutcome = "fail" if self._run.strict else "skip"
         able_hosts = [host for host in self._lost_hosts if not misses(queue.needs, host)]
+        if able_hosts:
+            name = able_hosts[-1]["host"]
+            reason = f"{name} is lost, and {reason}"
+            outcome = "error"
         reporter = min(ready, key=lambda worker: len(worker.assigned.order))
         batch = list(queue.waiting)
         queue.waiting.clear()
         for index in batch:
-            refusal = ItemRefusal(index, reason, "fail" if self._run.strict else "skip")
-            if able_hosts:
-                lost = able_hosts[-1]["host"]
-                refusal = ItemRefusal(index, f"{lost} is lost, and {reason}", "error")
+            refusal = ItemRefusal(index, reason, outcome)
             reporter.connection.channel.send(refusal)
         self._send(reporter, batch, frozenset())
 
     def _retry_after_full_disk(self, worker: WorkerState, retry: PendingRetry) -> None:
         worker.retry = None
-        nodeid = self.items.ids[retry.item]
         cause = f"{worker.name} had a full disk"
-        self.items.retry_elsewhere(retry.item, worker.host_name, f"{cause}: {retry.reason}")
-        self._run.notices.add_loss(
-            f"{cause} in {nodeid}, which is run again elsewhere: {retry.reason}"
-        )
+        earlier = f"{cause}: {retry.reason}"
+        self.items.retry_elsewhere(retry.item, worker.host_name, earlier)
+        nodeid = self.items.ids[retry.item]
+        loss = f"{cause} in {nodeid}, which is run again elsewhere: {retry.reason}"
+        self._run.notices.add_loss(loss)
 
 
 def _difference(collection: Sequence[str], expected: Sequence[str]) -> str:

@@ -17,6 +17,7 @@ CHANNEL_INPUT = "mlms_channel"
 
 Handler: TypeAlias = Callable[[Any], None]
 Handlers: TypeAlias = Mapping[type, Handler]
+Callback: TypeAlias = Callable[[], None]
 
 
 class SideChannel:
@@ -30,23 +31,23 @@ class SideChannel:
         self.last_message: float | None = None
         self._channel = channel
         self._handlers: Handlers = {}
-        self._on_close: tuple[Callable[[], None], ...] = ()
+        self._on_close: list[Callback] = []
 
-    def listen(self, handlers: Handlers, on_close: Iterable[Callable[[], None]] = ()) -> None:
+    def listen(self, handlers: Handlers, on_close: Iterable[Callback] = ()) -> None:
         """Begin to receive.
 
         Each message is handed to the handler of its class, and the end of the connection to
         ``on_close``, in the thread of the gateway that receives.
         """
         self._handlers = handlers
-        self._on_close = tuple(on_close)
+        self._on_close = list(on_close)
         self._channel.setcallback(self._receive, endmarker=None)
 
     def send(self, message: Message) -> bool:
         """Send a message; return False where the other end is gone, which xdist reports itself."""
-        kind = type(message).__name__
+        name = type(message).__name__
         try:
-            self._channel.send((kind, *message))
+            self._channel.send((name, *message))
         except OSError:
             return False
         return True
@@ -59,7 +60,8 @@ class SideChannel:
             return
         name, *fields = received
         kind = MESSAGES[name]
-        self._handlers[kind](kind(*fields))
+        handle = self._handlers[kind]
+        handle(kind(*fields))
 
 
 def is_remote(config: pytest.Config) -> bool:

@@ -25,17 +25,17 @@ def steal_for(idle: WorkerState, workers: Sequence[WorkerState], items: ItemTabl
     for worker in workers:
         if worker is idle or worker.assigned.steal_requests:
             continue
-        wanted = _second_half(_stealable(worker, idle, workers, items))
-        if len(wanted) > len(best) and wanted != worker.assigned.denied:
+        stealable = _stealable(worker, idle, workers, items)
+        wanted = stealable[len(stealable) // 2 :]
+        if wanted == worker.assigned.denied:
+            continue
+        if len(wanted) > len(best):
             best = wanted
             victim = worker
     if best:
-        victim.assigned.steal_requests.append(StealRequest(best))
+        request = StealRequest(best)
+        victim.assigned.steal_requests.append(request)
         victim.node.send_steal(best)
-
-
-def _second_half(indices: list[int]) -> list[int]:
-    return indices[len(indices) // 2 :]
 
 
 def _stealable(
@@ -45,13 +45,16 @@ def _stealable(
     assigned = victim.assigned
     others = [worker for worker in workers if worker is not victim]
     found = []
-    for index in list(assigned.order)[1:]:
+    _, *waiting = assigned.order or [0]
+    for index in waiting:
         if index not in assigned.locks or index in items.retries:
             continue
         queue = items.queue_of(index)
         if not idle.can_run(queue):
             continue
         locks = idle.locks_for(queue)
-        if locks.isdisjoint(assigned.running_locks) and are_free(locks, idle, others):
+        if locks & assigned.running_locks:
+            continue
+        if are_free(locks, idle, others):
             found.append(index)
     return found

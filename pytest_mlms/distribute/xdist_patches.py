@@ -23,6 +23,7 @@ import xdist.dsession
 import xdist.workermanage
 from execnet.gateway_bootstrap import HostNotFound
 
+from pytest_mlms.distribute.notices import Notices
 from pytest_mlms.distribute.remote.hosts import UnfitHost, prepare_spec
 from pytest_mlms.distribute.remote.ssh import ssh_command
 from pytest_mlms.distribute.remote.workspace_sync import WorkspaceSync
@@ -67,12 +68,6 @@ class RunControl(Protocol):
     def check_workers(self, now: float) -> None:
         """Give up silent workers; called every second."""
 
-    def add_loss(self, text: str) -> None:
-        """Note something that the run has lost, and show it."""
-
-    def show(self, text: str) -> None:
-        """Show a message to the user."""
-
 
 class _Placeholder:
     """An entry among the active nodes of xdist, which keeps its loop running without a worker."""
@@ -82,11 +77,16 @@ class XdistPatches:
     """The patches of one run: replaces lost workers, and calls ``control`` every second."""
 
     def __init__(
-        self, config: pytest.Config, control: RunControl, workspace: WorkspaceSync
+        self,
+        config: pytest.Config,
+        control: RunControl,
+        notices: Notices,
+        workspace: WorkspaceSync,
     ) -> None:
         self.replacements_pending = 0
         self._config = config
         self._control = control
+        self._notices = notices
         self._workspace = workspace
         self._session: Any = None
         self._respawns: Counter[int] = Counter()
@@ -106,7 +106,7 @@ class XdistPatches:
         session.worker_testreport = self._pass_on_report
         session.worker_internal_error = self._show_internal_error
         session.worker_workerfinished = self._finish_worker
-        xdist.dsession.NodeManager = partial(_NodeManager, self._control, self._workspace)
+        xdist.dsession.NodeManager = partial(_NodeManager, self._notices, self._workspace)
         xdist.workermanage.make_reltoroot = self._map_arguments
         threading.Thread(target=self._send_ticks, daemon=True).start()
 
@@ -162,7 +162,7 @@ class XdistPatches:
 
     def _show_internal_error(self, node: Any, formatted_error: str) -> None:
         """Show the error, and go on: the worker ends now, and then counts as lost."""
-        self._control.show(f"{node.gateway.id} has an internal error:\n{formatted_error}")
+        self._notices.show(f"{node.gateway.id} has an internal error:\n{formatted_error}")
 
     def _finish_worker(self, node: Any) -> None:
         if node.workeroutput["exitstatus"] == pytest.ExitCode.INTERNAL_ERROR:
@@ -213,7 +213,7 @@ class XdistPatches:
         if not error and not session.shuttingdown:
             error = self._start_worker(spec)
         if error:
-            self._control.add_loss(f"{_host_of(spec)} is left out: {error}")
+            self._notices.add_loss(f"{_host_of(spec)} is left out: {error}")
         self._continue()
 
     def _start_worker(self, spec: Any) -> str:
@@ -254,7 +254,7 @@ class XdistPatches:
         if session._active_nodes or session.shuttingdown:
             return
         if not session.sched.tests_finished:
-            self._control.add_loss("no worker is left")
+            self._notices.add_loss("no worker is left")
         session.triggershutdown()
 
 
@@ -262,10 +262,10 @@ class _NodeManager(xdist.workermanage.NodeManager):  # type: ignore[misc]
     """Starts the workers that can be started, and leaves out the others."""
 
     def __init__(
-        self, control: RunControl, workspace: WorkspaceSync, *arguments: Any, **options: Any
+        self, notices: Notices, workspace: WorkspaceSync, *arguments: Any, **options: Any
     ) -> None:
         super().__init__(*arguments, **options)
-        self._control = control
+        self._notices = notices
         self._workspace = workspace
 
     def setup_nodes(self, putevent: Any) -> list[Any]:
@@ -282,7 +282,7 @@ class _NodeManager(xdist.workermanage.NodeManager):  # type: ignore[misc]
         if not nodes:
             raise pytest.UsageError("\n".join(["no worker could be started", *errors]))
         for message in errors:
-            self._control.add_loss(message)
+            self._notices.add_loss(message)
         return nodes
 
     def rsync_roots(self, gateway: Any) -> None:

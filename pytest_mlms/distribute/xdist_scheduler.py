@@ -19,20 +19,23 @@ class _DelegatedWorker:
     def __init__(self, worker: WorkerState, items: ItemTable) -> None:
         self.gateway = worker.node.gateway
         self._worker = worker
+        self._node = worker.node
         self._items = items
 
     @property
     def shutting_down(self) -> bool:
-        return bool(self._worker.node.shutting_down)
+        return bool(self._node.shutting_down)
 
     def send_runtest_some(self, indices: Sequence[int]) -> None:
         in_session = self._in_session(indices)
         self._worker.assigned.add(in_session)
-        self._worker.node.send_runtest_some(in_session)
+        self._node.send_runtest_some(in_session)
 
     def send_steal(self, indices: Sequence[int]) -> None:
-        self._worker.assigned.steal_requests.append(StealRequest(None))
-        self._worker.node.send_steal(self._in_session(indices))
+        requests = self._worker.assigned.steal_requests
+        requests.append(StealRequest(None))
+        in_session = self._in_session(indices)
+        self._node.send_steal(in_session)
 
     def shutdown(self) -> None:
         """Send the sentinel item, as xdist's workers start a test only when another one follows.
@@ -40,11 +43,12 @@ class _DelegatedWorker:
         The worker stays, because it may still be sent items of manifests.
         """
         sentinel = len(self._items.ids)
-        self._worker.node.send_runtest_some([sentinel])
+        self._node.send_runtest_some([sentinel])
 
     def _in_session(self, indices: Sequence[int]) -> list[int]:
         """Return the indices among all items of the session."""
-        return [self._items.other_items[index] for index in indices]
+        other_items = self._items.other_items
+        return [other_items[index] for index in indices]
 
 
 class DelegatedItems:
@@ -62,12 +66,16 @@ class DelegatedItems:
     @property
     def is_finished(self) -> bool:
         """Whether all of these tests are done."""
-        return self._has_begun and bool(self._scheduler.tests_finished)
+        if not self._has_begun:
+            return False
+        return bool(self._scheduler.tests_finished)
 
     @property
     def has_pending(self) -> bool:
         """Whether some of these tests wait that no worker has."""
-        return self._has_begun and bool(self._scheduler.has_pending)
+        if not self._has_begun:
+            return False
+        return bool(self._scheduler.has_pending)
 
     def begin(self, items: ItemTable, workers: Sequence[WorkerState]) -> None:
         """Add workers to xdist's scheduler, and schedule.
@@ -75,31 +83,40 @@ class DelegatedItems:
         Called again whenever workers may have come. Workers that the scheduler left out before are
         added again.
         """
-        known = self._scheduler.nodes
-        added = [worker for worker in workers if self._workers.get(worker.node) not in known]
+        added = [worker for worker in workers if not self._has(worker)]
         if not added:
             return
         if not self._has_begun:
             self._has_begun = True
-            self._positions = {item: position for position, item in enumerate(items.other_items)}
             self._scheduler.numnodes = len(added)
-        ids = [items.ids[index] for index in items.other_items]
+            for position, index in enumerate(items.other_items):
+                self._positions[index] = position
         for worker in added:
-            delegated = _DelegatedWorker(worker, items)
-            self._workers[worker.node] = delegated
-            self._scheduler.add_node(delegated)
-            self._scheduler.add_node_collection(delegated, ids)
+            self._add(worker, items)
         self._scheduler.schedule()
+
+    def _has(self, worker: WorkerState) -> bool:
+        delegated = self._workers.get(worker.node)
+        return delegated in self._scheduler.nodes
+
+    def _add(self, worker: WorkerState, items: ItemTable) -> None:
+        delegated = _DelegatedWorker(worker, items)
+        self._workers[worker.node] = delegated
+        self._scheduler.add_node(delegated)
+        ids = [items.ids[index] for index in items.other_items]
+        self._scheduler.add_node_collection(delegated, ids)
 
     def complete(self, node: Any, index: int, seconds: float) -> None:
         """Note that a test has run."""
+        worker = self._workers[node]
         position = self._positions[index]
-        self._scheduler.mark_test_complete(self._workers[node], position, seconds)
+        self._scheduler.mark_test_complete(worker, position, seconds)
 
     def give_back(self, node: Any, indices: Sequence[int]) -> None:
         """Note that a worker has returned tests, as it was asked to."""
+        worker = self._workers[node]
         positions = [self._positions[index] for index in indices]
-        self._scheduler.remove_pending_tests_from_node(self._workers[node], positions)
+        self._scheduler.remove_pending_tests_from_node(worker, positions)
 
     def run_again(self, nodeid: str) -> None:
         """Let a test wait again."""

@@ -51,7 +51,8 @@ class _Side(NamedTuple):
         return fmean(self.logs)
 
     @property
-    def variance_of_mean(self) -> float:
+    def variance(self) -> float:
+        """The variance of the mean."""
         return self.drift.variance / len(self.logs)
 
 
@@ -64,11 +65,13 @@ def read_visit(result: Mapping[str, Any]) -> Visit | None:
     estimates = result.get("estimates", {})
     values = {}
     for quantity, rule in upgrade_rules().items():
-        value = estimates.get(rule.estimate, {}).get("value")
+        estimate = estimates.get(rule.estimate, {})
+        value = estimate.get("value")
         if value:
             values[quantity] = value
     case = result["nodeid"].replace(stack, "*")
-    return Visit(case, "=".join(label), values)
+    side = "=".join(label)
+    return Visit(case, side, values)
 
 
 def compare_sides(
@@ -87,9 +90,13 @@ def compare_sides(
         sides_a = _sides(visits, a, quantity)
         sides_b = _sides(visits, b, quantity)
         tolerance = tolerances.get(quantity, rule.tolerance)
-        for case in sorted(sides_a.keys() & sides_b.keys()):
-            comparison = _compare(quantity, sides_a[case], sides_b[case], tolerance)
-            found.setdefault(case, []).append(comparison)
+        for case, side_a in sides_a.items():
+            side_b = sides_b.get(case)
+            if side_b is None:
+                continue
+            comparison = _compare(quantity, side_a, side_b, tolerance)
+            of_case = found.setdefault(case, [])
+            of_case.append(comparison)
     return dict(sorted(found.items()))
 
 
@@ -98,9 +105,12 @@ def _sides(visits: Iterable[Visit], label: str, quantity: str) -> dict[str, _Sid
     base = upgrade_rules()[quantity].base
     logs: dict[str, list[float]] = {}
     for visit in visits:
-        if visit.side == label and quantity in visit.values:
-            log = math.log(visit.values[quantity] + base)
-            logs.setdefault(visit.case, []).append(log)
+        value = visit.values.get(quantity)
+        if visit.side != label or value is None:
+            continue
+        log = math.log(value + base)
+        of_case = logs.setdefault(visit.case, [])
+        of_case.append(log)
     drift = _pooled_drift(logs.values())
     return {case: _Side(of_case, drift) for case, of_case in logs.items()}
 
@@ -112,9 +122,11 @@ def _pooled_drift(groups: Iterable[Sequence[float]]) -> _Drift:
     for group in groups:
         mean = fmean(group)
         freedom += len(group) - 1
-        squares += sum((value - mean) ** 2 for value in group)
-    variance = squares / freedom if freedom else math.inf
-    return _Drift(variance, freedom)
+        for value in group:
+            squares += (value - mean) ** 2
+    if freedom == 0:
+        return _Drift(math.inf, freedom)
+    return _Drift(squares / freedom, freedom)
 
 
 def _compare(quantity: str, a: _Side, b: _Side, tolerance: float) -> Comparison:
@@ -129,28 +141,28 @@ def _compare(quantity: str, a: _Side, b: _Side, tolerance: float) -> Comparison:
         replicates=min(len(a.logs), len(b.logs)),
         of="visits",
     )
-    variance = a.variance_of_mean + b.variance_of_mean
-    if not math.isfinite(variance):
+    if math.isinf(a.variance + b.variance):
         return undecided.but(lacking="needs 2 visits of each side")
-    return _decided(undecided, a, b, QUANTITIES[quantity].sign)
+    return _decided(undecided, a, b)
 
 
-def _decided(undecided: Comparison, a: _Side, b: _Side, sign: int) -> Comparison:
-    """Return the comparison with its interval, and the verdict that follows from it.
-
-    A ``sign`` of 1 says that more is worse, and -1 that less is.
-    """
-    error = math.sqrt(a.variance_of_mean + b.variance_of_mean)
+def _decided(undecided: Comparison, a: _Side, b: _Side) -> Comparison:
+    """Return the comparison with its interval, and the verdict that follows from it."""
+    sign = QUANTITIES[undecided.quantity].sign
+    error = math.sqrt(a.variance + b.variance)
     freedom = _welch_freedom(a, b)
+    below = student_quantile(freedom, 1 - RISK_OF_FAILING)
+    above = student_quantile(freedom, 1 - RISK_OF_PASSING)
     worse = sign * (b.mean - a.mean)
-    low = worse - student_quantile(freedom, 1 - RISK_OF_FAILING) * error
-    high = worse + student_quantile(freedom, 1 - RISK_OF_PASSING) * error
-    ratios = sorted(math.exp(sign * end) for end in (low, worse, high))
+    low = worse - below * error
+    high = worse + above * error
+    limit = math.log1p(undecided.tolerance)
+    ends = sorted([sign * low, sign * worse, sign * high])
     return undecided.but(
-        low=ratios[0],
-        ratio=ratios[1],
-        high=ratios[2],
-        verdict=verdict_of_interval(low, high, math.log1p(undecided.tolerance)),
+        low=math.exp(ends[0]),
+        ratio=math.exp(ends[1]),
+        high=math.exp(ends[2]),
+        verdict=verdict_of_interval(low, high, limit),
         floor=math.expm1(worse - low),
     )
 
@@ -159,7 +171,8 @@ def _welch_freedom(a: _Side, b: _Side) -> float:
     """Return the degrees of freedom of a difference of means (Welch and Satterthwaite)."""
     spread = 0.0
     for side in (a, b):
-        spread += side.variance_of_mean**2 / side.drift.freedom
+        spread += side.variance**2 / side.drift.freedom
     if spread == 0:
         return 1.0
-    return (a.variance_of_mean + b.variance_of_mean) ** 2 / spread
+    variance = a.variance + b.variance
+    return variance**2 / spread

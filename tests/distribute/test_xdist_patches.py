@@ -21,8 +21,6 @@ class FakeControl:
     """The controller's decisions; keeps what it is told."""
 
     def __init__(self) -> None:
-        self.losses: list[str] = []
-        self.shown: list[str] = []
         self.checks = 0
         self.wants_workers = True
         self.interrupted: list[Any] = []
@@ -42,6 +40,12 @@ class FakeControl:
 
     def check_workers(self, now: float) -> None:
         self.checks += 1
+
+
+class FakeNotices:
+    def __init__(self) -> None:
+        self.losses: list[str] = []
+        self.shown: list[str] = []
 
     def add_loss(self, text: str) -> None:
         self.losses.append(text)
@@ -100,18 +104,26 @@ def control() -> FakeControl:
 
 
 @pytest.fixture
+def notices() -> FakeNotices:
+    return FakeNotices()
+
+
+@pytest.fixture
 def session() -> FakeDSession:
     return FakeDSession()
 
 
 @pytest.fixture
 def patches(
-    control: FakeControl, session: FakeDSession, monkeypatch: pytest.MonkeyPatch
+    control: FakeControl,
+    notices: Any,
+    session: FakeDSession,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[XdistPatches]:
     monkeypatch.setattr(xdist_patches, "_TICK_SECONDS", 3600)
     config: Any = SimpleNamespace(pluginmanager=SimpleNamespace(getplugin=lambda name: session))
     workspace: Any = SimpleNamespace(map_arguments=lambda arguments: ["mapped"], folder="folder")
-    made = XdistPatches(config, control, workspace)
+    made = XdistPatches(config, control, notices, workspace)
     made.install()
     yield made
     made.remove()
@@ -138,7 +150,7 @@ def test_what_was_patched_is_restored(patches: XdistPatches) -> None:
 
 
 def test_a_lost_worker_is_replaced_twice(
-    patches: XdistPatches, session: FakeDSession, control: FakeControl
+    patches: XdistPatches, session: FakeDSession, notices: FakeNotices
 ) -> None:
     spec = make_spec()
     for _ in range(2):
@@ -148,7 +160,7 @@ def test_a_lost_worker_is_replaced_twice(
     lose(session, spec)
     assert patches.living_nodes == set()
     assert session.shuttingdown
-    assert control.losses == ["no worker is left"]
+    assert notices.losses == ["no worker is left"]
 
 
 def test_max_worker_restart_limits_the_replacements(
@@ -160,13 +172,13 @@ def test_max_worker_restart_limits_the_replacements(
 
 
 def test_a_worker_that_nothing_is_left_for_is_not_replaced(
-    control: FakeControl, session: FakeDSession, patches: XdistPatches
+    control: FakeControl, notices: FakeNotices, session: FakeDSession, patches: XdistPatches
 ) -> None:
     control.wants_workers = False
     session.sched.tests_finished = True
     lose(session, make_spec())
     assert session.shuttingdown
-    assert control.losses == []
+    assert notices.losses == []
 
 
 def test_a_run_waits_for_the_replacement(
@@ -184,20 +196,20 @@ def test_a_run_waits_for_the_replacement(
 
 
 def test_a_host_that_became_unfit_is_left_out(
-    session: FakeDSession, patches: XdistPatches, control: FakeControl
+    session: FakeDSession, patches: XdistPatches, notices: FakeNotices
 ) -> None:
     def refuse(spec: Any, putevent: Any) -> Any:
         raise UnfitHost("it has another pytest")
 
     session.nodemanager.setup_node = refuse
     lose(session, make_spec())
-    assert control.losses[0] == "popen is left out: popen can't be used: it has another pytest"
+    assert notices.losses[0] == "popen is left out: popen can't be used: it has another pytest"
 
 
 def test_a_remote_host_is_asked_whether_it_is_there(
     session: FakeDSession,
     patches: XdistPatches,
-    control: FakeControl,
+    notices: FakeNotices,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
@@ -211,15 +223,15 @@ def test_a_remote_host_is_asked_whether_it_is_there(
     session._active_nodes.remove(node)
     name, arguments = session.queue.get(timeout=300)
     getattr(session, f"worker_{name}")(**arguments)
-    assert control.losses == ["gpu1 is left out: no route", "no worker is left"]
+    assert notices.losses == ["gpu1 is left out: no route", "no worker is left"]
 
 
 def test_an_internal_error_of_a_worker_counts_as_its_loss(
-    session: Any, patches: XdistPatches, control: FakeControl
+    session: Any, patches: XdistPatches, notices: FakeNotices
 ) -> None:
     node = FakeNode(make_spec())
     session.worker_internal_error(node, "a plugin is broken")
-    assert control.shown == ["gw0 has an internal error:\na plugin is broken"]
+    assert notices.shown == ["gw0 has an internal error:\na plugin is broken"]
     node.workeroutput["exitstatus"] = pytest.ExitCode.INTERNAL_ERROR
     session.worker_workerfinished(node)
     assert session.down == ["internal error"]

@@ -35,7 +35,8 @@ class SshHost:
         Raises MlmsError with what it wrote to its standard error.
         """
         # the interpreter is not quoted, so that the remote shell expands ~
-        remote_command = f"{self.python} -c {shlex.quote(code)}"
+        quoted = shlex.quote(code)
+        remote_command = f"{self.python} -c {quoted}"
         command = ssh_command(self.host, self.config, remote_command)
         try:
             done = subprocess.run(
@@ -47,13 +48,17 @@ class SshHost:
             ) from error
         if done.returncode:
             message = done.stderr.decode(errors="replace").strip()
-            raise MlmsError(f"{self.host}: {message or f'ssh ended with {done.returncode}'}")
+            if not message:
+                message = f"ssh ended with {done.returncode}"
+            raise MlmsError(f"{self.host}: {message}")
         return done.stdout.decode()
 
 
 def ssh_command(host: str, config: str | Path | None, command: str) -> list[str]:
     """Return the command line of ssh; ``host`` may have options before the name."""
-    line = ["ssh", "-o", f"ConnectTimeout={CONNECT_SECONDS}", "-o", "BatchMode=yes"]
+    line = ["ssh"]
+    line += ["-o", f"ConnectTimeout={CONNECT_SECONDS}"]
+    line += ["-o", "BatchMode=yes"]
     if config:
         line += ["-F", str(config)]
     return [*line, *host.split(), command]

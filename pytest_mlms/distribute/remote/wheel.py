@@ -34,9 +34,11 @@ class _Entry(NamedTuple):
     @property
     def record(self) -> str:
         """The line of the file in RECORD."""
-        digest = base64.urlsafe_b64encode(hashlib.sha256(self.data).digest())
-        unpadded = digest.rstrip(b"=").decode()
-        return f"{self.name},sha256={unpadded},{len(self.data)}"
+        sha256 = hashlib.sha256(self.data)
+        encoded = base64.urlsafe_b64encode(sha256.digest())
+        digest = encoded.rstrip(b"=").decode()
+        size = len(self.data)
+        return f"{self.name},sha256={digest},{size}"
 
 
 @lru_cache(maxsize=1)
@@ -44,7 +46,8 @@ def code_digest() -> str:
     """Return a digest of all files of the plugin, equal on hosts with the same code."""
     sha256 = hashlib.sha256()
     for name, data in _code():
-        sha256.update(f"{name}\n".encode() + data)
+        sha256.update(f"{name}\n".encode())
+        sha256.update(data)
     return sha256.hexdigest()[:12]
 
 
@@ -58,13 +61,15 @@ def build_wheel(folder: Path) -> Path:
     stem = f"{_DISTRIBUTION}-{pytest_mlms.__version__}"
     info = f"{stem}.dist-info"
     path = folder / f"{stem}-py3-none-any.whl"
-    records = []
+    entries = [*_code(), *_metadata(info)]
+    record_name = f"{info}/RECORD"
+    records = ""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as wheel:
-        for entry in [*_code(), *_metadata(info)]:
+        for entry in entries:
             wheel.writestr(entry.name, entry.data)
-            records.append(entry.record)
-        records += [f"{info}/RECORD,,", ""]
-        wheel.writestr(f"{info}/RECORD", "\n".join(records))
+            records += f"{entry.record}\n"
+        records += f"{record_name},,\n"
+        wheel.writestr(record_name, records)
     return path
 
 
@@ -73,23 +78,28 @@ def _code() -> Iterator[_Entry]:
     for package in (pytest_mlms, mlms_predictors):
         root = Path(str(package.__file__)).parent
         for path in sorted(root.rglob("*")):
-            relative = path.relative_to(root)
             if not path.is_file() or path.name.endswith(_NOT_CODE):
                 continue
-            if "__pycache__" not in relative.parts:
-                name = f"{package.__name__}/{relative.as_posix()}"
-                yield _Entry(name, path.read_bytes())
+            relative = path.relative_to(root)
+            if "__pycache__" in relative.parts:
+                continue
+            name = f"{package.__name__}/{relative.as_posix()}"
+            yield _Entry(name, path.read_bytes())
 
 
 def _metadata(info: str) -> Iterator[_Entry]:
     """Yield the files of the dist-info folder, without RECORD."""
     installed = distribution(_DISTRIBUTION)
     # an editable install may have PKG-INFO in place of METADATA
-    metadata = _text(installed, "METADATA") or _text(installed, "PKG-INFO")
+    metadata = _text(installed, "METADATA")
+    if not metadata:
+        metadata = _text(installed, "PKG-INFO")
+    entry_points = _text(installed, "entry_points.txt")
     yield _Entry(f"{info}/METADATA", metadata)
-    yield _Entry(f"{info}/entry_points.txt", _text(installed, "entry_points.txt"))
+    yield _Entry(f"{info}/entry_points.txt", entry_points)
     yield _Entry(f"{info}/WHEEL", _WHEEL.encode())
 
 
 def _text(installed: Distribution, name: str) -> bytes:
-    return (installed.read_text(name) or "").encode()
+    text = installed.read_text(name) or ""
+    return text.encode()

@@ -48,14 +48,16 @@ def receive(channel: Any) -> None:
         missing = _missing(digests, store)
     channel.send(missing)
     for digest in missing:
-        write_atomically(store / digest, channel.receive())
+        content = channel.receive()
+        write_atomically(store / digest, content)
     _copy_files(digests, store, folder)
     os.chdir(folder)
 
 
 def _missing(digests: Mapping[str, str], store: Path) -> list[str]:
     """Return the digests that are not in the store, and mark the others as used now."""
-    return [digest for digest in sorted(set(digests.values())) if not _is_stored(store / digest)]
+    wanted = sorted(set(digests.values()))
+    return [digest for digest in wanted if not _is_stored(store / digest)]
 
 
 def _is_stored(path: Path) -> bool:
@@ -71,7 +73,8 @@ def _copy_files(digests: Mapping[str, str], store: Path, folder: Path) -> None:
     for relative, digest in digests.items():
         path = folder / relative
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, (store / digest).read_bytes())
+        content = (store / digest).read_bytes()
+        write_atomically(path, content)
 
 
 def _remove_unused(root: Path) -> None:

@@ -44,7 +44,8 @@ class WorkspaceSync:
     @property
     def folder(self) -> str:
         """The folder in the remote home, one for each project of each controller."""
-        project = f"{socket.gethostname()}:{self._root}"
+        host = socket.gethostname()
+        project = f"{host}:{self._root}"
         return f"pytest-mlms-{_short_digest(project, 12)}"
 
     def place(self, path: Path) -> str:
@@ -56,8 +57,10 @@ class WorkspaceSync:
             return path.relative_to(self._root).as_posix()
         for name, folder in self._outside.items():
             if path.is_relative_to(folder):
-                return (Path(name) / path.relative_to(folder)).as_posix()
-        name = f"outside/{_short_digest(str(path), 8)}/{path.name}"
+                relative = path.relative_to(folder)
+                return f"{name}/{relative.as_posix()}" if relative.parts else name
+        digest = _short_digest(str(path), 8)
+        name = f"outside/{digest}/{path.name}"
         self._outside[name] = path
         return name
 
@@ -91,7 +94,8 @@ class WorkspaceSync:
         """The content of the files by their places."""
         found = {}
         for path in self._paths():
-            found[self.place(path)] = path.read_bytes()
+            place = self.place(path)
+            found[place] = path.read_bytes()
         if self._config.inipath is None:
             found.setdefault("pytest.ini", b"[pytest]\n")
         return found
@@ -128,8 +132,10 @@ class WorkspaceSync:
         """Yield what is collected, and the files and folders that options name."""
         for argument in self._config.args:
             # the whole rootdir, the default of pytest, is too much to send
-            if Path(argument).absolute() != self._root:
-                yield self._absolute(argument.split("::")[0])
+            if Path(argument).absolute() == self._root:
+                continue
+            name, _, _ = argument.partition("::")
+            yield self._absolute(name)
         for path in self._option_paths():
             if path.exists():
                 yield path
@@ -151,7 +157,8 @@ class WorkspaceSync:
                 yield conftest
 
     def _absolute(self, name: str) -> Path:
-        return Path(os.path.normpath(self._config.invocation_params.dir / name))
+        path = self._config.invocation_params.dir / name
+        return Path(os.path.normpath(path))
 
 
 def small_files(folder: Path) -> Iterator[Path]:
@@ -163,7 +170,9 @@ def small_files(folder: Path) -> Iterator[Path]:
         folders[:] = [name for name in folders if _is_transferred(name)]
         for name in names:
             path = Path(base, name)
-            if path.suffix in _SUFFIXES and path.is_file() and path.stat().st_size <= _LARGEST:
+            if path.suffix not in _SUFFIXES or not path.is_file():
+                continue
+            if path.stat().st_size <= _LARGEST:
                 yield path
 
 
@@ -175,8 +184,11 @@ def _files_at(path: Path) -> Iterator[Path]:
 
 
 def _is_transferred(folder: str) -> bool:
-    return not folder.startswith(".") and folder not in _SKIPPED_FOLDERS
+    if folder.startswith("."):
+        return False
+    return folder not in _SKIPPED_FOLDERS
 
 
 def _short_digest(text: str, length: int) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:length]
+    sha256 = hashlib.sha256(text.encode())
+    return sha256.hexdigest()[:length]
