@@ -8,18 +8,15 @@ import os
 import shutil
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import psutil
 import pytest
 from mlms_predictors._run import protocol
 from mlms_predictors._run.worker import REQUESTS, Worker
 
-from pytest_mlms.agent.process import Agent, Refused, start_agent
+from pytest_mlms.agent.process import Refused, start_agent
+from tests.support.closing import ClosingAgent
 from tests.support.project import DIGITS, PREDICTORS, ROOT, launch
 
 VERSIONS = ["3.6", "3.7", "3.8", "3.9", "3.10", "3.11", "3.12", "3.13", "3.14"]
@@ -99,87 +96,33 @@ def test_nothing_is_predicted_before_a_model_is_loaded() -> None:
         worker.predict({}, [])
 
 
-class Closing:
-    """A real agent whose predictor notes what it loads and closes."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.notes = folder / "notes"
-        plain = launch()
-        env = {**plain.env, "MLMS_CLOSING": str(self.notes)}
-        self.agent: Agent = start_agent(
-            replace(plain, env=env), PREDICTORS / "closing.py", folder / "log", 300
-        )
-        self.agent.request("hello")
-
-    def load(self, model: str) -> None:
-        (self.folder / "graph").write_text(model)
-        files = {"graph": str(self.folder / "graph")}
-        self.agent.request("load", {"files": files, "device": "cpu", "threads": None})
-
-    def noted(self) -> list[str]:
-        return self.notes.read_text().splitlines()
-
-
-@pytest.fixture
-def closing(tmp_path: Path) -> Iterator[Closing]:
-    closing = Closing(tmp_path)
-    yield closing
-    closing.agent.kill()
-
-
-def test_a_model_is_closed_when_the_agent_ends(closing: Closing) -> None:
+def test_a_model_is_closed_when_the_agent_ends(closing: ClosingAgent) -> None:
     closing.load("one")
     closing.agent.close()
-    assert closing.noted() == ["load one", "close one"]
+    assert closing.notes() == ["load one", "close one"]
     assert closing.agent.process.returncode == 0
 
 
-def test_a_model_is_closed_before_another_is_loaded(closing: Closing) -> None:
+def test_a_model_is_closed_before_another_is_loaded(closing: ClosingAgent) -> None:
     closing.load("one")
     closing.load("two")
-    assert closing.noted() == ["load one", "close one", "load two"]
+    assert closing.notes() == ["load one", "close one", "load two"]
 
 
-def test_a_model_is_closed_once_where_the_next_can_not_be_loaded(closing: Closing) -> None:
+def test_a_model_is_closed_once_where_the_next_can_not_be_loaded(closing: ClosingAgent) -> None:
     closing.load("one")
     with pytest.raises(Refused, match="a broken file"):
         closing.load("broken")
     closing.agent.close()
-    assert closing.noted() == ["load one", "close one"]
+    assert closing.notes() == ["load one", "close one"]
 
 
-def test_a_model_is_closed_at_the_end_of_the_input(closing: Closing) -> None:
-    closing.load("one")
-    closing.agent.channel.close()
-    closing.agent.process.wait(300)
-    assert closing.noted() == ["load one", "close one"]
-
-
-def test_a_model_that_can_not_be_closed_costs_nothing_but_a_log(closing: Closing) -> None:
+def test_a_model_that_can_not_be_closed_costs_nothing_but_a_log(closing: ClosingAgent) -> None:
     closing.load("fail")
     closing.load("two")
     closing.agent.close()
-    assert closing.noted() == ["load fail", "close fail", "load two", "close two"]
+    assert closing.notes() == ["load fail", "close fail", "load two", "close two"]
     assert "it can't be freed" in closing.agent.log.path.read_text()
-
-
-def test_an_agent_that_computes_is_ended_with_its_channel(closing: Closing) -> None:
-    closing.load("hang")
-    process = psutil.Process(closing.agent.process.pid)
-    for buffer in protocol.encode({"type": "predict"}):
-        os.write(closing.agent.process.stdin.fileno(), buffer)  # type: ignore[union-attr]
-    wait_for(lambda: "predict hang" in closing.noted())
-    closing.agent.channel.close()
-    process.wait(300)
-    assert closing.noted() == ["load hang", "predict hang"]
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 300
-    while not condition():
-        assert time.monotonic() < end, "the condition did not hold in 5 minutes"
-        time.sleep(0.02)
 
 
 def interpreter(version: str) -> str:
