@@ -7,6 +7,7 @@ longer than everything else that a run imports.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from functools import lru_cache
 from statistics import fmean, stdev
@@ -17,7 +18,9 @@ from numpy.typing import NDArray
 from scipy.special import bdtrc, chdtrc, ndtri, stdtrit
 
 __all__ = [
+    "Centre",
     "Interval",
+    "LogRatio",
     "Pooled",
     "is_steady",
     "matched_difference",
@@ -35,6 +38,7 @@ __all__ = [
 ]
 
 Array = NDArray[Any]
+Values = Sequence[float]
 
 _MOST_COUNTED = 30
 """Observations up to which the distribution of signed ranks is counted out.
@@ -53,9 +57,34 @@ class Interval(NamedTuple):
     high: float
 
 
+class Centre(NamedTuple):
+    """An estimate of the centre of a distribution, and its interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+class LogRatio(NamedTuple):
+    """The logarithm of a ratio, and its standard error."""
+
+    value: float
+    error: float
+
+
+def _upper(confidence: float) -> float:
+    """Return the probability below the upper end of a two-sided interval."""
+    return 0.5 + confidence / 2
+
+
 def _normal_quantile(confidence: float) -> float:
     """Return how many standard errors a two-sided interval reaches to each side."""
-    return float(ndtri(0.5 + confidence / 2))
+    return float(ndtri(_upper(confidence)))
+
+
+def _error_of_mean(values: Values) -> float:
+    """Return the standard error of the mean of two or more values."""
+    return stdev(values) / math.sqrt(len(values))
 
 
 def wilson_interval(hits: int, count: int, confidence: float = 0.95) -> Interval:
@@ -65,9 +94,11 @@ def wilson_interval(hits: int, count: int, confidence: float = 0.95) -> Interval
     approximation it stays within 0 and 1, and is of use at 0 and at ``count`` hits.
     """
     z = _normal_quantile(confidence)
-    total = count + z * z
-    centre = (hits + z * z / 2) / total
-    variance = hits * (count - hits) / count + z * z / 4
+    square = z * z
+    misses = count - hits
+    total = count + square
+    centre = (hits + square / 2) / total
+    variance = hits * misses / count + square / 4
     half = z / total * math.sqrt(variance)
     low = max(0.0, centre - half)
     high = min(1.0, centre + half)
@@ -78,7 +109,7 @@ def wilson_interval(hits: int, count: int, confidence: float = 0.95) -> Interval
     return Interval(low, high)
 
 
-def student_interval(values: Sequence[float], confidence: float = 0.95) -> Interval:
+def student_interval(values: Values, confidence: float = 0.95) -> Interval:
     """Return Student's interval (1908, Biometrika 6:1) of the mean of replicates.
 
     A single replicate has no upper bound. The replicates are processes, since calls within one are
@@ -88,13 +119,14 @@ def student_interval(values: Sequence[float], confidence: float = 0.95) -> Inter
     count = len(values)
     if count < 2:
         return Interval(0.0, math.inf)
-    quantile = student_quantile(count - 1, 0.5 + confidence / 2)
-    half = quantile * stdev(values) / math.sqrt(count)
+    quantile = student_quantile(count - 1, _upper(confidence))
+    half = quantile * _error_of_mean(values)
     mean = fmean(values)
-    return Interval(max(0.0, mean - half), mean + half)
+    low = max(0.0, mean - half)
+    return Interval(low, mean + half)
 
 
-def rate_interval(seconds: Sequence[float], confidence: float = 0.95) -> Interval:
+def rate_interval(seconds: Values, confidence: float = 0.95) -> Interval:
     """Return the interval of 1 / mean of replicates' ``seconds`` for the same work.
 
     A single replicate has no upper bound. Student's on the scale of logarithms, where a rate and
@@ -109,8 +141,8 @@ def rate_interval(seconds: Sequence[float], confidence: float = 0.95) -> Interva
     if count < 2:
         return Interval(0.0, math.inf)
     mean = fmean(seconds)
-    error = stdev(seconds) / mean / math.sqrt(count)
-    quantile = student_quantile(count - 1, 0.5 + confidence / 2)
+    error = _error_of_mean(seconds) / mean
+    quantile = student_quantile(count - 1, _upper(confidence))
     factor = math.exp(quantile * error)
     rate = 1 / mean
     return Interval(rate / factor, rate * factor)
@@ -129,11 +161,13 @@ def samples_for_percentile(percentile: float, confidence: float = 0.95) -> int:
     is 29 for the 90th, 59 for the 95th, 299 for the 99th. With fewer there is no upper bound at
     all.
     """
+    risk = 1 - confidence
     share = percentile / 100
-    return math.ceil(math.log(1 - confidence) / math.log(share))
+    samples = math.log(risk) / math.log(share)
+    return math.ceil(samples)
 
 
-def is_steady(medians: Sequence[float], fall: float = 0.02) -> bool:
+def is_steady(medians: Values, fall: float = 0.02) -> bool:
     """Return whether the last window's median is at most the share ``fall`` below the one before.
 
     A single window is never steady.
@@ -144,10 +178,8 @@ def is_steady(medians: Sequence[float], fall: float = 0.02) -> bool:
     return last >= (1 - fall) * before
 
 
-def signed_rank(
-    values: Sequence[float] | Array, confidence: float = 0.95
-) -> tuple[float, float, float]:
-    """Return the Hodges-Lehmann estimate of the centre, and the low and high end of its interval.
+def signed_rank(values: Values | Array, confidence: float = 0.95) -> Centre:
+    """Return the Hodges-Lehmann estimate of the centre, and its interval.
 
     The estimate is the median of the averages of all pairs of values, each with itself too (Hodges
     and Lehmann 1963, Annals of Mathematical Statistics 34:598). The interval belongs to Wilcoxon's
@@ -158,14 +190,16 @@ def signed_rank(
     """
     data = np.asarray(values, float)
     first, second = np.triu_indices(len(data))
-    averages = np.sort((data[first] + data[second]) / 2)
-    centre = float(np.median(averages))
-    rank = _signed_rank_quantile(len(data), (1 - confidence) / 2)
+    sums = data[first] + data[second]
+    averages = np.sort(sums / 2)
+    value = float(np.median(averages))
+    tail = (1 - confidence) / 2
+    rank = _signed_rank_quantile(len(data), tail)
     if rank == 0:
-        return centre, -math.inf, math.inf
+        return Centre(value, -math.inf, math.inf)
     low = float(averages[rank - 1])
     high = float(averages[-rank])
-    return centre, low, high
+    return Centre(value, low, high)
 
 
 @lru_cache(maxsize=64)
@@ -184,9 +218,11 @@ def _signed_rank_quantile(count: int, tail: float) -> int:
 
 
 def _normal_signed_rank_quantile(count: int, tail: float) -> int:
-    mean = count * (count + 1) / 4
-    variance = count * (count + 1) * (2 * count + 1) / 24
-    quantile = mean + float(ndtri(tail)) * math.sqrt(variance)
+    product = count * (count + 1)
+    mean = product / 4
+    variance = product * (2 * count + 1) / 24
+    z = float(ndtri(tail))
+    quantile = mean + z * math.sqrt(variance)
     return max(0, math.floor(quantile))
 
 
@@ -199,15 +235,17 @@ class Pooled(NamedTuple):
 
     def below(self, risk: float) -> float:
         """Return the lower end of an interval: the truth is below it with probability ``risk``."""
-        return self.mean - student_quantile(self.freedom, 1 - risk) * self.error
+        quantile = student_quantile(self.freedom, 1 - risk)
+        return self.mean - quantile * self.error
 
     def above(self, risk: float) -> float:
         """Return the upper end of an interval: the truth is above it with probability ``risk``."""
-        return self.mean + student_quantile(self.freedom, 1 - risk) * self.error
+        quantile = student_quantile(self.freedom, 1 - risk)
+        return self.mean + quantile * self.error
 
 
 def pool_rounds(
-    values: Sequence[float], errors: Sequence[float], spread: float = 0.004, weight: float = 8
+    values: Values, errors: Values, spread: float = 0.004, weight: float = 8
 ) -> Pooled | None:
     """Return the mean over rounds of fresh processes, each weighted by what it knows.
 
@@ -225,8 +263,9 @@ def pool_rounds(
     weights = []
     for value, error in zip(values, errors, strict=True):
         if math.isfinite(error):
+            variance = error**2 + spread**2
             known.append(value)
-            weights.append(1 / (error**2 + spread**2))
+            weights.append(1 / variance)
     if not known:
         return None
     total = math.fsum(weights)
@@ -241,13 +280,13 @@ def pool_rounds(
     return Pooled(mean, math.sqrt(inflation / total), freedom)
 
 
-def _weighted_sum(weights: Sequence[float], values: Sequence[float]) -> float:
-    return math.fsum(weight * value for weight, value in zip(weights, values, strict=True))
+def _weighted_sum(weights: Values, values: Values) -> float:
+    return math.fsum(map(operator.mul, weights, values))
 
 
-def _pool_without_prior(values: Sequence[float]) -> Pooled:
-    error = stdev(values) / math.sqrt(len(values))
-    return Pooled(fmean(values), error, len(values) - 1 + _DOUBT)
+def _pool_without_prior(values: Values) -> Pooled:
+    freedom = len(values) - 1 + _DOUBT
+    return Pooled(fmean(values), _error_of_mean(values), freedom)
 
 
 def persistence(values: Array) -> float:
@@ -262,8 +301,11 @@ def persistence(values: Array) -> float:
         return 1.0
     ranks = values.argsort().argsort()
     centred = ranks - (count - 1) / 2
-    products = centred[1:] * centred[:-1]
-    correlation = float(products.sum() / (centred**2).sum())
+    later = centred[1:]
+    earlier = centred[:-1]
+    covariance = (later * earlier).sum()
+    variance = (centred**2).sum()
+    correlation = float(covariance / variance)
     noise = 2 / math.sqrt(count)  # chance gives more one time of forty
     if correlation <= noise:
         return 1.0
@@ -271,26 +313,24 @@ def persistence(values: Array) -> float:
     return math.sqrt((1 + correlation) / (1 - correlation))
 
 
-def ratio_of_means(above: Array, below: Array) -> tuple[float, float]:
-    """Return log(mean ``above`` / mean ``below``) and its standard error, for pairs of values.
+def ratio_of_means(above: Array, below: Array) -> LogRatio:
+    """Return log(mean ``above`` / mean ``below``), for values measured in pairs.
 
     By linearisation (Cochran 1977, Sampling Techniques, 6.3): the variance of above/mean -
     below/mean over pairs.
     """
-    mean_above = above.mean()
-    mean_below = below.mean()
-    value = math.log(float(mean_above) / float(mean_below))
+    mean_above = float(above.mean())
+    mean_below = float(below.mean())
+    value = math.log(mean_above / mean_below)
     if len(above) < 2:
-        return value, math.inf
+        return LogRatio(value, math.inf)
     linear = above / mean_above - below / mean_below
     deviation = float(linear.std(ddof=1))
-    return value, deviation / math.sqrt(len(above))
+    return LogRatio(value, deviation / math.sqrt(len(above)))
 
 
-def quantile_ratio(
-    above: Array, below: Array, percent: float, seed: int = 0
-) -> tuple[float, float]:
-    """Return log of the ratio of two percentiles and its standard error.
+def quantile_ratio(above: Array, below: Array, percent: float, seed: int = 0) -> LogRatio:
+    """Return log of the ratio of two percentiles (0 to 100).
 
     ``above`` and ``below`` are tables of pairs x calls. The error is the bootstrap's over pairs
     (Efron and Tibshirani 1993, An Introduction to the Bootstrap, 6.2).
@@ -300,8 +340,10 @@ def quantile_ratio(
     resampled = []
     for _ in range(_RESAMPLES):
         pairs = generator.integers(count, size=count)
-        resampled.append(_log_ratio(above[pairs], below[pairs], percent))
-    return _log_ratio(above, below, percent), float(np.std(resampled, ddof=1))
+        value = _log_ratio(above[pairs], below[pairs], percent)
+        resampled.append(value)
+    error = float(np.std(resampled, ddof=1))
+    return LogRatio(_log_ratio(above, below, percent), error)
 
 
 def _log_ratio(above: Array, below: Array, percent: float) -> float:
@@ -319,7 +361,8 @@ def mcnemar(lost: int, won: int) -> float:
     """
     if lost == 0:
         return 1.0
-    return float(bdtrc(lost - 1, lost + won, 0.5))
+    changed = lost + won
+    return float(bdtrc(lost - 1, changed, 0.5))
 
 
 def matched_difference(lost: int, won: int, count: int, confidence: float = 0.95) -> Interval:
@@ -330,8 +373,11 @@ def matched_difference(lost: int, won: int, count: int, confidence: float = 0.95
     """
     z = _normal_quantile(confidence)
     total = count + 2
-    change = won - lost
-    centre = change / total
-    variance = lost + won + 1 - change**2 / total
+    changed = lost + won + 1
+    difference = won - lost
+    centre = difference / total
+    variance = changed - difference**2 / total
     half = z * math.sqrt(variance) / total
-    return Interval(max(-1.0, centre - half), min(1.0, centre + half))
+    low = max(-1.0, centre - half)
+    high = min(1.0, centre + half)
+    return Interval(low, high)

@@ -58,7 +58,8 @@ def classify(predictor: Predictor, dataset: Dataset, output: Output, size: int) 
     count = len(dataset)  # the last batch may be filled up
     check_finite(output.name, np.concatenate(finite)[:count])
     all_scores = np.concatenate(scored)[:count]
-    _check_labels(dataset.name, dataset.labels, all_scores.shape[1])
+    classes = all_scores.shape[1]
+    _check_labels(dataset.name, dataset.labels, classes)
     return ScoredDataset(all_scores, dataset.labels)
 
 
@@ -81,7 +82,11 @@ def ranks(classes: int) -> dict[str, int]:
 
     With five classes or fewer every label is among the best five.
     """
-    return {name: k for name, k in _RANKS.items() if k == 1 or k < classes}
+    found = {}
+    for name, k in _RANKS.items():
+        if k == 1 or k < classes:
+            found[name] = k
+    return found
 
 
 def hits(scores: Array, labels: Array, k: int) -> NDArray[np.bool_]:
@@ -93,7 +98,8 @@ def hits(scores: Array, labels: Array, k: int) -> NDArray[np.bool_]:
     label_column = labels[:, None].astype(np.intp)
     own = np.take_along_axis(scores, label_column, axis=1)
     before = np.arange(scores.shape[1]) < label_column
-    better = (scores > own) | ((scores == own) & before)
+    first_of_equals = (scores == own) & before
+    better = (scores > own) | first_of_equals
     rank = better.sum(axis=1)
     return np.asarray(rank < k)
 
@@ -107,11 +113,13 @@ def estimate_accuracy(scores: Array, labels: Array) -> dict[str, Estimate]:
     """Return the quantities of accuracy with their intervals over the inputs."""
     estimates = {}
     for name, k in ranks(scores.shape[1]).items():
-        estimates[name] = estimate_share(count_hits(scores, labels, k), len(labels))
+        count = count_hits(scores, labels, k)
+        estimates[name] = estimate_share(count, len(labels))
     return estimates
 
 
 def estimate_share(count: int, inputs: int) -> Estimate:
     """Return the share of ``count`` among ``inputs``, with Wilson's interval at 95 %."""
-    interval = wilson_interval(count, inputs, confidence=0.95)
-    return Estimate(count / inputs, interval.low, interval.high, 0.95, inputs, "inputs")
+    share = count / inputs
+    low, high = wilson_interval(count, inputs, confidence=0.95)
+    return Estimate(share, low, high, 0.95, inputs, "inputs")

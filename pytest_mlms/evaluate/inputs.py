@@ -76,8 +76,10 @@ def draw_batches(dataset: Dataset, size: int, seed: int) -> list[dict[str, Array
     first = dataset.batch(drawn[0].tolist())
     batch_bytes = sum(array.nbytes for array in first.values())
     count = min(_POOL_BATCHES, _POOL_BYTES // batch_bytes)
-    others = [dataset.batch(indices) for indices in drawn[1 : max(1, count)].tolist()]
-    return [first, *others]
+    batches = [first]
+    for indices in drawn[1 : max(1, count)]:
+        batches.append(dataset.batch(indices.tolist()))
+    return batches
 
 
 def random_batch(predictor: Predictor, size: int, seed: int) -> dict[str, Array]:

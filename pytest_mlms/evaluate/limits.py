@@ -62,10 +62,15 @@ def margin(decisions: Sequence[Decision]) -> float:
     """
     margins = [math.inf]
     for decision in decisions:
-        inside = _inside(decision.limit, decision.estimate)
-        limit = decision.limit.value
-        margins.append(inside / limit if limit else math.copysign(math.inf, inside))
+        margins.append(_relative_margin(decision.limit, decision.estimate))
     return max(min(margins), _LEAST_MARGIN)
+
+
+def _relative_margin(limit: Limit, estimate: Estimate) -> float:
+    inside = _inside(limit, estimate)
+    if limit.value == 0:
+        return math.copysign(math.inf, inside)
+    return inside / limit.value
 
 
 def _inside(limit: Limit, estimate: Estimate) -> float:
@@ -87,10 +92,8 @@ def explain(decision: Decision) -> str:
     bound = format_quantity(limit.value, quantity.unit)
     value = format_quantity(decision.estimate.value, quantity.unit)
     interval = _describe_interval(decision.estimate, quantity.unit)
-    lines = [
-        f"{limit.quantity} {verb} {side} {bound}: measured {value}, {interval}",
-        f"  limit set by {limit.place}",
-    ]
+    required = f"{limit.quantity} {verb} {side} {bound}"
+    lines = [f"{required}: measured {value}, {interval}", f"  limit set by {limit.place}"]
     if decision.verdict is Verdict.INCONCLUSIVE:
         lines.append(f"  {_advice(decision)}")
     return "\n".join(lines)

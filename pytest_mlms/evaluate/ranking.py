@@ -46,16 +46,20 @@ def rank(scores: Iterable[tuple[Array, Array]]) -> Ranking:
     found: dict[str, Array] = {}
     if len(parts) == len(ours):
         for name in parts[0]:
-            found[name] = np.concatenate([part[name] for part in parts])
+            columns = [part[name] for part in parts]
+            found[name] = np.concatenate(columns)
     return Ranking(np.concatenate(ours), np.concatenate(theirs), found)
 
 
 def are_probabilities(scores: Array) -> bool:
     """Return whether every row is numbers from 0 that add up to 1, as far as they are rounded."""
-    if not np.isfinite(scores).all() or (scores < 0).any():
+    if not np.isfinite(scores).all():
+        return False
+    if (scores < 0).any():
         return False
     sums = scores.sum(axis=-1, dtype=np.float64)
-    return bool((np.abs(sums - 1) <= _SUM_TOLERANCE).all())
+    errors = np.abs(sums - 1)
+    return bool(errors.max(initial=0.0) <= _SUM_TOLERANCE)
 
 
 def divergences(ours: Array, reference: Array) -> dict[str, Array]:
@@ -80,9 +84,10 @@ def divergences(ours: Array, reference: Array) -> dict[str, Array]:
     kl = rel_entr(p, positive_q).sum(axis=-1)
     from_mean = rel_entr(p, mean) + rel_entr(q, mean)
     js = from_mean.sum(axis=-1) / 2
-    squares = (np.sqrt(p) - np.sqrt(q)) ** 2
-    hellinger = np.sqrt(squares.sum(axis=-1) / 2)
-    return {
+    differences = np.sqrt(p) - np.sqrt(q)
+    squares = (differences**2).sum(axis=-1)
+    hellinger = np.sqrt(squares / 2)
+    return {  # rounding can take each a little over its bounds
         "kl": np.maximum(kl, 0.0),
         "js": np.clip(js, 0.0, np.log(2)),
         "hellinger": np.minimum(hellinger, 1.0),
@@ -91,4 +96,5 @@ def divergences(ours: Array, reference: Array) -> dict[str, Array]:
 
 def _normalized(probabilities: Array) -> Array:
     values = probabilities.astype(np.float64)
-    return np.asarray(values / values.sum(axis=-1, keepdims=True))
+    sums = values.sum(axis=-1, keepdims=True)
+    return np.asarray(values / sums)

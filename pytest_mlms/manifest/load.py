@@ -70,7 +70,11 @@ class LoadedManifest:
 
     def limits(self, kind: Kind) -> tuple[Limit, ...]:
         """Return the limits on what items of this kind measure, in the order of the registry."""
-        return tuple(limit for limit in self._limits if QUANTITIES[limit.quantity].kind == kind)
+        found = []
+        for limit in self._limits:
+            if QUANTITIES[limit.quantity].kind == kind:
+                found.append(limit)
+        return tuple(found)
 
     @cached_property
     def _limits(self) -> list[Limit]:
@@ -138,11 +142,17 @@ def load(path: Path, frameworks: Collection[str] | None = None) -> LoadedManifes
             details = error.errors(include_url=False)
             errors += [describe(detail, document) for detail in details]
     if manifest is not None:
-        errors += [(document.line(key), text) for key, text in inconsistencies(manifest)]
+        for key, text in inconsistencies(manifest):
+            errors.append((document.line(key), text))
     if manifest is None or errors:
-        lines = [f"{shown(path)}:{line}: {text}" for line, text in sorted(errors)]
-        raise ManifestError("\n".join(lines))
+        raise _manifest_error(path, errors)
     return LoadedManifest(path, manifest, document)
+
+
+def _manifest_error(path: Path, errors: list[yaml12.Error]) -> ManifestError:
+    name = shown(path)
+    lines = [f"{name}:{line}: {text}" for line, text in sorted(errors)]
+    return ManifestError("\n".join(lines))
 
 
 def read(path: Path, beginning: str = "a manifest begins with 'name: …'") -> yaml12.Document:
@@ -189,6 +199,10 @@ def shown(path: Path) -> Path:
         return path
 
 
+def _yaml_files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.suffix in _SUFFIXES)
+
+
 def find_manifests(paths: Iterable[Path]) -> Iterator[Path]:
     """Yield these files, and the YAML files of these folders, stacks.yaml too.
 
@@ -196,7 +210,7 @@ def find_manifests(paths: Iterable[Path]) -> Iterator[Path]:
     """
     for path in paths:
         if path.is_dir():
-            found = sorted(file for file in path.rglob("*") if file.suffix in _SUFFIXES)
+            found = _yaml_files(path)
             if not found:
                 raise MlmsError(f"{path} has no .yaml file; name a manifest or a folder of them")
             yield from found

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from pytest_mlms.agent.process import Array
-from pytest_mlms.evaluate.agreement import Differences, Tolerance, most_different
+from pytest_mlms.evaluate.agreement import Differences, Tolerance, Value, most_different
 from pytest_mlms.evaluate.departure import DepartureSearch
 from pytest_mlms.evaluate.ranking import Ranking
 from pytest_mlms.evaluate.reference import OutputComparison, Reference
@@ -27,19 +27,24 @@ def keep_differences(
     recorder: Recorder, outputs: Outputs, reference: Reference, found: OutputComparison
 ) -> None:
     """Write the differences of each input (differences.csv), and both outputs (outputs.npz)."""
-    recorder.keep("differences.csv", lambda path: _write_table(path, reference, found))
-    recorder.keep(
-        "outputs.npz",
-        lambda path: _write_outputs(path, outputs, reference.outputs, found.differences),
-    )
+
+    def write_table(path: Path) -> None:
+        _write_table(path, reference, found)
+
+    def write_outputs(path: Path) -> None:
+        _write_outputs(path, outputs, reference.outputs, found.differences)
+
+    recorder.keep("differences.csv", write_table)
+    recorder.keep("outputs.npz", write_outputs)
 
 
 def _write_table(path: Path, reference: Reference, found: OutputComparison) -> None:
     differences = found.differences
     inputs = range(len(differences.deviation))
+    labels = [reference.inputs.label(index) for index in inputs]
     columns: dict[str, Any] = {
         "input": inputs,
-        "label": [reference.inputs.label(index) for index in inputs],
+        "label": labels,
         "deviation": differences.deviation,
         "difference": differences.absolute,
         "relative_difference": differences.relative,
@@ -88,13 +93,21 @@ def explain_worst(
         f"the reference is {reference.name}; {count} differ from it by more than {allowed}",
         f"  worst input: {_describe_input(index, reference, found.ranking)}",
     ]
-    ours = {name: values[index] for name, values in outputs.items()}
-    expected = {name: values[index] for name, values in reference.outputs.items()}
+    ours = _row(outputs, index)
+    expected = _row(reference.outputs, index)
     for value in most_different(ours, expected, tolerance):
-        place = "".join(f"[{axis}]" for axis in value.place)
-        element = f"{value.output}{place}"
-        lines.append(f"    {element} is {value.ours:.7g}, the reference's {value.reference:.7g}")
+        lines.append(f"    {_describe_value(value)}")
     return "\n".join(lines)
+
+
+def _row(outputs: Outputs, index: int) -> dict[str, Array]:
+    return {name: values[index] for name, values in outputs.items()}
+
+
+def _describe_value(value: Value) -> str:
+    place = "".join(f"[{axis}]" for axis in value.place)
+    expected = f"the reference's {value.reference:.7g}"
+    return f"{value.output}{place} is {value.ours:.7g}, {expected}"
 
 
 def _describe_input(index: int, reference: Reference, ranking: Ranking | None) -> str:
@@ -123,4 +136,6 @@ def explain_departure(search: DepartureSearch) -> str:
 
 
 def _both_names(reference: str, ours: str) -> str:
-    return repr(reference) if reference == ours else f"{reference!r} (here {ours!r})"
+    if reference == ours:
+        return repr(reference)
+    return f"{reference!r} (here {ours!r})"
