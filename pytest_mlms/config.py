@@ -69,7 +69,9 @@ class Config:
     @property
     def upgrade(self) -> bool:
         """Whether cases become upgrade items, in place of the others."""
-        return self.aa or (bool(self.against) and not self.sides)
+        if self.aa:
+            return True
+        return bool(self.against) and not self.sides
 
     @property
     def sides(self) -> tuple[str, ...]:
@@ -105,7 +107,8 @@ class Config:
             if isinstance(value, dict) and "path" in value:
                 values[name] = root / value["path"]
             elif isinstance(value, dict):
-                values[name] = tuple(root / path for path in value["paths"])
+                paths = [root / path for path in value["paths"]]
+                values[name] = tuple(paths)
         return cls(**values)
 
 
@@ -115,7 +118,9 @@ def _is_label(name: str) -> bool:
 
 
 def _are_paths(value: Any) -> bool:
-    return isinstance(value, tuple) and all(isinstance(entry, Path) for entry in value)
+    if not isinstance(value, tuple):
+        return False
+    return all(isinstance(entry, Path) for entry in value)
 
 
 def _check(options: Config, config: pytest.Config) -> None:
@@ -157,8 +162,8 @@ def _check_sides(options: Config) -> None:
     labels = [name for name in names if _is_label(name)]
     if not labels:
         return
-    one_each = len(options.stack) == 1 and len(options.against) == 1
-    if one_each and len(labels) == 2:
+    sizes = (len(options.stack), len(options.against), len(labels))
+    if sizes == (1, 1, 2):
         return
     version = labels[0].replace("=", "==")
     raise pytest.UsageError(
@@ -169,8 +174,9 @@ def _check_sides(options: Config) -> None:
 
 def _check_results(options: Config, config: pytest.Config) -> None:
     """Refuse a folder of results that can't be made."""
-    path = options.results
-    nearest = next(folder for folder in (path, *path.parents) if folder.exists())
+    nearest = options.results
+    while not nearest.exists():
+        nearest = nearest.parent
     if not nearest.is_dir():
         source = source_of(config, "mlms_results")
         raise pytest.UsageError(f"{source}: {nearest} is a file; name a folder")

@@ -10,7 +10,7 @@ import pytest
 
 @pytest.hookspec
 def pytest_mlms_result(config: pytest.Config, result: Mapping[str, Any]) -> None:
-    """Called for each finished item, in the process that writes the results.
+    """Receive the result of a finished item, in the process that writes the results.
 
     With xdist that is the controller. ``result`` is the item's line of results.jsonl as plain
     values; docs/results.md describes it.

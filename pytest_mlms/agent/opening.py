@@ -45,7 +45,9 @@ class PredictorSpec:
     @property
     def environment(self) -> str:
         """The stack and its interpreter, as errors name them."""
-        return f"stack {self.case.stack.name} ({self.launch.command[0]})"
+        stack = self.case.stack.name
+        interpreter = self.launch.command[0]
+        return f"stack {stack} ({interpreter})"
 
 
 @dataclass(frozen=True)

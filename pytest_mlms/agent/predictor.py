@@ -57,7 +57,8 @@ class ScenarioRun:
     @property
     def latencies(self) -> Array:
         """Seconds from the start to the end of each call."""
-        return np.asarray(self.times["end"] - self.times["start"])
+        seconds = self.times["end"] - self.times["start"]
+        return np.asarray(seconds)
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,8 @@ class Predictor:
         Raises AgentError.
         """
         arrays = self._joined(batches)
-        facts = self.agent.request("bind", {"batches": len(batches)}, arrays).facts
+        fields = {"batches": len(batches)}
+        facts = self.agent.request("bind", fields, arrays).facts
         return Clocks(facts["wait"], facts["device"], facts["stoppable"])
 
     def hold(self, cores: Sequence[int]) -> None:

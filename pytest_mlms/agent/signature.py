@@ -16,7 +16,10 @@ __all__ = ["check_signature", "ordered_batch", "tensors_of"]
 
 def tensors_of(facts: Sequence[Any]) -> tuple[Tensor, ...]:
     """Return the tensors that an agent listed as [name, dtype, shape]."""
-    return tuple(Tensor(name, dtype, tuple(shape)) for name, dtype, shape in facts)
+    tensors = []
+    for name, dtype, shape in facts:
+        tensors.append(Tensor(name, dtype, tuple(shape)))
+    return tuple(tensors)
 
 
 def ordered_batch(
@@ -34,8 +37,9 @@ def ordered_batch(
             raise OutputError(
                 f"there is no array for input {tensor.name!r}; given were {sorted(arrays)}"
             )
-        if not _fits(array.shape, tensor.shape) or array.dtype.name != tensor.dtype:
-            given = _type_text(array.dtype.name, array.shape)
+        dtype = array.dtype.name
+        if dtype != tensor.dtype or not _fits(array.shape, tensor.shape):
+            given = _type_text(dtype, array.shape)
             wanted = _type_text(tensor.dtype, tensor.shape)
             raise OutputError(
                 f"input {tensor.name!r}: the manifest's steps make {given}, and the model takes "
@@ -54,7 +58,9 @@ def check_signature(case: Case, inputs: Sequence[Tensor], outputs: Sequence[Tens
     declared_inputs = {spec.name: spec.element_type for spec in manifest.inputs}
     model_inputs = {tensor.name: tensor.dtype for tensor in inputs}
     if declared_inputs != model_inputs:
-        declared = [f"{name} ({dtype})" for name, dtype in declared_inputs.items()]
+        declared = []
+        for name, dtype in declared_inputs.items():
+            declared.append(f"{name} ({dtype})")
         raise _difference(case, "inputs", declared, inputs)
     declared_outputs = [spec.name for spec in manifest.outputs]
     model_outputs = {tensor.name for tensor in outputs}
@@ -69,10 +75,13 @@ def _difference(
     for tensor in tensors:
         kind = _type_text(tensor.dtype, tensor.shape)
         listed.append(f"{tensor.name} ({kind})")
+    place = case.loaded.place(section)
+    declared_text = ", ".join(declared)
+    listed_text = ", ".join(listed)
     return OutputError(
-        f"{case.loaded.place(section)}: the model has other {section} than the manifest\n"
-        f"  the manifest: {', '.join(declared)}\n"
-        f"  the model:    {', '.join(listed)}\n"
+        f"{place}: the model has other {section} than the manifest\n"
+        f"  the manifest: {declared_text}\n"
+        f"  the model:    {listed_text}\n"
         f"  write the model's names and types into the manifest"
     )
 
@@ -83,9 +92,13 @@ def _fits(shape: Sequence[int], declared: Sequence[int | None]) -> bool:
         return True
     if len(shape) != len(declared):
         return False
-    return all(wanted in (None, size) for size, wanted in zip(shape, declared, strict=True))
+    pairs = zip(shape, declared, strict=True)
+    return all(wanted in (None, size) for size, wanted in pairs)
 
 
 def _type_text(dtype: str, shape: Sequence[int | None]) -> str:
-    sizes = ["any" if size is None else str(size) for size in shape]
-    return f"{dtype} {' x '.join(sizes)}"
+    sizes = []
+    for size in shape:
+        sizes.append("any" if size is None else str(size))
+    axes = " x ".join(sizes)
+    return f"{dtype} {axes}"

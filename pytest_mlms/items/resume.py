@@ -14,6 +14,10 @@ from pytest_mlms.session import SESSION
 
 __all__ = ["Resume", "finished_items", "resumed_run"]
 
+Line = dict[str, Any]
+
+_SHOWN_RUNS = 5
+
 
 def resumed_run(options: Config) -> Path:
     """Return the folder of the run to continue.
@@ -26,22 +30,27 @@ def resumed_run(options: Config) -> Path:
         return run
     files = options.results.glob("*/results.jsonl")
     runs = sorted(file.parent.name for file in files)
-    names = ", ".join(runs[-5:]) or "none"
+    last_runs = runs[-_SHOWN_RUNS:]
+    names = ", ".join(last_runs) or "none"
     raise pytest.UsageError(
         f"--mlms-resume: there are no results in {run}; name a run of {options.results}: {names}"
     )
 
 
-def finished_items(run: Path) -> dict[str, dict[str, Any]]:
+def finished_items(run: Path) -> dict[str, Line]:
     """Return the line of each item that has a result, by its node id.
 
     The last line of an item counts. Items with errors, and those that were interrupted, run again.
     """
-    last: dict[str, dict[str, Any]] = {}
+    finished: dict[str, Line] = {}
     for line in read_results(run / "results.jsonl"):
-        if line.get("type") == "item":
-            last[line["nodeid"]] = line
-    return {nodeid: line for nodeid, line in last.items() if line["verdict"] != "ERROR"}
+        if line.get("type") != "item":
+            continue
+        nodeid = line["nodeid"]
+        finished.pop(nodeid, None)
+        if line["verdict"] != "ERROR":
+            finished[nodeid] = line
+    return finished
 
 
 class Resume:
@@ -51,7 +60,7 @@ class Resume:
     """
 
     def __init__(self, config: pytest.Config) -> None:
-        self.lines: dict[str, dict[str, Any]] = {}
+        self.lines: dict[str, Line] = {}
         worker = getattr(config, "workerinput", None)
         if worker is None:
             self.lines = finished_items(config.stash[SESSION].run_folder)
@@ -69,10 +78,14 @@ class Resume:
         self, config: pytest.Config, items: list[pytest.Item]
     ) -> None:
         """Leave out the finished items."""
-        finished = [item for item in items if item.nodeid in self._finished]
+        finished: list[pytest.Item] = []
+        others: list[pytest.Item] = []
+        for item in items:
+            group = finished if item.nodeid in self._finished else others
+            group.append(item)
         if finished:
             config.hook.pytest_deselected(items=finished)
-            items[:] = [item for item in items if item.nodeid not in self._finished]
+            items[:] = others
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
@@ -86,5 +99,6 @@ class Resume:
 
 
 def _has_failed(line: Mapping[str, Any]) -> bool:
-    failed: bool = line["verdict"] == "FAILED" or line["outcome"] == "failed"
-    return failed
+    if line["verdict"] == "FAILED":
+        return True
+    return bool(line["outcome"] == "failed")
