@@ -15,6 +15,8 @@ from pytest_mlms.upgrade.labels import point_label, sides_label
 
 __all__ = ["write_tables"]
 
+Results = Sequence[Result]
+
 _MOST_ROWS = 100
 _LOG_WIDTH = 100  # columns; a file that output goes to has no width of its own
 _VERDICTS = [verdict.value for verdict in Verdict]  # worst first
@@ -29,7 +31,7 @@ _MARKUP: dict[str, dict[str, bool]] = {
 }
 
 
-def write_tables(terminal: pytest.TerminalReporter, results: Sequence[Result]) -> None:
+def write_tables(terminal: pytest.TerminalReporter, results: Results) -> None:
     """Write a table for each kind of item, and what else the user should know of the results.
 
     The worst items come first. Rows beyond ``_MOST_ROWS`` are counted, not shown.
@@ -85,7 +87,7 @@ class _TableWriter:
         self._terminal = terminal
         self._width = width
 
-    def write(self, table: Table, results: Sequence[Result]) -> None:
+    def write(self, table: Table, results: Results) -> None:
         """Write a table under its title, upgrades in a part for each pair of stacks."""
         if not results:
             return
@@ -95,7 +97,7 @@ class _TableWriter:
                 self._terminal.write_line(sides)
             self._write_rows(alike, table.columns)
 
-    def write_traces(self, results: Sequence[Result]) -> None:
+    def write_traces(self, results: Results) -> None:
         """Write where the time went, what tracing added to it, and what could not be seen."""
         if not results:
             return
@@ -106,16 +108,17 @@ class _TableWriter:
         for line in note_lines(results):
             self._terminal.write_line(line, yellow=True)
 
-    def write_unmeasured(self, results: Sequence[Result]) -> None:
+    def write_unmeasured(self, results: Results) -> None:
         """Write a line for each item that failed before it measured anything."""
         if not results:
             return
         self._terminal.write_sep("-", "mlms: without a result")
         for result in results[:_MOST_ROWS]:
-            self._terminal.write_line(f"{result['verdict']}  {result['nodeid']}", red=True)
+            line = f"{result['verdict']}  {result['nodeid']}"
+            self._terminal.write_line(line, red=True)
         self._write_rest(len(results))
 
-    def _write_rows(self, results: Sequence[Result], columns: Mapping[str, Cell]) -> None:
+    def _write_rows(self, results: Results, columns: Mapping[str, Cell]) -> None:
         shown = results[:_MOST_ROWS]
         header = ["verdict", "model", "case", *columns]
         rows = [_row(result, columns.values()) for result in shown]
@@ -131,10 +134,11 @@ class _TableWriter:
     def _write_rest(self, count: int) -> None:
         if count > _MOST_ROWS:
             rest = f"{count - _MOST_ROWS:,} that did no worse"
-            self._terminal.write_line(f"… and {rest}; results.jsonl has them all")
+            line = f"… and {rest}; results.jsonl has them all"
+            self._terminal.write_line(line)
 
 
-def _by_sides(results: Sequence[Result]) -> dict[str, list[Result]]:
+def _by_sides(results: Results) -> dict[str, list[Result]]:
     """Group upgrades by what they compare, whose long names are then written once.
 
     Results of other kinds have the key "".
@@ -148,7 +152,9 @@ def _by_sides(results: Sequence[Result]) -> dict[str, list[Result]]:
 def _sides(result: Result) -> str:
     if not _is_compared(result):
         return ""
-    return sides_label(result["stack"]["name"], result["against"]["name"], result["framework"])
+    candidate = result["stack"]["name"]
+    baseline = result["against"]["name"]
+    return sides_label(candidate, baseline, result["framework"])
 
 
 def _row(result: Result, cells: Iterable[Cell]) -> list[str]:

@@ -103,8 +103,8 @@ def open_pair(
     """
     _check_different(sides["a"], sides["b"])
     labels: dict[SideName, str] = {
-        "a": f"baseline {sides['a'].case.stack.name}",
-        "b": f"candidate {sides['b'].case.stack.name}",
+        "a": _label("baseline", sides["a"]),
+        "b": _label("candidate", sides["b"]),
     }
     predictors: dict[SideName, Predictor] = {}
     with contextlib.ExitStack() as opened:
@@ -129,6 +129,10 @@ def _naming(label: str) -> Iterator[None]:
     except MlmsError as error:
         error.args = (f"{label}: {error}", *error.args[1:])
         raise
+
+
+def _label(role: str, spec: PredictorSpec) -> str:
+    return f"{role} {spec.case.stack.name}"
 
 
 def _held_to(spec: PredictorSpec, cores: Sequence[int]) -> PredictorSpec:

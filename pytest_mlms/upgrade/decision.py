@@ -85,10 +85,12 @@ def _compare(name: str, figures: Sequence[Figure], tolerance: float, gate: bool)
     changes = [quantity.sign * figure.value for figure in figures]
     errors = [figure.error for figure in figures]
     pooled = pool_rounds(changes, errors, upgrade_rules()[name].spread)
+    values_a = [figure.a for figure in figures]
+    values_b = [figure.b for figure in figures]
     undecided = Comparison(
         quantity=name,
-        a=median(figure.a for figure in figures),
-        b=median(figure.b for figure in figures),
+        a=median(values_a),
+        b=median(values_b),
         unit=quantity.unit,
         tolerance=tolerance,
         gate=gate,
@@ -114,11 +116,11 @@ def _decide(undecided: Comparison, pooled: Pooled, sign: int) -> Comparison:
         verdict = Verdict.INCONCLUSIVE
     margin = pooled.mean - low
     power_margin = student_quantile(pooled.freedom, _POWER) * pooled.error
-    ratios = sorted(math.exp(sign * end) for end in (low, pooled.mean, high))
+    ends = [math.exp(sign * low), math.exp(sign * high)]
     return undecided.but(
-        low=ratios[0],
-        ratio=ratios[1],
-        high=ratios[2],
+        low=min(ends),
+        ratio=math.exp(sign * pooled.mean),
+        high=max(ends),
         verdict=verdict,
         floor=math.expm1(margin),
         detectable=math.expm1(limit + margin + power_margin),
@@ -162,7 +164,8 @@ def compare_accuracy(name: str, right_a: Array, right_b: Array, tolerance: float
     count = len(right_a)
     lost = int((right_a & ~right_b).sum())
     won = int((right_b & ~right_a).sum())
-    low, high = matched_difference(lost, won, count, 1 - 2 * RISK_OF_PASSING)
+    confidence = 1 - 2 * RISK_OF_PASSING
+    low, high = matched_difference(lost, won, count, confidence)
     verdict = Verdict.INCONCLUSIVE
     if mcnemar(lost, won) < RISK_OF_FAILING and lost - won > tolerance * count:
         verdict = Verdict.REGRESSED

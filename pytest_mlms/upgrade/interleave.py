@@ -29,6 +29,11 @@ __all__ = ["InterleavePlan", "MeasuredRound", "OpenPair", "run_interleaved"]
 OpenPair = Callable[[Sequence[SideName], Sequence[int]], AbstractContextManager[AgentPair]]
 """Starts both sides, in the order and on the cores given."""
 
+Batches = Callable[[Predictor], Sequence[Outputs]]
+"""Returns the batches of inputs that both sides are timed on."""
+
+Turns = dict[SideName, list[Turn]]
+
 _WINDOW_PAIRS = 8  # of the warm-up
 _MOST_WINDOWS = 6
 _LEAST_PAIRS = 40
@@ -98,7 +103,7 @@ class MeasuredRound(NamedTuple):
 def run_interleaved(
     plan: InterleavePlan,
     open_pair: OpenPair,
-    batches_for: Callable[[Predictor], Sequence[Outputs]],
+    batches_for: Batches,
     after_round: Callable[[int, MeasuredRound, AgentPair], bool],
 ) -> None:
     """Run rounds until ``after_round`` returns that they are enough.
@@ -152,9 +157,7 @@ class RoundRunner:
         self._cores = cores
         self._rng = rng
 
-    def run(
-        self, batches_for: Callable[[Predictor], Sequence[Outputs]], started_first: SideName
-    ) -> MeasuredRound:
+    def run(self, batches_for: Batches, started_first: SideName) -> MeasuredRound:
         """Measure the round."""
         pair = self._pair
         began = time.monotonic()
@@ -168,9 +171,10 @@ class RoundRunner:
         sides: dict[SideName, Side] = {}
         records: dict[SideName, SideRecord] = {}
         for side in SIDES:
+            predictor = pair[side]
             all_turns = _SideTurns(first_turns[side], turns[side], last_turns[side])
-            sides[side] = _measured_side(pair[side], pair.clocks[side], all_turns)
-            records[side] = _side_record(pair[side], sides[side])
+            sides[side] = _measured_side(predictor, pair.clocks[side], all_turns)
+            records[side] = _side_record(predictor, sides[side])
         record = RoundRecord(
             started_first=started_first,
             cores=self._cores,
@@ -199,7 +203,7 @@ class RoundRunner:
     def _warm_up(self) -> _WarmUp:
         """Run windows of pairs until neither side's median falls any more."""
         end = time.monotonic() + self._plan.longest_turns / 2
-        medians: dict[SideName, list[float]] = {side: [] for side in SIDES}
+        medians: dict[SideName, list[float]] = {"a": [], "b": []}
         warm_up = _WarmUp(medians, 0)
         for _ in range(_MOST_WINDOWS):
             window = self._warm_up_window(end)
@@ -212,7 +216,7 @@ class RoundRunner:
 
     def _warm_up_window(self, end: float) -> dict[SideName, list[float]]:
         """Run a window of single calls, one pair at least; return their seconds by side."""
-        window: dict[SideName, list[float]] = {side: [] for side in SIDES}
+        window: dict[SideName, list[float]] = {"a": [], "b": []}
         for _ in range(_WINDOW_PAIRS):
             for side in self._draw_order():
                 window[side].append(self._time_call(side))
@@ -247,7 +251,8 @@ class RoundRunner:
         return core
 
     def _median_call(self, side: SideName, tries: int) -> float:
-        return float(np.median([self._time_call(side) for _ in range(tries)]))
+        seconds = [self._time_call(side) for _ in range(tries)]
+        return float(np.median(seconds))
 
     def _hold_to(self, cores: Sequence[int]) -> None:
         for side in SIDES:
@@ -265,7 +270,9 @@ class RoundRunner:
         if warm_up.slowest > _PROBE_SECONDS / _WINDOW_PAIRS:
             return TurnPlan()
         first, second = self._first_and_second_call()
-        return TurnPlan(count=1, skip=1 if first > _REFILL * second else 0)
+        if first > _REFILL * second:
+            return TurnPlan(count=1, skip=1)
+        return TurnPlan()
 
     def _plan_short_calls(self) -> TurnPlan:
         medians = []
@@ -285,9 +292,9 @@ class RoundRunner:
         first, second = np.median(durations, axis=0)
         return float(first), float(second)
 
-    def _run_turns(self, turn_plan: TurnPlan) -> tuple[dict[SideName, list[Turn]], list[SideName]]:
+    def _run_turns(self, turn_plan: TurnPlan) -> tuple[Turns, list[SideName]]:
         """Run pairs of turns; return the turns by side, and the side that began each pair."""
-        turns: dict[SideName, list[Turn]] = {side: [] for side in SIDES}
+        turns: Turns = {"a": [], "b": []}
         first_sides: list[SideName] = []
         batches = len(self._pair.batches)
         began = time.monotonic()
@@ -295,9 +302,11 @@ class RoundRunner:
             pairs = len(first_sides)
             if self._plan.is_measured(pairs, time.monotonic() - began):
                 break
+            batch = pairs % batches
             order = self._draw_order()
             for side in order:
-                turns[side].append(self._pair.turn(side, turn_plan, pairs % batches))
+                turn = self._pair.turn(side, turn_plan, batch)
+                turns[side].append(turn)
             first_sides.append(order[0])
         return turns, first_sides
 
@@ -324,8 +333,8 @@ def _waits(turn: Turn) -> Array:
 def _cpu_seconds(turn: Turn) -> float:
     """Return the CPU seconds of a call: its share of the turn."""
     cpu = turn.times["cpu"]
-    calls = len(turn.times["start"])
-    return float(cpu[-1] - cpu[0]) / calls
+    spent = float(cpu[-1] - cpu[0])
+    return spent / len(turn.times["start"])
 
 
 def _measured_side(predictor: Predictor, clocks: Clocks, turns: _SideTurns) -> Side:
