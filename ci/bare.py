@@ -1,21 +1,26 @@
-"""What a person would write to time a model: ``PYTHON ci/bare.py FRAMEWORK BATCH GRAPH [WEIGHTS]``.
+"""Plain loops to time a model by: ``PYTHON ci/bare.py FRAMEWORK BATCH GRAPH [WEIGHTS]``.
 
-ci/bench runs this beside an agent, in the same interpreter. Prints "ready", and then a p50 in
-seconds for each line of its input, which is a number of calls. Runs on Python 3.6 too, as
-frameworks' interpreters may.
+They are what a person would write. ci/bench runs this beside an agent, in the same interpreter.
+Prints "ready", and then a p50 in seconds for each line of its input, which is a number of calls.
+Runs on Python 3.6 too, as frameworks' interpreters may.
 """
 
 import os
 import sys
 import time
+from typing import Any, Callable, Dict, List
 
 import numpy
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 THREADS = 1
+WARM_UP = 5
+"""Calls before the first that is timed."""
+
+Call = Callable[[], Any]
 
 
-def onnxruntime(image, graph):
+def onnxruntime(image: Any, graph: str) -> Call:
     """Return a call that gives the logits, as do all of these."""
     import onnxruntime
 
@@ -25,17 +30,22 @@ def onnxruntime(image, graph):
     return lambda: session.run(None, {"image": image})
 
 
-def pytorch(image, graph):
+def pytorch(image: Any, graph: str) -> Call:
     """See onnxruntime."""
     import torch
 
     torch.set_num_threads(THREADS)
     torch.set_grad_enabled(False)
-    module, tensor = torch.export.load(graph).module(), torch.from_numpy(image)
-    return lambda image=tensor: module(image)["logits"].numpy()
+    module = torch.export.load(graph).module()
+    tensor = torch.from_numpy(image)
+
+    def call() -> Any:
+        return module(tensor)["logits"].numpy()
+
+    return call
 
 
-def tensorflow(image, graph):
+def tensorflow(image: Any, graph: str) -> Call:
     """See onnxruntime."""
     import tensorflow
 
@@ -43,22 +53,24 @@ def tensorflow(image, graph):
     tensorflow.config.threading.set_inter_op_parallelism_threads(1)
     module = tensorflow.saved_model.load(graph)
     function = module.signatures["serving_default"]
-    return lambda keep=module: function(image=tensorflow.constant(image))["logits"].numpy()
+
+    def call(keep: Any = module) -> Any:
+        return function(image=tensorflow.constant(image))["logits"].numpy()
+
+    return call
 
 
-def tflite(image, graph):
+def tflite(image: Any, graph: str) -> Call:
     """See onnxruntime."""
     from ai_edge_litert.interpreter import Interpreter
 
     interpreter = Interpreter(graph, num_threads=THREADS)
-    source, sink = (
-        interpreter.get_input_details()[0]["index"],
-        interpreter.get_output_details()[0]["index"],
-    )
+    source = interpreter.get_input_details()[0]["index"]
+    sink = interpreter.get_output_details()[0]["index"]
     interpreter.resize_tensor_input(source, image.shape)
     interpreter.allocate_tensors()
 
-    def call():
+    def call() -> Any:
         interpreter.set_tensor(source, image)
         interpreter.invoke()
         return interpreter.get_tensor(sink)
@@ -66,7 +78,7 @@ def tflite(image, graph):
     return call
 
 
-def jax(image, graph):
+def jax(image: Any, graph: str) -> Call:
     """See onnxruntime."""
     os.environ["NPROC"] = str(THREADS)
     import jax
@@ -78,7 +90,7 @@ def jax(image, graph):
     return lambda: numpy.asarray(compiled(image=image)["logits"])
 
 
-def openvino(image, graph):
+def openvino(image: Any, graph: str) -> Call:
     """See onnxruntime."""
     import openvino
 
@@ -87,43 +99,45 @@ def openvino(image, graph):
         "INFERENCE_NUM_THREADS": THREADS,
         "INFERENCE_PRECISION_HINT": "f32",
     }
-    request = openvino.Core().compile_model(graph, "CPU", config).create_infer_request()
+    compiled = openvino.Core().compile_model(graph, "CPU", config)
+    request = compiled.create_infer_request()
     return lambda: request.infer([image])[0]
 
 
-def opencv(image, graph):
+def opencv(image: Any, graph: str) -> Call:
     """See onnxruntime."""
     import cv2
 
     cv2.setNumThreads(THREADS)
     net = cv2.dnn.readNet(graph)
 
-    def call():
+    def call() -> Any:
         net.setInput(image, "image")
         return net.forward("logits")
 
     return call
 
 
-def mxnet(image, graph, weights):
+def mxnet(image: Any, graph: str, weights: str) -> Call:
     """See onnxruntime."""
     import mxnet
 
     symbol = mxnet.sym.load(graph)
     executor = symbol.simple_bind(mxnet.cpu(), grad_req="null", image=image.shape)
-    stored = mxnet.nd.load(weights)
-    executor.copy_params_from(
-        {name[len("arg:") :]: value for name, value in stored.items() if name[:4] == "arg:"}
-    )
+    stored = {}
+    for name, value in mxnet.nd.load(weights).items():
+        if name.startswith("arg:"):
+            stored[name[len("arg:") :]] = value
+    executor.copy_params_from(stored)
 
-    def call():
+    def call() -> Any:
         executor.arg_dict["image"][:] = image
         return executor.forward(is_train=False)[0].asnumpy()
 
     return call
 
 
-def caffe(image, graph, weights):
+def caffe(image: Any, graph: str, weights: str) -> Call:
     """See onnxruntime."""
     import caffe
 
@@ -131,31 +145,34 @@ def caffe(image, graph, weights):
     net.blobs["image"].reshape(*image.shape)
     net.reshape()
 
-    def call():
+    def call() -> Any:
         net.blobs["image"].data[...] = image
         return net.forward()["logits"].copy()
 
     return call
 
 
-def caffe2(image, graph, weights):
+def caffe2(image: Any, graph: str, weights: str) -> Call:
     """See onnxruntime."""
     import torch
     from caffe2.proto import caffe2_pb2
     from caffe2.python import workspace
 
     torch.set_num_threads(THREADS)
-    nets = []
-    for path in (weights, graph):
-        nets.append(caffe2_pb2.NetDef())
-        with open(path, "rb") as file:
-            nets[-1].ParseFromString(file.read())
-    workspace.RunNetOnce(nets[0])
-    workspace.FeedBlob("image", image)
-    workspace.CreateNet(nets[1])
-    name = nets[1].name
 
-    def call():
+    def read(path: str) -> Any:
+        net = caffe2_pb2.NetDef()
+        with open(path, "rb") as file:
+            net.ParseFromString(file.read())
+        return net
+
+    workspace.RunNetOnce(read(weights))
+    workspace.FeedBlob("image", image)
+    net = read(graph)
+    workspace.CreateNet(net)
+    name = net.name
+
+    def call() -> Any:
         workspace.FeedBlob("image", image)
         workspace.RunNet(name)
         return workspace.FetchBlob("logits")
@@ -163,7 +180,7 @@ def caffe2(image, graph, weights):
     return call
 
 
-def cntk(image, graph):
+def cntk(image: Any, graph: str) -> Call:
     """See onnxruntime."""
     from cntk import Function, cntk_py
 
@@ -173,9 +190,25 @@ def cntk(image, graph):
     return lambda: function.eval({source: image})
 
 
-def p50(call, count):
+LOOPS: Dict[str, Callable[..., Call]] = {
+    "onnxruntime": onnxruntime,
+    "pytorch": pytorch,
+    "tensorflow": tensorflow,
+    "tflite": tflite,
+    "jax": jax,
+    "openvino": openvino,
+    "opencv": opencv,
+    "mxnet": mxnet,
+    "caffe": caffe,
+    "caffe2": caffe2,
+    "cntk": cntk,
+}
+
+
+def p50(call: Call, count: int) -> float:
     """Return the median time of ``count`` calls, in seconds."""
-    clock, taken = time.perf_counter, []
+    clock = time.perf_counter
+    taken: List[float] = []
     for _ in range(count):
         before = clock()
         call()
@@ -183,25 +216,26 @@ def p50(call, count):
     return float(numpy.median(taken))
 
 
-def main():
+def batch_of(size: int) -> Any:
+    """Return digits in an array that has the strides of arrays in frames."""
+    path = os.path.join(HERE, os.pardir, "manifests", "digits", "digits_test.npz")
+    image = numpy.empty((size, 1, 8, 8), numpy.float32)
+    image[:, 0] = numpy.load(path)["image"][:size] / 16
+    return image
+
+
+def main() -> None:
     """Answer each line with a p50, on a channel that the framework's own prints don't reach."""
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     sys.path.remove(HERE)
-    name, batch, files = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
-    images = numpy.load(os.path.join(HERE, os.pardir, "manifests", "digits", "digits_test.npz"))[
-        "image"
-    ]
-    image = numpy.empty(
-        (batch, 1, 8, 8), numpy.float32
-    )  # with the strides that arrays in frames have
-    image[:, 0] = images[:batch] / 16
-    call = globals()[name](image, *files)
-    p50(call, 5)
+    name, size, *files = sys.argv[1:]
+    call = LOOPS[name](batch_of(int(size)), *files)
+    p50(call, WARM_UP)
     replies.write("ready\n")
     replies.flush()
     for line in sys.stdin:
-        replies.write(f"{p50(call, int(line))!r}\n")
+        replies.write("%r\n" % p50(call, int(line)))
         replies.flush()
     os._exit(0)
 

@@ -1,5 +1,4 @@
-"""What an agent costs with each framework, beside what a person would write (ci/bare.py); ci/bench
-prints it.
+"""The cost of an agent with each framework, beside the plain loop of ci/bare.py; for ci/bench.
 
 A framework is measured where the tests run it: in its own stack if that has been made (bash
 ci/stacks NAME), or here.
@@ -8,16 +7,15 @@ ci/stacks NAME), or here.
 from __future__ import annotations
 
 import contextlib
-import inspect
 import random
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import bare
 import numpy as np
@@ -35,22 +33,34 @@ from tests.support.frameworks import launch_of  # noqa: E402
 
 DIGITS = ROOT / "manifests" / "digits"
 BATCH = 256  # so that a call takes longer than 0.2 ms
-PAIRS, BLOCKS, STARTS = 5, 12, 15
+BLOCK_SECONDS = 0.1
+PAIRS = 5
+BLOCKS = 12
+STARTS = 15
+LARGEST_RATIO = 1.02
+LARGEST_START = 150
+"""Milliseconds."""
 IMPORTED = {
     "caffe2": "torch, caffe2.python.workspace",
     "opencv": "cv2",
     "pytorch": "torch",
     "tflite": "ai_edge_litert.interpreter",
 }
+"""What a framework is imported as, where that isn't its name."""
+
+
+class Subject(NamedTuple):
+    """A framework, how to start it, and the digits network in its format."""
+
+    name: str
+    launch: Launch
+    files: Mapping[str, str]
+    options: Mapping[str, Any]
 
 
 def names() -> list[str]:
     """Return the frameworks that there is a bare loop for."""
-    return [
-        name
-        for name, made in vars(bare).items()
-        if inspect.isfunction(made) and "graph" in made.__code__.co_varnames
-    ]
+    return list(bare.LOOPS)
 
 
 def rows_of(name: str) -> Iterator[tuple[str, float, float]]:
@@ -58,23 +68,31 @@ def rows_of(name: str) -> Iterator[tuple[str, float, float]]:
 
     Nothing, but a line that says why, where it can't be measured here.
     """
-    manifest = load(DIGITS / "digits.yaml")
-    model = next(model for model in manifest.manifest.models if model.name == name)
-    found = fetch_files(manifest, model, default_cache(), lambda *_: None).model
-    files = {role: str(path) for role, path in found.items()}
     launch = launch_of(name, threads=bare.THREADS)
     if launch is None:
         print(f"{name}: left out; its stack isn't made: bash ci/stacks {name}", flush=True)
         return
-    ratios = [_loop(name, launch, files, dict(model.options)) for _ in range(PAIRS)]
-    yield f"{name}: agent / bare loop, p50, batch {BATCH}", statistics.median(ratios), 1.02
-    yield f"{name}: agent's start less its import, ms", 1000 * _start(name, launch), 150
+    subject = _subject(name, launch)
+    ratios = [_ratio(subject) for _ in range(PAIRS)]
+    ratio = statistics.median(ratios)
+    yield f"{name}: agent / bare loop, p50, batch {BATCH}", ratio, LARGEST_RATIO
+    milliseconds = 1000 * _start_seconds(subject)
+    yield f"{name}: agent's start less its import, ms", milliseconds, LARGEST_START
+
+
+def _subject(name: str, launch: Launch) -> Subject:
+    manifest = load(DIGITS / "digits.yaml")
+    model = next(model for model in manifest.manifest.models if model.name == name)
+    paths = fetch_files(manifest, model, default_cache(), lambda *_: None).model
+    files = {role: str(path) for role, path in paths.items()}
+    return Subject(name, launch, files, model.options)
 
 
 @contextlib.contextmanager
-def _agent(name: str, launch: Launch) -> Iterator[Agent]:
+def _agent(subject: Subject) -> Iterator[Agent]:
+    predictor = ROOT / "predictors" / f"{subject.name}.py"
     with tempfile.TemporaryDirectory() as folder:
-        agent = start_agent(launch, ROOT / "predictors" / f"{name}.py", Path(folder, "log"), 300)
+        agent = start_agent(subject.launch, predictor, Path(folder, "log"), 300)
         try:
             agent.request("hello")
             yield agent
@@ -82,84 +100,104 @@ def _agent(name: str, launch: Launch) -> Iterator[Agent]:
             agent.close()
 
 
-class _Bare:
-    """A process that times what a person would write, a block when it is asked."""
+class _BareLoop:
+    """A process that times the plain loop, a block when it is asked."""
 
-    def __init__(self, name: str, launch: Launch, files: list[str]) -> None:
-        command = [*launch.command, str(ROOT / "ci" / "bare.py"), name, str(BATCH), *files]
-        pipes: dict[str, Any] = {
-            "stdin": subprocess.PIPE,
-            "stdout": subprocess.PIPE,
-            "stderr": subprocess.DEVNULL,
-        }
+    def __init__(self, subject: Subject) -> None:
+        program = [str(ROOT / "ci" / "bare.py"), subject.name, str(BATCH)]
+        command = [*subject.launch.command, *program, *subject.files.values()]
         self._process = subprocess.Popen(
-            command, env=dict(launch.env), text=True, bufsize=1, **pipes
+            command,
+            env=dict(subject.launch.env),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            bufsize=1,
         )
-        assert self._process.stdout
-        if self._process.stdout.readline() != "ready\n":
-            raise SystemExit(f"ci/bare.py does not run with {name}; try: {' '.join(command)}")
+        if self._read_line() != "ready\n":
+            raise SystemExit(f"ci/bare.py does not run with {subject.name}; try: {command}")
 
     def p50(self, count: int) -> float:
         """Return the median of ``count`` calls, in seconds."""
         assert self._process.stdin
-        assert self._process.stdout
         self._process.stdin.write(f"{count}\n")
-        return float(self._process.stdout.readline())
+        return float(self._read_line())
 
     def close(self) -> None:
         """End it."""
         self._process.kill()
         self._process.communicate()
 
+    def _read_line(self) -> str:
+        assert self._process.stdout
+        return self._process.stdout.readline()
 
-def _loop(name: str, launch: Launch, files: dict[str, str], options: dict[str, Any]) -> float:
+
+def _ratio(subject: Subject) -> float:
     """Return p50 through an agent over p50 of a bare loop.
 
-    Two processes that take turns, block by block.
+    Two processes take turns, block by block, in random order.
     """
-    images = np.load(DIGITS / "digits_test.npz")["image"][:BATCH, None].astype(np.float32) / 16
-    with (
-        _agent(name, launch) as agent,
-        contextlib.closing(_Bare(name, launch, list(files.values()))) as other,
-    ):
-        agent.request(
-            "load", {"files": files, "device": "cpu", "threads": bare.THREADS, "options": options}
-        )
-        count = max(5, int(0.1 / other.p50(5)))
+    images = np.load(DIGITS / "digits_test.npz")["image"][:BATCH, None] / 16
+    arrays = [("image", images.astype(np.float32))]
+    with contextlib.ExitStack() as stack:
+        agent = stack.enter_context(_agent(subject))
+        loop = stack.enter_context(contextlib.closing(_BareLoop(subject)))
+        request = {
+            "files": subject.files,
+            "device": "cpu",
+            "threads": bare.THREADS,
+            "options": subject.options,
+        }
+        agent.request("load", request)
+        count = max(5, int(BLOCK_SECONDS / loop.p50(5)))
 
         def through_agent() -> float:
             stop = {"seconds": 0, "least": count, "longest": 60}
             fields = {"scenario": "single_stream", "batches": 1, "stop": stop}
-            times = agent.request("run", fields, [("image", images)], 60).arrays
+            times = agent.request("run", fields, arrays, 60).arrays
             return float(np.median(times["end"] - times["start"]))
 
-        sides = [through_agent, lambda: other.p50(count)]
-        through_agent()
+        def through_loop() -> float:
+            return loop.p50(count)
+
+        through_agent()  # warms up
         ratios = []
         for _ in range(BLOCKS):
-            p50 = {side: sides[side]() for side in random.sample([0, 1], 2)}
-            ratios.append(p50[0] / p50[1])
+            p50 = {side: side() for side in random.sample([through_agent, through_loop], 2)}
+            ratios.append(p50[through_agent] / p50[through_loop])
     return statistics.median(ratios)
 
 
-def _start(name: str, launch: Launch) -> float:
-    """Return what an agent takes to say hello, less what an interpreter takes that only imports the
-    framework.
+def _start_seconds(subject: Subject) -> float:
+    """Return the time of an agent's start up to its hello, less that of an import.
+
+    The import is by an interpreter that does nothing else.
     """
-    command = [*launch.command, "-c", f"import numpy, {IMPORTED.get(name, name)}, os; os._exit(0)"]
     differences = []
     for _ in range(STARTS):
         taken = {}
-        for side in random.sample(["agent", "import"], 2):
+        for start in random.sample([_start_agent, _only_import], 2):
             began = time.perf_counter()
-            if side == "import":
-                subprocess.run(command, env=dict(launch.env), check=True, stderr=subprocess.DEVNULL)
-                taken[side] = time.perf_counter() - began
-            else:
-                with _agent(name, launch):
-                    taken[side] = time.perf_counter() - began
-        differences.append(taken["agent"] - taken["import"])
+            taken[start] = start(subject) - began
+        differences.append(taken[_start_agent] - taken[_only_import])
     return statistics.median(differences)
+
+
+def _start_agent(subject: Subject) -> float:
+    """Start an agent, and return when it had said hello."""
+    with _agent(subject):
+        return time.perf_counter()
+
+
+def _only_import(subject: Subject) -> float:
+    """Import the framework in its interpreter, and return when that had ended."""
+    modules = IMPORTED.get(subject.name, subject.name)
+    code = f"import numpy, {modules}, os; os._exit(0)"
+    command = [*subject.launch.command, "-c", code]
+    subprocess.run(command, env=dict(subject.launch.env), check=True, stderr=subprocess.DEVNULL)
+    return time.perf_counter()
 
 
 if __name__ == "__main__":

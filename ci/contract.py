@@ -1,7 +1,8 @@
-"""The contract (tests/predictors) over every framework, two at a time; for ci/stacks.
+"""Run the contract of predictors over every framework, two at a time; for ci/stacks.
 
-A stack that this machine lacks something for (an interpreter, a library, a GPU) is left out,
-visibly.
+The contract is tests/predictors/test_contract.py and test_layer_spans.py. A stack that needs
+something that this machine does not have (an interpreter, a library, a GPU) is left out, and the
+table says so.
 """
 
 from __future__ import annotations
@@ -28,21 +29,28 @@ from pytest_mlms.stacks.schema import load_stacks
 ROOT = Path(__file__).parent.parent
 GPU_ONLY = {"tensorrt"}
 CONVERTED_IN = {"tflite": "tensorflow"}
-"""Whose networks another framework makes: that one's stack is made for it, too."""
+"""Frameworks whose networks another one makes; that one's stack is made for them, too."""
 AT_ONCE = 2
-_OF = "[%s] or [%s- or -%s]"  # tests' parameters that name a framework
+TESTS = ("tests/predictors/test_contract.py", "tests/predictors/test_layer_spans.py")
+OPTIONS = ("-q", "-rf", "--color=no", "-p", "no:cacheprovider")
 _printing = threading.Lock()
 
 
-class Row(NamedTuple):
-    """What became of a framework; times are seconds."""
+class Outcome(NamedTuple):
+    """Whether the contract of a framework holds, its version, and the counts of tests."""
 
-    name: str
-    good: bool
+    holds: bool
     version: str
     counts: str
-    making: float
-    testing: float
+
+
+class Row(NamedTuple):
+    """The outcome of a stack, and what making and testing it took in seconds."""
+
+    name: str
+    outcome: Outcome
+    making: float = 0
+    testing: float = 0
 
 
 def say(text: str) -> None:
@@ -53,96 +61,103 @@ def say(text: str) -> None:
 
 def check(stack: Stack, stacks: Mapping[str, Stack]) -> Row:
     """Make a stack and run the contract in it."""
-    began = time.monotonic()
     if stack.framework in GPU_ONLY and not Path("/dev/nvidiactl").exists():
-        return Row(stack.name, True, "", "left out: there is no GPU", 0, 0)
+        return Row(stack.name, left_out("there is no GPU"))
+    began = time.monotonic()
     say(f"{stack.name}: making its stack, where it isn't there yet")
+    problem = make(stack, stacks)
+    made = time.monotonic()
+    if problem is not None:
+        return Row(stack.name, problem, made - began)
+    say(f"{stack.name}: running the contract")
+    outcome = contract(stack.framework)
+    say(f"{stack.name}: {outcome.counts}")
+    return Row(stack.name, outcome, made - began, time.monotonic() - made)
+
+
+def left_out(reason: str) -> Outcome:
+    """Return the outcome of a stack that can't be had here, which is no failure."""
+    return Outcome(True, "", f"left out: {reason}")
+
+
+def make(stack: Stack, stacks: Mapping[str, Stack]) -> Outcome | None:
+    """Make the stacks that a framework needs; return an outcome only where one can't be made."""
+    needed = {stack.name, CONVERTED_IN.get(stack.name, stack.name)}
     try:
-        for name in {stack.name, CONVERTED_IN.get(stack.name, stack.name)}:
+        for name in needed:
             prepare(stacks[name], default_cache())
     except Unavailable as error:
-        return Row(stack.name, True, "", f"left out: {error}", time.monotonic() - began, 0)
+        return left_out(str(error))
     except MlmsError as error:
         say(f"{stack.name}: {error}")
-        return Row(
-            stack.name, False, "", "FAILED: the stack can't be made", time.monotonic() - began, 0
-        )
-    made = time.monotonic()
-    say(f"{stack.name}: running the contract")
-    version, good, counts = contract(stack.framework)
-    say(f"{stack.name}: {counts}")
-    return Row(stack.name, good, version, counts, made - began, time.monotonic() - made)
+        return Outcome(False, "", "FAILED: the stack can't be made")
+    return None
 
 
-def contract(framework: str) -> tuple[str, bool, str]:
-    """Run the contract's tests of one framework.
-
-    Return its version, whether it holds, and the counts.
-    """
+def contract(framework: str) -> Outcome:
+    """Run the contract's tests of one framework."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report.xml")
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-rf",
-            "--color=no",
-            "-p",
-            "no:cacheprovider",
-            f"--junitxml={report}",
-        ]
-        done = subprocess.run(
-            [
-                *command,
-                "-k",
-                _OF % ((framework,) * 3),
-                "tests/predictors/test_contract.py",
-                "tests/predictors/test_layer_spans.py",
-            ],
-            check=False,
-            cwd=ROOT,
-            env={**os.environ, "MLMS_TEST_FRAMEWORKS": framework},
-            capture_output=True,
-            text=True,
-        )
+        done = run_pytest(framework, report)
         if done.returncode:
-            say(
-                f"{framework}: the contract doesn't hold\n{done.stdout[-20000:]}{done.stderr[-5000:]}"
-            )
+            output = done.stdout[-20000:] + done.stderr[-5000:]
+            say(f"{framework}: the contract doesn't hold\n{output}")
         if not report.exists():
-            return "", False, f"FAILED: pytest ended with status {done.returncode}"
-        suite = next(ElementTree.parse(report).getroot().iter("testsuite"))
-    number = {kind: int(suite.get(kind, 0)) for kind in ("tests", "failures", "errors", "skipped")}
-    failed = number["failures"] + number["errors"]
-    passed = number["tests"] - failed - number["skipped"]
-    versions = {one.get("name"): one.get("value") or "" for one in suite.iter("property")}
-    counts = f"{passed} passed, {failed} failed, {number['skipped']} skipped"
-    return versions.get(framework, ""), not done.returncode and passed > 0, counts
+            return Outcome(False, "", f"FAILED: pytest ended with status {done.returncode}")
+        return read_report(report, framework)
+
+
+def run_pytest(framework: str, report: Path) -> subprocess.CompletedProcess[str]:
+    """Run the tests whose parameters name a framework."""
+    selected = f"[{framework}] or [{framework}- or -{framework}]"
+    command = [sys.executable, "-m", "pytest", *OPTIONS, f"--junitxml={report}", "-k", selected]
+    return subprocess.run(
+        [*command, *TESTS],
+        check=False,
+        cwd=ROOT,
+        env={**os.environ, "MLMS_TEST_FRAMEWORKS": framework},
+        capture_output=True,
+        text=True,
+    )
+
+
+def read_report(report: Path, framework: str) -> Outcome:
+    """Return what pytest's JUnit report says; no passed test is a failure too."""
+    suite = next(ElementTree.parse(report).getroot().iter("testsuite"))
+    skipped = int(suite.get("skipped", 0))
+    failed = int(suite.get("failures", 0)) + int(suite.get("errors", 0))
+    passed = int(suite.get("tests", 0)) - failed - skipped
+    version = ""
+    for item in suite.iter("property"):
+        if item.get("name") == framework:
+            version = item.get("value") or ""
+    counts = f"{passed} passed, {failed} failed, {skipped} skipped"
+    return Outcome(passed > 0 and failed == 0, version, counts)
+
+
+def print_table(rows: list[Row]) -> None:
+    """Print a line for each stack."""
+    print(f"\n{'stack':12} {'version':10} {'made in':>8} {'tested in':>9}  contract")
+    for row in rows:
+        version = row.outcome.version
+        times = f"{row.making:6.0f} s {row.testing:7.0f} s"
+        print(f"{row.name:12} {version:10} {times}  {row.outcome.counts}")
 
 
 def main() -> int:
-    """Run all, or those named; print a table."""
+    """Run all stacks, or those named; print a table."""
     stacks = load_stacks(ROOT / "manifests" / "stacks.yaml")
-    unknown = [name for name in sys.argv[1:] if name not in stacks]
-    if unknown:
-        print(
-            f"no stack {unknown[0]!r}; manifests/stacks.yaml has {', '.join(stacks)}",
-            file=sys.stderr,
-        )
-        return 2
+    names = sys.argv[1:] or list(stacks)
+    for name in names:
+        if name not in stacks:
+            known = ", ".join(stacks)
+            print(f"no stack {name!r}; manifests/stacks.yaml has {known}", file=sys.stderr)
+            return 2
+    chosen = [stacks[name] for name in names]
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        rows = list(
-            pool.map(
-                partial(check, stacks=stacks), [stacks[name] for name in sys.argv[1:] or stacks]
-            )
-        )
-    print(f"\n{'stack':12} {'version':10} {'made in':>8} {'tested in':>9}  contract")
-    for row in rows:
-        print(
-            f"{row.name:12} {row.version:10} {row.making:6.0f} s {row.testing:7.0f} s  {row.counts}"
-        )
-    return 0 if all(row.good for row in rows) else 1
+        rows = list(pool.map(partial(check, stacks=stacks), chosen))
+    print_table(rows)
+    return 0 if all(row.outcome.holds for row in rows) else 1
 
 
 if __name__ == "__main__":

@@ -1,5 +1,4 @@
-"""Make AlexNet as ONNX, with weights drawn from a seed: for measuring speed, which doesn't ask what
-they mean.
+"""Make AlexNet as ONNX, with weights drawn from a seed, to measure speed by.
 
     pip install onnx numpy
     python manifests/alexnet/make.py FOLDER
@@ -13,6 +12,7 @@ has to round. The weights are normal with the variance 2 over the number of inpu
 
 import sys
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
@@ -21,15 +21,28 @@ from onnx import TensorProto, helper, numpy_helper
 SEED = 7
 SIZE = 227
 CLASSES = 1000
-CONVOLUTIONS = [  # outputs, kernel, stride, pad, whether it is pooled
-    (64, 11, 4, 0, True),
-    (192, 5, 1, 2, True),
-    (384, 3, 1, 1, False),
-    (256, 3, 1, 1, False),
-    (256, 3, 1, 1, True),
-]
-DENSE = [4096, 4096, CLASSES]
 FLAT = 256 * 6 * 6
+
+
+class Convolution(NamedTuple):
+    """A convolution with square sizes, and whether a pooling follows."""
+
+    outputs: int
+    kernel: int
+    stride: int
+    pad: int
+    pooled: bool
+
+
+CONVOLUTIONS = [
+    Convolution(64, 11, 4, 0, True),
+    Convolution(192, 5, 1, 2, True),
+    Convolution(384, 3, 1, 1, False),
+    Convolution(256, 3, 1, 1, False),
+    Convolution(256, 3, 1, 1, True),
+]
+DENSE = {"fc6": 4096, "fc7": 4096, "logits": CLASSES}
+"""Outputs of the dense layers, of which the last has no Relu."""
 
 
 class Chain:
@@ -41,53 +54,71 @@ class Chain:
         self.flow = "image"
         self.random = np.random.default_rng(SEED)
 
-    def add(self, operator: str, output: str, *shape: int, **attributes: object) -> None:
+    def add(self, operator: str, output: str, *shape: int, **attributes: Any) -> None:
         """Add a node, with weights of ``shape`` and a bias where it has one."""
         inputs = [self.flow]
         if shape:
-            scale = np.float32(np.sqrt(2 / np.prod(shape[1:])))
-            weight = self.random.standard_normal(shape, np.float32) * scale
-            for part, values in (("weight", weight), ("bias", np.zeros(shape[0], np.float32))):
-                self.weights.append(numpy_helper.from_array(values, f"{output}_{part}"))
-                inputs.append(f"{output}_{part}")
-        self.nodes.append(helper.make_node(operator, inputs, [output], name=output, **attributes))
+            inputs += self._add_weights(output, shape)
+        node = helper.make_node(operator, inputs, [output], name=output, **attributes)
+        self.nodes.append(node)
         self.flow = output
+
+    def _add_weights(self, output: str, shape: tuple[int, ...]) -> list[str]:
+        """Draw weights and return the names of weight and bias."""
+        scale = np.float32(np.sqrt(2 / np.prod(shape[1:])))
+        weight = self.random.standard_normal(shape, np.float32) * scale
+        bias = np.zeros(shape[0], np.float32)
+        self.weights.append(numpy_helper.from_array(weight, f"{output}_weight"))
+        self.weights.append(numpy_helper.from_array(bias, f"{output}_bias"))
+        return [f"{output}_weight", f"{output}_bias"]
 
 
 def alexnet() -> onnx.ModelProto:
-    """Return the network in opset 9, IR 4, with a free batch size.
+    """Return the network in opset 9, IR 4, which every framework of the field can read.
 
-    What every framework of the field can read.
+    The batch size is free.
     """
-    chain, channels = Chain(), 3
-    for number, (outputs, kernel, stride, pad, pooled) in enumerate(CONVOLUTIONS, start=1):
-        sizes = {"kernel_shape": [kernel] * 2, "strides": [stride] * 2, "pads": [pad] * 4}
-        chain.add("Conv", f"conv{number}", outputs, channels, kernel, kernel, **sizes)
-        chain.add("Relu", f"relu{number}")
-        if pooled:
-            chain.add("MaxPool", f"pool{number}", kernel_shape=[3, 3], strides=[2, 2])
-        channels = outputs
+    chain = Chain()
+    _add_convolutions(chain)
     chain.add("Flatten", "flatten", axis=1)
-    inputs = FLAT
-    for number, outputs in enumerate(DENSE, start=6):
-        last = outputs == CLASSES
-        chain.add("Gemm", "logits" if last else f"fc{number}", outputs, inputs, transB=1)
-        if not last:
-            chain.add("Relu", f"relu{number}")
-        inputs = outputs
-    graph = helper.make_graph(
-        chain.nodes,
-        "alexnet",
-        [helper.make_tensor_value_info("image", TensorProto.FLOAT, ["batch", 3, SIZE, SIZE])],
-        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", CLASSES])],
-        chain.weights,
-    )
-    opset = helper.make_opsetid("", 9)
+    _add_dense(chain)
+    shape: list[str | int | None] = ["batch", 3, SIZE, SIZE]
+    image = helper.make_tensor_value_info("image", TensorProto.FLOAT, shape)
+    logits = helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", CLASSES])
     made = helper.make_model(
-        graph, opset_imports=[opset], ir_version=4, producer_name="pytest-mlms"
+        helper.make_graph(chain.nodes, "alexnet", [image], [logits], chain.weights),
+        opset_imports=[helper.make_opsetid("", 9)],
+        ir_version=4,
+        producer_name="pytest-mlms",
     )
     onnx.checker.check_model(made, full_check=True)
     return made
+
+
+def _add_convolutions(chain: Chain) -> None:
+    channels = 3
+    for number, layer in enumerate(CONVOLUTIONS, start=1):
+        chain.add(
+            "Conv",
+            f"conv{number}",
+            *(layer.outputs, channels, layer.kernel, layer.kernel),
+            kernel_shape=[layer.kernel] * 2,
+            strides=[layer.stride] * 2,
+            pads=[layer.pad] * 4,
+        )
+        chain.add("Relu", f"relu{number}")
+        if layer.pooled:
+            chain.add("MaxPool", f"pool{number}", kernel_shape=[3, 3], strides=[2, 2])
+        channels = layer.outputs
+
+
+def _add_dense(chain: Chain) -> None:
+    inputs = FLAT
+    for name, outputs in DENSE.items():
+        chain.add("Gemm", name, outputs, inputs, transB=1)
+        if name != "logits":
+            chain.add("Relu", name.replace("fc", "relu"))
+        inputs = outputs
 
 
 if __name__ == "__main__":

@@ -1,5 +1,4 @@
-"""Write AlexNet in every framework's format that can be made here, and a manifest of them, into a
-folder.
+"""Write AlexNet in every framework's format that can be made here, and a manifest of them.
 
     python manifests/alexnet/prepare.py FOLDER [STACKS.yaml]
 
@@ -15,7 +14,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "convert"))
 
@@ -31,7 +30,7 @@ from pytest_mlms.stacks.launch import prepare
 
 HERE = Path(__file__).parent
 CONVERT = HERE.parent / "convert"
-CONVERTED_IN = {  # framework -> the stack that its converter runs in; the others take the ONNX file
+CONVERTED_IN = {
     "caffe": "caffe",
     "caffe2": "caffe2",
     "cntk": "cntk",
@@ -41,13 +40,16 @@ CONVERTED_IN = {  # framework -> the stack that its converter runs in; the other
     "tensorflow": "tensorflow",
     "tflite": "tensorflow",
 }
+"""The stack that a framework's converter runs in; other frameworks take the ONNX file."""
 TAKE_ONNX = ("onnxruntime", "openvino", "opencv")
 OPTIONS = {"caffe2": {"inputs": f"image float32[?,3,{make.SIZE},{make.SIZE}]"}}
 _HEAD = """\
 name: alexnet
 version: 1.0.0
 task: image-classification
-description: AlexNet's structure with weights from a seed, to measure speed by; made by manifests/alexnet/prepare.py.
+description: >-
+  AlexNet's structure with weights from a seed, to measure speed by; made by
+  manifests/alexnet/prepare.py.
 references: [https://arxiv.org/abs/1404.5997]
 models:
 """
@@ -85,56 +87,66 @@ def convert(framework: str, source: Path, stacks: Mapping[str, Stack]) -> dict[s
     done = source.with_name(f"{framework}.json")
     if not done.exists():
         print(f"converting for {framework}", flush=True)
-        stack = stacks.get(CONVERTED_IN[framework])
-        if stack is None:
-            raise MlmsError(f"no stack {CONVERTED_IN[framework]} is declared")
-        launch = prepare(stack, default_cache())
-        command = [
-            *launch.command,
-            str(CONVERT / f"to_{framework}.py"),
-            str(source),
-            str(source.with_suffix("")),
-        ]
-        ran = subprocess.run(
-            command, env=dict(launch.env), capture_output=True, text=True, check=False
-        )
-        if ran.returncode:
-            raise MlmsError(f"its conversion failed:\n{ran.stderr[-2000:]}")
-        done.write_text(ran.stdout.splitlines()[-1])
-    found: dict[str, Any] = json.loads(done.read_text())
-    return found
+        done.write_text(_run_converter(framework, source, stacks))
+    return cast(dict[str, Any], json.loads(done.read_text()))
+
+
+def _run_converter(framework: str, source: Path, stacks: Mapping[str, Stack]) -> str:
+    """Return the last line that a converter prints: the files, as JSON."""
+    name = CONVERTED_IN[framework]
+    if name not in stacks:
+        raise MlmsError(f"no stack {name} is declared")
+    launch = prepare(stacks[name], default_cache())
+    script = CONVERT / f"to_{framework}.py"
+    ran = subprocess.run(
+        [*launch.command, str(script), str(source), str(source.with_suffix(""))],
+        env=dict(launch.env),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if ran.returncode:
+        raise MlmsError(f"its conversion failed:\n{ran.stderr[-2000:]}")
+    return ran.stdout.splitlines()[-1]
 
 
 def models(folder: Path, source: Path, stacks: Mapping[str, Stack]) -> Iterator[dict[str, Any]]:
     """Yield the manifest's entry of each framework that has its files."""
-    onnx_file = {
-        "graph": {
-            "path": str(folder / "alexnet.onnx"),
-            "sha256": network.sha256(folder / "alexnet.onnx"),
-        }
-    }
-    for framework in (*TAKE_ONNX, *CONVERTED_IN):
+    path = folder / "alexnet.onnx"
+    shared = {"graph": {"path": str(path), "sha256": network.sha256(path)}}
+    for framework in TAKE_ONNX:
+        yield _entry(framework, shared)
+    for framework in CONVERTED_IN:
         try:
-            files = convert(framework, source, stacks) if framework in CONVERTED_IN else onnx_file
+            files = convert(framework, source, stacks)
         except MlmsError as error:
             print(f"{framework} is left out: {error}", flush=True)
-            continue
-        entry: dict[str, Any] = {"framework": framework}
-        entry.update({role: Path(file["path"]).name for role, file in files.items()})
-        entry["sha256"] = {role: file["sha256"] for role, file in files.items()}
-        yield {**entry, "options": OPTIONS.get(framework, {})}
+        else:
+            yield _entry(framework, files)
+
+
+def _entry(framework: str, files: Mapping[str, Any]) -> dict[str, Any]:
+    entry: dict[str, Any] = {"framework": framework}
+    for role, file in files.items():
+        entry[role] = Path(file["path"]).name
+    entry["sha256"] = {role: file["sha256"] for role, file in files.items()}
+    entry["options"] = OPTIONS.get(framework, {})
+    return entry
 
 
 def main() -> None:
     """Write all of it; the manifest last."""
     folder = Path(sys.argv[1]).resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    shutil.copy(
-        sys.argv[2] if len(sys.argv) > 2 else HERE.parent / "stacks.yaml", folder / "stacks.yaml"
-    )
-    entries = list(models(folder, make_onnx(folder), declared_stacks(folder)))
-    lines = [f"  - {json.dumps(entry)}\n" for entry in entries]  # JSON is YAML too
-    (folder / "alexnet.yaml").write_text(_HEAD + "".join(lines) + _TAIL)
+    stacks = HERE.parent / "stacks.yaml"
+    if len(sys.argv) > 2:
+        stacks = Path(sys.argv[2])
+    shutil.copy(stacks, folder / "stacks.yaml")
+    source = make_onnx(folder)
+    manifest = _HEAD
+    for entry in models(folder, source, declared_stacks(folder)):
+        manifest += f"  - {json.dumps(entry)}\n"  # JSON is YAML too
+    (folder / "alexnet.yaml").write_text(manifest + _TAIL)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,4 @@
-"""A plain CNN as a list of layers: read out of its ONNX file, for the scripts beside this that
-write other formats.
+"""A plain CNN as a list of layers, read out of its ONNX file, for the scripts beside this.
 
     pip install onnx numpy
     python manifests/convert/network.py MODEL.onnx NETWORK.npz
@@ -21,13 +20,14 @@ from typing import Any, NamedTuple, Tuple
 
 import numpy
 
+_PAIRS = ("kernel", "stride", "pad")
+
 
 class Layer(NamedTuple):
-    """``kind`` is conv, relu, maxpool, flatten or dense; kernel, stride and pad are (height,
-    width), 0 where unused.
+    """One layer; ``name`` is that of the tensor it makes.
 
-    ``weight`` is outputs x inputs x height x width, or outputs x inputs. ``name`` is that of the
-    tensor it makes.
+    ``kind`` is conv, relu, maxpool, flatten or dense. Kernel, stride and pad are (height, width), 0
+    where unused. ``weight`` is outputs x inputs x height x width, or outputs x inputs.
     """
 
     name: str
@@ -40,10 +40,7 @@ class Layer(NamedTuple):
 
 
 class Network(NamedTuple):
-    """``shape`` is of one input: channels, height, width.
-
-    ``sizes`` are the shapes that each layer makes of it.
-    """
+    """Layers in their order; ``shape`` is of one input: channels, height, width."""
 
     name: str
     input: str
@@ -58,38 +55,45 @@ class Network(NamedTuple):
     @property
     def sizes(self):
         """Return the shape after each layer, of one input."""
-        shape, found = self.shape, []
+        shape = self.shape
+        found = []
         for layer in self.layers:
-            shape = _after(layer, shape)
+            shape = _shape_after(layer, shape)
             found.append(shape)
         return found
 
 
-def _after(layer, shape):
+def _shape_after(layer, shape):
     if layer.kind == "flatten":
         return (int(numpy.prod(shape)),)
     if layer.kind == "dense":
         return (len(layer.weight),)
     if layer.kind == "relu":
         return shape
-    height, width = (
-        (size + 2 * pad - kernel) // stride + 1
-        for size, pad, kernel, stride in zip(shape[1:], layer.pad, layer.kernel, layer.stride)
-    )
-    return (len(layer.weight) if layer.kind == "conv" else shape[0], height, width)
+    channels = shape[0]
+    if layer.kind == "conv":
+        channels = len(layer.weight)
+    return (channels, _size_after(layer, shape, 0), _size_after(layer, shape, 1))
+
+
+def _size_after(layer, shape, axis):
+    """Return the height (0) or width (1) that a convolution or pooling makes."""
+    padded = shape[1 + axis] + 2 * layer.pad[axis]
+    return (padded - layer.kernel[axis]) // layer.stride[axis] + 1
 
 
 def load(path):
     """Return the network in an .npz file that ``save`` wrote."""
+    layers = []
     with numpy.load(path) as file:
         facts = json.loads(str(file["facts"]))
-        layers = []
-        for fields in facts.pop("layers"):
-            name = fields["name"]
-            for key in ("kernel", "stride", "pad"):
+        for fields in facts["layers"]:
+            for key in _PAIRS:
                 fields[key] = tuple(fields[key])
-            if name + "_weight" in file.files:
-                fields.update(weight=file[name + "_weight"], bias=file[name + "_bias"])
+            weight = fields["name"] + "_weight"
+            if weight in file.files:
+                fields["weight"] = file[weight]
+                fields["bias"] = file[fields["name"] + "_bias"]
             layers.append(Layer(**fields))
     return Network(facts["name"], facts["input"], tuple(facts["shape"]), tuple(layers))
 
@@ -97,14 +101,21 @@ def load(path):
 def save(network, path):
     """Write a network as plain arrays and one of JSON."""
     arrays = {}
+    layers = []
     for layer in network.layers:
-        if layer.weight is not None:
-            arrays.update({layer.name + "_weight": layer.weight, layer.name + "_bias": layer.bias})
-    plain = [
-        {key: getattr(layer, key) for key in ("name", "kind", "kernel", "stride", "pad")}
-        for layer in network.layers
-    ]
-    facts = {"name": network.name, "input": network.input, "shape": network.shape, "layers": plain}
+        fields = layer._asdict()
+        weight = fields.pop("weight")
+        bias = fields.pop("bias")
+        layers.append(fields)
+        if weight is not None:
+            arrays[layer.name + "_weight"] = weight
+            arrays[layer.name + "_bias"] = bias
+    facts = {
+        "name": network.name,
+        "input": network.input,
+        "shape": network.shape,
+        "layers": layers,
+    }
     numpy.savez(path, facts=json.dumps(facts), **arrays)
 
 
@@ -116,45 +127,46 @@ def read_onnx(path):
     graph = onnx.load(str(path)).graph
     arrays = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
     (source,) = [value for value in graph.input if value.name not in arrays]
-    flow, layers = source.name, []
+    flow = source.name
+    layers = []
     for node in graph.node:
         if node.input[0] != flow or len(node.output) != 1:
-            raise ValueError(
-                "%s %r does not take what the node before it gave" % (node.op_type, node.name)
-            )
+            text = "%s %r does not take what the node before it gave"
+            raise ValueError(text % (node.op_type, node.name))
+        attributes = {}
+        for attribute in node.attribute:
+            attributes[attribute.name] = onnx.helper.get_attribute_value(attribute)
+        weights = [arrays[name] for name in node.input[1:]]
+        layers.append(_layer(node, attributes, weights))
         flow = node.output[0]
-        attributes = {each.name: onnx.helper.get_attribute_value(each) for each in node.attribute}
-        layers.append(_layer(node, attributes, [arrays[name] for name in node.input[1:]]))
-    shape = tuple(axis.dim_value for axis in source.type.tensor_type.shape.dim)[1:]
-    return Network(graph.name, source.name, shape, tuple(layers))
+    sizes = [axis.dim_value for axis in source.type.tensor_type.shape.dim]
+    return Network(graph.name, source.name, tuple(sizes[1:]), tuple(layers))
 
 
-def _layer(node, attributes, arrays):
-    name, pair = node.output[0], (1, 1)
+def _layer(node, attributes, weights):
+    """Return a node as a layer; raises ValueError for what no plain CNN has."""
+    name = node.output[0]
     if node.op_type in ("Relu", "Flatten"):
         return Layer(name, node.op_type.lower())
     if node.op_type == "Gemm" and attributes == {"transB": 1}:
-        return Layer(name, "dense", weight=arrays[0], bias=arrays[1])
-    pads = attributes.get("pads", [0] * 4)
-    odd = set(attributes) - {"kernel_shape", "strides", "pads"} or pads[:2] != pads[2:]
-    if (
-        node.op_type not in ("Conv", "MaxPool")
-        or odd
-        or (node.op_type == "Conv" and len(arrays) != 2)
-    ):
-        raise ValueError(
-            "%s %r is not what a plain CNN has: %s" % (node.op_type, node.name, sorted(attributes))
-        )
-    fields = (
-        tuple(attributes["kernel_shape"]),
-        tuple(attributes.get("strides", pair)),
-        tuple(pads[:2]),
+        return Layer(name, "dense", weight=weights[0], bias=weights[1])
+    pads = attributes.get("pads", [0, 0, 0, 0])
+    is_symmetric = pads[:2] == pads[2:]
+    is_plain = is_symmetric and set(attributes) <= {"kernel_shape", "strides", "pads"}
+    is_convolution = node.op_type == "Conv" and len(weights) == 2
+    if not is_plain or not (is_convolution or node.op_type == "MaxPool"):
+        text = "%s %r is not what a plain CNN has: %s"
+        raise ValueError(text % (node.op_type, node.name, sorted(attributes)))
+    layer = Layer(
+        name=name,
+        kind="conv" if is_convolution else "maxpool",
+        kernel=tuple(attributes["kernel_shape"]),
+        stride=tuple(attributes.get("strides", (1, 1))),
+        pad=tuple(pads[:2]),
     )
-    return (
-        Layer(name, "maxpool", *fields)
-        if node.op_type == "MaxPool"
-        else Layer(name, "conv", *fields, *arrays)
-    )
+    if is_convolution:
+        return layer._replace(weight=weights[0], bias=weights[1])
+    return layer
 
 
 def arguments():
@@ -169,9 +181,10 @@ def arguments():
 
 def report(**files):
     """Print the files that were made, by their role, as JSON: what a manifest says of them."""
-    print(
-        json.dumps({role: {"path": path, "sha256": sha256(path)} for role, path in files.items()})
-    )
+    entries = {}
+    for role, path in files.items():
+        entries[role] = {"path": path, "sha256": sha256(path)}
+    print(json.dumps(entries))
 
 
 def sha256(path):

@@ -10,53 +10,70 @@ from network import arguments, report
 
 def _layer(layer, bottom):
     if layer.kind == "conv":
-        sizes = _pairs(kernel=layer.kernel, stride=layer.stride, pad=layer.pad)
-        return layers.Convolution(bottom, num_output=len(layer.weight), **sizes)
+        return layers.Convolution(bottom, num_output=len(layer.weight), **_sizes(layer))
     if layer.kind == "maxpool":
-        sizes = _pairs(kernel=layer.kernel, stride=layer.stride, pad=layer.pad)
-        return layers.Pooling(bottom, pool=params.Pooling.MAX, **sizes)
+        return layers.Pooling(bottom, pool=params.Pooling.MAX, **_sizes(layer))
     if layer.kind == "dense":
         return layers.InnerProduct(bottom, num_output=len(layer.weight))
-    return layers.ReLU(bottom) if layer.kind == "relu" else layers.Flatten(bottom)
+    if layer.kind == "relu":
+        return layers.ReLU(bottom)
+    return layers.Flatten(bottom)
 
 
-def _pairs(**sizes):
+def _sizes(layer):
+    height, width = layer.kernel
+    down, right = layer.stride
+    top, left = layer.pad
     return {
-        "%s_%s" % (name, end): size for name, pair in sizes.items() for end, size in zip("hw", pair)
+        "kernel_h": height,
+        "kernel_w": width,
+        "stride_h": down,
+        "stride_w": right,
+        "pad_h": top,
+        "pad_w": left,
     }
 
 
 def text(network):
-    """Return the prototxt; raises ValueError where Caffe's pooling, which rounds up, would make
-    another shape.
+    """Return the prototxt.
+
+    Raises ValueError where Caffe's pooling, which rounds up, would make another shape.
     """
     net = caffe.NetSpec()
     net[network.input] = layers.Input(shape={"dim": [1, *network.shape]})
-    flow, shape = net[network.input], network.shape
+    flow = net[network.input]
+    shape = network.shape
     for layer, size in zip(network.layers, network.sizes):
-        if layer.kind == "maxpool":
-            over = [
-                (a + 2 * p - k) % s
-                for a, p, k, s in zip(shape[1:], layer.pad, layer.kernel, layer.stride)
-            ]
-            if any(over):
-                raise ValueError("Caffe would round %s up" % layer.name)
-        net[layer.name] = flow = _layer(layer, flow)
+        if layer.kind == "maxpool" and _rounds(layer, shape):
+            raise ValueError("Caffe would round %s up" % layer.name)
+        flow = _layer(layer, flow)
+        net[layer.name] = flow
         shape = size
     return 'name: "%s"\n%s' % (network.name, net.to_proto())
+
+
+def _rounds(layer, shape):
+    """Whether the last step of a pooling would go past the end of its input."""
+    for axis, size in enumerate(shape[1:]):
+        padded = size + 2 * layer.pad[axis]
+        if (padded - layer.kernel[axis]) % layer.stride[axis]:
+            return True
+    return False
 
 
 def main():
     """Write the text, fill the network that it makes with the weights, and save those."""
     network, target = arguments()
-    graph, weights = target + ".prototxt", target + ".caffemodel"
+    graph = target + ".prototxt"
+    weights = target + ".caffemodel"
     with open(graph, "w") as file:
         file.write(text(network))
     net = caffe.Net(graph, caffe.TEST)
     for layer in network.layers:
         if layer.weight is not None:
             weight, bias = net.params[layer.name]
-            weight.data[...], bias.data[...] = layer.weight, layer.bias
+            weight.data[...] = layer.weight
+            bias.data[...] = layer.bias
     net.save(weights)
     report(graph=graph, weights=weights)
 

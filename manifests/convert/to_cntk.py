@@ -11,32 +11,51 @@ def _layer(layer, flow, size):
     if layer.kind == "flatten":
         return cntk.reshape(flow, size, name=layer.name)
     if layer.kind == "maxpool":
-        pad = _padding(layer)
         return cntk.pooling(
-            flow, cntk.MAX_POOLING, layer.kernel, layer.stride, name=layer.name, **pad
+            flow,
+            cntk.MAX_POOLING,
+            layer.kernel,
+            layer.stride,
+            name=layer.name,
+            auto_padding=_padding(layer),
         )
-    bias = layer.bias.reshape(-1, 1, 1) if layer.kind == "conv" else layer.bias
-    bias = cntk.parameter(init=bias, name=layer.name + "_bias")
     if layer.kind == "dense":
-        weight = cntk.parameter(init=layer.weight.T.copy(), name=layer.name + "_weight")
-        return cntk.plus(
-            cntk.times(flow, weight, name=layer.name + "_product"), bias, name=layer.name
-        )
+        return _dense(layer, flow)
+    return _convolution(layer, flow)
+
+
+def _dense(layer, flow):
+    weight = cntk.parameter(init=layer.weight.T.copy(), name=layer.name + "_weight")
+    bias = cntk.parameter(init=layer.bias, name=layer.name + "_bias")
+    product = cntk.times(flow, weight, name=layer.name + "_product")
+    return cntk.plus(product, bias, name=layer.name)
+
+
+def _convolution(layer, flow):
     weight = cntk.parameter(init=layer.weight, name=layer.name + "_weight")
+    bias = cntk.parameter(init=layer.bias.reshape(-1, 1, 1), name=layer.name + "_bias")
     product = cntk.convolution(
-        weight, flow, (1,) + layer.stride, name=layer.name + "_product", **_padding(layer, (0,))
+        weight,
+        flow,
+        (1,) + layer.stride,
+        name=layer.name + "_product",
+        auto_padding=[False] + _padding(layer),
     )
     return cntk.plus(product, bias, name=layer.name)
 
 
-def _padding(layer, before=()):
-    """CNTK pads by half a kernel (auto_padding), or by numbers that its CPU kernels don't take."""
+def _padding(layer):
+    """Return whether to pad height and width.
+
+    CNTK pads by half a kernel (auto_padding), or by numbers that its CPU kernels don't take. Raises
+    ValueError for another padding.
+    """
     half = tuple(size // 2 for size in layer.kernel)
     if layer.pad not in ((0, 0), half):
-        raise ValueError(
-            "%s is padded by %s; CNTK can do nothing or %s" % (layer.name, layer.pad, half)
-        )
-    return {"auto_padding": [False] * len(before) + [layer.pad == half] * 2}
+        text = "%s is padded by %s; CNTK can do nothing or %s"
+        raise ValueError(text % (layer.name, layer.pad, half))
+    is_padded = layer.pad == half
+    return [is_padded, is_padded]
 
 
 def model(network):
@@ -50,8 +69,9 @@ def model(network):
 def main():
     """Write the file."""
     network, target = arguments()
-    model(network).save(target + ".model")
-    report(graph=target + ".model")
+    path = target + ".model"
+    model(network).save(path)
+    report(graph=path)
 
 
 if __name__ == "__main__":

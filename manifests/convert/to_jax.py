@@ -1,5 +1,6 @@
-"""JAX: TARGET.jax, StableHLO as jax.export serializes it, for the CPU and for CUDA, with a free
-batch size.
+"""JAX: TARGET.jax, StableHLO as jax.export serializes it.
+
+It is for the CPU and for CUDA, with a free batch size.
 """
 
 from pathlib import Path
@@ -15,24 +16,23 @@ def _layer(layer, flow):
     if layer.kind == "relu":
         return jax.nn.relu(flow)
     if layer.kind == "flatten":
-        return flow.reshape(-1, int(numpy.prod(flow.shape[1:])))
+        size = int(numpy.prod(flow.shape[1:]))
+        return flow.reshape(-1, size)
     if layer.kind == "dense":
         return flow @ layer.weight.T + layer.bias
     pad = [(size, size) for size in layer.pad]
     if layer.kind == "conv":
-        return (
-            lax.conv_general_dilated(flow, layer.weight, layer.stride, pad)
-            + layer.bias[:, None, None]
-        )
-    whole = (1, 1)
-    return lax.reduce_window(
-        flow, -jnp.inf, lax.max, whole + layer.kernel, whole + layer.stride, [(0, 0)] * 2 + pad
-    )
+        product = lax.conv_general_dilated(flow, layer.weight, layer.stride, pad)
+        return product + layer.bias[:, None, None]
+    window = (1, 1) + layer.kernel
+    stride = (1, 1) + layer.stride
+    return lax.reduce_window(flow, -jnp.inf, lax.max, window, stride, [(0, 0), (0, 0), *pad])
 
 
 def function_of(network):
-    """Return the network as a function of images N x C x H x W, by name, that gives the output by
-    its name.
+    """Return the network as a function of images N x C x H x W, by name.
+
+    It gives the output by its name.
     """
 
     def run(**images):
@@ -47,13 +47,13 @@ def function_of(network):
 def main():
     """Write the file."""
     network, target = arguments()
-    axes = ", ".join(map(str, ("batch",) + network.shape))
-    image = jax.ShapeDtypeStruct(export.symbolic_shape(axes), jnp.float32)
-    exported = export.export(jax.jit(function_of(network)), platforms=("cpu", "cuda"))(
-        **{network.input: image}
-    )
-    Path(target + ".jax").write_bytes(bytes(exported.serialize()))
-    report(graph=target + ".jax")
+    path = target + ".jax"
+    axes = ["batch", *(str(size) for size in network.shape)]
+    image = jax.ShapeDtypeStruct(export.symbolic_shape(", ".join(axes)), jnp.float32)
+    exporter = export.export(jax.jit(function_of(network)), platforms=("cpu", "cuda"))
+    exported = exporter(**{network.input: image})
+    Path(path).write_bytes(bytes(exported.serialize()))
+    report(graph=path)
 
 
 if __name__ == "__main__":

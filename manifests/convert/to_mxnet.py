@@ -9,23 +9,23 @@ from network import arguments, report
 
 
 def _layer(layer, flow):
-    name, sizes = layer.name, {"kernel": layer.kernel, "stride": layer.stride, "pad": layer.pad}
+    name = layer.name
+    sizes = {"kernel": layer.kernel, "stride": layer.stride, "pad": layer.pad}
     if layer.kind == "conv":
         return symbol.Convolution(flow, name=name, num_filter=len(layer.weight), **sizes)
     if layer.kind == "maxpool":
         return symbol.Pooling(flow, name=name, pool_type="max", **sizes)
     if layer.kind == "dense":
         return symbol.FullyConnected(flow, name=name, num_hidden=len(layer.weight))
-    return (
-        symbol.Activation(flow, name=name, act_type="relu")
-        if layer.kind == "relu"
-        else symbol.flatten(flow, name=name)
-    )
+    if layer.kind == "relu":
+        return symbol.Activation(flow, name=name, act_type="relu")
+    return symbol.flatten(flow, name=name)
 
 
 def model(network):
     """Return the symbol."""
-    flow = symbol.Variable(network.input, shape=(0,) + network.shape, dtype="float32")
+    shape = (0,) + network.shape
+    flow = symbol.Variable(network.input, shape=shape, dtype="float32")
     for layer in network.layers:
         flow = _layer(layer, flow)
     return flow
@@ -34,7 +34,8 @@ def model(network):
 def main():
     """Write the symbol, and the weights under MXNet's names."""
     network, target = arguments()
-    graph, weights = target + "-symbol.json", target + "-0000.params"
+    graph = target + "-symbol.json"
+    weights = target + "-0000.params"
     model(network).save(graph)
     arrays = {}
     for layer in network.layers:

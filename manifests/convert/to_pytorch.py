@@ -12,16 +12,14 @@ def _module(layer):
         return nn.Flatten()
     if layer.kind == "maxpool":
         return nn.MaxPool2d(layer.kernel, layer.stride, layer.pad)
-    width, inputs = layer.weight.shape[:2]
-    made = (
-        nn.Conv2d(inputs, width, layer.kernel, layer.stride, layer.pad)
-        if layer.kind == "conv"
-        else nn.Linear(inputs, width)
-    )
-    made.load_state_dict(
-        {"weight": torch.from_numpy(layer.weight), "bias": torch.from_numpy(layer.bias)}
-    )
-    return made
+    outputs, inputs = layer.weight.shape[:2]
+    module = nn.Linear(inputs, outputs)
+    if layer.kind == "conv":
+        module = nn.Conv2d(inputs, outputs, layer.kernel, layer.stride, layer.pad)
+    weight = torch.from_numpy(layer.weight)
+    bias = torch.from_numpy(layer.bias)
+    module.load_state_dict({"weight": weight, "bias": bias})
+    return module
 
 
 class Model(nn.Module):
@@ -44,13 +42,15 @@ def main():
     network, target = arguments()
     if network.input != "image":
         raise ValueError("the input is %r; forward() takes 'image'" % network.input)
+    path = target + ".pt2"
     model = Model(network).eval()
+    image = torch.zeros(2, *network.shape)
     shapes = {"image": {0: torch.export.Dim("batch", min=1, max=65536)}}
-    program = torch.export.export(model, (torch.zeros(2, *network.shape),), dynamic_shapes=shapes)
+    program = torch.export.export(model, (image,), dynamic_shapes=shapes)
     for node in program.graph.nodes:
         node.meta.pop("stack_trace", None)  # it holds the paths of this machine
-    torch.export.save(program, target + ".pt2")
-    report(graph=target + ".pt2")
+    torch.export.save(program, path)
+    report(graph=path)
 
 
 if __name__ == "__main__":

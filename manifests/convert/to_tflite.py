@@ -15,21 +15,21 @@ from to_tensorflow import model
 def main():
     """Write the file."""
     network, target = arguments()
+    path = target + ".tflite"
     whole = model(network)  # the function holds its variables by this only
     frozen = convert_variables_to_constants_v2(whole.serve.get_concrete_function())
-    module, signature = (
-        tf.Module(),
-        tf.TensorSpec([None, *network.shape], tf.float32, name=network.input),
-    )
-    module.serve = tf.function(
-        lambda image: {network.output: frozen(image)[0]}, input_signature=[signature]
-    )
+
+    def run(image):
+        return {network.output: frozen(image)[0]}
+
+    module = tf.Module()
+    signature = tf.TensorSpec([None, *network.shape], tf.float32, name=network.input)
+    module.serve = tf.function(run, input_signature=[signature])
     with tempfile.TemporaryDirectory() as folder:
         tf.saved_model.save(module, folder, signatures={"serving_default": module.serve})
-        Path(target + ".tflite").write_bytes(
-            tf.lite.TFLiteConverter.from_saved_model(folder).convert()
-        )
-    report(graph=target + ".tflite")
+        converter = tf.lite.TFLiteConverter.from_saved_model(folder)
+        Path(path).write_bytes(converter.convert())
+    report(graph=path)
 
 
 if __name__ == "__main__":

@@ -16,18 +16,27 @@ from jax import export, lax
 
 
 def function_of(arrays):
-    """Return the network as a function of images N x 1 x 8 x 8 that gives the logits by their name."""
+    """Return the network as a function of images N x 1 x 8 x 8.
+
+    It gives the logits by their name.
+    """
 
     def convolve(x, name):
+        bias = arrays[name + "_bias"][:, None, None]
         x = lax.conv_general_dilated(x, arrays[name + "_weight"], (1, 1), "SAME")
-        return jax.nn.relu(x + arrays[name + "_bias"][:, None, None])
+        return jax.nn.relu(x + bias)
 
     def halve(x):
-        return lax.reduce_window(x, -jnp.inf, lax.max, (1, 1, 2, 2), (1, 1, 2, 2), "VALID")
+        window = (1, 1, 2, 2)
+        return lax.reduce_window(x, -jnp.inf, lax.max, window, window, "VALID")
 
     def run(image):
-        x = halve(convolve(convolve(image, "conv2d_0"), "conv2d_2"))
-        x = halve(convolve(x, "conv2d_5")).reshape(-1, 256)
+        x = convolve(image, "conv2d_0")
+        x = convolve(x, "conv2d_2")
+        x = halve(x)
+        x = convolve(x, "conv2d_5")
+        x = halve(x)
+        x = x.reshape(-1, 256)
         return {"logits": x @ arrays["linear_9_weight"].T + arrays["linear_9_bias"]}
 
     return run
@@ -35,13 +44,15 @@ def function_of(arrays):
 
 def main():
     """Write the file, for the CPU and for CUDA, with a free batch size."""
-    jax.config.update(
-        "jax_hlo_source_file_canonicalization_regex", ".*/"
-    )  # else it holds this machine's paths
+    # Without this it holds this machine's paths.
+    jax.config.update("jax_hlo_source_file_canonicalization_regex", ".*/")
+    folder = Path(__file__).parent
+    if len(sys.argv) > 2:
+        folder = Path(sys.argv[2])
     arrays = dict(np.load(sys.argv[1]))
-    folder = Path(sys.argv[2] if len(sys.argv) > 2 else Path(__file__).parent)
     image = jax.ShapeDtypeStruct(export.symbolic_shape("batch, 1, 8, 8"), jnp.float32)
-    exported = export.export(jax.jit(function_of(arrays)), platforms=("cpu", "cuda"))(image=image)
+    exporter = export.export(jax.jit(function_of(arrays)), platforms=("cpu", "cuda"))
+    exported = exporter(image=image)
     (folder / "digits_cnn.jax").write_bytes(bytes(exported.serialize()))
 
 

@@ -8,7 +8,6 @@ digits_state.pt (a state dict for ``Digits`` in this file). weights.npz is by we
 """
 
 import sys
-from collections import OrderedDict
 from pathlib import Path
 
 import numpy as np
@@ -34,28 +33,38 @@ class Digits(nn.Module):
 
     def forward(self, image):
         """Take images N x 1 x 8 x 8; return the logits N x 10 by their name."""
-        x = self.relu_1(self.conv2d_0(image))
-        x = self.maxpool2d_4(self.relu_3(self.conv2d_2(x)))
-        x = self.maxpool2d_7(self.relu_6(self.conv2d_5(x)))
-        return {"logits": self.linear_9(self.flatten_8(x))}
+        x = self.conv2d_0(image)
+        x = self.relu_1(x)
+        x = self.conv2d_2(x)
+        x = self.relu_3(x)
+        x = self.maxpool2d_4(x)
+        x = self.conv2d_5(x)
+        x = self.relu_6(x)
+        x = self.maxpool2d_7(x)
+        x = self.flatten_8(x)
+        return {"logits": self.linear_9(x)}
 
 
 def with_weights(path):
-    """Return the network with the weights of an .npz file, whose names differ in the last
-    underscore.
+    """Return the network with the weights of an .npz file.
+
+    The names there have an underscore where a state dict has the last dot.
     """
     arrays = np.load(path)
+    state = {}
+    for name in arrays.files:
+        layer, _, part = name.rpartition("_")
+        state[f"{layer}.{part}"] = torch.from_numpy(arrays[name])
     model = Digits().eval()
-    model.load_state_dict(
-        OrderedDict((".".join(n.rsplit("_", 1)), torch.from_numpy(arrays[n])) for n in arrays.files)
-    )
+    model.load_state_dict(state)
     return model
 
 
 def export(model, path):
     """Write the network with a free batch size."""
+    image = torch.zeros(2, 1, 8, 8)
     shapes = {"image": {0: torch.export.Dim("batch", min=1, max=65536)}}
-    program = torch.export.export(model, (torch.zeros(2, 1, 8, 8),), dynamic_shapes=shapes)
+    program = torch.export.export(model, (image,), dynamic_shapes=shapes)
     for node in program.graph.nodes:
         node.meta.pop("stack_trace", None)  # it holds the paths of this machine
     torch.export.save(program, path)
@@ -64,11 +73,13 @@ def export(model, path):
 def main():
     """Write what is shipped, or all formats into a folder."""
     model = with_weights(sys.argv[1])
-    folder = Path(sys.argv[2] if len(sys.argv) > 2 else Path(__file__).parent)
+    if len(sys.argv) == 2:
+        export(model, Path(__file__).parent / "digits_cnn.pt2")
+        return
+    folder = Path(sys.argv[2])
     export(model, folder / "digits_cnn.pt2")
-    if len(sys.argv) > 2:
-        torch.jit.script(model).save(str(folder / "digits_cnn.pt"))
-        torch.save(model.state_dict(), folder / "digits_state.pt")
+    torch.jit.script(model).save(str(folder / "digits_cnn.pt"))
+    torch.save(model.state_dict(), folder / "digits_state.pt")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,4 @@
-"""Make everything in this folder: the network's weights, its ONNX file, the labels and the held-out
-images.
+"""Train the digits network and write its ONNX file, the labels and the held-out images.
 
     pip install torch==2.13.0 onnx scikit-learn
     python manifests/digits/train.py
@@ -9,12 +8,13 @@ scikit-learn ships (Alpaydin and Kaynak 1998, https://doi.org/10.24432/C50P49, C
 grey values from 0 to 16. A seeded permutation holds 600 of them out; the network never sees those.
 
 The seed fixes the split to the byte. The weights are the same again on the same CPU and torch
-version; another CPU sums in another order, and 80 epochs make another network of that, as good
+version. Another CPU sums in another order, and 80 epochs make another network of that, as good
 within an image or two (98.8 % instead of 99.0 %).
 """
 
 import hashlib
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
@@ -26,22 +26,38 @@ from torch import nn
 SEED = 7
 HELD_OUT = 600
 EPOCHS = 80
+BATCH = 64
 HERE = Path(__file__).parent
+OPERATORS: dict[str, tuple[str, dict[str, Any]]] = {
+    "Conv2d": ("Conv", {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}),
+    "ReLU": ("Relu", {}),
+    "MaxPool2d": ("MaxPool", {"kernel_shape": [2, 2], "strides": [2, 2]}),
+    "Flatten": ("Flatten", {"axis": 1}),
+    "Linear": ("Gemm", {"transB": 1}),
+}
+"""ONNX's operator and its attributes for each type of layer."""
 
 
-def split() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return training images, training labels, held-out images, held-out labels (images.
+class Digits(NamedTuple):
+    """Images N x 8 x 8, uint8, and their labels."""
 
-    N x 8 x 8, uint8).
-    """
+    images: np.ndarray
+    labels: np.ndarray
+
+
+def split() -> tuple[Digits, Digits]:
+    """Return the digits to train with, and those that are held out."""
     digits = load_digits()
     order = np.random.default_rng(SEED).permutation(len(digits.target))
-    images, labels = digits.images.astype(np.uint8)[order], digits.target.astype(np.uint8)[order]
-    return images[HELD_OUT:], labels[HELD_OUT:], images[:HELD_OUT], labels[:HELD_OUT]
+    images = digits.images.astype(np.uint8)[order]
+    labels = digits.target.astype(np.uint8)[order]
+    training = Digits(images[HELD_OUT:], labels[HELD_OUT:])
+    held_out = Digits(images[:HELD_OUT], labels[:HELD_OUT])
+    return training, held_out
 
 
 def network() -> nn.Sequential:
-    """Three convolutions and one dense layer, 26,000 parameters.
+    """Return three convolutions and one dense layer, with 26,000 parameters.
 
     8 x 8 is halved twice, so no pooling rounds.
     """
@@ -59,19 +75,22 @@ def network() -> nn.Sequential:
     )
 
 
+def scaled(images: np.ndarray) -> torch.Tensor:
+    """Return images as the network takes them: N x 1 x 8 x 8, from 0 to 1."""
+    return torch.from_numpy(images).float()[:, None] / 16
+
+
 def shifted(images: torch.Tensor) -> torch.Tensor:
     """Move each image by up to one pixel in both directions: the only augmentation."""
     padded = nn.functional.pad(images, (1, 1, 1, 1))
     rows, columns = torch.randint(0, 3, (2, len(images)))
-    return torch.stack(
-        [
-            padded[i, :, r : r + 8, c : c + 8]
-            for i, (r, c) in enumerate(zip(rows, columns, strict=True))
-        ]
-    )
+    moved = []
+    for image, row, column in zip(padded, rows, columns, strict=True):
+        moved.append(image[:, row : row + 8, column : column + 8])
+    return torch.stack(moved)
 
 
-def train(images: np.ndarray, labels: np.ndarray) -> nn.Sequential:
+def train(digits: Digits) -> nn.Sequential:
     """Fit the network by Adam with a cosine schedule.
 
     One thread and seeded, so that it can be repeated.
@@ -79,66 +98,64 @@ def train(images: np.ndarray, labels: np.ndarray) -> nn.Sequential:
     torch.manual_seed(SEED)
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
-    x, y = torch.from_numpy(images).float()[:, None] / 16, torch.from_numpy(labels).long()
+    images = scaled(digits.images)
+    labels = torch.from_numpy(digits.labels).long()
     model = network()
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3, weight_decay=1e-4)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, EPOCHS)
     for _ in range(EPOCHS):
-        for batch in torch.randperm(len(x)).split(64):
+        for batch in torch.randperm(len(images)).split(BATCH):
             optimizer.zero_grad()
-            nn.functional.cross_entropy(model(shifted(x[batch])), y[batch]).backward()
+            logits = model(shifted(images[batch]))
+            nn.functional.cross_entropy(logits, labels[batch]).backward()
             optimizer.step()
         schedule.step()
     return model.eval()
 
 
 def to_onnx(model: nn.Sequential) -> onnx.ModelProto:
-    """Write the network in opset 9, IR 4, with a free batch size.
+    """Write the network in opset 9, IR 4, which every framework of the field can read.
 
-    What every framework of the field can read.
+    The batch size is free.
     """
-    nodes, weights, flow = [], [], "image"
+    nodes = []
+    weights = []
+    flow = "image"
     for index, layer in enumerate(model):
         kind = type(layer).__name__
         name = f"{kind.lower()}_{index}"
-        output = "logits" if index == len(model) - 1 else name
         inputs = [flow]
         for key, value in layer.named_parameters():
             weights.append(numpy_helper.from_array(value.detach().numpy(), f"{name}_{key}"))
             inputs.append(f"{name}_{key}")
-        operator, attributes = {
-            "Conv2d": ("Conv", {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}),
-            "ReLU": ("Relu", {}),
-            "MaxPool2d": ("MaxPool", {"kernel_shape": [2, 2], "strides": [2, 2]}),
-            "Flatten": ("Flatten", {"axis": 1}),
-            "Linear": ("Gemm", {"transB": 1}),
-        }[kind]
-        nodes.append(helper.make_node(operator, inputs, [output], name=name, **attributes))
-        flow = output
-    graph = helper.make_graph(
-        nodes,
-        "digits-cnn",
-        [helper.make_tensor_value_info("image", TensorProto.FLOAT, ["batch", 1, 8, 8])],
-        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", 10])],
-        weights,
-    )
+        flow = name
+        if index == len(model) - 1:
+            flow = "logits"
+        operator, attributes = OPERATORS[kind]
+        nodes.append(helper.make_node(operator, inputs, [flow], name=name, **attributes))
+    image = helper.make_tensor_value_info("image", TensorProto.FLOAT, ["batch", 1, 8, 8])
+    logits = helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", 10])
     made = helper.make_model(
-        graph, opset_imports=[helper.make_opsetid("", 9)], ir_version=4, producer_name="pytest-mlms"
+        helper.make_graph(nodes, "digits-cnn", [image], [logits], weights),
+        opset_imports=[helper.make_opsetid("", 9)],
+        ir_version=4,
+        producer_name="pytest-mlms",
     )
     onnx.checker.check_model(made, full_check=True)
     return made
 
 
 def main() -> None:
-    """Train, write the four files, and say what the manifest must hold."""
-    train_images, train_labels, images, labels = split()
-    model = train(train_images, train_labels)
+    """Train, write the files, and print what the manifest must hold."""
+    training, held_out = split()
+    model = train(training)
     onnx.save(to_onnx(model), HERE / "digits_cnn.onnx")
-    np.savez_compressed(HERE / "digits_test.npz", image=images, label=labels)
+    np.savez_compressed(HERE / "digits_test.npz", image=held_out.images, label=held_out.labels)
     (HERE / "labels.txt").write_text("".join(f"{digit}\n" for digit in range(10)))
     with torch.no_grad():
-        right = model(torch.from_numpy(images).float()[:, None] / 16).argmax(1).numpy() == labels
-    print(f"top-1 on {HELD_OUT} held-out images: {right.mean():.4f}")
+        logits = model(scaled(held_out.images))
+    is_right = logits.argmax(1).numpy() == held_out.labels
+    print(f"top-1 on {HELD_OUT} held-out images: {is_right.mean():.4f}")
     for name in ("digits_cnn.onnx", "digits_test.npz"):
         print(name, hashlib.sha256((HERE / name).read_bytes()).hexdigest())
 

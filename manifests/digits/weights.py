@@ -1,5 +1,4 @@
-"""Read the weights out of digits_cnn.onnx, for the scripts that write the same network in other
-formats.
+"""Read the weights out of digits_cnn.onnx, for scripts that write the network in other formats.
 
     pip install onnx
     python manifests/digits/weights.py weights.npz
@@ -20,10 +19,11 @@ from onnx import numpy_helper
 def read_weights() -> dict[str, np.ndarray]:
     """Return the arrays by name.
 
-    Conv2d_0_weight (out, in, 3, 3), conv2d_0_bias, …, linear_9_weight (out, in).
+    They are ``conv2d_0_weight`` (out, in, 3, 3), ``conv2d_0_bias``, …, ``linear_9_weight`` (out,
+    in).
     """
-    graph = onnx.load(Path(__file__).parent / "digits_cnn.onnx").graph
-    return {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
+    model = onnx.load(Path(__file__).parent / "digits_cnn.onnx")
+    return {weight.name: numpy_helper.to_array(weight) for weight in model.graph.initializer}
 
 
 if __name__ == "__main__":
