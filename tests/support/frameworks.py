@@ -1,15 +1,13 @@
-"""What the tests of single frameworks share.
-
-An interpreter that has it, an agent in it, the network in its formats.
-"""
+"""Agents of single frameworks for tests: where one runs, the digits network in it, and its replies."""
 
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import os
 import runpy
 import subprocess
-import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,8 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import pytest
-from mlms_predictors import Operation, Structure, Tensor
+from mlms_predictors import Layer, Operation, Profile, Structure, Tensor
+from numpy.typing import NDArray
 
 from pytest_mlms.agent.process import Agent, Refused, start_agent
 from pytest_mlms.artifacts.fetch import default_cache
@@ -29,66 +28,87 @@ from pytest_mlms.stacks.schema import load_stacks
 from pytest_mlms.structure.cost import ModelCost, cost_of
 from tests.support.project import DIGITS, ROOT, launch
 
+Array = NDArray[Any]
+
 IMAGES = (np.load(DIGITS / "digits_test.npz")["image"][:8, None] / 16).astype(np.float32)
-MODULES = {"opencv": "cv2", "pytorch": "torch", "tflite": "ai_edge_litert"}
+MODULES = {
+    "opencv": "cv2",
+    "pytorch": "torch",
+    "tensorrt-rtx": "tensorrt_rtx",
+    "tflite": "ai_edge_litert",
+}
 """What a framework is imported as, where that isn't its name."""
 
-LAYERS = 10  # of the digits network, before any are fused
+LAYERS = 10
+"""Layers of the digits network, before any are fused."""
+FIRST_SHAPE = (8, 16, 8, 8)
+"""The shape of the first convolution's output for IMAGES, channels first."""
+FIRST_BYTES = 8 * 16 * 8 * 8 * 4
+INPUT = Tensor("image", "float32", (None, 1, 8, 8))
+OUTPUT = Tensor("logits", "float32", (None, 10))
+
+AGENT_TIMEOUT = 600
+"""Seconds that a reply may take; a busy machine imports some frameworks in minutes."""
 
 
 def launch_of(name: str, threads: int | None = None) -> Launch | None:
-    """Return how to start an agent of a framework: in its own stack if that has been made, else
-    here, else None.
+    """Return how to start an agent of a framework, None where it is nowhere.
 
-    Its stack is the environment NAME in the folder MLMS_TEST_STACKS, or what ``bash ci/stacks
-    NAME`` made.
+    It runs in its own stack if that has been made, or else here. Its stack is the environment NAME
+    in the folder MLMS_TEST_STACKS, or what ``bash ci/stacks NAME`` made.
     """
-    stack = load_stacks(ROOT / "manifests" / "stacks.yaml").get(name)
-    python = Path(os.environ.get("MLMS_TEST_STACKS") or "/nonexistent", name, "bin", "python")
-    if python.exists():
-        stack = replace(
-            stack or Stack(name, name), requirements=(), python=None, interpreter=str(python)
-        )
-    elif not (stack and _is_made(stack)):
+    stack = _made_stack(name)
+    if stack is None:
         if not importlib.util.find_spec(MODULES.get(name, name)):
             return None
         stack = Stack("here", name, interpreter="current")
-    return prepare(stack, default_cache(), threads=threads)
-
-
-def _is_made(stack: Stack) -> bool:
     try:
-        return existing(stack, base_interpreter(stack), default_cache()) is not None
+        return prepare(stack, default_cache(), threads=threads)
+    except Unavailable:  # such as a library of the system that is not installed any more
+        return None
+
+
+def _made_stack(name: str) -> Stack | None:
+    """Return a framework's stack where it is made."""
+    declared = load_stacks(ROOT / "manifests" / "stacks.yaml").get(name)
+    folder = os.environ.get("MLMS_TEST_STACKS")
+    if folder:
+        python = Path(folder, name, "bin", "python")
+        if python.exists():
+            stack = declared or Stack(name, name)
+            return replace(stack, requirements=(), python=None, interpreter=str(python))
+    if declared is None:
+        return None
+    try:
+        made = existing(declared, base_interpreter(declared), default_cache())
     except (Unavailable, StackError):
-        return False
+        return None
+    return declared if made is not None else None
+
+
+def stack_launch(name: str, threads: int | None = None) -> Launch:
+    """Return how to start an agent of a framework, or skip where it is nowhere."""
+    found = launch_of(name, threads)
+    if found is None:
+        advice = f"bash ci/stacks {name} makes it"
+        pytest.skip(f"{name} is neither here nor in a stack that is made; {advice}")
+    return found
 
 
 def in_its_stack(name: str, log: Path, threads: int = 1) -> Framework:
     """Start an agent of a framework, or skip where it is nowhere."""
-    found = launch_of(name, threads)
-    if found is None:
-        pytest.skip(
-            f"{name} is neither here nor in a stack that is made; bash ci/stacks {name} makes it"
-        )
-    return Framework(found, name, log)
+    return Framework(stack_launch(name, threads), name, log)
 
 
-def python_of(name: str, module: str) -> str:
-    """Return an interpreter that has a framework.
-
-    That of its stack if it has been made, else this one.
-    """
-    found = launch_of(name)
-    if found and (found.command[0] != sys.executable or importlib.util.find_spec(module)):
-        return found.command[0]
-    pytest.skip(
-        f"{module} is neither here nor in a stack that is made; bash ci/stacks {name} makes it"
-    )
+def python_of(name: str) -> str:
+    """Return an interpreter that has a framework, or skip where it is nowhere."""
+    return stack_launch(name).command[0]
 
 
 def convert(python: str, script: str, folder: Path) -> Path:
-    """Run a script of manifests/digits, which writes the network in all formats of a framework into
-    ``folder``.
+    """Run a script of manifests/digits; return ``folder``.
+
+    It writes the network in all formats of a framework into the folder.
     """
     weights = runpy.run_path(str(DIGITS / "weights.py"))["read_weights"]()
     np.savez(folder / "weights.npz", **weights)
@@ -103,7 +123,8 @@ class Framework:
 
     def __init__(self, python: str | Launch, predictor: str, log: Path) -> None:
         started = launch(python) if isinstance(python, str) else python
-        self.agent: Agent = start_agent(started, ROOT / "predictors" / f"{predictor}.py", log, 300)
+        path = ROOT / "predictors" / f"{predictor}.py"
+        self.agent: Agent = start_agent(started, path, log, AGENT_TIMEOUT)
         self.hello = self.agent.request("hello").facts
 
     def load(
@@ -116,66 +137,110 @@ class Framework:
         **options: Any,
     ) -> dict[str, Any]:
         """Load a model and return the facts of the reply."""
-        files = {"graph": str(graph), **({"weights": str(weights)} if weights else {})}
+        files = {"graph": graph}
+        if weights is not None:
+            files["weights"] = weights
+        return self.load_files(files, device, threads, options, allow_code)
+
+    def load_files(
+        self,
+        files: Mapping[str, Path],
+        device: str = "cpu",
+        threads: int | None = 1,
+        options: Mapping[str, Any] | None = None,
+        allow_code: bool = False,
+    ) -> dict[str, Any]:
+        """Load a model of files by role, and return the facts of the reply."""
         fields = {
-            "files": files,
+            "files": {role: str(path) for role, path in files.items()},
             "device": device,
             "threads": threads,
-            "options": options,
+            "options": dict(options or {}),
             "allow_code": allow_code,
         }
         return self.agent.request("load", fields).facts
 
-    def predict(self, images: np.ndarray = IMAGES) -> np.ndarray:
+    def predict(self, images: Array = IMAGES) -> Array:
         return self.agent.request("predict", arrays=[("image", images)]).arrays["logits"]
 
     def check(self) -> None:
-        """Hold the outputs against ONNX Runtime's, with two sizes of a batch, and refuse what
-        doesn't fit.
+        """Hold the outputs against ONNX Runtime's, with two sizes of a batch.
+
+        Arrays that don't fit must be refused.
         """
         for images in (IMAGES, IMAGES[:1]):
-            np.testing.assert_allclose(
-                self.predict(images), reference(images), rtol=1e-4, atol=1e-5
-            )
+            assert_close(self.predict(images), reference(images))
         for wrong in (IMAGES[:, :, :4], IMAGES[:, 0], IMAGES.astype(np.float64)):
             with pytest.raises(Refused, match="the model takes"):
                 self.predict(wrong)
 
-    def layers(self) -> list[list[Any]]:
-        """Return the layers of the second of two calls, which lie inside it and in order."""
-        profiles = self.agent.request("profile", {"count": 2}, [("image", IMAGES)]).facts[
-            "profiles"
-        ]
-        assert len(profiles) == 2
-        assert profiles[0][1] <= profiles[1][0]
-        for start, end, layers in profiles:
-            assert layers
-            assert all(start <= layer[2] <= layer[3] <= end for layer in layers), (
-                start,
-                end,
-                layers,
-            )
-            assert [layer[2] for layer in layers] == sorted(layer[2] for layer in layers)
-            assert len({layer[0] for layer in layers}) == len(layers), "names are distinct"
-        return profiles[1][2]
+    def profiles(self, count: int = 2, images: Array = IMAGES) -> list[Profile]:
+        """Return the profiles of ``count`` calls."""
+        reply = self.agent.request("profile", {"count": count}, [("image", images)])
+        return [_profile(*profile) for profile in reply.facts["profiles"]]
 
-    def inner(self) -> dict[str, np.ndarray]:
+    def layers(self) -> list[Layer]:
+        """Return the layers of the second of two calls, checked to be inside it and in order."""
+        profiles = self.profiles()
+        check_profiles(profiles)
+        return profiles[-1].layers
+
+    def inner(self) -> dict[str, Array]:
         """Return what each layer gave."""
         return self.agent.request("inner", arrays=[("image", IMAGES)]).arrays
+
+
+def _profile(start: float, end: float, layers: list[list[Any]]) -> Profile:
+    found = []
+    for name, kind, began, ended, size, shape in layers:
+        sizes = tuple(shape) if shape is not None else None
+        found.append(Layer(name, kind, began, ended, size, sizes))
+    return Profile(start, end, found)
+
+
+def check_profiles(profiles: list[Profile]) -> None:
+    """Check that calls follow each other, and that layers are in their call, in order and named."""
+    for before, after in itertools.pairwise(profiles):
+        assert before.end <= after.start
+    for profile in profiles:
+        assert profile.layers
+        for layer in profile.layers:
+            assert profile.start <= layer.start <= layer.end <= profile.end, (profile, layer)
+        starts = [layer.start for layer in profile.layers]
+        assert starts == sorted(starts)
+        names = {layer.name for layer in profile.layers}
+        assert len(names) == len(profile.layers), "names are distinct"
+
+
+def signature(facts: Mapping[str, Any]) -> tuple[list[Tensor], list[Tensor]]:
+    """Return inputs and outputs out of the facts of a load."""
+    return _tensors(facts["inputs"]), _tensors(facts["outputs"])
+
+
+def _tensors(rows: list[list[Any]]) -> list[Tensor]:
+    return [Tensor(name, dtype, tuple(shape)) for name, dtype, shape in rows]
+
+
+def assert_close(actual: Any, expected: Any, message: str = "") -> None:
+    """Check that two frameworks agree, as far as float32 does."""
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5, err_msg=message)
 
 
 def cost(agent: Agent, **shapes: tuple[int, ...]) -> ModelCost:
     """Return what the loaded model costs for inputs of these shapes, as its framework counts."""
     facts = agent.request("structure", {"shapes": shapes}).facts
-    layers, tensors = (
-        [Operation(*one) for one in facts["layers"]],
-        [Tensor(*one) for one in facts["tensors"]],
+    structure = Structure(
+        layers=[Operation(*layer) for layer in facts["layers"]],
+        tensors=_tensors(facts["tensors"]),
+        inputs=facts["inputs"],
+        outputs=facts["outputs"],
+        counter=facts["counter"],
     )
-    return cost_of(Structure(layers, tensors, facts["inputs"], facts["outputs"], facts["counter"]))
+    return cost_of(structure)
 
 
-def reference(images: np.ndarray = IMAGES) -> np.ndarray:
-    session = onnxruntime.InferenceSession(
-        str(DIGITS / "digits_cnn.onnx"), providers=["CPUExecutionProvider"]
-    )
+def reference(images: Array = IMAGES) -> Array:
+    """Return the logits that ONNX Runtime computes."""
+    graph = str(DIGITS / "digits_cnn.onnx")
+    session = onnxruntime.InferenceSession(graph, providers=["CPUExecutionProvider"])
     return np.asarray(session.run(None, {"image": images})[0])

@@ -152,7 +152,7 @@ assert span.thread == threading.get_native_id() and span.end > span.start > 1.6e
 @pytest.mark.slow
 def test_events_of_a_real_pytorch_have_the_fields(tmp_path: Path) -> None:
     (tmp_path / "mlms_predictors").symlink_to(ROOT / "predictors")
-    python = python_of("pytorch", "torch")
+    python = python_of("pytorch")
     command = [python, "-c", f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n{REAL}"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-3000:]
