@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-import json
-import subprocess
 import sys
-import zipfile
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,8 +13,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from tests.support.frameworks import Framework, in_its_stack, stack_launch
-from tests.support.networks import CONVERTED_IN
+from tests.support.frameworks import in_its_stack, stack_launch
+from tests.support.networks import CONVERTED_IN, convert
 from tests.support.project import DIGITS, ROOT
 
 CONVERT = ROOT / "manifests" / "convert"
@@ -103,29 +100,12 @@ def test_a_network_that_is_no_plain_cnn_is_refused(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_a_conversion_computes_what_onnx_runtime_does(
-    network: ModuleType, tmp_path: Path, framework: str
-) -> None:
-    made_by = stack_launch(CONVERTED_IN.get(framework, framework))
-    network.save(network.read_onnx(DIGITS / "digits_cnn.onnx"), tmp_path / "n.npz")
-    script = CONVERT / f"to_{framework}.py"
-    done = subprocess.run(
-        [*made_by.command, "-B", str(script), str(tmp_path / "n.npz"), str(tmp_path / "made")],
-        capture_output=True,
-        text=True,
-        env=dict(made_by.env),
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    report = json.loads(done.stdout.splitlines()[-1])
-    files = {role: Path(file["path"]) for role, file in report.items()}
-    graph = files["graph"]
-    if graph.suffix == ".zip":
-        with zipfile.ZipFile(graph) as archive:
-            archive.extractall(tmp_path / "unpacked")
-        graph = tmp_path / "unpacked"
-    runs_in: Framework = in_its_stack(framework, tmp_path / "log")
+def test_a_conversion_computes_what_onnx_runtime_does(tmp_path: Path, framework: str) -> None:
+    converter = stack_launch(CONVERTED_IN.get(framework, framework))
+    files = convert(DIGITS / "digits_cnn.onnx", framework, converter, tmp_path)
+    runs_in = in_its_stack(framework, tmp_path / "log")
     try:
-        runs_in.load(graph, files.get("weights"), **OPTIONS.get(framework, {}))
+        runs_in.load_files(files, options=OPTIONS.get(framework))
         runs_in.check()
     finally:
         runs_in.agent.close()

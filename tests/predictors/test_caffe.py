@@ -1,4 +1,4 @@
-"""Caffe beside the contract: what would end its process is refused before it gets it."""
+"""Caffe beside the contract: files on which it would end its process are refused before."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from pytest_mlms.agent.process import Refused
-from tests.support.frameworks import LAYERS, Framework, in_its_stack
+from tests.support.frameworks import FIRST_BYTES, FIRST_SHAPE, LAYERS, Framework, in_its_stack
 from tests.support.project import DIGITS
 
-GRAPH, WEIGHTS = DIGITS / "digits_cnn.prototxt", DIGITS / "digits_cnn.caffemodel"
+GRAPH = DIGITS / "digits_cnn.prototxt"
+WEIGHTS = DIGITS / "digits_cnn.caffemodel"
 
 
 @pytest.fixture(scope="module")
@@ -24,15 +25,16 @@ def caffe(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Framework]:
 def test_layers_and_inner_outputs_are_the_prototxts(caffe: Framework) -> None:
     caffe.load(GRAPH, WEIGHTS)
     caffe.check()
-    layers, inner = caffe.layers(), caffe.inner()
-    assert [layer[0] for layer in layers] == list(inner)
+    layers = caffe.layers()
+    assert [layer.name for layer in layers] == list(caffe.inner())
     assert len(layers) == LAYERS
-    assert layers[0][:2] == ["conv2d_0", "Convolution"]
-    assert layers[0][4:] == [8 * 16 * 8 * 8 * 4, [8, 16, 8, 8]]
+    first = layers[0]
+    assert (first.name, first.type) == ("conv2d_0", "Convolution")
+    assert (first.bytes, first.shape) == (FIRST_BYTES, FIRST_SHAPE)
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "reason"),
     [
         (
             "num_output: 32",
@@ -43,19 +45,18 @@ def test_layers_and_inner_outputs_are_the_prototxts(caffe: Framework) -> None:
     ],
 )
 def test_weights_that_do_not_fit_are_refused_and_the_agent_lives_on(
-    caffe: Framework, tmp_path: Path, old: str, new: str, said: str
+    caffe: Framework, tmp_path: Path, old: str, new: str, reason: str
 ) -> None:
-    assert old in GRAPH.read_text()
-    (tmp_path / "net.prototxt").write_text(GRAPH.read_text().replace(old, new))
-    with pytest.raises(Refused, match=said):
-        caffe.load(tmp_path / "net.prototxt", WEIGHTS)
+    text = GRAPH.read_text()
+    assert old in text
+    changed = tmp_path / "net.prototxt"
+    changed.write_text(text.replace(old, new))
+    with pytest.raises(Refused, match=reason):
+        caffe.load(changed, WEIGHTS)
     caffe.load(GRAPH, WEIGHTS)
     caffe.check()
 
 
-def test_threads_are_those_of_the_matrix_products(caffe: Framework) -> None:
-    assert [caffe.load(GRAPH, WEIGHTS, threads=count)["threads"] for count in (1, 2, 1)] == [
-        1,
-        2,
-        1,
-    ]
+def test_the_threads_of_matrix_products_change_with_each_load(caffe: Framework) -> None:
+    for threads in (1, 2, 1):
+        assert caffe.load(GRAPH, WEIGHTS, threads=threads)["threads"] == threads

@@ -1,4 +1,4 @@
-"""JAX beside the contract: what XLA made of the layers, its threads, what is refused."""
+"""JAX beside the contract: what XLA made of the layers, its threads, and what is refused."""
 
 from __future__ import annotations
 
@@ -10,29 +10,31 @@ from pathlib import Path
 import pytest
 
 from pytest_mlms.agent.process import Refused
-from tests.support.frameworks import Framework, python_of
+from tests.support.frameworks import INPUT, OUTPUT, Framework, python_of, signature
 from tests.support.project import DIGITS
 
 GRAPH = DIGITS / "digits_cnn.jax"
+XLA_THREAD = "tf_XLAEigen"
+SECONDS = 600
+"""How long a busy machine may take to start threads."""
 
 
 @pytest.fixture
 def jax(tmp_path: Path) -> Iterator[Framework]:
     """A fresh agent each: XLA takes its threads once a process."""
-    framework = Framework(python_of("jax", "jax"), "jax", tmp_path / "log")
+    framework = Framework(python_of("jax"), "jax", tmp_path / "log")
     yield framework
     framework.agent.close()
 
 
 def test_layers_are_the_operations_that_xla_compiled(jax: Framework) -> None:
     facts = jax.load(GRAPH)
-    assert facts["inputs"] == [["image", "float32", [None, 1, 8, 8]]]
-    assert facts["outputs"] == [["logits", "float32", [None, 10]]]
+    assert signature(facts) == ([INPUT], [OUTPUT])
     jax.check()
     layers = jax.layers()
-    assert any(layer[1] in ("convolution", "fusion") for layer in layers)
-    assert all(layer[4] is None or layer[4] > 0 for layer in layers)
-    assert any(layer[5] == [8, 10] for layer in layers)
+    assert any(layer.type in ("convolution", "fusion") for layer in layers)
+    assert all(layer.bytes is None or layer.bytes > 0 for layer in layers)
+    assert any(layer.shape == (8, 10) for layer in layers)
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -43,20 +45,27 @@ def test_xla_runs_with_the_threads_asked_for(jax: Framework, threads: int) -> No
     if not tasks.exists():
         pytest.skip("this system has no /proc")
 
-    def named() -> int:  # a thread gives itself its name, as soon as it runs
-        return [(tasks / task / "comm").read_text().strip() for task in os.listdir(tasks)].count(
-            "tf_XLAEigen"
-        )
+    def named() -> int:
+        """Count XLA's threads; a thread gives itself its name, as soon as it runs."""
+        names = [(tasks / task / "comm").read_text().strip() for task in os.listdir(tasks)]
+        return names.count(XLA_THREAD)
 
-    deadline = time.monotonic() + 600
+    deadline = time.monotonic() + SECONDS
     while named() < threads and time.monotonic() < deadline:
         time.sleep(0.05)
     assert named() == threads
-    with pytest.raises(Refused, match=f"XLA runs with {threads} threads in this process"):
-        jax.load(GRAPH, threads=threads + 1)
 
 
-def test_what_it_can_not_do_is_refused(jax: Framework, tmp_path: Path) -> None:
+def test_another_number_of_threads_needs_another_process(jax: Framework) -> None:
+    jax.load(GRAPH, threads=1)
+    with pytest.raises(Refused, match="XLA runs with 1 threads in this process"):
+        jax.load(GRAPH, threads=2)
+    assert jax.load(GRAPH, threads=1)["threads"] == 1
+
+
+def test_options_and_files_that_it_does_not_take_are_refused(
+    jax: Framework, tmp_path: Path
+) -> None:
     with pytest.raises(Refused, match="no option 'mode'; this predictor knows precision"):
         jax.load(GRAPH, mode="fast")
     with pytest.raises(Refused, match="precision is 'low'; write one of default"):
@@ -67,6 +76,10 @@ def test_what_it_can_not_do_is_refused(jax: Framework, tmp_path: Path) -> None:
     half.write_bytes(GRAPH.read_bytes()[:50000])
     with pytest.raises(Refused):
         jax.load(half)
-    if "cuda:0" not in jax.hello["devices"]:
-        with pytest.raises(Refused):
-            jax.load(GRAPH, device="cuda:0")
+
+
+def test_a_gpu_that_is_not_there_is_refused(jax: Framework) -> None:
+    if "cuda:0" in jax.hello["devices"]:
+        pytest.skip("here is a GPU")
+    with pytest.raises(Refused):
+        jax.load(GRAPH, device="cuda:0")

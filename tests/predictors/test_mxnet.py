@@ -1,7 +1,4 @@
-"""MXNet beside the contract.
-
-Its operators, weights that don't fit, threads set where it computes.
-"""
+"""MXNet beside the contract: its operators, weights that don't fit, and its threads."""
 
 from __future__ import annotations
 
@@ -10,12 +7,22 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from mlms_predictors import Tensor
 
 from pytest_mlms.agent.process import Refused
-from tests.support.frameworks import LAYERS, Framework, in_its_stack
+from tests.support.frameworks import (
+    FIRST_BYTES,
+    FIRST_SHAPE,
+    INPUT,
+    LAYERS,
+    Framework,
+    in_its_stack,
+    signature,
+)
 from tests.support.project import DIGITS
 
-GRAPH, WEIGHTS = DIGITS / "digits_cnn-symbol.json", DIGITS / "digits_cnn-0000.params"
+GRAPH = DIGITS / "digits_cnn-symbol.json"
+WEIGHTS = DIGITS / "digits_cnn-0000.params"
 
 
 @pytest.fixture(scope="module")
@@ -28,16 +35,18 @@ def mxnet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Framework]:
 def test_layers_and_inner_outputs_are_the_symbols_operators_unfused(mxnet: Framework) -> None:
     mxnet.load(GRAPH, WEIGHTS)
     mxnet.check()
-    nodes = [node for node in json.loads(GRAPH.read_text())["nodes"] if node["op"] != "null"]
+    symbol = json.loads(GRAPH.read_text())
+    nodes = [node for node in symbol["nodes"] if node["op"] != "null"]
     layers = mxnet.layers()
-    assert [layer[:2] for layer in layers] == [[node["name"], node["op"]] for node in nodes]
-    assert list(mxnet.inner()) == [node["name"] for node in nodes]
     assert len(layers) == LAYERS
-    assert layers[0][4:] == [8 * 16 * 8 * 8 * 4, [8, 16, 8, 8]]
+    for layer, node in zip(layers, nodes, strict=True):
+        assert (layer.name, layer.type) == (node["name"], node["op"])
+    assert list(mxnet.inner()) == [node["name"] for node in nodes]
+    assert (layers[0].bytes, layers[0].shape) == (FIRST_BYTES, FIRST_SHAPE)
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "reason"),
     [
         (
             '"32"',
@@ -48,27 +57,28 @@ def test_layers_and_inner_outputs_are_the_symbols_operators_unfused(mxnet: Frame
     ],
 )
 def test_weights_that_do_not_fit_are_refused(
-    mxnet: Framework, tmp_path: Path, old: str, new: str, said: str
+    mxnet: Framework, tmp_path: Path, old: str, new: str, reason: str
 ) -> None:
-    assert old in GRAPH.read_text()
-    (tmp_path / "net-symbol.json").write_text(GRAPH.read_text().replace(old, new))
-    with pytest.raises(Refused, match=said):
-        mxnet.load(tmp_path / "net-symbol.json", WEIGHTS)
+    text = GRAPH.read_text()
+    assert old in text
+    changed = tmp_path / "net-symbol.json"
+    changed.write_text(text.replace(old, new))
+    with pytest.raises(Refused, match=reason):
+        mxnet.load(changed, WEIGHTS)
 
 
 def test_a_symbol_that_says_no_shapes_takes_them_from_the_options(
     mxnet: Framework, tmp_path: Path
 ) -> None:
-    (tmp_path / "net-symbol.json").write_text(GRAPH.read_text().replace("__shape__", "__was__"))
-    assert mxnet.load(tmp_path / "net-symbol.json", WEIGHTS)["inputs"] == [["image", "float32", []]]
-    facts = mxnet.load(tmp_path / "net-symbol.json", WEIGHTS, inputs="image float32[?,1,8,8]")
-    assert facts["inputs"] == [["image", "float32", [None, 1, 8, 8]]]
+    graph = tmp_path / "net-symbol.json"
+    graph.write_text(GRAPH.read_text().replace("__shape__", "__was__"))
+    inputs, _ = signature(mxnet.load(graph, WEIGHTS))
+    assert inputs == [Tensor("image", "float32", ())]
+    inputs, _ = signature(mxnet.load(graph, WEIGHTS, inputs="image float32[?,1,8,8]"))
+    assert inputs == [INPUT]
     mxnet.check()
 
 
 def test_threads_are_set_in_the_engines_own_thread(mxnet: Framework) -> None:
-    assert [mxnet.load(GRAPH, WEIGHTS, threads=count)["threads"] for count in (1, 2, 1)] == [
-        1,
-        2,
-        1,
-    ]
+    for threads in (1, 2, 1):
+        assert mxnet.load(GRAPH, WEIGHTS, threads=threads)["threads"] == threads

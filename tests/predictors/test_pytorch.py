@@ -1,6 +1,4 @@
-"""The formats of PyTorch beside the one in the manifest, and what must never run when they are
-loaded.
-"""
+"""PyTorch beside the contract: its other formats, and code that must never run on loading."""
 
 from __future__ import annotations
 
@@ -10,17 +8,32 @@ import subprocess
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import pytest
 
 from pytest_mlms.agent.process import Refused
 from pytest_mlms.structure.onnx_graph import describe_onnx
-from tests.support.frameworks import LAYERS, Framework, convert, cost, python_of, reference
+from tests.support.frameworks import (
+    FIRST_BYTES,
+    FIRST_SHAPE,
+    INPUT,
+    LAYERS,
+    OUTPUT,
+    Framework,
+    assert_close,
+    convert,
+    cost,
+    python_of,
+    reference,
+    signature,
+)
 from tests.support.project import DIGITS
 
-SIGNATURE = {"inputs": "image float32[?,1,8,8]", "outputs": "logits"}
+EXPORTED = DIGITS / "digits_cnn.pt2"
 MODULE = DIGITS / "convert_pytorch.py"
+SIGNATURE: dict[str, Any] = {"inputs": "image float32[?,1,8,8]", "outputs": "logits"}
+DIGITS_CLASS: dict[str, Any] = {"class": "Digits", **SIGNATURE}
 
 
 class Evil:
@@ -35,16 +48,16 @@ class Evil:
 
 @pytest.fixture(scope="module")
 def torch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Framework]:
-    framework = Framework(
-        python_of("pytorch", "torch"), "pytorch", tmp_path_factory.mktemp("agent") / "log"
-    )
+    log = tmp_path_factory.mktemp("agent") / "log"
+    framework = Framework(python_of("pytorch"), "pytorch", log)
     yield framework
     framework.agent.close()
 
 
 @pytest.fixture(scope="module")
 def formats(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return convert(python_of("pytorch", "torch"), MODULE.name, tmp_path_factory.mktemp("formats"))
+    """A folder with the digits network in all formats."""
+    return convert(python_of("pytorch"), MODULE.name, tmp_path_factory.mktemp("formats"))
 
 
 def changed(source: Path, target: Path, change: Callable[[str, bytes], bytes]) -> Path:
@@ -55,40 +68,44 @@ def changed(source: Path, target: Path, change: Callable[[str, bytes], bytes]) -
     return target
 
 
-def test_an_exported_program_has_the_modules_names_for_layers_and_inner_outputs(
+def test_an_exported_programs_layers_and_inner_outputs_have_its_modules_names(
     torch: Framework,
 ) -> None:
-    facts = torch.load(DIGITS / "digits_cnn.pt2")
-    assert facts["inputs"] == [["image", "float32", [None, 1, 8, 8]]]
-    assert facts["outputs"] == [["logits", "float32", [None, 10]]]
+    facts = torch.load(EXPORTED)
+    assert signature(facts) == ([INPUT], [OUTPUT])
     torch.check()
-    layers, inner = torch.layers(), torch.inner()
-    assert [layer[0] for layer in layers] == list(inner)
+    layers = torch.layers()
+    inner = torch.inner()
+    assert [layer.name for layer in layers] == list(inner)
     assert len(layers) == LAYERS
-    assert layers[0][:2] == ["conv2d_0", "aten.conv2d.default"]
-    assert layers[0][4:] == [8 * 16 * 8 * 8 * 4, [8, 16, 8, 8]]
-    np.testing.assert_allclose(inner["linear_9"], reference(), rtol=1e-4, atol=1e-5)
+    first = layers[0]
+    assert (first.name, first.type) == ("conv2d_0", "aten.conv2d.default")
+    assert (first.bytes, first.shape) == (FIRST_BYTES, FIRST_SHAPE)
+    assert_close(inner["linear_9"], reference())
 
 
 def test_torchscript_takes_its_signature_from_the_options(torch: Framework, formats: Path) -> None:
     torch.load(formats / "digits_cnn.pt", **SIGNATURE)
     torch.check()
-    layers, inner = torch.layers(), torch.inner()
-    assert layers[0][1] == "aten::conv2d"
+    layers = torch.layers()
+    inner = torch.inner()
+    assert layers[0].type == "aten::conv2d"
     assert len(layers) == len(inner) == LAYERS
-    np.testing.assert_allclose(list(inner.values())[-1], reference(), rtol=1e-4, atol=1e-5)
+    assert_close(list(inner.values())[-1], reference())
 
 
 def test_a_state_dict_is_put_into_a_module_when_code_is_allowed(
     torch: Framework, formats: Path
 ) -> None:
-    options = {"class": "Digits", **SIGNATURE}
-    with pytest.raises(Refused, match="is code; allow it with --mlms-allow-code"):
-        torch.load(MODULE, formats / "digits_state.pt", **options)
-    torch.load(MODULE, formats / "digits_state.pt", allow_code=True, **options)
+    torch.load(MODULE, formats / "digits_state.pt", allow_code=True, **DIGITS_CLASS)
     torch.check()
-    assert [layer[1] for layer in torch.layers()][:2] == ["Conv2d", "ReLU"]
+    assert [layer.type for layer in torch.layers()][:2] == ["Conv2d", "ReLU"]
     assert list(torch.inner())[-1] == "linear_9"
+
+
+def test_a_module_is_refused_when_code_is_not_allowed(torch: Framework, formats: Path) -> None:
+    with pytest.raises(Refused, match="is code; allow it with --mlms-allow-code"):
+        torch.load(MODULE, formats / "digits_state.pt", **DIGITS_CLASS)
 
 
 MIXED = """
@@ -99,7 +116,9 @@ from torch.nn import functional as F
 class Mixed(nn.Module):
     def __init__(self):
         super().__init__()
-        self.conv, self.norm, self.out = nn.Conv2d(1, 4, 3, bias=False), nn.BatchNorm2d(4), nn.Linear(5, 3)
+        self.conv = nn.Conv2d(1, 4, 3, bias=False)
+        self.norm = nn.BatchNorm2d(4)
+        self.out = nn.Linear(5, 3)
         self.mix = nn.Parameter(torch.zeros(4, 5))
 
     def forward(self, image):
@@ -108,9 +127,10 @@ class Mixed(nn.Module):
 
 if __name__ == "__main__":
     model = Mixed().eval()
+    image = torch.zeros(2, 1, 8, 8)
     torch.save(model.state_dict(), "mixed_state.pt")
-    torch.jit.trace(model, torch.zeros(2, 1, 8, 8)).save("mixed.pt")
-    torch.export.save(torch.export.export(model, (torch.zeros(2, 1, 8, 8),)), "mixed.pt2")
+    torch.jit.trace(model, image).save("mixed.pt")
+    torch.export.save(torch.export.export(model, (image,)), "mixed.pt2")
 """
 
 
@@ -119,45 +139,50 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model that computes inside and outside of its modules, in three formats."""
     folder = tmp_path_factory.mktemp("mixed")
     (folder / "mixed.py").write_text(MIXED)
-    subprocess.run([python_of("pytorch", "torch"), "-B", "mixed.py"], cwd=folder, check=True)
+    subprocess.run([python_of("pytorch"), "-B", "mixed.py"], cwd=folder, check=True)
     return folder
 
 
-def test_every_format_of_a_network_costs_the_same(torch: Framework, formats: Path) -> None:
+@pytest.mark.parametrize("name", ["digits_cnn.pt2", "digits_cnn.pt", "module"])
+def test_every_format_of_a_network_costs_the_same(
+    torch: Framework, formats: Path, name: str
+) -> None:
+    if name == "module":
+        torch.load(MODULE, formats / "digits_state.pt", allow_code=True, **DIGITS_CLASS)
+    elif name == "digits_cnn.pt":
+        torch.load(formats / name, **SIGNATURE)
+    else:
+        torch.load(formats / name)
+    found = cost(torch.agent, image=(4, 1, 8, 8))
     own = describe_onnx(DIGITS / "digits_cnn.onnx", 4)
-    for graph, weights, options in (
-        (DIGITS / "digits_cnn.pt2", None, {}),
-        (formats / "digits_cnn.pt", None, SIGNATURE),
-        (MODULE, formats / "digits_state.pt", {"class": "Digits", **SIGNATURE}),
-    ):
-        torch.load(graph, weights, allow_code=True, **options)
-        found = cost(torch.agent, image=(4, 1, 8, 8))
-        assert [layer.shape for layer in found.layers] == [layer.shape for layer in own.layers]
-        assert [layer.flops for layer in found.layers] == [layer.flops for layer in own.layers]
-        assert [layer.parameters for layer in found.layers] == [
-            layer.parameters for layer in own.layers
-        ]
-        assert found.peak_bytes == own.peak_bytes
-        assert "FlopCounterMode" in found.counter
+    for layer, expected in zip(found.layers, own.layers, strict=True):
+        assert layer.shape == expected.shape
+        assert layer.flops == expected.flops
+        assert layer.parameters == expected.parameters
+    assert found.peak_bytes == own.peak_bytes
+    assert "FlopCounterMode" in found.counter
 
 
 @pytest.mark.parametrize("name", ["mixed.pt2", "mixed.pt", "mixed.py"])
-def test_what_a_model_computes_outside_of_its_modules_is_counted(
+def test_operations_outside_of_a_models_modules_are_counted(
     torch: Framework, mixed: Path, name: str
 ) -> None:
-    options = {"inputs": "image float32[2,1,8,8]", "outputs": "y"}
-    code = name.endswith(".py")
-    options.update({"class": "Mixed"} if code else {})
-    torch.load(mixed / name, mixed / "mixed_state.pt" if code else None, allow_code=code, **options)
+    options: dict[str, Any] = {"inputs": "image float32[2,1,8,8]", "outputs": "y"}
+    if name == "mixed.py":
+        options["class"] = "Mixed"
+        torch.load(mixed / name, mixed / "mixed_state.pt", allow_code=True, **options)
+    else:
+        torch.load(mixed / name, **options)
     found = cost(torch.agent, image=(2, 1, 8, 8))
-    convolution, attention, product, dense = (
-        2 * 2 * 36 * 4 * 9,
-        2 * 2 * 2 * 36 * 36 * 4,
-        2 * 2 * 4 * 5,
-        2 * 2 * 5 * 3,
-    )
+    convolution = 2 * 2 * 36 * 4 * 9
+    attention = 2 * 2 * 2 * 36 * 36 * 4
+    product = 2 * 2 * 4 * 5
+    dense = 2 * 2 * 5 * 3
     first, *attending, last, out = [layer.flops for layer in found.layers if layer.flops]
-    assert (first, sum(attending), last, out) == (convolution, attention, product, dense)
+    assert first == convolution
+    assert sum(attending) == attention
+    assert last == product
+    assert out == dense
     assert found.parameters == 4 * 9 + 4 * 4 + 4 * 5 + (5 * 3 + 3)
     assert found.layers[-1].shape == (2, 3)
 
@@ -167,28 +192,44 @@ def test_what_a_model_computes_outside_of_its_modules_is_counted(
     not shutil.which("g++"), reason="torch.compile needs a C++ compiler, and there is no g++"
 )
 def test_a_compiled_model_agrees(torch: Framework) -> None:
-    torch.load(DIGITS / "digits_cnn.pt2", mode="compile")
+    torch.load(EXPORTED, mode="compile")
     torch.check()
-    assert all(layer[1].startswith("aten::") for layer in torch.layers())
+    assert all(layer.type.startswith("aten::") for layer in torch.layers())
 
 
-def test_threads_are_read_back(torch: Framework) -> None:
-    assert torch.load(DIGITS / "digits_cnn.pt2", threads=2)["threads"] == 2
-    assert torch.load(DIGITS / "digits_cnn.pt2", threads=1)["threads"] == 1
+def test_torchscript_can_not_be_compiled(torch: Framework, formats: Path) -> None:
+    with pytest.raises(Refused, match=r"torch\.compile takes no TorchScript; write mode: eager"):
+        torch.load(formats / "digits_cnn.pt", mode="compile", **SIGNATURE)
 
 
-def test_a_pickle_in_a_pt_is_refused_and_does_not_run(
-    torch: Framework, formats: Path, tmp_path: Path
-) -> None:
+def test_threads_change_with_each_load(torch: Framework) -> None:
+    for threads in (2, 1):
+        assert torch.load(EXPORTED, threads=threads)["threads"] == threads
+
+
+@pytest.fixture
+def evil(tmp_path: Path) -> Iterator[Path]:
+    """A pickle that would make a file, which must not be there afterwards."""
     trace = tmp_path / "ran"
-    (tmp_path / "evil.pt").write_bytes(pickle.dumps(Evil(trace)))
+    path = tmp_path / "evil.pt"
+    path.write_bytes(pickle.dumps(Evil(trace)))
+    yield path
+    assert not trace.exists()
+
+
+def test_a_pickle_as_a_graph_is_refused_and_does_not_run(torch: Framework, evil: Path) -> None:
     with pytest.raises(Refused, match="pickle"):
-        torch.load(tmp_path / "evil.pt")
+        torch.load(evil)
+
+
+def test_a_pickle_as_weights_is_refused_and_does_not_run(torch: Framework, evil: Path) -> None:
     with pytest.raises(Refused, match="a pickle would run code"):
-        torch.load(MODULE, tmp_path / "evil.pt", allow_code=True, **{"class": "Digits"})
+        torch.load(MODULE, evil, allow_code=True, **DIGITS_CLASS)
+
+
+def test_a_state_dict_as_a_graph_is_refused(torch: Framework, formats: Path) -> None:
     with pytest.raises(Refused, match="holds no graph"):
         torch.load(formats / "digits_state.pt")
-    assert not trace.exists()
 
 
 @pytest.mark.parametrize(
@@ -203,15 +244,12 @@ def test_a_formula_in_a_pt2_that_would_run_code_is_refused(
     torch: Framework, tmp_path: Path, formula: str
 ) -> None:
     trace = tmp_path / "ran"
-    old, new = (
-        b"Symbol('s",
-        formula.format(path=str(trace)).replace('"', "'").encode() + b" + Symbol('s",
-    )
-    evil = changed(
-        DIGITS / "digits_cnn.pt2", tmp_path / "evil.pt2", lambda name, data: data.replace(old, new)
-    )
+    code = formula.format(path=str(trace)).replace('"', "'")
+    old = b"Symbol('s"
+    new = code.encode() + b" + " + old
+    path = changed(EXPORTED, tmp_path / "evil.pt2", lambda name, data: data.replace(old, new))
     with pytest.raises(Refused, match="would run code"):
-        torch.load(evil)
+        torch.load(path)
     assert not trace.exists()
 
 
@@ -219,33 +257,37 @@ def test_an_operator_that_torch_lacks_is_named(
     torch: Framework, formats: Path, tmp_path: Path
 ) -> None:
     def rename(name: str, data: bytes) -> bytes:
-        return data.replace(b"torch.flatten", b"torch.no_such_op") if name.endswith(".py") else data
+        if not name.endswith(".py"):
+            return data
+        return data.replace(b"torch.flatten", b"torch.no_such_op")
 
+    graph = changed(formats / "digits_cnn.pt", tmp_path / "changed.pt", rename)
     with pytest.raises(Refused, match="no_such_op"):
-        torch.load(changed(formats / "digits_cnn.pt", tmp_path / "changed.pt", rename))
+        torch.load(graph)
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "reason"),
     [
         ({"mood": "eager"}, "no option 'mood'; this predictor knows mode"),
         ({"mode": "fast"}, "mode is 'fast'; write one of eager"),
     ],
 )
 def test_options_that_it_does_not_know_are_refused(
-    torch: Framework, options: dict[str, str], said: str
+    torch: Framework, options: dict[str, Any], reason: str
 ) -> None:
-    with pytest.raises(Refused, match=said):
-        torch.load(DIGITS / "digits_cnn.pt2", **options)
+    with pytest.raises(Refused, match=reason):
+        torch.load(EXPORTED, **options)
 
 
-def test_a_model_of_another_framework_and_half_a_file_are_refused(
-    torch: Framework, tmp_path: Path
-) -> None:
+def test_a_model_of_another_framework_is_refused(torch: Framework) -> None:
     with pytest.raises(Refused, match="no model of PyTorch"):
         torch.load(DIGITS / "digits_cnn.onnx")
+
+
+def test_half_a_file_is_refused(torch: Framework, tmp_path: Path) -> None:
     half = tmp_path / "half.pt2"
-    half.write_bytes((DIGITS / "digits_cnn.pt2").read_bytes()[:60000])
+    half.write_bytes(EXPORTED.read_bytes()[:60000])
     with pytest.raises(Refused, match="no model of PyTorch"):
         torch.load(half)
 
@@ -254,4 +296,4 @@ def test_a_device_that_is_not_there_is_refused(torch: Framework) -> None:
     if "cuda:0" in torch.hello["devices"]:
         pytest.skip("here is a GPU")
     with pytest.raises(Refused):
-        torch.load(DIGITS / "digits_cnn.pt2", device="cuda:0")
+        torch.load(EXPORTED, device="cuda:0")
