@@ -230,7 +230,7 @@ def test_each_step_of_a_recurrence_of_cntk_is_counted(framework: Framework, tmp_
 def test_each_kind_of_product_of_tensorflow_lite_is_counted(
     framework: Framework, tmp_path: Path
 ) -> None:
-    python_of("tensorflow", "tensorflow")
+    python_of("tensorflow")
     load(framework, write_network("tensorflow", LITE, tmp_path), xnnpack=False)
     images = IMAGES.transpose(0, 2, 3, 1).copy()
     before = output(framework, images)
