@@ -93,7 +93,11 @@ def table(items: list[TracedItem]) -> str:
     rows = [header, alignment]
     for item in sorted(items, key=lambda item: item.untraced_us):
         rows.append(cells(item, levels))
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    lines = []
+    for row in rows:
+        joined = " | ".join(row)
+        lines.append(f"| {joined} |")
+    return "\n".join(lines)
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytest_mlms.trace import LEVELS
-from pytest_mlms.trace.intervals import Containers, find_containers
+from pytest_mlms.trace.intervals import Intervals, find_containers
 from pytest_mlms.trace.spans import Spans, Trace
 
 __all__ = ["Parents", "ancestors", "find_parents", "parents_of", "sums_by"]
@@ -63,11 +63,13 @@ def find_parents(spans: Spans, device_tracks: Array | None = None) -> Parents:
     parents = _parents_by_id(spans)
     by_time = (parents.index < 0) & ~on_device
     for level in range(1, len(LEVELS)):
-        children = np.flatnonzero(by_time & (spans.level == level))
+        at_level = spans.level == level
+        children = np.flatnonzero(by_time & at_level)
         for above in range(level - 1, -1, -1):
             if not len(children):
                 break
-            candidates = np.flatnonzero(~on_device & (spans.level == above))
+            at_level = spans.level == above
+            candidates = np.flatnonzero(at_level & ~on_device)
             children = _assign_containers(spans, parents, children, candidates)
     return parents
 
@@ -79,7 +81,8 @@ def ancestors(spans: Spans, parent: Array, level: str) -> Array:
     if not len(spans):
         return found
     while True:
-        below = (found >= 0) & ~at_level[found]
+        exists = found >= 0
+        below = exists & ~at_level[found]
         if not below.any():
             return found
         found[below] = parent[found[below]]
@@ -97,43 +100,46 @@ def _parents_by_id(spans: Spans) -> Parents:
     Several causes of one run may share an ID, as a runtime call and the driver call inside of it
     do: the last to start is the launch.
     """
-    parents = Parents(np.full(len(spans), -1, "i8"), np.zeros(len(spans), bool))
+    count = len(spans)
+    index = np.full(count, -1, "i8")
     for link in _LINKS:
-        column = spans.column(link.column)
-        has_id = column != 0
+        ids = spans.column(link.column)
+        has_id = ids != 0
         causes = np.flatnonzero(has_id & spans.at(link.above))
         caused = np.flatnonzero(has_id & spans.at(link.below))
         if len(causes) and len(caused):
-            _assign_causes(spans, column, causes, caused, parents)
-    return parents
+            index[caused] = _causes_by_id(spans, ids, causes, caused)
+    return Parents(index, ambiguous=np.zeros(count, bool))
 
 
-def _assign_causes(
-    spans: Spans, column: Array, causes: Array, caused: Array, parents: Parents
-) -> None:
-    """Set the parents of ``caused`` to the last of ``causes`` with the same run and ID."""
-    order = np.lexsort((spans.start[causes], column[causes], spans.run[causes]))
-    causes = causes[order]
-    keys = _run_and_id(spans, column, np.concatenate([causes, caused]))
+def _causes_by_id(spans: Spans, ids: Array, causes: Array, caused: Array) -> Array:
+    """Return the last of ``causes`` with the run and the ID of each of ``caused``, or -1."""
+    start = spans.start[causes]
+    run = spans.run[causes]
+    causes = causes[np.lexsort((start, ids[causes], run))]
+    both = np.concatenate([causes, caused])
+    keys = _run_and_id(spans.run[both], ids[both])
     cause_keys = keys[: len(causes)]
     wanted = keys[len(causes) :]
     place = np.searchsorted(cause_keys, wanted, side="right") - 1
-    found = (place >= 0) & (cause_keys[place] == wanted)
-    parents.index[caused[found]] = causes[place[found]]
+    is_same = cause_keys[place] == wanted
+    exists = place >= 0
+    return np.where(exists & is_same, causes[place], -1)
 
 
-def _run_and_id(spans: Spans, column: Array, chosen: Array) -> Array:
+def _run_and_id(run: Array, ids: Array) -> Array:
     """Return one number for each pair of run and ID, in the order of the pairs."""
-    _, numbers = np.unique(column[chosen], return_inverse=True)
-    runs = spans.run[chosen].astype("i8")
-    return runs * (len(chosen) + 1) + numbers.reshape(-1)
+    _, numbers = np.unique(ids, return_inverse=True)
+    ids_of_run = len(ids) + 1
+    first_of_run = run.astype("i8") * ids_of_run
+    return first_of_run + numbers.reshape(-1)
 
 
 def _assign_containers(spans: Spans, parents: Parents, children: Array, candidates: Array) -> Array:
     """Set the parents of the children that a candidate contains; return the other children."""
     remaining = []
     for inner, outer in _by_track(spans, children, candidates):
-        found = _containers_on_track(spans, inner, outer)
+        found = find_containers(_intervals(spans, outer), _intervals(spans, inner))
         contained = found.index >= 0
         chosen = inner[contained]
         parents.index[chosen] = outer[found.index[contained]]
@@ -142,13 +148,8 @@ def _assign_containers(spans: Spans, parents: Parents, children: Array, candidat
     return np.concatenate(remaining)
 
 
-def _containers_on_track(spans: Spans, inner: Array, outer: Array) -> Containers:
-    return find_containers(
-        spans.start[outer],
-        spans.end[outer],
-        spans.start[inner],
-        spans.end[inner],
-    )
+def _intervals(spans: Spans, chosen: Array) -> Intervals:
+    return Intervals(spans.start[chosen], spans.end[chosen])
 
 
 def _by_track(spans: Spans, inner: Array, outer: Array) -> Iterator[tuple[Array, Array]]:
@@ -158,7 +159,9 @@ def _by_track(spans: Spans, inner: Array, outer: Array) -> Iterator[tuple[Array,
     inner_tracks = spans.track[inner]
     outer_tracks = spans.track[outer]
     for track in np.unique(inner_tracks).tolist():
-        yield inner[_range_of(inner_tracks, track)], outer[_range_of(outer_tracks, track)]
+        inner_range = _range_of(inner_tracks, track)
+        outer_range = _range_of(outer_tracks, track)
+        yield inner[inner_range], outer[outer_range]
 
 
 def _sorted_by_track(spans: Spans, indices: Array) -> Array:
@@ -168,5 +171,6 @@ def _sorted_by_track(spans: Spans, indices: Array) -> Array:
 
 def _range_of(ordered: Array, value: int) -> slice:
     """Return where a sorted column has a value."""
-    first, last = np.searchsorted(ordered, [value, value + 1]).tolist()
-    return slice(first, last)
+    first = np.searchsorted(ordered, value, side="left")
+    last = np.searchsorted(ordered, value, side="right")
+    return slice(int(first), int(last))

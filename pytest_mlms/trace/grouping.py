@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Iterable
 from typing import Any, TypeVar
 
@@ -20,14 +21,17 @@ def grouped(keys: Iterable[Key], values: Array) -> dict[Key, Array]:
     """Return the values of each key, the keys in the order of their first value."""
     groups: dict[Key, list[Any]] = {}
     for key, value in zip(keys, values.tolist(), strict=True):
-        groups.setdefault(key, []).append(value)
+        group = groups.setdefault(key, [])
+        group.append(value)
     return {key: np.array(group) for key, group in groups.items()}
 
 
 def trimmed_mean(values: Array) -> float:
     """Return the mean without the largest and the smallest fifth; NaN of no values."""
-    cut = int(_TRIM * len(values))
-    middle = np.sort(values)[cut : len(values) - cut]
-    if not len(middle):
-        return float("nan")
+    if not len(values):
+        return math.nan
+    count = len(values)
+    cut = int(_TRIM * count)
+    ordered = np.sort(values)
+    middle = ordered[cut : count - cut]
     return float(middle.mean())

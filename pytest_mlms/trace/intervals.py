@@ -3,15 +3,31 @@
 from __future__ import annotations
 
 import bisect
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Containers", "find_containers"]
+__all__ = ["Containers", "Intervals", "find_containers"]
 
 Array = NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Intervals:
+    """Start and end of each interval."""
+
+    start: Array
+    end: Array
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def take(self, order: Array) -> Intervals:
+        """Return the intervals in another order."""
+        return Intervals(self.start[order], self.end[order])
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,54 +46,58 @@ class _Enclosing:
     crossing: bool
 
 
-def find_containers(start: Array, end: Array, inner_start: Array, inner_end: Array) -> Containers:
-    """Return for each inner interval the last-started interval that contains it.
+def find_containers(outer: Intervals, inner: Intervals) -> Containers:
+    """Return for each inner interval the last-started outer one that contains it.
 
     Of nested intervals that is the smallest. It is ambiguous where another interval contains the
     inner one too and crosses the chosen one, so that neither is inside of the other. Takes
-    O((n + m) log n) for n intervals and m inner ones.
+    O((n + m) log n) for n outer and m inner intervals.
     """
-    if not len(start):
-        none = np.full(len(inner_start), -1, "i8")
-        return Containers(none, none >= 0)
-    order = np.lexsort((np.arange(len(start)), -end, start))
-    starts = start[order]
-    ends = end[order]
-    enclosing = _enclosing(starts, ends)
-    place = np.searchsorted(starts, inner_start, side="right") - 1
+    none = np.full(len(inner), -1, "i8")
+    unambiguous = np.zeros(len(inner), bool)
+    if not len(outer):
+        return Containers(none, unambiguous)
+    order = np.lexsort((-outer.end, outer.start))
+    outer = outer.take(order)
+    enclosing = _enclosing(outer)
+    place = np.searchsorted(outer.start, inner.start, side="right") - 1
     while True:
-        too_short = (place >= 0) & (ends[place] < inner_end)
+        ends_earlier = outer.end[place] < inner.end
+        too_short = ends_earlier & (place >= 0)
         if not too_short.any():
             break
         place[too_short] = enclosing.index[place[too_short]]
-    found = np.where(place >= 0, order[place], -1)
+    found = np.where(place >= 0, order[place], none)
     if enclosing.crossing:
-        return Containers(found, _is_ambiguous(ends, place, inner_end))
-    return Containers(found, np.zeros(len(place), bool))
+        return Containers(found, _is_ambiguous(outer, place, inner))
+    return Containers(found, unambiguous)
 
 
-def _enclosing(start: Array, end: Array) -> _Enclosing:
+def _enclosing(intervals: Intervals) -> _Enclosing:
     """Return the enclosing interval of each; the intervals are sorted by (start, -end)."""
-    starts = start.tolist()
-    ends = end.tolist()
+    starts = intervals.start.tolist()
+    ends = intervals.end.tolist()
     enclosing = []
     crossing = False
-    open_intervals: list[int] = []
-    for index, interval_end in enumerate(ends):
-        while open_intervals and ends[open_intervals[-1]] < interval_end:
+    open_intervals = [-1]
+    ends.append(math.inf)  # the end of number -1, which encloses all others
+    for index, interval_end in enumerate(ends[:-1]):
+        while ends[open_intervals[-1]] < interval_end:
             closed = open_intervals.pop()
             crossing |= ends[closed] > starts[index]
-        enclosing.append(open_intervals[-1] if open_intervals else -1)
+        enclosing.append(open_intervals[-1])
         open_intervals.append(index)
     return _Enclosing(np.array(enclosing, "i8"), crossing)
 
 
-def _is_ambiguous(ends: Array, place: Array, inner_end: Array) -> Array:
+def _is_ambiguous(outer: Intervals, place: Array, inner: Intervals) -> Array:
     """Return where an earlier interval ends within the inner end and the end of the chosen one.
 
-    Such an interval contains the inner one and crosses the chosen one.
+    Such an interval contains the inner one and crosses the chosen one. ``place`` is the index of
+    the chosen one.
     """
     ambiguous = np.zeros(len(place), bool)
+    ends = outer.end.tolist()
     earlier_ends: list[int] = []
     added = 0
     for query in np.argsort(place, kind="stable").tolist():
@@ -85,9 +105,9 @@ def _is_ambiguous(ends: Array, place: Array, inner_end: Array) -> Array:
         if chosen < 0:
             continue
         while added < chosen:
-            bisect.insort(earlier_ends, int(ends[added]))
+            bisect.insort(earlier_ends, ends[added])
             added += 1
-        first = bisect.bisect_left(earlier_ends, int(inner_end[query]))
+        first = bisect.bisect_left(earlier_ends, int(inner.end[query]))
         if first < len(earlier_ends):
             ambiguous[query] = earlier_ends[first] < ends[chosen]
     return ambiguous

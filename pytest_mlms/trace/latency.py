@@ -27,11 +27,11 @@ def model_latency(trace: Trace, level: str = "model") -> float | None:
     None without that run, or without a call in it.
     """
     run = trace.run_at(level)
-    if run is None:
-        return None
     spans = trace.spans
-    calls = spans.at("model") & spans.in_run(run) & (spans.request >= 0)
-    if not calls.any():
+    calls = spans.find("model", run)
+    in_request = spans.request[calls] >= 0
+    calls = calls[in_request]
+    if not len(calls):
         return None
     return trimmed_mean(spans.duration[calls]) / 1000
 
@@ -45,8 +45,7 @@ def layer_coverage(trace: Trace) -> float | None:
     layers = layers_of_run(trace, trace.run_at("layer"))
     if not whole or not len(layers.spans):
         return None
-    spans = trace.spans
-    requests = spans.request[layers.spans]
-    durations = spans.duration[layers.spans]
+    requests = trace.spans.request[layers.spans]
+    durations = trace.spans.duration[layers.spans]
     of_request = np.bincount(requests, durations)
     return trimmed_mean(of_request) / 1000 / whole

@@ -41,11 +41,14 @@ class RunLayers(NamedTuple):
 def layers_of_run(trace: Trace, run: int | None) -> RunLayers:
     """Return the layers of a run that are inside of no other layer; none without a run."""
     spans = trace.spans
-    chosen = spans.at("layer") & spans.in_run(run) & (spans.request >= 0)
-    layers = np.flatnonzero(chosen)
-    layers = layers[~_is_nested(spans, layers)]
-    order = np.lexsort((spans.start[layers], spans.request[layers]))
-    layers = layers[order]
+    layers = spans.find("layer", run)
+    in_request = spans.request[layers] >= 0
+    layers = layers[in_request]
+    nested = _is_nested(spans, layers)
+    layers = layers[~nested]
+    start = spans.start[layers]
+    request = spans.request[layers]
+    layers = layers[np.lexsort((start, request))]
     return RunLayers(_keys_of(trace, layers), layers)
 
 
@@ -58,8 +61,9 @@ def _keys_of(trace: Trace, layers: Array) -> list[LayerKey]:
     keys = []
     for identity in zip(requests, names, types, strict=True):
         _, name, kind = identity
-        keys.append(LayerKey(name, kind, seen[identity]))
+        occurrence = seen[identity]
         seen[identity] += 1
+        keys.append(LayerKey(name, kind, occurrence))
     return keys
 
 

@@ -28,8 +28,8 @@ def add_reply(builder: TraceBuilder, reply: Reply, run: int, first_request: int)
     traced call.
     """
     columns = _columns(builder, reply, run)
-    in_request = columns["request"] >= 0
-    columns["request"] = np.where(in_request, columns["request"] + first_request, -1)
+    request = columns["request"]
+    columns["request"] = np.where(request < 0, -1, request + first_request)
     builder.add(run=run, **columns)
     if not first_request:
         _add_load(builder, reply.facts, run)
@@ -41,7 +41,10 @@ def add_reply(builder: TraceBuilder, reply: Reply, run: int, first_request: int)
 
 def probe_statuses(reply: Reply) -> list[ProbeStatus]:
     """Return the status of each probe of a reply."""
-    return [from_plain(ProbeStatus, status) for status in reply.facts["probes"]]
+    statuses = []
+    for status in reply.facts["probes"]:
+        statuses.append(from_plain(ProbeStatus, status))
+    return statuses
 
 
 def _columns(builder: TraceBuilder, reply: Reply, run: int) -> dict[str, Array]:
@@ -54,8 +57,8 @@ def _columns(builder: TraceBuilder, reply: Reply, run: int) -> dict[str, Array]:
     strings = builder.texts(facts["strings"])
     for name in _TEXTS:
         columns[name] = strings[columns[name]]
-    levels = np.array([LEVELS.index(level) for level in facts["levels"]], "u1")
-    columns["level"] = levels[columns["level"]]
+    levels = [LEVELS.index(level) for level in facts["levels"]]
+    columns["level"] = np.array(levels, "u1")[columns["level"]]
     tracks = _track_indices(builder, facts, run)
     columns["track"] = tracks[columns["track"]]
     return columns

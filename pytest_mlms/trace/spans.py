@@ -155,6 +155,11 @@ class Spans:
         number = -1 if run is None else run
         return np.asarray(self.run == number)
 
+    def find(self, level: str, run: int | None) -> Array:
+        """Return the indices of the spans of a level in a run; none without a run."""
+        chosen = self.at(level) & self.in_run(run)
+        return np.flatnonzero(chosen)
+
     @property
     def duration(self) -> Array:
         """Nanoseconds from start to end."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -9,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytest_mlms.trace.grouping import grouped, trimmed_mean
-from pytest_mlms.trace.spans import Trace
+from pytest_mlms.trace.spans import Spans, Trace
 
 __all__ = ["StepRow", "step_rows"]
 
@@ -45,35 +46,45 @@ def step_rows(trace: Trace) -> list[StepRow]:
     Empty without a run at the level ``application``.
     """
     run = trace.run_at("application")
-    if run is None:
-        return []
     spans = trace.spans
-    steps = np.flatnonzero(spans.at("application") & spans.in_run(run))
-    order = np.lexsort((-spans.end[steps], spans.start[steps]))
-    steps = steps[order]
+    steps = spans.find("application", run)
+    start = spans.start[steps]
+    end = spans.end[steps]
+    steps = steps[np.lexsort((-end, start))]
+    last_request = int(spans.request[steps].max(initial=-1))
+    requests = last_request + 1
     groups = grouped(_step_keys(trace, steps), steps)
-    requests = int(spans.request[steps].max(initial=-1)) + 1
-    latencies = {key: _microseconds(trace, same, requests) for key, same in groups.items()}
-    whole = latencies.get(_REQUEST, float("nan"))
+    whole = math.nan
+    if _REQUEST in groups:
+        whole = _microseconds(spans, groups[_REQUEST], requests)
     rows = []
-    for key, latency_us in latencies.items():
-        calls = len(groups[key]) / requests
-        rows.append(StepRow(key.step, key.within, calls, latency_us, latency_us / whole))
+    for key, same in groups.items():
+        latency_us = _microseconds(spans, same, requests)
+        row = StepRow(
+            step=key.step,
+            within=key.within,
+            calls=len(same) / requests,
+            latency_us=latency_us,
+            share=latency_us / whole,
+        )
+        rows.append(row)
     return rows
 
 
-def _microseconds(trace: Trace, steps: Array, requests: int) -> float:
+def _microseconds(spans: Spans, steps: Array, requests: int) -> float:
     """Return the trimmed mean over requests of the time that the steps take in each."""
-    durations = trace.spans.duration[steps]
-    of_request = np.bincount(trace.spans.request[steps], durations, requests)
+    durations = spans.duration[steps]
+    of_step = spans.request[steps]
+    of_request = np.bincount(of_step, durations, requests)
     return trimmed_mean(of_request) / 1000
 
 
 def _step_keys(trace: Trace, steps: Array) -> list[_StepKey]:
+    names = trace.texts(trace.spans.name[steps])
     keys = []
-    for step in steps.tolist():
-        name: str = trace.strings[trace.spans.name[step]]
-        keys.append(_StepKey(name, _name_around(trace, steps, step)))
+    for step, name in zip(steps.tolist(), names, strict=True):
+        within = _name_around(trace, steps, step)
+        keys.append(_StepKey(name, within))
     return keys
 
 
@@ -83,7 +94,8 @@ def _name_around(trace: Trace, steps: Array, step: int) -> str:
     end = trace.spans.end
     starts_before = start[steps] <= start[step]
     ends_after = end[steps] >= end[step]
-    around = steps[starts_before & ends_after & (steps != step)]
+    is_other = steps != step
+    around = steps[starts_before & ends_after & is_other]
     if not len(around):
         return ""
     names = trace.texts(trace.spans.name[around])

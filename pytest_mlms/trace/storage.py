@@ -43,7 +43,8 @@ _UNREADABLE = (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile)
 def save_trace(trace: Trace, path: Path) -> None:
     """Write the file atomically."""
     text = json.dumps(_tables_of(trace))
-    arrays: dict[str, Any] = {"tables": np.frombuffer(text.encode(), "u1")}
+    arrays: dict[str, Any] = {}
+    arrays["tables"] = np.frombuffer(text.encode(), "u1")
     for name in SPAN_COLUMNS:
         arrays[f"span_{name}"] = trace.spans.column(name)
     for name in COUNTER_COLUMNS:
@@ -65,11 +66,13 @@ def load_trace(path: Path) -> Trace:
 
 
 def _tables_of(trace: Trace) -> dict[str, Any]:
+    tracks = [list(track) for track in trace.tracks]
+    series = [list(series) for series in trace.series]
     return {
         "format": _FORMAT,
         "strings": trace.strings,
-        "tracks": [list(track) for track in trace.tracks],
-        "series": [list(series) for series in trace.series],
+        "tracks": tracks,
+        "series": series,
         "runs": to_plain(trace.runs),
         "about": to_plain(trace.metadata),
     }
@@ -85,13 +88,16 @@ def _parse(content: bytes, path: Path) -> Trace:
     found = tables["format"]
     if found != _FORMAT:
         raise MlmsError(f"{path} has format {found}; this version reads format {_FORMAT}")
+    tracks = [Track(*track) for track in tables["tracks"]]
+    series = [CounterSeries(*series) for series in tables["series"]]
+    runs = [from_plain(TraceRun, run) for run in tables["runs"]]
     return Trace(
         spans=_spans_of(arrays),
         counters=_counters_of(arrays),
         strings=tuple(tables["strings"]),
-        tracks=tuple(Track(*track) for track in tables["tracks"]),
-        series=tuple(CounterSeries(*series) for series in tables["series"]),
-        runs=tuple(from_plain(TraceRun, run) for run in tables["runs"]),
+        tracks=tuple(tracks),
+        series=tuple(series),
+        runs=tuple(runs),
         metadata=from_plain(TraceMetadata, tables["about"]),
     )
 
@@ -107,7 +113,10 @@ def _spans_of(arrays: dict[str, Array]) -> Spans:
 
 
 def _counters_of(arrays: dict[str, Array]) -> Counters:
-    return Counters(**{name: arrays[f"counter_{name}"] for name in COUNTER_COLUMNS})
+    columns = {}
+    for name in COUNTER_COLUMNS:
+        columns[name] = arrays[f"counter_{name}"]
+    return Counters(**columns)
 
 
 def _reason(error: Exception) -> str:

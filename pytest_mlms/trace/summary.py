@@ -75,7 +75,8 @@ def _slowest(layers: Sequence[LayerRow]) -> tuple[SlowLayer, ...]:
     ordered = sorted(layers, key=lambda row: row.latency_us, reverse=True)
     slowest = []
     for row in ordered[:_SLOWEST]:
-        slowest.append(SlowLayer(row.name, row.type, row.latency_us, row.share))
+        layer = SlowLayer(row.name, row.type, row.latency_us, row.share)
+        slowest.append(layer)
     return tuple(slowest)
 
 
@@ -85,9 +86,9 @@ def _unseen(trace: Trace) -> Iterator[tuple[str, str]]:
         if level in ("application", "model"):
             continue
         run = trace.run_at(level)
-        has_spans = (trace.spans.at(level) & trace.spans.in_run(run)).any()
-        has_counters = any(series.run == run for series in trace.series)
-        if not has_spans and not has_counters:
+        spans = trace.spans.find(level, run)
+        counted_runs = {series.run for series in trace.series}
+        if not len(spans) and run not in counted_runs:
             yield level, _reason(trace.runs_at(level))
 
 
@@ -98,8 +99,11 @@ def _reason(runs: Sequence[TraceRun]) -> str:
         for status in run.probes:
             if status.reason:
                 probes.setdefault(status.reason, []).append(status.probe)
-    refusals = [f"{', '.join(names)}: {reason}" for reason, names in probes.items()]
-    return "; ".join(faults + refusals) or "nothing was seen of it"
+    reasons = faults
+    for reason, names in probes.items():
+        listed = ", ".join(names)
+        reasons.append(f"{listed}: {reason}")
+    return "; ".join(reasons) or "nothing was seen of it"
 
 
 def _faults(runs: Sequence[TraceRun]) -> Iterator[tuple[str, str]]:

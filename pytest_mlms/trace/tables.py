@@ -80,7 +80,7 @@ def layer_rows(trace: Trace, parents: Parents) -> list[LayerRow]:
             shape=trace.strings[trace.spans.shape[first]],
             calls=len(same),
             latency_us=latencies[key],
-            share=latencies[key] / total if total else 0.0,
+            share=_share(latencies[key], total),
             bytes=_known_bytes(trace.spans, first),
             kernel_us=_of_layer(kernel_us, key),
         )
@@ -130,10 +130,16 @@ def _kernel_microseconds(trace: Trace, parents: Parents) -> dict[LayerKey, float
     if run is None:
         return None
     spans = trace.spans
-    kernels = np.flatnonzero(spans.at("kernel") & spans.in_run(run))
+    kernels = spans.find("kernel", run)
     layer = ancestors(spans, parents.index, "layer")[kernels]
     sums = sums_by(layer, spans.duration[kernels], len(spans))
     return _microseconds(layers_of_run(trace, run), sums)
+
+
+def _share(latency_us: float, total_us: float) -> float:
+    if not total_us:
+        return 0.0
+    return latency_us / total_us
 
 
 def _of_layer(kernel_us: Mapping[LayerKey, float] | None, key: LayerKey) -> float | None:
@@ -157,14 +163,16 @@ def _median_bytes(sizes: Array) -> int | None:
 
 def _counted_kernels(trace: Trace, parents: Parents, run: int) -> Array:
     spans = trace.spans
-    launched = ancestors(spans, parents.index, "library") >= 0
-    outside = launched & (spans.request < 0)
-    return np.flatnonzero(spans.at("kernel") & spans.in_run(run) & ~outside)
+    kernels = spans.find("kernel", run)
+    launch = ancestors(spans, parents.index, "library")[kernels]
+    in_request = spans.request[kernels] >= 0
+    return kernels[in_request | (launch < 0)]
 
 
 def _kernel_keys(spans: Spans, parents: Parents, kernels: Array) -> list[_KernelKey]:
     layer = ancestors(spans, parents.index, "layer")[kernels]
-    layer_names = np.where(layer < 0, 0, spans.name[layer])
+    layer_names = spans.name[layer]
+    layer_names[layer < 0] = 0
     names = spans.name[kernels].tolist()
     types = spans.type[kernels].tolist()
     return list(map(_KernelKey, names, types, layer_names.tolist()))
@@ -172,5 +180,6 @@ def _kernel_keys(spans: Spans, parents: Parents, kernels: Array) -> list[_Kernel
 
 def _request_count(spans: Spans, run: int) -> int:
     """Return how many requests a run has, at least 1."""
-    in_request = spans.in_run(run) & (spans.request >= 0)
-    return max(1, len(np.unique(spans.request[in_request])))
+    numbers = spans.request[spans.in_run(run)]
+    requests = np.unique(numbers[numbers >= 0])
+    return max(1, len(requests))

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_mlms.trace.intervals import find_containers
+from pytest_mlms.trace.intervals import Intervals, find_containers
 
 Interval = tuple[int, int]
 
@@ -16,10 +14,10 @@ pairs = st.tuples(st.integers(0, 30), st.integers(0, 12))
 intervals = st.lists(pairs.map(lambda pair: (pair[0], pair[0] + pair[1])), max_size=25)
 
 
-def columns(rows: list[Interval]) -> tuple[Any, Any]:
+def columns(rows: list[Interval]) -> Intervals:
     start = np.array([start for start, _ in rows], "i8")
     end = np.array([end for _, end in rows], "i8")
-    return start, end
+    return Intervals(start, end)
 
 
 def contains(outer: Interval, inner: Interval) -> bool:
@@ -35,7 +33,7 @@ def cross(one: Interval, other: Interval) -> bool:
 def test_containers_are_those_of_the_definition(
     outer: list[Interval], inner: list[Interval]
 ) -> None:
-    found = find_containers(*columns(outer), *columns(inner))
+    found = find_containers(columns(outer), columns(inner))
     for index, ambiguous, interval in zip(found.index, found.ambiguous, inner, strict=True):
         around = [candidate for candidate in outer if contains(candidate, interval)]
         if not around:
@@ -49,18 +47,18 @@ def test_containers_are_those_of_the_definition(
 
 def test_the_smallest_of_nested_intervals_is_found() -> None:
     outer = [(0, 100), (10, 90), (20, 80)]
-    found = find_containers(*columns(outer), *columns([(30, 40), (15, 85), (5, 95)]))
+    found = find_containers(columns(outer), columns([(30, 40), (15, 85), (5, 95)]))
     assert found.index.tolist() == [2, 1, 0]
     assert not found.ambiguous.any()
 
 
 def test_an_interval_inside_of_two_that_cross_is_ambiguous() -> None:
-    found = find_containers(*columns([(0, 10), (5, 15)]), *columns([(6, 8), (11, 12)]))
+    found = find_containers(columns([(0, 10), (5, 15)]), columns([(6, 8), (11, 12)]))
     assert found.index.tolist() == [1, 1]
     assert found.ambiguous.tolist() == [True, False]
 
 
 def test_nothing_contains_anything_where_there_are_no_intervals() -> None:
-    found = find_containers(*columns([]), *columns([(6, 8)]))
+    found = find_containers(columns([]), columns([(6, 8)]))
     assert found.index.tolist() == [-1]
     assert found.ambiguous.tolist() == [False]

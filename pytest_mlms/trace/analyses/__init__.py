@@ -13,23 +13,21 @@ from pytest_mlms.trace.analyses.analysis import Analysis
 
 __all__ = ["ANALYSES"]
 
-_MODULES = (models, layers, kernels, rooflines, requests)
-
-
-def _in_order() -> dict[str, Analysis]:
-    """Return all analyses by XSP's number, those without a number last."""
-    found: dict[str, Analysis] = {}
-    for module in _MODULES:
-        found.update(module.ANALYSES)
-    names = sorted(found, key=lambda name: _number(found[name]))
-    return {name: found[name] for name in names}
-
 
 def _number(analysis: Analysis) -> float:
+    """Return XSP's number of an analysis; those without one come last."""
     if not analysis.number:
         return math.inf
     return int(analysis.number.removeprefix("A"))
 
 
-ANALYSES: dict[str, Analysis] = _in_order()
-"""Each analysis by its name."""
+def _by_name() -> dict[str, Analysis]:
+    found: list[Analysis] = []
+    for module in (models, layers, kernels, rooflines, requests):
+        found += module.ANALYSES
+    found.sort(key=_number)
+    return {analysis.name: analysis for analysis in found}
+
+
+ANALYSES = _by_name()
+"""Each analysis by its name, in the order of XSP's numbers."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pytest_mlms.trace.context import TraceContext
 
-__all__ = ["Analysis", "AnalysisTable", "Row", "for_each_trace"]
+__all__ = ["Analysis", "AnalysisTable", "Row", "for_each_trace", "share_of", "sums_by_key"]
 
 Row = tuple[Any, ...]
 RowsOfTrace = Callable[[TraceContext], Iterable[Row]]
@@ -31,6 +31,7 @@ class Analysis:
     with ``first_columns`` and then ``columns``.
     """
 
+    name: str
     number: str
     description: str
     columns: tuple[str, ...]
@@ -40,7 +41,8 @@ class Analysis:
     def table(self, traces: Sequence[TraceContext]) -> AnalysisTable:
         """Return the table over all traces."""
         columns = self.first_columns + self.columns
-        return AnalysisTable(columns, tuple(self.rows(traces)))
+        rows = tuple(self.rows(traces))
+        return AnalysisTable(columns, rows)
 
 
 def for_each_trace(rows_of_trace: RowsOfTrace) -> RowsOfTraces:
@@ -52,3 +54,19 @@ def for_each_trace(rows_of_trace: RowsOfTrace) -> RowsOfTraces:
                 yield trace.name + row
 
     return rows
+
+
+def sums_by_key(pairs: Iterable[tuple[str, float]]) -> Mapping[str, float]:
+    """Return the sum of the values of each key."""
+    sums: dict[str, float] = {}
+    for key, value in pairs:
+        sums.setdefault(key, 0)
+        sums[key] += value
+    return sums
+
+
+def share_of(amount: float, total: float) -> float | None:
+    """Return the share of a total; None of nothing."""
+    if not total:
+        return None
+    return amount / total

@@ -4,54 +4,76 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from pytest_mlms.trace.analyses.analysis import Analysis, Row, for_each_trace
+from pytest_mlms.trace.analyses.analysis import (
+    Analysis,
+    Row,
+    for_each_trace,
+    share_of,
+    sums_by_key,
+)
 from pytest_mlms.trace.context import TraceContext
 from pytest_mlms.trace.tables import KernelRow
 
 __all__ = ["ANALYSES"]
 
-_FIELDS = ("name", "type", "layer", "calls", "latency_us", "total_us", "bytes")
-
 
 def _each_kernel(trace: TraceContext) -> Iterable[Row]:
     for kernel in trace.kernels:
-        yield tuple(getattr(kernel, field) for field in _FIELDS)
+        yield (
+            kernel.name,
+            kernel.type,
+            kernel.layer,
+            kernel.calls,
+            kernel.latency_us,
+            kernel.total_us,
+            kernel.bytes,
+        )
 
 
-def _grouped(
-    number: str, description: str, column: str, key: Callable[[KernelRow], str]
-) -> Analysis:
-    """Return an analysis of the kernels with the same key together, the longest first."""
+def _grouped(key: Callable[[KernelRow], str]) -> Callable[[TraceContext], Iterable[Row]]:
+    """Return a function of a trace: the kernels with the same key together, the longest first."""
 
     def rows(trace: TraceContext) -> Iterable[Row]:
-        calls: dict[str, float] = {}
-        total_us: dict[str, float] = {}
-        for kernel in trace.kernels:
-            name = key(kernel)
-            calls[name] = calls.get(name, 0) + kernel.calls
-            total_us[name] = total_us.get(name, 0) + kernel.total_us
+        calls = sums_by_key((key(kernel), kernel.calls) for kernel in trace.kernels)
+        total_us = sums_by_key((key(kernel), kernel.total_us) for kernel in trace.kernels)
         all_us = sum(total_us.values())
         for name in sorted(total_us, key=lambda name: -total_us[name]):
-            share = None
-            if all_us:
-                share = total_us[name] / all_us
+            share = share_of(total_us[name], all_us)
             yield name, calls[name], total_us[name], share
 
-    columns = (column, "calls", "total_us", "share")
-    return Analysis(number, description, columns, for_each_trace(rows))
+    return rows
 
 
-ANALYSES = {
-    "kernels": Analysis(
-        number="A8",
-        description="each kernel of each layer",
-        columns=("kernel", *_FIELDS[1:]),
-        rows=for_each_trace(_each_kernel),
-    ),
-    "kernels-by-name": _grouped(
-        "A10", "kernels of each name together", "kernel", lambda kernel: kernel.name
-    ),
-    "kernels-by-layer": _grouped(
-        "A11", "kernels of each layer together", "layer", lambda kernel: kernel.layer
-    ),
-}
+def _name(kernel: KernelRow) -> str:
+    return kernel.name
+
+
+def _layer(kernel: KernelRow) -> str:
+    return kernel.layer
+
+
+KERNELS = Analysis(
+    name="kernels",
+    number="A8",
+    description="each kernel of each layer",
+    columns=("kernel", "type", "layer", "calls", "latency_us", "total_us", "bytes"),
+    rows=for_each_trace(_each_kernel),
+)
+
+KERNELS_BY_NAME = Analysis(
+    name="kernels-by-name",
+    number="A10",
+    description="kernels of each name together",
+    columns=("kernel", "calls", "total_us", "share"),
+    rows=for_each_trace(_grouped(_name)),
+)
+
+KERNELS_BY_LAYER = Analysis(
+    name="kernels-by-layer",
+    number="A11",
+    description="kernels of each layer together",
+    columns=("layer", "calls", "total_us", "share"),
+    rows=for_each_trace(_grouped(_layer)),
+)
+
+ANALYSES = [KERNELS, KERNELS_BY_NAME, KERNELS_BY_LAYER]

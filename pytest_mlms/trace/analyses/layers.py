@@ -2,47 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
 
-from pytest_mlms.trace.analyses.analysis import Analysis, Row, for_each_trace
+from pytest_mlms.trace.analyses.analysis import (
+    Analysis,
+    Row,
+    for_each_trace,
+    share_of,
+    sums_by_key,
+)
 from pytest_mlms.trace.context import TraceContext
 from pytest_mlms.trace.tables import LayerRow
 
 __all__ = ["ANALYSES"]
 
 
-def _of_each_layer(number: str, description: str, fields: tuple[str, ...]) -> Analysis:
+def _of_each_layer(name: str, number: str, description: str, *fields: str) -> Analysis:
     """Return an analysis with fields of ``LayerRow`` as its columns."""
 
     def rows(trace: TraceContext) -> Iterable[Row]:
         for layer in trace.layers:
             yield tuple(getattr(layer, field) for field in fields)
 
-    return Analysis(number, description, fields, for_each_trace(rows))
+    return Analysis(name, number, description, fields, for_each_trace(rows))
 
 
-def _by_type(
-    number: str, description: str, column: str, value: Callable[[LayerRow], float]
-) -> Analysis:
-    """Return an analysis of the sum of a value of the layers of each type, the largest first."""
+def _shares_by_type(value: Callable[[LayerRow], float]) -> Callable[[TraceContext], Iterable[Row]]:
+    """Return a function of a trace: the sum of a value and its share for each type of layer.
+
+    The largest sum comes first.
+    """
 
     def rows(trace: TraceContext) -> Iterable[Row]:
-        sums: dict[str, float] = {}
-        for layer in trace.layers:
-            sums[layer.type] = sums.get(layer.type, 0) + value(layer)
+        sums = sums_by_key((layer.type, value(layer)) for layer in trace.layers)
         total = sum(sums.values())
         for layer_type in sorted(sums, key=lambda name: -sums[name]):
             amount = sums[layer_type]
-            yield layer_type, amount, _share(amount, total)
+            yield layer_type, amount, share_of(amount, total)
 
-    return Analysis(number, description, ("type", column, "share"), for_each_trace(rows))
-
-
-def _share(amount: float, total: float) -> float | None:
-    if not total:
-        return None
-    return amount / total
+    return rows
 
 
 def _one(layer: LayerRow) -> float:
@@ -60,19 +58,22 @@ def _bytes(layer: LayerRow) -> float:
 def _metrics(trace: TraceContext) -> Iterable[Row]:
     copied = _copied_bytes(trace)
     for layer, work in zip(trace.layers, trace.works, strict=True):
-        counts: tuple[Any, Any] = (None, None)
+        flops = None
+        moved = None
         if work is not None:
-            counts = (work.flops, work.bytes)
-        yield (layer.index, layer.name, layer.kernel_us, *counts, copied.get(layer.name))
+            flops = work.flops
+            moved = work.bytes
+        copied_bytes = copied.get(layer.name)
+        yield layer.index, layer.name, layer.kernel_us, flops, moved, copied_bytes
 
 
-def _copied_bytes(trace: TraceContext) -> dict[str, int]:
+def _copied_bytes(trace: TraceContext) -> Mapping[str, float]:
     """Return the bytes that the copies of each layer move in a request."""
-    copied: dict[str, int] = {}
+    copies = []
     for kernel in trace.kernels:
-        of_request = round((kernel.bytes or 0) * kernel.calls)
-        copied[kernel.layer] = copied.get(kernel.layer, 0) + of_request
-    return copied
+        size = kernel.bytes or 0
+        copies.append((kernel.layer, round(size * kernel.calls)))
+    return sums_by_key(copies)
 
 
 def _gpu_and_cpu(trace: TraceContext) -> Iterable[Row]:
@@ -83,25 +84,84 @@ def _gpu_and_cpu(trace: TraceContext) -> Iterable[Row]:
         yield layer.index, layer.name, layer.latency_us, layer.kernel_us, other_us
 
 
-_ALL_FIELDS = ("index", "name", "type", "shape", "latency_us", "share", "bytes")
+LAYERS = _of_each_layer(
+    "layers",
+    "A2",
+    "each layer",
+    "index",
+    "name",
+    "type",
+    "shape",
+    "latency_us",
+    "share",
+    "bytes",
+)
 
-ANALYSES = {
-    "layers": _of_each_layer("A2", "each layer", _ALL_FIELDS),
-    "layer-latency": _of_each_layer("A3", "latency of each layer", ("index", "name", "latency_us")),
-    "layer-memory": _of_each_layer("A4", "memory of each layer", ("index", "name", "bytes")),
-    "types": _by_type("A5", "how many layers of each type", "layers", _one),
-    "latency-by-type": _by_type("A6", "latency of the layers of each type", "latency_us", _latency),
-    "memory-by-type": _by_type("A7", "memory of the layers of each type", "bytes", _bytes),
-    "metrics-by-layer": Analysis(
-        number="A12",
-        description="operations and bytes of each layer beside its kernels' time",
-        columns=("index", "layer", "kernel_us", "flops", "bytes", "copied_bytes"),
-        rows=for_each_trace(_metrics),
-    ),
-    "gpu-and-cpu": Analysis(
-        number="A13",
-        description="each layer's time on the GPU and elsewhere",
-        columns=("index", "layer", "latency_us", "gpu_us", "other_us"),
-        rows=for_each_trace(_gpu_and_cpu),
-    ),
-}
+LAYER_LATENCY = _of_each_layer(
+    "layer-latency",
+    "A3",
+    "latency of each layer",
+    "index",
+    "name",
+    "latency_us",
+)
+
+LAYER_MEMORY = _of_each_layer(
+    "layer-memory",
+    "A4",
+    "memory of each layer",
+    "index",
+    "name",
+    "bytes",
+)
+
+TYPES = Analysis(
+    name="types",
+    number="A5",
+    description="how many layers of each type",
+    columns=("type", "layers", "share"),
+    rows=for_each_trace(_shares_by_type(_one)),
+)
+
+LATENCY_BY_TYPE = Analysis(
+    name="latency-by-type",
+    number="A6",
+    description="latency of the layers of each type",
+    columns=("type", "latency_us", "share"),
+    rows=for_each_trace(_shares_by_type(_latency)),
+)
+
+MEMORY_BY_TYPE = Analysis(
+    name="memory-by-type",
+    number="A7",
+    description="memory of the layers of each type",
+    columns=("type", "bytes", "share"),
+    rows=for_each_trace(_shares_by_type(_bytes)),
+)
+
+METRICS_BY_LAYER = Analysis(
+    name="metrics-by-layer",
+    number="A12",
+    description="operations and bytes of each layer beside its kernels' time",
+    columns=("index", "layer", "kernel_us", "flops", "bytes", "copied_bytes"),
+    rows=for_each_trace(_metrics),
+)
+
+GPU_AND_CPU = Analysis(
+    name="gpu-and-cpu",
+    number="A13",
+    description="each layer's time on the GPU and elsewhere",
+    columns=("index", "layer", "latency_us", "gpu_us", "other_us"),
+    rows=for_each_trace(_gpu_and_cpu),
+)
+
+ANALYSES = [
+    LAYERS,
+    LAYER_LATENCY,
+    LAYER_MEMORY,
+    TYPES,
+    LATENCY_BY_TYPE,
+    MEMORY_BY_TYPE,
+    METRICS_BY_LAYER,
+    GPU_AND_CPU,
+]

@@ -32,22 +32,28 @@ def _models(traces: Sequence[TraceContext]) -> Iterable[Row]:
             of_series = latencies.setdefault(trace.series, {})
             of_series[trace.metadata.batch_size] = trace.latency_us
     for series, of_series in latencies.items():
-        yield from _batch_sizes(series, of_series)
+        for row in _batch_sizes(of_series):
+            yield series + row
 
 
-def _batch_sizes(series: Row, latencies_us: Mapping[int, float]) -> Iterable[Row]:
-    throughputs = {size: size / us * 1e6 for size, us in latencies_us.items()}
+def _batch_sizes(latencies_us: Mapping[int, float]) -> Iterable[Row]:
+    """Yield batch size, latency, throughput, and whether the size is the optimal one."""
+    throughputs = {}
+    for size, us in latencies_us.items():
+        throughputs[size] = size / us * 1e6
     best = optimal_batch_size(throughputs)
     for size in sorted(latencies_us):
-        yield (*series, size, latencies_us[size], throughputs[size], size == best)
+        is_optimal = size == best
+        yield size, latencies_us[size], throughputs[size], is_optimal
 
 
-ANALYSES = {
-    "model": Analysis(
-        number="A1",
-        description="latency and throughput over batch sizes, and the optimal one",
-        columns=("batch_size", "latency_us", "inputs_per_s", "optimal"),
-        rows=_models,
-        first_columns=("model", "framework", "device"),
-    ),
-}
+MODEL = Analysis(
+    name="model",
+    number="A1",
+    description="latency and throughput over batch sizes, and the optimal one",
+    columns=("batch_size", "latency_us", "inputs_per_s", "optimal"),
+    rows=_models,
+    first_columns=("model", "framework", "device"),
+)
+
+ANALYSES = [MODEL]

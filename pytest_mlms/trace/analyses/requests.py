@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import astuple
 
-from pytest_mlms.trace.analyses.analysis import Analysis, Row, for_each_trace
+from pytest_mlms.trace.analyses.analysis import (
+    Analysis,
+    Row,
+    for_each_trace,
+    share_of,
+    sums_by_key,
+)
 from pytest_mlms.trace.context import TraceContext
 from pytest_mlms.trace.counters import counter_rows, phase_rows
 from pytest_mlms.trace.steps import step_rows
@@ -26,33 +32,34 @@ def _counters(trace: TraceContext) -> Iterable[Row]:
 def _counters_by_layer(trace: TraceContext) -> Iterable[Row]:
     """Yield what each layer counts, with its share of what all layers count."""
     rows = counter_rows(trace.trace)
-    totals: dict[str, float] = {}
+    totals = sums_by_key((row.counter, row.per_call) for row in rows)
     for row in rows:
-        totals[row.counter] = totals.get(row.counter, 0) + row.per_call
-    for row in rows:
-        share = None
-        if totals[row.counter]:
-            share = row.per_call / totals[row.counter]
+        share = share_of(row.per_call, totals[row.counter])
         yield (*astuple(row), share)
 
 
-ANALYSES = {
-    "steps": Analysis(
-        number="",
-        description="each phase of a request with its steps: pre-process, predict, post-process",
-        columns=("step", "within", "calls", "latency_us", "share"),
-        rows=for_each_trace(_steps),
-    ),
-    "counters": Analysis(
-        number="",
-        description="what a call adds to each counter, by phase; and the readings of states",
-        columns=("phase", "counter", "unit", "per_call", "least", "mean", "most", "readings"),
-        rows=for_each_trace(_counters),
-    ),
-    "counters-by-layer": Analysis(
-        number="",
-        description="what a call adds to each counter, by layer",
-        columns=("index", "layer", "type", "counter", "unit", "per_call", "calls", "share"),
-        rows=for_each_trace(_counters_by_layer),
-    ),
-}
+STEPS = Analysis(
+    name="steps",
+    number="",
+    description="each phase of a request with its steps: pre-process, predict, post-process",
+    columns=("step", "within", "calls", "latency_us", "share"),
+    rows=for_each_trace(_steps),
+)
+
+COUNTERS = Analysis(
+    name="counters",
+    number="",
+    description="what a call adds to each counter, by phase; and the readings of states",
+    columns=("phase", "counter", "unit", "per_call", "least", "mean", "most", "readings"),
+    rows=for_each_trace(_counters),
+)
+
+COUNTERS_BY_LAYER = Analysis(
+    name="counters-by-layer",
+    number="",
+    description="what a call adds to each counter, by layer",
+    columns=("index", "layer", "type", "counter", "unit", "per_call", "calls", "share"),
+    rows=for_each_trace(_counters_by_layer),
+)
+
+ANALYSES = [STEPS, COUNTERS, COUNTERS_BY_LAYER]

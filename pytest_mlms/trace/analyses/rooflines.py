@@ -14,15 +14,12 @@ from pytest_mlms.trace.roofline import Work
 
 __all__ = ["ANALYSES"]
 
-_ROOFLINE = (
-    "flops",
-    "bytes",
-    "flops_per_byte",
-    "gflops_per_s",
-    "roof_gflops_per_s",
-    "of_roof",
-    "bound",
-)
+_WORK = ("flops", "bytes")
+_POINT = ("flops_per_byte", "gflops_per_s", "roof_gflops_per_s", "of_roof", "bound")
+_ROOFLINE = _WORK + _POINT
+
+_UNKNOWN_WORK = (None,) * len(_WORK)
+_UNKNOWN_POINT = (None,) * len(_POINT)
 
 
 def _longest_kernels(trace: TraceContext) -> Iterable[Row]:
@@ -36,15 +33,16 @@ def _longest_kernels(trace: TraceContext) -> Iterable[Row]:
             continue
         seen.add(kernel.layer)
         work = works.get(kernel.layer)
-        yield kernel.name, kernel.layer, *_roofline_cells(trace, work, kernel.total_us)
+        names = kernel.name, kernel.layer
+        yield names + _roofline_cells(trace, work, kernel.total_us)
 
 
 def _layers(trace: TraceContext) -> Iterable[Row]:
     """Yield each layer, by the time of its kernels where they were observed."""
     for layer, work in zip(trace.layers, trace.works, strict=True):
         us = layer.kernel_us or layer.latency_us
-        cells = _roofline_cells(trace, work, us)
-        yield layer.index, layer.name, layer.type, *cells
+        names = layer.index, layer.name, layer.type
+        yield names + _roofline_cells(trace, work, us)
 
 
 def _models(trace: TraceContext) -> Iterable[Row]:
@@ -53,18 +51,18 @@ def _models(trace: TraceContext) -> Iterable[Row]:
     if trace.kernels:
         calls = sum(kernel.calls for kernel in trace.kernels)
         kernel_us = math.fsum(kernel.total_us for kernel in trace.kernels)
-    cells = _roofline_cells(trace, trace.total_work, trace.latency_us)
-    yield trace.latency_us, calls, kernel_us, *cells
+    times = trace.latency_us, calls, kernel_us
+    yield times + _roofline_cells(trace, trace.total_work, trace.latency_us)
 
 
 def _roofline_cells(trace: TraceContext, work: Work | None, us: float | None) -> Row:
     """Return the cells of the columns of ``_ROOFLINE`` for work that takes ``us`` microseconds."""
     if work is None:
-        return (None,) * len(_ROOFLINE)
+        return _UNKNOWN_WORK + _UNKNOWN_POINT
     counts = work.flops, work.bytes
     point = trace.roofline_point(work, us)
     if point is None:
-        return counts + (None,) * (len(_ROOFLINE) - len(counts))
+        return counts + _UNKNOWN_POINT
     return (
         *counts,
         point.intensity,
@@ -75,23 +73,28 @@ def _roofline_cells(trace: TraceContext, work: Work | None, us: float | None) ->
     )
 
 
-ANALYSES = {
-    "kernel-roofline": Analysis(
-        number="A9",
-        description="the longest kernel of each layer under the roof",
-        columns=("kernel", "layer", *_ROOFLINE),
-        rows=for_each_trace(_longest_kernels),
-    ),
-    "layer-roofline": Analysis(
-        number="A14",
-        description="each layer under the roof",
-        columns=("index", "layer", "type", *_ROOFLINE),
-        rows=for_each_trace(_layers),
-    ),
-    "model-roofline": Analysis(
-        number="A15",
-        description="each model's kernels together, and the model under the roof",
-        columns=("latency_us", "kernels", "kernel_us", *_ROOFLINE),
-        rows=for_each_trace(_models),
-    ),
-}
+KERNEL_ROOFLINE = Analysis(
+    name="kernel-roofline",
+    number="A9",
+    description="the longest kernel of each layer under the roof",
+    columns=("kernel", "layer", *_ROOFLINE),
+    rows=for_each_trace(_longest_kernels),
+)
+
+LAYER_ROOFLINE = Analysis(
+    name="layer-roofline",
+    number="A14",
+    description="each layer under the roof",
+    columns=("index", "layer", "type", *_ROOFLINE),
+    rows=for_each_trace(_layers),
+)
+
+MODEL_ROOFLINE = Analysis(
+    name="model-roofline",
+    number="A15",
+    description="each model's kernels together, and the model under the roof",
+    columns=("latency_us", "kernels", "kernel_us", *_ROOFLINE),
+    rows=for_each_trace(_models),
+)
+
+ANALYSES = [KERNEL_ROOFLINE, LAYER_ROOFLINE, MODEL_ROOFLINE]
