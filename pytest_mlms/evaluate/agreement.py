@@ -6,6 +6,7 @@ rtol |b|. numpy.isclose itself says only whether that holds, not by how much.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -52,8 +53,9 @@ def rounding_tolerance(reference: Array) -> Tolerance:
 
     Larger differences are not explained by another order of summation.
     """
-    largest = np.abs(reference.astype(np.float64)).max(initial=0.0)
-    return Tolerance(rtol=0.0, atol=ROUNDING_SHARE * float(largest))
+    sizes = np.abs(reference.astype(np.float64))
+    largest = float(sizes.max(initial=0.0))
+    return Tolerance(rtol=0.0, atol=ROUNDING_SHARE * largest)
 
 
 class Value(NamedTuple):
@@ -116,23 +118,30 @@ def _infinite_where_unknown(values: Array, same: Array) -> Array:
     return np.where(same, 0.0, known)
 
 
-class _Sum:
-    """A sum of elements and their count, for a mean over chunks."""
+class _Summary:
+    """The largest element of each row, and the mean of all elements, over chunks of rows.
 
-    def __init__(self) -> None:
-        self.total = 0.0
-        self.count = 0
+    NaN is left out.
+    """
 
-    def add(self, values: Array) -> None:
-        """Add the elements that are not NaN."""
-        known = values[~np.isnan(values)]
+    def __init__(self, rows: int) -> None:
+        self.largest = np.zeros(rows)
+        self._sum = 0.0
+        self._count = 0
+
+    def add(self, rows: slice, values: Array) -> None:
+        """Add the values of some rows."""
+        flat = values.reshape(len(values), -1)
+        maxima = np.fmax.reduce(flat, axis=1, initial=0.0)
+        self.largest[rows] = np.maximum(self.largest[rows], maxima)
+        known = ~np.isnan(flat)
         with np.errstate(over="ignore"):
-            self.total += known.sum()
-        self.count += known.size
+            self._sum += flat.sum(where=known)
+        self._count += int(known.sum())
 
     @property
     def mean(self) -> float:
-        return float(self.total / max(self.count, 1))
+        return float(self._sum / max(self._count, 1))
 
 
 def compare(
@@ -143,35 +152,31 @@ def compare(
     The memory that it takes does not grow with the rows.
     """
     count = len(next(iter(reference.values())))
-    largest = ElementDifferences(np.zeros(count), np.zeros(count), np.zeros(count))
-    absolute = _Sum()
-    relative = _Sum()
+    absolute = _Summary(count)
+    relative = _Summary(count)
+    deviation = _Summary(count)
     for name, expected in reference.items():
+        ours = outputs[name]
         for rows in chunks(expected):
-            found = differences(outputs[name][rows], expected[rows], tolerance)
-            absolute.add(found.absolute)
-            relative.add(found.relative)
-            for so_far, values in zip(largest, found, strict=True):
-                so_far[rows] = np.maximum(so_far[rows], _row_maxima(values))
+            found = differences(ours[rows], expected[rows], tolerance)
+            absolute.add(rows, found.absolute)
+            relative.add(rows, found.relative)
+            deviation.add(rows, found.deviation)
     return Differences(
-        deviation=largest.deviation,
-        absolute=largest.absolute,
-        relative=largest.relative,
+        deviation=deviation.largest,
+        absolute=absolute.largest,
+        relative=relative.largest,
         absolute_mean=absolute.mean,
         relative_mean=relative.mean,
     )
 
 
-def _row_maxima(values: Array) -> Array:
-    """Return the largest value of each row, 0 for a row of NaN."""
-    flat = values.reshape(len(values), -1)
-    return np.asarray(np.fmax.reduce(flat, axis=1, initial=0.0))
-
-
 def chunks(array: Array) -> Iterable[slice]:
     """Return slices of rows that together are all, each as much as is compared at a time."""
-    rows = max(1, _CHUNK_BYTES * len(array) // max(1, array.nbytes))
-    return [slice(first, first + rows) for first in range(0, len(array), rows)]
+    size = max(1, array.nbytes)
+    rows = max(1, _CHUNK_BYTES * len(array) // size)
+    starts = range(0, len(array), rows)
+    return [slice(start, start + rows) for start in starts]
 
 
 _OF_DIFFERENCES: dict[str, Callable[[Differences], float]] = {
@@ -181,14 +186,17 @@ _OF_DIFFERENCES: dict[str, Callable[[Differences], float]] = {
     "relative_difference_max": lambda found: found.relative.max(),
     "relative_difference_mean": lambda found: found.relative_mean,
 }
-_OF_DIVERGENCES: dict[str, Callable[[Mapping[str, Array]], float]] = {
-    "kl_max": lambda found: found["kl"].max(),
-    "kl_mean": lambda found: found["kl"].mean(),
-    "js_max": lambda found: found["js"].max(),
-    "js_mean": lambda found: found["js"].mean(),
-    "hellinger_max": lambda found: found["hellinger"].max(),
-    "hellinger_mean": lambda found: found["hellinger"].mean(),
+"""Quantity -> its estimator."""
+
+_OF_DIVERGENCES: dict[str, tuple[str, Callable[[Array], float]]] = {
+    "kl_max": ("kl", np.max),
+    "kl_mean": ("kl", np.mean),
+    "js_max": ("js", np.max),
+    "js_mean": ("js", np.mean),
+    "hellinger_max": ("hellinger", np.max),
+    "hellinger_mean": ("hellinger", np.mean),
 }
+"""Quantity -> the divergence of each input, and its statistic over the inputs."""
 
 
 def estimate_agreement(found: Differences, ranking: Ranking | None) -> dict[str, Estimate]:
@@ -204,11 +212,12 @@ def estimate_agreement(found: Differences, ranking: Ranking | None) -> dict[str,
         estimates[name] = _exact(estimator(found), count)
     if ranking is None:
         return estimates
-    same = int((ranking.ours == ranking.reference).sum())
-    estimates["same_top1"] = estimate_share(same, count)
-    for name, of_divergences in _OF_DIVERGENCES.items():
+    same = ranking.ours == ranking.reference
+    estimates["same_top1"] = estimate_share(int(same.sum()), count)
+    for name, (divergence, statistic) in _OF_DIVERGENCES.items():
         if ranking.divergences:
-            estimates[name] = _exact(of_divergences(ranking.divergences), count)
+            values = ranking.divergences[divergence]
+            estimates[name] = _exact(statistic(values), count)
         else:
             estimates[name] = _exact(np.nan, count, _NO_PROBABILITIES)
     return estimates
@@ -232,9 +241,15 @@ def most_different(
         deviation = differences(ours[name], expected, tolerance).deviation
         order = np.argsort(-deviation, axis=None, kind="stable")
         for number in order[:count]:
-            place = tuple(int(axis) for axis in np.unravel_index(number, expected.shape))
-            if deviation[place] > 0:
-                value = Value(name, place, float(ours[name][place]), float(expected[place]))
-                found.append((float(deviation[place]), value))
-    found.sort(key=lambda pair: -pair[0])
-    return [value for _, value in found[:count]]
+            place = _place(number, expected.shape)
+            own_value = float(ours[name][place])
+            value = Value(name, place, own_value, float(expected[place]))
+            found.append((float(deviation[place]), value))
+    found.sort(key=operator.itemgetter(0), reverse=True)
+    return [value for deviates, value in found[:count] if deviates > 0]
+
+
+def _place(number: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the indices of an element by its number in C order."""
+    axes = np.unravel_index(number, shape)
+    return tuple(int(axis) for axis in axes)

@@ -26,7 +26,8 @@ def judge(limits: Iterable[Limit], estimates: Mapping[str, Estimate]) -> list[De
     decisions = []
     for limit in limits:
         estimate = estimates.get(limit.quantity, _NOT_MEASURED)
-        decisions.append(Decision(limit, estimate, decide(limit, estimate)))
+        verdict = decide(limit, estimate)
+        decisions.append(Decision(limit, estimate, verdict))
     return decisions
 
 
@@ -92,8 +93,11 @@ def explain(decision: Decision) -> str:
     bound = format_quantity(limit.value, quantity.unit)
     value = format_quantity(decision.estimate.value, quantity.unit)
     interval = _describe_interval(decision.estimate, quantity.unit)
-    required = f"{limit.quantity} {verb} {side} {bound}"
-    lines = [f"{required}: measured {value}, {interval}", f"  limit set by {limit.place}"]
+    measured = f"measured {value}, {interval}"
+    lines = [
+        f"{limit.quantity} {verb} {side} {bound}: {measured}",
+        f"  limit set by {limit.place}",
+    ]
     if decision.verdict is Verdict.INCONCLUSIVE:
         lines.append(f"  {_advice(decision)}")
     return "\n".join(lines)

@@ -21,8 +21,6 @@ def check_finite(name: str, finite: Array) -> None:
     """Raise OutputError where one of ``finite``, a truth value for each input, is False."""
     wrong = ~finite
     if wrong.any():
-        first = int(wrong.argmax())
-        raise OutputError(
-            f"output {name!r} has NaN or infinity for {wrong.sum()} of {len(wrong)} inputs, "
-            f"first for number {first}; check the input's steps, its element type and the model"
-        )
+        count = f"{wrong.sum()} of {len(wrong)} inputs, first for number {wrong.argmax()}"
+        advice = "check the input's steps, its element type and the model"
+        raise OutputError(f"output {name!r} has NaN or infinity for {count}; {advice}")

@@ -41,14 +41,19 @@ def describe(
     schema = _Schema(root, depth)
     location = error["loc"]
     if error["type"] == "missing":
-        parent = _written(location, document)
-        return document.line(parent), _at(parent) + _missing_key(parent, location[-1], schema)
-    if error["type"] == "extra_forbidden":
-        parent = _written(location[:-1], document)
-        line = document.line((*parent, location[-1]))
-        return line, _at(parent) + _unknown_key(parent, location[-1], schema)
-    path = _written(location, document)
-    return document.line(path), _at(path) + _wrong_value(error, schema.hint(path))
+        path = _written(location, document)
+        line = document.line(path)
+        text = _missing_key(path, location[-1], schema)
+    elif error["type"] == "extra_forbidden":
+        path = _written(location[:-1], document)
+        key = location[-1]
+        line = document.line((*path, key))
+        text = _unknown_key(path, key, schema)
+    else:
+        path = _written(location, document)
+        line = document.line(path)
+        text = _wrong_value(error, schema.hint(path))
+    return line, f"{_at(path)}{text}"
 
 
 @dataclass(frozen=True)
@@ -66,8 +71,12 @@ class _Schema:
     def hint(self, path: Path) -> str:
         """Return the description of the field at ``path``, if it has one."""
         model = self._model(path[:-1])
-        field = model.model_fields.get(str(path[-1])) if model and path else None
-        return field.description or "" if field else ""
+        if model is None or not path:
+            return ""
+        field = model.model_fields.get(str(path[-1]))
+        if field is None or field.description is None:
+            return ""
+        return field.description
 
     def _model(self, path: Path) -> type[BaseModel] | None:
         """Return the model that validates what is at ``path``."""
@@ -112,8 +121,11 @@ def _at(path: Path) -> str:
     """Return the path as the beginning of a message; "" for the whole document."""
     text = ""
     for part in path:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}"
-    return f"{text.lstrip('.')}: " if text else ""
+        if isinstance(part, int):
+            text += f"[{part}]"
+        else:
+            text += f".{part}"
+    return f"{text.removeprefix('.')}: " if text else ""
 
 
 def _missing_key(parent: Path, key: str | int, schema: _Schema) -> str:
@@ -123,7 +135,8 @@ def _missing_key(parent: Path, key: str | int, schema: _Schema) -> str:
 
 
 def _unknown_key(parent: Path, key: str | int, schema: _Schema) -> str:
-    return f"unknown key {key!r}; {instead(str(key), schema.keys(parent))}"
+    advice = instead(str(key), schema.keys(parent))
+    return f"unknown key {key!r}; {advice}"
 
 
 def _wrong_value(error: ErrorDetails, hint: str) -> str:
@@ -132,8 +145,8 @@ def _wrong_value(error: ErrorDetails, hint: str) -> str:
     if error["type"] == "value_error":
         return str(context["error"])
     if error["type"] == "literal_error":
-        known = _quoted(context["expected"])
-        return f"{value!r} is not known; {instead(str(value), known)}"
+        advice = instead(str(value), _quoted(context["expected"]))
+        return f"{value!r} is not known; {advice}"
     if error["type"] == "too_short":
         return f"is empty; write at least {context['min_length']}"
     pattern = PATTERNS.get(context.get("pattern", ""))

@@ -59,8 +59,11 @@ class Threshold(Closed):
 
     def filters(self) -> dict[str, Any]:
         """Return the fields of ``records.Limit`` that select cases."""
-        names = ("devices", "frameworks", "batch_sizes", "scenarios")
-        return {name: tuple(getattr(self, name)) for name in names if hasattr(self, name)}
+        found = {}
+        for name in ("devices", "frameworks", "batch_sizes", "scenarios"):
+            if hasattr(self, name):
+                found[name] = tuple(getattr(self, name))
+        return found
 
 
 class PerformanceThreshold(Threshold):
@@ -90,7 +93,8 @@ def _model_of(bound: Literal["min", "max"], unit: str, base: type[Closed]) -> ty
         form = "a share, as in 0.97 or 97 %"
     elif unit in UNITS:
         form = f"a number and one of {', '.join(UNITS[unit])}"
-    name = f"{base.__name__.removesuffix('Threshold')}{side}Limit_{unit or 'number'}"
+    prefix = base.__name__.removesuffix("Threshold")
+    name = f"{prefix}{side}Limit_{unit or 'number'}"
     fields: dict[str, Any] = {bound: (value_type(unit), ...)}
     return create_model(name, __base__=base, __doc__=f"{side} limit: {form}.", **fields)
 
@@ -114,7 +118,8 @@ def _described(quantity: Quantity, default: Any = None) -> Any:
 def _agreement_fields() -> dict[str, Any]:
     fields = {}
     for key, quantity in agreement_limits().items():
-        fields[key] = (_limit_model(quantity) | None, _described(quantity))
+        model = _limit_model(quantity)
+        fields[key] = (model | None, _described(quantity))
     return fields
 
 
@@ -122,7 +127,8 @@ def _upgrade_fields() -> dict[str, Any]:
     fields = {}
     for name, quantity in QUANTITIES.items():
         if quantity.upgrade:
-            fields[quantity.upgrade.key or name] = (Fraction | None, _described(quantity))
+            key = quantity.upgrade.key or name
+            fields[key] = (Fraction | None, _described(quantity))
     return fields
 
 
@@ -158,8 +164,12 @@ class AgreementThreshold(_AgreementLimits):
 
     def limits(self) -> dict[str, Closed]:
         """Return the further limits that are set, by their keys."""
-        found = {key: getattr(self, key) for key in agreement_limits()}
-        return {key: limit for key, limit in found.items() if limit is not None}
+        found = {}
+        for key in agreement_limits():
+            limit = getattr(self, key)
+            if limit is not None:
+                found[key] = limit
+        return found
 
 
 class UpgradeThresholds(_UpgradeTolerances):

@@ -90,8 +90,9 @@ class Short:
         full = handler(core)
         if self.form is None:
             return full
-        short = full["items"] if self.form == {"items": True} else self.form
-        return {"anyOf": [short, full]}
+        if self.form == {"items": True}:
+            return {"anyOf": [full["items"], full]}
+        return {"anyOf": [self.form, full]}
 
 
 def instead(word: str, known: Collection[str]) -> str:
@@ -125,9 +126,8 @@ def _known_framework(text: str, info: ValidationInfo) -> str:
     context = info.context or {}
     known = context.get("frameworks")
     if known is not None and name not in known:
-        advice = instead(name, sorted(known))
-        option = "(--mlms-predictors DIR adds others)"
-        raise ValueError(f"no predictor for {name!r}; {advice} {option}")
+        advice = f"{instead(name, sorted(known))} (--mlms-predictors DIR adds others)"
+        raise ValueError(f"no predictor for {name!r}; {advice}")
     return text
 
 
@@ -197,7 +197,8 @@ def _quantity_type(unit: str) -> Any:
     form: JsonSchemaValue = {"type": "string", "pattern": f"^{_NUMBER}({units})\\s*$"}
     if unit == "fraction":
         number = {"type": "number", "minimum": 0, "maximum": 1}
-        return Annotated[float, _ParsedQuantity(unit, {"anyOf": [form, number]})]
+        either: JsonSchemaValue = {"anyOf": [form, number]}
+        return Annotated[float, _ParsedQuantity(unit, either)]
     as_written = PlainSerializer(lambda value: f"{value!r} {unit}")
     return Annotated[float, _ParsedQuantity(unit, form), as_written]
 

@@ -19,28 +19,22 @@ _NO_ACCURACY = "add a dataset and an output of type classification"
 
 def inconsistencies(manifest: Manifest) -> list[Error]:
     """Return what doesn't agree between the sections: the path of a key, and a text, for each."""
-    return [
-        *_repeated_names(manifest),
-        *_upgrades_without_accuracy(manifest),
-        *_limits_that_judge_nothing(manifest),
-        *_agreement_errors(manifest),
-    ]
+    errors: list[Error] = []
+    for check in (_repeated_names, _upgrade_without_accuracy, _idle_limits, _agreement_errors):
+        errors += check(manifest)
+    return errors
 
 
 def _repeated_names(manifest: Manifest) -> Iterator[Error]:
-    names_by_section = {
-        "models": [model.name for model in manifest.models],
-        "inputs": [model_input.name for model_input in manifest.inputs],
-        "outputs": [output.name for output in manifest.outputs],
-    }
-    for section, names in names_by_section.items():
+    for section in ("models", "inputs", "outputs"):
+        names = [part.name for part in getattr(manifest, section)]
         for index, name in enumerate(names):
             if name in names[:index]:
                 text = f"{section} has {name!r} twice; keep one, or write a manifest for each"
                 yield (section, index), text
 
 
-def _upgrades_without_accuracy(manifest: Manifest) -> Iterator[Error]:
+def _upgrade_without_accuracy(manifest: Manifest) -> Iterator[Error]:
     for name, tolerance in manifest.thresholds.upgrade.tolerances().items():
         if tolerance and _is_of_accuracy(name) and not manifest.has_accuracy:
             text = f"upgrade judges accuracy, and there is none; {_NO_ACCURACY}"
@@ -48,7 +42,7 @@ def _upgrades_without_accuracy(manifest: Manifest) -> Iterator[Error]:
             return
 
 
-def _limits_that_judge_nothing(manifest: Manifest) -> Iterator[Error]:
+def _idle_limits(manifest: Manifest) -> Iterator[Error]:
     """Yield an error for each limit that no case meets: such a gate would never close."""
     for entry in manifest.thresholds.entries():
         path = ("thresholds", entry.key, entry.number)
@@ -64,10 +58,11 @@ def _is_of_accuracy(key: str) -> bool:
 
 
 def _unknown_filters(manifest: Manifest, entry: Entry) -> Iterator[str]:
+    evaluate = manifest.evaluate
     evaluated: dict[str, Collection[Any]] = {
-        "batch_sizes": manifest.evaluate.batch_sizes,
-        "scenarios": manifest.evaluate.scenarios,
-        "devices": manifest.evaluate.devices,
+        "batch_sizes": evaluate.batch_sizes,
+        "scenarios": evaluate.scenarios,
+        "devices": evaluate.devices,
         "frameworks": [model.name for model in manifest.models],
     }
     for name, wanted in entry.threshold.filters().items():
