@@ -102,7 +102,7 @@ def _finding(compared: Comparison) -> str:
     if compared.lacking:
         text += f"; {compared.lacking}"
     if compared.verdict is Verdict.INCONCLUSIVE and not compared.gate:
-        text += " (no gate: fails only if surely worse)"
+        text += " (a guard: fails only if surely worse)"
     return text
 
 

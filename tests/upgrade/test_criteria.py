@@ -86,7 +86,9 @@ def test_stacks_without_cores_of_their_own_use_all(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("four_cores")
 def test_stacks_without_a_common_core_are_invalid(tmp_path: Path) -> None:
-    case = case_of(tmp_path, old=replace(OLD, cores=(0,)), new=replace(NEW, cores=(1,)))
+    old = replace(OLD, cores=(0,))
+    new = replace(NEW, cores=(1,))
+    case = case_of(tmp_path, old=old, new=new)
     with pytest.raises(InvalidRun, match="new and old have no core in common that this process"):
         interleave_plan_of(case, options())
 

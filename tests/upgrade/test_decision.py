@@ -183,8 +183,9 @@ def test_a_candidate_that_burns_more_cores_for_the_same_latency_regresses_in_cpu
 
 
 def test_a_percentile_of_too_few_calls_is_undecided_and_says_why() -> None:
-    rounds = [{name: changed(0.0, calls=40) for name in ("latency_p90", "latency_p95")}] * 2
-    p90, p95 = compare_rounds(rounds, {})
+    figure = changed(0.0, calls=40)
+    round_of_40 = {"latency_p90": figure, "latency_p95": figure}
+    p90, p95 = compare_rounds([round_of_40, round_of_40], {})
     assert p95.verdict is Verdict.INCONCLUSIVE
     assert p95.lacking == "needs 59 calls a round, had 40"
     assert p90.verdict is Verdict.PASSED
@@ -260,8 +261,8 @@ def test_accuracy_regresses_only_where_losses_outweigh_chance_and_tolerance(
     lost: int, won: int, right: int
 ) -> None:
     count = lost + won + right + 1
-    a = np.array([True] * lost + [False] * won + [True] * right + [False])
-    b = np.array([False] * lost + [True] * won + [True] * right + [False])
+    a = np.repeat([True, False, True, False], [lost, won, right, 1])
+    b = np.repeat([False, True, True, False], [lost, won, right, 1])
     found = compare_accuracy("top1", a, b, 0.01)
     if found.verdict is Verdict.REGRESSED:
         assert lost - won > 0.01 * count

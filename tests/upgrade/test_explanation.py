@@ -84,7 +84,7 @@ def test_guards_that_lack_rounds_are_summed_up_in_a_line() -> None:
 def test_an_undecided_guard_says_that_it_does_not_count() -> None:
     rounds = [{"latency": changed(0.0), "cpu_time": changed(0.03)}] * 2
     lines = explain(result_of(rounds))
-    assert line_with("cpu_time:", lines).endswith("(no gate: fails only if surely worse)")
+    assert line_with("cpu_time:", lines).endswith("(a guard: fails only if surely worse)")
 
 
 def test_accuracy_is_shown_as_a_difference_of_shares() -> None:
