@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 from pytest_mlms.distribute.messages import Message, WorkerAnnouncement
 from pytest_mlms.distribute.side_channel import SideChannel
 from pytest_mlms.distribute.workers import Connection, WorkerState
 from pytest_mlms.host.capabilities import Capabilities
 from pytest_mlms.host.requirements import Needs
-
-GPU_LOCK = "GPU-fake"
+from tests.host import test_matching
 
 
 class FakeNode:
@@ -82,44 +81,17 @@ def channel_pair() -> tuple[SideChannel, SideChannel]:
 
 def make_capabilities(host: str = "a", **changes: Any) -> Capabilities:
     """Return what a host with a CPU of two cores and a GPU offers."""
-    cpu = {
-        "name": "cpu",
-        "kind": "Fake CPU",
-        "memory": 2**36,
-        "locks": [f"{host} core-0", f"{host} core-1"],
-    }
-    gpu = {"name": "cuda:0", "kind": "Fake A1", "memory": 2**34, "locks": [f"{GPU_LOCK}-{host}"]}
-    capabilities = {
-        "host": host,
-        "labels": {},
-        "plugin": "1.0",
-        "python": "3.11.2",
-        "memory": 2**36,
-        "architecture": "x86_64",
-        "cores": 2,
-        "devices": [cpu, gpu],
-        "frameworks": {"onnxruntime": "1.20.1"},
-        "interpreters": [],
-        "engines": [],
-        "stacks": [],
-    }
-    return cast("Capabilities", {**capabilities, **changes})
+    others: dict[str, Any] = {"interpreters": [], "engines": [], "stacks": []}
+    others.update(changes)
+    found: Capabilities = test_matching.host(host, **others)
+    return found
 
 
 def make_needs(**changes: Any) -> Needs:
-    """Return the needs of an item that holds no device."""
-    needs = {
-        "device": "cpu",
-        "framework": "onnxruntime",
-        "model": {"framework": "onnxruntime >=1.17"},
-        "here": True,
-        "exclusive": False,
-        "hardware": {},
-        "labels": {},
-        "visit": 0,
-        "stack": {"cores": []},
-    }
-    return cast("Needs", {**needs, **changes})
+    """Return the needs of an item on the CPU that does not hold its device alone."""
+    needs = {"device": "cpu", "exclusive": False, "visit": 0}
+    found: Needs = test_matching.needs(**{**needs, **changes})
+    return found
 
 
 def make_worker(

@@ -47,7 +47,7 @@ def test_each_device_of_each_host_has_a_row() -> None:
     assert cpu[:4] == ["gpu1", "gw0", "gw1", "cpu"]
     assert cpu[-2:] == ["onnxruntime", "1.20.1"]
     assert gpu[0] == "cuda:0"
-    assert "16.0 GiB" in " ".join(gpu)
+    assert "141 GiB" in " ".join(gpu)
     assert other_cpu[:3] == ["gpu2", "gw2", "cpu"]
 
 

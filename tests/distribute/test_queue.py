@@ -31,7 +31,8 @@ def test_items_keep_their_order_where_no_duration_is_known() -> None:
 
 def test_other_tests_wait_in_no_queue() -> None:
     ids = ["case", "other", "case"]
-    items = ItemTable(ids, [make_needs()], [0, -1, 0], {})
+    rows = [0, -1, 0]
+    items = ItemTable(ids, [make_needs()], rows, {})
     assert items.other_items == [1]
     assert items.is_of_manifest(0)
     assert not items.is_of_manifest(1)
@@ -55,8 +56,10 @@ def test_items_that_the_same_hosts_can_run_share_a_queue() -> None:
 
 
 def test_all_cases_have_their_first_visit_before_the_second_of_any() -> None:
-    table = [make_needs(visit=2), make_needs(visit=1)]
-    items = ItemTable(["a2", "b1"], table, [0, 1], {"b1": 1})
+    second = make_needs(visit=2)
+    first = make_needs(visit=1)
+    ids = ["a2", "b1"]
+    items = ItemTable(ids, [second, first], [0, 1], {"b1": 1})
     assert waiting_in(items) == [[1, 0]]
 
 

@@ -8,7 +8,12 @@ from typing import Any, NamedTuple, cast
 
 import pytest
 
-from pytest_mlms.distribute.messages import ItemRefusal, ItemRetry, WorkerAnnouncement
+from pytest_mlms.distribute.messages import (
+    ItemRefusal,
+    ItemRetry,
+    RefusedOutcome,
+    WorkerAnnouncement,
+)
 from pytest_mlms.distribute.notices import Notices
 from pytest_mlms.distribute.scheduler import FleetScheduler, RunInfo
 from pytest_mlms.distribute.workers import Connection, WorkerState
@@ -77,6 +82,18 @@ def begin(
     return Run(scheduler, list(workers.values()), notices.losses)
 
 
+def all_take(items: int, seconds: float) -> dict[str, float]:
+    """Return the same duration for all items."""
+    return {str(number): seconds for number in range(items)}
+
+
+def sent_to(worker: WorkerState) -> list[Any]:
+    """Return the messages that a worker was sent."""
+    channel = worker.connection.channel
+    assert isinstance(channel, RecordingChannel)
+    return list(channel.sent)
+
+
 def test_an_item_that_a_host_lost_goes_to_another_host() -> None:
     run = begin(["a", "a", "b"], items=4)
     assert run.received() == [[0], [1], [2]]
@@ -108,16 +125,16 @@ def test_a_worker_is_told_of_the_attempts_before() -> None:
     run = begin(["a", "b"], items=2)
     run.lose(0)
     run.complete(1, item=1)
-    channel = run.workers[1].connection.channel
-    assert isinstance(channel, RecordingChannel)
-    assert channel.sent == [ItemRetry(0, 2, "a (gw0) was lost while it ran")]
+    message = ItemRetry(0, 2, "a (gw0) was lost while it ran")
+    assert sent_to(run.workers[1]) == [message]
 
 
 def test_a_worker_without_an_announcement_is_left_out() -> None:
     node = FakeNode()
     worker = WorkerState(Connection(node, RecordingChannel()))
     notices = make_notices()
-    scheduler = FleetScheduler({node: worker}, RunInfo(notices, {}, False, lambda: False))
+    run = RunInfo(notices, {}, False, lambda: False)
+    scheduler = FleetScheduler({node: worker}, run)
     scheduler.add_node(node)
     scheduler.add_node_collection(node, ["a"])
     assert notices.losses == ["gw0 is left out: it did not say what its host has"]
@@ -139,12 +156,19 @@ def test_a_worker_that_collects_other_items_is_left_out(ids: list[str], differen
 
 
 def test_only_items_that_are_known_to_be_quick_are_sent_together() -> None:
-    slow = {str(number): 0.3 for number in range(4)}
-    quick = {str(number): 0.03 for number in range(4, 40)}
-    assert begin(["a", "a"], 40, {**slow, **quick}).received() == [[0], [1]]
-    quick = {str(number): 0.03 for number in range(36)}
-    assert begin(["a", "a"], 36, quick).received() == [[0, 1, 2], [3, 4, 5]]
-    assert begin(["a", "a"], 36).received() == [[0], [1]]
+    quick = begin(["a", "a"], 36, all_take(36, 0.03))
+    assert quick.received() == [[0, 1, 2], [3, 4, 5]]
+    slow = begin(["a", "a"], 36, all_take(36, 0.3))
+    assert slow.received() == [[0], [1]]
+    unknown = begin(["a", "a"], 36)
+    assert unknown.received() == [[0], [1]]
+
+
+def test_slow_items_are_sent_before_quick_ones() -> None:
+    seconds = all_take(40, 0.03)
+    seconds.update(all_take(4, 0.3))
+    run = begin(["a", "a"], 40, seconds)
+    assert run.received() == [[0], [1]]
 
 
 def test_items_that_few_hosts_can_run_go_first() -> None:
@@ -174,13 +198,15 @@ def test_a_device_has_one_user_at_a_time() -> None:
 
 
 @pytest.mark.parametrize(("strict", "outcome"), [(False, "skip"), (True, "fail")])
-def test_what_no_host_can_run_is_reported_by_one_worker(strict: bool, outcome: str) -> None:
-    run = begin(["a", "b"], items=2, needs=make_needs(framework="mxnet"), strict=strict)
-    channel = run.workers[0].connection.channel
-    assert isinstance(channel, RecordingChannel)
-    refusals = [message for message in channel.sent if isinstance(message, ItemRefusal)]
-    assert [(refusal.item, refusal.outcome) for refusal in refusals] == [(0, outcome), (1, outcome)]
-    assert "has no mxnet" in refusals[0].reason
+def test_what_no_host_can_run_is_reported_by_one_worker(
+    strict: bool, outcome: RefusedOutcome
+) -> None:
+    needs = make_needs(framework="mxnet")
+    run = begin(["a", "b"], items=2, needs=needs, strict=strict)
+    first, second = sent_to(run.workers[0])
+    assert "has no mxnet" in first.reason
+    assert first == ItemRefusal(0, first.reason, outcome)
+    assert second == ItemRefusal(1, first.reason, outcome)
     assert run.received() == [[0, 1], []]
 
 
@@ -198,16 +224,13 @@ def test_what_only_a_lost_host_could_run_is_an_error() -> None:
     first, second = workers.values()
     scheduler.remove_node(first.node)
     scheduler.schedule()
-    channel = second.connection.channel
-    assert isinstance(channel, RecordingChannel)
-    (refusal,) = channel.sent
-    assert isinstance(refusal, ItemRefusal)
+    (refusal,) = sent_to(second)
     assert refusal.outcome == "error"
     assert refusal.reason.startswith("a is lost, and ")
 
 
 def test_an_idle_worker_is_given_what_waits_behind_another_item() -> None:
-    run = begin(["a", "a"], 16, {str(number): 0.001 for number in range(16)})
+    run = begin(["a", "a"], 16, all_take(16, 0.001))
     one, other = run.nodes
     assert run.received() == [[0, 1, 2, 3], [4, 5, 6]]
     completed = 0

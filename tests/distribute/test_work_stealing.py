@@ -15,7 +15,8 @@ NO_LOCKS: frozenset[str] = frozenset()
 @pytest.fixture
 def items() -> ItemTable:
     ids = [str(number) for number in range(10)]
-    return ItemTable(ids, [make_needs()], [0] * 10, {})
+    rows = [0] * 10
+    return ItemTable(ids, [make_needs()], rows, {})
 
 
 def worker_with(name: str, indices: list[int]) -> WorkerState:
@@ -63,7 +64,8 @@ def test_an_item_whose_device_is_in_use_stays() -> None:
     items = ItemTable(["0", "1"], [on_gpu], [0, 0], {})
     idle = worker_with("gw0", [])
     busy = make_ready_worker("a", "gw1")
-    busy.assigned.add_locked([0, 1], busy.locks_for(items.queue_of(0)))
+    locks = busy.locks_for(items.queues[0])
+    busy.assigned.add_locked([0, 1], locks)
     steal_for(idle, [idle, busy], items)
     assert busy.node.asked_back == []
     elsewhere = make_ready_worker("b", "gw2")

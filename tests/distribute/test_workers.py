@@ -5,7 +5,6 @@ from __future__ import annotations
 from pytest_mlms.distribute.queue import ItemQueue
 from pytest_mlms.distribute.workers import Connection, Liveness, WorkerState, are_free
 from tests.distribute.fakes import (
-    GPU_LOCK,
     FakeNode,
     RecordingChannel,
     make_needs,
@@ -39,7 +38,7 @@ def test_a_worker_can_run_what_its_host_has() -> None:
 def test_an_item_locks_its_device_only_where_it_holds_it_alone() -> None:
     worker = make_worker("a")
     on_gpu = ItemQueue(make_needs(device="cuda", exclusive=True))
-    assert worker.locks_for(on_gpu) == {f"{GPU_LOCK}-a"}
+    assert worker.locks_for(on_gpu) == {"GPU-a"}
     assert worker.locks_for(ItemQueue(make_needs(device="cuda"))) == frozenset()
 
 

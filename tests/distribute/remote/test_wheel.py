@@ -22,7 +22,7 @@ def test_the_wheel_has_both_packages_and_its_metadata(tmp_path: Path) -> None:
         entry_points = wheel.read(f"{info}/entry_points.txt").decode()
     assert "pytest_mlms/plugin.py" in names
     assert "mlms_predictors/onnxruntime.py" in names
-    assert not [name for name in names if "__pycache__" in name]
+    assert not any("__pycache__" in name for name in names)
     assert "Name: pytest-mlms" in metadata
     assert "[pytest11]" in entry_points
     assert names[-1] == f"{info}/RECORD"
@@ -31,11 +31,15 @@ def test_the_wheel_has_both_packages_and_its_metadata(tmp_path: Path) -> None:
 def test_the_record_has_the_digest_and_size_of_each_file(tmp_path: Path) -> None:
     with zipfile.ZipFile(build_wheel(tmp_path)) as wheel:
         names = wheel.namelist()
-        lines = wheel.read(names[-1]).decode().splitlines()
+        record = wheel.read(names[-1]).decode()
         content = wheel.read("pytest_mlms/plugin.py")
-    assert [line.split(",")[0] for line in lines] == names
-    digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
-    assert f"pytest_mlms/plugin.py,sha256={digest},{len(content)}" in lines
+    lines = record.splitlines()
+    recorded = [line.split(",")[0] for line in lines]
+    assert recorded == names
+    sha256 = hashlib.sha256(content).digest()
+    digest = base64.urlsafe_b64encode(sha256).rstrip(b"=")
+    size = len(content)
+    assert f"pytest_mlms/plugin.py,sha256={digest.decode()},{size}" in lines
 
 
 def test_the_name_of_a_version_has_the_digest_of_its_code() -> None:

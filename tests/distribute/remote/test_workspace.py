@@ -15,13 +15,21 @@ import pytest
 from pytest_mlms.distribute.remote.workspace import receive
 
 
+def digest_of(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
 class FakeChannel:
     """The controller's end of execnet's channel, with files to send."""
 
     def __init__(self, run: str, files: dict[str, bytes]) -> None:
         self.asked_for: list[str] = []
-        self._contents = {hashlib.sha256(data).hexdigest(): data for data in files.values()}
-        digests = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
+        self._contents: dict[str, bytes] = {}
+        digests = {}
+        for name, data in files.items():
+            digest = digest_of(data)
+            digests[name] = digest
+            self._contents[digest] = data
         self._replies: list[Any] = [(run, digests)]
 
     def receive(self) -> Any:
@@ -61,21 +69,25 @@ def test_what_was_sent_once_is_not_sent_again(project: Path) -> None:
     first = receive_in(project, "run1", {"a": b"one", "b": b"one"})
     assert len(first.asked_for) == 1
     second = receive_in(project, "run2", {"a": b"one", "b": b"two"})
-    assert second.asked_for == [hashlib.sha256(b"two").hexdigest()]
+    assert second.asked_for == [digest_of(b"two")]
     assert Path("a").read_bytes() == b"one"
 
 
 def test_a_file_that_a_test_changed_is_whole_in_the_next_run(project: Path) -> None:
     receive_in(project, "run1", {"a": b"one"})
     Path("a").write_bytes(b"changed")
-    assert receive_in(project, "run2", {"a": b"one"}).asked_for == []
+    second = receive_in(project, "run2", {"a": b"one"})
+    assert second.asked_for == []
     assert Path("a").read_bytes() == b"one"
 
 
 def test_a_stored_file_that_is_damaged_is_sent_again(project: Path) -> None:
-    (digest,) = receive_in(project, "run1", {"a": b"one"}).asked_for
-    (project / "mlms-mirror" / "files" / digest).write_bytes(b"damaged")
-    assert receive_in(project, "run2", {"a": b"one"}).asked_for == [digest]
+    first = receive_in(project, "run1", {"a": b"one"})
+    (digest,) = first.asked_for
+    stored = project / "mlms-mirror" / "files" / digest
+    stored.write_bytes(b"damaged")
+    second = receive_in(project, "run2", {"a": b"one"})
+    assert second.asked_for == [digest]
 
 
 def test_a_run_that_ended_is_removed_by_the_next_and_one_that_lives_is_not(project: Path) -> None:
@@ -104,7 +116,8 @@ def test_a_run_that_ended_is_removed_by_the_next_and_one_that_lives_is_not(proje
 def test_stored_files_that_no_run_used_for_a_month_are_removed(project: Path) -> None:
     receive_in(project, "run1", {"a": b"one", "b": b"two"})
     files = project / "mlms-mirror" / "files"
-    old = files / hashlib.sha256(b"one").hexdigest()
+    old = files / digest_of(b"one")
     os.utime(old, (0, 0))
     receive_in(project, "run2", {"b": b"two"})
-    assert [path.read_bytes() for path in files.iterdir()] == [b"two"]
+    (left,) = files.iterdir()
+    assert left.read_bytes() == b"two"

@@ -22,7 +22,8 @@ class FakeOptions:
     cache: Path | None = None
 
     def pack(self, place: Any) -> dict[str, Any]:
-        return {"manifests": [place(path) for path in self.manifests], "cache": self.cache}
+        places = [place(path) for path in self.manifests]
+        return {"manifests": places, "cache": self.cache}
 
 
 @pytest.fixture
@@ -57,7 +58,8 @@ def test_manifests_and_conftests_keep_their_places(root: Path) -> None:
 
 def test_the_whole_rootdir_is_not_sent(root: Path) -> None:
     (root / "notes.txt").write_text("private")
-    assert "notes.txt" not in sync_of(root, arguments=[str(root)]).files
+    sync = sync_of(root, arguments=[str(root)])
+    assert "notes.txt" not in sync.files
 
 
 def test_files_outside_of_the_rootdir_stay_together(root: Path, tmp_path: Path) -> None:
@@ -89,7 +91,8 @@ def test_arguments_that_are_paths_are_mapped_and_others_are_not(root: Path) -> N
 
 
 def test_a_host_uses_its_own_cache(root: Path) -> None:
-    sync = sync_of(root, manifests=(root / "manifests",), cache=Path("/cache"))
+    folders = (root / "manifests",)
+    sync = sync_of(root, manifests=folders, cache=Path("/cache"))
     assert sync.options() == {"manifests": ["manifests"], "cache": None}
 
 
@@ -108,9 +111,14 @@ def test_only_the_files_that_the_host_lacks_are_sent(root: Path) -> None:
         assert run == "run1"
         return [digests["manifests/a.yaml"]]
 
-    channel = SimpleNamespace(send=sent.append, receive=receive, waitclose=lambda timeout: None)
+    channel = SimpleNamespace(
+        send=sent.append,
+        receive=receive,
+        waitclose=lambda timeout: None,
+    )
     gateway = SimpleNamespace(remote_exec=lambda code: channel)
-    sync_of(root, manifests=(root / "manifests",)).send(gateway, "run1")
+    sync = sync_of(root, manifests=(root / "manifests",))
+    sync.send(gateway, "run1")
     assert sent[1:] == [b"a"]
 
 
