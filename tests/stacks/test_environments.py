@@ -1,10 +1,12 @@
 """Environments made by real venv and pip, from wheels that the tests write themselves.
 
-No network.
+No network is used.
 """
 
 from __future__ import annotations
 
+import contextlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -30,6 +32,8 @@ from tests.support.wheels import offline, write_wheel  # noqa: F401
 
 pytestmark = pytest.mark.usefixtures("offline")
 
+HANG_GUARD = 600.0  # seconds
+
 
 @pytest.fixture(scope="module")
 def python() -> Interpreter:
@@ -37,164 +41,216 @@ def python() -> Interpreter:
 
 
 @pytest.fixture
-def cache(tmp_path: Path) -> Path:
-    return tmp_path / "cache"
-
-
-def stack(*requirements: str, **facts: Any) -> Stack:
-    return Stack("mine", "any", requirements=requirements, **facts)
-
-
-def quiet(text: str) -> None:
-    pass
-
-
-def folders(cache: Path) -> set[str]:
-    """The environments, whole or half, that are there."""
-    return {
-        path.name
-        for path in (cache / "stacks").iterdir()
-        if path.is_dir() and path.name != "requests"
-    }
-
-
-def run(interpreter: Path, code: str) -> str:
-    return subprocess.run(
-        [interpreter, "-c", code], capture_output=True, text=True, check=True
-    ).stdout.strip()
-
-
-@pytest.fixture
 def wheel(tmp_path: Path) -> Path:
     return write_wheel(tmp_path / "wheels", "tiny", "1.0")
 
 
-def test_an_environment_has_what_is_required_and_knows_the_exact_versions(
-    wheel: Path, python: Interpreter, cache: Path
+def stack_of(*requirements: str, **fields: Any) -> Stack:
+    return Stack("mine", "any", requirements=requirements, **fields)
+
+
+def show_nothing(step: str) -> None:
+    pass
+
+
+class Cache:
+    """A cache of environments of one interpreter."""
+
+    def __init__(self, path: Path, python: Interpreter) -> None:
+        self.path = path
+        self._python = python
+
+    def provide(self, stack: Stack) -> Environment:
+        return provide(stack, self._python, self.path, show_nothing)
+
+    def existing(self, stack: Stack) -> Environment | None:
+        return existing(stack, self._python, self.path)
+
+    def environments(self) -> list[Environment]:
+        return list(environments(self.path))
+
+    def folders(self) -> set[str]:
+        """Return the names of the environments, complete or not."""
+        names = set()
+        for path in (self.path / "stacks").iterdir():
+            if path.is_dir():
+                names.add(path.name)
+        return names - {"requests"}
+
+
+@pytest.fixture
+def cache(tmp_path: Path, python: Interpreter) -> Cache:
+    return Cache(tmp_path / "cache", python)
+
+
+def run(interpreter: Path, code: str) -> str:
+    command = [str(interpreter), "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def version_in(made: Environment) -> str:
+    return run(made.interpreter, "import tiny; print(tiny.VERSION)")
+
+
+def test_an_environment_has_its_requirements_and_their_exact_versions(
+    wheel: Path, python: Interpreter, cache: Cache
 ) -> None:
-    steps: list[str] = []
-    made = provide(stack("tiny>=0.5"), python, cache, steps.append)
-    assert run(made.interpreter, "import tiny; print(tiny.VERSION)") == "1.0"
+    made = cache.provide(stack_of("tiny>=0.5"))
+    assert version_in(made) == "1.0"
     assert "tiny==1.0" in made.lock
     assert made.python == python.version
-    assert steps[0] == "making the environment"
-    assert any(step.startswith("Installing") for step in steps)
-    assert steps[-1] == ""
-    script = subprocess.run(
-        [made.folder / "bin" / "tiny-says"], capture_output=True, text=True, check=True
-    )
-    assert script.stdout.strip() == str(made.interpreter)
 
 
 @pytest.mark.slow
-def test_it_is_made_once_and_found_again(wheel: Path, python: Interpreter, cache: Path) -> None:
-    assert existing(stack("tiny"), python, cache) is None
-    first = provide(stack("tiny"), python, cache, quiet)
+def test_the_scripts_of_an_environment_run_its_interpreter(wheel: Path, cache: Cache) -> None:
+    made = cache.provide(stack_of("tiny"))
+    script = made.folder / "bin" / "tiny-says"
+    done = subprocess.run([script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str(made.interpreter)
+
+
+@pytest.mark.slow
+def test_an_environment_is_made_once_and_found_again(
+    wheel: Path, python: Interpreter, cache: Cache
+) -> None:
+    stack = stack_of("tiny")
+    assert cache.existing(stack) is None
+    made = cache.provide(stack)
     wheel.unlink()  # pip would not find it again
     steps: list[str] = []
-    assert (
-        provide(stack("tiny"), python, cache, steps.append)
-        == first
-        == existing(stack("tiny"), python, cache)
-    )
+    assert provide(stack, python, cache.path, steps.append) == made
     assert steps == []
-    assert [made.folder for made in environments(cache)] == [first.folder]
+    assert cache.existing(stack) == made
+    assert cache.environments() == [made]
 
 
 @pytest.mark.slow
-def test_what_decides_what_is_installed_decides_the_environment(
-    wheel: Path, python: Interpreter, cache: Path, tmp_path: Path
+def test_each_requirement_option_and_wheel_makes_an_environment_of_its_own(
+    wheel: Path, cache: Cache
 ) -> None:
-    made = {provide(stack("tiny"), python, cache, quiet).folder}
-    made.add(provide(stack("tiny==1.0"), python, cache, quiet).folder)
-    made.add(provide(stack("tiny", options=("--no-deps",)), python, cache, quiet).folder)
-    made.add(provide(stack(str(wheel)), python, cache, quiet).folder)
-    assert len(made) == 4
+    stacks = [
+        stack_of("tiny"),
+        stack_of("tiny==1.0"),
+        stack_of("tiny", options=("--no-deps",)),
+        stack_of(str(wheel)),
+    ]
+    folders = {cache.provide(stack).folder for stack in stacks}
+    assert len(folders) == 4
+
+
+@pytest.mark.slow
+def test_a_wheel_with_another_content_makes_another_environment(
+    wheel: Path, cache: Cache, tmp_path: Path
+) -> None:
+    stack = stack_of(str(wheel))
+    before = cache.provide(stack)
     write_wheel(tmp_path / "wheels", "tiny", "1.0", code="CHANGED = True\n")
-    again = provide(stack(str(wheel)), python, cache, quiet)
-    assert run(again.interpreter, "import tiny; print(tiny.CHANGED)") == "True"
-    assert again.folder not in made
+    after = cache.provide(stack)
+    assert after.folder != before.folder
+    assert run(after.interpreter, "import tiny; print(tiny.CHANGED)") == "True"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("requirement", "says"),
+    ("requirement", "missing"),
     [
-        pytest.param(
-            "tiny==2.0", "No matching distribution found for tiny==2.0", marks=pytest.mark.slow
-        ),
-        pytest.param(
-            "no-such", "No matching distribution found for no-such", marks=pytest.mark.slow
-        ),
-        pytest.param("other", "No matching distribution found for tiny==9", marks=pytest.mark.slow),
-        pytest.param(
-            "foreign", "No matching distribution found for foreign", marks=pytest.mark.slow
-        ),
+        ("tiny==2.0", "tiny==2.0"),
+        ("no-such", "no-such"),
+        ("other", "tiny==9"),
+        ("foreign", "foreign"),
     ],
     ids=["unknown version", "unknown name", "dependency", "other platform"],
 )
-def test_what_can_not_be_installed_says_pips_last_words_and_leaves_nothing(
-    wheel: Path, python: Interpreter, cache: Path, tmp_path: Path, requirement: str, says: str
+def test_a_failed_installation_has_pip_s_last_lines_and_leaves_nothing(
+    wheel: Path,
+    python: Interpreter,
+    cache: Cache,
+    tmp_path: Path,
+    requirement: str,
+    missing: str,
 ) -> None:
     write_wheel(tmp_path / "wheels", "other", "1", needs="tiny==9")
-    wrong = write_wheel(tmp_path / "wheels", "foreign", "1")
-    wrong.rename(wrong.with_name("foreign-1-cp27-cp27m-win32.whl"))
+    foreign = write_wheel(tmp_path / "wheels", "foreign", "1")
+    foreign.rename(foreign.with_name("foreign-1-cp27-cp27m-win32.whl"))
     with pytest.raises(StackError) as raised:
-        provide(stack(requirement), python, cache, quiet)
-    text = str(raised.value)
-    assert text.startswith(
-        f"stack mine can't be made with Python {python.version}\n  installing ended with status 1:\n"
-    )
-    assert says in text
-    assert folders(cache) == set()
-    with pytest.raises(StackError) as again:
-        provide(stack(requirement), python, cache, lambda step: pytest.fail("it was tried again"))
-    assert str(again.value) == text
+        cache.provide(stack_of(requirement))
+    first, second, *_ = str(raised.value).splitlines()
+    assert first == f"stack mine can't be made with Python {python.version}"
+    assert second == "  installing ended with status 1:"
+    assert f"No matching distribution found for {missing}" in str(raised.value)
+    assert cache.folders() == set()
 
 
 @pytest.mark.slow
-def test_requirements_that_conflict_are_an_error(
-    wheel: Path, python: Interpreter, cache: Path, tmp_path: Path
+def test_a_failed_installation_is_not_tried_again_in_the_same_process(
+    python: Interpreter, cache: Cache
 ) -> None:
+    steps: list[str] = []
+    errors = set()
+    for _ in range(2):
+        with pytest.raises(StackError) as raised:
+            provide(stack_of("no-such"), python, cache.path, steps.append)
+        errors.add(str(raised.value))
+    assert len(errors) == 1
+    assert steps.count("installing") == 1
+
+
+@pytest.mark.slow
+def test_requirements_that_conflict_are_an_error(wheel: Path, cache: Cache, tmp_path: Path) -> None:
     write_wheel(tmp_path / "wheels", "tiny", "2.0")
     write_wheel(tmp_path / "wheels", "other", "1", needs="tiny<2")
     with pytest.raises(StackError, match="conflict"):
-        provide(stack("other", "tiny>=2"), python, cache, quiet)
-    assert folders(cache) == set()
+        cache.provide(stack_of("other", "tiny>=2"))
+    assert cache.folders() == set()
 
 
 @pytest.mark.slow
-def test_a_lock_file_gives_exactly_its_packages(
-    wheel: Path, python: Interpreter, cache: Path, tmp_path: Path
-) -> None:
+def test_a_lock_file_decides_the_packages(wheel: Path, cache: Cache, tmp_path: Path) -> None:
     write_wheel(tmp_path / "wheels", "tiny", "2.0")
     lock = tmp_path / "mine.lock"
+    stack = stack_of("tiny", lock=lock)
     lock.write_text("# made by hand\ntiny==1.0\n\n")
-    assert "tiny==2.0" in provide(stack("tiny"), python, cache, quiet).lock
-    assert "tiny==1.0" in provide(stack("tiny", lock=lock), python, cache, quiet).lock
+    assert "tiny==1.0" in cache.provide(stack).lock
     lock.write_text("tiny==2.0\n")
-    assert "tiny==2.0" in provide(stack("tiny", lock=lock), python, cache, quiet).lock
+    assert "tiny==2.0" in cache.provide(stack).lock
 
 
 @pytest.mark.parametrize("text", ["", "other==1\n", "tiny==0.9\n"])
 def test_a_lock_file_that_does_not_meet_the_requirements_is_an_error(
-    wheel: Path, python: Interpreter, cache: Path, tmp_path: Path, text: str
+    cache: Cache, tmp_path: Path, text: str
 ) -> None:
-    (tmp_path / "mine.lock").write_text(text)
-    with pytest.raises(
-        StackError,
-        match=r"mine\.lock has nothing that is tiny>=1; 'mlms stack lock mine' writes it anew",
-    ):
-        provide(stack("tiny>=1", lock=tmp_path / "mine.lock"), python, cache, quiet)
+    lock = tmp_path / "mine.lock"
+    lock.write_text(text)
+    message = r"mine\.lock has nothing that is tiny>=1; 'mlms stack lock mine' writes it anew"
+    with pytest.raises(StackError, match=message):
+        cache.existing(stack_of("tiny>=1", lock=lock))
 
 
-def test_a_lock_file_that_is_not_there_is_an_error(
-    python: Interpreter, cache: Path, tmp_path: Path
+@pytest.mark.parametrize(
+    ("requirement", "package"),
+    [
+        ("tiny>=1", "Tiny==1.5"),
+        ("tiny", "tiny @ file:///tiny.whl"),
+        ("tiny>=2a1", "tiny==2.0b1"),
+        ("tiny>=9; python_version < '3'", "other==1"),
+        ("tiny-1.0-py3-none-any.whl", "other==1"),
+    ],
+    ids=["version", "address", "prerelease", "marker", "wheel"],
+)
+def test_a_lock_file_that_meets_the_requirements_is_read(
+    cache: Cache, tmp_path: Path, requirement: str, package: str
 ) -> None:
-    with pytest.raises(
-        StackError,
-        match=r"none\.lock can't be read: No such file .*'mlms stack lock mine' writes it",
-    ):
-        provide(stack("tiny", lock=tmp_path / "none.lock"), python, cache, quiet)
+    lock = tmp_path / "mine.lock"
+    lock.write_text(f"{package}\n")
+    assert cache.existing(stack_of(requirement, lock=lock)) is None
+
+
+def test_a_lock_file_that_is_not_there_is_an_error(cache: Cache, tmp_path: Path) -> None:
+    lock = tmp_path / "none.lock"
+    message = r"none\.lock can't be read: No such file .*'mlms stack lock mine' writes it"
+    with pytest.raises(StackError, match=message):
+        cache.provide(stack_of("tiny", lock=lock))
 
 
 MAKE = """
@@ -207,28 +263,42 @@ from pytest_mlms.records import Stack
 def show(step):
     print("step", step, flush=True)
     if step.startswith("Installing") and "stay" in sys.argv:
-        time.sleep(3600)  # while pip goes on
+        time.sleep(600)  # while pip goes on
 
-made = provide(Stack("mine", "any", requirements=("tiny",)), probe(sys.executable), Path(sys.argv[1]), show)
+stack = Stack("mine", "any", requirements=("tiny",))
+made = provide(stack, probe(sys.executable), Path(sys.argv[1]), show)
 print("made", made.folder, flush=True)
 sys.stdin.read()
 """
 
 
-def maker(cache: Path, *how: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", MAKE, str(cache), *how]
-    return subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+@contextlib.contextmanager
+def maker(cache: Cache, *options: str) -> Iterator[subprocess.Popen[str]]:
+    """Run a process that makes an environment and uses it until its input ends."""
+    command = [sys.executable, "-c", MAKE, str(cache.path), *options]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
+        yield process
+        process.communicate(timeout=HANG_GUARD)
+
+
+def wait_for(process: subprocess.Popen[str], start: str) -> None:
+    """Read a process's output until a line that starts so."""
+    assert process.stdout
+    assert any(line.startswith(start) for line in process.stdout)
 
 
 @pytest.mark.slow
-def test_two_processes_that_want_one_stack_make_it_once(wheel: Path, cache: Path) -> None:
-    makers = [maker(cache) for _ in range(3)]
-    said = [process.communicate(timeout=3600)[0].splitlines() for process in makers]
-    assert len({lines[-1] for lines in said}) == 1
-    assert sorted(len(lines) == 1 for lines in said) == [False, True, True], said
-    assert len(folders(cache)) == 1
+def test_processes_that_want_one_stack_make_it_once(wheel: Path, cache: Cache) -> None:
+    outputs = []
+    with maker(cache) as first, maker(cache) as second, maker(cache) as third:
+        for process in (first, second, third):
+            output, _ = process.communicate(timeout=HANG_GUARD)
+            outputs.append(output)
+    steps = sorted(output.count("step ") for output in outputs)
+    assert steps[:2] == [0, 0]
+    assert steps[2] > 0
+    assert len(cache.folders()) == 1
 
 
 @pytest.mark.slow
@@ -236,82 +306,74 @@ def test_two_processes_that_want_one_stack_make_it_once(wheel: Path, cache: Path
     "how", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM], ids=lambda how: how.name
 )
 def test_a_process_that_ends_while_it_installs_leaves_no_environment(
-    wheel: Path, python: Interpreter, cache: Path, how: signal.Signals
+    wheel: Path, cache: Cache, how: signal.Signals
 ) -> None:
     with maker(cache, "stay") as process:
-        assert process.stdout
-        assert any(line.startswith("step Installing") for line in process.stdout)
+        wait_for(process, "step Installing")
         process.send_signal(how)
-        process.communicate(timeout=3600)
-    assert list(environments(cache)) == []
+    assert cache.environments() == []
     if how == signal.SIGINT:
-        assert folders(cache) == set()
-    made = provide(stack("tiny"), python, cache, quiet)
-    assert run(made.interpreter, "import tiny; print(tiny.VERSION)") == "1.0"
-    assert list(environments(cache)) == [made]
+        assert cache.folders() == set()
+    made = cache.provide(stack_of("tiny"))
+    assert version_in(made) == "1.0"
+    assert cache.environments() == [made]
 
 
 @pytest.mark.slow
-def test_a_stack_is_not_removed_while_a_process_uses_it(wheel: Path, cache: Path) -> None:
+def test_an_environment_is_not_removed_while_a_process_uses_it(wheel: Path, cache: Cache) -> None:
     with maker(cache) as process:
-        assert process.stdout
-        assert any(line.startswith("made") for line in process.stdout)
-        (made,) = environments(cache)
-        with pytest.raises(
-            StackError, match="stack mine is in use by a process; wait for it, or end it"
-        ):
+        wait_for(process, "made")
+        (made,) = cache.environments()
+        message = "stack mine is in use by a process; wait for it, or end it"
+        with pytest.raises(StackError, match=message):
             remove(made)
         assert made.interpreter.exists()
-        process.communicate(timeout=3600)
     remove(made)
-    assert list(environments(cache)) == []
-    assert folders(cache) == set()
+    assert cache.environments() == []
+    assert cache.folders() == set()
 
 
-def test_an_environment_that_the_system_does_not_let_go_is_an_error_with_its_path(
-    cache: Path,
+def test_an_environment_that_the_system_does_not_release_is_an_error_with_its_path(
+    cache: Cache,
 ) -> None:
-    made = Environment(
-        cache / "stacks" / "aa", "mine", "3.11.2", "linux", ("tiny",), ("tiny==1.0",)
-    )
-    (cache / "stacks" / "requests").mkdir(parents=True)
+    folder = cache.path / "stacks" / "aa"
+    made = Environment(folder, "mine", "3.11.2", "linux", ("tiny",), ("tiny==1.0",))
+    (cache.path / "stacks" / "requests").mkdir(parents=True)
     made.folder.mkdir()
-    Path(f"{made.folder}.use").mkdir()  # root, too, can't open it as a file
-    with pytest.raises(
-        StackError,
-        match=r"stack mine can't be removed: Is a directory \(.*/stacks/aa\.use\); grant",
-    ):
+    made.use_file.mkdir()  # root, too, can't open it as a file
+    message = r"stack mine can't be removed: Is a directory \(.*/stacks/aa\.use\); grant"
+    with pytest.raises(StackError, match=message):
         remove(made)
     assert made.folder.exists()
 
 
 @pytest.mark.slow
-def test_what_somebody_removed_by_hand_is_made_again(
-    wheel: Path, python: Interpreter, cache: Path
-) -> None:
-    made = provide(stack("tiny"), python, cache, quiet)
-    subprocess.run(["rm", "-r", made.folder, f"{made.folder}.use"], check=True)
-    assert existing(stack("tiny"), python, cache) is None
-    again = provide(stack("tiny"), python, cache, quiet)
-    assert again == made
-    assert again.interpreter.exists()
-    assert Path(f"{made.folder}.use").exists()
+def test_an_environment_that_was_removed_by_hand_is_made_again(wheel: Path, cache: Cache) -> None:
+    stack = stack_of("tiny")
+    made = cache.provide(stack)
+    shutil.rmtree(made.folder)
+    made.use_file.unlink()
+    assert cache.existing(stack) is None
+    assert cache.provide(stack) == made
+    assert made.interpreter.exists()
+    assert made.use_file.exists()
 
 
 def test_a_cache_that_can_not_be_written_is_an_error(python: Interpreter, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(
-        StackError, match="stack mine: Not a directory .*name another cache with --mlms-cache"
-    ):
-        provide(stack("tiny"), python, tmp_path / "file", quiet)
+    file = tmp_path / "file"
+    file.touch()
+    message = "stack mine: Not a directory .*name another cache with --mlms-cache"
+    with pytest.raises(StackError, match=message):
+        provide(stack_of("tiny"), python, file, show_nothing)
 
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 48 MiB."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=48m", "tmpfs", folder]
-    mounted = subprocess.run(mount, capture_output=True, text=True)
+    mount = ["mount", "-t", "tmpfs", "-o", "size=48m", "tmpfs", str(folder)]
+    mounted = subprocess.run(mount, capture_output=True, text=True, check=False)
     if mounted.returncode:
         pytest.skip(f"can't mount a small file system here: {mounted.stderr.strip()}")
     yield folder
@@ -319,59 +381,48 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.slow
-def test_a_full_disk_is_an_error_that_says_so_and_leaves_nothing(
+def test_a_full_disk_is_an_error_with_advice_and_leaves_nothing(
     small_disk: Path, python: Interpreter, tmp_path: Path
 ) -> None:
     write_wheel(tmp_path / "wheels", "tiny", "1.0", size=64 << 20)
-    with pytest.raises(
-        StackError, match="make room, or name another cache with --mlms-cache"
-    ) as raised:
-        provide(stack("tiny"), python, small_disk, quiet)
+    cache = Cache(small_disk, python)
+    advice = "make room, or name another cache with --mlms-cache"
+    with pytest.raises(StackError, match=advice) as raised:
+        cache.provide(stack_of("tiny"))
     assert "No space left on device" in str(raised.value)
-    assert folders(small_disk) == set()
+    assert cache.folders() == set()
 
 
 @pytest.mark.slow
 def test_uv_makes_the_same_environment(
-    wheel: Path, python: Interpreter, cache: Path, monkeypatch: pytest.MonkeyPatch
+    wheel: Path, cache: Cache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if shutil.which("uv") is None:
+        pytest.skip("uv isn't installed here")
     monkeypatch.setenv("UV_NO_INDEX", "1")
     monkeypatch.setenv("UV_FIND_LINKS", str(wheel.parent))
-    if subprocess.run(["sh", "-c", "command -v uv"], capture_output=True).returncode:
-        pytest.skip("uv isn't installed here")
-    made = provide(stack("tiny", installer="uv"), python, cache, quiet)
+    made = cache.provide(stack_of("tiny", installer="uv"))
     assert made.lock == ("tiny==1.0",)
-    assert run(made.interpreter, "import tiny; print(tiny.VERSION)") == "1.0"
+    assert version_in(made) == "1.0"
 
 
-def test_an_installer_that_is_not_there_is_lacking(
-    python: Interpreter, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from pytest_mlms.errors import Unavailable
-
-    monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(
-        Unavailable, match="to be installed by uv, which isn't there; pip install uv"
-    ):
-        provide(stack("tiny", installer="uv"), python, cache, quiet)
-    assert folders(cache) == set()
-
-
-def test_what_a_killed_installation_left_is_cleared_and_what_goes_on_is_not(cache: Path) -> None:
-    requests = cache / "stacks" / "requests"
+def test_only_installations_that_were_killed_are_cleared(cache: Cache) -> None:
+    folder = cache.path / "stacks"
+    requests = folder / "requests"
     requests.mkdir(parents=True)
     for name in ("aa-1.new", "bb-2.new"):
-        (cache / "stacks" / name / "lib").mkdir(parents=True)
+        (folder / name / "lib").mkdir(parents=True)
     with filelock.FileLock(requests / "bb.lock"):
-        clear_strays(cache)
-    assert folders(cache) == {"bb-2.new"}
+        clear_strays(cache.path)
+    assert cache.folders() == {"bb-2.new"}
 
 
 @pytest.mark.slow
-def test_a_cache_that_is_named_relatively_is_the_same_one(
-    wheel: Path, python: Interpreter, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_relative_path_of_the_cache_is_the_same_cache(
+    wheel: Path, python: Interpreter, cache: Cache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    made = provide(stack("tiny"), python, Path("cache"), quiet)
+    monkeypatch.chdir(cache.path.parent)
+    stack = stack_of("tiny")
+    made = provide(stack, python, Path(cache.path.name), show_nothing)
     assert made.interpreter.is_absolute()
-    assert existing(stack("tiny"), python, cache) == made
+    assert cache.existing(stack) == made
