@@ -19,7 +19,6 @@ __all__ = [
     "ProcessEstimator",
     "ProcessValues",
     "Quantity",
-    "UpgradeRule",
     "percentile",
     "quantities_of",
     "upgrade_rules",
@@ -207,7 +206,7 @@ _ENTRIES = [
         unit="s",
         better="lower",
         kind="upgrade",
-        description="latency of an upgrade's median turn, by the clock that disturbances touch least",
+        description="median latency of a turn, by the clock that disturbances touch least",
         upgrade=UpgradeRule(tolerance=0.03, spread=0.004, key="tolerance", estimate="latency_p50"),
     ),
     Quantity(

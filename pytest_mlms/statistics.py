@@ -18,9 +18,7 @@ from numpy.typing import NDArray
 from scipy.special import bdtrc, chdtrc, ndtri, stdtrit
 
 __all__ = [
-    "Centre",
     "Interval",
-    "LogRatio",
     "Pooled",
     "is_steady",
     "matched_difference",

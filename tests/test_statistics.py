@@ -1,4 +1,4 @@
-"""Tests of statistics against values worked by hand, and against scipy where scipy has the method."""
+"""Tests of statistics against values worked by hand, and against scipy where it has the method."""
 
 from __future__ import annotations
 

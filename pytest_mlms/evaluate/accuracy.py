@@ -16,7 +16,6 @@ from pytest_mlms.records import Estimate
 from pytest_mlms.statistics import wilson_interval
 
 __all__ = [
-    "ScoredDataset",
     "classify",
     "count_hits",
     "estimate_accuracy",

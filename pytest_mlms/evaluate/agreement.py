@@ -21,7 +21,6 @@ from pytest_mlms.records import Estimate
 __all__ = [
     "ROUNDING_SHARE",
     "Differences",
-    "ElementDifferences",
     "Tolerance",
     "Value",
     "chunks",
@@ -36,8 +35,12 @@ Array = NDArray[Any]
 
 ROUNDING_SHARE = 0.01
 """Difference that is taken for rounding by default, as a share of the largest reference value."""
+
 _CHUNK_BYTES = 1 << 22
-"""Bytes of rows that are compared at a time; in float64 and with all temporaries, ten times that."""
+"""Bytes of rows that are compared at a time.
+
+In float64, and with all temporaries, they take ten times as much.
+"""
 _NO_PROBABILITIES = "the scores are no probabilities; write the step softmax if they are logits"
 
 

@@ -27,7 +27,6 @@ from pytest_mlms.pipeline import Dataset, postprocess
 __all__ = [
     "OutputComparison",
     "Reference",
-    "ReferenceIdentity",
     "compare_outputs",
     "compute_reference",
     "predict_all",

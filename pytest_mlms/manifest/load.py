@@ -1,4 +1,4 @@
-"""Loading of manifests: a file becomes a checked manifest, or all of its errors with their lines."""
+"""Loading of manifests: a file becomes a checked manifest, or all of its errors."""
 
 from __future__ import annotations
 

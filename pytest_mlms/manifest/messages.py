@@ -25,7 +25,7 @@ _EXPECTED = {
     "number": "a number",
     "boolean": "true or false",
 }
-"""pydantic's word for a type -> what to write."""
+"""pydantic's name of a type -> what to write."""
 
 _FOUND = {dict: "a mapping", list: "a list", type(None): "nothing"}
 """Type of a value -> what a message calls it."""
@@ -157,13 +157,12 @@ def _wrong_value(error: ErrorDetails, hint: str) -> str:
 
 def _expected(message: str) -> str:
     """Return what to write, from pydantic's "Input should be a valid list"."""
-    wanted = message
     for prefix in ("Input should be ", "a valid ", "an "):
-        wanted = wanted.removeprefix(prefix)
-    for word, expected in _EXPECTED.items():
-        if wanted.startswith(word):
+        message = message.removeprefix(prefix)
+    for name, expected in _EXPECTED.items():
+        if message.startswith(name):
             return expected
-    return wanted
+    return message
 
 
 def _quoted(expected: str) -> list[str]:

@@ -29,7 +29,7 @@ from pytest_mlms.manifest.types import (
     split_framework,
 )
 
-__all__ = ["DatasetEntry", "Evaluate", "Input", "Manifest", "Model", "Output"]
+__all__ = ["Evaluate", "Input", "Manifest", "Model", "Output"]
 
 T = TypeVar("T")
 

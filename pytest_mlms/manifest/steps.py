@@ -20,7 +20,6 @@ __all__ = [
     "OutputStep",
     "Resize",
     "SetLayout",
-    "Softmax",
     "TopK",
 ]
 
@@ -84,7 +83,7 @@ class Normalize(Closed):
     scale: PerChannel = (1.0,)
 
     @model_validator(mode="after")
-    def _divisible(self) -> Normalize:
+    def _check_scale(self) -> Normalize:
         if 0 in self.scale:
             raise ValueError("scale is 0; write what to divide by, 1 for nothing")
         return self
@@ -108,7 +107,7 @@ class TopK(Closed):
     sha256: Sha256 | None = None
 
     @model_validator(mode="after")
-    def _checked_when_fetched(self) -> TopK:
+    def _check_digest(self) -> TopK:
         if self.labels and self.labels.startswith("http") and not self.sha256:
             raise ValueError("labels that are fetched need a digest; write 'sha256: …' beside them")
         return self

@@ -65,9 +65,9 @@ def _unknown_filters(manifest: Manifest, entry: Entry) -> Iterator[str]:
         "devices": evaluate.devices,
         "frameworks": [model.name for model in manifest.models],
     }
-    for name, wanted in entry.threshold.filters().items():
+    for name, selected in entry.threshold.filters().items():
         values = evaluated[name]
-        if set(wanted) - set(values):
+        if set(selected) - set(values):
             known = ", ".join(map(str, values))
             found = f"{entry.key} names {name} that nothing is evaluated with"
             yield f"{found}; write some of {known}"
