@@ -23,7 +23,6 @@ Feed = List[Tuple[str, Any]]
 
 ROOT = Path(__file__).resolve().parent.parent
 DIGITS = ROOT / "manifests" / "digits"
-SIGNATURE = {"inputs": "image float32[?,1,8,8]", "outputs": "logits"}
 BATCHES = (1, 64)
 RTOL = 1e-4
 ATOL = 1e-4
@@ -40,43 +39,30 @@ class Way(NamedTuple):
     made_by: str = ""
 
 
-# In float32 throughout, since TF32 differs by 1e-3.
-FP32 = {"tf32": False}
+FP32 = {"tf32": False}  # throughout, since TF32 differs by 1e-3
+TENSORRT = {"tf32": False, "provider": "tensorrt"}
+COMPILED = {"tf32": False, "mode": "compile"}
+SCRIPTED = {"tf32": False, "inputs": "image float32[?,1,8,8]", "outputs": "logits"}
+STATE = dict(SCRIPTED, **{"class": "Digits"})
+EXACT = {"precision": "highest"}
+ENGINE = {"precision": "fp32"}
+
+ONNX = "digits_cnn.onnx"
+PROGRAM = "digits_cnn.pt2"
+SCRIPT = "digits_cnn.pt"
 PYTORCH = "convert_pytorch.py"
+SAVED_MODEL = "digits_cnn_savedmodel.zip"
+
 PATHS = [
-    Way("onnxruntime, CUDA", "onnxruntime", "digits_cnn.onnx", FP32),
-    Way(
-        "onnxruntime, TensorRT",
-        "onnxruntime",
-        "digits_cnn.onnx",
-        dict(FP32, provider="tensorrt"),
-    ),
-    Way("pytorch, .pt2 eager", "pytorch", "digits_cnn.pt2", FP32, made_by=PYTORCH),
-    Way(
-        "pytorch, .pt2 compiled",
-        "pytorch",
-        "digits_cnn.pt2",
-        dict(FP32, mode="compile"),
-        made_by=PYTORCH,
-    ),
-    Way(
-        "pytorch, TorchScript",
-        "pytorch",
-        "digits_cnn.pt",
-        dict(SIGNATURE, tf32=False),
-        made_by=PYTORCH,
-    ),
-    Way(
-        "pytorch, state dict",
-        "pytorch",
-        "convert_pytorch.py",
-        dict(SIGNATURE, tf32=False, **{"class": "Digits"}),
-        weights="digits_state.pt",
-        made_by=PYTORCH,
-    ),
-    Way("tensorflow, SavedModel", "tensorflow", "digits_cnn_savedmodel.zip", FP32),
-    Way("jax, StableHLO", "jax", "digits_cnn.jax", {"precision": "highest"}),
-    Way("tensorrt, from ONNX", "tensorrt", "digits_cnn.onnx", {"precision": "fp32"}),
+    Way("onnxruntime, CUDA", "onnxruntime", ONNX, FP32),
+    Way("onnxruntime, TensorRT", "onnxruntime", ONNX, TENSORRT),
+    Way("pytorch, .pt2 eager", "pytorch", PROGRAM, FP32, made_by=PYTORCH),
+    Way("pytorch, .pt2 compiled", "pytorch", PROGRAM, COMPILED, made_by=PYTORCH),
+    Way("pytorch, TorchScript", "pytorch", SCRIPT, SCRIPTED, made_by=PYTORCH),
+    Way("pytorch, state dict", "pytorch", PYTORCH, STATE, "digits_state.pt", PYTORCH),
+    Way("tensorflow, SavedModel", "tensorflow", SAVED_MODEL, FP32),
+    Way("jax, StableHLO", "jax", "digits_cnn.jax", EXACT),
+    Way("tensorrt, from ONNX", "tensorrt", ONNX, ENGINE),
 ]
 
 
@@ -162,8 +148,9 @@ def images(count: int) -> Any:
     """Return the first held-out images as the network takes them."""
     import numpy
 
-    pixels = numpy.load(str(DIGITS / "digits_test.npz"))["image"][:count, None]
-    return (pixels / 16).astype(numpy.float32)
+    pixels = numpy.load(str(DIGITS / "digits_test.npz"))["image"]
+    chosen = pixels[:count, None]
+    return (chosen / 16).astype(numpy.float32)
 
 
 SHAPES = {
@@ -179,11 +166,13 @@ def weights() -> Dict[str, Any]:
     import numpy
     from mlms_predictors._run.protobuf import last_value, values
 
-    graph = last_value((DIGITS / "digits_cnn.onnx").read_bytes(), 7)  # ModelProto.graph
+    model = (DIGITS / ONNX).read_bytes()
+    graph = last_value(model, 7)  # ModelProto.graph
     found = {}
     for tensor in values(graph, 5):  # GraphProto.initializer
         name = bytes(last_value(tensor, 8)).decode()  # TensorProto.name
-        array = numpy.frombuffer(last_value(tensor, 9), numpy.float32)  # TensorProto.raw_data
+        data = last_value(tensor, 9)  # TensorProto.raw_data
+        array = numpy.frombuffer(data, numpy.float32)
         found[name] = array.reshape(SHAPES.get(name, array.shape))
     return found
 
@@ -199,7 +188,8 @@ def reference(batch: Any) -> Any:
     x = halve(x)
     x = convolve(x, arrays["conv2d_5_weight"], arrays["conv2d_5_bias"])
     x = halve(x)
-    return x.reshape(len(x), -1) @ arrays["linear_9_weight"].T + arrays["linear_9_bias"]
+    features = x.reshape(len(x), -1)
+    return features @ arrays["linear_9_weight"].T + arrays["linear_9_bias"]
 
 
 def convolve(x: Any, kernel: Any, bias: Any) -> Any:
@@ -214,14 +204,19 @@ def convolve(x: Any, kernel: Any, bias: Any) -> Any:
         for column in range(3):
             shifted.append(padded[:, :, row : row + side, column : column + side])
     taps = numpy.stack(shifted, 2).reshape(len(x), -1, side * side)
-    sums = numpy.einsum("ok,nkp->nop", kernel.reshape(outputs, -1), taps) + bias[:, None]
-    return numpy.maximum(sums.reshape(len(x), outputs, side, side), 0)
+    rows = kernel.reshape(outputs, -1)
+    sums = numpy.einsum("ok,nkp->nop", rows, taps)
+    biased = sums + bias[:, None]
+    images = biased.reshape(len(x), outputs, side, side)
+    return numpy.maximum(images, 0)
 
 
 def halve(x: Any) -> Any:
     """Return the maxima of squares of 2 x 2."""
     count, channels, side, _ = x.shape
-    return x.reshape(count, channels, side // 2, 2, side // 2, 2).max((3, 5))
+    half = side // 2
+    squares = x.reshape(count, channels, half, 2, half, 2)
+    return squares.max((3, 5))
 
 
 def prepare(way: Way, folder: Path) -> Dict[str, str]:
@@ -356,8 +351,9 @@ def ask_for_costs(agent: Agent) -> Iterator[str]:
     """Yield a line on the peaks of the device, and one on the operations of the model."""
     try:
         peaks = agent.ask("peaks").fields
-        speeds = f"{peaks['flops'] / 1e12:.3g} TFLOP/s, {peaks['bytes'] / 1e9:.4g} GB/s"
-        yield f"peaks: {speeds}; {peaks['how']}"
+        teraflops = peaks["flops"] / 1e12
+        gigabytes = peaks["bytes"] / 1e9
+        yield f"peaks: {teraflops:.3g} TFLOP/s, {gigabytes:.4g} GB/s; {peaks['how']}"
     except (NotRun, RuntimeError) as error:
         yield f"peaks: {error}"
     try:
