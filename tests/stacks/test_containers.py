@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -12,11 +13,12 @@ import sysconfig
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from pytest_mlms.agent.process import start_agent
+from pytest_mlms.agent.process import Agent, start_agent
 from pytest_mlms.errors import AgentError, StackError, Unavailable
 from pytest_mlms.records import Launch, Stack
 from pytest_mlms.stacks import containers
@@ -24,116 +26,132 @@ from pytest_mlms.stacks.containers import find_engine
 from pytest_mlms.stacks.launch import prepare
 from tests.support.project import PREDICTORS, Project
 
+HANG_GUARD = 300.0  # seconds
 IMAGE = f"localhost/pytest-mlms-test-{os.getpid()}:1"  # another worker has its own
 IMAGES = np.zeros((2, 1, 8, 8), np.float32)
+FAULTY = PREDICTORS / "faulty.py"
+UNNEEDED = (
+    "test",
+    "tests",
+    "site-packages",
+    "dist-packages",
+    "__pycache__",
+    "idlelib",
+    "ensurepip",
+    "config-*",
+)
 
 
-def libraries(path: Path) -> set[str]:
-    done = subprocess.run(["ldd", path], capture_output=True, text=True)
-    return {found for found in re.findall(r"(/\S+)", done.stdout) if os.path.exists(found)}
+def libraries_of(path: Path) -> set[str]:
+    """Return the libraries that a program or a library loads."""
+    done = subprocess.run(["ldd", path], capture_output=True, text=True, check=False)
+    found = re.findall(r"(/\S+)", done.stdout)
+    return {library for library in found if os.path.exists(library)}
 
 
-def fill(root: Path) -> None:
-    """Copy this interpreter, its standard library, numpy, and the system's libraries that these
-    need.
-    """
+class ImageRoot:
+    """The files of an image: this interpreter, its standard library, numpy, system libraries."""
 
-    def put(path: Path | str) -> None:
-        target = root / str(path).lstrip("/")
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def fill(self) -> None:
+        interpreter = Path(os.path.realpath(sys.executable))
+        self._copy(interpreter)
+        self._copy_packages(Path(sysconfig.get_path("stdlib")))
+        needed = libraries_of(interpreter)
+        for library in self.path.rglob("*.so*"):
+            needed |= libraries_of(library)
+        for path in needed:
+            if not Path(path).is_relative_to(self.path):
+                self._copy(Path(path))
+        programs = self.path / "usr" / "bin"
+        programs.mkdir(parents=True, exist_ok=True)
+        (programs / "python3").symlink_to(interpreter)
+        for name in ("tmp", "proc", "sys", "dev", "etc"):
+            (self.path / name).mkdir(exist_ok=True)
+
+    def _copy(self, path: Path) -> None:
+        target = self._inside(path)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(os.path.realpath(path), target)
 
-    interpreter, standard = (
-        Path(os.path.realpath(sys.executable)),
-        Path(sysconfig.get_path("stdlib")),
-    )
-    put(interpreter)
-    unneeded = (
-        "test",
-        "tests",
-        "site-packages",
-        "dist-packages",
-        "__pycache__",
-        "idlelib",
-        "ensurepip",
-        "config-*",
-    )
-    shutil.copytree(
-        standard, root / str(standard).lstrip("/"), ignore=shutil.ignore_patterns(*unneeded)
-    )
-    for folder in Path(np.__file__).parent.parent.glob("numpy*"):
-        target = root / str(standard).lstrip("/") / "site-packages" / folder.name
-        shutil.copytree(folder, target, ignore=shutil.ignore_patterns("tests", "__pycache__"))
-    for path in set().union(
-        libraries(interpreter), *(libraries(path) for path in root.rglob("*.so*"))
-    ):
-        if not Path(path).is_relative_to(root):
-            put(path)
-    (root / "usr/bin").mkdir(parents=True, exist_ok=True)
-    (root / "usr/bin/python3").symlink_to(interpreter)
-    for name in ("tmp", "proc", "sys", "dev", "etc"):
-        (root / name).mkdir(exist_ok=True)
+    def _copy_packages(self, standard: Path) -> None:
+        unneeded = shutil.ignore_patterns(*UNNEEDED)
+        shutil.copytree(standard, self._inside(standard), ignore=unneeded)
+        site_packages = self._inside(standard) / "site-packages"
+        tests = shutil.ignore_patterns("tests", "__pycache__")
+        for folder in Path(np.__file__).parent.parent.glob("numpy*"):
+            shutil.copytree(folder, site_packages / folder.name, ignore=tests)
+
+    def _inside(self, path: Path) -> Path:
+        return self.path / str(path).lstrip("/")
 
 
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The name of an engine that has IMAGE."""
     name = find_engine()
     if name is None:
         pytest.skip("neither podman nor docker answers on this machine")
     root = tmp_path_factory.mktemp("image")
-    fill(root)
+    ImageRoot(root).fill()
     with subprocess.Popen(["tar", "-C", root, "-c", "."], stdout=subprocess.PIPE) as tar:
-        subprocess.run(
-            [name, "import", "-", IMAGE], stdin=tar.stdout, check=True, capture_output=True
-        )
+        command = [name, "import", "-", IMAGE]
+        subprocess.run(command, stdin=tar.stdout, check=True, capture_output=True)
     yield name
-    subprocess.run([name, "image", "rm", "--force", IMAGE], capture_output=True)
+    subprocess.run([name, "image", "rm", "--force", IMAGE], capture_output=True, check=False)
 
 
-def boxed(**facts: object) -> Stack:
-    return Stack("boxed", "faulty", container=IMAGE, **facts)  # type: ignore[arg-type]
+def boxed(**fields: Any) -> Stack:
+    return Stack("boxed", "faulty", container=IMAGE, **fields)
 
 
 def running(engine: str, pid: int = os.getpid()) -> list[str]:
-    """Return the containers of the agents that a process started.
-
-    Others on this machine may have some too.
-    """
-    said = subprocess.run(
-        [engine, "ps", "--all"], capture_output=True, text=True, check=True
-    ).stdout
-    return [line for line in said.splitlines() if f"mlms-agent-{pid}-" in line]
+    """Return the containers of the agents that a process started, not those of others."""
+    command = [engine, "ps", "--all"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    name = f"mlms-agent-{pid}-"
+    return [line for line in done.stdout.splitlines() if name in line]
 
 
-@pytest.fixture
-def graph(tmp_path: Path) -> Path:
-    (tmp_path / "graph").write_text(json.dumps({"answer": 4}))
-    return tmp_path / "graph"
+@contextlib.contextmanager
+def started(launch: Launch, predictor: Path, folder: Path) -> Iterator[Agent]:
+    agent = start_agent(launch, predictor, folder / "log", HANG_GUARD)
+    try:
+        yield agent
+    finally:
+        agent.close()
 
 
-def launch(stack: Stack, graph: Path) -> Launch:
-    return prepare(stack, graph.parent / "cache", mounts=[PREDICTORS, graph])
+def launch_faulty(folder: Path, **behaviour: Any) -> Launch:
+    """Return how to start an agent for the model ``folder / graph``, which behaves as told."""
+    graph = folder / "graph"
+    graph.write_text(json.dumps(behaviour))
+    return prepare(boxed(), folder / "cache", mounts=[PREDICTORS, graph])
+
+
+def load(agent: Agent, folder: Path) -> None:
+    files = {"graph": str(folder / "graph")}
+    agent.request("load", {"files": files, "device": "cpu", "threads": None})
 
 
 @pytest.mark.slow
-def test_an_agent_in_a_container_loads_and_computes(engine: str, graph: Path) -> None:
-    made = launch(boxed(), graph)
-    agent = start_agent(made, PREDICTORS / "faulty.py", graph.parent / "log", 300)
-    hello = agent.request("hello").facts
-    agent.request("load", {"files": {"graph": str(graph)}, "device": "cpu", "threads": None})
-    assert agent.request("predict", arrays=[("image", IMAGES)]).arrays["logits"].argmax(
-        axis=1
-    ).tolist() == [4, 4]
-    assert len(running(engine)) == 1
-    agent.close()
+def test_an_agent_in_a_container_loads_and_computes(engine: str, tmp_path: Path) -> None:
+    launch = launch_faulty(tmp_path, answer=4)
+    with started(launch, FAULTY, tmp_path) as agent:
+        hello = agent.request("hello").facts
+        load(agent, tmp_path)
+        reply = agent.request("predict", arrays=[("image", IMAGES)])
+        assert reply.arrays["logits"].argmax(axis=1).tolist() == [4, 4]
+        assert len(running(engine)) == 1
     assert not running(engine)
     assert hello["executable"] == "/usr/bin/python3"
-    assert made.lock[0].startswith(f"{IMAGE} @ ")
+    assert launch.lock[0].startswith(f"{IMAGE} @ ")
 
 
 SPY = """
 import os, socket
-from mlms_predictors import Loaded, Tensor
 
 def versions():
     facts = dict(os.environ)
@@ -151,6 +169,12 @@ def versions():
 
 def devices():
     return ["cpu"]
+
+def load(request):
+    raise NotImplementedError
+
+def predict(loaded, arrays):
+    raise NotImplementedError
 """
 
 
@@ -159,31 +183,28 @@ def test_a_container_has_no_network_writes_nothing_and_sees_only_its_environment
     engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SECRET_OF_THE_HOST", "1")
-    (tmp_path / "own").mkdir()
-    spy = tmp_path / "own" / "spy.py"
+    folder = tmp_path / "own"
+    folder.mkdir()
+    spy = folder / "spy.py"
     spy.write_text(SPY)
-    made = prepare(boxed(env=(("OWN", "x y"),), threads=2), tmp_path, mounts=[spy.parent])
-    agent = start_agent(made, spy, tmp_path / "log", 300)
-    try:
-        seen = agent.request("hello").facts["versions"]
-    finally:
-        agent.close()
-    assert seen["network"] == "[Errno 101] Network is unreachable"
-    assert seen["write"] == "Read-only file system"
-    assert "SECRET_OF_THE_HOST" not in seen
-    assert (seen["OWN"], seen["OMP_NUM_THREADS"]) == ("x y", "2")
+    launch = prepare(boxed(env=(("OWN", "x y"),), threads=2), tmp_path, mounts=[folder])
+    with started(launch, spy, tmp_path) as agent:
+        versions = agent.request("hello").facts["versions"]
+    assert versions["network"] == "[Errno 101] Network is unreachable"
+    assert versions["write"] == "Read-only file system"
+    assert "SECRET_OF_THE_HOST" not in versions
+    assert versions["OWN"] == "x y"
+    assert versions["OMP_NUM_THREADS"] == "2"
 
 
 @pytest.mark.slow
 def test_a_container_that_hangs_is_ended_with_its_agent(engine: str, tmp_path: Path) -> None:
-    graph = tmp_path / "graph"
-    graph.write_text(json.dumps({"seconds": 600}))
-    agent = start_agent(launch(boxed(), graph), PREDICTORS / "faulty.py", tmp_path / "log", 300)
+    agent = start_agent(launch_faulty(tmp_path, seconds=600), FAULTY, tmp_path / "log", HANG_GUARD)
     agent.request("hello")
-    agent.request("load", {"files": {"graph": str(graph)}, "device": "cpu", "threads": None})
-    hasty = type(agent)(agent.process, agent.channel, agent.log, 1, agent.end)
+    load(agent, tmp_path)
+    impatient = type(agent)(agent.process, agent.channel, agent.log, 1, agent.end)
     with pytest.raises(AgentError, match="gave no reply to 'predict' in 1 s and was killed"):
-        hasty.request("predict", arrays=[("image", IMAGES)])
+        impatient.request("predict", arrays=[("image", IMAGES)])
     assert not running(engine)
 
 
@@ -194,8 +215,10 @@ import numpy
 from pytest_mlms.agent.process import start_agent
 from pytest_mlms.stacks.launch import prepare
 from pytest_mlms.records import Stack
+
 image, predictor, graph = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
-launch = prepare(Stack("boxed", "faulty", container=image), graph.parent, mounts=[predictor.parent, graph])
+stack = Stack("boxed", "faulty", container=image)
+launch = prepare(stack, graph.parent, mounts=[predictor.parent, graph])
 agent = start_agent(launch, predictor, graph.parent / "log", 600)
 agent.request("hello")
 agent.request("load", {"files": {"graph": str(graph)}, "device": "cpu", "threads": None})
@@ -205,79 +228,135 @@ agent.request("predict", arrays=[("image", numpy.zeros((1, 1, 8, 8), "f4"))])
 
 
 @pytest.mark.slow
-def test_a_container_ends_when_pytest_is_killed_in_mid_request(engine: str, tmp_path: Path) -> None:
-    (tmp_path / "graph").write_text(json.dumps({"seconds": 600}))
-    command = [
-        sys.executable,
-        "-c",
-        ALONE,
-        IMAGE,
-        str(PREDICTORS / "faulty.py"),
-        str(tmp_path / "graph"),
-    ]
+def test_a_container_ends_when_pytest_is_killed_during_a_request(
+    engine: str, tmp_path: Path
+) -> None:
+    graph = tmp_path / "graph"
+    graph.write_text(json.dumps({"seconds": 600}))
+    command = [sys.executable, "-c", ALONE, IMAGE, str(FAULTY), str(graph)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout
         assert parent.stdout.readline() == "loaded\n"
         assert len(running(engine, parent.pid)) == 1
         parent.kill()
-    end = time.monotonic() + 600
-    while running(engine, parent.pid) and time.monotonic() < end:
+    end = time.monotonic() + HANG_GUARD
+    while running(engine, parent.pid):
+        assert time.monotonic() < end
         time.sleep(0.2)
-    assert not running(engine, parent.pid)
 
 
 @pytest.mark.slow
-def test_an_image_that_is_not_there_is_an_error_with_the_engines_last_words(
+def test_an_image_that_is_not_there_is_an_error_with_the_engine_s_last_lines(
     engine: str, tmp_path: Path
 ) -> None:
     absent = Stack("boxed", "faulty", container="localhost/pytest-mlms-none:1")
-    with pytest.raises(
-        StackError,
-        match=f"stack boxed: {engine} has no image localhost/pytest-mlms-none:1 and can't",
-    ):
+    message = f"stack boxed: {engine} has no image localhost/pytest-mlms-none:1 and can't pull it"
+    with pytest.raises(StackError, match=message):
         prepare(absent, tmp_path)
 
 
 @pytest.mark.slow
-def test_a_python_that_the_image_lacks_is_an_error(engine: str, tmp_path: Path) -> None:
+def test_a_python_that_the_image_does_not_have_is_an_error(engine: str, tmp_path: Path) -> None:
     with pytest.raises(StackError, match=f"stack boxed: {engine} can't run python9 of image"):
         prepare(boxed(interpreter="python9"), tmp_path)
 
 
 @pytest.mark.slow
-def test_a_manifest_runs_on_a_container(engine: str, project: Project) -> None:
+def test_a_manifest_runs_in_a_container(engine: str, project: Project) -> None:
     project.use_faulty(answer=3)
-    (project.path / "stacks.yaml").write_text(
-        f"boxed: {{framework: faulty, container: '{IMAGE}'}}\n"
-    )
-    project.run(
-        "--mlms-stack=boxed", "-k", "accuracy or performance", timeout=3600
-    ).assert_outcomes(passed=2)
-    accuracy = project.items()[0]
+    stack = f"boxed: {{framework: faulty, container: '{IMAGE}'}}\n"
+    (project.path / "stacks.yaml").write_text(stack)
+    result = project.run("--mlms-stack=boxed", "-k", "accuracy or performance")
+    result.assert_outcomes(passed=2)
+    accuracy, _ = project.items()
     assert accuracy["case"] == "boxed-cpu"
     assert accuracy["launch"]["lock"][0].startswith(IMAGE)
 
 
-def test_without_an_engine_a_container_is_lacking(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    containers._answers.cache_clear()
-    try:
-        with pytest.raises(Unavailable, match="neither podman nor docker answers; install podman"):
-            prepare(boxed(), tmp_path)
-    finally:
-        containers._answers.cache_clear()
+FAKE_ENGINE = """#!/bin/sh
+echo "$*" >> {log}
+case "$*" in
+  "image inspect"*none*) exit 1;;
+  "image inspect"*) echo sha256:0123;;
+  *pull*) echo 'manifest unknown' >&2; exit 125;;
+  *--runtime=runc*) echo '3.11.7';;
+  run*) echo 'crun: no cgroup' >&2; exit 126;;
+esac
+"""
 
 
-def test_a_client_without_its_service_is_no_engine(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A script in the place of podman; the path of its log."""
+    log = tmp_path / "log"
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    write_program(tmp_path / "podman", FAKE_ENGINE.format(log=log))
+    containers._answers.cache_clear()
+    containers._working_options.cache_clear()
+    yield log
+    containers._answers.cache_clear()
+    containers._working_options.cache_clear()
+
+
+def write_program(path: Path, text: str) -> None:
+    path.write_text(text)
+    path.chmod(0o755)
+
+
+def test_the_first_options_that_start_a_container_are_used(fake: Path, tmp_path: Path) -> None:
+    launch = prepare(boxed(), tmp_path)
+    assert "--runtime=runc" in launch.command
+    assert fake.read_text().count("print(sys.version)") == 3
+
+
+def test_a_launch_mounts_each_folder_once_and_sets_the_environment(
+    fake: Path, tmp_path: Path
 ) -> None:
-    (tmp_path / "docker").write_text("#!/bin/sh\nexit 1\n")
-    (tmp_path / "docker").chmod(0o755)
+    inner = tmp_path / "models" / "graph"
+    launch = prepare(boxed(env=(("A", "b"),)), tmp_path, mounts=[inner, inner.parent])
+    volumes = [option for option in launch.command if option.startswith("--volume=")]
+    assert f"--volume={inner.parent}:{inner.parent}:ro" in volumes
+    assert len(volumes) == 2
+    assert "--env=A=b" in launch.command
+    assert "--network=none" in launch.command
+    assert launch.command[-4:] == ("sha256:0123", "python3", "-s", "-B")
+    assert launch.end == ("podman", "rm", "--force", "--volumes", "{agent}")
+
+
+def test_an_image_that_can_not_be_pulled_is_an_error(fake: Path, tmp_path: Path) -> None:
+    steps: list[str] = []
+    stack = Stack("boxed", "faulty", container="none:1")
+    message = "stack boxed: podman has no image none:1 and can't pull it\n    manifest unknown"
+    with pytest.raises(StackError, match=message):
+        prepare(stack, tmp_path, show=steps.append)
+    assert steps == ["podman pulls none:1", ""]
+
+
+def test_a_python_that_can_not_be_run_is_an_error_with_the_first_reason(
+    fake: Path, tmp_path: Path
+) -> None:
+    write_program(tmp_path / "podman", FAKE_ENGINE.format(log=fake).replace("3.11.7", "odd"))
+    message = "podman can't run python3 of image sha256:0123\n    crun: no cgroup"
+    with pytest.raises(StackError, match=message):
+        prepare(boxed(), tmp_path)
+
+
+@pytest.fixture
+def no_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A machine with nothing on PATH."""
     monkeypatch.setenv("PATH", str(tmp_path))
     containers._answers.cache_clear()
-    try:
-        assert find_engine() is None
-    finally:
-        containers._answers.cache_clear()
+    yield
+    containers._answers.cache_clear()
+
+
+@pytest.mark.usefixtures("no_engine")
+def test_without_an_engine_a_container_is_unavailable(tmp_path: Path) -> None:
+    with pytest.raises(Unavailable, match="neither podman nor docker answers; install podman"):
+        prepare(boxed(), tmp_path)
+
+
+@pytest.mark.usefixtures("no_engine")
+def test_a_client_without_its_service_is_no_engine(tmp_path: Path) -> None:
+    write_program(tmp_path / "docker", "#!/bin/sh\nexit 1\n")
+    assert find_engine() is None
