@@ -158,7 +158,7 @@ class Study:
         values: list[float] = []
 
         def after_round(index: int, measured: MeasuredRound, pair: AgentPair) -> bool:
-            figures = figures_of(measured.measured, "wall", 1)
+            figures = figures_of(measured.raw, "wall", 1)
             values.append(figures["cpu_time"].value)
             return index + 1 >= rounds
 
@@ -222,7 +222,7 @@ class Study:
 
         def after_round(index: int, measured: MeasuredRound, pair: AgentPair) -> bool:
             nonlocal timed
-            for side in measured.measured:
+            for side in measured.raw:
                 timed += float(side.wall.sum())
                 assert side.wait is not None, "this kernel doesn't count the waits for a core"
             return upgrade.after_round(index, measured, pair)

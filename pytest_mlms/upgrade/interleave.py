@@ -86,7 +86,7 @@ class MeasuredRound(NamedTuple):
     ``first_sides`` says for each pair of turns which side began.
     """
 
-    measured: Round
+    raw: Round
     record: RoundRecord
     first_sides: Sequence[SideName]
     outputs: Mapping[SideName, Outputs]
@@ -94,8 +94,8 @@ class MeasuredRound(NamedTuple):
     def arrays(self) -> dict[str, Array]:
         """Return the arrays of ``pairs-N.npz`` by name."""
         arrays = {"b_first": np.array(self.first_sides) == "b"}
-        for side, measured in zip(SIDES, self.measured, strict=True):
-            for name, values in measured.arrays().items():
+        for side, raw in zip(SIDES, self.raw, strict=True):
+            for name, values in raw.arrays().items():
                 arrays[f"{name}_{side}"] = values
         return arrays
 
@@ -169,12 +169,9 @@ class RoundRunner:
         turns, first_sides = self._run_turns(turn_plan)
         last_turns = self._turn_with_outputs()
         sides: dict[SideName, Side] = {}
-        records: dict[SideName, SideRecord] = {}
         for side in SIDES:
-            predictor = pair[side]
             all_turns = _SideTurns(first_turns[side], turns[side], last_turns[side])
-            sides[side] = _measured_side(predictor, pair.clocks[side], all_turns)
-            records[side] = _side_record(predictor, sides[side])
+            sides[side] = _measured_side(pair[side], pair.clocks[side], all_turns)
         record = RoundRecord(
             started_first=started_first,
             cores=self._cores,
@@ -186,19 +183,21 @@ class RoundRunner:
             steady=warm_up.steady,
             turns_exclusive=pair.exclusive,
             seconds=time.monotonic() - began,
-            sides=records,
+            sides={side: _side_record(pair[side], sides[side]) for side in SIDES},
         )
+        raw = Round(sides["a"], sides["b"])
         outputs = {side: last_turns[side].outputs for side in SIDES}
-        return MeasuredRound(Round(sides["a"], sides["b"]), record, first_sides, outputs)
+        return MeasuredRound(raw, record, first_sides, outputs)
 
     def _draw_order(self) -> list[SideName]:
         return self._rng.sample(SIDES, 2)
 
     def _turn_with_outputs(self) -> dict[SideName, Turn]:
         """Give both sides a turn of one call on the first batch, whose outputs are kept."""
-        return {
-            side: self._pair.turn(side, TurnPlan(), outputs=True) for side in self._draw_order()
-        }
+        turns = {}
+        for side in self._draw_order():
+            turns[side] = self._pair.turn(side, TurnPlan(), outputs=True)
+        return turns
 
     def _warm_up(self) -> _WarmUp:
         """Run windows of pairs until neither side's median falls any more."""

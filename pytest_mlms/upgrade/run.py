@@ -135,10 +135,10 @@ class UpgradeRun:
         Computing takes seconds, in which the user may interrupt.
         """
         earlier = self.result.rounds
-        clock = self._choose_clock(measured.measured)
+        clock = self._choose_clock(measured.raw)
         self._update(clock=clock, rounds=(*earlier, measured.record))
         self.sink.keep(f"pairs-{index}.npz", _writer(measured.arrays()))
-        figures = figures_of(measured.measured, clock, self.batch_size)
+        figures = figures_of(measured.raw, clock, self.batch_size)
         record = replace(measured.record, figures=figures)
         self._update(rounds=(*earlier, record))
 

@@ -9,54 +9,73 @@ import pytest
 
 from pytest_mlms.serialization import from_plain, to_plain
 from pytest_mlms.upgrade.figures import Figure, figures_of
-from pytest_mlms.upgrade.rounds import Round
+from pytest_mlms.upgrade.rounds import Clock, Round, Side
 from tests.support.upgrades import CALLS, PAIRS, random_side
 
 RNG = np.random.default_rng(3)
 SIDE = random_side(RNG)
 SLOWER = random_side(RNG, 2.0)
+NEVER_ADVANCED = np.zeros((PAIRS, CALLS))
 
 
-def test_every_quantity_of_a_round_is_computed() -> None:
-    figures = figures_of(Round(SIDE, SLOWER), "adj", batch_size=8)
-    doubled = ["latency", "cpu_time", "wall_time", "latency_p90", "latency_p95", "load_time"]
-    for name in doubled:
-        assert math.exp(figures[name].value) == pytest.approx(2, rel=0.05), name
-    assert math.exp(figures["throughput"].value) == pytest.approx(0.5, rel=0.05)
-    assert figures["throughput"].a == pytest.approx(8000, rel=0.02)
-    assert figures["first_inference"].value == figures["peak_memory"].value == 0
+def compare(b: Side, a: Side = SIDE, clock: Clock = "adj") -> dict[str, Figure]:
+    """Return the figures of a round with batches of eight."""
+    return figures_of(Round(a, b), clock, batch_size=8)
 
 
-def test_quantities_of_the_process_have_no_error_and_those_of_calls_have_one() -> None:
-    figures = figures_of(Round(SIDE, SLOWER), "adj", batch_size=1)
-    assert figures["load_time"].error == 0
-    assert 0 < figures["latency"].error < 0.01
-    assert figures["latency"].calls == PAIRS * CALLS
+@pytest.mark.parametrize(
+    "name", ["latency", "cpu_time", "wall_time", "latency_p90", "latency_p95", "load_time"]
+)
+def test_a_side_that_is_slower_takes_more_of_every_time(name: str) -> None:
+    figure = compare(SLOWER)[name]
+    assert math.exp(figure.value) == pytest.approx(2, rel=0.05)
+
+
+def test_throughput_is_inputs_a_second() -> None:
+    throughput = compare(SLOWER)["throughput"]
+    assert throughput.a == pytest.approx(8000, rel=0.02)
+    assert math.exp(throughput.value) == pytest.approx(0.5, rel=0.05)
+
+
+def test_quantities_that_are_equal_have_no_change() -> None:
+    figures = compare(SLOWER)
+    assert figures["first_inference"].value == 0
+    assert figures["peak_memory"].value == 0
+
+
+def test_quantities_of_the_process_have_no_error() -> None:
+    assert compare(SLOWER)["load_time"].error == 0
+
+
+def test_quantities_of_calls_have_an_error_and_their_number() -> None:
+    latency = compare(SLOWER)["latency"]
+    assert 0 < latency.error < 0.01
+    assert latency.calls == PAIRS * CALLS
 
 
 def test_a_peak_that_the_kernel_cannot_measure_is_left_out() -> None:
     unknown = random_side(RNG, peak_bytes=None)
-    assert "peak_memory" not in figures_of(Round(SIDE, unknown), "adj", batch_size=1)
+    assert "peak_memory" not in compare(unknown)
 
 
 def test_short_start_up_times_are_compared_with_a_base_added() -> None:
     short = random_side(RNG, load_seconds=0.001)
     longer = random_side(RNG, load_seconds=0.004)
-    figure = figures_of(Round(short, longer), "adj", batch_size=1)["load_time"]
+    figure = compare(longer, short)["load_time"]
     assert math.exp(figure.value) == pytest.approx(0.054 / 0.051)
 
 
 def test_percentiles_are_by_wall_time_where_the_clock_is_cpu_time() -> None:
-    by_cpu = figures_of(Round(SIDE, SLOWER), "cpu", batch_size=1)
-    by_wall = figures_of(Round(SIDE, SLOWER), "wall", batch_size=1)
+    by_cpu = compare(SLOWER, clock="cpu")
+    by_wall = compare(SLOWER, clock="wall")
     assert by_cpu["latency_p90"] == by_wall["latency_p90"]
     assert by_cpu["latency"] != by_wall["latency"]
 
 
-def test_a_clock_that_stands_still_has_no_percentiles_and_an_infinite_error() -> None:
-    still = random_side(RNG, device=np.zeros((PAIRS, CALLS)))
-    figures = figures_of(Round(still, still), "device", batch_size=1)
-    assert figures["latency"].error == math.inf
+def test_a_clock_that_stands_still_has_an_infinite_error_and_no_percentiles() -> None:
+    still = random_side(RNG, device=NEVER_ADVANCED)
+    figures = compare(still, still, clock="device")
+    assert figures["latency"] == Figure(0.0, 0.0, 0.0, math.inf, PAIRS * CALLS)
     assert "latency_p90" not in figures
 
 

@@ -126,7 +126,7 @@ def test_both_sides_have_the_same_number_of_turns() -> None:
     fakes = FakePair()
     measured = Run(fakes).run()
     assert measured.record.pairs == 40
-    assert measured.measured.a.wall.shape == measured.measured.b.wall.shape == (40, 2)
+    assert measured.raw.a.wall.shape == measured.raw.b.wall.shape == (40, 2)
     assert len(fakes.a.turns) == len(fakes.b.turns)
 
 
@@ -233,18 +233,18 @@ def test_sides_that_are_not_stopped_are_recorded_as_such() -> None:
 
 def test_the_measured_times_are_those_of_the_turns() -> None:
     measured = Run(FakePair(0.001, 0.003)).run()
-    assert measured.measured.a.wall == pytest.approx(0.001)
-    assert measured.measured.b.wall == pytest.approx(0.003)
-    assert measured.measured.b.cpu == pytest.approx(0.003)
-    assert measured.measured.b.first_seconds == pytest.approx(0.003)
-    assert measured.measured.a.device is None
+    assert measured.raw.a.wall == pytest.approx(0.001)
+    assert measured.raw.b.wall == pytest.approx(0.003)
+    assert measured.raw.b.cpu == pytest.approx(0.003)
+    assert measured.raw.b.first_seconds == pytest.approx(0.003)
+    assert measured.raw.a.device is None
 
 
 def test_clocks_that_the_agent_does_not_have_are_none() -> None:
     fakes = FakePair()
     fakes.a.clocks = Clocks(wait=False, device=True, stoppable=True)
     fakes.a.peak_is_since_load = False
-    side = Run(fakes).run().measured.a
+    side = Run(fakes).run().raw.a
     assert side.wait is None
     assert side.device == pytest.approx(0.0005)
     assert side.peak_bytes is None
