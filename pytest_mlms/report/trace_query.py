@@ -104,7 +104,7 @@ def render(table: AnalysisTable, form: str) -> str:
     if form == "csv":
         return _render_csv(table)
     if not table.rows:
-        return "nothing was seen of this"
+        return "the traces have nothing of this"
     return _render_text(table)
 
 

@@ -33,7 +33,7 @@ __all__ = ["LevelRunner", "TraceTarget", "calls_per_reply"]
 _LEAST_CALLS = 10
 _MOST_CALLS = 200
 _MOST_SENSOR_CALLS = 2000  # of a reply at the level hardware
-_REPLY_SECONDS = 0.25  # of calls in one reply: what is lost where the agent dies
+_REPLY_SECONDS = 0.25  # of calls in one reply, which are lost where the agent dies
 _WARM_UP_SECONDS = 0.05
 _WARM_UP_CALLS = 3
 _SERIALISED = {"CUDA_LAUNCH_BLOCKING": "1"}
@@ -102,7 +102,7 @@ class LevelRunner:
             reply = predictor.trace(level, names, calls, batch, options, plan.budget)
             progress.add(reply, calls)
             if not _is_observed(progress.record):
-                progress.update(void="no probe could watch")
+                progress.update(void="no probe was available")
                 return
             progress.measure_overhead()
 

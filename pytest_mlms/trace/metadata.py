@@ -37,8 +37,8 @@ class TraceMetadata:
 
     ``levels`` are those that the user asked for. ``static`` has the work of each layer.
     ``wall_offset_ns`` is the wall clock minus the monotonic clock when the trace was made, in
-    nanoseconds. ``peaks_unavailable`` and ``structure_unavailable`` say why the agent could not
-    tell the peaks of the device, or the structure of the model.
+    nanoseconds. ``peaks_unavailable`` and ``structure_unavailable`` say why the peaks of the
+    device, or the structure of the model, are unknown.
     """
 
     manifest: str = ""

@@ -82,8 +82,8 @@ def _repeat_serialised(builder: TraceBuilder, runner: LevelRunner) -> None:
     try:
         runner.run("kernel", serialised=True)
     except AgentError:
-        builder.runs[-1] = replace(builder.runs[-1], void="it failed")
+        builder.runs[-1] = replace(builder.runs[-1], void="the run failed")
         return
     if not builder.runs[-1].void:
-        reason = "repeated with every launch waited for, as parents were in doubt"
+        reason = "repeated serialised, because parents were ambiguous"
         builder.runs[first] = replace(builder.runs[first], void=reason)

@@ -94,7 +94,7 @@ class Spans:
     ``level`` is an index into ``LEVELS``, ``run`` into ``Trace.runs``, and ``track`` into
     ``Trace.tracks``. ``bytes`` is -1 where unknown. ``correlation`` links a kernel launch to its
     kernel (0: none). ``request`` is the number of the traced call within the run (-1: outside of
-    any). ``external`` links a layer to the library calls that CUPTI saw inside of it (0: none).
+    any). ``external`` links a layer to the library calls inside of it, by CUPTI (0: none).
     """
 
     level: Array

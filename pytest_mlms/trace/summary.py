@@ -103,7 +103,7 @@ def _reason(runs: Sequence[TraceRun]) -> str:
     for reason, names in probes.items():
         listed = ", ".join(names)
         reasons.append(f"{listed}: {reason}")
-    return "; ".join(reasons) or "nothing was seen of it"
+    return "; ".join(reasons) or "nothing was recorded"
 
 
 def _faults(runs: Sequence[TraceRun]) -> Iterator[tuple[str, str]]:

@@ -51,7 +51,7 @@ def test_an_empty_table_comes_with_the_reasons(
 ) -> None:
     assert main(["analyze", run, "--kind", "steps"]) == 0
     printed = capsys.readouterr()
-    assert "nothing was seen of this" in printed.out
+    assert "the traces have nothing of this" in printed.out
     assert printed.err.startswith("levels traced: ")
 
 

@@ -102,33 +102,3 @@ def test_cpu_time_is_the_mean_over_processes_of_the_time_of_a_call(tmp_path: Pat
     found = script["cpu_time"](item)
     assert found.value == pytest.approx(0.2)
     assert found.high > 0.3
-
-
-def traced(framework: str, plain: float, **overheads: float) -> dict[str, Any]:
-    runs = [{"level": "model", "calls": 10, "plain_us": plain, "overhead": 0.0}]
-    for level, overhead in overheads.items():
-        runs.append({"level": level, "calls": 40, "overhead": overhead})
-    runs.append({"level": "kernel", "calls": 1, "overhead": 9.0, "void": "no probe could watch"})
-    coverage = 0.9876 if "layer" in overheads else None
-    return {
-        "framework": framework,
-        "case": f"{framework}-cpu-b16",
-        "versions": {framework: "1.0"},
-        "trace": {"runs": runs, "coverage": coverage, "layers": 13},
-    }
-
-
-def test_the_table_of_overheads_has_a_column_for_each_level_that_was_seen(tmp_path: Path) -> None:
-    lines = [
-        {"type": "run"},
-        traced("slow", 5e6, hardware=-0.004),
-        traced("fast", 4.5e5, layer=0.057, hardware=0.02),
-    ]
-    write_results(tmp_path, lines)
-    script = runpy.run_path(str(ALEXNET / "overhead.py"))
-    assert script["table"](script["read"](tmp_path)).splitlines() == [
-        "| cpu-b16 | untraced | layers' share | +layer | +hardware |",
-        "| --- | ---: | ---: | ---: | ---: |",
-        "| fast 1.0 | 450 ms | 98.8 % of 13 | +6 % (40) | +2 % (40) |",
-        "| slow 1.0 | 5.00 s | - | - | -0 % (40) |",
-    ]

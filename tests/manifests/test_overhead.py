@@ -16,8 +16,8 @@ from tests.support.project import ROOT
 PROGRAM = ROOT / "manifests" / "alexnet" / "overhead.py"
 
 
-def result(framework: str, *runs: TraceRun) -> dict[str, Any]:
-    summary = TraceSummary(("layer",), runs, 0.998, 13, (), 0, {}, {})
+def result(framework: str, *runs: TraceRun, coverage: float | None = 0.998) -> dict[str, Any]:
+    summary = TraceSummary(("layer",), runs, coverage, 13, (), 0, {}, {})
     return {
         "framework": framework,
         "case": f"{framework}-cpu-b16",
@@ -34,17 +34,18 @@ def table_of(folder: Path, *results: dict[str, Any]) -> subprocess.CompletedProc
 
 
 def test_the_fastest_comes_first_with_the_overhead_of_each_level(tmp_path: Path) -> None:
-    slow = result("slow", TraceRun("model", plain_us=2000.0))
+    hardware = TraceRun("hardware", calls=56, plain_us=2000.0, overhead=-0.004)
+    slow = result("slow", TraceRun("model", plain_us=2000.0), hardware, coverage=None)
     layers = TraceRun("layer", calls=40, plain_us=1000.0, overhead=0.05)
-    void = TraceRun("layer", calls=9, overhead=9.0, void="it failed")
+    void = TraceRun("layer", calls=9, overhead=9.0, void="the run failed")
     fast = result("fast", TraceRun("model", plain_us=1000.0), layers, void)
     untraced = {**slow, "trace": None}
     lines = table_of(tmp_path, slow, untraced, fast).stdout.splitlines()
     assert lines == [
-        "| cpu-b16 | untraced | layers' share | +layer |",
-        "| --- | ---: | ---: | ---: |",
-        "| fast 1.0 | 1.00 ms | 99.8 % of 13 | +5 % (40) |",
-        "| slow 1.0 | 2.00 ms | 99.8 % of 13 | - |",
+        "| cpu-b16 | untraced | layers' share | +layer | +hardware |",
+        "| --- | ---: | ---: | ---: | ---: |",
+        "| fast 1.0 | 1.00 ms | 99.8 % of 13 | +5 % (40) | - |",
+        "| slow 1.0 | 2.00 ms | - | - | -0 % (56) |",
     ]
 
 

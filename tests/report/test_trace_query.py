@@ -99,7 +99,7 @@ def test_a_table_for_people_has_texts_first_and_readable_numbers() -> None:
 
 
 def test_a_table_without_rows_says_so() -> None:
-    assert render(AnalysisTable(("a",), ()), "table") == "nothing was seen of this"
+    assert render(AnalysisTable(("a",), ()), "table") == "the traces have nothing of this"
 
 
 @pytest.mark.parametrize("columns", [60, 100])
@@ -116,6 +116,6 @@ def test_reasons_are_the_traced_levels_and_what_is_missing() -> None:
     trace = with_run(trace, 1, probes=(ProbeStatus("layers", True, stepwise=False),))
     assert reasons([TraceContext(trace)]) == [
         "levels traced: layer, hardware",
-        "nothing to see at level hardware in 1 item: nothing was seen of it",
+        "nothing to see at level hardware in 1 item: nothing was recorded",
         "no counters by layer in 1 item: ort runs all layers in one call",
     ]

@@ -41,7 +41,7 @@ def layers_profiler(**facts: Any) -> ProbeStatus:
 
 
 def test_each_level_with_an_overhead_has_a_column() -> None:
-    void = traced("layer", overhead=None, void="no probe could watch")
+    void = traced("layer", overhead=None, void="no probe was available")
     seen = result(*map(traced, RUNS[1:]), void)
     columns = added_columns([seen])
     assert list(columns) == ["+library", "+kernel", "+hardware", "+layer +hardware"]
@@ -126,7 +126,7 @@ def test_layers_that_run_one_by_one_need_no_note() -> None:
 def test_counters_by_layer_that_could_not_be_read_have_a_reason() -> None:
     layers = layers_profiler(stepwise=True)
     perf = ProbeStatus("perf", False, "no perf_event_open")
-    void = traced("layer+hardware", void="no probe could watch", probes=(layers, perf))
+    void = traced("layer+hardware", void="no probe was available", probes=(layers, perf))
     assert note_lines([result(traced("layer", probes=(layers,)), void)]) == [
         "no counters by layer in 1 item: no perf_event_open"
     ]

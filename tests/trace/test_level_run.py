@@ -63,7 +63,7 @@ def test_a_run_that_no_probe_observes_is_void_and_ends_at_once() -> None:
 
     agent = FakeAgent({"layer": answer})
     run = run_of(agent, "layer")
-    assert run.void == "no probe could watch"
+    assert run.void == "no probe was available"
     assert run.overhead is None
     assert len(agent.traced) == 1
 
@@ -75,7 +75,7 @@ def test_counters_by_layer_need_the_layers_and_the_counters(missing: str) -> Non
         return trace_reply(count, [status(name, name != missing) for name in names])
 
     run = run_of(FakeAgent({"layer+hardware": answer}), "layer+hardware")
-    assert run.void == "no probe could watch"
+    assert run.void == "no probe was available"
 
 
 def test_one_of_several_probes_is_enough_for_a_level() -> None:

@@ -103,7 +103,7 @@ def kernel_runs(later: Answer) -> list[TraceRun]:
 
 def test_a_kernel_run_with_ambiguous_launches_is_repeated_serialised() -> None:
     first, second = kernel_runs(later=observed)
-    assert "repeated with every launch waited for" in first.void
+    assert "repeated serialised" in first.void
     assert second.serialised
     assert not second.void
 
@@ -113,7 +113,7 @@ def test_a_kernel_run_without_ambiguous_launches_is_not_repeated() -> None:
     assert len(traced.trace.runs_at("kernel")) == 1
 
 
-@pytest.mark.parametrize(("later", "reason"), [(dies, "it failed"), (unobserved, "no probe")])
+@pytest.mark.parametrize(("later", "reason"), [(dies, "the run failed"), (unobserved, "no probe")])
 def test_the_first_kernel_run_counts_where_its_repetition_saw_nothing(
     later: Answer, reason: str
 ) -> None:

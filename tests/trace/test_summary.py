@@ -51,13 +51,13 @@ def test_probes_with_the_same_reason_are_named_together() -> None:
         ProbeStatus("cupti", False, "the device is cpu"),
         ProbeStatus("kineto", False, "the device is cpu"),
     )
-    writer.run("kernel", probes=probes, void="no probe could watch")
+    writer.run("kernel", probes=probes, void="no probe was available")
     summary = summarize(writer.build())
     assert summary.unseen == {"kernel": "cupti, kineto: the device is cpu"}
 
 
 def test_a_level_without_any_reason_says_so() -> None:
-    assert summarize(traced("kernel").build()).unseen == {"kernel": "nothing was seen of it"}
+    assert summarize(traced("kernel").build()).unseen == {"kernel": "nothing was recorded"}
 
 
 def test_a_fault_is_the_reason_of_an_unseen_level_and_else_cut_it_short() -> None:
@@ -73,7 +73,7 @@ def test_faults_of_probes_count_and_those_of_void_runs_do_not() -> None:
     writer = traced("hardware")
     faulty = (ProbeStatus("nvml", True, fault="lost the GPU"),)
     writer.run("hardware", probes=faulty).count("power", "W", [(1, 5.0)])
-    writer.run("layer", fault="killed", void="it failed")
+    writer.run("layer", fault="killed", void="the run failed")
     assert summarize(writer.build()).faults == {"hardware": "lost the GPU"}
 
 
