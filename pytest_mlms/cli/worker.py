@@ -63,7 +63,7 @@ def _check(options: argparse.Namespace) -> int:
 
 
 class _Outcome(NamedTuple):
-    """What became of one host."""
+    """The outcome of an action on one host."""
 
     message: str
     passed: bool

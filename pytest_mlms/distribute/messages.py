@@ -41,7 +41,7 @@ RefusedOutcome: TypeAlias = Literal["skip", "fail", "error"]
 
 
 class WorkerAnnouncement(NamedTuple):
-    """What the worker's host offers, and what the collected items need.
+    """The capabilities of the worker's host, and the needs of the collected items.
 
     ``needs`` are the different needs. ``rows`` has for each item its index in ``needs``, or -1 for
     a test that is no item of a manifest. Sent after collection, before xdist sends the ids.

@@ -28,7 +28,7 @@ __all__ = ["FleetScheduler", "RunInfo"]
 
 
 class RunInfo(NamedTuple):
-    """What the scheduler knows of the run.
+    """Facts about the run that the scheduler needs.
 
     ``earlier_seconds`` are the durations of items in earlier runs, by node id. ``strict`` is
     --mlms-strict. ``expects_workers`` returns whether more workers are still to come, so that it is

@@ -42,7 +42,7 @@ class PendingRetry(NamedTuple):
 
 @dataclass(eq=False)
 class Liveness:
-    """When a worker was last heard of; times are those of time.monotonic.
+    """The signs of life of a worker; times are those of time.monotonic.
 
     ``counts_from`` is the earliest time that its silence may be counted from.
     """
@@ -60,11 +60,11 @@ class Liveness:
 
 
 class WorkerState:
-    """A worker: its host, the items that it has, and when it was last heard of.
+    """A worker: its connection, its signs of life, its host, and the items that it has.
 
-    ``announcement`` is what it said of its host and items, ``collected`` whether its items are
-    those of the run, ``retry`` the item of its that another host is to run again, and ``disk_full``
-    whether the disk of its host was found full.
+    ``announcement`` is its message about its host and items. ``collected`` says whether its items
+    are those of the run, and ``disk_full`` whether the disk of its host is full. ``retry`` is the
+    item that another host runs again as soon as it has ended here.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -99,7 +99,7 @@ class WorkerState:
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the host offers. Raises LookupError before the worker has announced it."""
+        """The capabilities of the host. Raises LookupError before the worker has announced it."""
         if self.announcement is None:
             raise LookupError(f"{self.id} has not announced what its host offers")
         return self.announcement.capabilities

@@ -125,10 +125,14 @@ class DelegatedItems:
     def remove_worker(self, node: Any, running: int | None) -> str | None:
         """Forget a worker that is gone; return the id of the test that it crashed in, if any."""
         worker = self._workers.pop(node, None)
-        if worker is None or worker not in self._scheduler.nodes:
+        if worker is None:
+            return None
+        if worker not in self._scheduler.nodes:
             return None
         first: str | None = self._scheduler.remove_node(worker)
-        if first is None or running in self._positions:
+        if first is None:
+            return None
+        if running in self._positions:
             return first
         # It crashed in an item of a manifest, and this test only waited. Schedulers by scope have
         # put it back themselves, and have no mark_test_pending.

@@ -23,7 +23,7 @@ __all__ = ["Visit", "compare_sides", "read_visit"]
 
 
 class Visit(NamedTuple):
-    """What one visit to a side measured of a case.
+    """The measurements of a case in one visit to a side.
 
     ``side`` is a label such as gpu=new-driver. ``values`` are in base units, by quantity.
     """
@@ -60,7 +60,9 @@ def read_visit(result: Mapping[str, Any]) -> Visit | None:
     """Return what an item's line of results measured of a side, None for other items."""
     stack = result["stack"]["name"]
     label = label_of(stack)
-    if label is None or result["kind"] != "performance":
+    if label is None:
+        return None
+    if result["kind"] != "performance":
         return None
     estimates = result.get("estimates", {})
     values = {}
@@ -112,7 +114,10 @@ def _sides(visits: Iterable[Visit], label: str, quantity: str) -> dict[str, _Sid
         of_case = logs.setdefault(visit.case, [])
         of_case.append(log)
     drift = _pooled_drift(logs.values())
-    return {case: _Side(of_case, drift) for case, of_case in logs.items()}
+    sides = {}
+    for case, of_case in logs.items():
+        sides[case] = _Side(of_case, drift)
+    return sides
 
 
 def _pooled_drift(groups: Iterable[Sequence[float]]) -> _Drift:
@@ -131,6 +136,7 @@ def _pooled_drift(groups: Iterable[Sequence[float]]) -> _Drift:
 
 def _compare(quantity: str, a: _Side, b: _Side, tolerance: float) -> Comparison:
     base = upgrade_rules()[quantity].base
+    visits = min(len(a.logs), len(b.logs))
     undecided = Comparison(
         quantity=quantity,
         a=math.exp(a.mean) - base,
@@ -138,7 +144,7 @@ def _compare(quantity: str, a: _Side, b: _Side, tolerance: float) -> Comparison:
         unit=QUANTITIES[quantity].unit,
         tolerance=tolerance,
         gate=True,
-        replicates=min(len(a.logs), len(b.logs)),
+        replicates=visits,
         of="visits",
     )
     if math.isinf(a.variance + b.variance):
@@ -149,7 +155,8 @@ def _compare(quantity: str, a: _Side, b: _Side, tolerance: float) -> Comparison:
 def _decided(undecided: Comparison, a: _Side, b: _Side) -> Comparison:
     """Return the comparison with its interval, and the verdict that follows from it."""
     sign = QUANTITIES[undecided.quantity].sign
-    error = math.sqrt(a.variance + b.variance)
+    variance = a.variance + b.variance
+    error = math.sqrt(variance)
     freedom = _welch_freedom(a, b)
     below = student_quantile(freedom, 1 - RISK_OF_FAILING)
     above = student_quantile(freedom, 1 - RISK_OF_PASSING)

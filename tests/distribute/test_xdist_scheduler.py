@@ -111,6 +111,7 @@ def test_a_test_that_crashed_its_worker_is_named(
     scheduling.running = "one"
     assert delegated.remove_worker(worker.node, running=1) == "one"
     assert scheduling.events == []
+    assert scheduling.nodes == []
 
 
 def test_a_test_that_waited_behind_a_crashed_item_of_a_manifest_waits_again(
