@@ -22,7 +22,6 @@ pb2 = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
 START = 10**15
 BEGIN = 1
 END = 2
-COUNTER = 4
 
 pairs = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 15)), min_size=1, max_size=30)
 
@@ -112,36 +111,11 @@ def test_spans_have_names_times_and_depths(tmp_path: Path) -> None:
     }
 
 
-def test_an_arrow_leads_from_the_launch_to_the_kernel(tmp_path: Path) -> None:
-    packets = packets_of(launch(), tmp_path / "t.pftrace")
-    begins = [list(packet.track_event.flow_ids) for packet in packets]
-    ends = [list(packet.track_event.terminating_flow_ids) for packet in packets]
-    (begin,) = filter(None, begins)
-    (end,) = filter(None, ends)
-    assert len(begin) == 1
-    assert begin == end
-
-
 def test_a_run_is_a_process_with_its_threads(tmp_path: Path) -> None:
     tracks = descriptors_of(packets_of(launch(), tmp_path / "t.pftrace"))
     assert "agent, kernel run" in {track.process.process_name for track in tracks}
     threads = [track.thread for track in tracks if track.HasField("thread")]
     assert [(thread.tid, thread.thread_name) for thread in threads] == [(1, "main")]
-
-
-def test_a_counter_is_a_track_with_its_unit_and_values(tmp_path: Path) -> None:
-    packets = packets_of(launch(), tmp_path / "t.pftrace")
-    counters = [track for track in descriptors_of(packets) if track.HasField("counter")]
-    assert [(track.name, track.counter.unit_name) for track in counters] == [("power", "W")]
-    events = [packet.track_event for packet in packets if packet.track_event.type == COUNTER]
-    assert [event.double_counter_value for event in events] == [50.5, 61.25]
-
-
-def test_clocks_are_read_together(tmp_path: Path) -> None:
-    packets = packets_of(launch(), tmp_path / "t.pftrace")
-    (clocks,) = [packet.clock_snapshot for packet in packets if packet.HasField("clock_snapshot")]
-    assert {clock.clock_id for clock in clocks.clocks} == {1, 3, 6}
-    assert clocks.primary_trace_clock == 3
 
 
 def test_requests_of_this_side_are_the_process_of_pytest(tmp_path: Path) -> None:
