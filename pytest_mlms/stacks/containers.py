@@ -21,9 +21,9 @@ from pytest_mlms.errors import StackError, Unavailable
 from pytest_mlms.records import Launch, Stack
 from pytest_mlms.stacks.installers import Show
 
-__all__ = ["ENGINES", "find_engine", "launch_in_container"]
+__all__ = ["find_engine", "launch_in_container"]
 
-ENGINES = ("podman", "docker")
+_ENGINES = ("podman", "docker")
 
 _ISOLATION = ("--network=none", "--env=PYTHONNOUSERSITE=1", "--entrypoint=")
 _LIMITS = ("--ulimit=nofile=1024:1024", "--ulimit=nproc=1000:1000")
@@ -79,7 +79,7 @@ def launch_in_container(
 
 def find_engine() -> str | None:
     """Return the first engine that answers; docker's command is often there without its service."""
-    for name in ENGINES:
+    for name in _ENGINES:
         if _answers(name):
             return name
     return None

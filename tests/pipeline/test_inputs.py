@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -15,181 +16,244 @@ from PIL import Image
 from pytest_mlms.errors import DatasetError
 from pytest_mlms.manifest.schema import Input
 from pytest_mlms.pipeline.inputs import preprocess
+from pytest_mlms.pipeline.observers import observe
+
+Array = np.ndarray[Any, Any]
 
 RNG = np.random.default_rng(0)
 RGB = RNG.integers(0, 256, (3, 20, 30, 3), dtype=np.uint8)
+BGR = RGB[..., ::-1]
 GREY = RNG.integers(0, 17, (3, 8, 8), dtype=np.uint8)
 
-
-def spec(
-    *steps: Any, layout: str = "NHWC", element_type: str = "float32", kind: str = "image"
-) -> Input:
-    fields = {"name": "x", "type": kind, "element_type": element_type, "steps": list(steps)}
-    return Input.model_validate({**fields, "layout": layout} if kind == "image" else fields)
+TO_BGR = {"color_order": {"to": "BGR"}}
+TO_RGB = {"color_order": {"to": "RGB"}}
+TO_NCHW = {"layout": {"to": "NCHW"}}
+DECODE_BGR = {"decode": {"color": "BGR"}}
 
 
-def encoded(image: np.ndarray, form: str = "PNG") -> bytes:
+def image_input(*steps: Any, layout: str = "NHWC") -> Input:
+    return make_input(steps, type="image", layout=layout)
+
+
+def tensor_input(*steps: Any, element_type: str = "float32") -> Input:
+    return make_input(steps, type="tensor", element_type=element_type)
+
+
+def make_input(steps: Iterable[Any], **fields: str) -> Input:
+    whole = {"name": "x", "element_type": "float32", "steps": list(steps), **fields}
+    return Input.model_validate(whole)
+
+
+def run(images: Iterable[Array], *steps: Any, layout: str = "NHWC") -> Array:
+    """Return a batch of images after the steps."""
+    return preprocess(list(images), image_input(*steps, layout=layout))
+
+
+def resize(height: int, width: int, **options: Any) -> dict[str, Any]:
+    return {"resize": {"size": [height, width], **options}}
+
+
+def crop(height: int, width: int) -> dict[str, Any]:
+    return {"crop": {"size": [height, width]}}
+
+
+def encode(image: Array, form: str = "PNG") -> bytes:
     buffer = io.BytesIO()
     Image.fromarray(image).save(buffer, form)
     return buffer.getvalue()
 
 
-def test_encoded_images_and_arrays_decode_alike() -> None:
-    wanted = RGB.astype(np.float32)
-    assert (preprocess([encoded(image) for image in RGB], spec("decode")) == wanted).all()
-    assert (preprocess(list(RGB), spec("decode")) == wanted).all()
-    assert (preprocess(list(RGB), spec()) == wanted).all()
+def test_encoded_images_are_decoded() -> None:
+    encoded = [encode(image) for image in RGB]
+    batch = preprocess(encoded, image_input("decode"))
+    assert np.array_equal(batch, RGB)
+    assert batch.dtype == np.float32
 
 
-def test_decode_converts_the_colours() -> None:
-    grey = np.stack([np.asarray(Image.fromarray(image).convert("L")) for image in RGB])[..., None]
-    assert (preprocess(list(RGB), spec({"decode": {"color": "L"}})) == grey).all()
-    assert (preprocess(list(RGB), spec({"decode": {"color": "BGR"}})) == RGB[..., ::-1]).all()
-    assert preprocess(list(GREY), spec({"decode": {"color": "RGB"}})).shape == (3, 8, 8, 3)
+@pytest.mark.parametrize("steps", [["decode"], []])
+def test_images_that_are_arrays_need_no_decoding(steps: list[str]) -> None:
+    assert np.array_equal(run(RGB, *steps), RGB)
 
 
-def test_colour_order_turns_round_only_what_is_in_the_other() -> None:
-    to_bgr, to_rgb = {"color_order": {"to": "BGR"}}, {"color_order": {"to": "RGB"}}
-    assert (preprocess(list(RGB), spec("decode", to_bgr)) == RGB[..., ::-1]).all()
-    assert (preprocess(list(RGB), spec("decode", to_rgb)) == RGB).all()
-    assert (preprocess(list(RGB), spec({"decode": {"color": "BGR"}}, to_rgb)) == RGB).all()
-    assert (preprocess(list(RGB), spec("decode", to_bgr, to_rgb)) == RGB).all()
+def test_decode_makes_grey_images() -> None:
+    grey = [np.asarray(Image.fromarray(image).convert("L")) for image in RGB]
+    batch = run(RGB, {"decode": {"color": "L"}})
+    assert np.array_equal(batch, np.stack(grey)[..., np.newaxis])
+
+
+def test_decode_reverses_the_colours_for_bgr() -> None:
+    assert np.array_equal(run(RGB, DECODE_BGR), BGR)
+
+
+def test_decode_gives_grey_images_three_channels() -> None:
+    assert run(GREY, {"decode": {"color": "RGB"}}).shape == (3, 8, 8, 3)
+
+
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        (["decode", TO_BGR], BGR),
+        (["decode", TO_RGB], RGB),
+        ([DECODE_BGR, TO_RGB], RGB),
+        (["decode", TO_BGR, TO_RGB], RGB),
+        ([TO_BGR], BGR),
+    ],
+)
+def test_the_colour_order_is_reversed_only_if_it_is_the_other(
+    steps: list[Any], expected: Array
+) -> None:
+    assert np.array_equal(run(RGB, *steps), expected)
 
 
 @pytest.mark.parametrize("method", ["nearest", "box", "bilinear", "hamming", "bicubic", "lanczos"])
-def test_resize_is_pillows_filter_of_that_name(method: str) -> None:
-    filter_ = Image.Resampling[method.upper()]
-    wanted = np.stack(
-        [np.asarray(Image.fromarray(image).resize((12, 7), filter_)) for image in RGB]
-    )
-    made = preprocess(list(RGB), spec("decode", {"resize": {"size": [7, 12], "method": method}}))
-    assert (made == wanted).all()
+def test_resize_is_pillow_s_filter_of_that_name(method: str) -> None:
+    resampling = Image.Resampling[method.upper()]
+    resized = [Image.fromarray(image).resize((12, 7), resampling) for image in RGB]
+    expected = np.stack([np.asarray(image) for image in resized])
+    assert np.array_equal(run(RGB, "decode", resize(7, 12, method=method)), expected)
 
 
 def test_resize_that_keeps_the_aspect_ratio_covers_the_size() -> None:
-    step = {"resize": {"size": [10, 10], "keep_aspect_ratio": True}}
-    assert preprocess(list(RGB), spec("decode", step)).shape == (3, 10, 15, 3)
+    step = resize(10, 10, keep_aspect_ratio=True)
+    assert run(RGB, "decode", step).shape == (3, 10, 15, 3)
     tall = np.moveaxis(RGB, 1, 2)
-    assert preprocess(list(tall), spec("decode", step, {"crop": {"size": [10, 10]}})).shape == (
-        3,
-        10,
-        10,
-        3,
-    )
+    assert run(tall, "decode", step).shape == (3, 15, 10, 3)
+
+
+def test_resize_to_the_size_that_an_image_has_leaves_it() -> None:
+    assert np.array_equal(run(RGB, "decode", resize(20, 30)), RGB)
 
 
 def test_floats_are_resized_as_floats() -> None:
     image = (RGB[0] / 255).astype(np.float32)
-    made = preprocess([image], spec({"resize": {"size": [40, 60], "method": "bilinear"}}))
-    assert made.shape == (1, 40, 60, 3)
-    assert 0 < made.max() <= 1
-    assert len(np.unique(made)) > 256
+    batch = run([image], resize(40, 60, method="bilinear"))
+    assert batch.shape == (1, 40, 60, 3)
+    assert 0 < batch.max() <= 1
+    assert len(np.unique(batch)) > 256
 
 
-def test_crop_takes_the_centre_and_refuses_to_invent() -> None:
-    made = preprocess(list(RGB), spec("decode", {"crop": {"size": [4, 6]}}))
-    assert (made == RGB[:, 8:12, 12:18]).all()
-    with pytest.raises(
-        DatasetError,
-        match=r"step 2 of input 'x', crop: can't cut 40 x 6 out of 20 x 30; resize first",
-    ):
-        preprocess(list(RGB), spec("decode", {"crop": {"size": [40, 6]}}))
+def test_crop_takes_the_centre() -> None:
+    assert np.array_equal(run(RGB, "decode", crop(4, 6)), RGB[:, 8:12, 12:18])
 
 
-def test_layout_is_the_inputs_whether_a_step_says_so_or_not() -> None:
-    wanted = np.moveaxis(RGB, 3, 1)
-    assert (preprocess(list(RGB), spec("decode", layout="NCHW")) == wanted).all()
-    assert (
-        preprocess(list(RGB), spec("decode", {"layout": {"to": "NCHW"}}, layout="NCHW")) == wanted
-    ).all()
-    assert (
-        preprocess(list(RGB), spec("decode", {"layout": {"to": "NCHW"}}, layout="NHWC")) == RGB
-    ).all()
-
-
-def test_normalize_is_per_channel_in_either_layout() -> None:
-    step = {"normalize": {"mean": [10, 20, 30], "scale": [1, 2, 4]}}
-    wanted = (RGB.astype(np.float32) - np.float32([10, 20, 30])) / np.float32([1, 2, 4])
-    assert np.array_equal(preprocess(list(RGB), spec("decode", step)), wanted)
-    late = preprocess(list(RGB), spec("decode", {"layout": {"to": "NCHW"}}, step, layout="NCHW"))
-    assert np.array_equal(late, np.moveaxis(wanted, 3, 1))
-
-
-def test_normalize_with_other_channels_than_the_image_says_so() -> None:
-    with pytest.raises(DatasetError, match="step 2 of input 'x', normalize"):
-        preprocess(list(RGB), spec("decode", {"normalize": {"mean": [1, 2]}}))
-
-
-def test_the_order_of_the_steps_matters() -> None:
-    halve, cast = {"normalize": {"scale": 2}}, {"cast": {"to": "uint8"}}
-    first = preprocess(list(GREY), spec("decode", halve, cast))
-    second = preprocess(list(GREY), spec("decode", cast, halve))
-    assert not np.array_equal(first, second)
-    assert np.array_equal(first, np.trunc(second))
-
-
-def test_images_of_several_sizes_become_a_batch_once_they_are_alike() -> None:
-    mixed = [RGB[0], RGB[1, :10], RGB[2, :, :15]]
-    scale = {"normalize": {"scale": 255}}
-    made = preprocess(mixed, spec("decode", scale, {"resize": {"size": [8, 8]}}))
-    assert made.shape == (3, 8, 8, 3)
-    with pytest.raises(
-        DatasetError, match="comes out in several shapes, .*; add a resize or crop step"
-    ):
-        preprocess(mixed, spec("decode", scale))
+def test_crop_of_more_than_the_image_is_an_error() -> None:
+    message = r"step 2 of input 'x', crop: can't cut 40 x 6 out of 20 x 30; resize first"
+    with pytest.raises(DatasetError, match=message):
+        run(RGB, "decode", crop(40, 6))
 
 
 @pytest.mark.parametrize(
-    ("elements", "steps", "says"),
+    ("steps", "layout", "expected"),
     [
-        ([b"not an image"], ["decode"], "12 bytes, beginning b'not an i', are not an image"),
-        ([encoded(RGB[0])], [], "begin the input's steps with 'decode'"),
-        ([np.zeros(5, np.uint8)], [], "the dataset has \\(5,\\)"),
-        ([np.zeros(64, np.uint8)], ["decode"], "the dataset has \\(64,\\)"),
-        (
-            [np.zeros((4, 4), np.float32)],
-            ["decode"],
-            "has elements of uint8, not float32; leave the step out",
-        ),
-        ([encoded(RGB[0], "JPEG")[:200]], ["decode"], "step 1 of input 'x', decode"),
+        (["decode"], "NCHW", np.moveaxis(RGB, 3, 1)),
+        (["decode", TO_NCHW], "NCHW", np.moveaxis(RGB, 3, 1)),
+        (["decode", TO_NCHW], "NHWC", RGB),
     ],
 )
-def test_what_is_no_image_says_so(elements: list[Any], steps: list[Any], says: str) -> None:
-    with pytest.raises(DatasetError, match=says):
-        preprocess(elements, spec(*steps))
+def test_the_layout_is_the_input_s_whether_a_step_sets_it_or_not(
+    steps: list[Any], layout: str, expected: Array
+) -> None:
+    assert np.array_equal(run(RGB, *steps, layout=layout), expected)
 
 
-def test_tensors_are_stacked_normalised_and_cast() -> None:
-    rows = [np.arange(4.0), np.arange(4.0) + 1]
-    made = preprocess(rows, spec({"normalize": {"mean": 1, "scale": 2}}, kind="tensor"))
-    assert np.array_equal(made, (np.stack(rows) - 1) / 2)
-    assert preprocess(rows, spec(kind="tensor", element_type="int64")).dtype == np.int64
+def test_normalize_has_a_mean_and_a_scale_for_each_channel_in_either_layout() -> None:
+    step = {"normalize": {"mean": [10, 20, 30], "scale": [1, 2, 4]}}
+    mean = np.array([10, 20, 30], np.float32)
+    scale = np.array([1, 2, 4], np.float32)
+    expected = (RGB.astype(np.float32) - mean) / scale
+    assert np.array_equal(run(RGB, "decode", step), expected)
+    channels_first = run(RGB, "decode", TO_NCHW, step, layout="NCHW")
+    assert np.array_equal(channels_first, np.moveaxis(expected, 3, 1))
 
 
-@given(
-    arrays(
-        np.uint8, st.tuples(st.integers(1, 3), st.integers(1, 9), st.integers(1, 9), st.just(3))
-    ),
-    st.data(),
+def test_normalize_with_other_channels_than_the_image_s_is_an_error() -> None:
+    with pytest.raises(DatasetError, match="step 2 of input 'x', normalize"):
+        run(RGB, "decode", {"normalize": {"mean": [1, 2]}})
+
+
+def test_steps_run_in_the_order_in_which_they_are_written() -> None:
+    halve = {"normalize": {"scale": 2}}
+    cast = {"cast": {"to": "uint8"}}
+    truncated = run(GREY, "decode", halve, cast)
+    whole = run(GREY, "decode", cast, halve)
+    assert not np.array_equal(truncated, whole)
+    assert np.array_equal(truncated, np.trunc(whole))
+
+
+MIXED = [RGB[0], RGB[1, :10], RGB[2, :, :15]]
+TO_UNIT = {"normalize": {"scale": 255}}
+
+
+def test_images_of_several_sizes_become_a_batch_once_they_have_one_size() -> None:
+    assert run(MIXED, "decode", TO_UNIT, resize(8, 8)).shape == (3, 8, 8, 3)
+
+
+def test_images_of_several_sizes_at_the_end_are_an_error() -> None:
+    message = "comes out in several shapes, .*; add a resize or crop step"
+    with pytest.raises(DatasetError, match=message):
+        run(MIXED, "decode", TO_UNIT)
+
+
+@pytest.mark.parametrize("step", [TO_BGR, {"cast": {"to": "int32"}}, TO_NCHW])
+def test_steps_on_images_of_several_sizes_are_those_on_each_image(step: dict[str, Any]) -> None:
+    batch = run(MIXED, "decode", resize(8, 8), step)
+    one_by_one = [run([image], "decode", resize(8, 8), step) for image in MIXED]
+    assert np.array_equal(batch, np.concatenate(one_by_one))
+
+
+@pytest.mark.parametrize(
+    ("element", "steps", "message"),
+    [
+        (b"not an image", ["decode"], "12 bytes, beginning b'not an i', are not an image"),
+        (encode(RGB[0]), [], "begin the input's steps with 'decode'"),
+        (encode(RGB[0], "JPEG")[:200], ["decode"], "step 1 of input 'x', decode"),
+        (np.zeros(5, np.uint8), [], r"the dataset has \(5,\)"),
+        (np.zeros(64, np.uint8), ["decode"], r"the dataset has \(64,\)"),
+        (np.zeros((4, 4), np.float32), ["decode"], "of uint8, not float32; leave the step out"),
+    ],
 )
-def test_a_batch_is_its_images_one_by_one(batch: np.ndarray, data: st.DataObject) -> None:
-    steps = data.draw(
-        st.lists(
-            st.sampled_from(
-                [
-                    {"resize": {"size": [5, 4], "method": "bicubic"}},
-                    {"normalize": {"mean": [1, 2, 3], "scale": 7}},
-                    {"color_order": {"to": "BGR"}},
-                    {"cast": {"to": "float64"}},
-                ]
-            ),
-            max_size=4,
-        )
-    )
-    made = preprocess(list(batch), spec("decode", *steps, layout="NCHW"))
-    one_by_one = np.concatenate(
-        [preprocess([image], spec("decode", *steps, layout="NCHW")) for image in batch]
-    )
-    assert np.array_equal(made, one_by_one)
-    assert made.flags.c_contiguous
-    assert made.dtype == np.float32
+def test_an_element_that_is_no_image_is_an_error(
+    element: Any, steps: list[str], message: str
+) -> None:
+    with pytest.raises(DatasetError, match=message):
+        preprocess([element], image_input(*steps))
+
+
+def test_tensors_are_stacked_and_normalized() -> None:
+    rows = [np.arange(4.0), np.arange(4.0) + 1]
+    batch = preprocess(rows, tensor_input({"normalize": {"mean": 1, "scale": 2}}))
+    assert np.array_equal(batch, (np.stack(rows) - 1) / 2)
+
+
+def test_tensors_have_the_element_type_of_the_input() -> None:
+    batch = preprocess([np.arange(4.0)], tensor_input(element_type="int64"))
+    assert batch.dtype == np.int64
+
+
+def test_each_step_is_observed() -> None:
+    names = []
+    with observe(lambda name, start, end: names.append(name)):
+        run(RGB, "decode", resize(8, 8), TO_BGR)
+    assert names == ["decode", "resize", "color_order"]
+
+
+SIZE = st.integers(1, 9)
+SHAPES = st.tuples(st.integers(1, 3), SIZE, SIZE, st.just(3))
+BATCHES = arrays(np.uint8, SHAPES)
+STEP = st.sampled_from(
+    [
+        resize(5, 4, method="bicubic"),
+        {"normalize": {"mean": [1, 2, 3], "scale": 7}},
+        TO_BGR,
+        {"cast": {"to": "float64"}},
+    ]
+)
+
+
+@given(BATCHES, st.lists(STEP, max_size=4))
+def test_a_batch_is_its_images_one_by_one(batch: Array, steps: list[Any]) -> None:
+    together = run(batch, "decode", *steps, layout="NCHW")
+    one_by_one = [run([image], "decode", *steps, layout="NCHW") for image in batch]
+    assert np.array_equal(together, np.concatenate(one_by_one))
+    assert together.flags.c_contiguous
+    assert together.dtype == np.float32
