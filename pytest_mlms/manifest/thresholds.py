@@ -5,9 +5,8 @@ The keys are made from the registry of quantities.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
 from pydantic import Field, create_model
 
@@ -82,21 +81,23 @@ _BASES: dict[Kind, type[Closed]] = {
 
 def _limit_model(quantity: Quantity) -> type[Closed]:
     """Return the model of a limit on a quantity."""
-    return _model_of(quantity.bound, quantity.unit, _BASES[quantity.kind])
+    title = quantity.name.title().replace("_", "")
+    fields: dict[str, Any] = {quantity.bound: (value_type(quantity.unit), ...)}
+    return create_model(
+        f"{quantity.kind.title()}{title}Limit",
+        __base__=_BASES[quantity.kind],
+        __doc__=f"Limit on the {quantity.description}: {_form(quantity.unit)}.",
+        **fields,
+    )
 
 
-@functools.cache  # quantities of one kind and unit share a model
-def _model_of(bound: Literal["min", "max"], unit: str, base: type[Closed]) -> type[Closed]:
-    side = {"min": "Lower", "max": "Upper"}[bound]
-    form = "a number, 0 or more"
+def _form(unit: str) -> str:
+    """Return how a value in a unit is written."""
     if unit == "fraction":
-        form = "a share, as in 0.97 or 97 %"
-    elif unit in UNITS:
-        form = f"a number and one of {', '.join(UNITS[unit])}"
-    prefix = base.__name__.removesuffix("Threshold")
-    name = f"{prefix}{side}Limit_{unit or 'number'}"
-    fields: dict[str, Any] = {bound: (value_type(unit), ...)}
-    return create_model(name, __base__=base, __doc__=f"{side} limit: {form}.", **fields)
+        return "a share, as in 0.97 or 97 %"
+    if unit in UNITS:
+        return f"a number and one of {', '.join(UNITS[unit])}"
+    return "a number, 0 or more"
 
 
 def value_of(limit: Closed, quantity: Quantity) -> float:
@@ -141,7 +142,7 @@ def _threshold_fields() -> dict[str, Any]:
     return fields
 
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # mypy knows no models that are made at run time
     _AgreementLimits = Threshold
     _UpgradeTolerances = Closed
     _QuantityLimits = Closed
