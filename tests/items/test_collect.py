@@ -1,48 +1,46 @@
-"""Manifests as pytest items: ids, selection, and what pytest's own options do with them."""
+"""Tests of manifests as pytest items: ids, selection, and pytest's own options."""
 
 from __future__ import annotations
 
 import os
 import shutil
-from pathlib import Path
 
 import pytest
 
-from tests.support.project import Project
+from tests.support.project import PREDICTORS, Project
 
-IDS = [
-    "test_accuracy[onnxruntime-cpu]",
-    *(
-        f"test_performance[onnxruntime-cpu-b{size}-{scenario}]"
-        for scenario in ("single_stream", "offline")
-        for size in (1, 8, 64)
-    ),
+MANIFEST = "manifests/digits.yaml"
+ACCURACY = f"{MANIFEST}::test_accuracy[onnxruntime-cpu]"
+SINGLE_STREAM = [
+    f"{MANIFEST}::test_performance[onnxruntime-cpu-b{size}-single_stream]" for size in (1, 8, 64)
 ]
-ALL = [f"manifests/digits.yaml::{name}" for name in IDS]
+OFFLINE = [f"{MANIFEST}::test_performance[onnxruntime-cpu-b{size}-offline]" for size in (1, 8, 64)]
+ALL = [ACCURACY, *SINGLE_STREAM, *OFFLINE]
 
 
-def collected(result: pytest.RunResult) -> list[str]:
+def collected_by(result: pytest.RunResult) -> list[str]:
     return [line for line in result.outlines if "::" in line]
 
 
+def collected(project: Project, *arguments: str) -> list[str]:
+    """Return the node ids that a run with these arguments collects."""
+    return collected_by(project.run("--collect-only", "-q", *arguments))
+
+
 def test_a_manifest_becomes_items_with_readable_ids(project: Project) -> None:
-    assert collected(project.run("--collect-only", "-q")) == ALL
+    assert collected(project) == ALL
 
 
 def test_items_are_selected_by_keyword_mark_and_node_id(project: Project) -> None:
-    assert collected(project.run("--collect-only", "-q", "-k", "b8 and offline", "-m", "mlms")) == [
-        ALL[5]
-    ]
-    assert collected(project.run("--collect-only", "-q", "-m", "not mlms")) == []
-    ids = [ALL[3], "manifests/digits.yaml::test_accuracy"]
-    assert collected(project.run("--collect-only", "-q", *ids)) == [ALL[3], ALL[0]]
+    assert collected(project, "-k", "b8 and offline", "-m", "mlms") == [OFFLINE[1]]
+    assert collected(project, "-m", "not mlms") == []
+    assert collected(project, OFFLINE[1], f"{MANIFEST}::test_accuracy") == [OFFLINE[1], ACCURACY]
 
 
+@pytest.mark.skipif(pytest.version_tuple < (8, 3), reason="pytest matches arguments from 8.3 on")
 def test_marks_carry_the_case_where_pytest_can_match_it(project: Project) -> None:
-    if pytest.version_tuple < (8, 3):
-        pytest.skip("pytest matches the arguments of marks from 8.3 on")
-    chosen = project.run("--collect-only", "-q", "-m", "mlms(kind='performance', batch_size=8)")
-    assert collected(chosen) == [ALL[2], ALL[5]]
+    mark = "mlms(kind='performance', batch_size=8)"
+    assert collected(project, "-m", mark) == [SINGLE_STREAM[1], OFFLINE[1]]
 
 
 def test_a_setup_plan_names_the_fixtures_and_runs_nothing(project: Project) -> None:
@@ -57,84 +55,92 @@ def test_verbose_lines_name_the_manifest_alone(project: Project) -> None:
     result.stdout.fnmatch_lines(["manifests/digits.yaml::test_accuracy?faulty-cpu? PASSED*"])
 
 
-def test_without_paths_only_the_manifests_run_and_with_paths_only_those(project: Project) -> None:
+def test_without_paths_only_the_folders_of_manifests_are_collected(project: Project) -> None:
     project.pytester.makepyfile(test_own="def test_own(): pass")
     (project.folder / "notes.txt").write_text("not a manifest")
     (project.folder / "test_beside.py").write_text("def test_beside(): pass")
-    assert collected(project.run("--collect-only", "-q")) == [
-        *ALL,
-        "manifests/test_beside.py::test_beside",
-    ]
-    both = project.run("--collect-only", "-q", "test_own.py", "manifests/digits.yaml")
-    assert collected(both) == ["test_own.py::test_own", *ALL]
+    assert collected(project) == [*ALL, "manifests/test_beside.py::test_beside"]
 
 
-def test_where_only_manifests_run_the_conftest_files_of_other_tests_are_not_needed(
+def test_with_paths_only_those_are_collected(project: Project) -> None:
+    project.pytester.makepyfile(test_own="def test_own(): pass")
+    assert collected(project, "test_own.py") == ["test_own.py::test_own"]
+    assert collected(project, "test_own.py", MANIFEST) == ["test_own.py::test_own", *ALL]
+
+
+def test_a_run_of_manifests_does_not_need_the_conftest_files_of_other_tests(
     project: Project,
 ) -> None:
     (project.path / "tests").mkdir()
-    (project.path / "tests" / "conftest.py").write_text("import a_package_that_only_tests_need")
-    (project.folder / "conftest.py").write_text(
-        "def pytest_addoption(parser): parser.addoption('--by-manifests')"
-    )
-    project.pytester.makeconftest("def pytest_addoption(parser): parser.addoption('--by-root')")
+    other = project.path / "tests" / "conftest.py"
+    other.write_text("import a_package_that_only_tests_need")
     project.pytester.makeini("[pytest]\ntestpaths = tests\n")
-    assert collected(project.run("--collect-only", "-q", "--by-root=1", "--by-manifests=2")) == ALL
+    option = "def pytest_addoption(parser): parser.addoption('--by-{name}')"
+    (project.folder / "conftest.py").write_text(option.format(name="manifests"))
+    project.pytester.makeconftest(option.format(name="root"))
+    assert collected(project, "--by-root=1", "--by-manifests=2") == ALL
 
 
-def test_the_ini_file_says_where_manifests_are_too(project: Project) -> None:
-    lines = [
-        "mlms_manifests = manifests",
-        "mlms_strict = true",
-        "mlms_duration = 0.5",
-        "python_functions = check_*",
-    ]
-    project.pytester.makeini("\n".join(["[pytest]", *lines]))
+def test_the_ini_file_can_name_manifests_and_options(project: Project) -> None:
+    project.pytester.makeini(
+        """
+        [pytest]
+        mlms_manifests = manifests
+        mlms_strict = true
+        mlms_duration = 0.5
+        python_functions = check_*
+        """
+    )
     result = project.pytester.runpytest_subprocess("--collect-only", "-q")
-    assert collected(result) == ALL
+    assert collected_by(result) == ALL
 
 
 @pytest.mark.parametrize(
-    ("line", "says"),
+    ("line", "message"),
     [
         ("mlms_duration = long", "mlms_duration in *tox.ini: 'long' is not a number, 0 or more"),
         ("mlms_strict = maybe", "mlms_strict in *tox.ini: *'maybe'; write true or false"),
-        (
-            "mlms_manifests = nowhere",
-            "mlms_manifests in *tox.ini: there is no *nowhere; name a folder that exists",
-        ),
+        ("mlms_manifests = nowhere", "mlms_manifests in *tox.ini: there is no *nowhere; *"),
     ],
 )
-def test_a_wrong_ini_key_is_named_with_its_file(project: Project, line: str, says: str) -> None:
+def test_a_wrong_ini_key_is_named_with_its_file(project: Project, line: str, message: str) -> None:
     project.pytester.makeini(f"[pytest]\n{line}\n")
     result = project.pytester.runpytest_subprocess("--collect-only")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"ERROR: {says}"])
+    result.stderr.fnmatch_lines([f"ERROR: {message}"])
+
+
+def test_a_wrong_option_is_a_usage_error(project: Project) -> None:
+    result = project.run("--mlms-manifests=nowhere")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*--mlms-manifests: there is no *nowhere; name a folder *"])
 
 
 def test_a_single_file_and_several_folders_can_be_named(project: Project) -> None:
     shutil.copytree(project.folder, project.path / "more")
-    named = ["--mlms-manifests=more/digits.yaml", "--collect-only", "-q", "-k", "accuracy"]
-    assert [line.partition("/")[0] for line in collected(project.run(*named))] == [
-        "manifests",
-        "more",
-    ]
+    found = collected(project, "--mlms-manifests=more/digits.yaml", "-k", "accuracy")
+    assert found == [ACCURACY, ACCURACY.replace("manifests", "more")]
 
 
-def test_manifests_outside_the_root_folder_run(
+def test_manifests_outside_of_the_root_folder_run(
     project: Project, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    outside = tmp_path_factory.mktemp("outside") / "m"
     project.use_faulty()
+    outside = tmp_path_factory.mktemp("outside") / "m"
     shutil.copytree(project.folder, outside)
     project.run(f"--mlms-manifests={outside}", "-k", "accuracy").assert_outcomes(passed=2)
-    relative = project.run(
-        f"--mlms-manifests={os.path.relpath(outside, project.path)}", "--collect-only", "-q"
-    )
-    assert len(collected(relative)) == 4
+    relative = os.path.relpath(outside, project.path)
+    assert len(collected(project, f"--mlms-manifests={relative}")) == 4
 
 
-def test_a_faulty_manifest_is_a_collection_error_with_all_its_faults(project: Project) -> None:
+def test_a_manifest_outside_of_the_root_folder_has_its_name_as_id(project: Project) -> None:
+    (project.path / "root").mkdir()
+    options = ["--rootdir=root", f"--mlms-manifests={MANIFEST}", "-k", "accuracy"]
+    result = project.pytester.runpytest_subprocess("--collect-only", "-q", *options)
+    result.stdout.fnmatch_lines(["digits.yaml::test_accuracy?onnxruntime-cpu?"])
+
+
+def test_all_errors_of_a_manifest_are_one_collection_error(project: Project) -> None:
     project.edit("float32", "fp32")
     project.edit("5 ms", "5")
     result = project.run("--collect-only")
@@ -142,8 +148,8 @@ def test_a_faulty_manifest_is_a_collection_error_with_all_its_faults(project: Pr
     result.stdout.fnmatch_lines(
         [
             "*ERROR collecting manifests/digits.yaml*",
-            "manifests/digits.yaml:16: inputs[[]0[]].element_type: 'fp32' is not known; write one of*",
-            "manifests/digits.yaml:44: thresholds.latency_p90.max: 5 has no unit; write one of*",
+            "manifests/digits.yaml:16: inputs[[]0[]].element_type: 'fp32' is not known; *",
+            "manifests/digits.yaml:44: thresholds.latency_p90.max: 5 has no unit; *",
         ]
     )
     assert "Traceback" not in result.stdout.str()
@@ -151,66 +157,74 @@ def test_a_faulty_manifest_is_a_collection_error_with_all_its_faults(project: Pr
 
 def test_marks_of_the_manifest_reach_the_items(project: Project) -> None:
     project.use_faulty(at="predict", fault="memory")
-    text = project.manifest.read_text()
-    project.manifest.write_text(
-        text + "\nmarks: {xfail: {'faulty-cpu': not today}, skip: {'*-b8-*': too slow}}\n"
-    )
+    marks = "marks: {xfail: {'faulty-cpu': not today}, skip: {'*-b8-*': too slow}}"
+    project.manifest.write_text(f"{project.manifest.read_text()}\n{marks}\n")
     result = project.run("-rsx")
     result.assert_outcomes(xfailed=1, skipped=1)
-    assert {item["verdict"]: item["outcome"] for item in project.items()} == {
-        "XFAILED": "xfailed",
-        "SKIPPED": "skipped",
-    }
+    outcomes = {item["verdict"]: item["outcome"] for item in project.items()}
+    assert outcomes == {"XFAILED": "xfailed", "SKIPPED": "skipped"}
     result.stdout.fnmatch_lines(
         ["SKIPPED*too slow", "XFAIL manifests/digits.yaml::test_accuracy?faulty-cpu? - not today"]
     )
     result.stdout.no_fnmatch_line("*nothing was measured*")
-    alone = project.run("--mlms-strict", "-k", "b8")
-    alone.stdout.fnmatch_lines(
+
+
+def test_a_run_whose_only_item_is_skipped_says_that_nothing_was_measured(
+    project: Project,
+) -> None:
+    project.use_faulty()
+    marks = "marks: {skip: {'*-b8-*': too slow}}"
+    project.manifest.write_text(f"{project.manifest.read_text()}\n{marks}\n")
+    result = project.run("--mlms-strict", "-k", "b8")
+    result.stdout.fnmatch_lines(
         ["mlms: nothing was measured: the only item was skipped, -rs says why"]
     )
 
 
 def test_a_manifest_without_a_dataset_has_no_accuracy_item(project: Project) -> None:
     text = project.manifest.read_text()
-    start, end = text.index("dataset:"), text.index("evaluate:")
-    text = (text[:start] + text[end:]).replace("  top1: {min: 0.95}\n  top5: {min: 99 %}\n", "")
-    project.manifest.write_text(text)
-    assert collected(project.run("--collect-only", "-q")) == ALL[1:]
+    before, _, rest = text.partition("dataset:")
+    _, _, after = rest.partition("evaluate:")
+    text = f"{before}evaluate:{after}"
+    project.manifest.write_text(text.replace("  top1: {min: 0.95}\n  top5: {min: 99 %}\n", ""))
+    assert collected(project) == [*SINGLE_STREAM, *OFFLINE]
+
+
+OFFLINE_CONFTEST = """
+import socket, sys
+
+def refuse(*_):
+    raise AssertionError("the network was used")
+
+socket.socket.connect = refuse
+
+def pytest_collection_finish(session):
+    assert len(session.items) == 7
+    assert "onnxruntime" not in sys.modules
+    assert "mlms_predictors.onnxruntime" not in sys.modules
+"""
 
 
 def test_collection_imports_no_framework_and_opens_no_connection(project: Project) -> None:
-    project.pytester.makeconftest(
-        """
-        import socket, sys
-
-        def refuse(*_):
-            raise AssertionError("the network was used")
-
-        socket.socket.connect = refuse
-
-        def pytest_collection_finish(session):
-            assert len(session.items) == 7
-            assert "onnxruntime" not in sys.modules
-            assert "mlms_predictors.onnxruntime" not in sys.modules
-        """
-    )
+    project.pytester.makeconftest(OFFLINE_CONFTEST)
     project.edit("graph: digits_cnn.onnx", "graph: https://127.0.0.1:9/digits_cnn.onnx")
     assert project.run("--collect-only").ret == 0
 
 
-def test_without_options_the_plugin_adds_nothing(project: Project) -> None:
+def test_without_options_the_plugin_prints_and_writes_nothing(project: Project) -> None:
     project.pytester.makepyfile("def test_own(): pass")
-    plain = project.pytester.runpytest_subprocess("-p", "no:mlms", "-p", "no:cacheprovider")
-    ours = project.pytester.runpytest_subprocess("-p", "no:cacheprovider")
-    ours.assert_outcomes(passed=1)
-
-    def stable(result: pytest.RunResult) -> list[str]:
-        left_out = ("plugins:", "===", "rootdir")
-        return [line for line in result.outlines if not line.startswith(left_out)]
-
-    assert stable(ours) == stable(plain)
+    options = ("-p", "no:cacheprovider")
+    without = project.pytester.runpytest_subprocess("-p", "no:mlms", *options)
+    with_plugin = project.pytester.runpytest_subprocess(*options)
+    with_plugin.assert_outcomes(passed=1)
+    assert stable_lines(with_plugin) == stable_lines(without)
     assert not (project.path / "mlms-results").exists()
+
+
+def stable_lines(result: pytest.RunResult) -> list[str]:
+    """Return the lines that are the same in each run."""
+    changing = ("plugins:", "===", "rootdir")
+    return [line for line in result.outlines if not line.startswith(changing)]
 
 
 def test_the_plugin_can_be_switched_off(project: Project) -> None:
@@ -220,54 +234,14 @@ def test_the_plugin_can_be_switched_off(project: Project) -> None:
     assert result.ret == pytest.ExitCode.USAGE_ERROR
 
 
-@pytest.mark.parametrize(
-    ("option", "says"),
-    [
-        (
-            "--mlms-manifests=nowhere",
-            "--mlms-manifests: there is no *nowhere; name a folder that exists",
-        ),
-        ("--mlms-predictors=nowhere", "--mlms-predictors: there is no *nowhere; *"),
-        (
-            "--mlms-manifests=manifests/labels.txt",
-            "--mlms-manifests: *labels.txt is no .yaml file; name a manifest*",
-        ),
-        (
-            "--mlms-manifests=empty",
-            "--mlms-manifests: *empty has no .yaml file; name a manifest, or a folder of them",
-        ),
-        ("--mlms-results=tox.ini", "--mlms-results: *tox.ini is a file; name a folder"),
-        (
-            "--mlms-trace-functions=libc*:read",
-            "--mlms-trace-functions: *; write --mlms-trace=library, too",
-        ),
-        ("--mlms-results=tox.ini/results", "--mlms-results: *tox.ini is a file; name a folder"),
-        ("--mlms-duration=soon", "*--mlms-duration: 'soon' is not a number, 0 or more"),
-        ("--mlms-processes=0", "*--mlms-processes: '0' is not a whole number, 1 or more"),
-        ("--mlms-processes=1.5", "*--mlms-processes: '1.5' is not a whole number, 1 or more"),
-        ("--mlms-budget=nan", "*--mlms-budget: 'nan' is not a number, 0 or more"),
-    ],
-)
-def test_a_wrong_option_says_what_it_must_be(project: Project, option: str, says: str) -> None:
-    (project.path / "empty" / "below").mkdir(parents=True)
-    result = project.run(option)
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"*{says}"])
-
-
-def test_an_upgrade_is_not_traced_and_says_so(project: Project) -> None:
-    result = project.run("--mlms-aa", "--mlms-trace=layer")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*--mlms-trace: upgrades are not traced; *"])
+def test_levels_of_the_ini_file_do_not_stand_in_the_way_of_upgrades(project: Project) -> None:
     project.pytester.makeini("[pytest]\nmlms_trace = layer\n")
-    project.run("--mlms-aa", "--collect-only", "-q").stdout.fnmatch_lines(["*::test_upgrade*"])
+    ids = collected(project, "--mlms-aa")
+    assert ids
+    assert all("::test_upgrade[" in nodeid for nodeid in ids)
 
 
-def test_users_own_tests_can_use_the_fixtures(project: Project) -> None:
-    project.use_faulty(answer=2)
-    (project.path / "own").mkdir()
-    (project.path / "own" / "test_own.py").write_text(
-        """
+OWN_TESTS = """
 import numpy, pytest
 
 @pytest.mark.mlms(manifest="../manifests/digits.yaml")
@@ -283,7 +257,12 @@ def test_without_a_mark(mlms_case):
 def test_fails_as_a_test_does(mlms_case, mlms_recorder):
     assert mlms_case.batch_size == 7
 """
-    )
+
+
+def test_users_own_tests_can_use_the_fixtures(project: Project) -> None:
+    project.use_faulty(answer=2)
+    (project.path / "own").mkdir()
+    (project.path / "own" / "test_own.py").write_text(OWN_TESTS)
     result = project.run("own")
     result.assert_outcomes(passed=1, failed=1, errors=1)
     result.stdout.fnmatch_lines(
@@ -294,7 +273,13 @@ def test_fails_as_a_test_does(mlms_case, mlms_recorder):
 
 def test_a_mark_that_names_no_manifest_is_a_collection_error(project: Project) -> None:
     project.pytester.makepyfile(
-        "import pytest\n@pytest.mark.mlms(manifest='none.yaml')\ndef test_own(mlms_case): pass"
+        """
+        import pytest
+
+        @pytest.mark.mlms(manifest='none.yaml')
+        def test_own(mlms_case):
+            pass
+        """
     )
     result = project.pytester.runpytest_subprocess()
     result.stdout.fnmatch_lines(
@@ -302,43 +287,22 @@ def test_a_mark_that_names_no_manifest_is_a_collection_error(project: Project) -
     )
 
 
-def test_a_framework_comes_from_an_installed_package_too(
+def test_a_predictor_comes_from_an_installed_package_too(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tests.support.project import PREDICTORS
-
     site = project.path / "site"
-    (site / "their_package").mkdir(parents=True)
-    (site / "their_package" / "__init__.py").write_text("")
-    shutil.copy(PREDICTORS / "faulty.py", site / "their_package" / "theirs.py")
-    text = (
-        Path(site / "their_package" / "theirs.py")
-        .read_text()
-        .replace('"faulty": "1.2.3"', '"theirs": "4.0"')
-    )
-    (site / "their_package" / "theirs.py").write_text(text)
-    (site / "their_package-1.0.dist-info").mkdir()
-    (site / "their_package-1.0.dist-info" / "METADATA").write_text(
-        "Name: their-package\nVersion: 1.0\n"
-    )
-    points = "[mlms_predictors]\ntheirs = their_package.theirs\n"
-    (site / "their_package-1.0.dist-info" / "entry_points.txt").write_text(points)
+    package = site / "their_package"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    code = (PREDICTORS / "faulty.py").read_text()
+    (package / "theirs.py").write_text(code.replace('"faulty": "1.2.3"', '"theirs": "4.0"'))
+    metadata = site / "their_package-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Name: their-package\nVersion: 1.0\n")
+    entry_point = "[mlms_predictors]\ntheirs = their_package.theirs\n"
+    (metadata / "entry_points.txt").write_text(entry_point)
     monkeypatch.setenv("PYTHONPATH", str(site))
     project.use_faulty()
     project.edit("framework: faulty", "framework: theirs >=4")
     project.run("-k", "accuracy").assert_outcomes(passed=1)
     assert project.items()[0]["versions"]["theirs"] == "4.0"
-
-
-def test_a_manifest_outside_of_the_root_directory_has_a_name_too(project: Project) -> None:
-    (project.path / "root").mkdir()
-    options = [
-        "--rootdir=root",
-        "--mlms-manifests=manifests/digits.yaml",
-        "--collect-only",
-        "-q",
-        "-k",
-        "accuracy",
-    ]
-    result = project.pytester.runpytest_subprocess(*options)
-    result.stdout.fnmatch_lines(["digits.yaml::test_accuracy?onnxruntime-cpu?"])
