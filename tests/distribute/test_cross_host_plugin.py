@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from tests.items.test_resume import cut
 from tests.support.project import Project
 
 A = "gpu=old"
@@ -53,7 +52,7 @@ def test_each_side_runs_on_hosts_of_its_label_and_a_resumed_run_compares_all(
     result.stdout.fnmatch_lines(
         ["*mlms: gpu=new (B) against gpu=old (A), on different hosts*", "The sides are unpaired*"]
     )
-    cut(project, 3)
+    project.cut_off(3)
     resumed = project.run(*SIDES, *WORKERS, "--mlms-resume")
     assert resumed.ret == is_regressed(project)
     (line,) = lines_of_sides(project)

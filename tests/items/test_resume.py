@@ -26,15 +26,6 @@ def test_n(mlms_case, n):
 """
 
 
-def cut_off(project: Project, items: int) -> None:
-    """Leave what a kill would leave of the last run's lines: some items, and half of the next."""
-    path = project.results / "results.jsonl"
-    lines = path.read_text().splitlines(keepends=True)
-    whole = lines[: items + 1]
-    half = lines[items + 1][:40]
-    path.write_text("".join([*whole, half]))
-
-
 def nodeids(project: Project) -> list[str]:
     return [item["nodeid"] for item in project.items()]
 
@@ -53,7 +44,7 @@ def test_only_items_without_a_result_run_and_the_run_becomes_whole(
     project.use_faulty()
     assert project.run().ret == 0
     all_items = nodeids(project)
-    cut_off(project, 1)
+    project.cut_off(1)
     result = project.run("--mlms-resume", *workers)
     assert result.ret == 0
     result.assert_outcomes(passed=1, deselected=0 if workers else 1)

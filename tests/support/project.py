@@ -150,6 +150,14 @@ class Project:
         ]
         return self.pytester.runpytest_subprocess(*options, timeout=timeout)
 
+    def cut_off(self, items: int) -> None:
+        """Leave what a kill would leave of the last run's lines: some items, half of the next."""
+        path = self.results / "results.jsonl"
+        lines = path.read_text().splitlines(keepends=True)
+        whole = lines[: items + 1]
+        half = lines[items + 1][:40]
+        path.write_text("".join([*whole, half]))
+
     def lines(self) -> list[dict[str, Any]]:
         """Return the lines of the last run's results."""
         text = (self.results / "results.jsonl").read_text()
