@@ -15,7 +15,9 @@ COLUMNS = {table.title: table.columns for table in TABLES}
 
 
 def estimate(value: float, unit: str = "s", **fields: Any) -> dict[str, Any]:
-    return {"value": value, "low": 0.9 * value, "high": 1.1 * value, "unit": unit, **fields}
+    low = 0.9 * value
+    high = 1.1 * value
+    return {"value": value, "low": low, "high": high, "unit": unit, **fields}
 
 
 def cell(title: str, header: str) -> Cell:
@@ -23,7 +25,8 @@ def cell(title: str, header: str) -> Cell:
 
 
 def test_the_tables_and_their_columns_are_in_order() -> None:
-    assert {title: list(columns) for title, columns in COLUMNS.items()} == {
+    headers = {title: list(columns) for title, columns in COLUMNS.items()}
+    assert headers == {
         "accuracy": ["top-1 (interval)", "top-5 (interval)", "inputs"],
         "agreement with the reference": [
             "of tolerance",
@@ -46,12 +49,14 @@ def test_an_estimate_is_shown_with_its_unit() -> None:
 def test_an_estimate_that_is_missing_or_of_too_little_is_a_dash() -> None:
     show = cell("latency and throughput", "p90")
     assert show({"estimates": {}}) == "-"
-    assert show({"estimates": {"latency_p90": estimate(0.1, lacking="needs 22 calls")}}) == "-"
+    few = estimate(0.1, lacking="needs 22 calls")
+    assert show({"estimates": {"latency_p90": few}}) == "-"
 
 
 def test_the_median_is_shown_with_its_spread() -> None:
     show = cell("latency and throughput", "p50")
-    assert show({"estimates": {"latency_p50": estimate(0.001, lacking="")}}) == "1.00 ms ±10 %"
+    known = estimate(0.001, lacking="")
+    assert show({"estimates": {"latency_p50": known}}) == "1.00 ms ±10 %"
     unbounded = estimate(0.001, lacking="", high=None)
     assert show({"estimates": {"latency_p50": unbounded}}) == "1.00 ms"
 
@@ -65,8 +70,10 @@ def test_accuracy_is_shown_with_its_interval() -> None:
 
 
 def test_processes_and_rounds_are_counted() -> None:
-    assert cell("start-up and memory", "processes")({"processes": [{}, {}]}) == "2"
-    assert cell("noise of this machine", "rounds")({"rounds": [{}] * 3}) == "3"
+    processes = cell("start-up and memory", "processes")
+    assert processes({"processes": [{}, {}]}) == "2"
+    rounds = cell("noise of this machine", "rounds")
+    assert rounds({"rounds": [{}, {}, {}]}) == "3"
 
 
 def upgrade(value: float) -> dict[str, Any]:

@@ -21,12 +21,14 @@ def test_the_default_tolerance_is_that_of_the_registry(tmp_path: Path) -> None:
 
 def test_the_manifest_sets_the_tolerance_of_latency(tmp_path: Path) -> None:
     case = case_of(tmp_path, "{tolerance: 7 %}")
-    assert criteria_of(case, options()).tolerances == {"latency": 0.07}
+    criteria = criteria_of(case, options())
+    assert criteria.tolerances == {"latency": 0.07}
 
 
 def test_the_command_line_overrides_the_manifest(tmp_path: Path) -> None:
     case = case_of(tmp_path, "{tolerance: 7 %}")
-    assert criteria_of(case, options(tolerance=0.02)).tolerances == {"latency": 0.02}
+    criteria = criteria_of(case, options(tolerance=0.02))
+    assert criteria.tolerances == {"latency": 0.02}
 
 
 def test_quantities_that_the_manifest_names_are_gates(tmp_path: Path) -> None:
@@ -51,8 +53,11 @@ def test_criteria_have_the_keys_that_results_document() -> None:
 def test_a_run_uses_the_threads_of_the_side_with_more(
     tmp_path: Path, old: int | None, new: int | None, threads: int | None
 ) -> None:
-    case = case_of(tmp_path, old=replace(OLD, threads=old), new=replace(NEW, threads=new))
-    assert interleave_plan_of(case, options()).threads == threads
+    baseline = replace(OLD, threads=old)
+    candidate = replace(NEW, threads=new)
+    case = case_of(tmp_path, old=baseline, new=candidate)
+    plan = interleave_plan_of(case, options())
+    assert plan.threads == threads
 
 
 def test_both_sides_together_take_one_and_a_half_durations_a_round(tmp_path: Path) -> None:
@@ -75,7 +80,8 @@ def four_cores(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("four_cores")
 def test_the_cores_are_those_that_both_stacks_may_use(tmp_path: Path) -> None:
     case = case_of(tmp_path, old=replace(OLD, cores=(1, 2, 9)))
-    assert list(interleave_plan_of(case, options()).cores) == [1, 2]
+    plan = interleave_plan_of(case, options())
+    assert list(plan.cores) == [1, 2]
 
 
 @pytest.mark.usefixtures("four_cores")
@@ -97,4 +103,5 @@ def test_a_system_that_does_not_tell_its_cores_has_none_to_choose(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
-    assert list(interleave_plan_of(case_of(tmp_path), options()).cores) == []
+    plan = interleave_plan_of(case_of(tmp_path), options())
+    assert list(plan.cores) == []

@@ -18,6 +18,7 @@ from pytest_mlms.upgrade.output_check import check_outputs
 from pytest_mlms.upgrade.result import UpgradeResult
 from tests.support.upgrades import ROUND_RECORD, changed, latencies, result_of, setting
 
+SAME = changed(0.0)
 ONE = {"y": np.ones(3)}
 WRONG = check_outputs(ONE, {"y": np.full(3, 2.0)})
 CONV = LayerChange("conv", "Conv", 5e-6, 9e-6, 4e-6, 1.0)
@@ -67,23 +68,23 @@ def test_a_wrong_candidate_that_is_faster_is_faster_because_it_is_wrong() -> Non
 
 
 def test_the_worst_quantities_come_first() -> None:
-    rounds = [{"latency": changed(0.0), "peak_memory": changed(1.0)}] * 2
-    lines = explain(result_of(rounds))
+    figures = {"latency": SAME, "peak_memory": changed(1.0)}
+    lines = explain(result_of([figures, figures]))
     assert lines[1].startswith("  REGRESSED    peak_memory: ")
     assert lines[2].startswith("  PASSED       latency: A 1.00 ms, B 1.00 ms, ×1.000 (")
     assert lines[2].endswith("), tolerance 3 %")
 
 
 def test_guards_that_lack_rounds_are_summed_up_in_a_line() -> None:
-    figures = {name: changed(0.0) for name in ("latency", "cpu_time", "throughput")}
+    figures = {"latency": SAME, "cpu_time": SAME, "throughput": SAME}
     lines = explain(result_of([figures]))
     assert "  not judged after 1 round: cpu_time, throughput" in lines
     assert "; needs 2 rounds, had 1" in line_with("latency:", lines)
 
 
 def test_an_undecided_guard_says_that_it_does_not_count() -> None:
-    rounds = [{"latency": changed(0.0), "cpu_time": changed(0.03)}] * 2
-    lines = explain(result_of(rounds))
+    figures = {"latency": SAME, "cpu_time": changed(0.03)}
+    lines = explain(result_of([figures, figures]))
     assert line_with("cpu_time:", lines).endswith("(a guard: fails only if surely worse)")
 
 
@@ -97,11 +98,9 @@ def test_accuracy_is_shown_as_a_difference_of_shares() -> None:
 
 
 def test_the_base_of_a_start_up_time_is_shown_with_its_ratio() -> None:
-    figures = {
-        "latency": changed(0.0, error=0.001),
-        "first_inference": Figure(7e-4, 5e-4, -0.018, 0.0),
-    }
-    line = line_with("first_inference:", explain(result_of([figures] * 2)))
+    figures = {"latency": SAME, "first_inference": Figure(7e-4, 5e-4, -0.018, 0.0)}
+    lines = explain(result_of([figures, figures]))
+    line = line_with("first_inference:", lines)
     assert "A 700 µs, B 500 µs, ×0.982" in line
     assert line.endswith(") with 10.0 ms added to both, tolerance 50 %")
 
@@ -110,7 +109,10 @@ def test_the_precision_is_that_of_latency() -> None:
     line = line_with("noise floor", explain(result_of(latencies(0.0, 0.0))))
     assert line.startswith("noise floor of this item: ±")
     assert "the smallest slowdown that it would have found" in line
-    without = result_of([{"latency": changed(0.0, error=math.inf)}] * 2)
+
+
+def test_the_precision_is_unknown_without_an_interval() -> None:
+    without = result_of(latencies(0.0, 0.0, error=math.inf))
     assert "noise floor: unknown, there is no interval" in explain(without)[2]
 
 
@@ -129,9 +131,10 @@ def test_the_method_says_how_much_was_measured(calls: tuple[int, ...], turns: st
 
 
 def test_the_machine_is_described_with_what_disturbed_it() -> None:
-    rounds = [ROUND_RECORD, replace(ROUND_RECORD, cores=[3], steady=False, turns_exclusive=False)]
+    disturbed = replace(ROUND_RECORD, cores=[3], steady=False, turns_exclusive=False)
+    result = result_of(latencies(0.0, 0.0), rounds=[ROUND_RECORD, disturbed])
     lines = explain(
-        result_of(latencies(0.0, 0.0), rounds=rounds),
+        result,
         machine={"cpu": {"model": "EPYC"}, "load_average": [0.5, 1, 2]},
         cpu_shares={"busy": 0.42, "steal": None},
         gpu_notes=["GPU 1980 MHz"],
@@ -156,13 +159,9 @@ def test_the_layers_of_a_regression_are_shown() -> None:
 
 
 def test_layers_that_got_faster_do_not_explain_a_regression() -> None:
-    faster = [replace_change(CONV, -1e-6), replace_change(TOTAL, -1e-6)]
+    faster = [CONV._replace(change=-1e-6), TOTAL._replace(change=-1e-6)]
     lines = explain(result_of(latencies(0.2, 0.2), layers=faster))
     assert line_with("no layer explains", lines).startswith("no layer explains the change")
-
-
-def replace_change(layer: LayerChange, change: float) -> LayerChange:
-    return layer._replace(change=change)
 
 
 def test_the_reason_is_shown_where_there_are_no_layers() -> None:
@@ -185,7 +184,8 @@ def test_the_table_of_layers_leaves_out_those_that_did_not_change() -> None:
 
 
 def test_a_long_name_of_a_layer_keeps_its_end() -> None:
-    long = CONV._replace(name="x" * 30 + "/block_5/Conv2D", b=None, share=None)
+    name = "x" * 30 + "/block_5/Conv2D"
+    long = CONV._replace(name=name, b=None, share=None)
     cells = layer_table([long, TOTAL])[1]
     assert cells.startswith("…xxxx")
     assert "xx/block_5/Conv2D  5.0     -  +4.0      -" in cells

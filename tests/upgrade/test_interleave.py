@@ -6,7 +6,6 @@ import contextlib
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -126,7 +125,8 @@ def test_both_sides_have_the_same_number_of_turns() -> None:
     fakes = FakePair()
     measured = Run(fakes).run()
     assert measured.record.pairs == 40
-    assert measured.raw.a.wall.shape == measured.raw.b.wall.shape == (40, 2)
+    for side in measured.raw:
+        assert side.wall.shape == (40, 2)
     assert len(fakes.a.turns) == len(fakes.b.turns)
 
 
@@ -251,7 +251,8 @@ def test_clocks_that_the_agent_does_not_have_are_none() -> None:
 
 
 def test_the_arrays_of_a_round_have_the_names_of_both_sides() -> None:
-    arrays: dict[str, Any] = Run(FakePair()).run().arrays()
+    measured = Run(FakePair()).run()
+    arrays = measured.arrays()
     sides = {"wall_a", "wall_b", "wait_a", "wait_b", "cpu_a", "cpu_b"}
     assert set(arrays) == {*sides, "b_first"}
     assert arrays["b_first"].dtype == bool
