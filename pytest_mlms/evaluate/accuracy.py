@@ -121,4 +121,11 @@ def estimate_share(count: int, inputs: int) -> Estimate:
     """Return the share of ``count`` among ``inputs``, with Wilson's interval at 95 %."""
     share = count / inputs
     low, high = wilson_interval(count, inputs, confidence=0.95)
-    return Estimate(share, low, high, 0.95, inputs, "inputs")
+    return Estimate(
+        value=share,
+        low=low,
+        high=high,
+        confidence=0.95,
+        replicates=inputs,
+        of="inputs",
+    )

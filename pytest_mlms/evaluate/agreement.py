@@ -106,12 +106,13 @@ def differences(ours: Array, reference: Array, tolerance: Tolerance) -> ElementD
     b = reference.astype(np.float64)
     same = a == b
     size = np.abs(b)
-    with np.errstate(all="ignore"):
-        absolute = _infinite_where_unknown(np.abs(a - b), same)
-        quotient = _infinite_where_unknown(absolute / size, same)
-        relative = np.where(b == 0, np.nan, quotient)
+    with np.errstate(all="ignore"):  # infinities, and divisions by 0
+        distance = np.abs(a - b)
         allowed = tolerance.atol + tolerance.rtol * size
+        absolute = _infinite_where_unknown(distance, same)
+        quotient = _infinite_where_unknown(absolute / size, same)
         deviation = _infinite_where_unknown(absolute / allowed, same)
+    relative = np.where(size == 0, np.nan, quotient)
     return ElementDifferences(absolute, relative, deviation)
 
 
@@ -229,7 +230,15 @@ def estimate_agreement(found: Differences, ranking: Ranking | None) -> dict[str,
 def _exact(value: float, count: int, missing: str = "") -> Estimate:
     """Return the estimate of a value that was computed over all inputs."""
     number = float(value)
-    return Estimate(number, number, number, 1.0, count, "inputs", missing)
+    return Estimate(
+        value=number,
+        low=number,
+        high=number,
+        confidence=1.0,
+        replicates=count,
+        of="inputs",
+        lacking=missing,
+    )
 
 
 def most_different(

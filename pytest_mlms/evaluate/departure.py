@@ -98,7 +98,13 @@ def find_departure(ours: Layers, reference: Layers, tolerance: Tolerance) -> Dep
             departed = None
             behind = max(behind, best.number + 1)
         elif departed is None:
-            departed = Departure(name, best.name, best.difference, size, agreed)
+            departed = Departure(
+                layer=name,
+                ours=best.name,
+                difference=best.difference,
+                size=size,
+                after=agreed,
+            )
     return departed
 
 

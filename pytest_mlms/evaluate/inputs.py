@@ -62,8 +62,9 @@ class Inputs:
 
     def label(self, index: int) -> int | None:
         """Return the label of an input, where there are labels."""
-        labels = self.dataset.labels if self.dataset else None
-        return None if labels is None else int(labels[index])
+        if self.dataset is None or self.dataset.labels is None:
+            return None
+        return int(self.dataset.labels[index])
 
 
 def draw_batches(dataset: Dataset, size: int, seed: int) -> list[dict[str, Array]]:

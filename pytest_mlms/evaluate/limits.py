@@ -13,9 +13,21 @@ from pytest_mlms.units import format_quantity
 __all__ = ["decide", "explain", "judge", "margin", "worst"]
 
 _WORST_FIRST = list(Verdict)
-_NOT_MEASURED = Estimate(math.nan, 0.0, math.inf, 0.95, 0, "samples", "it was not measured")
+_NOT_MEASURED = Estimate(
+    value=math.nan,
+    low=0.0,
+    high=math.inf,
+    confidence=0.95,
+    replicates=0,
+    of="samples",
+    lacking="it was not measured",
+)
 _LEAST_MARGIN = -sys.float_info.max  # results have no infinity
-_VERBS = {Verdict.FAILED: "is not", Verdict.PASSED: "is", Verdict.INCONCLUSIVE: "may not be"}
+_VERBS = {
+    Verdict.FAILED: "is not",
+    Verdict.PASSED: "is",
+    Verdict.INCONCLUSIVE: "may not be",
+}
 
 
 def judge(limits: Iterable[Limit], estimates: Mapping[str, Estimate]) -> list[Decision]:

@@ -307,9 +307,14 @@ def _estimate(
     if estimator.is_rate:
         value = 1 / value
         interval = rate_interval(values, confidence)
-    missing = _missing(estimator, results)
     return Estimate(
-        value, interval.low, interval.high, confidence, len(results), "processes", missing
+        value=value,
+        low=interval.low,
+        high=interval.high,
+        confidence=confidence,
+        replicates=len(results),
+        of="processes",
+        lacking=_missing(estimator, results),
     )
 
 

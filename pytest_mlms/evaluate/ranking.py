@@ -16,6 +16,7 @@ from scipy.special import rel_entr
 __all__ = ["Ranking", "are_probabilities", "divergences", "rank"]
 
 Array = NDArray[Any]
+Divergences = dict[str, Array]
 
 _SUM_TOLERANCE = 1e-3  # how far from 1 a row of probabilities in float16 may add up
 _LEAST_PROBABILITY = np.finfo(np.float32).tiny
@@ -43,12 +44,20 @@ def rank(scores: Iterable[tuple[Array, Array]]) -> Ranking:
         theirs.append(expected.argmax(axis=1))
         if are_probabilities(own) and are_probabilities(expected):
             parts.append(divergences(own, expected))
-    found: dict[str, Array] = {}
-    if len(parts) == len(ours):
-        for name in parts[0]:
-            columns = [part[name] for part in parts]
-            found[name] = np.concatenate(columns)
-    return Ranking(np.concatenate(ours), np.concatenate(theirs), found)
+    has_all = len(parts) == len(ours)
+    return Ranking(
+        ours=np.concatenate(ours),
+        reference=np.concatenate(theirs),
+        divergences=_concatenated(parts) if has_all else {},
+    )
+
+
+def _concatenated(parts: list[Divergences]) -> Divergences:
+    found = {}
+    for name in parts[0]:
+        columns = [part[name] for part in parts]
+        found[name] = np.concatenate(columns)
+    return found
 
 
 def are_probabilities(scores: Array) -> bool:
@@ -62,7 +71,7 @@ def are_probabilities(scores: Array) -> bool:
     return bool(errors.max(initial=0.0) <= _SUM_TOLERANCE)
 
 
-def divergences(ours: Array, reference: Array) -> dict[str, Array]:
+def divergences(ours: Array, reference: Array) -> Divergences:
     """Return how far the probabilities Q (``ours``) of each row are from P (``reference``).
 
     Both are N x classes. The keys are:
@@ -85,8 +94,8 @@ def divergences(ours: Array, reference: Array) -> dict[str, Array]:
     from_mean = rel_entr(p, mean) + rel_entr(q, mean)
     js = from_mean.sum(axis=-1) / 2
     differences = np.sqrt(p) - np.sqrt(q)
-    squares = (differences**2).sum(axis=-1)
-    hellinger = np.sqrt(squares / 2)
+    squares = differences**2
+    hellinger = np.sqrt(squares.sum(axis=-1) / 2)
     return {  # rounding can take each a little over its bounds
         "kl": np.maximum(kl, 0.0),
         "js": np.clip(js, 0.0, np.log(2)),

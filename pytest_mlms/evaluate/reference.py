@@ -60,7 +60,12 @@ class Reference:
     def identity(self) -> ReferenceIdentity:
         """The fields that tell which reference it is."""
         stack = self.case.stack
-        return ReferenceIdentity(stack.name, stack.framework, self.case.device, self.versions)
+        return ReferenceIdentity(
+            stack=stack.name,
+            framework=stack.framework,
+            device=self.case.device,
+            versions=self.versions,
+        )
 
     @property
     def name(self) -> str:
@@ -77,8 +82,14 @@ def compute_reference(
     with open_() as predictor:
         inputs = Inputs.of(case, dataset, predictor)
         outputs = predict_all(predictor, inputs, names)
-        log = predictor.agent.log.path
-        return Reference(case, inputs, outputs, predictor.versions, log, open_)
+        return Reference(
+            case=case,
+            inputs=inputs,
+            outputs=outputs,
+            versions=predictor.versions,
+            log=predictor.agent.log.path,
+            open=open_,
+        )
 
 
 def predict_all(predictor: Predictor, inputs: Inputs, names: Sequence[str]) -> dict[str, Array]:

@@ -115,7 +115,12 @@ class LoadedManifest:
             location = url2pathname(parts.path)
         elif not parts.scheme:
             location = os.path.normpath(self.path.parent / location)
-        return Artifact(location, sha256, self.place(*path), member or None)
+        return Artifact(
+            source=location,
+            sha256=sha256,
+            place=self.place(*path),
+            member=member or None,
+        )
 
 
 def _limited_by(key: str) -> Quantity:

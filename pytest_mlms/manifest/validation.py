@@ -104,7 +104,7 @@ def _judged_twice(
     """Return the first model and device that an earlier agreement judges too; "" for none."""
     for device in manifest.evaluate.devices:
         for model in manifest.models:
-            judged_before = any(before.judges(device, model.name) for before in earlier)
-            if judged_before and agreement.judges(device, model.name):
+            judging = [each for each in earlier if each.judges(device, model.name)]
+            if judging and agreement.judges(device, model.name):
                 return f"{model.name} on {device}"
     return ""

@@ -82,17 +82,22 @@ def parse(text: str) -> Document:
     """
     document = Document()
     try:
-        _Builder(iter(yaml.parse(text, Loader=_LOADER)), document).build()
+        events = iter(yaml.parse(text, Loader=_LOADER))
+        _Builder(events, document).build()
     except _Refused as refused:
         _give_up(document, refused.error)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark else 1
-        _give_up(document, (line, f"is not YAML: {error.problem}; {_ADVICE}"))
+        _give_up(document, _not_yaml(line, error.problem))
     except (yaml.YAMLError, UnicodeError) as error:
         problem = " ".join(str(error).split())
-        _give_up(document, (1, f"is not YAML: {problem}; {_ADVICE}"))
+        _give_up(document, _not_yaml(1, problem))
     return document
+
+
+def _not_yaml(line: int, problem: str | None) -> Error:
+    return line, f"is not YAML: {problem}; {_ADVICE}"
 
 
 def _give_up(document: Document, error: Error) -> None:
