@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Containers", "Intervals", "find_containers"]
+__all__ = ["Intervals", "find_containers"]
 
 Array = NDArray[Any]
 

@@ -22,7 +22,7 @@ from pytest_mlms.trace import BY_LAYER
 from pytest_mlms.trace.builder import TraceBuilder
 from pytest_mlms.trace.grouping import trimmed_mean
 from pytest_mlms.trace.metadata import Peaks
-from pytest_mlms.trace.plan import PROBES, TracePlan
+from pytest_mlms.trace.plan import TracePlan, probes_of
 from pytest_mlms.trace.replies import add_reply, probe_statuses
 from pytest_mlms.trace.request_phases import PreparedRequest, count_phases, run_phases
 from pytest_mlms.trace.roofline import work_of
@@ -207,9 +207,9 @@ def _is_observed(run: TraceRun) -> bool:
 
 
 def _observers(run: TraceRun) -> Iterable[ProbeStatus]:
-    names = PROBES[run.level]
+    names = probes_of(run.level)
     if run.level in ("layer", BY_LAYER):
-        names = ("layers", *names)
+        names.append("layers")
     return [status for status in run.probes if status.probe in names]
 
 

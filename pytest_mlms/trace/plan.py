@@ -4,22 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pytest_mlms.trace import BY_LAYER
+from mlms_predictors._run.probes import probes_at
 
-__all__ = ["PROBES", "TracePlan"]
+from pytest_mlms.trace import BY_LAYER, LEVELS
 
-PROBES: dict[str, tuple[str, ...]] = {
-    "model": (),
-    "layer": (),
-    "library": ("cupti", "kineto", "bpftrace"),
-    "kernel": ("cupti", "kineto"),
-    "hardware": ("perf", "io", "memory", "rapl", "hwmon", "nvml", "gpm"),
-    BY_LAYER: ("perf",),
-}
-"""Probes of each level that has a run in an agent.
+__all__ = ["TracePlan", "probes_of"]
 
-Layers come from the framework's own profiler, which the agent starts by the level of the run.
-"""
+_COUNTERS_OF_LAYERS = ["perf"]  # quick enough to be read between layers
 
 
 @dataclass(frozen=True)
@@ -42,8 +33,9 @@ class TracePlan:
         The model's own run comes first: it is the measure of all others.
         """
         runs = ["model"]
-        for level in PROBES:
-            if level in self.levels and level != "model":
+        deeper = LEVELS[LEVELS.index("model") + 1 :]
+        for level in deeper:
+            if level in self.levels:
                 runs.append(level)
         if "layer" in self.levels and "hardware" in self.levels:
             runs.append(BY_LAYER)
@@ -61,8 +53,19 @@ class TracePlan:
         return self.budget / len(self.runs)
 
     def probes(self, level: str) -> list[str]:
-        """Return the names of the probes of a level; bpftrace only where functions are given."""
-        names = list(PROBES[level])
+        """Return the names of the probes of a run; bpftrace only where functions are given."""
+        names = probes_of(level)
         if "bpftrace" in names and not self.functions:
             names.remove("bpftrace")
         return names
+
+
+def probes_of(level: str) -> list[str]:
+    """Return the names of all probes of a run.
+
+    Layers come from the framework's own profiler, which the agent starts by the level of the run.
+    """
+    if level == BY_LAYER:
+        return list(_COUNTERS_OF_LAYERS)
+    names: list[str] = probes_at(level)
+    return names

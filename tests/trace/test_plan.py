@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_mlms.trace.plan import TracePlan
+from pytest_mlms.trace.plan import TracePlan, probes_of
 
 
 def plan(*levels: str, **facts: tuple[str, ...]) -> TracePlan:
@@ -33,3 +33,18 @@ def test_bpftrace_runs_only_for_given_functions() -> None:
     assert plan("library").probes("library") == ["cupti", "kineto"]
     with_functions = plan("library", functions=("libm:exp",))
     assert "bpftrace" in with_functions.probes("library")
+
+
+def test_the_probes_of_a_run_are_those_that_serve_its_level() -> None:
+    assert probes_of("model") == []
+    assert probes_of("kernel") == ["cupti", "kineto"]
+    assert set(probes_of("hardware")) == {
+        "gpm",
+        "hwmon",
+        "io",
+        "memory",
+        "nvml",
+        "perf",
+        "rapl",
+    }
+    assert probes_of("layer+hardware") == ["perf"]

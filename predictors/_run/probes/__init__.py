@@ -21,6 +21,16 @@ def probe_names() -> List[str]:
     return sorted(name for name in names if not name.startswith("_"))
 
 
+def probes_at(level: str) -> List[str]:
+    """Return the names of the probes that serve a level, sorted."""
+    return [name for name in probe_names() if level in _probe_class(name).levels]
+
+
+def _probe_class(name):
+    module = importlib.import_module(__name__ + "." + name)
+    return getattr(module, name.capitalize())
+
+
 def open_probe(
     name: str, device: str, level: str, options: Optional[Dict[str, Any]] = None
 ) -> Probe:
@@ -28,8 +38,7 @@ def open_probe(
     known = probe_names()
     if name not in known:
         raise ProbeUnavailable("there is no probe %r; there are %s" % (name, ", ".join(known)))
-    module = importlib.import_module(__name__ + "." + name)
-    probe_class = getattr(module, name.capitalize())
+    probe_class = _probe_class(name)
     return probe_class(device, level, options)
 
 

@@ -23,10 +23,7 @@ from pytest_mlms.trace.spans import Spans, Trace
 
 __all__ = [
     "DESCRIPTION",
-    "MOST_BYTES",
     "SUFFIX",
-    "ChosenRequests",
-    "WrittenTrace",
     "export",
     "limit_requests",
     "write_perfetto",

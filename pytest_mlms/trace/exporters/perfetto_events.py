@@ -21,7 +21,7 @@ from pytest_mlms.trace.exporters.perfetto_packets import NEEDS_STATE, SEQUENCE, 
 from pytest_mlms.trace.protobuf import MessageRows, PlacedRows, interleave, message
 from pytest_mlms.trace.spans import CounterSeries, Spans, Trace
 
-__all__ = ["Flows", "SpanEvents", "counter_packets", "find_flows"]
+__all__ = ["SpanEvents", "counter_packets", "find_flows"]
 
 Array = NDArray[Any]
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["EventOrder", "event_order", "lanes"]
+__all__ = ["event_order", "lanes"]
 
 Array = NDArray[Any]
 
