@@ -53,10 +53,15 @@ def hardware_misses(asked: Mapping[str, str], device: str, host: Capabilities) -
     found = _find_device(device, host)
     if found is None:
         return [f"has no device {device}"]
-    reasons = _gpu_misses(asked.get("gpu"), found)
-    reasons += _architecture_misses(asked.get("architecture"), host)
-    reasons += _memory_misses(asked.get("memory"), found)
-    reasons += _core_misses(asked.get("cores"), host)
+    reasons = []
+    if "gpu" in asked:
+        reasons += _gpu_misses(asked["gpu"], found)
+    if "architecture" in asked:
+        reasons += _architecture_misses(asked["architecture"], host)
+    if "memory" in asked:
+        reasons += _memory_misses(asked["memory"], found)
+    if "cores" in asked:
+        reasons += _core_misses(asked["cores"], host)
     return reasons
 
 
@@ -132,13 +137,15 @@ def _is_version_met(asked: str, version: str) -> bool:
     if not version:
         return True
     try:
-        return SpecifierSet(asked).contains(Version(version), prereleases=True)
+        specifiers = SpecifierSet(asked)
+        found = Version(version)
     except (InvalidSpecifier, InvalidVersion):
         return True
+    return specifiers.contains(found, prereleases=True)
 
 
-def _gpu_misses(asked: str | None, device: HostDevice) -> list[str]:
-    if asked is None or device["name"] == "cpu":
+def _gpu_misses(asked: str, device: HostDevice) -> list[str]:
+    if device["name"] == "cpu":
         return []
     kind = device["kind"]
     if asked.casefold() in kind.casefold():
@@ -146,24 +153,24 @@ def _gpu_misses(asked: str | None, device: HostDevice) -> list[str]:
     return [f"has a {kind}, not a {asked}"]
 
 
-def _architecture_misses(asked: str | None, host: Capabilities) -> list[str]:
+def _architecture_misses(asked: str, host: Capabilities) -> list[str]:
     found = host["architecture"]
-    if asked is None or asked == found:
+    if asked == found:
         return []
     return [f"is {found}, not {asked}"]
 
 
-def _memory_misses(asked: str | None, device: HostDevice) -> list[str]:
-    if asked is None or _is_met(asked, device["memory"]):
+def _memory_misses(asked: str, device: HostDevice) -> list[str]:
+    if _is_met(asked, device["memory"]):
         return []
     found = format_quantity(device["memory"], "B")
     name = device["name"]
     return [f"has {found} on {name}, not {asked}"]
 
 
-def _core_misses(asked: str | None, host: Capabilities) -> list[str]:
+def _core_misses(asked: str, host: Capabilities) -> list[str]:
     found = host["cores"]
-    if asked is None or _is_met(asked, found):
+    if _is_met(asked, found):
         return []
     return [f"has {found} cores, not {asked}"]
 

@@ -135,12 +135,15 @@ def open_dataset(path: Path, inputs: Sequence[Input], place: Place) -> Dataset:
 
 def _check_counts(content: _Content) -> None:
     """Check that each input has as many elements as there are labels, and not none."""
-    counts = {name: len(values) for name, values in content.elements.items()}
+    columns: dict[str, Any] = dict(content.elements)
     if content.labels is not None:
-        counts["label"] = len(content.labels)
-    different = set(counts.values())
-    if len(different) > 1 or 0 in different:
-        parts = [f"{count:,} of {name!r}" for name, count in counts.items()]
+        columns["label"] = content.labels
+    counts = []
+    parts = []
+    for name, values in columns.items():
+        counts.append(len(values))
+        parts.append(f"{len(values):,} of {name!r}")
+    if min(counts) == 0 or min(counts) != max(counts):
         found = ", ".join(parts)
         expected = "each input and 'label' must have the same number, and not 0"
         raise DatasetError(f"has {found}; {expected}")
@@ -194,5 +197,6 @@ def _read_folder(path: Path, inputs: Sequence[Input]) -> _Content:
     except _TABLE_ERRORS as error:
         problem = "has a labels.csv without the columns file and label, a whole number"
         raise DatasetError(f"{problem}: {error!r}") from error
-    files = _Files([table.parent / name for name in names])
-    return _Content({inputs[0].name: files}, numbers)
+    paths = [table.parent / name for name in names]
+    elements = {inputs[0].name: _Files(paths)}
+    return _Content(elements, numbers)

@@ -96,7 +96,8 @@ def _apply(step: InputStep, batch: Batch, form: _Form) -> Batch:
 
 
 def _begins_with_decode(spec: Input) -> bool:
-    return bool(spec.steps) and spec.steps[0].name == "decode"
+    names = [step.name for step in spec.steps]
+    return names[:1] == ["decode"]
 
 
 def _stacked(batch: Batch, spec: Input) -> Array:
@@ -106,7 +107,8 @@ def _stacked(batch: Batch, spec: Input) -> Array:
     arrays = [np.asarray(element) for element in batch]
     shapes = sorted({array.shape for array in arrays})
     if len(shapes) > 1:
-        problem = f"input {spec.name!r} comes out in several shapes, {shapes[:_SHOWN_SHAPES]}"
+        shown = shapes[:_SHOWN_SHAPES]
+        problem = f"input {spec.name!r} comes out in several shapes, {shown}"
         raise DatasetError(f"{problem}; add a resize or crop step")
     return np.stack(arrays)
 
@@ -222,10 +224,16 @@ def _reversed_channels(images: Array) -> Array:
 def _set_layout(batch: Batch, parameters: SetLayout, form: _Form) -> Batch:
     if parameters.to == form.layout:
         return batch
-    source, target = (3, 1) if parameters.to == "NCHW" else (1, 3)
-    if isinstance(batch, list):  # its images have no axis for the batch
-        return [np.moveaxis(image, source - 1, target - 1) for image in batch]
-    return np.moveaxis(batch, source, target)
+    if isinstance(batch, list):
+        return [_moved_channels(image, parameters.to) for image in batch]
+    return _moved_channels(batch, parameters.to)
+
+
+def _moved_channels(images: Array, layout: str) -> Array:
+    """Return one image or a batch with the channels before or after the height and the width."""
+    if layout == "NCHW":
+        return np.moveaxis(images, -1, -3)
+    return np.moveaxis(images, -3, -1)
 
 
 def _normalize(batch: Batch, parameters: Normalize, form: _Form) -> Batch:

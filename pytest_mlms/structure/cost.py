@@ -91,7 +91,8 @@ def cost_of(structure: Structure) -> ModelCost:
     A tensor that is computed from weights alone counts as those weights, and its layer not at all.
     """
     graph = _Graph(structure)
-    return ModelCost(tuple(graph.costs()), graph.peak_bytes(), structure.counter)
+    layers = tuple(graph.costs())
+    return ModelCost(layers, graph.peak_bytes(), structure.counter)
 
 
 def bound_shape(
@@ -118,8 +119,9 @@ def bound_shape(
         else:
             shape.append(bound)
     if missing:
-        options = [f"--axis {axis}=SIZE" for axis in dict.fromkeys(missing)]
-        raise ValueError(f"input {name!r} has free axes; say {' '.join(options)}")
+        axes_once = dict.fromkeys(missing)
+        options = " ".join(f"--axis {axis}=SIZE" for axis in axes_once)
+        raise ValueError(f"input {name!r} has free axes; say {options}")
     return tuple(shape)
 
 
@@ -145,16 +147,17 @@ class _Graph:
             writes = [name for name in layer.writes if name in used]
             if not writes:  # its first output stands for all of them
                 writes = layer.writes[:1]
-            layers.append(layer._replace(reads=reads, writes=writes))
+            computing = layer._replace(reads=reads, writes=writes)
+            layers.append(computing)
         return layers
 
     def costs(self) -> Iterator[LayerCost]:
         """Yield the cost of each layer; a weight counts for the first layer that reads it."""
         counted: set[str] = set()
         for layer in self._layers:
-            weights = [name for name in self._weights_of(layer) if name not in counted]
-            counted.update(weights)
-            activations = [name for name in layer.reads if name not in self._sources]
+            weights = self._weights_of(layer) - counted
+            counted |= weights
+            activations = set(layer.reads) - self._sources.keys()
             yield LayerCost(
                 name=layer.name,
                 type=layer.type,
@@ -166,12 +169,11 @@ class _Graph:
                 output_bytes=self._bytes(layer.writes),
             )
 
-    def _weights_of(self, layer: Operation) -> Iterable[str]:
-        """Return the weights behind what a layer reads, each once."""
-        weights: dict[str, None] = {}
+    def _weights_of(self, layer: Operation) -> set[str]:
+        """Return the weights behind what a layer reads."""
+        weights = set()
         for name in layer.reads:
-            sources = self._sources.get(name, [])
-            weights.update(dict.fromkeys(sources))
+            weights.update(self._sources.get(name, []))
         return weights
 
     def peak_bytes(self) -> int | None:

@@ -7,7 +7,7 @@ small tensors are computed here by onnx's own evaluator, node by node, and infer
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,8 @@ from onnx import defs, helper, numpy_helper, shape_inference
 from onnx.reference import ReferenceEvaluator
 
 __all__ = ["known_tensors"]
+
+Array = np.ndarray[Any, Any]
 
 _SMALL = 4096  # the most elements of a tensor that is computed
 
@@ -29,33 +31,53 @@ def known_tensors(model: onnx.ModelProto) -> dict[str, Tensor]:
     """
     inferred = shape_inference.infer_shapes(model, data_prop=True)
     inference = _Inference(inferred)
-    nodes = inferred.graph.node
-    if not all(inference.knows_outputs(node) for node in nodes):
+    nodes = [_Node(proto) for proto in inferred.graph.node]
+    if any(not inference.knows(node.outputs) for node in nodes):
         for node in nodes:
             inference.add(node)
     return inference.tensors()
 
 
+class _Node:
+    """A node of a graph.
+
+    ``inputs`` and ``outputs`` are without optional tensors that are left out, whose names are
+    empty.
+    """
+
+    def __init__(self, proto: onnx.NodeProto) -> None:
+        self.proto = proto
+        self.kind = proto.op_type
+        self.domain = _domain_of(proto)
+        self.inputs = [name for name in proto.input if name]
+        self.outputs = [name for name in proto.output if name]
+
+
 class _Inference:
     """Inference of the types of all tensors, and of the values of small ones, in the graph's order.
 
-    Only values that need no input of the model are computed.
+    Only values that depend on no input of the model are computed.
     """
 
     def __init__(self, model: onnx.ModelProto) -> None:
         graph = model.graph
-        self._types: dict[str, onnx.TypeProto] = {}
-        self._values: dict[str, onnx.TensorProto] = {}
         self._ir_version = model.ir_version
         self._imports = list(model.opset_import)
-        self._versions = {_domain_of(entry): entry.version for entry in self._imports}
+        self._versions = {}
+        for entry in self._imports:
+            self._versions[_domain_of(entry)] = entry.version
+        self._types: dict[str, onnx.TypeProto] = {}
         for value in (*graph.input, *graph.value_info, *graph.output):
             self._types[value.name] = value.type
+        self._values: dict[str, onnx.TensorProto] = {}
         for tensor in graph.initializer:
-            kind = helper.make_tensor_type_proto(tensor.data_type, tensor.dims)
-            self._types[tensor.name] = kind
-            if math.prod(tensor.dims) <= _SMALL:
-                self._values[tensor.name] = tensor
+            self._add_weight(tensor)
+
+    def _add_weight(self, tensor: onnx.TensorProto) -> None:
+        kind = helper.make_tensor_type_proto(tensor.data_type, tensor.dims)
+        self._types[tensor.name] = kind
+        if _is_small(kind):
+            self._values[tensor.name] = tensor
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the tensors whose shape is known."""
@@ -63,35 +85,36 @@ class _Inference:
         for name, kind in self._types.items():
             if _is_known(kind):
                 dtype = _dtype(kind.tensor_type.elem_type)
-                tensors[name] = Tensor(name, dtype, tuple(_sizes(kind)))
+                shape = tuple(_sizes(kind))
+                tensors[name] = Tensor(name, dtype, shape)
         return tensors
 
-    def knows_outputs(self, node: onnx.NodeProto) -> bool:
-        """Return whether the shapes of all outputs of a node are known."""
-        return all(_is_known(self._types.get(name)) for name in _named(node.output))
+    def knows(self, names: Iterable[str]) -> bool:
+        """Return whether the shapes of all of these tensors are known."""
+        kinds = map(self._types.get, names)
+        return all(map(_is_known, kinds))
 
-    def add(self, node: onnx.NodeProto) -> None:
+    def add(self, node: _Node) -> None:
         """Infer the types of a node's outputs, and compute small ones that depend on no input."""
-        if not self.knows_outputs(node):
+        if not self.knows(node.outputs):
             self._infer(node)
-        if node.op_type == "Shape" and _is_known(self._types.get(node.input[0])):
-            self._keep(node.output[0], self._shape(node))
+        if node.kind == "Shape" and self.knows(node.inputs):
+            (output,) = node.outputs
+            self._keep(output, self._shape_value(node))
         elif self._can_compute(node):
             self._compute(node)
 
-    def _infer(self, node: onnx.NodeProto) -> None:
-        inputs = _named(node.input)
-        if not all(name in self._types for name in inputs):
+    def _infer(self, node: _Node) -> None:
+        if not self._types.keys() >= set(node.inputs):
             return
-        domain = _domain_of(node)
-        version = self._versions.get(domain, 1)
-        values = {name: self._values[name] for name in inputs if name in self._values}
+        version = self._versions.get(node.domain, 1)
         try:
+            schema = defs.get_schema(node.kind, version, node.domain)
             outputs = shape_inference.infer_node_outputs(
-                defs.get_schema(node.op_type, version, domain),
-                node,
-                {name: self._types[name] for name in inputs},
-                values,
+                schema,
+                node.proto,
+                _chosen(self._types, node.inputs),
+                _chosen(self._values, node.inputs),
                 opset_imports=self._imports,
                 ir_version=self._ir_version,
             )
@@ -99,44 +122,52 @@ class _Inference:
             return  # its outputs stay unknown, and are reported as such
         self._types.update(outputs)
 
-    def _shape(self, node: onnx.NodeProto) -> np.ndarray[Any, Any]:
+    def _shape_value(self, node: _Node) -> Array:
         """Return the value of a node of type Shape."""
-        attributes = {attribute.name: attribute.i for attribute in node.attribute}
-        sizes = _sizes(self._types[node.input[0]])
-        wanted = sizes[attributes.get("start") : attributes.get("end")]
-        return np.array(wanted, np.int64)
+        (name,) = node.inputs
+        sizes = _sizes(self._types[name])
+        bounds = {attribute.name: attribute.i for attribute in node.proto.attribute}
+        wanted = slice(bounds.get("start"), bounds.get("end"))
+        return np.array(sizes[wanted], np.int64)
 
-    def _can_compute(self, node: onnx.NodeProto) -> bool:
-        if node.op_type.startswith("Random") or not self.knows_outputs(node):
+    def _can_compute(self, node: _Node) -> bool:
+        if node.kind.startswith("Random"):
             return False
-        if not all(name in self._values for name in _named(node.input)):
+        if not self._values.keys() >= set(node.inputs):
             return False
-        outputs = [self._types[name] for name in _named(node.output)]
-        return all(math.prod(_sizes(kind)) <= _SMALL for kind in outputs)
+        if not self.knows(node.outputs):
+            return False
+        kinds = _chosen(self._types, node.outputs)
+        return all(map(_is_small, kinds.values()))
 
-    def _compute(self, node: onnx.NodeProto) -> None:
-        inputs = _named(node.input)
-        outputs = _named(node.output)
-        graph = helper.make_graph([node], "one", self._infos(inputs), self._infos(outputs))
-        arrays = {name: numpy_helper.to_array(self._values[name]) for name in inputs}
+    def _compute(self, node: _Node) -> None:
+        inputs = self._infos(node.inputs)
+        outputs = self._infos(node.outputs)
+        graph = helper.make_graph([node.proto], "one", inputs, outputs)
+        arrays = {}
+        for name in node.inputs:
+            arrays[name] = numpy_helper.to_array(self._values[name])
         try:
             evaluator = ReferenceEvaluator(graph, opsets=self._versions)
             results = evaluator.run(None, arrays)
         except Exception:  # the evaluator raises many kinds
             return  # the values stay unknown, and what depends on them is reported as such
-        for name, result in zip(outputs, results, strict=True):
+        for name, result in zip(node.outputs, results, strict=True):
             self._keep(name, np.asarray(result))
 
     def _infos(self, names: Iterable[str]) -> list[onnx.ValueInfoProto]:
-        return [helper.make_value_info(name, self._types[name]) for name in names]
+        infos = []
+        for name in names:
+            infos.append(helper.make_value_info(name, self._types[name]))
+        return infos
 
-    def _keep(self, name: str, array: np.ndarray[Any, Any]) -> None:
+    def _keep(self, name: str, array: Array) -> None:
         self._values[name] = numpy_helper.from_array(array, name)
 
 
-def _named(names: Iterable[str]) -> list[str]:
-    """Return the names that are not empty: an optional tensor that is left out has none."""
-    return [name for name in names if name]
+def _chosen(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Return the values that have one of the names."""
+    return {name: values[name] for name in names if name in values}
 
 
 def _domain_of(entry: Any) -> str:
@@ -156,7 +187,12 @@ def _dtype(kind: int) -> str:
 
 
 def _sizes(kind: onnx.TypeProto) -> list[int]:
-    return [axis.dim_value for axis in kind.tensor_type.shape.dim]
+    axes = kind.tensor_type.shape.dim
+    return [axis.dim_value for axis in axes]
+
+
+def _is_small(kind: onnx.TypeProto) -> bool:
+    return math.prod(_sizes(kind)) <= _SMALL
 
 
 def _is_known(kind: onnx.TypeProto | None) -> bool:
