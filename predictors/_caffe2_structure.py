@@ -54,7 +54,9 @@ def structure(
     layers = []
     for name, op in named:
         flops = _flops(op, tensors)
-        layers.append(Operation(name, op.type, flops, list(op.input), list(op.output)))
+        reads = list(op.input)
+        writes = list(op.output)
+        layers.append(Operation(name, op.type, flops, reads, writes))
     version = torch.__version__.partition("+")[0]
     return Structure(
         layers=layers,
@@ -139,6 +141,6 @@ def _tensor(name, array):
 def _flops(op, tensors):
     """Return an operator's operations, by the shapes of two inputs and of its first output."""
     shapes: List[Any] = []
-    for name in list(op.input[:2]) + list(op.output[:1]):
+    for name in [*op.input[:2], *op.output[:1]]:
         shapes.append(tensors[name].shape if name in tensors else None)
     return count(op.type, _FORMULAS, shapes)

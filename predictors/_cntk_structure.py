@@ -72,7 +72,8 @@ class _Graph:
             steps = self._steps(variable)
             shape = _known(variable.shape)
             if steps is not None and shape is not None:
-                found.append(Tensor(uid, numpy.dtype(variable.dtype).name, steps + shape))
+                dtype = numpy.dtype(variable.dtype)
+                found.append(Tensor(uid, dtype.name, steps + shape))
         return found
 
     def resolved(self, variables: Iterable[Any]) -> List[str]:

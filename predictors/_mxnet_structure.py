@@ -38,7 +38,8 @@ def structure(symbol: Any, weights: Set[str], inputs: List[Tensor], shapes: Shap
     fed = []
     for number, node in enumerate(graph["nodes"]):
         if node["op"] != "null":
-            writes = [_name(head) for head in graph["heads"] if head[0] == number]
+            heads = [head for head in graph["heads"] if head[0] == number]
+            writes = [_name(head) for head in heads]
             layers.append(_operation(node, writes, tensors))
         elif node["name"] not in weights:
             fed.append(_name((number, 0)))
@@ -62,7 +63,8 @@ def _tensors(inner, heads, inputs, shapes):
         is_known = shape and min(shape) > 0 and dtype is not None
         if is_known:
             name = _name(head)
-            tensors[name] = Tensor(name, numpy.dtype(dtype).name, tuple(shape))
+            kind = numpy.dtype(dtype).name
+            tensors[name] = Tensor(name, kind, tuple(shape))
     return tensors
 
 

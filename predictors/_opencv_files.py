@@ -145,8 +145,12 @@ def _declared_shapes(net):
     """Return the shapes of a net that has them beside its layers, in either of two ways."""
     if "input_shape" in net:
         return [shape["dim"] for shape in net["input_shape"]]
-    sizes = net.get("input_dim", [])
-    return [sizes[start : start + 4] for start in range(0, len(sizes), 4)]
+    sizes = list(net.get("input_dim", []))
+    shapes = []
+    while sizes:
+        shapes.append(sizes[:4])
+        del sizes[:4]
+    return shapes
 
 
 def _layer_shapes(layer):

@@ -15,6 +15,7 @@ from typing import Any, List, NamedTuple
 
 import torch
 from mlms_predictors import Load, Tensor
+from mlms_predictors._run.shapes import shape_of
 
 _METHODS = ("size", "stride", "storage_offset", "dim")
 _FUNCTIONS = ("len", "isinstance", "type", "max", "min")
@@ -136,24 +137,31 @@ def _outputs(program):
     names = program.graph_signature.user_outputs
     labels = names
     spec = program.call_spec.out_spec
-    if spec.type is dict and len(spec.context) == len(names):
-        labels = list(spec.context)
+    if spec.type is dict:
+        keys = list(spec.context)
+        if len(keys) == len(names):
+            labels = keys
+    values = _output_values(program.graph)
+    tensors = []
+    for label, name in zip(labels, names):
+        tensors.append(_tensor(label, values[name]))
+    return tensors
+
+
+def _output_values(graph):
+    """Return example values of the nodes that a graph returns, by name; it may return constants."""
     values = {}
-    for node in program.graph.nodes:
+    for node in graph.nodes:
         if node.op == "output":
-            values = {given.name: given.meta["val"] for given in _nodes(node.args[0])}
-    return [_tensor(label, values[name]) for label, name in zip(labels, names)]
-
-
-def _nodes(arguments):
-    """Return the nodes among an output's arguments; the others are constants."""
-    return [argument for argument in arguments if hasattr(argument, "meta")]
+            for given in node.args[0]:
+                if hasattr(given, "meta"):
+                    values[given.name] = given.meta["val"]
+    return values
 
 
 def _tensor(name, value):
-    shape = tuple(size if isinstance(size, int) else None for size in value.shape)
     dtype = str(value.dtype).replace("torch.", "")
-    return Tensor(name, dtype, shape)
+    return Tensor(name, dtype, shape_of(value.shape))
 
 
 @contextlib.contextmanager
@@ -195,10 +203,8 @@ def _formulas(value):
         for key in _FORMULA_KEYS:
             found = value.get(key, [])
             yield from [found] if isinstance(found, str) else found
-        parts = [part for key, part in value.items() if key not in _FORMULA_KEYS]
-    else:
-        parts = value
-    for part in parts:
+        value = [part for key, part in value.items() if key not in _FORMULA_KEYS]
+    for part in value:
         if isinstance(part, (dict, list)):
             yield from _formulas(part)
 

@@ -11,6 +11,7 @@ from typing import Any, Dict, List
 import torch
 from mlms_predictors import Loaded, Operation, Shapes, Structure, Tensor
 from mlms_predictors._pytorch_layers import run_by_layer
+from mlms_predictors._run.shapes import shape_of
 from mlms_predictors._run.steps import observed_by
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -59,7 +60,7 @@ def _run_layers(loaded, tensors, recorder):
     Operators between layers are layers of their own.
     """
     with observed_by(recorder.end_part):
-        run = run_by_layer(loaded, tensors, lambda output: len(recorder.parts) - 1)
+        run = run_by_layer(loaded, tensors, recorder.part_before)
     recorder.end_part()
     by_part = {layer.observed: layer for layer in run.layers}
     layers: List[Operation] = []
@@ -114,6 +115,10 @@ class _OperatorRecorder(TorchDispatchMode):
         self.parts.append(self._part)
         self._part = []
 
+    def part_before(self, output):
+        """Return the number of the part that ended last: the layer that gave this output."""
+        return len(self.parts) - 1
+
     def recorded(self):
         """Return all operators."""
         found = []
@@ -122,14 +127,14 @@ class _OperatorRecorder(TorchDispatchMode):
         return found
 
     def name(self, tensor):
-        """Return a tensor's name; the tensor is kept, as Python reuses the identity of dead ones."""
+        """Return a tensor's name; the tensor is kept, so that its identity stays its own."""
         key = id(tensor)
         if key not in self._names:
             self._alive.append(tensor)
             name = "t%d" % len(self._alive)
             dtype = str(tensor.dtype).replace("torch.", "")
             self._names[key] = name
-            self.tensors.append(Tensor(name, dtype, _shape(tensor)))
+            self.tensors.append(Tensor(name, dtype, shape_of(tensor.shape)))
         return self._names[key]
 
     def _record(self, func, flops, read, written):
@@ -145,10 +150,6 @@ class _OperatorRecorder(TorchDispatchMode):
         )
         self._count += 1
         self._part.append(operation)
-
-
-def _shape(tensor):
-    return tuple(size if isinstance(size, int) else None for size in tensor.shape)
 
 
 def _tensors_in(values):

@@ -170,7 +170,8 @@ class FrozenGraph:
             ends.append(layer.end)
             if kind and kind not in _SILENT:
                 layers.append(layer)
-        return Profile(start, max(ends), sorted(layers, key=lambda layer: layer.start))
+        layers.sort(key=lambda layer: layer.start)
+        return Profile(start, max(ends), layers)
 
     def structure(self, shapes: List[Tuple[int, ...]]) -> Structure:
         """Return the graph's Structure for inputs of these shapes."""
@@ -183,7 +184,8 @@ class FrozenGraph:
         """Run once, and return each operator's first output, by the operator's name."""
         shown = []
         for op in self._graph.get_operations():
-            if op.type not in _SILENT and op.outputs and _is_number(op.outputs[0]):
+            is_layer = op.type not in _SILENT
+            if is_layer and op.outputs and _is_number(op.outputs[0]):
                 shown.append(op)
         outputs = [op.outputs[0] for op in shown]
         by_input = dict(zip(self._parts.inputs, feeds))
@@ -194,10 +196,8 @@ class FrozenGraph:
         found = []
         for name in names:
             tensor = self._graph.get_tensor_by_name(name)
-            shape = ()
-            if tensor.shape.rank is not None:
-                shape = tuple(tensor.shape.as_list())
-            found.append(Tensor(tensor.name.replace(":0", ""), tensor.dtype.name, shape))
+            node = tensor.name.replace(":0", "")
+            found.append(Tensor(node, tensor.dtype.name, shape_of_spec(tensor)))
         return found
 
     def _types_as_run(self, feeds):
@@ -222,6 +222,13 @@ class FrozenGraph:
             run_metadata=facts,
         )
         return facts
+
+
+def shape_of_spec(spec: Any) -> Tuple[Optional[int], ...]:
+    """Return the shape of a tensor or its specification; one of unknown rank has none."""
+    if spec.shape.rank is None:
+        return ()
+    return tuple(spec.shape.as_list())
 
 
 def _is_number(tensor):
@@ -252,7 +259,14 @@ def _layer(stat, kind, offset):
     size = 0
     for output in stat.output:
         size += output.tensor_description.allocation_description.requested_bytes
-    return Layer(stat.node_name, kind, start, end, size or None, _first_shape(stat))
+    return Layer(
+        name=stat.node_name,
+        type=kind,
+        start=start,
+        end=end,
+        bytes=size or None,
+        shape=_first_shape(stat),
+    )
 
 
 def _first_shape(stat):

@@ -48,7 +48,8 @@ def structure(
         if op.type == "Identity":
             aliases[writes[0]] = reads[0]
         elif op.type not in ("NoOp", "Placeholder"):
-            layers.append(Operation(op.name, op.type, _flops(op, flops), reads, writes))
+            count = _flops(op, flops)
+            layers.append(Operation(op.name, op.type, count, reads, writes))
     return Structure(
         layers=layers,
         tensors=_tensors(graph),

@@ -171,7 +171,9 @@ def structure(loaded: Loaded, shapes: Shapes) -> Structure:
     model = loaded.model
     before = model.shapes
     if before is None:
-        before = {name: tuple(model.net.blobs[name].shape) for name in model.net.inputs}
+        before = {}
+        for name in model.net.inputs:
+            before[name] = tuple(model.net.blobs[name].shape)
     model.set_shapes(shapes)
     try:
         return describe(model.net)
@@ -231,9 +233,12 @@ def _sizes(path):
         raise ValueError("%s is no caffemodel" % path) from None
     sizes = {}
     for layer in [*net.layer, *net.layers]:  # the second is how files of before 2014 have it
-        counts = [len(blob.data) or len(blob.double_data) for blob in layer.blobs]
-        sizes[layer.name] = counts
+        sizes[layer.name] = [_elements(blob) for blob in layer.blobs]
     return sizes
+
+
+def _elements(blob):
+    return len(blob.data) or len(blob.double_data)
 
 
 def _check_weights(net, sizes, path):

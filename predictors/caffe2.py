@@ -34,7 +34,14 @@ from mlms_predictors import (
     Tensor,
     Versions,
 )
-from mlms_predictors._run.checks import check, file_of, read_tensors, refuse_gpu, refuse_unknown
+from mlms_predictors._run.checks import (
+    file_of,
+    in_order,
+    read_tensors,
+    refuse_gpu,
+    refuse_unknown,
+)
+from mlms_predictors._run.shapes import smallest
 from mlms_predictors._run.steps import between
 
 _NUMBERS = itertools.count()
@@ -123,11 +130,19 @@ def layers(loaded: Loaded, arrays: Arrays) -> Profile:
         times.append((begin, clock()))
     between()
     end = clock()
+    blobs = loaded.model.workspace.blobs
     found = []
     for (name, op), (begin, ended) in zip(_named(loaded.model.net), times):
-        outputs = [loaded.model.workspace.blobs[output].fetch() for output in op.output]
-        size = sum(output.nbytes for output in outputs)
-        found.append(Layer(name, op.type, begin, ended, size, outputs[0].shape))
+        outputs = [blobs[output].fetch() for output in op.output]
+        layer = Layer(
+            name=name,
+            type=op.type,
+            start=begin,
+            end=ended,
+            bytes=sum(output.nbytes for output in outputs),
+            shape=outputs[0].shape,
+        )
+        found.append(layer)
     return Profile(start, end, found)
 
 
@@ -153,7 +168,9 @@ def structure(loaded: Loaded, shapes: Shapes) -> Structure:
     from mlms_predictors._caffe2_structure import structure as describe
 
     model = loaded.model
-    inputs = [tensor._replace(shape=shapes[tensor.name]) for tensor in loaded.inputs]
+    inputs = []
+    for tensor in loaded.inputs:
+        inputs.append(tensor._replace(shape=shapes[tensor.name]))
     outputs = [tensor.name for tensor in loaded.outputs]
     return describe(_named(model.net), inputs, outputs, model.workspace.blobs)
 
@@ -175,7 +192,8 @@ def _net(path):
             net.ParseFromString(file.read())
     except message.DecodeError:
         raise ValueError("%s is no net of Caffe2" % path) from None
-    if not net.op or not all(op.type for op in net.op):
+    types = [op.type for op in net.op]
+    if not types or not all(types):
         raise ValueError("%s is no net of Caffe2" % path)
     known = set(workspace.RegisteredOperators())
     for op in net.op:
@@ -227,8 +245,8 @@ def _outputs(net, inputs):
 def _shapes(net, inputs):
     """Return the shapes that Caffe2 infers, by name, the first axis free."""
     for tensor in inputs:
-        sizes = [size or 1 for size in tensor.shape]
-        workspace.FeedBlob(tensor.name, numpy.zeros(sizes, tensor.dtype))
+        zeros = numpy.zeros(smallest(tensor.shape), tensor.dtype)
+        workspace.FeedBlob(tensor.name, zeros)
     infer = workspace.C.infer_shapes_and_types_from_workspace
     reply = caffe2_pb2.TensorShapes()
     reply.ParseFromString(infer([net.SerializeToString()]))
@@ -241,9 +259,10 @@ def _shapes(net, inputs):
 
 def _feeds(loaded, arrays):
     """Return a call that takes an array, and the array, for each input."""
-    check(loaded.inputs, arrays)
+    given = in_order(loaded.inputs, arrays)
     blobs = loaded.model.workspace.blobs
-    return [(blobs[tensor.name].feed, arrays[tensor.name]) for tensor in loaded.inputs]
+    feeds = [blobs[tensor.name].feed for tensor in loaded.inputs]
+    return list(zip(feeds, given))
 
 
 def _steps(model):

@@ -38,6 +38,7 @@ from mlms_predictors import (
     Versions,
 )
 from mlms_predictors._run.checks import check, refuse_gpu, refuse_unknown
+from mlms_predictors._run.products import prod
 from mlms_predictors._run.timeline import in_turn
 
 warnings.filterwarnings("ignore", module="cntk")  # pages on GPUs and Ubuntu 16.04
@@ -113,7 +114,9 @@ def layers(loaded: Loaded, arrays: Arrays) -> Profile:
     call()
     end = time.perf_counter()
     report = _printed(function.print_node_timing)
-    seconds = {uid: float(text) for uid, text in _TIMING.findall(report)}
+    seconds = {}
+    for uid, text in _TIMING.findall(report):
+        seconds[uid] = float(text)
     originals = {}
     for node, clone in zip(
         _found(loaded.model.function, _WITH_BLOCKS), _found(function, _WITH_BLOCKS)
@@ -123,7 +126,8 @@ def layers(loaded: Loaded, arrays: Arrays) -> Profile:
     ran = []
     for node in _nodes(function, _WITH_BLOCKS):
         if node.uid in seconds:
-            ran.append(_layer(originals[node.uid], seconds[node.uid], batch_size))
+            original = originals[node.uid]
+            ran.append(_layer(original, seconds[node.uid], batch_size))
     return in_turn(start, end, ran)
 
 
@@ -134,7 +138,8 @@ def inner(loaded: Loaded, arrays: Arrays) -> InnerOutputs:
         outputs = [node.output for node in _nodes(loaded.model.function)]
         loaded.model.opened.append(cntk.combine(outputs))
     function = loaded.model.opened[0]
-    names = [variable.owner.name or variable.owner.uid for variable in function.outputs]
+    owners = [variable.owner for variable in function.outputs]
+    names = [owner.name or owner.uid for owner in owners]
     call = _bound(function, arrays)
     return list(zip(names, call()))
 
@@ -219,7 +224,7 @@ def _found(function, depth):
 def _layer(node, seconds, batch_size):
     """Return a node as ``in_turn`` takes it."""
     shape = (batch_size, *node.output.shape)
-    size = _FLOAT_BYTES * int(numpy.prod(shape))
+    size = _FLOAT_BYTES * prod(shape)
     return node.name or node.uid, node.op_name, seconds, size, shape
 
 

@@ -39,7 +39,9 @@ from mlms_predictors import (
     Versions,
 )
 from mlms_predictors._run.checks import check, refuse_unknown
-from mlms_predictors._run.gpus import count_gpus
+from mlms_predictors._run.gpus import count_gpus, gpu_devices
+from mlms_predictors._run.products import prod
+from mlms_predictors._run.shapes import shape_of
 
 _OPTIONS = ("precision",)
 _PRECISIONS = ("default", "high", "highest")
@@ -113,7 +115,7 @@ def devices() -> Devices:
     count = 0
     if any(importlib.util.find_spec(plugin) for plugin in _GPU_PLUGINS):
         count = count_gpus()
-    return ["cpu"] + ["cuda:%d" % index for index in range(count)]
+    return ["cpu", *gpu_devices(count)]
 
 
 def load(request: Load) -> Loaded:
@@ -229,7 +231,7 @@ def _named_tensors(tree):
     found = []
     for path, aval in jax.tree_util.tree_flatten_with_path(tree)[0]:
         name = "/".join(_key(part) for part in path)
-        shape = tuple(size if isinstance(size, int) else None for size in aval.shape)
+        shape = shape_of(aval.shape)
         found.append(Tensor(name or "output", aval.dtype.name, shape))
     return found
 
@@ -255,7 +257,8 @@ def _compiled(loaded, arrays):
 
 def _events(folder):
     """Return the events of all threads in the profile that a folder holds."""
-    path = glob.glob(os.path.join(folder, "**", "*.xplane.pb"), recursive=True)[0]
+    pattern = os.path.join(folder, "**", "*.xplane.pb")
+    path = glob.glob(pattern, recursive=True)[0]
     found = []
     for plane in jax.profiler.ProfileData.from_file(path).planes:
         for line in plane.lines:
@@ -271,11 +274,12 @@ def _instructions(text):
     """Return the instructions in XLA's text by name."""
     found = {}
     for match in _INSTRUCTION.finditer(text):
-        shape = tuple(int(size) for size in match.group("sizes").split(",") if size)
+        name, dtype, sizes, opcode = match.groups()
+        shape = tuple(int(size) for size in re.findall(r"\d+", sizes))
         size = None
-        if match.group("dtype") in _BYTES:
-            size = _BYTES[match.group("dtype")] * int(numpy.prod(shape))
-        found[match.group("name")] = _Instruction(match.group("opcode"), size, shape)
+        if dtype in _BYTES:
+            size = _BYTES[dtype] * prod(shape)
+        found[name] = _Instruction(opcode, size, shape)
     return found
 
 

@@ -40,6 +40,7 @@ from mlms_predictors import (
     Versions,
 )
 from mlms_predictors._run.checks import check, file_of, read_tensors, refuse_gpu, refuse_unknown
+from mlms_predictors._run.shapes import smallest
 from mlms_predictors._run.steps import between
 from mxnet.base import _LIB, NDArrayHandle, check_call
 from mxnet.ndarray.ndarray import _DTYPE_MX_TO_NP
@@ -209,7 +210,8 @@ def _inputs(symbol, weights: Set[str], options):
     inputs = _described(symbol, names)
     if "inputs" in options:
         inputs = read_tensors(options["inputs"])
-    missing = sorted(set(names) - {tensor.name for tensor in inputs})
+    given = {tensor.name for tensor in inputs}
+    missing = sorted(set(names) - given)
     if missing:
         raise ValueError("the params have no weights %s" % ", ".join(missing))
     return inputs
@@ -239,7 +241,7 @@ def _smallest_shapes(inputs):
     shapes = {}
     for tensor in inputs:
         if tensor.shape:
-            shapes[tensor.name] = tuple(size or 1 for size in tensor.shape)
+            shapes[tensor.name] = smallest(tensor.shape)
     return shapes
 
 
@@ -249,9 +251,13 @@ def _check_weights(symbol, saved, shapes):
     names = symbol.list_arguments() + symbol.list_auxiliary_states()
     for name, shape in zip(names, arguments + states):
         is_known = shape and 0 not in shape
-        if name in saved and is_known and tuple(shape) != saved[name].shape:
+        if not is_known or name not in saved:
+            continue
+        found = saved[name].shape
+        expected = tuple(shape)
+        if found != expected:
             text = "weights %r are %s, and the symbol takes %s"
-            raise ValueError(text % (name, saved[name].shape, tuple(shape)))
+            raise ValueError(text % (name, found, expected))
 
 
 def _outputs(symbol, shapes):
@@ -286,7 +292,8 @@ def _new_executor(loaded, shapes):
         if name not in model.weights:
             arguments[name] = mxnet.nd.zeros(shape)
     for tensor in loaded.inputs:
-        arguments[tensor.name] = mxnet.nd.zeros(shapes[tensor.name], dtype=tensor.dtype)
+        shape = shapes[tensor.name]
+        arguments[tensor.name] = mxnet.nd.zeros(shape, dtype=tensor.dtype)
     return model.symbol.bind(mxnet.cpu(), arguments, grad_req="null", aux_states=model.states)
 
 

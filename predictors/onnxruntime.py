@@ -37,7 +37,8 @@ from mlms_predictors import (
 )
 from mlms_predictors._onnxruntime_graph import with_all_outputs
 from mlms_predictors._run.checks import refuse_unknown
-from mlms_predictors._run.gpus import count_gpus
+from mlms_predictors._run.gpus import count_gpus, gpu_devices
+from mlms_predictors._run.shapes import shape_of
 
 _OPTIONS = ("provider", "optimization", "tf32", "cache")
 _CPU = "CPUExecutionProvider"
@@ -80,7 +81,7 @@ def devices() -> Devices:
     count = 0
     if _CUDA in onnxruntime.get_available_providers():
         count = count_gpus()
-    return ["cpu"] + ["cuda:%d" % index for index in range(count)]
+    return ["cpu", *gpu_devices(count)]
 
 
 def load(request: Load) -> Loaded:
@@ -130,7 +131,8 @@ def profiles(loaded: Loaded, arrays: Arrays, count: int) -> List[Profile]:
     """
     starts = []
     with tempfile.TemporaryDirectory() as folder:
-        session = loaded.model.open(loaded.model.path, os.path.join(folder, "profile"))
+        prefix = os.path.join(folder, "profile")
+        session = loaded.model.open(loaded.model.path, prefix)
         session.run(None, arrays)
         for _ in range(count):
             starts.append(time.perf_counter())
@@ -142,7 +144,8 @@ def profiles(loaded: Loaded, arrays: Arrays, count: int) -> List[Profile]:
     if len(runs) != count + 1:  # it drops events once there are a million
         raise RuntimeError("ONNX Runtime's profile has %d of %d runs" % (len(runs), count + 1))
     nodes = [event for event in events if _is_node(event)]
-    return [_profile(start, run, nodes) for start, run in zip(starts, runs[1:])]
+    timed = zip(starts, runs[1:])
+    return [_profile(start, run, nodes) for start, run in timed]
 
 
 def inner(loaded: Loaded, arrays: Arrays) -> InnerOutputs:
@@ -214,7 +217,9 @@ def _gpu_providers(name, index, options):
 
 
 def _is_node(event):
-    return event.get("cat") == "Node" and event["name"].endswith(_KERNEL)
+    if event.get("cat") != "Node":
+        return False
+    return event["name"].endswith(_KERNEL)
 
 
 def _began(event):
@@ -244,7 +249,14 @@ def _layer(node, offset, last):
     size = None
     if facts.get("output_size"):
         size = int(facts["output_size"])
-    return Layer(name, facts["op_name"], start, min(end, last), size, _first_shape(facts))
+    return Layer(
+        name=name,
+        type=facts["op_name"],
+        start=start,
+        end=min(end, last),
+        bytes=size,
+        shape=_first_shape(facts),
+    )
 
 
 def _first_shape(facts):
@@ -258,8 +270,8 @@ def _first_shape(facts):
 def _tensors(values):
     found = []
     for value in values:
-        shape = tuple(size if isinstance(size, int) else None for size in value.shape)
-        found.append(Tensor(value.name, _dtype(value.type), shape))
+        dtype = _dtype(value.type)
+        found.append(Tensor(value.name, dtype, shape_of(value.shape)))
     return found
 
 

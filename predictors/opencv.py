@@ -29,7 +29,9 @@ from mlms_predictors import (
     Versions,
 )
 from mlms_predictors._opencv_files import caffe_inputs, onnx_signature
-from mlms_predictors._run.checks import check, file_of, refuse_gpu, refuse_unknown
+from mlms_predictors._run.checks import file_of, in_order, refuse_gpu, refuse_unknown
+from mlms_predictors._run.products import prod
+from mlms_predictors._run.shapes import shape_of, smallest
 from mlms_predictors._run.timeline import in_turn
 
 _ONNX_PREFIX = "onnx_node!"
@@ -66,7 +68,7 @@ def load(request: Load) -> Loaded:
         cv2.setNumThreads(request.threads)
     inputs, outputs = _signature(request.files)
     net = _read(request.files)
-    shapes = _shapes(net, [[axis or 1 for axis in tensor.shape] for tensor in inputs])
+    shapes = _shapes(net, [smallest(tensor.shape) for tensor in inputs])
     if not outputs:
         for name in net.getUnconnectedOutLayersNames():
             shape = (None,) + shapes[name][1:]
@@ -94,7 +96,8 @@ def layers(loaded: Loaded, arrays: Arrays) -> Profile:
     call()
     end = time.perf_counter()
     ticks = net.getPerfProfile()[1].ravel()
-    shapes = _shapes(net, [arrays[tensor.name].shape for tensor in loaded.inputs])
+    given = in_order(loaded.inputs, arrays)
+    shapes = _shapes(net, [array.shape for array in given])
     ran = []
     for name, seconds in zip(net.getLayerNames(), ticks / cv2.getTickFrequency()):
         if seconds > 0:
@@ -111,17 +114,17 @@ def inner(loaded: Loaded, arrays: Arrays) -> InnerOutputs:
     net = loaded.model.unfused[0]
     names = list(net.getLayerNames())
     call = _bound(loaded, net, arrays, names)
-    return [(_name_in_model(name), output) for name, output in zip(names, call())]
+    in_model = [_name_in_model(name) for name in names]
+    return list(zip(in_model, call()))
 
 
 def _bound(loaded, net, arrays, names):
     """Return a call that gives the outputs of the layers named."""
-    check(loaded.inputs, arrays)
     set_input = net.setInput
     forward = net.forward
     pairs = []
-    for tensor in loaded.inputs:
-        pairs.append((numpy.ascontiguousarray(arrays[tensor.name]), tensor.name))
+    for tensor, array in zip(loaded.inputs, in_order(loaded.inputs, arrays)):
+        pairs.append((numpy.ascontiguousarray(array), tensor.name))
 
     def call_all():
         for pair in pairs:
@@ -167,7 +170,7 @@ def _shapes(net, inputs):
     by_number = {}
     for number, shapes in zip(ids.ravel(), outputs):
         if len(shapes):
-            by_number[int(number)] = tuple(int(size) for size in shapes[0])
+            by_number[int(number)] = shape_of(shapes[0])
     names = net.getLayerNames()
     return {name: by_number.get(net.getLayerId(name)) for name in names}
 
@@ -177,7 +180,7 @@ def _layer(net, name, seconds, shape):
     kind = net.getLayer(net.getLayerId(name)).type
     size = None
     if shape:
-        size = _FLOAT_BYTES * int(numpy.prod(shape))
+        size = _FLOAT_BYTES * prod(shape)
     return _name_in_model(name), kind, seconds, size, shape
 
 

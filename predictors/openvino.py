@@ -29,7 +29,7 @@ from mlms_predictors import (
     Tensor,
     Versions,
 )
-from mlms_predictors._run.checks import check, refuse_gpu, refuse_unknown
+from mlms_predictors._run.checks import in_order, refuse_gpu, refuse_unknown
 from mlms_predictors._run.timeline import in_turn
 
 _OPTIONS = ("precision", "hint")
@@ -199,10 +199,9 @@ def _seconds_of_nodes(request) -> Dict[Tuple[str, str], float]:
 
 def _bound(loaded, request, arrays):
     """Return a call that runs ``request`` on these arrays, which it reads where they lie."""
-    check(loaded.inputs, arrays)
     kept = []
-    for tensor in loaded.inputs:
-        array = numpy.ascontiguousarray(arrays[tensor.name])
+    for tensor, given in zip(loaded.inputs, in_order(loaded.inputs, arrays)):
+        array = numpy.ascontiguousarray(given)
         request.set_tensor(tensor.name, openvino.Tensor(array, shared_memory=True))
         kept.append(array)
     output = request.get_output_tensor

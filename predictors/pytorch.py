@@ -37,7 +37,8 @@ from mlms_predictors import (
 )
 from mlms_predictors._pytorch_files import read_model
 from mlms_predictors._pytorch_layers import inner_of_script, profiled, run_by_layer
-from mlms_predictors._run.checks import check, read_tensors, refuse_unknown
+from mlms_predictors._run.checks import in_order, read_tensors, refuse_unknown
+from mlms_predictors._run.gpus import gpu_devices
 
 _OPTIONS = ("mode", "inputs", "outputs", "class", "arguments", "tf32")
 _MODES = {
@@ -72,8 +73,7 @@ def versions() -> Versions:
 
 def devices() -> Devices:
     """Return the devices that a model can be loaded on, here and now."""
-    count = torch.cuda.device_count()
-    return ["cpu"] + ["cuda:%d" % index for index in range(count)]
+    return ["cpu", *gpu_devices(torch.cuda.device_count())]
 
 
 def load(request: Load) -> Loaded:
@@ -108,8 +108,7 @@ def predict(loaded: Loaded, arrays: Arrays) -> Outputs:
 
 def bind(loaded: Loaded, arrays: Arrays) -> Call:
     """Return predict as a call without arguments: what the timed loop runs."""
-    check(loaded.inputs, arrays)
-    tensors = [torch.from_numpy(arrays[tensor.name]) for tensor in loaded.inputs]
+    tensors = _tensors(loaded, arrays)
     names = [tensor.name for tensor in loaded.outputs]
     if loaded.device != "cpu":
         return lambda: [out.cpu().numpy() for out in _flat(_between_events(loaded, tensors), names)]
@@ -133,7 +132,7 @@ def device_seconds(loaded: Loaded) -> float:
 
 def layers(loaded: Loaded, arrays: Arrays) -> Profile:
     """Run one batch, the second time, and return when each layer ran."""
-    tensors = _tensors(loaded, arrays)
+    tensors = _moved(_tensors(loaded, arrays), loaded.device)
     loaded.model.call(*tensors)
     is_compiled = loaded.model.call is not loaded.model.module
     if is_compiled or loaded.model.kind == "script":
@@ -147,11 +146,15 @@ def layers(loaded: Loaded, arrays: Arrays) -> Profile:
 
 def inner(loaded: Loaded, arrays: Arrays) -> InnerOutputs:
     """Run one batch and return what each layer gave; layers that give no tensor are left out."""
-    tensors = _tensors(loaded, arrays)
+    tensors = _moved(_tensors(loaded, arrays), loaded.device)
     if loaded.model.kind == "script":
         return inner_of_script(loaded.model.module, tensors, _to_host)
     run = run_by_layer(loaded, tensors, _to_host)
-    return [(layer.name, layer.observed) for layer in run.layers if layer.observed is not None]
+    found = []
+    for layer in run.layers:
+        if layer.observed is not None:
+            found.append((layer.name, layer.observed))
+    return found
 
 
 def structure(loaded: Loaded, shapes: Shapes) -> Structure:
@@ -224,9 +227,8 @@ def _flat(result, names):
 
 
 def _tensors(loaded, arrays):
-    check(loaded.inputs, arrays)
-    tensors = [torch.from_numpy(arrays[tensor.name]) for tensor in loaded.inputs]
-    return _moved(tensors, loaded.device)
+    """Return tensors on the memory of the arrays, in the order of the call."""
+    return [torch.from_numpy(array) for array in in_order(loaded.inputs, arrays)]
 
 
 def _moved(tensors, device):
@@ -239,7 +241,7 @@ def _size_and_shape(output):
     tensors = [value for value in outputs if isinstance(value, torch.Tensor)]
     if not tensors:
         return None, None
-    size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+    size = sum(tensor.nbytes for tensor in tensors)
     return size, tuple(tensors[0].shape)
 
 

@@ -39,8 +39,9 @@ from mlms_predictors import (
     Tensor,
     Versions,
 )
-from mlms_predictors._run.checks import check, read_tensors, refuse_unknown
-from mlms_predictors._tensorflow_graph import FrozenGraph, freeze, read_graph
+from mlms_predictors._run.checks import check, in_order, read_tensors, refuse_unknown
+from mlms_predictors._run.gpus import gpu_devices
+from mlms_predictors._tensorflow_graph import FrozenGraph, freeze, read_graph, shape_of_spec
 
 _OPTIONS = ("signature", "inputs", "outputs", "tf32")
 _ANOTHER = "with other threads or devices; use a new one"
@@ -77,7 +78,7 @@ def devices() -> Devices:
     The runtime isn't started for that.
     """
     count = len(tensorflow.config.list_physical_devices("GPU"))
-    return ["cpu"] + ["cuda:%d" % index for index in range(count)]
+    return ["cpu", *gpu_devices(count)]
 
 
 def load(request: Load) -> Loaded:
@@ -117,13 +118,13 @@ def bind(loaded: Loaded, arrays: Arrays) -> Call:
 
 def layers(loaded: Loaded, arrays: Arrays) -> Profile:
     """Run one batch and return when each operator ran."""
-    feeds = _feeds(loaded, arrays)
+    feeds = in_order(loaded.inputs, arrays)
     return loaded.model.frozen().trace(feeds)
 
 
 def inner(loaded: Loaded, arrays: Arrays) -> InnerOutputs:
     """Run one batch and return what each operator gave."""
-    feeds = _feeds(loaded, arrays)
+    feeds = in_order(loaded.inputs, arrays)
     return loaded.model.frozen().inner(feeds)
 
 
@@ -131,11 +132,6 @@ def structure(loaded: Loaded, shapes: Shapes) -> Structure:
     """Return the model as a graph, for inputs of these shapes; nothing is computed."""
     in_order = [shapes[tensor.name] for tensor in loaded.inputs]
     return loaded.model.frozen().structure(in_order)
-
-
-def _feeds(loaded, arrays):
-    check(loaded.inputs, arrays)
-    return [arrays[tensor.name] for tensor in loaded.inputs]
 
 
 def _renamed(tensors, names):
@@ -214,8 +210,9 @@ def _read_keras(path, allow_code, place):
         specs.append(tensorflow.TensorSpec(tensor.shape, tensor.dtype, tensor.name))
 
     def run(*tensors):
-        given = tensors[0] if len(tensors) == 1 else list(tensors)
-        return module(given, training=False)
+        if len(tensors) == 1:
+            return module(tensors[0], training=False)
+        return module(list(tensors), training=False)
 
     function = tensorflow.function(run, input_signature=specs).get_concrete_function()
     names = [spec.name for spec in specs]
@@ -282,10 +279,7 @@ def _once(make):
 def _tensors(named_specs):
     found = []
     for name, spec in named_specs:
-        shape = ()
-        if spec.shape.rank is not None:
-            shape = tuple(spec.shape.as_list())
-        found.append(Tensor(name, spec.dtype.name, shape))
+        found.append(Tensor(name, spec.dtype.name, shape_of_spec(spec)))
     return found
 
 

@@ -44,7 +44,8 @@ from mlms_predictors import (
 )
 from mlms_predictors._run.checks import check, refuse_unknown
 from mlms_predictors._run.cuda import Device
-from mlms_predictors._run.gpus import count_gpus
+from mlms_predictors._run.gpus import count_gpus, gpu_devices
+from mlms_predictors._run.shapes import shape_of
 from mlms_predictors._run.timeline import in_turn
 from mlms_predictors._tensorrt_engine import engine_error
 
@@ -109,7 +110,7 @@ def versions() -> Versions:
 
 def devices() -> Devices:
     """Return the devices that a model can be loaded on, here and now."""
-    return ["cuda:%d" % index for index in range(count_gpus())]
+    return gpu_devices(count_gpus())
 
 
 def load(request: Load) -> Loaded:
@@ -206,8 +207,7 @@ def build(path: str, options: Dict[str, Any], log: Log) -> Any:
     network = builder.create_network(0)
     parser = tensorrt.OnnxParser(network, log)
     if not parser.parse_from_file(path):
-        errors = [str(parser.get_error(index)) for index in range(parser.num_errors)]
-        raise RuntimeError("; ".join(errors))
+        raise RuntimeError(_parser_errors(parser))
     config = builder.create_builder_config()
     config.profiling_verbosity = tensorrt.ProfilingVerbosity.DETAILED
     if "workspace" in options:
@@ -221,6 +221,13 @@ def build(path: str, options: Dict[str, Any], log: Log) -> Any:
     if cache is not None:
         _write_cache(config, options["cache"])
     return plan
+
+
+def _parser_errors(parser):
+    errors = []
+    for index in range(parser.num_errors):
+        errors.append(str(parser.get_error(index)))
+    return "; ".join(errors)
 
 
 def _set_precision(config, precision):
@@ -248,8 +255,8 @@ def _set_batches(builder, network, config, options):
             text = "input %r has free axes beside the first: %s"
             raise ValueError(text % (tensor.name, list(shape)))
         if shape and shape[0] == -1:
-            shapes = [(size, *shape[1:]) for size in (1, best, largest)]
-            profile.set_shape(tensor.name, *shapes)
+            rest = shape[1:]
+            profile.set_shape(tensor.name, (1, *rest), (best, *rest), (largest, *rest))
             is_free = True
     if is_free:
         config.add_optimization_profile(profile)
@@ -326,9 +333,9 @@ def _tensors(engine, are_inputs):
 
 
 def _tensor(engine, name):
-    shape = tuple(None if size < 0 else int(size) for size in engine.get_tensor_shape(name))
-    dtype = numpy.dtype(tensorrt.nptype(engine.get_tensor_dtype(name)))
-    return Tensor(name, dtype.name, shape)
+    dtype = tensorrt.nptype(engine.get_tensor_dtype(name))
+    shape = shape_of(engine.get_tensor_shape(name))
+    return Tensor(name, numpy.dtype(dtype).name, shape)
 
 
 def _layer_types(engine):

@@ -42,6 +42,8 @@ from mlms_predictors import (
     _tflite_profiler,
 )
 from mlms_predictors._run.checks import check, refuse_gpu, refuse_unknown
+from mlms_predictors._run.products import prod
+from mlms_predictors._run.shapes import shape_of
 
 _OPTIONS = ("xnnpack", "signature")
 
@@ -126,7 +128,13 @@ def load(request: Load) -> Loaded:
         xnnpack=options.get("xnnpack", True),
     )
     model = _Model(settings)
-    return Loaded(model, "cpu", request.threads, _tensors(model.inputs), _tensors(model.outputs))
+    return Loaded(
+        model=model,
+        device="cpu",
+        threads=request.threads,
+        inputs=_tensors(model.inputs),
+        outputs=_tensors(model.outputs),
+    )
 
 
 def predict(loaded: Loaded, arrays: Arrays) -> Outputs:
@@ -191,7 +199,9 @@ def inner(loaded: Loaded, arrays: Arrays) -> InnerOutputs:
     for port in model.inputs:
         interpreter.set_tensor(port.number, arrays[port.name])
     interpreter.invoke()
-    names = {facts["index"]: facts["name"] for facts in interpreter.get_tensor_details()}
+    names = {}
+    for facts in interpreter.get_tensor_details():
+        names[facts["index"]] = facts["name"]
     found = []
     for operator in interpreter._get_ops_details():
         for index in operator["outputs"]:
@@ -210,7 +220,10 @@ def structure(loaded: Loaded, shapes: Shapes) -> Structure:
 
     model = _Model(loaded.model.settings._replace(xnnpack=False))
     zero = numpy.float32(0)
-    model.fit({name: numpy.broadcast_to(zero, shape) for name, shape in shapes.items()})
+    zeros = {}
+    for name, shape in shapes.items():
+        zeros[name] = numpy.broadcast_to(zero, shape)
+    model.fit(zeros)
     for port in model.inputs:
         model.interpreter.tensor(port.number)().fill(0)
     model.interpreter.invoke()
@@ -248,12 +261,14 @@ def _profile(interpreter, call):
 
 def _first_output(operator, in_file, tensors):
     """Return what is known of an operator's first output; nothing of one that isn't the file's."""
-    if operator.place is None or operator.place >= len(in_file):
+    place = operator.place
+    if place is None or place >= len(in_file):
         return {}
-    facts = in_file[operator.place]
-    if facts["op_name"] != operator.kind or not len(facts["outputs"]):
+    facts = in_file[place]
+    outputs = facts["outputs"]
+    if facts["op_name"] != operator.kind or not len(outputs):
         return {}
-    return tensors.get(facts["outputs"][0], {})
+    return tensors.get(outputs[0], {})
 
 
 def _shape(facts):
@@ -265,8 +280,8 @@ def _shape(facts):
 def _bytes(facts):
     if not facts:
         return None
-    elements = int(numpy.prod(facts["shape"]))
-    return elements * numpy.dtype(facts["dtype"]).itemsize
+    itemsize = numpy.dtype(facts["dtype"]).itemsize
+    return itemsize * prod(_shape(facts))
 
 
 def _distinct(names: Iterable[str]) -> List[str]:
@@ -297,8 +312,9 @@ def _chosen(interpreter, signatures, name):
         there = ", ".join(signatures) or "none"
         raise ValueError("no signature %r; the file has %s" % (name, there))
     if name not in usable:
+        there = ", ".join(usable) or "none"
         text = "signature %r is not of the file's first graph, which is what runs; of that is %s"
-        raise ValueError(text % (name, ", ".join(usable) or "none"))
+        raise ValueError(text % (name, there))
     return name
 
 
@@ -321,7 +337,6 @@ def _tensors(ports):
         sizes = port.details["shape_signature"]
         if not len(sizes):
             sizes = port.details["shape"]
-        shape = tuple(None if size < 0 else int(size) for size in sizes)
-        dtype = numpy.dtype(port.details["dtype"]).name
-        found.append(Tensor(port.name, dtype, shape))
+        dtype = numpy.dtype(port.details["dtype"])
+        found.append(Tensor(port.name, dtype.name, shape_of(sizes)))
     return found

@@ -59,6 +59,13 @@ def check(inputs: Iterable[Tensor], arrays: Dict[str, Any]) -> None:
             raise ValueError(message % (tensor.name, found, expected))
 
 
+def in_order(inputs: Iterable[Tensor], arrays: Dict[str, Any]) -> List[Any]:
+    """Return the arrays in the order of the inputs; raise ValueError as ``check`` does."""
+    inputs = list(inputs)
+    check(inputs, arrays)
+    return [arrays[tensor.name] for tensor in inputs]
+
+
 def _read_tensor(text):
     match = _TENSOR.match(text)
     if match is None:

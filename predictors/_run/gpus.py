@@ -26,6 +26,11 @@ def count_gpus() -> int:
     return count.value
 
 
+def gpu_devices(count: int) -> List[str]:
+    """Return the devices cuda:0, cuda:1, and so on of ``count`` GPUs."""
+    return ["cuda:%d" % index for index in range(count)]
+
+
 def visible_gpus(uuids: Sequence[str], visible_devices: Optional[str]) -> List[int]:
     """Return the positions in ``uuids`` of the GPUs that CUDA numbers cuda:0, cuda:1, and so on.
 

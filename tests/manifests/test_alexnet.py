@@ -1,4 +1,4 @@
-"""The model that speed is compared by, and the tables that are made of its results."""
+"""The model that speed is compared by, and the table of its latencies."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ from mlms_predictors import Tensor
 from mlms_predictors._run.checks import (
     check,
     file_of,
+    in_order,
     read_tensors,
     refuse_gpu,
     refuse_unknown,
@@ -87,3 +88,13 @@ def test_a_missing_array_is_refused_with_the_names_that_were_given() -> None:
     expected = r"there is no array for input 'image'; given were \['picture'\]"
     with pytest.raises(ValueError, match=expected):
         check([IMAGE], {"picture": np.zeros(1)})
+
+
+def test_arrays_come_in_the_order_of_the_inputs() -> None:
+    mask = Tensor("mask", "bool", (2,))
+    arrays = {"mask": np.zeros(2, bool), "image": np.zeros((1, 1, 8, 8), np.float32)}
+    image, second = in_order([IMAGE, mask], arrays)
+    assert image is arrays["image"]
+    assert second is arrays["mask"]
+    with pytest.raises(ValueError, match="there is no array for input 'image'"):
+        in_order([IMAGE], {"mask": arrays["mask"]})
