@@ -323,6 +323,16 @@ def test_a_launch_mounts_each_folder_once_and_sets_the_environment(
     assert launch.end == ("podman", "rm", "--force", "--volumes", "{agent}")
 
 
+def test_docker_is_used_where_podman_does_not_answer(fake: Path, tmp_path: Path) -> None:
+    write_program(tmp_path / "podman", "#!/bin/sh\nexit 1\n")
+    works = FAKE_ENGINE.replace("echo 'crun: no cgroup' >&2; exit 126", "echo 3.11.7")
+    write_program(tmp_path / "docker", works.format(log=fake))
+    launch = prepare(boxed(), tmp_path)
+    assert launch.command[0] == "docker"
+    assert not any(option.startswith(("--runtime", "--ulimit")) for option in launch.command)
+    assert launch.end[0] == "docker"
+
+
 def test_an_image_that_can_not_be_pulled_is_an_error(fake: Path, tmp_path: Path) -> None:
     steps: list[str] = []
     stack = Stack("boxed", "faulty", container="none:1")
