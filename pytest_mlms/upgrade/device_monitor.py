@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 
 from pytest_mlms.errors import InvalidRun
 from pytest_mlms.host.gpu_monitor import GpuMonitor, GpuReading, gpu_notes, gpu_problems, open_gpu
@@ -12,6 +13,7 @@ from pytest_mlms.upgrade.agents import AgentPair
 __all__ = ["DeviceMonitor", "monitor_device"]
 
 
+@dataclass
 class DeviceMonitor:
     """Readings of a device before the first round and after each round.
 
@@ -19,28 +21,29 @@ class DeviceMonitor:
     the item's line: the readings, and what they say in words.
     """
 
-    def __init__(self, gpu: GpuMonitor | None, note: Callable[..., None]) -> None:
-        self.notes: list[str] = []
-        self._gpu = gpu
-        self._note = note
-        self._readings: list[GpuReading] = []
-        self._own_pids: set[int] = set()
+    gpu: GpuMonitor | None
+    note: Callable[..., None]
+    notes: list[str] = field(init=False, default_factory=list)
+    _readings: list[GpuReading] = field(init=False, default_factory=list)
+    _own_pids: set[int] = field(init=False, default_factory=set)
 
     def check_idle(self) -> list[str]:
         """Return why the device is not free before the first round, [] where it is."""
-        if self._gpu is None:
+        if self.gpu is None:
             return []
-        self._readings.append(self._gpu.read(loaded=False))
+        reading = self.gpu.read(loaded=False)
+        self._readings.append(reading)
         return gpu_problems(self._readings, self._own_pids)
 
     def check(self, pair: AgentPair) -> list[str]:
         """Read the state after a round of ``pair``; return why the round cannot be trusted."""
-        if self._gpu is None:
+        if self.gpu is None:
             return []
         self._own_pids |= pair.pids
-        self._readings.append(self._gpu.read(loaded=True))
+        reading = self.gpu.read(loaded=True)
+        self._readings.append(reading)
         self.notes = gpu_notes(self._readings)
-        self._note(gpu_readings=list(self._readings), gpu_notes=self.notes)
+        self.note(gpu_readings=list(self._readings), gpu_notes=self.notes)
         return gpu_problems(self._readings, self._own_pids)
 
 
@@ -56,7 +59,7 @@ def monitor_device(device: str, note: Callable[..., None]) -> Iterator[DeviceMon
         return
     with open_gpu(device) as gpu:
         monitor = DeviceMonitor(gpu, note)
-        reasons = monitor.check_idle()
+        reasons = "; ".join(monitor.check_idle())
         if reasons:
-            raise InvalidRun(f"device {device} is not free: {'; '.join(reasons)}; end what uses it")
+            raise InvalidRun(f"device {device} is not free: {reasons}; end what uses it")
         yield monitor

@@ -81,9 +81,9 @@ class UpgradeRun:
     compare_outputs: OutputChecker
     sink: ResultSink
     check_device: Callable[[AgentPair], list[str]] = _trust_always
-    result: UpgradeResult = field(default_factory=UpgradeResult)
-    _outputs: Mapping[SideName, Outputs] = field(default_factory=dict)
-    _output_comparisons: Sequence[Comparison] = ()
+    result: UpgradeResult = field(init=False, default_factory=UpgradeResult)
+    _first_outputs: Mapping[SideName, Outputs] = field(init=False, default_factory=dict)
+    _output_comparisons: Sequence[Comparison] = field(init=False, default=())
 
     def run(
         self,
@@ -108,15 +108,14 @@ class UpgradeRun:
         Raises InvalidRun where it cannot be trusted, AgentError where a process died.
         """
         self._record(index, measured)
-        reasons = self.check_device(pair)
+        reasons = "; ".join(self.check_device(pair))
         if reasons:
             raise InvalidRun(
-                f"what was measured can't be trusted; {'; '.join(reasons)}; "
-                f"run it again where that isn't so"
+                f"what was measured can't be trusted; {reasons}; run it again where that isn't so"
             )
         if index == 0:
             self._output_comparisons = self.compare_outputs(pair, measured.outputs)
-            self._outputs = measured.outputs
+            self._first_outputs = measured.outputs
         else:
             self._check_stable(index, measured, pair)
         self._compare()
@@ -159,7 +158,7 @@ class UpgradeRun:
         """Raise InvalidRun where a side's outputs differ from those of the first round."""
         for side in SIDES:
             for name, output in measured.outputs[side].items():
-                first = self._outputs[side][name]
+                first = self._first_outputs[side][name]
                 difference = _difference(name, first, output)
                 if difference:
                     raise InvalidRun(
