@@ -19,8 +19,14 @@ class Request(NamedTuple):
     readings: list[tuple[int, float]]
 
 
-FIRST = Request([("conv", 10, 20)], [(5, 100.0), (15, 103.0), (25, 107.0)])
-SECOND = Request([("conv", 60, 70)], [(55, 200.0), (75, 201.0)])
+FIRST = Request(
+    layers=[("conv", 10, 20)],
+    readings=[(5, 100.0), (15, 103.0), (25, 107.0)],
+)
+SECOND = Request(
+    layers=[("conv", 60, 70)],
+    readings=[(55, 200.0), (75, 201.0)],
+)
 
 
 def counted(level: str, *requests: Request) -> Trace:
@@ -38,8 +44,14 @@ def counted(level: str, *requests: Request) -> Trace:
 
 
 def test_a_layer_counts_the_difference_of_the_readings_around_it() -> None:
-    first = Request([("conv", 10, 20), ("relu", 30, 40)], [(5, 100.0), (25, 107.0), (45, 109.0)])
-    second = Request([("conv", 60, 70), ("relu", 80, 90)], [(55, 200.0), (75, 201.0), (95, 201.0)])
+    first = Request(
+        layers=[("conv", 10, 20), ("relu", 30, 40)],
+        readings=[(5, 100.0), (25, 107.0), (45, 109.0)],
+    )
+    second = Request(
+        layers=[("conv", 60, 70), ("relu", 80, 90)],
+        readings=[(55, 200.0), (75, 201.0), (95, 201.0)],
+    )
     assert counter_rows(counted(BY_LAYER, first, second)) == [
         CounterRow(0, "conv", "T", "faults", "count", 4.0, 2),
         CounterRow(1, "relu", "T", "faults", "count", 1.0, 2),
@@ -50,7 +62,9 @@ def test_a_layer_with_a_reading_inside_of_it_or_without_one_around_it_is_left_ou
     layers = [("early", 10, 20), ("split", 30, 50), ("good", 60, 70), ("late", 80, 90)]
     readings = [(25, 1.0), (40, 2.0), (55, 3.0), (75, 8.0)]
     (row,) = counter_rows(counted(BY_LAYER, Request(layers, readings)))
-    assert (row.index, row.layer, row.per_call) == (2, "good", 5.0)
+    assert row.index == 2
+    assert row.layer == "good"
+    assert row.per_call == 5.0
 
 
 @pytest.mark.parametrize("level", ["layer", "hardware"])
@@ -62,7 +76,9 @@ def test_calls_count_what_rises_around_them_and_have_the_range_of_states() -> No
     faults, power = phase_rows(counted("hardware", FIRST, SECOND))
     assert faults == PhaseRow("predict", "faults", "count", 4.0, None, None, None, 5)
     assert power.per_call is None
-    assert (power.least, power.most, power.readings) == (100.0, 201.0, 5)
+    assert power.least == 100.0
+    assert power.most == 201.0
+    assert power.readings == 5
     assert power.mean == pytest.approx(711 / 5)
 
 

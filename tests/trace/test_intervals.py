@@ -46,19 +46,23 @@ def test_containers_are_those_of_the_definition(
 
 
 def test_the_smallest_of_nested_intervals_is_found() -> None:
-    outer = [(0, 100), (10, 90), (20, 80)]
-    found = find_containers(columns(outer), columns([(30, 40), (15, 85), (5, 95)]))
+    outer = columns([(0, 100), (10, 90), (20, 80)])
+    inner = columns([(30, 40), (15, 85), (5, 95)])
+    found = find_containers(outer, inner)
     assert found.index.tolist() == [2, 1, 0]
     assert not found.ambiguous.any()
 
 
 def test_an_interval_inside_of_two_that_cross_is_ambiguous() -> None:
-    found = find_containers(columns([(0, 10), (5, 15)]), columns([(6, 8), (11, 12)]))
+    outer = columns([(0, 10), (5, 15)])
+    inner = columns([(6, 8), (11, 12)])
+    found = find_containers(outer, inner)
     assert found.index.tolist() == [1, 1]
     assert found.ambiguous.tolist() == [True, False]
 
 
 def test_nothing_contains_anything_where_there_are_no_intervals() -> None:
-    found = find_containers(columns([]), columns([(6, 8)]))
+    nothing = columns([])
+    found = find_containers(nothing, columns([(6, 8)]))
     assert found.index.tolist() == [-1]
     assert found.ambiguous.tolist() == [False]

@@ -25,22 +25,28 @@ def test_a_varint_has_seven_bits_per_byte_and_ends_at_the_first_without_the_eigh
 ) -> None:
     encoded = varint(value)
     assert decoded(encoded) == value
-    continues = [byte >> 7 for byte in encoded]
-    assert continues == [1] * (len(encoded) - 1) + [0]
+    *earlier, last = encoded
+    assert all(byte & 0x80 for byte in earlier)
+    assert not last & 0x80
 
 
 def test_the_documentation_of_the_encoding_has_these_examples() -> None:
+    number = message((1, 150))
+    text = message((2, "testing"))
     assert varint(150) == b"\x96\x01"
-    assert message((1, 150)) == b"\x08\x96\x01"
-    assert message((2, "testing")) == b"\x12\x07testing"
+    assert number == b"\x08\x96\x01"
+    assert text == b"\x12\x07testing"
 
 
 def test_a_float_is_a_double() -> None:
-    assert message((1, 1.5)) == b"\x09" + struct.pack("<d", 1.5)
+    eight_bytes = struct.pack("<d", 1.5)
+    assert message((1, 1.5)) == b"\x09" + eight_bytes
 
 
 def test_a_message_inside_of_a_message_has_its_length_before_it() -> None:
-    assert message((3, message((1, 150)))) == b"\x1a\x03\x08\x96\x01"
+    inner = message((1, 150))
+    outer = message((3, inner))
+    assert outer == b"\x1a\x03" + inner
 
 
 @given(st.lists(st.integers(0, 2**62), min_size=1, max_size=20))
@@ -48,8 +54,10 @@ def test_a_column_of_varints_is_padded_to_the_width_of_the_largest(values: list[
     rows = MessageRows(len(values))
     rows.varints(1, np.array(values))
     matrix = rows.matrix()
-    assert matrix.shape == (len(values), 1 + len(varint(max(values))))
-    assert [decoded(row[1:].tobytes()) for row in matrix] == values
+    largest = varint(max(values))
+    assert rows.width == 1 + len(largest)
+    for row, value in zip(matrix, values, strict=True):
+        assert decoded(row[1:].tobytes()) == value
 
 
 def test_a_row_is_the_message_of_its_fields() -> None:
@@ -59,12 +67,12 @@ def test_a_row_is_the_message_of_its_fields() -> None:
     rows = MessageRows(2)
     rows.constant((3, 7))
     rows.nest(4, inner)
-    expected = [
-        message((3, 7), (4, message((1, 5), (2, 1.5)))),
-        message((3, 7), (4, message((1, 6), (2, 2.5)))),
-    ]
-    assert [row.tobytes() for row in rows.matrix()] == expected
-    assert rows.width == len(expected[0])
+    first, second = rows.matrix()
+    first_inner = message((1, 5), (2, 1.5))
+    second_inner = message((1, 6), (2, 2.5))
+    assert first.tobytes() == message((3, 7), (4, first_inner))
+    assert second.tobytes() == message((3, 7), (4, second_inner))
+    assert rows.width == len(first)
 
 
 def test_no_rows_are_an_empty_matrix() -> None:
@@ -74,6 +82,8 @@ def test_no_rows_are_an_empty_matrix() -> None:
 
 
 def test_rows_of_several_widths_are_interleaved_by_position() -> None:
-    narrow = PlacedRows(np.array([[1], [2]], "u1"), np.array([0, 2]))
-    wide = PlacedRows(np.array([[8, 9]], "u1"), np.array([1]))
+    one_byte = np.array([[1], [2]], "u1")
+    two_bytes = np.array([[8, 9]], "u1")
+    narrow = PlacedRows(one_byte, positions=np.array([0, 2]))
+    wide = PlacedRows(two_bytes, positions=np.array([1]))
     assert interleave([narrow, wide], 3) == bytes([1, 8, 9, 2])

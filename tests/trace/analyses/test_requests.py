@@ -10,8 +10,12 @@ from tests.support.traces import TraceWriter
 
 def test_counters_by_layer_have_shares_of_all_layers() -> None:
     conv, relu = rows_of("counters-by-layer", counted_model("layer+hardware"))
-    assert (conv["layer"], conv["per_call"], conv["share"]) == ("conv1", 6, 0.75)
-    assert (relu["layer"], relu["per_call"], relu["share"]) == ("relu", 2, 0.25)
+    assert conv["layer"] == "conv1"
+    assert conv["per_call"] == 6
+    assert conv["share"] == 0.75
+    assert relu["layer"] == "relu"
+    assert relu["per_call"] == 2
+    assert relu["share"] == 0.25
 
 
 def test_a_counter_that_counted_nothing_has_no_shares() -> None:
@@ -20,13 +24,16 @@ def test_a_counter_that_counted_nothing_has_no_shares() -> None:
     run.layer("conv1", 10, 19)
     run.count("page-faults", "count", [(5, 1.0), (25, 1.0)], rising=True)
     (row,) = rows_of("counters-by-layer", writer.build())
-    assert (row["per_call"], row["share"]) == (0, None)
+    assert row["per_call"] == 0
+    assert row["share"] is None
 
 
 def test_counters_by_phase_have_what_a_call_adds() -> None:
     (row,) = rows_of("counters", counted_model("hardware"))
-    assert (row["phase"], row["counter"]) == ("predict", "page-faults")
-    assert (row["per_call"], row["most"]) == (8, None)
+    assert row["phase"] == "predict"
+    assert row["counter"] == "page-faults"
+    assert row["per_call"] == 8
+    assert row["most"] is None
 
 
 def test_steps_have_their_shares_of_the_request() -> None:
@@ -35,5 +42,7 @@ def test_steps_have_their_shares_of_the_request() -> None:
     run.span("application", "request", 0, 10_000)
     run.span("application", "pre-process", 0, 4_000)
     request, phase = rows_of("steps", writer.build())
-    assert (request["step"], request["share"]) == ("request", 1)
-    assert (phase["step"], phase["share"]) == ("pre-process", 0.4)
+    assert request["step"] == "request"
+    assert request["share"] == 1
+    assert phase["step"] == "pre-process"
+    assert phase["share"] == 0.4

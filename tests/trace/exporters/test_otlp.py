@@ -48,7 +48,8 @@ def test_kernels_lie_below_their_launches_and_layers(tmp_path: Path) -> None:
     (gemm,) = [span for span in spans if span["name"] == "gemm"]
     launch = by_id[gemm["parentSpanId"]]
     layer = by_id[launch["parentSpanId"]]
-    assert (launch["name"], layer["name"]) == ("launch", "conv1")
+    assert launch["name"] == "launch"
+    assert layer["name"] == "conv1"
 
 
 def test_ids_are_hexadecimal_and_kinds_are_numbers(tmp_path: Path) -> None:
