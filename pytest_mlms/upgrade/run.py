@@ -40,7 +40,7 @@ from pytest_mlms.upgrade.rounds import (
     available_clocks,
 )
 
-__all__ = ["OutputChecker", "ResultSink", "UpgradeRun"]
+__all__ = ["UpgradeRun"]
 
 OutputChecker = Callable[[AgentPair, Mapping[SideName, Outputs]], list[Comparison]]
 """Compares the outputs of both sides while their agents are alive."""
