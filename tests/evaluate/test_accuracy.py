@@ -16,11 +16,9 @@ from pytest_mlms.manifest.schema import Input, Output
 from pytest_mlms.pipeline import Dataset, top_k
 from pytest_mlms.quantities import quantities_of
 
-SCORES = arrays(
-    np.float64,
-    st.tuples(st.integers(1, 8), st.integers(2, 9)),
-    elements=st.sampled_from([0, 0.25, 0.5, 1]),
-)
+SHAPES = st.tuples(st.integers(1, 8), st.integers(2, 9))
+ELEMENTS = st.sampled_from([0, 0.25, 0.5, 1])  # so few that some are equal
+SCORES = arrays(np.float64, SHAPES, elements=ELEMENTS)
 PIXEL = Input.model_validate({"name": "x", "type": "tensor", "element_type": "float32"})
 LABELS = np.array([0, 1, 0, 1, 0, 1])
 ARRAYS: Any = {"x": np.zeros((6, 1))}
@@ -40,7 +38,8 @@ def test_a_hit_is_a_label_among_the_top_k(values: np.ndarray, k: int, data: st.D
 
 
 def test_a_constant_output_hits_one_class_only() -> None:
-    assert count_hits(np.zeros((10, 10)), np.arange(10), 1) == 1
+    constant = np.zeros((10, 10))
+    assert count_hits(constant, np.arange(10), 1) == 1
 
 
 def test_estimates_have_wilsons_interval() -> None:
@@ -52,8 +51,10 @@ def test_estimates_have_wilsons_interval() -> None:
 
 
 def test_top5_needs_more_than_five_classes() -> None:
-    assert set(estimate_accuracy(np.eye(5), np.arange(5))) == {"top1"}
-    assert set(estimate_accuracy(np.eye(6), np.arange(6))) == {"top1", "top5"}
+    of_five = estimate_accuracy(np.eye(5), np.arange(5))
+    of_six = estimate_accuracy(np.eye(6), np.arange(6))
+    assert set(of_five) == {"top1"}
+    assert set(of_six) == {"top1", "top5"}
 
 
 def test_every_quantity_of_accuracy_has_an_estimator() -> None:

@@ -84,7 +84,9 @@ def test_chunks_change_neither_the_largest_differences_nor_the_means(
 
 
 def test_a_relative_difference_leaves_out_a_reference_of_0() -> None:
-    found = compare({"y": np.array([[0.5, 1.1]])}, {"y": np.array([[0.0, 1.0]])}, USUAL)
+    ours = {"y": np.array([[0.5, 1.1]])}
+    reference = {"y": np.array([[0.0, 1.0]])}
+    found = compare(ours, reference, USUAL)
     assert found.relative[0] == pytest.approx(0.1)
     assert found.relative_mean == pytest.approx(0.1)
     assert found.absolute[0] == 0.5
@@ -100,15 +102,16 @@ def test_rounding_is_one_percent_of_the_largest_value() -> None:
 PROBABILITIES = np.array([[0.2, 0.8], [0.4, 0.6]])
 OURS = np.array([[0.2, 0.8], [0.6, 0.4]])
 FOUND = compare({"y": OURS}, {"y": PROBABILITIES}, USUAL)
+RANKING = rank([(OURS, PROBABILITIES)])
 
 
 def test_every_quantity_of_agreement_has_an_estimator() -> None:
     names = {quantity.name for quantity in quantities_of("agreement")}
-    assert set(estimate_agreement(FOUND, rank([(OURS, PROBABILITIES)]))) == names
+    assert set(estimate_agreement(FOUND, RANKING)) == names
 
 
 def test_a_share_of_inputs_has_an_interval() -> None:
-    found = estimate_agreement(FOUND, rank([(OURS, PROBABILITIES)]))
+    found = estimate_agreement(FOUND, RANKING)
     share = found["same_top1"]
     assert share.value == 0.5
     assert share.low < 0.5 < share.high
@@ -116,12 +119,15 @@ def test_a_share_of_inputs_has_an_interval() -> None:
 
 
 def test_values_over_all_inputs_are_exact() -> None:
-    found = estimate_agreement(FOUND, rank([(OURS, PROBABILITIES)]))
+    found = estimate_agreement(FOUND, RANKING)
     largest = found["difference_max"]
-    assert largest.value == largest.low == largest.high == pytest.approx(0.2)
+    assert largest.value == pytest.approx(0.2)
+    assert largest.low == largest.value
+    assert largest.high == largest.value
     assert found["difference_mean"].value == pytest.approx(0.1)
-    assert found["kl_max"].value == pytest.approx(0.2 * math.log(1.5))
-    assert found["kl_mean"].value == pytest.approx(0.1 * math.log(1.5))
+    divergence = 0.2 * math.log(1.5)  # of one of the two inputs
+    assert found["kl_max"].value == pytest.approx(divergence)
+    assert found["kl_mean"].value == pytest.approx(divergence / 2)
 
 
 def test_without_scores_there_are_differences_only() -> None:

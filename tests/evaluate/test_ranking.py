@@ -27,40 +27,55 @@ def pairs_of_logits(rows: int) -> Any:
     return st.tuples(logits(rows), logits(rows))
 
 
+def probabilities(values: np.ndarray) -> np.ndarray:
+    return np.asarray(softmax(values, axis=1))
+
+
 LOGITS = st.integers(1, 5).flatmap(logits)
 PAIRS = st.integers(1, 5).flatmap(pairs_of_logits)
+LOG_2 = math.log(2)
 
 
 @given(PAIRS)
 def test_divergences_are_scipys(both: Any) -> None:
-    q = softmax(both[0].astype(float), axis=1)
-    p = softmax(both[1].astype(float), axis=1)
+    q = probabilities(both[0].astype(float))
+    p = probabilities(both[1].astype(float))
     found = divergences(q, p)
-    assert found["kl"] == pytest.approx(entropy(p, q, axis=1), abs=1e-12)
+    kl = entropy(p, q, axis=1)
+    assert found["kl"] == pytest.approx(kl, abs=1e-12)
     with np.errstate(invalid="ignore"):  # scipy takes the root of a rounding below 0
         distance = np.nan_to_num(jensenshannon(p, q, axis=1))
     assert found["js"] == pytest.approx(distance**2, abs=1e-12)
-    euclidean = np.linalg.norm(np.sqrt(p) - np.sqrt(q), axis=1)
-    assert found["hellinger"] == pytest.approx(euclidean / math.sqrt(2))
+    roots = np.sqrt(p) - np.sqrt(q)
+    hellinger = np.linalg.norm(roots, axis=1) / math.sqrt(2)
+    assert found["hellinger"] == pytest.approx(hellinger)
 
 
 @given(PAIRS)
 def test_divergences_are_bounded(both: Any) -> None:
-    found = divergences(softmax(both[0], axis=1), softmax(both[1], axis=1))
-    assert (found["kl"] >= 0).all()
+    q, p = map(probabilities, both)
+    found = divergences(q, p)
+    assert found["kl"].min() >= 0
     assert np.isfinite(found["kl"]).all()
-    assert (found["js"] >= 0).all()
-    assert (found["js"] <= math.log(2)).all()
-    assert (found["hellinger"] >= 0).all()
-    assert (found["hellinger"] <= 1).all()
-    bound = found["js"] / math.log(2)  # Lin 1991; Topsøe 2000
-    assert (found["hellinger"] ** 2 <= bound + 1e-9).all()
+    assert found["js"].min() >= 0
+    assert found["js"].max() <= LOG_2
+    assert found["hellinger"].min() >= 0
+    assert found["hellinger"].max() <= 1
+
+
+@given(PAIRS)
+def test_hellinger_is_bounded_by_jensen_shannon(both: Any) -> None:
+    # Lin 1991; Topsøe 2000
+    q, p = map(probabilities, both)
+    found = divergences(q, p)
+    bound = found["js"] / LOG_2 + 1e-9
+    squared = found["hellinger"] ** 2
+    assert (squared <= bound).all()
 
 
 @given(PAIRS)
 def test_jensen_shannon_and_hellinger_are_symmetric(both: Any) -> None:
-    q = softmax(both[0], axis=1)
-    p = softmax(both[1], axis=1)
+    q, p = map(probabilities, both)
     there = divergences(q, p)
     back = divergences(p, q)
     assert there["js"] == pytest.approx(back["js"], abs=1e-12)
@@ -69,16 +84,19 @@ def test_jensen_shannon_and_hellinger_are_symmetric(both: Any) -> None:
 
 @given(LOGITS)
 def test_equal_probabilities_do_not_diverge(values: np.ndarray) -> None:
-    p = softmax(values, axis=1)
+    p = probabilities(values)
     for divergence in divergences(p, p).values():
         assert divergence == pytest.approx(0, abs=1e-7)
 
 
 def test_a_probability_of_0_is_taken_for_the_least_one_of_float32() -> None:
-    found = divergences(np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]]))
-    assert found["kl"][0] == pytest.approx(-math.log(np.finfo(np.float32).tiny))
-    assert found["js"][0] == pytest.approx(math.log(2))
-    assert found["hellinger"][0] == 1
+    first = np.array([[1.0, 0.0]])
+    second = np.array([[0.0, 1.0]])
+    found = divergences(first, second)
+    least = np.finfo(np.float32).tiny
+    assert found["kl"] == pytest.approx(-math.log(least))
+    assert found["js"] == pytest.approx(LOG_2)
+    assert found["hellinger"] == 1
 
 
 def test_a_probability_of_0_on_both_sides_adds_nothing() -> None:
@@ -88,16 +106,22 @@ def test_a_probability_of_0_on_both_sides_adds_nothing() -> None:
 
 @given(LOGITS)
 def test_probabilities_are_told_from_logits(values: np.ndarray) -> None:
-    probabilities = softmax(values, axis=1)
-    assert are_probabilities(probabilities)
-    assert are_probabilities(probabilities.astype(np.float16))
-    assert not are_probabilities(values - values.max() - 1)
+    scores = probabilities(values)
+    assert are_probabilities(scores)
+    assert are_probabilities(scores.astype(np.float16))
+    negative = values - values.max() - 1
+    assert not are_probabilities(negative)
+
+
+def test_nan_is_no_probability() -> None:
     assert not are_probabilities(np.full((2, 2), np.nan))
 
 
 def test_parts_are_ranked_as_one() -> None:
-    first = (np.array([[0.9, 0.1]]), np.array([[0.8, 0.2]]))
-    second = (np.array([[0.3, 0.7]]), np.array([[0.6, 0.4]]))
+    ours = np.array([[0.9, 0.1], [0.3, 0.7]])
+    reference = np.array([[0.8, 0.2], [0.6, 0.4]])
+    first = (ours[:1], reference[:1])
+    second = (ours[1:], reference[1:])
     found = rank([first, second])
     assert found.ours.tolist() == [0, 1]
     assert found.reference.tolist() == [0, 0]
@@ -105,7 +129,7 @@ def test_parts_are_ranked_as_one() -> None:
 
 
 def test_there_are_no_divergences_where_one_part_has_logits() -> None:
-    probabilities = np.array([[0.9, 0.1]])
-    logits = np.array([[5.0, -1.0]])
-    found = rank([(probabilities, probabilities), (logits, logits)])
+    scores = np.array([[0.9, 0.1]])
+    raw = np.array([[5.0, -1.0]])
+    found = rank([(scores, scores), (raw, raw)])
     assert found.divergences == {}
