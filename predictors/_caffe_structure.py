@@ -38,7 +38,10 @@ class _Graph:
         self._aliases: Dict[str, str] = {}
 
     def add(self, name: str, layer: Any) -> None:
-        """Add a layer; Caffe puts a Split where a blob has many readers, and copies nothing."""
+        """Add a layer.
+
+        Caffe inserts a Split where a blob has many readers; it copies nothing.
+        """
         bottoms = self.resolved(self._net.bottom_names[name])
         tops = self.resolved(self._net.top_names[name])
         if layer.type == "Split":
@@ -54,7 +57,7 @@ class _Graph:
         return [self._aliases.get(name, name) for name in names]
 
     def _add_weights(self, layer):
-        """Note a layer's weights and return their names; layers that share them share the name."""
+        """Add a layer's weights and return their names; shared weights have one name."""
         names = []
         for blob in layer.blobs:
             name = "weights at %d" % blob.data.ctypes.data
@@ -63,7 +66,7 @@ class _Graph:
         return names
 
     def _flops(self, layer, bottoms, tops):
-        """Return a layer's operations; one with several bottoms does the same with each of them."""
+        """Return a layer's operations, the sum over its pairs of bottom and top."""
         kernel = None
         if len(layer.blobs):
             kernel = tuple(layer.blobs[0].shape)

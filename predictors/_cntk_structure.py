@@ -50,7 +50,7 @@ class _Graph:
         self._variables: Dict[str, Any] = {}
 
     def add(self, node: Any) -> None:
-        """Add a node; Combine hands on what it is given, and a block is the nodes in it."""
+        """Add a node; Combine only passes values on, and a block is the nodes in it."""
         for variable in list(node.inputs) + list(node.outputs):
             if not variable.is_placeholder:
                 self._variables[variable.uid] = variable
@@ -125,9 +125,10 @@ def _axis_sizes(function, shapes):
 
 
 def _aliases_of_blocks(nodes):
-    """Return what blocks rename, by identifiers.
+    """Return the identifiers that blocks replace.
 
-    The outputs of a block are those of nodes in it, and its placeholders are what is fed to them.
+    The outputs of a block are outputs of nodes in it, and its placeholders are the values fed to
+    it.
     """
     aliases = {}
     for node in nodes:

@@ -1,7 +1,7 @@
 """Reading of PyTorch's files, without running code that is hidden in them.
 
-Pickles are read as weights only. torch.export.load also evaluates formulas of shapes as Python:
-they are checked first, and may call sympy's classes on plain names and numbers, nothing else.
+Pickles are read as weights only. torch.export.load also evaluates formulas of shapes as Python. So
+they are checked first: they may only call sympy's classes on plain names and numbers.
 """
 
 import ast
@@ -33,7 +33,7 @@ class ReadModel(NamedTuple):
 
 
 def read_model(request: Load, device: Any) -> ReadModel:
-    """Read the files by what the graph is.
+    """Read the files in the format of the graph.
 
     Raises RuntimeError where it is no model, or would run code.
     """
@@ -76,7 +76,7 @@ def _read_script(path, device):
 
 
 def _read_module(request, device):
-    """Run a .py file, make the module of it that the options name, and fill it."""
+    """Run a .py file, and load the weights into the class that the options name."""
     path = request.files["graph"]
     if not request.allow_code:
         raise PermissionError("%s is code; allow it with --mlms-allow-code" % path)
@@ -229,7 +229,7 @@ def _is_plain_node(node):
 
 
 def _is_plain_function(function):
-    """Whether this is a method of tensors, a harmless builtin, or a class of sympy's."""
+    """Whether a function is a method of tensors, a harmless builtin, or a class of sympy's."""
     if isinstance(function, ast.Attribute):
         return function.attr in _METHODS
     if not isinstance(function, ast.Name):

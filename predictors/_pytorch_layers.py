@@ -239,7 +239,7 @@ def _tensors_of(graph):
 
 
 def _clock(device):
-    """Return the time once the device has done what was queued on it."""
+    """Return the time after the device has finished its queue."""
     if device != "cpu":
         torch.cuda.synchronize(device)
     return time.perf_counter()

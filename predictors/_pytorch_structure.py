@@ -74,7 +74,7 @@ def _run_layers(loaded, tensors, recorder):
 
 
 def _merged(name, kind, operations):
-    """Return the operators of a layer as one; it does not read what they leave to each other."""
+    """Return the operators of a layer as one, without the tensors that are only between them."""
     flops = [operation.flops for operation in operations]
     reads: List[str] = []
     written = set()
@@ -127,7 +127,7 @@ class _OperatorRecorder(TorchDispatchMode):
         return found
 
     def name(self, tensor):
-        """Return a tensor's name; the tensor is kept, so that its identity stays its own."""
+        """Return a tensor's name; the tensor is kept, since Python reuses identities."""
         key = id(tensor)
         if key not in self._names:
             self._alive.append(tensor)

@@ -134,11 +134,11 @@ class FrozenGraph:
         return FrozenGraph(self._parts, one_at_a_time=True)
 
     def input_tensors(self) -> List[Tensor]:
-        """Return the signature's inputs, called as their nodes are."""
+        """Return the signature's inputs under the names of their nodes."""
         return self._tensors(self._parts.inputs)
 
     def output_tensors(self) -> List[Tensor]:
-        """Return the signature's outputs, called as their nodes are."""
+        """Return the signature's outputs under the names of their nodes."""
         return self._tensors(self._parts.outputs)
 
     def bind(self, arrays: Arrays) -> Call:
@@ -201,7 +201,7 @@ class FrozenGraph:
         return found
 
     def _types_as_run(self, feeds):
-        """Return the types of the operators that are left once TensorFlow has optimised."""
+        """Return the types of the operators that remain after TensorFlow's optimization."""
         facts = self._traced(feeds, output_partition_graphs=True)
         types = {}
         for graph in facts.partition_graphs:
@@ -210,7 +210,7 @@ class FrozenGraph:
         return types
 
     def _traced(self, feeds, **options):
-        """Run once; return what the session noted of it."""
+        """Run once; return the session's metadata of the run."""
         level = v1.RunOptions.FULL_TRACE  # with CUPTI
         if "CPU" in self._parts.place:
             level = v1.RunOptions.SOFTWARE_TRACE
@@ -236,9 +236,9 @@ def _is_number(tensor):
 
 
 def _statistics(facts):
-    """Return the operators' own times.
+    """Return the statistics of operators, for a GPU those of their kernels.
 
-    Of a GPU those of its kernels, which TensorFlow lists under one stream.
+    TensorFlow lists the kernels under one stream.
     """
     found: List[Any] = []
     for device in facts.step_stats.dev_stats:

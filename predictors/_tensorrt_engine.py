@@ -19,7 +19,7 @@ _CAUSES = {
 
 
 def engine_error(is_loaded: bool, log: List[str], version: str) -> str:
-    """Return why an engine can't be used; empty if it can.
+    """Return why an engine can't be used; empty for one that can.
 
     TensorRT returns None for an engine that it refuses, and writes the reason to its log. Of one
     that was built on another model with the same architecture it only warns; the times of such an

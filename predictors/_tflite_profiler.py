@@ -1,4 +1,4 @@
-"""LiteRT's profiler for tflite.py, by its C API, as its Python interpreter offers none.
+"""LiteRT's profiler for tflite.py, by its C API, since its Python interpreter has none.
 
 libLiteRt.so is a part of ai-edge-litert; what it exports is declared in litert/c/*.h of LiteRT's
 sources, under a version of its binary interface. Its compiled model runs the kernels that the
@@ -87,9 +87,9 @@ class ProfiledCall(NamedTuple):
 
 
 class Compilation(NamedTuple):
-    """What a model is compiled for.
+    """Arguments of a compilation.
 
-    ``signature`` is the place of one in the file. Arrays are in the order of its tensors; a call
+    ``signature`` is the position of one in the file. Arrays are in the order of its tensors; a call
     reads ``inputs`` and writes ``outputs``.
     """
 
@@ -193,7 +193,7 @@ def compiled(
 
 
 class _Api:
-    """Calls of the C API, with errors for statuses; what it makes is destroyed with the stack."""
+    """Calls of the C API that raise errors; objects are destroyed with the stack."""
 
     def __init__(self, library, stack):
         self._library = library
@@ -236,9 +236,9 @@ def _compile(api, compilation):
 
 
 def _options(api, compilation):
-    """Return what to compile by.
+    """Return the options of a compilation.
 
-    LiteRT looks for the CPU's under one name for XNNPACK and another for the rest.
+    LiteRT reads those of the CPU under one name for XNNPACK and under another for other kernels.
     """
     options = api.make("Options")
     api.do("SetOptionsHardwareAccelerators", options, _CPU)
@@ -251,7 +251,7 @@ def _options(api, compilation):
 
 
 def _add(api, options, name, text):
-    """Add options under the name that LiteRT looks for; they free their text with C's free."""
+    """Add options under a name; LiteRT frees their text with C's free."""
     libc = ctypes.CDLL(None)
     libc.strdup.restype = _P
     copy = _P(libc.strdup(text.encode()))
@@ -262,9 +262,9 @@ def _add(api, options, name, text):
 
 
 def _memory(array):
-    """Return memory for such an array, aligned as LiteRT wants it.
+    """Return memory for such an array, aligned as LiteRT requires.
 
-    There is room behind it that XNNPACK may read.
+    There is room behind it, since XNNPACK may read beyond the end.
     """
     raw = numpy.zeros(array.nbytes + 2 * _ALIGNMENT, "u1")
     offset = -raw.ctypes.data % _ALIGNMENT
@@ -273,7 +273,7 @@ def _memory(array):
 
 
 def _buffers(api, arrays):
-    """Return how many buffers, and them."""
+    """Return the number of buffers, and an array of them."""
     made = [_buffer(api, array).value for array in arrays]
     return len(made), (_P * len(made))(*made)
 

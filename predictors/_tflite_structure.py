@@ -30,7 +30,7 @@ _Details = Dict[int, Dict[str, Any]]
 
 
 class Graph(NamedTuple):
-    """What an interpreter without delegates says of its graph.
+    """The graph of an interpreter without delegates.
 
     ``inputs`` and ``outputs`` are indices of tensors.
     """

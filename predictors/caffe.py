@@ -1,15 +1,20 @@
-"""Caffe, the real one: ``graph`` is a prototxt for deployment, ``weights`` its caffemodel.
+"""Caffe (BVLC): ``graph`` is a prototxt for deployment, ``weights`` its caffemodel.
 
-Versions: 1.0; tried with kendryte-caffe 1.0.0.20210829, a build of it on PyPI for Python 3.9.
-Devices: cpu; its GPU builds are not on PyPI. Synchronises: on the CPU a layer is done when its call
-returns; outputs are copied.
+Versions: 1.0; tested with kendryte-caffe 1.0.0.20210829, a build on PyPI for Python 3.9.
 
-Options: none. Threads are OpenBLAS's: those of the matrix products, the rest of Caffe has one.
+Devices: cpu. The GPU builds are not on PyPI.
 
-Layer times: each layer by a call of its own (net._forward(i, i)), timed here; in between nothing is
-lost, as Caffe does the same in a loop. Inner outputs: the layers' tops, copied after each, since
-the next may write in place. Caffe ends its process when a file holds what it doesn't know, so files
-are read and compared here before it gets them.
+Synchronises: on the CPU a layer has finished when its call returns. Outputs are copied.
+
+Options: none. The number of threads is OpenBLAS's, which matrix products use; the rest of Caffe has
+one thread.
+
+Layer times: each layer is run and timed by its own call (``net._forward(i, i)``), as Caffe's own
+loop does. Inner outputs: the tops of the layers, copied after each, since the next layer may write
+in place.
+
+Caffe ends its process when a file contains something unknown. So the files are read and compared
+before Caffe gets them.
 """
 
 import ctypes
@@ -63,12 +68,12 @@ class _Model:
 
 
 def versions() -> Versions:
-    """Return the versions of what computes."""
+    """Return the versions of the framework and of numpy."""
     return {"caffe": caffe.__version__, "numpy": numpy.__version__}
 
 
 def devices() -> Devices:
-    """Return the devices that a model can be loaded on, here and now."""
+    """Return the devices that a model can be loaded on in this process."""
     return ["cpu"]
 
 
@@ -102,12 +107,12 @@ def load(request: Load) -> Loaded:
 
 
 def predict(loaded: Loaded, arrays: Arrays) -> Outputs:
-    """Run one batch: arrays by input name in, a list of arrays in the model's order out."""
+    """Run one batch; return the outputs in the model's order."""
     return bind(loaded, arrays)()
 
 
 def bind(loaded: Loaded, arrays: Arrays) -> Call:
-    """Return predict as a call without arguments: what the timed loop runs."""
+    """Return ``predict`` on these arrays as a call without arguments, for the timed loop."""
     check(loaded.inputs, arrays)
     model = loaded.model
     shapes = {tensor.name: arrays[tensor.name].shape for tensor in loaded.inputs}
@@ -161,10 +166,10 @@ def inner(loaded: Loaded, arrays: Arrays) -> InnerOutputs:
 
 
 def structure(loaded: Loaded, shapes: Shapes) -> Structure:
-    """Return the network as a graph for inputs of these shapes, which it is set to meanwhile.
+    """Return the network as a graph for inputs of these shapes.
 
-    Counts are ours. Nothing is allocated for that before it runs; Caffe keeps room for the largest
-    shapes that it was ever set to.
+    Operations are counted by ``products``. The network is set to these shapes meanwhile, which
+    allocates nothing before it runs.
     """
     from mlms_predictors._caffe_structure import structure as describe
 
@@ -182,7 +187,7 @@ def structure(loaded: Loaded, shapes: Shapes) -> Structure:
 
 
 def close(loaded: Loaded) -> None:
-    """Free the network's blobs, whoever still holds what was loaded."""
+    """Free the network's blobs, even where ``loaded`` is still referenced."""
     loaded.model.net = None
 
 

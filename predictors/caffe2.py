@@ -1,13 +1,16 @@
 """Caffe2: ``graph`` is a predict net (NetDef), ``weights`` its init net.
 
-Versions: those inside PyTorch 1.2 to 1.11, whose version it has; tried with 1.10.2. Devices: cpu;
-its CUDA builds are not supported here. Synchronises: on the CPU an operator is done when its call
-returns; outputs are copied.
+Versions: those inside PyTorch 1.2 to 1.11, numbered as PyTorch is; tested with 1.10.2.
 
-Options: ``inputs``, as in ``data float32[?,3,224,224]``, since a net doesn't say shapes.
+Devices: cpu. The CUDA builds are not supported.
 
-Layer times: each operator as a net of its own, run by a call of its own and timed here; that call's
-few microseconds are in them. Inner outputs: the operators' first outputs, copied after each.
+Synchronises: on the CPU an operator has finished when its call returns. Outputs are copied.
+
+Options: ``inputs``, such as ``data float32[?,3,224,224]``, since a net does not contain the shapes.
+
+Layer times: each operator is a net of its own, which is run and timed by its own call. The times
+include a few microseconds for that call. Inner outputs: the first output of each operator, copied
+after each.
 """
 
 import itertools
@@ -60,13 +63,13 @@ class _Model(NamedTuple):
 
 
 def versions() -> Versions:
-    """Return the versions of what computes."""
+    """Return the versions of the framework and of numpy."""
     version = torch.__version__.partition("+")[0]
     return {"caffe2": version, "numpy": numpy.__version__}
 
 
 def devices() -> Devices:
-    """Return the devices that a model can be loaded on, here and now."""
+    """Return the devices that a model can be loaded on in this process."""
     return ["cpu"]
 
 
@@ -94,12 +97,12 @@ def load(request: Load) -> Loaded:
 
 
 def predict(loaded: Loaded, arrays: Arrays) -> Outputs:
-    """Run one batch: arrays by input name in, a list of arrays in the model's order out."""
+    """Run one batch; return the outputs in the model's order."""
     return bind(loaded, arrays)()
 
 
 def bind(loaded: Loaded, arrays: Arrays) -> Call:
-    """Return predict as a call without arguments: what the timed loop runs."""
+    """Return ``predict`` on these arrays as a call without arguments, for the timed loop."""
     feeds = _feeds(loaded, arrays)
     model = loaded.model
     run = model.workspace.nets[model.net.name].run
@@ -162,8 +165,8 @@ def inner(loaded: Loaded, arrays: Arrays) -> InnerOutputs:
 def structure(loaded: Loaded, shapes: Shapes) -> Structure:
     """Return the net as a graph for inputs of these shapes.
 
-    Counts are ours, from shapes that Caffe2 infers. Where it has no inference for an operator, the
-    net runs once on zeros, with a copy of its weights.
+    Operations are counted by ``products``, from shapes that Caffe2 infers. Where it has no
+    inference for an operator, the net runs once on zeros, with a copy of its weights.
     """
     from mlms_predictors._caffe2_structure import structure as describe
 

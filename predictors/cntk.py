@@ -1,16 +1,20 @@
 """CNTK: ``graph`` is a .model file as Function.save writes it.
 
-Versions: 2.7, the last one, for Python 3.6; it needs Open MPI's libraries (Debian: libopenmpi3)
-under the names that they had in 2014, as the stack in manifests/stacks.yaml has them. Devices: cpu.
-Synchronises: forward returns when its outputs are in host memory.
+Versions: 2.7, the last one, for Python 3.6. It needs the libraries of Open MPI (Debian:
+libopenmpi3) under the names that they had in 2014; the stack in manifests/stacks.yaml provides
+them.
 
-Options: none. The first axis of inputs and outputs is CNTK's symbolic batch axis. Threads are the
-process's, and stay as they are once something ran.
+Devices: cpu.
 
-Layer times: CNTK's node timing, in microseconds, on a clone of the function that shares its
-weights, of its second call. It tells how long each node took and not when: they are laid one after
-another. CNTK can't switch this off again: functions loaded later in the same process are timed too.
-Inner outputs: every node's, of a function with all of them as outputs.
+Synchronises: ``forward`` returns when its outputs are in host memory.
+
+Options: none. The first axis of inputs and outputs is CNTK's symbolic batch axis. The number of
+threads is that of the process, and cannot change once a function has run.
+
+Layer times: CNTK's node timing, in microseconds, of the second call of a clone that shares the
+weights. It reports durations without start times, so the nodes are placed one after another. CNTK
+cannot disable the timing again: functions loaded later in the same process are timed too. Inner
+outputs: those of every node, of a function with all of them as outputs.
 """
 
 import ctypes
@@ -67,12 +71,12 @@ class _Model(NamedTuple):
 
 
 def versions() -> Versions:
-    """Return the versions of what computes."""
+    """Return the versions of the framework and of numpy."""
     return {"cntk": cntk.__version__, "numpy": numpy.__version__}
 
 
 def devices() -> Devices:
-    """Return the devices that a model can be loaded on, here and now."""
+    """Return the devices that a model can be loaded on in this process."""
     return ["cpu"]
 
 
@@ -93,12 +97,12 @@ def load(request: Load) -> Loaded:
 
 
 def predict(loaded: Loaded, arrays: Arrays) -> Outputs:
-    """Run one batch: arrays by input name in, a list of arrays in the model's order out."""
+    """Run one batch; return the outputs in the model's order."""
     return bind(loaded, arrays)()
 
 
 def bind(loaded: Loaded, arrays: Arrays) -> Call:
-    """Return predict as a call without arguments: what the timed loop runs."""
+    """Return ``predict`` on these arrays as a call without arguments, for the timed loop."""
     check(loaded.inputs, arrays)
     return _bound(loaded.model.function, arrays)
 
@@ -147,7 +151,7 @@ def inner(loaded: Loaded, arrays: Arrays) -> InnerOutputs:
 def structure(loaded: Loaded, shapes: Shapes) -> Structure:
     """Return the function as a graph for inputs of these shapes.
 
-    Counts are ours, from the shapes of its variables.
+    Operations are counted by ``products``, from the shapes of the variables.
     """
     from mlms_predictors._cntk_structure import structure as describe
 
@@ -158,7 +162,7 @@ def structure(loaded: Loaded, shapes: Shapes) -> Structure:
 def _use_threads(count):
     """Set the number of threads.
 
-    Once something ran, CNTK would end the process (SIGFPE) where it changes.
+    After a function has run, CNTK ends the process (SIGFPE) if it changes.
     """
     if _threads_in_use and count != cntk_py.get_max_num_cputhreads():
         text = "CNTK has run with %d threads here and can't change that; start another agent"
@@ -222,7 +226,7 @@ def _found(function, depth):
 
 
 def _layer(node, seconds, batch_size):
-    """Return a node as ``in_turn`` takes it."""
+    """Return a node as an argument of ``in_turn``."""
     shape = (batch_size, *node.output.shape)
     size = _FLOAT_BYTES * prod(shape)
     return node.name or node.uid, node.op_name, seconds, size, shape
@@ -240,7 +244,7 @@ def _tensors(variables):
 
 
 def _printed(call):
-    """Return what a call prints on the process's own descriptors."""
+    """Return the output of a call on the process's own descriptors."""
     sys.stdout.flush()
     with tempfile.TemporaryFile() as file:
         saved = [(number, os.dup(number)) for number in (1, 2)]

@@ -1,17 +1,20 @@
 """JAX: ``graph`` is StableHLO as jax.export serializes it.
 
-Versions: 0.6 and later; tried with 0.10.2. Devices: cpu, and cuda:N where the CUDA plugin is
-installed and the driver lists a GPU. Synchronises: outputs are copied to host memory, which waits
-for them; for layers block_until_ready.
+Versions: 0.6 and later; tested with 0.10.2.
 
-Options: ``precision``: that of matrix products on a GPU: default, high (TF32 thrice) or highest
+Devices: cpu, and cuda:N where the CUDA plugin is installed and the driver lists a GPU.
+
+Synchronises: outputs are copied to host memory, which waits for them. For layers it calls
+``block_until_ready``.
+
+Options: ``precision`` of matrix products on a GPU: default, high (three passes of TF32) or highest
 (float32).
 
-Compiles for each new shape, when a batch of it is first seen. Threads: XLA takes its number once,
-when it starts in a process; a second model with another number is refused.
+Compiles for each new shape, when the first batch of that shape arrives. XLA sets its number of
+threads when it starts in a process; a second model with another number is refused.
 
-Layer times: jax.profiler's events of the operations that XLA compiled, which are often several of
-the model's, fused.
+Layer times: the events of jax.profiler for the operations that XLA compiled. One of them is often
+several operations of the model, fused.
 """
 
 import glob
@@ -54,7 +57,7 @@ _INSTRUCTION = re.compile(
     """,
     re.MULTILINE | re.VERBOSE,
 )
-"""An instruction in XLA's text; of several outputs it has the first one's type."""
+"""An instruction in XLA's text, with the type of its first output."""
 _BYTES = {
     "pred": 1,
     "s8": 1,
@@ -71,7 +74,7 @@ _NANOSECONDS = 1e9
 _REGION = "mlms"
 
 _threads_of_xla: List[Optional[str]] = []
-"""What XLA was started with in this process: a number, or None for its own choice."""
+"""The number of threads that XLA was started with here, or None for its own choice."""
 
 
 class _Model(NamedTuple):
@@ -103,14 +106,14 @@ _UNKNOWN = _Instruction("unknown", None, None)
 
 
 def versions() -> Versions:
-    """Return the versions of what computes."""
+    """Return the versions of the framework and of numpy."""
     return {"jax": jax.__version__, "jaxlib": jaxlib.__version__, "numpy": numpy.__version__}
 
 
 def devices() -> Devices:
-    """Return the devices that a model can be loaded on, here and now.
+    """Return the devices that a model can be loaded on in this process.
 
-    XLA isn't started for that.
+    This does not start XLA.
     """
     count = 0
     if any(importlib.util.find_spec(plugin) for plugin in _GPU_PLUGINS):
@@ -142,12 +145,12 @@ def load(request: Load) -> Loaded:
 
 
 def predict(loaded: Loaded, arrays: Arrays) -> Outputs:
-    """Run one batch: arrays by input name in, a list of arrays in the model's order out."""
+    """Run one batch; return the outputs in the model's order."""
     return bind(loaded, arrays)()
 
 
 def bind(loaded: Loaded, arrays: Arrays) -> Call:
-    """Return predict as a call without arguments: what the timed loop runs."""
+    """Return ``predict`` on these arrays as a call without arguments, for the timed loop."""
     compiled = _compiled(loaded, arrays)
     flat = jax.tree_util.tree_leaves
     asarray = numpy.asarray
@@ -184,7 +187,7 @@ def layers(loaded: Loaded, arrays: Arrays) -> Profile:
 
 
 def close(loaded: Loaded) -> None:
-    """Drop what was compiled."""
+    """Drop the compiled calls."""
     loaded.model.compiled.clear()
 
 
@@ -199,7 +202,7 @@ def _read(path):
 
 
 def _start(threads):
-    """Set XLA's number of threads, which it takes with the first question for a device."""
+    """Set XLA's number of threads, which it reads with the first request for a device."""
     asked = str(threads) if threads else None
     if not _threads_of_xla:
         _threads_of_xla.append(asked)
@@ -227,7 +230,7 @@ def _tensors(tree, avals):
 
 
 def _named_tensors(tree):
-    """Name what a tree of abstract arrays holds by its keys, in the order of its leaves."""
+    """Return the leaves of a tree of abstract arrays as Tensors, named by their keys."""
     found = []
     for path, aval in jax.tree_util.tree_flatten_with_path(tree)[0]:
         name = "/".join(_key(part) for part in path)

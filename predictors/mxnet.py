@@ -1,17 +1,19 @@
 """Apache MXNet: ``graph`` is a symbol's JSON, ``weights`` its params.
 
-Versions: 1.6 to 1.9; tried with 1.9.1. Devices: cpu; its GPU builds ended with CUDA 11.
-Synchronises: MXNet computes behind the caller's back, and asnumpy waits for the outputs and copies
-them.
+Versions: 1.6 to 1.9; tested with 1.9.1.
 
-Options: ``inputs``, as in ``data float32[?,3,224,224]``, where the symbol doesn't say their shapes
-(``__shape__``). Threads are OpenMP's in the thread of MXNet's engine that computes, set and read
-back there, and OpenBLAS's.
+Devices: cpu. The GPU builds ended with CUDA 11.
 
-Layer times: the time from one operator's end to the next's, timed here by the monitor callback of a
-second executor that fuses nothing (MXNET_SUBGRAPH_BACKEND=NONE) and waits after each; handing an
-operator to the engine's thread is in them, about 10 microseconds. Inner outputs: by the same
-callback.
+Synchronises: MXNet computes asynchronously. ``asnumpy`` waits for the outputs and copies them.
+
+Options: ``inputs``, such as ``data float32[?,3,224,224]``, for a symbol without shapes
+(``__shape__``). The number of threads is OpenMP's, set and read back in the thread of MXNet's
+engine that computes, and OpenBLAS's.
+
+Layer times: the time from the end of one operator to the end of the next. The monitor callback of a
+second executor takes them, which fuses nothing (MXNET_SUBGRAPH_BACKEND=NONE) and waits after each
+operator. They include about 10 microseconds to pass an operator to the engine's thread. Inner
+outputs: by the same callback.
 """
 
 import contextlib
@@ -71,12 +73,12 @@ class _Operator(NamedTuple):
 
 
 def versions() -> Versions:
-    """Return the versions of what computes."""
+    """Return the versions of the framework and of numpy."""
     return {"mxnet": mxnet.__version__, "numpy": numpy.__version__}
 
 
 def devices() -> Devices:
-    """Return the devices that a model can be loaded on, here and now."""
+    """Return the devices that a model can be loaded on in this process."""
     return ["cpu"]
 
 
@@ -102,12 +104,12 @@ def load(request: Load) -> Loaded:
 
 
 def predict(loaded: Loaded, arrays: Arrays) -> Outputs:
-    """Run one batch: arrays by input name in, a list of arrays in the model's order out."""
+    """Run one batch; return the outputs in the model's order."""
     return bind(loaded, arrays)()
 
 
 def bind(loaded: Loaded, arrays: Arrays) -> Call:
-    """Return predict as a call without arguments: what the timed loop runs."""
+    """Return ``predict`` on these arrays as a call without arguments, for the timed loop."""
     check(loaded.inputs, arrays)
     executor = _executor(loaded, arrays)
     pairs = []
@@ -154,7 +156,7 @@ def inner(loaded: Loaded, arrays: Arrays) -> InnerOutputs:
 def structure(loaded: Loaded, shapes: Shapes) -> Structure:
     """Return the symbol as a graph for inputs of these shapes.
 
-    Counts are ours, from shapes that MXNet infers.
+    Operations are counted by ``products``, from shapes that MXNet infers.
     """
     from mlms_predictors._mxnet_structure import structure as describe
 
@@ -164,7 +166,7 @@ def structure(loaded: Loaded, shapes: Shapes) -> Structure:
 
 
 def close(loaded: Loaded) -> None:
-    """Free the executors and the weights, whoever still holds what was loaded."""
+    """Free the executors and the weights, even where ``loaded`` is still referenced."""
     model = loaded.model
     for held in (model.executors, model.weights, model.states):
         held.clear()
@@ -199,9 +201,9 @@ def _read_params(path):
 
 
 def _inputs(symbol, weights: Set[str], options):
-    """Return the arguments that are no weights: as the options give them, else as the symbol says.
+    """Return the arguments that are neither weights nor labels of losses.
 
-    Labels of losses are none either.
+    The options declare them, or else the symbol.
     """
     names = []
     for name in symbol.list_arguments():
@@ -218,7 +220,7 @@ def _inputs(symbol, weights: Set[str], options):
 
 
 def _described(symbol, names):
-    """Return arguments as the symbol says; where it says some shapes, only those that have one."""
+    """Return arguments as the symbol declares them; if any has a shape, only those with one."""
     attributes = symbol.attr_dict()
     tensors = [_input(name, attributes.get(name, {})) for name in names]
     with_shape = [tensor for tensor in tensors if tensor.shape]
@@ -246,7 +248,7 @@ def _smallest_shapes(inputs):
 
 
 def _check_weights(symbol, saved, shapes):
-    """Raise ValueError where shapes differ; MXNet itself would raise at the first call only."""
+    """Raise ValueError where shapes differ; MXNet itself raises at the first call only."""
     arguments, _, states = symbol.infer_shape_partial(**shapes)
     names = symbol.list_arguments() + symbol.list_auxiliary_states()
     for name, shape in zip(names, arguments + states):
@@ -299,7 +301,7 @@ def _new_executor(loaded, shapes):
 
 @contextlib.contextmanager
 def _environment(variables):
-    """Have MXNet read other variables while it makes an executor."""
+    """Set environment variables while MXNet makes an executor."""
     before = dict(os.environ)
     os.environ.update(variables)
     try:
@@ -326,7 +328,7 @@ def _by_operator(loaded, arrays, keep=_ignore) -> Callable[[], List[_Operator]]:
     operators: List[_Operator] = []
 
     def note(name, handle):
-        """Note an output; those behind a node's first, and of inputs, have other names."""
+        """Note the first output of a node; MXNet reports inputs and other outputs too."""
         output = mxnet.nd.NDArray(ctypes.cast(handle, NDArrayHandle), writable=False)
         output.wait_to_read()
         ready = time.perf_counter()
@@ -357,9 +359,9 @@ def _layer(operator, begin):
 
 
 def _use_threads(count):
-    """Set OpenMP's and OpenBLAS's threads, if a count is asked for.
+    """Set the threads of OpenMP and OpenBLAS, if a count is asked for.
 
-    Return what the engine's thread says, as it is that which computes.
+    Return the number in the engine's thread, which computes.
     """
     if count:
         _LIB.openblas_set_num_threads(count)
@@ -375,7 +377,7 @@ def _use_threads(count):
 
 
 def _run_in_engine(run):
-    """Run a function in the thread of MXNet's engine, as something that writes an array."""
+    """Run a function in the thread of MXNet's engine, as an operation that writes an array."""
     array = mxnet.nd.zeros((1,))
     function = _CALLBACK(run)
     context = (ctypes.c_int32 * 2)(mxnet.cpu().device_typeid, 0)

@@ -1,16 +1,19 @@
 """ONNX Runtime: ``graph`` is an ONNX file.
 
-Versions: 1.17 and later. Devices: cpu, and cuda:N where this build has the CUDA execution provider
-and the driver lists a GPU. Synchronises: session.run returns when its outputs are in host memory.
+Versions: 1.17 and later.
 
-Options: ``provider``: cpu, cuda or tensorrt, which the device's own (cpu, cuda) is replaced by;
-what the session then really uses is checked. ``optimization``: all (the default), extended, basic
-or none. ``tf32``: whether a GPU may round to it. ``cache``: a folder where TensorRT keeps its
-engines and timings.
+Devices: cpu, and cuda:N where this build has the CUDA execution provider and the driver lists a
+GPU.
 
-Layer times: a second session with ONNX Runtime's own profiling, its runs from the second on as that
-saw them (model_run); so nodes are those that are left once it has optimised. Inner outputs: a
-second session with the outputs of all nodes of the file as outputs.
+Synchronises: ``session.run`` returns when its outputs are in host memory.
+
+Options: ``provider``: cpu, cuda or tensorrt; the default is that of the device. The provider that
+the session really uses is checked. ``optimization``: all (the default), extended, basic or none.
+``tf32``: whether a GPU may use TF32. ``cache``: a folder where TensorRT keeps engines and timings.
+
+Layer times: ONNX Runtime's own profiler in a second session, for its runs from the second one on.
+Layers are the nodes that remain after the optimization, inside the profiler's ``model_run``. Inner
+outputs: a second session whose outputs are those of all nodes of the file.
 """
 
 import functools
@@ -72,12 +75,12 @@ class _Model(NamedTuple):
 
 
 def versions() -> Versions:
-    """Return the versions of what computes."""
+    """Return the versions of the framework and of numpy."""
     return {"onnxruntime": onnxruntime.__version__, "numpy": numpy.__version__}
 
 
 def devices() -> Devices:
-    """Return the devices that a model can be loaded on, here and now."""
+    """Return the devices that a model can be loaded on in this process."""
     count = 0
     if _CUDA in onnxruntime.get_available_providers():
         count = count_gpus()
@@ -110,12 +113,12 @@ def load(request: Load) -> Loaded:
 
 
 def predict(loaded: Loaded, arrays: Arrays) -> Outputs:
-    """Run one batch: arrays by input name in, a list of arrays in the model's order out."""
+    """Run one batch; return the outputs in the model's order."""
     return loaded.model.session.run(None, arrays)
 
 
 def bind(loaded: Loaded, arrays: Arrays) -> Call:
-    """Return predict as a call without arguments: what the timed loop runs."""
+    """Return ``predict`` on these arrays as a call without arguments, for the timed loop."""
     return functools.partial(loaded.model.session.run, None, arrays)
 
 
@@ -199,7 +202,7 @@ def _providers(device, options):
 
 
 def _gpu_providers(name, index, options):
-    """Return the providers of a GPU; TensorRT leaves to CUDA what it can't run."""
+    """Return the providers of a GPU; CUDA runs the nodes that TensorRT can't."""
     providers: _Providers = []
     if name == "tensorrt":
         tensorrt = {"device_id": index}
@@ -228,7 +231,7 @@ def _began(event):
 
 
 def _profile(start, run, nodes):
-    """Return one run's Profile, without the way from Python and back."""
+    """Return the Profile of one run inside of ONNX Runtime."""
     began = _began(run)
     ended = began + run["dur"]
     end = start + run["dur"] / _MICROSECONDS
@@ -241,7 +244,7 @@ def _profile(start, run, nodes):
 
 
 def _layer(node, offset, last):
-    """Return a node's run as a Layer; rounding could make it end after its run, ``last``."""
+    """Return a node's run as a Layer that ends by ``last``, in spite of rounding."""
     facts = node["args"]
     name = node["name"][: -len(_KERNEL)]
     start = _began(node) / _MICROSECONDS + offset

@@ -1,14 +1,16 @@
-"""OpenCV's dnn module: ``graph`` is an ONNX file, or a prototxt of Caffe whose caffemodel is
-``weights``.
+"""OpenCV's dnn module: ``graph`` is an ONNX file, or a prototxt of Caffe with ``weights``.
 
-Versions: 4.5 and later; 5 has no Caffe; tried with 4.14. Devices: cpu. Synchronises: forward
-returns when its outputs are in host memory.
+Versions: 4.5 and later; 5 does not read Caffe's files; tested with 4.14.
 
-Options: none. The number of threads is the process's.
+Devices: cpu.
 
-Layer times: OpenCV's own (getPerfProfile), which it always takes. It tells how long each layer took
-and not when: they are laid one after another. What was fused into another layer has no time and is
-left out. Inner outputs: every layer's, of the network read again, in which nothing is fused.
+Synchronises: ``forward`` returns when its outputs are in host memory.
+
+Options: none. The number of threads is that of the process.
+
+Layer times: OpenCV's own (getPerfProfile), which are always on. They are durations without start
+times, so the layers are placed one after another. A layer that was fused into another has no time
+and is left out. Inner outputs: those of every layer, of the network read again without fusion.
 """
 
 import time
@@ -48,12 +50,12 @@ class _Model(NamedTuple):
 
 
 def versions() -> Versions:
-    """Return the versions of what computes."""
+    """Return the versions of the framework and of numpy."""
     return {"opencv": cv2.__version__, "numpy": numpy.__version__}
 
 
 def devices() -> Devices:
-    """Return the devices that a model can be loaded on, here and now."""
+    """Return the devices that a model can be loaded on in this process."""
     return ["cpu"]
 
 
@@ -78,12 +80,12 @@ def load(request: Load) -> Loaded:
 
 
 def predict(loaded: Loaded, arrays: Arrays) -> Outputs:
-    """Run one batch: arrays by input name in, a list of arrays in the model's order out."""
+    """Run one batch; return the outputs in the model's order."""
     return bind(loaded, arrays)()
 
 
 def bind(loaded: Loaded, arrays: Arrays) -> Call:
-    """Return predict as a call without arguments: what the timed loop runs."""
+    """Return ``predict`` on these arrays as a call without arguments, for the timed loop."""
     names = [tensor.name for tensor in loaded.outputs]
     return _bound(loaded, loaded.model.net, arrays, names)
 
@@ -164,7 +166,7 @@ def _signature(files):
 def _shapes(net, inputs):
     """Return the shape of each layer's first output by the layer's name, for these inputs.
 
-    It is None for a layer that OpenCV tells nothing of.
+    It is None for a layer without a known shape.
     """
     ids, _, outputs = net.getLayersShapes([list(shape) for shape in inputs])
     by_number = {}
@@ -176,7 +178,7 @@ def _shapes(net, inputs):
 
 
 def _layer(net, name, seconds, shape):
-    """Return a layer as ``in_turn`` takes it."""
+    """Return a layer as an argument of ``in_turn``."""
     kind = net.getLayer(net.getLayerId(name)).type
     size = None
     if shape:

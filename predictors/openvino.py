@@ -1,15 +1,18 @@
 """OpenVINO: ``graph`` is an ONNX file, or an .xml whose .bin is ``weights``.
 
-Versions: 2023.1 and later; tried with 2026.4. Devices: cpu. Synchronises: an infer request's infer
-returns when its outputs are in host memory.
+Versions: 2023.1 and later; tested with 2026.4.
+
+Devices: cpu.
+
+Synchronises: ``infer`` of an infer request returns when its outputs are in host memory.
 
 Options: ``precision``: f32 (the default here; OpenVINO's own is bf16 on some CPUs), bf16 or f16.
 ``hint``: latency (the default) or throughput.
 
 Layer times: OpenVINO's profiler (PERF_COUNT, get_profiling_info), in microseconds, of the second
-call of a compilation made for it. It tells how long each node took and not when: they are laid one
-after another. What was fused into another node has no time and is left out. Inner outputs: those of
-every named node, by a compilation in which each is an output of the model, so that fewer are fused.
+call of a compilation made for it. They are durations without start times, so the nodes are placed
+one after another. A node that was fused into another has no time and is left out. Inner outputs:
+those of every named node, of a compilation that has each of them as an output and fuses fewer.
 """
 
 import time
@@ -59,13 +62,13 @@ class _Model(NamedTuple):
 
 
 def versions() -> Versions:
-    """Return the versions of what computes; OpenVINO's own without its build."""
+    """Return the versions of OpenVINO, without its build, and of numpy."""
     version = openvino.__version__.partition("-")[0]
     return {"openvino": version, "numpy": numpy.__version__}
 
 
 def devices() -> Devices:
-    """Return the devices that a model can be loaded on, here and now."""
+    """Return the devices that a model can be loaded on in this process."""
     return ["cpu"]
 
 
@@ -91,16 +94,16 @@ def load(request: Load) -> Loaded:
 
 
 def predict(loaded: Loaded, arrays: Arrays) -> Outputs:
-    """Run one batch: arrays by input name in, a list of arrays in the model's order out.
+    """Run one batch; return the outputs in the model's order.
 
-    The next call reuses them.
+    The next call overwrites them.
     """
     call = _bound(loaded, loaded.model.request, arrays)
     return call()
 
 
 def bind(loaded: Loaded, arrays: Arrays) -> Call:
-    """Return predict as a call without arguments: what the timed loop runs.
+    """Return ``predict`` on these arrays as a call without arguments, for the timed loop.
 
     It has an infer request of its own.
     """
@@ -143,7 +146,7 @@ def inner(loaded: Loaded, arrays: Arrays) -> InnerOutputs:
 
 
 def _config(options, threads):
-    """Return what to compile by; raises ValueError for values that are not known."""
+    """Return the configuration to compile with; raises ValueError for unknown values."""
     precision = options.get("precision", "f32")
     hint = options.get("hint", "latency")
     _refuse_other("precision", precision, _PRECISIONS)
@@ -198,7 +201,7 @@ def _seconds_of_nodes(request) -> Dict[Tuple[str, str], float]:
 
 
 def _bound(loaded, request, arrays):
-    """Return a call that runs ``request`` on these arrays, which it reads where they lie."""
+    """Return a call that runs ``request`` on these arrays without copying them."""
     kept = []
     for tensor, given in zip(loaded.inputs, in_order(loaded.inputs, arrays)):
         array = numpy.ascontiguousarray(given)
@@ -223,10 +226,7 @@ def _tensors(ports):
 
 
 def _shape(partial):
-    """Return the axes, the free ones as None.
-
-    Nothing where the model doesn't even say how many there are.
-    """
+    """Return the axes, None for free ones; empty where even their number is unknown."""
     if not partial.rank.is_static:
         return ()
     return tuple(None if axis.is_dynamic else axis.get_length() for axis in partial)

@@ -1,20 +1,25 @@
-"""PyTorch: ``graph`` is a torch.export .pt2, a TorchScript .pt, or a .py with a module whose state
-dict is ``weights``.
+"""PyTorch: ``graph`` is a torch.export .pt2, a TorchScript .pt, or a .py file with a module.
 
-Versions: 2.6 and later; tried with 2.13. Devices: cpu, and cuda:N as torch.cuda counts them.
-Synchronises: outputs are copied to host memory; for layers torch.cuda.synchronize before and after
-each.
+A .py file needs a state dict as ``weights``.
 
-Options: ``mode``: eager (the default), or compile, reduce-overhead, max-autotune by torch.compile.
-``inputs`` and ``outputs`` say what TorchScript and modules don't, in the order of the call: ``image
-float32[?,1,8,8]; mask int64[?]``. ``class``, and ``arguments`` as JSON, are for a .py file, which
-is code: it runs where the command line allows that (``--mlms-allow-code``). ``tf32``: whether a GPU
-may round to it.
+Versions: 2.6 and later; tested with 2.13.
 
-Layer times: for a .pt2 each operator of its graph as torch.fx.Interpreter runs it; for a module its
-leaves, by forward hooks; for TorchScript and what is compiled torch.profiler's operators that no
-operator called (kernels that inductor wrote are none), on a GPU as long as their kernels took.
-Inner outputs: the same operators and leaves; for TorchScript the tensors of its frozen graph.
+Devices: cpu, and cuda:N as torch.cuda counts them.
+
+Synchronises: outputs are copied to host memory. For layers torch.cuda.synchronize is called before
+and after each.
+
+Options: ``mode``: eager (the default), or compile, reduce-overhead or max-autotune by
+torch.compile. ``inputs`` and ``outputs`` declare the signature of TorchScript and modules, in the
+order of the call: ``image float32[?,1,8,8]; mask int64[?]``. ``class``, and ``arguments`` as JSON,
+are for a .py file. That is code, and needs ``--mlms-allow-code``. ``tf32``: whether a GPU may use
+TF32.
+
+Layer times: for a .pt2 each operator of its graph, as torch.fx.Interpreter runs it. For a module
+its innermost modules, by forward hooks. For TorchScript and compiled models the operators in
+torch.profiler that no other operator called, without the kernels that inductor wrote; on a GPU an
+operator takes as long as its kernels. Inner outputs: the same operators and modules; for
+TorchScript the tensors of its frozen graph.
 """
 
 from typing import Any, NamedTuple
@@ -63,7 +68,7 @@ class _Model(NamedTuple):
 
 
 def versions() -> Versions:
-    """Return the versions of what computes."""
+    """Return the versions of the framework and of numpy."""
     found = {"pytorch": torch.__version__, "numpy": numpy.__version__}
     if torch.version.cuda:
         found["cuda"] = torch.version.cuda
@@ -72,7 +77,7 @@ def versions() -> Versions:
 
 
 def devices() -> Devices:
-    """Return the devices that a model can be loaded on, here and now."""
+    """Return the devices that a model can be loaded on in this process."""
     return ["cpu", *gpu_devices(torch.cuda.device_count())]
 
 
@@ -102,12 +107,12 @@ def load(request: Load) -> Loaded:
 
 
 def predict(loaded: Loaded, arrays: Arrays) -> Outputs:
-    """Run one batch: arrays by input name in, a list of arrays in the model's order out."""
+    """Run one batch; return the outputs in the model's order."""
     return bind(loaded, arrays)()
 
 
 def bind(loaded: Loaded, arrays: Arrays) -> Call:
-    """Return predict as a call without arguments: what the timed loop runs."""
+    """Return ``predict`` on these arrays as a call without arguments, for the timed loop."""
     tensors = _tensors(loaded, arrays)
     names = [tensor.name for tensor in loaded.outputs]
     if loaded.device != "cpu":
@@ -120,9 +125,9 @@ def bind(loaded: Loaded, arrays: Arrays) -> Call:
 
 
 def device_seconds(loaded: Loaded) -> float:
-    """Return how long the last call took on the GPU, from the event before it to that behind.
+    """Return the seconds of the last call on the GPU, between an event before and one after it.
 
-    The copies aren't in.
+    They do not include the copies.
     """
     before, after = loaded.model.events
     after.synchronize()
@@ -165,13 +170,13 @@ def structure(loaded: Loaded, shapes: Shapes) -> Structure:
 
 
 def close(loaded: Loaded) -> None:
-    """Give back the GPU's memory that the allocator keeps; weights go with the last reference."""
+    """Free the GPU's memory that the allocator caches; weights are freed with ``loaded``."""
     if loaded.device != "cpu":
         torch.cuda.empty_cache()
 
 
 def _configure(request):
-    """Set what PyTorch has for the whole process."""
+    """Apply the settings that PyTorch has for the whole process."""
     torch.set_grad_enabled(False)
     if request.threads:
         torch.set_num_threads(request.threads)
@@ -189,7 +194,7 @@ def _compiled(read, mode):
 
 
 def _device_of(module, asked):
-    """Return where the weights really are; a model without any is where its inputs are sent."""
+    """Return the device of the weights, or for a model without weights the one asked for."""
     if not callable(getattr(module, "parameters", None)):
         return asked
     weights = list(module.parameters()) + list(module.buffers())
@@ -209,7 +214,7 @@ def _events(device):
 
 
 def _between_events(loaded, tensors):
-    """Run a call on a GPU, its events around it."""
+    """Run a call on a GPU between its two events."""
     before, after = loaded.model.events
     stream = torch.cuda.current_stream(torch.device(loaded.device))
     moved = _moved(tensors, loaded.device)

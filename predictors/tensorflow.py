@@ -1,23 +1,25 @@
-"""TensorFlow 2: ``graph`` is the folder of a SavedModel (ship it as .zip or .tar), a .keras file,
-or a frozen TF1 .pb.
+"""TensorFlow 2: ``graph`` is a SavedModel's folder, a .keras file, or a frozen TF1 .pb.
 
-Versions: 2.16 and later; tried with 2.21 and Keras 3. Devices: cpu, and cuda:N as TensorFlow lists
-GPUs. Synchronises: outputs are copied to host memory, which waits for them.
+A folder is shipped as .zip or .tar.
 
-Options: ``signature`` of a SavedModel (default: serving_default). ``inputs`` and ``outputs``: for a
-.pb the nodes, as ``image float32[?,1,8,8]; mask`` (default: its placeholders, and what nothing
-reads); else names for outputs that have none. ``tf32``: whether a GPU may round to it. A Keras
-model whose Lambda layers hold code is refused unless the command line allows that
-(``--mlms-allow-code``). No file is trusted code, but a graph may read and write files: that is how
-TensorFlow is.
+Versions: 2.16 and later; tested with 2.21 and Keras 3.
 
-Threads: those within an operator; operators run one at a time when they are asked for. TensorFlow
-takes the number once in a process.
+Devices: cpu, and cuda:N as TensorFlow lists GPUs.
 
-Layer times: the trace of a TF1 session on the same graph, its weights made constants, optimised by
-grappler as ever, operators one at a time. The call is the session's up to the last operator, as
-behind it the session writes down what it saw. Inner outputs: the same session, every operator's
-first output.
+Synchronises: outputs are copied to host memory, which waits for them.
+
+Options: ``signature`` of a SavedModel (default: serving_default). ``inputs`` and ``outputs``: the
+nodes of a .pb, such as ``image float32[?,1,8,8]; mask`` (default: its placeholders, and the nodes
+that no other reads). For other formats ``outputs`` names the outputs. ``tf32``: whether a GPU may
+use TF32. A Keras model whose Lambda layers contain code needs ``--mlms-allow-code``. Any TensorFlow
+graph may read and write files.
+
+The number of threads is that within an operator. Where it is given, operators run one at a time.
+TensorFlow sets it once in a process.
+
+Layer times: the trace of a TF1 session on the same graph, with weights as constants, optimised by
+grappler, operators one at a time. The call ends with its last operator, since the session then
+writes its trace. Inner outputs: the first output of every operator in the same session.
 """
 
 import os
@@ -48,9 +50,9 @@ _ANOTHER = "with other threads or devices; use a new one"
 
 
 class _Model(NamedTuple):
-    """A model that ``bind(arrays)`` makes a call of.
+    """How to run a model: ``bind(arrays)`` returns a call.
 
-    ``frozen()`` returns the graph with its weights in it; ``keep`` is what must live on.
+    ``frozen()`` returns the graph with its weights in it. ``keep`` must live as long as the calls.
     """
 
     bind: Callable[[Any], Call]
@@ -59,7 +61,7 @@ class _Model(NamedTuple):
 
 
 class _Read(NamedTuple):
-    """What was read of a file; ``place`` is TensorFlow's name of where the weights are."""
+    """A model as read; ``place`` is TensorFlow's name of the device of the weights."""
 
     model: _Model
     inputs: List[Tensor]
@@ -68,14 +70,14 @@ class _Read(NamedTuple):
 
 
 def versions() -> Versions:
-    """Return the versions of what computes."""
+    """Return the versions of the framework and of numpy."""
     return {"tensorflow": tensorflow.__version__, "numpy": numpy.__version__}
 
 
 def devices() -> Devices:
-    """Return the devices that a model can be loaded on, here and now.
+    """Return the devices that a model can be loaded on in this process.
 
-    The runtime isn't started for that.
+    This does not start TensorFlow's runtime.
     """
     count = len(tensorflow.config.list_physical_devices("GPU"))
     return ["cpu", *gpu_devices(count)]
@@ -106,12 +108,12 @@ def load(request: Load) -> Loaded:
 
 
 def predict(loaded: Loaded, arrays: Arrays) -> Outputs:
-    """Run one batch: arrays by input name in, a list of arrays in the model's order out."""
+    """Run one batch; return the outputs in the model's order."""
     return bind(loaded, arrays)()
 
 
 def bind(loaded: Loaded, arrays: Arrays) -> Call:
-    """Return predict as a call without arguments: what the timed loop runs."""
+    """Return ``predict`` on these arrays as a call without arguments, for the timed loop."""
     check(loaded.inputs, arrays)
     return loaded.model.bind(arrays)
 
@@ -141,7 +143,7 @@ def _renamed(tensors, names):
 
 
 def _start(device, threads):
-    """Show TensorFlow the device alone and set its threads; return the name that it has there."""
+    """Restrict TensorFlow to the device and set its threads; return TensorFlow's name of it."""
     kind, _, text = device.partition(":")
     index = int(text or 0)
     gpus = tensorflow.config.list_physical_devices("GPU")
@@ -162,7 +164,7 @@ def _start(device, threads):
 
 
 def _read(request, place):
-    """Read a file by what its name says that it is."""
+    """Read a model in the format that its name implies."""
     path = request.files["graph"]
     if os.path.isdir(path):
         return _read_saved_model(path, request.options.get("signature", "serving_default"), place)
@@ -265,7 +267,7 @@ def _option_tensors(options, name):
 
 
 def _once(make):
-    """Return a call that makes something the first time and then returns it again."""
+    """Return a call that makes an object once, and returns the same one each time."""
     made: List[Any] = []
 
     def get():
@@ -284,7 +286,7 @@ def _tensors(named_specs):
 
 
 def _place_of(variables, asked):
-    """Return where the weights really are; a model without any runs where it was told."""
+    """Return the device of the weights, or for a model without weights the one asked for."""
     for variable in variables:
         value = getattr(variable, "value", variable)
         place = str(getattr(value, "device", ""))

@@ -1,20 +1,23 @@
-"""TensorRT: ``graph`` is a serialized engine, or an ONNX file that one is built of on the spot.
+"""TensorRT: ``graph`` is a serialized engine, or an ONNX file that an engine is built of.
 
-Never run by its authors: there was no machine for it. Written against NVIDIA's documentation of the
-Python interface; parsing and building were tried with TensorRT for RTX 1.x, which needs no GPU for
-that.
+This has never run on a GPU. It is written against NVIDIA's documentation of the Python interface.
+Parsing and building were tested with TensorRT for RTX 1.x, which needs no GPU for that.
 
-Versions: 10 and later. Devices: cuda:N as the CUDA driver counts them. Synchronises: copies and
-execution are queued on one stream, and cuStreamSynchronize waits for it.
+Versions: 10 and later.
 
-Options, all for ONNX: ``precision``: tf32 (TensorRT's default), fp32 or fp16. ``max_batch`` (64)
-and ``opt_batch`` (the same): the largest batch, and the one that it is tuned for, where the first
-axis is free. ``workspace``: bytes that a layer may use. ``cache``: a file that keeps the timings of
-builds.
+Devices: cuda:N as the CUDA driver counts them.
 
-An engine of another version or GPU model is refused. Layer times: IProfiler, which tells how long
-each layer took and not when it began: they are laid one after another. Types are the engine
-inspector's, of engines that were built here.
+Synchronises: copies and execution are queued on one stream, and cuStreamSynchronize waits for it.
+
+Options, all for ONNX: ``precision``: tf32 (TensorRT's default), fp32 or fp16. ``max_batch``
+(default: 64) and ``opt_batch`` (default: the same): the largest batch, and the batch that it is
+tuned for, where the first axis is free. ``workspace``: bytes that a layer may use. ``cache``: a
+file that keeps the timings of builds.
+
+An engine of another version or GPU model is refused.
+
+Layer times: IProfiler. They are durations without start times, so the layers are placed one after
+another. Types are the engine inspector's, for engines that were built here.
 """
 
 import importlib.util
@@ -104,19 +107,19 @@ class _Queued(NamedTuple):
 
 
 def versions() -> Versions:
-    """Return the versions of what computes."""
+    """Return the versions of the framework and of numpy."""
     return {"tensorrt": tensorrt.__version__, "numpy": numpy.__version__}
 
 
 def devices() -> Devices:
-    """Return the devices that a model can be loaded on, here and now."""
+    """Return the devices that a model can be loaded on in this process."""
     return gpu_devices(count_gpus())
 
 
 def load(request: Load) -> Loaded:
     """Read or build an engine for the device asked for.
 
-    Raises RuntimeError with TensorRT's words where it can't.
+    Raises RuntimeError with TensorRT's reason where it can't.
     """
     options = refuse_unknown(request.options, _OPTIONS)
     kind, _, text = request.device.partition(":")
@@ -142,7 +145,7 @@ def load(request: Load) -> Loaded:
 
 
 def predict(loaded: Loaded, arrays: Arrays) -> Outputs:
-    """Run one batch: arrays by input name in, a list of arrays in the model's order out."""
+    """Run one batch; return the outputs in the model's order."""
     queued = _queue(loaded, arrays, loaded.model.context)
     try:
         return queued.call()
@@ -151,9 +154,9 @@ def predict(loaded: Loaded, arrays: Arrays) -> Outputs:
 
 
 def bind(loaded: Loaded, arrays: Arrays) -> Call:
-    """Return predict as a call without arguments: what the timed loop runs.
+    """Return ``predict`` on these arrays as a call without arguments, for the timed loop.
 
-    Its memory lives as long as the model.
+    Its memory is freed with the model.
     """
     context = loaded.model.engine.create_execution_context()
     queued = _queue(loaded, arrays, context)
@@ -180,7 +183,7 @@ def layers(loaded: Loaded, arrays: Arrays) -> Profile:
 
 
 def close(loaded: Loaded) -> None:
-    """Give back the GPU's memory that bound calls hold."""
+    """Free the GPU's memory of bound calls; the engine is freed with ``loaded``."""
     _free(loaded.model, loaded.model.bound)
     loaded.model.bound.clear()
 
@@ -243,7 +246,7 @@ def _set_precision(config, precision):
 
 
 def _set_batches(builder, network, config, options):
-    """Say which batches may come, where the first axis is free; other free axes are refused."""
+    """Set the range of batch sizes where the first axis is free; refuse other free axes."""
     largest = int(options.get("max_batch", _MAX_BATCH))
     best = int(options.get("opt_batch", largest))
     profile = builder.create_optimization_profile()
@@ -263,7 +266,7 @@ def _set_batches(builder, network, config, options):
 
 
 def _read_cache(config, path):
-    """Give the builder the timings of earlier builds; return None where it keeps none."""
+    """Give the builder the timings of earlier builds; return None where it can't use them."""
     if not path or not hasattr(config, "create_timing_cache"):
         return None
     data = b""
@@ -277,7 +280,7 @@ def _read_cache(config, path):
 
 
 def _write_cache(config, path):
-    """Write the timings under a name of our own first: other builds may read or write too."""
+    """Write the timings atomically, since other builds may read or write them."""
     temporary = "%s.%d" % (path, os.getpid())
     with open(temporary, "wb") as file:
         file.write(memoryview(config.get_timing_cache().serialize()))

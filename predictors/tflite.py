@@ -1,17 +1,20 @@
 """TensorFlow Lite (LiteRT): ``graph`` is a .tflite file.
 
-Versions: ai-edge-litert 2, or the interpreter inside tensorflow 2. Devices: cpu. Synchronises:
-invoke returns when the outputs are written.
+Versions: ai-edge-litert 2, or the interpreter inside tensorflow 2.
 
-Options: ``xnnpack``: whether the XNNPACK delegate takes what it can (the default), or the plain
-kernels all. ``signature``: the one to use where the file's first graph, which is what runs, has
-several. A batch of another size resizes the inputs, once.
+Devices: cpu.
 
-Layer times: by the profiler of LiteRT's C API (ai-edge-litert 2.2 and later, on Linux), in
-microseconds, of calls of the model compiled once more with the same threads and kernels. Operators
-have the name of their first output, but for those that XNNPACK runs: it names them by their
-kernels, and doesn't say when they began; they are laid one after another. Inner outputs: by a
-second interpreter without delegates, which keeps all tensors.
+Synchronises: ``invoke`` returns when the outputs are written.
+
+Options: ``xnnpack``: whether the XNNPACK delegate runs the operators that it supports (the
+default), or the builtin kernels run all. ``signature``: one of several signatures of the file's
+first graph, the only one that runs. A batch of another size resizes the inputs once.
+
+Layer times: the profiler of LiteRT's C API (ai-edge-litert 2.2 and later, on Linux), in
+microseconds. The model is compiled a second time for it, with the same threads and kernels.
+Operators have the name of their first output. Those that XNNPACK runs have the names of its kernels
+and no start times, so they are placed one after another. Inner outputs: by an interpreter without
+delegates that keeps all tensors.
 """
 
 import collections
@@ -49,7 +52,7 @@ _OPTIONS = ("xnnpack", "signature")
 
 
 class _Settings(NamedTuple):
-    """What an interpreter is made of; ``signature`` is None for the file's first."""
+    """Arguments of an interpreter; ``signature`` is None for the file's first one."""
 
     path: str
     threads: Optional[int]
@@ -58,7 +61,7 @@ class _Settings(NamedTuple):
 
 
 class _Port(NamedTuple):
-    """An input or output: its name, its tensor's number, and what the interpreter says of that."""
+    """An input or output: its name, its tensor's number, and the interpreter's details of that."""
 
     name: str
     number: int
@@ -68,7 +71,8 @@ class _Port(NamedTuple):
 class _Model:
     """An interpreter, and its inputs and outputs.
 
-    ``place`` is that of the signature in the file, ``shapes`` what the inputs are allocated for.
+    ``place`` is the position of the signature in the file; ``shapes`` are those of the inputs
+    that memory is allocated for.
     """
 
     def __init__(self, settings, keeps_all_tensors=False):
@@ -108,12 +112,12 @@ class _Model:
 
 
 def versions() -> Versions:
-    """Return the versions of what computes."""
+    """Return the versions of the framework and of numpy."""
     return {"tflite": package.__version__, "numpy": numpy.__version__}
 
 
 def devices() -> Devices:
-    """Return the devices that a model can be loaded on, here and now."""
+    """Return the devices that a model can be loaded on in this process."""
     return ["cpu"]
 
 
@@ -138,12 +142,12 @@ def load(request: Load) -> Loaded:
 
 
 def predict(loaded: Loaded, arrays: Arrays) -> Outputs:
-    """Run one batch: arrays by input name in, a list of arrays in the model's order out."""
+    """Run one batch; return the outputs in the model's order."""
     return bind(loaded, arrays)()
 
 
 def bind(loaded: Loaded, arrays: Arrays) -> Call:
-    """Return predict as a call without arguments: what the timed loop runs."""
+    """Return ``predict`` on these arrays as a call without arguments, for the timed loop."""
     check(loaded.inputs, arrays)
     model = loaded.model
     feeds = [(port.number, arrays[port.name]) for port in model.inputs]
@@ -211,9 +215,10 @@ def inner(loaded: Loaded, arrays: Arrays) -> InnerOutputs:
 
 
 def structure(loaded: Loaded, shapes: Shapes) -> Structure:
-    """Return the file's graph for inputs of these shapes, as before XNNPACK takes parts of it.
+    """Return the file's graph for inputs of these shapes, without XNNPACK.
 
-    Counts are ours. A second interpreter runs it once on zeros, as some shapes are known only then.
+    Operations are counted by ``products``. A second interpreter runs the graph once on zeros, as
+    some shapes are known only then.
     """
     from mlms_predictors._tflite_structure import Graph
     from mlms_predictors._tflite_structure import structure as describe
@@ -260,7 +265,7 @@ def _profile(interpreter, call):
 
 
 def _first_output(operator, in_file, tensors):
-    """Return what is known of an operator's first output; nothing of one that isn't the file's."""
+    """Return the details of an operator's first output; none for an operator of XNNPACK's."""
     place = operator.place
     if place is None or place >= len(in_file):
         return {}
@@ -285,7 +290,7 @@ def _bytes(facts):
 
 
 def _distinct(names: Iterable[str]) -> List[str]:
-    """Return names that are distinct: of those that are the same all but the first get a number."""
+    """Return distinct names: a name that occurs again gets a number."""
     count: Dict[str, int] = collections.Counter()
     found = []
     for name in names:
