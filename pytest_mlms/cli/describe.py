@@ -289,4 +289,5 @@ def _notes(cost: ModelCost) -> Iterator[str]:
         peak = format_quantity(cost.peak_bytes, "B")
         yield f"at most {peak} of activations at once"
     if cost.unknown:
-        yield f"sums are without what can't be told: {', '.join(cost.unknown)}"
+        types = ", ".join(cost.unknown)
+        yield f"the sums leave out layers of unknown cost: {types}"

@@ -164,29 +164,32 @@ def _remove(options: argparse.Namespace) -> int:
 
 
 def _to_remove(options: argparse.Namespace) -> list[Environment]:
-    """Return the environments that the words name, each once; print the words that name none."""
+    """Return the environments that the arguments name, each once.
+
+    A note is printed for each argument that names none.
+    """
     found: dict[Path, Environment] = {}
-    for word in options.stacks:
-        named = _environments_named(word, options)
+    for name in options.stacks:
+        named = _environments_named(name, options)
         for made in named:
             found[made.folder] = made
         if not named:
-            problem = f"{word} has no environment"
-            if word == "all":
+            problem = f"{name} has no environment"
+            if name == "all":
                 problem = "there is no environment"
             print_error(f"{problem} in {options.cache}")
     return list(found.values())
 
 
-def _environments_named(word: str, options: argparse.Namespace) -> list[Environment]:
+def _environments_named(name: str, options: argparse.Namespace) -> list[Environment]:
     """Return the environments of a stack's name, or of a requirement."""
     existing_ones = list(environments(options.cache))
-    if word == "all":
+    if name == "all":
         return existing_ones
-    named = [made for made in existing_ones if made.stack == word]
+    named = [made for made in existing_ones if made.stack == name]
     if named:
         return named
-    found = [_made(stack, options.cache) for stack in _resolved([word], options)]
+    found = [_made(stack, options.cache) for stack in _resolved([name], options)]
     return [made for made in found if made]
 
 
@@ -219,14 +222,14 @@ def _chosen(options: argparse.Namespace) -> list[Stack]:
     return _resolved(options.stacks, options)
 
 
-def _resolved(words: list[str], options: argparse.Namespace) -> list[Stack]:
-    """Return the stacks that some words mean.
+def _resolved(names: list[str], options: argparse.Namespace) -> list[Stack]:
+    """Return the stacks that some names mean.
 
     A note is printed for each bare name that isn't declared: it is a requirement, and may have been
     meant for a stack.
     """
     declared = _declared(options)
-    stacks = choose(words, declared, find_predictors(options.predictors), "stack")
+    stacks = choose(names, declared, find_predictors(options.predictors), "stack")
     for stack in stacks:
         if stack.name not in declared and re.fullmatch(r"[\w.-]+", stack.name):
             problem = f"{stack.name} is not declared in {_searched(options)}"

@@ -98,9 +98,9 @@ class GpuMonitor:
 
     def _in_words(self, reasons: int, words: dict[str, str]) -> tuple[str, ...]:
         found = []
-        for name, word in words.items():
+        for name, reason in words.items():
             if reasons & getattr(self._nvml, name):
-                found.append(word)
+                found.append(reason)
         return tuple(found)
 
 

@@ -94,18 +94,18 @@ def _folders(root: Path, manifests: Iterable[Path]) -> Iterator[Path]:
 
 
 def choose(
-    words: Sequence[str],
+    values: Sequence[str],
     declared: Mapping[str, Stack],
     frameworks: Collection[str],
     option: str = "--mlms-stack",
 ) -> list[Stack]:
     """Return the stacks that the values of an option mean, each once; raises StackError."""
     chosen: dict[str, Stack] = {}
-    for word in words:
-        if word == "all":
+    for value in values:
+        if value == "all":
             stacks = _all_declared(declared, option)
         else:
-            stacks = [resolve(word, declared, frameworks, option)]
+            stacks = [resolve(value, declared, frameworks, option)]
         for stack in stacks:
             check_framework(stack, frameworks)
             chosen[stack.name] = stack
@@ -129,20 +129,20 @@ def check_framework(stack: Stack, frameworks: Collection[str]) -> None:
         raise StackError(f"{stack.place}: {problem}; {advice}")
 
 
-def check_labels(words: Sequence[str], frameworks: Collection[str]) -> None:
+def check_labels(values: Sequence[str], frameworks: Collection[str]) -> None:
     """Raise StackError for a requirement with one = instead of two.
 
     It would be taken for a label of hosts, and run nowhere.
     """
-    for word in words:
-        name, _, version = word.partition("=")
+    for value in values:
+        name, _, version = value.partition("=")
         if _framework_of(name) in frameworks:
             advice = f"for a version write {name}=={version}"
-            raise StackError(f"{word} would be a label of hosts; {advice}")
+            raise StackError(f"{value} would be a label of hosts; {advice}")
 
 
 def resolve(
-    word: str,
+    value: str,
     declared: Mapping[str, Stack],
     frameworks: Collection[str],
     option: str = "--mlms-stack",
@@ -153,20 +153,20 @@ def resolve(
     is added where it isn't one of them: agents need it, not every framework does. Raises
     StackError, which lists the declared stacks.
     """
-    if word in declared:
-        return declared[word]
-    if "/" in word and "@" not in word and not word.endswith(".whl"):
-        path = Path(word).expanduser()
-        return Stack(word, "", interpreter=str(path.absolute()))
+    if value in declared:
+        return declared[value]
+    if "/" in value and "@" not in value and not value.endswith(".whl"):
+        path = Path(value).expanduser()
+        return Stack(value, "", interpreter=str(path.absolute()))
     try:
-        requirements = [Requirement(part) for part in _split(word)]
+        requirements = [Requirement(part) for part in _split(value)]
     except InvalidRequirement:
-        problem = _unknown(word, declared)
+        problem = _unknown(value, declared)
         raise StackError(f"{option}: {problem}") from None
     first = canonicalize_name(requirements[0].name)
     framework = _framework_of(first)
     if framework not in frameworks:
-        problem = _unknown(word, declared)
+        problem = _unknown(value, declared)
         raise StackError(f"{option}: {problem}; no framework is known by {first!r}")
     return _ad_hoc(framework, requirements)
 
@@ -186,14 +186,14 @@ def _framework_of(distribution: str) -> str:
     return _FRAMEWORKS.get(name, name.replace("-", "_"))
 
 
-def _split(word: str) -> list[str]:
+def _split(value: str) -> list[str]:
     """Split at the commas between requirements, not at those between the versions of one."""
-    return re.split(r",(?=\s*[A-Za-z0-9])(?![^\[]*\])", word)
+    return re.split(r",(?=\s*[A-Za-z0-9])(?![^\[]*\])", value)
 
 
-def _unknown(word: str, declared: Mapping[str, Stack]) -> str:
-    known = instead(word, sorted(declared))
-    problem = f"{word!r} is neither a stack nor a requirement such as onnxruntime==1.30.0"
+def _unknown(value: str, declared: Mapping[str, Stack]) -> str:
+    known = instead(value, sorted(declared))
+    problem = f"{value!r} is neither a stack nor a requirement such as onnxruntime==1.30.0"
     return f"{problem}; {known} (stacks.yaml declares others)"
 
 

@@ -24,28 +24,28 @@ class Label(NamedTuple):
     value: str
 
 
-def is_label(word: str) -> bool:
+def is_label(text: str) -> bool:
     """Return whether a value of --mlms-stack or --mlms-against is a label of hosts."""
-    return _LABEL.fullmatch(word) is not None
+    return _LABEL.fullmatch(text) is not None
 
 
-def side_stacks(words: Sequence[str]) -> list[Stack]:
+def side_stacks(labels: Sequence[str]) -> list[Stack]:
     """Return a stack for each visit of each label.
 
     Each is the worker's own interpreter, on a host that carries the label.
     """
     stacks = []
     for visit in range(1, VISITS + 1):
-        for word in words:
-            stack = Stack(f"{word}#{visit}", "", interpreter="current")
+        for label in labels:
+            stack = Stack(f"{label}#{visit}", "", interpreter="current")
             stacks.append(stack)
     return stacks
 
 
 def label_of(stack: str) -> Label | None:
     """Return the label that a stack's name has, None for other stacks."""
-    word = _VISIT.sub(r"\1", stack)
-    found = _LABEL.fullmatch(word)
+    text = _VISIT.sub(r"\1", stack)
+    found = _LABEL.fullmatch(text)
     if found is None:
         return None
     return Label(found[1], found[2])

@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from onnx.helper import make_node
 
 from pytest_mlms.cli.describe import _scaled
 from pytest_mlms.cli.main import main
 from pytest_mlms.structure.onnx_graph import describe_onnx
 from tests.support.frameworks import python_of
+from tests.support.onnx_models import make_model, save_model
 from tests.support.project import DIGITS, PREDICTORS, copy_digits, write_matrix
 
 DIGITS_ONNX = DIGITS / "digits_cnn.onnx"
@@ -95,9 +97,16 @@ def test_a_model_that_is_no_onnx_is_described_by_its_framework(
     assert command.json["layers"][0]["shape"] == [1, 5]
 
 
-def test_unknown_operations_are_named_below_the_table(command: Command, tmp_path: Path) -> None:
+def test_the_counter_is_named_below_the_table(command: Command, tmp_path: Path) -> None:
     assert command.run_matrix(write_matrix(tmp_path, "free"), "--axis", "x.1=3") == 0
     assert "operations by hand" in command.output
+
+
+def test_layers_of_unknown_cost_are_named_below_the_table(command: Command, tmp_path: Path) -> None:
+    node = make_node("Own", ["x"], ["y"], domain="mine")
+    path = save_model(tmp_path, make_model([node], {"x": [1, 2]}, ["y"]))
+    assert command.run(path) == 0
+    assert "the sums leave out layers of unknown cost: Own" in command.output
 
 
 def test_a_stack_that_no_model_is_for_is_an_error(command: Command, tmp_path: Path) -> None:

@@ -134,13 +134,13 @@ def test_an_ad_hoc_stack_keeps_its_own_numpy() -> None:
     assert stack.requirements == ("torch==2.13.0", "NumPy<2")
 
 
-@pytest.mark.parametrize("word", ["tow", "six==1", "==1", "", "a b c"])
-def test_an_unknown_word_is_an_error_that_lists_the_declared_stacks(
-    declared: dict[str, Stack], word: str
+@pytest.mark.parametrize("value", ["tow", "six==1", "==1", "", "a b c"])
+def test_an_unknown_name_is_an_error_that_lists_the_declared_stacks(
+    declared: dict[str, Stack], value: str
 ) -> None:
     message = r"--mlms-stack: .* is neither a stack nor a requirement.*(one, two|'two')"
     with pytest.raises(StackError, match=message):
-        choose([word], declared, KNOWN)
+        choose([value], declared, KNOWN)
 
 
 def test_a_stack_without_a_predictor_is_an_error_only_if_it_is_chosen(tmp_path: Path) -> None:
@@ -153,12 +153,12 @@ def test_a_stack_without_a_predictor_is_an_error_only_if_it_is_chosen(tmp_path: 
         choose(["odd"], declared, KNOWN)
 
 
-@pytest.mark.parametrize("word", ["onnxruntime=1.30.0", "torch=2.13"])
-def test_a_version_with_one_equals_sign_is_an_error(word: str) -> None:
-    name, version = word.split("=")
-    message = f"{word} would be a label of hosts; for a version write {name}=={version}"
+@pytest.mark.parametrize("value", ["onnxruntime=1.30.0", "torch=2.13"])
+def test_a_version_with_one_equals_sign_is_an_error(value: str) -> None:
+    name, version = value.split("=")
+    message = f"{value} would be a label of hosts; for a version write {name}=={version}"
     with pytest.raises(StackError, match=message):
-        check_labels([word], KNOWN)
+        check_labels([value], KNOWN)
 
 
 def test_labels_of_hosts_are_no_error() -> None:
