@@ -1,15 +1,23 @@
-"""A predictor that works as much as the environment says: what a stack is, tests of upgrades can
-say by its env.
+"""A predictor that works as much as the environment says, for stacks that differ by their env.
 
-Its process has clocks of its own, which go on as it works and sleeps, however busy the machine is;
+Its process has clocks of its own. They count the work and the sleep, however busy the machine is;
 LABOUR_CLOCK=real leaves it those of the machine.
 
-LABOUR_WORK: units of work a call, of a millisecond each (default 1); LABOUR_SLEEP: seconds that a
-call sleeps; LABOUR_HOARD: MiB that the model takes; LABOUR_SLOW: seconds that loading sleeps;
-LABOUR_EVENTS: seconds that a device of its own says each call took; LABOUR_FAULT: wrong, nan, die
-and killed (in the 30th call), drift and stay (from the third process on, counted in LABOUR_COUNT:
-other outputs, loading without end), deaf (no schedstat), threads, device, load, untold (no layers),
-profiler (ends the process), child (starts one).
+LABOUR_WORK     units of work of a call, a millisecond each (default 1)
+LABOUR_SLEEP    seconds that a call sleeps
+LABOUR_HOARD    MiB that the model takes
+LABOUR_SLOW     seconds that loading sleeps
+LABOUR_EVENTS   seconds that the predictor's own device says each call took
+LABOUR_VERSION  the version of the framework
+LABOUR_FAULT    wrong, nan: other outputs
+                die, killed: the process ends in the 30th call
+                drift, stay: from the third process on, which are counted in the file LABOUR_COUNT,
+                other outputs, or loading without end
+                deaf: the kernel does not count waits for a core
+                threads, device: the model uses others than were asked for
+                load: loading fails
+                untold, profiler: there are no layers; telling them ends the process
+                child: loading starts a process
 """
 
 import os
@@ -24,15 +32,19 @@ from mlms_predictors._run import process, scenarios
 
 FAULT = os.environ.get("LABOUR_FAULT", "")
 EVENTS = float(os.environ.get("LABOUR_EVENTS", "0"))
+HOARD = int(os.environ.get("LABOUR_HOARD", "0"))
+SLEEP = float(os.environ.get("LABOUR_SLEEP", "0"))
+SLOW = float(os.environ.get("LABOUR_SLOW", "0"))
 WORK = int(os.environ.get("LABOUR_WORK", "1"))
 REAL = os.environ.get("LABOUR_CLOCK") == "real"
 
-if FAULT == "deaf":
-    process.QueueWait.__init__ = lambda self: self.__dict__.update(_file=None, available=False)
+LAST_CALL = 30
+FOREVER = 900  # seconds, longer than any test
 
 
 class Clock:
-    worked = slept = 0.0
+    worked = 0.0
+    slept = 0.0
 
     def cpu(self):
         return self.worked
@@ -41,11 +53,23 @@ class Clock:
         return self.worked + self.slept
 
 
-clock = Clock()
-if not REAL:
-    time.perf_counter, scenarios.cpu_time = clock.wall, clock.cpu
+def _use_own_clock():
+    time.perf_counter = clock.wall
+    scenarios.cpu_time = clock.cpu
     scenarios._loop.__defaults__ = (clock.wall,)
     process.QueueWait.read = lambda self: 0.0
+
+
+def _without_schedstat(self):
+    self._file = None
+    self.available = False
+
+
+clock = Clock()
+if not REAL:
+    _use_own_clock()
+if FAULT == "deaf":
+    process.QueueWait.__init__ = _without_schedstat
 
 
 def versions():
@@ -53,39 +77,39 @@ def versions():
 
 
 def devices():
-    return ["cpu"] if FAULT or not EVENTS else ["cpu", "cuda:0"]
+    if FAULT or not EVENTS:
+        return ["cpu"]
+    return ["cpu", "cuda:0"]
 
 
 def load(request):
-    _sleep(0.1 + float(os.environ.get("LABOUR_SLOW", "0")))
+    _sleep(0.1 + SLOW)
     if FAULT == "load":
         raise ValueError("an operator that this version lacks")
-    hoard = numpy.ones(int(os.environ.get("LABOUR_HOARD", "0")) << 17)
-    inputs, outputs = (
-        [Tensor("image", "float32", (None, 1, 8, 8))],
-        [Tensor("logits", "float32", (None, 10))],
-    )
-    model = {"calls": 0, "hoard": hoard}
-    if FAULT in ("drift", "stay"):
-        with open(os.environ["LABOUR_COUNT"], "a") as file:
-            file.write("x")
-        model["number"] = os.path.getsize(os.environ["LABOUR_COUNT"])
-        time.sleep(3600 if FAULT == "stay" and model["number"] > 2 else 0)
     if FAULT == "child":
-        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"])
+        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(%d)" % FOREVER])
+    model = {"calls": 0, "number": 0, "hoard": numpy.ones(HOARD << 17)}
+    if FAULT in ("drift", "stay"):
+        model["number"] = _count_processes()
+    if FAULT == "stay" and model["number"] > 2:
+        time.sleep(FOREVER)
     device = "cuda:0" if FAULT == "device" else request.device
-    return Loaded(model, device, 7 if FAULT == "threads" else request.threads, inputs, outputs)
+    threads = 7 if FAULT == "threads" else request.threads
+    inputs = [Tensor("image", "float32", (None, 1, 8, 8))]
+    outputs = [Tensor("logits", "float32", (None, 10))]
+    return Loaded(model, device, threads, inputs, outputs)
 
 
 def predict(loaded, arrays):
     model = loaded.model
     model["calls"] += 1
-    if model["calls"] == 30 and FAULT in ("die", "killed"):
-        os._exit(7) if FAULT == "die" else os.kill(os.getpid(), signal.SIGKILL)
+    if model["calls"] == LAST_CALL:
+        _end_process()
     _work(WORK)
-    _sleep(float(os.environ.get("LABOUR_SLEEP", "0")))
+    _sleep(SLEEP)
+    answer = 4 if FAULT == "wrong" else 3
     logits = numpy.zeros((len(arrays["image"]), 10), numpy.float32)
-    logits[:, 4 if FAULT == "wrong" else 3] = 1
+    logits[:, answer] = 1
     if FAULT == "nan":
         logits[0] = numpy.nan
     if FAULT == "drift" and model["number"] > 2:
@@ -102,24 +126,40 @@ def layers(loaded, arrays):
         raise NotImplementedError("this version tells no layers")
     if FAULT == "profiler":
         os._exit(9)
-    times = [time.perf_counter()]
-    for units in (1, WORK - 1):
-        _work(units)
-        times.append(time.perf_counter())
-    made = [
-        Layer(name, "MatMul", *times[i : i + 2], None, None)
-        for i, name in enumerate(["common", "extra"])
-    ]
-    return Profile(times[0], times[-1], made)
+    begin = time.perf_counter()
+    _work(1)
+    middle = time.perf_counter()
+    _work(WORK - 1)
+    end = time.perf_counter()
+    common = Layer("common", "MatMul", begin, middle, None, None)
+    extra = Layer("extra", "MatMul", middle, end, None, None)
+    return Profile(begin, end, [common, extra])
+
+
+def _end_process():
+    if FAULT == "die":
+        os._exit(7)
+    if FAULT == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _count_processes():
+    path = os.environ["LABOUR_COUNT"]
+    with open(path, "a") as file:
+        file.write("x")
+    return os.path.getsize(path)
 
 
 def _work(units):
-    end = time.process_time() + units * 1e-3
-    while REAL and time.process_time() < end:
-        pass
-    clock.worked += units * 1e-3
+    seconds = units * 1e-3
+    if REAL:
+        end = time.process_time() + seconds
+        while time.process_time() < end:
+            pass
+    clock.worked += seconds
 
 
 def _sleep(seconds):
-    time.sleep(seconds if REAL else 0)
+    if REAL:
+        time.sleep(seconds)
     clock.slept += seconds

@@ -1,6 +1,7 @@
-"""A product with a matrix, which says what it is made of.
+"""A predictor of a product with a matrix, which tells what it is made of.
 
-Option ``input``: the shape that it declares, or mute, fail or die.
+The option ``input`` is what it declares as its input's shape: whole, free or untold. Or it is what
+goes wrong where it is to tell its structure: mute, fail or die.
 """
 
 import os
@@ -21,36 +22,34 @@ def devices():
 
 
 def load(request):
-    weights, told = numpy.load(request.files["graph"]), request.options.get("input", "whole")
-    inputs, outputs = (
-        [Tensor("x", "float32", SHAPES.get(told, (None, 3)))],
-        [Tensor("y", "float32", ())],
-    )
-    return Loaded((weights, told), request.device, request.threads, inputs, outputs)
+    weights = numpy.load(request.files["graph"])
+    option = request.options.get("input", "whole")
+    shape = SHAPES.get(option, SHAPES["whole"])
+    inputs = [Tensor("x", "float32", shape)]
+    outputs = [Tensor("y", "float32", ())]
+    return Loaded((weights, option), request.device, request.threads, inputs, outputs)
 
 
 def predict(loaded, arrays):
-    return [arrays["x"] @ loaded.model[0]]
+    weights, _ = loaded.model
+    return [arrays["x"] @ weights]
 
 
 def structure(loaded, shapes):
-    weights, told = loaded.model
-    if told == "die":
+    weights, option = loaded.model
+    if option == "die":
         os.kill(os.getpid(), signal.SIGKILL)
-    if told == "fail":
+    if option == "fail":
         raise ValueError("a shape that it can't follow")
-    if told == "mute":
+    if option == "mute":
         raise NotImplementedError("nothing to say")
-    (rows, inside), (_, columns) = shapes["x"], weights.shape
+    rows, inside = shapes["x"]
+    columns = weights.shape[1]
+    flops = 2 * rows * inside * columns
     tensors = [
         Tensor("x", "float32", (rows, inside)),
         Tensor("W", "float32", weights.shape),
         Tensor("y", "float32", (rows, columns)),
     ]
-    return Structure(
-        [Operation("mul", "Product", 2 * rows * inside * columns, ["x", "W"], ["y"])],
-        tensors,
-        ["x"],
-        ["y"],
-        "hand",
-    )
+    product = Operation("mul", "Product", flops, ["x", "W"], ["y"])
+    return Structure([product], tensors, inputs=["x"], outputs=["y"], counter="hand")

@@ -1,7 +1,7 @@
-"""ONNX files in plain numpy, by onnx's own evaluator; the bias of the layer named by the option
-``off`` is 0.5 off.
+"""A predictor of ONNX files in plain numpy, by onnx's own evaluator.
 
-Under another file name it is another framework, so a copy can be compared with it.
+The option ``off`` names a layer whose bias is 0.5 off, and ``rows`` is the number of classes that
+it returns. Under another file name it is another framework, so that a copy can be compared with it.
 """
 
 import sys
@@ -26,28 +26,20 @@ def devices():
 def load(request):
     sys.stderr.write("loading\n")  # so that there is a log
     model = onnx.load(request.files["graph"])
-    for tensor in model.graph.initializer:
-        if tensor.name == "%s_bias" % request.options.get("off"):
-            tensor.CopyFrom(
-                numpy_helper.from_array(
-                    numpy_helper.to_array(tensor) + numpy.float32(0.5), tensor.name
-                )
-            )
-    shape = (None, 1, 8, 8)
+    if "off" in request.options:
+        _shift_bias(model, "%s_bias" % request.options["off"])
     rows = request.options.get("rows", 10)
-    evaluator = ReferenceEvaluator(model), [node.output[0] for node in model.graph.node], rows
-    return Loaded(
-        evaluator,
-        request.device,
-        request.threads,
-        [Tensor("image", "float32", shape)],
-        [Tensor("logits", "float32", (None, rows))],
-    )
+    names = [node.output[0] for node in model.graph.node]
+    loaded = (ReferenceEvaluator(model), names, rows)
+    inputs = [Tensor("image", "float32", (None, 1, 8, 8))]
+    outputs = [Tensor("logits", "float32", (None, rows))]
+    return Loaded(loaded, request.device, request.threads, inputs, outputs)
 
 
 def predict(loaded, arrays):
     evaluator, _, rows = loaded.model
-    return [evaluator.run(None, arrays)[0][:, :rows]]
+    logits = evaluator.run(None, arrays)[0]
+    return [logits[:, :rows]]
 
 
 def inner(loaded, arrays):
@@ -55,3 +47,10 @@ def inner(loaded, arrays):
     if "mute" in NAME:
         raise NotImplementedError("no layers here")
     return list(zip(names, evaluator.run(names, arrays)))
+
+
+def _shift_bias(model, name):
+    for tensor in model.graph.initializer:
+        if tensor.name == name:
+            shifted = numpy_helper.to_array(tensor) + numpy.float32(0.5)
+            tensor.CopyFrom(numpy_helper.from_array(shifted, name))

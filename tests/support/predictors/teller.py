@@ -1,4 +1,4 @@
-"""Tells, by refusing to load, whether it may run a model's code."""
+"""A predictor that refuses to load, and tells whether it may run a model's code."""
 
 
 def versions():
@@ -10,7 +10,8 @@ def devices():
 
 
 def load(request):
-    raise PermissionError("code is %s" % ("allowed" if request.allow_code else "forbidden"))
+    permission = "allowed" if request.allow_code else "forbidden"
+    raise PermissionError("code is %s" % permission)
 
 
 def predict(loaded, arrays):
