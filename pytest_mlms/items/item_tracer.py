@@ -30,7 +30,6 @@ from pytest_mlms.trace.correlate import parents_of
 from pytest_mlms.trace.counters import CounterRow, counter_rows
 from pytest_mlms.trace.csv_table import write_table
 from pytest_mlms.trace.exporters.perfetto import write_perfetto
-from pytest_mlms.trace.level_run import TraceTarget
 from pytest_mlms.trace.metadata import LayerWork, TraceMetadata
 from pytest_mlms.trace.plan import TracePlan
 from pytest_mlms.trace.request_phases import PreparedRequest
@@ -40,6 +39,7 @@ from pytest_mlms.trace.spans import Trace
 from pytest_mlms.trace.storage import save_trace
 from pytest_mlms.trace.summary import TraceSummary, summarize
 from pytest_mlms.trace.tables import KernelRow, LayerRow, kernel_rows, layer_rows
+from pytest_mlms.trace.target import TraceTarget
 
 __all__ = ["FILES", "ItemTracer", "MlmsUnseen"]
 

@@ -10,7 +10,13 @@ import pytest
 from pytest_mlms.records import Verdict
 from pytest_mlms.report.columns import TABLES, Cell, Result, Table, comparisons_of
 from pytest_mlms.report.table import format_table
-from pytest_mlms.report.traces import ADDED, WHERE, added_columns, note_lines, where_columns
+from pytest_mlms.report.traces import (
+    OVERHEAD_TITLE,
+    TIME_TITLE,
+    note_lines,
+    overhead_columns,
+    time_columns,
+)
 from pytest_mlms.upgrade.labels import point_label, sides_label
 
 __all__ = ["write_tables"]
@@ -101,7 +107,10 @@ class _TableWriter:
         """Write where the time went, what tracing added to it, and what could not be seen."""
         if not results:
             return
-        for title, columns in ((WHERE, where_columns()), (ADDED, added_columns(results))):
+        for title, columns in (
+            (TIME_TITLE, time_columns()),
+            (OVERHEAD_TITLE, overhead_columns(results)),
+        ):
             if columns:
                 self._terminal.write_sep("-", title)
                 self._write_rows(results, columns)

@@ -13,17 +13,17 @@ from pytest_mlms.trace.summary import TraceSummary
 from pytest_mlms.units import format_quantity
 
 __all__ = [
-    "ADDED",
-    "WHERE",
+    "OVERHEAD_TITLE",
+    "TIME_TITLE",
     "TracedItem",
-    "added_columns",
+    "overhead_columns",
     "note_lines",
     "notes_on",
-    "where_columns",
+    "time_columns",
 ]
 
-WHERE = "mlms: where the time went"
-ADDED = "mlms: overhead of tracing each level, over an untraced call"
+TIME_TITLE = "mlms: where the time went"
+OVERHEAD_TITLE = "mlms: overhead of tracing each level, over an untraced call"
 
 _NAME_WIDTH = 24  # of a layer, whose end says most
 _MOST_NAMED = 3  # missing counters in a note; the item's results have all of them
@@ -47,7 +47,7 @@ Result = Mapping[str, Any]
 Columns = dict[str, Callable[[Result], str]]
 
 
-def where_columns() -> Columns:
+def time_columns() -> Columns:
     """Return the columns of the table of what was found, each a function of a result."""
     return {
         "untraced": _column(_untraced),
@@ -56,7 +56,7 @@ def where_columns() -> Columns:
     }
 
 
-def added_columns(results: Sequence[Result]) -> Columns:
+def overhead_columns(results: Sequence[Result]) -> Columns:
     """Return a column for each level whose overhead was measured in one of the results."""
     items = [_traced_item(result) for result in results]
     columns: Columns = {}

@@ -7,9 +7,8 @@ and after the traced calls.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -24,11 +23,12 @@ from pytest_mlms.trace.grouping import trimmed_mean
 from pytest_mlms.trace.metadata import Peaks
 from pytest_mlms.trace.plan import TracePlan, probes_of
 from pytest_mlms.trace.replies import add_reply, probe_statuses
-from pytest_mlms.trace.request_phases import PreparedRequest, count_phases, run_phases
+from pytest_mlms.trace.request_phases import count_phases, run_phases
 from pytest_mlms.trace.roofline import work_of
 from pytest_mlms.trace.runs import ProbeStatus, TraceRun, merge_statuses
+from pytest_mlms.trace.target import TraceTarget
 
-__all__ = ["LevelRunner", "TraceTarget", "calls_per_reply"]
+__all__ = ["LevelRunner", "calls_per_reply"]
 
 _LEAST_CALLS = 10
 _MOST_CALLS = 200
@@ -37,19 +37,6 @@ _REPLY_SECONDS = 0.25  # of calls in one reply, which are lost where the agent d
 _WARM_UP_SECONDS = 0.05
 _WARM_UP_CALLS = 3
 _SERIALISED = {"CUDA_LAUNCH_BLOCKING": "1"}
-
-
-@dataclass(frozen=True)
-class TraceTarget:
-    """The model under trace: how to start its predictor, and how to make its inputs.
-
-    ``open_predictor`` takes environment variables for the agent. ``make_batch`` returns the arrays
-    that are traced in the agent. ``make_request`` prepares a request as a user's program would.
-    """
-
-    open_predictor: Callable[..., AbstractContextManager[Predictor]]
-    make_batch: Callable[[Predictor], Mapping[str, Array]]
-    make_request: Callable[[Predictor], PreparedRequest]
 
 
 class LevelRunner:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pytest_mlms.report.table import format_table
-from pytest_mlms.report.traces import added_columns, note_lines, where_columns
+from pytest_mlms.report.traces import note_lines, overhead_columns, time_columns
 from pytest_mlms.serialization import to_plain
 from pytest_mlms.trace.runs import ProbeStatus, TraceRun
 from pytest_mlms.trace.summary import SlowLayer, TraceSummary
@@ -43,7 +43,7 @@ def layers_profiler(**facts: Any) -> ProbeStatus:
 def test_each_level_with_an_overhead_has_a_column() -> None:
     void = traced("layer", overhead=None, void="no probe was available")
     seen = result(*map(traced, RUNS[1:]), void)
-    columns = added_columns([seen])
+    columns = overhead_columns([seen])
     assert list(columns) == ["+library", "+kernel", "+hardware", "+layer +hardware"]
     assert [cell(seen).split() for cell in columns.values()] == [["+257", "%"]] * 4
 
@@ -51,12 +51,12 @@ def test_each_level_with_an_overhead_has_a_column() -> None:
 def test_an_item_without_a_level_has_an_empty_cell() -> None:
     layers = result(traced("layer"))
     kernels = result(traced("kernel"))
-    columns = added_columns([layers, kernels])
+    columns = overhead_columns([layers, kernels])
     assert [cell(layers).split() for cell in columns.values()] == [["+257", "%"], ["-"]]
 
 
 def test_the_slowest_layer_has_the_end_of_its_name() -> None:
-    cells = [cell(result()) for cell in where_columns().values()]
+    cells = [cell(result()) for cell in time_columns().values()]
     assert [cell.replace("\u00a0", " ") for cell in cells] == [
         "1.23 ms",
         "98%",
@@ -66,12 +66,12 @@ def test_the_slowest_layer_has_the_end_of_its_name() -> None:
 
 def test_a_trace_without_layers_has_empty_cells() -> None:
     unseen = result(coverage=None, slowest=(), runs=(TraceRun("model"),))
-    assert [cell(unseen) for cell in where_columns().values()] == ["-", "-", "-"]
+    assert [cell(unseen) for cell in time_columns().values()] == ["-", "-", "-"]
 
 
 def test_both_tables_fit_80_columns_with_every_level() -> None:
     all_levels = result(*map(traced, RUNS))
-    for columns in (where_columns(), added_columns([all_levels])):
+    for columns in (time_columns(), overhead_columns([all_levels])):
         names = ["INCONCLUSIVE", "an-image-classifier", "onnxruntime-1.31.1-cuda:0-b256"]
         cells = [cell(all_levels) for cell in columns.values()]
         header = ["verdict", "model", "case", *columns]
