@@ -16,9 +16,9 @@ __all__ = [
     "OVERHEAD_TITLE",
     "TIME_TITLE",
     "TracedItem",
-    "overhead_columns",
     "note_lines",
     "notes_on",
+    "overhead_columns",
     "time_columns",
 ]
 
