@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from pytest_mlms.distribute.messages import Message, WorkerAnnouncement
+from pytest_mlms.distribute.notices import Notices
 from pytest_mlms.distribute.side_channel import SideChannel
 from pytest_mlms.distribute.workers import Connection, WorkerState
 from pytest_mlms.host.capabilities import Capabilities
@@ -77,6 +78,13 @@ def channel_pair() -> tuple[SideChannel, SideChannel]:
     first.other = second
     second.other = first
     return SideChannel(first), SideChannel(second)
+
+
+def make_notices() -> Notices:
+    """Return notices without a terminal."""
+    plugins = SimpleNamespace(getplugin=lambda name: None)
+    config: Any = SimpleNamespace(pluginmanager=plugins)
+    return Notices(config)
 
 
 def make_capabilities(host: str = "a", **changes: Any) -> Capabilities:

@@ -11,7 +11,8 @@ from pytest_mlms.distribute.notices import Notices
 
 
 class FakeTerminal:
-    def __init__(self, width_of_current_line: int) -> None:
+    def __init__(self, width_of_current_line: int, isatty: bool = True) -> None:
+        self.isatty = isatty
         self._tw = SimpleNamespace(width_of_current_line=width_of_current_line)
         self.lines: list[str] = []
 
@@ -42,6 +43,12 @@ def test_a_loss_is_shown_and_kept() -> None:
     notices.add_loss("gw0 is gone")
     assert terminal.lines == ["mlms: gw0 is gone"]
     assert notices.losses == ["gw0 is gone"]
+
+
+@pytest.mark.parametrize("isatty", [True, False])
+def test_a_terminal_is_distinguished_from_a_log(isatty: bool) -> None:
+    terminal = FakeTerminal(width_of_current_line=0, isatty=isatty)
+    assert notices_on(terminal).are_on_terminal is isatty
 
 
 def test_nothing_is_shown_with_q_or_without_a_terminal() -> None:

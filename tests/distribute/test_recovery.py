@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any, cast
-
 import pytest
 
 from pytest_mlms.distribute.notices import Notices
 from pytest_mlms.distribute.queue import ItemTable
 from pytest_mlms.distribute.recovery import AbandonedItem, abandon_items, recover_items
 from pytest_mlms.distribute.workers import WorkerState
-from tests.distribute.fakes import make_needs, make_worker
+from tests.distribute.fakes import make_needs, make_notices, make_worker
 
 NO_LOCKS: frozenset[str] = frozenset()
 
 
 @pytest.fixture
 def notices() -> Notices:
-    config: Any = SimpleNamespace(pluginmanager=SimpleNamespace(getplugin=lambda name: None))
-    return Notices(cast("pytest.Config", config))
+    return make_notices()
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from pytest_mlms.distribute import cross_host_plugin
 from pytest_mlms.distribute.registration import CONTROLLER, register
 from pytest_mlms.session import SESSION
 
@@ -63,6 +64,22 @@ def test_nothing_is_registered_where_nothing_is_distributed(
 ) -> None:
     register(configuration(plugins, **options))
     assert plugins.registered == {}
+
+
+def test_two_labels_register_the_comparison_of_hosts(
+    plugins: FakePlugins, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared: list[object] = []
+
+    def register_comparison(config: object, options: object) -> None:
+        compared.append(options)
+
+    monkeypatch.setattr(cross_host_plugin, "register_comparison", register_comparison)
+    config = configuration(plugins, dist="load", tx=["popen"])
+    options = config.stash[SESSION].config
+    options.sides = ("gpu=new", "gpu=old")
+    register(config)
+    assert compared == [options]
 
 
 def test_p_no_mlms_fleet_leaves_the_items_to_xdist() -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import SimpleNamespace
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -14,7 +13,6 @@ from pytest_mlms.distribute.messages import (
     RefusedOutcome,
     WorkerAnnouncement,
 )
-from pytest_mlms.distribute.notices import Notices
 from pytest_mlms.distribute.scheduler import FleetScheduler, RunInfo
 from pytest_mlms.distribute.workers import Connection, WorkerState
 from pytest_mlms.host.requirements import Needs
@@ -23,6 +21,7 @@ from tests.distribute.fakes import (
     RecordingChannel,
     make_capabilities,
     make_needs,
+    make_notices,
     make_worker,
 )
 
@@ -31,12 +30,22 @@ class Run(NamedTuple):
     """A scheduler that has begun; ``losses`` are those of its run."""
 
     scheduler: FleetScheduler
-    workers: list[WorkerState]
+    by_node: dict[Any, WorkerState]
     losses: list[str]
 
     @property
+    def workers(self) -> list[WorkerState]:
+        return list(self.by_node.values())
+
+    @property
     def nodes(self) -> list[FakeNode]:
-        return [worker.node for worker in self.workers]
+        return list(self.by_node)
+
+    def add(self, worker: WorkerState, ids: Sequence[str]) -> None:
+        """Add a worker that has collected."""
+        self.by_node[worker.node] = worker
+        self.scheduler.add_node(worker.node)
+        self.scheduler.add_node_collection(worker.node, ids)
 
     def complete(self, worker: int, item: int, seconds: float = 0) -> None:
         self.scheduler.mark_test_complete(self.nodes[worker], item, seconds)
@@ -48,9 +57,13 @@ class Run(NamedTuple):
         return [node.received for node in self.nodes]
 
 
-def make_notices() -> Notices:
-    config: Any = SimpleNamespace(pluginmanager=SimpleNamespace(getplugin=lambda name: None))
-    return Notices(cast("pytest.Config", config))
+def make_run(seconds: Mapping[str, float] | None = None, strict: bool = False) -> Run:
+    """Return a run without workers; ``seconds`` are the durations of items in earlier runs."""
+    notices = make_notices()
+    info = RunInfo(notices, seconds or {}, strict, expects_workers=lambda: False)
+    workers: dict[Any, WorkerState] = {}
+    scheduler = FleetScheduler(workers, info)
+    return Run(scheduler, workers, notices.losses)
 
 
 def begin(
@@ -64,22 +77,16 @@ def begin(
 
     ``seconds`` are the durations of items in earlier runs.
     """
-    notices = make_notices()
-    workers: dict[Any, WorkerState] = {}
-    scheduler = FleetScheduler(
-        workers, RunInfo(notices, seconds or {}, strict, expects_workers=lambda: False)
-    )
+    run = make_run(seconds, strict)
     table = [needs or make_needs()]
-    for number, host in enumerate(hosts):
-        announcement = WorkerAnnouncement(make_capabilities(host), table, [0] * items)
-        worker = make_worker(host, f"gw{number}", announcement)
-        workers[worker.node] = worker
+    rows = [0] * items
     ids = [str(number) for number in range(items)]
-    for node in workers:
-        scheduler.add_node(node)
-        scheduler.add_node_collection(node, ids)
-    scheduler.schedule()
-    return Run(scheduler, list(workers.values()), notices.losses)
+    for number, host in enumerate(hosts):
+        announcement = WorkerAnnouncement(make_capabilities(host), table, rows)
+        worker = make_worker(host, f"gw{number}", announcement)
+        run.add(worker, ids)
+    run.scheduler.schedule()
+    return run
 
 
 def all_take(items: int, seconds: float) -> dict[str, float]:
@@ -132,14 +139,11 @@ def test_a_worker_is_told_of_the_attempts_before() -> None:
 def test_a_worker_without_an_announcement_is_left_out() -> None:
     node = FakeNode()
     worker = WorkerState(Connection(node, RecordingChannel()))
-    notices = make_notices()
-    run = RunInfo(notices, {}, False, lambda: False)
-    scheduler = FleetScheduler({node: worker}, run)
-    scheduler.add_node(node)
-    scheduler.add_node_collection(node, ["a"])
-    assert notices.losses == ["gw0 is left out: it did not say what its host has"]
+    run = make_run()
+    run.add(worker, ["a"])
+    assert run.losses == ["gw0 is left out: it did not say what its host has"]
     assert node.shutting_down
-    assert not scheduler.collection_is_completed
+    assert not run.scheduler.collection_is_completed
 
 
 @pytest.mark.parametrize(
@@ -148,9 +152,7 @@ def test_a_worker_without_an_announcement_is_left_out() -> None:
 def test_a_worker_that_collects_other_items_is_left_out(ids: list[str], difference: str) -> None:
     run = begin(["a"], items=2)
     late = make_worker("b", "gw1")
-    cast("dict[Any, WorkerState]", run.scheduler._workers)[late.node] = late
-    run.scheduler.add_node(late.node)
-    run.scheduler.add_node_collection(late.node, ids)
+    run.add(late, ids)
     assert run.losses == [f"b (gw1) is left out: it collected other items: {difference}"]
     assert late.node.shutting_down
 
@@ -172,21 +174,16 @@ def test_slow_items_are_sent_before_quick_ones() -> None:
 
 
 def test_items_that_few_hosts_can_run_go_first() -> None:
-    notices = make_notices()
-    workers: dict[Any, WorkerState] = {}
-    scheduler = FleetScheduler(workers, RunInfo(notices, {"any": 9}, False, lambda: False))
+    run = make_run({"any": 9})
     table = [make_needs(), make_needs(device="cuda")]
+    with_gpu = make_capabilities("a")
     cpu_only = make_capabilities("b")
     cpu_only["devices"] = cpu_only["devices"][:1]
-    for name, capabilities in (("gw0", make_capabilities("a")), ("gw1", cpu_only)):
-        worker = make_worker(
-            name=name, announcement=WorkerAnnouncement(capabilities, table, [0, 1])
-        )
-        workers[worker.node] = worker
-        scheduler.add_node(worker.node)
-        scheduler.add_node_collection(worker.node, ["any", "gpu"])
-    scheduler.schedule()
-    assert [node.received for node in workers] == [[1], [0]]
+    for capabilities in (with_gpu, cpu_only):
+        announcement = WorkerAnnouncement(capabilities, table, [0, 1])
+        run.add(make_worker(announcement=announcement), ["any", "gpu"])
+    run.scheduler.schedule()
+    assert run.received() == [[1], [0]]
 
 
 def test_a_device_has_one_user_at_a_time() -> None:
@@ -211,20 +208,16 @@ def test_what_no_host_can_run_is_reported_by_one_worker(
 
 
 def test_what_only_a_lost_host_could_run_is_an_error() -> None:
-    notices = make_notices()
-    workers: dict[Any, WorkerState] = {}
-    scheduler = FleetScheduler(workers, RunInfo(notices, {}, False, lambda: False))
+    run = make_run()
     table = [make_needs(framework="mxnet")]
     able = make_capabilities("a", frameworks={"mxnet": "1.9.1"})
-    for name, capabilities in (("gw0", able), ("gw1", make_capabilities("b"))):
-        worker = make_worker(name=name, announcement=WorkerAnnouncement(capabilities, table, [0]))
-        workers[worker.node] = worker
-        scheduler.add_node(worker.node)
-        scheduler.add_node_collection(worker.node, ["x"])
-    first, second = workers.values()
-    scheduler.remove_node(first.node)
-    scheduler.schedule()
-    (refusal,) = sent_to(second)
+    unable = make_capabilities("b")
+    for capabilities in (able, unable):
+        announcement = WorkerAnnouncement(capabilities, table, [0])
+        run.add(make_worker(announcement=announcement), ["x"])
+    run.lose(0)
+    run.scheduler.schedule()
+    (refusal,) = sent_to(run.workers[1])
     assert refusal.outcome == "error"
     assert refusal.reason.startswith("a is lost, and ")
 
@@ -299,7 +292,7 @@ def test_a_worker_that_is_not_of_the_run_can_not_be_removed() -> None:
 
 
 def test_nothing_is_done_before_the_first_worker_has_collected() -> None:
-    scheduler = FleetScheduler({}, RunInfo(make_notices(), {}, False, lambda: False))
+    scheduler = make_run().scheduler
     scheduler.schedule()
     assert not scheduler.tests_finished
     assert not scheduler.has_pending
