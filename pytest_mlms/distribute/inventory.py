@@ -64,8 +64,8 @@ class InventoryScheduler:
         self._nodes.remove(node)
 
 
-class _Entry(NamedTuple):
-    """A worker, or "-" without xdist, and what its host offers."""
+class _AnnouncedHost(NamedTuple):
+    """A worker, or "-" without xdist, and the capabilities of its host."""
 
     worker: str
     host: Capabilities
@@ -75,25 +75,25 @@ def show_this_host(config: pytest.Config) -> None:
     """Write the table of this host, where there are no workers."""
     terminal = config.pluginmanager.getplugin("terminalreporter")
     if terminal:
-        entry = _Entry("-", gather(config))
-        _write_table(terminal, [entry])
+        this_host = _AnnouncedHost("-", gather(config))
+        _write_table(terminal, [this_host])
 
 
 def write_workers(terminal: pytest.TerminalReporter, workers: Iterable[WorkerState]) -> None:
     """Write the table of the workers' hosts."""
-    entries = []
+    announced = []
     for worker in workers:
         if worker.announcement:
-            entry = _Entry(worker.id, worker.capabilities)
-            entries.append(entry)
-    _write_table(terminal, entries)
+            host = _AnnouncedHost(worker.id, worker.capabilities)
+            announced.append(host)
+    _write_table(terminal, announced)
 
 
-def _write_table(terminal: pytest.TerminalReporter, entries: Sequence[_Entry]) -> None:
+def _write_table(terminal: pytest.TerminalReporter, announced: Sequence[_AnnouncedHost]) -> None:
     """Write a row for each device of each host, with the workers of the host."""
     workers_of: dict[str, list[str]] = {}
     hosts: dict[str, Capabilities] = {}
-    for worker, host in entries:
+    for worker, host in announced:
         name = host["host"]
         hosts[name] = host
         names = workers_of.setdefault(name, [])

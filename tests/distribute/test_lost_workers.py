@@ -211,9 +211,9 @@ def test_ctrl_c_keeps_what_was_measured_and_leaves_no_process(
 @pytest.mark.slow
 def test_every_item_is_there_once_when_workers_die_among_many_quick_ones(project: Project) -> None:
     code = SLEEPERS.replace("range(12)", "range(60)").replace("time.sleep(0.05)", "pass")
-    project.pytester.makepyfile(test_sleepers=code)
+    project.pytester.makepyfile(test_session=code)
     let_crash(project, "test_sleep")
-    result = project.run("-n2", "test_sleepers.py", "-ksleep")
+    result = project.run("-n2", "test_session.py", "-ksleep")
     assert result.ret == 1
     result.assert_outcomes(passed=60)
     items = project.items()
@@ -225,9 +225,9 @@ def test_every_item_is_there_once_when_workers_die_among_many_quick_ones(project
 def test_a_crash_of_another_test_of_the_session_is_reported_as_xdist_does(
     project: Project, how: list[str]
 ) -> None:
-    project.pytester.makepyfile(test_sleepers=SLEEPERS)
+    project.pytester.makepyfile(test_session=SLEEPERS)
     let_crash(project, "test_other", of_all=1)
-    result = project.run("-n2", *how, "test_sleepers.py")
+    result = project.run("-n2", *how, "test_session.py")
     assert result.ret == 1
     outcomes = result.parseoutcomes()
     assert outcomes["failed"] == 1
@@ -287,9 +287,9 @@ def test_other_tests_of_a_worker_that_dies_in_an_item_of_a_manifest_run_elsewher
     project: Project, dist: str
 ) -> None:
     code = SLEEPERS.replace("    pass", "    time.sleep(0.2)")
-    project.pytester.makepyfile(test_sleepers=code)
+    project.pytester.makepyfile(test_session=code)
     let_crash(project, "test_sleep", of_all=1)
-    result = project.run("-n2", "--dist", dist, "test_sleepers.py")
+    result = project.run("-n2", "--dist", dist, "test_session.py")
     assert result.ret == 1
     result.assert_outcomes(passed=18)
     assert_no_internal_error(result)

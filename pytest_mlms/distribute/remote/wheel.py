@@ -25,7 +25,7 @@ _WHEEL = "Wheel-Version: 1.0\nGenerator: pytest-mlms\nRoot-Is-Purelib: true\nTag
 _NOT_CODE = (".pyc", ".part")
 
 
-class _Entry(NamedTuple):
+class _WheelFile(NamedTuple):
     """A file of a wheel."""
 
     name: str
@@ -61,19 +61,19 @@ def build_wheel(folder: Path) -> Path:
     stem = f"{_DISTRIBUTION}-{pytest_mlms.__version__}"
     info = f"{stem}.dist-info"
     path = folder / f"{stem}-py3-none-any.whl"
-    entries = [*_code(), *_metadata(info)]
+    files = [*_code(), *_metadata(info)]
     record_name = f"{info}/RECORD"
     records = ""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as wheel:
-        for entry in entries:
-            wheel.writestr(entry.name, entry.data)
-            records += f"{entry.record}\n"
+        for file in files:
+            wheel.writestr(file.name, file.data)
+            records += f"{file.record}\n"
         records += f"{record_name},,\n"
         wheel.writestr(record_name, records)
     return path
 
 
-def _code() -> Iterator[_Entry]:
+def _code() -> Iterator[_WheelFile]:
     """Yield the files of both packages, in a fixed order."""
     for package in (pytest_mlms, mlms_predictors):
         root = Path(str(package.__file__)).parent
@@ -84,10 +84,10 @@ def _code() -> Iterator[_Entry]:
             if "__pycache__" in relative.parts:
                 continue
             name = f"{package.__name__}/{relative.as_posix()}"
-            yield _Entry(name, path.read_bytes())
+            yield _WheelFile(name, path.read_bytes())
 
 
-def _metadata(info: str) -> Iterator[_Entry]:
+def _metadata(info: str) -> Iterator[_WheelFile]:
     """Yield the files of the dist-info folder, without RECORD."""
     installed = distribution(_DISTRIBUTION)
     # an editable install may have PKG-INFO in place of METADATA
@@ -95,9 +95,9 @@ def _metadata(info: str) -> Iterator[_Entry]:
     if not metadata:
         metadata = _text(installed, "PKG-INFO")
     entry_points = _text(installed, "entry_points.txt")
-    yield _Entry(f"{info}/METADATA", metadata)
-    yield _Entry(f"{info}/entry_points.txt", entry_points)
-    yield _Entry(f"{info}/WHEEL", _WHEEL.encode())
+    yield _WheelFile(f"{info}/METADATA", metadata)
+    yield _WheelFile(f"{info}/entry_points.txt", entry_points)
+    yield _WheelFile(f"{info}/WHEEL", _WHEEL.encode())
 
 
 def _text(installed: Distribution, name: str) -> bytes:
