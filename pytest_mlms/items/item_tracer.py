@@ -17,23 +17,21 @@ import pytest
 
 from pytest_mlms.agent.predictor import Predictor
 from pytest_mlms.agent.process import Array
-from pytest_mlms.artifacts.fetch import CaseFiles, fetch
+from pytest_mlms.artifacts.fetch import CaseFiles
 from pytest_mlms.cases import Case
 from pytest_mlms.config import Config
-from pytest_mlms.errors import MlmsError
 from pytest_mlms.evaluate.inputs import random_batch
+from pytest_mlms.items.static_work import static_work
 from pytest_mlms.pipeline import Dataset, postprocess
 from pytest_mlms.recorder import MlmsWarning, Recorder
 from pytest_mlms.serialization import to_plain
-from pytest_mlms.structure.onnx_graph import describe_onnx
 from pytest_mlms.trace.correlate import parents_of
 from pytest_mlms.trace.counters import CounterRow, counter_rows
 from pytest_mlms.trace.csv_table import write_table
 from pytest_mlms.trace.exporters.perfetto import write_perfetto
-from pytest_mlms.trace.metadata import LayerWork, TraceMetadata
+from pytest_mlms.trace.metadata import TraceMetadata
 from pytest_mlms.trace.plan import TracePlan
 from pytest_mlms.trace.request_phases import PreparedRequest
-from pytest_mlms.trace.roofline import work_of
 from pytest_mlms.trace.runner import run_trace
 from pytest_mlms.trace.spans import Trace
 from pytest_mlms.trace.storage import save_trace
@@ -122,7 +120,7 @@ class ItemTracer:
             framework=case.stack.framework,
             device=case.device,
             kind=case.kind,
-            static=_static_work(case, self.files),
+            static=static_work(case, self.files),
             wall_offset_ns=time.time_ns() - time.monotonic_ns(),
         )
 
@@ -188,34 +186,6 @@ def _problems(summary: TraceSummary) -> list[str]:
     for level, reason in summary.faults.items():
         problems.append(f"level {level} was cut short: {reason}")
     return problems
-
-
-def _static_work(case: Case, files: CaseFiles) -> tuple[LayerWork, ...]:
-    """Return the work of each layer by an ONNX file; nothing where there is none.
-
-    The file is the case's own or that of another model of the manifest, because all models of a
-    manifest are the same network. Where the framework describes its own model, that replaces this.
-    """
-    try:
-        path = _onnx_file(case, files)
-        if path is None:
-            return ()
-        layers = describe_onnx(path, case.batch_size).layers
-    except MlmsError:
-        return ()
-    return tuple(work_of(layer) for layer in layers)
-
-
-def _onnx_file(case: Case, files: CaseFiles) -> Path | None:
-    graph = files.model["graph"]
-    if graph.suffix == ".onnx":
-        return graph
-    for model in case.loaded.manifest.models:
-        artifact = case.loaded.model_files(model)["graph"]
-        is_local = "://" not in artifact.source
-        if is_local and artifact.source.endswith(".onnx"):
-            return fetch(artifact, Path())  # only its digest is checked
-    return None
 
 
 def _write_timeline(trace: Trace, parent: Array, path: Path) -> None:

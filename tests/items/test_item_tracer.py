@@ -14,15 +14,20 @@ from xml.etree import ElementTree
 
 import pytest
 
+from pytest_mlms.items import item_tracer
 from pytest_mlms.items.item_tracer import FILES
+from pytest_mlms.recorder import MlmsWarning
 from pytest_mlms.trace import PHASES
+from pytest_mlms.trace.correlate import parents_of
 from pytest_mlms.trace.counters import phase_rows
+from pytest_mlms.trace.exporters.perfetto import WrittenTrace
 from pytest_mlms.trace.latency import layer_coverage
 from pytest_mlms.trace.metadata import LayerWork
 from pytest_mlms.trace.spans import Trace
 from pytest_mlms.trace.steps import step_rows
 from pytest_mlms.trace.storage import load_trace
 from tests.support.project import PREDICTORS, QUICK, Project, write_matrix
+from tests.support.traces import TraceWriter
 
 LEVELS = ["model", "application", "application+hardware", "layer", "hardware"]
 """Runs of a trace with layers and hardware, where layers do not run one by one."""
@@ -357,3 +362,15 @@ def test_a_users_own_test_gets_the_summary_of_a_trace(one: Project) -> None:
         """
     )
     one.pytester.runpytest_subprocess("-k", "onnxruntime", *QUICK).assert_outcomes(passed=1)
+
+
+def test_a_timeline_without_all_requests_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write_some(*arguments: object) -> WrittenTrace:
+        return WrittenTrace(size=1000, requests=10, dropped=4)
+
+    monkeypatch.setattr(item_tracer, "write_perfetto", write_some)
+    trace = TraceWriter().build()
+    with pytest.warns(MlmsWarning, match=r"has 6 of 10 requests.*trace\.npz .* has them all"):
+        item_tracer._write_timeline(trace, parents_of(trace).index, tmp_path / "trace.pftrace")

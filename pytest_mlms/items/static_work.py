@@ -1,0 +1,42 @@
+"""Operations and bytes of the layers of a case, by an ONNX file of its manifest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pytest_mlms.artifacts.fetch import CaseFiles, fetch
+from pytest_mlms.cases import Case
+from pytest_mlms.errors import MlmsError
+from pytest_mlms.structure.onnx_graph import describe_onnx
+from pytest_mlms.trace.metadata import LayerWork
+from pytest_mlms.trace.roofline import work_of
+
+__all__ = ["static_work"]
+
+
+def static_work(case: Case, files: CaseFiles) -> tuple[LayerWork, ...]:
+    """Return the work of each layer by an ONNX file; nothing where there is none.
+
+    The file is the case's own or that of another model of the manifest, because all models of a
+    manifest are the same network. Where the framework describes its own model, that replaces this.
+    """
+    try:
+        path = _onnx_file(case, files)
+        if path is None:
+            return ()
+        layers = describe_onnx(path, case.batch_size).layers
+    except MlmsError:
+        return ()
+    return tuple(work_of(layer) for layer in layers)
+
+
+def _onnx_file(case: Case, files: CaseFiles) -> Path | None:
+    graph = files.model["graph"]
+    if graph.suffix == ".onnx":
+        return graph
+    for model in case.loaded.manifest.models:
+        artifact = case.loaded.model_files(model)["graph"]
+        is_local = "://" not in artifact.source
+        if is_local and artifact.source.endswith(".onnx"):
+            return fetch(artifact, Path())  # only its digest is checked
+    return None
