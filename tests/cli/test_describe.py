@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from onnx.helper import make_node
 
 from pytest_mlms.cli.describe import _scaled
 from pytest_mlms.cli.main import main
 from pytest_mlms.structure.onnx_graph import describe_onnx
 from tests.support.frameworks import python_of
-from tests.support.onnx_models import make_model, save_model
+from tests.support.onnx_models import ModelBuilder
 from tests.support.project import DIGITS, PREDICTORS, copy_digits, write_matrix
 
 DIGITS_ONNX = DIGITS / "digits_cnn.onnx"
@@ -103,9 +102,11 @@ def test_the_counter_is_named_below_the_table(command: Command, tmp_path: Path) 
 
 
 def test_layers_of_unknown_cost_are_named_below_the_table(command: Command, tmp_path: Path) -> None:
-    node = make_node("Own", ["x"], ["y"], domain="mine")
-    path = save_model(tmp_path, make_model([node], {"x": [1, 2]}, ["y"]))
-    assert command.run(path) == 0
+    model = ModelBuilder()
+    model.add_input("x", 1, 2)
+    model.add("Own", "x", "y", domain="mine")
+    model.add_output("y")
+    assert command.run(model.save(tmp_path)) == 0
     assert "the sums leave out layers of unknown cost: Own" in command.output
 
 

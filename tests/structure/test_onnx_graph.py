@@ -3,36 +3,44 @@
 from __future__ import annotations
 
 import math
+import operator
 from pathlib import Path
 
-import numpy as np
-import onnx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from onnx.helper import make_node
 
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.structure.cost import ModelCost
 from pytest_mlms.structure.onnx_graph import describe_onnx
-from tests.support.onnx_models import make_model, save_model, zeros
+from tests.support.onnx_models import ModelBuilder
 from tests.support.project import DIGITS
 
 DIGITS_ONNX = DIGITS / "digits_cnn.onnx"
-RELU = make_node("Relu", ["x"], ["y"])
 
 
-def cost_of_model(folder: Path, model: onnx.ModelProto, batch_size: int = 1) -> ModelCost:
-    return describe_onnx(save_model(folder, model), batch_size)
+@pytest.fixture
+def model() -> ModelBuilder:
+    """A model with an output y."""
+    model = ModelBuilder()
+    model.add_output("y")
+    return model
+
+
+def cost_of_model(folder: Path, model: ModelBuilder, batch_size: int = 1) -> ModelCost:
+    return describe_onnx(model.save(folder), batch_size)
 
 
 def test_the_digits_network_costs_what_its_layers_cost() -> None:
     cost = describe_onnx(DIGITS_ONNX, 4)
-    parameters = [9 * 1 * 16 + 16, 9 * 16 * 32 + 32, 9 * 32 * 64 + 64, 256 * 10 + 10]
-    products = [64 * 9 * 1 * 16, 64 * 9 * 16 * 32, 16 * 9 * 32 * 64, 256 * 10]
-    assert cost.parameters == sum(parameters)
-    assert cost.weight_bytes == 4 * sum(parameters)
-    assert cost.flops == 2 * 4 * sum(products)
+    weights = [9 * 1 * 16, 9 * 16 * 32, 9 * 32 * 64, 256 * 10]
+    biases = [16, 32, 64, 10]
+    outputs = [64, 64, 16, 1]  # that each weight has a part in
+    parameters = sum(weights) + sum(biases)
+    products = sum(map(operator.mul, weights, outputs))
+    assert cost.parameters == parameters
+    assert cost.weight_bytes == 4 * parameters
+    assert cost.flops == 2 * 4 * products
     assert cost.unknown == ()
     assert "onnx" in cost.counter
 
@@ -81,62 +89,78 @@ def test_a_convolution_counts_each_product_of_each_group(
     size: int,
     stride: int,
 ) -> None:
-    weight = zeros(outside * groups, inside, kernel, kernel)
-    strides = [stride] * 2
-    node = make_node("Conv", ["x", "w"], ["y"], group=groups, pads=[pad] * 4, strides=strides)
-    model = make_model([node], {"x": ["n", inside * groups, size, size]}, ["y"], {"w": weight})
+    channels = outside * groups
+    weight = (channels, inside, kernel, kernel)
+    model = ModelBuilder()
+    model.add_input("x", "n", inside * groups, size, size)
+    model.add_weight("w", *weight)
+    model.add("Conv", "x w", "y", group=groups, pads=[pad] * 4, strides=[stride] * 2)
+    model.add_output("y")
     cost = cost_of_model(tmp_path_factory.mktemp("conv"), model, batch)
     side = (size + 2 * pad - kernel) // stride + 1
-    assert cost.layers[0].shape == (batch, outside * groups, side, side)
-    assert cost.flops == 2 * batch * side * side * math.prod(weight.shape)
+    assert cost.layers[0].shape == (batch, channels, side, side)
+    products = math.prod(weight) * side * side
+    assert cost.flops == 2 * batch * products
 
 
-def test_matrix_products_are_counted_and_a_shared_weight_once(tmp_path: Path) -> None:
-    nodes = [
-        make_node("MatMul", ["x", "w"], ["a"]),
-        make_node("Add", ["a", "w"], ["b"]),
-        make_node("Gemm", ["b", "b"], ["c"], transA=1),
-    ]
-    model = make_model(nodes, {"x": [5, 5]}, ["c"], {"w": zeros(5, 5)})
+def test_matrix_products_are_counted_and_a_shared_weight_once(
+    model: ModelBuilder, tmp_path: Path
+) -> None:
+    model.add_input("x", 5, 5)
+    model.add_weight("w", 5, 5)
+    model.add("MatMul", "x w", "a")
+    model.add("Add", "a w", "b")
+    model.add("Gemm", "b b", "y", transA=1)
     layers = cost_of_model(tmp_path, model).layers
     assert [layer.flops for layer in layers] == [250, 0, 250]
     assert [layer.parameters for layer in layers] == [25, 0, 0]
 
 
-def test_a_transposed_convolution_counts_each_product(tmp_path: Path) -> None:
-    node = make_node("ConvTranspose", ["x", "w"], ["y"], strides=[2, 2])
-    model = make_model([node], {"x": ["n", 3, 4, 4]}, ["y"], {"w": zeros(3, 7, 2, 2)})
+def test_a_transposed_convolution_counts_each_product(model: ModelBuilder, tmp_path: Path) -> None:
+    model.add_input("x", "n", 3, 4, 4)
+    model.add_weight("w", 3, 7, 2, 2)
+    model.add("ConvTranspose", "x w", "y", strides=[2, 2])
     cost = cost_of_model(tmp_path, model)
+    inputs = 3 * 4 * 4
     assert cost.layers[0].shape == (1, 7, 8, 8)
-    assert cost.flops == 2 * 3 * 16 * 7 * 4
+    assert cost.flops == 2 * inputs * 7 * 4
 
 
-def test_a_weight_that_is_a_shape_is_no_parameter(tmp_path: Path) -> None:
-    node = make_node("Reshape", ["x", "to"], ["y"])
-    model = make_model([node], {"x": ["n", 4, 2]}, ["y"], {"to": np.array([-1, 8])})
+def test_a_weight_that_is_a_shape_is_no_parameter(model: ModelBuilder, tmp_path: Path) -> None:
+    model.add_input("x", "n", 4, 2)
+    model.add_numbers("to", -1, 8)
+    model.add("Reshape", "x to", "y")
     cost = cost_of_model(tmp_path, model, 3)
     assert cost.parameters == 0
     assert cost.layers[0].shape == (3, 8)
 
 
-def test_a_layer_of_another_domain_is_unknown_and_all_after_it(tmp_path: Path) -> None:
-    nodes = [make_node("Own", ["x"], ["y"], domain="mine"), make_node("Relu", ["y"], ["z"])]
-    cost = cost_of_model(tmp_path, make_model(nodes, {"x": [1, 2]}, ["z"]))
+def test_a_layer_of_another_domain_is_unknown_and_all_after_it(
+    model: ModelBuilder, tmp_path: Path
+) -> None:
+    model.add_input("x", 1, 2)
+    model.add("Own", "x", "a", domain="mine")
+    model.add("Relu", "a", "y")
+    cost = cost_of_model(tmp_path, model)
     assert cost.unknown == ("Own", "Relu")
     assert cost.peak_bytes is None
     assert cost.flops == 0
 
 
-def test_weights_among_the_inputs_are_weights(tmp_path: Path) -> None:
-    node = make_node("Add", ["x", "w"], ["y"])
-    model = make_model([node], {"x": ["n", 2], "w": [2]}, ["y"], {"w": zeros(2)})
+def test_weights_among_the_inputs_are_weights(model: ModelBuilder, tmp_path: Path) -> None:
+    model.add_input("x", "n", 2)
+    model.add_input("w", 2)
+    model.add_weight("w", 2)
+    model.add("Add", "x w", "y")
     cost = cost_of_model(tmp_path, model, 5)
     assert cost.parameters == 2
     assert cost.layers[0].shape == (5, 2)
 
 
-def test_free_axes_that_are_not_the_batch_need_a_size(tmp_path: Path) -> None:
-    path = save_model(tmp_path, make_model([RELU], {"x": ["n", "words", None]}, ["y"]))
+def test_free_axes_that_are_not_the_batch_need_a_size(model: ModelBuilder, tmp_path: Path) -> None:
+    model.add_input("x", "n", "words", None)
+    model.add("Relu", "x", "y")
+    path = model.save(tmp_path)
     message = r"model\.onnx can't be described: input 'x' has free axes; say --axis words=SIZE"
     with pytest.raises(MlmsError, match=message):
         describe_onnx(path)

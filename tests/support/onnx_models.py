@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,37 +9,49 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-Shape = Sequence[int | str | None]
 
+class ModelBuilder:
+    """An ONNX model of floats.
 
-def make_model(
-    nodes: Sequence[onnx.NodeProto],
-    inputs: Mapping[str, Shape],
-    outputs: Sequence[str],
-    weights: Mapping[str, np.ndarray[Any, Any]] | None = None,
-) -> onnx.ModelProto:
-    """Return a model of floats; the shapes of its outputs are left open."""
-    graph = helper.make_graph(
-        nodes,
-        "graph",
-        [_floats(name, shape) for name, shape in inputs.items()],
-        [_floats(name, None) for name in outputs],
-        [numpy_helper.from_array(array, name) for name, array in (weights or {}).items()],
-    )
-    opsets = [helper.make_opsetid("", 13), helper.make_opsetid("mine", 1)]
-    return helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    Names of tensors are separated by spaces. The shapes of outputs are left open.
+    """
 
+    def __init__(self, opset: int = 13) -> None:
+        self.imports = [helper.make_opsetid("", opset), helper.make_opsetid("mine", 1)]
+        self._nodes: list[onnx.NodeProto] = []
+        self._inputs: list[onnx.ValueInfoProto] = []
+        self._outputs: list[onnx.ValueInfoProto] = []
+        self._weights: list[onnx.TensorProto] = []
 
-def save_model(folder: Path, model: onnx.ModelProto) -> Path:
-    path = folder / "model.onnx"
-    onnx.save(model, path)
-    return path
+    def add_input(self, name: str, *sizes: int | str | None) -> None:
+        """Add an input; sizes of free axes are names or None."""
+        value = helper.make_tensor_value_info(name, TensorProto.FLOAT, list(sizes))
+        self._inputs.append(value)
 
+    def add_output(self, name: str) -> None:
+        value = helper.make_tensor_value_info(name, TensorProto.FLOAT, None)
+        self._outputs.append(value)
 
-def zeros(*shape: int) -> np.ndarray[Any, Any]:
-    return np.zeros(shape, np.float32)
+    def add_weight(self, name: str, *shape: int) -> None:
+        """Add a weight of zeros."""
+        array = np.zeros(shape, np.float32)
+        self._weights.append(numpy_helper.from_array(array, name))
 
+    def add_numbers(self, name: str, *numbers: int) -> None:
+        """Add a weight of whole numbers."""
+        array = np.array(numbers, np.int64)
+        self._weights.append(numpy_helper.from_array(array, name))
 
-def _floats(name: str, shape: Shape | None) -> onnx.ValueInfoProto:
-    sizes = None if shape is None else list(shape)
-    return helper.make_tensor_value_info(name, TensorProto.FLOAT, sizes)
+    def add(self, kind: str, inputs: str, outputs: str, **attributes: Any) -> None:
+        """Add a node of a type."""
+        node = helper.make_node(kind, inputs.split(), outputs.split(), **attributes)
+        self._nodes.append(node)
+
+    def build(self) -> onnx.ModelProto:
+        graph = helper.make_graph(self._nodes, "graph", self._inputs, self._outputs, self._weights)
+        return helper.make_model(graph, opset_imports=self.imports, ir_version=8)
+
+    def save(self, folder: Path) -> Path:
+        path = folder / "model.onnx"
+        onnx.save(self.build(), path)
+        return path
