@@ -80,8 +80,8 @@ def notes_on(items: Sequence[TracedItem]) -> list[str]:
             counts[note] = counts.get(note, 0) + 1
     lines = []
     for note, count in counts.items():
-        plural = "s" if count != 1 else ""
-        lines.append(f"{note.missing} in {count} item{plural}: {note.reason}")
+        items_text = "1 item" if count == 1 else f"{count} items"
+        lines.append(f"{note.missing} in {items_text}: {note.reason}")
     return lines
 
 

@@ -4,7 +4,14 @@ The modules of this package start no agent, except ``runner`` and ``level_run``,
 judges a result.
 """
 
-LEVELS = ("application", "model", "layer", "library", "kernel", "hardware")
+LEVELS = (
+    "application",
+    "model",
+    "layer",
+    "library",
+    "kernel",
+    "hardware",
+)
 """Levels of spans, from the outermost to the innermost."""
 
 BY_LAYER = "layer+hardware"
@@ -13,5 +20,9 @@ BY_LAYER = "layer+hardware"
 BY_PHASE = "application+hardware"
 """Level of the run that reads counters of the pytest process between the phases of a request."""
 
-PHASES = ("pre-process", "predict, through the agent", "post-process")
+PHASES = (
+    "pre-process",
+    "predict, through the agent",
+    "post-process",
+)
 """Phases of a request on the pytest side, in the order in which they run."""

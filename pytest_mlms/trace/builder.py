@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from pytest_mlms.trace.spans import Counters, CounterSeries, Spans, Trace, Track
 __all__ = ["TraceBuilder"]
 
 Array = NDArray[Any]
+Value = TypeVar("Value")
 
 
 class TraceBuilder:
@@ -39,25 +40,28 @@ class TraceBuilder:
 
     def text(self, text: str | None) -> int:
         """Return the index of a string."""
-        return self._strings.setdefault(text or "", len(self._strings))
+        return _number_of(text or "", self._strings)
 
     def texts(self, texts: Iterable[str | None]) -> Array:
         """Return the index of each string."""
-        return np.fromiter(map(self.text, texts), "i4")
+        indices = map(self.text, texts)
+        return np.fromiter(indices, "i4")
 
     def track(self, track: Track) -> int:
         """Return the index of a track."""
-        return self._tracks.setdefault(track, len(self._tracks))
+        return _number_of(track, self._tracks)
 
     def add(self, **columns: Any) -> None:
         """Add spans with the columns of ``Spans.of``."""
-        self._spans.append(Spans.of(**columns))
+        spans = Spans.of(**columns)
+        self._spans.append(spans)
 
     def count(self, series: CounterSeries, time: Array, value: Array) -> None:
         """Add readings of a counter: times in nanoseconds, and values in the unit of the series."""
-        index = self._series.setdefault(series, len(self._series))
-        indices = np.full(len(time), index, "i4")
-        self._counters.append(Counters(indices, time, value))
+        number = _number_of(series, self._series)
+        column = np.full(len(time), number, "i4")
+        readings = Counters(column, time, value)
+        self._counters.append(readings)
 
     def build(self) -> Trace:
         """Return the trace of all that was added so far."""
@@ -70,3 +74,8 @@ class TraceBuilder:
             runs=tuple(self.runs),
             metadata=self.metadata,
         )
+
+
+def _number_of(value: Value, numbers: dict[Value, int]) -> int:
+    """Return the number of a value; a new value gets the next one."""
+    return numbers.setdefault(value, len(numbers))

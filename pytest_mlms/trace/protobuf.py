@@ -8,7 +8,7 @@ to the width of the largest, which readers accept.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -127,18 +127,24 @@ class PlacedRows:
     matrix: Array
     positions: Array
 
+    @property
+    def width(self) -> int:
+        """Bytes of a row."""
+        return int(self.matrix.shape[1])
 
-def interleave(groups: Iterable[PlacedRows], total: int) -> bytes:
+
+def interleave(groups: Sequence[PlacedRows], total: int) -> bytes:
     """Return the rows of all groups in the order of their positions, which are 0 to total - 1."""
-    groups = list(groups)
     lengths = np.zeros(total, "i8")
     for group in groups:
-        lengths[group.positions] = group.matrix.shape[1]
+        lengths[group.positions] = group.width
     ends = np.cumsum(lengths)
     starts = ends - lengths
-    joined = np.empty(int(lengths.sum()), "u1")
+    size = int(lengths.sum())
+    joined = np.empty(size, "u1")
     for group in groups:
-        first = starts[group.positions][:, None]
-        width = np.arange(group.matrix.shape[1])
-        joined[first + width] = group.matrix
+        first = starts[group.positions]
+        offsets = np.arange(group.width)
+        places = first[:, None] + offsets
+        joined[places] = group.matrix
     return joined.tobytes()

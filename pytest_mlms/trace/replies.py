@@ -51,14 +51,16 @@ def _columns(builder: TraceBuilder, reply: Reply, run: int) -> dict[str, Array]:
     """Return the columns of the spans, with the indices of the trace instead of the reply's."""
     facts = reply.facts
     columns = {}
-    for name, array in reply.arrays.items():
-        if name.startswith(_PREFIX):
-            columns[name.removeprefix(_PREFIX)] = array
+    for key, array in reply.arrays.items():
+        if key.startswith(_PREFIX):
+            name = key.removeprefix(_PREFIX)
+            columns[name] = array
     strings = builder.texts(facts["strings"])
     for name in _TEXTS:
         columns[name] = strings[columns[name]]
     levels = [LEVELS.index(level) for level in facts["levels"]]
-    columns["level"] = np.array(levels, "u1")[columns["level"]]
+    level_indices = np.array(levels, "u1")
+    columns["level"] = level_indices[columns["level"]]
     tracks = _track_indices(builder, facts, run)
     columns["track"] = tracks[columns["track"]]
     return columns

@@ -93,7 +93,8 @@ def _is_nested(start: Array, end: Array) -> bool:
     """Return whether no two spans cross: each end closes the last begin at its depth."""
     events = event_order(start, end)
     steps = np.where(events.begins, 1, -1)
-    depth = np.cumsum(steps) - events.begins
+    open_after = np.cumsum(steps)
+    depth = open_after - events.begins
     order = np.argsort(depth, kind="stable")
     by_depth = events.span[order]
     begun = by_depth[0::2]
