@@ -216,8 +216,12 @@ class FleetScheduler:
     # The choice of items
 
     def _ready_workers(self) -> list[WorkerState]:
-        workers = [self._workers[node] for node in self._nodes]
-        return [worker for worker in workers if worker.is_ready]
+        ready = []
+        for node in self._nodes:
+            worker = self._workers[node]
+            if worker.is_ready:
+                ready.append(worker)
+        return ready
 
     def _feed_idle_workers(self) -> None:
         for worker in self._ready_workers():
@@ -347,5 +351,7 @@ def _difference(collection: Sequence[str], expected: Sequence[str]) -> str:
     """Return an id that one of two collections lacks, "" where they are the same."""
     if list(collection) == list(expected):
         return ""
-    different = sorted(set(collection) ^ set(expected))
-    return different[0] if different else "the same in another order"
+    different = set(collection) ^ set(expected)
+    if not different:
+        return "the same in another order"
+    return min(different)
