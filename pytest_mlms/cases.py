@@ -60,6 +60,11 @@ class Case:
         return where
 
     @property
+    def label(self) -> str:
+        """The name of the model and the id: what a message calls the case."""
+        return f"{self.loaded.manifest.name} {self.id}"
+
+    @property
     def _baseline_id(self) -> str:
         if self.against is None or self.against == self.stack:
             return "aa"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +129,29 @@ def pytest_runtest_makereport(
 
         finish_report(item, call, report)
     return report
+
+
+def pytest_report_teststatus(
+    report: pytest.CollectReport | pytest.TestReport,
+) -> tuple[str, str, tuple[str, Mapping[str, bool]]] | None:
+    """Give undecided items a category of their own."""
+    if not hasattr(report, "mlms_undecided"):
+        return None
+    from pytest_mlms.report.outcome import category_of
+
+    return category_of(report)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> Generator[None, object, object]:
+    """Write the last line of a run, below the summaries of pytest and of other plugins."""
+    result = yield
+    reporter = config.pluginmanager.getplugin(REPORTER)
+    if reporter is not None:
+        reporter.write_last_line(terminalreporter)
+    return result
 
 
 @pytest.hookimpl(wrapper=True)

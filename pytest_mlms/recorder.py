@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import pytest
 
 from pytest_mlms.agent.predictor import Predictor
-from pytest_mlms.evaluate.limits import explain, margin, worst
+from pytest_mlms.evaluate.limits import explain, margin, summarize, worst
 from pytest_mlms.item_result import (
     EstimateRecord,
     Judgement,
@@ -49,8 +49,8 @@ class Recorder:
     """Collects the results of one item.
 
     ``folder`` is where its artifacts go; it is made when the first is kept. ``place`` is the line
-    of the manifest that warnings name. ``cpu_shares`` returns what the host's CPUs did since the
-    item began.
+    of the manifest that warnings name, and ``label`` the model and the case. ``cpu_shares`` returns
+    what the host's CPUs did since the item began.
     """
 
     def __init__(
@@ -59,15 +59,18 @@ class Recorder:
         run_folder: Path,
         place: Place,
         cpu_shares: Callable[[], Any] = dict,
+        label: str = "",
     ) -> None:
         self.folder = run_folder / "items" / _folder_name(nodeid)
         self.logs: list[Path] = []
         self._run_folder = run_folder
         self._place = place
+        self._label = label
         self.cpu_shares = cpu_shares
         self._launch: LaunchRecord | None = None
         self._software: Software | None = None
         self._judgement: Judgement | None = None
+        self._undecided: list[str] = []
         self._notes: dict[str, Any] = {}
         self._artifacts: dict[str, str] = {}
         self._lost: dict[str, str] = {}
@@ -78,6 +81,11 @@ class Recorder:
         if self._judgement is None:
             return None
         return self._judgement.verdict
+
+    @property
+    def undecided(self) -> str:
+        """The reasons why the verdict is INCONCLUSIVE, in one line; "" for other verdicts."""
+        return "; ".join(self._undecided)
 
     def note(self, **fields: Any) -> None:
         """Add fields to the item's line; records become plain values when the line is made."""
@@ -141,7 +149,7 @@ class Recorder:
             lines += cause().splitlines()
             _fail(lines)
         for decision in undecided:
-            _warn(explain(decision), MlmsInconclusive, decision.limit.place)
+            self._leave_undecided(summarize(decision), decision.limit.place)
 
     def settle_upgrade(self, judgement: Judgement, place: Place, strict: bool) -> None:
         """Record the verdict on an upgrade, with the text that explains it.
@@ -155,7 +163,7 @@ class Recorder:
         if judgement.verdict is Verdict.REGRESSED or (strict and undecided):
             _fail([text])
         if undecided:
-            _warn(text, MlmsInconclusive, place)
+            self._leave_undecided(_in_one_line(text), place)
 
     def settle_without_limits(
         self, shortcomings: Sequence[str], category: type[MlmsWarning], strict: bool
@@ -169,7 +177,7 @@ class Recorder:
             self._judgement = Judgement(Verdict.FAILED, margin([]), estimates={}, limits=[])
             _fail(shortcomings)
         for text in shortcomings:
-            _warn(text, category, self._place)
+            self._warn(text, category, self._place)
 
     def recording(self) -> Recording:
         """Return what was recorded so far; logs that were never written are left out."""
@@ -205,7 +213,16 @@ class Recorder:
                 f"{path} could not be written: {error.strerror}; "
                 f"make room, or name another folder by --mlms-results"
             )
-            _warn(text, MlmsArtifactLost, self._place)
+            self._warn(text, MlmsArtifactLost, self._place)
+
+    def _leave_undecided(self, reason: str, place: Place) -> None:
+        self._undecided.append(reason)
+        self._warn(reason, MlmsInconclusive, place)
+
+    def _warn(self, text: str, category: type[MlmsWarning], place: Place) -> None:
+        """Warn with the place in the user's file instead of a place in ours."""
+        labelled = f"{self._label}: {text}" if self._label else text
+        warnings.warn_explicit(labelled, category, str(place.path), place.line)
 
     def _relative(self, path: Path) -> str:
         return path.relative_to(self._run_folder).as_posix()
@@ -231,6 +248,9 @@ def _fail(lines: Sequence[str]) -> NoReturn:
     pytest.fail("\n".join(lines), pytrace=False)
 
 
-def _warn(text: str, category: type[MlmsWarning], place: Place) -> None:
-    """Warn with the place in the user's file instead of a place in ours."""
-    warnings.warn_explicit(text, category, str(place.path), place.line)
+def _in_one_line(text: str) -> str:
+    """Return the first line of an upgrade's text, with its last, which is advice."""
+    first, *others = text.splitlines()
+    if not others:
+        return first
+    return f"{first}; {others[-1].strip()}"

@@ -87,6 +87,27 @@ def test_an_undecided_limit_warns_with_its_line(recorder: Recorder) -> None:
     assert recorder.verdict is Verdict.INCONCLUSIVE
 
 
+def test_warnings_have_one_line_with_the_model_and_the_case(tmp_path: Path) -> None:
+    recorder = Recorder("a.yaml::test[x]", tmp_path, PLACE, label="digits cpu-b8")
+    with pytest.warns(MlmsInconclusive) as warned:
+        settle(recorder, ASTRIDE)
+    text = str(warned[0].message)
+    assert "\n" not in text
+    assert text.startswith("digits cpu-b8: top1 may not be at least 90.00 %: measured 90.00 %")
+    assert text.endswith(
+        "; undecided: the limit is inside the interval; a larger dataset narrows it"
+    )
+    assert text == f"digits cpu-b8: {recorder.undecided}"
+
+
+def test_the_warning_of_an_upgrade_is_its_headline_with_the_advice(recorder: Recorder) -> None:
+    text = "B against A: INCONCLUSIVE\n  latency: A 1 ms\n  try: --mlms-budget"
+    judgement = Judgement(Verdict.INCONCLUSIVE, 0.1, text=text)
+    with pytest.warns(MlmsInconclusive) as warned:
+        recorder.settle_upgrade(judgement, PLACE, strict=False)
+    assert str(warned[0].message) == "B against A: INCONCLUSIVE; try: --mlms-budget"
+
+
 def test_an_undecided_limit_fails_under_strict(recorder: Recorder) -> None:
     with pytest.raises(pytest.fail.Exception, match="top1 may not be at least"):
         settle(recorder, ASTRIDE, strict=True)

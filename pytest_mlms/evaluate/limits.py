@@ -10,7 +10,7 @@ from pytest_mlms.quantities import QUANTITIES
 from pytest_mlms.records import Decision, Estimate, Limit, Verdict
 from pytest_mlms.units import format_quantity
 
-__all__ = ["decide", "explain", "judge", "margin", "worst"]
+__all__ = ["decide", "explain", "judge", "margin", "summarize", "worst"]
 
 _WORST_FIRST = list(Verdict)
 _NOT_MEASURED = Estimate(
@@ -98,6 +98,21 @@ def explain(decision: Decision) -> str:
 
     For an open decision also what would help.
     """
+    lines = [_measurement(decision), f"  limit set by {decision.limit.place}"]
+    if decision.verdict is Verdict.INCONCLUSIVE:
+        lines.append(f"  {_advice(decision)}")
+    return "\n".join(lines)
+
+
+def summarize(decision: Decision) -> str:
+    """Return the text of ``explain`` in one line, without the place of the limit."""
+    if decision.verdict is Verdict.INCONCLUSIVE:
+        return f"{_measurement(decision)}; {_advice(decision)}"
+    return _measurement(decision)
+
+
+def _measurement(decision: Decision) -> str:
+    """Return the limit, the verdict on it, and what was measured."""
     limit = decision.limit
     quantity = QUANTITIES[limit.quantity]
     verb = _VERBS[decision.verdict]
@@ -106,13 +121,7 @@ def explain(decision: Decision) -> str:
     value = format_quantity(decision.estimate.value, quantity.unit)
     interval = _describe_interval(decision.estimate, quantity.unit)
     measured = f"measured {value}, {interval}"
-    lines = [
-        f"{limit.quantity} {verb} {side} {bound}: {measured}",
-        f"  limit set by {limit.place}",
-    ]
-    if decision.verdict is Verdict.INCONCLUSIVE:
-        lines.append(f"  {_advice(decision)}")
-    return "\n".join(lines)
+    return f"{limit.quantity} {verb} {side} {bound}: {measured}"
 
 
 def _describe_interval(estimate: Estimate, unit: str) -> str:

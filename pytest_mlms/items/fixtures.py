@@ -137,6 +137,7 @@ def mlms_recorder(
         mlms_session.run_folder,
         mlms_case.place(),
         cpu_shares=CpuTimes().shares,
+        label=mlms_case.label,
     )
     request.node.stash[RECORDER] = recorder
     return recorder

@@ -6,8 +6,9 @@ pytest's report of the phase that decides an item carries the item's line of the
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 
@@ -21,7 +22,12 @@ from pytest_mlms.records import Verdict
 from pytest_mlms.report.junit import junit_properties
 from pytest_mlms.session import SESSION
 
-__all__ = ["finish_report", "interrupted_result"]
+__all__ = ["category_of", "finish_report", "interrupted_result"]
+
+Category: TypeAlias = tuple[str, str, tuple[str, Mapping[str, bool]]]
+"""A category of reports for pytest: its name, its letter, and its word with markup."""
+
+_UNDECIDED: Category = ("undecided", "u", ("UNDECIDED", {"yellow": True}))
 
 _LOG_TAIL = 4000  # characters
 _SETUP_SECONDS = pytest.StashKey[float]()
@@ -43,6 +49,8 @@ def finish_report(
     if case is None or not _decides(report):
         return
     recorded = recorder.verdict if recorder else None
+    if recorder is not None and _is_undecided(report, recorded):
+        _leave_undecided(report, item, recorder.undecided)
     outcome = Outcome(
         verdict=_verdict(report, error, recorded),
         outcome=_pytest_outcome(report),
@@ -55,6 +63,13 @@ def finish_report(
     properties = junit_properties(line)
     report.user_properties += properties
     item.user_properties += properties  # JUnit XML takes those of the tear-down's report
+
+
+def category_of(report: pytest.CollectReport | pytest.TestReport) -> Category | None:
+    """Return the category of an undecided item in pytest's output; None for other reports."""
+    if getattr(report, "mlms_undecided", False):
+        return _UNDECIDED
+    return None
 
 
 def interrupted_result(item: pytest.Item) -> dict[str, Any] | None:
@@ -84,6 +99,21 @@ def _decides(report: pytest.TestReport) -> bool:
     return report.when == "call" or not report.passed
 
 
+def _is_undecided(report: pytest.TestReport, recorded: Verdict | None) -> bool:
+    """Return whether an item neither passed nor failed; a surprise of xfail counts as such."""
+    if hasattr(report, "wasxfail"):
+        return False
+    return report.passed and recorded is Verdict.INCONCLUSIVE
+
+
+def _leave_undecided(report: pytest.TestReport, item: pytest.Item, reason: str) -> None:
+    """Make a report skipped for whoever reads it, such as JUnit XML, and mark it as undecided."""
+    path, line, _ = item.location
+    report.outcome = "skipped"
+    report.longrepr = (path, (line or 0) + 1, reason)
+    report.mlms_undecided = True  # type: ignore[attr-defined]
+
+
 def _seconds(report: pytest.TestReport, item: pytest.Item) -> dict[str, float]:
     seconds = {"setup": item.stash[_SETUP_SECONDS]}
     seconds[report.when or "call"] = report.duration
@@ -111,7 +141,13 @@ def _verdict(
 
 
 def _pytest_outcome(report: pytest.TestReport) -> str:
-    """Return pytest's outcome; it calls an expected failure skipped, and a surprise passed."""
+    """Return the category in pytest's output.
+
+    Reports call an expected failure skipped, a surprise passed, and an undecided item skipped.
+    """
+    category = category_of(report)
+    if category is not None:
+        return category[0]
     if not hasattr(report, "wasxfail"):
         return report.outcome
     if report.skipped:

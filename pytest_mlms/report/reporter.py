@@ -25,6 +25,7 @@ _SHOWN_FIELDS = (
     "verdict",
     "margin",
     "estimates",
+    "limits",
     "processes",
     "manifest",
     "artifacts",
@@ -111,6 +112,14 @@ class Reporter:
             terminalreporter.write_line(f"mlms: {error}", red=True)
         if file.path.exists():
             terminalreporter.write_line(f"mlms: results in {file.path}")
+
+    def write_last_line(self, terminal: pytest.TerminalReporter) -> None:
+        """Sum up the run in a line, if it has results."""
+        if not self._results:
+            return
+        from pytest_mlms.report.summary import summary_line
+
+        terminal.write_line(summary_line(self._results))
 
     def _write_benchmark_json(self) -> None:
         target = self._session.config.benchmark_json

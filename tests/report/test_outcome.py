@@ -12,7 +12,7 @@ from pytest_mlms.errors import InvalidRun, MlmsError
 from pytest_mlms.item_result import Judgement
 from pytest_mlms.recorder import RECORDER, Recorder
 from pytest_mlms.records import Verdict
-from pytest_mlms.report.outcome import finish_report, interrupted_result
+from pytest_mlms.report.outcome import category_of, finish_report, interrupted_result
 from pytest_mlms.session import SESSION, Session
 from tests.support.cases import digits_case
 
@@ -129,6 +129,27 @@ def test_an_expected_failure_has_a_verdict_of_its_own(
 ) -> None:
     line = line_of(finish(item, "call", outcome, wasxfail="not today"))
     assert (line["outcome"], line["verdict"]) == (name, verdict)
+
+
+def test_an_undecided_item_is_skipped_with_the_reason_and_has_its_own_category(
+    item: FakeItem,
+) -> None:
+    settle(item, Verdict.INCONCLUSIVE)
+    item.recorder._undecided.append("the limit is inside the interval")
+    report = finish(item, "call", "passed")
+    assert report.outcome == "skipped"
+    assert report.longrepr == ("m.yaml", 9, "the limit is inside the interval")
+    assert category_of(report) == ("undecided", "u", ("UNDECIDED", {"yellow": True}))
+    line = line_of(report)
+    assert (line["outcome"], line["message"]) == ("undecided", "the limit is inside the interval")
+
+
+def test_reports_of_other_items_have_the_categories_of_pytest(item: FakeItem) -> None:
+    settle(item, Verdict.INCONCLUSIVE)
+    surprise = finish(item, "call", "passed", wasxfail="not today")
+    assert surprise.passed
+    assert category_of(surprise) is None
+    assert category_of(finish(item, "call", "skipped", longrepr=("a.py", 1, "no cuda"))) is None
 
 
 def test_an_error_of_ours_is_shown_behind_the_models_line(item: FakeItem) -> None:

@@ -1,0 +1,58 @@
+"""Summary of a run in one line: models, verdicts, and what was measured, undecided or not gated."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pytest_mlms.records import Verdict
+from pytest_mlms.stacks.labels import label_of
+
+__all__ = ["is_gated", "is_measured", "summary_line"]
+
+Result = Mapping[str, Any]
+"""An item's line of results.jsonl."""
+
+_GATED_BY_LIMITS = ("accuracy", "performance", "agreement")
+_WORDS = {Verdict.INCONCLUSIVE: "undecided"}
+"""Words for verdicts that are not the verdict's own."""
+
+
+def summary_line(results: Iterable[Result]) -> str:
+    """Return the summary of a run; of an item that ran more than once the last result counts."""
+    items = {result["nodeid"]: result for result in results}.values()
+    models = {(item["manifest"]["path"], item["manifest"]["name"]) for item in items}
+    measured = sum(map(is_measured, items))
+    counts = _count_verdicts(items)
+    ungated = len([item for item in items if not is_gated(item)])
+    noun = "model" if len(models) == 1 else "models"
+    tail = f"{measured:,} measured, {ungated:,} not gated"
+    return f"mlms: {len(models):,} {noun}: {counts}; {tail}"
+
+
+def is_measured(result: Result) -> bool:
+    """Return whether an item measured anything."""
+    return any(result.get(field) for field in ("estimates", "comparisons", "trace"))
+
+
+def is_gated(result: Result) -> bool:
+    """Return False for an item whose measurements nothing judges.
+
+    A trace judges nothing, and is not expected to. An item of one of two hosts is judged by their
+    comparison.
+    """
+    if result["kind"] not in _GATED_BY_LIMITS or not is_measured(result):
+        return True
+    return bool(result.get("limits")) or label_of(result["stack"]["name"]) is not None
+
+
+def _count_verdicts(items: Iterable[Result]) -> str:
+    counts = Counter(item["verdict"] for item in items)
+    parts = []
+    for verdict in Verdict:  # worst first
+        count = counts[verdict.value]
+        if count:
+            word = _WORDS.get(verdict, verdict.value.lower())
+            parts.append(f"{count:,} {word}")
+    return ", ".join(parts)
