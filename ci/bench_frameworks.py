@@ -46,7 +46,7 @@ IMPORTED = {
     "pytorch": "torch",
     "tflite": "ai_edge_litert.interpreter",
 }
-"""What a framework is imported as, where that isn't its name."""
+"""The import name of a framework, where it differs from the framework's name."""
 
 
 class Subject(NamedTuple):

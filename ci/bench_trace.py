@@ -22,7 +22,7 @@ START = 10**15  # ns
 
 
 class TraceCost(NamedTuple):
-    """What one trace took: seconds, and bytes of the whole process."""
+    """Cost of one trace: seconds, and bytes of the whole process."""
 
     correlate: float
     write: float

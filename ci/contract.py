@@ -37,7 +37,7 @@ _printing = threading.Lock()
 
 
 class Outcome(NamedTuple):
-    """Whether the contract of a framework holds, its version, and the counts of tests."""
+    """Result of a contract: whether it holds, the framework's version, and counts of tests."""
 
     holds: bool
     version: str

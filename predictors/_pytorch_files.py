@@ -229,7 +229,7 @@ def _is_plain_node(node):
 
 
 def _is_plain_function(function):
-    """Whether a function is a method of tensors, a harmless builtin, or a class of sympy's."""
+    """True if a function is a method of tensors, a harmless builtin, or a class of sympy's."""
     if isinstance(function, ast.Attribute):
         return function.attr in _METHODS
     if not isinstance(function, ast.Name):

@@ -184,7 +184,7 @@ def profiled(loaded: Loaded, tensors: List[Any]) -> Profile:
 
 
 def _is_inside_operator(event):
-    """Whether another operator called this one."""
+    """True if another operator called this one."""
     parent = event.cpu_parent
     while parent is not None:
         if parent.name.startswith(_OPERATORS):

@@ -57,7 +57,7 @@ _LEVELS = {
 _FOLDER_OF_WEIGHTS = "session.model_external_initializers_file_folder_path"
 _DTYPES = {"float": "float32", "double": "float64"}
 _KERNEL = "_kernel_time"
-"""What the profiler adds to the name of a node."""
+"""Suffixes that the profiler adds to the name of a node."""
 _MICROSECONDS = 1e6
 
 _Providers = List[Tuple[str, Dict[str, str]]]

@@ -37,7 +37,7 @@ from mlms_predictors._run.shapes import shape_of, smallest
 from mlms_predictors._run.timeline import in_turn
 
 _ONNX_PREFIX = "onnx_node!"
-"""What the reader of ONNX files puts before the names of layers."""
+"""Prefix that the reader of ONNX files puts before the names of layers."""
 _FLOAT_BYTES = 4
 
 

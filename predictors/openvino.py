@@ -185,7 +185,7 @@ def _open(model):
 
 
 def _is_output(value):
-    """Whether a value is an output of the model already."""
+    """True if a value is an output of the model already."""
     readers = [target.get_node() for target in value.get_target_inputs()]
     return any(reader.get_type_name() == "Result" for reader in readers)
 

@@ -68,7 +68,7 @@ class Config:
 
     @property
     def upgrade(self) -> bool:
-        """Whether cases become upgrade items, in place of the others."""
+        """True if cases become upgrade items, in place of the others."""
         if self.aa:
             return True
         return bool(self.against) and not self.sides

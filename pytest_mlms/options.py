@@ -52,7 +52,7 @@ class Option:
 
     @property
     def is_switch(self) -> bool:
-        """Whether the option takes no value."""
+        """True if the option takes no value."""
         return self.metavar is None
 
 

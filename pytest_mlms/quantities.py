@@ -55,7 +55,7 @@ class ProcessValues(Protocol):
 
     @property
     def peak_is_since_load(self) -> bool:
-        """Whether the kernel could reset the peak before the model was loaded."""
+        """True if the kernel could reset the peak before the model was loaded."""
 
     def percentile(self, percent: float) -> float:
         """Return a percentile (0 to 100) of the timed calls' latencies, in seconds."""

@@ -20,7 +20,7 @@ class SingleEntryCache(Generic[Value]):
         self._context = contextlib.ExitStack()
 
     def get(self, key: Hashable, make: Callable[[], Value]) -> Value:
-        """Return the value that is kept for ``key``; otherwise keep the one that ``make`` returns."""
+        """Return the value kept for ``key``; otherwise keep the one that ``make`` returns."""
         return self.open(key, lambda: contextlib.nullcontext(make()))
 
     def open(self, key: Hashable, make: Callable[[], AbstractContextManager[Value]]) -> Value:

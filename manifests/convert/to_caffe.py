@@ -53,7 +53,7 @@ def text(network):
 
 
 def _rounds(layer, shape):
-    """Whether the last step of a pooling would go past the end of its input."""
+    """True if the last step of a pooling would go past the end of its input."""
     for axis, size in enumerate(shape[1:]):
         padded = size + 2 * layer.pad[axis]
         if (padded - layer.kernel[axis]) % layer.stride[axis]:

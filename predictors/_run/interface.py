@@ -32,7 +32,7 @@ Outputs = List[Any]
 Call = Callable[[], Outputs]
 """``predict`` without arguments: what the timed loop runs."""
 InnerOutputs = List[Tuple[str, Any]]
-"""What each layer gave, by its name, in the order in which the layers ran."""
+"""Output of each layer, by its name, in the order in which the layers ran."""
 Shapes = Dict[str, Tuple[int, ...]]
 """Shapes by input name."""
 

@@ -316,7 +316,7 @@ REQUESTS = (
 
 
 class _LoadTimes(NamedTuple):
-    """When the last load began and ended, in nanoseconds of time.perf_counter."""
+    """Start and end of the last load, in nanoseconds of time.perf_counter."""
 
     start: int
     end: int

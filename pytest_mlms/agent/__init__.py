@@ -1,1 +1,1 @@
-"""The pytest side of agents: their processes, logs, loaded models, and the registry of predictors."""
+"""The pytest side of agents: processes, logs, loaded models, and the registry of predictors."""

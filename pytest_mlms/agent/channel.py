@@ -39,7 +39,7 @@ class Channel:
 
     @property
     def closed(self) -> bool:
-        """Whether the pipes are closed."""
+        """True if the pipes are closed."""
         return self._requests.closed
 
     def close(self) -> None:

@@ -68,7 +68,7 @@ class Agent:
 
     @property
     def alive(self) -> bool:
-        """Whether the process runs."""
+        """True if the process runs."""
         return self.process.poll() is None
 
     def request(

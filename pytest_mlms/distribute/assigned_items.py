@@ -60,7 +60,7 @@ class AssignedItems:
 
     @property
     def needs_batch(self) -> bool:
-        """Whether most of the last batch is complete."""
+        """True if most of the last batch is complete."""
         half = self._batch_size // 2
         return len(self.locks) <= half
 

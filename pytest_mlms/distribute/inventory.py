@@ -49,7 +49,7 @@ class InventoryScheduler:
 
     @property
     def tests_finished(self) -> bool:
-        """Whether every worker has announced itself and ended."""
+        """True if every worker has announced itself and ended."""
         return not self._expects_workers()
 
     def add_node(self, node: Any) -> None:

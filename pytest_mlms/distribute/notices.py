@@ -19,7 +19,7 @@ class Notices:
 
     @property
     def are_on_terminal(self) -> bool:
-        """Whether the output goes to a terminal, not to a log."""
+        """True if the output goes to a terminal, not to a log."""
         terminal = self._config.pluginmanager.getplugin("terminalreporter")
         return bool(terminal and terminal.isatty)
 

@@ -70,19 +70,19 @@ class FleetScheduler:
 
     @property
     def collection_is_completed(self) -> bool:
-        """Whether there is something to schedule, which the first worker's collection begins."""
+        """True if there is something to schedule, which the first worker's collection begins."""
         return self._has_items
 
     @property
     def tests_finished(self) -> bool:
-        """Whether every item has its result."""
+        """True if every item has its result."""
         if not self._has_items or self.items.unfinished:
             return False
         return not self.items.other_items or self._other_items.is_finished
 
     @property
     def has_pending(self) -> bool:
-        """Whether items wait that no worker has.
+        """True if items wait that no worker has.
 
         False before the first items are sent, because xdist prints its header then.
         """

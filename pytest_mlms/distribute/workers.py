@@ -106,7 +106,7 @@ class WorkerState:
 
     @property
     def is_ready(self) -> bool:
-        """Whether the worker may be sent items."""
+        """True if the worker may be sent items."""
         return self.collected and not self.node.shutting_down
 
     def can_run(self, queue: ItemQueue) -> bool:

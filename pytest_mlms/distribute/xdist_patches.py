@@ -124,7 +124,7 @@ class XdistPatches:
 
     @property
     def is_stopping(self) -> bool:
-        """Whether the run ends before all is done, as after -x."""
+        """True if the run ends before all is done, as after -x."""
         return bool(getattr(self._session, "shouldstop", False))
 
     def drain(self) -> None:

@@ -65,14 +65,14 @@ class DelegatedItems:
 
     @property
     def is_finished(self) -> bool:
-        """Whether all of these tests are done."""
+        """True if all of these tests are done."""
         if not self._has_begun:
             return False
         return bool(self._scheduler.tests_finished)
 
     @property
     def has_pending(self) -> bool:
-        """Whether some of these tests wait that no worker has."""
+        """True if some of these tests wait that no worker has."""
         if not self._has_begun:
             return False
         return bool(self._scheduler.has_pending)

@@ -92,7 +92,7 @@ def _calls_needed(percent: float | None) -> int:
 
 @dataclass(frozen=True)
 class ProcessRecord:
-    """What results tell of one fresh process: seconds, bytes, and the digest of its outputs."""
+    """Record of one fresh process: seconds, bytes, and the digest of its outputs."""
 
     start_seconds: float
     load_seconds: float
@@ -136,7 +136,7 @@ class ProcessResult:
 
     @property
     def peak_is_since_load(self) -> bool:
-        """Whether the kernel could reset the peak before the model was loaded."""
+        """True if the kernel could reset the peak before the model was loaded."""
         return self.record.peak_is_since_load
 
     def percentile(self, percent: float) -> float:

@@ -34,7 +34,7 @@ __all__ = [
 
 
 class ReferenceIdentity(NamedTuple):
-    """What results tell of a reference."""
+    """Record of a reference."""
 
     stack: str
     framework: str

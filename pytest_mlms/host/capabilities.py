@@ -46,7 +46,7 @@ class HostDevice(_HostDevice, total=False):
 
 
 class Capabilities(TypedDict):
-    """What a host offers: plain values, as they travel from workers to the controller.
+    """Offer of a host: plain values, as workers send them to the controller.
 
     ``plugin`` and ``python`` are versions, ``memory`` is in bytes, ``interpreters`` are versions
     such as 3.11 on PATH, ``frameworks`` are versions ("" if unknown) by name, and ``stacks`` the

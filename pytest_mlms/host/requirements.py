@@ -34,7 +34,7 @@ class StackNeeds(TypedDict):
 
 
 class Needs(TypedDict):
-    """What an item needs of its host: plain values, as they travel from workers to the controller.
+    """Needs of an item: plain values, as workers send them to the controller.
 
     The item holds ``device`` alone where ``exclusive``. ``here`` says that the framework must be in
     the worker's own interpreter, as no stack brings it. ``hardware`` and ``labels`` are those that

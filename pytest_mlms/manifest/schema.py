@@ -230,5 +230,5 @@ class Manifest(Closed):
 
     @property
     def has_accuracy(self) -> bool:
-        """Whether there is something to measure accuracy with."""
+        """True if there is something to measure accuracy with."""
         return self.dataset is not None and self.classification is not None

@@ -112,7 +112,7 @@ class _Files(Sequence[bytes]):
 
 @dataclass(frozen=True)
 class _Content:
-    """What a file or folder holds."""
+    """Content of a file or folder."""
 
     elements: Mapping[str, Sequence[Element]]
     labels: Array | None

@@ -1,1 +1,1 @@
-"""What is written and shown of results; nothing here changes a verdict."""
+"""Reports: files, tables and documents made from results; nothing here changes a verdict."""

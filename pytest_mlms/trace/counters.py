@@ -61,7 +61,7 @@ class _Readings(NamedTuple):
 
 
 class _Differences(NamedTuple):
-    """What was counted over each of some spans, and whether one difference has no other inside."""
+    """Counts over each of some spans, and whether one difference has no other inside."""
 
     counts: Array
     undivided: Array

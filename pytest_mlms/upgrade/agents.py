@@ -53,7 +53,7 @@ class AgentPair:
 
     @property
     def exclusive(self) -> bool:
-        """Whether both sides are stopped while they wait for their turns."""
+        """True if both sides are stopped while they wait for their turns."""
         return all(self._can_stop(side) for side in SIDES)
 
     def bind(self, batches: Sequence[Outputs]) -> None:

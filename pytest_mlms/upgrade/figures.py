@@ -52,7 +52,7 @@ class _Calls(NamedTuple):
 
     @property
     def advance(self) -> bool:
-        """Whether the clock advanced in every call; a coarse one stands still between readings."""
+        """True if the clock advanced in every call; a coarse one stands still between readings."""
         return bool(self.a.min() > 0 and self.b.min() > 0)
 
     def figure(self, statistic: Statistic, value: float, error: float) -> Figure:

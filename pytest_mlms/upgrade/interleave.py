@@ -137,7 +137,7 @@ class _WarmUp(NamedTuple):
 
     @property
     def steady(self) -> bool:
-        """Whether neither side's median falls any more."""
+        """True if neither side's median falls any more."""
         return all(is_steady(self.medians[side]) for side in SIDES)
 
     @property

@@ -92,7 +92,7 @@ class Replay(NamedTuple):
 
     @property
     def is_changed(self) -> bool:
-        """Whether the verdict differs from the recorded one."""
+        """True if the verdict differs from the recorded one."""
         return self.verdict is not self.upgrade.verdict
 
 

@@ -17,7 +17,7 @@ __all__ = ["UpgradeResult"]
 
 @dataclass(frozen=True)
 class UpgradeResult:
-    """What is known of an upgrade after its rounds so far.
+    """State of an upgrade after its rounds so far.
 
     The fields are those of the item's line in results.jsonl. ``complete`` is whether the run came
     to its end. ``layers`` are the layers that changed, traced where the candidate is slower;
@@ -57,7 +57,7 @@ class UpgradeResult:
 
     @property
     def wrong_outputs(self) -> bool:
-        """Whether the candidate computes something else than the baseline."""
+        """True if the candidate computes something else than the baseline."""
         return any(compared.of != "rounds" for compared in self.regressed)
 
     @property

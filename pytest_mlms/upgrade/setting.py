@@ -15,7 +15,7 @@ __all__ = ["UpgradeSetting", "setting_of"]
 
 @dataclass(frozen=True)
 class UpgradeSetting:
-    """What the text of an upgrade says beside what was measured.
+    """Facts that the text of an upgrade adds to the measurements.
 
     ``a`` and ``b`` are the names of the stacks, ``budget`` is in seconds, and ``threads`` those
     that both sides were asked for (None: their own choice). ``place`` is the manifest's line for

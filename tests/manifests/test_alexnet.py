@@ -19,7 +19,7 @@ from tests.support.project import ROOT
 
 ALEXNET = ROOT / "manifests" / "alexnet"
 TORCHVISION_PARAMETERS = 61_100_840
-"""What torchvision counts in the same structure."""
+"""Counts of torchvision for the same structure."""
 
 
 @pytest.mark.slow

@@ -37,7 +37,7 @@ MODULES = {
     "tensorrt-rtx": "tensorrt_rtx",
     "tflite": "ai_edge_litert",
 }
-"""What a framework is imported as, where that isn't its name."""
+"""The import name of a framework, where it differs from the framework's name."""
 
 LAYERS = 10
 """Layers of the digits network, before any are fused."""
