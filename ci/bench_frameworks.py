@@ -7,18 +7,19 @@ ci/stacks NAME), or here.
 from __future__ import annotations
 
 import contextlib
-import random
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import bare
 import numpy as np
+from bench_row import Row, in_random_order
 
 from pytest_mlms.agent.process import Agent, start_agent
 from pytest_mlms.artifacts.fetch import default_cache, fetch_files
@@ -29,7 +30,7 @@ __all__ = ["names", "rows_of"]
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
-from tests.support.frameworks import launch_of  # noqa: E402
+from tests.support.frameworks import digits, launch_of  # noqa: E402
 
 DIGITS = ROOT / "manifests" / "digits"
 BATCH = 256  # so that a call takes longer than 0.2 ms
@@ -63,10 +64,10 @@ def names() -> list[str]:
     return list(bare.LOOPS)
 
 
-def rows_of(name: str) -> Iterator[tuple[str, float, float]]:
-    """Yield what was found and its bound.
+def rows_of(name: str) -> Iterator[Row]:
+    """Yield the cost of the loop and of the start, with their bounds.
 
-    Nothing, but a line that says why, where it can't be measured here.
+    A framework that can't be measured here has no rows; the reason is printed.
     """
     launch = launch_of(name, threads=bare.THREADS)
     if launch is None:
@@ -75,9 +76,9 @@ def rows_of(name: str) -> Iterator[tuple[str, float, float]]:
     subject = _subject(name, launch)
     ratios = [_ratio(subject) for _ in range(PAIRS)]
     ratio = statistics.median(ratios)
-    yield f"{name}: agent / bare loop, p50, batch {BATCH}", ratio, LARGEST_RATIO
+    yield Row(f"{name}: agent / bare loop, p50, batch {BATCH}", ratio, LARGEST_RATIO)
     milliseconds = 1000 * _start_seconds(subject)
-    yield f"{name}: agent's start less its import, ms", milliseconds, LARGEST_START
+    yield Row(f"{name}: agent's start less its import, ms", milliseconds, LARGEST_START)
 
 
 def _subject(name: str, launch: Launch) -> Subject:
@@ -139,8 +140,7 @@ def _ratio(subject: Subject) -> float:
 
     Two processes take turns, block by block, in random order.
     """
-    images = np.load(DIGITS / "digits_test.npz")["image"][:BATCH, None] / 16
-    arrays = [("image", images.astype(np.float32))]
+    arrays = [("image", digits(BATCH))]
     with contextlib.ExitStack() as stack:
         agent = stack.enter_context(_agent(subject))
         loop = stack.enter_context(contextlib.closing(_BareLoop(subject)))
@@ -163,10 +163,11 @@ def _ratio(subject: Subject) -> float:
             return loop.p50(count)
 
         through_agent()  # warms up
+        sides = {"agent": through_agent, "loop": through_loop}
         ratios = []
         for _ in range(BLOCKS):
-            p50 = {side: side() for side in random.sample([through_agent, through_loop], 2)}
-            ratios.append(p50[through_agent] / p50[through_loop])
+            p50 = in_random_order(sides)
+            ratios.append(p50["agent"] / p50["loop"])
     return statistics.median(ratios)
 
 
@@ -175,29 +176,29 @@ def _start_seconds(subject: Subject) -> float:
 
     The import is by an interpreter that does nothing else.
     """
+    sides = {"agent": partial(_start_agent, subject), "import": partial(_only_import, subject)}
     differences = []
     for _ in range(STARTS):
-        taken = {}
-        for start in random.sample([_start_agent, _only_import], 2):
-            began = time.perf_counter()
-            taken[start] = start(subject) - began
-        differences.append(taken[_start_agent] - taken[_only_import])
+        seconds = in_random_order(sides)
+        differences.append(seconds["agent"] - seconds["import"])
     return statistics.median(differences)
 
 
 def _start_agent(subject: Subject) -> float:
-    """Start an agent, and return when it had said hello."""
+    """Return the seconds until a new agent has said hello."""
+    began = time.perf_counter()
     with _agent(subject):
-        return time.perf_counter()
+        return time.perf_counter() - began
 
 
 def _only_import(subject: Subject) -> float:
-    """Import the framework in its interpreter, and return when that had ended."""
+    """Return the seconds of an interpreter that imports the framework and ends."""
     modules = IMPORTED.get(subject.name, subject.name)
     code = f"import numpy, {modules}, os; os._exit(0)"
     command = [*subject.launch.command, "-c", code]
+    began = time.perf_counter()
     subprocess.run(command, env=dict(subject.launch.env), check=True, stderr=subprocess.DEVNULL)
-    return time.perf_counter()
+    return time.perf_counter() - began
 
 
 if __name__ == "__main__":

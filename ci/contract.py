@@ -100,8 +100,9 @@ def contract(framework: str) -> Outcome:
         report = Path(folder, "report.xml")
         done = run_pytest(framework, report)
         if done.returncode:
-            output = done.stdout[-20000:] + done.stderr[-5000:]
-            say(f"{framework}: the contract doesn't hold\n{output}")
+            say(f"{framework}: the contract doesn't hold")
+            say(done.stdout[-20000:])
+            say(done.stderr[-5000:])
         if not report.exists():
             return Outcome(False, "", f"FAILED: pytest ended with status {done.returncode}")
         return read_report(report, framework)
@@ -125,7 +126,8 @@ def read_report(report: Path, framework: str) -> Outcome:
     """Return what pytest's JUnit report says; no passed test is a failure too."""
     suite = next(ElementTree.parse(report).getroot().iter("testsuite"))
     skipped = int(suite.get("skipped", 0))
-    failed = int(suite.get("failures", 0)) + int(suite.get("errors", 0))
+    errors = int(suite.get("errors", 0))
+    failed = errors + int(suite.get("failures", 0))
     passed = int(suite.get("tests", 0)) - failed - skipped
     version = ""
     for item in suite.iter("property"):
@@ -137,11 +139,11 @@ def read_report(report: Path, framework: str) -> Outcome:
 
 def print_table(rows: list[Row]) -> None:
     """Print a line for each stack."""
-    print(f"\n{'stack':12} {'version':10} {'made in':>8} {'tested in':>9}  contract")
+    print("\nstack        version     made in tested in  contract")
     for row in rows:
-        version = row.outcome.version
+        outcome = row.outcome
         times = f"{row.making:6.0f} s {row.testing:7.0f} s"
-        print(f"{row.name:12} {version:10} {times}  {row.outcome.counts}")
+        print(f"{row.name:12} {outcome.version:10} {times}  {outcome.counts}")
 
 
 def main() -> int:

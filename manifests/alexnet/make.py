@@ -65,7 +65,8 @@ class Chain:
 
     def _add_weights(self, output: str, shape: tuple[int, ...]) -> list[str]:
         """Draw weights and return the names of weight and bias."""
-        scale = np.float32(np.sqrt(2 / np.prod(shape[1:])))
+        inputs = np.prod(shape[1:])
+        scale = np.float32(np.sqrt(2 / inputs))
         weight = self.random.standard_normal(shape, np.float32) * scale
         bias = np.zeros(shape[0], np.float32)
         self.weights.append(numpy_helper.from_array(weight, f"{output}_weight"))

@@ -78,8 +78,9 @@ def _shape_after(layer, shape):
 
 def _size_after(layer, shape, axis):
     """Return the height (0) or width (1) that a convolution or pooling makes."""
-    padded = shape[1 + axis] + 2 * layer.pad[axis]
-    return (padded - layer.kernel[axis]) // layer.stride[axis] + 1
+    size = shape[1 + axis] + 2 * layer.pad[axis]
+    steps = (size - layer.kernel[axis]) // layer.stride[axis]
+    return steps + 1
 
 
 def load(path):
@@ -95,7 +96,12 @@ def load(path):
                 fields["weight"] = file[weight]
                 fields["bias"] = file[fields["name"] + "_bias"]
             layers.append(Layer(**fields))
-    return Network(facts["name"], facts["input"], tuple(facts["shape"]), tuple(layers))
+    return Network(
+        name=facts["name"],
+        input=facts["input"],
+        shape=tuple(facts["shape"]),
+        layers=tuple(layers),
+    )
 
 
 def save(network, path):
@@ -130,7 +136,8 @@ def read_onnx(path):
     flow = source.name
     layers = []
     for node in graph.node:
-        if node.input[0] != flow or len(node.output) != 1:
+        is_next = node.input[0] == flow
+        if not is_next or len(node.output) != 1:
             text = "%s %r does not take what the node before it gave"
             raise ValueError(text % (node.op_type, node.name))
         attributes = {}
@@ -140,7 +147,12 @@ def read_onnx(path):
         layers.append(_layer(node, attributes, weights))
         flow = node.output[0]
     sizes = [axis.dim_value for axis in source.type.tensor_type.shape.dim]
-    return Network(graph.name, source.name, tuple(sizes[1:]), tuple(layers))
+    return Network(
+        name=graph.name,
+        input=source.name,
+        shape=tuple(sizes[1:]),
+        layers=tuple(layers),
+    )
 
 
 def _layer(node, attributes, weights):

@@ -33,7 +33,8 @@ def _dense(layer, flow):
 
 def _convolution(layer, flow):
     weight = cntk.parameter(init=layer.weight, name=layer.name + "_weight")
-    bias = cntk.parameter(init=layer.bias.reshape(-1, 1, 1), name=layer.name + "_bias")
+    column = layer.bias.reshape(-1, 1, 1)
+    bias = cntk.parameter(init=column, name=layer.name + "_bias")
     product = cntk.convolution(
         weight,
         flow,

@@ -26,7 +26,8 @@ def _layer(layer, flow):
         return product + layer.bias[:, None, None]
     window = (1, 1) + layer.kernel
     stride = (1, 1) + layer.stride
-    return lax.reduce_window(flow, -jnp.inf, lax.max, window, stride, [(0, 0), (0, 0), *pad])
+    whole = [(0, 0), (0, 0)]
+    return lax.reduce_window(flow, -jnp.inf, lax.max, window, stride, whole + pad)
 
 
 def function_of(network):

@@ -126,7 +126,8 @@ def to_onnx(model: nn.Sequential) -> onnx.ModelProto:
         name = f"{kind.lower()}_{index}"
         inputs = [flow]
         for key, value in layer.named_parameters():
-            weights.append(numpy_helper.from_array(value.detach().numpy(), f"{name}_{key}"))
+            array = value.detach().numpy()
+            weights.append(numpy_helper.from_array(array, f"{name}_{key}"))
             inputs.append(f"{name}_{key}")
         flow = name
         if index == len(model) - 1:
@@ -151,7 +152,8 @@ def main() -> None:
     model = train(training)
     onnx.save(to_onnx(model), HERE / "digits_cnn.onnx")
     np.savez_compressed(HERE / "digits_test.npz", image=held_out.images, label=held_out.labels)
-    (HERE / "labels.txt").write_text("".join(f"{digit}\n" for digit in range(10)))
+    labels = [f"{digit}\n" for digit in range(10)]
+    (HERE / "labels.txt").write_text("".join(labels))
     with torch.no_grad():
         logits = model(scaled(held_out.images))
     is_right = logits.argmax(1).numpy() == held_out.labels

@@ -27,12 +27,14 @@ from tests.support.frameworks import (
     IMAGES,
     INPUT,
     OUTPUT,
+    WRONG_IMAGES,
     Array,
     Framework,
     assert_close,
     check_profiles,
     cost,
     launch_of,
+    layer_seconds,
     signature,
     stack_launch,
 )
@@ -40,12 +42,16 @@ from tests.support.project import DIGITS, ROOT
 
 PREDICTORS = sorted((ROOT / "predictors").glob("[a-z]*.py"))
 CHOSEN = os.environ.get("MLMS_TEST_FRAMEWORKS", "").split()
-FRAMEWORKS = [path.stem for path in PREDICTORS if not CHOSEN or path.stem in CHOSEN]
+FRAMEWORKS = CHOSEN or [path.stem for path in PREDICTORS]
 LAUNCHES = {name: launch_of(name) for name in FRAMEWORKS}
 AVAILABLE = [name for name, launch in LAUNCHES.items() if launch]
 DIGITS_MANIFEST = load(DIGITS / "digits.yaml")
 MODELS = {model.name: model for model in DIGITS_MANIFEST.manifest.models}
-OTHERS = ["digits_cnn.model", "digits_cnn-symbol.json", "digits_cnn.prototxt"]
+OTHERS = {
+    DIGITS / "digits_cnn.model",
+    DIGITS / "digits_cnn-symbol.json",
+    DIGITS / "digits_cnn.prototxt",
+}
 """Models that few frameworks read."""
 
 OPERATORS = {
@@ -132,7 +138,11 @@ def functions_of(path: Path) -> dict[str, ast.FunctionDef]:
 
 
 def has(function: str) -> Callable[[str], object]:
-    return lambda name: function in functions_of(ROOT / "predictors" / f"{name}.py")
+    def condition(name: str) -> bool:
+        path = ROOT / "predictors" / f"{name}.py"
+        return function in functions_of(path)
+
+    return condition
 
 
 @pytest.fixture(scope="module")
@@ -201,11 +211,7 @@ def test_a_batch_gives_what_its_rows_give_one_by_one(model: Subject) -> None:
     assert_close(model.predict(), np.concatenate(rows))
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [IMAGES[:, :, :4], IMAGES[:, 0], IMAGES.astype(np.float64)],
-    ids=["size", "rank", "dtype"],
-)
+@pytest.mark.parametrize("wrong", WRONG_IMAGES.values(), ids=WRONG_IMAGES)
 def test_a_wrong_shape_or_type_is_refused_and_the_agent_lives_on(
     model: Subject, wrong: Array
 ) -> None:
@@ -223,11 +229,15 @@ def run_request(batches: int = 0, **stop: float) -> dict[str, Any]:
     return fields
 
 
+def two_batches() -> list[tuple[str, Array]]:
+    """Return new arrays, which nothing keeps but the agent."""
+    return [("image", IMAGES.copy()), ("image", IMAGES[::-1].copy())]
+
+
 @pytest.mark.parametrize("scenario", ["single_stream", "offline"])
 def test_a_run_gives_raw_times_in_their_order(model: Subject, scenario: str) -> None:
     fields = {**run_request(2, seconds=0.02, least=20), "scenario": scenario}
-    batches = [("image", IMAGES), ("image", IMAGES[::-1].copy())]
-    arrays = model.agent.request("run", fields, batches).arrays
+    arrays = model.agent.request("run", fields, two_batches()).arrays
     start = arrays["start"]
     end = arrays["end"]
     assert len(start) == len(end) >= 20
@@ -245,8 +255,7 @@ def test_a_run_gives_raw_times_in_their_order(model: Subject, scenario: str) -> 
 def test_a_run_gives_the_outputs_of_the_first_batch_and_a_digest_of_all(
     model: Subject, reference: dict[str, Array]
 ) -> None:
-    batches = [("image", IMAGES), ("image", IMAGES[::-1].copy())]
-    facts, arrays = model.agent.request("run", run_request(2), batches)
+    facts, arrays = model.agent.request("run", run_request(2), two_batches())
     assert_close(arrays["logits"], reference["logits"])
     assert len(facts["output_sha256"]) == 64
     assert facts["peak_rss"] > 1 << 20
@@ -256,8 +265,7 @@ def test_a_run_can_be_repeated_on_the_batches_that_were_sent(
     model: Subject, reference: dict[str, Array]
 ) -> None:
     """Other requests in between reuse the memory that a predictor no longer holds."""
-    batches = [("image", IMAGES.copy()), ("image", IMAGES[::-1].copy())]
-    first, arrays = model.agent.request("run", run_request(2), batches)
+    first, arrays = model.agent.request("run", run_request(2), two_batches())
     assert_close(arrays["logits"], reference["logits"])
     for _ in range(4):
         model.predict(IMAGES + 1)
@@ -279,7 +287,7 @@ def test_layers_are_named_and_inside_their_call_in_order(model: Subject) -> None
     for profile in (first, second):
         assert len(profile.layers) >= 2
         assert all(layer.name and layer.type for layer in profile.layers)
-        assert sum(layer.end - layer.start for layer in profile.layers) > 0
+        assert layer_seconds(profile) > 0
     names = [layer.name for layer in first.layers]
     assert names == [layer.name for layer in second.layers]
 
@@ -345,8 +353,7 @@ def test_a_file_that_is_no_model_is_refused(subject: Subject, tmp_path: Path) ->
 
 
 def test_a_model_of_another_framework_is_refused(subject: Subject) -> None:
-    others = {DIGITS / name for name in OTHERS} - set(subject.files.values())
-    for other in others:
+    for other in OTHERS - set(subject.files.values()):
         for role in subject.files:
             with pytest.raises(Refused):
                 subject.load(files={**subject.files, role: other})

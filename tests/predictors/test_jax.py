@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -47,7 +46,7 @@ def test_xla_runs_with_the_threads_asked_for(jax: Framework, threads: int) -> No
 
     def named() -> int:
         """Count XLA's threads; a thread gives itself its name, as soon as it runs."""
-        names = [(tasks / task / "comm").read_text().strip() for task in os.listdir(tasks)]
+        names = [path.read_text().strip() for path in tasks.glob("*/comm")]
         return names.count(XLA_THREAD)
 
     deadline = time.monotonic() + SECONDS

@@ -19,13 +19,13 @@ import pytest
 from mlms_predictors import Profile
 
 from tests.support import networks
-from tests.support.frameworks import Framework, in_its_stack, stack_launch
+from tests.support.frameworks import Framework, in_its_stack, layer_seconds, stack_launch
 from tests.support.networks import ALEXNET, CNN32, Network
 from tests.support.project import ROOT
 
 CHOSEN = os.environ.get("MLMS_TEST_FRAMEWORKS", "").split()
-FRAMEWORKS = [path.stem for path in sorted((ROOT / "predictors").glob("[a-z]*.py"))]
-PROFILED = [name for name in FRAMEWORKS if not CHOSEN or name in CHOSEN]
+PREDICTORS = sorted((ROOT / "predictors").glob("[a-z]*.py"))
+PROFILED = CHOSEN or [path.stem for path in PREDICTORS]
 WITH_ALEXNET = bool(os.environ.get("MLMS_TEST_ALEXNET"))
 OWN_NAMES = {
     "jax": "XLA names what it compiles by itself",
@@ -109,8 +109,9 @@ def test_the_layers_together_take_the_time_of_the_call(
             seconds = profile.end - profile.start
             if seconds < quickest:
                 quickest = seconds
-                share = sum(layer.end - layer.start for layer in profile.layers) / seconds
-    message = f"{name}, {subject.network.name}: {share:.1%} of {quickest * 1e3:.2f} ms"
+                share = layer_seconds(profile) / seconds
+    milliseconds = quickest * 1e3
+    message = f"{name}, {subject.network.name}: {share:.1%} of {milliseconds:.2f} ms"
     record_property("share", message)
     print(message)
     assert SMALLEST_SHARE <= share <= LARGEST_SHARE, message

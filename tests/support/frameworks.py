@@ -30,7 +30,21 @@ from tests.support.project import DIGITS, ROOT, launch
 
 Array = NDArray[Any]
 
-IMAGES = (np.load(DIGITS / "digits_test.npz")["image"][:8, None] / 16).astype(np.float32)
+
+def digits(count: int) -> Array:
+    """Return images of the held-out digits, N x 1 x 8 x 8, from 0 to 1."""
+    images = np.load(DIGITS / "digits_test.npz")["image"]
+    scaled = images[:count, None] / 16
+    return np.asarray(scaled, np.float32)
+
+
+IMAGES = digits(8)
+WRONG_IMAGES = {
+    "size": IMAGES[:, :, :4],
+    "rank": IMAGES[:, 0],
+    "dtype": IMAGES.astype(np.float64),
+}
+"""Arrays that a model of the digits must refuse."""
 MODULES = {
     "opencv": "cv2",
     "pytorch": "torch",
@@ -110,9 +124,10 @@ def convert(python: str, script: str, folder: Path) -> Path:
 
     It writes the network in all formats of a framework into the folder.
     """
-    weights = runpy.run_path(str(DIGITS / "weights.py"))["read_weights"]()
-    np.savez(folder / "weights.npz", **weights)
-    command = [python, "-B", str(DIGITS / script), str(folder / "weights.npz"), str(folder)]
+    read_weights = runpy.run_path(str(DIGITS / "weights.py"))["read_weights"]
+    weights = folder / "weights.npz"
+    np.savez(weights, **read_weights())
+    command = [python, "-B", str(DIGITS / script), str(weights), str(folder)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
     return folder
@@ -170,7 +185,7 @@ class Framework:
         """
         for images in (IMAGES, IMAGES[:1]):
             assert_close(self.predict(images), reference(images))
-        for wrong in (IMAGES[:, :, :4], IMAGES[:, 0], IMAGES.astype(np.float64)):
+        for wrong in WRONG_IMAGES.values():
             with pytest.raises(Refused, match="the model takes"):
                 self.predict(wrong)
 
@@ -192,9 +207,11 @@ class Framework:
 
 def _profile(start: float, end: float, layers: list[list[Any]]) -> Profile:
     found = []
-    for name, kind, began, ended, size, shape in layers:
-        sizes = tuple(shape) if shape is not None else None
-        found.append(Layer(name, kind, began, ended, size, sizes))
+    for fields in layers:
+        layer = Layer(*fields)
+        if layer.shape is not None:
+            layer = layer._replace(shape=tuple(layer.shape))
+        found.append(layer)
     return Profile(start, end, found)
 
 
@@ -210,6 +227,11 @@ def check_profiles(profiles: list[Profile]) -> None:
         assert starts == sorted(starts)
         names = {layer.name for layer in profile.layers}
         assert len(names) == len(profile.layers), "names are distinct"
+
+
+def layer_seconds(profile: Profile) -> float:
+    """Return the sum of the times of all layers."""
+    return sum(layer.end - layer.start for layer in profile.layers)
 
 
 def signature(facts: Mapping[str, Any]) -> tuple[list[Tensor], list[Tensor]]:
