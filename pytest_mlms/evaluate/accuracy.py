@@ -8,14 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytest_mlms.agent.predictor import Predictor
-from pytest_mlms.errors import DatasetError, OutputError
+from pytest_mlms.errors import DatasetError
 from pytest_mlms.evaluate.outputs import check_finite, finite_rows
 from pytest_mlms.manifest.schema import Output
-from pytest_mlms.pipeline import Dataset, postprocess
+from pytest_mlms.pipeline import Dataset, postprocess, table_of
 from pytest_mlms.records import Estimate
 from pytest_mlms.statistics import wilson_interval
 
 __all__ = [
+    "ScoredDataset",
     "classify",
     "count_hits",
     "estimate_accuracy",
@@ -31,9 +32,13 @@ _RANKS = {"top1": 1, "top5": 5}
 
 
 class ScoredDataset(NamedTuple):
-    """Scores of a whole dataset (N x classes, float32), and its labels (N)."""
+    """Scores of a whole dataset (N x classes, float32), and its labels (N).
+
+    ``ranking`` has the model's own values, which the classes are ranked by.
+    """
 
     scores: Array
+    ranking: Array
     labels: Array
 
 
@@ -47,9 +52,11 @@ def classify(predictor: Predictor, dataset: Dataset, output: Output, size: int) 
         raise DatasetError(f"{found}; add it, one class index an element")
     finite = []
     scored = []
+    ranked = []
     for batch in dataset.batches(size):
-        values = predictor.predict(batch)[output.name]
-        _check_scores(output.name, values, size)
+        found = predictor.predict(batch)[output.name]
+        values = table_of(output.name, found, size)
+        ranked.append(values)
         finite.append(finite_rows(values))
         with np.errstate(invalid="ignore"):  # check_finite reports all inputs at once
             scores = postprocess(values.astype(np.float64), output)
@@ -57,15 +64,10 @@ def classify(predictor: Predictor, dataset: Dataset, output: Output, size: int) 
     count = len(dataset)  # the last batch may be filled up
     check_finite(output.name, np.concatenate(finite)[:count])
     all_scores = np.concatenate(scored)[:count]
+    ranking = np.concatenate(ranked)[:count]
     classes = all_scores.shape[1]
     _check_labels(dataset.name, dataset.labels, classes)
-    return ScoredDataset(all_scores, dataset.labels)
-
-
-def _check_scores(name: str, values: Array, size: int) -> None:
-    if values.ndim != 2 or len(values) != size:
-        found = f"output {name!r} of {size} inputs is {values.shape}"
-        raise OutputError(f"{found}; expected inputs x classes")
+    return ScoredDataset(all_scores, ranking, dataset.labels)
 
 
 def _check_labels(dataset: str, labels: Array, classes: int) -> None:

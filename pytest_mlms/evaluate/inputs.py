@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -59,6 +59,11 @@ class Inputs:
             row = values[index : index + 1]
             batch[name] = np.repeat(row, len(values), axis=0)
         return batch
+
+    @property
+    def files(self) -> Sequence[str] | None:
+        """The file of each input, where inputs are files."""
+        return self.dataset.files if self.dataset else None
 
     def label(self, index: int) -> int | None:
         """Return the label of an input, where there are labels."""

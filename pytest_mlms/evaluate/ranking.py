@@ -16,6 +16,9 @@ from scipy.special import rel_entr
 __all__ = ["Ranking", "are_probabilities", "divergences", "rank"]
 
 Array = NDArray[Any]
+BothSides = tuple[Array, Array]
+"""Values of our side and of the reference's, N x classes each."""
+
 Divergences = dict[str, Array]
 
 _SUM_TOLERANCE = 1e-3  # how far from 1 a row of probabilities in float16 may add up
@@ -34,14 +37,18 @@ class Ranking:
     divergences: Mapping[str, Array]
 
 
-def rank(scores: Iterable[tuple[Array, Array]]) -> Ranking:
-    """Compare the scores of both sides (N x classes), which may come in parts."""
+def rank(rows: Iterable[tuple[BothSides, BothSides]]) -> Ranking:
+    """Compare both sides, which may come in parts: the models' own values, and their scores.
+
+    The best class is that of the own values, as probabilities may be rounded to the same number.
+    """
     ours = []
     theirs = []
     parts = []
-    for own, expected in scores:
-        ours.append(own.argmax(axis=1))
-        theirs.append(expected.argmax(axis=1))
+    for values, scores in rows:
+        ours.append(values[0].argmax(axis=1))
+        theirs.append(values[1].argmax(axis=1))
+        own, expected = scores
         if are_probabilities(own) and are_probabilities(expected):
             parts.append(divergences(own, expected))
     has_all = len(parts) == len(ours)

@@ -20,9 +20,9 @@ from pytest_mlms.cases import Case
 from pytest_mlms.errors import MlmsError, OutputError
 from pytest_mlms.evaluate.agreement import Differences, Tolerance, chunks, compare
 from pytest_mlms.evaluate.inputs import Inputs
-from pytest_mlms.evaluate.ranking import Ranking, rank
+from pytest_mlms.evaluate.ranking import BothSides, Ranking, rank
 from pytest_mlms.manifest.schema import Output
-from pytest_mlms.pipeline import Dataset, postprocess
+from pytest_mlms.pipeline import Dataset, is_table, postprocess, table_of
 
 __all__ = [
     "OutputComparison",
@@ -174,16 +174,21 @@ def compare_outputs(
             )
     found = compare(outputs, reference.outputs, tolerance)
     output = reference.case.loaded.manifest.classification
-    if output is None or reference.outputs[output.name].ndim != 2:
+    if output is None or not is_table(reference.outputs[output.name]):
         return OutputComparison(found, None)
-    ours = outputs[output.name]
-    expected = reference.outputs[output.name]
+    count = len(reference.inputs)
+    ours = table_of(output.name, outputs[output.name], count)
+    expected = table_of(output.name, reference.outputs[output.name], count)
     return OutputComparison(found, rank(_scored_chunks(ours, expected, output)))
 
 
-def _scored_chunks(ours: Array, expected: Array, output: Output) -> Iterator[tuple[Array, Array]]:
+def _scored_chunks(
+    ours: Array, expected: Array, output: Output
+) -> Iterator[tuple[BothSides, BothSides]]:
     for rows in chunks(expected):
-        yield _scores(ours[rows], output), _scores(expected[rows], output)
+        values = (ours[rows], expected[rows])
+        scores = (_scores(ours[rows], output), _scores(expected[rows], output))
+        yield values, scores
 
 
 def _scores(values: Array, output: Output) -> Array:

@@ -22,7 +22,7 @@ from pytest_mlms.cases import Case
 from pytest_mlms.config import Config
 from pytest_mlms.evaluate.inputs import random_batch
 from pytest_mlms.items.static_work import static_work
-from pytest_mlms.pipeline import Dataset, postprocess
+from pytest_mlms.pipeline import Dataset, postprocess, table_of
 from pytest_mlms.recorder import MlmsWarning, Recorder
 from pytest_mlms.serialization import to_plain
 from pytest_mlms.trace.correlate import parents_of
@@ -153,7 +153,8 @@ class ItemTracer:
     def _postprocess(self, outputs: Mapping[str, Array]) -> None:
         output = self.case.loaded.manifest.classification
         if output is not None:
-            postprocess(outputs[output.name], output)
+            values = table_of(output.name, outputs[output.name], self.case.batch_size)
+            postprocess(values, output)
 
     def _keep(self, trace: Trace) -> None:
         """Write all files of the trace so far."""

@@ -59,11 +59,17 @@ def test_accuracy(
     """Measure top-1 and top-5 over the whole dataset."""
     output = mlms_case.loaded.manifest.classification
     assert output is not None, "a manifest without a classification has no accuracy items"
-    scores, labels = classify(mlms_predictor, mlms_dataset, output, mlms_case.batch_size)
-    names = _class_names(mlms_artifacts.labels, scores.shape[1])
-    k = output.top_k.k if output.top_k else 1
-    keep_predictions(mlms_recorder, Predictions(scores, labels, names, k))
-    estimates = estimate_accuracy(scores, labels)
+    found = classify(mlms_predictor, mlms_dataset, output, mlms_case.batch_size)
+    predictions = Predictions(
+        scores=found.scores,
+        ranking=found.ranking,
+        labels=found.labels,
+        names=_class_names(mlms_artifacts.labels, found.scores.shape[1]),
+        k=output.top_k.k if output.top_k else 1,
+        files=mlms_dataset.files,
+    )
+    keep_predictions(mlms_recorder, predictions)
+    estimates = estimate_accuracy(found.ranking, found.labels)
     decisions = judge(mlms_case.limits, estimates)
     mlms_recorder.settle(estimates, decisions, mlms_config.strict)
 

@@ -2,13 +2,15 @@
 
 from pytest_mlms.pipeline.dataset import Dataset, open_dataset
 from pytest_mlms.pipeline.inputs import preprocess
-from pytest_mlms.pipeline.outputs import postprocess, read_labels, top_k
+from pytest_mlms.pipeline.outputs import is_table, postprocess, read_labels, table_of, top_k
 
 __all__ = [
     "Dataset",
+    "is_table",
     "open_dataset",
     "postprocess",
     "preprocess",
     "read_labels",
+    "table_of",
     "top_k",
 ]

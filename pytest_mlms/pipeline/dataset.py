@@ -43,13 +43,15 @@ class Dataset:
     """N elements for each input, by its name, and N labels.
 
     A label is a whole number, the index of the class; ``labels`` is None for a dataset without.
-    ``name`` is used in errors: the manifest's line and the path.
+    ``name`` is used in errors: the manifest's line and the path. ``files`` are the elements' names
+    in the table of labels; None for arrays.
     """
 
     name: str
     inputs: tuple[Input, ...]
     elements: Mapping[str, Sequence[Element]]
     labels: Array | None
+    files: Sequence[str] | None = None
 
     def __len__(self) -> int:
         first = next(iter(self.elements.values()))
@@ -116,6 +118,7 @@ class _Content:
 
     elements: Mapping[str, Sequence[Element]]
     labels: Array | None
+    files: Sequence[str] | None = None
 
 
 def open_dataset(path: Path, inputs: Sequence[Input], place: Place) -> Dataset:
@@ -130,7 +133,7 @@ def open_dataset(path: Path, inputs: Sequence[Input], place: Place) -> Dataset:
         _check_counts(content)
     except DatasetError as error:
         raise DatasetError(f"{name} {error}") from error
-    return Dataset(name, tuple(inputs), content.elements, content.labels)
+    return Dataset(name, tuple(inputs), content.elements, content.labels, content.files)
 
 
 def _check_counts(content: _Content) -> None:
@@ -199,4 +202,4 @@ def _read_folder(path: Path, inputs: Sequence[Input]) -> _Content:
         raise DatasetError(f"{problem}: {error!r}") from error
     paths = [table.parent / name for name in names]
     elements = {inputs[0].name: _Files(paths)}
-    return _Content(elements, numbers)
+    return _Content(elements, numbers, names)

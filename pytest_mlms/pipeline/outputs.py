@@ -1,4 +1,8 @@
-"""The output steps: probabilities of logits, the best classes, and the names of classes."""
+"""The output steps: probabilities of logits, the best classes, and the names of classes.
+
+Classes are ranked by the values of the model's own output. Softmax keeps their order, but makes
+equal what is far below the largest value: its probability is rounded to 0.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +13,33 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from pytest_mlms.errors import DatasetError
+from pytest_mlms.errors import DatasetError, OutputError
 from pytest_mlms.manifest.schema import Output
 from pytest_mlms.pipeline import observers
 
-__all__ = ["postprocess", "read_labels", "top_k"]
+__all__ = ["is_table", "postprocess", "read_labels", "table_of", "top_k"]
 
 Array = NDArray[Any]
+
+
+def is_table(values: Array) -> bool:
+    """Return whether an output is inputs x classes, beside axes of 1 such as N x 1000 x 1 x 1."""
+    if values.ndim < 2:
+        return False
+    long_axes = [size for size in values.shape[1:] if size != 1]
+    return len(long_axes) <= 1
+
+
+def table_of(name: str, values: Array, inputs: int) -> Array:
+    """Return an output of so many inputs as inputs x classes.
+
+    Raises OutputError where it isn't a table of them.
+    """
+    if len(values.shape) == 0 or len(values) != inputs or not is_table(values):
+        found = f"output {name!r} of {inputs} inputs is {values.shape}"
+        advice = "name another output, or write 'type: tensor'"
+        raise OutputError(f"{found}; expected inputs x classes; {advice}")
+    return values.reshape(inputs, -1)
 
 
 def postprocess(output: Array, spec: Output) -> Array:
@@ -36,8 +60,10 @@ def top_k(scores: Array, k: int) -> Array:
 
     Of equal scores the one with the lower index comes first.
     """
-    order = np.argsort(-scores, axis=-1, kind="stable")
-    return order[..., :k]
+    last = scores.shape[-1] - 1
+    ascending = np.argsort(scores[..., ::-1], axis=-1, kind="stable")
+    best_first = last - ascending[..., ::-1]
+    return best_first[..., :k]
 
 
 def read_labels(path: Path, classes: int) -> list[str]:

@@ -42,13 +42,13 @@ def _write_table(path: Path, reference: Reference, found: OutputComparison) -> N
     differences = found.differences
     inputs = range(len(differences.deviation))
     labels = [reference.inputs.label(index) for index in inputs]
-    columns: dict[str, Any] = {
-        "input": inputs,
-        "label": labels,
-        "deviation": differences.deviation,
-        "difference": differences.absolute,
-        "relative_difference": differences.relative,
-    }
+    columns: dict[str, Any] = {"input": inputs}
+    if reference.inputs.files is not None:
+        columns["file"] = reference.inputs.files
+    columns["label"] = labels
+    columns["deviation"] = differences.deviation
+    columns["difference"] = differences.absolute
+    columns["relative_difference"] = differences.relative
     ranking = found.ranking
     if ranking:
         columns["class"] = ranking.ours
@@ -112,6 +112,9 @@ def _describe_value(value: Value) -> str:
 
 def _describe_input(index: int, reference: Reference, ranking: Ranking | None) -> str:
     facts = [f"number {index}"]
+    files = reference.inputs.files
+    if files is not None:
+        facts.append(files[index])
     label = reference.inputs.label(index)
     if label is not None:
         facts.append(f"label {label}")

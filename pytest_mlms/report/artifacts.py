@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytest_mlms.evaluate.performance import ProcessResult
+from pytest_mlms.evaluate.ranking import are_probabilities
 from pytest_mlms.pipeline import top_k
 from pytest_mlms.recorder import Recorder
 
@@ -22,23 +23,36 @@ __all__ = ["Predictions", "keep_arrays", "keep_predictions", "keep_process", "lo
 class Predictions:
     """The scores of a dataset's inputs.
 
-    ``scores`` is inputs x classes, ``labels`` the right class of each input, ``names`` the name of
-    each class, and ``k`` how many of the best classes a person is shown.
+    ``scores`` is inputs x classes, and ``ranking`` the values that order the classes. ``labels``
+    has the right class of each input, ``names`` the name of each class, and ``files`` the file of
+    each input, where inputs are files. ``k`` is how many of the best classes a person is shown.
     """
 
     scores: NDArray[Any]
+    ranking: NDArray[Any]
     labels: NDArray[Any]
     names: Sequence[str]
     k: int
+    files: Sequence[str] | None = None
+
+    @property
+    def kind(self) -> str:
+        """The word for a score: probability, if all rows are probabilities."""
+        return "probability" if are_probabilities(self.scores) else "score"
 
 
 def keep_predictions(recorder: Recorder, predictions: Predictions) -> None:
-    """Keep all scores (probabilities.npz), and the best classes of each input (predictions.csv)."""
+    """Keep all scores, and the best classes of each input (predictions.csv).
+
+    Scores are in probabilities.npz, or in scores.npz where they are not probabilities.
+    """
+    kind = predictions.kind
     arrays = {
-        "probability": predictions.scores.astype(np.float32),
+        kind: predictions.scores.astype(np.float32),
         "label": predictions.labels,
     }
-    keep_arrays(recorder, "probabilities.npz", arrays)
+    name = "probabilities.npz" if kind == "probability" else "scores.npz"
+    keep_arrays(recorder, name, arrays)
     recorder.keep("predictions.csv", lambda path: _write_predictions(path, predictions))
 
 
@@ -74,10 +88,13 @@ def load_latencies(folder: Path, artifacts: Mapping[str, str]) -> list[float]:
 
 
 def _write_predictions(path: Path, predictions: Predictions) -> None:
-    best = top_k(predictions.scores, predictions.k)
+    best = top_k(predictions.ranking, predictions.k)
     header = ["input", "label"]
+    if predictions.files is not None:
+        header.insert(1, "file")
+    kind = predictions.kind
     for place in range(1, best.shape[1] + 1):
-        header += [f"class_{place}", f"probability_{place}"]
+        header += [f"class_{place}", f"{kind}_{place}"]
     with path.open("w", newline="", encoding="utf-8") as file:
         table = csv.writer(file)
         table.writerow(header)
@@ -87,7 +104,10 @@ def _write_predictions(path: Path, predictions: Predictions) -> None:
 
 def _prediction_row(predictions: Predictions, index: int, classes: Sequence[int]) -> list[Any]:
     label = predictions.labels[index]
-    row: list[Any] = [index, predictions.names[label]]
+    row: list[Any] = [index]
+    if predictions.files is not None:
+        row.append(predictions.files[index])
+    row.append(predictions.names[label])
     for number in classes:
         score = predictions.scores[index, number]
         row += [predictions.names[number], f"{score:.6g}"]

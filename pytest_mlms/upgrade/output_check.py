@@ -31,7 +31,7 @@ from pytest_mlms.upgrade.rounds import Array, Outputs, SideName
 __all__ = ["OutputCheck", "Scores", "check_outputs"]
 
 Scores = tuple[Array, Array]
-"""Scores of all inputs of a dataset (inputs x classes), and their labels."""
+"""Values that rank the classes of all inputs (inputs x classes), and the labels of the inputs."""
 
 
 def check_outputs(
@@ -182,5 +182,6 @@ class _AccuracyCheck:
         known = self.check.scores
         if key not in known:
             with self.pair.running(side) as predictor:
-                known[key] = classify(predictor, self.dataset, self.output, case.batch_size)
+                found = classify(predictor, self.dataset, self.output, case.batch_size)
+            known[key] = (found.ranking, found.labels)
         return known[key]

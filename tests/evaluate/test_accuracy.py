@@ -74,11 +74,30 @@ class FakePredictor:
 
 def test_scores_leave_out_what_filled_the_last_batch() -> None:
     predictor: Any = FakePredictor([[1, 0]] * 4, [[0, 1]] * 4)
-    scores, labels = classify(predictor, SIX, LOGITS, 4)
+    scores, ranking, labels = classify(predictor, SIX, LOGITS, 4)
     assert scores.argmax(axis=1).tolist() == [0, 0, 0, 0, 1, 1]
+    assert ranking.argmax(axis=1).tolist() == [0, 0, 0, 0, 1, 1]
     assert scores.dtype == np.float32
     assert np.allclose(scores.sum(axis=1), 1)
     assert labels is LABELS
+
+
+def test_classes_rank_by_the_logits_where_probabilities_underflow() -> None:
+    logits = [0.0, -300.0, -290.0, -280.0, -270.0, -260.0, -250.0]
+    predictor: Any = FakePredictor([logits] * 6)
+    scores, ranking, _ = classify(predictor, SIX, LOGITS, 6)
+    assert scores[0].tolist() == [1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]
+    assert top_k(ranking, 5)[0].tolist() == [0, 6, 5, 4, 3]
+    found = estimate_accuracy(ranking, np.ones(6, int))
+    assert found["top5"].value == 0
+
+
+def test_an_output_with_axes_of_one_is_a_table_of_scores() -> None:
+    logits = np.array([[2.0, 1.0]] * 6)
+    predictor: Any = FakePredictor(logits[:, :, None, None])
+    scores, ranking, _ = classify(predictor, SIX, LOGITS, 6)
+    assert ranking.tolist() == logits.tolist()
+    assert np.allclose(scores.sum(axis=1), 1)
 
 
 def test_the_first_input_whose_scores_are_not_finite_is_named() -> None:

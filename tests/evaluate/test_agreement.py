@@ -102,7 +102,8 @@ def test_rounding_is_one_percent_of_the_largest_value() -> None:
 PROBABILITIES = np.array([[0.2, 0.8], [0.4, 0.6]])
 OURS = np.array([[0.2, 0.8], [0.6, 0.4]])
 FOUND = compare({"y": OURS}, {"y": PROBABILITIES}, USUAL)
-RANKING = rank([(OURS, PROBABILITIES)])
+BOTH = (OURS, PROBABILITIES)
+RANKING = rank([(BOTH, BOTH)])
 
 
 def test_every_quantity_of_agreement_has_an_estimator() -> None:
@@ -137,7 +138,8 @@ def test_without_scores_there_are_differences_only() -> None:
 def test_logits_have_no_divergence() -> None:
     logits = np.array([[3.0, -1.0]])
     found = compare({"y": logits}, {"y": logits}, USUAL)
-    estimates = estimate_agreement(found, rank([(logits, logits)]))
+    same = (logits, logits)
+    estimates = estimate_agreement(found, rank([(same, same)]))
     assert estimates["same_top1"].value == 1
     assert "write the step softmax" in estimates["js_max"].lacking
 

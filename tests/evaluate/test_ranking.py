@@ -122,7 +122,7 @@ def test_parts_are_ranked_as_one() -> None:
     reference = np.array([[0.8, 0.2], [0.6, 0.4]])
     first = (ours[:1], reference[:1])
     second = (ours[1:], reference[1:])
-    found = rank([first, second])
+    found = rank([(first, first), (second, second)])
     assert found.ours.tolist() == [0, 1]
     assert found.reference.tolist() == [0, 0]
     assert found.divergences["kl"].shape == (2,)
@@ -131,5 +131,15 @@ def test_parts_are_ranked_as_one() -> None:
 def test_there_are_no_divergences_where_one_part_has_logits() -> None:
     scores = np.array([[0.9, 0.1]])
     raw = np.array([[5.0, -1.0]])
-    found = rank([(scores, scores), (raw, raw)])
+    same = (scores, scores)
+    other = (raw, raw)
+    found = rank([(same, same), (other, other)])
     assert found.divergences == {}
+
+
+def test_the_best_class_is_that_of_the_values_before_softmax() -> None:
+    logits = np.array([[0.0, 1e-20]])
+    scores = probabilities(logits)
+    found = rank([((logits, -logits), (scores, scores))])
+    assert found.ours.tolist() == [1]
+    assert found.reference.tolist() == [0]

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from pytest_mlms.errors import DatasetError
+from pytest_mlms.errors import DatasetError, OutputError
 from pytest_mlms.manifest.schema import Output
 from pytest_mlms.pipeline.observers import observe
-from pytest_mlms.pipeline.outputs import postprocess, read_labels, top_k
+from pytest_mlms.pipeline.outputs import postprocess, read_labels, table_of, top_k
 
 SHAPES = st.tuples(st.integers(1, 4), st.integers(1, 6))
 LOGITS = arrays(np.float64, SHAPES, elements=st.floats(-1e4, 1e4))
@@ -53,6 +53,25 @@ def test_steps_are_observed() -> None:
     with observe(lambda name, start, end: names.append(name)):
         postprocess(np.zeros((1, 2)), spec("softmax", {"top_k": {"k": 1}}))
     assert names == ["softmax"]
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (2, 3, 1, 1), (2, 1, 1, 3), (2, 1, 3)])
+def test_axes_of_one_are_left_out_beside_the_classes(shape: tuple[int, ...]) -> None:
+    values = np.arange(6.0).reshape(shape)
+    assert table_of("y", values, 2).tolist() == [[0, 1, 2], [3, 4, 5]]
+
+
+@pytest.mark.parametrize("shape", [(2,), (3, 2), (2, 3, 2), ()])
+def test_another_output_is_refused_with_an_advice(shape: tuple[int, ...]) -> None:
+    message = r"output 'y' of 2 inputs is \(.*\); expected inputs x classes; .*'type: tensor'"
+    with pytest.raises(OutputError, match=message):
+        table_of("y", np.zeros(shape), 2)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.bool_, np.int64, np.float16])
+def test_scores_of_every_type_are_ordered(dtype: type) -> None:
+    scores = np.array([[0, 1, 0]]).astype(dtype)
+    assert top_k(scores, 3).tolist() == [[1, 0, 2]]
 
 
 @given(LOGITS, st.integers(1, 6))

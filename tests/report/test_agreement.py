@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +16,7 @@ from pytest_mlms.evaluate.departure import Departure, DepartureSearch
 from pytest_mlms.evaluate.inputs import Inputs
 from pytest_mlms.evaluate.ranking import rank
 from pytest_mlms.evaluate.reference import OutputComparison, Reference
+from pytest_mlms.pipeline import Dataset
 from pytest_mlms.recorder import Recorder
 from pytest_mlms.records import Place
 from pytest_mlms.report import agreement
@@ -54,7 +56,8 @@ def test_outputs_of_the_worst_inputs_are_kept_where_not_all_fit(
 def test_the_table_has_the_classes_and_divergences_of_a_classification(tmp_path: Path) -> None:
     scores = np.array([[0.2, 0.8], [0.4, 0.6]])
     recorder = Recorder("item", tmp_path, Place(Path("m.yaml"), 1))
-    ranking = rank([(scores, scores)])
+    same = (scores, scores)
+    ranking = rank([(same, same)])
     found = OutputComparison(compare({"y": scores}, {"y": scores}, USUAL), ranking)
     agreement.keep_differences(recorder, {"y": scores}, reference_of(scores), found)
     header = (recorder.folder / "differences.csv").read_text().splitlines()[0]
@@ -64,7 +67,9 @@ def test_the_table_has_the_classes_and_divergences_of_a_classification(tmp_path:
 def test_the_worst_input_is_explained_with_its_values() -> None:
     expected = np.array([[1.0, 2.0], [3.0, 4.0]])
     ours = np.array([[1.0, 2.0], [3.0, 4.5]])
-    found = OutputComparison(compare({"y": ours}, {"y": expected}, USUAL), rank([(ours, expected)]))
+    both = (ours, expected)
+    differences = compare({"y": ours}, {"y": expected}, USUAL)
+    found = OutputComparison(differences, rank([(both, both)]))
     tolerance = Tolerance(1e-4, 0.1)
     text = agreement.explain_worst({"y": ours}, reference_of(expected), found, tolerance)
     count = "1 of 2 inputs differ from it by more than 0.1 + 0.0001 |reference|"
@@ -73,6 +78,23 @@ def test_the_worst_input_is_explained_with_its_values() -> None:
         "  worst input: number 1, best class 1, the reference's 1",
         "    y[1] is 4.5, the reference's 4",
     ]
+
+
+def test_the_worst_input_is_named_by_its_file(tmp_path: Path) -> None:
+    expected = np.array([[1.0], [3.0]])
+    reference = reference_of(expected)
+    files = ["cats/1.png", "dogs/2.png"]
+    dataset = Dataset("d", (), {"x": expected}, np.array([0, 1]), files)
+    reference = replace(reference, inputs=Inputs(dataset, {}, 2))
+    ours = np.array([[1.0], [4.0]])
+    found = OutputComparison(compare({"y": ours}, {"y": expected}, USUAL), None)
+    text = agreement.explain_worst({"y": ours}, reference, found, USUAL)
+    assert "worst input: number 1, dogs/2.png, label 1\n" in text
+    recorder = Recorder("item", tmp_path, Place(Path("m.yaml"), 1))
+    agreement.keep_differences(recorder, {"y": ours}, reference, found)
+    lines = (recorder.folder / "differences.csv").read_text().splitlines()
+    assert lines[0].startswith("input,file,label,")
+    assert lines[2].startswith("1,dogs/2.png,1,")
 
 
 def test_a_departure_that_is_not_known_says_why() -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from pytest_mlms.errors import InvalidRun, OutputError
+from pytest_mlms.evaluate.accuracy import ScoredDataset
 from pytest_mlms.evaluate.agreement import Tolerance
 from pytest_mlms.pipeline import Dataset
 from pytest_mlms.records import Comparison, Verdict
@@ -95,13 +96,13 @@ class Check:
         self.case = case_of(folder)
         monkeypatch.setattr("pytest_mlms.upgrade.output_check.classify", self.classify)
 
-    def classify(self, predictor: FakePredictor, *_: object) -> Scores:
+    def classify(self, predictor: FakePredictor, *_: object) -> ScoredDataset:
         pid = predictor.agent.process.pid
         self.classified.append(pid)
         scores = self.by_side[pid]
         if isinstance(scores, Exception):
             raise scores
-        return scores, LABELS
+        return ScoredDataset(np.zeros_like(scores), scores, LABELS)
 
     def run(
         self,
