@@ -54,8 +54,8 @@ def classify(predictor: Predictor, dataset: Dataset, output: Output, size: int) 
     scored = []
     ranked = []
     for batch in dataset.batches(size):
-        found = predictor.predict(batch)[output.name]
-        values = table_of(output.name, found, size)
+        outputs = predictor.predict(batch)
+        values = table_of(output.name, outputs[output.name], size)
         ranked.append(values)
         finite.append(finite_rows(values))
         with np.errstate(invalid="ignore"):  # check_finite reports all inputs at once

@@ -63,7 +63,7 @@ def top_k(scores: Array, k: int) -> Array:
     last = scores.shape[-1] - 1
     ascending = np.argsort(scores[..., ::-1], axis=-1, kind="stable")
     best_first = last - ascending[..., ::-1]
-    return best_first[..., :k]
+    return np.asarray(best_first[..., :k])
 
 
 def read_labels(path: Path, classes: int) -> list[str]:

@@ -70,7 +70,7 @@ def test_another_output_is_refused_with_an_advice(shape: tuple[int, ...]) -> Non
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.bool_, np.int64, np.float16])
 def test_scores_of_every_type_are_ordered(dtype: type) -> None:
-    scores = np.array([[0, 1, 0]]).astype(dtype)
+    scores: Any = np.array([[0, 1, 0]]).astype(dtype)
     assert top_k(scores, 3).tolist() == [[1, 0, 2]]
 
 

@@ -84,7 +84,8 @@ def test_the_worst_input_is_named_by_its_file(tmp_path: Path) -> None:
     expected = np.array([[1.0], [3.0]])
     reference = reference_of(expected)
     files = ["cats/1.png", "dogs/2.png"]
-    dataset = Dataset("d", (), {"x": expected}, np.array([0, 1]), files)
+    elements: Any = {"x": expected}
+    dataset = Dataset("d", (), elements, np.array([0, 1]), files)
     reference = replace(reference, inputs=Inputs(dataset, {}, 2))
     ours = np.array([[1.0], [4.0]])
     found = OutputComparison(compare({"y": ours}, {"y": expected}, USUAL), None)
