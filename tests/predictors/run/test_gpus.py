@@ -6,7 +6,12 @@ import ctypes
 from typing import Any
 
 import pytest
-from mlms_predictors._run.gpus import count_gpus, open_gpu_handle, visible_gpus
+from mlms_predictors._run.gpus import (
+    count_gpus,
+    gpu_devices,
+    open_gpu_handle,
+    visible_gpus,
+)
 
 UUIDS = ["GPU-aa11", "GPU-ab22", "GPU-cc33"]
 
@@ -111,3 +116,8 @@ def test_gpus_are_counted_by_the_driver(
 
     monkeypatch.setattr(ctypes, "CDLL", lambda name: Driver())
     assert count_gpus() == count
+
+
+def test_gpus_are_devices_by_their_number() -> None:
+    assert gpu_devices(2) == ["cuda:0", "cuda:1"]
+    assert gpu_devices(0) == []
