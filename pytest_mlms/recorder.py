@@ -193,10 +193,6 @@ class Recorder:
             cpu_shares=self.cpu_shares(),
         )
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return what was recorded so far as plain values, by the names of the item's line."""
-        return self.recording().as_fields()
-
     def _lose(self, name: str, error: OSError) -> None:
         """Remove what was written of an artifact, and warn of the first that an item loses.
 

@@ -48,14 +48,19 @@ def write_too_much(path: Path) -> None:
 def test_what_was_noted_becomes_plain_values(recorder: Recorder) -> None:
     recorder.note(point=Point(1.0, math.inf), path=Path("a/b"))
     recorder.note(path=Path("c"))
-    fields = recorder.as_dict()
+    fields = recorder.recording().as_fields()
     assert fields["point"] == {"x": 1.0, "y": None}
     assert fields["path"] == "c"
     assert fields["cpu_shares"] == {"busy": 0.5, "steal": None}
 
 
 def test_an_item_that_recorded_nothing_has_no_fields_of_a_measurement(recorder: Recorder) -> None:
-    assert set(recorder.as_dict()) == {"artifacts", "artifacts_lost", "logs", "cpu_shares"}
+    assert set(recorder.recording().as_fields()) == {
+        "artifacts",
+        "artifacts_lost",
+        "logs",
+        "cpu_shares",
+    }
     assert recorder.verdict is None
 
 
@@ -64,7 +69,7 @@ def test_a_limit_that_holds_passes(recorder: Recorder) -> None:
         warnings.simplefilter("error")
         settle(recorder, ABOVE, strict=True)
     assert recorder.verdict is Verdict.PASSED
-    fields = recorder.as_dict()
+    fields = recorder.recording().as_fields()
     assert fields["verdict"] == "PASSED"
     assert fields["margin"] == pytest.approx(0.03 / 0.9)
     assert fields["estimates"]["top1"]["unit"] == "fraction"
@@ -115,7 +120,7 @@ def test_an_undecided_limit_fails_under_strict(recorder: Recorder) -> None:
 
 def test_an_item_without_limits_has_no_margin(recorder: Recorder) -> None:
     recorder.settle(ABOVE, [], strict=False)
-    assert recorder.as_dict()["margin"] is None
+    assert recorder.recording().as_fields()["margin"] is None
 
 
 @pytest.mark.parametrize(
@@ -127,7 +132,7 @@ def test_an_upgrade_that_regressed_fails_with_its_text(
     judgement = Judgement(verdict, -0.1, text="B is slower")
     with pytest.raises(pytest.fail.Exception, match="B is slower"):
         recorder.settle_upgrade(judgement, PLACE, strict)
-    fields = recorder.as_dict()
+    fields = recorder.recording().as_fields()
     assert (fields["verdict"], fields["margin"], fields["text"]) == (
         verdict.value,
         -0.1,
@@ -170,10 +175,12 @@ def test_the_software_that_ran_and_how_it_was_started_are_recorded(
     recorder.launched(Launch(("python", "-I"), {}, lock=("numpy==2.0",)))
     recorder.ran_on(cast(Predictor, predictor))
     recorder.ran_on(cast(Predictor, predictor))
-    assert recorder.as_dict()["logs"] == [], "an agent that printed nothing has no log"
+    assert recorder.recording().as_fields()["logs"] == [], (
+        "an agent that printed nothing has no log"
+    )
     log.parent.mkdir()
     log.write_text("chatter")
-    fields = recorder.as_dict()
+    fields = recorder.recording().as_fields()
     assert fields["launch"] == {"command": ["python", "-I"], "lock": ["numpy==2.0"]}
     assert fields["versions"] == {"onnxruntime": "1.30"}
     assert (fields["threads_used"], fields["cores_used"]) == (None, [0, 1])
@@ -188,7 +195,7 @@ def test_an_artifact_that_does_not_fit_is_named_and_removed(small_disk: Path) ->
     assert [(warning.filename, warning.lineno) for warning in warned] == [("a.yaml", 7)]
     recorder.keep("big-2.bin", write_too_much)
     recorder.keep("small.bin", write_byte)
-    fields = recorder.as_dict()
+    fields = recorder.recording().as_fields()
     assert list(fields["artifacts"]) == ["small.bin"]
     assert list(fields["artifacts_lost"]) == ["big.bin", "big-2.bin"]
     assert "No space left" in fields["artifacts_lost"]["big.bin"]
@@ -202,12 +209,12 @@ def test_an_artifact_that_is_written_twice_is_kept_or_lost_as_the_last_time(
     recorder.keep("trace.bin", write_byte)
     with pytest.warns(MlmsArtifactLost):
         recorder.keep("trace.bin", write_too_much)
-    assert recorder.as_dict()["artifacts"] == {}
+    assert recorder.recording().as_fields()["artifacts"] == {}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         recorder.keep("trace.bin", write_too_much)
     recorder.keep("trace.bin", write_byte)
-    fields = recorder.as_dict()
+    fields = recorder.recording().as_fields()
     assert list(fields["artifacts"]) == ["trace.bin"]
     assert fields["artifacts_lost"] == {}
 

@@ -12,7 +12,7 @@ from pytest_mlms.config import Config
 from pytest_mlms.report.results_reader import read_results
 from pytest_mlms.session import SESSION
 
-__all__ = ["Resume", "finished_items", "resumed_run"]
+__all__ = ["Resume", "resumed_run"]
 
 Line = dict[str, Any]
 
@@ -37,22 +37,6 @@ def resumed_run(options: Config) -> Path:
     )
 
 
-def finished_items(run: Path) -> dict[str, Line]:
-    """Return the line of each item that has a result, by its node id.
-
-    The last line of an item counts. Items with errors, and those that were interrupted, run again.
-    """
-    finished: dict[str, Line] = {}
-    for line in read_results(run / "results.jsonl"):
-        if line.get("type") != "item":
-            continue
-        nodeid = line["nodeid"]
-        finished.pop(nodeid, None)
-        if line["verdict"] != "ERROR":
-            finished[nodeid] = line
-    return finished
-
-
 class Resume:
     """A plugin of each process of a resumed run; with xdist, of the controller and every worker.
 
@@ -63,7 +47,7 @@ class Resume:
         self.lines: dict[str, Line] = {}
         worker = getattr(config, "workerinput", None)
         if worker is None:
-            self.lines = finished_items(config.stash[SESSION].run_folder)
+            self.lines = _finished_items(config.stash[SESSION].run_folder)
             self._finished = set(self.lines)
         else:
             self._finished = set(worker["mlms_done"])
@@ -96,6 +80,22 @@ class Resume:
         session.exitstatus = pytest.ExitCode.OK
         if any(_has_failed(line) for line in self.lines.values()):
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def _finished_items(run: Path) -> dict[str, Line]:
+    """Return the line of each item that has a result, by its node id.
+
+    The last line of an item counts. Items with errors, and those that were interrupted, run again.
+    """
+    finished: dict[str, Line] = {}
+    for line in read_results(run / "results.jsonl"):
+        if line.get("type") != "item":
+            continue
+        nodeid = line["nodeid"]
+        finished.pop(nodeid, None)
+        if line["verdict"] != "ERROR":
+            finished[nodeid] = line
+    return finished
 
 
 def _has_failed(line: Mapping[str, Any]) -> bool:

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest_mlms
 
-__all__ = ["FORMAT", "ResultsFile"]
+__all__ = ["ResultsFile"]
 
 FORMAT = 1
 """The format of the lines: raised when a field changes its meaning, not when one is added."""

@@ -83,7 +83,7 @@ def test_latencies_of_all_processes_are_read_in_their_order(
         times = {"start": start, "end": start + 0.25 * (index + 1)}
         keep_arrays(recorder, f"samples-{index}.npz", times)
     keep_arrays(recorder, "other.npz", {"x": np.zeros(1)})
-    artifacts = recorder.as_dict()["artifacts"]
+    artifacts = recorder.recording().as_fields()["artifacts"]
     assert load_latencies(tmp_path, artifacts) == [0.25, 0.25, 0.5, 0.5]
 
 
