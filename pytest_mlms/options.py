@@ -188,7 +188,7 @@ OPTIONS = [
     ),
     Option(
         "tolerance",
-        "how much slower an upgrade may be (default: the manifest's, or 3 %%)",
+        "how much slower an upgrade may be (default: the manifest's, or 3 %)",
         metavar="SHARE",
         read=read_share,
     ),
@@ -258,7 +258,8 @@ def add_options(parser: pytest.Parser) -> None:
     """Declare each option to pytest, on the command line and as an ini key."""
     group = parser.getgroup("mlms", "evaluation of machine-learning models")
     for option in OPTIONS:
-        group.addoption(option.flag, dest=option.key, help=option.help, **_argument(option))
+        text = option.help.replace("%", "%%")  # of argparse, which formats it
+        group.addoption(option.flag, dest=option.key, help=text, **_argument(option))
         parser.addini(option.key, option.help, type=_ini_type(option))
 
 

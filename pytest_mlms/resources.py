@@ -45,9 +45,10 @@ def skip_if_unavailable(session: Session) -> Iterator[None]:
     try:
         yield
     except Unavailable as error:
+        text = str(error)
         if session.config.strict:
-            pytest.fail(str(error), pytrace=False)
-        pytest.skip(str(error))
+            raise pytest.fail.Exception(text, pytrace=False) from None
+        raise pytest.skip.Exception(text) from None
 
 
 @contextlib.contextmanager

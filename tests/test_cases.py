@@ -65,8 +65,9 @@ def test_traces_have_a_case_for_each_size(tmp_path: Path) -> None:
     assert ids(cases(manifest, "trace")) == ["first-cpu-b1", "first-cpu-b8"]
 
 
-def test_without_a_dataset_there_is_no_accuracy(tmp_path: Path) -> None:
-    assert cases(loaded(tmp_path), "accuracy") == []
+def test_without_a_dataset_accuracy_has_cases_for_tests_of_users(tmp_path: Path) -> None:
+    manifest = loaded(tmp_path, models=[model("onnxruntime")])
+    assert ids(cases(manifest, "accuracy")) == ["first-cpu"]
 
 
 def test_accuracy_has_one_case_with_the_largest_batch(tmp_path: Path) -> None:

@@ -24,6 +24,12 @@ def test_an_option_has_a_flag_and_a_key() -> None:
     assert option("benchmark_json").key == "mlms_benchmark_json"
 
 
+def test_the_help_shows_a_percent_sign_once(pytester: pytest.Pytester) -> None:
+    text = pytester.runpytest_subprocess("--help").stdout.str()
+    assert text.count("or 3 %)") == 2  # as an option and as an ini key
+    assert "%%" not in text
+
+
 @pytest.mark.parametrize(("text", "share"), [("3 %", 0.03), ("3%", 0.03), ("0.03", 0.03)])
 def test_a_share_is_written_with_or_without_percent(text: str, share: float) -> None:
     assert read_share(text) == pytest.approx(share)

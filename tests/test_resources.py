@@ -40,6 +40,17 @@ def test_what_is_unavailable_fails_the_item_under_strict(pytester: pytest.Pytest
         raise Unavailable("no cuda here")
 
 
+@pytest.mark.parametrize("arguments", [(), ("--mlms-strict",)])
+def test_what_is_unavailable_is_shown_once(
+    pytester: pytest.Pytester, arguments: tuple[str, ...]
+) -> None:
+    session = make_session(pytester, *arguments)
+    outcomes = (pytest.skip.Exception, pytest.fail.Exception)
+    with pytest.raises(outcomes) as caught, skip_if_unavailable(session):
+        raise Unavailable("no cuda here")
+    assert caught.value.__suppress_context__
+
+
 def test_a_context_that_can_not_be_opened_skips_the_item(pytester: pytest.Pytester) -> None:
     session = make_session(pytester)
     with pytest.raises(pytest.skip.Exception), open_or_skip(session, unavailable()):

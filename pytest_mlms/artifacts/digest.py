@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 from functools import lru_cache
 from pathlib import Path
-
-import pooch
 
 from pytest_mlms.errors import ArtifactError
 from pytest_mlms.records import Artifact
 
 __all__ = ["check_digest", "digest_of"]
+
+_CHUNK = 1 << 20  # bytes
 
 
 def check_digest(artifact: Artifact, path: Path) -> None:
@@ -40,5 +41,8 @@ def digest_of(path: Path) -> str:
 
 @lru_cache(maxsize=1024)
 def _compute(path: Path, size: int, modified: int) -> str:
-    digest = pooch.file_hash(str(path), alg="sha256")
-    return str(digest)
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()

@@ -1,7 +1,8 @@
 """Artifacts to local files whose digest has been checked.
 
 A local file is used where it is. Anything else is downloaded into the cache, to one folder for
-each digest, by one process at a time.
+each digest, by one process at a time. The downloader is imported for the first download: requests
+takes half a second, and minutes where coverage is measured beside an installed chardet.
 """
 
 from __future__ import annotations
@@ -10,18 +11,21 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 import filelock
-import pooch
+import platformdirs
 
 from pytest_mlms.artifacts.archives import UnsafeArchive, is_archive, unpack
 from pytest_mlms.artifacts.digest import check_digest, digest_of
-from pytest_mlms.artifacts.download import Download, DownloadError, ReportProgress
 from pytest_mlms.errors import ArtifactError
 from pytest_mlms.manifest.load import LoadedManifest
 from pytest_mlms.manifest.schema import Model
 from pytest_mlms.records import Artifact
+
+if TYPE_CHECKING:
+    from pytest_mlms.artifacts.download import ReportProgress
 
 __all__ = [
     "CaseFiles",
@@ -40,7 +44,7 @@ _SHOWN_MEMBERS = 10  # of an archive that doesn't have the one named
 def default_cache() -> Path:
     """Return MLMS_CACHE of the environment, or the user's cache folder for this program."""
     named = os.environ.get("MLMS_CACHE")
-    return Path(named or pooch.os_cache("pytest-mlms"))
+    return Path(named or platformdirs.user_cache_dir("pytest-mlms"))
 
 
 @dataclass(frozen=True)
@@ -147,6 +151,8 @@ def _local(artifact: Artifact) -> Path:
 
 def _downloaded(artifact: Artifact, cache: Path, progress: ReportProgress) -> Path:
     """Return the path of a remote file in the cache, downloaded unless it is there already."""
+    from pytest_mlms.artifacts.download import Download, DownloadError
+
     digest = artifact.sha256
     assert digest, "the schema asks for the digest of what is remote"
     folder = cache / "artifacts" / digest[:2] / digest

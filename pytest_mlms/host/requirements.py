@@ -65,7 +65,8 @@ def case_of(item: pytest.Item) -> Case | None:
     callspec = getattr(item, "callspec", None)
     if callspec is None:
         return None
-    return cast("Case | None", callspec.params.get("mlms_case"))
+    case = callspec.params.get("mlms_case")
+    return case if isinstance(case, Case) else None
 
 
 def check_hardware(case: Case, config: pytest.Config) -> None:

@@ -20,6 +20,7 @@ from pytest_mlms.errors import ManifestError, MlmsError
 from pytest_mlms.host.requirements import case_of
 from pytest_mlms.items.selection import select_cases
 from pytest_mlms.manifest.load import LoadedManifest, load
+from pytest_mlms.manifest.types import instead
 from pytest_mlms.records import Kind
 from pytest_mlms.session import SESSION, Session
 from pytest_mlms.stacks.schema import STACK_FILES
@@ -69,6 +70,8 @@ class ManifestFile(pytest.Module):
             return []
         if kind == "trace" and not config.trace:
             return []
+        if kind == "accuracy" and not self.loaded.manifest.has_accuracy:
+            return []
         if kind not in self._cases:
             self._cases[kind] = _cases(self.loaded, kind, self._session)
         return self._cases[kind]
@@ -111,22 +114,48 @@ def parametrize(metafunc: pytest.Metafunc) -> None:
     """Give cases to a test that uses ``mlms_case``: those of its own manifest, or of its mark's."""
     if "mlms_case" not in metafunc.fixturenames:
         return
-    mark = metafunc.definition.get_closest_marker("mlms")
+    definition = metafunc.definition
+    mark = definition.get_closest_marker("mlms")
     arguments = mark.kwargs if mark else {}
     kind: Kind = arguments.get("kind", "accuracy")
-    file = metafunc.definition.getparent(ManifestFile)
+    file = definition.getparent(ManifestFile)
     if file is not None:
-        cases = file.cases(kind)
+        parameters = _parameters(file.cases(kind))
     elif "manifest" in arguments:
-        path = metafunc.definition.path.parent / arguments["manifest"]
+        _check_kind(kind, definition)
+        path = definition.path.parent / arguments["manifest"]
         cases = _cases_of_manifest(path, kind, metafunc.config.stash[SESSION])
+        parameters = _parameters(cases) or [_without_case(path, kind)]
     else:
         return
-    parameters = [pytest.param(case, id=case.id, marks=_marks(case)) for case in cases]
     metafunc.parametrize("mlms_case", parameters)
 
 
+def _parameters(cases: Iterable[Case]) -> list[Any]:
+    return [pytest.param(case, id=case.id, marks=_marks(case)) for case in cases]
+
+
+def _without_case(path: Path, kind: Kind) -> Any:
+    """Return the parameter of a user's test that has no case: it is skipped, and says why."""
+    reason = f"{path}: no case of kind {kind} in this run"
+    return pytest.param(None, id="no-case", marks=pytest.mark.skip(reason=reason))
+
+
+def _check_kind(kind: object, definition: pytest.Function) -> None:
+    if kind in KINDS:
+        return
+    path, line, _ = definition.location
+    known = instead(str(kind), KINDS)
+    raise pytest.Collector.CollectError(
+        f"{path}:{(line or 0) + 1}: mark mlms: unknown kind {kind!r}; {known}"
+    )
+
+
 def _cases_of_manifest(path: Path, kind: Kind, session: Session) -> list[Case]:
+    """Return the cases of a user's test.
+
+    A manifest without a classification has those of accuracy, too: the test measures what it likes.
+    """
     try:
         loaded = load(path, session.predictors)
     except MlmsError as error:
@@ -144,6 +173,7 @@ def _cases(loaded: LoadedManifest, kind: Kind, session: Session) -> list[Case]:
 def _marks(case: Case) -> list[Any]:
     """Return the mark that -m selects by, and the xfail and skip marks of the manifest."""
     own = pytest.mark.mlms(
+        model=case.loaded.manifest.name,
         kind=case.kind,
         scenario=case.scenario,
         framework=case.stack.framework,

@@ -204,6 +204,8 @@ def stacks_for(
 
     ``offered`` are the frameworks that the manifest has models for. Where no stack is chosen, the
     interpreter that runs pytest runs the model for ONNX Runtime, or all models if there is none.
+    No two stacks have the same label: where that interpreter and a stack called after the framework
+    are chosen, the latter runs its model.
     """
     if chosen:
         candidates = list(chosen)
@@ -211,9 +213,12 @@ def stacks_for(
         candidates = [here]
     else:
         candidates = []
-    found = []
+    found: dict[str, Stack] = {}
     for stack in candidates:
-        if stack.framework in ("", framework):
-            several = not stack.framework
-            found.append(replace(stack, framework=framework, several=several))
-    return found
+        if stack.framework not in ("", framework):
+            continue
+        several = not stack.framework
+        made = replace(stack, framework=framework, several=several)
+        if made.label not in found or not several:
+            found[made.label] = made
+    return list(found.values())

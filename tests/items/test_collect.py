@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from tests.support.project import PREDICTORS, Project
+from tests.support.project import PREDICTORS, Project, write_matrix
 
 MANIFEST = "manifests/digits.yaml"
 ACCURACY = f"{MANIFEST}::test_accuracy[onnxruntime-cpu]"
@@ -41,6 +41,8 @@ def test_items_are_selected_by_keyword_mark_and_node_id(project: Project) -> Non
 def test_marks_carry_the_case_where_pytest_can_match_it(project: Project) -> None:
     mark = "mlms(kind='performance', batch_size=8)"
     assert collected(project, "-m", mark) == [SINGLE_STREAM[1], OFFLINE[1]]
+    assert collected(project, "-m", "mlms(model='digits-cnn')") == ALL
+    assert collected(project, "-m", "mlms(model='other')") == []
 
 
 def test_a_setup_plan_names_the_fixtures_and_runs_nothing(project: Project) -> None:
@@ -211,6 +213,23 @@ def test_collection_imports_no_framework_and_opens_no_connection(project: Projec
     assert project.run("--collect-only").ret == 0
 
 
+LOCAL_CONFTEST = """
+import sys
+
+def pytest_unconfigure():
+    downloaders = {"chardet", "pooch", "requests"}
+    print("imported:", sorted(downloaders & set(sys.modules)))
+"""
+
+
+def test_a_run_over_local_files_imports_nothing_that_downloads(project: Project) -> None:
+    project.use_faulty()
+    project.pytester.makeconftest(LOCAL_CONFTEST)
+    result = project.run("-s")
+    result.assert_outcomes(passed=2)
+    result.stdout.fnmatch_lines(["imported: []"])
+
+
 def test_without_options_the_plugin_prints_and_writes_nothing(project: Project) -> None:
     project.pytester.makepyfile("def test_own(): pass")
     options = ("-p", "no:cacheprovider")
@@ -285,6 +304,42 @@ def test_a_mark_that_names_no_manifest_is_a_collection_error(project: Project) -
     result.stdout.fnmatch_lines(
         ["*none.yaml:1: can't be read: No such file or directory; check the path*"]
     )
+
+
+RMSE = """
+import pytest
+
+@pytest.mark.mlms({arguments})
+def test_rmse(mlms_case):
+    assert mlms_case.id == "matrix-cpu"
+"""
+
+
+def run_own(project: Project, arguments: str, *options: str) -> pytest.RunResult:
+    """Run a user's test of a regression, whose mark has these arguments."""
+    write_matrix(project.path)
+    project.pytester.makepyfile(test_own=RMSE.format(arguments=arguments))
+    return project.run("test_own.py", *options)
+
+
+def test_a_mark_on_a_manifest_without_classification_gives_a_case_for_each_stack(
+    project: Project,
+) -> None:
+    run_own(project, "manifest='m.yaml'").assert_outcomes(passed=1)
+    assert [item["verdict"] for item in project.items()] == ["PASSED"]
+
+
+def test_a_mark_whose_kind_has_no_case_skips_the_test_and_says_so(project: Project) -> None:
+    result = run_own(project, "manifest='m.yaml', kind='upgrade'", "-rs")
+    result.assert_outcomes(skipped=1)
+    result.stdout.fnmatch_lines(["SKIPPED*m.yaml: no case of kind upgrade in this run"])
+
+
+def test_a_misspelt_kind_of_a_mark_is_a_collection_error(project: Project) -> None:
+    result = run_own(project, "manifest='m.yaml', kind='performnce'")
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    text = "test_own.py:3: mark mlms: unknown kind 'performnce'; did you mean 'performance'?"
+    result.stdout.fnmatch_lines([f"*{text}"])
 
 
 def test_a_predictor_comes_from_an_installed_package_too(

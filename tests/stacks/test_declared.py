@@ -165,6 +165,22 @@ def test_labels_of_hosts_are_no_error() -> None:
     check_labels(["gpu=new-driver", "rack=3"], KNOWN)
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_stack_called_after_its_framework_runs_it_in_place_of_here(order: int) -> None:
+    caffe = Stack("caffe", "caffe", requirements=("caffe",))
+    chosen = [caffe, HERE][::order]
+    (found,) = stacks_for("caffe", chosen, {"caffe", "onnxruntime"})
+    assert found.name == "caffe"
+    (found,) = stacks_for("onnxruntime", chosen, {"caffe", "onnxruntime"})
+    assert found.name == "here"
+
+
+def test_a_requirement_runs_beside_the_same_framework_here() -> None:
+    older = Stack("onnxruntime==1.20", "onnxruntime", requirements=("onnxruntime==1.20",))
+    found = stacks_for("onnxruntime", [HERE, older], {"onnxruntime"})
+    assert [stack.label for stack in found] == ["onnxruntime", "onnxruntime==1.20"]
+
+
 def labels_for(framework: str, chosen: list[Stack], offered: set[str]) -> list[str]:
     return [stack.label for stack in stacks_for(framework, chosen, offered)]
 
