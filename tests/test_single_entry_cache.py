@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -21,7 +22,7 @@ def test_a_context_stays_open_until_another_one_is_asked_for() -> None:
     events: list[str] = []
     cache: SingleEntryCache[str] = SingleEntryCache()
     for name in ("a", "a", "b"):
-        assert cache.open(name, lambda name=name: recorded(name, events)) == name  # type: ignore[misc]
+        assert cache.open(name, partial(recorded, name, events)) == name
     assert events == ["open a", "close a", "open b"]
     cache.close()
     assert events[-1] == "close b"

@@ -34,11 +34,11 @@ def test_a_model_that_declares_no_shape_takes_any() -> None:
 @pytest.mark.parametrize(
     ("shape", "dtype", "message"),
     [
-        ((2, 1, 8), np.float32, "make float32 2 x 1 x 8, and the model takes float32 any x 1 x 8 x 8"),
+        ((2, 1, 8), np.float32, "float32 2 x 1 x 8, and the model takes float32 any x 1 x 8 x 8"),
         ((2, 1, 8, 9), np.float32, "make float32 2 x 1 x 8 x 9, and the model"),
         ((2, 1, 8, 8), np.float64, "make float64 2 x 1 x 8 x 8, and the model takes float32"),
     ],
-)  # fmt: skip
+)
 def test_an_array_that_does_not_fit_is_shown_beside_what_does(
     shape: tuple[int, ...], dtype: type, message: str
 ) -> None:
