@@ -28,6 +28,7 @@ __all__ = [
     "RECORDER",
     "MlmsArtifactLost",
     "MlmsInconclusive",
+    "MlmsNotGated",
     "MlmsWarning",
     "Recorder",
 ]
@@ -41,6 +42,10 @@ class MlmsInconclusive(MlmsWarning):
     """A limit lies inside its interval, and the budget is spent."""
 
 
+class MlmsNotGated(MlmsWarning):
+    """A manifest has no limit, so that nothing judges what its items measure."""
+
+
 class MlmsArtifactLost(MlmsWarning):
     """A file of an item could not be written."""
 
@@ -50,7 +55,8 @@ class Recorder:
 
     ``folder`` is where its artifacts go; it is made when the first is kept. ``place`` is the line
     of the manifest that warnings name, and ``label`` the model and the case. ``cpu_shares`` returns
-    what the host's CPUs did since the item began.
+    what the host's CPUs did since the item began. ``without_limits`` is the text of a failure under
+    --mlms-strict where no limit judges the item.
     """
 
     def __init__(
@@ -60,12 +66,14 @@ class Recorder:
         place: Place,
         cpu_shares: Callable[[], Any] = dict,
         label: str = "",
+        without_limits: str = "",
     ) -> None:
         self.folder = run_folder / "items" / _folder_name(nodeid)
         self.logs: list[Path] = []
         self._run_folder = run_folder
         self._place = place
         self._label = label
+        self._without_limits = without_limits
         self.cpu_shares = cpu_shares
         self._launch: LaunchRecord | None = None
         self._software: Software | None = None
@@ -130,8 +138,8 @@ class Recorder:
         """Record what was measured and decided.
 
         Fails the item where a limit is broken, and warns where one is undecided; with ``strict``
-        that fails, too. ``cause`` returns more lines for the text of a failure, and is only called
-        for one.
+        that fails, too, and so does an item of a manifest without limits. ``cause`` returns more
+        lines for the text of a failure, and is only called for one.
         """
         records = {}
         for name, estimate in estimates.items():
@@ -148,6 +156,8 @@ class Recorder:
             lines = [explain(decision) for decision in failed + undecided]
             lines += cause().splitlines()
             _fail(lines)
+        if strict and self._without_limits and not decisions:
+            _fail([self._without_limits])
         for decision in undecided:
             self._leave_undecided(summarize(decision), decision.limit.place)
 
@@ -172,7 +182,7 @@ class Recorder:
 
         Warns of each of ``shortcomings``; with ``strict`` the item fails for them instead.
         """
-        self.settle({}, [], strict)
+        self._judgement = Judgement(Verdict.PASSED, margin([]), estimates={}, limits=[])
         if shortcomings and strict:
             self._judgement = Judgement(Verdict.FAILED, margin([]), estimates={}, limits=[])
             _fail(shortcomings)

@@ -88,6 +88,9 @@ class ManifestFile(pytest.Module):
 
     def collect(self) -> Iterable[pytest.Item | pytest.Collector]:
         """Return the items, each located at its model's line of the manifest."""
+        from pytest_mlms.items.ungated import warn_without_limits
+
+        warn_without_limits(self.loaded, self._session)
         for item in super().collect():
             case = case_of(item) if isinstance(item, pytest.Function) else None
             if case is not None:

@@ -130,6 +130,7 @@ def mlms_recorder(
 ) -> Recorder:
     """The recorder of the item's results and artifacts."""
     from pytest_mlms.host.machine import CpuTimes
+    from pytest_mlms.items.ungated import failure_without_limits
     from pytest_mlms.recorder import RECORDER, Recorder
 
     recorder = Recorder(
@@ -138,6 +139,7 @@ def mlms_recorder(
         mlms_case.place(),
         cpu_shares=CpuTimes().shares,
         label=mlms_case.label,
+        without_limits=failure_without_limits(mlms_case, mlms_session.config),
     )
     request.node.stash[RECORDER] = recorder
     return recorder

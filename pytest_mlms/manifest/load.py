@@ -76,6 +76,11 @@ class LoadedManifest:
                 found.append(limit)
         return tuple(found)
 
+    @property
+    def has_limits(self) -> bool:
+        """Whether a limit judges any of its items, apart from upgrades."""
+        return bool(self._limits)
+
     @cached_property
     def _limits(self) -> list[Limit]:
         found: list[Limit] = []

@@ -33,6 +33,8 @@ QUICK = (
     "--mlms-budget=600",
     "--mlms-timeout=600",
     "--mlms-worker-timeout=600",
+    # Most tests have no thresholds.
+    "-Wignore:no limit judges",
 )
 
 MATRIX = """\

@@ -1,0 +1,44 @@
+"""Manifests without a limit: their items measure, and nothing judges what they measure."""
+
+from __future__ import annotations
+
+import warnings
+
+from pytest_mlms.cases import Case
+from pytest_mlms.config import Config
+from pytest_mlms.manifest.load import LoadedManifest
+from pytest_mlms.recorder import MlmsNotGated
+from pytest_mlms.session import Session
+
+__all__ = ["failure_without_limits", "warn_without_limits"]
+
+_FIRST_WORKERS = (None, "gw0")
+"""Names of the process that warns: the only one, or the first worker of xdist."""
+
+
+def warn_without_limits(loaded: LoadedManifest, session: Session) -> None:
+    """Warn once of a manifest that judges nothing."""
+    if _is_judged(loaded, session.config) or session.worker not in _FIRST_WORKERS:
+        return
+    name = loaded.manifest.name
+    text = f"no limit judges what {name} measures, so it can't fail; add thresholds"
+    place = loaded.place()
+    warnings.warn_explicit(text, MlmsNotGated, str(place.path), place.line)
+
+
+def failure_without_limits(case: Case, config: Config) -> str:
+    """Return why an item fails under --mlms-strict if no limit judges it.
+
+    It is "" where other items of the manifest are judged.
+    """
+    if _is_judged(case.loaded, config):
+        return ""
+    return (
+        f"no limit judges what was measured, and --mlms-strict asks for one\n"
+        f"  add thresholds to {case.loaded.place().path}"
+    )
+
+
+def _is_judged(loaded: LoadedManifest, config: Config) -> bool:
+    """Return whether a manifest has a limit, or a comparison judges all that is measured."""
+    return config.upgrade or bool(config.sides) or loaded.has_limits

@@ -1,0 +1,53 @@
+"""Manifests that judge nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.project import Project
+
+SHOW_WARNING = "-Walways:no limit judges"
+
+
+@pytest.fixture
+def ungated(project: Project) -> Project:
+    """A project with two items and without any limit."""
+    project.use_faulty()
+    return project
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["alone", "xdist"])
+def test_a_manifest_without_limits_is_named_in_a_warning_and_its_items_are_counted(
+    ungated: Project, workers: tuple[str, ...]
+) -> None:
+    result = ungated.run(SHOW_WARNING, *workers)
+    result.assert_outcomes(passed=2, warnings=1)
+    warning = "no limit judges what digits-cnn measures, so it can't fail; add thresholds"
+    result.stdout.fnmatch_lines(
+        [
+            f"  *manifests/digits.yaml:*: MlmsNotGated: {warning}",
+            "mlms: 1 model: 2 passed; 2 measured, 2 not gated",
+        ]
+    )
+
+
+def test_a_manifest_without_limits_fails_under_strict(ungated: Project) -> None:
+    result = ungated.run("--mlms-strict")
+    result.assert_outcomes(failed=2)
+    result.stdout.fnmatch_lines(
+        [
+            "*no limit judges what was measured, and --mlms-strict asks for one",
+            "  add thresholds to manifests/digits.yaml",
+        ]
+    )
+    assert {item["verdict"] for item in ungated.items()} == {"FAILED"}
+    assert all(item["estimates"] for item in ungated.items())
+
+
+def test_a_manifest_that_limits_some_of_its_items_neither_warns_nor_fails(
+    ungated: Project,
+) -> None:
+    ungated.set_thresholds("  latency_p50: {max: 60000 min}")
+    result = ungated.run(SHOW_WARNING, "--mlms-strict")
+    result.assert_outcomes(passed=2, warnings=0)
+    result.stdout.fnmatch_lines(["mlms: 1 model: 2 passed; 2 measured, 1 not gated"])
