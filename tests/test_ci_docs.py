@@ -1,0 +1,78 @@
+"""The CI workflows in docs/ci.md, by running their commands."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import venv
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.support.project import ROOT, copy_digits
+
+GITHUB, GITLAB = (
+    yaml.safe_load(block)
+    for block in re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "ci.md").read_text(), re.DOTALL)
+)
+SECONDS = 900
+
+
+def commands() -> list[str]:
+    return [step["run"] for step in GITHUB["jobs"]["models"]["steps"] if "run" in step]
+
+
+def test_both_workflows_run_the_same_commands() -> None:
+    assert GITLAB["models"]["script"] == commands()
+
+
+def make_repository(folder: Path) -> dict[str, str]:
+    """Make a repository as the page expects it; return an environment with a Python of its own."""
+    copy_digits(folder / "manifests")
+    source = folder / "clone"
+    ignored = shutil.ignore_patterns(".*", "*.egg-info", "build", "mlms-results")
+    shutil.copytree(ROOT, source, ignore=ignored)
+    make_wheel = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--wheel-dir", "wheels"]
+    subprocess.run([*make_wheel, source], cwd=folder, check=True, capture_output=True)
+    venv.create(folder / "venv", with_pip=True)
+    path = os.pathsep.join([str(folder / "venv" / "bin"), os.environ["PATH"]])
+    environment = {**os.environ, "PATH": path, "MLMS_LOCKS": str(folder / "locks")}
+    environment.pop("VIRTUAL_ENV", None)
+    return environment
+
+
+def results(folder: Path) -> list[dict[str, Any]]:
+    lines = (folder / "mlms-results" / "latest" / "results.jsonl").read_text().splitlines()
+    return [line for line in map(json.loads, lines) if line["type"] == "item"]
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_workflows_install_check_evaluate_and_gate(tmp_path: Path) -> None:
+    environment = make_repository(tmp_path)
+    install, lint, evaluate, upgrade = commands()
+
+    def run(command: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["bash", "-c", command],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+        )
+
+    for command in (install, lint):
+        done = run(command)
+        assert done.returncode == 0, done.stdout + done.stderr
+    done = run(f"{evaluate} -k accuracy")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "models.xml").exists()
+    run(f"{upgrade} -k b64")  # any verdict on the speed of two versions will do
+    assert {line["kind"] for line in results(tmp_path)} == {"upgrade"}
+    assert not {line["verdict"] for line in results(tmp_path)} & {"ERROR", "SKIPPED"}
