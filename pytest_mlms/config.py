@@ -133,6 +133,7 @@ def _check(options: Config, config: pytest.Config) -> None:
     _check_manifests(options, config)
     _check_sides(options)
     _check_results(options, config)
+    _check_benchmark_json(options, config)
     _check_trace(options, config)
 
 
@@ -180,6 +181,25 @@ def _check_results(options: Config, config: pytest.Config) -> None:
     if not nearest.is_dir():
         source = source_of(config, "mlms_results")
         raise pytest.UsageError(f"{source}: {nearest} is a file; name a folder")
+
+
+def _check_benchmark_json(options: Config, config: pytest.Config) -> None:
+    """Refuse a file that can't be made, and upgrades, which the document has no place for.
+
+    An ini file may name it for the runs that are no upgrades.
+    """
+    path = options.benchmark_json
+    if path is None:
+        return
+    source = source_of(config, "mlms_benchmark_json")
+    if path.is_dir():
+        raise pytest.UsageError(f"{source}: {path} is a folder; name a file")
+    if not path.parent.is_dir():
+        problem = f"there is no folder {path.parent}"
+        raise pytest.UsageError(f"{source}: {problem}; make it, or name a file in another one")
+    if options.upgrade and config.getoption("mlms_benchmark_json"):
+        problem = "it has the performance items, of which an upgrade has none"
+        raise pytest.UsageError(f"{source}: {problem}; leave it out: results.jsonl has the upgrade")
 
 
 def _check_trace(options: Config, config: pytest.Config) -> None:

@@ -272,7 +272,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class ItemResult:
-    """The result of one item."""
+    """The result of one item, or of one of its repetitions."""
 
     nodeid: str
     worker: str | None
@@ -280,10 +280,13 @@ class ItemResult:
     machine: Any
     outcome: Outcome
     recording: Recording | None = None
+    repetition: int = 1
 
     def as_line(self) -> dict[str, Any]:
         """Return the item's line of results.jsonl as plain values."""
         line: dict[str, Any] = {"nodeid": self.nodeid, "worker": self.worker}
+        if self.repetition > 1:
+            line["repetition"] = self.repetition
         line.update(to_plain(self.identity))
         line["machine"] = to_plain(self.machine)
         if self.recording is not None:

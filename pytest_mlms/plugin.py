@@ -100,6 +100,15 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         parametrize(metafunc)
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Have pytest-benchmark's options select our items, too; it only knows its own fixture."""
+    if config.getoption("benchmark_only", False) or config.getoption("benchmark_skip", False):
+        from pytest_mlms.items.benchmarks import select_benchmarks
+
+        select_benchmarks(config, items)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> bool | None:
     """With --mlms-fleet and without xdist, show what this host has, and run nothing."""

@@ -40,6 +40,12 @@ def test_options_are_read_into_one_record(pytester: pytest.Pytester, manifests: 
         (["--mlms-manifests=notes.txt"], "notes.txt is no .yaml file; name a manifest"),
         (["--mlms-manifests=empty"], "empty has no .yaml file; name a manifest"),
         (["--mlms-results=notes.txt/r"], "notes.txt is a file; name a folder"),
+        (
+            ["--mlms-benchmark-json=none/x.json"],
+            "--mlms-benchmark-json: there is no folder .*none; make it",
+        ),
+        (["--mlms-benchmark-json=empty"], "--mlms-benchmark-json: .*empty is a folder; name a"),
+        (["--mlms-benchmark-json=x.json", "--mlms-aa"], "of which an upgrade has none; leave it"),
         (["--mlms-trace-functions=libc:read"], "write --mlms-trace=library, too"),
         (
             ["--mlms-trace-functions=libc:read", "--mlms-trace=layer"],

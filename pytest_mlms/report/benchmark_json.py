@@ -23,10 +23,8 @@ _EXTRA_FIELDS = ("verdict", "estimates", "versions", "artifacts", "batch_size", 
 _PARAMETERS = ("framework", "device", "batch_size", "scenario")
 
 
-def write_benchmark_json(
-    path: Path, results: Iterable[Mapping[str, Any]], run_folder: Path
-) -> None:
-    """Write the document.
+def write_benchmark_json(path: Path, results: Iterable[Mapping[str, Any]], run_folder: Path) -> int:
+    """Write the document, and return how many items it has.
 
     Raises MlmsError where pytest-benchmark isn't installed or the file can't be written, and, once
     it is written, where items are left out because their samples are not on the disk.
@@ -46,6 +44,7 @@ def write_benchmark_json(
     if left_out:
         names = ", ".join(left_out)
         raise MlmsError(f"{_OPTION}: without {names}, whose samples are not on disk")
+    return len(benchmarks)
 
 
 def _check_installed() -> None:
@@ -60,7 +59,6 @@ def _check_installed() -> None:
 def _write(path: Path, benchmarks: list[dict[str, Any]]) -> None:
     document = _document(benchmarks)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, json.dumps(document, indent=4))
     except OSError as error:
         raise MlmsError(f"{_OPTION}: {path} can't be written: {error.strerror}") from error

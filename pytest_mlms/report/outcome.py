@@ -22,13 +22,14 @@ from pytest_mlms.records import Verdict
 from pytest_mlms.report.junit import junit_properties
 from pytest_mlms.session import SESSION
 
-__all__ = ["category_of", "finish_report", "interrupted_result"]
+__all__ = ["category_of", "finish_report", "interrupted_result", "repetition_of"]
 
 Category: TypeAlias = tuple[str, str, tuple[str, Mapping[str, bool]]]
 """A category of reports for pytest: its name, its letter, and its word with markup."""
 
 _UNDECIDED: Category = ("undecided", "u", ("UNDECIDED", {"yellow": True}))
 
+_REPEAT_PARAMETER = "__pytest_repeat_step_number"
 _LOG_TAIL = 4000  # characters
 _SETUP_SECONDS = pytest.StashKey[float]()
 
@@ -39,6 +40,8 @@ def finish_report(
     """Complete the report of a phase, and attach the result to the one that decides the item."""
     case = case_of(item)
     recorder = item.stash.get(RECORDER, None)
+    if recorder is not None and report.when == "teardown":
+        del item.stash[RECORDER]  # the item may run again
     error = call.excinfo.value if call.excinfo else None
     if report.failed:
         _explain_failure(report, error, case, recorder)
@@ -62,7 +65,7 @@ def finish_report(
     report.mlms = line  # type: ignore[attr-defined]
     properties = junit_properties(line)
     report.user_properties += properties
-    item.user_properties += properties  # JUnit XML takes those of the tear-down's report
+    _replace_properties(item, properties)  # JUnit XML takes those of the tear-down's report
 
 
 def category_of(report: pytest.CollectReport | pytest.TestReport) -> Category | None:
@@ -92,7 +95,26 @@ def _result(
         machine=machine_state(),
         outcome=outcome,
         recording=recorder.recording() if recorder else None,
+        repetition=repetition_of(item),
     )
+
+
+def repetition_of(item: pytest.Item) -> int:
+    """Return the number of this run of an item, from 1 on.
+
+    pytest-rerunfailures counts the runs of an item; pytest-repeat makes a parameter of the number.
+    """
+    reruns: int = getattr(item, "execution_count", 1)
+    callspec = getattr(item, "callspec", None)
+    step: int = callspec.params.get(_REPEAT_PARAMETER, 0) if callspec else 0
+    return max(reruns, step + 1)
+
+
+def _replace_properties(item: pytest.Item, properties: list[tuple[str, object]]) -> None:
+    """Give an item these properties in place of those that an earlier run gave it."""
+    names = {name for name, _ in properties}
+    kept = [pair for pair in item.user_properties if pair[0] not in names]
+    item.user_properties[:] = [*kept, *properties]
 
 
 def _decides(report: pytest.TestReport) -> bool:

@@ -21,6 +21,7 @@ __all__ = ["Reporter"]
 _SHOWN_FIELDS = (
     "nodeid",
     "case",
+    "repetition",
     "kind",
     "verdict",
     "margin",
@@ -53,6 +54,7 @@ class Reporter:
         self._opened_file: ResultsFile | None = None
         self._results: list[dict[str, Any]] = []
         self._errors: list[str] = []
+        self._notes: list[str] = []
 
     @property
     def _file(self) -> ResultsFile:
@@ -68,11 +70,15 @@ class Reporter:
         self._file.resume()
         self._results += [_shown(result) for result in results]
 
-    def add(self, result: dict[str, Any]) -> None:
-        """Write an item's line, and give it to the users' hooks."""
+    def add(self, result: dict[str, Any], is_final: bool = True) -> None:
+        """Write an item's line, and give it to the users' hooks.
+
+        Tables do not have a result that isn't final, as pytest-rerunfailures runs the item again.
+        """
         self._file.append(result)
         self._config.hook.pytest_mlms_result(config=self._config, result=result)
-        self._results.append(_shown(result))
+        if is_final:
+            self._results.append(_shown(result))
 
     def note(self, kind: str, **fields: Any) -> None:
         """Write a line that belongs to no single item."""
@@ -82,7 +88,7 @@ class Reporter:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         result = getattr(report, "mlms", None)
         if result is not None:
-            self.add(result)
+            self.add(result, is_final=report.outcome != "rerun")
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
@@ -108,6 +114,8 @@ class Reporter:
         self._write_nothing_measured(terminalreporter)
         for line in file.unwritten:
             terminalreporter.write_line(line)
+        for note in self._notes:
+            terminalreporter.write_line(f"mlms: {note}", yellow=True)
         for error in self._errors:
             terminalreporter.write_line(f"mlms: {error}", red=True)
         if file.path.exists():
@@ -128,9 +136,12 @@ class Reporter:
         from pytest_mlms.report.benchmark_json import write_benchmark_json
 
         try:
-            write_benchmark_json(target, self._results, self._session.run_folder)
+            count = write_benchmark_json(target, self._results, self._session.run_folder)
         except MlmsError as error:
             self._errors.append(str(error))
+            return
+        if count == 0:
+            self._notes.append(f"{target} is empty: no performance item was measured")
 
     def _check_upgrades(self) -> None:
         """Fail a run whose upgrades were all skipped: none of them was judged."""

@@ -170,6 +170,8 @@ def _row(result: Result, cells: Iterable[Cell]) -> list[str]:
     case = result["case"]
     if _is_compared(result):
         case = point_label(result["device"], result["batch_size"])
+    if "repetition" in result:
+        case = f"{case} #{result['repetition']}"
     shown = [cell(result) for cell in cells]
     return [result["verdict"], result["manifest"]["name"], case, *shown]
 

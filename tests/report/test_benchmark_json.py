@@ -37,9 +37,9 @@ def run_folder(tmp_path: Path) -> Path:
 
 
 def test_each_timed_call_of_an_item_is_a_round(run_folder: Path, tmp_path: Path) -> None:
-    path = tmp_path / "out" / "bench.json"
+    path = tmp_path / "bench.json"
     other = {**RESULT, "kind": "accuracy"}
-    write_benchmark_json(path, [RESULT, other], run_folder)
+    assert write_benchmark_json(path, [RESULT, other], run_folder) == 1
     document = json.loads(path.read_text())
     (benchmark,) = document["benchmarks"]
     assert benchmark["fullname"] == RESULT["nodeid"]

@@ -62,7 +62,7 @@ def test_a_result_is_written_at_once_and_given_to_the_hooks(pytester: pytest.Pyt
         "seen = []\ndef pytest_mlms_result(result): seen.append(result['nodeid'])"
     )
     reporter = make_reporter(pytester)
-    report = SimpleNamespace(mlms=dict(SKIPPED))
+    report = SimpleNamespace(mlms=dict(SKIPPED), outcome="skipped")
     reporter.pytest_runtest_logreport(cast(pytest.TestReport, report))
     assert [line["type"] for line in lines_of(pytester.path)] == ["run", "item"]
     plugins = reporter._config.pluginmanager.get_plugins()
@@ -108,11 +108,31 @@ def test_a_run_whose_upgrades_were_all_skipped_fails(pytester: pytest.Pytester) 
 def test_a_benchmark_document_that_can_not_be_written_fails_the_run(
     pytester: pytest.Pytester,
 ) -> None:
-    (pytester.path / "occupied").write_text("a file where the folder should be")
-    reporter = make_reporter(pytester, "--mlms-benchmark-json=occupied/x.json")
+    folder = pytester.mkdir("folder")
+    reporter = make_reporter(pytester, "--mlms-benchmark-json=folder/x.json")
+    folder.rmdir()
     reporter.add(dict(SKIPPED))
     assert finish(reporter) == pytest.ExitCode.TESTS_FAILED
     assert any("can't be written" in line for line in summary(reporter))
+
+
+def test_an_empty_benchmark_document_is_noted(pytester: pytest.Pytester) -> None:
+    reporter = make_reporter(pytester, "--mlms-benchmark-json=x.json")
+    reporter.add(dict(SKIPPED))
+    assert finish(reporter) == 0
+    assert any("x.json is empty: no performance item" in line for line in summary(reporter))
+    assert json.loads((pytester.path / "x.json").read_text())["benchmarks"] == []
+
+
+def test_a_result_that_is_measured_again_is_written_and_not_shown(
+    pytester: pytest.Pytester,
+) -> None:
+    reporter = make_reporter(pytester)
+    for outcome in ("rerun", "skipped"):
+        report = SimpleNamespace(mlms=dict(SKIPPED), outcome=outcome)
+        reporter.pytest_runtest_logreport(cast(pytest.TestReport, report))
+    assert len([line for line in lines_of(pytester.path) if line["type"] == "item"]) == 2
+    assert any("the only item was skipped" in line for line in summary(reporter))
 
 
 def test_results_that_can_not_be_written_are_printed_and_fail_the_run(
