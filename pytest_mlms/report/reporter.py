@@ -88,7 +88,8 @@ class Reporter:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         result = getattr(report, "mlms", None)
         if result is not None:
-            self.add(result, is_final=report.outcome != "rerun")
+            outcome: str = report.outcome
+            self.add(result, is_final=outcome != "rerun")
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
