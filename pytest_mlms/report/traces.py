@@ -100,17 +100,35 @@ def _column(cell: Callable[[TracedItem], str]) -> Callable[[Result], str]:
 
 
 def _untraced(item: TracedItem) -> str:
-    plain_us = item.summary.runs[0].plain_us
-    if plain_us is None:
-        return "-"
-    return format_quantity(plain_us / 1e6, "s").replace(" ", KEEP)
+    """Return the latency without probes in the run of the layers, else in that of the model."""
+    run = _layer_run(item.summary) or item.summary.runs[0]
+    return _time(run.plain_us)
+
+
+def _layer_run(summary: TraceSummary) -> TraceRun | None:
+    """Return the run that the layers are of, if its calls without probes were measured."""
+    found = None
+    for run in summary.runs_at("layer"):
+        if not run.void and run.plain_us is not None:
+            found = run
+    return found
 
 
 def _in_layers(item: TracedItem) -> str:
-    coverage = item.summary.coverage
-    if coverage is None:
+    """Return the time in layers, that of the traced call around them, and the share."""
+    summary = item.summary
+    if summary.coverage is None:
         return "-"
-    return f"{coverage:.0%}"
+    share = f"{summary.coverage:.0%}"
+    if summary.layers_us is None:
+        return share
+    return f"{_time(summary.layers_us)} of{KEEP}{_time(summary.call_us)} {share}"
+
+
+def _time(us: float | None) -> str:
+    if us is None:
+        return "-"
+    return format_quantity(us / 1e6, "s").replace(" ", KEEP)
 
 
 def _slowest_layer(item: TracedItem) -> str:

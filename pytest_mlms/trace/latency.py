@@ -2,23 +2,48 @@
 
 The latency of a level comes from the run in which it was the deepest level, so that it does not
 contain the overhead of profiling deeper levels. Means are trimmed: the largest and the smallest
-fifth are left out, as in XSP (https://arxiv.org/abs/1908.06869).
+fifth are left out, as in XSP (https://arxiv.org/abs/1908.06869). On a busy machine the runs of two
+levels differ by more than their overhead, so that a share is always of the run in which it was
+measured.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pytest_mlms.trace.grouping import trimmed_mean
 from pytest_mlms.trace.layers import layers_of_run
-from pytest_mlms.trace.spans import Trace
+from pytest_mlms.trace.spans import Spans, Trace
 
-__all__ = ["layer_coverage", "model_latency"]
+__all__ = ["LayerTime", "layer_time", "model_latency"]
 
 Array = NDArray[Any]
+
+
+class LayerTime(NamedTuple):
+    """Microseconds of a call in the run of the layers: in its layers, and outside of them.
+
+    Each layer, and the time outside of them, is a trimmed mean over calls. Disturbances hit
+    different layers in different calls, so that the trimmed mean of whole calls would be longer
+    than the layers that it has.
+    """
+
+    layers_us: float
+    outside_us: float
+
+    @property
+    def call_us(self) -> float:
+        """Microseconds of the whole call."""
+        return self.layers_us + self.outside_us
+
+    @property
+    def share(self) -> float:
+        """Share of the call that its layers take."""
+        return self.layers_us / self.call_us
 
 
 def model_latency(trace: Trace, level: str = "model") -> float | None:
@@ -36,16 +61,25 @@ def model_latency(trace: Trace, level: str = "model") -> float | None:
     return trimmed_mean(spans.duration[calls]) / 1000
 
 
-def layer_coverage(trace: Trace) -> float | None:
-    """Return the share of the model's time that its layers take, in the run of the layers.
-
-    None without that run.
-    """
-    whole = model_latency(trace, "layer")
-    layers = layers_of_run(trace, trace.run_at("layer"))
-    if not whole or not len(layers.spans):
+def layer_time(trace: Trace) -> LayerTime | None:
+    """Return the time of a call in the run of the layers; None without layers in calls."""
+    run = trace.run_at("layer")
+    layers = layers_of_run(trace, run)
+    if not len(layers.spans):
         return None
-    requests = trace.spans.request[layers.spans]
-    durations = trace.spans.duration[layers.spans]
-    of_request = np.bincount(requests, durations)
-    return trimmed_mean(of_request) / 1000 / whole
+    spans = trace.spans
+    in_layers = _by_request(spans, layers.spans)
+    calls = _by_request(spans, spans.find("model", run))
+    observed = (in_layers > 0) & (calls > 0)
+    if not observed.any():
+        return None
+    outside = (calls - in_layers)[observed]
+    layers_us = math.fsum(layers.microseconds(spans.duration).values())
+    return LayerTime(layers_us, trimmed_mean(outside) / 1000)
+
+
+def _by_request(spans: Spans, chosen: Array) -> Array:
+    """Return the nanoseconds that the chosen spans take in each request."""
+    chosen = chosen[spans.request[chosen] >= 0]
+    requests = int(spans.request.max()) + 1
+    return np.bincount(spans.request[chosen], spans.duration[chosen], requests)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_mlms.trace.grouping import grouped
+from pytest_mlms.trace.grouping import grouped, trimmed_mean
 from pytest_mlms.trace.spans import Spans, Trace
 
 __all__ = ["LayerKey", "RunLayers", "layers_of_run"]
@@ -36,6 +36,13 @@ class RunLayers(NamedTuple):
     def by_key(self) -> dict[LayerKey, Array]:
         """Return the spans of each layer, in the order in which layers run."""
         return grouped(self.keys, self.spans)
+
+    def microseconds(self, nanoseconds: Array) -> dict[LayerKey, float]:
+        """Return the trimmed mean of each layer of a column over all spans, in microseconds."""
+        means = {}
+        for key, same in self.by_key().items():
+            means[key] = trimmed_mean(nanoseconds[same]) / 1000
+        return means
 
 
 def layers_of_run(trace: Trace, run: int | None) -> RunLayers:

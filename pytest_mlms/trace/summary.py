@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pytest_mlms.trace.correlate import parents_of
-from pytest_mlms.trace.latency import layer_coverage
+from pytest_mlms.trace.latency import layer_time
 from pytest_mlms.trace.runs import TraceRun
 from pytest_mlms.trace.spans import Trace
 from pytest_mlms.trace.tables import LayerRow, layer_rows
@@ -30,8 +30,9 @@ class SlowLayer:
 class TraceSummary:
     """The field ``trace`` of an item's results.
 
-    ``levels`` are those that the user asked for. ``coverage`` is the share of the model's time that
-    its layers take, ``layers`` is their number, and ``slowest`` are the slowest of them.
+    ``levels`` are those that the user asked for. ``layers`` is the number of layers, ``layers_us``
+    is the sum of their latencies, ``call_us`` is the call that they are part of, and ``coverage``
+    is their share of it. All of these, and ``slowest``, the slowest layers, are of one run.
     ``ambiguous`` counts the spans whose parent is ambiguous. ``unseen`` maps each level without a
     span or counter to the reason. ``faults`` maps each level that was cut short to the reason.
     """
@@ -44,6 +45,8 @@ class TraceSummary:
     ambiguous: int
     unseen: Mapping[str, str]
     faults: Mapping[str, str]
+    layers_us: float | None = None
+    call_us: float | None = None
 
     def runs_at(self, level: str) -> list[TraceRun]:
         """Return all runs of a level, void ones too."""
@@ -54,6 +57,7 @@ def summarize(trace: Trace) -> TraceSummary:
     """Return the summary of a trace."""
     parents = parents_of(trace)
     layers = layer_rows(trace, parents)
+    time = layer_time(trace)
     unseen = dict(_unseen(trace))
     faults = {}
     for level, fault in _faults(trace.runs):
@@ -62,12 +66,14 @@ def summarize(trace: Trace) -> TraceSummary:
     return TraceSummary(
         levels=trace.metadata.levels,
         runs=trace.runs,
-        coverage=layer_coverage(trace),
+        coverage=time.share if time else None,
         layers=len(layers),
         slowest=_slowest(layers),
         ambiguous=int(parents.ambiguous.sum()),
         unseen=unseen,
         faults=faults,
+        layers_us=time.layers_us if time else None,
+        call_us=time.call_us if time else None,
     )
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from pytest_mlms.trace.correlate import Parents, ancestors, sums_by
 from pytest_mlms.trace.grouping import grouped, trimmed_mean
-from pytest_mlms.trace.layers import LayerKey, RunLayers, layers_of_run
+from pytest_mlms.trace.layers import LayerKey, layers_of_run
 from pytest_mlms.trace.spans import Spans, Trace
 
 __all__ = ["KernelRow", "LayerRow", "kernel_rows", "layer_rows"]
@@ -68,7 +68,7 @@ def layer_rows(trace: Trace, parents: Parents) -> list[LayerRow]:
     """Return a row for each layer, in the order in which they run; empty without a layer run."""
     layers = layers_of_run(trace, trace.run_at("layer"))
     kernel_us = _kernel_microseconds(trace, parents)
-    latencies = _microseconds(layers, trace.spans.duration)
+    latencies = layers.microseconds(trace.spans.duration)
     total = sum(latencies.values())
     rows = []
     for index, (key, same) in enumerate(layers.by_key().items()):
@@ -116,14 +116,6 @@ def kernel_rows(trace: Trace, parents: Parents) -> list[KernelRow]:
     return sorted(rows, key=lambda row: row.total_us, reverse=True)
 
 
-def _microseconds(layers: RunLayers, nanoseconds: Array) -> dict[LayerKey, float]:
-    """Return the trimmed mean of each layer of a column over all spans."""
-    means = {}
-    for key, same in layers.by_key().items():
-        means[key] = trimmed_mean(nanoseconds[same]) / 1000
-    return means
-
-
 def _kernel_microseconds(trace: Trace, parents: Parents) -> dict[LayerKey, float] | None:
     """Return the microseconds that each layer's kernels run in a request; None without a run."""
     run = trace.run_at("kernel")
@@ -133,7 +125,7 @@ def _kernel_microseconds(trace: Trace, parents: Parents) -> dict[LayerKey, float
     kernels = spans.find("kernel", run)
     layer = ancestors(spans, parents.index, "layer")[kernels]
     sums = sums_by(layer, spans.duration[kernels], len(spans))
-    return _microseconds(layers_of_run(trace, run), sums)
+    return layers_of_run(trace, run).microseconds(sums)
 
 
 def _share(latency_us: float, total_us: float) -> float:

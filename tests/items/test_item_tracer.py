@@ -21,7 +21,7 @@ from pytest_mlms.trace import PHASES
 from pytest_mlms.trace.correlate import parents_of
 from pytest_mlms.trace.counters import phase_rows
 from pytest_mlms.trace.exporters.perfetto import WrittenTrace
-from pytest_mlms.trace.latency import layer_coverage
+from pytest_mlms.trace.latency import layer_time
 from pytest_mlms.trace.metadata import LayerWork
 from pytest_mlms.trace.spans import Trace
 from pytest_mlms.trace.steps import step_rows
@@ -153,8 +153,13 @@ def test_the_results_have_the_summary_and_the_files(one: Project) -> None:
     (layer,) = [run for run in summary["runs"] if run["level"] == "layer"]
     assert layer["calls"] >= LEAST_CALLS
     assert layer["overhead"] == pytest.approx(layer["traced_us"] / layer["plain_us"] - 1)
-    assert summary["coverage"] == pytest.approx(layer_coverage(load_only_trace(one)))
+    time = layer_time(load_only_trace(one))
+    assert time is not None
+    assert summary["coverage"] == pytest.approx(time.share)
+    assert summary["coverage"] == pytest.approx(summary["layers_us"] / summary["call_us"])
     rows = read_table(one, "layers.csv")
+    total_us = sum(float(row["latency_us"]) for row in rows)
+    assert summary["layers_us"] == pytest.approx(total_us, rel=1e-3)
     assert len(rows) == summary["layers"]
     assert sum(float(row["share"]) for row in rows) == pytest.approx(1, abs=1e-3)
 

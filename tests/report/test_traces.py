@@ -25,7 +25,9 @@ def result(*runs: TraceRun, **facts: Any) -> dict[str, Any]:
     values: dict[str, Any] = {
         "levels": ("layer", "hardware"),
         "runs": (traced("model"), *runs),
-        "coverage": 0.98,
+        "coverage": 0.93,
+        "layers_us": 28_300.0,
+        "call_us": 30_430.0,
         "layers": 1,
         "slowest": (SlowLayer(LONG_NAME, "Conv2D", 420.0, 0.34),),
         "ambiguous": 0,
@@ -55,18 +57,41 @@ def test_an_item_without_a_level_has_an_empty_cell() -> None:
     assert [cell(layers).split() for cell in columns.values()] == [["+257", "%"], ["-"]]
 
 
+def cells_of(seen: dict[str, Any]) -> dict[str, str]:
+    """Return the cells of the table of what was found, by column."""
+    cells = {}
+    for title, cell in time_columns().items():
+        cells[title] = cell(seen).replace("\u00a0", " ")
+    return cells
+
+
 def test_the_slowest_layer_has_the_end_of_its_name() -> None:
-    cells = [cell(result()) for cell in time_columns().values()]
-    assert [cell.replace("\u00a0", " ") for cell in cells] == [
-        "1.23 ms",
-        "98%",
-        "…odel_1/conv2d_12/Conv2D 34%",
-    ]
+    assert cells_of(result())["slowest layer"] == "…odel_1/conv2d_12/Conv2D 34%"
+
+
+def test_the_layers_the_call_and_the_untraced_call_are_of_one_run() -> None:
+    model = traced("model", plain_us=48_700.0)
+    layers = traced("layer", plain_us=27_600.0)
+    cells = cells_of(result(runs=(model, layers)))
+    assert cells["untraced"] == "27.6 ms"
+    assert cells["in layers"] == "28.3 ms of 30.4 ms 93%"
+
+
+def test_the_untraced_call_is_of_the_run_of_the_model_without_one_of_layers() -> None:
+    model = traced("model", plain_us=48_700.0)
+    void = traced("layer", plain_us=27_600.0, void="no probe was available")
+    assert cells_of(result(runs=(model, void)))["untraced"] == "48.7 ms"
+    assert cells_of(result(runs=(model,)))["untraced"] == "48.7 ms"
+
+
+def test_the_results_of_an_earlier_version_have_the_share_alone() -> None:
+    assert cells_of(result(layers_us=None, call_us=None))["in layers"] == "93%"
 
 
 def test_a_trace_without_layers_has_empty_cells() -> None:
-    unseen = result(coverage=None, slowest=(), runs=(TraceRun("model"),))
-    assert [cell(unseen) for cell in time_columns().values()] == ["-", "-", "-"]
+    nothing: dict[str, Any] = {"coverage": None, "layers_us": None, "call_us": None}
+    unseen = result(slowest=(), runs=(TraceRun("model"),), **nothing)
+    assert set(cells_of(unseen).values()) == {"-"}
 
 
 def test_both_tables_fit_80_columns_with_every_level() -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_mlms.trace.latency import layer_coverage, model_latency
+from pytest_mlms.trace.correlate import parents_of
+from pytest_mlms.trace.latency import layer_time, model_latency
 from pytest_mlms.trace.spans import Trace
+from pytest_mlms.trace.tables import layer_rows
 from tests.support.traces import TraceWriter
 
 US = 1000
@@ -34,9 +36,58 @@ def test_there_is_no_latency_of_a_level_without_a_run_or_without_a_call() -> Non
     assert model_latency(writer.build()) is None
 
 
-def test_the_coverage_of_the_layers_is_that_of_their_own_run() -> None:
-    assert layer_coverage(example()) == pytest.approx(0.9)
+def test_the_time_of_layers_is_that_of_their_own_run() -> None:
+    time = layer_time(example())
+    assert time is not None
+    assert time.layers_us == 180
+    assert time.call_us == 200
+    assert time.share == pytest.approx(0.9)
 
 
-def test_there_is_no_coverage_without_layers() -> None:
-    assert layer_coverage(TraceWriter().build()) is None
+def disturbed() -> Trace:
+    """Twenty calls of four layers of 20 µs and 20 µs outside of them.
+
+    Each layer is delayed by 500 µs in a fifth of the calls, in other calls than the other layers.
+    """
+    writer = TraceWriter()
+    run = writer.run("layer")
+    start = 0
+    for request in range(20):
+        run.request = request
+        begin = start
+        for layer in range(4):
+            delay = 500 if request % 5 == layer else 0
+            end = start + (20 + delay) * US
+            run.layer(f"layer {layer}", start, end)
+            start = end
+        start += 20 * US
+        run.predict(begin, start)
+    return writer.build()
+
+
+def test_layers_and_the_time_outside_add_up_to_the_call_on_a_busy_machine() -> None:
+    trace = disturbed()
+    time = layer_time(trace)
+    assert time is not None
+    rows = layer_rows(trace, parents_of(trace))
+    assert time.layers_us == pytest.approx(sum(row.latency_us for row in rows))
+    assert time.layers_us == pytest.approx(80)
+    assert time.call_us == pytest.approx(100)
+    assert time.share == pytest.approx(0.8)
+
+
+def test_the_layers_of_a_call_that_was_cut_short_have_no_share() -> None:
+    writer = TraceWriter()
+    run = writer.run("layer")
+    run.layer("conv", 0, 5)
+    assert layer_time(writer.build()) is None
+    run.predict(0, 10)
+    run.request = 1
+    run.layer("conv", 20, 25)
+    time = layer_time(writer.build())
+    assert time is not None
+    assert time.share == pytest.approx(0.5)
+
+
+def test_there_is_no_time_of_layers_without_layers() -> None:
+    assert layer_time(TraceWriter().build()) is None

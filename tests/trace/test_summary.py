@@ -26,6 +26,8 @@ def test_the_slowest_layers_come_first_and_there_are_five_of_them_at_most() -> N
     summary = summarize(writer.build())
     assert summary.layers == 6
     assert summary.coverage == pytest.approx(1)
+    assert summary.layers_us == pytest.approx(21)
+    assert summary.call_us == pytest.approx(21)
     assert [layer.us for layer in summary.slowest] == [6, 5, 4, 3, 2]
     assert summary.slowest[0].name == "layer 6"
     assert summary.slowest[0].share == pytest.approx(6 / 21)
