@@ -20,6 +20,7 @@ __all__ = ["MANIFEST_SUFFIXES", "Config"]
 
 MANIFEST_SUFFIXES = (".yaml", ".yml")
 
+_MODELS = re.compile(rb"^models\s*:", re.MULTILINE)
 _LABEL = re.compile(r"[A-Za-z][\w.-]*=[\w.+-]+")
 
 
@@ -62,6 +63,7 @@ class Config:
         if packed:
             return cls._unpack(packed, config.rootpath)
         values = {option.name: read_option(config, option) for option in OPTIONS}
+        values["manifests"] += tuple(_named_manifests(config, values["manifests"]))
         made = cls(root=config.rootpath, **values)
         _check(made, config)
         return made
@@ -110,6 +112,21 @@ class Config:
                 paths = [root / path for path in value["paths"]]
                 values[name] = tuple(paths)
         return cls(**values)
+
+
+def _named_manifests(config: pytest.Config, roots: tuple[Path, ...]) -> Iterator[Path]:
+    """Yield the manifests that the command line names, alone or in node ids, outside of ``roots``.
+
+    Other plugins collect YAML, too: a manifest has the key ``models``.
+    """
+    files = [argument.partition("::")[0] for argument in config.args]
+    for name in dict.fromkeys(files):
+        if not name.endswith(MANIFEST_SUFFIXES):
+            continue
+        path = Path(os.path.normpath(config.invocation_params.dir / name))
+        is_below = any(path.is_relative_to(root) for root in roots)
+        if not is_below and path.is_file() and _MODELS.search(path.read_bytes()):
+            yield path
 
 
 def _is_label(name: str) -> bool:

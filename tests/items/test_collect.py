@@ -70,6 +70,29 @@ def test_with_paths_only_those_are_collected(project: Project) -> None:
     assert collected(project, "test_own.py", MANIFEST) == ["test_own.py::test_own", *ALL]
 
 
+def collected_without_option(project: Project, *arguments: str) -> list[str]:
+    """Return what is collected where only the command line's arguments name manifests."""
+    options = ("--collect-only", "-q", *arguments)
+    return collected_by(project.pytester.runpytest_subprocess(*options))
+
+
+def test_a_manifest_or_its_node_id_on_the_command_line_is_enough(project: Project) -> None:
+    assert collected_without_option(project, MANIFEST) == ALL
+    assert collected_without_option(project, ACCURACY, OFFLINE[1]) == [ACCURACY, OFFLINE[1]]
+    absolute = str(project.manifest)
+    assert collected_without_option(project, f"{absolute}::test_accuracy") == [ACCURACY]
+    shutil.copytree(project.folder, project.path / "more")
+    beside = ("--mlms-manifests=more", MANIFEST)
+    assert collected_without_option(project, *beside) == ALL
+
+
+def test_yaml_of_other_plugins_is_left_to_them(project: Project) -> None:
+    (project.path / "other.yaml").write_text("stages: [one]")
+    result = project.pytester.runpytest_subprocess("other.yaml", "--collect-only")
+    result.stdout.no_fnmatch_line("*mlms*other.yaml*")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+
+
 def test_a_run_of_manifests_does_not_need_the_conftest_files_of_other_tests(
     project: Project,
 ) -> None:
