@@ -19,6 +19,7 @@ import platformdirs
 
 from pytest_mlms.artifacts.archives import UnsafeArchive, is_archive, unpack
 from pytest_mlms.artifacts.digest import check_digest, digest_of
+from pytest_mlms.artifacts.lfs import POINTER_ADVICE, is_pointer_file
 from pytest_mlms.errors import ArtifactError
 from pytest_mlms.manifest.load import LoadedManifest
 from pytest_mlms.manifest.schema import Model
@@ -134,7 +135,9 @@ def _is_remote(artifact: Artifact) -> bool:
 
 def _checked(artifact: Artifact, cache: Path, progress: ReportProgress) -> Path:
     if _is_remote(artifact):
-        return _downloaded(artifact, cache, progress)
+        path = _downloaded(artifact, cache, progress)
+        _refuse_pointer(artifact, path)
+        return path
     return _local(artifact)
 
 
@@ -145,8 +148,16 @@ def _local(artifact: Artifact) -> Path:
         reason = "is a folder, not a file" if path.is_dir() else "does not exist"
         advice = "correct the path, or put the file there"
         raise ArtifactError(f"{artifact.place}: {path} {reason}; {advice}")
+    _refuse_pointer(artifact, path)
     check_digest(artifact, path)
     return path
+
+
+def _refuse_pointer(artifact: Artifact, path: Path) -> None:
+    if is_pointer_file(path):
+        member = f"#{artifact.member}" if path.name != Path(artifact.source).name else ""
+        name = f"{artifact.source}{member}"
+        raise ArtifactError(f"{artifact.place}: {name} is {POINTER_ADVICE}")
 
 
 def _downloaded(artifact: Artifact, cache: Path, progress: ReportProgress) -> Path:
@@ -186,6 +197,8 @@ def _member(artifact: Artifact, path: Path, cache: Path) -> Path:
         shown = ", ".join(members[:_SHOWN_MEMBERS]) or "nothing"
         problem = f"{path.name} has no {artifact.member!r}"
         raise ArtifactError(f"{artifact.place}: {problem}; it has {shown}")
+    if member.is_file():
+        _refuse_pointer(artifact, member)
     return member
 
 

@@ -91,10 +91,12 @@ def mlms_dataset(
     if path is None:
         return None
     loaded = mlms_case.loaded
+    entry = loaded.manifest.dataset
+    source = entry.source if entry else ""
     inputs = loaded.manifest.inputs
     place = loaded.place("dataset", "source")
     key = (path, loaded.path)
-    return mlms_session.dataset.get(key, lambda: open_dataset(path, inputs, place))
+    return mlms_session.dataset.get(key, lambda: open_dataset(path, inputs, place, source))
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from pytest_mlms.errors import ManifestError, MlmsError
 from pytest_mlms.manifest import yaml12
+from pytest_mlms.manifest.digests import found_digests
 from pytest_mlms.manifest.messages import describe
 from pytest_mlms.manifest.schema import Manifest, Model
 from pytest_mlms.manifest.thresholds import AgreementThreshold, Entry, agreement_limits, value_of
@@ -150,7 +151,10 @@ def load(path: Path, frameworks: Collection[str] | None = None) -> LoadedManifes
             manifest = Manifest.model_validate(document.value, context={"frameworks": frameworks})
         except ValidationError as error:
             details = error.errors(include_url=False)
-            errors += [describe(detail, document) for detail in details]
+            for detail in details:
+                line, text = describe(detail, document)
+                digests = found_digests(detail["loc"], document.value, path.parent)
+                errors.append((line, f"{text}{digests}"))
     if manifest is not None:
         for key, text in inconsistencies(manifest):
             errors.append((document.line(key), text))

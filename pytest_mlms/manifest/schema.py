@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from packaging.specifiers import SpecifierSet
 from pydantic import AfterValidator, Field, model_validator
 
-from pytest_mlms.manifest.steps import InputStep, OutputStep, TopK
+from pytest_mlms.manifest.steps import InputStep, OutputStep, TopK, check_channels
 from pytest_mlms.manifest.thresholds import Thresholds
 from pytest_mlms.manifest.types import (
     AmountOfMemory,
@@ -114,6 +114,7 @@ class Input(Closed):
         names = [step.name for step in self.steps]
         if self.type == "tensor":
             self._check_tensor_steps(names)
+        _check_normalized_channels(self.steps)
         if "layout" in names:
             after_layout = names[names.index("layout") + 1 :]
             _check_steps_behind_layout(after_layout)
@@ -128,6 +129,16 @@ class Input(Closed):
                 raise ValueError(
                     f"a tensor has no step {name!r}; write 'type: image', or leave it out"
                 )
+
+
+def _check_normalized_channels(steps: list[InputStep]) -> None:
+    """Check the values of ``normalize`` where ``decode`` says how many channels there are."""
+    channels = 0
+    for step in steps:
+        if step.name == "decode":
+            channels = 1 if step.parameters.color == "L" else 3
+        if step.name == "normalize" and channels:
+            check_channels(step.parameters, channels)
 
 
 def _check_steps_behind_layout(names: list[str]) -> None:

@@ -21,6 +21,7 @@ __all__ = [
     "Resize",
     "SetLayout",
     "TopK",
+    "check_channels",
 ]
 
 
@@ -41,10 +42,12 @@ PerChannel = Annotated[
 class Decode(Closed):
     """Turn an encoded image or an array into this colour mode, as uint8.
 
-    Arrays are of grey, RGB or RGBA values.
+    Arrays are of grey, RGB or RGBA values. An encoded image is turned as its EXIF orientation says,
+    or left as it is stored.
     """
 
     color: Literal["L", "RGB", "BGR"] = "RGB"
+    orientation: Literal["exif", "stored"] = "exif"
 
 
 class Resize(Closed):
@@ -87,6 +90,16 @@ class Normalize(Closed):
         if 0 in self.scale:
             raise ValueError("scale is 0; write what to divide by, 1 for nothing")
         return self
+
+
+def check_channels(parameters: Normalize, channels: int) -> None:
+    """Raise ValueError unless there is one value for all channels, or one for each."""
+    for name in ("mean", "scale"):
+        count = len(getattr(parameters, name))
+        if count not in (1, channels):
+            plural = "" if channels == 1 else "s"
+            found = f"{name} has {count} values for {channels} channel{plural}"
+            raise ValueError(f"{found}; write one for all, or one for each")
 
 
 class Cast(Closed):

@@ -2,12 +2,11 @@
 
 A dataset is an .npz file with an array for each of the model's inputs and one called ``label``,
 or, for models with one input, a folder (an archive, unpacked) with a ``labels.csv`` whose columns
-are ``file`` and ``label``.
+are ``file`` and ``label``: docs/datasets.md.
 """
 
 from __future__ import annotations
 
-import csv
 import zipfile
 import zlib
 from collections import deque
@@ -24,6 +23,7 @@ from pytest_mlms.errors import DatasetError
 from pytest_mlms.manifest.schema import Input
 from pytest_mlms.pipeline import observers
 from pytest_mlms.pipeline.inputs import Element, preprocess
+from pytest_mlms.pipeline.labels_csv import read_labels_csv
 from pytest_mlms.records import Place
 
 __all__ = ["Dataset", "open_dataset"]
@@ -35,7 +35,6 @@ _AHEAD = 4  # batches
 _WORKERS = 2  # threads
 
 _NPZ_ERRORS = (ValueError, OSError, EOFError, zlib.error, zipfile.BadZipFile)
-_TABLE_ERRORS = (KeyError, TypeError, ValueError, OverflowError, csv.Error)
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +42,7 @@ class Dataset:
     """N elements for each input, by its name, and N labels.
 
     A label is a whole number, the index of the class; ``labels`` is None for a dataset without.
-    ``name`` is used in errors: the manifest's line and the path. ``files`` are the elements' names
+    ``name`` is used in errors: the manifest's line and its source. ``files`` are the elements' names
     in the table of labels; None for arrays.
     """
 
@@ -62,12 +61,29 @@ class Dataset:
         batch = {}
         try:
             for spec in self.inputs:
-                elements = self.elements[spec.name]
-                chosen = [elements[index] for index in indices]
-                batch[spec.name] = preprocess(chosen, spec)
+                batch[spec.name] = self._preprocessed(indices, spec)
         except DatasetError as error:
             raise DatasetError(f"{self.name}: {error}") from error
         return batch
+
+    def _preprocessed(self, indices: Sequence[int], spec: Input) -> Array:
+        elements = self.elements[spec.name]
+        chosen = [elements[index] for index in indices]
+        try:
+            return preprocess(chosen, spec)
+        except DatasetError:
+            self._check_each(indices, spec)
+            raise
+
+    def _check_each(self, indices: Sequence[int], spec: Input) -> None:
+        """Raise DatasetError for the first of these elements that fails by itself."""
+        elements = self.elements[spec.name]
+        for index in indices:
+            try:
+                preprocess([elements[index]], spec)
+            except DatasetError as error:
+                name = f"element {index}" if self.files is None else self.files[index]
+                raise DatasetError(f"{name}: {error}") from error
 
     def batches(self, size: int) -> Iterator[Batch]:
         """Yield batches of ``size`` in order, some of them prepared ahead.
@@ -94,22 +110,24 @@ class Dataset:
 
 
 class _Files(Sequence[bytes]):
-    """The contents of files, each read when it is needed."""
+    """The contents of the files of a folder, each read when it is needed."""
 
-    def __init__(self, paths: Sequence[Path]) -> None:
-        self._paths = paths
+    def __init__(self, folder: Path, names: Sequence[str]) -> None:
+        self._folder = folder
+        self._names = names
 
     def __len__(self) -> int:
-        return len(self._paths)
+        return len(self._names)
 
     def __getitem__(self, index: Any) -> Any:
-        path = self._paths[index]
+        name = self._names[index]
         try:
             with observers.step("read"):
-                return path.read_bytes()
-        except OSError as error:
-            problem = f"{path.name} can't be read: {error.strerror}"
-            raise DatasetError(problem) from error
+                return Path(self._folder, name).read_bytes()
+        except (OSError, ValueError) as error:  # ValueError is that of a name with a zero byte
+            reason = getattr(error, "strerror", None) or error
+            advice = "correct its name in labels.csv, or put the file there"
+            raise DatasetError(f"{name} can't be read: {reason}; {advice}") from error
 
 
 @dataclass(frozen=True)
@@ -121,12 +139,13 @@ class _Content:
     files: Sequence[str] | None = None
 
 
-def open_dataset(path: Path, inputs: Sequence[Input], place: Place) -> Dataset:
-    """Open the file or folder at ``path``; ``place`` is the manifest's line that names it.
+def open_dataset(path: Path, inputs: Sequence[Input], place: Place, source: str = "") -> Dataset:
+    """Open the file or folder at ``path``.
 
-    Raises DatasetError, which says what was expected and what was found.
+    Errors begin with ``place``, the manifest's line that names it, and ``source``, what it says
+    there; an archive is unpacked under another path, which its user doesn't know. Raises DatasetError, which says what was expected and what was found.
     """
-    name = f"{place}: {path}"
+    name = f"{place}: {source or path}"
     read = _read_folder if path.is_dir() else _read_npz
     try:
         content = read(path, inputs)
@@ -187,19 +206,14 @@ def _read_folder(path: Path, inputs: Sequence[Input]) -> _Content:
     tables = sorted(path.rglob("labels.csv"))
     if len(tables) != 1 or len(inputs) != 1:
         found = f"{len(tables)} labels.csv, for {len(inputs)} inputs"
-        raise DatasetError(f"has {found}; expected one for one")
+        advice = "an archive has one, for a model with one input; other models need an .npz file"
+        raise DatasetError(f"has {found}; {advice}")
     table = tables[0]
-    names = []
-    labels = []
     try:
-        with table.open(newline="", encoding="utf-8") as file:
-            for row in csv.DictReader(file):
-                names.append(row["file"])
-                labels.append(int(row["label"]))
-        numbers = np.array(labels, dtype=np.int64)
-    except _TABLE_ERRORS as error:
-        problem = "has a labels.csv without the columns file and label, a whole number"
-        raise DatasetError(f"{problem}: {error!r}") from error
-    paths = [table.parent / name for name in names]
-    elements = {inputs[0].name: _Files(paths)}
-    return _Content(elements, numbers, names)
+        rows = read_labels_csv(table)
+    except DatasetError as error:
+        raise DatasetError(f"has a table that can't be used: {error}") from error
+    names = [row.file for row in rows]
+    labels = [row.label for row in rows]
+    elements = {inputs[0].name: _Files(table.parent, names)}
+    return _Content(elements, np.array(labels, dtype=np.int64), names)

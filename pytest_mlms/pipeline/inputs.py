@@ -3,7 +3,7 @@
 Images are H x W x C, batches N x H x W x C, until a layout step or the end. Images are changed one
 by one until all have the same shape, and as one array from then on. Resizing is Pillow's, whose
 filters widen when they shrink an image (they anti-alias); OpenCV's and TensorFlow's filters of the
-same names do not.
+same names do not. An encoded image is turned upright by its EXIF orientation.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, UnidentifiedImageError
+from PIL import Image, ImageOps, UnidentifiedImageError
 
+from pytest_mlms.artifacts.lfs import POINTER_ADVICE, is_pointer
 from pytest_mlms.errors import DatasetError
 from pytest_mlms.manifest.schema import Input
 from pytest_mlms.manifest.steps import (
@@ -27,6 +28,7 @@ from pytest_mlms.manifest.steps import (
     Normalize,
     Resize,
     SetLayout,
+    check_channels,
 )
 from pytest_mlms.pipeline import observers
 
@@ -39,7 +41,11 @@ Element = bytes | Array
 Batch = Any
 """A list of bytes or arrays, or one array with the batch as its first axis."""
 
-_STEP_ERRORS = (ValueError, TypeError, OSError)  # OSError is Pillow's for a truncated file
+# OSError is Pillow's for a truncated file, SyntaxError for a damaged one.
+_STEP_ERRORS = (ValueError, TypeError, OSError, SyntaxError)
+_TOO_MANY_PIXELS = (Image.DecompressionBombError, Image.DecompressionBombWarning)
+_ORIENTATION = 0x0112  # of EXIF
+_UPRIGHT = 1
 _SHOWN_BYTES = 8  # of what is not an image
 _SHOWN_SHAPES = 3
 
@@ -136,6 +142,8 @@ def _as_image(element: Any) -> Array:
 
 def _decode(element: Any, parameters: Decode) -> Array:
     image = _open(element)
+    if isinstance(element, bytes) and parameters.orientation == "exif":
+        image = _turned_upright(image)
     mode = "L" if parameters.color == "L" else "RGB"
     if image.mode != mode:
         image = image.convert(mode)
@@ -159,13 +167,28 @@ def _open(element: Any) -> Image.Image:
     return Image.fromarray(pixels)
 
 
+def _turned_upright(image: Image.Image) -> Image.Image:
+    if image.getexif().get(_ORIENTATION, _UPRIGHT) == _UPRIGHT:
+        return image
+    return ImageOps.exif_transpose(image)
+
+
 def _open_encoded(data: bytes) -> Image.Image:
     try:
         return Image.open(io.BytesIO(data))
     except UnidentifiedImageError:
-        start = data[:_SHOWN_BYTES]
-        problem = f"{len(data)} bytes, beginning {start!r}, are not an image"
-        raise ValueError(problem) from None
+        raise ValueError(_no_image(data)) from None
+    except _TOO_MANY_PIXELS as error:
+        reason, _, _ = str(error).partition(",")  # the rest suspects an attack
+        raise ValueError(f"{reason}; make the picture smaller, or leave it out") from None
+
+
+def _no_image(data: bytes) -> str:
+    if is_pointer(data):
+        return f"it is {POINTER_ADVICE}"
+    start = data[:_SHOWN_BYTES]
+    problem = f"{len(data)} bytes, beginning {start!r}, are not an image"
+    return f"{problem}; replace the file, or leave it out"
 
 
 def _resize(image: Array, parameters: Resize) -> Array:
@@ -237,6 +260,8 @@ def _moved_channels(images: Array, layout: str) -> Array:
 
 
 def _normalize(batch: Batch, parameters: Normalize, form: _Form) -> Batch:
+    for image in batch[:1]:
+        _check_channels(image, parameters, form)
     mean = _per_channel(parameters.mean, form)
     scale = _per_channel(parameters.scale, form)
     if not isinstance(batch, list):
@@ -246,6 +271,14 @@ def _normalize(batch: Batch, parameters: Normalize, form: _Form) -> Batch:
         pixels = np.asarray(image, dtype=np.float32)
         images.append((pixels - mean) / scale)
     return _joined(images)
+
+
+def _check_channels(image: Any, parameters: Normalize, form: _Form) -> None:
+    """Check that there is one value for all channels, or one for each."""
+    shape = np.shape(image)
+    axis = -3 if form.layout == "NCHW" else -1
+    channels = shape[axis] if len(shape) >= -axis else 1
+    check_channels(parameters, channels)
 
 
 def _per_channel(values: Sequence[float], form: _Form) -> Array:

@@ -72,7 +72,7 @@ def read_labels(path: Path, classes: int) -> list[str]:
     Raises DatasetError where there are more or fewer than ``classes``.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         advice = "save it as UTF-8, one label a line"
         raise DatasetError(f"{path} can't be read: {error}; {advice}") from error

@@ -17,6 +17,7 @@ from tests.support.small_manifest import IMAGE, MODEL, error_of, small, write
 
 SCHEMA = Manifest.model_json_schema()
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
+GREY = {"decode": {"color": "L"}}
 CROP = {"crop": {"size": [4, 4]}}
 
 
@@ -43,6 +44,14 @@ CROP = {"crop": {"size": [4, 4]}}
         (
             {"inputs": [{**IMAGE, "steps": [CROP, "decode"]}]},
             "step 'decode' makes an image out of a file; move it to the front",
+        ),
+        (
+            {"inputs": [{**IMAGE, "steps": ["decode", {"normalize": {"mean": [1, 2, 3, 4]}}]}]},
+            "mean has 4 values for 3 channels; write one for all, or one for each",
+        ),
+        (
+            {"inputs": [{**IMAGE, "steps": [GREY, {"normalize": {"scale": [1, 2, 3]}}]}]},
+            "scale has 3 values for 1 channel; write one for all, or one for each",
         ),
     ],
 )

@@ -182,20 +182,34 @@ def test_a_folder_of_images_has_its_labels_in_a_table(images: Path) -> None:
     assert data.batch([0])["x"].shape == (1, 6, 4, 3)
 
 
-COLUMNS = "without the columns file and label, a whole number"
+COLUMNS = r"labels\.csv:1: the first line names the columns, here .*; write 'file,label'"
+NUMBER = r"labels\.csv:2: the label of 0\.png is '.*'; write the number of its class, from 0"
 
 
 @pytest.mark.parametrize(
     ("table", "message"),
     [
         ("name,label\n0.png,1\n", COLUMNS),
-        (f"file,label\n0.png,{10**30}\n", COLUMNS),
-        (f"file,label\n{'x' * 200_000},1\n", COLUMNS),
-        ("file,label\n0.png,cat\n", COLUMNS),
-        ("file,label\n0.png\n", COLUMNS),
+        ("file;label\n0.png;1\n", COLUMNS),
+        (f"file,label\n0.png,{10**30}\n", NUMBER),
+        (f"file,label\n{'x' * 200_000},1\n", r"labels\.csv:1: field larger than .* \(131072\);"),
+        ("file,label\n0.png,cat\n", NUMBER),
+        ("file,label\n0.png,0.5\n", NUMBER),
+        ("file,label\n0.png\n", NUMBER),
+        ("file,label\n0.png,0\n,1\n", r"labels\.csv:3: names no file"),
         ("file,label\n", "and not 0"),
     ],
-    ids=["other column", "large number", "long name", "word", "no label", "nothing"],
+    ids=[
+        "other column",
+        "semicolons",
+        "large number",
+        "long name",
+        "word",
+        "half",
+        "no label",
+        "no file",
+        "nothing",
+    ],
 )
 def test_a_table_that_does_not_fit_is_an_error(images: Path, table: str, message: str) -> None:
     (images / "labels.csv").write_text(table)
@@ -203,14 +217,62 @@ def test_a_table_that_does_not_fit_is_an_error(images: Path, table: str, message
         open_images(images.parent)
 
 
+@pytest.mark.parametrize(
+    "table",
+    [
+        "\ufefffile,label\n2.png,7\n",
+        "file, label\n2.png, 7\n",
+        "file,label\r\n2.png,7 \r\n\r\n , \r\n",
+        "file,label\n2.png,7.0\n",
+        '"file","label"\n"2.png","7"\n',
+        "label,note,file\n7,a cat,2.png\n",
+    ],
+    ids=["byte order mark", "blanks", "empty lines", "as a float", "quotes", "further column"],
+)
+def test_tables_of_spreadsheets_are_read(images: Path, table: str) -> None:
+    (images / "labels.csv").write_bytes(table.encode())
+    data = open_images(images)
+    assert data.labels is not None
+    assert data.labels.tolist() == [7]
+    assert data.files == ["2.png"]
+    assert data.batch([0])["x"].shape == (1, 6, 4, 3)
+
+
+def test_a_table_that_is_not_utf_8_is_an_error(images: Path) -> None:
+    (images / "labels.csv").write_bytes("file,label\nä.png,1\n".encode("latin-1"))
+    with pytest.raises(DatasetError, match=r"labels\.csv is not UTF-8 \(byte 11\); save it"):
+        open_images(images)
+
+
+def test_an_unreadable_picture_is_named_with_its_archive(images: Path) -> None:
+    (images / "cats").mkdir()
+    (images / "cats" / "bad.png").write_bytes(b"not an image")
+    (images / "labels.csv").write_text("file,label\n0.png,0\ncats/bad.png,1\n")
+    data = open_dataset(images, [IMAGE], HERE, "photos.zip")
+    message = r"^m\.yaml:30: photos\.zip: cats/bad\.png: step 1 of input 'x', decode: 12 bytes"
+    with pytest.raises(DatasetError, match=message):
+        data.batch([0, 1])
+
+
+def test_an_array_that_does_not_fit_is_named_by_its_number(tmp_path: Path) -> None:
+    path = write_npz(tmp_path, x=np.zeros((3, 4, 4)))
+    steps = ["decode"]
+    spec = make_input(type="image", layout="NHWC", steps=steps)
+    data = open_dataset(path, [spec], HERE, "d.npz")
+    with pytest.raises(DatasetError, match=r"^m\.yaml:30: d\.npz: element 1: step 1 of input"):
+        data.batch([1, 2])
+
+
 def test_a_listed_file_that_is_missing_is_an_error_when_it_is_read(images: Path) -> None:
     (images / "labels.csv").write_text("file,label\n9.png,1\n")
     data = open_images(images)
-    with pytest.raises(DatasetError, match=r"^m\.yaml:30: .*: 9\.png can't be read: No such file"):
+    with pytest.raises(
+        DatasetError, match=r"^m\.yaml:30: .*: 9\.png can't be read: No such file .*; correct"
+    ):
         data.batch([0])
 
 
 def test_a_folder_without_a_table_is_an_error(images: Path) -> None:
-    message = r"has 0 labels\.csv, for 1 inputs; expected one for one"
+    message = r"has 0 labels\.csv, for 1 inputs; an archive has one"
     with pytest.raises(DatasetError, match=message):
         open_images(images)

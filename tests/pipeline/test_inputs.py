@@ -25,6 +25,8 @@ RGB = RNG.integers(0, 256, (3, 20, 30, 3), dtype=np.uint8)
 BGR = RGB[..., ::-1]
 GREY = RNG.integers(0, 17, (3, 8, 8), dtype=np.uint8)
 
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"
+
 TO_BGR = {"color_order": {"to": "BGR"}}
 TO_RGB = {"color_order": {"to": "RGB"}}
 TO_NCHW = {"layout": {"to": "NCHW"}}
@@ -167,8 +169,49 @@ def test_normalize_has_a_mean_and_a_scale_for_each_channel_in_either_layout() ->
 
 
 def test_normalize_with_other_channels_than_the_image_s_is_an_error() -> None:
-    with pytest.raises(DatasetError, match="step 2 of input 'x', normalize"):
-        run(RGB, "decode", {"normalize": {"mean": [1, 2]}})
+    message = "step 2 of input 'x', normalize: mean has 4 values for 3 channels; write one for all"
+    four = {"normalize": {"mean": [1, 2, 3, 4]}}
+    with pytest.raises(DatasetError, match=message):
+        run(RGB, {"cast": {"to": "uint8"}}, four)
+    with pytest.raises(DatasetError, match="mean has 4 values for 3 channels"):
+        run(RGB, TO_NCHW, four, layout="NCHW")
+    with pytest.raises(DatasetError, match="scale has 2 values for 3 channels"):
+        run(MIXED, {"normalize": {"scale": [1, 2]}})
+
+
+def test_tensors_have_one_mean_for_all_or_one_for_each_of_the_last_axis() -> None:
+    rows = [np.zeros(3)]
+    assert preprocess(rows, tensor_input({"normalize": {"mean": [1, 2, 3]}})).tolist() == [
+        [-1, -2, -3]
+    ]
+    with pytest.raises(DatasetError, match="mean has 2 values for 3 channels"):
+        preprocess(rows, tensor_input({"normalize": {"mean": [1, 2]}}))
+
+
+def turned(image: Array, orientation: int) -> bytes:
+    """Return an image in a file that says how it must be turned."""
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    buffer = io.BytesIO()
+    Image.fromarray(image).save(buffer, "PNG", exif=exif)
+    return buffer.getvalue()
+
+
+def test_encoded_images_are_turned_upright_by_their_exif_orientation() -> None:
+    lying = turned(RGB[0], 6)
+    batch = preprocess([lying], image_input("decode"))
+    assert np.array_equal(batch[0], np.rot90(RGB[0], -1))
+    stored = preprocess([lying], image_input({"decode": {"orientation": "stored"}}))
+    assert np.array_equal(stored[0], RGB[0])
+
+
+def test_a_picture_of_too_many_pixels_is_an_error() -> None:
+    header = Image.new("1", (20_000, 20_000))
+    buffer = io.BytesIO()
+    header.save(buffer, "PNG")
+    message = r"decode: Image size \(400000000 pixels\) exceeds limit .*; make the picture smaller"
+    with pytest.raises(DatasetError, match=message):
+        preprocess([buffer.getvalue()], image_input("decode"))
 
 
 def test_steps_run_in_the_order_in_which_they_are_written() -> None:
@@ -205,6 +248,7 @@ def test_steps_on_images_of_several_sizes_are_those_on_each_image(step: dict[str
     ("element", "steps", "message"),
     [
         (b"not an image", ["decode"], "12 bytes, beginning b'not an i', are not an image"),
+        (POINTER, ["decode"], "it is a Git LFS pointer, .*; run 'git lfs pull'"),
         (encode(RGB[0]), [], "begin the input's steps with 'decode'"),
         (encode(RGB[0], "JPEG")[:200], ["decode"], "step 1 of input 'x', decode"),
         (np.zeros(5, np.uint8), [], r"the dataset has \(5,\)"),

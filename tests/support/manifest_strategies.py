@@ -37,7 +37,6 @@ def _normalize(scale: Any) -> dict[str, Any]:
 
 
 _SCALES = st.floats(0.5, 100)
-_NORMALIZE_STEPS = (_SCALES | st.lists(_SCALES, min_size=1, max_size=3)).map(_normalize)
 _OTHER_STEPS = st.sampled_from(
     [
         {"resize": {"size": [8, 8], "method": "lanczos", "keep_aspect_ratio": True}},
@@ -46,14 +45,24 @@ _OTHER_STEPS = st.sampled_from(
         {"cast": {"to": "float16"}},
     ]
 )
+
+
+def _normalize_steps(channels: int) -> Strategy:
+    """Return steps with one scale for all channels, or one for each."""
+    each = st.lists(_SCALES, min_size=channels, max_size=channels)
+    return (_SCALES | each).map(_normalize)
+
+
 _NO_STEPS: list[Any] = []
-_DECODE_STEPS = st.sampled_from([_NO_STEPS, ["decode"], [{"decode": {"color": "L"}}]])
+_DECODE_STEPS = {1: [{"decode": {"color": "L"}}], 3: ["decode"]}
+"""Channels -> the steps that lead to them."""
 
 
 @st.composite
 def _images(draw: st.DrawFn) -> dict[str, Any]:
-    decode = draw(_DECODE_STEPS)
-    others = draw(st.lists(_OTHER_STEPS | _NORMALIZE_STEPS, max_size=4))
+    channels = draw(st.sampled_from([1, 3]))
+    decode = draw(st.sampled_from([_NO_STEPS, _DECODE_STEPS[channels]]))
+    others = draw(st.lists(_OTHER_STEPS | _normalize_steps(channels), max_size=4))
     layout = draw(st.sampled_from(["NCHW", "NHWC"]))
     return {**IMAGE, "layout": layout, "steps": decode + others}
 

@@ -1,0 +1,49 @@
+"""Digests in the errors of manifests that lack them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.project import sha256
+from tests.support.small_manifest import DATASET, MODEL, error_of, small
+
+CONTENT = b"the model"
+FOUND = f"model.onnx has {sha256(CONTENT)}"
+WITHOUT = {"framework": "onnxruntime >=1.17", "graph": "model.onnx"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The folder of a manifest and its model."""
+    (tmp_path / "model.onnx").write_bytes(CONTENT)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        WITHOUT,
+        {**WITHOUT, "sha256": "TODO"},
+        {**WITHOUT, "sha256": {"graph": "TODO"}},
+        {**WITHOUT, "graph": "model.onnx#inside", "sha256": None},
+    ],
+    ids=["missing", "placeholder", "by role", "nothing"],
+)
+def test_a_missing_digest_is_shown_with_that_of_the_file(folder: Path, model: Any) -> None:
+    error = error_of(folder, small(models=[model]))
+    assert error.endswith(f"; {FOUND}")
+    assert "sha256" in error
+
+
+def test_the_digest_of_a_dataset_is_shown_too(folder: Path) -> None:
+    dataset = {**DATASET, "source": "model.onnx", "sha256": "1"}
+    assert error_of(folder, small(dataset=dataset)).endswith(f"; {FOUND}")
+
+
+def test_files_that_are_not_there_have_no_digest(folder: Path) -> None:
+    for graph in ("other.onnx", "https://example.org/model.onnx"):
+        model = {**MODEL, "graph": graph, "sha256": "1"}
+        assert "has" not in error_of(folder, small(models=[model]))
