@@ -102,7 +102,15 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Have pytest-benchmark's options select our items, too; it only knows its own fixture."""
+    """Refuse stacks that have nothing to run, and have pytest-benchmark's options select our items.
+
+    pytest-benchmark only knows the items with its own fixture.
+    """
+    session = config.stash[SESSION]
+    if session.config.stack or session.config.against:
+        from pytest_mlms.items.unused_stacks import check_stacks
+
+        check_stacks(config, session)
     if config.getoption("benchmark_only", False) or config.getoption("benchmark_skip", False):
         from pytest_mlms.items.benchmarks import select_benchmarks
 

@@ -20,13 +20,17 @@ if TYPE_CHECKING:
     from pytest_mlms.pipeline import Dataset
     from pytest_mlms.records import Stack
 
-__all__ = ["REPORTER", "SESSION", "WORKER", "Session"]
+__all__ = ["FIRST_WORKERS", "REPORTER", "SESSION", "WORKER", "Session"]
 
 REPORTER = "mlms-reporter"
 """The name of the plugin that writes results, in the process that the user started."""
 
 WORKER = "mlms-fleet-worker"
 """The name of the plugin that sends results to that process, in a worker of xdist."""
+
+
+FIRST_WORKERS = (None, "gw0")
+"""Names of the process that warns: the only one, or the first worker of xdist."""
 
 
 def _local_artifact(loaded: Any, artifact: Any) -> Any:
@@ -40,6 +44,7 @@ class Session:
     ``run_folder`` is named after the run; with xdist the controller and its workers share one.
     ``worker`` is xdist's name for this process, None without xdist. ``predictor``, ``dataset`` and
     ``reference`` keep what the last item used. ``scores`` are those of an upgrade's baselines.
+    ``offered_frameworks`` are those that the collected manifests have models for.
     ``bring`` brings a local artifact of the controller to this host.
     """
 
@@ -50,6 +55,7 @@ class Session:
     dataset: SingleEntryCache[Dataset] = field(default_factory=SingleEntryCache)
     reference: SingleEntryCache[Reference] = field(default_factory=SingleEntryCache)
     scores: dict[Hashable, Any] = field(default_factory=dict)
+    offered_frameworks: set[str] = field(default_factory=set)
     bring: Callable[[Any, Any], Any] = _local_artifact
     _log_numbers: itertools.count[int] = field(default_factory=itertools.count)
 

@@ -8,17 +8,14 @@ from pytest_mlms.cases import Case
 from pytest_mlms.config import Config
 from pytest_mlms.manifest.load import LoadedManifest
 from pytest_mlms.recorder import MlmsNotGated
-from pytest_mlms.session import Session
+from pytest_mlms.session import FIRST_WORKERS, Session
 
 __all__ = ["failure_without_limits", "warn_without_limits"]
-
-_FIRST_WORKERS = (None, "gw0")
-"""Names of the process that warns: the only one, or the first worker of xdist."""
 
 
 def warn_without_limits(loaded: LoadedManifest, session: Session) -> None:
     """Warn once of a manifest that judges nothing."""
-    if _is_judged(loaded, session.config) or session.worker not in _FIRST_WORKERS:
+    if _is_judged(loaded, session.config) or session.worker not in FIRST_WORKERS:
         return
     name = loaded.manifest.name
     text = f"no limit judges what {name} measures, so it can't fail; add thresholds"

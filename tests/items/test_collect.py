@@ -253,6 +253,36 @@ def test_a_run_over_local_files_imports_nothing_that_downloads(project: Project)
     result.stdout.fnmatch_lines(["imported: []"])
 
 
+UNUSED = (
+    "--mlms-stack tensorflow==2.15: no manifest of this run has a model for tensorflow; "
+    "name a stack for onnxruntime, or add a model"
+)
+
+
+def test_a_stack_that_no_manifest_has_a_model_for_is_refused(project: Project) -> None:
+    result = project.run("--mlms-stack=tensorflow==2.15")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert f"ERROR: {UNUSED}" in result.errlines
+
+
+def test_a_stack_without_a_model_fails_a_run_over_workers(project: Project) -> None:
+    result = project.run("--mlms-stack=tensorflow==2.15", "-n2")
+    assert result.ret not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
+    assert result.outlines.count(UNUSED) == 1
+
+
+def test_a_baseline_that_no_manifest_has_a_model_for_is_refused(project: Project) -> None:
+    result = project.run("--mlms-against=tensorflow==2.15")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: --mlms-against tensorflow==2.15: no manifest of *"])
+
+
+def test_one_stack_among_others_without_a_model_is_a_warning(project: Project) -> None:
+    result = project.run("--collect-only", "--mlms-stack=tensorflow==2.15", "--mlms-stack=here")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines([f"*MlmsWarning: {UNUSED}"])
+
+
 def test_without_options_the_plugin_prints_and_writes_nothing(project: Project) -> None:
     project.pytester.makepyfile("def test_own(): pass")
     options = ("-p", "no:cacheprovider")
