@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pytest_mlms.artifacts.fetch import default_cache
 
-__all__ = ["add_cache", "add_folders", "add_predictors", "print_error"]
+__all__ = ["add_cache", "add_folders", "add_predictors", "add_top", "positive", "print_error"]
 
 
 def add_predictors(parser: argparse.ArgumentParser) -> None:
@@ -39,6 +39,18 @@ def add_cache(parser: argparse.ArgumentParser) -> None:
         dest="cache",
         help="folder for fetched artifacts and made stacks",
     )
+
+
+def add_top(parser: argparse.ArgumentParser, text: str) -> None:
+    """Add --top, a number of rows."""
+    parser.add_argument("--top", type=positive, metavar="N", help=text)
+
+
+def positive(text: str) -> int:
+    """Return the number that a text says; raises ArgumentTypeError below 1."""
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number, 1 or more")
+    return int(text)
 
 
 def print_error(text: object) -> None:

@@ -14,7 +14,13 @@ from typing import Any
 
 from pytest_mlms.agent.registry import find_predictors
 from pytest_mlms.cases import Case
-from pytest_mlms.cli.arguments import add_cache, add_predictors, print_error
+from pytest_mlms.cli.arguments import (
+    add_cache,
+    add_predictors,
+    add_top,
+    positive,
+    print_error,
+)
 from pytest_mlms.errors import MlmsError, StackError
 from pytest_mlms.manifest import LoadedManifest, find_manifests, load
 from pytest_mlms.manifest.schema import Model
@@ -50,7 +56,7 @@ def add_describe(commands: Any) -> None:
     )
     parser.add_argument(
         "--batch-size",
-        type=_positive,
+        type=positive,
         default=1,
         metavar="N",
         help="inputs at a time (default: 1)",
@@ -63,6 +69,7 @@ def add_describe(commands: Any) -> None:
         metavar="NAME=SIZE",
         help="a free axis",
     )
+    add_top(parser, "only the N layers with the most operations; JSON has all")
     parser.add_argument("--json", action="store_true", help="print JSON, a line a model")
     parser.add_argument(
         "--mlms-stack",
@@ -84,17 +91,11 @@ def add_describe(commands: Any) -> None:
     parser.set_defaults(run=_describe)
 
 
-def _positive(text: str) -> int:
-    if not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number, 1 or more")
-    return int(text)
-
-
 def _axis(text: str) -> tuple[str, int]:
     name, equals, size = text.partition("=")
     if not (name and equals):
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=SIZE")
-    return name, _positive(size)
+    return name, positive(size)
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,7 @@ def _describe(options: argparse.Namespace) -> int:
         if options.json:
             print(_as_json(subject, options.batch_size, cost))
         else:
-            print(_as_text(subject, options.batch_size, cost))
+            print(_as_text(subject, options.batch_size, cost, options.top))
     return status
 
 
@@ -213,22 +214,27 @@ def _as_json(subject: _Subject, batch_size: int, cost: ModelCost) -> str:
     return json.dumps({**plain, **to_plain(cost)})
 
 
-def _as_text(subject: _Subject, batch_size: int, cost: ModelCost) -> str:
+def _as_text(subject: _Subject, batch_size: int, cost: ModelCost, top: int | None) -> str:
     """Return a title, a table with a row a layer, and notes."""
     title = [str(subject.path), f"batch of {batch_size}"]
     if subject.stack:
         title.insert(1, subject.stack)
     lines = [", ".join(title)]
     width = shutil.get_terminal_size((_WIDTH, 0)).columns
-    for row in format_table(_HEADER, _rows(cost), width, _TEXT_COLUMNS):
+    for row in format_table(_HEADER, _rows(cost, top), width, _TEXT_COLUMNS):
         lines += row
+    if top is not None and top < len(cost.layers):
+        lines.append(f"{top} of {len(cost.layers)} layers, those with the most operations")
     lines += _notes(cost)
     lines.append("")
     return "\n".join(lines)
 
 
-def _rows(cost: ModelCost) -> list[list[str]]:
-    rows = [_row(layer) for layer in cost.layers]
+def _rows(cost: ModelCost, top: int | None) -> list[list[str]]:
+    layers: Sequence[LayerCost] = cost.layers
+    if top is not None:
+        layers = sorted(layers, key=_operations, reverse=True)[:top]
+    rows = [_row(layer) for layer in layers]
     total = [
         "in all",
         "",
@@ -240,6 +246,10 @@ def _rows(cost: ModelCost) -> list[list[str]]:
     ]
     rows.append(total)
     return rows
+
+
+def _operations(layer: LayerCost) -> int:
+    return layer.flops or 0
 
 
 def _row(layer: LayerCost) -> list[str]:

@@ -7,12 +7,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from pytest_mlms.cli.arguments import add_top
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.report.trace_query import (
     FORMATS,
     contexts_of,
     find_analysis,
     list_analyses,
+    missing_levels,
     reasons,
     render,
     traces_of,
@@ -35,7 +37,7 @@ def _add_analyze(commands: Any) -> None:
         "analyze",
         help="ask a run's traces",
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog=f"kinds of analysis, with XSP's number:\n{analyses}",
+        epilog=f"kinds of analysis, with XSP's number and the levels to trace:\n{analyses}",
     )
     _add_run(parser)
     parser.add_argument(
@@ -49,6 +51,7 @@ def _add_analyze(commands: Any) -> None:
         metavar="TEXT",
         help="only traces with this text in model or case",
     )
+    add_top(parser, "only the N largest rows of each trace, such as its N slowest layers")
     parser.set_defaults(run=_analyze)
 
 
@@ -71,9 +74,14 @@ def _analyze(options: argparse.Namespace) -> int:
     analysis = find_analysis(options.kind)
     contexts = contexts_of(options.path, options.chosen)
     table = analysis.table(contexts)
+    if options.top:
+        table = analysis.top(table, options.top)
     print(render(table, options.format))
-    if not table.rows:
-        print("\n".join(reasons(contexts)), file=sys.stderr)
+    notes = missing_levels(analysis, contexts)
+    if not table.rows and not notes:
+        notes = reasons(contexts)
+    for note in notes:
+        print(note, file=sys.stderr)
     return 0
 
 

@@ -6,7 +6,8 @@ import csv
 import io
 import json
 import shutil
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ __all__ = [
     "contexts_of",
     "find_analysis",
     "list_analyses",
+    "missing_levels",
     "reasons",
     "render",
     "traces_of",
@@ -39,7 +41,7 @@ def find_analysis(wanted: str) -> Analysis:
     for name, analysis in ANALYSES.items():
         if wanted and wanted.lower() in (name, analysis.number.lower()):
             return analysis
-    known = ", ".join(_names_and_numbers())
+    known = ", ".join(analysis.title for analysis in ANALYSES.values())
     raise MlmsError(f"there is no analysis {wanted!r}; write one of {known}")
 
 
@@ -47,7 +49,11 @@ def list_analyses() -> list[str]:
     """Return a line of help for each analysis."""
     lines = []
     for name, analysis in ANALYSES.items():
-        lines.append(f"{name:18} {analysis.number:4} {analysis.description}")
+        line = f"{name:18} {analysis.number:4} {analysis.description}"
+        if analysis.levels:
+            levels = ", ".join(analysis.levels)
+            line = f"{line} [{levels}]"
+        lines.append(line)
     return lines
 
 
@@ -83,6 +89,33 @@ def contexts_of(run: Path, chosen: str = "") -> list[TraceContext]:
     return sorted(contexts, key=_order)
 
 
+def missing_levels(analysis: Analysis, contexts: Sequence[TraceContext]) -> list[str]:
+    """Return the levels that the analysis needs and that traces lack, with what to do or why."""
+    option = ",".join(analysis.levels)
+    lines = []
+    for level in analysis.levels:
+        needs = f"{analysis.title} needs level {level}"
+        untraced = [context for context in contexts if not context.trace.runs_at(level)]
+        if untraced:
+            count = f"{len(untraced)} of {len(contexts)}"
+            advice = f"run pytest with --mlms-trace={option}"
+            lines.append(f"{needs}, and {count} traces were made without it; {advice}")
+        for reason, number in _reasons_at(level, contexts).items():
+            count = f"{number} of {len(contexts)}"
+            lines.append(f"{needs}, where {count} traces have nothing to see: {reason}")
+    return lines
+
+
+def _reasons_at(level: str, contexts: Sequence[TraceContext]) -> Mapping[str, int]:
+    """Return why traces that were made at a level have nothing to see there, and how many."""
+    counts: Counter[str] = Counter()
+    for context in contexts:
+        reason = summarize(context.trace).unseen.get(level)
+        if reason and context.trace.runs_at(level):
+            counts[reason] += 1
+    return counts
+
+
 def reasons(contexts: Sequence[TraceContext]) -> list[str]:
     """Return why a table may be empty: the traced levels, and what was missing at each."""
     levels: dict[str, None] = {}
@@ -106,16 +139,6 @@ def render(table: AnalysisTable, form: str) -> str:
     if not table.rows:
         return "the traces have nothing of this"
     return _render_text(table)
-
-
-def _names_and_numbers() -> list[str]:
-    names = []
-    for name, analysis in ANALYSES.items():
-        if analysis.number:
-            names.append(f"{name} ({analysis.number})")
-        else:
-            names.append(name)
-    return names
 
 
 def _order(context: TraceContext) -> tuple[Any, ...]:

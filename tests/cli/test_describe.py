@@ -63,6 +63,19 @@ def test_the_table_has_a_row_a_layer_and_their_sum_within_100_columns(command: C
     assert all(len(row) <= 100 for row in [header, *rows])
 
 
+def test_the_table_of_the_top_layers_keeps_the_sum_of_all(command: Command) -> None:
+    assert command.run("--top", "2", DIGITS_ONNX) == 0
+    _, _, first, second, total, note, *_ = command.output.splitlines()
+    by_operations = sorted(
+        describe_onnx(DIGITS_ONNX).layers, key=lambda layer: layer.flops or 0, reverse=True
+    )
+    assert first.startswith(by_operations[0].name)
+    assert second.startswith(by_operations[1].name)
+    assert total.startswith("in all")
+    assert "25.9 k" in total
+    assert note == f"2 of {len(by_operations)} layers, those with the most operations"
+
+
 def test_json_has_the_sums_and_the_layers(command: Command) -> None:
     assert command.run("--json", DIGITS_ONNX) == 0
     cost = describe_onnx(DIGITS_ONNX)

@@ -55,6 +55,34 @@ def test_an_empty_table_comes_with_the_reasons(
     assert printed.err.startswith("levels traced: ")
 
 
+def test_an_analysis_of_kernels_says_which_level_is_missing_and_how_to_get_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = str(save_run(tmp_path, counted_model("layer")))
+    assert main(["analyze", run, "--kind", "A10"]) == 0
+    message, *_ = capsys.readouterr().err.splitlines()
+    assert message == (
+        "kernels-by-name (A10) needs level kernel, and 1 of 1 traces were made without it; "
+        "run pytest with --mlms-trace=kernel"
+    )
+
+
+def test_only_the_largest_rows_are_printed(run: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["analyze", run, "--kind", "A2", "--top", "1", "--format", "json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["name"] for row in rows] == ["conv1", "conv1"]
+
+
+@pytest.mark.parametrize("number", ["0", "-1", "two"])
+def test_a_number_of_rows_below_one_is_an_error(
+    run: str, capsys: pytest.CaptureFixture[str], number: str
+) -> None:
+    with pytest.raises(SystemExit) as exit_status:
+        main(["analyze", run, "--kind", "A2", f"--top={number}"])
+    assert exit_status.value.code == 2
+    assert "is not a whole number, 1 or more" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("form", "suffix"), [("otlp", ".otlp.json"), ("perfetto", ".pftrace")])
 def test_each_trace_is_exported_to_a_file(
     run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], form: str, suffix: str

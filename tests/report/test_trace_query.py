@@ -14,6 +14,7 @@ from pytest_mlms.report.trace_query import (
     contexts_of,
     find_analysis,
     list_analyses,
+    missing_levels,
     reasons,
     render,
     traces_of,
@@ -21,9 +22,10 @@ from pytest_mlms.report.trace_query import (
 from pytest_mlms.trace.analyses import ANALYSES
 from pytest_mlms.trace.analyses.analysis import AnalysisTable
 from pytest_mlms.trace.context import TraceContext
+from pytest_mlms.trace.metadata import TraceMetadata
 from pytest_mlms.trace.runs import ProbeStatus
-from tests.support.traced_models import save_run, traced_model
-from tests.support.traces import with_run
+from tests.support.traced_models import counted_model, save_run, traced_model
+from tests.support.traces import TraceWriter, with_run
 
 TABLE = AnalysisTable(
     columns=("us", "layer", "optimal", "bytes"),
@@ -119,3 +121,32 @@ def test_reasons_are_the_traced_levels_and_what_is_missing() -> None:
         "nothing to see at level hardware in 1 item: nothing was recorded",
         "no counters by layer in 1 item: ort runs all layers in one call",
     ]
+
+
+def test_an_analysis_names_the_level_that_traces_lack_and_the_option() -> None:
+    with_kernels = TraceContext(traced_model(1, 100))
+    without = TraceContext(counted_model("layer"))
+    kernels = ANALYSES["kernels"]
+    assert missing_levels(kernels, [with_kernels]) == []
+    (line,) = missing_levels(kernels, [with_kernels, without])
+    assert line == (
+        "kernels (A8) needs level kernel, and 1 of 2 traces were made without it; "
+        "run pytest with --mlms-trace=kernel"
+    )
+
+
+@pytest.mark.parametrize("number", ["A8", "A9", "A10", "A11", "A12", "A13"])
+def test_each_analysis_of_kernels_needs_their_level(number: str) -> None:
+    (line,) = missing_levels(find_analysis(number), [TraceContext(counted_model("layer"))])
+    assert f"({number}) needs level kernel, and 1 of 1 traces" in line
+
+
+def test_a_level_that_was_traced_in_vain_has_the_reason() -> None:
+    writer = TraceWriter(TraceMetadata(levels=("kernel",)))
+    cupti = ProbeStatus("cupti", False, "the device is cpu")
+    writer.run("kernel", void="no probe was available", probes=(cupti,))
+    (line,) = missing_levels(ANALYSES["kernels"], [TraceContext(writer.build())])
+    assert line == (
+        "kernels (A8) needs level kernel, where 1 of 1 traces have nothing to see: "
+        "cupti: the device is cpu"
+    )

@@ -58,6 +58,8 @@ KERNELS = Analysis(
     description="each kernel of each layer",
     columns=("kernel", "type", "layer", "calls", "latency_us", "total_us", "bytes"),
     rows=for_each_trace(_each_kernel),
+    levels=("kernel",),
+    largest="total_us",
 )
 
 KERNELS_BY_NAME = Analysis(
@@ -66,6 +68,8 @@ KERNELS_BY_NAME = Analysis(
     description="kernels of each name together",
     columns=("kernel", "calls", "total_us", "share"),
     rows=for_each_trace(_grouped(_name)),
+    levels=("kernel",),
+    largest="total_us",
 )
 
 KERNELS_BY_LAYER = Analysis(
@@ -74,6 +78,8 @@ KERNELS_BY_LAYER = Analysis(
     description="kernels of each layer together",
     columns=("layer", "calls", "total_us", "share"),
     rows=for_each_trace(_grouped(_layer)),
+    levels=("kernel",),
+    largest="total_us",
 )
 
 ANALYSES = [KERNELS, KERNELS_BY_NAME, KERNELS_BY_LAYER]

@@ -24,7 +24,15 @@ def _of_each_layer(name: str, number: str, description: str, *fields: str) -> An
         for layer in trace.layers:
             yield tuple(getattr(layer, field) for field in fields)
 
-    return Analysis(name, number, description, fields, for_each_trace(rows))
+    return Analysis(
+        name=name,
+        number=number,
+        description=description,
+        columns=fields,
+        rows=for_each_trace(rows),
+        levels=("layer",),
+        largest="latency_us" if "latency_us" in fields else fields[-1],
+    )
 
 
 def _shares_by_type(value: Callable[[LayerRow], float]) -> Callable[[TraceContext], Iterable[Row]]:
@@ -121,6 +129,7 @@ TYPES = Analysis(
     description="how many layers of each type",
     columns=("type", "layers", "share"),
     rows=for_each_trace(_shares_by_type(_one)),
+    levels=("layer",),
 )
 
 LATENCY_BY_TYPE = Analysis(
@@ -129,6 +138,7 @@ LATENCY_BY_TYPE = Analysis(
     description="latency of the layers of each type",
     columns=("type", "latency_us", "share"),
     rows=for_each_trace(_shares_by_type(_latency)),
+    levels=("layer",),
 )
 
 MEMORY_BY_TYPE = Analysis(
@@ -137,6 +147,7 @@ MEMORY_BY_TYPE = Analysis(
     description="memory of the layers of each type",
     columns=("type", "bytes", "share"),
     rows=for_each_trace(_shares_by_type(_bytes)),
+    levels=("layer",),
 )
 
 METRICS_BY_LAYER = Analysis(
@@ -145,6 +156,8 @@ METRICS_BY_LAYER = Analysis(
     description="operations and bytes of each layer beside its kernels' time",
     columns=("index", "layer", "kernel_us", "flops", "bytes", "copied_bytes"),
     rows=for_each_trace(_metrics),
+    levels=("layer", "kernel"),
+    largest="flops",
 )
 
 GPU_AND_CPU = Analysis(
@@ -153,6 +166,8 @@ GPU_AND_CPU = Analysis(
     description="each layer's time on the GPU and elsewhere",
     columns=("index", "layer", "latency_us", "gpu_us", "other_us"),
     rows=for_each_trace(_gpu_and_cpu),
+    levels=("layer", "kernel"),
+    largest="latency_us",
 )
 
 ANALYSES = [

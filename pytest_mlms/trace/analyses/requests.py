@@ -44,6 +44,7 @@ STEPS = Analysis(
     description="each phase of a request with its steps: pre-process, predict, post-process",
     columns=("step", "within", "calls", "latency_us", "share"),
     rows=for_each_trace(_steps),
+    largest="latency_us",
 )
 
 COUNTERS = Analysis(
@@ -52,6 +53,7 @@ COUNTERS = Analysis(
     description="what a call adds to each counter, by phase; and the readings of states",
     columns=("phase", "counter", "unit", "per_call", "least", "mean", "most", "readings"),
     rows=for_each_trace(_counters),
+    levels=("hardware",),
 )
 
 COUNTERS_BY_LAYER = Analysis(
@@ -60,6 +62,8 @@ COUNTERS_BY_LAYER = Analysis(
     description="what a call adds to each counter, by layer",
     columns=("index", "layer", "type", "counter", "unit", "per_call", "calls", "share"),
     rows=for_each_trace(_counters_by_layer),
+    levels=("layer", "hardware"),
+    largest="share",
 )
 
 ANALYSES = [STEPS, COUNTERS, COUNTERS_BY_LAYER]

@@ -79,6 +79,7 @@ KERNEL_ROOFLINE = Analysis(
     description="the longest kernel of each layer under the roof",
     columns=("kernel", "layer", *_ROOFLINE),
     rows=for_each_trace(_longest_kernels),
+    levels=("layer", "kernel"),
 )
 
 LAYER_ROOFLINE = Analysis(
@@ -87,6 +88,8 @@ LAYER_ROOFLINE = Analysis(
     description="each layer under the roof",
     columns=("index", "layer", "type", *_ROOFLINE),
     rows=for_each_trace(_layers),
+    levels=("layer",),
+    largest="flops",
 )
 
 MODEL_ROOFLINE = Analysis(
