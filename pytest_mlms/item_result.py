@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from pytest_mlms.agent.predictor import Predictor
 from pytest_mlms.cases import Case
@@ -17,6 +17,7 @@ from pytest_mlms.records import Decision, Estimate, Kind, Launch, Stack, Verdict
 from pytest_mlms.serialization import omitted_if_default, to_plain
 
 __all__ = [
+    "Better",
     "CaseIdentity",
     "EstimateRecord",
     "ItemResult",
@@ -24,9 +25,13 @@ __all__ = [
     "LaunchRecord",
     "LimitRecord",
     "Outcome",
+    "OwnQuantity",
     "Recording",
     "Software",
 ]
+
+Better: TypeAlias = Literal["lower", "higher"]
+"""Which values of a quantity are better."""
 
 
 class ManifestIdentity(NamedTuple):
@@ -183,6 +188,15 @@ class EstimateRecord:
             lacking=estimate.lacking,
             unit=QUANTITIES[quantity].unit,
         )
+
+
+@dataclass(frozen=True)
+class OwnQuantity:
+    """A quantity that a user's test measured: its value, its unit, and which values are better."""
+
+    value: float
+    unit: str
+    better: Better
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import math
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, get_args
 
 import pytest
 
 from pytest_mlms.agent.predictor import Predictor
 from pytest_mlms.evaluate.limits import explain, margin, summarize, worst
 from pytest_mlms.item_result import (
+    Better,
     EstimateRecord,
     Judgement,
     LaunchRecord,
     LimitRecord,
+    OwnQuantity,
     Recording,
     Software,
 )
+from pytest_mlms.quantities import QUANTITIES
 from pytest_mlms.records import Decision, Estimate, Launch, Place, Verdict
 
 __all__ = [
@@ -79,6 +83,7 @@ class Recorder:
         self._software: Software | None = None
         self._judgement: Judgement | None = None
         self._undecided: list[str] = []
+        self._quantities: dict[str, OwnQuantity] = {}
         self._notes: dict[str, Any] = {}
         self._artifacts: dict[str, str] = {}
         self._lost: dict[str, str] = {}
@@ -98,6 +103,17 @@ class Recorder:
     def note(self, **fields: Any) -> None:
         """Add fields to the item's line; records become plain values when the line is made."""
         self._notes.update(fields)
+
+    def quantity(self, name: str, value: float, *, unit: str = "", better: Better) -> None:
+        """Record a quantity of your own: for tables, JUnit properties and results.
+
+        ``better`` is "lower" or "higher". The test itself asserts what it must be. Raises
+        ValueError for a name that is taken or is no identifier, and for a value that isn't finite.
+        """
+        number = float(value)
+        _check_quantity(name, number, better)
+        self._quantities[name] = OwnQuantity(number, unit, better)
+        self.note(quantities=dict(self._quantities))
 
     def add_log(self, path: Path) -> None:
         """Add the log of an agent."""
@@ -244,6 +260,17 @@ def _folder_name(nodeid: str) -> str:
     short = readable.strip("-.")[-100:]
     digest = hashlib.sha256(nodeid.encode()).hexdigest()
     return f"{short}-{digest[:8]}"
+
+
+def _check_quantity(name: str, value: float, better: str) -> None:
+    if not name.isidentifier():
+        raise ValueError(f"{name!r} is no name of a quantity; write letters, digits and _")
+    if name in QUANTITIES:
+        raise ValueError(f"{name!r} is a quantity of pytest-mlms; choose another name")
+    if better not in get_args(Better):
+        raise ValueError(f"better is {better!r}; write 'lower' or 'higher'")
+    if not math.isfinite(value):
+        raise ValueError(f"{name} is {value}; a quantity is a finite number")
 
 
 def _with_verdict(decisions: Sequence[Decision], verdict: Verdict) -> list[Decision]:

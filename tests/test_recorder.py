@@ -6,7 +6,7 @@ import math
 import warnings
 from pathlib import Path
 from types import SimpleNamespace
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import pytest
 
@@ -35,6 +35,22 @@ def recorder(tmp_path: Path) -> Recorder:
 
 def settle(recorder: Recorder, estimates: dict[str, Estimate], strict: bool = False) -> None:
     recorder.settle(estimates, judge([LIMIT], estimates), strict)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "better", "message"),
+    [
+        ("mean error", 0.5, "lower", "'mean error' is no name of a quantity; write letters"),
+        ("top1", 0.5, "higher", "'top1' is a quantity of pytest-mlms; choose another name"),
+        ("rmse", math.nan, "lower", "rmse is nan; a quantity is a finite number"),
+        ("rmse", 0.5, "less", "better is 'less'; write 'lower' or 'higher'"),
+    ],
+)
+def test_what_is_no_quantity_is_refused(
+    recorder: Recorder, name: str, value: float, better: Any, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        recorder.quantity(name, value, better=better)
 
 
 def write_byte(path: Path) -> None:

@@ -5,7 +5,7 @@ The columns of estimates are those of the registry of quantities.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from pytest_mlms.quantities import QUANTITIES
@@ -15,7 +15,10 @@ from pytest_mlms.serialization import from_plain
 from pytest_mlms.units import format_quantity
 from pytest_mlms.upgrade.labels import format_change, percent
 
-__all__ = ["TABLES", "Cell", "Result", "Table", "comparisons_of"]
+__all__ = ["OWN_TITLE", "TABLES", "Cell", "Result", "Table", "comparisons_of", "own_columns"]
+
+OWN_TITLE = "mlms: quantities of own tests, worst verdicts first"
+"""Title of the table of what users' tests measured."""
 
 Result = Mapping[str, Any]
 """An item's line of results.jsonl."""
@@ -77,6 +80,24 @@ def _interval(quantity: str) -> Cell:
             return "-"
         value, low, high = (100 * estimate[key] for key in ("value", "low", "high"))
         return f"{value:.2f} ({low:.2f} to {high:.2f}) %"
+
+    return cell
+
+
+def own_columns(results: Iterable[Result]) -> dict[str, Cell]:
+    """Return a column for each quantity of users' own tests that ``results`` have."""
+    names: dict[str, None] = {}
+    for result in results:
+        names.update(dict.fromkeys(result["quantities"]))
+    return {name: _own(name) for name in names}
+
+
+def _own(name: str) -> Cell:
+    def cell(result: Result) -> str:
+        quantity = result["quantities"].get(name)
+        if quantity is None:
+            return "-"
+        return format_quantity(quantity["value"], quantity["unit"])
 
     return cell
 

@@ -19,6 +19,8 @@ def junit_properties(line: Mapping[str, Any]) -> list[tuple[str, object]]:
         properties[f"mlms_version_of_{framework}"] = version
     for name, estimate in line.get("estimates", {}).items():
         properties.update(_estimate_properties(name, estimate))
+    for name, quantity in line.get("quantities", {}).items():
+        properties[f"mlms_value_of_{name}"] = quantity["value"]
     for comparison in line.get("comparisons", []):
         properties.update(_comparison_properties(comparison))
     return [pair for pair in properties.items() if pair[1] is not None]

@@ -28,6 +28,7 @@ _SHOWN_FIELDS = (
     "estimates",
     "limits",
     "processes",
+    "quantities",
     "manifest",
     "artifacts",
     "trace",

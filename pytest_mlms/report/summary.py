@@ -14,6 +14,7 @@ __all__ = ["is_gated", "is_measured", "summary_line"]
 Result = Mapping[str, Any]
 """An item's line of results.jsonl."""
 
+_MEASURED = ("estimates", "comparisons", "quantities", "trace")
 _GATED_BY_LIMITS = ("accuracy", "performance", "agreement")
 _WORDS = {Verdict.INCONCLUSIVE: "undecided"}
 """Words for verdicts that are not the verdict's own."""
@@ -33,16 +34,16 @@ def summary_line(results: Iterable[Result]) -> str:
 
 def is_measured(result: Result) -> bool:
     """Return whether an item measured anything."""
-    return any(result.get(field) for field in ("estimates", "comparisons", "trace"))
+    return any(result.get(field) for field in _MEASURED)
 
 
 def is_gated(result: Result) -> bool:
     """Return False for an item whose measurements nothing judges.
 
     A trace judges nothing, and is not expected to. An item of one of two hosts is judged by their
-    comparison.
+    comparison, and a user's test judges its own quantities.
     """
-    if result["kind"] not in _GATED_BY_LIMITS or not is_measured(result):
+    if result["kind"] not in _GATED_BY_LIMITS or not result.get("estimates"):
         return True
     return bool(result.get("limits")) or label_of(result["stack"]["name"]) is not None
 

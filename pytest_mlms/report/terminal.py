@@ -8,7 +8,16 @@ from collections.abc import Iterable, Mapping, Sequence
 import pytest
 
 from pytest_mlms.records import Verdict
-from pytest_mlms.report.columns import TABLES, Cell, Result, Table, comparisons_of
+from pytest_mlms.report.columns import (
+    OWN_TITLE,
+    TABLES,
+    Cell,
+    Result,
+    Table,
+    comparisons_of,
+    own_columns,
+)
+from pytest_mlms.report.summary import is_measured
 from pytest_mlms.report.table import format_table
 from pytest_mlms.report.traces import (
     OVERHEAD_TITLE,
@@ -47,6 +56,7 @@ def write_tables(terminal: pytest.TerminalReporter, results: Results) -> None:
     ordered = sorted(results, key=_badness)
     for table in TABLES:
         writer.write(table, [result for result in ordered if _belongs_to(result, table)])
+    writer.write_own([result for result in ordered if result.get("quantities")])
     writer.write_traces([result for result in ordered if result.get("trace")])
     for result in ordered:
         if not _is_steady(result):
@@ -81,9 +91,7 @@ def _is_steady(result: Result) -> bool:
 
 def _is_without_result(result: Result) -> bool:
     """Return whether an item failed before it measured anything that a table shows."""
-    if result.get("estimates") or result.get("trace") or _is_compared(result):
-        return False
-    return result["verdict"] in _WITHOUT_RESULT
+    return result["verdict"] in _WITHOUT_RESULT and not is_measured(result)
 
 
 class _TableWriter:
@@ -102,6 +110,12 @@ class _TableWriter:
             if sides:
                 self._terminal.write_line(sides)
             self._write_rows(alike, table.columns)
+
+    def write_own(self, results: Results) -> None:
+        """Write what users' own tests measured."""
+        if results:
+            self._terminal.write_sep("-", OWN_TITLE)
+            self._write_rows(results, own_columns(results))
 
     def write_traces(self, results: Results) -> None:
         """Write where the time went, what tracing added to it, and what could not be seen."""
