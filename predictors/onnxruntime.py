@@ -21,7 +21,7 @@ import json
 import os
 import tempfile
 import time
-from typing import Any, Callable, Dict, List, NamedTuple, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 import numpy
 import onnxruntime
@@ -66,11 +66,13 @@ _Providers = List[Tuple[str, Dict[str, str]]]
 class _Model(NamedTuple):
     """A session, the file that it is of, and a call that opens another session.
 
-    That takes a path or a model's bytes, and optionally where to write a profile.
+    That takes a path or a model's bytes, and optionally where to write a profile. ``outputs`` are
+    the names of the outputs that are arrays, None if all are: lists and texts are not returned.
     """
 
     session: Any
     path: str
+    outputs: Optional[List[str]]
     open: Callable[..., Any]
 
 
@@ -103,23 +105,27 @@ def load(request: Load) -> Loaded:
         raise RuntimeError("asked for %s, ONNX Runtime would use %s" % (asked, used))
     session.disable_fallback()
     threads = session.get_session_options().intra_op_num_threads or None  # 0 is its own choice
+    outputs = _tensors(session.get_outputs())
+    arrays = [tensor for tensor in outputs if _is_array(tensor)]
+    others = [tensor for tensor in outputs if not _is_array(tensor)]
+    names = [tensor.name for tensor in arrays] if others else None
     return Loaded(
-        model=_Model(session, path, make),
+        model=_Model(session, path, names, make),
         device=request.device,
         threads=threads,
         inputs=_tensors(session.get_inputs()),
-        outputs=_tensors(session.get_outputs()),
+        outputs=arrays + others,
     )
 
 
 def predict(loaded: Loaded, arrays: Arrays) -> Outputs:
     """Run one batch; return the outputs in the model's order."""
-    return loaded.model.session.run(None, arrays)
+    return loaded.model.session.run(loaded.model.outputs, arrays)
 
 
 def bind(loaded: Loaded, arrays: Arrays) -> Call:
     """Return ``predict`` on these arrays as a call without arguments, for the timed loop."""
-    return functools.partial(loaded.model.session.run, None, arrays)
+    return functools.partial(loaded.model.session.run, loaded.model.outputs, arrays)
 
 
 def layers(loaded: Loaded, arrays: Arrays) -> Profile:
@@ -276,6 +282,14 @@ def _tensors(values):
         dtype = _dtype(value.type)
         found.append(Tensor(value.name, dtype, shape_of(value.shape)))
     return found
+
+
+def _is_array(tensor):
+    """Return whether an output is an array of numbers, and not a list, a map or texts."""
+    try:
+        return numpy.dtype(tensor.dtype).kind in "biufc"
+    except (TypeError, ValueError):
+        return False
 
 
 def _dtype(kind):

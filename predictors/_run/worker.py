@@ -163,9 +163,10 @@ class Worker:
         run_scenario = scenarios.SCENARIOS[header["scenario"]]
         run_scenario(self._calls, scenarios.Stop(**header["stop"]), self._samples)
         outputs = [output for output in self._samples.outputs if output is not None]
+        first = self._named(outputs[0])
         record = RunReply(process.peak_rss(), _digest(outputs))
         times = _as_numpy(self._samples.arrays())
-        return make_reply(record, times + self._named(outputs[0]))
+        return make_reply(record, times + first)
 
     def bind(self, header: Header, arrays: NamedArrays) -> OutgoingReply:
         """Bind calls to the batches sent, for turns.
@@ -295,7 +296,13 @@ class Worker:
         return calls
 
     def _named(self, outputs):
-        return [(tensor.name, array) for tensor, array in zip(self._loaded.outputs, outputs)]
+        """Return outputs with their names; raises TypeError where one is no array."""
+        named = [(tensor.name, array) for tensor, array in zip(self._loaded.outputs, outputs)]
+        for name, array in named:
+            if not hasattr(array, "dtype"):
+                message = "output %r is a %s, not an array; convert the model so that it is one"
+                raise TypeError(message % (name, type(array).__name__))
+        return named
 
 
 REQUESTS = (

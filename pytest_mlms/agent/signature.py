@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from mlms_predictors import Tensor
 
 from pytest_mlms.agent.process import Array
@@ -52,7 +53,8 @@ def ordered_batch(
 def check_signature(case: Case, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
     """Raise OutputError where a model's inputs and outputs are not those of its manifest.
 
-    A model may have more outputs than the manifest names, and no other inputs.
+    A model may have more outputs than the manifest names, and no other inputs. Those that are named
+    must be arrays of numbers.
     """
     manifest = case.loaded.manifest
     declared_inputs = {spec.name: spec.element_type for spec in manifest.inputs}
@@ -66,6 +68,23 @@ def check_signature(case: Case, inputs: Sequence[Tensor], outputs: Sequence[Tens
     model_outputs = {tensor.name for tensor in outputs}
     if not model_outputs.issuperset(declared_outputs):
         raise _difference(case, "outputs", declared_outputs, outputs)
+    for tensor in outputs:
+        if tensor.name in declared_outputs and not _is_array(tensor):
+            raise OutputError(
+                f"{case.loaded.place('outputs')}: output {tensor.name!r} is {tensor.dtype}, not an "
+                f"array of numbers; name another output, or convert the model so that it is one "
+                f"(skl2onnx: options={{'zipmap': False}})"
+            )
+
+
+def _is_array(tensor: Tensor) -> bool:
+    """Return whether a tensor is of numbers; a framework may not tell."""
+    if not tensor.dtype:
+        return True
+    try:
+        return np.dtype(tensor.dtype).kind in "biufc"
+    except (TypeError, ValueError):
+        return False
 
 
 def _difference(
@@ -97,6 +116,9 @@ def _fits(shape: Sequence[int], declared: Sequence[int | None]) -> bool:
 
 
 def _type_text(dtype: str, shape: Sequence[int | None]) -> str:
+    """Return a type and a shape as text; a framework may tell neither."""
+    if not shape:
+        return f"{dtype} of unknown shape" if dtype else "type and shape unknown"
     sizes = []
     for size in shape:
         sizes.append("any" if size is None else str(size))

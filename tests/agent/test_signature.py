@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from mlms_predictors import Tensor
@@ -49,6 +51,24 @@ def test_an_array_that_does_not_fit_is_shown_beside_what_does(
 def test_a_missing_array_is_named_with_those_that_are_there() -> None:
     with pytest.raises(OutputError, match=r"no array for input 'image'; given were \['picture'\]"):
         ordered_batch([IMAGE], {"picture": np.zeros(1, np.float32)})
+
+
+def test_a_signature_that_the_framework_does_not_tell_is_shown_as_unknown() -> None:
+    script = Tensor("input", "float32", ())
+    output = Tensor("output", "", ())
+    with pytest.raises(OutputError, match=r"input \(float32 of unknown shape\)"):
+        check_signature(digits_case(), [script], [output])
+    with pytest.raises(OutputError, match=r"output \(type and shape unknown\)"):
+        check_signature(digits_case(), [IMAGE], [output])
+
+
+@pytest.mark.parametrize("dtype", ["seq(map(int64,tensor(float)))", "string"])
+def test_an_output_that_is_no_array_is_refused_with_an_advice(dtype: str) -> None:
+    output = Tensor("logits", dtype, ())
+    message = rf"output 'logits' is {re.escape(dtype)}, not an array .*'zipmap': False"
+    with pytest.raises(OutputError, match=message):
+        check_signature(digits_case(), [IMAGE], [output])
+    check_signature(digits_case(), [IMAGE], [LOGITS, Tensor("label", dtype, ())])
 
 
 def test_a_model_may_have_more_outputs_than_the_manifest() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 from hypothesis import given
@@ -46,6 +47,40 @@ def test_layers_are_the_nodes_of_the_file_without_optimisation(ort: Framework) -
     for layer, node in zip(layers, onnx.load(GRAPH).graph.node, strict=True):
         assert (layer.name, layer.type) == (node.name, node.op_type)
     assert (layers[0].bytes, layers[0].shape) == (FIRST_BYTES, FIRST_SHAPE)
+
+
+def zipmap_model(folder: Path) -> Path:
+    """Write a model as scikit-learn's are converted: labels, and a map for each row."""
+    nodes = [
+        onnx.helper.make_node("ArgMax", ["x"], ["label"], axis=1, keepdims=0),
+        onnx.helper.make_node(
+            "ZipMap", ["x"], ["probability"], domain="ai.onnx.ml", classlabels_int64s=[0, 1]
+        ),
+    ]
+    graph = onnx.helper.make_graph(
+        nodes,
+        "g",
+        [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [None, 2])],
+        [
+            onnx.helper.make_value_info("probability", onnx.TypeProto()),
+            onnx.helper.make_tensor_value_info("label", onnx.TensorProto.INT64, [None]),
+        ],
+    )
+    sequence = graph.output[0].type.sequence_type.elem_type.map_type
+    sequence.key_type = onnx.TensorProto.INT64
+    sequence.value_type.tensor_type.elem_type = onnx.TensorProto.FLOAT
+    opsets = [onnx.helper.make_opsetid("", 13), onnx.helper.make_opsetid("ai.onnx.ml", 1)]
+    model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    path = folder / "zipmap.onnx"
+    onnx.save(model, path)
+    return path
+
+
+def test_outputs_that_are_no_arrays_are_left_out(ort: Framework, tmp_path: Path) -> None:
+    ort.load(zipmap_model(tmp_path))
+    arrays = {"x": np.array([[0.1, 0.9], [0.8, 0.2]], np.float32)}
+    found = ort.agent.request("predict", arrays=list(arrays.items())).arrays
+    assert {name: array.tolist() for name, array in found.items()} == {"label": [1, 0]}
 
 
 def test_layers_are_the_nodes_that_optimisation_leaves(ort: Framework) -> None:

@@ -54,7 +54,7 @@ def _normalize_steps(channels: int) -> Strategy:
 
 
 _NO_STEPS: list[Any] = []
-_DECODE_STEPS = {1: [{"decode": {"color": "L"}}], 3: ["decode"]}
+_DECODE_STEPS: dict[int, list[Any]] = {1: [{"decode": {"color": "L"}}], 3: ["decode"]}
 """Channels -> the steps that lead to them."""
 
 
