@@ -32,6 +32,7 @@ class Config:
     manifests: tuple[Path, ...]
     stack: tuple[str, ...]
     results: Path
+    keep: int
     benchmark_json: Path | None
     predictors: tuple[Path, ...]
     cache: Path | None

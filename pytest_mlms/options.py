@@ -136,6 +136,13 @@ OPTIONS = [
         default="mlms-results",
     ),
     Option(
+        "keep",
+        "last runs to keep in that folder; older ones without a name are removed (default: 50)",
+        metavar="N",
+        read=_count,
+        default=50,
+    ),
+    Option(
         "benchmark_json",
         "also write the performance items as a pytest-benchmark document",
         metavar="FILE",

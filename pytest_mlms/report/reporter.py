@@ -101,6 +101,7 @@ class Reporter:
         self._check_upgrades()
         self._fail_on_errors(session)
         file.finish(int(session.exitstatus))
+        self._remove_old_runs()
         if file.error:
             self._errors.append(f"{file.error}; {len(file.unwritten)} lines were not written")
             self._fail_on_errors(session)
@@ -144,6 +145,18 @@ class Reporter:
             return
         if count == 0:
             self._notes.append(f"{target} is empty: no performance item was measured")
+
+    def _remove_old_runs(self) -> None:
+        from pytest_mlms.report.old_runs import remove_old_runs
+
+        config = self._session.config
+        count = remove_old_runs(config.results, config.keep)
+        if count:
+            noun = "run" if count == 1 else "runs"
+            note = (
+                f"removed {count:,} old {noun} of {config.results}; the last {config.keep:,} stay"
+            )
+            self._notes.append(f"{note} (--mlms-keep)")
 
     def _check_upgrades(self) -> None:
         """Fail a run whose upgrades were all skipped: none of them was judged."""

@@ -19,13 +19,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest_mlms
+from pytest_mlms.report.old_runs import RUN_NAME, RunLock
 
 __all__ = ["ResultsFile"]
 
 FORMAT = 1
 """The format of the lines: raised when a field changes its meaning, not when one is added."""
 
-_OUR_FILES = re.compile(r"\d{8}-\d{6}-[0-9a-f]{6}|\.?latest.*")
+_OUR_FILES = re.compile(rf"{RUN_NAME}|\.?latest.*|\.removed-.*")
 
 
 class ResultsFile:
@@ -39,9 +40,11 @@ class ResultsFile:
         self.error = ""
         self.unwritten: list[str] = []
         self.items = 0
+        self._lock = RunLock(folder)
 
     def resume(self) -> None:
         """Cut off the line that was being written when the run was killed."""
+        self._lock.acquire()
         try:
             with self.path.open("rb+") as file:
                 end_of_lines = file.read().rfind(b"\n") + 1
@@ -92,6 +95,7 @@ class ResultsFile:
         try:
             if not self.path.exists():
                 _make_run_folder(self.path.parent)
+                self._lock.acquire()
             _append(self.path, text.encode())
         except OSError as error:
             self.error = f"{self.path}: {error.strerror}"

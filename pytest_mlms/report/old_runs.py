@@ -1,0 +1,86 @@
+"""Removal of old runs from a folder of results.
+
+A run is kept while a session writes to it, and where a person has named it: by another name of its
+folder, or by a link beside it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import filelock
+
+__all__ = ["RUN_NAME", "RunLock", "remove_old_runs"]
+
+RUN_NAME = r"\d{8}-\d{6}-[0-9a-f]{6}"
+"""The name of a run's folder, as a regular expression: the time it began, and random digits."""
+
+_LOCK = ".lock"
+_REMOVED = ".removed-"
+
+
+class RunLock:
+    """A lock on the folder of a run, which the kernel releases when its process ends."""
+
+    def __init__(self, run_folder: Path) -> None:
+        self._lock = filelock.FileLock(run_folder / _LOCK)
+
+    def acquire(self) -> bool:
+        """Return whether the run is ours now; another session may have it."""
+        try:
+            self._lock.acquire(timeout=0)
+        except (filelock.Timeout, OSError, NotImplementedError):
+            return False
+        return True
+
+    def release(self) -> None:
+        """Let other sessions have the run."""
+        self._lock.release()
+
+
+def remove_old_runs(results: Path, keep: int) -> int:
+    """Remove runs but the last ``keep``, and return how many.
+
+    Runs that are in use or named stay, whatever their number. What can't be removed stays, too.
+    """
+    removed = 0
+    with contextlib.suppress(OSError):
+        for run in list(_runs(results))[:-keep]:
+            removed += _remove(run)
+        for rest in results.glob(f"{_REMOVED}*"):  # of a session that was killed
+            shutil.rmtree(rest, ignore_errors=True)
+    return removed
+
+
+def _runs(results: Path) -> Iterator[Path]:
+    """Yield the runs that nobody named, the oldest first.
+
+    A folder without results is not theirs: its first item may not have finished.
+    """
+    entries = sorted(results.iterdir())
+    links = [entry for entry in entries if entry.is_symlink() and entry.name != "latest"]
+    linked = {link.resolve() for link in links}
+    for entry in entries:
+        is_run = re.fullmatch(RUN_NAME, entry.name) and (entry / "results.jsonl").is_file()
+        if is_run and not entry.is_symlink() and entry.resolve() not in linked:
+            yield entry
+
+
+def _remove(run: Path) -> bool:
+    """Remove a run that no session uses, in one step for all who look at the folder."""
+    lock = RunLock(run)
+    if not lock.acquire():
+        return False
+    moved = run.with_name(f"{_REMOVED}{run.name}")
+    try:
+        run.rename(moved)
+        shutil.rmtree(moved, ignore_errors=True)
+    except OSError:
+        return False
+    finally:
+        lock.release()
+    return True
