@@ -6,6 +6,7 @@ pytest's report of the phase that decides an item carries the item's line of the
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -20,6 +21,7 @@ from pytest_mlms.item_result import CaseIdentity, ItemResult, Outcome
 from pytest_mlms.recorder import RECORDER, MlmsWarning, Recorder
 from pytest_mlms.records import Verdict
 from pytest_mlms.report.junit import junit_properties
+from pytest_mlms.report.reproduce import reproduce_command
 from pytest_mlms.session import SESSION
 
 __all__ = ["category_of", "finish_report", "interrupted_result", "repetition_of"]
@@ -43,8 +45,9 @@ def finish_report(
     if recorder is not None and report.when == "teardown":
         del item.stash[RECORDER]  # the item may run again
     error = call.excinfo.value if call.excinfo else None
-    if report.failed:
-        _explain_failure(report, error, case, recorder)
+    if report.failed and case is not None:
+        _name_case(report, case)
+        _explain_failure(report, error, case, item)
     if report.skipped:
         _locate_skip(report, item)
     if report.when == "setup":
@@ -183,28 +186,79 @@ def _message(report: pytest.TestReport) -> str | None:
     return str(report.longrepr or "") or None
 
 
+def _name_case(report: pytest.TestReport, case: Case) -> None:
+    """Put the name of the model into the header of a failure, beside the test and the case."""
+    path, line, name = report.location
+    report.location = (path, line, f"{case.loaded.manifest.name}: {name}")
+
+
 def _explain_failure(
-    report: pytest.TestReport,
-    error: BaseException | None,
-    case: Case | None,
-    recorder: Recorder | None,
+    report: pytest.TestReport, error: BaseException | None, case: Case, item: pytest.Item
 ) -> None:
-    """Show the text of an error of ours in place of a traceback; else add the agents' logs."""
+    """Show a text that names the case and says how to run the item again.
+
+    A test that failed otherwise keeps its traceback; it gets the agents' logs.
+    """
+    command = reproduce_command(item)
+    text = _text_of(error, case)
+    if text:
+        report.longrepr = _without_traceback(f"{text}\nreproduce: {command}")
+        return
+    recorder = item.stash.get(RECORDER, None)
+    for log in recorder.logs if recorder else ():
+        tail = _tail(log)
+        if tail:
+            report.sections.append((f"agent log {log}", tail))
+    report.sections.append((case.label, f"reproduce: {command}"))
+
+
+def _text_of(error: BaseException | None, case: Case) -> str:
+    """Return the text of an error that needs no traceback, with the case; "" for other errors.
+
+    An error of ours quotes what matters of the log.
+    """
     if isinstance(error, (MlmsError, MlmsWarning)):
-        report.longrepr = _with_place(str(error), case)  # it quotes what matters of the log
-    elif recorder is not None:
-        for log in recorder.logs:
-            tail = _tail(log)
-            if tail:
-                report.sections.append((f"agent log {log}", tail))
+        return _with_label(_with_place(str(error), case), case)
+    if isinstance(error, pytest.fail.Exception) and not error.pytrace:
+        return _with_label(str(error.msg), case)
+    return ""
 
 
-def _with_place(text: str, case: Case | None) -> str:
-    """Return the text behind the manifest's line of the model, unless it begins with one."""
-    if case is None or text.startswith(str(case.place().path)):
+def _with_place(text: str, case: Case) -> str:
+    """Return the text behind the manifest's line of the model, unless it begins with a line."""
+    if _place_in(text, case):
         return text
-    place = case.place("graph")
-    return f"{place}: {text}"
+    return f"{case.place('graph')}: {text}"
+
+
+def _with_label(text: str, case: Case) -> str:
+    """Return the text with the model and the case in its first line, behind a place if it has one.
+
+    The text of a warning has them already.
+    """
+    first_line, *_ = text.splitlines() or [""]
+    if case.label in first_line:
+        return text
+    place = _place_in(text, case)
+    return f"{place}{case.label}: {text.removeprefix(place)}"
+
+
+def _place_in(text: str, case: Case) -> str:
+    """Return the line of the manifest that a text begins with, "" where there is none."""
+    manifest = re.escape(str(case.place().path))
+    place = re.match(rf"{manifest}:[\d:]+: ", text)
+    return place[0] if place else ""
+
+
+def _without_traceback(text: str) -> Any:
+    """Return a text as pytest represents a failure; its short summary has the first line."""
+    try:
+        pytest.fail(text, pytrace=False)
+    except pytest.fail.Exception:
+        shown = pytest.ExceptionInfo.from_current().getrepr(style="value")
+    if shown.reprcrash is not None:
+        shown.reprcrash.message = text
+    return shown
 
 
 def _locate_skip(report: pytest.TestReport, item: pytest.Item) -> None:

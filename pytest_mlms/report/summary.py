@@ -16,8 +16,8 @@ Result = Mapping[str, Any]
 
 _MEASURED = ("estimates", "comparisons", "quantities", "trace")
 _GATED_BY_LIMITS = ("accuracy", "performance", "agreement")
-_WORDS = {Verdict.INCONCLUSIVE: "undecided"}
-"""Words for verdicts that are not the verdict's own."""
+_WORDS = {Verdict.ERROR: "with errors", Verdict.INCONCLUSIVE: "undecided"}
+"""Verdict -> its word after a number, where that is not the verdict's own."""
 
 
 def summary_line(results: Iterable[Result]) -> str:

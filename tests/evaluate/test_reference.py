@@ -119,7 +119,7 @@ def test_a_stack_that_departs_fails_with_the_worst_input_and_the_first_layer(pai
     count = "40 of 40 inputs differ from it by more than 1e-05 + 0.0001 |reference|"
     result.stdout.fnmatch_lines(
         [
-            "deviation is not at most 1.00: measured *, over 40 inputs",
+            "*: deviation is not at most 1.00: measured *, over 40 inputs",
             f"  limit set by manifests/digits.yaml:{line}",
             f"the reference is plain 1.0 on cpu; {count}",
             "  worst input: number *, label *, best class *, the reference's *",

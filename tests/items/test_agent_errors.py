@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.project import Project
 
-PLACE = "manifests/digits.yaml:10: "
+PLACE = "manifests/digits.yaml:10: digits-cnn *-cpu*: "
 ENDED = "the agent (process *) ended while it did 'predict': "
 
 MESSAGES = {

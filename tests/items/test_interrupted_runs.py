@@ -101,7 +101,7 @@ def test_results_that_can_not_be_written_are_printed_and_fail_the_run(small: Pro
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(
         [
-            "  manifests/digits.yaml:9: MlmsArtifactLost: *probabilities.npz could not be *",
+            "  manifests/digits.yaml:9: MlmsArtifactLost: *: *probabilities.npz could not be *",
             '{"format": 1,*"type": "item"*"top1"*',
             "mlms: --mlms-benchmark-json: without *test_performance*, whose samples are not on *",
             "mlms: *results.jsonl: *; 4 lines were not written",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import itertools
 import json
+import shlex
 import shutil
 import subprocess
 import sys
@@ -115,7 +116,7 @@ def test_a_broken_limit_fails_the_item_and_is_in_every_report(small: Project) ->
     interval = "interval 97.84 % to 99.54 % (95 % confidence, 600 inputs)"
     result.stdout.fnmatch_lines(
         [
-            f"top1 is not at least 99.90 %: measured 99.00 %, {interval}",
+            f"digits-cnn onnxruntime-cpu: top1 is not at least 99.90 %: measured 99.00 %, {interval}",
             f"  limit set by manifests/digits.yaml:{limit_line}",
         ]
     )
@@ -125,6 +126,29 @@ def test_a_broken_limit_fails_the_item_and_is_in_every_report(small: Project) ->
     assert "limit set by" in failed["message"]
     check_table(result.outlines)
     check_junit(small.path / "junit.xml", ["PASSED", "FAILED"])
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "1")], ids=["alone", "xdist"])
+def test_a_failure_names_model_and_case_and_the_command_that_runs_it_again(
+    small: Project, workers: tuple[str, ...]
+) -> None:
+    small.edit("top1: {min: 0.95}", "top1: {min: 0.999}")
+    result = small.run("-k", "accuracy", *workers)
+    result.stdout.fnmatch_lines(
+        [
+            "*__ digits-cnn: test_accuracy[[]onnxruntime-cpu[]] __*",
+            "digits-cnn onnxruntime-cpu: top1 is not at least 99.90 %*",
+            "reproduce: pytest *",
+            "FAILED manifests/digits.yaml::test_accuracy* - digits-cnn onnx*",
+        ]
+    )
+    (command,) = [line for line in result.outlines if line.startswith("reproduce: ")]
+    _, program, *arguments = shlex.split(command)
+    assert program == "pytest"
+    assert not any(argument.startswith("--mlms-manifests") for argument in arguments)
+    again = small.pytester.runpytest_subprocess(*arguments)
+    again.assert_outcomes(failed=1)
+    assert command in again.outlines
 
 
 def check_table(printed: Sequence[str]) -> None:
@@ -204,7 +228,7 @@ def test_a_limit_on_speed_is_judged_by_the_interval_over_the_processes(project: 
     )
     result = project.run("-k", "performance", "--mlms-processes=5")
     result.assert_outcomes(failed=1)
-    broken = "throughput is not at least 1,000,000,000,000,000 /s: measured *"
+    broken = "*: throughput is not at least 1,000,000,000,000,000 /s: measured *"
     result.stdout.fnmatch_lines([f"{broken}, interval * (98.3 % confidence, 5 processes)"])
     (item,) = project.items()
     verdicts = {limit["quantity"]: limit["verdict"] for limit in item["limits"]}

@@ -10,7 +10,7 @@ import pytest
 from pytest_mlms.config import Config
 from pytest_mlms.errors import InvalidRun, MlmsError
 from pytest_mlms.item_result import Judgement
-from pytest_mlms.recorder import RECORDER, Recorder
+from pytest_mlms.recorder import RECORDER, MlmsInconclusive, Recorder
 from pytest_mlms.records import Verdict
 from pytest_mlms.report.outcome import category_of, finish_report, interrupted_result
 from pytest_mlms.session import SESSION, Session
@@ -18,6 +18,7 @@ from tests.support.cases import digits_case
 
 CASE = digits_case()
 NODEID = "m.yaml::test_performance[x]"
+COMMAND = "pytest 'm.yaml::test_performance[x]'"
 
 
 class FakeItem:
@@ -28,6 +29,7 @@ class FakeItem:
         config.stash[SESSION] = Session(Config.from_pytest(config), pytester.path / "run", "gw0")
         self.config = config
         self.nodeid = NODEID
+        self.path = pytester.path / "m.yaml"
         self.location = ("m.yaml", 8, "test_performance[x]")
         self.stash = pytest.Stash()
         self.user_properties: list[tuple[str, object]] = []
@@ -154,13 +156,35 @@ def test_reports_of_other_items_have_the_categories_of_pytest(item: FakeItem) ->
 
 def test_an_error_of_ours_is_shown_behind_the_models_line(item: FakeItem) -> None:
     report = finish(item, "call", "failed", MlmsError("no such thing; add it"))
-    assert report.longrepr == f"{CASE.place('graph')}: no such thing; add it"
-    assert line_of(report)["message"] == report.longrepr
+    text = f"{CASE.place('graph')}: {CASE.label}: no such thing; add it\nreproduce: {COMMAND}"
+    assert str(report.longrepr) == text
+    assert line_of(report)["message"] == text
 
 
 def test_an_error_that_names_a_line_is_shown_as_it_is(item: FakeItem) -> None:
-    text = f"{CASE.place('framework')}: no such framework"
-    assert finish(item, "setup", "failed", MlmsError(text)).longrepr == text
+    place = CASE.place("framework")
+    report = finish(item, "setup", "failed", MlmsError(f"{place}: no such framework"))
+    first_line, *_ = str(report.longrepr).splitlines()
+    assert first_line == f"{place}: {CASE.label}: no such framework"
+
+
+def test_a_failure_names_the_model_and_the_case_in_header_first_line_and_summary(
+    item: FakeItem,
+) -> None:
+    error = pytest.fail.Exception(
+        "top1 is not at least 99 %\n  limit set by m.yaml:9", pytrace=False
+    )
+    report = finish(item, "call", "failed", error)
+    assert report.head_line == "digits-cnn: test_performance[x]"
+    shown: Any = report.longrepr
+    assert shown.reprcrash.message.startswith(f"{CASE.label}: top1 is not at least 99 %\n")
+    assert str(shown).endswith(f"\nreproduce: {COMMAND}")
+
+
+def test_a_text_that_names_the_case_already_is_kept(item: FakeItem) -> None:
+    error = MlmsInconclusive(f"{CASE.label}: undecided")
+    report = finish(item, "call", "failed", error)
+    assert str(report.longrepr).count(CASE.label) == 1
 
 
 def test_another_error_is_shown_with_the_end_of_the_agents_log(item: FakeItem) -> None:
@@ -170,7 +194,8 @@ def test_another_error_is_shown_with_the_end_of_the_agents_log(item: FakeItem) -
     item.recorder.add_log(log)
     item.recorder.add_log(log.with_name("missing.log"))
     report = finish(item, "call", "failed", ValueError("no"), longrepr="a traceback")
-    ((title, text),) = report.sections
+    (title, text), last = report.sections
+    assert last == (CASE.label, f"reproduce: {COMMAND}")
     assert title == f"agent log {log}"
     assert text.endswith("the last words")
     assert len(text) == 4000

@@ -45,6 +45,11 @@ def test_the_last_result_of_an_item_counts() -> None:
     assert summary_line(results) == "mlms: 1 model: 1 passed; 1 measured, 0 not gated"
 
 
+def test_errors_are_counted_in_words() -> None:
+    results = [line("ERROR", "a", estimates=None), line("INVALID", "b", estimates=None)]
+    assert "1 model: 1 with errors, 1 invalid; 0 measured" in summary_line(results)
+
+
 @pytest.mark.parametrize(
     "fields",
     [

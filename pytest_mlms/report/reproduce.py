@@ -1,0 +1,70 @@
+"""Command that runs one item again, with the options of this run that decide what it does."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from pytest_mlms.options import OPTIONS, Option
+
+__all__ = ["reproduce_command"]
+
+_LEFT_OUT = ("results", "benchmark_json", "resume", "fleet", "worker_timeout")
+"""Options that say where results go and how a run is distributed."""
+
+
+def reproduce_command(item: pytest.Item) -> str:
+    """Return the command, for the folder that pytest was started in."""
+    config = item.config
+    words = ["pytest", *_options_of_pytest(config)]
+    for option in OPTIONS:
+        if option.name not in _LEFT_OUT and _is_needed(option, item):
+            words += _words(option, config.getoption(option.key, None))
+    words.append(_node(item))
+    return shlex.join(words)
+
+
+def _options_of_pytest(config: pytest.Config) -> Iterator[str]:
+    """Yield the options that say where pytest reads its own options."""
+    file = config.getoption("inifilename", None)
+    if file:
+        yield f"-c{file}"
+    root = config.getoption("rootdir", None)
+    if root:
+        yield f"--rootdir={root}"
+    for override in config.getoption("override_ini", None) or ():
+        yield f"-o{override}"
+
+
+def _is_needed(option: Option, item: pytest.Item) -> bool:
+    """Return False for --mlms-manifests where the path of the item says the same."""
+    return option.name != "manifests" or not item.path.is_relative_to(item.config.rootpath)
+
+
+def _words(option: Option, value: Any) -> Iterator[str]:
+    """Yield an option with its value; nothing where it was not typed."""
+    if value is None:
+        return
+    if option.is_switch:
+        yield option.flag
+        return
+    values = value if option.repeatable else [value]
+    for one in values:
+        yield f"{option.flag}={_text(one)}"
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, tuple):  # levels of a trace
+        return ",".join(value) or "none"
+    return str(value)
+
+
+def _node(item: pytest.Item) -> str:
+    """Return the item's file and the rest of its node id."""
+    path = os.path.relpath(item.path, item.config.invocation_params.dir)
+    _, separator, name = item.nodeid.partition("::")
+    return f"{path}{separator}{name}"

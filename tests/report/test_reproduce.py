@@ -1,0 +1,64 @@
+"""Command that runs one item again."""
+
+from __future__ import annotations
+
+import shlex
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from pytest_mlms.report.reproduce import reproduce_command
+
+NODE = "'digits/m.yaml::test_accuracy[onnxruntime-cpu]'"
+
+
+def command(pytester: pytest.Pytester, *arguments: str, path: str = "digits/m.yaml") -> str:
+    """Return the command for an item of a run with these arguments."""
+    item = SimpleNamespace(
+        config=pytester.parseconfig(*arguments),
+        path=(pytester.path / path).resolve(),
+        nodeid="digits/m.yaml::test_accuracy[onnxruntime-cpu]",
+    )
+    return reproduce_command(cast(pytest.Item, item))
+
+
+def test_the_command_has_the_file_and_the_name_of_the_item(pytester: pytest.Pytester) -> None:
+    assert command(pytester) == f"pytest {NODE}"
+
+
+def test_options_that_decide_what_an_item_does_are_kept(
+    pytester: pytest.Pytester,
+) -> None:
+    options = (
+        "--mlms-stack=onnxruntime==1.30.0",
+        "--mlms-stack=here",
+        "--mlms-tolerance=2 %",
+        "--mlms-trace=layer,model",
+        "--mlms-strict",
+    )
+    assert shlex.split(command(pytester, *options))[1:-1] == [
+        "--mlms-stack=onnxruntime==1.30.0",
+        "--mlms-stack=here",
+        "--mlms-tolerance=0.02",
+        "--mlms-trace=model,layer",
+        "--mlms-strict",
+    ]
+
+
+def test_options_of_other_items_and_of_the_output_are_left_out(pytester: pytest.Pytester) -> None:
+    options = ("--mlms-results=out", "--mlms-manifests=.", "-kaccuracy", "-x", "--junitxml=j.xml")
+    pytester.path.joinpath("m.yaml").write_text("name: m")
+    assert command(pytester, *options) == f"pytest {NODE}"
+
+
+def test_folders_of_manifests_outside_of_the_root_are_named(pytester: pytest.Pytester) -> None:
+    pytester.path.joinpath("m.yaml").write_text("name: m")
+    found = command(pytester, "--mlms-manifests=.", path="../digits/m.yaml")
+    assert found == f"pytest --mlms-manifests=. '../{NODE[1:]}"
+
+
+def test_the_places_of_the_options_of_pytest_are_kept(pytester: pytest.Pytester) -> None:
+    pytester.path.joinpath("other.ini").write_text("[pytest]\n")
+    found = command(pytester, "-c", "other.ini", "-o", "mlms_processes=1")
+    assert found == f"pytest -cother.ini -omlms_processes=1 {NODE}"
