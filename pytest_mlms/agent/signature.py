@@ -44,7 +44,7 @@ def ordered_batch(
             wanted = _type_text(tensor.dtype, tensor.shape)
             raise OutputError(
                 f"input {tensor.name!r}: the manifest's steps make {given}, and the model takes "
-                f"{wanted}; change the steps, layout, element_type or batch_sizes"
+                f"{wanted}; change the steps, layout, shape, element_type or batch_sizes"
             )
         batch.append((tensor.name, array))
     return batch

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from pytest_mlms.agent.predictor import Predictor
 from pytest_mlms.agent.process import Array
 from pytest_mlms.cases import Case
 from pytest_mlms.errors import OutputError
+from pytest_mlms.evaluate.random_inputs import draw_array
 from pytest_mlms.pipeline import Dataset
 
 __all__ = ["Inputs", "draw_batches", "random_batch"]
@@ -25,12 +26,14 @@ Batch = Mapping[str, Array]
 class Inputs:
     """All inputs of an agreement, the same for both sides.
 
-    They are the dataset's, or without one the ``drawn`` batch of random values.
+    They are the dataset's, or without one the ``drawn`` batch of random values. ``batch_axes`` has
+    the axis of the batch of those whose axis is not the first; None where there is none.
     """
 
     dataset: Dataset | None
     drawn: Batch
     batch_size: int
+    batch_axes: Mapping[str, int | None] = field(default_factory=dict)
 
     @classmethod
     def of(cls, case: Case, dataset: Dataset | None, reference: Predictor) -> Inputs:
@@ -38,8 +41,8 @@ class Inputs:
         size = case.batch_size
         if dataset:
             return cls(dataset, {}, size)
-        seed = case.loaded.manifest.evaluate.seed
-        return cls(None, random_batch(reference, size, seed), size)
+        axes = {spec.name: spec.batch_axis for spec in case.loaded.manifest.inputs}
+        return cls(None, random_batch(reference, case), size, axes)
 
     def __len__(self) -> int:
         return len(self.dataset) if self.dataset else self.batch_size
@@ -56,8 +59,12 @@ class Inputs:
             return self.dataset.batch([index] * self.batch_size)
         batch = {}
         for name, values in self.drawn.items():
-            row = values[index : index + 1]
-            batch[name] = np.repeat(row, len(values), axis=0)
+            axis = self.batch_axes.get(name, 0)
+            if axis is None:
+                batch[name] = values
+            else:
+                row = values.take([index], axis)
+                batch[name] = np.repeat(row, values.shape[axis], axis)
         return batch
 
     @property
@@ -88,18 +95,20 @@ def draw_batches(dataset: Dataset, size: int, seed: int) -> list[dict[str, Array
     return batches
 
 
-def random_batch(predictor: Predictor, size: int, seed: int) -> dict[str, Array]:
-    """Return a batch of standard normal values in the model's own shapes.
+def random_batch(predictor: Predictor, case: Case) -> dict[str, Array]:
+    """Return a batch of random values for the inputs of a case's model.
 
-    Raises OutputError where an axis other than the first is free.
+    Raises OutputError where the shape of an input is not known.
     """
-    generator = np.random.default_rng(seed)
+    manifest = case.loaded.manifest
+    generator = np.random.default_rng(manifest.evaluate.seed)
+    specs = {spec.name: spec for spec in manifest.inputs}
     batch = {}
     for tensor in predictor.inputs:
-        if None in tensor.shape[1:]:
-            found = f"input {tensor.name!r} has free axes, {tensor.shape}"
-            raise OutputError(f"{found}; add a dataset, to say how long")
-        shape = [axis or size for axis in tensor.shape]
-        values = generator.standard_normal(shape)
-        batch[tensor.name] = values.astype(tensor.dtype)
+        spec = specs[tensor.name]
+        try:
+            batch[tensor.name] = draw_array(tensor, spec, case.batch_size, generator)
+        except OutputError as error:
+            number = manifest.inputs.index(spec)
+            raise OutputError(f"{case.loaded.place('inputs', number)}: {error}") from None
     return batch

@@ -135,7 +135,7 @@ class ItemTracer:
     def _batch(self, predictor: Predictor) -> Mapping[str, Array]:
         """Return the batch of the traced calls, the same for each run."""
         if self.dataset is None:
-            return random_batch(predictor, self.case.batch_size, self._seed)
+            return random_batch(predictor, self.case)
         return self._draw(self.dataset, np.random.default_rng(self._seed))
 
     def _request(self, predictor: Predictor) -> PreparedRequest:

@@ -183,9 +183,7 @@ def _timed_batches(case: Case, dataset: Dataset | None) -> Callable[[Predictor],
 
     They are drawn from the dataset, once. Without one they are random, in the model's shapes.
     """
-    size = case.batch_size
-    seed = case.loaded.manifest.evaluate.seed
     if dataset is None:
-        return lambda predictor: [random_batch(predictor, size, seed)]
-    drawn = draw_batches(dataset, size, seed)
+        return lambda predictor: [random_batch(predictor, case)]
+    drawn = draw_batches(dataset, case.batch_size, case.loaded.manifest.evaluate.seed)
     return lambda predictor: drawn

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Annotated, Any, Literal, TypeVar
 
 from packaging.specifiers import SpecifierSet
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 
 from pytest_mlms.manifest.steps import InputStep, OutputStep, TopK, check_channels
 from pytest_mlms.manifest.thresholds import Thresholds
@@ -29,9 +29,12 @@ from pytest_mlms.manifest.types import (
     split_framework,
 )
 
-__all__ = ["Evaluate", "Input", "Manifest", "Model", "Output"]
+__all__ = ["BATCH", "Evaluate", "Input", "Manifest", "Model", "Output"]
 
 T = TypeVar("T")
+
+BATCH = "batch"
+"""The word for the axis of the batch in the shape of an input."""
 
 _STEPS_OF_ANY_SHAPE = ("normalize", "cast")
 """Input steps that work on tensors, and with the channels first."""
@@ -48,6 +51,39 @@ def _digests(value: Any) -> Any:
     return {"graph": value} if isinstance(value, str) else value
 
 
+def _axes(value: Any) -> tuple[int | str, ...]:
+    """Check the sizes of the axes of an input."""
+    axes = value if isinstance(value, (list, tuple)) else [None]
+    for axis in axes:
+        is_size = isinstance(axis, int) and not isinstance(axis, bool) and axis > 0
+        if not is_size and axis != BATCH:
+            raise ValueError("write a list of sizes, with 'batch' for the batch: [batch, 128]")
+    if list(axes).count(BATCH) > 1:
+        raise ValueError("shape has two axes 'batch'; keep one")
+    return tuple(axes)
+
+
+def _ascending(value: tuple[float, float]) -> tuple[float, float]:
+    low, high = value
+    if low > high:
+        raise ValueError(f"range begins with {low:g}, above its end; write [least, largest]")
+    return value
+
+
+def _pair(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+_SHAPE_FORM = {
+    "type": "array",
+    "items": {"anyOf": [{"type": "integer", "minimum": 1}, {"const": BATCH}]},
+}
+Shape = Annotated[Any, AfterValidator(_axes), WithJsonSchema(_SHAPE_FORM)]
+Range = Annotated[tuple[float, float], AfterValidator(_ascending), Short(_pair)]
+InputType = Annotated[Literal["image", "tensor"], Field(description="image or tensor")]
+OutputType = Annotated[
+    Literal["classification", "tensor"], Field(description="classification or tensor")
+]
 Distinct = Annotated[list[T], Field(min_length=1), AfterValidator(_distinct)]
 Digests = Annotated[
     dict[Literal["graph", "weights"], Sha256],
@@ -98,14 +134,25 @@ class Model(Closed):
 class Input(Closed):
     """An input of the model, by its name there.
 
-    The steps make it from the dataset, and run in order.
+    The steps make it from the dataset, and run in order. ``shape`` has the sizes of its axes where
+    the model leaves them free, with the word batch for the axis of the batch. ``range`` has the
+    least and the largest of the values that are drawn where there is no dataset.
     """
 
     name: str
-    type: Literal["image", "tensor"]
+    type: InputType
     element_type: ElementType
     layout: Layout | None = None
+    shape: Shape | None = None
+    range: Range | None = None
     steps: list[InputStep] = []
+
+    @property
+    def batch_axis(self) -> int | None:
+        """The number of the axis of the batch; None where there is none."""
+        if self.shape is None:
+            return 0
+        return self.shape.index(BATCH) if BATCH in self.shape else None
 
     @model_validator(mode="after")
     def _check_steps(self) -> Input:
@@ -151,7 +198,7 @@ class Output(Closed):
     """An output of the model, by its name there, and the steps that follow."""
 
     name: str
-    type: Literal["classification", "tensor"]
+    type: OutputType
     steps: list[OutputStep] = []
 
     @model_validator(mode="after")

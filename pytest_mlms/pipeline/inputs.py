@@ -87,7 +87,24 @@ def preprocess(elements: Sequence[Element], spec: Input) -> Array:
     if spec.type == "image":
         layout = SetLayout(to=spec.layout or "NHWC")
         stacked = _set_layout(stacked, layout, form)
-    return np.ascontiguousarray(stacked, dtype=spec.element_type)
+    placed = _with_batch_axis(stacked, spec)
+    return np.asarray(placed, dtype=spec.element_type, order="C")
+
+
+def _with_batch_axis(stacked: Array, spec: Input) -> Array:
+    """Return a batch with its axis where the input has it; without one all elements are the same.
+
+    A row of single numbers is one, too.
+    """
+    axis = spec.batch_axis
+    if axis == 0:
+        return stacked
+    if axis is not None:
+        return np.moveaxis(stacked, 0, axis)
+    if (stacked != stacked[:1]).any():
+        problem = f"input {spec.name!r} has a shape without 'batch', and its elements differ"
+        raise DatasetError(f"{problem}; use batch_sizes of 1, or make them the same")
+    return np.asarray(stacked[0]).reshape(spec.shape)
 
 
 def _apply(step: InputStep, batch: Batch, form: _Form) -> Batch:

@@ -49,6 +49,10 @@ CROP = {"crop": {"size": [4, 4]}}
             {"inputs": [{**IMAGE, "steps": ["decode", {"normalize": {"mean": [1, 2, 3, 4]}}]}]},
             "mean has 4 values for 3 channels; write one for all, or one for each",
         ),
+        ({"inputs": [{**IMAGE, "shape": 3}]}, "write a list of sizes, with 'batch' for the batch"),
+        ({"inputs": [{**IMAGE, "shape": ["N", 3]}]}, "write a list of sizes, with 'batch'"),
+        ({"inputs": [{**IMAGE, "shape": ["batch", "batch"]}]}, "has two axes 'batch'; keep one"),
+        ({"inputs": [{**IMAGE, "range": [5, 1]}]}, "range begins with 5, above its end; write"),
         (
             {"inputs": [{**IMAGE, "steps": [GREY, {"normalize": {"scale": [1, 2, 3]}}]}]},
             "scale has 3 values for 1 channel; write one for all, or one for each",

@@ -41,7 +41,7 @@ def tensor_input(*steps: Any, element_type: str = "float32") -> Input:
     return make_input(steps, type="tensor", element_type=element_type)
 
 
-def make_input(steps: Iterable[Any], **fields: str) -> Input:
+def make_input(steps: Iterable[Any], **fields: Any) -> Input:
     whole = {"name": "x", "element_type": "float32", "steps": list(steps), **fields}
     return Input.model_validate(whole)
 
@@ -272,6 +272,25 @@ def test_tensors_are_stacked_and_normalized() -> None:
 def test_tensors_have_the_element_type_of_the_input() -> None:
     batch = preprocess([np.arange(4.0)], tensor_input(element_type="int64"))
     assert batch.dtype == np.int64
+
+
+def test_the_batch_is_the_axis_that_the_shape_says() -> None:
+    states = [np.zeros((2, 5)), np.ones((2, 5))]
+    fields = {"type": "tensor", "element_type": "float32"}
+    batch = preprocess(states, make_input([], **fields, shape=[2, "batch", 5]))
+    assert batch.shape == (2, 2, 5)
+    assert batch[0].tolist() == [[0] * 5, [1] * 5]
+    assert batch.flags.c_contiguous
+
+
+def test_an_input_without_a_batch_is_the_same_for_all_elements() -> None:
+    rates = np.array([16000, 16000, 8000])
+    rate = make_input([], type="tensor", element_type="int64", shape=[])
+    found = preprocess(list(rates[:2]), rate)
+    assert found.shape == ()
+    assert found == 16000
+    with pytest.raises(DatasetError, match="its elements differ; use batch_sizes of 1"):
+        preprocess(list(rates), rate)
 
 
 def test_each_step_is_observed() -> None:

@@ -1,0 +1,98 @@
+"""Random inputs of a model: their shapes and values, for manifests without a dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from mlms_predictors import Tensor
+
+from pytest_mlms.agent.process import Array
+from pytest_mlms.errors import OutputError
+from pytest_mlms.manifest.schema import BATCH, Input
+
+__all__ = ["draw_array", "input_shape"]
+
+Axes = Sequence[int | None]
+
+_FIXED_SIZE = ("resize", "crop")
+"""Steps after which images have the size that is written there."""
+
+
+def draw_array(tensor: Tensor, spec: Input, size: int, random: np.random.Generator) -> Array:
+    """Return random values for a batch of ``size``, in the type of the model's input.
+
+    They are uniform within the manifest's ``range``. Without one, floats are standard normal, uint8
+    is uniform, and other integers are 0 or 1, which fits masks and most vocabularies. Raises
+    OutputError where the shape is not known.
+    """
+    shape = input_shape(tensor, spec, size)
+    dtype = np.dtype(tensor.dtype)
+    low, high = spec.range or (0, 255 if dtype == np.uint8 else 1)
+    if dtype.kind in "biu":
+        values: Array = random.integers(int(low), int(high), shape, endpoint=True)
+    elif spec.range:
+        values = random.uniform(low, high, shape)
+    else:
+        values = random.standard_normal(shape)
+    return np.asarray(values).astype(dtype)
+
+
+def input_shape(tensor: Tensor, spec: Input, size: int) -> tuple[int, ...]:
+    """Return the shape of a batch: the manifest's ``shape``, else the model's.
+
+    Free axes of the model's are the batch, if it is the first, or those of the images that the
+    input's steps make. Raises OutputError where an axis stays free.
+    """
+    if spec.shape is not None:
+        return tuple(size if axis == BATCH else int(axis) for axis in spec.shape)
+    images = _image_axes(spec)
+    declared: Axes = tensor.shape or images
+    if len(images) != len(declared):
+        images = [None] * len(declared)
+    shape = []
+    for model_axis, image_axis in zip(declared, images, strict=True):
+        shape.append(image_axis if model_axis is None else model_axis)
+    return _with_batch(tensor, shape, size)
+
+
+def _with_batch(tensor: Tensor, shape: Axes, size: int) -> tuple[int, ...]:
+    """Return a shape whose first axis is the batch."""
+    if not shape or None in shape[1:]:
+        axes = ", ".join(str(axis or "?") for axis in shape[1:])
+        found = f"has free axes, {tensor.shape}" if shape else "has no known shape"
+        example = f"shape: [batch, {axes or 3}]"
+        raise OutputError(
+            f"input {tensor.name!r} {found}; add '{example}' with your sizes to the input in the "
+            f"manifest ('shape: []' for a single number), or add a dataset"
+        )
+    first = size if shape[0] is None else shape[0]
+    if first != size and size > 1:
+        raise OutputError(
+            f"input {tensor.name!r} has {first} rows, and batch_sizes {size}; write the model's "
+            f"size there, or say with 'shape: […, batch, …]' which axis is the batch"
+        )
+    sizes = [axis for axis in shape[1:] if axis is not None]
+    return (first, *sizes)
+
+
+def _image_axes(spec: Input) -> Axes:
+    """Return the axes of the images that the steps make, the batch first; None for an unknown one.
+
+    An input that is no image has none.
+    """
+    if spec.type != "image":
+        return []
+    height: int | None = None
+    width: int | None = None
+    channels: int | None = None
+    for step in spec.steps:
+        if step.name == "decode":
+            channels = 1 if step.parameters.color == "L" else 3
+        if step.name in _FIXED_SIZE:
+            height, width = step.parameters.size
+        if step.name == "resize" and step.parameters.keep_aspect_ratio:
+            height, width = None, None
+    if spec.layout == "NCHW":
+        return [None, channels, height, width]
+    return [None, height, width, channels]
