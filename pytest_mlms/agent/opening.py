@@ -7,6 +7,7 @@ the one that is used. The model's signature must be the manifest's.
 from __future__ import annotations
 
 import contextlib
+import re
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -14,15 +15,23 @@ from pathlib import Path
 from typing import Any
 
 from mlms_predictors._run import protocol
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from pytest_mlms.agent.predictor import Predictor
 from pytest_mlms.agent.process import Agent, Refused, start_agent
 from pytest_mlms.agent.signature import check_signature, tensors_of
 from pytest_mlms.cases import Case
 from pytest_mlms.errors import AgentError, InvalidRun, Unavailable
-from pytest_mlms.records import Launch, device_name
+from pytest_mlms.records import Launch, Stack, device_name
 
 __all__ = ["PredictorSpec", "open_predictor"]
+
+_NUMPY_LINES = 60  # of the log, enough for numpy's warning with its traceback
+_BUILT_FOR_NUMPY_1 = re.compile(
+    r"compiled using NumPy 1\.x|_ARRAY_API not found|removed in the NumPy 2\.0 release"
+)
+"""What numpy 2 says of a module that was built or written for numpy 1."""
 
 
 @dataclass(frozen=True)
@@ -80,15 +89,16 @@ def open_predictor(spec: PredictorSpec) -> Iterator[Predictor]:
 
 def _say_hello(agent: Agent, spec: PredictorSpec) -> _Hello:
     """Have the framework imported; check its version and its devices."""
-    framework = spec.case.stack.framework
     try:
         facts = agent.request("hello").facts
     except Refused as error:
-        if error.error not in ("ImportError", "ModuleNotFoundError"):
+        agent.close()  # so that its log is complete
+        advice = _advice_on_numpy(agent, error, spec.case.stack)
+        if not advice and error.error not in ("ImportError", "ModuleNotFoundError"):
             raise
-        raise Unavailable(
-            f"{framework} can't be imported in {spec.environment}; install it there: {error}"
-        ) from None
+        framework = spec.case.stack.framework
+        problem = f"{framework} can't be imported in {spec.environment}"
+        raise Unavailable(f"{problem}; {advice or 'install it there'}: {error}") from None
     _check_protocol(facts, spec)
     _check_version(facts, spec)
     _check_device(facts, spec)
@@ -99,6 +109,25 @@ def _say_hello(agent: Agent, spec: PredictorSpec) -> _Hello:
         executable=facts["executable"],
         cores=None if cores is None else tuple(cores),
     )
+
+
+def _advice_on_numpy(agent: Agent, error: Refused, stack: Stack) -> str:
+    """Return what to do where a framework was built for numpy 1 and has a newer one; else ""."""
+    text = "\n".join([str(error), *agent.log.tail(_NUMPY_LINES)])
+    if not _BUILT_FOR_NUMPY_1.search(text):
+        return ""
+    if stack.requirements and stack.place is None:
+        wanted = " ".join([*filter(_is_not_numpy, stack.requirements), "numpy<2"])
+        advice = f"ask for --mlms-stack '{wanted}'"
+    elif stack.requirements:
+        advice = f"write numpy<2 into the requirements at {stack.place}"
+    else:
+        advice = "pip install 'numpy<2' there"
+    return f"it was built for numpy 1, and there is a newer one; {advice}"
+
+
+def _is_not_numpy(requirement: str) -> bool:
+    return canonicalize_name(Requirement(requirement).name) != "numpy"
 
 
 def _check_protocol(facts: Mapping[str, Any], spec: PredictorSpec) -> None:

@@ -54,6 +54,10 @@ _FRAMEWORKS = {
 }
 """The framework of each distribution that has another name than its framework."""
 
+_COMMA = re.compile(r",(?=\s*[A-Za-z0-9])(?![^\[]*\])")
+_BLANK = re.compile(r"(?<![\s,@=<>!~])\s+(?=[A-Za-z])(?![^\[]*\])")
+"""Between two requirements, not behind the operator or the comma of one."""
+
 
 def declared_stacks(root: Path, manifests: Iterable[Path] = ()) -> dict[str, Stack]:
     """Return the stacks that stacks.yaml and pyproject.toml declare, by name, and HERE.
@@ -149,8 +153,8 @@ def resolve(
 ) -> Stack:
     """Return the stack of this name, or an ad hoc one for a requirement or an interpreter's path.
 
-    Several requirements are joined by commas, and the first one says which framework it is. numpy
-    is added where it isn't one of them: agents need it, not every framework does. Raises
+    Several requirements are joined by blanks or commas, and the first one says which framework it
+    is. numpy is added where it isn't one of them: agents need it, not every framework does. Raises
     StackError, which lists the declared stacks.
     """
     if value in declared:
@@ -187,8 +191,16 @@ def _framework_of(distribution: str) -> str:
 
 
 def _split(value: str) -> list[str]:
-    """Split at the commas between requirements, not at those between the versions of one."""
-    return re.split(r",(?=\s*[A-Za-z0-9])(?![^\[]*\])", value)
+    """Split at the commas and blanks between requirements, not at those within one.
+
+    A marker, behind a semicolon, ends at a comma only.
+    """
+    parts = []
+    for part in _COMMA.split(value):
+        names, semicolon, marker = part.partition(";")
+        *others, last = _BLANK.split(names.strip())
+        parts += [*others, f"{last}{semicolon}{marker}"]
+    return parts
 
 
 def _unknown(value: str, declared: Mapping[str, Stack]) -> str:

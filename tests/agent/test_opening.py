@@ -12,6 +12,7 @@ from mlms_predictors._run import protocol
 from pytest_mlms.agent.opening import PredictorSpec, open_predictor
 from pytest_mlms.cases import Case
 from pytest_mlms.errors import AgentError, InvalidRun, MlmsError, OutputError, Unavailable
+from pytest_mlms.records import Place, Stack
 from tests.support.agents import faulty_spec, open_faulty, speaker
 from tests.support.cases import faulty_case
 
@@ -113,6 +114,32 @@ def test_a_framework_that_can_not_be_imported_is_unavailable(tmp_path: Path) -> 
     predictor.write_text("import a_framework_that_nobody_has\n")
     spec = replace(faulty_spec(tmp_path), predictor=predictor)
     with pytest.raises(Unavailable, match="faulty can't be imported in stack here .*; install it"):
+        opened(spec)
+
+
+NUMPY_WARNING = "A module that was compiled using NumPy 1.x cannot be run in NumPy 2.3.1"
+AD_HOC = Stack("old==1.0", "old", requirements=("old==1.0", "numpy"))
+
+
+@pytest.mark.parametrize(
+    ("stack", "advice"),
+    [
+        (AD_HOC, "ask for --mlms-stack 'old==1.0 numpy<2'"),
+        (replace(AD_HOC, place=Place(Path("stacks.yaml"), 3)), "numpy<2 into .* at stacks.yaml:3"),
+        (Stack("here", "old", interpreter="current"), "pip install 'numpy<2' there"),
+    ],
+    ids=["ad-hoc", "declared", "interpreter"],
+)
+@pytest.mark.parametrize("error", ["ImportError()", "AttributeError('_ARRAY_API not found')"])
+def test_a_framework_that_was_built_for_an_older_numpy_offers_the_constraint(
+    tmp_path: Path, stack: Stack, advice: str, error: str
+) -> None:
+    predictor = tmp_path / "old.py"
+    predictor.write_text(f"import sys\nprint({NUMPY_WARNING!r}, file=sys.stderr)\nraise {error}\n")
+    spec = replace(faulty_spec(tmp_path), predictor=predictor)
+    spec = replace(spec, case=replace(spec.case, stack=stack))
+    message = f"old can't be imported in .*; it was built for numpy 1, .*{advice}"
+    with pytest.raises(Unavailable, match=message):
         opened(spec)
 
 

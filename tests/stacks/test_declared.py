@@ -106,6 +106,34 @@ def test_several_requirements_are_one_stack_of_the_first_one_s_framework() -> No
 
 
 @pytest.mark.parametrize(
+    "value",
+    [
+        "torch==2.13.0 numpy<2",
+        "  torch == 2.13.0  numpy < 2 ",
+        "torch==2.13.0, numpy<2",
+        "torch==2.13.0 ,numpy<2",
+    ],
+)
+def test_requirements_are_joined_by_blanks_or_commas(value: str) -> None:
+    stack = resolve(value, {}, KNOWN)
+    assert stack.name == "torch==2.13.0,numpy<2"
+    assert stack.requirements == ("torch==2.13.0", "numpy<2")
+
+
+def test_blanks_within_a_requirement_do_not_end_it() -> None:
+    marker = "os_name == 'posix' or os_name == 'nt'"
+    url = "https://a.b/six.zip"
+    value = f"torch >=2, <3 six[extra, more] @ {url} numpy; {marker}, attrs"
+    stack = resolve(value, {}, KNOWN)
+    assert [Requirement(text) for text in stack.requirements] == [
+        Requirement("torch>=2,<3"),
+        Requirement(f"six[extra,more] @ {url}"),
+        Requirement(f"numpy; {marker}"),
+        Requirement("attrs"),
+    ]
+
+
+@pytest.mark.parametrize(
     ("requirement", "framework"),
     [
         ("opencv-python-headless==4.14.0.94", "opencv"),
@@ -222,4 +250,10 @@ REQUIREMENTS = st.tuples(NAMES, VERSIONS).map("".join)
 @given(st.lists(REQUIREMENTS, min_size=1, max_size=4))
 def test_requirements_joined_by_commas_are_the_same_requirements(parts: list[str]) -> None:
     split = [Requirement(part) for part in _split(",".join(parts))]
+    assert split == [Requirement(part) for part in parts]
+
+
+@given(st.lists(REQUIREMENTS, min_size=1, max_size=4))
+def test_requirements_joined_by_blanks_are_the_same_requirements(parts: list[str]) -> None:
+    split = [Requirement(part) for part in _split(" ".join(parts))]
     assert split == [Requirement(part) for part in parts]
