@@ -174,6 +174,7 @@ class EstimateRecord:
     of: str
     lacking: str
     unit: str
+    less_wait: float | None = omitted_if_default(None)
 
     @classmethod
     def made_of(cls, quantity: str, estimate: Estimate) -> EstimateRecord:
@@ -187,6 +188,7 @@ class EstimateRecord:
             of=estimate.of,
             lacking=estimate.lacking,
             unit=QUANTITIES[quantity].unit,
+            less_wait=estimate.less_wait,
         )
 
 

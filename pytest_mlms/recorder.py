@@ -31,6 +31,7 @@ from pytest_mlms.records import Decision, Estimate, Launch, Place, Verdict
 __all__ = [
     "RECORDER",
     "MlmsArtifactLost",
+    "MlmsContention",
     "MlmsInconclusive",
     "MlmsNotGated",
     "MlmsWarning",
@@ -48,6 +49,10 @@ class MlmsInconclusive(MlmsWarning):
 
 class MlmsNotGated(MlmsWarning):
     """A manifest has no limit, so that nothing judges what its items measure."""
+
+
+class MlmsContention(MlmsWarning):
+    """Other programs took the cores from what was measured."""
 
 
 class MlmsArtifactLost(MlmsWarning):
@@ -161,12 +166,12 @@ class Recorder:
         for name, estimate in estimates.items():
             records[name] = EstimateRecord.made_of(name, estimate)
         self._judgement = Judgement(
-            verdict=worst(decision.verdict for decision in decisions),
+            verdict=worst([decision.verdict for decision in decisions]),
             margin=margin(decisions),
             estimates=records,
             limits=[LimitRecord.of(decision) for decision in decisions],
         )
-        failed = _with_verdict(decisions, Verdict.FAILED)
+        failed = _with_verdict(decisions, Verdict.FAILED, Verdict.INVALID)
         undecided = _with_verdict(decisions, Verdict.INCONCLUSIVE)
         if failed or (strict and undecided):
             lines = [explain(decision) for decision in failed + undecided]
@@ -204,6 +209,10 @@ class Recorder:
             _fail(shortcomings)
         for text in shortcomings:
             self._warn(text, category, self._place)
+
+    def warn_of_contention(self, text: str) -> None:
+        """Warn that other programs disturbed what was measured."""
+        self._warn(text, MlmsContention, self._place)
 
     def recording(self) -> Recording:
         """Return what was recorded so far; logs that were never written are left out."""
@@ -273,8 +282,8 @@ def _check_quantity(name: str, value: float, better: str) -> None:
         raise ValueError(f"{name} is {value}; a quantity is a finite number")
 
 
-def _with_verdict(decisions: Sequence[Decision], verdict: Verdict) -> list[Decision]:
-    return [decision for decision in decisions if decision.verdict is verdict]
+def _with_verdict(decisions: Sequence[Decision], *verdicts: Verdict) -> list[Decision]:
+    return [decision for decision in decisions if decision.verdict in verdicts]
 
 
 def _fail(lines: Sequence[str]) -> NoReturn:

@@ -144,6 +144,8 @@ class Estimate:
 
     It rests on ``replicates`` processes, inputs or other samples, as ``of`` says. Where there are
     too few, ``low`` and ``high`` are 0 and infinity, and ``lacking`` says what is missing.
+    ``less_wait`` is the value of a time or rate without the calling thread's wait for a core, None
+    where the kernel doesn't count it.
     """
 
     value: float
@@ -153,6 +155,7 @@ class Estimate:
     replicates: int
     of: str
     lacking: str = ""
+    less_wait: float | None = None
 
 
 class Verdict(str, Enum):

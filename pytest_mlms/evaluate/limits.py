@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from pytest_mlms.quantities import QUANTITIES
 from pytest_mlms.records import Decision, Estimate, Limit, Verdict
 from pytest_mlms.units import format_quantity
 
-__all__ = ["decide", "explain", "judge", "margin", "summarize", "worst"]
+__all__ = ["QUIETER", "decide", "explain", "judge", "margin", "summarize", "worst"]
 
 _WORST_FIRST = list(Verdict)
 _NOT_MEASURED = Estimate(
@@ -22,11 +22,15 @@ _NOT_MEASURED = Estimate(
     of="samples",
     lacking="it was not measured",
 )
+QUIETER = "measure where nothing else runs, or on cores of its own (taskset)"
+"""Advice where other programs took the cores."""
+
 _LEAST_MARGIN = -sys.float_info.max  # results have no infinity
 _VERBS = {
     Verdict.FAILED: "is not",
     Verdict.PASSED: "is",
     Verdict.INCONCLUSIVE: "may not be",
+    Verdict.INVALID: "is not",
 }
 
 
@@ -47,7 +51,9 @@ def decide(limit: Limit, estimate: Estimate) -> Verdict:
     """Return the verdict of an interval on a limit.
 
     PASSED where the interval lies wholly on the right side, FAILED where it lies wholly on the
-    wrong one, INCONCLUSIVE where it straddles the limit or where something is missing.
+    wrong one, INCONCLUSIVE where it straddles the limit or where something is missing. INVALID in
+    place of FAILED where only contention breaks the limit: the value without the wait for a core
+    meets it.
     """
     if estimate.lacking:
         return Verdict.INCONCLUSIVE
@@ -59,11 +65,29 @@ def decide(limit: Limit, estimate: Estimate) -> Verdict:
         failed = estimate.low > limit.value
     if passed:
         return Verdict.PASSED
-    return Verdict.FAILED if failed else Verdict.INCONCLUSIVE
+    if not failed:
+        return Verdict.INCONCLUSIVE
+    if _is_met_without_wait(limit, estimate):
+        return Verdict.INVALID
+    return Verdict.FAILED
 
 
-def worst(verdicts: Iterable[Verdict]) -> Verdict:
-    """Return the worst verdict; PASSED where there is none."""
+def _is_met_without_wait(limit: Limit, estimate: Estimate) -> bool:
+    value = estimate.less_wait
+    if value is None:
+        return False
+    if QUANTITIES[limit.quantity].bound == "min":
+        return value >= limit.value
+    return value <= limit.value
+
+
+def worst(verdicts: Collection[Verdict]) -> Verdict:
+    """Return the worst verdict; PASSED where there is none.
+
+    A limit that is broken in any case outweighs one that contention broke.
+    """
+    if Verdict.FAILED in verdicts:
+        return Verdict.FAILED
     return min(verdicts, key=_WORST_FIRST.index, default=Verdict.PASSED)
 
 
@@ -101,6 +125,8 @@ def explain(decision: Decision) -> str:
     lines = [_measurement(decision), f"  limit set by {decision.limit.place}"]
     if decision.verdict is Verdict.INCONCLUSIVE:
         lines.append(f"  {_advice(decision)}")
+    if decision.verdict is Verdict.INVALID:
+        lines.append(f"  {_advice_on_wait(decision)}")
     return "\n".join(lines)
 
 
@@ -141,3 +167,11 @@ def _advice(decision: Decision) -> str:
     if QUANTITIES[decision.limit.quantity].kind == "performance":
         return f"{reason}; raise --mlms-budget or --mlms-duration, or quieten the machine"
     return f"{reason}; a larger dataset narrows it"
+
+
+def _advice_on_wait(decision: Decision) -> str:
+    value = decision.estimate.less_wait
+    assert value is not None, "only a value without the wait makes a decision INVALID"
+    shown = format_quantity(value, QUANTITIES[decision.limit.quantity].unit)
+    reason = f"invalid: contention broke it, {shown} without the wait for a core meets the limit"
+    return f"{reason}; {QUIETER}"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from statistics import fmean
 from typing import NamedTuple
 
@@ -15,6 +16,7 @@ from pytest_mlms.agent.predictor import Predictor, ScenarioRun
 from pytest_mlms.agent.process import Array
 from pytest_mlms.errors import OutputError
 from pytest_mlms.evaluate.agreement import rounding_tolerance
+from pytest_mlms.evaluate.contention import TimesLessWait, latencies_less_wait, waited
 from pytest_mlms.evaluate.limits import judge
 from pytest_mlms.evaluate.outputs import check_finite, finite_rows
 from pytest_mlms.quantities import QUANTITIES, ProcessEstimator, quantities_of
@@ -41,6 +43,7 @@ _WINDOWS = 20
 _LEAST_CALLS = 16  # timed calls of a process
 _LOOKS = 3  # the limits are judged after N, 2 N and 4 N processes
 _RISK = 0.05  # of an interval that misses the truth
+_TIME_UNITS = ("s", "/s")
 
 Batches = Sequence[Mapping[str, Array]]
 
@@ -92,7 +95,11 @@ def _calls_needed(percent: float | None) -> int:
 
 @dataclass(frozen=True)
 class ProcessRecord:
-    """Record of one fresh process: seconds, bytes, and the digest of its outputs."""
+    """Record of one fresh process: seconds, bytes, and the digest of its outputs.
+
+    ``waited`` is the share of the timed run that the calling thread waited for a core, None where
+    the kernel doesn't count it. ``load_waited`` and ``first_waited`` are seconds of such a wait.
+    """
 
     start_seconds: float
     load_seconds: float
@@ -104,6 +111,9 @@ class ProcessRecord:
     peak_is_since_load: bool
     calls: int
     output_sha256: str
+    waited: float | None
+    load_waited: float
+    first_waited: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,6 +152,21 @@ class ProcessResult:
     def percentile(self, percent: float) -> float:
         """Return a percentile (0 to 100) of the timed calls' latencies, in seconds."""
         return float(np.percentile(self.run.latencies, percent))
+
+    @cached_property
+    def less_wait(self) -> TimesLessWait:
+        """The same without the calling thread's wait for a core."""
+        record = self.record
+        latencies = latencies_less_wait(self.run.times)
+        kept = latencies.sum() / self.run.latencies.sum()
+        return TimesLessWait(
+            latencies=latencies,
+            seconds_per_input=self.seconds_per_input * float(kept),
+            first_seconds=record.first_seconds - record.first_waited,
+            load_seconds=record.load_seconds - record.load_waited,
+            peak_bytes=record.peak_bytes,
+            peak_is_since_load=record.peak_is_since_load,
+        )
 
 
 class Measurement(NamedTuple):
@@ -217,8 +242,16 @@ def _one_process(plan: PerformancePlan, predictor: Predictor, batches: Batches) 
         peak_is_since_load=predictor.peak_is_since_load,
         calls=len(run.latencies),
         output_sha256=run.sha256,
+        waited=waited(run.times),
+        load_waited=predictor.load_waited,
+        first_waited=_seconds_waited(first),
     )
     return ProcessResult(record, run, _seconds_per_input(plan, run))
+
+
+def _seconds_waited(run: ScenarioRun) -> float:
+    counter = run.times["wait"]
+    return float(counter[-1] - counter[0])
 
 
 def _seconds_per_input(plan: PerformancePlan, run: ScenarioRun) -> float:
@@ -294,7 +327,11 @@ def estimate_performance(
     estimates = {}
     for quantity in quantities_of("performance"):
         if quantity.estimator:
-            estimates[quantity.name] = _estimate(quantity.estimator, results, confidence)
+            estimate = _estimate(quantity.estimator, results, confidence)
+            if quantity.unit in _TIME_UNITS:
+                less_wait = _value_less_wait(quantity.estimator, results)
+                estimate = replace(estimate, less_wait=less_wait)
+            estimates[quantity.name] = estimate
     return estimates
 
 
@@ -316,6 +353,14 @@ def _estimate(
         of="processes",
         lacking=_missing(estimator, results),
     )
+
+
+def _value_less_wait(estimator: ProcessEstimator, results: Sequence[ProcessResult]) -> float | None:
+    """Return the estimate without the wait for a core; None where the kernel doesn't count it."""
+    if any(result.record.waited is None for result in results):
+        return None
+    value = fmean(estimator.value(result.less_wait) for result in results)
+    return 1 / value if estimator.is_rate else value
 
 
 def _missing(estimator: ProcessEstimator, results: Sequence[ProcessResult]) -> str:

@@ -19,6 +19,7 @@ from pytest_mlms.cases import Case
 from pytest_mlms.config import Config
 from pytest_mlms.evaluate.accuracy import classify, estimate_accuracy
 from pytest_mlms.evaluate.agreement import Tolerance, estimate_agreement
+from pytest_mlms.evaluate.contention import explain_wait
 from pytest_mlms.evaluate.departure import search_departure
 from pytest_mlms.evaluate.inputs import draw_batches, random_batch
 from pytest_mlms.evaluate.limits import judge
@@ -134,8 +135,11 @@ def test_performance(
         mlms_recorder.note(processes=tuple(records))
 
     estimates, decisions = measure_performance(plan, mlms_predictor_factory, batches_for, keep)
+    contention = explain_wait([record.waited for record in records], estimates)
     with mlms_tracer.on_fail():
-        mlms_recorder.settle(estimates, decisions, mlms_config.strict)
+        mlms_recorder.settle(estimates, decisions, mlms_config.strict, lambda: contention)
+    if contention:
+        mlms_recorder.warn_of_contention(contention)
 
 
 @pytest.mark.mlms(kind="upgrade")

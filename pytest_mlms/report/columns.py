@@ -6,8 +6,10 @@ The columns of estimates are those of the registry of quantities.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from statistics import fmean
 from typing import Any, NamedTuple
 
+from pytest_mlms.evaluate.contention import LARGE_WAIT
 from pytest_mlms.quantities import QUANTITIES
 from pytest_mlms.records import Comparison, Kind
 from pytest_mlms.report.table import KEEP
@@ -57,18 +59,29 @@ def _value(quantity: str) -> Cell:
 
 
 def _spread(quantity: str) -> Cell:
-    """Show the estimate of a quantity, and how far its interval reaches above it."""
+    """Show the estimate of a quantity, how far its interval reaches above it, and a long wait."""
     value_cell = _value(quantity)
 
     def cell(result: Result) -> str:
         text = value_cell(result)
         estimate = result["estimates"].get(quantity)
         if not estimate or estimate["high"] is None or not estimate["value"]:
-            return text
+            return text + _wait(result)
         spread = estimate["high"] / estimate["value"] - 1
-        return f"{text} ±{percent(spread, '.2g')}"
+        return f"{text} ±{percent(spread, '.2g')}{_wait(result)}"
 
     return cell
+
+
+def _wait(result: Result) -> str:
+    """Return the share of the time that processes waited for a core; "" where it is small."""
+    shares = []
+    for process in result.get("processes") or ():
+        if process.get("waited") is not None:
+            shares.append(process["waited"])
+    if not shares or fmean(shares) < LARGE_WAIT:
+        return ""
+    return f", waited for a core {percent(fmean(shares), '.0f')}"
 
 
 def _interval(quantity: str) -> Cell:

@@ -18,11 +18,12 @@ from typing import NamedTuple
 import numpy as np
 
 from pytest_mlms.agent.predictor import Clocks, Predictor, Turn
+from pytest_mlms.evaluate.contention import call_waits
 from pytest_mlms.statistics import is_steady
 from pytest_mlms.upgrade.agents import AgentPair, TurnPlan
 from pytest_mlms.upgrade.decision import LEAST_ROUNDS, MOST_ROUNDS
 from pytest_mlms.upgrade.round_record import RoundRecord, SideRecord
-from pytest_mlms.upgrade.rounds import SIDES, Array, Outputs, Round, Side, SideName, call_waits
+from pytest_mlms.upgrade.rounds import SIDES, Array, Outputs, Round, Side, SideName
 
 __all__ = ["InterleavePlan", "MeasuredRound", "OpenPair", "run_interleaved"]
 

@@ -19,7 +19,6 @@ __all__ = [
     "Side",
     "SideName",
     "available_clocks",
-    "call_waits",
 ]
 
 Array = NDArray[Any]
@@ -88,23 +87,3 @@ def available_clocks(measured: Round) -> list[Clock]:
         if side.wait is None:
             missing.add("adj")
     return [clock for clock in CLOCKS if clock not in missing]
-
-
-def call_waits(start: Array, end: Array, wait: Array, at: Array) -> Array:
-    """Return the seconds that each call waited for a core.
-
-    ``start`` and ``end`` are the times of the calls; ``wait`` is the kernel's counter of waiting,
-    read when ``at`` calls were done. The wait between two readings is attributed to the longest
-    call between them, because waiting makes a call longer. A wait that is longer than that call
-    was outside of it and is attributed to none.
-    """
-    durations = end - start
-    waits = np.zeros(len(start))
-    bounds = at.astype(int)
-    for index, waited in enumerate(np.diff(wait)):
-        first = bounds[index]
-        last = bounds[index + 1]
-        longest = first + int(np.argmax(durations[first:last]))
-        if waited < durations[longest]:
-            waits[longest] = waited
-    return waits

@@ -35,7 +35,12 @@ def scenario_run(latencies: Sequence[float], gap: float = 0.0) -> ScenarioRun:
     durations = np.asarray(latencies, float)
     ends_with_gaps = np.cumsum(durations + gap)
     start = np.concatenate([[0.0], ends_with_gaps[:-1]])
-    times = {"start": start, "end": start + durations}
+    times = {
+        "start": start,
+        "end": start + durations,
+        "wait": np.zeros(2),
+        "at": np.array([0, len(start)]),
+    }
     return ScenarioRun(times, {"logits": np.array([[1.0, 2.0]])}, "digest", 100)
 
 
@@ -57,6 +62,9 @@ def result_of(run: ScenarioRun, **changes: Any) -> ProcessResult:
         "peak_is_since_load": True,
         "calls": len(run.latencies),
         "output_sha256": "digest",
+        "waited": None,
+        "load_waited": 0.0,
+        "first_waited": 0.0,
     }
     record = ProcessRecord(**{**fields, **changes})
     return ProcessResult(record, run, float(run.latencies.mean()))

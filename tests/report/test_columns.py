@@ -61,6 +61,23 @@ def test_the_median_is_shown_with_its_spread() -> None:
     assert show({"estimates": {"latency_p50": unbounded}}) == "1.00 ms"
 
 
+@pytest.mark.parametrize(
+    ("shares", "shown"),
+    [
+        ([0.46, 0.54], "1.00 ms ±10 %, waited for a core 50 %"),
+        ([0.01, 0.02], "1.00 ms ±10 %"),
+        ([None], "1.00 ms ±10 %"),
+    ],
+)
+def test_a_long_wait_for_a_core_is_shown_beside_the_median(
+    shares: list[float | None], shown: str
+) -> None:
+    estimates = {"latency_p50": estimate(0.001, lacking="")}
+    processes = [{"waited": share} for share in shares]
+    result = {"estimates": estimates, "processes": processes}
+    assert cell("latency and throughput", "p50")(result) == shown
+
+
 def test_accuracy_is_shown_with_its_interval() -> None:
     top1 = estimate(0.5, "fraction", low=0.45, high=0.55, replicates=1200)
     result = {"estimates": {"top1": top1}}

@@ -1,0 +1,114 @@
+"""Contention for cores: the calling thread's wait in the run queue, and figures without it.
+
+The kernel counts the wait (schedstat). Where it doesn't, nothing is known, and nothing is adjusted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+import numpy as np
+
+from pytest_mlms.agent.process import Array
+from pytest_mlms.evaluate.limits import QUIETER
+from pytest_mlms.records import Estimate
+from pytest_mlms.units import format_quantity
+
+__all__ = [
+    "LARGE_WAIT",
+    "TimesLessWait",
+    "call_waits",
+    "explain_wait",
+    "latencies_less_wait",
+    "waited",
+]
+
+LARGE_WAIT = 0.1
+"""Share of the time that is worth a warning: more than a limit usually leaves."""
+
+
+@dataclass(frozen=True, eq=False)
+class TimesLessWait:
+    """The measurements of a process less its wait, as ``quantities.ProcessValues`` has them."""
+
+    latencies: Array
+    seconds_per_input: float
+    first_seconds: float
+    load_seconds: float
+    peak_bytes: int
+    peak_is_since_load: bool
+
+    @property
+    def mean_latency(self) -> float:
+        """Mean latency of the timed calls, in seconds."""
+        return float(self.latencies.mean())
+
+    def percentile(self, percent: float) -> float:
+        """Return a percentile (0 to 100) of the timed calls' latencies, in seconds."""
+        return float(np.percentile(self.latencies, percent))
+
+
+def waited(times: Mapping[str, Array]) -> float | None:
+    """Return the share of a run that the calling thread waited for a core; None if not counted.
+
+    ``times`` are those of a ScenarioRun. The counter is that of the whole thread, so a kernel that
+    counts has counted something.
+    """
+    counter = times["wait"]
+    if counter[-1] == 0:
+        return None
+    seconds = times["end"][-1] - times["start"][0]
+    share = (counter[-1] - counter[0]) / seconds
+    return min(1.0, float(share))
+
+
+def latencies_less_wait(times: Mapping[str, Array]) -> Array:
+    """Return the seconds of each call less its wait for a core.
+
+    Where the counter was read at both ends only, as offline, each call is shortened by the share
+    that the run waited.
+    """
+    latencies = times["end"] - times["start"]
+    if len(times["at"]) > 2:
+        return np.asarray(latencies - call_waits(**_of_calls(times)))
+    share = waited(times) or 0.0
+    return np.asarray(latencies * (1 - share))
+
+
+def _of_calls(times: Mapping[str, Array]) -> dict[str, Array]:
+    return {name: times[name] for name in ("start", "end", "wait", "at")}
+
+
+def call_waits(start: Array, end: Array, wait: Array, at: Array) -> Array:
+    """Return the seconds that each call waited for a core.
+
+    ``start`` and ``end`` are the times of the calls; ``wait`` is the kernel's counter of waiting,
+    read when ``at`` calls were done. The wait between two readings is attributed to the longest
+    call between them, because waiting makes a call longer. A wait that is longer than that call
+    was outside of it and is attributed to none.
+    """
+    durations = end - start
+    bounds = at.astype(int)
+    interval = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
+    longest_first = np.lexsort((-durations, interval))
+    longest = longest_first[bounds[:-1]]
+    waits = np.zeros(len(start))
+    between = np.diff(wait)
+    waits[longest] = np.where(between < durations[longest], between, 0.0)
+    return waits
+
+
+def explain_wait(shares: Sequence[float | None], estimates: Mapping[str, Estimate]) -> str:
+    """Return a line on processes that waited for cores for a large part; "" where they did not."""
+    known = [share for share in shares if share is not None]
+    if not known or fmean(known) < LARGE_WAIT:
+        return ""
+    text = f"the measuring thread waited for a core {100 * fmean(known):.0f} % of the time"
+    p50 = estimates.get("latency_p50")
+    if p50 is not None and p50.less_wait is not None:
+        value = format_quantity(p50.value, "s")
+        less = format_quantity(p50.less_wait, "s")
+        text += f" (p50 {value}, less the wait {less})"
+    return f"{text}; {QUIETER}"
