@@ -63,36 +63,46 @@ def open_or_skip(session: Session, opening: AbstractContextManager[Value]) -> It
 def files_of(case: Case, session: Session, item: pytest.Item) -> CaseFiles:
     """Return the local files of a case; those that are not here yet are fetched and checked."""
     from pytest_mlms.artifacts.fetch import fetch_files
-    from pytest_mlms.report.progress import download_progress
+    from pytest_mlms.report.progress import Status, waiting_in
 
-    show = download_progress(item)
-    return fetch_files(case.loaded, case.model, session.cache, show, session.bring)
+    status = Status(f"the files of {case.loaded.manifest.name}")
+    with waiting_in(item)(status.text):
+        return fetch_files(
+            case.loaded, case.model, session.cache, status.show_download, session.bring
+        )
 
 
 def launch_of(case: Case, files: CaseFiles, session: Session, item: pytest.Item) -> Launch:
     """Return how to start an agent of the case's stack; its environment is made if need be."""
-    from pytest_mlms.report.progress import install_progress
+    from pytest_mlms.report.progress import Status, waiting_in
     from pytest_mlms.stacks.launch import prepare
 
     predictor = session.predictors[case.stack.framework]
     mounts = [predictor.parent, *files.model.values()]
-    show = install_progress(item, case.stack.name)
-    with skip_if_unavailable(session):
-        return prepare(case.stack, session.cache, threads=case.threads, mounts=mounts, show=show)
+    status = Status(f"stack {case.stack.name}")
+    with skip_if_unavailable(session), waiting_in(item)(status.text):
+        return prepare(
+            case.stack, session.cache, threads=case.threads, mounts=mounts, show=status.show
+        )
 
 
-def hold_device(case: Case, config: pytest.Config) -> AbstractContextManager[None]:
+def hold_device(case: Case, item: pytest.Item) -> AbstractContextManager[None]:
     """Return a context in which no other session on this host measures on the case's device."""
     from pytest_mlms.host.capabilities import uuid_of
     from pytest_mlms.host.locks import exclusive
+    from pytest_mlms.report.progress import waiting_in
 
-    uuid = uuid_of(case.device, config)
-    return exclusive(case.device, _LOCK_SECONDS, cores=case.stack.cores, uuid=uuid)
+    uuid = uuid_of(case.device, item.config)
+    waiting = waiting_in(item)
+    return exclusive(case.device, _LOCK_SECONDS, cores=case.stack.cores, uuid=uuid, waiting=waiting)
 
 
-def predictor_spec(case: Case, files: CaseFiles, launch: Launch, session: Session) -> PredictorSpec:
+def predictor_spec(
+    case: Case, files: CaseFiles, launch: Launch, session: Session, item: pytest.Item
+) -> PredictorSpec:
     """Return what is needed to load the case's model in a new agent, with a log of its own."""
     from pytest_mlms.agent.opening import PredictorSpec
+    from pytest_mlms.report.progress import waiting_in
 
     framework = case.stack.framework
     return PredictorSpec(
@@ -103,6 +113,7 @@ def predictor_spec(case: Case, files: CaseFiles, launch: Launch, session: Sessio
         log=session.next_log(framework),
         timeout=session.config.timeout,
         allow_code=session.config.allow_code,
+        waiting=waiting_in(item),
     )
 
 
@@ -113,5 +124,5 @@ def open_other(case: Case, session: Session, item: pytest.Item) -> Iterator[Pred
 
     files = files_of(case, session, item)
     launch = launch_of(case, files, session, item)
-    with open_predictor(predictor_spec(case, files, launch, session)) as predictor:
+    with open_predictor(predictor_spec(case, files, launch, session, item)) as predictor:
         yield predictor

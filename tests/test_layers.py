@@ -32,7 +32,7 @@ LAYERS = [
     ["artifacts"],
     ["stacks"],
     ["manifest"],
-    ["records", "statistics", "units", "errors", "files", "serialization", "quantities"],
+    ["records", "statistics", "units", "errors", "files", "serialization", "quantities", "waits"],
 ]
 
 HEAVY = {

@@ -75,8 +75,9 @@ def test_each_agent_is_started_with_the_options_and_a_log_of_its_own(
     session = make_session(pytester, "--mlms-timeout=20", "--mlms-allow-code")
     files = CaseFiles({"graph": pytester.path / "graph.onnx"}, None, None)
     case = digits_case()
-    first = predictor_spec(case, files, launch(), session)
-    second = predictor_spec(case, files, launch(), session)
+    item = pytester.getitem("def test_func(): pass")
+    first = predictor_spec(case, files, launch(), session, item)
+    second = predictor_spec(case, files, launch(), session, item)
     assert first.predictor == session.predictors["onnxruntime"]
     assert first.files == files.model
     assert first.timeout == 20

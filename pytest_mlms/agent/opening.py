@@ -24,6 +24,7 @@ from pytest_mlms.agent.signature import check_signature, tensors_of
 from pytest_mlms.cases import Case
 from pytest_mlms.errors import AgentError, InvalidRun, Unavailable
 from pytest_mlms.records import Launch, Stack, device_name
+from pytest_mlms.waits import Waiting, in_silence
 
 __all__ = ["PredictorSpec", "open_predictor"]
 
@@ -40,7 +41,7 @@ class PredictorSpec:
 
     ``predictor`` is the predictor's file, ``files`` are the model's by role, and ``log`` is where
     the agent's output goes. ``timeout`` is the longest wait for a reply, in seconds. ``allow_code``
-    lets the model's files run code.
+    lets the model's files run code. ``waiting`` tells a person what a slow agent does.
     """
 
     case: Case
@@ -50,6 +51,7 @@ class PredictorSpec:
     log: Path
     timeout: float
     allow_code: bool = False
+    waiting: Waiting = in_silence
 
     @property
     def environment(self) -> str:
@@ -80,11 +82,23 @@ def open_predictor(spec: PredictorSpec) -> Iterator[Predictor]:
     began = time.perf_counter()
     agent = start_agent(spec.launch, spec.predictor, spec.log, spec.timeout)
     try:
-        hello = _say_hello(agent, spec)
+        with spec.waiting(lambda: _importing(spec)):
+            hello = _say_hello(agent, spec)
         start_seconds = time.perf_counter() - began
-        yield _load(agent, spec, hello, start_seconds)
+        with spec.waiting(lambda: _loading(spec)):
+            predictor = _load(agent, spec, hello, start_seconds)
+        yield predictor
     finally:
         agent.close()
+
+
+def _importing(spec: PredictorSpec) -> str:
+    return f"{spec.case.stack.framework} to be imported in stack {spec.case.stack.name}"
+
+
+def _loading(spec: PredictorSpec) -> str:
+    names = ", ".join(path.name for path in spec.files.values())
+    return f"stack {spec.case.stack.name} to load {names} on {spec.case.device}"
 
 
 def _say_hello(agent: Agent, spec: PredictorSpec) -> _Hello:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +25,7 @@ from pytest_mlms.errors import ArtifactError
 from pytest_mlms.manifest.load import LoadedManifest
 from pytest_mlms.manifest.schema import Model
 from pytest_mlms.records import Artifact
+from pytest_mlms.waits import hold_lock
 
 if TYPE_CHECKING:
     from pytest_mlms.artifacts.download import ReportProgress
@@ -171,7 +173,12 @@ def _downloaded(artifact: Artifact, cache: Path, progress: ReportProgress) -> Pa
     if path.is_file() and digest_of(path) == digest:
         return path
     folder.mkdir(parents=True, exist_ok=True)
-    with filelock.FileLock(folder.with_suffix(".lock")):
+
+    def waiting(holder: Callable[[], str]) -> AbstractContextManager[None]:
+        progress(f"{path.name} (by {holder()})", 0, 0)
+        return nullcontext()
+
+    with hold_lock(folder.with_suffix(".lock"), waiting):
         for stray in folder.glob("tmp*"):
             stray.unlink()  # pooch's temporary file, of a process that was killed
         try:

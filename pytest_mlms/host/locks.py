@@ -9,7 +9,8 @@ import contextlib
 import os
 import re
 import tempfile
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import filelock
@@ -17,13 +18,12 @@ import psutil
 
 from pytest_mlms.errors import MlmsError, Unavailable
 from pytest_mlms.records import device_name
+from pytest_mlms.waits import Waiting, hold_lock, holder_of, in_silence
 
 __all__ = ["exclusive", "own_cores"]
 
 # Not TMPDIR, which CI sets for each job: jobs must wait for each other too.
 _SHARED = Path("/tmp")
-
-_ARGUMENTS = 4  # of the holder's command line, as errors show them
 
 
 @contextlib.contextmanager
@@ -33,6 +33,7 @@ def exclusive(
     folder: Path | None = None,
     cores: Collection[int] = (),
     uuid: str = "",
+    waiting: Waiting = in_silence,
 ) -> Iterator[None]:
     """Hold a device, waiting up to ``timeout`` seconds for it.
 
@@ -40,7 +41,7 @@ def exclusive(
     given. They are taken in ascending order, so that sessions on disjoint cores do not wait for
     each other, and others do. Another device has one lock, named by its ``uuid`` where that is
     known: cuda:0 of two sessions may be two devices, and two names one. The kernel releases the
-    locks of a process that died.
+    locks of a process that died. ``waiting`` tells a person who holds the device.
 
     Raises Unavailable, which names the process that holds the device, and MlmsError where
     ``folder`` can't be written.
@@ -52,7 +53,7 @@ def exclusive(
             _make_for_all_users(folder)
             for name in names:
                 path = folder / f"{name}.lock"
-                held.enter_context(_hold(path, device, timeout))
+                held.enter_context(_hold(path, device, timeout, waiting))
         except OSError as error:
             problem = f"can't lock device {device} in {folder}: {error.strerror}"
             raise MlmsError(f"{problem}; grant access to it") from error
@@ -98,32 +99,15 @@ def _lock_names(device: str, cores: Collection[int], uuid: str) -> list[str]:
 
 
 @contextlib.contextmanager
-def _hold(path: Path, device: str, timeout: float) -> Iterator[None]:
-    lock = filelock.FileLock(path, mode=0o666)
-    owner = path.with_suffix(".owner")
-    try:
-        lock.acquire(timeout=timeout)
-    except filelock.Timeout:
-        problem = f"device {device} is in use by {_read(owner)}, for over {timeout:g} s"
-        advice = "wait for it, or end it, or give each session its own cores (taskset)"
-        raise Unavailable(f"{problem}; {advice}") from None
-    try:
-        _write(owner)
+def _hold(path: Path, device: str, timeout: float, waiting: Waiting) -> Iterator[None]:
+    def waiting_for_device(holder: Callable[[], str]) -> AbstractContextManager[None]:
+        return waiting(lambda: f"device {device}, which {holder()} holds")
+
+    with contextlib.ExitStack() as held:
+        try:
+            held.enter_context(hold_lock(path, waiting_for_device, timeout, mode=0o666))
+        except filelock.Timeout:
+            problem = f"device {device} is in use by {holder_of(path)}, for over {timeout:g} s"
+            advice = "wait for it, or end it, or give each session its own cores (taskset)"
+            raise Unavailable(f"{problem}; {advice}") from None
         yield
-    finally:
-        lock.release()
-
-
-def _write(owner: Path) -> None:
-    """Write down this process for the errors of others, if the file system allows it."""
-    arguments = psutil.Process().cmdline()
-    command = " ".join(arguments[:_ARGUMENTS])
-    with contextlib.suppress(OSError):
-        owner.write_text(f"process {os.getpid()} ({command})")
-
-
-def _read(owner: Path) -> str:
-    try:
-        return owner.read_text()
-    except OSError:
-        return "another process"

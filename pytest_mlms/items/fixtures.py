@@ -122,7 +122,7 @@ def mlms_device(
         request.getfixturevalue("mlms_reference")
     with skip_if_unavailable(mlms_session):
         check_hardware(mlms_case, request.config)
-    with open_or_skip(mlms_session, hold_device(mlms_case, request.config)):
+    with open_or_skip(mlms_session, hold_device(mlms_case, request.node)):
         yield mlms_case.device
 
 
@@ -159,6 +159,7 @@ def mlms_predictor_factory(
     mlms_artifacts: CaseFiles,
     mlms_session: Session,
     mlms_recorder: Recorder,
+    request: pytest.FixtureRequest,
 ) -> Callable[..., AbstractContextManager[Predictor]]:
     """A function that loads the model in a fresh agent, the only one of the session that is alive.
 
@@ -171,7 +172,7 @@ def mlms_predictor_factory(
         mlms_session.predictor.close()
         variables = {**mlms_launch.env, **(env or {})}
         launch = dataclasses.replace(mlms_launch, env=variables)
-        spec = predictor_spec(mlms_case, mlms_artifacts, launch, mlms_session)
+        spec = predictor_spec(mlms_case, mlms_artifacts, launch, mlms_session, request.node)
         mlms_recorder.add_log(spec.log)
         mlms_recorder.launched(launch)
         with open_or_skip(mlms_session, open_predictor(spec)) as predictor:
@@ -217,7 +218,7 @@ def mlms_reference(
 
         def compute() -> Reference:
             mlms_session.predictor.close()
-            with hold_device(case, request.config):
+            with hold_device(case, request.node):
                 opening = functools.partial(open_other, case, mlms_session, request.node)
                 return compute_reference(case, mlms_dataset, opening)
 
@@ -277,8 +278,9 @@ def mlms_pair_factory(
     @contextlib.contextmanager
     def open_fresh(order: Sequence[SideName], cores: Sequence[int]) -> Iterator[AgentPair]:
         mlms_session.predictor.close()
-        a = predictor_spec(baseline, baseline_files, baseline_launch, mlms_session)
-        b = predictor_spec(mlms_case, mlms_artifacts, mlms_launch, mlms_session)
+        item = request.node
+        a = predictor_spec(baseline, baseline_files, baseline_launch, mlms_session, item)
+        b = predictor_spec(mlms_case, mlms_artifacts, mlms_launch, mlms_session, item)
         mlms_recorder.add_log(a.log)
         mlms_recorder.add_log(b.log)
         opening = open_pair({"a": a, "b": b}, order, cores)

@@ -1,107 +1,173 @@
-"""Progress of downloads and installations, on a terminal."""
+"""Lines on what an item waits for: a lock, an installation, a download, an agent that loads.
+
+A wait of less than two seconds is not worth a line. On a terminal one line is written over and
+over; elsewhere, as in the log of a CI job, a new one is written every half minute.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import sys
+import threading
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, Protocol
 
 import pytest
 
 from pytest_mlms.units import format_quantity
+from pytest_mlms.waits import Waiting
 
-__all__ = ["download_progress", "install_progress"]
+__all__ = ["Status", "waiting_in"]
 
-_DELAY = 1.0  # seconds before a download is shown
-_INTERVAL = 0.2  # seconds between two updates
+_DELAY = 2.0  # seconds before a wait is told
+_INTERVAL = 30.0  # seconds between two lines of a log
+_TERMINAL_INTERVAL = 0.5  # seconds between two updates on a terminal
 
 
-class _StatusLine:
-    """A line of the terminal that is written over and over, while an item is set up."""
+class Status:
+    """The state of a wait for ``subject``, as installers and downloads update it."""
 
-    def __init__(self, terminal: Any, capture: Any, item: pytest.Item) -> None:
-        self._terminal = terminal
-        self._capture = capture
-        self._item = item
+    def __init__(self, subject: str) -> None:
+        self._subject = subject
+        self._step = ""
 
-    @classmethod
-    def of(cls, item: pytest.Item) -> _StatusLine | None:
-        """Return the line; None where the output does not go to a terminal."""
-        plugins = item.config.pluginmanager
-        terminal = plugins.getplugin("terminalreporter")
-        capture = plugins.getplugin("capturemanager")
-        if terminal is None or capture is None or not terminal.isatty:
-            return None
-        return cls(terminal, capture, item)
+    def text(self) -> str:
+        """Return the subject and its last step."""
+        return f"{self._subject}: {self._step}" if self._step else self._subject
+
+    def show(self, step: str) -> None:
+        """Set the step; "" for none."""
+        self._step = step
+
+    def show_download(self, name: str, done: int, total: int) -> None:
+        """Set the step to a download, of ``total`` bytes (0: not known)."""
+        share = format_quantity(done, "B")
+        if total:
+            whole = format_quantity(total, "B")
+            share = f"{100 * done / total:.0f} % of {whole}"
+        self._step = f"downloading {name}, {share}"
+
+
+class _Line(Protocol):
+    """A place for the text of a wait."""
+
+    @property
+    def interval(self) -> float:
+        """Seconds between two texts."""
+
+    def show(self, text: str) -> None:
+        """Write the text."""
+
+    def clear(self) -> None:
+        """Make way for the item's outcome, once the wait is over."""
+
+
+class _TerminalLine(NamedTuple):
+    """A line of a terminal that is written over and over."""
+
+    terminal: Any
+    capture: Any
+    item: pytest.Item
+    interval: float = _TERMINAL_INTERVAL
 
     def show(self, text: str) -> None:
         """Replace the text."""
-        width = self._terminal._tw.fullwidth - 1
-        with self._capture.global_and_fixture_disabled():
-            self._terminal.ensure_newline()
-            self._terminal.rewrite(text[:width], erase=True)
+        width = self.terminal._tw.fullwidth - 1
+        with self.capture.global_and_fixture_disabled():
+            self.terminal.ensure_newline()
+            self.terminal.rewrite(text[:width], erase=True)
 
     def clear(self) -> None:
         """Remove the text, and begin the line that the item's outcome is written to."""
-        with self._capture.global_and_fixture_disabled():
-            self._terminal.ensure_newline()
-            self._terminal.rewrite("", erase=True)
-            self._terminal.pytest_runtest_logstart(self._item.nodeid, self._item.location)
+        with self.capture.global_and_fixture_disabled():
+            self.terminal.ensure_newline()
+            self.terminal.rewrite("", erase=True)
+            self.terminal.pytest_runtest_logstart(self.item.nodeid, self.item.location)
 
 
-def install_progress(item: pytest.Item, stack: str) -> Callable[[str], None]:
-    """Return a function that shows the step of an installation, and removes it for an empty text.
+class _LogLines(NamedTuple):
+    """New lines of a file or pipe that pytest's output goes to."""
 
-    It does nothing where the output does not go to a terminal.
+    terminal: Any
+    capture: Any
+    interval: float = _INTERVAL
+
+    def show(self, text: str) -> None:
+        """Write a line."""
+        with self.capture.global_and_fixture_disabled():
+            self.terminal.ensure_newline()
+            self.terminal.write_line(text)
+            self.terminal.flush()
+
+    def clear(self) -> None:
+        """Do nothing: the lines stay."""
+
+
+class _WorkerLines(NamedTuple):
+    """New lines on the error stream of a worker of xdist, which is that of the controller."""
+
+    worker: str
+    capture: Any
+    interval: float = _INTERVAL
+
+    def show(self, text: str) -> None:
+        """Write a line behind the worker's name."""
+        with self.capture.global_and_fixture_disabled():
+            print(f"[{self.worker}] {text}", file=sys.stderr, flush=True)
+
+    def clear(self) -> None:
+        """Do nothing: the lines stay."""
+
+
+def _line_of(item: pytest.Item) -> _Line | None:
+    """Return where the item's waits are told; None where there is no such place."""
+    plugins = item.config.pluginmanager
+    terminal = plugins.getplugin("terminalreporter")
+    capture = plugins.getplugin("capturemanager")
+    if capture is None:
+        return None
+    if hasattr(item.config, "workerinput"):
+        return _WorkerLines(item.config.workerinput["workerid"], capture)
+    if terminal is None:
+        return None
+    if terminal.isatty:
+        return _TerminalLine(terminal, capture, item)
+    return _LogLines(terminal, capture)
+
+
+def waiting_in(item: pytest.Item) -> Waiting:
+    """Return a function that opens a context in which an item waits, and tells what for.
+
+    A thread writes the lines, which sleeps in between; nothing may be timed inside the context.
     """
-    line = _StatusLine.of(item)
-    if line is None:
-        return lambda step: None
 
-    def show(step: str) -> None:
-        if step:
-            line.show(f"stack {stack}: {step}")
-        else:
-            line.clear()
-
-    return show
-
-
-def download_progress(item: pytest.Item) -> Callable[[str, int, int], None]:
-    """Return a function that shows how much of a download is done.
-
-    It takes the file's name, and the bytes done and in all (0: not known). It shows a download that
-    takes longer than a second, and does nothing where the output does not go to a terminal.
-    """
-    line = _StatusLine.of(item)
-    if line is None:
-        return lambda name, done, total: None
-    return _Download(line).update
-
-
-class _Download:
-    """A download whose progress is shown from time to time."""
-
-    def __init__(self, line: _StatusLine) -> None:
-        self._line = line
-        self._next_time = time.monotonic() + _DELAY
-        self._is_shown = False
-
-    def update(self, name: str, done: int, total: int) -> None:
-        """Show the progress where it is time to; clear the line at the end."""
-        if done == total:
-            if self._is_shown:
-                self._line.clear()
+    @contextlib.contextmanager
+    def waiting(subject: Callable[[], str]) -> Iterator[None]:
+        line = _line_of(item)
+        if line is None:
+            yield
             return
-        now = time.monotonic()
-        if now < self._next_time:
-            return
-        self._next_time = now + _INTERVAL
-        self._is_shown = True
-        self._line.show(f"fetching {name}: {_share(done, total)}")
+        is_over = threading.Event()
+        teller = threading.Thread(target=_tell, args=(line, subject, is_over), daemon=True)
+        teller.start()
+        try:
+            yield
+        finally:
+            is_over.set()
+            teller.join()
+
+    return waiting
 
 
-def _share(done: int, total: int) -> str:
-    if not total:
-        return format_quantity(done, "B")
-    return f"{done / total:4.0%} of {format_quantity(total, 'B')}"
+def _tell(line: _Line, subject: Callable[[], str], is_over: threading.Event) -> None:
+    """Write lines until the wait is over."""
+    began = time.monotonic()
+    if is_over.wait(_DELAY):
+        return
+    while True:
+        seconds = time.monotonic() - began
+        line.show(f"mlms: waiting for {subject()} ({seconds:.0f} s)")
+        if is_over.wait(line.interval):
+            break
+    line.clear()

@@ -18,7 +18,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -31,6 +31,7 @@ from pytest_mlms.files import write_atomically
 from pytest_mlms.records import Stack
 from pytest_mlms.stacks.installers import Show, install
 from pytest_mlms.stacks.interpreters import Interpreter
+from pytest_mlms.waits import hold_lock
 
 __all__ = [
     "Environment",
@@ -205,7 +206,14 @@ def _wheel_digests(stack: Stack) -> list[str]:
 
 def _provide(request: _Request, pointer: Path, show: Show) -> Environment:
     pointer.parent.mkdir(parents=True, exist_ok=True)
-    with filelock.FileLock(pointer.with_suffix(".lock")):
+
+    @contextlib.contextmanager
+    def waiting(holder: Callable[[], str]) -> Iterator[None]:
+        show(f"{holder()} makes its environment")
+        yield
+        show("")
+
+    with hold_lock(pointer.with_suffix(".lock"), waiting):
         made = _resolved(pointer)
         if made is None:
             made = _make(request, show)

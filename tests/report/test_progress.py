@@ -1,31 +1,40 @@
-"""Tests of the progress of downloads and installations on a terminal."""
+"""Tests of the lines on what an item waits for."""
 
 from __future__ import annotations
 
 import contextlib
-import time
+import threading
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
 
-from pytest_mlms.report.progress import download_progress, install_progress
+from pytest_mlms.report import progress
+from pytest_mlms.report.progress import Status, waiting_in
 
 
 class FakeTerminal:
-    """Records what is written over the line."""
+    """Records what is written, and says when there is some."""
 
     def __init__(self, isatty: bool = True) -> None:
         self.isatty = isatty
         self.events: list[str] = []
-        self._tw = SimpleNamespace(fullwidth=30)
+        self.has_written = threading.Event()
+        self._tw = SimpleNamespace(fullwidth=44)
 
     def ensure_newline(self) -> None:
         pass
 
+    def flush(self) -> None:
+        pass
+
     def rewrite(self, text: str, erase: bool) -> None:
+        self.write_line(text)
+
+    def write_line(self, text: str) -> None:
         self.events.append(text)
+        self.has_written.set()
 
     def pytest_runtest_logstart(self, nodeid: str, location: object) -> None:
         self.events.append(f"item {nodeid}")
@@ -37,65 +46,96 @@ class FakeCapture:
         yield
 
 
-def item_on(terminal: FakeTerminal | None) -> pytest.Item:
+def item_on(terminal: FakeTerminal | None, **config: object) -> pytest.Item:
     plugins = {"terminalreporter": terminal, "capturemanager": FakeCapture()}
-    config = SimpleNamespace(pluginmanager=SimpleNamespace(getplugin=plugins.__getitem__))
-    item = SimpleNamespace(config=config, nodeid="m.yaml::test", location=("m.yaml", 1, "test"))
+    manager = SimpleNamespace(getplugin=plugins.__getitem__)
+    fields = SimpleNamespace(pluginmanager=manager, **config)
+    item = SimpleNamespace(config=fields, nodeid="m.yaml::test", location=("m.yaml", 1, "test"))
     return cast(pytest.Item, item)
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """A clock that stands still until a test sets it."""
-    clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(time, "monotonic", lambda: clock.now)
-    return clock
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tell waits without a delay."""
+    monkeypatch.setattr(progress, "_DELAY", 0.0)
 
 
-def test_the_steps_of_an_installation_are_shown_within_the_width() -> None:
+@pytest.mark.usefixtures("at_once")
+def test_a_wait_is_told_in_a_line_of_a_log() -> None:
+    terminal = FakeTerminal(isatty=False)
+    with waiting_in(item_on(terminal))(lambda: "device cpu"):
+        assert terminal.has_written.wait(300)
+    assert terminal.events == ["mlms: waiting for device cpu (0 s)"]
+
+
+@pytest.mark.usefixtures("at_once")
+def test_a_log_has_a_line_again_after_the_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress._LogLines, "interval", 0.0)
+    terminal = FakeTerminal(isatty=False)
+    again = threading.Event()
+
+    def subject() -> str:
+        if terminal.events:
+            again.set()
+        return "device cpu"
+
+    with waiting_in(item_on(terminal))(subject):
+        assert again.wait(300)
+    assert len(terminal.events) >= 2
+
+
+@pytest.mark.usefixtures("at_once")
+def test_a_terminal_has_one_line_within_its_width_which_the_item_s_replaces() -> None:
     terminal = FakeTerminal()
-    show = install_progress(item_on(terminal), "mxnet-1.9")
-    show("making the environment")
-    show("")
-    assert terminal.events == ["stack mxnet-1.9: making the e", "", "item m.yaml::test"]
+    with waiting_in(item_on(terminal))(lambda: "stack mxnet: installing"):
+        assert terminal.has_written.wait(300)
+    shown = "mlms: waiting for stack mxnet: installing (0"
+    assert terminal.events == [shown[:43], "", "item m.yaml::test"]
 
 
-def test_a_download_is_shown_from_the_first_second_on(clock: SimpleNamespace) -> None:
-    terminal = FakeTerminal()
-    show = download_progress(item_on(terminal))
-    show("a.onnx", 1 << 20, 4 << 20)
-    assert terminal.events == []
-    clock.now = 1.5
-    show("a.onnx", 2 << 20, 4 << 20)
-    show("a.onnx", 3 << 20, 4 << 20)
-    assert terminal.events == ["fetching a.onnx:  50% of 4.00"]
-    show("a.onnx", 4 << 20, 4 << 20)
-    assert terminal.events[1:] == ["", "item m.yaml::test"]
-
-
-def test_a_short_download_is_not_shown(clock: SimpleNamespace) -> None:
-    terminal = FakeTerminal()
-    show = download_progress(item_on(terminal))
-    show("a.onnx", 1, 2)
-    clock.now = 2.0
-    show("a.onnx", 2, 2)
-    assert terminal.events == []
-
-
-def test_a_download_of_unknown_size_shows_what_is_done(clock: SimpleNamespace) -> None:
-    terminal = FakeTerminal()
-    show = download_progress(item_on(terminal))
-    clock.now = 2.0
-    show("a.onnx", 3 << 20, 0)
-    assert terminal.events == ["fetching a.onnx: 3.00 MiB"]
-
-
-@pytest.mark.parametrize("terminal", [None, FakeTerminal(isatty=False)])
-def test_nothing_is_shown_where_there_is_no_terminal(
-    terminal: FakeTerminal | None, clock: SimpleNamespace
+@pytest.mark.usefixtures("at_once")
+def test_a_worker_tells_its_waits_on_the_error_stream_with_its_name(
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    clock.now = 5.0
-    item = item_on(terminal)
-    install_progress(item, "here")("installing")
-    download_progress(item)("a.onnx", 1, 2)
-    assert terminal is None or terminal.events == []
+    asked = threading.Event()
+
+    def subject() -> str:
+        asked.set()
+        return "device cpu"
+
+    item = item_on(None, workerinput={"workerid": "gw1"})
+    with waiting_in(item)(subject):
+        assert asked.wait(300)
+    assert capsys.readouterr().err == "[gw1] mlms: waiting for device cpu (0 s)\n"
+
+
+@pytest.mark.parametrize("isatty", [True, False])
+def test_a_short_wait_is_not_told(isatty: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "_DELAY", 300.0)
+    terminal = FakeTerminal(isatty)
+    with waiting_in(item_on(terminal))(lambda: "device cpu"):
+        pass
+    assert terminal.events == []
+
+
+def test_without_a_terminal_reporter_nobody_is_told() -> None:
+    with waiting_in(item_on(None))(lambda: "device cpu"):
+        pass
+
+
+def test_the_step_of_an_installation_is_behind_the_stack() -> None:
+    status = Status("stack mxnet")
+    assert status.text() == "stack mxnet"
+    status.show("Collecting numpy")
+    assert status.text() == "stack mxnet: Collecting numpy"
+    status.show("")
+    assert status.text() == "stack mxnet"
+
+
+@pytest.mark.parametrize(
+    ("total", "share"), [(4 << 20, "50 % of 4.00 MiB"), (0, "2.00 MiB")], ids=["known", "unknown"]
+)
+def test_a_download_is_shown_with_its_share(total: int, share: str) -> None:
+    status = Status("the files of digits")
+    status.show_download("a.onnx", 2 << 20, total)
+    assert status.text() == f"the files of digits: downloading a.onnx, {share}"
