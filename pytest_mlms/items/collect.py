@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -127,6 +127,8 @@ def parametrize(metafunc: pytest.Metafunc) -> None:
     elif "manifest" in arguments:
         _check_kind(kind, definition)
         path = definition.path.parent / arguments["manifest"]
+        if not path.is_file():
+            _refuse_mark(definition, f"there is no {path}; name a manifest, from the test's folder")
         cases = _cases_of_manifest(path, kind, metafunc.config.stash[SESSION])
         parameters = _parameters(cases) or [_without_case(path, kind)]
     else:
@@ -145,13 +147,14 @@ def _without_case(path: Path, kind: Kind) -> Any:
 
 
 def _check_kind(kind: object, definition: pytest.Function) -> None:
-    if kind in KINDS:
-        return
+    if kind not in KINDS:
+        _refuse_mark(definition, f"unknown kind {kind!r}; {instead(str(kind), KINDS)}")
+
+
+def _refuse_mark(definition: pytest.Function, problem: str) -> NoReturn:
     path, line, _ = definition.location
-    known = instead(str(kind), KINDS)
-    raise pytest.Collector.CollectError(
-        f"{path}:{(line or 0) + 1}: mark mlms: unknown kind {kind!r}; {known}"
-    )
+    place = f"{path}:{(line or 0) + 1}"
+    raise pytest.Collector.CollectError(f"{place}: mark mlms: {problem}")
 
 
 def _cases_of_manifest(path: Path, kind: Kind, session: Session) -> list[Case]:
