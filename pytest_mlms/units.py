@@ -98,7 +98,7 @@ def _shown_unit(value: float, base: str) -> str:
     """Return the largest unit of which ``value`` has one or more."""
     units = _SHOWN_UNITS[base]
     if value == 0:
-        return units[0]
+        return base
     for unit in units:
         if abs(value) >= UNITS[base][unit]:
             return unit

@@ -83,6 +83,7 @@ def test_any_text_is_a_quantity_or_a_clean_error(text: str, base: str) -> None:
         (1.25, "s", "1.25 s"),
         (3e-10, "s", "0.300 ns"),
         (0, "s", "0 s"),
+        (0, "B", "0 B"),
         (10 * 2**20, "B", "10.0 MiB"),
         (48123.4, "/s", "48,123 /s"),
         (0.99, "fraction", "99.00 %"),

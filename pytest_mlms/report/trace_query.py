@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from pytest_mlms.errors import MlmsError
-from pytest_mlms.report.table import format_table
+from pytest_mlms.report.table import KEEP, format_table
 from pytest_mlms.report.traces import TracedItem, notes_on
 from pytest_mlms.trace.analyses import ANALYSES
 from pytest_mlms.trace.analyses.analysis import Analysis, AnalysisTable
 from pytest_mlms.trace.context import TraceContext
 from pytest_mlms.trace.storage import load_trace
 from pytest_mlms.trace.summary import summarize
+from pytest_mlms.units import format_quantity
 
 __all__ = [
     "FORMATS",
@@ -33,6 +34,9 @@ __all__ = [
 
 FORMATS = ("table", "csv", "json")
 _WIDTH = 160  # of output that is not a terminal
+_UNITS = {"share": "fraction", "of_roof": "fraction", "bytes": "B", "copied_bytes": "B"}
+"""Column of a table for people -> the unit of its values; other columns name their unit."""
+
 _ADVICE = "name a trace.npz, or the folder of a run with --mlms-trace"
 
 
@@ -161,10 +165,10 @@ def _render_text(table: AnalysisTable) -> str:
     columns = list(zip(*table.rows, strict=True))
     is_text = [_has_text(column) for column in columns]
     order = sorted(range(len(columns)), key=lambda index: not is_text[index])
-    header = [table.columns[index] for index in order]
+    header = [table.columns[index].replace("_", " ") for index in order]  # folded at the blanks
     cells = []
     for row in table.rows:
-        cells.append([_shown(row[index]) for index in order])
+        cells.append([_shown(row[index], table.columns[index]) for index in order])
     lines: list[str] = []
     for folded in format_table(header, cells, width, left=sum(is_text)):
         lines += folded
@@ -175,9 +179,11 @@ def _has_text(values: Sequence[Any]) -> bool:
     return any(isinstance(value, str) for value in values)
 
 
-def _shown(value: Any) -> str:
+def _shown(value: Any, column: str) -> str:
     if value is None:
         return "-"
+    if column in _UNITS:
+        return format_quantity(value, _UNITS[column]).replace(" ", KEEP)
     if value is True:
         return "yes"
     if value is False:

@@ -27,7 +27,7 @@ def test_an_analysis_is_printed_in_each_form(
     text = capsys.readouterr().out
     assert "page-faults" in text
     assert "conv1" in text
-    assert "0.75" in text
+    assert ("75.00 %" if form == "table" else "0.75") in text
 
 
 def test_an_analysis_is_of_all_traces_or_of_the_chosen(

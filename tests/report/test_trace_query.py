@@ -28,8 +28,8 @@ from tests.support.traced_models import counted_model, save_run, traced_model
 from tests.support.traces import TraceWriter, with_run
 
 TABLE = AnalysisTable(
-    columns=("us", "layer", "optimal", "bytes"),
-    rows=((1.23456, "conv", True, 12345), (54321.0, "relu", False, None)),
+    columns=("us", "layer", "optimal", "bytes", "share", "calls"),
+    rows=((1.23456, "conv", True, 12345, 0.4483, 12345), (54321.0, "relu", False, None, 0.0, 1)),
 )
 
 
@@ -83,7 +83,10 @@ def test_the_trace_of_an_item_comes_before_that_of_a_failure(tmp_path: Path) -> 
 
 def test_json_has_an_object_for_each_row() -> None:
     first, second = json.loads(render(TABLE, "json"))
-    assert first == {"us": 1.23456, "layer": "conv", "optimal": True, "bytes": 12345}
+    assert first["us"] == 1.23456
+    assert first["optimal"] is True
+    assert first["bytes"] == 12345
+    assert first["share"] == 0.4483
     assert second["bytes"] is None
 
 
@@ -95,9 +98,16 @@ def test_csv_has_a_header_and_a_line_for_each_row() -> None:
 
 def test_a_table_for_people_has_texts_first_and_readable_numbers() -> None:
     header, *rows = render(TABLE, "table").splitlines()
-    assert header.split() == ["layer", "us", "optimal", "bytes"]
-    assert rows[0].split() == ["conv", "1.235", "yes", "12,345"]
-    assert rows[1].split() == ["relu", "54,321", "-"]
+    assert header.split() == ["layer", "us", "optimal", "bytes", "share", "calls"]
+    assert rows[0].split() == ["conv", "1.235", "yes", "12.1", "KiB", "44.83", "%", "12,345"]
+    assert rows[1].split() == ["relu", "54,321", "-", "0.00", "%", "1"]
+
+
+def test_the_roofline_of_layers_fits_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    table = ANALYSES["layer-roofline"].table([TraceContext(traced_model(1, 100))])
+    lines = render(table, "table").splitlines()
+    assert max(map(len, lines)) <= 80
 
 
 def test_a_table_without_rows_says_so() -> None:
