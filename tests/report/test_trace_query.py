@@ -103,11 +103,11 @@ def test_a_table_for_people_has_texts_first_and_readable_numbers() -> None:
     assert rows[1].split() == ["relu", "54,321", "-", "0.00", "%", "1"]
 
 
-def test_the_roofline_of_layers_fits_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
+def test_the_roofline_of_layers_fits_100_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
     table = ANALYSES["layer-roofline"].table([TraceContext(traced_model(1, 100))])
     lines = render(table, "table").splitlines()
-    assert max(map(len, lines)) <= 80
+    assert max(map(len, lines)) <= 100
 
 
 def test_a_table_without_rows_says_so() -> None:
