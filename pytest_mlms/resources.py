@@ -7,7 +7,7 @@ where it is used.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, TypeVar
 
@@ -29,6 +29,8 @@ __all__ = [
     "open_or_skip",
     "open_other",
     "predictor_spec",
+    "remember_unavailable",
+    "skip_if_known_unavailable",
     "skip_if_unavailable",
 ]
 
@@ -58,6 +60,36 @@ def open_or_skip(session: Session, opening: AbstractContextManager[Value]) -> It
         with skip_if_unavailable(session):
             value = opened.enter_context(opening)
         yield value
+
+
+def skip_if_known_unavailable(case: Case, session: Session) -> None:
+    """Skip an item whose model was unavailable to an earlier item, before anything is computed."""
+    from pytest_mlms.errors import Unavailable
+
+    reason = session.unavailable.get(_environment_of(case))
+    if reason is not None:
+        with skip_if_unavailable(session):
+            raise Unavailable(reason)
+
+
+@contextlib.contextmanager
+def remember_unavailable(
+    case: Case, session: Session, opening: AbstractContextManager[Value]
+) -> Iterator[Value]:
+    """Open a model; where it is unavailable, remember the reason for the items that follow."""
+    from pytest_mlms.errors import Unavailable
+
+    with contextlib.ExitStack() as opened:
+        try:
+            value = opened.enter_context(opening)
+        except Unavailable as error:
+            session.unavailable[_environment_of(case)] = str(error)
+            raise
+        yield value
+
+
+def _environment_of(case: Case) -> Hashable:
+    return (case.loaded.path, case.model.framework, case.stack, case.device)
 
 
 def files_of(case: Case, session: Session, item: pytest.Item) -> CaseFiles:

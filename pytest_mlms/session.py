@@ -44,7 +44,8 @@ class Session:
     ``run_folder`` is named after the run; with xdist the controller and its workers share one.
     ``worker`` is xdist's name for this process, None without xdist. ``predictor``, ``dataset`` and
     ``reference`` keep what the last item used. ``scores`` are those of an upgrade's baselines.
-    ``offered_frameworks`` are those that the collected manifests have models for.
+    ``offered_frameworks`` are those that the collected manifests have models for. ``unavailable``
+    has the reason why the models of a stack could not be opened, such as a missing framework.
     ``bring`` brings a local artifact of the controller to this host.
     """
 
@@ -56,6 +57,7 @@ class Session:
     reference: SingleEntryCache[Reference] = field(default_factory=SingleEntryCache)
     scores: dict[Hashable, Any] = field(default_factory=dict)
     offered_frameworks: set[str] = field(default_factory=set)
+    unavailable: dict[Hashable, str] = field(default_factory=dict)
     bring: Callable[[Any, Any], Any] = _local_artifact
     _log_numbers: itertools.count[int] = field(default_factory=itertools.count)
 

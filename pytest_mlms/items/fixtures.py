@@ -21,6 +21,8 @@ from pytest_mlms.resources import (
     open_or_skip,
     open_other,
     predictor_spec,
+    remember_unavailable,
+    skip_if_known_unavailable,
     skip_if_unavailable,
 )
 from pytest_mlms.session import SESSION, Session
@@ -116,6 +118,7 @@ def mlms_device(
     """The device of the case, which no other session on this host uses while the item runs."""
     from pytest_mlms.host.requirements import check_hardware
 
+    skip_if_known_unavailable(mlms_case, mlms_session)
     if "mlms_reference" in request.fixturenames:
         # The reference takes the device for itself, so it must be computed before.
         request.getfixturevalue("mlms_reference")
@@ -174,7 +177,10 @@ def mlms_predictor_factory(
         spec = predictor_spec(mlms_case, mlms_artifacts, launch, mlms_session, request.node)
         mlms_recorder.add_log(spec.log)
         mlms_recorder.launched(launch)
-        with open_or_skip(mlms_session, open_predictor(spec)) as predictor:
+        opening = open_predictor(spec)
+        if not env:
+            opening = remember_unavailable(mlms_case, mlms_session, opening)
+        with open_or_skip(mlms_session, opening) as predictor:
             mlms_recorder.ran_on(predictor)
             yield predictor
 

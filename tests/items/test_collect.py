@@ -422,6 +422,24 @@ def test_a_misspelt_kind_of_a_mark_is_a_collection_error(project: Project) -> No
     result.stdout.fnmatch_lines([f"*{text}"])
 
 
+def test_a_framework_that_is_known_to_be_missing_costs_no_reference(project: Project) -> None:
+    (project.path / "more").mkdir()
+    (project.path / "more" / "absent.py").write_text("import a_module_that_is_absent")
+    project.edit("framework: onnxruntime >=1.17", "framework: absent")
+    text = project.manifest.read_text()
+    _, _, model = text.partition("models:\n")
+    model, _, _ = model.partition("\ninputs:")
+    other = model.replace("absent", "onnxruntime")
+    project.edit("\ninputs:", f"\n{other}\ninputs:")
+    project.set_thresholds("  agreement: {reference: onnxruntime, rtol: 1e-4, atol: 1e-5}")
+    selected = ("-k", "absent and (accuracy or agreement)", "-rs")
+    result = project.run("--mlms-predictors=more", "--mlms-stack=here", *selected)
+    result.assert_outcomes(skipped=2)
+    result.stdout.fnmatch_lines(["SKIPPED*absent can't be imported in stack here*"])
+    logs = [log.name for log in (project.results / "agents").iterdir()]
+    assert logs == ["absent-main-0.log"]
+
+
 def test_a_predictor_comes_from_an_installed_package_too(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
