@@ -206,7 +206,7 @@ def _load(agent: Agent, spec: PredictorSpec, hello: _Hello, start_seconds: float
         rss_before=facts["rss_before"],
         peak_is_since_load=facts["peak_is_since_load"],
     )
-    check_signature(case, predictor.inputs, predictor.outputs)
+    check_signature(case.loaded, predictor.inputs, predictor.outputs)
     return predictor
 
 

@@ -9,10 +9,10 @@ import numpy as np
 from mlms_predictors import Tensor
 
 from pytest_mlms.agent.process import Array
-from pytest_mlms.cases import Case
 from pytest_mlms.errors import OutputError
+from pytest_mlms.manifest.load import LoadedManifest
 
-__all__ = ["check_signature", "ordered_batch", "tensors_of"]
+__all__ = ["check_fit", "check_signature", "ordered_batch", "tensors_of"]
 
 
 def tensors_of(facts: Sequence[Any]) -> tuple[Tensor, ...]:
@@ -38,40 +38,50 @@ def ordered_batch(
             raise OutputError(
                 f"there is no array for input {tensor.name!r}; given were {sorted(arrays)}"
             )
-        dtype = array.dtype.name
-        if dtype != tensor.dtype or not _fits(array.shape, tensor.shape):
-            given = _type_text(dtype, array.shape)
-            wanted = _type_text(tensor.dtype, tensor.shape)
-            raise OutputError(
-                f"input {tensor.name!r}: the manifest's steps make {given}, and the model takes "
-                f"{wanted}; change the steps, layout, shape, element_type or batch_sizes"
-            )
+        check_fit(tensor, array.dtype.name, array.shape)
         batch.append((tensor.name, array))
     return batch
 
 
-def check_signature(case: Case, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
+def check_fit(tensor: Tensor, dtype: str, shape: Sequence[int | None]) -> None:
+    """Raise OutputError where an array of this type and shape is not what a model's input takes.
+
+    None is an axis that isn't known.
+    """
+    if dtype == tensor.dtype and _fits(shape, tensor.shape):
+        return
+    given = _type_text(dtype, shape)
+    wanted = _type_text(tensor.dtype, tensor.shape)
+    raise OutputError(
+        f"input {tensor.name!r}: the manifest's steps make {given}, and the model takes "
+        f"{wanted}; change the steps, layout, shape, element_type or batch_sizes"
+    )
+
+
+def check_signature(
+    loaded: LoadedManifest, inputs: Sequence[Tensor], outputs: Sequence[Tensor]
+) -> None:
     """Raise OutputError where a model's inputs and outputs are not those of its manifest.
 
     A model may have more outputs than the manifest names, and no other inputs. Those that are named
     must be arrays of numbers.
     """
-    manifest = case.loaded.manifest
+    manifest = loaded.manifest
     declared_inputs = {spec.name: spec.element_type for spec in manifest.inputs}
     model_inputs = {tensor.name: tensor.dtype for tensor in inputs}
     if declared_inputs != model_inputs:
         declared = []
         for name, dtype in declared_inputs.items():
             declared.append(f"{name} ({dtype})")
-        raise _difference(case, "inputs", declared, inputs)
+        raise _difference(loaded, "inputs", declared, inputs)
     declared_outputs = [spec.name for spec in manifest.outputs]
     model_outputs = {tensor.name for tensor in outputs}
     if not model_outputs.issuperset(declared_outputs):
-        raise _difference(case, "outputs", declared_outputs, outputs)
+        raise _difference(loaded, "outputs", declared_outputs, outputs)
     for tensor in outputs:
         if tensor.name in declared_outputs and not _is_array(tensor):
             raise OutputError(
-                f"{case.loaded.place('outputs')}: output {tensor.name!r} is {tensor.dtype}, not an "
+                f"{loaded.place('outputs')}: output {tensor.name!r} is {tensor.dtype}, not an "
                 f"array of numbers; name another output, or convert the model so that it is one "
                 f"(skl2onnx: options={{'zipmap': False}})"
             )
@@ -88,13 +98,13 @@ def _is_array(tensor: Tensor) -> bool:
 
 
 def _difference(
-    case: Case, section: str, declared: Sequence[str], tensors: Sequence[Tensor]
+    loaded: LoadedManifest, section: str, declared: Sequence[str], tensors: Sequence[Tensor]
 ) -> OutputError:
     listed = []
     for tensor in tensors:
         kind = _type_text(tensor.dtype, tensor.shape)
         listed.append(f"{tensor.name} ({kind})")
-    place = case.loaded.place(section)
+    place = loaded.place(section)
     declared_text = ", ".join(declared)
     listed_text = ", ".join(listed)
     return OutputError(
@@ -105,14 +115,14 @@ def _difference(
     )
 
 
-def _fits(shape: Sequence[int], declared: Sequence[int | None]) -> bool:
-    """Return whether an array's shape is one that a model declares; it may declare none at all."""
-    if not declared:
+def _fits(shape: Sequence[int | None], declared: Sequence[int | None]) -> bool:
+    """Return whether a shape is one that a model declares; either may be unknown."""
+    if not declared or not shape:
         return True
     if len(shape) != len(declared):
         return False
     pairs = zip(shape, declared, strict=True)
-    return all(wanted in (None, size) for size, wanted in pairs)
+    return all(None in (size, wanted) or size == wanted for size, wanted in pairs)
 
 
 def _type_text(dtype: str, shape: Sequence[int | None]) -> str:

@@ -1,4 +1,4 @@
-"""``mlms lint``: the errors in manifests, and in the local files that they name."""
+"""``mlms lint``: the errors in manifests and their local files, without running anything."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 from pytest_mlms.agent.registry import find_predictors
 from pytest_mlms.artifacts.fetch import check_local
 from pytest_mlms.cli.arguments import add_predictors
+from pytest_mlms.cli.model_check import check_models
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.manifest import find_manifests, load
 from pytest_mlms.stacks.declared import check_framework
@@ -63,4 +64,12 @@ def _errors_of_manifest(path: Path, frameworks: Collection[str]) -> list[MlmsErr
         loaded = load(path, frameworks)
     except MlmsError as error:
         return [error]
-    return list(check_local(loaded))
+    errors: list[MlmsError] = list(check_local(loaded))
+    if errors:
+        return errors
+    try:
+        return list(check_models(loaded))
+    except ImportError:
+        advice = "pip install 'pytest-mlms[onnx]' to compare them with their manifests"
+        print(f"ONNX files were not read; {advice}", file=sys.stderr)
+        return []

@@ -11,7 +11,7 @@ from pytest_mlms.agent.process import Array
 from pytest_mlms.errors import OutputError
 from pytest_mlms.manifest.schema import BATCH, Input
 
-__all__ = ["draw_array", "input_shape"]
+__all__ = ["draw_array", "input_shape", "known_axes"]
 
 Axes = Sequence[int | None]
 
@@ -54,6 +54,19 @@ def input_shape(tensor: Tensor, spec: Input, size: int) -> tuple[int, ...]:
     for model_axis, image_axis in zip(declared, images, strict=True):
         shape.append(image_axis if model_axis is None else model_axis)
     return _with_batch(tensor, shape, size)
+
+
+def known_axes(spec: Input, size: int) -> Axes:
+    """Return the axes that the manifest tells of a batch, with None for those that it doesn't.
+
+    Returns [] where it tells nothing.
+    """
+    if spec.shape is not None:
+        return [size if axis == BATCH else int(axis) for axis in spec.shape]
+    images = list(_image_axes(spec))
+    if images:
+        images[0] = size
+    return images
 
 
 def _with_batch(tensor: Tensor, shape: Axes, size: int) -> tuple[int, ...]:

@@ -220,7 +220,7 @@ def _yaml_files(folder: Path) -> list[Path]:
 def find_manifests(paths: Iterable[Path]) -> Iterator[Path]:
     """Yield these files, and the YAML files of these folders, stacks.yaml too.
 
-    Raises MlmsError for a path that doesn't exist and for a folder without YAML files.
+    Raises MlmsError for a path that doesn't exist, another file, and a folder without YAML files.
     """
     for path in paths:
         if path.is_dir():
@@ -228,6 +228,8 @@ def find_manifests(paths: Iterable[Path]) -> Iterator[Path]:
             if not found:
                 raise MlmsError(f"{path} has no .yaml file; name a manifest or a folder of them")
             yield from found
+        elif path.exists() and path.suffix not in _SUFFIXES:
+            raise MlmsError(f"{path} is not a .yaml file; name a manifest or a folder of them")
         elif path.exists():
             yield path
         else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
@@ -26,6 +26,22 @@ _EXPECTED = {
     "boolean": "true or false",
 }
 """pydantic's name of a type -> what to write."""
+
+_ELEMENT_TYPES = {
+    "float": "float32",
+    "fp32": "float32",
+    "f32": "float32",
+    "single": "float32",
+    "double": "float64",
+    "fp64": "float64",
+    "half": "float16",
+    "fp16": "float16",
+    "int": "int64",
+    "long": "int64",
+    "byte": "uint8",
+    "boolean": "bool",
+}
+"""What other programs call an element type -> its name in a manifest."""
 
 _FOUND = {dict: "a mapping", list: "a list", type(None): "nothing"}
 """Type of a value -> what a message calls it."""
@@ -74,9 +90,9 @@ class _Schema:
         if model is None or not path:
             return ""
         field = model.model_fields.get(str(path[-1]))
-        if field is None or field.description is None:
+        if field is None:
             return ""
-        return field.description
+        return field.description or _choices(field.annotation)
 
     def _model(self, path: Path) -> type[BaseModel] | None:
         """Return the model that validates what is at ``path``."""
@@ -88,6 +104,14 @@ class _Schema:
                 field = model.model_fields.get(part)
                 model = _model_in(field.annotation) if field else None
         return model
+
+
+def _choices(annotation: Any) -> str:
+    """Return the values that an annotation lists, as text; "" for one that lists none."""
+    if get_origin(annotation) is not Literal:
+        return ""
+    values = [str(value) for value in get_args(annotation)]
+    return f"one of {', '.join(values)}"
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:
@@ -145,7 +169,9 @@ def _wrong_value(error: ErrorDetails, hint: str) -> str:
     if error["type"] == "value_error":
         return str(context["error"])
     if error["type"] == "literal_error":
-        advice = instead(str(value), _quoted(context["expected"]))
+        known = _quoted(context["expected"])
+        usual = _ELEMENT_TYPES.get(str(value))
+        advice = f"write {usual!r}" if usual in known else instead(str(value), known)
         return f"{value!r} is not known; {advice}"
     if error["type"] == "too_short":
         return f"is empty; write at least {context['min_length']}"

@@ -80,10 +80,6 @@ _SHAPE_FORM = {
 }
 Shape = Annotated[Any, AfterValidator(_axes), WithJsonSchema(_SHAPE_FORM)]
 Range = Annotated[tuple[float, float], AfterValidator(_ascending), Short(_pair)]
-InputType = Annotated[Literal["image", "tensor"], Field(description="image or tensor")]
-OutputType = Annotated[
-    Literal["classification", "tensor"], Field(description="classification or tensor")
-]
 Distinct = Annotated[list[T], Field(min_length=1), AfterValidator(_distinct)]
 Digests = Annotated[
     dict[Literal["graph", "weights"], Sha256],
@@ -140,7 +136,7 @@ class Input(Closed):
     """
 
     name: str
-    type: InputType
+    type: Literal["image", "tensor"]
     element_type: ElementType
     layout: Layout | None = None
     shape: Shape | None = None
@@ -198,7 +194,7 @@ class Output(Closed):
     """An output of the model, by its name there, and the steps that follow."""
 
     name: str
-    type: OutputType
+    type: Literal["classification", "tensor"]
     steps: list[OutputStep] = []
 
     @model_validator(mode="after")

@@ -57,9 +57,9 @@ def test_a_signature_that_the_framework_does_not_tell_is_shown_as_unknown() -> N
     script = Tensor("input", "float32", ())
     output = Tensor("output", "", ())
     with pytest.raises(OutputError, match=r"input \(float32 of unknown shape\)"):
-        check_signature(digits_case(), [script], [output])
+        check_signature(digits_case().loaded, [script], [output])
     with pytest.raises(OutputError, match=r"output \(type and shape unknown\)"):
-        check_signature(digits_case(), [IMAGE], [output])
+        check_signature(digits_case().loaded, [IMAGE], [output])
 
 
 @pytest.mark.parametrize("dtype", ["seq(map(int64,tensor(float)))", "string"])
@@ -67,12 +67,12 @@ def test_an_output_that_is_no_array_is_refused_with_an_advice(dtype: str) -> Non
     output = Tensor("logits", dtype, ())
     message = rf"output 'logits' is {re.escape(dtype)}, not an array .*'zipmap': False"
     with pytest.raises(OutputError, match=message):
-        check_signature(digits_case(), [IMAGE], [output])
-    check_signature(digits_case(), [IMAGE], [LOGITS, Tensor("label", dtype, ())])
+        check_signature(digits_case().loaded, [IMAGE], [output])
+    check_signature(digits_case().loaded, [IMAGE], [LOGITS, Tensor("label", dtype, ())])
 
 
 def test_a_model_may_have_more_outputs_than_the_manifest() -> None:
-    check_signature(digits_case(), [IMAGE], [LOGITS, MASK])
+    check_signature(digits_case().loaded, [IMAGE], [LOGITS, MASK])
 
 
 @pytest.mark.parametrize(
@@ -87,4 +87,4 @@ def test_other_names_than_the_manifests_are_refused(
     inputs: list[Tensor], outputs: list[Tensor], message: str
 ) -> None:
     with pytest.raises(OutputError, match=message):
-        check_signature(digits_case(), inputs, outputs)
+        check_signature(digits_case().loaded, inputs, outputs)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pytest_mlms.cli.main import main
-from tests.support.project import PREDICTORS, copy_digits
+from tests.support.project import PREDICTORS, copy_digits, sha256
 
 
 @pytest.fixture
@@ -54,14 +54,68 @@ def test_local_files_are_checked_too(manifest: Path, capsys: pytest.CaptureFixtu
     [
         ("nowhere", "mlms: there is no nowhere; name a manifest or a folder of them\n"),
         ("empty", "mlms: empty has no .yaml file; name a manifest or a folder of them\n"),
+        (
+            "model.onnx",
+            "mlms: model.onnx is not a .yaml file; name a manifest or a folder of them\n",
+        ),
     ],
 )
 def test_a_path_without_a_manifest_is_a_usage_error(
     manifest: Path, capsys: pytest.CaptureFixture[str], path: str, message: str
 ) -> None:
     Path("empty").mkdir()
+    Path("model.onnx").touch()
     assert main(["lint", path]) == 2
     assert capsys.readouterr().err == message
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "message"),
+    [
+        ("name: image\n", "name: picture\n", 13, "the model has other inputs than the manifest"),
+        ("name: logits", "name: scores", 22, "the model has other outputs than the manifest"),
+        ("element_type: float32", "element_type: float64", 13, "image (float32 any x 1 x 8 x 8)"),
+        ("size: [8, 8]", "size: [9, 8]", 14, "float32 1 x 1 x 9 x 8, and the model takes"),
+        ("layout: NCHW", "layout: NHWC", 14, "float32 1 x 8 x 8 x 1, and the model takes"),
+        ("color: L", "color: RGB", 14, "float32 1 x 3 x 8 x 8, and the model takes"),
+    ],
+)
+def test_a_manifest_is_compared_with_its_onnx_file(
+    manifest: Path,
+    capsys: pytest.CaptureFixture[str],
+    old: str,
+    new: str,
+    line: int,
+    message: str,
+) -> None:
+    text = manifest.read_text()
+    assert old in text
+    manifest.write_text(text.replace(old, new))
+    assert main(["lint", "manifests"]) == 1
+    output = capsys.readouterr().out
+    assert output.startswith(f"manifests/digits.yaml:{line}: ")
+    assert message in output
+
+
+def test_other_labels_than_classes_are_found(
+    manifest: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    labels = manifest.parent / "labels.txt"
+    labels.write_text("zero\none\n")
+    assert main(["lint", "manifests"]) == 1
+    assert "labels.txt has 2 labels, and the model 10 classes" in capsys.readouterr().out
+
+
+def test_a_file_that_is_no_onnx_model_is_found(
+    manifest: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    graph = manifest.parent / "digits_cnn.onnx"
+    old = sha256(graph.read_bytes())
+    graph.write_bytes(b"<html>")
+    text = manifest.read_text()
+    manifest.write_text(text.replace(old, sha256(b"<html>")))
+    assert main(["lint", "manifests"]) == 1
+    assert "digits_cnn.onnx is not an ONNX model" in capsys.readouterr().out
 
 
 def test_predictors_of_another_folder_are_known(manifest: Path) -> None:

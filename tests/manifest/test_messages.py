@@ -28,7 +28,6 @@ def test_all_errors_of_a_file_are_reported_at_once_with_their_lines(tmp_path: Pa
         assert right in text
         text = text.replace(right, wrong)
     digest = "237cb7d43b2c3390032ae68b3c9f9d5f570a7620e6614908a597254d68566f6"
-    types = "float16, float32, float64, int8, int16, int32, int64, uint8, bool"
     keys = "batch_sizes, devices, frameworks, max, scenarios"
     framework = "'onnxruntime'? (--mlms-predictors DIR adds others)"
     units = "ns, us, µs, ms, s, min, as in '5 ns'"
@@ -36,13 +35,44 @@ def test_all_errors_of_a_file_are_reported_at_once_with_their_lines(tmp_path: Pa
         "2: version: found 1.0; write a semantic version, as in 1.0.0",
         f"9: models[0].framework: no predictor for 'onnxrntime'; did you mean {framework}",
         f"11: models[0].sha256: found '{digest}'; write 64 hexadecimal digits, as sha256sum prints",
-        f"16: inputs[0].element_type: 'fp32' is not known; write one of {types}",
+        "16: inputs[0].element_type: 'fp32' is not known; write 'float32'",
         "25: outputs[0].steps[0]: unknown key 'sofmax'; did you mean 'softmax'?",
         "40: has the key 'seed' again, first on line 39; keep one",
         f"45: thresholds.latency_p90.max: 5 has no unit; write one of {units}",
         "47: thresholds.peak_memory: 'max' is missing; write 'max: …'",
         f"47: thresholds.peak_memory: unknown key 'min'; write one of {keys}",
     ]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "advice"),
+    [
+        ("float", "write 'float32'"),
+        ("double", "write 'float64'"),
+        ("float63", "did you mean 'float64'?"),
+        ("text", "write one of float16, float32"),
+    ],
+)
+def test_an_element_type_of_another_name_says_what_to_write(
+    tmp_path: Path, wrong: str, advice: str
+) -> None:
+    tensor = {"name": "x", "type": "tensor", "element_type": wrong}
+    error = error_of(tmp_path, small(inputs=[tensor]))
+    assert f"inputs[0].element_type: {wrong!r} is not known; {advice}" in error
+
+
+@pytest.mark.parametrize(
+    ("section", "values"), [("inputs", "image, tensor"), ("outputs", "classification, tensor")]
+)
+def test_a_missing_type_is_an_error_with_its_values(
+    tmp_path: Path, section: str, values: str
+) -> None:
+    parts = {
+        "inputs": {"name": "x", "element_type": "float32"},
+        "outputs": {"name": "y"},
+    }
+    error = error_of(tmp_path, small(**{section: [parts[section]]}))
+    assert error.endswith(f"'type' is missing; write 'type: …', one of {values}")
 
 
 @pytest.mark.parametrize(

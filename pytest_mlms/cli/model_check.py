@@ -1,0 +1,110 @@
+"""Comparison of a manifest with its ONNX files, as far as it is possible without running them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+from mlms_predictors import Tensor
+
+from pytest_mlms.agent.signature import check_fit, check_signature
+from pytest_mlms.errors import MlmsError
+from pytest_mlms.evaluate.random_inputs import input_shape, known_axes
+from pytest_mlms.manifest.load import LoadedManifest
+from pytest_mlms.manifest.schema import Input
+from pytest_mlms.pipeline import read_labels
+from pytest_mlms.records import Artifact
+from pytest_mlms.structure.onnx_signature import OnnxSignature, read_signature
+
+__all__ = ["check_models"]
+
+
+def check_models(loaded: LoadedManifest) -> Iterator[MlmsError]:
+    """Yield what doesn't fit between a manifest and each of its local ONNX files.
+
+    Files that are missing are left out. Raises ImportError without onnx.
+    """
+    for model in loaded.manifest.models:
+        graph = loaded.model_files(model)["graph"]
+        if not _is_local_onnx(graph):
+            continue
+        try:
+            signature = read_signature(Path(graph.source))
+        except MlmsError as error:
+            yield MlmsError(f"{graph.place}: {error}")
+        else:
+            yield from _errors_of(loaded, signature)
+
+
+def _is_local_onnx(graph: Artifact) -> bool:
+    path = Path(graph.source)
+    return graph.member is None and path.suffix == ".onnx" and path.is_file()
+
+
+def _errors_of(loaded: LoadedManifest, signature: OnnxSignature) -> Iterator[MlmsError]:
+    error = _error_of(partial(check_signature, loaded, signature.inputs, signature.outputs))
+    if error:
+        yield error
+        return
+    tensors = {tensor.name: tensor for tensor in signature.inputs}
+    for number, spec in enumerate(loaded.manifest.inputs):
+        error = _input_error(loaded, spec, tensors[spec.name])
+        if error:
+            yield MlmsError(f"{loaded.place('inputs', number)}: {error}")
+    yield from _output_errors(loaded, signature.outputs)
+
+
+def _error_of(check: Callable[[], object]) -> MlmsError | None:
+    """Return what a check raises; None where it raises nothing."""
+    try:
+        check()
+    except MlmsError as error:
+        return error
+    return None
+
+
+def _input_error(loaded: LoadedManifest, spec: Input, tensor: Tensor) -> MlmsError | None:
+    """Return the first thing that is wrong with the shapes of an input."""
+    check = _check_random if loaded.manifest.dataset is None else _check_dataset
+    for size in loaded.manifest.evaluate.batch_sizes:
+        error = _error_of(partial(check, spec, tensor, size))
+        if error:
+            return error
+    return None
+
+
+def _check_random(spec: Input, tensor: Tensor, size: int) -> None:
+    check_fit(tensor, tensor.dtype, known_axes(spec, size))
+    check_fit(tensor, tensor.dtype, input_shape(tensor, spec, size))
+
+
+def _check_dataset(spec: Input, tensor: Tensor, size: int) -> None:
+    """Check what is known of a batch; a dataset's own arrays have any shape behind the batch."""
+    axes = known_axes(spec, size)
+    if not axes and tensor.shape:
+        axes = [size, *tensor.shape[1:]]
+    check_fit(tensor, tensor.dtype, axes)
+
+
+def _output_errors(loaded: LoadedManifest, outputs: Sequence[Tensor]) -> Iterator[MlmsError]:
+    """Yield errors of the output that is a classification: its axes, and the names of classes."""
+    output = loaded.manifest.classification
+    if output is None:
+        return
+    shapes = {tensor.name: tensor.shape for tensor in outputs}
+    shape = shapes[output.name]
+    classes = [axis for axis in shape[1:] if axis != 1]
+    place = loaded.place("outputs", loaded.manifest.outputs.index(output))
+    if shape and (len(shape) < 2 or len(classes) > 1):
+        found = f"output {output.name!r} is {shape}, not inputs x classes"
+        yield MlmsError(f"{place}: {found}; name another output, or write 'type: tensor'")
+        return
+    labels = loaded.labels_file
+    if labels is None or len(classes) != 1 or classes[0] is None:
+        return
+    path = Path(labels.source)
+    if path.is_file() and labels.member is None:
+        error = _error_of(partial(read_labels, path, classes[0]))
+        if error:
+            yield MlmsError(f"{labels.place}: {error}")

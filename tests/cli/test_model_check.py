@@ -1,0 +1,53 @@
+"""Manifests compared with their ONNX files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_mlms.cli.model_check import check_models
+from pytest_mlms.manifest import load
+from tests.support.onnx_models import ModelBuilder
+from tests.support.small_manifest import small, write
+
+Shape = list[int | str]
+
+
+def errors_of(folder: Path, shape: Shape, **changes: Any) -> list[str]:
+    """Return the errors of a manifest whose model has the input x of this shape."""
+    model = ModelBuilder()
+    model.add_input("x", *shape)
+    model.add_output("y")
+    model.save(folder)
+    loaded = load(write(folder, small(**changes)))
+    return [str(error) for error in check_models(loaded)]
+
+
+def tensor(**fields: Any) -> dict[str, Any]:
+    return {"inputs": [{"name": "x", "type": "tensor", "element_type": "float32", **fields}]}
+
+
+def test_free_axes_without_a_dataset_are_found(tmp_path: Path) -> None:
+    (error,) = errors_of(tmp_path, ["n", "t"], **tensor())
+    assert "input 'x' has free axes, (None, None); add 'shape: [batch, ?]'" in error
+    assert errors_of(tmp_path, ["n", "t"], **tensor(shape=["batch", 128])) == []
+
+
+def test_a_shape_that_the_model_does_not_take_is_found(tmp_path: Path) -> None:
+    (error,) = errors_of(tmp_path, [2, "n", 128], **tensor(shape=["batch", 128]))
+    assert "make float32 1 x 128, and the model takes float32 2 x any x 128" in error
+
+
+@pytest.mark.parametrize("sizes", [[8], [1, 8]])
+def test_a_batch_size_that_the_model_does_not_take_is_found(
+    tmp_path: Path, sizes: list[int]
+) -> None:
+    evaluate = {"batch_sizes": sizes}
+    (error,) = errors_of(tmp_path, [1, 3], evaluate=evaluate)
+    assert "input 'x' has 1 rows, and batch_sizes 8; write the model's size there" in error
+
+
+def test_models_that_are_missing_are_left_to_other_checks(tmp_path: Path) -> None:
+    assert list(check_models(load(write(tmp_path, small())))) == []
