@@ -203,6 +203,8 @@ class Comparison:
         floor: The half of the interval that a failure must pass, as a share.
         detectable: The smallest true change that would have been found four times of five, as a
             share.
+        least_change: The change in seconds that the tolerance stands for, where that is more than
+            the share that was asked for; else 0.
     """
 
     quantity: str
@@ -220,6 +222,7 @@ class Comparison:
     verdict: Verdict = Verdict.INCONCLUSIVE
     floor: Annotated[float, NullAs(math.nan)] = math.nan
     detectable: Annotated[float, NullAs(math.nan)] = math.nan
+    least_change: float = 0.0
 
     def but(self, **changes: Any) -> Comparison:
         """Return the same with some fields changed."""

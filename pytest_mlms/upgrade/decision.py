@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
+from typing import NamedTuple
 
 from pytest_mlms.quantities import QUANTITIES, Quantity, upgrade_rules
 from pytest_mlms.records import Comparison, Verdict
@@ -58,29 +59,52 @@ def compare_rounds(
     (Bonferroni). The rule is therefore the same at every look, and can be applied again later with
     other tolerances.
     """
+    of_latency = _tolerance_of_latency(rounds, tolerances)
     comparisons = []
     for name in upgrade_rules():
         figures = [figures[name] for figures in rounds if name in figures]
         if figures:
-            tolerance = _tolerance_of(name, tolerances)
+            tolerance = _tolerance_of(name, tolerances, of_latency)
             comparisons.append(_compare(name, figures, tolerance, name in gates))
     return comparisons
 
 
-def _tolerance_of(name: str, tolerances: Mapping[str, float]) -> float:
+class _Tolerance(NamedTuple):
+    """A tolerance as a share, and the seconds that it stands for where these decided it."""
+
+    share: float
+    least_change: float = 0.0
+
+
+def _tolerance_of_latency(
+    rounds: Sequence[Mapping[str, Figure]], tolerances: Mapping[str, float]
+) -> _Tolerance:
+    """Return the tolerance of latency: at least the least change that is judged."""
+    rule = upgrade_rules()["latency"]
+    share = tolerances.get("latency", rule.tolerance)
+    values = [figures["latency"].a for figures in rounds if "latency" in figures]
+    baseline = median(values) if values else 0.0
+    if baseline * share >= rule.least_change or not baseline:
+        return _Tolerance(share)
+    return _Tolerance(rule.least_change / baseline, rule.least_change)
+
+
+def _tolerance_of(name: str, tolerances: Mapping[str, float], of_latency: _Tolerance) -> _Tolerance:
     """Return the tolerance of a quantity: that of ``tolerances``, else the default.
 
-    Times and throughput have at least the tolerance of latency.
+    Times and throughput have at least the tolerance of latency, unless they are named.
     """
+    if name == "latency":
+        return of_latency
     if name in tolerances:
-        return tolerances[name]
-    default = upgrade_rules()[name].tolerance
+        return _Tolerance(tolerances[name])
+    default = _Tolerance(upgrade_rules()[name].tolerance)
     if QUANTITIES[name].unit == "B":
         return default
-    return max(default, tolerances.get("latency", 0.0))
+    return max(default, of_latency)
 
 
-def _compare(name: str, figures: Sequence[Figure], tolerance: float, gate: bool) -> Comparison:
+def _compare(name: str, figures: Sequence[Figure], tolerance: _Tolerance, gate: bool) -> Comparison:
     quantity = QUANTITIES[name]
     changes = [quantity.sign * figure.value for figure in figures]
     errors = [figure.error for figure in figures]
@@ -92,7 +116,8 @@ def _compare(name: str, figures: Sequence[Figure], tolerance: float, gate: bool)
         a=median(values_a),
         b=median(values_b),
         unit=quantity.unit,
-        tolerance=tolerance,
+        tolerance=tolerance.share,
+        least_change=tolerance.least_change,
         gate=gate,
         replicates=len(figures),
         of="rounds",

@@ -97,13 +97,20 @@ def _finding(compared: Comparison) -> str:
         return compared.lacking or f"outputs differ by {_multiple(compared)} what is allowed"
     a = format_quantity(compared.a, compared.unit)
     b = format_quantity(compared.b, compared.unit)
-    tolerance = percent(compared.tolerance)
-    text = f"A {a}, B {b}, {_change(compared)}, tolerance {tolerance}"
+    text = f"A {a}, B {b}, {_change(compared)}, tolerance {_tolerance(compared)}"
     if compared.lacking:
         text += f"; {compared.lacking}"
     if compared.verdict is Verdict.INCONCLUSIVE and not compared.gate:
         text += " (a guard: fails only if surely worse)"
     return text
+
+
+def _tolerance(compared: Comparison) -> str:
+    share = percent(compared.tolerance)
+    if not compared.least_change:
+        return share
+    seconds = format_quantity(compared.least_change, "s")
+    return f"{share} ({seconds}, the least change that is judged)"
 
 
 def _multiple(agreement: Comparison) -> str:

@@ -131,6 +131,54 @@ def test_times_and_throughput_have_at_least_the_tolerance_of_latency(
     assert [compared.tolerance for compared in found] == expected
 
 
+def short_calls(microseconds: float, change: float) -> Rounds:
+    """Return two rounds of calls that take so long on side A, and ``change`` µs longer on B."""
+    a = 1e-6 * microseconds
+    b = a + 1e-6 * change
+    figure = Figure(a, b, math.log(b / a), 0.002, 400)
+    return [{"latency": figure, "cpu_time": figure}] * 2
+
+
+@pytest.mark.parametrize(
+    ("microseconds", "change", "expected"),
+    [
+        (7.02, 0.37, PASSED),
+        (7.02, -0.37, PASSED),
+        (7.02, 1.0, REGRESSED),
+        (19.0, 0.3, PASSED),
+        (100.0, 6.0, REGRESSED),
+    ],
+)
+def test_a_short_call_is_judged_by_an_absolute_change(
+    microseconds: float, change: float, expected: Verdict
+) -> None:
+    found = compare_rounds(short_calls(microseconds, change), {})
+    assert verdicts_of(found) == [expected, expected]
+
+
+@pytest.mark.parametrize(
+    ("microseconds", "share", "tolerance", "least_change"),
+    [
+        (6.0, 0.03, 0.1, 0.6e-6),
+        (6.0, 0.2, 0.2, 0.0),
+        (20.1, 0.03, 0.03, 0.0),
+        (20.1, 0.01, 0.6 / 20.1, 0.6e-6),
+    ],
+)
+def test_a_comparison_says_whether_the_share_or_the_least_change_decided(
+    microseconds: float, share: float, tolerance: float, least_change: float
+) -> None:
+    found = compare_rounds(short_calls(microseconds, 0.0), {"latency": share})
+    latency = find(found, "latency")
+    assert latency.tolerance == pytest.approx(tolerance)
+    assert latency.least_change == least_change
+
+
+def test_a_named_tolerance_of_another_time_is_kept_for_short_calls() -> None:
+    found = compare_rounds(short_calls(6.0, 0.0), {"cpu_time": 0.02})
+    assert find(found, "cpu_time").tolerance == 0.02
+
+
 def simulate(rng: np.random.Generator, slowdown: float) -> Verdict:
     """Decide as an item does: after each of the rounds, until it is decided.
 

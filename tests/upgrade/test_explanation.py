@@ -75,6 +75,12 @@ def test_the_worst_quantities_come_first() -> None:
     assert lines[2].endswith("), tolerance 3 %")
 
 
+def test_the_tolerance_of_a_short_call_names_the_least_change_that_is_judged() -> None:
+    short = Figure(6e-6, 6e-6, 0.0, 0.002, 400)
+    lines = explain(result_of([{"latency": short}] * 2))
+    assert lines[1].endswith(", tolerance 10 % (600 ns, the least change that is judged)")
+
+
 def test_guards_that_lack_rounds_are_summed_up_in_a_line() -> None:
     figures = {"latency": SAME, "cpu_time": SAME, "throughput": SAME}
     lines = explain(result_of([figures]))
