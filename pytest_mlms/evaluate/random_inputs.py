@@ -72,11 +72,9 @@ def known_axes(spec: Input, size: int) -> Axes:
 def _with_batch(tensor: Tensor, shape: Axes, size: int) -> tuple[int, ...]:
     """Return a shape whose first axis is the batch."""
     if not shape or None in shape[1:]:
-        axes = ", ".join(str(axis or "?") for axis in shape[1:])
         found = f"has free axes, {tensor.shape}" if shape else "has no known shape"
-        example = f"shape: [batch, {axes or 3}]"
         raise OutputError(
-            f"input {tensor.name!r} {found}; add '{example}' with your sizes to the input in the "
+            f"input {tensor.name!r} {found}; add '{_example(shape)}' with your sizes to it in the "
             f"manifest ('shape: []' for a single number), or add a dataset"
         )
     first = size if shape[0] is None else shape[0]
@@ -87,6 +85,14 @@ def _with_batch(tensor: Tensor, shape: Axes, size: int) -> tuple[int, ...]:
         )
     sizes = [axis for axis in shape[1:] if axis is not None]
     return (first, *sizes)
+
+
+def _example(shape: Axes) -> str:
+    """Return what a manifest may say of a shape: the batch is the first free axis."""
+    sizes = [str(axis or "?") for axis in shape] or ["batch", "3"]
+    if None in shape:
+        sizes[shape.index(None)] = BATCH
+    return f"shape: [{', '.join(sizes)}]"
 
 
 def _image_axes(spec: Input) -> Axes:

@@ -81,6 +81,7 @@ def test_a_model_without_a_batch_takes_one_input() -> None:
     [
         ((None, 3, None), spec(), r"has free axes, \(None, 3, None\); add 'shape: \[batch, 3, \?\]'"),
         ((None, 3, None, None), image("decode", COVER), r"'shape: \[batch, 3, \?, \?\]'"),
+        ((2, None, 8), spec(), r"add 'shape: \[2, batch, 8\]' with your sizes to it"),
         ((), spec(), r"no known shape; add 'shape: \[batch, 3\]' .* \('shape: \[\]' for a single"),
     ],
 )  # fmt: skip
