@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 from collections.abc import Sequence
@@ -30,13 +31,19 @@ _SUBCOMMANDS = (
 )
 """The functions that add subcommands, one file each, in the order of the help."""
 
+_COMPLETION = "_ARGCOMPLETE"
+"""The variable that is set where the shell asks for completions."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command.
 
     Returns 0, or 1 where it found errors, or 2 where it was called wrongly.
     """
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    if _COMPLETION in os.environ:
+        _complete(parser)
+    options = parser.parse_args(arguments)
     try:
         status: int = options.run(options)
         sys.stdout.flush()
@@ -59,6 +66,17 @@ def _parser() -> argparse.ArgumentParser:
     for add in _SUBCOMMANDS:
         add(commands)
     return parser
+
+
+def _complete(parser: argparse.ArgumentParser) -> None:
+    """Answer the shell, which asks for the words that may come next, and end.
+
+    Does nothing without the package argcomplete.
+    """
+    with contextlib.suppress(ImportError):
+        import argcomplete
+
+        argcomplete.autocomplete(parser)
 
 
 def _discard_output() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -28,6 +29,26 @@ def test_the_command_can_be_run_as_a_module() -> None:
     command = [sys.executable, "-m", "pytest_mlms", "--version"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.startswith("pytest-mlms ")
+
+
+@pytest.mark.parametrize(
+    ("line", "words"), [("mlms sch", ["schema "]), ("mlms judge --tol", ["--tolerance "])]
+)
+def test_the_shell_completes_subcommands_and_options(
+    tmp_path: Path, line: str, words: list[str]
+) -> None:
+    pytest.importorskip("argcomplete")
+    answer = tmp_path / "answer"
+    environment = {
+        **os.environ,
+        "_ARGCOMPLETE": "1",
+        "_ARGCOMPLETE_IFS": "\n",
+        "_ARGCOMPLETE_STDOUT_FILENAME": str(answer),
+        "COMP_LINE": line,
+        "COMP_POINT": str(len(line)),
+    }
+    subprocess.run([MLMS], env=environment, check=False)
+    assert answer.read_text().split("\n") == words
 
 
 def test_an_error_is_one_line_without_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:
