@@ -6,6 +6,7 @@ with pytest 8 and 9.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
@@ -126,7 +127,8 @@ def parametrize(metafunc: pytest.Metafunc) -> None:
         parameters = _parameters(file.cases(kind))
     elif "manifest" in arguments:
         _check_kind(kind, definition)
-        path = definition.path.parent / arguments["manifest"]
+        named = definition.path.parent / arguments["manifest"]
+        path = Path(os.path.normpath(named))  # as items of the manifest itself have it
         if not path.is_file():
             _refuse_mark(definition, f"there is no {path}; name a manifest, from the test's folder")
         cases = _cases_of_manifest(path, kind, metafunc.config.stash[SESSION])

@@ -341,6 +341,7 @@ def test_users_own_tests_can_use_the_fixtures(project: Project) -> None:
         ["mlms_case: mark the test with @pytest.mark.mlms(manifest='PATH')*", "*assert 8 == 7*"]
     )
     assert {item["verdict"] for item in project.items()} == {"PASSED", "FAILED"}
+    assert {item["manifest"]["path"] for item in project.items()} == {MANIFEST}
 
 
 def test_a_mark_that_names_no_manifest_is_a_collection_error(project: Project) -> None:
