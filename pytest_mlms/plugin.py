@@ -106,11 +106,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     pytest-benchmark only knows the items with its own fixture.
     """
-    session = config.stash[SESSION]
-    if session.config.stack or session.config.against:
+    options = config.stash[SESSION].config
+    if options.stack or options.against:
         from pytest_mlms.items.unused_stacks import check_stacks
 
-        check_stacks(config, session)
+        check_stacks(config)
     if config.getoption("benchmark_only", False) or config.getoption("benchmark_skip", False):
         from pytest_mlms.items.benchmarks import select_benchmarks
 

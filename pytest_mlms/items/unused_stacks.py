@@ -9,51 +9,61 @@ import pytest
 
 from pytest_mlms.recorder import MlmsWarning
 from pytest_mlms.records import Stack
-from pytest_mlms.session import FIRST_WORKERS, Session
+from pytest_mlms.session import FIRST_WORKERS, SESSION
 
 __all__ = ["check_stacks"]
 
 
-def check_stacks(config: pytest.Config, session: Session) -> None:
+def check_stacks(config: pytest.Config) -> None:
     """Refuse an option whose stacks all have nothing to run, and warn of one among others.
 
     Of the stacks that --mlms-stack all stands for, some may have nothing to run.
     """
+    session = config.stash[SESSION]
     if not session.offered_frameworks:
         return
-    named = session.config.stack
-    if "all" not in named:
-        _check("--mlms-stack", session.chosen_stacks, session, config)
-    _check("--mlms-against", session.baseline_stacks, session, config)
+    if "all" not in session.config.stack:
+        _check("--mlms-stack", session.chosen_stacks, config)
+    _check("--mlms-against", session.baseline_stacks, config)
 
 
-def _check(option: str, stacks: list[Stack], session: Session, config: pytest.Config) -> None:
-    unused = [stack for stack in stacks if not _runs(stack, session.offered_frameworks)]
+def _check(option: str, stacks: list[Stack], config: pytest.Config) -> None:
+    session = config.stash[SESSION]
+    offered = session.offered_frameworks
+    unused = [stack for stack in stacks if not _runs(stack, offered)]
     if not unused:
         return
-    text = _explanation(option, unused, session.offered_frameworks)
+    text = _explanation(option, unused, offered)
     if len(unused) == len(stacks):
-        _refuse(text, session, config)
+        _refuse(text, config)
     elif session.worker in FIRST_WORKERS:
-        place = str(config.inipath or config.rootpath)
-        warnings.warn_explicit(text, MlmsWarning, place, 1)
+        place = config.inipath or config.rootpath
+        warnings.warn_explicit(text, MlmsWarning, str(place), 1)
 
 
-def _refuse(text: str, session: Session, config: pytest.Config) -> None:
+def _refuse(text: str, config: pytest.Config) -> None:
     """Raise UsageError; a worker of xdist, whose errors of usage nobody reads, reports it."""
-    if session.worker is None:
+    if config.stash[SESSION].worker is None:
         raise pytest.UsageError(text)
     report = pytest.CollectReport("stacks", "failed", longrepr=text, result=[])
     config.hook.pytest_collectreport(report=report)
 
 
 def _runs(stack: Stack, offered: Collection[str]) -> bool:
-    return not stack.framework or stack.framework in offered
+    if not stack.framework:
+        return True
+    return stack.framework in offered
 
 
 def _explanation(option: str, unused: Iterable[Stack], offered: Iterable[str]) -> str:
-    names = ", ".join(stack.name for stack in unused)
-    frameworks = ", ".join(dict.fromkeys(stack.framework for stack in unused))
+    names = []
+    frameworks = set()
+    for stack in unused:
+        names.append(stack.name)
+        frameworks.add(stack.framework)
+    shown_names = ", ".join(names)
+    missing = ", ".join(sorted(frameworks))
     known = ", ".join(sorted(offered))
-    problem = f"no manifest of this run has a model for {frameworks}"
-    return f"{option} {names}: {problem}; name a stack for {known}, or add a model"
+    problem = f"no manifest of this run has a model for {missing}"
+    advice = f"name a stack for {known}, or add a model"
+    return f"{option} {shown_names}: {problem}; {advice}"
