@@ -166,7 +166,8 @@ class Agent:
         if error == "MemoryError":
             self.kill()  # what it can still allocate is not known
         message = facts["message"]
-        return Refused(f"'{kind}' raised {error}: {message} (log: {self.log.path})", error)
+        raised = f"{error}: {message}" if message else error
+        return Refused(f"'{kind}' raised {raised} (log: {self.log.path})", error)
 
     def _family(self) -> list[psutil.Process]:
         """Return the process and its descendants."""

@@ -67,14 +67,26 @@ def waited(times: Mapping[str, Array]) -> float | None:
 def latencies_less_wait(times: Mapping[str, Array]) -> Array:
     """Return the seconds of each call less its wait for a core.
 
-    Where the counter was read at both ends only, as offline, each call is shortened by the share
-    that the run waited.
+    Where the counter was read at both ends only, as offline, the longest calls are cut to one
+    level, as waiting makes calls longer.
     """
     latencies = times["end"] - times["start"]
     if len(times["at"]) > 2:
         return np.asarray(latencies - call_waits(**_of_calls(times)))
-    share = waited(times) or 0.0
-    return np.asarray(latencies * (1 - share))
+    seconds = float(times["wait"][-1] - times["wait"][0])
+    level = _level_without(latencies, seconds)
+    return np.asarray(np.minimum(latencies, level))
+
+
+def _level_without(latencies: Array, seconds: float) -> float:
+    """Return the level to which the longest calls are cut so that ``seconds`` are gone in all.
+
+    Where the k longest are cut, it is (their sum - seconds) / k. That is largest for the right k.
+    """
+    longest_first = np.sort(latencies)[::-1]
+    counts = np.arange(1, len(latencies) + 1)
+    levels = (np.cumsum(longest_first) - seconds) / counts
+    return max(0.0, float(levels.max()))
 
 
 def _of_calls(times: Mapping[str, Array]) -> dict[str, Array]:
@@ -106,9 +118,9 @@ def explain_wait(shares: Sequence[float | None], estimates: Mapping[str, Estimat
     if not known or fmean(known) < LARGE_WAIT:
         return ""
     text = f"the measuring thread waited for a core {100 * fmean(known):.0f} % of the time"
-    p50 = estimates.get("latency_p50")
-    if p50 is not None and p50.less_wait is not None:
-        value = format_quantity(p50.value, "s")
-        less = format_quantity(p50.less_wait, "s")
-        text += f" (p50 {value}, less the wait {less})"
+    mean = estimates.get("latency_mean")
+    if mean is not None and mean.less_wait is not None:
+        value = format_quantity(mean.value, "s")
+        less_wait = format_quantity(mean.less_wait, "s")
+        text += f" (mean latency {value}, {less_wait} without the wait)"
     return f"{text}; {QUIETER}"

@@ -81,7 +81,7 @@ def _wait(result: Result) -> str:
             shares.append(process["waited"])
     if not shares or fmean(shares) < LARGE_WAIT:
         return ""
-    return f", waited for a core {percent(fmean(shares), '.0f')}"
+    return f", waited {percent(fmean(shares), '.0f')}"
 
 
 def _interval(quantity: str) -> Cell:

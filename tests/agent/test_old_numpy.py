@@ -10,11 +10,12 @@ import pytest
 
 from pytest_mlms.agent.opening import PredictorSpec, open_predictor
 from pytest_mlms.agent.registry import find_predictors
-from pytest_mlms.artifacts.fetch import default_cache, fetch_files
+from pytest_mlms.artifacts.fetch import default_cache
 from pytest_mlms.errors import StackError, Unavailable
 from pytest_mlms.stacks.declared import resolve
 from pytest_mlms.stacks.launch import prepare
 from tests.support.cases import digits_case
+from tests.support.project import DIGITS
 
 OLD = "onnxruntime==1.17.0"
 
@@ -28,12 +29,11 @@ def spec_of(requirements: str, folder: Path) -> PredictorSpec:
         launch = prepare(stack, default_cache())
     except StackError as error:
         pytest.skip(f"needs wheels for this Python: {error}")
-    files = fetch_files(case.loaded, case.model, folder)
     return PredictorSpec(
         case=replace(case, stack=stack),
         launch=launch,
         predictor=predictors[stack.framework],
-        files=files.model,
+        files={"graph": DIGITS / "digits_cnn.onnx"},
         log=folder / "agent.log",
         timeout=300,
     )

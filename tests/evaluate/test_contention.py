@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -81,9 +80,22 @@ def test_the_wait_of_a_call_is_taken_from_its_latency() -> None:
     assert latencies_less_wait(HALF) == pytest.approx([0.004] * 4)
 
 
-def test_a_wait_that_was_read_at_both_ends_shortens_all_calls_alike() -> None:
-    found = latencies_less_wait(read_at_the_ends(HALF))
-    assert found == pytest.approx(np.array([0.008, 0.004, 0.008, 0.004]) * 2 / 3)
+@pytest.mark.parametrize(
+    ("latencies", "wait", "expected"),
+    [
+        ([0.008, 0.004, 0.008, 0.004], 0.008, [0.004, 0.004, 0.004, 0.004]),
+        ([0.009, 0.004, 0.008, 0.004], 0.003, [0.007, 0.004, 0.007, 0.004]),
+        ([0.009, 0.004, 0.008, 0.003], 0.012, [0.003, 0.003, 0.003, 0.003]),
+        ([0.004, 0.004], 0.0, [0.004, 0.004]),
+        ([0.004, 0.004], 0.1, [0.0, 0.0]),
+    ],
+)
+def test_a_wait_that_was_read_at_both_ends_cuts_the_longest_calls_to_a_level(
+    latencies: list[float], wait: float, expected: list[float]
+) -> None:
+    waits = [wait] + [0.0] * (len(latencies) - 1)
+    times = read_at_the_ends(times_of(latencies, waits))
+    assert latencies_less_wait(times) == pytest.approx(expected)
 
 
 def test_estimates_of_times_and_rates_have_a_value_without_the_wait() -> None:
@@ -126,14 +138,14 @@ def test_a_limit_that_is_broken_in_any_case_fails_the_item() -> None:
     assert worst([Verdict.INVALID, Verdict.INCONCLUSIVE]) is Verdict.INVALID
 
 
-def test_a_large_wait_is_explained_with_the_median_without_it() -> None:
-    estimates = {"latency_p50": estimate(0.008, 0.004)}
+def test_a_large_wait_is_explained_with_the_mean_without_it() -> None:
+    estimates = {"latency_mean": estimate(0.008, 0.004)}
     assert explain_wait([0.54, 0.46], estimates) == (
-        "the measuring thread waited for a core 50 % of the time (p50 8.00 ms, less the wait "
-        "4.00 ms); measure where nothing else runs, or on cores of its own (taskset)"
+        "the measuring thread waited for a core 50 % of the time (mean latency 8.00 ms, "
+        "4.00 ms without the wait); measure where nothing else runs, or on cores of its own (taskset)"
     )
 
 
 @pytest.mark.parametrize("shares", [[], [None], [0.01, 0.05]])
 def test_a_small_or_unknown_wait_is_not_explained(shares: list[float | None]) -> None:
-    assert explain_wait(shares, {"latency_p50": replace(estimate(1, 1))}) == ""
+    assert explain_wait(shares, {"latency_mean": estimate(1, 1)}) == ""

@@ -64,7 +64,7 @@ def test_the_median_is_shown_with_its_spread() -> None:
 @pytest.mark.parametrize(
     ("shares", "shown"),
     [
-        ([0.46, 0.54], "1.00 ms ±10 %, waited for a core 50 %"),
+        ([0.46, 0.54], "1.00 ms ±10 %, waited 50 %"),
         ([0.01, 0.02], "1.00 ms ±10 %"),
         ([None], "1.00 ms ±10 %"),
     ],
