@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from mlms_predictors import Tensor
@@ -28,7 +29,7 @@ def draw_array(tensor: Tensor, spec: Input, size: int, random: np.random.Generat
     """
     shape = input_shape(tensor, spec, size)
     dtype = np.dtype(tensor.dtype)
-    low, high = spec.range or (0, 255 if dtype == np.uint8 else 1)
+    low, high = spec.range or _usual_range(dtype)
     if dtype.kind in "biu":
         values: Array = random.integers(int(low), int(high), shape, endpoint=True)
     elif spec.range:
@@ -38,6 +39,13 @@ def draw_array(tensor: Tensor, spec: Input, size: int, random: np.random.Generat
     return np.asarray(values).astype(dtype)
 
 
+def _usual_range(dtype: Any) -> tuple[float, float]:
+    """Return the range of integers where the manifest says none."""
+    if dtype == np.uint8:
+        return 0, 255
+    return 0, 1
+
+
 def input_shape(tensor: Tensor, spec: Input, size: int) -> tuple[int, ...]:
     """Return the shape of a batch: the manifest's ``shape``, else the model's.
 
@@ -45,7 +53,7 @@ def input_shape(tensor: Tensor, spec: Input, size: int) -> tuple[int, ...]:
     input's steps make. Raises OutputError where an axis stays free.
     """
     if spec.shape is not None:
-        return tuple(size if axis == BATCH else int(axis) for axis in spec.shape)
+        return tuple(_sizes(spec.shape, size))
     images = _image_axes(spec)
     declared: Axes = tensor.shape or images
     if len(images) != len(declared):
@@ -56,13 +64,21 @@ def input_shape(tensor: Tensor, spec: Input, size: int) -> tuple[int, ...]:
     return _with_batch(tensor, shape, size)
 
 
+def _sizes(shape: Sequence[int | str], size: int) -> list[int]:
+    """Return the sizes of a manifest's shape for a batch of ``size``."""
+    sizes = []
+    for axis in shape:
+        sizes.append(size if axis == BATCH else int(axis))
+    return sizes
+
+
 def known_axes(spec: Input, size: int) -> Axes:
     """Return the axes that the manifest tells of a batch, with None for those that it doesn't.
 
     Returns [] where it tells nothing.
     """
     if spec.shape is not None:
-        return [size if axis == BATCH else int(axis) for axis in spec.shape]
+        return _sizes(spec.shape, size)
     images = list(_image_axes(spec))
     if images:
         images[0] = size

@@ -42,8 +42,8 @@ class Dataset:
     """N elements for each input, by its name, and N labels.
 
     A label is a whole number, the index of the class; ``labels`` is None for a dataset without.
-    ``name`` is used in errors: the manifest's line and its source. ``files`` are the elements' names
-    in the table of labels; None for arrays.
+    ``name`` is used in errors: the manifest's line and its source. ``files`` are the names of the
+    elements in the table of labels; None for arrays.
     """
 
     name: str
@@ -143,7 +143,8 @@ def open_dataset(path: Path, inputs: Sequence[Input], place: Place, source: str 
     """Open the file or folder at ``path``.
 
     Errors begin with ``place``, the manifest's line that names it, and ``source``, what it says
-    there; an archive is unpacked under another path, which its user doesn't know. Raises DatasetError, which says what was expected and what was found.
+    there; an archive is unpacked under another path, which its user doesn't know. Raises
+    DatasetError, which says what was expected and what was found.
     """
     name = f"{place}: {source or path}"
     read = _read_folder if path.is_dir() else _read_npz
