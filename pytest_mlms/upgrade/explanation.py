@@ -9,7 +9,7 @@ from pytest_mlms.quantities import upgrade_rules
 from pytest_mlms.records import Comparison, Verdict
 from pytest_mlms.units import format_quantity
 from pytest_mlms.upgrade.advice import advice_on
-from pytest_mlms.upgrade.labels import format_change, percent
+from pytest_mlms.upgrade.labels import NOT_SHOWN, format_change, percent, verdict_label
 from pytest_mlms.upgrade.layer_diff import LayerChange
 from pytest_mlms.upgrade.result import UpgradeResult
 from pytest_mlms.upgrade.rounds import CLOCKS
@@ -89,7 +89,7 @@ def _is_worth_a_line(compared: Comparison) -> bool:
 
 
 def _quantity_line(compared: Comparison) -> str:
-    return f"{compared.verdict.value:<12} {compared.quantity}: {_finding(compared)}"
+    return f"{verdict_label(compared):<12} {compared.quantity}: {_finding(compared)}"
 
 
 def _finding(compared: Comparison) -> str:
@@ -102,6 +102,8 @@ def _finding(compared: Comparison) -> str:
         text += f"; {compared.lacking}"
     if compared.verdict is Verdict.INCONCLUSIVE and not compared.gate:
         text += " (a guard: fails only if surely worse)"
+    if verdict_label(compared) == NOT_SHOWN:
+        text += "; a larger dataset would show more"
     return text
 
 

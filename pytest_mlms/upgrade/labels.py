@@ -4,9 +4,19 @@ from __future__ import annotations
 
 import math
 
-from pytest_mlms.records import Comparison
+from pytest_mlms.records import Comparison, Verdict
 
-__all__ = ["format_change", "percent", "point_label", "sides_label"]
+__all__ = [
+    "NOT_SHOWN",
+    "format_change",
+    "percent",
+    "point_label",
+    "sides_label",
+    "verdict_label",
+]
+
+NOT_SHOWN = "not shown to be worse"
+"""Label of accuracy that passed, although its interval reaches beyond the tolerance."""
 
 
 def sides_label(candidate: str, baseline: str, framework: str) -> str:
@@ -20,6 +30,18 @@ def sides_label(candidate: str, baseline: str, framework: str) -> str:
 def point_label(device: str, batch_size: int) -> str:
     """Return the rest of the case, beside its sides."""
     return f"{device}-b{batch_size}"
+
+
+def verdict_label(compared: Comparison) -> str:
+    """Return the verdict on a quantity as a person reads it.
+
+    Accuracy passes where no answer got worse, even if there are too few to show that it is within
+    the tolerance.
+    """
+    is_share = compared.of == "inputs"
+    if is_share and compared.verdict is Verdict.PASSED and compared.low <= -compared.tolerance:
+        return NOT_SHOWN
+    return compared.verdict.value
 
 
 def percent(share: float, form: str = ".3g") -> str:

@@ -103,6 +103,18 @@ def test_accuracy_is_shown_as_a_difference_of_shares() -> None:
     assert " %) of 600 inputs, tolerance 1 %" in line
 
 
+@pytest.mark.parametrize(
+    ("inputs", "label"), [(60, "not shown to be worse"), (6000, "PASSED      ")]
+)
+def test_accuracy_of_too_few_inputs_is_not_said_to_have_passed(inputs: int, label: str) -> None:
+    right = np.ones(inputs, bool)
+    top1 = compare_accuracy("top1", right, right, 0.01)
+    assert top1.verdict is Verdict.PASSED
+    line = line_with("top1:", explain(result_of(latencies(0.0, 0.0), comparisons=[top1])))
+    assert line.startswith(f"{label} top1: A 100.00 %, B 100.00 %, +0.00 (")
+    assert line.endswith("a larger dataset would show more") is (inputs == 60)
+
+
 def test_the_base_of_a_start_up_time_is_shown_with_its_ratio() -> None:
     figures = {"latency": SAME, "first_inference": Figure(7e-4, 5e-4, -0.018, 0.0)}
     lines = explain(result_of([figures, figures]))
