@@ -36,7 +36,7 @@ from pytest_mlms.units import format_quantity
 
 __all__ = ["add_describe"]
 
-_WIDTH = 100  # columns of output that isn't written to a terminal
+_WIDTH = 80  # columns of output that is not a terminal
 _SCALES = [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")]
 _HEADER = ("layer", "type", "output", "parameters", "FLOPs", "weights", "activations")
 _TEXT_COLUMNS = 3

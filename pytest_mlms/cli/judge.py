@@ -18,7 +18,7 @@ from pytest_mlms.upgrade.rounds import CLOCKS
 
 __all__ = ["add_judge"]
 
-_WIDTH = 100
+_WIDTH = 80  # columns of a log
 _VERDICTS = list(Verdict)  # worst first
 _HEADER = ("was", "is", "model", "case", "B / A", "tolerance", "rounds")
 

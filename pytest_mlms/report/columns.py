@@ -5,19 +5,33 @@ The columns of estimates are those of the registry of quantities.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from statistics import fmean
 from typing import Any, NamedTuple
 
 from pytest_mlms.evaluate.contention import LARGE_WAIT
-from pytest_mlms.quantities import QUANTITIES
-from pytest_mlms.records import Comparison, Kind
+from pytest_mlms.evaluate.limits import worst
+from pytest_mlms.quantities import QUANTITIES, quantities_of
+from pytest_mlms.records import Comparison, Kind, Verdict
 from pytest_mlms.report.table import KEEP
 from pytest_mlms.serialization import from_plain
 from pytest_mlms.units import format_quantity
 from pytest_mlms.upgrade.labels import format_change, percent
 
-__all__ = ["OWN_TITLE", "TABLES", "Cell", "Result", "Table", "comparisons_of", "own_columns"]
+__all__ = [
+    "NO_LIMIT",
+    "OWN_TITLE",
+    "TABLES",
+    "Cell",
+    "Result",
+    "Table",
+    "comparisons_of",
+    "own_columns",
+    "verdict_in",
+]
+
+NO_LIMIT = "no limit"
+"""Shown in place of a verdict where no limit judges what a table shows of an item."""
 
 OWN_TITLE = "mlms: quantities of own tests, worst verdicts first"
 """Title of the table of what users' tests measured."""
@@ -32,13 +46,33 @@ Cell = Callable[[Result], str]
 class Table(NamedTuple):
     """A table of the items of one kind: the cells of its columns by header.
 
-    ``same_stack_only`` leaves out upgrades from one stack to another.
+    ``same_stack_only`` leaves out upgrades from one stack to another. The limits on ``quantities``
+    decide the verdicts that a table of estimates shows; without any it shows those of the items.
     """
 
     kind: Kind
     title: str
     columns: dict[str, Cell]
     same_stack_only: bool = False
+    quantities: Collection[str] = ()
+
+
+def verdict_in(table: Table, result: Result) -> str:
+    """Return the verdict on what a table shows of an item.
+
+    It is the item's where its limits did not decide that, as for an expected failure.
+    """
+    limits = result.get("limits")
+    if not table.quantities or limits is None:
+        return str(result["verdict"])
+    if result["verdict"] != _worst([limit["verdict"] for limit in limits]):
+        return str(result["verdict"])
+    shown = [limit["verdict"] for limit in limits if limit["quantity"] in table.quantities]
+    return _worst(shown) if shown else NO_LIMIT
+
+
+def _worst(verdicts: Iterable[str]) -> str:
+    return worst(map(Verdict, verdicts)).value
 
 
 def comparisons_of(result: Result) -> list[Comparison]:
@@ -212,9 +246,27 @@ def _estimate_tables(kind: Kind) -> list[Table]:
         if column is not None and quantity.kind == kind:
             table = tables.setdefault(column.table, Table(kind, column.table, {}))
             table.columns[column.title] = _FORMS[column.form](name)
+    made: list[Table] = []
     for table in tables.values():
         table.columns.update(_MORE_COLUMNS.get(table.title, {}))
-    return list(tables.values())
+        is_first = not made
+        made.append(table._replace(quantities=_judged_in(table, is_first)))
+    return made
+
+
+def _judged_in(table: Table, is_first: bool) -> frozenset[str]:
+    """Return the quantities whose limits a table's verdicts are about.
+
+    Those that have no column are among those of the first table of their kind.
+    """
+    names = set()
+    for quantity in quantities_of(table.kind):
+        column = quantity.column
+        if column is None and is_first:
+            names.add(quantity.name)
+        if column is not None and column.table == table.title:
+            names.add(quantity.name)
+    return frozenset(names)
 
 
 def _all_tables() -> list[Table]:

@@ -1,4 +1,4 @@
-"""Tables as lines of text: cells that are too long are folded to a width, none is cut off.
+"""Tables as lines of text that fit a width: no cell is cut off, and no name is broken.
 
 Neither rich nor tabulate does this: the lines of each row must stay apart, to be coloured by its
 verdict, and the columns give way in an order, which takes most of the code below with either.
@@ -18,34 +18,60 @@ KEEP = "\u00a0"
 """A space at which no cell is folded."""
 
 _GAP = "  "
-_NARROWEST = 8  # characters of a text column whose words are broken
+_INDENT = "  "
+"""Before the numbers of a row that stand below its names."""
 
 
 def format_table(header: Row, rows: Sequence[Row], width: int, left: int) -> list[list[str]]:
     """Return the lines of the header, and of each row.
 
-    The first ``left`` columns are text, the others numbers. A table that is wider than ``width``
-    characters is folded: first the widest text columns between words, then those of numbers, and
-    last text columns within words.
+    The first ``left`` columns are text, the others numbers. In a table that is wider than ``width``
+    characters, the numbers of each row stand below its names. A table of text or of numbers alone
+    is folded between words, and text in the end within them.
     """
     cells = [header, *rows]
-    widths = _column_widths(cells, width, left)
+    widths = [_longest(column) for column in zip(*cells, strict=True)]
+    if _total(widths) > width and 0 < left < len(widths):
+        return _stack(cells, width, left)
+    _narrow(widths, _longest_words(cells), width)
+    if left == len(widths):
+        _narrow(widths, [1] * left, width)
     return [_fold(row, widths, left) for row in cells]
 
 
-def _column_widths(cells: Sequence[Row], width: int, left: int) -> list[int]:
-    widths = []
-    words = []
-    for column in zip(*cells, strict=True):
-        widths.append(_longest(column))
-        words.append(_longest(_words(column)))
-    text = range(left)
-    numbers = range(left, len(widths))
-    _narrow(widths, text, words, width)
-    _narrow(widths, numbers, words, width)
-    narrowest = [_NARROWEST] * left
-    _narrow(widths, text, narrowest, width)
-    return widths
+def _total(widths: Sequence[int]) -> int:
+    return sum(widths) + len(_GAP) * (len(widths) - 1)
+
+
+def _stack(cells: Sequence[Row], width: int, left: int) -> list[list[str]]:
+    """Return the lines of each row: its names, and its numbers below them."""
+    names = _lines_of_names([row[:left] for row in cells], width)
+    numbers = _lines_of_numbers([row[left:] for row in cells], width - len(_INDENT))
+    lines = []
+    for above, below in zip(names, numbers, strict=True):
+        lines.append([*above, *(f"{_INDENT}{line}" for line in below)])
+    return lines
+
+
+def _lines_of_names(cells: Sequence[Row], width: int) -> list[list[str]]:
+    """Return the lines of text columns: side by side, or below each other where they are wide."""
+    widths = [_longest(column) for column in zip(*cells, strict=True)]
+    if _total(widths) <= width:
+        return [_fold(row, widths, len(widths)) for row in cells]
+    lines = []
+    for row in cells:
+        of_row: list[str] = []
+        for cell in row:
+            of_row += textwrap.wrap(cell, width)
+        lines.append(of_row)
+    return lines
+
+
+def _lines_of_numbers(cells: Sequence[Row], width: int) -> list[list[str]]:
+    """Return the lines of columns of numbers, which are folded between words where need be."""
+    widths = [_longest(column) for column in zip(*cells, strict=True)]
+    _narrow(widths, _longest_words(cells), width)
+    return [_fold(row, widths, left=0) for row in cells]
 
 
 def _longest(texts: Iterable[str]) -> int:
@@ -54,22 +80,24 @@ def _longest(texts: Iterable[str]) -> int:
     return max(lengths, default=1) or 1
 
 
-def _words(cells: Iterable[str]) -> list[str]:
-    """Return what cells can be folded to without breaking words."""
-    words = []
-    for cell in cells:
-        words += textwrap.wrap(cell, 1, break_long_words=False)
-    return words
+def _longest_words(cells: Sequence[Row]) -> list[int]:
+    """Return for each column the length of its longest word, which is not broken."""
+    lengths = []
+    for column in zip(*cells, strict=True):
+        words: list[str] = []
+        for cell in column:
+            words += textwrap.wrap(cell, 1, break_long_words=False)
+        lengths.append(_longest(words))
+    return lengths
 
 
-def _narrow(widths: list[int], columns: Sequence[int], least: Sequence[int], width: int) -> None:
-    """Narrow the widest of ``columns`` again and again until the table has ``width``.
+def _narrow(widths: list[int], least: Sequence[int], width: int) -> None:
+    """Narrow the widest column again and again until the table has ``width``.
 
     Changes ``widths``. No column gets narrower than its ``least``.
     """
-    gaps = len(_GAP) * (len(widths) - 1)
-    while sum(widths) + gaps > width:
-        candidates = [column for column in columns if widths[column] > least[column]]
+    while _total(widths) > width:
+        candidates = [column for column in range(len(widths)) if widths[column] > least[column]]
         if not candidates:
             return
         widest = max(candidates, key=widths.__getitem__)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 
 import pytest
 
 from pytest_mlms.records import Verdict
 from pytest_mlms.report.columns import (
+    NO_LIMIT,
     OWN_TITLE,
     TABLES,
     Cell,
@@ -16,6 +18,7 @@ from pytest_mlms.report.columns import (
     Table,
     comparisons_of,
     own_columns,
+    verdict_in,
 )
 from pytest_mlms.report.summary import is_measured
 from pytest_mlms.report.table import format_table
@@ -33,8 +36,7 @@ __all__ = ["write_tables"]
 Results = Sequence[Result]
 
 _MOST_ROWS = 100
-_LOG_WIDTH = 100  # columns; a file that output goes to has no width of its own
-_VERDICTS = [verdict.value for verdict in Verdict]  # worst first
+_VERDICTS = [*[verdict.value for verdict in Verdict], NO_LIMIT]  # worst first
 _WITHOUT_RESULT = ("ERROR", "INVALID", "FAILED")
 _MARKUP: dict[str, dict[str, bool]] = {
     "ERROR": {"red": True},
@@ -51,11 +53,10 @@ def write_tables(terminal: pytest.TerminalReporter, results: Results) -> None:
 
     The worst items come first. Rows beyond ``_MOST_ROWS`` are counted, not shown.
     """
-    width = terminal._tw.fullwidth if terminal.isatty else _LOG_WIDTH
-    writer = _TableWriter(terminal, width)
+    writer = _TableWriter(terminal, terminal._tw.fullwidth)
     ordered = sorted(results, key=_badness)
     for table in TABLES:
-        writer.write(table, [result for result in ordered if _belongs_to(result, table)])
+        writer.write(table, [result for result in results if _belongs_to(result, table)])
     writer.write_own([result for result in ordered if result.get("quantities")])
     writer.write_traces([result for result in ordered if result.get("trace")])
     for result in ordered:
@@ -65,11 +66,16 @@ def write_tables(terminal: pytest.TerminalReporter, results: Results) -> None:
     writer.write_unmeasured([result for result in ordered if _is_without_result(result)])
 
 
-def _badness(result: Result) -> tuple[int, float]:
+def _badness(result: Result, verdict: str = "") -> tuple[int, float]:
+    """Return the sort key of an item, or of the verdict that a table shows of it."""
     margin = result.get("margin")
     if margin is None:
         margin = math.inf
-    return _VERDICTS.index(result["verdict"]), margin
+    return _VERDICTS.index(verdict or result["verdict"]), margin
+
+
+def _verdict_of_item(result: Result) -> str:
+    return str(result["verdict"])
 
 
 def _belongs_to(result: Result, table: Table) -> bool:
@@ -105,11 +111,13 @@ class _TableWriter:
         """Write a table under its title, upgrades in a part for each pair of stacks."""
         if not results:
             return
+        verdict_of = partial(verdict_in, table)
+        ordered = sorted(results, key=lambda result: _badness(result, verdict_of(result)))
         self._terminal.write_sep("-", f"mlms: {table.title}, worst first")
-        for sides, alike in _by_sides(results).items():
+        for sides, alike in _by_sides(ordered).items():
             if sides:
                 self._terminal.write_line(sides)
-            self._write_rows(alike, table.columns)
+            self._write_rows(alike, table.columns, verdict_of)
 
     def write_own(self, results: Results) -> None:
         """Write what users' own tests measured."""
@@ -141,15 +149,20 @@ class _TableWriter:
             self._terminal.write_line(line, red=True)
         self._write_rest(len(results))
 
-    def _write_rows(self, results: Results, columns: Mapping[str, Cell]) -> None:
+    def _write_rows(
+        self,
+        results: Results,
+        columns: Mapping[str, Cell],
+        verdict_of: Cell = _verdict_of_item,
+    ) -> None:
         shown = results[:_MOST_ROWS]
         header = ["verdict", "model", "case", *columns]
-        rows = [_row(result, columns.values()) for result in shown]
+        rows = [_row(result, [verdict_of, *columns.values()]) for result in shown]
         header_lines, *row_lines = format_table(header, rows, self._width, left=3)
         for line in header_lines:
             self._terminal.write_line(line, bold=True)
         for result, lines in zip(shown, row_lines, strict=True):
-            markup = _MARKUP.get(result["verdict"], {})
+            markup = _MARKUP.get(verdict_of(result), {})
             for line in [*lines, *_decided_by(result)]:
                 self._terminal.write_line(line, **markup)
         self._write_rest(len(results))
@@ -186,8 +199,8 @@ def _row(result: Result, cells: Iterable[Cell]) -> list[str]:
         case = point_label(result["device"], result["batch_size"])
     if "repetition" in result:
         case = f"{case} #{result['repetition']}"
-    shown = [cell(result) for cell in cells]
-    return [result["verdict"], result["manifest"]["name"], case, *shown]
+    verdict, *shown = (cell(result) for cell in cells)
+    return [verdict, result["manifest"]["name"], case, *shown]
 
 
 def _decided_by(result: Result) -> list[str]:

@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 FORMATS = ("table", "csv", "json")
-_WIDTH = 160  # of output that is not a terminal
+_WIDTH = 80  # columns of output that is not a terminal
 _UNITS = {"share": "fraction", "of_roof": "fraction", "bytes": "B", "copied_bytes": "B"}
 """Column of a table for people -> the unit of its values; other columns name their unit."""
 

@@ -19,6 +19,9 @@ NOT_SHOWN = "not shown to be worse"
 """Label of accuracy that passed, although its interval reaches beyond the tolerance."""
 
 
+_LEAST_WRITTEN_OUT = 99.5  # percent
+
+
 def sides_label(candidate: str, baseline: str, framework: str) -> str:
     """Return what is compared, with the framework where the candidate's name does not have it."""
     label = f"{candidate} (B) against {baseline} (A)"
@@ -45,8 +48,14 @@ def verdict_label(compared: Comparison) -> str:
 
 
 def percent(share: float, form: str = ".3g") -> str:
-    """Return a share in percent; ``form`` is the format of the number."""
-    return f"{100 * share:{form}} %"
+    """Return a share in percent; ``form`` is the format of the number.
+
+    A large number is written out, where "g" would give it an exponent.
+    """
+    number = 100 * share
+    if form.endswith("g") and _LEAST_WRITTEN_OUT <= abs(number) < math.inf:
+        form = ",.0f"
+    return f"{number:{form}} %"
 
 
 def format_change(compared: Comparison, space: str = " ") -> str:

@@ -39,32 +39,45 @@ def test_an_empty_row_has_a_line() -> None:
 
 def test_a_cell_that_is_too_long_is_folded_and_loses_nothing() -> None:
     lines = folded(["case", "n"], ["one-two-three-four-five", "1"], 14, left=1)
-    assert len(lines) > 1
-    cells = [line[:11].strip() for line in lines]
-    assert "".join(cells) == "one-two-three-four-five"
+    assert lines == ["one-two-three-", "four-five", "  1"]
 
 
-def test_cells_are_folded_between_words_first() -> None:
-    lines = folded(WIDE_HEADER, WIDE, 43, left=2)
-    assert [" ".join(line.split()) for line in lines] == [
-        "digits- onnxruntime- 99.00 (97.84 to",
-        "cnn cpu 99.54) %",
+def test_numbers_stand_below_names_where_both_do_not_fit() -> None:
+    assert folded(WIDE_HEADER, WIDE, 40, left=2) == [
+        "digits-cnn  onnxruntime-cpu",
+        "  99.00 (97.84 to 99.54) %",
     ]
 
 
-def test_only_text_is_folded_within_words() -> None:
-    lines = folded(WIDE_HEADER, WIDE, 30, left=2)
-    assert [" ".join(line.split()) for line in lines[:2]] == [
-        "digits- onnxrunti 99.00",
-        "cnn me-cpu (97.84 to",
+def test_a_table_of_text_alone_is_folded_between_words() -> None:
+    lines = folded(["name", "packages"], ["caffe", "numpy==1.16 caffe==1.0"], 20, left=2)
+    assert lines == ["caffe  numpy==1.16", "       caffe==1.0"]
+
+
+def test_a_table_of_numbers_alone_is_folded_between_words() -> None:
+    header, lines = format_table(["first", "mean"], [["1.00 ms", "2.00 ms"]], 12, left=0)
+    assert header == ["first   mean"]
+    assert " ".join(" ".join(lines).split()) == "1.00 2.00 ms ms"
+
+
+def test_names_that_do_not_fit_side_by_side_stand_below_each_other() -> None:
+    lines = folded(WIDE_HEADER, WIDE, 26, left=2)
+    assert lines == ["digits-cnn", "onnxruntime-cpu", "  99.00 (97.84 to 99.54) %"]
+
+
+def test_numbers_are_folded_between_words_last() -> None:
+    assert folded(WIDE_HEADER, WIDE, 20, left=2)[2:] == [
+        "     99.00 (97.84 to",
+        "            99.54) %",
     ]
 
 
 def test_a_cell_is_not_folded_at_a_space_that_is_kept() -> None:
     row = ["INCONCLUSIVE", "cpu-b8", f"×1.029 (1.001{KEEP}to{KEEP}1.048)"]
-    assert folded(["verdict", "case", "B / A"], row, 38, left=2) == [
-        "INCONCLUSIVE  cpu-b8            ×1.029",
-        "                      (1.001 to 1.048)",
+    assert folded(["verdict", "case", "B / A"], row, 20, left=2) == [
+        "INCONCLUSIVE  cpu-b8",
+        "              ×1.029",
+        "    (1.001 to 1.048)",
     ]
 
 

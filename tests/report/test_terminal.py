@@ -27,8 +27,7 @@ from tests.support.upgrades import changed, latencies, result_of
 class FakeTerminal:
     """A terminal that keeps its lines, and how each is marked up."""
 
-    def __init__(self, width: int | None = None) -> None:
-        self.isatty = width is not None
+    def __init__(self, width: int) -> None:
         self._tw = SimpleNamespace(fullwidth=width)
         self.lines: list[str] = []
         self.markup: dict[str, Any] = {}
@@ -41,7 +40,7 @@ class FakeTerminal:
         self.lines.append(f"[{title}]")
 
 
-def written(results: Sequence[Result], width: int | None = None) -> FakeTerminal:
+def written(results: Sequence[Result], width: int = 80) -> FakeTerminal:
     terminal = FakeTerminal(width)
     write_tables(cast(pytest.TerminalReporter, terminal), results)
     return terminal
@@ -119,13 +118,45 @@ def test_more_than_a_hundred_rows_are_counted() -> None:
     assert len([line for line in lines if line.startswith("PASSED")]) == 200
 
 
-@pytest.mark.parametrize(("width", "widest"), [(None, 100), (60, 60)])
-def test_tables_are_as_wide_as_the_terminal_or_100_columns_in_a_log(
-    width: int | None, widest: int
-) -> None:
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_tables_are_no_wider_than_the_terminal(width: int) -> None:
     long = performance(case="a-stack-with-a-long-name-" * 8)
     lines = written([long], width).lines
-    assert max(len(line) for line in lines) == widest
+    assert width - 10 <= max(len(line) for line in lines) <= width
+
+
+def limited(quantity: str, verdict: str) -> dict[str, Any]:
+    return {"quantity": quantity, "verdict": verdict}
+
+
+def verdicts_of(result: Result) -> list[str]:
+    """Return the verdicts of the rows of an item: of its speed, and of its start-up."""
+    rows = [line for line in written([result]).lines if "here-cpu-b8" in line]
+    return [row.partition("  ")[0] for row in rows]
+
+
+def test_a_table_shows_the_verdict_on_its_own_quantities() -> None:
+    limits = [limited("latency_p95", "FAILED"), limited("peak_memory", "PASSED")]
+    assert verdicts_of(performance("FAILED", limits=limits)) == ["FAILED", "PASSED"]
+    assert verdicts_of(performance("FAILED", limits=limits[:1])) == ["FAILED", "no limit"]
+    assert verdicts_of(performance("PASSED", limits=limits[1:])) == ["no limit", "PASSED"]
+    assert verdicts_of(performance("PASSED", limits=[])) == ["no limit", "no limit"]
+
+
+def test_a_verdict_that_no_limit_explains_is_in_every_table() -> None:
+    limits = [limited("latency_p50", "FAILED")]
+    assert verdicts_of(performance("XFAILED", limits=limits)) == ["XFAILED", "XFAILED"]
+    assert verdicts_of(performance("FAILED", limits=[])) == ["FAILED", "FAILED"]
+
+
+def test_the_rows_of_a_table_are_ordered_by_the_verdicts_that_it_shows() -> None:
+    slow = performance("FAILED", case="slow", limits=[limited("latency_p50", "FAILED")])
+    large = performance(
+        "INCONCLUSIVE", case="large", limits=[limited("peak_memory", "INCONCLUSIVE")]
+    )
+    rows = [line.split() for line in written([slow, large]).lines]
+    cases = [row[2 if row[0] != "no" else 3] for row in rows if {"slow", "large"} & set(row)]
+    assert cases == ["slow", "large", "large", "slow"]
 
 
 def test_upgrades_are_written_by_the_stacks_that_they_compare() -> None:
