@@ -72,7 +72,7 @@ def verdict_in(table: Table, result: Result) -> str:
 
 
 def _worst(verdicts: Iterable[str]) -> str:
-    return worst(map(Verdict, verdicts)).value
+    return worst([Verdict(verdict) for verdict in verdicts]).value
 
 
 def comparisons_of(result: Result) -> list[Comparison]:
