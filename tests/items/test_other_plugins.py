@@ -55,9 +55,12 @@ def test_repetitions_are_numbered_in_tables_and_results(project: Project) -> Non
 
 @pytest.mark.parametrize(("option", "kind"), [("only", "performance"), ("skip", "accuracy")])
 def test_options_of_pytest_benchmark_select_the_timed_items(
-    project: Project, option: str, kind: str
+    project: Project, monkeypatch: pytest.MonkeyPatch, option: str, kind: str
 ) -> None:
     pytest.importorskip("pytest_benchmark")
+    # In a worker of xdist, pytest-benchmark would refuse --benchmark-only.
+    for variable in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT"):
+        monkeypatch.delenv(variable, raising=False)
     project.use_faulty()
     result = project.run(f"--benchmark-{option}")
     result.assert_outcomes(passed=1, deselected=1)
