@@ -92,7 +92,7 @@ class UpgradeRule:
     Attributes:
         tolerance: How much worse the candidate may be, as a share of the baseline. For ``samples``
             of inputs it is a share of all answers.
-        spread: How fresh processes of one stack differ, as the standard deviation of the log.
+        spread: How rounds of fresh processes differ, as the standard deviation of log(B / A).
         base: Added to both sides before they are divided, in the quantity's unit. Values that are
             small beside it don't matter to users.
         least_change: The least change that is judged, in the quantity's unit: it is the tolerance
@@ -330,7 +330,7 @@ _ENTRIES = [
         estimator=ProcessEstimator(
             lambda process: float(process.peak_bytes), missing=_missing_peak
         ),
-        upgrade=UpgradeRule(tolerance=0.10, spread=0.01, estimate="peak_memory"),
+        upgrade=UpgradeRule(tolerance=0.10, spread=0.03, estimate="peak_memory"),
         column=Column("start-up and memory", "peak memory"),
     ),
     Quantity(

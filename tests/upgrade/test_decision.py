@@ -330,6 +330,37 @@ def test_start_up_times_matter_only_where_anybody_notices_them(
     assert find(found, "first_inference").verdict is expected
 
 
+def memory_verdicts(buffer: float, worse: float, count: int) -> list[Verdict]:
+    """Return the verdicts of 2,000 items on memory after ``count`` rounds.
+
+    Every other process keeps a buffer, which is this share of its memory, and sizes differ by 0.1 %
+    beside that (docs/methodology.md). The candidate needs ``worse`` more memory.
+    """
+    rng = np.random.default_rng(count)
+    verdicts = []
+    for _ in range(2000):
+        noise = rng.normal(0, 0.001, (2, count))
+        a, b = np.log1p(buffer * rng.integers(2, size=(2, count))) + noise
+        changes = b - a + math.log1p(worse)
+        rounds = [{"peak_memory": changed(value, error=0.0)} for value in changes]
+        (found,) = compare_rounds(rounds, {})
+        verdicts.append(found.verdict)
+    return verdicts
+
+
+@pytest.mark.parametrize("count", range(LEAST_ROUNDS, MOST_ROUNDS + 1))
+def test_memory_that_differs_between_processes_is_flagged_no_more_often_than_declared(
+    count: int,
+) -> None:
+    assert memory_verdicts(0.034, 0.10, count).count(REGRESSED) <= 2000 * 0.01
+    assert memory_verdicts(0.034, 0.0, count).count(REGRESSED) == 0
+    assert memory_verdicts(0.08, 0.0, count).count(REGRESSED) == 0
+
+
+def test_memory_that_grew_by_a_quarter_is_flagged() -> None:
+    assert memory_verdicts(0.034, 0.25, LEAST_ROUNDS).count(REGRESSED) > 1900
+
+
 def answers(lost: int, won: int, right: int) -> tuple[Array, Array]:
     """Return which answers of each side are right; one is wrong on both."""
     counts = [lost, won, right, 1]
