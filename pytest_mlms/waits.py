@@ -42,11 +42,13 @@ def hold_lock(
         _write_holder(path)
         yield
     finally:
+        with contextlib.suppress(OSError):
+            _owner_file(path).unlink()
         lock.release()
 
 
 def holder_of(path: Path) -> str:
-    """Return the process that holds the file lock ``path``, or the last that did."""
+    """Return the process that holds the file lock ``path``, as far as it is known."""
     try:
         return _owner_file(path).read_text()
     except OSError:

@@ -178,6 +178,7 @@ def _downloaded(artifact: Artifact, cache: Path, progress: ReportProgress) -> Pa
         progress(f"{path.name} (by {holder()})", 0, 0)
         return nullcontext()
 
+    progress(path.name, 0, 0)
     with hold_lock(folder.with_suffix(".lock"), waiting):
         for stray in folder.glob("tmp*"):
             stray.unlink()  # pooch's temporary file, of a process that was killed

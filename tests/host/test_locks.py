@@ -149,5 +149,5 @@ def test_a_device_that_a_hook_announces_is_locked_by_its_uuid(
     project.edit("devices: [cpu]", "devices: [cuda]")
     project.pytester.makeconftest(CONFTEST)
     assert project.run("-kaccuracy").ret == 0
-    owners = [path.name for path in (tmp_path / "locks").glob("*.owner")]
-    assert owners == ["rack-3-slot-2.owner"]
+    locks = [path.name for path in (tmp_path / "locks").glob("*.lock")]
+    assert locks == ["rack-3-slot-2.lock"]

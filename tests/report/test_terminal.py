@@ -210,7 +210,7 @@ class SlowModel(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
         for first in range(0, len(data), 20_000):
-            time.sleep(0.4)
+            time.sleep(1)
             self.wfile.write(data[first : first + 20_000])
             self.wfile.flush()
 
@@ -246,24 +246,21 @@ needs_script = pytest.mark.skipif(
 
 @needs_script
 @pytest.mark.parametrize("on_terminal", [True, False])
-def test_the_progress_of_a_long_download_is_shown_on_a_terminal_only(
+def test_the_progress_of_a_long_download_is_shown(
     project: Project, slow_url: str, on_terminal: bool
 ) -> None:
     project.edit("graph: digits_cnn.onnx", f"graph: {slow_url}/digits_cnn.onnx")
     done = run_pytest(project, "-k accuracy", on_terminal)
     assert done.returncode == 0, done.stdout
-    assert ("fetching digits_cnn.onnx: " in done.stdout) is on_terminal
-    assert ("% of 102 KiB" in done.stdout) is on_terminal
-    last = done.stdout
+    assert "mlms: waiting for the files of digits-cnn: downloading digits_c" in done.stdout
     if on_terminal:
-        last = done.stdout.rpartition("fetching")[2]
-    assert "manifests/digits.yaml " in last
+        assert "manifests/digits.yaml " in done.stdout.rpartition("waiting for")[2]
 
 
 @pytest.mark.slow
 @needs_script
 @pytest.mark.parametrize("on_terminal", [True, False])
-def test_the_steps_of_an_installation_are_shown_on_a_terminal_only(
+def test_the_steps_of_a_long_installation_are_shown(
     project: Project, on_terminal: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PIP_NO_INDEX", "1")
@@ -271,7 +268,6 @@ def test_the_steps_of_an_installation_are_shown_on_a_terminal_only(
     (project.path / "stacks.yaml").write_text(stacks)
     done = run_pytest(project, "--mlms-stack=odd -k accuracy", on_terminal)
     assert "No matching distribution found for no-such-distribution" in done.stdout
-    for step in ("making the environment", "installing"):
-        assert (f"stack odd: {step}" in done.stdout) is on_terminal
+    assert "mlms: waiting for stack odd: " in done.stdout
     if on_terminal:
         assert "manifests/digits.yaml " in done.stdout.rpartition("stack odd: ")[2]
