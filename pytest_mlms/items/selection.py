@@ -82,8 +82,11 @@ class StackSelection:
         if framework in self.declared and framework != DEFAULT:
             possible.append(self.declared[framework])
         possible.append(self._here)
-        found = self._among(framework, possible)
-        return found[0] if found else None
+        for stack in possible:
+            found = self._among(framework, [stack])
+            if found:
+                return found[0]
+        return None
 
     @property
     def _here(self) -> Stack:

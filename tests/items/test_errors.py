@@ -140,7 +140,8 @@ ERRORS = {
         image=IMAGES,
     ),
     "dataset of another shape": dataset(
-        ": an image is height x width, or height x width x channels; the dataset has (64,)*",
+        ": element 0: an image is height x width, or height x width x channels; "
+        "the dataset has (64,)*",
         image=IMAGES.reshape(600, 64),
         label=LABELS,
     ),

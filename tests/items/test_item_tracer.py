@@ -177,7 +177,7 @@ def test_a_level_without_anything_to_see_is_a_warning(one: Project) -> None:
     result.assert_outcomes(passed=1, warnings=1)
     result.stdout.fnmatch_lines(
         [
-            "*MlmsUnseen: level kernel: cupti, kineto: the device is cpu*",
+            "*MlmsUnseen: *: level kernel: cupti, kineto: the device is cpu*",
             "*nothing to see at level kernel*",
         ]
     )

@@ -241,6 +241,7 @@ def test_a_limit_on_speed_is_judged_by_the_interval_over_the_processes(project: 
 def test_a_benchmark_document_is_written_with_and_without_xdist(
     small: Project, workers: tuple[str, ...]
 ) -> None:
+    (small.path / "out").mkdir()
     small.run("--mlms-benchmark-json=out/bench.json", *workers).assert_outcomes(passed=2)
     path = small.path / "out" / "bench.json"
     document = json.loads(path.read_text())
