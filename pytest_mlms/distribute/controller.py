@@ -58,7 +58,7 @@ class Controller:
             session.config.strict,
             self._expects_workers,
         )
-        self._scheduler = FleetScheduler(self._workers, run)
+        self._scheduler = FleetScheduler(self._workers, run, config)
         self._report_filter = ReportFilter(self._scheduler)
         self._silence = SilenceMonitor(session.config.worker_timeout, time.monotonic())
         self._progress = Progress(time.monotonic())

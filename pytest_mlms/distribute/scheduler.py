@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import pytest
+
 from pytest_mlms.distribute.messages import ItemRefusal, ItemRetry, RefusedOutcome
 from pytest_mlms.distribute.notices import Notices
 from pytest_mlms.distribute.queue import ItemQueue, ItemTable
@@ -44,10 +46,14 @@ class RunInfo(NamedTuple):
 class FleetScheduler:
     """A scheduler for xdist (xdist.scheduler.Scheduling), over the workers of the controller.
 
-    ``items`` is empty until the first worker has collected.
+    ``items`` is empty until the first worker has collected. ``config`` is there for other plugins,
+    which read it from xdist's schedulers.
     """
 
-    def __init__(self, workers: Mapping[Any, WorkerState], run: RunInfo) -> None:
+    def __init__(
+        self, workers: Mapping[Any, WorkerState], run: RunInfo, config: pytest.Config | None = None
+    ) -> None:
+        self.config = config
         self.items = ItemTable.empty()
         self._workers = workers
         self._run = run

@@ -21,6 +21,20 @@ def test_own(mlms_case, mlms_recorder):
 """
 
 
+CRASHES = """
+import os
+
+def test_crash():
+    os._exit(1)
+"""
+
+
+@pytest.fixture(autouse=True)
+def all_plugins(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let all installed plugins load."""
+    monkeypatch.delenv("PYTEST_ADDOPTS")
+
+
 def rows(result: pytest.RunResult) -> list[str]:
     """Return the rows of tables, without their measured values."""
     return [line[:60] for line in result.outlines if line.startswith(("PASSED ", "no limit "))]
@@ -40,6 +54,15 @@ def test_an_item_that_is_run_again_is_marked_and_shown_once(project: Project) ->
     for case in ElementTree.parse(project.path / "x.xml").iter("testcase"):
         names = [entry.get("name") for entry in case.iter("property")]
         assert len(names) == len(set(names))
+
+
+def test_a_crash_is_reported_beside_rerunfailures(project: Project) -> None:
+    pytest.importorskip("pytest_rerunfailures")
+    project.use_faulty()
+    project.pytester.makepyfile(test_crash=CRASHES)
+    result = project.run("test_crash.py", "manifests", "-n", "1")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert "INTERNALERROR" not in result.stdout.str()
 
 
 def test_repetitions_are_numbered_in_tables_and_results(project: Project) -> None:

@@ -295,7 +295,7 @@ def test_processes_that_want_one_stack_make_it_once(wheel: Path, cache: Cache) -
         for process in (first, second, third):
             output, _ = process.communicate(timeout=HANG_GUARD)
             outputs.append(output)
-    steps = sorted(output.count("step ") for output in outputs)
+    steps = sorted(output.count("step Installing") for output in outputs)
     assert steps[:2] == [0, 0]
     assert steps[2] > 0
     assert len(cache.folders()) == 1
