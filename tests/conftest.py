@@ -40,10 +40,8 @@ for name in ("CI", "BUILD_NUMBER"):
 def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Project:
     # No test of the project depends on speed, so none has to wait for the device.
     monkeypatch.setenv("MLMS_LOCKS", str(tmp_path / "locks"))
-    # The plugin of hypothesis takes most of a second to import. Those that run tests again would
-    # change what other tests see; rerunfailures can't work over ssh.
-    left_out = ("hypothesispytest", "rerunfailures", "repeat")
-    monkeypatch.setenv("PYTEST_ADDOPTS", " ".join(f"-p no:{name}" for name in left_out))
+    # The plugin of hypothesis takes most of a second to import.
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:hypothesispytest")
     monkeypatch.setenv("COLUMNS", "200")
     return Project(pytester)
 

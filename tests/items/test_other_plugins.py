@@ -1,4 +1,8 @@
-"""Items of manifests beside plugins that run items again, or select benchmarks."""
+"""Items of manifests beside plugins that run items again, or select benchmarks.
+
+The extra ``test`` has no plugin that runs tests again, since those don't work over ssh: CI installs
+them for these tests alone.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +31,6 @@ import os
 def test_crash():
     os._exit(1)
 """
-
-
-@pytest.fixture(autouse=True)
-def all_plugins(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let all installed plugins load."""
-    monkeypatch.delenv("PYTEST_ADDOPTS")
 
 
 def rows(result: pytest.RunResult) -> list[str]:
