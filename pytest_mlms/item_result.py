@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 Better: TypeAlias = Literal["lower", "higher"]
-"""Which values of a quantity are better."""
+"""The direction in which a quantity improves."""
 
 
 class ManifestIdentity(NamedTuple):

@@ -32,7 +32,7 @@ _NUMPY_LINES = 60  # of the log, enough for numpy's warning with its traceback
 _BUILT_FOR_NUMPY_1 = re.compile(
     r"compiled using NumPy 1\.x|_ARRAY_API not found|removed in the NumPy 2\.0 release"
 )
-"""What numpy 2 says of a module that was built or written for numpy 1."""
+"""Messages of numpy 2 about a module that was built or written for numpy 1."""
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,7 @@ class LoadedManifest:
 
     @property
     def has_limits(self) -> bool:
-        """Whether a limit judges any of its items, apart from upgrades."""
+        """True if a limit judges any of its items, apart from upgrades."""
         return bool(self._limits)
 
     @cached_property

@@ -41,7 +41,7 @@ _ELEMENT_TYPES = {
     "byte": "uint8",
     "boolean": "bool",
 }
-"""What other programs call an element type -> its name in a manifest."""
+"""Names of element types in other programs -> their names in a manifest."""
 
 _FOUND = {dict: "a mapping", list: "a list", type(None): "nothing"}
 """Type of a value -> what a message calls it."""
