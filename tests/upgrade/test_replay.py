@@ -112,7 +112,8 @@ def test_an_upgrade_is_labelled_as_in_tables(folder: RunFolder) -> None:
 
 def test_results_are_read_from_the_folder_or_the_file(folder: RunFolder) -> None:
     folder.write()
-    assert read_upgrades(folder.path) == read_upgrades(folder.file)
+    # By their repr, since the records have NaN, which equals nothing.
+    assert repr(read_upgrades(folder.path)) == repr(read_upgrades(folder.file))
 
 
 def test_a_last_line_that_is_cut_off_is_skipped(folder: RunFolder) -> None:
