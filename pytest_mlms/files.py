@@ -15,9 +15,11 @@ def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside ``path``, and rename it to ``path`` where the block succeeds.
 
     Readers see the old file or the new one, never a part. Where the block fails, the temporary file
-    is removed and ``path`` is left as it was. The folder must exist.
+    is removed and ``path`` is left as it was. The folder must exist. The name can't be guessed: the
+    folder may be one where others put links.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    token = os.urandom(8).hex()
+    temporary = path.with_name(f".{path.name}.{token}.tmp")
     try:
         yield temporary
         os.replace(temporary, path)

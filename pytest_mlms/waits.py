@@ -14,6 +14,7 @@ Waiting = Callable[[Callable[[], str]], AbstractContextManager[None]]
 """Returns a context to wait in; the function returns what is waited for, as it is by then."""
 
 _ARGUMENTS = 4  # of the holder's command line, as it is shown
+_LOCKS = Path("/proc/locks")
 
 
 def in_silence(subject: Callable[[], str]) -> AbstractContextManager[None]:
@@ -22,48 +23,60 @@ def in_silence(subject: Callable[[], str]) -> AbstractContextManager[None]:
 
 
 @contextlib.contextmanager
-def hold_lock(
-    path: Path, waiting: Waiting = in_silence, timeout: float = -1, mode: int = 0o644
-) -> Iterator[None]:
-    """Hold the file lock ``path``, waiting up to ``timeout`` seconds for it (-1: for ever).
+def hold_lock(path: Path, waiting: Waiting = in_silence) -> Iterator[None]:
+    """Hold the file lock ``path``, waiting for it.
 
     ``waiting`` is entered where another process holds it, with the text of that process. Raises
-    filelock.Timeout, and OSError where the folder can't be written.
+    OSError where the folder can't be written.
     """
     import filelock
 
-    lock = filelock.FileLock(path, mode=mode)
+    lock = filelock.FileLock(path)
     try:
         lock.acquire(timeout=0)
     except filelock.Timeout:
         with waiting(lambda: holder_of(path)):
-            lock.acquire(timeout=timeout)
+            lock.acquire()
     try:
-        _write_holder(path)
         yield
     finally:
-        with contextlib.suppress(OSError):
-            _owner_file(path).unlink()
         lock.release()
 
 
 def holder_of(path: Path) -> str:
-    """Return the process that holds the file lock ``path``, as far as it is known."""
-    try:
-        return _owner_file(path).read_text()
-    except OSError:
-        return "another process"
+    """Return the process that holds the file lock ``path``, as far as the kernel tells.
 
-
-def _write_holder(path: Path) -> None:
-    """Write down this process for those that wait, if the file system allows it."""
+    Nothing is written down for this: whoever may write such a note may also write a wrong one.
+    Linux has the table; elsewhere, and where the file system numbers its files otherwise (btrfs),
+    it is "another process".
+    """
     import psutil
 
-    arguments = psutil.Process().cmdline()
+    with contextlib.suppress(OSError, ValueError, psutil.Error):
+        number = _holder_number(path)
+        if number:
+            return _describe(number)
+    return "another process"
+
+
+def _holder_number(path: Path) -> int | None:
+    """Return the number of the process whose flock is on the file; see proc_locks(5)."""
+    status = path.stat()
+    major = os.major(status.st_dev)
+    minor = os.minor(status.st_dev)
+    file = f"{major:02x}:{minor:02x}:{status.st_ino}"
+    for line in _LOCKS.read_text().splitlines():
+        _, kind, _, _, number, locked, *_ = line.split()
+        if kind == "FLOCK" and locked == file:
+            return int(number)
+    return None
+
+
+def _describe(number: int) -> str:
+    """Return a process with its command, without what would control a terminal."""
+    import psutil
+
+    arguments = psutil.Process(number).cmdline()
     command = " ".join(arguments[:_ARGUMENTS])
-    with contextlib.suppress(OSError):
-        _owner_file(path).write_text(f"process {os.getpid()} ({command})")
-
-
-def _owner_file(path: Path) -> Path:
-    return path.with_suffix(".owner")
+    shown = "".join(character if character.isprintable() else "?" for character in command)
+    return f"process {number} ({shown})"

@@ -1,6 +1,6 @@
 """Device locks: one measurement at a time on a device of a host, of all users' sessions.
 
-The locks are files in a folder that all users share.
+The locks are files in a folder that all users share; see ``lock_files.py``.
 """
 
 from __future__ import annotations
@@ -9,16 +9,21 @@ import contextlib
 import os
 import re
 import tempfile
-from collections.abc import Callable, Collection, Iterator
-from contextlib import AbstractContextManager
+import warnings
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
-import filelock
 import psutil
 
 from pytest_mlms.errors import MlmsError, Unavailable
+from pytest_mlms.host.lock_files import (
+    LockHeld,
+    hold_lock_file,
+    is_in_place,
+    open_shared_folder,
+)
 from pytest_mlms.records import device_name
-from pytest_mlms.waits import Waiting, hold_lock, holder_of, in_silence
+from pytest_mlms.waits import Waiting, holder_of, in_silence
 
 __all__ = ["exclusive", "own_cores"]
 
@@ -44,19 +49,21 @@ def exclusive(
     locks of a process that died. ``waiting`` tells a person who holds the device.
 
     Raises Unavailable, which names the process that holds the device, and MlmsError where
-    ``folder`` can't be written.
+    ``folder`` or a lock can't be used. Warns where a lock was removed while it was held.
     """
     folder = folder or _shared_folder()
     names = _lock_names(device_name(device), cores, uuid)
+    path = folder
     with contextlib.ExitStack() as held:
         try:
-            _make_for_all_users(folder)
+            descriptor = held.enter_context(open_shared_folder(folder))
             for name in names:
                 path = folder / f"{name}.lock"
-                held.enter_context(_hold(path, device, timeout, waiting))
+                held.enter_context(_hold(path, descriptor, device, timeout, waiting))
         except OSError as error:
-            problem = f"can't lock device {device} in {folder}: {error.strerror}"
-            raise MlmsError(f"{problem}; grant access to it") from error
+            problem = f"can't lock device {device} by {path}: {error.strerror}"
+            advice = "grant access to it or remove it, or name another folder in MLMS_LOCKS"
+            raise MlmsError(f"{problem}; {advice}") from error
         yield
 
 
@@ -81,16 +88,6 @@ def _shared_folder() -> Path:
     return Path(tempfile.gettempdir(), "pytest-mlms-locks")
 
 
-def _make_for_all_users(folder: Path) -> None:
-    """Make the folder writable for all users, whatever the umask.
-
-    It has no sticky bit, which would keep users from opening the locks of others.
-    """
-    if not folder.exists():
-        folder.mkdir(exist_ok=True)
-        folder.chmod(0o777)
-
-
 def _lock_names(device: str, cores: Collection[int], uuid: str) -> list[str]:
     if device == "cpu":
         return [f"core-{core}" for core in sorted(cores or own_cores())]
@@ -99,15 +96,30 @@ def _lock_names(device: str, cores: Collection[int], uuid: str) -> list[str]:
 
 
 @contextlib.contextmanager
-def _hold(path: Path, device: str, timeout: float, waiting: Waiting) -> Iterator[None]:
-    def waiting_for_device(holder: Callable[[], str]) -> AbstractContextManager[None]:
-        return waiting(lambda: f"device {device}, which {holder()} holds")
+def _hold(path: Path, folder: int, device: str, timeout: float, waiting: Waiting) -> Iterator[None]:
+    """Hold the lock at ``path``, in the folder that is open as ``folder``."""
+
+    def subject() -> str:
+        return f"device {device}, which {holder_of(path)} holds"
 
     with contextlib.ExitStack() as held:
         try:
-            held.enter_context(hold_lock(path, waiting_for_device, timeout, mode=0o666))
-        except filelock.Timeout:
-            problem = f"device {device} is in use by {holder_of(path)}, for over {timeout:g} s"
-            advice = "wait for it, or end it, or give each session its own cores (taskset)"
-            raise Unavailable(f"{problem}; {advice}") from None
+            lock = held.enter_context(hold_lock_file(folder, path.name, 0))
+        except LockHeld:
+            with waiting(subject):
+                lock = _wait_for(held, path, folder, device, timeout)
         yield
+        if not is_in_place(folder, path.name, lock):
+            problem = f"{path} was removed while device {device} was measured"
+            warnings.warn(f"{problem}; another session may have measured beside it", stacklevel=2)
+
+
+def _wait_for(
+    held: contextlib.ExitStack, path: Path, folder: int, device: str, timeout: float
+) -> int:
+    try:
+        return held.enter_context(hold_lock_file(folder, path.name, timeout))
+    except LockHeld:
+        problem = f"device {device} is in use by {holder_of(path)}, for over {timeout:g} s"
+        advice = "wait for it, or end it, or give each session its own cores (taskset)"
+        raise Unavailable(f"{problem}; {advice}") from None

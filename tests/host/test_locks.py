@@ -94,7 +94,7 @@ def test_the_locks_are_for_every_user_whatever_the_umask(tmp_path: Path) -> None
             pass
     finally:
         os.umask(before)
-    assert folder.stat().st_mode & 0o777 == 0o777
+    assert folder.stat().st_mode & 0o7777 == 0o1777
     assert (folder / "cuda-0.lock").stat().st_mode & 0o666 == 0o666
 
 
@@ -118,7 +118,7 @@ def test_the_folder_of_the_locks_is_the_same_for_all_users(
 def test_a_folder_that_can_not_be_written_is_an_error(tmp_path: Path) -> None:
     folder = tmp_path / "occupied"
     folder.write_text("")
-    message = "can't lock device cpu in .*occupied: .*; grant access to it"
+    message = "can't lock device cpu by .*occupied: .*; grant access to it"
     with pytest.raises(MlmsError, match=message):
         try_to_hold("cpu", folder)
 
