@@ -35,7 +35,7 @@ from tests.support.frameworks import digits, launch_of  # noqa: E402
 DIGITS = ROOT / "manifests" / "digits"
 BATCH = 256  # so that a call takes longer than 0.2 ms
 BLOCK_SECONDS = 0.1
-PAIRS = 5
+PAIRS = 9
 BLOCKS = 12
 STARTS = 15
 LARGEST_RATIO = 1.02
