@@ -3,6 +3,8 @@
 They are raised where the problem is found, and the plugin shows their text without a traceback.
 """
 
+from pytest_mlms.text import visible
+
 __all__ = [
     "AgentError",
     "ArtifactError",
@@ -17,7 +19,13 @@ __all__ = [
 
 
 class MlmsError(Exception):
-    """The base of all; its text tells what was expected, what was found, and what to do."""
+    """The base of all; its text tells what was expected, what was found, and what to do.
+
+    What a user, a file or an agent put into the text can't command the terminal that shows it.
+    """
+
+    def __init__(self, text: object = "") -> None:
+        super().__init__(visible(str(text)))
 
 
 class ManifestError(MlmsError):

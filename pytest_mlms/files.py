@@ -1,13 +1,16 @@
-"""Files that are written whole or not at all."""
+"""Files that are written whole or not at all, and files of users that are read."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
-__all__ = ["replacing", "write_atomically"]
+__all__ = ["open_regular", "read_regular", "replacing", "write_atomically"]
 
 
 @contextlib.contextmanager
@@ -32,3 +35,34 @@ def write_atomically(path: Path, data: bytes | str) -> None:
     content = data.encode() if isinstance(data, str) else data
     with replacing(path) as temporary:
         temporary.write_bytes(content)
+
+
+def open_regular(path: Path) -> IO[bytes]:
+    """Open a regular file for reading, without waiting for whoever writes to a pipe.
+
+    Raises OSError, whose ``strerror`` says why; also for a folder, a pipe, a socket and a device.
+    """
+    _check_regular(path, os.stat(path))
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        _check_regular(path, os.fstat(descriptor))
+        return open(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def _check_regular(path: Path, status: os.stat_result) -> None:
+    if stat.S_ISDIR(status.st_mode):
+        raise IsADirectoryError(errno.EISDIR, "it is a folder", str(path))
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, "it is a device, a pipe or a socket", str(path))
+
+
+def read_regular(path: Path, most: int) -> bytes:
+    """Return the content of a regular file of at most ``most`` bytes; raises OSError."""
+    with open_regular(path) as file:
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise OSError(errno.EFBIG, f"it is larger than {most >> 10:,} KiB", str(path))
+    return data

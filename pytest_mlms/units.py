@@ -7,6 +7,8 @@ import math
 import re
 from decimal import Decimal
 
+from pytest_mlms.text import shortened
+
 __all__ = ["UNITS", "format_quantity", "parse_quantity"]
 
 UNITS: dict[str, dict[str, float]] = {
@@ -20,7 +22,8 @@ UNITS: dict[str, dict[str, float]] = {
 _SHOWN_UNITS = {"s": ["s", "ms", "µs", "ns"], "B": ["GiB", "MiB", "KiB", "B"]}
 """Base unit -> the units that values are shown in, largest first."""
 
-_NUMBER_AND_UNIT = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(\S*)\s*")
+_NUMBER_AND_UNIT = re.compile(r"([-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?)\s*(\S*)")
+_LONGEST = 100  # characters of a number and its unit
 _GREEK_MU = "\u03bc"
 _MICRO_SIGN = "\u00b5"
 
@@ -31,8 +34,7 @@ def parse_quantity(text: str | float, base: str) -> float:
     Raises ValueError with a message that tells the user what to write.
     """
     number, unit = _number_and_unit(text, base)
-    factor = _factor(text, number, unit, base)
-    value = float(number * factor)
+    value = _product(number, _factor(text, number, unit, base))
     most = 1.0 if base == "fraction" else math.inf
     if not math.isfinite(value) or not 0 <= value <= most:
         expected = "0 to 1, or 0 % to 100 %" if base == "fraction" else "a finite number, 0 or more"
@@ -40,14 +42,23 @@ def parse_quantity(text: str | float, base: str) -> float:
     return value
 
 
+def _product(number: Decimal, factor: Decimal) -> float:
+    """Return a number in the base unit; infinity for one that is out of range."""
+    try:
+        return float(number * factor)
+    except ArithmeticError:
+        return math.inf
+
+
 def _number_and_unit(text: str | float, base: str) -> tuple[Decimal, str]:
     """Return the number and the unit as written; infinity for an exponent out of range."""
     if isinstance(text, (int, float)) and not isinstance(text, bool):
         return Decimal(repr(text)), ""
-    found = _NUMBER_AND_UNIT.fullmatch(text) if isinstance(text, str) else None
+    written = text.strip() if isinstance(text, str) else ""
+    found = _NUMBER_AND_UNIT.fullmatch(written) if len(written) <= _LONGEST else None
     if found is None:
         example = f"5 {_first_unit(base)}"
-        text = f"{text!r} is not a quantity"
+        text = f"{shortened(repr(text), _LONGEST)} is not a quantity"
         raise ValueError(f"{text}; write a number and a unit, as in '{example}'")
     unit = found[2].replace(_GREEK_MU, _MICRO_SIGN)
     try:

@@ -1,13 +1,14 @@
-"""Files that are written whole or not at all."""
+"""Files that are written whole or not at all, and files of users that are read."""
 
 from __future__ import annotations
 
 import os
+import socket
 from pathlib import Path
 
 import pytest
 
-from pytest_mlms.files import replacing, write_atomically
+from pytest_mlms.files import read_regular, replacing, write_atomically
 
 
 def test_a_file_is_replaced_once_the_new_one_is_whole(tmp_path: Path) -> None:
@@ -55,3 +56,28 @@ def test_each_temporary_file_has_a_name_of_its_own(tmp_path: Path) -> None:
         assert first != second
         first.touch()
         second.touch()
+
+
+def test_a_regular_file_is_read_also_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"abc")
+    (tmp_path / "link").symlink_to("file")
+    assert read_regular(tmp_path / "link", 3) == b"abc"
+
+
+def test_what_is_no_regular_file_is_not_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "zero").symlink_to("/dev/zero")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "socket"))
+        for name in ("pipe", "zero", "socket"):
+            with pytest.raises(OSError, match="it is a device, a pipe or a socket"):
+                read_regular(tmp_path / name, 3)
+    with pytest.raises(IsADirectoryError, match="it is a folder"):
+        read_regular(tmp_path, 3)
+
+
+def test_a_file_that_is_too_large_is_not_read_whole(tmp_path: Path) -> None:
+    with (tmp_path / "sparse").open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(OSError, match="it is larger than 2 KiB"):
+        read_regular(tmp_path / "sparse", 2048)

@@ -13,6 +13,7 @@ from urllib.request import url2pathname
 from pydantic import ValidationError
 
 from pytest_mlms.errors import ManifestError, MlmsError
+from pytest_mlms.files import read_regular
 from pytest_mlms.manifest import yaml12
 from pytest_mlms.manifest.digests import found_digests
 from pytest_mlms.manifest.messages import describe
@@ -21,10 +22,13 @@ from pytest_mlms.manifest.thresholds import AgreementThreshold, Entry, agreement
 from pytest_mlms.manifest.validation import inconsistencies
 from pytest_mlms.quantities import QUANTITIES, Quantity
 from pytest_mlms.records import Artifact, Kind, Limit, Place
+from pytest_mlms.text import shortened
 
 __all__ = ["LoadedManifest", "find_manifests", "load", "read", "shown"]
 
 _MAX_BYTES = 1 << 20
+_SHOWN_ERRORS = 100
+_LONGEST_ERROR = 1000  # characters
 _SUFFIXES = (".yaml", ".yml")
 
 
@@ -165,7 +169,12 @@ def load(path: Path, frameworks: Collection[str] | None = None) -> LoadedManifes
 
 def _manifest_error(path: Path, errors: list[yaml12.Error]) -> ManifestError:
     name = shown(path)
-    lines = [f"{name}:{line}: {text}" for line, text in sorted(errors)]
+    lines = []
+    for line, text in sorted(errors)[:_SHOWN_ERRORS]:
+        lines.append(f"{name}:{line}: {shortened(text, _LONGEST_ERROR)}")
+    more = len(errors) - len(lines)
+    if more:
+        lines.append(f"{name}: {more:,} further errors; correct these first")
     return ManifestError("\n".join(lines))
 
 
@@ -176,13 +185,10 @@ def read(path: Path, beginning: str = "a manifest begins with 'name: …'") -> y
     begins.
     """
     try:
-        with path.open("rb") as file:
-            data = file.read(_MAX_BYTES + 1)
+        data = read_regular(path, _MAX_BYTES)
     except OSError as error:
-        return _unreadable(f"can't be read: {error.strerror}; check the path and its permissions")
-    if len(data) > _MAX_BYTES:
-        most = f"{_MAX_BYTES >> 10} KiB"
-        return _unreadable(f"is larger than {most}; a manifest never is, is this another file?")
+        advice = "check the path, its permissions, and that it is the file you mean"
+        return _unreadable(f"can't be read: {error.strerror}; {advice}")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -214,12 +220,14 @@ def shown(path: Path) -> Path:
 
 
 def _yaml_files(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.rglob("*") if path.suffix in _SUFFIXES)
+    found = [path for path in folder.rglob("*") if path.suffix in _SUFFIXES]
+    return sorted(path for path in found if path.is_file() or not path.exists())
 
 
 def find_manifests(paths: Iterable[Path]) -> Iterator[Path]:
     """Yield these files, and the YAML files of these folders, stacks.yaml too.
 
+    Folders, pipes and devices that are named like a YAML file are left out, as pytest does.
     Raises MlmsError for a path that doesn't exist, another file, and a folder without YAML files.
     """
     for path in paths:

@@ -175,6 +175,8 @@ def _wrong_value(error: ErrorDetails, hint: str) -> str:
         return f"{value!r} is not known; {advice}"
     if error["type"] == "too_short":
         return f"is empty; write at least {context['min_length']}"
+    if error["type"] == "too_long":
+        return f"has {context['actual_length']:,} entries; write {context['max_length']:,} at most"
     pattern = PATTERNS.get(context.get("pattern", ""))
     expected = pattern or hint or _expected(error["msg"])
     found = _FOUND.get(type(value), repr(value))

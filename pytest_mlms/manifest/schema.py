@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import re
+import sys
 from collections import Counter
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -68,6 +71,22 @@ def _ascending(value: tuple[float, float]) -> tuple[float, float]:
     if low > high:
         raise ValueError(f"range begins with {low:g}, above its end; write [least, largest]")
     return value
+
+
+_LARGEST_FLOATS = {"float16": 65504.0, "float32": 3.4028234e38, "float64": sys.float_info.max}
+
+
+def _range_of(element_type: str) -> tuple[float, float]:
+    """Return the least and the largest number of an element type."""
+    if element_type == "bool":
+        return 0, 1
+    if element_type in _LARGEST_FLOATS:
+        largest = _LARGEST_FLOATS[element_type]
+        return -largest, largest
+    kind, bits = re.fullmatch(r"(u?int)(\d+)", element_type).groups()  # type: ignore[union-attr]
+    if kind == "uint":
+        return 0, 2 ** int(bits) - 1
+    return -(2 ** (int(bits) - 1)), 2 ** (int(bits) - 1) - 1
 
 
 def _pair(value: Any) -> Any:
@@ -149,6 +168,17 @@ class Input(Closed):
         if self.shape is None:
             return 0
         return self.shape.index(BATCH) if BATCH in self.shape else None
+
+    @model_validator(mode="after")
+    def _check_range(self) -> Input:
+        if self.range is None:
+            return self
+        low, high = self.range
+        least, largest = _range_of(self.element_type)
+        if low < least or high > largest or math.isinf(high - low):
+            problem = f"range {low:g} to {high:g} is wider than {self.element_type}"
+            raise ValueError(f"{problem}; write numbers from {least:g} to {largest:g}")
+        return self
 
     @model_validator(mode="after")
     def _check_steps(self) -> Input:

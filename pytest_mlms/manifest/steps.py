@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, GetJsonSchemaHandler, model_validator
+from pydantic import AfterValidator, Field, GetJsonSchemaHandler, model_validator
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from pytest_mlms.manifest.types import Closed, ElementType, Layout, Positive, Sha256, Short, Source
 
 __all__ = [
+    "MOST_PIXELS",
     "Cast",
     "ColorOrder",
     "Crop",
@@ -25,6 +26,13 @@ __all__ = [
 ]
 
 
+MOST_PIXELS = 178_956_970
+"""The most pixels of a picture that is read or made: Pillow's bound, half a GiB in RGB."""
+
+_LEAST_SCALE = 1e-30
+_LARGEST = 1e30  # of mean and scale, which are float32
+
+
 def _size(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
@@ -33,7 +41,15 @@ def _per_channel(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else (value,)
 
 
-Size = Annotated[tuple[Positive, Positive], Short(_size)]
+def _drawable(size: tuple[int, int]) -> tuple[int, int]:
+    height, width = size
+    if height * width > MOST_PIXELS:
+        problem = f"{height} x {width} has more than {MOST_PIXELS:,} pixels"
+        raise ValueError(f"{problem}; write [height, width] of a picture")
+    return size
+
+
+Size = Annotated[tuple[Positive, Positive], AfterValidator(_drawable), Short(_size)]
 PerChannel = Annotated[
     tuple[float, ...], Field(min_length=1), Short(_per_channel, {"type": "number"})
 ]
@@ -89,6 +105,11 @@ class Normalize(Closed):
     def _check_scale(self) -> Normalize:
         if 0 in self.scale:
             raise ValueError("scale is 0; write what to divide by, 1 for nothing")
+        smallest = min(abs(value) for value in self.scale)
+        largest = max(abs(value) for value in (*self.mean, *self.scale))
+        if smallest < _LEAST_SCALE or largest > _LARGEST:
+            bounds = f"{_LEAST_SCALE:g} to {_LARGEST:g}"
+            raise ValueError(f"mean or scale is out of float32's range; write numbers of {bounds}")
         return self
 
 

@@ -41,7 +41,9 @@ def _listed(value: Any) -> Any:
     return value if isinstance(value, list) else [value]
 
 
-OneOrMore = Annotated[list[T], Short(_listed, {"items": True})]
+_MOST_LIMITS = 1000  # of a quantity
+
+OneOrMore = Annotated[list[T], Field(max_length=_MOST_LIMITS), Short(_listed, {"items": True})]
 
 
 class Threshold(Closed):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+import itertools
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pytest_mlms.manifest.schema import Manifest
@@ -14,24 +15,38 @@ __all__ = ["inconsistencies"]
 
 Error = tuple[Path, str]
 
+_MOST_CASES = 10_000
+_SHOWN_VALUES = 20
 _NO_ACCURACY = "add a dataset and an output of type classification"
 
 
 def inconsistencies(manifest: Manifest) -> list[Error]:
     """Return what doesn't agree between the sections: the path of a key, and a text, for each."""
-    errors: list[Error] = []
-    for check in (_repeated_names, _upgrade_without_accuracy, _idle_limits, _agreement_errors):
+    errors = list(_too_many_cases(manifest))
+    if errors:
+        return errors
+    for check in _CHECKS:
         errors += check(manifest)
     return errors
 
 
 def _repeated_names(manifest: Manifest) -> Iterator[Error]:
     for section in ("models", "inputs", "outputs"):
-        names = [part.name for part in getattr(manifest, section)]
-        for index, name in enumerate(names):
-            if name in names[:index]:
-                text = f"{section} has {name!r} twice; keep one, or write a manifest for each"
+        names: set[str] = set()
+        for index, part in enumerate(getattr(manifest, section)):
+            if part.name in names:
+                text = f"{section} has {part.name!r} twice; keep one, or write a manifest for each"
                 yield (section, index), text
+            names.add(part.name)
+
+
+def _too_many_cases(manifest: Manifest) -> Iterator[Error]:
+    evaluate = manifest.evaluate
+    points = len(evaluate.batch_sizes) * len(evaluate.scenarios)
+    cases = len(manifest.models) * len(evaluate.devices) * points
+    if cases > _MOST_CASES:
+        advice = f"write fewer devices, batch_sizes or scenarios: at most {_MOST_CASES:,} cases"
+        yield ("evaluate",), f"evaluate makes {cases:,} cases of performance; {advice}"
 
 
 def _upgrade_without_accuracy(manifest: Manifest) -> Iterator[Error]:
@@ -44,12 +59,13 @@ def _upgrade_without_accuracy(manifest: Manifest) -> Iterator[Error]:
 
 def _idle_limits(manifest: Manifest) -> Iterator[Error]:
     """Yield an error for each limit that no case meets: such a gate would never close."""
+    evaluated = _evaluated(manifest)
     for entry in manifest.thresholds.entries():
         path = ("thresholds", entry.key, entry.number)
         if _is_of_accuracy(entry.key) and not manifest.has_accuracy:
             yield path, f"{entry.key} judges nothing; {_NO_ACCURACY}"
         else:
-            for text in _unknown_filters(manifest, entry):
+            for text in _unknown_filters(evaluated, entry):
                 yield path, text
 
 
@@ -57,34 +73,42 @@ def _is_of_accuracy(key: str) -> bool:
     return key in QUANTITIES and QUANTITIES[key].kind == "accuracy"
 
 
-def _unknown_filters(manifest: Manifest, entry: Entry) -> Iterator[str]:
+def _evaluated(manifest: Manifest) -> dict[str, dict[Any, None]]:
+    """Return the values that cases have of each filter, in order."""
     evaluate = manifest.evaluate
-    evaluated: dict[str, Collection[Any]] = {
-        "batch_sizes": evaluate.batch_sizes,
-        "scenarios": evaluate.scenarios,
-        "devices": evaluate.devices,
-        "frameworks": [model.name for model in manifest.models],
+    return {
+        "batch_sizes": dict.fromkeys(evaluate.batch_sizes),
+        "scenarios": dict.fromkeys(evaluate.scenarios),
+        "devices": dict.fromkeys(evaluate.devices),
+        "frameworks": dict.fromkeys(model.name for model in manifest.models),
     }
+
+
+def _unknown_filters(evaluated: Mapping[str, Mapping[Any, None]], entry: Entry) -> Iterator[str]:
     for name, selected in entry.threshold.filters().items():
         values = evaluated[name]
-        if set(selected) - set(values):
-            known = ", ".join(map(str, values))
+        if any(value not in values for value in selected):
+            known = ", ".join(map(str, itertools.islice(values, _SHOWN_VALUES)))
             found = f"{entry.key} names {name} that nothing is evaluated with"
             yield f"{found}; write some of {known}"
 
 
 def _agreement_errors(manifest: Manifest) -> Iterator[Error]:
     """Yield errors of agreements: a case has one at most, and its reference must exist."""
-    agreements = manifest.thresholds.agreement
-    for index, agreement in enumerate(agreements):
+    judged: set[tuple[str, str]] = set()
+    for index, agreement in enumerate(manifest.thresholds.agreement):
         path = ("thresholds", "agreement", index)
-        for text in _agreement_texts(manifest, agreement, agreements[:index]):
+        for text in _agreement_texts(manifest, agreement, judged):
             yield path, text
 
 
 def _agreement_texts(
-    manifest: Manifest, agreement: AgreementThreshold, earlier: list[AgreementThreshold]
+    manifest: Manifest, agreement: AgreementThreshold, judged: set[tuple[str, str]]
 ) -> Iterator[str]:
+    """Yield errors of one agreement; ``judged`` are the models and devices of earlier ones.
+
+    Adds its own to them.
+    """
     models = [model.name for model in manifest.models]
     reference = agreement.reference
     if reference not in models:
@@ -93,18 +117,23 @@ def _agreement_texts(
     limits = agreement_limits().keys() & agreement.model_fields_set
     if limits and manifest.classification is None:
         yield f"{min(limits)} judges nothing; add an output of type classification"
-    twice = _judged_twice(manifest, agreement, earlier)
-    if twice:
-        yield f"{twice} has an agreement already; name other frameworks or devices"
+    pairs = set(_judged_pairs(manifest, agreement))
+    for model, device in sorted(pairs & judged)[:1]:
+        yield f"{model} on {device} has an agreement already; name other frameworks or devices"
+    judged |= pairs
 
 
-def _judged_twice(
-    manifest: Manifest, agreement: AgreementThreshold, earlier: list[AgreementThreshold]
-) -> str:
-    """Return the first model and device that an earlier agreement judges too; "" for none."""
+def _judged_pairs(manifest: Manifest, agreement: AgreementThreshold) -> Iterator[tuple[str, str]]:
+    """Yield the models and the devices of the cases that an agreement judges."""
     for device in manifest.evaluate.devices:
         for model in manifest.models:
-            judging = [each for each in earlier if each.judges(device, model.name)]
-            if judging and agreement.judges(device, model.name):
-                return f"{model.name} on {device}"
-    return ""
+            if agreement.judges(device, model.name):
+                yield model.name, device
+
+
+_CHECKS = (
+    _repeated_names,
+    _upgrade_without_accuracy,
+    _idle_limits,
+    _agreement_errors,
+)

@@ -7,12 +7,15 @@ on deep nesting. This reader builds the values from PyYAML's event stream, which
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import yaml
+
+from pytest_mlms.text import find_control, shortened
 
 __all__ = ["Document", "Error", "Path", "parse"]
 
@@ -25,6 +28,9 @@ Error = tuple[int, str]
 _ADVICE = "check the quotes, brackets and indentation there"
 _MAX_DEPTH = 40
 _MAX_NODES = 100_000
+_MAX_INTEGER = 2**64 - 1
+_LONGEST_NUMBER = 100  # characters; Python refuses to read or to show some thousand digits
+_SHOWN = 40  # characters of a value in an error
 _Event = Any  # a yaml.Event, whose attributes depend on its class
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -160,7 +166,7 @@ class _Builder:
         while not isinstance(event, yaml.MappingEndEvent):
             if not isinstance(event, yaml.ScalarEvent):
                 raise _Refused(event, "has a key that is not a word; write 'key: value'")
-            key = event.value
+            key = _text(event)
             key_path = (*path, key)
             if key in values:
                 self._report_repeated(key, event, key_path)
@@ -187,7 +193,7 @@ class _Builder:
     def _alias(self, event: _Event) -> Any:
         anchored = self._anchors.get(event.anchor)
         if anchored is None:
-            name = event.anchor
+            name = shortened(event.anchor, _SHOWN)
             raise _Refused(event, f"has the alias *{name}, which no &{name} before it defines")
         self._count(event, anchored.nodes)
         return anchored.value
@@ -204,8 +210,29 @@ def _scalar(event: _Event) -> Any:
     if is_plain:
         for form in _SCALAR_FORMS:
             if form.pattern.fullmatch(event.value):
-                return form.convert(event.value)
-    return event.value
+                return _converted(event, form)
+    return _text(event)
+
+
+def _converted(event: _Event, form: _ScalarForm) -> Any:
+    """Return the value of a plain scalar; a number must be one that JSON and any program have."""
+    if len(event.value) <= _LONGEST_NUMBER:
+        value = form.convert(event.value)
+        if not isinstance(value, (int, float)):
+            return value
+        if math.isfinite(value) and (isinstance(value, float) or abs(value) <= _MAX_INTEGER):
+            return value
+    number = shortened(event.value, _SHOWN)
+    problem = f"has the number {number}, which is not finite or has more than 64 bits"
+    raise _Refused(event, f"{problem}; write another, or put it in quotes")
+
+
+def _text(event: _Event) -> str:
+    text: str = event.value
+    control = find_control(text)
+    if control:
+        raise _Refused(event, f"has the control character {control!r} in a text; remove it")
+    return text
 
 
 def _line(event: _Event) -> int:

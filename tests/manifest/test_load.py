@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ def test_a_limit_knows_its_line_in_the_shipped_manifest() -> None:
         (b"digits\n", ":1: holds one value, not keys and values"),
         (b"\xff\xfe\x00", r":1: is not UTF-8 \(byte 0\); save it as UTF-8"),
         (b"a: 1\n\xff", r":2: is not UTF-8"),
-        (b"x" * (1 << 20) + b"yy", ":1: is larger than 1024 KiB"),
+        (b"x" * (1 << 20) + b"yy", ":1: can't be read: it is larger than 1,024 KiB"),
     ],
 )
 def test_a_file_that_can_not_be_a_manifest_is_an_error(
@@ -48,6 +49,27 @@ def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
     message = "can't be read: No such file or directory; check the path"
     with pytest.raises(ManifestError, match=message):
         load(tmp_path / "none.yaml")
+
+
+def test_a_pipe_or_a_device_is_an_error_and_is_not_read(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe.yaml"
+    os.mkfifo(pipe)
+    for path in (pipe, Path("/dev/zero")):
+        with pytest.raises(ManifestError, match="it is a device, a pipe or a socket; check the"):
+            load(path)
+
+
+def test_an_error_of_a_long_value_is_short(tmp_path: Path) -> None:
+    content = small(name="x" * 10_000, task="y" * 10_000 + "!", seeds={"z" * 10_000: 1})
+    with pytest.raises(ManifestError) as raised:
+        load(write(tmp_path, content))
+    assert all(len(line) < 1200 for line in str(raised.value).splitlines())
+
+
+def test_the_errors_of_a_file_are_shown_up_to_a_hundred(tmp_path: Path) -> None:
+    content = small(references=[1] * 5000)
+    with pytest.raises(ManifestError, match=": 4,900 further errors; correct these first"):
+        load(write(tmp_path, content))
 
 
 def test_a_limit_may_be_one_or_a_list_for_different_cases(tmp_path: Path) -> None:
@@ -133,6 +155,15 @@ def test_manifests_are_found_in_folders_and_by_name(tmp_path: Path) -> None:
     for path in (second, first, tmp_path / "a" / "notes.txt"):
         path.touch()
     assert list(find_manifests([tmp_path, second])) == [first, second, second]
+
+
+def test_only_files_are_found_in_a_folder(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.yaml")
+    (tmp_path / "folder.yaml").mkdir()
+    (tmp_path / "device.yaml").symlink_to("/dev/zero")
+    inner = tmp_path / "folder.yaml" / "m.yaml"
+    inner.touch()
+    assert list(find_manifests([tmp_path])) == [inner]
 
 
 def test_a_path_without_manifests_is_an_error(tmp_path: Path) -> None:

@@ -54,6 +54,30 @@ CROP = {"crop": {"size": [4, 4]}}
         ({"inputs": [{**IMAGE, "shape": ["batch", "batch"]}]}, "has two axes 'batch'; keep one"),
         ({"inputs": [{**IMAGE, "range": [5, 1]}]}, "range begins with 5, above its end; write"),
         (
+            {"inputs": [{**IMAGE, "element_type": "uint8", "range": [0, 256]}]},
+            "range 0 to 256 is wider than uint8; write numbers from 0 to 255",
+        ),
+        (
+            {"inputs": [{**IMAGE, "element_type": "int64", "range": [0, 2**63]}]},
+            "is wider than int64; write numbers from -9.22337e+18 to 9.22337e+18",
+        ),
+        (
+            {"inputs": [{**IMAGE, "element_type": "float64", "range": [-1e308, 1e308]}]},
+            "range -1e+308 to 1e+308 is wider than float64; write",
+        ),
+        (
+            {"inputs": [{**IMAGE, "steps": [{"resize": {"size": [10**6, 10**6]}}]}]},
+            "1000000 x 1000000 has more than 178,956,970 pixels; write [height, width] of a",
+        ),
+        (
+            {"inputs": [{**IMAGE, "steps": [{"normalize": {"scale": 1e-60}}]}]},
+            "mean or scale is out of float32's range; write numbers of 1e-30 to 1e+30",
+        ),
+        (
+            {"inputs": [{**IMAGE, "steps": [{"normalize": {"mean": -1e60}}]}]},
+            "mean or scale is out of float32's range",
+        ),
+        (
             {"inputs": [{**IMAGE, "steps": [GREY, {"normalize": {"scale": [1, 2, 3]}}]}]},
             "scale has 3 values for 1 channel; write one for all, or one for each",
         ),

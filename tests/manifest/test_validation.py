@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.small_manifest import DATASET, MODEL, error_of, small
+from pytest_mlms.errors import ManifestError
+from pytest_mlms.manifest import load, yaml12
+from tests.support.small_manifest import DATASET, MODEL, error_of, small, write
 
 TENSOR = {"outputs": [{"name": "y", "type": "tensor"}]}
 
@@ -76,3 +81,41 @@ def test_an_agreement_that_can_not_be_judged_is_an_error(
 ) -> None:
     content = small(thresholds={"agreement": agreement}, **others)
     assert message in error_of(tmp_path, content)
+
+
+def test_more_cases_than_anybody_runs_are_an_error(tmp_path: Path) -> None:
+    devices = [f"cuda:{number}" for number in range(200)]
+    content = small(evaluate={"devices": devices, "batch_sizes": [*range(1, 52)]})
+    error = error_of(tmp_path, content)
+    assert "evaluate makes 10,200 cases of performance; write fewer devices" in error
+
+
+MANY = [f"cuda:{number}" for number in range(5000)]
+TENSORS = [{"name": f"x{n}", "type": "tensor", "element_type": "float32"} for n in range(9000)]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        small(inputs=TENSORS),
+        small(
+            evaluate={"devices": MANY},
+            thresholds={"top1": [{"min": 0.9, "devices": [name, name]} for name in MANY[:900]]},
+        ),
+        small(
+            evaluate={"devices": MANY},
+            thresholds={"agreement": [{"reference": "onnxruntime", "devices": MANY}] * 9},
+        ),
+        small(evaluate={"devices": MANY}, thresholds={"top1": [{"min": 1}] * 30_000}),
+    ],
+)
+def test_long_lists_are_checked_in_little_more_than_the_time_to_read_them(
+    tmp_path: Path, content: dict[str, Any]
+) -> None:
+    path = write(tmp_path, json.dumps(content))
+    began = time.process_time()
+    yaml12.parse(path.read_text())
+    read = time.process_time() - began
+    with contextlib.suppress(ManifestError):
+        load(path)
+    assert time.process_time() - began < 20 * (read + 0.1)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,8 +29,7 @@ from pytest_mlms.manifest.yaml12 import parse
         ("", None),
         ("'1'", "1"),
         ("! 1", "1"),
-        (".inf", math.inf),
-        ("-.INF", -math.inf),
+        ("18446744073709551615", 2**64 - 1),
     ],
 )
 def test_scalars_are_those_of_yaml_1_2(text: str, value: object) -> None:
@@ -67,6 +64,16 @@ def test_both_of_two_equal_keys_are_named() -> None:
         ("a: " + "[" * 100_000, 1, "nested deeper"),
         ("a: " + "{b: " * 50 + "1" + "}" * 50, 1, "nested deeper"),
         ("\x00", 1, "is not YAML"),
+        ("a: .inf", 1, "has the number .inf, which is not finite or has more than 64 bits; write"),
+        ("a: .nan", 1, "has the number .nan"),
+        ("a: 1e999", 1, "has the number 1e999"),
+        ("a: 18446744073709551616", 1, "more than 64 bits"),
+        ("a: 0x" + "f" * 6000, 1, "more than 64 bits"),
+        ("a: " + "9" * 6000, 1, "has the number 9999999999999999999999999 … 999999999999, which"),
+        ("a: 1" + "0" * 6000 + ".5", 1, "more than 64 bits"),
+        ('a: "\\e[2J"', 1, r"has the control character '\x1b' in a text; remove it"),
+        ('"\\x9b2J": 1', 1, r"has the control character '\x9b'"),
+        ('a: "\\ud800"', 1, "invalid Unicode character"),
     ],
 )
 def test_a_document_that_is_not_plain_has_an_error_with_its_line(

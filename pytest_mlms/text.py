@@ -1,0 +1,37 @@
+"""Text from elsewhere, made fit for a terminal and for XML."""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["find_control", "shortened", "visible"]
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+"""Controls of a terminal but tab and newline, and what XML and UTF-8 can't have."""
+
+_UNSAFE = re.compile(rf"{_CONTROL.pattern[:-1]}\u202a-\u202e\u2066-\u2069]")
+"""These, and the characters that make text run the other way than it is written."""
+
+
+def find_control(text: str) -> str:
+    """Return the first control character of a text that isn't a tab or a newline; "" for none."""
+    found = _CONTROL.search(text)
+    return found[0] if found else ""
+
+
+def visible(text: str) -> str:
+    r"""Return a text with each control character as its escape, such as ``\x1b``."""
+    return _UNSAFE.sub(_escape, text)
+
+
+def _escape(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape").decode()
+
+
+def shortened(text: str, most: int) -> str:
+    """Return a text of at most ``most`` characters: its beginning and its end."""
+    if len(text) <= most:
+        return text
+    kept = most - 3
+    end = kept // 3
+    return f"{text[: kept - end]} … {text[len(text) - end :]}"
