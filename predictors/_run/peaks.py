@@ -1,14 +1,19 @@
 """The device's best measured speeds: operations a second of a matrix product, bytes a second of a
-triad.
+sum of arrays.
 
-They are the upper edges of a roofline. On the CPU they are measured by numpy and its BLAS, with as
-many threads as the model has. On a GPU they are measured by PyTorch where the stack has it, which
+They are the upper edges of a roofline. The sum is STREAM's Add (McCalpin 1995), a = b + c: it reads
+two arrays and writes one, and as STREAM does, it counts these three only. Where the CPU reads a
+line of memory before it writes it (write-allocate), that traffic comes on top and isn't counted, as
+little as in the bytes of a layer.
+
+On the CPU they are measured by numpy and its BLAS, with as many threads as the model has. On a GPU they are measured by PyTorch where the stack has it, which
 no GPU has run yet.
 
 OpenBLAS takes old kernels for a CPU that it does not know. So it is also asked for those of
 AVX-512, in a process of its own: ``PYTHON peaks.py`` prints the speed of products alone.
 """
 
+import functools
 import json
 import os
 import subprocess
@@ -19,7 +24,8 @@ from typing import Any, Callable, List, NamedTuple, Optional
 
 _SIDES = (384, 512, 1024)  # of the square matrices; the best size counts
 _GPU_SIDE = 8192
-_ELEMENTS = 1 << 23  # of each of the triad's arrays of 4 bytes: 32 MiB, more than caches hold
+# Elements of 4 bytes in each of the sum's arrays: 128 MiB. Caches that hold them show in the speed.
+_ELEMENTS = 1 << 25
 _GPU_ELEMENTS = 1 << 27
 # Of each measurement, at least. The shortest time counts: other work only slows it down.
 _SECONDS = 0.15
@@ -66,7 +72,7 @@ def _measure_cpu(threads):
     if avx512 is not None and avx512.flops > product.flops:
         kernels = "AVX-512"
         product = avx512
-    how = "numpy %s, float32, %d x %d product by %s kernels, triad of 3 x %d MiB in %d threads" % (
+    how = "numpy %s, float32, %d x %d product by %s kernels, sum of 3 x %d MiB in %d threads" % (
         numpy.__version__,
         product.side,
         product.side,
@@ -74,8 +80,7 @@ def _measure_cpu(threads):
         _ELEMENTS * 4 >> 20,
         threads,
     )
-    traffic = 5.0 * 4 * _ELEMENTS  # bytes
-    return Peaks(product.flops, traffic / _time_triad(threads), how)
+    return Peaks(product.flops, _traffic(_ELEMENTS) / _time_sum(threads), how)
 
 
 def _measure_products():
@@ -113,30 +118,21 @@ def _has_avx512():
         return False
 
 
-def _time_triad(threads):
-    """Return the seconds of a triad whose arrays are shared out among threads."""
+def _traffic(elements):
+    """Return the bytes that a sum of arrays with so many elements reads and writes."""
+    return 3.0 * 4 * elements
+
+
+def _time_sum(threads):
+    """Return the seconds of a sum of arrays that are shared out among threads."""
     import numpy
 
     parts = []
     for _ in range(3):
         whole = numpy.ones(_ELEMENTS, numpy.float32)
         parts.append(numpy.array_split(whole, threads))
-    works = [_bound_triad(a, b, c) for a, b, c in zip(*parts)]
+    works = [functools.partial(numpy.add, b, c, out=a) for a, b, c in zip(*parts)]
     return _shortest(lambda: _run_at_once(works))
-
-
-def _bound_triad(a, b, c):
-    """Return a function that does a = b + 3 c in two passes, as numpy has no single one.
-
-    The passes read and write five arrays together.
-    """
-    import numpy
-
-    def triad():
-        numpy.multiply(c, numpy.float32(3), out=a)
-        numpy.add(a, b, out=a)
-
-    return triad
 
 
 def _run_at_once(works: List[Callable[[], Any]]) -> None:
@@ -169,15 +165,15 @@ def _measure_gpu(device):
     a = torch.ones(_GPU_ELEMENTS, device=device)
     b = torch.ones(_GPU_ELEMENTS, device=device)
     c = torch.ones(_GPU_ELEMENTS, device=device)
-    triad = time_on_device(lambda: torch.add(b, c, alpha=3, out=a))
-    how = "torch %s, float32 (tf32 %s), %d x %d product, triad of 3 x %d MiB" % (
+    seconds = time_on_device(lambda: torch.add(b, c, out=a))
+    how = "torch %s, float32 (tf32 %s), %d x %d product, sum of 3 x %d MiB" % (
         torch.__version__,
         torch.backends.cuda.matmul.allow_tf32,
         _GPU_SIDE,
         _GPU_SIDE,
         _GPU_ELEMENTS * 4 >> 20,
     )
-    return Peaks(2.0 * _GPU_SIDE**3 / product, 3.0 * 4 * _GPU_ELEMENTS / triad, how)
+    return Peaks(2.0 * _GPU_SIDE**3 / product, _traffic(_GPU_ELEMENTS) / seconds, how)
 
 
 def _shortest(work):

@@ -22,7 +22,7 @@ def test_peaks_of_the_cpu_come_with_how_they_were_measured(
 
 def test_faster_kernels_count(monkeypatch: pytest.MonkeyPatch) -> None:
     product = peaks._Product
-    monkeypatch.setattr(peaks, "_time_triad", lambda threads: 1.0)
+    monkeypatch.setattr(peaks, "_time_sum", lambda threads: 1.0)
     monkeypatch.setattr(peaks, "_measure_products", lambda: product(2e9, 512))
     monkeypatch.setattr(peaks, "_has_avx512", lambda: True)
     monkeypatch.setattr(peaks, "_measure_products_with", lambda kernels: product(3e9, 1024))
@@ -33,6 +33,13 @@ def test_faster_kernels_count(monkeypatch: pytest.MonkeyPatch) -> None:
     found = measure_peaks("cpu", None)
     assert found.flops == 2e9
     assert "512 x 512 product by its own kernels" in found.how
+
+
+def test_bytes_are_the_three_arrays_of_streams_add(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peaks, "_measure_products", lambda: peaks._Product(2e9, 512))
+    monkeypatch.setattr(peaks, "_ELEMENTS", 1000)
+    monkeypatch.setattr(peaks, "_time_sum", lambda threads: 1e-6)
+    assert measure_peaks("cpu", 1).bytes == pytest.approx(3 * 4 * 1000 / 1e-6)
 
 
 def test_other_kernels_are_measured_in_a_process_of_their_own() -> None:
