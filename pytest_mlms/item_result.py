@@ -262,7 +262,7 @@ class Recording:
             fields["launch"] = to_plain(self.launch)
         if self.software is not None:
             fields.update(to_plain(self.software))
-        fields.update(to_plain(self.notes))
+        fields.update(_plain_notes(self.notes))
         if self.judgement is not None:
             fields.update(to_plain(self.judgement))
         fields["artifacts"] = to_plain(self.artifacts)
@@ -270,6 +270,20 @@ class Recording:
         fields["logs"] = to_plain(self.logs)
         fields["cpu_shares"] = to_plain(self.cpu_shares)
         return fields
+
+
+def _plain_notes(notes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return notes as plain values; ``unwritten`` tells which of them have no form in JSON."""
+    fields: dict[str, Any] = {}
+    unwritten = {}
+    for name, value in notes.items():
+        try:
+            fields[name] = to_plain(value)
+        except (TypeError, ValueError, RecursionError) as error:
+            unwritten[name] = str(error)
+    if unwritten:
+        fields["unwritten"] = unwritten
+    return fields
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from pytest_mlms.item_result import (
 )
 from pytest_mlms.quantities import QUANTITIES
 from pytest_mlms.records import Decision, Estimate, Launch, Place, Verdict
+from pytest_mlms.text import visible
 
 __all__ = [
     "RECORDER",
@@ -37,6 +38,8 @@ __all__ = [
     "MlmsWarning",
     "Recorder",
 ]
+
+_LONGEST_UNIT = 40  # characters
 
 
 class MlmsWarning(pytest.PytestWarning):
@@ -113,10 +116,11 @@ class Recorder:
         """Record a quantity of your own: for tables, JUnit properties and results.
 
         ``better`` is "lower" or "higher". The test itself asserts what it must be. Raises
-        ValueError for a name that is taken or is no identifier, and for a value that isn't finite.
+        ValueError for a name that is taken or is no identifier, for a unit that is no short word,
+        and for a value that isn't finite.
         """
-        number = float(value)
-        _check_quantity(name, number, better)
+        number = _finite(name, value)
+        _check_quantity(name, unit, better)
         self._quantities[name] = OwnQuantity(number, unit, better)
         self.note(quantities=dict(self._quantities))
 
@@ -253,7 +257,7 @@ class Recorder:
     def _warn(self, text: str, category: type[MlmsWarning], place: Place) -> None:
         """Warn with the place in the user's file instead of a place in ours."""
         labelled = f"{self._label}: {text}" if self._label else text
-        warnings.warn_explicit(labelled, category, str(place.path), place.line)
+        warnings.warn_explicit(visible(labelled), category, str(place.path), place.line)
 
     def _relative(self, path: Path) -> str:
         return path.relative_to(self._run_folder).as_posix()
@@ -271,15 +275,25 @@ def _folder_name(nodeid: str) -> str:
     return f"{short}-{digest[:8]}"
 
 
-def _check_quantity(name: str, value: float, better: str) -> None:
-    if not name.isidentifier():
+def _finite(name: str, value: float) -> float:
+    try:
+        number = float(value)
+    except OverflowError:  # of an integer
+        number = math.inf
+    if not math.isfinite(number):
+        raise ValueError(f"{name} is {number}; a quantity is a finite number")
+    return number
+
+
+def _check_quantity(name: str, unit: str, better: str) -> None:
+    if not isinstance(name, str) or not name.isidentifier():
         raise ValueError(f"{name!r} is no name of a quantity; write letters, digits and _")
     if name in QUANTITIES:
         raise ValueError(f"{name!r} is a quantity of pytest-mlms; choose another name")
     if better not in get_args(Better):
         raise ValueError(f"better is {better!r}; write 'lower' or 'higher'")
-    if not math.isfinite(value):
-        raise ValueError(f"{name} is {value}; a quantity is a finite number")
+    if not isinstance(unit, str) or len(unit) > _LONGEST_UNIT or not unit.isprintable():
+        raise ValueError(f"{unit!r} is no unit; write a word of {_LONGEST_UNIT} characters at most")
 
 
 def _with_verdict(decisions: Sequence[Decision], *verdicts: Verdict) -> list[Decision]:
@@ -287,7 +301,7 @@ def _with_verdict(decisions: Sequence[Decision], *verdicts: Verdict) -> list[Dec
 
 
 def _fail(lines: Sequence[str]) -> NoReturn:
-    pytest.fail("\n".join(lines), pytrace=False)
+    pytest.fail(visible("\n".join(lines)), pytrace=False)
 
 
 def _in_one_line(text: str) -> str:

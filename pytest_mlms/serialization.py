@@ -10,12 +10,15 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+from pytest_mlms.text import encodable, shortened
+
 __all__ = ["NullAs", "from_plain", "omitted_if_default", "plain_as_list", "to_plain"]
 
 Record = TypeVar("Record")
 
 _OMIT = {"omit_if_default": True}
 _LISTS: set[type] = set()
+_MOST_BITS = 1024  # of an integer; Python writes some thousand, other programs 64 or a float's 1024
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,13 +56,18 @@ def to_plain(value: Any) -> Any:
     Dataclasses and named tuples become objects with a key for each field. A named tuple that is
     declared with ``plain_as_list`` becomes a list, as other sequences do. Sets become sorted lists,
     enums their values, and paths their text. numpy's numbers and arrays become Python's. JSON has
-    no infinity and no NaN: both become null. Raises TypeError for anything else.
+    no infinity and no NaN: both become null. What UTF-8 can't have of a text is escaped. Raises
+    TypeError for anything else, and ValueError for an integer that is too large to be written.
     """
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else None
-    if value is None or isinstance(value, (bool, int, str)):
+    if isinstance(value, int) and value.bit_length() > _MOST_BITS:
+        raise ValueError(f"an integer of {value.bit_length():,} bits has no form in JSON")
+    if isinstance(value, str):
+        return encodable(value)
+    if value is None or isinstance(value, (bool, int)):
         return value
     if isinstance(value, Path):
         return str(value)
@@ -90,14 +98,16 @@ def _plain_container(value: Any) -> Any:
     if isinstance(value, tuple) and hasattr(value, "_asdict") and type(value) not in _LISTS:
         return to_plain(value._asdict())
     if isinstance(value, Mapping):
-        return {str(key): to_plain(entry) for key, entry in value.items()}
+        return {encodable(str(key)): to_plain(entry) for key, entry in value.items()}
     if isinstance(value, (list, tuple)):
         return [to_plain(entry) for entry in value]
     if isinstance(value, (set, frozenset)):
         return sorted(to_plain(entry) for entry in value)
     if hasattr(value, "tolist"):  # a number or an array of numpy, which is not imported for it
-        return to_plain(value.tolist())
-    raise TypeError(f"{type(value).__name__} has no form in JSON: {value!r}")
+        python_value = value.tolist()
+        if type(python_value) is not type(value):  # as that of a longdouble is
+            return to_plain(python_value)
+    raise TypeError(f"{type(value).__name__} has no form in JSON: {shortened(repr(value), 80)}")
 
 
 def _plain_dataclass(record: Any) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["find_control", "shortened", "visible"]
+__all__ = ["encodable", "find_control", "shortened", "visible"]
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 """Controls of a terminal but tab and newline, and what XML and UTF-8 can't have."""
@@ -26,6 +26,15 @@ def visible(text: str) -> str:
 
 def _escape(found: re.Match[str]) -> str:
     return found[0].encode("unicode_escape").decode()
+
+
+def encodable(text: str) -> str:
+    r"""Return a text with what UTF-8 can't have as its escape, such as ``\ud800``."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode(errors="backslashreplace").decode()
+    return text
 
 
 def shortened(text: str, most: int) -> str:

@@ -43,6 +43,7 @@ def settle(recorder: Recorder, estimates: dict[str, Estimate], strict: bool = Fa
         ("mean error", 0.5, "lower", "'mean error' is no name of a quantity; write letters"),
         ("top1", 0.5, "higher", "'top1' is a quantity of pytest-mlms; choose another name"),
         ("rmse", math.nan, "lower", "rmse is nan; a quantity is a finite number"),
+        ("rmse", 10**400, "lower", "rmse is inf; a quantity is a finite number"),
         ("rmse", 0.5, "less", "better is 'less'; write 'lower' or 'higher'"),
     ],
 )
@@ -51,6 +52,12 @@ def test_what_is_no_quantity_is_refused(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         recorder.quantity(name, value, better=better)
+
+
+@pytest.mark.parametrize("unit", ["\x1b[2J", "a\nb", "x" * 41, object()])
+def test_a_unit_is_a_short_word(recorder: Recorder, unit: Any) -> None:
+    with pytest.raises(ValueError, match="is no unit; write a word of 40 characters at most"):
+        recorder.quantity("rmse", 0.5, unit=unit, better="lower")
 
 
 def write_byte(path: Path) -> None:
@@ -68,6 +75,16 @@ def test_what_was_noted_becomes_plain_values(recorder: Recorder) -> None:
     assert fields["point"] == {"x": 1.0, "y": None}
     assert fields["path"] == "c"
     assert fields["cpu_shares"] == {"busy": 0.5, "steal": None}
+
+
+def test_what_has_no_form_in_json_is_told_beside_what_has_one(recorder: Recorder) -> None:
+    nested: list[Any] = []
+    nested.append(nested)
+    recorder.note(size=1 << 5000, thing=object(), name=b"x", nested=nested, sound={"a": 1})
+    fields = recorder.recording().as_fields()
+    assert fields["sound"] == {"a": 1}
+    assert set(fields["unwritten"]) == {"size", "thing", "name", "nested"}
+    assert fields["unwritten"]["size"] == "an integer of 5,001 bits has no form in JSON"
 
 
 def test_an_item_that_recorded_nothing_has_no_fields_of_a_measurement(recorder: Recorder) -> None:

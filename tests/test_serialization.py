@@ -110,3 +110,21 @@ def test_an_infinity_comes_back_from_null_as_its_field_declares(
 def test_a_record_comes_back_from_json_as_it_was(points: list[tuple[float, float]]) -> None:
     made = Drawing(Path("p"), Colour.RED, tuple(Point(*point) for point in points), {"n": 1})
     assert from_plain(Drawing, json.loads(json.dumps(to_plain(made)))) == made
+
+
+@pytest.mark.parametrize(
+    "value", [1 << 1025, b"x", 1j, np.longdouble(1), np.complex64(1), object(), {1: object()}]
+)
+def test_a_value_that_json_can_not_have_is_an_error(value: object) -> None:
+    with pytest.raises((TypeError, ValueError), match="has no form in JSON"):
+        to_plain(value)
+
+
+NUMBERS = st.integers(-(1 << 1024) + 1, (1 << 1024) - 1) | st.floats() | st.floats().map(np.float64)
+LEAVES = st.none() | st.booleans() | NUMBERS | st.text()
+
+
+@given(st.recursive(LEAVES, lambda values: st.lists(values) | st.dictionaries(st.text(), values)))
+def test_a_plain_value_can_always_be_written(value: Any) -> None:
+    text = json.dumps(to_plain(value), allow_nan=False)
+    json.dumps(json.loads(text), allow_nan=False).encode()

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_mlms.errors import MlmsError
-from pytest_mlms.text import find_control, shortened, visible
+from pytest_mlms.text import encodable, find_control, shortened, visible
 
 CODES = st.integers(0, 0x10FFFF)
 TEXTS = st.lists(CODES | st.integers(0, 0xFF)).map(lambda codes: "".join(map(chr, codes)))
@@ -29,6 +29,10 @@ def test_any_text_is_fit_for_xml_and_utf_8(text: str) -> None:
     element = ElementTree.Element("a")
     element.text = shown = visible(text)
     assert ElementTree.fromstring(ElementTree.tostring(element, "utf-8")).text == (shown or None)
+
+
+def test_a_lone_surrogate_is_escaped() -> None:
+    assert encodable("a\ud800\x1b") == "a\\ud800\x1b"
 
 
 def test_an_error_can_not_command_the_terminal() -> None:

@@ -32,6 +32,7 @@ from pytest_mlms.stacks.schema import STACK_FILES
 from pytest_mlms.structure.cost import LayerCost, ModelCost
 from pytest_mlms.structure.onnx_graph import describe_onnx
 from pytest_mlms.structure.source import FrameworkSource, describe_case, is_onnx
+from pytest_mlms.text import visible
 from pytest_mlms.units import format_quantity
 
 __all__ = ["add_describe"]
@@ -225,7 +226,7 @@ def _as_text(subject: _Subject, batch_size: int, cost: ModelCost, top: int | Non
         lines += row
     if top is not None and top < len(cost.layers):
         lines.append(f"{top} of {len(cost.layers)} layers, those with the most operations")
-    lines += _notes(cost)
+    lines += map(visible, _notes(cost))
     lines.append("")
     return "\n".join(lines)
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pytest_mlms.quantities import QUANTITIES
+from pytest_mlms.text import visible
 
 __all__ = ["junit_properties"]
 
@@ -16,7 +17,7 @@ def junit_properties(line: Mapping[str, Any]) -> list[tuple[str, object]]:
     """Return the properties of an item's line as names with values; a null has no property."""
     properties = _case_properties(line)
     for framework, version in line.get("versions", {}).items():
-        properties[f"mlms_version_of_{framework}"] = version
+        properties[f"mlms_version_of_{visible(framework)}"] = version
     for name, estimate in line.get("estimates", {}).items():
         properties.update(_estimate_properties(name, estimate))
     for name, quantity in line.get("quantities", {}).items():

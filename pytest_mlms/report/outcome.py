@@ -65,10 +65,25 @@ def finish_report(
         seconds=_seconds(report, item),
     )
     line = _result(item, case, recorder, outcome).as_line()
+    if "unwritten" in line:
+        _fail_unwritten(report, line)
     report.mlms = line  # type: ignore[attr-defined]
     properties = junit_properties(line)
     report.user_properties += properties
     _replace_properties(item, properties)  # JUnit XML takes those of the tear-down's report
+
+
+def _fail_unwritten(report: pytest.TestReport, line: dict[str, Any]) -> None:
+    """Fail an item that noted what can't be written, which is then missing in its line."""
+    reasons = [f"{name}: {reason}" for name, reason in line["unwritten"].items()]
+    noted = "\n  ".join(reasons)
+    text = f"what the test noted can't be written; note plain values of JSON instead\n  {noted}"
+    if not report.failed:
+        report.outcome = "failed"
+        report.longrepr = _without_traceback(text)
+        line["message"] = text
+    line["verdict"] = Verdict.ERROR.value
+    line["outcome"] = "failed"
 
 
 def category_of(report: pytest.CollectReport | pytest.TestReport) -> Category | None:

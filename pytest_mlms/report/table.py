@@ -10,6 +10,8 @@ import itertools
 import textwrap
 from collections.abc import Iterable, Sequence
 
+from pytest_mlms.text import visible
+
 __all__ = ["KEEP", "format_table"]
 
 Row = Sequence[str]
@@ -29,7 +31,7 @@ def format_table(header: Row, rows: Sequence[Row], width: int, left: int) -> lis
     characters, the numbers of each row stand below its names. A table of text or of numbers alone
     is folded between words, and text in the end within them.
     """
-    cells = [header, *rows]
+    cells = [[visible(cell) for cell in row] for row in (header, *rows)]
     widths = [_longest(column) for column in zip(*cells, strict=True)]
     if _total(widths) > width and 0 < left < len(widths):
         return _stack(cells, width, left)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from pytest_mlms.report.table import KEEP
 from pytest_mlms.serialization import from_plain
+from pytest_mlms.text import visible
 from pytest_mlms.trace import BY_LAYER, LEVELS
 from pytest_mlms.trace.runs import ProbeStatus, TraceRun
 from pytest_mlms.trace.summary import TraceSummary
@@ -81,7 +82,7 @@ def notes_on(items: Sequence[TracedItem]) -> list[str]:
     lines = []
     for note, count in counts.items():
         items_text = "1 item" if count == 1 else f"{count} items"
-        lines.append(f"{note.missing} in {items_text}: {note.reason}")
+        lines.append(visible(f"{note.missing} in {items_text}: {note.reason}"))
     return lines
 
 

@@ -1,0 +1,94 @@
+"""Items with values that JSON, XML or a terminal can't have: they cost one item, never the run."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from tests.support.project import Project, write_matrix
+
+NOTES = """
+import pytest
+
+@pytest.mark.mlms(manifest="m.yaml")
+@pytest.mark.parametrize("value", [1 << 99_999, object(), b"x", {1, "a"}], ids=str)
+def test_noted(mlms_case, mlms_recorder, value):
+    mlms_recorder.note(value=value)
+
+@pytest.mark.mlms(manifest="m.yaml")
+def test_sound(mlms_case, mlms_recorder):
+    mlms_recorder.quantity("rmse", 0.5, better="lower")
+"""
+
+
+def test_a_note_that_can_not_be_written_fails_its_item_alone(project: Project) -> None:
+    write_matrix(project.path)
+    project.pytester.makepyfile(test_own=NOTES.replace("ids=str", "ids=list('abcd')"))
+    result = project.run("test_own.py", "--junitxml=x.xml")
+    result.assert_outcomes(failed=4, passed=1)
+    items = {item["nodeid"]: item for item in project.items()}
+    assert len(items) == 5
+    big = items["test_own.py::test_noted[matrix-cpu-a]"]
+    assert big["verdict"] == "ERROR"
+    assert big["unwritten"] == {"value": "an integer of 100,000 bits has no form in JSON"}
+    result.stdout.fnmatch_lines(
+        ["*what the test noted can't be written; note plain values of JSON instead"]
+    )
+
+
+HOSTILE = """
+import numpy
+from mlms_predictors import Loaded, Tensor
+
+def versions():
+    return {"hostile": "1.0", "a\\x00b\\x1b[31m": "\\x1b[2J", "c\\uffff": "\\ud800"}
+
+def devices():
+    return ["cpu"]
+
+def load(request):
+    inputs = [Tensor("image", "float32", (None, 1, 8, 8))]
+    outputs = [Tensor("logits", "float32", (None, 10))]
+    return Loaded(None, "cpu", float("nan"), inputs, outputs)
+
+def predict(loaded, arrays):
+    return [numpy.ones((len(arrays["image"]), 10), "float32")]
+
+def layers(loaded, arrays):
+    raise RuntimeError("\\x1b]0;pwned\\x07")
+"""
+
+
+@pytest.mark.parametrize("options", [(), ("-n", "1")], ids=["here", "xdist"])
+def test_what_a_hostile_agent_says_of_itself_can_be_written(
+    project: Project, options: tuple[str, ...]
+) -> None:
+    folder = project.path / "predictors"
+    folder.mkdir()
+    (folder / "hostile.py").write_text(HOSTILE)
+    project.use_faulty()
+    project.edit("framework: faulty", "framework: hostile")
+    trace = ("--mlms-trace=layer", "-k", "accuracy or trace")
+    result = project.run(f"--mlms-predictors={folder}", "--junitxml=x.xml", *trace, *options)
+    assert "INTERNALERROR" not in result.stdout.str()
+    assert "\x1b]0;" not in result.stdout.str()
+    items = project.items()
+    assert len(items) >= 1
+    names = {
+        element.get("name")
+        for element in ElementTree.parse(project.path / "x.xml").iter("property")
+    }
+    assert r"mlms_version_of_a\x00b\x1b[31m" in names
+
+
+def test_texts_of_a_dataset_can_not_command_the_terminal(project: Project) -> None:
+    labels = [f"\x1b[2J class {number}" for number in range(10)]
+    (project.folder / "labels.txt").write_text("\n".join(labels))
+    images = np.zeros((3, 8, 8), np.uint8)
+    np.savez(project.folder / "x.npz", image=images, label=np.arange(3))
+    project.replace_file("digits_test.npz", (project.folder / "x.npz").read_bytes())
+    result = project.run("-k", "accuracy", "-v")
+    assert "\x1b[2J" not in result.stdout.str()
+    assert len(project.items()) == 1
