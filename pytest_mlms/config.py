@@ -36,6 +36,8 @@ class Config:
     benchmark_json: Path | None
     predictors: tuple[Path, ...]
     cache: Path | None
+    download_size: float
+    download_time: float
     processes: int
     duration: float
     budget: float

@@ -1,8 +1,10 @@
 """User-fixable errors.
 
 They are raised where the problem is found, and the plugin shows their text without a traceback.
+Secrets of addresses are removed from it here, once for the terminal, JUnit and the results.
 """
 
+from pytest_mlms.redaction import redact
 from pytest_mlms.text import visible
 
 __all__ = [
@@ -25,7 +27,7 @@ class MlmsError(Exception):
     """
 
     def __init__(self, text: object = "") -> None:
-        super().__init__(visible(str(text)))
+        super().__init__(visible(redact(str(text))))
 
 
 class ManifestError(MlmsError):

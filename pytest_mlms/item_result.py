@@ -14,6 +14,7 @@ from pytest_mlms.agent.predictor import Predictor
 from pytest_mlms.cases import Case
 from pytest_mlms.quantities import QUANTITIES
 from pytest_mlms.records import Decision, Estimate, Kind, Launch, Stack, Verdict
+from pytest_mlms.redaction import redact_all
 from pytest_mlms.serialization import omitted_if_default, to_plain
 
 __all__ = [
@@ -313,7 +314,7 @@ class ItemResult:
     repetition: int = 1
 
     def as_line(self) -> dict[str, Any]:
-        """Return the item's line of results.jsonl as plain values."""
+        """Return the item's line of results.jsonl as plain values, without secrets."""
         line: dict[str, Any] = {"nodeid": self.nodeid, "worker": self.worker}
         if self.repetition > 1:
             line["repetition"] = self.repetition
@@ -322,4 +323,4 @@ class ItemResult:
         if self.recording is not None:
             line.update(self.recording.as_fields())
         line.update(to_plain(self.outcome))
-        return line
+        return {**redact_all(line), "nodeid": self.nodeid}

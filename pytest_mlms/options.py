@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import pytest
 
+from pytest_mlms.artifacts.limits import DownloadLimits
 from pytest_mlms.trace import LEVELS
 from pytest_mlms.units import parse_quantity
 
@@ -95,6 +96,13 @@ def _seconds(least: float) -> Callable[[str], float]:
     return read
 
 
+def _size(text: str) -> float:
+    try:
+        return parse_quantity(text, "B")
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def _clock(text: str) -> str:
     clocks = ("adj", "cpu", "wall", "device")
     if text not in clocks:
@@ -160,6 +168,20 @@ OPTIONS = [
         "folder for fetched artifacts (default: the user's cache folder)",
         metavar="DIR",
         read=Path,
+    ),
+    Option(
+        "download_size",
+        "largest file to download (default: 20 GiB)",
+        metavar="SIZE",
+        read=_size,
+        default=DownloadLimits().size,
+    ),
+    Option(
+        "download_time",
+        "seconds for the download of a file, at most (default: 3600)",
+        metavar="SECONDS",
+        read=_seconds(1),
+        default=DownloadLimits().seconds,
     ),
     Option(
         "processes",

@@ -95,12 +95,14 @@ def _environment_of(case: Case) -> Hashable:
 def files_of(case: Case, session: Session, item: pytest.Item) -> CaseFiles:
     """Return the local files of a case; those that are not here yet are fetched and checked."""
     from pytest_mlms.artifacts.fetch import fetch_files
+    from pytest_mlms.artifacts.limits import DownloadLimits
     from pytest_mlms.report.progress import Status, waiting_in
 
     status = Status(f"the files of {case.loaded.manifest.name}")
+    limits = DownloadLimits(session.config.download_size, session.config.download_time)
     with waiting_in(item)(status.text):
         return fetch_files(
-            case.loaded, case.model, session.cache, status.show_download, session.bring
+            case.loaded, case.model, session.cache, status.show_download, session.bring, limits
         )
 
 

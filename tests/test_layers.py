@@ -33,7 +33,7 @@ LAYERS = [
     ["stacks"],
     ["manifest"],
     ["records", "statistics", "units", "errors", "files", "serialization", "quantities", "waits"],
-    ["text"],
+    ["redaction", "text"],
 ]
 
 HEAVY = {

@@ -8,6 +8,7 @@ takes half a second, and minutes where coverage is measured beside an installed 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ import platformdirs
 from pytest_mlms.artifacts.archives import UnsafeArchive, is_archive, unpack
 from pytest_mlms.artifacts.digest import check_digest, digest_of
 from pytest_mlms.artifacts.lfs import POINTER_ADVICE, is_pointer_file
+from pytest_mlms.artifacts.limits import DownloadLimits
 from pytest_mlms.errors import ArtifactError
 from pytest_mlms.manifest.load import LoadedManifest
 from pytest_mlms.manifest.schema import Model
@@ -41,6 +43,8 @@ __all__ = [
 Bring = Callable[[LoadedManifest, Artifact], Artifact]
 """Returns a copy on this host of an artifact that is local to the host that started the run."""
 
+_LIMITS = DownloadLimits()
+_NAME_LENGTH = 60  # characters of a download's name, fewer than any file system's 255 bytes
 _SHOWN_MEMBERS = 10  # of an archive that doesn't have the one named
 
 
@@ -73,6 +77,7 @@ def fetch_files(
     cache: Path,
     progress: ReportProgress = _report_nothing,
     bring: Bring = _is_here,
+    limits: DownloadLimits = _LIMITS,
 ) -> CaseFiles:
     """Return the local files that one model of a manifest needs.
 
@@ -83,7 +88,7 @@ def fetch_files(
     def fetch_one(artifact: Artifact) -> Path:
         if not _is_remote(artifact):
             artifact = bring(loaded, artifact)
-        return fetch(artifact, cache, progress)
+        return fetch(artifact, cache, progress, limits)
 
     files = loaded.model_files(model)
     model_paths = {role: fetch_one(artifact) for role, artifact in files.items()}
@@ -92,14 +97,19 @@ def fetch_files(
     return CaseFiles(model_paths, dataset, labels)
 
 
-def fetch(artifact: Artifact, cache: Path, progress: ReportProgress = _report_nothing) -> Path:
+def fetch(
+    artifact: Artifact,
+    cache: Path,
+    progress: ReportProgress = _report_nothing,
+    limits: DownloadLimits = _LIMITS,
+) -> Path:
     """Return the local path of a file whose digest has been checked.
 
     For an archive it is the folder of its content, or the member that the artifact names. Raises
     ArtifactError, which names the manifest's line, what was expected and what was found.
     """
     try:
-        path = _checked(artifact, cache, progress)
+        path = _checked(artifact, cache, progress, limits)
         if artifact.member or is_archive(path):
             return _member(artifact, path, cache)
         return path
@@ -135,9 +145,11 @@ def _is_remote(artifact: Artifact) -> bool:
     return urlsplit(artifact.source).scheme in ("http", "https")
 
 
-def _checked(artifact: Artifact, cache: Path, progress: ReportProgress) -> Path:
+def _checked(
+    artifact: Artifact, cache: Path, progress: ReportProgress, limits: DownloadLimits
+) -> Path:
     if _is_remote(artifact):
-        path = _downloaded(artifact, cache, progress)
+        path = _downloaded(artifact, cache, progress, limits)
         _refuse_pointer(artifact, path)
         return path
     return _local(artifact)
@@ -162,7 +174,9 @@ def _refuse_pointer(artifact: Artifact, path: Path) -> None:
         raise ArtifactError(f"{artifact.place}: {name} is {POINTER_ADVICE}")
 
 
-def _downloaded(artifact: Artifact, cache: Path, progress: ReportProgress) -> Path:
+def _downloaded(
+    artifact: Artifact, cache: Path, progress: ReportProgress, limits: DownloadLimits
+) -> Path:
     """Return the path of a remote file in the cache, downloaded unless it is there already."""
     from pytest_mlms.artifacts.download import Download, DownloadError
 
@@ -183,16 +197,17 @@ def _downloaded(artifact: Artifact, cache: Path, progress: ReportProgress) -> Pa
         for stray in folder.glob("tmp*"):
             stray.unlink()  # pooch's temporary file, of a process that was killed
         try:
-            Download(artifact.source, path, progress).run(digest)
+            Download(artifact.source, path, progress, limits).run(digest)
         except DownloadError as error:
             raise ArtifactError(f"{artifact.place}: {artifact.source}: {error}") from error
     return path
 
 
 def _name_of(url: str) -> str:
-    """Return the last part of a URL's path."""
+    """Return the last part of a URL's path, with what is safe in the name of a file."""
     path = unquote(urlsplit(url).path)
-    return path.rpartition("/")[2] or "file"
+    name = path.rpartition("/")[2]
+    return re.sub(r"[^\w.+-]", "_", name)[-_NAME_LENGTH:].lstrip(".") or "file"
 
 
 def _member(artifact: Artifact, path: Path, cache: Path) -> Path:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from pytest_mlms.options import OPTIONS, Option
+from pytest_mlms.redaction import redact
 
 __all__ = ["reproduce_command"]
 
@@ -18,14 +19,14 @@ _LEFT_OUT = ("results", "benchmark_json", "resume", "fleet", "worker_timeout")
 
 
 def reproduce_command(item: pytest.Item) -> str:
-    """Return the command, for the folder that pytest was started in."""
+    """Return the command, for the folder that pytest was started in, without secrets."""
     config = item.config
     words = ["pytest", *_options_of_pytest(config)]
     for option in OPTIONS:
         if option.name not in _LEFT_OUT and _is_needed(option, item):
             words += _words(option, config.getoption(option.key, None))
     words.append(_node(item))
-    return shlex.join(words)
+    return shlex.join(map(redact, words))
 
 
 def _options_of_pytest(config: pytest.Config) -> Iterator[str]:

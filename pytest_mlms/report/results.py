@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest_mlms
+from pytest_mlms.redaction import redact_all
 from pytest_mlms.report.old_runs import RUN_NAME, RunLock
 
 __all__ = ["ResultsFile"]
@@ -105,7 +106,8 @@ class ResultsFile:
 
 
 def _about_run() -> dict[str, Any]:
-    return {"command": sys.argv, "python": sys.version, "plugin": pytest_mlms.__version__}
+    command = redact_all(sys.argv)
+    return {"command": command, "python": sys.version, "plugin": pytest_mlms.__version__}
 
 
 def _append(path: Path, data: bytes) -> None:

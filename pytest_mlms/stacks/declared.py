@@ -13,6 +13,7 @@ from packaging.utils import canonicalize_name
 from pytest_mlms.errors import ManifestError, StackError
 from pytest_mlms.manifest.types import instead
 from pytest_mlms.records import Stack
+from pytest_mlms.redaction import redact
 from pytest_mlms.stacks.schema import STACK_FILES, load_stacks
 
 __all__ = [
@@ -178,7 +179,7 @@ def resolve(
 def _ad_hoc(framework: str, requirements: Sequence[Requirement]) -> Stack:
     written = [str(requirement) for requirement in requirements]
     names = {canonicalize_name(requirement.name) for requirement in requirements}
-    name = ",".join(written)
+    name = redact(",".join(written))  # of an address; names are in ids
     if "numpy" not in names:
         written.append("numpy")
     return Stack(name, framework, requirements=tuple(written))

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from pytest_mlms.artifacts.download import Download, DownloadError
+from pytest_mlms.artifacts.limits import DownloadLimits
 from tests.support.fileserver import DATA, DIGEST, FileServer, start_of
 
 Progress = tuple[str, int, int]
@@ -28,7 +29,7 @@ def download(server: FileServer, path: Path, seen: list[Progress]) -> Download:
     def report(name: str, done: int, total: int) -> None:
         seen.append((name, done, total))
 
-    return Download(server.url(), path, report)
+    return Download(server.url(), path, report, DownloadLimits())
 
 
 def files_in(folder: Path) -> set[str]:
@@ -105,7 +106,7 @@ def test_a_wrong_digest_leaves_no_file(download: Download, path: Path) -> None:
 def test_an_answer_that_is_not_the_file_is_an_error_at_once(
     server: FileServer, path: Path, page: str, message: str
 ) -> None:
-    download = Download(server.url(page), path, lambda name, done, total: None)
+    download = Download(server.url(page), path, lambda name, done, total: None, DownloadLimits())
     with pytest.raises(DownloadError, match=message):
         download.run(DIGEST)
     assert len(server.asked) == 1
@@ -121,6 +122,8 @@ def test_an_error_of_the_server_itself_is_tried_again(
 
 
 def test_a_server_that_is_not_there_is_an_error(path: Path) -> None:
-    download = Download("http://127.0.0.1:9/x", path, lambda name, done, total: None)
+    download = Download(
+        "http://127.0.0.1:9/x", path, lambda name, done, total: None, DownloadLimits()
+    )
     with pytest.raises(DownloadError, match="check the network and the address"):
         download.run(DIGEST)

@@ -127,7 +127,7 @@ def test_a_lock_that_was_replaced_before_it_was_taken_does_not_count(
     real = os.fstat
     path = tmp_path / "cuda-0.lock"
     path.touch()
-    replaced = []
+    replaced: list[Path] = []
 
     def replace_once(descriptor: int) -> os.stat_result:
         status = real(descriptor)

@@ -1,0 +1,225 @@
+"""HTTP requests that a server can't draw out: each connection ends at a deadline.
+
+requests has a timeout for each read of a socket, which a server meets that sends a byte a second.
+Here a thread shuts the sockets of a request down when its time is over, whatever it waits for:
+headers, the handshake of TLS, or the body. Redirects are followed without their bodies, which
+requests would read whole, and bodies are handed out as they are sent, never decompressed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+from urllib.parse import urljoin
+
+import requests
+import urllib3
+from requests.adapters import HTTPAdapter
+
+__all__ = ["CHUNK", "Answer", "TooSlow", "answer_to"]
+
+CHUNK = 1 << 16
+"""Bytes that are read at once, at most what a broken connection loses."""
+
+_SILENCE = 30  # seconds without a byte before a connection counts as broken
+_CHUNK_SECONDS = 60  # for the headers, and for each chunk of a body
+_POLL = 0.2  # seconds between two looks at the clock
+_REDIRECTS = 10
+
+
+class TooSlow(requests.ConnectionError):
+    """The time for a download was over."""
+
+
+class Answer:
+    """The answer to a request; its body is read in chunks."""
+
+    def __init__(self, response: requests.Response, watch: _Watch) -> None:
+        self.status = response.status_code
+        self.headers = response.headers
+        self._response = response
+        self._watch = watch
+
+    @property
+    def length(self) -> int:
+        """The bytes of the body as the server tells them, 0 where it doesn't."""
+        text = self.headers.get("Content-Length", "")
+        return int(text) if text.isascii() and text.isdecimal() and len(text) < 20 else 0
+
+    def check(self) -> None:
+        """Raise requests.HTTPError for a status of an error."""
+        self._response.raise_for_status()
+
+    def chunks(self) -> Iterator[bytes]:
+        """Yield the body, as it was sent; raises as ``answer_to`` does."""
+        while chunk := self._read():
+            yield chunk
+            self._watch.begin_chunk()
+
+    def _read(self) -> bytes:
+        with _translated_errors(self._watch):
+            read: bytes = self._response.raw.read(CHUNK, decode_content=False)
+        return read
+
+
+@contextlib.contextmanager
+def answer_to(url: str, headers: Mapping[str, str], end: float) -> Iterator[Answer]:
+    """Request ``url`` and yield the answer; the connection ends with the block.
+
+    ``end`` is on time.monotonic(). Raises TooSlow after it, and requests.RequestException for a
+    connection that broke.
+    """
+    with _Watch(end) as watch, _Session() as session:
+        adapter = _WatchedAdapter(watch.add)
+        session.mount("http://", adapter)
+        session.mount("https://", adapter)
+        with _translated_errors(watch):
+            response = _follow(session, url, headers)
+        with contextlib.closing(response):
+            yield Answer(response, watch)
+
+
+@contextlib.contextmanager
+def _translated_errors(watch: _Watch) -> Iterator[None]:
+    """Raise errors of the libraries as those of requests, or as TooSlow after the end."""
+    try:
+        yield
+    except (requests.RequestException, urllib3.exceptions.HTTPError, ValueError) as error:
+        watch.check()
+        if isinstance(error, requests.RequestException):
+            raise
+        raise requests.ConnectionError(str(error)) from error
+    watch.check()  # a socket that was shut down may look like one that came to its end
+
+
+def _follow(session: requests.Session, url: str, headers: Mapping[str, str]) -> requests.Response:
+    """Return the answer at the end of the redirects."""
+    for _ in range(_REDIRECTS + 1):
+        response = session.get(url, headers=headers, stream=True, timeout=_SILENCE)
+        if not response.is_redirect:
+            return response
+        response.close()
+        location = response.headers["Location"].encode("latin-1").decode("utf-8", "replace")
+        url = urljoin(url, location)
+    raise requests.TooManyRedirects(f"more than {_REDIRECTS} redirects", response=response)
+
+
+class _Session(requests.Session):
+    """A session that follows no redirects: requests would read their bodies whole."""
+
+    def get_redirect_target(self, resp: requests.Response) -> None:
+        return None
+
+
+class _Watch:
+    """Shuts sockets down when their time is over."""
+
+    def __init__(self, end: float) -> None:
+        self._end = end
+        self._began = time.monotonic()
+        self._chunk_began = self._began
+        self._problem = ""
+        self._sockets: list[socket.socket] = []
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> _Watch:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        self._thread.join()
+        for watched in self._sockets:
+            watched.close()
+
+    def add(self, connection: socket.socket) -> None:
+        """Watch a socket; TLS takes the original over, so this is a duplicate of it."""
+        self._sockets.append(connection.dup())
+
+    def begin_chunk(self) -> None:
+        """Start the time for the next chunk."""
+        self._chunk_began = time.monotonic()
+
+    def check(self) -> None:
+        """Raise TooSlow where the time was over."""
+        if self._problem:
+            raise TooSlow(self._problem)
+
+    def _run(self) -> None:
+        while not self._is_over.wait(_POLL):
+            self._problem = self._problem or self._find_problem()
+            if self._problem:
+                self._shut_down()
+
+    def _find_problem(self) -> str:
+        now = time.monotonic()
+        if now > self._end:
+            return "the time for the download is over"
+        if now > self._chunk_began + _CHUNK_SECONDS:
+            return f"the server sent less than {CHUNK >> 10} KiB in {_CHUNK_SECONDS:g} s"
+        return ""
+
+    def _shut_down(self) -> None:
+        for watched in tuple(self._sockets):
+            with contextlib.suppress(OSError):  # it is not connected any more
+                watched.shutdown(socket.SHUT_RDWR)
+
+
+class _WatchedAdapter(HTTPAdapter):
+    """An adapter of requests that tells ``watch`` of each socket."""
+
+    def __init__(self, watch: Callable[[socket.socket], None]) -> None:
+        self._watch = watch
+        super().__init__()
+
+    def init_poolmanager(self, *arguments: Any, **keywords: Any) -> None:
+        """Make the manager of direct connections."""
+        super().init_poolmanager(*arguments, **keywords)
+        self._watch_pools(self.poolmanager)
+
+    def proxy_manager_for(self, proxy: str, **keywords: Any) -> Any:
+        """Return the manager of connections by a proxy."""
+        is_new = proxy not in self.proxy_manager
+        manager = super().proxy_manager_for(proxy, **keywords)
+        if is_new:
+            self._watch_pools(manager)
+        return manager
+
+    def _watch_pools(self, manager: Any) -> None:
+        watched = {}
+        for scheme, pool in manager.pool_classes_by_scheme.items():
+            watched[scheme] = _watched_pool(pool, self._watch)
+        manager.pool_classes_by_scheme = watched
+
+
+def _watched_pool(pool: Any, watch: Callable[[socket.socket], None]) -> Any:
+    """Return a class like ``pool``, which is one of urllib3, whose sockets are told to ``watch``."""
+
+    class Connection(pool.ConnectionCls):  # type: ignore[misc]
+        response_class = _Response
+
+        def _new_conn(self) -> Any:
+            made = super()._new_conn()
+            watch(made)
+            return made
+
+    class Pool(pool):  # type: ignore[misc]
+        ConnectionCls = Connection
+
+    return Pool
+
+
+class _Response(http.client.HTTPResponse):
+    """A response that refuses chunks of a negative size, which would be read until memory ends."""
+
+    def _safe_read(self, amt: int) -> bytes:
+        if amt < 0:
+            raise http.client.IncompleteRead(b"")
+        read: bytes = super()._safe_read(amt)  # type: ignore[misc]
+        return read

@@ -1,0 +1,14 @@
+"""Limits of a download. Options have their defaults from here, so it imports nothing heavy."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+__all__ = ["DownloadLimits"]
+
+
+class DownloadLimits(NamedTuple):
+    """The most bytes of a file, and the most seconds for it."""
+
+    size: float = 20 * 2**30
+    seconds: float = 3600.0

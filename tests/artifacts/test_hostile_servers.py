@@ -1,0 +1,247 @@
+"""Downloads from servers that send too slowly, too much, or what is no HTTP."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pytest_mlms.artifacts import connection
+from pytest_mlms.artifacts.download import Download, DownloadError
+from pytest_mlms.artifacts.limits import DownloadLimits
+from tests.support.fileserver import DATA, DIGEST
+from tests.support.hostile_server import Answer, answering
+
+OK = b"HTTP/1.1 200 OK\r\n"
+CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
+REDIRECT = b"HTTP/1.1 302 Found\r\nLocation: /again\r\n"
+LARGE = bytes(1 << 20)
+LIMITS = DownloadLimits(size=4 << 20, seconds=2.0)
+MEMORY = 512 << 20
+
+
+def slowly(text: bytes) -> Answer:
+    never = threading.Event()
+
+    def answer(client: socket.socket) -> None:
+        for byte in text * 10_000:
+            client.sendall(bytes([byte]))
+            never.wait(0.05)
+
+    return answer
+
+
+def forever(beginning: bytes, more: bytes) -> Answer:
+    def answer(client: socket.socket) -> None:
+        client.sendall(beginning)
+        while True:
+            client.sendall(more)
+
+    return answer
+
+
+def once(text: bytes) -> Answer:
+    def answer(client: socket.socket) -> None:
+        client.sendall(text)
+
+    return answer
+
+
+def silence(client: socket.socket) -> None:
+    client.recv(1)
+
+
+@pytest.fixture(autouse=True)
+def _little_memory() -> Iterator[None]:
+    """Let what reads without bounds fail, rather than fill the machine."""
+    statm = Path("/proc/self/statm")
+    if not statm.exists():
+        yield
+        return
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    used = int(statm.read_text().split()[5]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_DATA, (used + MEMORY, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_DATA, before)
+
+
+def failure_of(url: str, folder: Path, limits: DownloadLimits = LIMITS) -> str:
+    """Return the error of a download, which leaves nothing that could be taken for the file."""
+    began = time.monotonic()
+    download = Download(url, folder / "data.bin", lambda name, done, total: None, limits)
+    with pytest.raises(DownloadError) as raised:
+        download.run(DIGEST)
+    assert time.monotonic() - began < 60
+    assert {path.name for path in folder.iterdir()} <= {"partial"}
+    return str(raised.value)
+
+
+TIME = "the time for the download is over; run again to go on with what is there, or allow more by"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        slowly(OK + b"X-Y: z\r\n" * 100),
+        silence,
+        forever(b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+        forever(CHUNKED, b"1\r\nx\r\n"),
+        forever(CHUNKED + b"0\r\n", b"X: y\r\n"),
+        forever(REDIRECT + b"\r\n", LARGE),
+        slowly(OK + b"\r\n" + bytes(1000)),
+    ],
+    ids=[
+        "a byte now and then of the headers",
+        "nothing",
+        "interim answers",
+        "small chunks",
+        "trailers",
+        "redirects with endless bodies",
+        "a byte now and then of the body",
+    ],
+)
+def test_a_server_that_takes_its_time_is_given_up(tmp_path: Path, answer: Answer) -> None:
+    limits = DownloadLimits(size=1 << 40, seconds=1.5)
+    with answering(answer) as url:
+        problem = failure_of(url, tmp_path, limits)
+    assert problem.startswith(TIME) or "redirects" in problem
+
+
+@pytest.mark.parametrize(
+    "beginning",
+    [
+        OK + b"\r\n",
+        OK + b"Content-Length: 999999999999999\r\n\r\n",
+        OK + b"Content-Encoding: gzip\r\n\r\n",
+    ],
+    ids=["without a length", "with a length", "said to be compressed"],
+)
+def test_a_server_that_does_not_stop_is_stopped(tmp_path: Path, beginning: bytes) -> None:
+    with answering(forever(beginning, LARGE)) as url:
+        problem = failure_of(url, tmp_path, LIMITS._replace(seconds=600))
+    assert problem == "the server sends more than 4.00 MiB; --mlms-download-size allows more"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        once(b"what?\r\n"),
+        once(b""),
+        once(b"HTTP/1.1 999999999999 OK\r\n\r\n"),
+        forever(OK, b"X" * 65536),
+        forever(OK, b"X: y\r\n"),
+        forever(b"", b"X" * 65536),
+        forever(CHUNKED, b"0" * 65536),
+        forever(CHUNKED + b"-5\r\n", LARGE),
+        forever(CHUNKED + b"fffffffffffffffffff\r\n", LARGE),
+        once(CHUNKED + b"zzz\r\n"),
+        once(CHUNKED + b"5\r\nab"),
+        once(OK + b"Content-Length: 5, 6\r\n\r\nabcde"),
+        once(OK + b"Content-Length: -5\r\n\r\nabcde"),
+        once(OK + b"Content-Length: \xb2\r\n\r\nabcde"),
+        once(OK + b"Content-Length: 100\r\n\r\nshort"),
+        once(OK + b"Content-Length: 5\r\n\r\nlonger than that"),
+        once(REDIRECT + b"\r\n"),
+        once(b"HTTP/1.1 302 Found\r\nLocation: file:///etc/passwd\r\n\r\n"),
+        once(b"HTTP/1.1 302 Found\r\nLocation: http://[::1\r\n\r\n"),
+        once(b"HTTP/1.1 302 Found\r\nLocation: http://\xff\xfe..\xc3\x28/\r\n\r\n"),
+        once(b"HTTP/1.1 302 Found\r\nLocation: http://" + b"a" * 70 + b"/\r\n\r\n"),
+        once(b"HTTP/1.1 302 Found\r\nLocation: \r\n\r\n"),
+        once(b"HTTP/1.1 206 Partial\r\nContent-Range: bytes 5-1/x\r\n\r\nabc"),
+        once(b"HTTP/1.1 404 \x1b[31mred\r\n\r\n"),
+        once(OK + b"\r\n" + gzip.compress(DATA)),
+    ],
+)
+def test_an_answer_that_is_no_answer_is_an_error(tmp_path: Path, answer: Answer) -> None:
+    with answering(answer) as url:
+        problem = failure_of(url, tmp_path, LIMITS._replace(seconds=20))
+    assert problem.isprintable()
+    assert "Error" not in problem.split("(Caused by")[0], problem
+    assert len(problem) < 1000
+
+
+def test_a_compressed_body_is_taken_as_it_was_sent(tmp_path: Path) -> None:
+    """Some servers say of a .gz file that it is an encoding of its content."""
+    headers = b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(DATA)
+    path = tmp_path / "data.bin"
+    with answering(once(OK + headers + DATA)) as url:
+        Download(url, path, lambda name, done, total: None, LIMITS).run(DIGEST)
+    assert path.read_bytes() == DATA
+
+
+def test_a_server_that_sends_little_is_given_up_long_before_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "_CHUNK_SECONDS", 0.5)
+    with answering(slowly(OK + b"\r\n" + bytes(1000))) as url:
+        problem = failure_of(url, tmp_path, LIMITS._replace(seconds=600))
+    assert problem.startswith("the server sent less than 64 KiB in 0.5 s")
+
+
+def test_what_came_before_the_end_is_kept_for_the_next_run(tmp_path: Path) -> None:
+    length = b"Content-Length: %d\r\n\r\n" % len(DATA)
+
+    def stop_halfway(client: socket.socket) -> None:
+        client.sendall(OK + length + DATA[: len(DATA) // 2])
+        silence(client)
+
+    with answering(stop_halfway) as url:
+        problem = failure_of(url, tmp_path)
+    assert problem.startswith(TIME)
+    kept = (tmp_path / "partial").read_bytes()
+    assert len(kept) > len(DATA) // 4
+    assert DATA.startswith(kept)
+
+
+DOWNLOAD = """
+import sys
+from pathlib import Path
+from pytest_mlms.artifacts.download import Download
+from pytest_mlms.artifacts.limits import DownloadLimits
+def report(name, done, total):
+    print(done, flush=True)
+Download(sys.argv[1], Path(sys.argv[2]), report, DownloadLimits()).run(sys.argv[3])
+"""
+
+
+@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGINT])
+def test_an_interrupted_download_is_not_taken_for_the_file(tmp_path: Path, ending: int) -> None:
+    length = b"Content-Length: %d\r\n\r\n" % len(DATA)
+
+    def stop_halfway(client: socket.socket) -> None:
+        client.sendall(OK + length + DATA[: len(DATA) // 2])
+        silence(client)
+
+    path = tmp_path / "data.bin"
+    with answering(stop_halfway) as url:
+        command = [sys.executable, "-c", DOWNLOAD, url, str(path), DIGEST]
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        ) as process:
+            assert process.stdout
+            assert process.stdout.readline()
+            os.kill(process.pid, ending)
+            process.wait(60)
+    names = {found.name for found in tmp_path.iterdir()}
+    assert "partial" in names
+    assert "data.bin" not in names
+    with answering(once(OK + length + DATA)) as url:
+        Download(url, path, lambda name, done, total: None, LIMITS).run(DIGEST)
+    assert path.read_bytes() == DATA
+
+
+def test_a_handshake_that_does_not_end_is_given_up(tmp_path: Path) -> None:
+    with answering(silence) as url:
+        problem = failure_of(url.replace("http:", "https:"), tmp_path)
+    assert problem.startswith(TIME)

@@ -1,0 +1,110 @@
+"""Secrets in addresses, as unit and in each output of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pytest_mlms.errors import ArtifactError
+from pytest_mlms.redaction import redact, redact_all
+from tests.support.fileserver import serving
+from tests.support.project import Project
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("https://joe:s3cret@host/x", "https://***@host/x"),
+        ("https://joe:p@ss:w@host/x", "https://***@host/x"),
+        ("https://s3cret@host:8443/x", "https://***@host:8443/x"),
+        (
+            "https://h/x?X-Amz-Signature=s3cret&X-Amz-Date=1#f",
+            "https://h/x?X-Amz-Signature=***&X-Amz-Date=***#f",
+        ),
+        ("url: /x?sig=s3cret (Caused by E)", "url: /x?sig=*** (Caused by E)"),
+        ('GET "/x?token=s3%2Fcret" 200', 'GET "/x?token=***" 200'),
+        ("--extra-index-url=https://u:s3cret@h/simple", "--extra-index-url=https://***@h/simple"),
+        ("a @ git+https://s3cret@h/a.git@v1#egg=a", "a @ git+https://***@h/a.git@v1#egg=a"),
+        (
+            "(https://h/x?key=s3cret), (https://u:s3cret@h)",
+            "(https://h/x?key=***), (https://***@h)",
+        ),
+        ("https://h/x?a[b]=s3cret", "https://h/x?a[b]=***"),
+    ],
+)
+def test_secrets_are_hidden(text: str, shown: str) -> None:
+    assert redact(text) == shown
+    assert redact(shown) == shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "is it there? write name=value",
+        "mail me@example.com about https://host/path",
+        "https://host/@scope/package",
+        "why? because a=b & c=d",
+        "reproduce: pytest 'm.yaml::test_accuracy[a-b]'",
+    ],
+)
+def test_other_texts_stay(text: str) -> None:
+    assert redact(text) == text
+
+
+def test_all_texts_of_a_value_are_redacted() -> None:
+    value = {"a": ["https://u:p@h", 1.5, None], "b": {"c": "/x?k=v"}}
+    assert redact_all(value) == {"a": ["https://***@h", 1.5, None], "b": {"c": "/x?k=***"}}
+
+
+def test_the_text_of_an_error_is_redacted() -> None:
+    assert str(ArtifactError("m.yaml:1: https://u:p@h/x")) == "m.yaml:1: https://***@h/x"
+
+
+def written_by(folder: Path) -> str:
+    texts = []
+    for path in folder.rglob("*"):
+        if path.is_file() and path.suffix in (".jsonl", ".xml", ".json", ".log"):
+            texts.append(path.read_text())
+    return "\n".join(texts)
+
+
+@pytest.mark.parametrize("page", ["/none.bin", "/page", "/data.bin", "refused"])
+def test_no_output_of_a_run_has_the_secrets_of_an_address(project: Project, page: str) -> None:
+    with serving() as server:
+        url = server.url(page) if page.startswith("/") else "http://127.0.0.1:9/x"
+        url = url.replace("http://", "http://joe:s3cret@") + "?X-Amz-Signature=s3cret&k=s3cret"
+        project.edit("graph: digits_cnn.onnx", f'graph: "{url}"')
+        options = [
+            "--junitxml=junit.xml",
+            "--mlms-cache=cache",
+            "--log-level=DEBUG",
+            "--log-file=run.log",
+            "--log-file-level=DEBUG",
+            "--log-cli-level=DEBUG",
+            "--benchmark-disable",
+            "--mlms-benchmark-json=bench.json",
+            "--tb=long",
+            "--showlocals",
+            "-rA",
+            "-kaccuracy",
+        ]
+        result = project.run(*options)
+    output = "\n".join([*result.outlines, *result.errlines])
+    assert result.ret == 1
+    assert "X-Amz-Signature=***" in output
+    assert "***@" in output
+    assert "s3cret" not in output
+    assert "s3cret" not in written_by(project.path)
+
+
+def test_a_stack_that_can_not_be_made_shows_no_secrets(project: Project) -> None:
+    stack = "onnxruntime @ http://joe:s3cret@127.0.0.1:9/onnxruntime-1-py3-none-any.whl?k=s3cret"
+    result = project.run(
+        f"--mlms-stack={stack}", "-kaccuracy", "--mlms-cache=cache", "--junitxml=junit.xml", "-rA"
+    )
+    output = "\n".join([*result.outlines, *result.errlines])
+    assert result.ret == 1
+    assert "joe:" not in output
+    assert "s3cret" not in output
+    assert "s3cret" not in written_by(project.path)
