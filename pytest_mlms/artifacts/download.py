@@ -20,6 +20,7 @@ import requests
 from pytest_mlms.artifacts.connection import Answer, TooSlow, answer_to
 from pytest_mlms.artifacts.limits import DownloadLimits
 from pytest_mlms.redaction import redact
+from pytest_mlms.text import shortened
 from pytest_mlms.units import format_quantity
 
 __all__ = ["Download", "DownloadError", "ReportProgress"]
@@ -187,7 +188,7 @@ def _may_pass(error: requests.RequestException) -> bool:
 
 def _reason(error: Exception) -> str:
     if isinstance(error, requests.HTTPError):
-        status = f"{error.response.status_code} {_printable(error.response.reason)}"
+        status = f"{error.response.status_code} {shortened(str(error.response.reason), _SHOWN)}"
         return f"the server answered {status}; correct the address"
     if isinstance(error, _WebPage):
         problem = "the server sent a web page instead of the file"
@@ -196,9 +197,3 @@ def _reason(error: Exception) -> str:
         advice = "run again to go on with what is there, or check the network and the address"
         return f"{error}; {advice}"
     return f"{error} Correct the manifest's sha256 if the file is the one that you mean."
-
-
-def _printable(text: object) -> str:
-    """Return what a server sent, short and without what would control a terminal."""
-    shown = str(text)[:_SHOWN]
-    return "".join(character if character.isprintable() else "?" for character in shown)

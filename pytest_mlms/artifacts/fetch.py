@@ -44,14 +44,25 @@ Bring = Callable[[LoadedManifest, Artifact], Artifact]
 """Returns a copy on this host of an artifact that is local to the host that started the run."""
 
 _LIMITS = DownloadLimits()
+_NO_CACHE = Path("/nonexistent/HOME-is-not-set")
 _NAME_LENGTH = 60  # characters of a download's name, fewer than any file system's 255 bytes
 _SHOWN_MEMBERS = 10  # of an archive that doesn't have the one named
 
 
 def default_cache() -> Path:
-    """Return MLMS_CACHE of the environment, or the user's cache folder for this program."""
+    """Return MLMS_CACHE of the environment, or the user's cache folder for this program.
+
+    A user without a home has none. Local files need none either, so it is no error until something
+    is to be kept there.
+    """
     named = os.environ.get("MLMS_CACHE")
-    return Path(named or platformdirs.user_cache_dir("pytest-mlms"))
+    if named:
+        return Path(named)
+    try:
+        cache = Path(platformdirs.user_cache_dir("pytest-mlms"))
+    except RuntimeError:
+        return _NO_CACHE
+    return cache if cache.is_absolute() else _NO_CACHE
 
 
 @dataclass(frozen=True)
@@ -115,10 +126,13 @@ def fetch(
         return path
     except OSError as error:
         problem = f"{artifact.source}: {error.strerror} ({error.filename})"
-        raise ArtifactError(
-            f"{artifact.place}: {problem}; "
-            f"make room or grant access, or name another cache with --mlms-cache"
-        ) from error
+        raise ArtifactError(f"{artifact.place}: {problem}; {_advice(cache)}") from error
+
+
+def _advice(cache: Path) -> str:
+    if cache == _NO_CACHE:
+        return "HOME is not set: name a folder for the cache with --mlms-cache or MLMS_CACHE"
+    return "make room or grant access, or name another cache with --mlms-cache"
 
 
 def check_local(loaded: LoadedManifest) -> Iterator[ArtifactError]:

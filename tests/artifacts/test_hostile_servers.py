@@ -19,6 +19,7 @@ import pytest
 from pytest_mlms.artifacts import connection
 from pytest_mlms.artifacts.download import Download, DownloadError
 from pytest_mlms.artifacts.limits import DownloadLimits
+from pytest_mlms.errors import ArtifactError
 from tests.support.fileserver import DATA, DIGEST
 from tests.support.hostile_server import Answer, answering
 
@@ -166,7 +167,7 @@ def test_a_server_that_does_not_stop_is_stopped(tmp_path: Path, beginning: bytes
 def test_an_answer_that_is_no_answer_is_an_error(tmp_path: Path, answer: Answer) -> None:
     with answering(answer) as url:
         problem = failure_of(url, tmp_path, LIMITS._replace(seconds=20))
-    assert problem.isprintable()
+    assert str(ArtifactError(problem)).isprintable()
     assert "Error" not in problem.split("(Caused by")[0], problem
     assert len(problem) < 1000
 

@@ -16,6 +16,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be othe
 
 ALICE = 23456
 MALLORY = 34567
+NOBODY = 12345
 
 # What is imported first is read as root: other users may not read this project.
 _AS_USER = """
@@ -42,6 +43,20 @@ def run_as(user: int, code: str, *arguments: str | Path) -> str:
     with start_as(user, code, *arguments) as process:
         output, _ = process.communicate(timeout=60)
     return output
+
+
+def command_of_nobody(*command: str) -> list[str]:
+    """Return a command line that runs ``command`` as a user that /etc/passwd doesn't have.
+
+    The user may read everything: this project need not be readable by others.
+    """
+    setpriv = shutil.which("setpriv")
+    if os.geteuid() != 0 or setpriv is None:
+        pytest.skip("needs root, and setpriv")
+    capability = "-all,+dac_read_search"
+    user = [f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
+    inherited = [f"--inh-caps={capability}", f"--bounding-set={capability}"]
+    return [setpriv, *user, *inherited, "--ambient-caps=+dac_read_search", *command]
 
 
 @pytest.fixture
