@@ -19,10 +19,10 @@ def replacing(path: Path) -> Iterator[Path]:
 
     Readers see the old file or the new one, never a part. Where the block fails, the temporary file
     is removed and ``path`` is left as it was. The folder must exist. The name can't be guessed: the
-    folder may be one where others put links.
+    folder may be one where others put links. It has the same suffix, as some libraries add one.
     """
     token = os.urandom(8).hex()
-    temporary = path.with_name(f".{path.name}.{token}.tmp")
+    temporary = path.with_name(f".{token}.{path.name}")
     try:
         yield temporary
         os.replace(temporary, path)

@@ -222,13 +222,15 @@ def _check_stacks(session: Session) -> None:
 
 
 def _resume(config: pytest.Config) -> None:
-    from pytest_mlms.items.resume import Resume
+    from pytest_mlms.items.resume import Resume, take_run
 
-    resume = Resume(config)
-    config.pluginmanager.register(resume, "mlms-resume")
     reporter = config.pluginmanager.getplugin(REPORTER)
     if reporter is not None:
-        reporter.resume(resume.lines.values())
+        take_run(reporter)
+    resume = Resume(config)
+    config.pluginmanager.register(resume, "mlms-resume")
+    if reporter is not None:
+        reporter.show(resume.lines.values())
 
 
 def _collect_manifests(config: pytest.Config, options: Config) -> None:
@@ -251,5 +253,5 @@ def _report_interrupted(item: pytest.Item) -> None:
     from pytest_mlms.report.outcome import interrupted_result
 
     result = interrupted_result(item)
-    if result:
+    if result and not reporter.has(result):
         reporter.add(result)

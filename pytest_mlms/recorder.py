@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import math
 import re
@@ -15,6 +14,7 @@ import pytest
 
 from pytest_mlms.agent.predictor import Predictor
 from pytest_mlms.evaluate.limits import explain, margin, summarize, worst
+from pytest_mlms.files import replacing
 from pytest_mlms.item_result import (
     Better,
     EstimateRecord,
@@ -65,7 +65,8 @@ class MlmsArtifactLost(MlmsWarning):
 class Recorder:
     """Collects the results of one item.
 
-    ``folder`` is where its artifacts go; it is made when the first is kept. ``place`` is the line
+    ``folder`` is where its artifacts go; it is made when the first is kept, and has none of an
+    earlier run of the item. ``place`` is the line
     of the manifest that warnings name, and ``label`` the model and the case. ``cpu_shares`` returns
     what the host's CPUs did since the item began. ``without_limits`` is the text of a failure under
     --mlms-strict where no limit judges the item.
@@ -80,7 +81,7 @@ class Recorder:
         label: str = "",
         without_limits: str = "",
     ) -> None:
-        self.folder = run_folder / "items" / _folder_name(nodeid)
+        self.folder = _new_folder(run_folder / "items", nodeid)
         self.logs: list[Path] = []
         self._run_folder = run_folder
         self._place = place
@@ -139,14 +140,15 @@ class Recorder:
         self.add_log(predictor.agent.log.path)
 
     def keep(self, name: str, write: Callable[[Path], None]) -> None:
-        """Make an artifact of this name by ``write``.
+        """Make an artifact of this name by ``write``, which is given a path with its suffix.
 
-        Where the disk refuses it, the artifact is lost, and the result is not.
+        Where the disk refuses it, the artifact is lost or stays as it was, and the result is kept.
         """
         path = self.folder / name
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            write(path)
+            with replacing(path) as temporary:
+                write(temporary)
         except OSError as error:
             self._lose(name, error)
             return
@@ -233,19 +235,12 @@ class Recorder:
         )
 
     def _lose(self, name: str, error: OSError) -> None:
-        """Remove what was written of an artifact, and warn of the first that an item loses.
-
-        The results name all that are lost.
-        """
-        path = self.folder / name
-        with contextlib.suppress(OSError):
-            path.unlink(missing_ok=True)
-        self._artifacts.pop(name, None)  # a trace is written again after each level
+        """Warn of the first artifact that an item loses; the results name all of them."""
         is_first = not self._lost
         self._lost[name] = str(error)
         if is_first:
             text = (
-                f"{path} could not be written: {error.strerror}; "
+                f"{self.folder / name} could not be written: {error.strerror}; "
                 f"make room, or name another folder by --mlms-results"
             )
             self._warn(text, MlmsArtifactLost, self._place)
@@ -265,6 +260,17 @@ class Recorder:
 
 RECORDER = pytest.StashKey[Recorder]()
 """The key of an item's stash that has its recorder."""
+
+
+def _new_folder(items: Path, nodeid: str) -> Path:
+    """Return a folder for an item that is not there yet, as an item may run again."""
+    name = _folder_name(nodeid)
+    folder = items / name
+    number = 1
+    while folder.exists():
+        number += 1
+        folder = items / f"{name}-{number}"
+    return folder
 
 
 def _folder_name(nodeid: str) -> str:

@@ -32,7 +32,8 @@ LAYERS = [
     ["artifacts"],
     ["stacks"],
     ["manifest"],
-    ["records", "statistics", "units", "errors", "files", "serialization", "quantities", "waits"],
+    ["records", "statistics", "units", "errors", "files", "arrays", "serialization", "quantities"],
+    ["waits"],
     ["redaction", "text"],
 ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import warnings
 from pathlib import Path
@@ -58,6 +59,10 @@ def test_what_is_no_quantity_is_refused(
 def test_a_unit_is_a_short_word(recorder: Recorder, unit: Any) -> None:
     with pytest.raises(ValueError, match="is no unit; write a word of 40 characters at most"):
         recorder.quantity("rmse", 0.5, unit=unit, better="lower")
+
+
+def write(content: bytes, path: Path) -> None:
+    path.write_bytes(content)
 
 
 def write_byte(path: Path) -> None:
@@ -235,14 +240,16 @@ def test_an_artifact_that_does_not_fit_is_named_and_removed(small_disk: Path) ->
     assert not (recorder.folder / "big.bin").exists()
 
 
-def test_an_artifact_that_is_written_twice_is_kept_or_lost_as_the_last_time(
+def test_an_artifact_that_is_written_again_stays_as_it_was_where_the_disk_is_full(
     small_disk: Path,
 ) -> None:
     recorder = Recorder("a.yaml::test[x]", small_disk, PLACE)
     recorder.keep("trace.bin", write_byte)
     with pytest.warns(MlmsArtifactLost):
         recorder.keep("trace.bin", write_too_much)
-    assert recorder.recording().as_fields()["artifacts"] == {}
+    assert list(recorder.recording().as_fields()["artifacts"]) == ["trace.bin"]
+    assert [path.name for path in recorder.folder.iterdir()] == ["trace.bin"]
+    assert (recorder.folder / "trace.bin").read_bytes() == b"x"
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         recorder.keep("trace.bin", write_too_much)
@@ -250,6 +257,18 @@ def test_an_artifact_that_is_written_twice_is_kept_or_lost_as_the_last_time(
     fields = recorder.recording().as_fields()
     assert list(fields["artifacts"]) == ["trace.bin"]
     assert fields["artifacts_lost"] == {}
+
+
+def test_an_item_that_runs_again_leaves_the_artifacts_of_its_first_run(tmp_path: Path) -> None:
+    folders = []
+    for content in (b"first", b"second", b"third"):
+        recorder = Recorder("a.yaml::test[x]", tmp_path, PLACE)
+        recorder.keep("samples-0.npz", functools.partial(write, content))
+        folders.append(recorder.folder)
+    contents = [(folder / "samples-0.npz").read_bytes() for folder in folders]
+    assert contents == [b"first", b"second", b"third"]
+    paths = [recorder.recording().as_fields()["artifacts"]["samples-0.npz"]]
+    assert paths == [f"items/{folders[0].name}-3/samples-0.npz"]
 
 
 def test_items_with_similar_names_have_folders_of_their_own(tmp_path: Path) -> None:

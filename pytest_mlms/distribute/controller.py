@@ -233,8 +233,11 @@ class Controller:
     @pytest.hookimpl
     def pytest_keyboard_interrupt(self) -> None:
         """Take what the workers have measured, also of the items that Ctrl-C interrupted."""
-        self._patches.drain()
         reporter = self._config.pluginmanager.getplugin(REPORTER)
+        result = getattr(self._patches.report_in_flight, "mlms", None)
+        if result is not None and not reporter.has(result):
+            reporter.add(result)
+        self._patches.drain()
         for result in self._interrupted:
             reporter.add(result)
 

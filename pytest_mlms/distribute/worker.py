@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any, NoReturn
 
 import pytest
@@ -83,6 +83,7 @@ class WorkerSide:
         self._retries: dict[int, ItemRetry] = {}
         self._interactor = _find_interactor(config)
         self._ended = threading.Event()
+        self._last_sent: Mapping[str, Any] | None = None
 
     def listen(self, artifacts: ArtifactClient | None) -> None:
         """Begin to receive messages, and to send heartbeats."""
@@ -125,6 +126,10 @@ class WorkerSide:
         if result is not None:
             self._complete(result)
 
+    def has(self, result: Mapping[str, Any]) -> bool:
+        """Return whether the result that was sent last is this one."""
+        return result is self._last_sent
+
     def add(self, result: dict[str, Any]) -> None:
         """Send the result of an interrupted item, which has no report."""
         self._complete(result)
@@ -144,6 +149,7 @@ class WorkerSide:
             result.update(attempt=retry.attempt, earlier=retry.earlier)
         if self._sender:
             self._sender.send(result)
+        self._last_sent = result
 
     def _run_one_test(self) -> None:
         """Run the next item as xdist does, but only wait where that is the sentinel item."""

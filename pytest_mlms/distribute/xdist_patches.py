@@ -74,7 +74,10 @@ class _Placeholder:
 
 
 class XdistPatches:
-    """The patches of one run: replaces lost workers, and calls ``control`` every second."""
+    """The patches of one run: replaces lost workers, and calls ``control`` every second.
+
+    ``report_in_flight`` is the worker's report that is being passed on.
+    """
 
     def __init__(
         self,
@@ -84,6 +87,7 @@ class XdistPatches:
         workspace: WorkspaceSync,
     ) -> None:
         self.replacements_pending = 0
+        self.report_in_flight: pytest.TestReport | None = None
         self._config = config
         self._control = control
         self._notices = notices
@@ -157,8 +161,10 @@ class XdistPatches:
     # Replacements for methods of xdist's session
 
     def _pass_on_report(self, node: Any, rep: pytest.TestReport) -> None:
+        self.report_in_flight = rep
         for report in self._control.reports_to_pass_on(node, rep):
             type(self._session).worker_testreport(self._session, node, report)
+        self.report_in_flight = None
 
     def _show_internal_error(self, node: Any, formatted_error: str) -> None:
         """Show the error, and go on: the worker ends now, and then counts as lost."""

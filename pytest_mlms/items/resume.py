@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from pytest_mlms.config import Config
+from pytest_mlms.errors import MlmsError
+from pytest_mlms.report.reporter import Reporter
 from pytest_mlms.report.results_reader import read_results
 from pytest_mlms.session import SESSION
 
-__all__ = ["Resume", "resumed_run"]
+__all__ = ["Resume", "finished_items", "resumed_run", "take_run"]
 
 Line = dict[str, Any]
 
@@ -29,12 +31,20 @@ def resumed_run(options: Config) -> Path:
     if (run / "results.jsonl").is_file():
         return run
     files = options.results.glob("*/results.jsonl")
-    runs = sorted(file.parent.name for file in files)
+    runs = sorted(file.parent.name for file in files if not file.parent.is_symlink())
     last_runs = runs[-_SHOWN_RUNS:]
     names = ", ".join(last_runs) or "none"
     raise pytest.UsageError(
         f"--mlms-resume: there are no results in {run}; name a run of {options.results}: {names}"
     )
+
+
+def take_run(reporter: Reporter) -> None:
+    """Have the run for this session alone; raises pytest.UsageError where another one has it."""
+    try:
+        reporter.take_run()
+    except MlmsError as error:
+        raise pytest.UsageError(f"--mlms-resume: {error}") from None
 
 
 class Resume:
@@ -47,7 +57,7 @@ class Resume:
         self.lines: dict[str, Line] = {}
         worker = getattr(config, "workerinput", None)
         if worker is None:
-            self.lines = _finished_items(config.stash[SESSION].run_folder)
+            self.lines = finished_items(config.stash[SESSION].run_folder)
             self._finished = set(self.lines)
         else:
             self._finished = set(worker["mlms_done"])
@@ -82,18 +92,19 @@ class Resume:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
-def _finished_items(run: Path) -> dict[str, Line]:
+def finished_items(run: Path) -> dict[str, Line]:
     """Return the line of each item that has a result, by its node id.
 
-    The last line of an item counts. Items with errors, and those that were interrupted, run again.
+    The last line of an item counts. Items with errors, also of their tear-down, and those that were
+    interrupted run again.
     """
     finished: dict[str, Line] = {}
     for line in read_results(run / "results.jsonl"):
-        if line.get("type") != "item":
+        if line.get("type") not in ("item", "teardown"):
             continue
         nodeid = line["nodeid"]
         finished.pop(nodeid, None)
-        if line["verdict"] != "ERROR":
+        if line["type"] == "item" and line["verdict"] != "ERROR":
             finished[nodeid] = line
     return finished
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pytest_mlms.arrays import DamagedFile, read_arrays
 from pytest_mlms.evaluate.performance import ProcessResult
 from pytest_mlms.evaluate.ranking import are_probabilities
 from pytest_mlms.pipeline import top_k
@@ -72,17 +73,17 @@ def keep_arrays(recorder: Recorder, name: str, arrays: Mapping[str, Any]) -> Non
 def load_latencies(folder: Path, artifacts: Mapping[str, str]) -> list[float]:
     """Return the seconds of every timed call of an item's processes, in order.
 
-    Returns an empty list where a file is missing.
+    Returns an empty list where a file is missing or damaged.
     """
     latencies: list[float] = []
     for name, path in artifacts.items():
         if not name.startswith("samples-"):
             continue
-        file = folder / path
-        if not file.exists():
+        try:
+            times = read_arrays(folder / path)
+        except (OSError, DamagedFile):
             return []
-        with np.load(file) as times:
-            seconds = times["end"] - times["start"]
+        seconds = times["end"] - times["start"]
         latencies += seconds.tolist()
     return latencies
 

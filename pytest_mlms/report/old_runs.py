@@ -12,34 +12,14 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-import filelock
+from pytest_mlms.report.run_lock import RunInUse, RunLock
 
-__all__ = ["RUN_NAME", "RunLock", "remove_old_runs"]
+__all__ = ["RUN_NAME", "remove_old_runs"]
 
 RUN_NAME = r"\d{8}-\d{6}-[0-9a-f]{6}"
 """The name of a run's folder, as a regular expression: the time it began, and random digits."""
 
-_LOCK = ".lock"
 _REMOVED = ".removed-"
-
-
-class RunLock:
-    """A lock on the folder of a run, which the kernel releases when its process ends."""
-
-    def __init__(self, run_folder: Path) -> None:
-        self._lock = filelock.FileLock(run_folder / _LOCK)
-
-    def acquire(self) -> bool:
-        """Return whether the run is ours now; another session may have it."""
-        try:
-            self._lock.acquire(timeout=0)
-        except (filelock.Timeout, OSError, NotImplementedError):
-            return False
-        return True
-
-    def release(self) -> None:
-        """Let other sessions have the run."""
-        self._lock.release()
 
 
 def remove_old_runs(results: Path, keep: int) -> int:
@@ -73,7 +53,11 @@ def _runs(results: Path) -> Iterator[Path]:
 def _remove(run: Path) -> bool:
     """Remove a run that no session uses, in one step for all who look at the folder."""
     lock = RunLock(run)
-    if not lock.acquire():
+    try:
+        is_ours = lock.acquire()
+    except RunInUse:
+        return False
+    if not is_ours:
         return False
     moved = run.with_name(f"{_REMOVED}{run.name}")
     try:

@@ -1,7 +1,8 @@
 """The outcome of an item: its verdict, the text of its report, and its result.
 
 pytest's report of the phase that decides an item carries the item's line of the results as
-``report.mlms``. The reporter writes it; with xdist, that is in the controller.
+``report.mlms``. That of a tear-down that fails afterwards has ``report.mlms_teardown``. The reporter
+writes both; with xdist, that is in the controller.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ _UNDECIDED: Category = ("undecided", "u", ("UNDECIDED", {"yellow": True}))
 _REPEAT_PARAMETER = "__pytest_repeat_step_number"
 _LOG_TAIL = 4000  # characters
 _SETUP_SECONDS = pytest.StashKey[float]()
+_LINE = pytest.StashKey[dict[str, Any]]()
+"""The key of an item's stash that has the line of the last time that it was decided."""
 
 
 def finish_report(
@@ -41,9 +44,8 @@ def finish_report(
 ) -> None:
     """Complete the report of a phase, and attach the result to the one that decides the item."""
     case = case_of(item)
-    recorder = item.stash.get(RECORDER, None)
-    if recorder is not None and report.when == "teardown":
-        del item.stash[RECORDER]  # the item may run again
+    if report.when == "teardown":
+        _forget(item)
     error = call.excinfo.value if call.excinfo else None
     if report.failed and case is not None:
         _name_case(report, case)
@@ -52,8 +54,18 @@ def finish_report(
         _locate_skip(report, item)
     if report.when == "setup":
         item.stash[_SETUP_SECONDS] = report.duration
-    if case is None or not _decides(report):
+    if case is not None and _decides(report):
+        _attach_result(report, error, case, item)
+
+
+def _attach_result(
+    report: pytest.TestReport, error: BaseException | None, case: Case, item: pytest.Item
+) -> None:
+    """Give a report that decides an item its line, and its properties in JUnit XML."""
+    if report.when == "teardown":
+        report.mlms_teardown = _teardown_line(report, item)  # type: ignore[attr-defined]
         return
+    recorder = item.stash.get(RECORDER, None)
     recorded = recorder.verdict if recorder else None
     if recorder is not None and _is_undecided(report, recorded):
         _leave_undecided(report, item, recorder.undecided)
@@ -67,6 +79,7 @@ def finish_report(
     line = _result(item, case, recorder, outcome).as_line()
     if "unwritten" in line:
         _fail_unwritten(report, line)
+    item.stash[_LINE] = line
     report.mlms = line  # type: ignore[attr-defined]
     properties = junit_properties(line)
     report.user_properties += properties
@@ -94,10 +107,16 @@ def category_of(report: pytest.CollectReport | pytest.TestReport) -> Category | 
 
 
 def interrupted_result(item: pytest.Item) -> dict[str, Any] | None:
-    """Return the line of an item that was interrupted; None for an item that has no case."""
+    """Return the line of an item that was interrupted; None for an item that has no case.
+
+    An item that was interrupted in its tear-down has the line that it was given before.
+    """
     case = case_of(item)
     if case is None:
         return None
+    line = item.stash.get(_LINE, None)
+    if line is not None and line.get("repetition", 1) == repetition_of(item):
+        return line
     outcome = Outcome(Verdict.ERROR, "interrupted", "interrupted before it was done")
     recorder = item.stash.get(RECORDER, None)
     return _result(item, case, recorder, outcome).as_line()
@@ -135,8 +154,29 @@ def _replace_properties(item: pytest.Item, properties: list[tuple[str, object]])
     item.user_properties[:] = [*kept, *properties]
 
 
+def _forget(item: pytest.Item) -> None:
+    """Make the item ready to run again."""
+    if RECORDER in item.stash:
+        del item.stash[RECORDER]
+    if _LINE in item.stash:
+        del item.stash[_LINE]
+
+
 def _decides(report: pytest.TestReport) -> bool:
+    if report.when == "teardown":
+        return report.failed
     return report.when == "call" or not report.passed
+
+
+def _teardown_line(report: pytest.TestReport, item: pytest.Item) -> dict[str, Any]:
+    """Return the line of a tear-down that failed, after that of the item."""
+    line: dict[str, Any] = {"nodeid": item.nodeid}
+    repetition = repetition_of(item)
+    if repetition > 1:
+        line["repetition"] = repetition
+    line["verdict"] = Verdict.ERROR.value
+    line["message"] = _message(report)
+    return line
 
 
 def _is_undecided(report: pytest.TestReport, recorded: Verdict | None) -> bool:

@@ -66,10 +66,21 @@ class Reporter:
             self._opened_file = ResultsFile(self._session.run_folder)
         return self._opened_file
 
-    def resume(self, results: Iterable[Mapping[str, Any]]) -> None:
-        """Show the items that a resumed run had finished, too."""
-        self._file.resume()
+    def take_run(self) -> None:
+        """Take the run that is resumed; raises MlmsError where it can't be written."""
+        file = self._file
+        try:
+            file.resume()
+        except OSError as error:
+            raise MlmsError(f"{file.path} can't be written: {error.strerror}") from error
+
+    def show(self, results: Iterable[Mapping[str, Any]]) -> None:
+        """Show items that an earlier session of the run had finished."""
         self._results += [_shown(result) for result in results]
+
+    def has(self, result: Mapping[str, Any]) -> bool:
+        """Return whether the line that came last is that of this result."""
+        return self._file.has(result)
 
     def add(self, result: dict[str, Any], is_final: bool = True) -> None:
         """Write an item's line, and give it to the users' hooks.
@@ -91,6 +102,13 @@ class Reporter:
         if result is not None:
             outcome: str = report.outcome
             self.add(result, is_final=outcome != "rerun")
+        teardown = getattr(report, "mlms_teardown", None)
+        if teardown is not None:
+            self._add_teardown(teardown)
+
+    def pytest_unconfigure(self) -> None:
+        if self._opened_file is not None:
+            self._opened_file.close()
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
@@ -131,6 +149,13 @@ class Reporter:
         from pytest_mlms.report.summary import summary_line
 
         terminal.write_line(summary_line(self._results))
+
+    def _add_teardown(self, error: Mapping[str, Any]) -> None:
+        """Write the line of a tear-down that failed; tables show its item as an error."""
+        self.note("teardown", **error)
+        for result in self._results:
+            if _is_of(error, result):
+                result["verdict"] = "ERROR"
 
     def _write_benchmark_json(self) -> None:
         target = self._session.config.benchmark_json
@@ -200,6 +225,12 @@ class Reporter:
 
 def _shown(result: Mapping[str, Any]) -> dict[str, Any]:
     return {name: result[name] for name in _SHOWN_FIELDS if name in result}
+
+
+def _is_of(error: Mapping[str, Any], result: Mapping[str, Any]) -> bool:
+    """Return whether the tear-down that failed is that of this item, and of this run of it."""
+    fields = ("nodeid", "repetition")
+    return all(error.get(name) == result.get(name) for name in fields)
 
 
 def _all_skipped(results: Iterable[Mapping[str, Any]]) -> bool:

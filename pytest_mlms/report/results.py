@@ -2,7 +2,8 @@
 
 docs/results.md describes the lines; ``pytest_mlms.item_result`` makes those of items. A line that
 can't be written, as on a full disk, is held and tried again with the next one. What is still held
-at the end is handed out, so that nothing that was measured is lost.
+at the end is handed out, so that nothing that was measured is lost. A kill costs the line that is
+being written, and a loss of power those of the last second.
 """
 
 from __future__ import annotations
@@ -14,13 +15,16 @@ import json
 import os
 import re
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest_mlms
 from pytest_mlms.redaction import redact_all
-from pytest_mlms.report.old_runs import RUN_NAME, RunLock
+from pytest_mlms.report.old_runs import RUN_NAME
+from pytest_mlms.report.results_reader import read_line
+from pytest_mlms.report.run_lock import RunLock
 
 __all__ = ["ResultsFile"]
 
@@ -30,39 +34,80 @@ FORMAT = 1
 _OUR_FILES = re.compile(rf"{RUN_NAME}|\.?latest.*|\.removed-.*")
 
 
+_SYNC_SECONDS = 1.0  # between two times that the disk is waited for
+
+
+class _Tail(NamedTuple):
+    """The lines that are not written yet, and where in the file they begin.
+
+    ``last`` has the fields of the line that came last, and ``items`` counts the lines of items. All
+    of it is replaced in one step, so that Ctrl-C at any time neither loses nor repeats a line.
+    """
+
+    position: int
+    lines: tuple[str, ...] = ()
+    last: Mapping[str, Any] | None = None
+    items: int = 0
+
+
 class ResultsFile:
     """Appends lines to results.jsonl in a run's folder, which is made for the first one.
 
-    ``error`` is why lines can't be written at the moment, or empty. ``unwritten`` are those lines.
+    ``error`` is why lines can't be written at the moment, or empty.
     """
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "results.jsonl"
         self.error = ""
-        self.unwritten: list[str] = []
-        self.items = 0
+        self._tail = _Tail(0)
+        self._synced = -_SYNC_SECONDS
         self._lock = RunLock(folder)
 
+    @property
+    def unwritten(self) -> Sequence[str]:
+        """The lines that can't be written at the moment."""
+        return self._tail.lines
+
+    @property
+    def items(self) -> int:
+        """The number of items that have a line."""
+        return self._tail.items
+
+    def has(self, fields: Mapping[str, Any]) -> bool:
+        """Return whether the line that came last is that of these fields."""
+        return self._tail.last is fields
+
     def resume(self) -> None:
-        """Cut off the line that was being written when the run was killed."""
+        """Take the run, and cut off the line that was being written when it was killed.
+
+        Raises RunInUse where another session has the run, and OSError.
+        """
         self._lock.acquire()
-        try:
-            with self.path.open("rb+") as file:
-                end_of_lines = file.read().rfind(b"\n") + 1
-                file.truncate(end_of_lines)
-        except OSError as error:
-            self.error = f"{self.path}: {error.strerror}"
+        with self.path.open("rb+") as file:
+            content = file.read()
+            _, _, last = content.rpartition(b"\n")
+            if read_line(last) is None:
+                file.truncate(len(content) - len(last))
+            else:  # only its end is missing
+                file.write(b"\n")
+            self._tail = _Tail(file.seek(0, os.SEEK_END))
+
+    def close(self) -> None:
+        """Let other sessions have the run."""
+        self._lock.release()
 
     def append(self, item: Mapping[str, Any]) -> None:
         """Write an item's line; before the first one, the line of the run."""
         if self.items == 0:
             self.note("run", _about_run())
-        self.items += 1
         self.note("item", item)
 
     def note(self, kind: str, fields: Mapping[str, Any]) -> None:
         """Write a line of this type."""
-        self.unwritten.append(self._encode(kind, fields))
+        line = self._encode(kind, fields)
+        tail = self._tail
+        items = tail.items + 1 if kind == "item" else tail.items
+        self._tail = _Tail(tail.position, (*tail.lines, line), fields, items)
         self._flush()
 
     def finish(self, exit_status: int) -> None:
@@ -72,9 +117,11 @@ class ResultsFile:
         """
         if self.items == 0:
             return
+        self._synced = -_SYNC_SECONDS
         self.note("end", self._end(exit_status))
         if self.error:
-            self.unwritten[-1] = self._encode("end", self._end(exit_status or 1))
+            last = self._encode("end", self._end(exit_status or 1))
+            self._tail = self._tail._replace(lines=(*self.unwritten[:-1], last))
 
     def _end(self, exit_status: int) -> dict[str, int]:
         return {"exit_status": exit_status, "items": self.items}
@@ -97,27 +144,52 @@ class ResultsFile:
             if not self.path.exists():
                 _make_run_folder(self.path.parent)
                 self._lock.acquire()
-            _append(self.path, text.encode())
+            end = self._write(text.encode())
         except OSError as error:
             self.error = f"{self.path}: {error.strerror}"
         else:
-            self.unwritten.clear()
+            self._tail = self._tail._replace(position=end, lines=())
             self.error = ""
+
+    def _write(self, data: bytes) -> int:
+        """Write the lines whole, or nothing of them; return the end of the file.
+
+        Raises OSError. After an OSError or Ctrl-C, the next call has the same lines and more; what
+        is there of them is not written again.
+        """
+        with _open_to_append(self.path) as descriptor:
+            end = os.lseek(descriptor, 0, os.SEEK_END)
+            written = os.pread(descriptor, len(data), self._tail.position)
+            if not data.startswith(written):  # other lines, by whoever does not see our lock
+                written = b""
+            _append(descriptor, data[len(written) :], end)
+            now = time.monotonic()
+            if now - self._synced >= _SYNC_SECONDS:
+                os.fsync(descriptor)
+                self._synced = now
+            return os.lseek(descriptor, 0, os.SEEK_END)
+
+
+@contextlib.contextmanager
+def _open_to_append(path: Path) -> Iterator[int]:
+    """Yield a descriptor of the file, which is made if need be; raises OSError, also at its end."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _append(descriptor: int, data: bytes, end: int) -> None:
+    """Append all of ``data``, or nothing where the disk takes only a part; raises OSError."""
+    if os.write(descriptor, data) != len(data):
+        os.ftruncate(descriptor, end)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def _about_run() -> dict[str, Any]:
     command = redact_all(sys.argv)
     return {"command": command, "python": sys.version, "plugin": pytest_mlms.__version__}
-
-
-def _append(path: Path, data: bytes) -> None:
-    """Append all of ``data``, or nothing where the disk takes only a part; raises OSError."""
-    with path.open("ab", buffering=0) as file:
-        size = file.tell()
-        written = file.write(data)
-        if written != len(data):
-            file.truncate(size)
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def _make_run_folder(folder: Path) -> None:

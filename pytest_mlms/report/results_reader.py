@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-__all__ = ["read_results"]
+__all__ = ["read_line", "read_results"]
 
 
 def read_results(path: Path) -> Iterator[dict[str, Any]]:
@@ -22,9 +22,15 @@ def read_results(path: Path) -> Iterator[dict[str, Any]]:
         return
     with file:
         for text in file:
-            try:
-                line = json.loads(text)
-            except ValueError:
-                continue
-            if isinstance(line, dict):
+            line = read_line(text)
+            if line is not None:
                 yield line
+
+
+def read_line(text: str | bytes) -> dict[str, Any] | None:
+    """Return the object of a line; None for a line that is cut off or is something else."""
+    try:
+        line = json.loads(text)
+    except ValueError:
+        return None
+    return line if isinstance(line, dict) else None

@@ -6,9 +6,7 @@ stored as an array of bytes with the name ``tables``.
 
 from __future__ import annotations
 
-import io
 import json
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
+from pytest_mlms.arrays import read_arrays
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.files import replacing
 from pytest_mlms.serialization import from_plain, to_plain
@@ -37,7 +36,7 @@ __all__ = ["load_trace", "save_trace"]
 Array = NDArray[Any]
 
 _FORMAT = 1
-_UNREADABLE = (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile)
+_UNREADABLE = (ValueError, KeyError, TypeError)
 
 
 def save_trace(trace: Trace, path: Path) -> None:
@@ -56,7 +55,7 @@ def save_trace(trace: Trace, path: Path) -> None:
 def load_trace(path: Path) -> Trace:
     """Read a file of ``save_trace``; raises MlmsError for anything else."""
     try:
-        return _parse(path.read_bytes(), path)
+        return _parse(read_arrays(path), path)
     except OSError as error:
         raise MlmsError(f"{path} can't be read: {error.strerror}") from error
     except _UNREADABLE as error:
@@ -78,12 +77,7 @@ def _tables_of(trace: Trace) -> dict[str, Any]:
     }
 
 
-def _parse(content: bytes, path: Path) -> Trace:
-    archive = io.BytesIO(content)
-    if not zipfile.is_zipfile(archive):  # numpy would take it for a pickle, and advise to load that
-        raise zipfile.BadZipFile("it is no archive")
-    with np.load(archive, allow_pickle=False) as file:
-        arrays = dict(file)
+def _parse(arrays: dict[str, Array], path: Path) -> Trace:
     tables = json.loads(arrays["tables"].tobytes())
     found = tables["format"]
     if found != _FORMAT:

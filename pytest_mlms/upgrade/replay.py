@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import json
 import textwrap
-import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
+from pytest_mlms.arrays import DamagedFile, read_arrays
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.records import Comparison, Verdict
 from pytest_mlms.serialization import from_plain
@@ -99,36 +97,44 @@ class Replay(NamedTuple):
 def read_upgrades(path: Path) -> tuple[Path, list[RecordedUpgrade]]:
     """Return the folder of a run, and its upgrades that were measured.
 
-    ``path`` is that folder or its results.jsonl. A last line that is cut off is skipped: the run
-    was killed while it wrote it. Raises MlmsError where there are no upgrades.
+    ``path`` is that folder or its results.jsonl. The last line of an item counts, as it may have
+    run again. A last line that is cut off is skipped: the run was killed while it wrote it. Raises
+    MlmsError where there are no upgrades.
     """
     file = path / "results.jsonl" if path.is_dir() else path
     try:
-        lines = file.read_text().splitlines()
+        lines = file.read_text(errors="replace").splitlines()
     except OSError as error:
         raise MlmsError(
             f"{file} can't be read: {error.strerror}; name a run's folder, or its results.jsonl"
         ) from None
-    upgrades = list(_upgrades(lines, file))
-    if not upgrades:
+    by_item = {upgrade.nodeid: upgrade for upgrade in _upgrades(lines, file)}
+    if not by_item:
         raise MlmsError(
             f"{file} has no upgrade that was measured; "
             f"it takes a run with --mlms-against or --mlms-aa"
         )
-    return file.parent, upgrades
+    return file.parent, list(by_item.values())
 
 
 def _upgrades(lines: Sequence[str], file: Path) -> Iterator[RecordedUpgrade]:
     for number, text in enumerate(lines, 1):
-        try:
-            line = json.loads(text)
-        except ValueError:
+        line = _object_of(text)
+        if line is None:
             if number == len(lines):
                 return
-            reason = "is not JSON; is it a run's results.jsonl?"
-            raise MlmsError(f"{file}:{number}: {reason}") from None
+            reason = "is no object of JSON; is it a run's results.jsonl?"
+            raise MlmsError(f"{file}:{number}: {reason}")
         if line.get("kind") == "upgrade" and line.get("rounds"):
             yield _upgrade(line, f"{file}:{number}")
+
+
+def _object_of(text: str) -> dict[str, Any] | None:
+    try:
+        line = json.loads(text)
+    except ValueError:
+        return None
+    return line if isinstance(line, dict) else None
 
 
 def _upgrade(line: dict[str, Any], place: str) -> RecordedUpgrade:
@@ -222,9 +228,8 @@ def _raw_rounds(folder: Path, upgrade: RecordedUpgrade) -> Iterator[Round]:
 
 def _load_arrays(path: Path) -> dict[str, Array]:
     try:
-        with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
+        return read_arrays(path)
+    except (OSError, DamagedFile) as error:
         raise MlmsError(
             f"{path} can't be read: {error}; remove it to decide from the figures"
         ) from None

@@ -54,7 +54,7 @@ def test_changed_verdicts_come_first(tmp_path: Path, capsys: pytest.CaptureFixtu
     folder = RunFolder(tmp_path)
     folder.write()
     changed = folder.file.read_text()
-    folder.write(verdict="INVALID", device="cuda:0")
+    folder.write(verdict="INVALID", device="cuda:0", nodeid="m.yaml::test_upgrade[cuda]")
     folder.file.write_text(folder.file.read_text() + changed)
     assert judge(tmp_path, "--tolerance", "20 %") == 0
     words = [line.split()[:1] for line in capsys.readouterr().out.splitlines()]

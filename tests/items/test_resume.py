@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import psutil
 import pytest
 
+from pytest_mlms.items.resume import finished_items
+from pytest_mlms.report.results import ResultsFile
+from pytest_mlms.report.results_reader import read_results
+from pytest_mlms.report.run_lock import RunLock
 from tests.support.project import HANG_GUARD, PREDICTORS, Project
 
 STOPS = """
@@ -73,12 +79,134 @@ def test_an_item_with_an_error_runs_again(project: Project) -> None:
     assert [item["verdict"] for item in project.items()] == ["ERROR", "PASSED"]
 
 
+def kept_items(path: Path) -> set[str]:
+    lines = read_results(path)
+    return {line["nodeid"] for line in lines if line.get("type") == "item"}
+
+
+def cuts(content: bytes) -> list[int]:
+    """Return every place around the ends of lines, and some places within each line."""
+    places = set(range(0, len(content), 29))
+    for end in [-1, *(index for index, byte in enumerate(content) if byte == ord("\n"))]:
+        places |= {end + offset for offset in range(-3, 4)}
+    return sorted(place for place in places if 0 <= place <= len(content))
+
+
+def test_at_every_cut_of_the_results_each_item_is_kept_or_run_again(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(RunLock, "acquire", lambda lock: True)  # it takes most of the time
+    project.use_faulty()
+    assert project.run().ret == 0
+    content = (project.results / "results.jsonl").read_bytes()
+    path = project.path / "run" / "results.jsonl"
+    path.parent.mkdir()
+    for size in cuts(content):
+        path.write_bytes(content[:size])
+        file = ResultsFile(path.parent)
+        file.resume()
+        kept = path.read_bytes()
+        assert kept == b"" or kept.endswith(b"}\n")
+        assert content.startswith(kept)
+        assert set(finished_items(path.parent)) == kept_items(path)
+        is_whole = content[size : size + 1] in (b"\n", b"")
+        assert len(kept) >= size or not is_whole, size
+
+
+def test_a_run_is_resumed_by_one_session_at_a_time(project: Project) -> None:
+    project.use_faulty()
+    assert project.run("-k", "accuracy").ret == 0
+    file = ResultsFile(project.results.resolve())
+    file.resume()
+    for workers in ([], ["-n1"]):
+        result = project.run("--mlms-resume", *workers)
+        assert result.ret == pytest.ExitCode.USAGE_ERROR
+        text = f"ERROR: --mlms-resume: * is in use by process {os.getpid()} (*); wait for it, or *"
+        result.stderr.fnmatch_lines([text])
+    file.close()
+    assert project.run("--mlms-resume").ret == 0
+    assert len(nodeids(project)) == 2
+
+
+TEARDOWN = """
+import os, signal, pytest
+
+@pytest.fixture
+def ending():
+    yield
+    {ending}
+
+@pytest.mark.mlms(manifest="manifests/digits.yaml")
+def test_mine(mlms_recorder, ending):
+    mlms_recorder.note(seed=1)
+"""
+
+
+@pytest.mark.parametrize("workers", [[], ["-n1"]], ids=["alone", "xdist"])
+def test_ctrl_c_in_a_tear_down_adds_no_second_line(project: Project, workers: list[str]) -> None:
+    project.use_faulty()
+    press = "os.kill(os.getppid() if 'PYTEST_XDIST_WORKER' in os.environ else os.getpid(), 2)"
+    wait = "__import__('time').sleep(900)"
+    ending = f"{press}; {wait}"
+    project.pytester.makepyfile(test_mine=TEARDOWN.format(ending=ending))
+    result = project.run(*workers, "test_mine.py")
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    (item,) = project.items()
+    assert (item["verdict"], item["outcome"]) == ("PASSED", "passed")
+    result = project.run("--mlms-resume=latest", "test_mine.py")
+    assert result.ret == 0, "the item has its result"
+    assert len(project.items()) == 1
+
+
+PRESS_CTRL_C = """
+import pytest
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_logreport(report):
+    on_controller = "worker" if hasattr(report, "node") else "alone"
+    if report.when == "call" and on_controller == "{where}":
+        raise KeyboardInterrupt
+"""
+
+
+@pytest.mark.parametrize(("workers", "where"), [([], "alone"), (["-n1"], "worker")])
+def test_a_result_that_is_on_its_way_when_ctrl_c_is_pressed_is_written(
+    project: Project, workers: list[str], where: str
+) -> None:
+    project.use_faulty()
+    project.pytester.makeconftest(PRESS_CTRL_C.format(where=where))
+    result = project.run("-k", "accuracy", *workers)
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    (item,) = project.items()
+    assert (item["verdict"], item["outcome"]) == ("PASSED", "passed")
+
+
+def test_an_item_whose_tear_down_fails_has_one_line_and_runs_again(project: Project) -> None:
+    project.use_faulty()
+    ending = "assert os.path.exists('mended'), 'no end'"
+    project.pytester.makepyfile(test_mine=TEARDOWN.format(ending=ending))
+    result = project.run("test_mine.py")
+    result.assert_outcomes(passed=1, errors=1)
+    assert [line["type"] for line in project.lines()] == ["run", "item", "teardown", "end"]
+    teardown = project.lines()[2]
+    assert teardown["nodeid"] == project.items()[0]["nodeid"]
+    assert "no end" in teardown["message"]
+    (project.path / "mended").touch()
+    assert project.run("--mlms-resume=latest", "test_mine.py").ret == 0
+    assert len(project.items()) == 2
+
+
 def test_a_run_that_does_not_exist_is_named_with_those_that_do(project: Project) -> None:
     result = project.run("--mlms-resume=yesterday")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(
         ["ERROR: --mlms-resume: there are no results in *yesterday; name a run of *: none"]
     )
+    project.use_faulty()
+    project.run("-k", "accuracy")
+    result = project.run("--mlms-resume=yesterday")
+    name = project.results.resolve().name
+    result.stderr.fnmatch_lines([f"ERROR: --mlms-resume: *; name a run of *: {name}"])
 
 
 def started_items(project: Project) -> list[str]:

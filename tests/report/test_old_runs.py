@@ -6,12 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from pytest_mlms.report.old_runs import RunLock, remove_old_runs
+from pytest_mlms.report.old_runs import remove_old_runs
 from tests.support.project import Project
 
 HOLD = """
 import sys, pathlib
-from pytest_mlms.report.old_runs import RunLock
+from pytest_mlms.report.run_lock import RunLock
 lock = RunLock(pathlib.Path(sys.argv[1]))
 assert lock.acquire()
 print("held", flush=True)
@@ -79,13 +79,6 @@ def test_what_a_killed_session_left_of_a_removal_is_removed(tmp_path: Path) -> N
 
 def test_a_folder_that_is_not_there_has_no_runs(tmp_path: Path) -> None:
     assert remove_old_runs(tmp_path / "none", 1) == 0
-
-
-def test_a_lock_is_free_again_after_its_release(tmp_path: Path) -> None:
-    lock = RunLock(tmp_path)
-    assert lock.acquire()
-    lock.release()
-    assert RunLock(tmp_path).acquire()
 
 
 def test_a_run_removes_old_runs_and_says_so(project: Project) -> None:

@@ -153,10 +153,25 @@ def test_a_resumed_run_shows_what_it_had_finished(pytester: pytest.Pytester) -> 
     folder = pytester.mkdir("run")
     (folder / "results.jsonl").write_text('{"type": "item"}\n{"type": "it')
     reporter = make_reporter(pytester)
-    reporter.resume([SKIPPED])
+    reporter.take_run()
+    reporter.show([SKIPPED])
     finish(reporter)
     assert any("the only item was skipped" in line for line in summary(reporter))
     assert lines_of(pytester.path)[0] == {"type": "item"}
+
+
+def test_a_tear_down_that_fails_makes_its_item_an_error_without_a_second_line(
+    pytester: pytest.Pytester,
+) -> None:
+    reporter = make_reporter(pytester)
+    reporter.add(dict(SKIPPED))
+    reporter.add({**SKIPPED, "repetition": 2})
+    error = {"nodeid": SKIPPED["nodeid"], "verdict": "ERROR", "message": "no room"}
+    report = SimpleNamespace(mlms_teardown=error)
+    reporter.pytest_runtest_logreport(cast(pytest.TestReport, report))
+    assert [row["verdict"] for row in reporter._results] == ["ERROR", "SKIPPED"]
+    types = [line["type"] for line in lines_of(pytester.path)]
+    assert types == ["run", "item", "item", "teardown"]
 
 
 def test_an_interrupted_run_names_the_folder_of_what_was_measured(

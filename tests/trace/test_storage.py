@@ -136,6 +136,16 @@ def test_another_file_is_an_error_without_advice_to_unpickle_it(
     assert "pickle" not in str(error.value)
 
 
+def test_a_trace_that_is_cut_off_anywhere_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "trace.npz"
+    save_trace(example(), path)
+    content = path.read_bytes()
+    for size in range(0, len(content), 7):
+        path.write_bytes(content[:size])
+        with pytest.raises(MlmsError, match=r"trace\.npz is no trace of pytest-mlms"):
+            load_trace(path)
+
+
 def test_a_run_of_the_wrong_form_is_an_error_that_names_the_field(tmp_path: Path) -> None:
     path = tmp_path / "trace.npz"
     save_trace(example(1), path)

@@ -78,6 +78,24 @@ def test_pairs_that_cannot_be_read_are_an_error(folder: RunFolder) -> None:
         folder.replay()
 
 
+def test_pairs_that_are_cut_off_anywhere_are_an_error(folder: RunFolder) -> None:
+    folder.write_with_pairs()
+    path = folder.path / "pairs-1.npz"
+    content = path.read_bytes()
+    for size in range(0, len(content), 7):
+        path.write_bytes(content[:size])
+        with pytest.raises(MlmsError, match=r"pairs-1.npz can't be read: "):
+            folder.replay()
+
+
+def test_the_last_measurement_of_an_item_counts(folder: RunFolder) -> None:
+    folder.write(verdict=Verdict.ERROR, complete=False)
+    interrupted = folder.file.read_text()
+    folder.write()
+    folder.file.write_text(interrupted + folder.file.read_text())
+    assert folder.upgrade.verdict is Verdict.REGRESSED
+
+
 def test_pairs_of_some_rounds_only_are_not_used(folder: RunFolder) -> None:
     folder.write_with_pairs()
     (folder.path / "pairs-1.npz").unlink()
@@ -141,5 +159,5 @@ def test_results_without_upgrades_are_an_error(folder: RunFolder) -> None:
 
 def test_a_line_that_is_not_json_is_an_error_with_its_number(folder: RunFolder) -> None:
     folder.file.write_text("not\njson\n")
-    with pytest.raises(MlmsError, match=r"results.jsonl:1: is not JSON; is it a run's"):
+    with pytest.raises(MlmsError, match=r"results.jsonl:1: is no object of JSON; is it a run's"):
         read_upgrades(folder.path)
