@@ -29,7 +29,8 @@ class LayerCost:
 
     ``type`` is the framework's name of it, ``shape`` that of its first output. ``weight_bytes`` and
     ``input_bytes`` are what it must read, ``output_bytes`` what it must write. A weight that
-    several layers read counts for the first one.
+    several layers read counts for the first one. ``reads`` and ``writes`` are the activations that
+    it takes and gives, by name.
     """
 
     name: str
@@ -40,6 +41,8 @@ class LayerCost:
     weight_bytes: int
     input_bytes: int | None
     output_bytes: int | None
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -167,6 +170,8 @@ class _Graph:
                 weight_bytes=self._bytes(weights) or 0,
                 input_bytes=self._bytes(activations),
                 output_bytes=self._bytes(layer.writes),
+                reads=tuple(name for name in layer.reads if name in activations),
+                writes=tuple(layer.writes),
             )
 
     def _weights_of(self, layer: Operation) -> set[str]:

@@ -95,10 +95,10 @@ def _forget_shapes(graph: Any) -> None:
 
 def _structure(graph: Any, tensors: _Tensors, counter: str) -> Structure:
     layers = []
-    for node in graph.node:
+    for index, node in enumerate(graph.node):
         reads = [name for name in node.input if name]
         writes = [name for name in node.output if name]
-        name = node.name or node.output[0]
+        name = node.name or f"{node.op_type}_{index}"  # as ONNX Runtime names it
         layers.append(Operation(name, node.op_type, _flops(node, tensors), reads, writes))
     inputs = [value.name for value in _inputs_of(graph)]
     outputs = [value.name for value in graph.output]

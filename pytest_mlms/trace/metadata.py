@@ -13,13 +13,18 @@ __all__ = ["LayerWork", "Peaks", "TraceMetadata"]
 class LayerWork:
     """Operations and bytes of a layer for a whole batch, by the structure of the model.
 
-    Both are None where the structure does not determine them.
+    Both are None where the structure does not determine them. ``reads`` and ``writes`` are the
+    names of the activations that it takes and gives, ``shape`` is that of the first one that it
+    gives.
     """
 
     name: str
     type: str
     flops: int | None
     bytes: int | None
+    reads: tuple[str, ...] = omitted_if_default(())
+    writes: tuple[str, ...] = omitted_if_default(())
+    shape: tuple[int, ...] | None = omitted_if_default(None)
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,10 @@ class RooflinePoint:
     """A point of a roofline.
 
     ``intensity`` is operations per byte. ``efficiency`` is the reached share of the attainable
-    operations per second, and ``bound`` is what limits them: ``compute`` or ``memory``.
+    operations per second, and ``bound`` is what limits them: ``compute`` or ``memory``. Where more
+    than the attainable was reached, it is ``cache`` instead of memory, as data came faster than
+    memory gives them, or ``above peak``: the peak was measured too low, or fewer operations were
+    done than counted (Winograd).
     """
 
     intensity: float
@@ -47,14 +50,16 @@ def roofline_point(work: Work, seconds: float, peaks: Peaks) -> RooflinePoint | 
     reached = work.flops / seconds
     allowed_by_memory = intensity * peaks.bytes
     attainable = min(peaks.flops, allowed_by_memory)
-    bound = "memory"
+    efficiency = reached / attainable
     if allowed_by_memory >= peaks.flops:
-        bound = "compute"
+        bound = "compute" if efficiency <= 1 else "above peak"
+    else:
+        bound = "memory" if efficiency <= 1 else "cache"
     return RooflinePoint(
         intensity=intensity,
         gflops_per_s=reached / 1e9,
         attainable_gflops_per_s=attainable / 1e9,
-        efficiency=reached / attainable,
+        efficiency=efficiency,
         bound=bound,
     )
 
@@ -64,4 +69,12 @@ def work_of(layer: LayerCost) -> LayerWork:
     moved = None
     if layer.input_bytes is not None and layer.output_bytes is not None:
         moved = layer.weight_bytes + layer.input_bytes + layer.output_bytes
-    return LayerWork(layer.name, layer.type, layer.flops, moved)
+    return LayerWork(
+        name=layer.name,
+        type=layer.type,
+        flops=layer.flops,
+        bytes=moved,
+        reads=layer.reads,
+        writes=layer.writes,
+        shape=layer.shape,
+    )

@@ -12,12 +12,12 @@ PEAKS = Peaks(flops=100e9, bytes=10e9)
 
 
 def test_work_of_low_intensity_is_bound_by_memory() -> None:
-    point = roofline_point(Work(10, 10), 1e-9, PEAKS)
+    point = roofline_point(Work(10, 10), 1.001e-9, PEAKS)
     assert point is not None
     assert point.bound == "memory"
     assert point.intensity == 1
     assert point.attainable_gflops_per_s == 10
-    assert point.efficiency == pytest.approx(1)
+    assert point.efficiency == pytest.approx(1, rel=0.01)
 
 
 def test_work_of_high_intensity_is_bound_by_compute() -> None:
@@ -27,6 +27,16 @@ def test_work_of_high_intensity_is_bound_by_compute() -> None:
     assert point.attainable_gflops_per_s == 100
     assert point.gflops_per_s == pytest.approx(10)
     assert point.efficiency == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(
+    ("work", "bound"), [(Work(10, 10), "cache"), (Work(1000, 10), "above peak")]
+)
+def test_what_is_above_the_roof_says_so(work: Work, bound: str) -> None:
+    point = roofline_point(work, 1e-10, PEAKS)
+    assert point is not None
+    assert point.efficiency > 1
+    assert point.bound == bound
 
 
 @pytest.mark.parametrize(
