@@ -25,7 +25,7 @@ METADATA = TraceMetadata(
     framework="ort",
     device="cpu",
     static=STATIC,
-    peaks=Peaks(flops=100e9, bytes=10e9, how="by hand"),
+    peaks=Peaks(flops=400e9, bytes=40e9, how="by hand"),
 )
 
 
