@@ -32,9 +32,10 @@ LAYERS = [
     ["artifacts"],
     ["stacks"],
     ["manifest"],
+    ["memory"],
     ["records", "statistics", "units", "errors", "files", "arrays", "serialization", "quantities"],
     ["waits"],
-    ["redaction", "text"],
+    ["redaction", "text", "cgroups"],
 ]
 
 HEAVY = {

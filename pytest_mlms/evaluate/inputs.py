@@ -82,8 +82,10 @@ class Inputs:
 def draw_batches(dataset: Dataset, size: int, seed: int) -> list[dict[str, Array]]:
     """Return batches of elements drawn with replacement, for timing.
 
-    At most eight, and at most 64 MiB together, but at least one.
+    At most eight, and at most 64 MiB together, but at least one. Raises DatasetError for batches
+    that would not fit into the memory that is free.
     """
+    dataset.check_size(size)
     generator = np.random.default_rng(seed)
     drawn = generator.integers(len(dataset), size=(_POOL_BATCHES, size))
     first = dataset.batch(drawn[0].tolist())

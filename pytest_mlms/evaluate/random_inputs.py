@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,8 +12,11 @@ from mlms_predictors import Tensor
 from pytest_mlms.agent.process import Array
 from pytest_mlms.errors import OutputError
 from pytest_mlms.manifest.schema import BATCH, Input
+from pytest_mlms.memory import shortage
 
 __all__ = ["draw_array", "input_shape", "known_axes"]
+
+_DRAWN_BYTES = 8  # of a value before it has its type
 
 Axes = Sequence[int | None]
 
@@ -29,6 +33,7 @@ def draw_array(tensor: Tensor, spec: Input, size: int, random: np.random.Generat
     """
     shape = input_shape(tensor, spec, size)
     dtype = np.dtype(tensor.dtype)
+    _check_memory(tensor.name, shape, dtype)
     low, high = spec.range or _usual_range(dtype)
     if dtype.kind in "biu":
         values: Array = random.integers(int(low), int(high), shape, endpoint=True)
@@ -37,6 +42,18 @@ def draw_array(tensor: Tensor, spec: Input, size: int, random: np.random.Generat
     else:
         values = random.standard_normal(shape)
     return np.asarray(values).astype(dtype)
+
+
+def _check_memory(name: str, shape: Sequence[int], dtype: np.dtype[Any]) -> None:
+    """Raise OutputError for values that would not fit into the memory that is free.
+
+    They are drawn with 64 bits each, and then there twice: on this side and in the agent.
+    """
+    missing = shortage(math.prod(shape) * (_DRAWN_BYTES + 2 * dtype.itemsize))
+    if missing:
+        sizes = " x ".join(map(str, shape))
+        problem = f"random values of {dtype} {sizes} for input {name!r} take {missing}"
+        raise OutputError(f"{problem}; write smaller batch_sizes, or a smaller shape")
 
 
 def _usual_range(dtype: Any) -> tuple[float, float]:

@@ -12,13 +12,14 @@ from typing import Any
 
 import psutil
 
+from pytest_mlms.cgroups import cgroup_folders, memory_limits, positive
+
 __all__ = ["CpuTimes", "machine_state"]
 
 Facts = dict[str, Any]
 """Plain values by name; ``unavailable`` maps the names of the others to the reasons."""
 
 _CPU = Path("/sys/devices/system/cpu")
-_CGROUPS = Path("/sys/fs/cgroup")
 
 
 class _Unreadable(Exception):
@@ -126,9 +127,9 @@ def _cgroup_limits() -> Facts:
     """
     cpus: list[float] = []
     memory: list[int] = []
-    for folder in _cgroup_folders():
+    for folder in cgroup_folders():
         cpus += _cpu_limits(folder)
-        memory += _memory_limits(folder)
+        memory += [limit for limit in memory_limits(folder) if limit < _memory()]
     return {"cpus": min(cpus, default=None), "memory": min(memory, default=None)}
 
 
@@ -137,37 +138,8 @@ def _cpu_limits(folder: Path) -> Iterator[float]:
         quota, period = (folder / "cpu.max").read_text().split()
         yield float(quota) / float(period)
     with contextlib.suppress(OSError, ValueError):
-        microseconds = _positive(folder / "cpu.cfs_quota_us")
-        yield microseconds / _positive(folder / "cpu.cfs_period_us")
-
-
-def _memory_limits(folder: Path) -> Iterator[int]:
-    for name in ("memory.max", "memory.limit_in_bytes"):
-        with contextlib.suppress(OSError, ValueError):
-            limit = _positive(folder / name)
-            if limit < _memory():
-                yield limit
-
-
-def _positive(path: Path) -> int:
-    """Return the number in a file; raises ValueError for words, and for -1, which is no limit."""
-    value = int(path.read_text())
-    if value <= 0:
-        raise ValueError
-    return value
-
-
-def _cgroup_folders() -> list[Path]:
-    """Return the folders of our control groups and of those above them."""
-    folders = []
-    for line in Path("/proc/self/cgroup").read_text().splitlines():
-        _, controllers, name = line.split(":", 2)
-        for root in {_CGROUPS, _CGROUPS / controllers}:
-            folder = root / name.lstrip("/")
-            for above in (folder, *folder.parents):
-                if above.is_relative_to(root):
-                    folders.append(above)
-    return folders
+        microseconds = positive(folder / "cpu.cfs_quota_us")
+        yield microseconds / positive(folder / "cpu.cfs_period_us")
 
 
 def _affinity() -> list[int]:

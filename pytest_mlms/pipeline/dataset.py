@@ -7,8 +7,7 @@ are ``file`` and ``label``: docs/datasets.md.
 
 from __future__ import annotations
 
-import zipfile
-import zlib
+import os
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -20,10 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytest_mlms.errors import DatasetError
+from pytest_mlms.files import read_regular
 from pytest_mlms.manifest.schema import Input
+from pytest_mlms.memory import shortage
 from pytest_mlms.pipeline import observers
 from pytest_mlms.pipeline.inputs import Element, preprocess
 from pytest_mlms.pipeline.labels_csv import read_labels_csv
+from pytest_mlms.pipeline.npz import read_npz
 from pytest_mlms.records import Place
 
 __all__ = ["Dataset", "open_dataset"]
@@ -33,8 +35,7 @@ Batch = dict[str, Array]
 
 _AHEAD = 4  # batches
 _WORKERS = 2  # threads
-
-_NPZ_ERRORS = (ValueError, OSError, EOFError, zlib.error, zipfile.BadZipFile)
+_MOST_BYTES = 1 << 30  # of an element's file
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,11 +86,24 @@ class Dataset:
                 name = f"element {index}" if self.files is None else self.files[index]
                 raise DatasetError(f"{name}: {error}") from error
 
+    def check_size(self, size: int) -> None:
+        """Raise DatasetError where a batch of ``size`` would not fit into the memory that is free.
+
+        It is there twice: on this side and in the agent.
+        """
+        one = self.batch([0])
+        missing = shortage(2 * size * sum(array.nbytes for array in one.values()))
+        if missing:
+            problem = f"a batch of {size:,} takes {missing}"
+            raise DatasetError(f"{self.name}: {problem}; write smaller batch_sizes")
+
     def batches(self, size: int) -> Iterator[Batch]:
         """Yield batches of ``size`` in order, some of them prepared ahead.
 
-        The last batch is filled up with the last element.
+        The last batch is filled up with the last element. Raises DatasetError for batches that
+        would not fit into the memory that is free.
         """
+        self.check_size(size)
         pending: deque[Future[Batch]] = deque()
         with ThreadPoolExecutor(_WORKERS, "mlms-decode") as pool:
             try:
@@ -110,9 +124,14 @@ class Dataset:
 
 
 class _Files(Sequence[bytes]):
-    """The contents of the files of a folder, each read when it is needed."""
+    """The contents of regular files below a folder, each read when it is needed.
 
-    def __init__(self, folder: Path, names: Sequence[str]) -> None:
+    ``names`` are relative to ``folder``, which is in ``root``. What a link leads to must be in
+    ``root``, too.
+    """
+
+    def __init__(self, root: Path, folder: Path, names: Sequence[str]) -> None:
+        self._root = os.path.realpath(root)
         self._folder = folder
         self._names = names
 
@@ -123,11 +142,16 @@ class _Files(Sequence[bytes]):
         name = self._names[index]
         try:
             with observers.step("read"):
-                return Path(self._folder, name).read_bytes()
-        except (OSError, ValueError) as error:  # ValueError is that of a name with a zero byte
-            reason = getattr(error, "strerror", None) or error
+                return self._read(name)
+        except OSError as error:
             advice = "correct its name in labels.csv, or put the file there"
-            raise DatasetError(f"{name} can't be read: {reason}; {advice}") from error
+            raise DatasetError(f"{name} can't be read: {error.strerror}; {advice}") from error
+
+    def _read(self, name: str) -> bytes:
+        path = os.path.realpath(os.path.join(self._folder, name))
+        if os.path.commonpath([self._root, path]) != self._root:
+            raise DatasetError(f"{name} leads to {path}, outside the dataset; put the file there")
+        return read_regular(Path(path), _MOST_BYTES)
 
 
 @dataclass(frozen=True)
@@ -173,28 +197,16 @@ def _check_counts(content: _Content) -> None:
 
 
 def _read_npz(path: Path, inputs: Sequence[Input]) -> _Content:
-    arrays = _arrays_of(path)
-    for spec in inputs:
-        if spec.name not in arrays:
-            expected = f"expected one for input {spec.name!r}"
-            raise DatasetError(f"has the arrays {sorted(arrays)}; {expected}")
+    wanted = [spec.name for spec in inputs]
+    names, arrays = read_npz(path, {*wanted, "label"})
+    for name in wanted:
+        if name not in arrays:
+            raise DatasetError(f"has the arrays {names}; expected one for input {name!r}")
     labels = arrays.get("label")
     if labels is not None:
         _check_labels(labels)
-    elements = {spec.name: arrays[spec.name] for spec in inputs}
+    elements: dict[str, Any] = {name: arrays[name] for name in wanted}
     return _Content(elements, labels)
-
-
-def _arrays_of(path: Path) -> dict[str, Any]:
-    try:
-        file = np.load(path, allow_pickle=False)
-        if not hasattr(file, "files"):
-            raise ValueError("it holds a single array")
-        with file:
-            return {name: file[name] for name in file.files}
-    except _NPZ_ERRORS as error:
-        problem = f"is not an .npz file of plain arrays: {error}"
-        raise DatasetError(f"{problem}; write it with numpy.savez") from error
 
 
 def _check_labels(labels: Array) -> None:
@@ -211,10 +223,10 @@ def _read_folder(path: Path, inputs: Sequence[Input]) -> _Content:
         raise DatasetError(f"has {found}; {advice}")
     table = tables[0]
     try:
-        rows = read_labels_csv(table)
+        rows = read_labels_csv(table, path)
     except DatasetError as error:
         raise DatasetError(f"has a table that can't be used: {error}") from error
     names = [row.file for row in rows]
     labels = [row.label for row in rows]
-    elements = {inputs[0].name: _Files(table.parent, names)}
+    elements = {inputs[0].name: _Files(path, table.parent, names)}
     return _Content(elements, np.array(labels, dtype=np.int64), names)

@@ -8,18 +8,17 @@ same names do not. An encoded image is turned upright by its EXIF orientation.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image
 
-from pytest_mlms.artifacts.lfs import POINTER_ADVICE, is_pointer
 from pytest_mlms.errors import DatasetError
 from pytest_mlms.manifest.schema import Input
 from pytest_mlms.manifest.steps import (
+    MOST_PIXELS,
     Cast,
     ColorOrder,
     Crop,
@@ -31,6 +30,7 @@ from pytest_mlms.manifest.steps import (
     check_channels,
 )
 from pytest_mlms.pipeline import observers
+from pytest_mlms.pipeline.pictures import decode_picture
 
 __all__ = ["Element", "preprocess"]
 
@@ -41,12 +41,7 @@ Element = bytes | Array
 Batch = Any
 """A list of bytes or arrays, or one array with the batch as its first axis."""
 
-# OSError is Pillow's for a truncated file, SyntaxError for a damaged one.
-_STEP_ERRORS = (ValueError, TypeError, OSError, SyntaxError)
-_TOO_MANY_PIXELS = (Image.DecompressionBombError, Image.DecompressionBombWarning)
-_ORIENTATION = 0x0112  # of EXIF
-_UPRIGHT = 1
-_SHOWN_BYTES = 8  # of what is not an image
+_STEP_ERRORS = (ValueError, TypeError, OSError, ArithmeticError, MemoryError)
 _SHOWN_SHAPES = 3
 
 
@@ -87,7 +82,11 @@ def preprocess(elements: Sequence[Element], spec: Input) -> Array:
     if spec.type == "image":
         layout = SetLayout(to=spec.layout or "NHWC")
         stacked = _set_layout(stacked, layout, form)
-    placed = _with_batch_axis(stacked, spec)
+    try:
+        placed = _with_batch_axis(stacked, spec)
+    except ValueError as error:
+        found = f"input {spec.name!r} has elements of {stacked.shape[1:]}"
+        raise DatasetError(f"{found}, which don't fit its shape; correct it ({error})") from error
     return np.asarray(placed, dtype=spec.element_type, order="C")
 
 
@@ -158,9 +157,10 @@ def _as_image(element: Any) -> Array:
 
 
 def _decode(element: Any, parameters: Decode) -> Array:
-    image = _open(element)
-    if isinstance(element, bytes) and parameters.orientation == "exif":
-        image = _turned_upright(image)
+    if isinstance(element, bytes):
+        image = decode_picture(element, parameters.orientation == "exif")
+    else:
+        image = _open(element)
     mode = "L" if parameters.color == "L" else "RGB"
     if image.mode != mode:
         image = image.convert(mode)
@@ -170,10 +170,8 @@ def _decode(element: Any, parameters: Decode) -> Array:
     return array
 
 
-def _open(element: Any) -> Image.Image:
-    """Return an encoded image or an array as an image of Pillow."""
-    if isinstance(element, bytes):
-        return _open_encoded(element)
+def _open(element: Array) -> Image.Image:
+    """Return an array as an image of Pillow."""
     array = np.asarray(element)
     if array.dtype != np.uint8:
         problem = f"an image to decode has elements of uint8, not {array.dtype}"
@@ -182,30 +180,6 @@ def _open(element: Any) -> Image.Image:
     if pixels.shape[2] == 1:
         pixels = pixels[..., 0]
     return Image.fromarray(pixels)
-
-
-def _turned_upright(image: Image.Image) -> Image.Image:
-    if image.getexif().get(_ORIENTATION, _UPRIGHT) == _UPRIGHT:
-        return image
-    return ImageOps.exif_transpose(image)
-
-
-def _open_encoded(data: bytes) -> Image.Image:
-    try:
-        return Image.open(io.BytesIO(data))
-    except UnidentifiedImageError:
-        raise ValueError(_no_image(data)) from None
-    except _TOO_MANY_PIXELS as error:
-        reason, _, _ = str(error).partition(",")  # the rest suspects an attack
-        raise ValueError(f"{reason}; make the picture smaller, or leave it out") from None
-
-
-def _no_image(data: bytes) -> str:
-    if is_pointer(data):
-        return f"it is {POINTER_ADVICE}"
-    start = data[:_SHOWN_BYTES]
-    problem = f"{len(data)} bytes, beginning {start!r}, are not an image"
-    return f"{problem}; replace the file, or leave it out"
 
 
 def _resize(image: Array, parameters: Resize) -> Array:
@@ -233,6 +207,9 @@ def _covering(image: Array, height: int, width: int) -> tuple[int, int]:
     factor = max(height / image_height, width / image_width)
     scaled_height = round(image_height * factor)
     scaled_width = round(image_width * factor)
+    if scaled_height * scaled_width > MOST_PIXELS:
+        found = f"{image_height} x {image_width} becomes {scaled_height} x {scaled_width}"
+        raise ValueError(f"{found}, which is too large; set keep_aspect_ratio: false")
     return max(height, scaled_height), max(width, scaled_width)
 
 

@@ -14,12 +14,15 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from pytest_mlms.errors import DatasetError, OutputError
+from pytest_mlms.files import read_regular
 from pytest_mlms.manifest.schema import Output
 from pytest_mlms.pipeline import observers
 
 __all__ = ["is_table", "postprocess", "read_labels", "table_of", "top_k"]
 
 Array = NDArray[Any]
+
+_MOST_BYTES = 64 << 20  # of a file of labels
 
 
 def is_table(values: Array) -> bool:
@@ -72,7 +75,7 @@ def read_labels(path: Path, classes: int) -> list[str]:
     Raises DatasetError where there are more or fewer than ``classes``.
     """
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = read_regular(path, _MOST_BYTES).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         advice = "save it as UTF-8, one label a line"
         raise DatasetError(f"{path} can't be read: {error}; {advice}") from error

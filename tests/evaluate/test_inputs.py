@@ -23,6 +23,9 @@ class IndexDataset:
     def __len__(self) -> int:
         return 1000
 
+    def check_size(self, size: int) -> None:
+        assert size == 16
+
     def batch(self, indices: Any) -> dict[str, Any]:
         column = np.array(indices, np.float32)[:, None]
         return {"x": np.repeat(column, 4, axis=1)}

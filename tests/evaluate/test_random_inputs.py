@@ -127,3 +127,10 @@ def test_a_single_number_has_a_shape_without_axes() -> None:
     rate = draw_array(tensor(dtype="int64"), spec(shape=[], range=[16000, 16000]), 8, random)
     assert rate.shape == ()
     assert rate == 16000
+
+
+def test_values_that_would_not_fit_into_memory_are_an_error_before_they_are_drawn() -> None:
+    values = tensor(None, 3, 224, 224)
+    message = "random values of float32 1000000000 x 3 x 224 x 224 for input 'x' take .* of memory"
+    with pytest.raises(OutputError, match=message):
+        draw_array(values, spec(), 10**9, np.random.default_rng(0))

@@ -68,7 +68,7 @@ def test_the_tightest_cgroup_limit_counts(monkeypatch: pytest.MonkeyPatch, tmp_p
     (outer / "memory.max").write_text("max\n")
     (tmp_path / "cpu.cfs_quota_us").write_text("-1\n")
     (tmp_path / "cpu.cfs_period_us").write_text("100000\n")
-    monkeypatch.setattr(machine, "_cgroup_folders", lambda: [inner, outer, tmp_path])
+    monkeypatch.setattr(machine, "cgroup_folders", lambda: [inner, outer, tmp_path])
     assert machine._cgroup_limits() == {"cpus": 1.5, "memory": 1 << 30}
 
 
@@ -76,7 +76,7 @@ def test_a_memory_limit_above_that_of_the_machine_is_none(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "memory.limit_in_bytes").write_text("9223372036854771712\n")
-    monkeypatch.setattr(machine, "_cgroup_folders", lambda: [tmp_path])
+    monkeypatch.setattr(machine, "cgroup_folders", lambda: [tmp_path])
     assert machine._cgroup_limits() == {"cpus": None, "memory": None}
 
 

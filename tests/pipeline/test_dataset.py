@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import struct
 import threading
 import time
+import zipfile
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any, cast
@@ -12,7 +15,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from pytest_mlms import memory
 from pytest_mlms.errors import DatasetError
+from pytest_mlms.evaluate.inputs import draw_batches
 from pytest_mlms.manifest import load
 from pytest_mlms.manifest.schema import Input
 from pytest_mlms.pipeline import dataset as module
@@ -158,8 +163,115 @@ def test_a_file_of_a_single_array_is_an_error(tmp_path: Path) -> None:
 
 def test_objects_are_never_unpickled(tmp_path: Path) -> None:
     objects = np.array([print, len], dtype=object)
-    with pytest.raises(DatasetError, match="Object arrays cannot be loaded"):
+    with pytest.raises(
+        DatasetError, match="the array 'x' of objects, which would have to be unpickled"
+    ):
         open_tensors(write_npz(tmp_path, x=objects))
+
+
+def npy_header(descr: str, shape: str) -> bytes:
+    """Return the header of an array that says what no array of numpy is."""
+    text = f"{{'descr': {descr!r}, 'fortran_order': False, 'shape': {shape}, }}".encode()
+    text += b" " * (-(10 + len(text) + 1) % 64) + b"\n"
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text
+
+
+@pytest.mark.parametrize(
+    ("member", "message"),
+    [
+        (
+            npy_header("<f8", "(1000000000000,)") + b"x" * 80,
+            "has the array 'x' as float64 1000000000000, and the file has 80 bytes of it; write it",
+        ),
+        (
+            npy_header("<f8", f"({10**20}, 3)"),
+            "as float64 1e20 x 3, and".replace("1e20", "1" + "0" * 20),
+        ),
+        (npy_header("<f8", "(-1,)"), "as float64 -1, and the file has 0 bytes"),
+        (npy_header("<f8", "()") + b"x" * 8, "has 'x' as a single number, expected a row for each"),
+        (
+            npy_header("<c8", "(1,)") + b"x" * 8,
+            "has the array 'x' of complex64, not of real numbers",
+        ),
+        (npy_header("<U2", "(1,)") + b"x" * 8, "has the array 'x' of <U2, not of real numbers"),
+        (npy_header("|V8", "(1,)") + b"x" * 8, "not of real numbers"),
+        (npy_header("|O", "(1,)") + b"x" * 8, "of objects, which would have to be unpickled"),
+        (npy_header("<f8", "(1,"), "with a damaged header: "),
+        (npy_header("<f8", "[1]"), "with a damaged header: "),
+        (npy_header("<f8", "(" * 300), "with a damaged header: "),
+        (b"\x93NUMPY\x09\x00", "with a damaged header: "),
+        (b"", "with a damaged header: "),
+    ],
+)
+def test_an_array_that_is_not_what_its_header_says_is_an_error(
+    tmp_path: Path, member: bytes, message: str
+) -> None:
+    path = tmp_path / "d.npz"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("x.npy", member)
+    with pytest.raises(DatasetError) as raised:
+        open_tensors(path)
+    assert message in str(raised.value)
+    assert str(raised.value).startswith(f"m.yaml:30: {path} has ")
+
+
+def test_a_label_that_is_a_single_number_is_an_error(tmp_path: Path) -> None:
+    path = write_npz(tmp_path, x=ELEMENTS, label=np.int64(3))
+    with pytest.raises(DatasetError, match="has 'label' as a single number"):
+        open_tensors(path)
+
+
+@pytest.mark.parametrize("kind", ["<f4", ">f8", "|b1", "<u2", "<f2", ">i8"])
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_arrays_are_those_that_numpy_reads(
+    tmp_path: Path, kind: str, order: Any, save: Any
+) -> None:
+    values = np.arange(24).reshape(2, 3, 4) % 7
+    path = tmp_path / "d.npz"
+    save(path, x=np.asarray(values, dtype=kind, order=order))
+    read = open_tensors(path).elements["x"]
+    assert isinstance(read, np.ndarray)
+    with np.load(path) as expected:
+        assert np.array_equal(read, expected["x"])
+        assert read.dtype == expected["x"].dtype
+
+
+def test_arrays_that_nobody_uses_are_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+    open_member = zipfile.ZipFile.open
+
+    def noting(archive: zipfile.ZipFile, member: Any, *rest: Any, **options: Any) -> Any:
+        opened.append(member.filename)
+        return open_member(archive, member, *rest, **options)
+
+    path = write_npz(tmp_path, x=ELEMENTS, other=np.zeros(10**6))
+    monkeypatch.setattr(zipfile.ZipFile, "open", noting)
+    assert len(open_tensors(path)) == 3
+    assert opened == ["x.npy"]
+
+
+def test_an_array_that_would_not_fit_into_memory_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "available_memory", lambda: 1 << 20)
+    path = write_npz(tmp_path, x=np.zeros(1 << 18))
+    message = "has the array 'x', which takes 2.00 MiB of memory, and 1.00 MiB are free; write"
+    with pytest.raises(DatasetError, match=message):
+        open_tensors(path)
+
+
+def test_a_batch_that_would_not_fit_into_memory_is_an_error_before_it_is_made(
+    fifty: Dataset,
+) -> None:
+    with pytest.raises(
+        DatasetError, match=r"a batch of 1,[0,]+ takes .* of memory, and .* are free; wr"
+    ):
+        next(fifty.batches(10**15))
+    with pytest.raises(DatasetError, match="write smaller batch_sizes"):
+        draw_batches(fifty, 10**15, seed=0)
 
 
 @pytest.fixture
@@ -183,6 +295,7 @@ def test_a_folder_of_images_has_its_labels_in_a_table(images: Path) -> None:
 
 
 COLUMNS = r"labels\.csv:1: the first line names the columns, here .*; write 'file,label'"
+OUTSIDE = r"labels\.csv:2: {} leads outside the dataset; write a path below the dataset's folder"
 NUMBER = r"labels\.csv:2: the label of 0\.png is '.*'; write the number of its class, from 0"
 
 
@@ -197,6 +310,11 @@ NUMBER = r"labels\.csv:2: the label of 0\.png is '.*'; write the number of its c
         ("file,label\n0.png,0.5\n", NUMBER),
         ("file,label\n0.png\n", NUMBER),
         ("file,label\n0.png,0\n,1\n", r"labels\.csv:3: names no file"),
+        ("file,label\n../../0.png,0\n", OUTSIDE.format(r"\.\./\.\./0\.png")),
+        ("file,label\na/../../../0.png,0\n", OUTSIDE.format("a/.*")),
+        ("file,label\n/dev/zero,0\n", OUTSIDE.format("/dev/zero")),
+        ("file,label\n0\0.png,0\n", r"labels\.csv:2: "),
+        ("file,label\n0.png,1\0\n", r"labels\.csv:2: "),
         ("file,label\n", "and not 0"),
     ],
     ids=[
@@ -208,6 +326,11 @@ NUMBER = r"labels\.csv:2: the label of 0\.png is '.*'; write the number of its c
         "half",
         "no label",
         "no file",
+        "parent",
+        "parent of a folder",
+        "absolute",
+        "zero byte in a name",
+        "zero byte in a label",
         "nothing",
     ],
 )
@@ -270,6 +393,43 @@ def test_a_listed_file_that_is_missing_is_an_error_when_it_is_read(images: Path)
         DatasetError, match=r"^m\.yaml:30: .*: 9\.png can't be read: No such file .*; correct"
     ):
         data.batch([0])
+
+
+def test_only_regular_files_of_the_dataset_are_read(images: Path, tmp_path: Path) -> None:
+    (tmp_path / "secret.png").write_bytes((images / "0.png").read_bytes())
+    (images / "out.png").symlink_to(tmp_path / "secret.png")
+    (images / "zero.png").symlink_to("/dev/zero")
+    (images / "folder.png").mkdir()
+    (images / "in.png").symlink_to("0.png")
+    (images / "links").symlink_to(tmp_path)
+    os.mkfifo(images / "pipe.png")
+    names = ["in.png", "out.png", "zero.png", "pipe.png", "folder.png", "links/secret.png"]
+    rows = [f"{name},0\n" for name in names]
+    (images / "labels.csv").write_text("file,label\n" + "".join(rows))
+    data = open_images(images)
+    assert data.batch([0])["x"].shape == (1, 4, 4, 3)
+    messages = [
+        "out.png leads to .*secret.png, outside the dataset; put the file there",
+        "zero.png leads to /dev/zero, outside the dataset",
+        "pipe.png can't be read: it is a device, a pipe or a socket; correct its name",
+        "folder.png can't be read: it is a folder; correct its name",
+        "links/secret.png leads to .*, outside the dataset",
+    ]
+    for index, message in enumerate(messages, start=1):
+        with pytest.raises(DatasetError, match=message):
+            data.batch([index])
+
+
+def test_a_table_in_a_folder_may_name_files_beside_that_folder(images: Path) -> None:
+    (images / "meta").mkdir()
+    (images / "meta" / "labels.csv").write_text("file,label\n../0.png,4\n")
+    assert open_images(images).batch([0])["x"].shape == (1, 4, 4, 3)
+
+
+def test_a_table_that_is_a_pipe_is_not_read(images: Path) -> None:
+    os.mkfifo(images / "labels.csv")
+    with pytest.raises(DatasetError, match=r"labels\.csv can't be read: it is a device, a pipe"):
+        open_images(images)
 
 
 def test_a_folder_without_a_table_is_an_error(images: Path) -> None:

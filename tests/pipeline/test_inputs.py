@@ -214,6 +214,67 @@ def test_a_picture_of_too_many_pixels_is_an_error() -> None:
         preprocess([buffer.getvalue()], image_input("decode"))
 
 
+def deep_grey(form: str) -> bytes:
+    """Return a picture of 4 x 16 grey values of 16 bits: 0, 1024, 2048 and so on."""
+    values = (np.arange(64) * 1024).astype(np.uint16).reshape(4, 16)
+    buffer = io.BytesIO()
+    Image.fromarray(values).save(buffer, form)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("form", ["PNG", "TIFF", "PPM"])
+@pytest.mark.parametrize("color", ["L", "RGB"])
+def test_grey_values_of_16_bits_keep_their_high_byte(form: str, color: str) -> None:
+    batch = preprocess([deep_grey(form)], image_input({"decode": {"color": color}}))
+    assert np.array_equal(batch[0, ..., 0], np.arange(64).reshape(4, 16) * 4)
+
+
+def test_a_turned_picture_of_16_bits_keeps_its_high_byte() -> None:
+    buffer = io.BytesIO()
+    with Image.open(io.BytesIO(deep_grey("PNG"))) as image:
+        exif = image.getexif()
+        exif[0x0112] = 6
+        image.save(buffer, "PNG", exif=exif)
+    batch = preprocess([buffer.getvalue()], image_input("decode"))
+    assert np.array_equal(batch[0, ..., 0], np.rot90(np.arange(64).reshape(4, 16) * 4, -1))
+
+
+@pytest.mark.parametrize("kind", [np.int32, np.float32])
+def test_pixels_of_32_bits_are_an_error(kind: Any) -> None:
+    buffer = io.BytesIO()
+    Image.fromarray(np.zeros((4, 4), kind)).save(buffer, "TIFF")
+    message = (
+        "pixels of 32 bits, Pillow's mode '.', have no range of their own; convert the picture"
+    )
+    with pytest.raises(DatasetError, match=message):
+        preprocess([buffer.getvalue()], image_input("decode"))
+
+
+@pytest.mark.parametrize("form", ["EPS", "ICO", "PCX", "TGA"])
+def test_formats_that_no_dataset_has_reach_no_decoder(form: str) -> None:
+    with pytest.raises(DatasetError, match="are not an image of JPEG, PNG, WEBP, GIF, BMP, TIFF"):
+        preprocess([encode(RGB[0], form)], image_input("decode"))
+
+
+def test_a_resize_to_more_pixels_than_a_picture_has_is_an_error() -> None:
+    strip = np.zeros((1, 20_000, 3), np.uint8)
+    message = "1 x 20000 becomes 224 x 4480000, which is too large; set keep_aspect_ratio: false"
+    with pytest.raises(DatasetError, match=message):
+        run([strip], resize(224, 224, keep_aspect_ratio=True))
+
+
+def test_an_image_without_pixels_is_an_error() -> None:
+    with pytest.raises(DatasetError, match="step 1 of input 'x', resize: "):
+        run([np.zeros((0, 4, 3), np.uint8)], resize(4, 4, keep_aspect_ratio=True))
+
+
+@pytest.mark.parametrize("shape", [[3], [2, "batch"], []])
+def test_elements_that_do_not_fit_the_shape_are_an_error(shape: list[Any]) -> None:
+    spec = make_input([], type="tensor", shape=shape)
+    with pytest.raises(DatasetError, match="input 'x' has elements of .*, which don't fit its sh"):
+        preprocess([np.zeros(())] if shape == [2, "batch"] else [np.zeros(2)], spec)
+
+
 def test_steps_run_in_the_order_in_which_they_are_written() -> None:
     halve = {"normalize": {"scale": 2}}
     cast = {"cast": {"to": "uint8"}}

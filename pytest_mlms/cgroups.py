@@ -1,0 +1,39 @@
+"""Control groups of this process, which bound what it gets of the machine: versions 1 and 2."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+__all__ = ["cgroup_folders", "memory_limits", "positive"]
+
+_ROOT = Path("/sys/fs/cgroup")
+
+
+def cgroup_folders() -> list[Path]:
+    """Return the folders of our control groups and of those above them."""
+    folders = []
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, controllers, name = line.split(":", 2)
+        for root in {_ROOT, _ROOT / controllers}:
+            folder = root / name.lstrip("/")
+            for above in (folder, *folder.parents):
+                if above.is_relative_to(root):
+                    folders.append(above)
+    return folders
+
+
+def memory_limits(folder: Path) -> Iterator[int]:
+    """Yield the limit of memory of a control group in bytes, if it has one."""
+    for name in ("memory.max", "memory.limit_in_bytes"):
+        with contextlib.suppress(OSError, ValueError):
+            yield positive(folder / name)
+
+
+def positive(path: Path) -> int:
+    """Return the number in a file; raises ValueError for words, and for -1, which is no limit."""
+    value = int(path.read_text())
+    if value <= 0:
+        raise ValueError
+    return value
