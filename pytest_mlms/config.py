@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from pytest_mlms.options import OPTIONS, read_option, source_of
+from pytest_mlms.options import OPTIONS, is_set, read_option, source_of
 
 __all__ = ["MANIFEST_SUFFIXES", "Config"]
 
@@ -40,6 +40,7 @@ class Config:
     download_time: float
     processes: int
     duration: float
+    full: bool
     budget: float
     timeout: float
     allow_code: bool
@@ -67,6 +68,7 @@ class Config:
             return cls._unpack(packed, config.rootpath)
         values = {option.name: read_option(config, option) for option in OPTIONS}
         values["manifests"] += tuple(_named_manifests(config, values["manifests"]))
+        values["full"] = values["full"] or _sets_what_is_measured(config)
         made = cls(root=config.rootpath, **values)
         _check(made, config)
         return made
@@ -77,6 +79,14 @@ class Config:
         if self.aa:
             return True
         return bool(self.against) and not self.sides
+
+    @property
+    def measures_in_full(self) -> bool:
+        """True if no performance item ends early.
+
+        What is compared with other runs is always measured in full.
+        """
+        return self.full or self.benchmark_json is not None or bool(self.sides)
 
     @property
     def sides(self) -> tuple[str, ...]:
@@ -130,6 +140,11 @@ def _named_manifests(config: pytest.Config, roots: tuple[Path, ...]) -> Iterator
         is_below = any(path.is_relative_to(root) for root in roots)
         if not is_below and path.is_file() and _MODELS.search(path.read_bytes()):
             yield path
+
+
+def _sets_what_is_measured(config: pytest.Config) -> bool:
+    """Return whether a person has chosen how many processes are timed, or for how long."""
+    return is_set(config, "mlms_processes") or is_set(config, "mlms_duration")
 
 
 def _is_label(name: str) -> bool:

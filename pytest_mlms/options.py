@@ -19,7 +19,7 @@ from pytest_mlms.artifacts.limits import DownloadLimits
 from pytest_mlms.trace import LEVELS
 from pytest_mlms.units import parse_quantity
 
-__all__ = ["OPTIONS", "Option", "add_options", "read_option", "read_share", "source_of"]
+__all__ = ["OPTIONS", "Option", "add_options", "is_set", "read_option", "read_share", "source_of"]
 
 _LEVEL_NAMES = ", ".join(LEVELS)
 
@@ -198,6 +198,11 @@ OPTIONS = [
         default=1.0,
     ),
     Option(
+        "full",
+        "measure performance in full, even where every limit is decided early",
+        default=False,
+    ),
+    Option(
         "budget",
         "seconds per performance item, at most (default: 60)",
         metavar="SECONDS",
@@ -340,6 +345,12 @@ def read_option(config: pytest.Config, option: Option) -> Any:
         return option.read(value)
     except argparse.ArgumentTypeError as error:
         raise pytest.UsageError(f"{source_of(config, option.key)}: {error}") from None
+
+
+def is_set(config: pytest.Config, key: str) -> bool:
+    """Return whether an option is set, on the command line or in the ini file."""
+    option = next(option for option in OPTIONS if option.key == key)
+    return config.getoption(key) is not None or _read_ini(config, option) is not None
 
 
 def source_of(config: pytest.Config, key: str) -> str:

@@ -33,7 +33,7 @@ _PROPERTY_SUFFIXES = {"s": "_seconds", "B": "_bytes", "/s": "_per_second"}
 class ProcessValues(Protocol):
     """Measurements of one fresh process, as the estimators of performance read them.
 
-    ``pytest_mlms.evaluate.performance.ProcessResult`` has them.
+    ``pytest_mlms.evaluate.process_result.ProcessResult`` has them.
     """
 
     @property

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import bdtrc, chdtrc, ndtri, stdtrit
+from scipy.special import bdtr, bdtrc, bdtrik, chdtrc, ndtri, stdtrit
 
 __all__ = [
     "Interval",
@@ -23,6 +23,7 @@ __all__ = [
     "is_steady",
     "matched_difference",
     "mcnemar",
+    "percentile_interval",
     "persistence",
     "pool_rounds",
     "quantile_ratio",
@@ -163,6 +164,32 @@ def samples_for_percentile(percentile: float, confidence: float = 0.95) -> int:
     share = percentile / 100
     samples = math.log(risk) / math.log(share)
     return math.ceil(samples)
+
+
+def percentile_interval(values: Array, percent: float, confidence: float = 0.95) -> Interval:
+    """Return the interval of a percentile (0 to 100) of independent values that are never negative.
+
+    Its ends are two of the values, by rank: how many are below the percentile is binomial, whatever
+    their distribution (David and Nagaraja 2003, Order Statistics, 7.1; MLPerf's LoadGen stops early
+    by the same bound). Where even the largest may be below the percentile, there is no upper end.
+    """
+    count = len(values)
+    tail = (1 - confidence) / 2
+    below = _binomial_quantile(tail, count, percent / 100)
+    above = _binomial_quantile(1 - tail, count, percent / 100)
+    ordered = np.sort(values)
+    low = float(ordered[below - 1]) if below else 0.0
+    high = float(ordered[above]) if above < count else math.inf
+    return Interval(low, high)
+
+
+def _binomial_quantile(probability: float, count: int, share: float) -> int:
+    """Return the least number of hits with at least this probability of no more hits."""
+    hits = math.ceil(float(bdtrik(probability, count, share)))
+    fewer = max(0, hits - 1)
+    if bdtr(fewer, count, share) >= probability:
+        return fewer
+    return hits
 
 
 def is_steady(medians: Values, fall: float = 0.02) -> bool:

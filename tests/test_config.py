@@ -33,6 +33,37 @@ def test_options_are_read_into_one_record(pytester: pytest.Pytester, manifests: 
 
 
 @pytest.mark.parametrize(
+    "argument",
+    [
+        "--mlms-full",
+        "--mlms-processes=3",
+        "--mlms-duration=1",
+        "--mlms-benchmark-json=x.json",
+        "-omlms_processes=3",
+        "-omlms_duration=1",
+        "-omlms_full=true",
+    ],
+)
+def test_what_a_person_sets_or_compares_is_measured_in_full(
+    pytester: pytest.Pytester, argument: str
+) -> None:
+    assert read(pytester, argument).measures_in_full
+
+
+def test_a_comparison_of_hosts_is_measured_in_full(pytester: pytest.Pytester) -> None:
+    assert read(pytester, "--mlms-stack=gpu=new", "--mlms-against=gpu=old").measures_in_full
+
+
+def test_a_performance_item_may_end_early_unless_it_is_asked_for_more(
+    pytester: pytest.Pytester,
+) -> None:
+    assert not read(pytester).measures_in_full
+    assert not read(pytester, "--mlms-budget=30").measures_in_full
+    packed = read(pytester, "--mlms-duration=1").pack(str)
+    assert packed["full"] is True
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--mlms-manifests=nowhere"], "there is no .*nowhere; name a folder that exists"),

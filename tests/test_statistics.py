@@ -17,6 +17,7 @@ from pytest_mlms.statistics import (
     is_steady,
     matched_difference,
     mcnemar,
+    percentile_interval,
     persistence,
     pool_rounds,
     quantile_ratio,
@@ -136,6 +137,27 @@ def test_an_upper_bound_of_a_percentile_needs_samples(percentile: float, count: 
     quantile = percentile / 100
     assert 1 - quantile**count >= 0.95
     assert 1 - quantile ** (count - 1) < 0.95
+
+
+@given(st.integers(1, 3000), st.sampled_from([50, 90, 95, 99]), CONFIDENCES)
+def test_the_ends_of_a_percentiles_interval_have_the_ranks_of_scipys_binomial(
+    count: int, percent: int, confidence: float
+) -> None:
+    tail = (1 - confidence) / 2
+    ranks = scipy.stats.binom(count, percent / 100).ppf([tail, 1 - tail])
+    interval = percentile_interval(np.arange(1, count + 1), percent, confidence)
+    assert interval.low == ranks[0]
+    assert interval.high == (ranks[1] + 1 if ranks[1] < count else math.inf)
+
+
+@pytest.mark.parametrize(("percent", "count"), [(50, 20), (90, 87), (99, 897)])
+def test_the_interval_of_a_percentile_holds_as_it_says(percent: int, count: int) -> None:
+    generator = np.random.default_rng(count)
+    truth = -math.log(1 - percent / 100)  # of an exponential distribution
+    samples = generator.exponential(size=(4000, count))
+    intervals = [percentile_interval(row, percent) for row in samples]
+    assert share([interval.low > truth for interval in intervals]) <= 0.025 + 0.008
+    assert share([interval.high < truth for interval in intervals]) <= 0.025 + 0.008
 
 
 @pytest.mark.parametrize(

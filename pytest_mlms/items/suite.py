@@ -23,12 +23,10 @@ from pytest_mlms.evaluate.contention import explain_wait
 from pytest_mlms.evaluate.departure import search_departure
 from pytest_mlms.evaluate.inputs import draw_batches, random_batch
 from pytest_mlms.evaluate.limits import judge
-from pytest_mlms.evaluate.performance import (
-    PerformancePlan,
-    ProcessRecord,
-    ProcessResult,
-    measure_performance,
-)
+from pytest_mlms.evaluate.looks import EARLY_PROCESSES
+from pytest_mlms.evaluate.performance import measure_performance
+from pytest_mlms.evaluate.performance_plan import PerformancePlan
+from pytest_mlms.evaluate.process_result import ProcessRecord, ProcessResult
 from pytest_mlms.evaluate.reference import Reference, compare_outputs, predict_all
 from pytest_mlms.item_result import Judgement
 from pytest_mlms.items.item_tracer import ItemTracer
@@ -125,6 +123,7 @@ def test_performance(
         duration=mlms_config.duration,
         budget=mlms_config.budget,
         limits=mlms_case.limits,
+        early=0 if mlms_config.measures_in_full else EARLY_PROCESSES,
     )
     batches_for = _timed_batches(mlms_case, mlms_dataset)
     records: list[ProcessRecord] = []
@@ -134,10 +133,12 @@ def test_performance(
         records.append(result.record)
         mlms_recorder.note(processes=tuple(records))
 
-    estimates, decisions = measure_performance(plan, mlms_predictor_factory, batches_for, keep)
+    measured = measure_performance(plan, mlms_predictor_factory, batches_for, keep)
+    estimates = measured.estimates
+    mlms_recorder.note(looks=measured.looks, ended=measured.ended)
     contention = explain_wait([record.waited for record in records], estimates)
     with mlms_tracer.on_fail():
-        mlms_recorder.settle(estimates, decisions, mlms_config.strict, lambda: contention)
+        mlms_recorder.settle(estimates, measured.decisions, mlms_config.strict, lambda: contention)
     if contention:
         mlms_recorder.warn_of_contention(contention)
 

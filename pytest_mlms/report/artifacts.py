@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytest_mlms.arrays import DamagedFile, read_arrays
-from pytest_mlms.evaluate.performance import ProcessResult
+from pytest_mlms.evaluate.process_result import ProcessResult
 from pytest_mlms.evaluate.ranking import are_probabilities
 from pytest_mlms.pipeline import top_k
 from pytest_mlms.recorder import Recorder

@@ -12,7 +12,8 @@ from pytest_mlms.agent.predictor import ScenarioRun
 from pytest_mlms.agent.process import Array
 from pytest_mlms.evaluate.contention import explain_wait, latencies_less_wait, waited
 from pytest_mlms.evaluate.limits import decide, explain, judge, worst
-from pytest_mlms.evaluate.performance import ProcessRecord, ProcessResult, estimate_performance
+from pytest_mlms.evaluate.process_estimates import estimate_performance
+from pytest_mlms.evaluate.process_result import ProcessRecord, ProcessResult
 from pytest_mlms.records import Estimate, Limit, Place, Verdict
 
 PLACE = Place(Path("m.yaml"), 7)
@@ -57,6 +58,7 @@ def process(times: dict[str, Array]) -> ProcessResult:
         waited=waited(times),
         load_waited=0.1,
         first_waited=0.2,
+        in_full=True,
     )
     run = ScenarioRun(times, {}, "digest", 1000)
     return ProcessResult(record, run, float(latencies.mean()))

@@ -1,9 +1,10 @@
-"""Tests of the estimates over processes, and of how many processes decide a limit."""
+"""Tests of how many processes decide a limit."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,153 +14,22 @@ import pytest
 from pytest_mlms.agent.predictor import ScenarioRun
 from pytest_mlms.errors import OutputError
 from pytest_mlms.evaluate import performance
-from pytest_mlms.evaluate.limits import judge
-from pytest_mlms.evaluate.performance import (
-    Measurement,
-    PerformancePlan,
-    ProcessRecord,
-    ProcessResult,
-    estimate_performance,
-    measure_performance,
-)
-from pytest_mlms.quantities import quantities_of
-from pytest_mlms.records import Estimate, Limit, Place, Verdict
+from pytest_mlms.evaluate.performance import Measurement, measure_performance
+from pytest_mlms.evaluate.performance_plan import PerformancePlan
+from pytest_mlms.evaluate.process_result import ProcessResult
+from pytest_mlms.records import Decision, Estimate, Limit, Place, Verdict
+from tests.support.processes import FakePredictor, plan, process, result_of, scenario_run
 
 PLACE = Place(Path("m.yaml"), 1)
 LIMIT = Limit("latency_p50", 0.010, PLACE)
 P99_LIMIT = Limit("latency_p99", 1, PLACE)
-
-
-def scenario_run(latencies: Sequence[float], gap: float = 0.0) -> ScenarioRun:
-    """Return a run with these latencies, and ``gap`` seconds between the calls."""
-    durations = np.asarray(latencies, float)
-    ends_with_gaps = np.cumsum(durations + gap)
-    start = np.concatenate([[0.0], ends_with_gaps[:-1]])
-    times = {
-        "start": start,
-        "end": start + durations,
-        "wait": np.zeros(2),
-        "at": np.array([0, len(start)]),
-    }
-    return ScenarioRun(times, {"logits": np.array([[1.0, 2.0]])}, "digest", 100)
+ESTIMATE = Estimate(0.002, 0.0019, 0.0021, 0.99, 3, "processes")
 
 
 def with_output(values: Any) -> ProcessResult:
     run = scenario_run([0.01])
     outputs = {"logits": np.array(values)}
     return result_of(ScenarioRun(run.times, outputs, "digest", 100))
-
-
-def result_of(run: ScenarioRun, **changes: Any) -> ProcessResult:
-    fields = {
-        "start_seconds": 0.1,
-        "load_seconds": 0.2,
-        "first_seconds": 0.3,
-        "loop_seconds": 1.0,
-        "warmup_calls": 8,
-        "steady": True,
-        "peak_bytes": 1000,
-        "peak_is_since_load": True,
-        "calls": len(run.latencies),
-        "output_sha256": "digest",
-        "waited": None,
-        "load_waited": 0.0,
-        "first_waited": 0.0,
-    }
-    record = ProcessRecord(**{**fields, **changes})
-    return ProcessResult(record, run, float(run.latencies.mean()))
-
-
-def process(latency: float, calls: int = 1000) -> ProcessResult:
-    return result_of(scenario_run([latency] * calls))
-
-
-def plan(**changes: Any) -> PerformancePlan:
-    fields = {
-        "scenario": "single_stream",
-        "batch_size": 4,
-        "processes": 3,
-        "duration": 1.0,
-        "budget": 60.0,
-        "limits": (),
-    }
-    return PerformancePlan(**{**fields, **changes})
-
-
-def estimate(results: Sequence[ProcessResult]) -> dict[str, Estimate]:
-    return estimate_performance(results, confidence=0.95)
-
-
-def test_every_quantity_of_performance_has_an_estimator() -> None:
-    names = {quantity.name for quantity in quantities_of("performance")}
-    assert set(estimate([process(0.01)])) == names
-
-
-def test_processes_are_the_replicates_not_calls() -> None:
-    p50 = estimate([process(0.010), process(0.011), process(0.012)])["latency_p50"]
-    assert p50.value == pytest.approx(0.011)
-    assert p50.replicates == 3
-    assert p50.of == "processes"
-    half = 4.3027 * 0.001 / 3**0.5
-    assert p50.high - p50.value == pytest.approx(half, rel=1e-4)
-
-
-def test_values_of_a_process_become_estimates() -> None:
-    found = estimate([process(0.01)])
-    assert found["load_time"].value == 0.2
-    assert found["first_inference"].value == 0.3
-    assert found["peak_memory"].value == 1000
-    assert found["latency_mean"].value == pytest.approx(0.01)
-
-
-def test_a_plan_with_limits_shares_its_confidence_between_the_looks() -> None:
-    assert plan().confidence == pytest.approx(0.95)
-    assert plan(limits=(LIMIT,)).confidence == pytest.approx(1 - 0.05 / 3)
-
-
-def test_a_single_stream_counts_the_calls_alone() -> None:
-    run = scenario_run([0.010] * 100, gap=0.010)
-    seconds = performance._seconds_per_input(plan(batch_size=4), run)
-    assert seconds == pytest.approx(0.010 / 4)
-
-
-def test_offline_counts_the_gaps_between_calls_too() -> None:
-    run = scenario_run([0.010] * 100, gap=0.010)
-    seconds = performance._seconds_per_input(plan(scenario="offline", batch_size=4), run)
-    assert seconds == pytest.approx(1.99 / 400)
-
-
-def test_throughput_is_that_of_a_fixed_amount_of_work() -> None:
-    results = [process(0.010), process(0.010), process(0.010), process(0.170)]
-    found = estimate(results)
-    assert found["throughput"].value == pytest.approx(4 / 0.200)
-    assert found["throughput"].value == pytest.approx(1 / found["latency_mean"].value)
-
-
-def test_a_stalled_process_does_not_make_the_interval_of_throughput_unbounded() -> None:
-    limits = [Limit("throughput", bound, PLACE) for bound in (1e-3, 50.0, 1e15)]
-    results = [process(0.010), process(0.010), process(0.010), process(0.170)]
-    estimates = estimate_performance(results, plan(limits=limits).confidence)
-    verdicts = [decision.verdict for decision in judge(limits, estimates)]
-    assert verdicts == [Verdict.PASSED, Verdict.INCONCLUSIVE, Verdict.FAILED]
-
-
-def test_a_percentile_with_too_few_calls_says_how_many_it_needs() -> None:
-    found = estimate([process(0.01, calls=60)] * 3)
-    assert found["latency_p95"].lacking == ""
-    assert found["latency_p99"].lacking == "needs 299 calls a process, had 60: raise --mlms-budget"
-
-
-def test_a_limit_on_a_percentile_raises_the_number_of_calls() -> None:
-    assert plan().least == 16
-    assert plan(limits=(LIMIT,)).least == 16
-    assert plan(limits=(P99_LIMIT,)).least == 299
-
-
-def test_memory_whose_peak_can_not_be_reset_is_not_judged() -> None:
-    result = result_of(scenario_run([0.01]), peak_is_since_load=False)
-    found = estimate([result] * 3)
-    assert "can't reset the peak" in found["peak_memory"].lacking
 
 
 class FakeProcesses:
@@ -172,10 +42,10 @@ class FakeProcesses:
         self.kept: list[int] = []
         self._latencies = iter(latencies)
         self._seconds = seconds
-        monkeypatch.setattr(performance, "_one_process", self._one_process)
+        monkeypatch.setattr(performance, "measure_process", self._measure)
         monkeypatch.setattr("pytest_mlms.evaluate.performance.time.monotonic", lambda: self.now)
 
-    def _one_process(self, *arguments: Any) -> ProcessResult:
+    def _measure(self, *arguments: Any) -> ProcessResult:
         self.now += self._seconds
         return process(next(self._latencies), calls=100)
 
@@ -221,6 +91,7 @@ def test_a_spent_budget_ends_an_open_case(monkeypatch: pytest.MonkeyPatch) -> No
     fakes = FakeProcesses(monkeypatch, [0.0099, 0.0101] * 6, seconds=10)
     measurement = fakes.measure(plan(limits=(LIMIT,), budget=50))
     assert verdicts(measurement) == [Verdict.INCONCLUSIVE]
+    assert measurement.ended == "budget"
     assert measurement.estimates["latency_p50"].replicates == 5
 
 
@@ -231,11 +102,147 @@ def test_too_few_calls_do_not_start_more_processes(monkeypatch: pytest.MonkeyPat
     assert len(fakes.kept) == 3
 
 
+class EarlyItem:
+    """An item of real plans over fake predictors, each with calls of its own."""
+
+    def __init__(self, *processes: Callable[[int], float], capacity: int = 10_000) -> None:
+        self.results: list[ProcessResult] = []
+        self._processes = itertools.cycle(processes)
+        self._capacity = capacity
+
+    @contextlib.contextmanager
+    def _predictor(self) -> Iterator[Any]:
+        yield FakePredictor(next(self._processes), self._capacity)
+
+    def measure(self, *limits: Limit, early: int = 3, budget: float = 60.0) -> Measurement:
+        """Measure by an early look, unless ``early`` is 0."""
+        return measure_performance(
+            plan(limits=limits, early=early, budget=budget),
+            self._predictor,
+            lambda predictor: [],
+            lambda number, result: self.results.append(result),
+        )
+
+    @property
+    def in_full(self) -> list[bool]:
+        """For each process whether it was measured in full."""
+        return [result.record.in_full for result in self.results]
+
+
+def constant(seconds: float) -> Callable[[int], float]:
+    return lambda number: seconds
+
+
+def alternating(seconds: float, share: float) -> Callable[[int], float]:
+    """Return calls that are longer and shorter by a share in turn."""
+    return lambda number: seconds * (1 + share * (-1) ** number)
+
+
+ALIKE = [constant(0.000500), constant(0.000505), constant(0.000495)]
+
+
+def test_limits_that_are_far_away_end_an_item_early() -> None:
+    item = EarlyItem(*ALIKE)
+    measured = item.measure(LIMIT, Limit("throughput", 20, PLACE))
+    assert verdicts(measured) == [Verdict.PASSED, Verdict.PASSED]
+    assert measured.ended == "early"
+    assert item.in_full == [False, False, False]
+    assert sum(item.results[0].run.latencies) == pytest.approx(0.25, abs=0.001)
+
+
+def test_the_interval_of_an_early_end_is_the_one_that_decided() -> None:
+    measured = EarlyItem(*ALIKE).measure(LIMIT)
+    assert len(measured.looks) == 1
+    look = measured.looks[0]
+    assert look.processes == 3
+    assert look.confidence > 0.99
+    assert measured.estimates["latency_p50"].confidence == look.confidence
+    assert measured.decisions[0].estimate is measured.estimates["latency_p50"]
+
+
+def test_a_limit_that_is_clearly_broken_ends_an_item_early() -> None:
+    measured = EarlyItem(*ALIKE).measure(Limit("latency_p50", 0.0002, PLACE))
+    assert verdicts(measured) == [Verdict.FAILED]
+    assert measured.ended == "early"
+
+
+def test_an_item_in_full_does_not_end_early() -> None:
+    item = EarlyItem(*ALIKE)
+    assert item.measure(LIMIT, early=0).ended == "decided"
+    assert item.in_full == [True, True, True]
+
+
+def test_an_item_without_limits_is_measured_in_full() -> None:
+    item = EarlyItem(*ALIKE)
+    assert item.measure().ended == "no limits"
+    assert item.in_full == [True, True, True]
+
+
+@pytest.mark.parametrize("limit", [0.000555, 0.00045, 0.0006])
+def test_a_limit_nearby_is_measured_in_full_without_a_process_more(limit: float) -> None:
+    item = EarlyItem(*ALIKE)
+    measured = item.measure(Limit("latency_p50", limit, PLACE))
+    assert measured.ended == "decided"
+    assert item.in_full == [True, True, True]
+    assert item.results[0].record.warmup_calls > 125  # the short run counts as warm-up
+
+
+def test_one_limit_that_is_not_decided_early_keeps_the_others_waiting() -> None:
+    item = EarlyItem(*ALIKE)
+    measured = item.measure(LIMIT, Limit("latency_p99", 0.00055, PLACE))
+    assert measured.ended == "decided"
+    assert item.in_full == [True, True, True]
+
+
+def test_processes_that_differ_too_much_for_the_limit_are_measured_in_full() -> None:
+    item = EarlyItem(constant(0.002), constant(0.002), constant(0.003))
+    measured = item.measure(Limit("latency_p50", 0.0045, PLACE))
+    assert item.in_full[:3] == [False, False, False]
+    assert all(item.in_full[3:])
+    assert sum(item.in_full) >= 3
+    assert measured.looks[0].processes == 3
+    assert len(measured.looks) >= 2
+
+
+def test_a_process_that_is_not_steady_is_measured_in_full() -> None:
+    item = EarlyItem(lambda number: 0.002 * 0.999**number)
+    item.measure(LIMIT)
+    assert all(item.in_full)
+
+
+def test_a_run_whose_second_half_differs_is_measured_in_full() -> None:
+    item = EarlyItem(lambda number: 0.002 if number < 250 else 0.003)
+    item.measure(LIMIT)
+    assert item.in_full[0]
+
+
+def test_processes_that_fill_their_samples_have_no_early_look() -> None:
+    item = EarlyItem(*ALIKE, capacity=100)
+    measured = item.measure(LIMIT)
+    assert item.in_full == [True, True, True]
+    assert measured.ended == "decided"
+    assert len(measured.looks) == 1
+
+
+def test_a_limit_that_only_contention_breaks_does_not_end_early(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    invalid = [Decision(LIMIT, ESTIMATE, Verdict.INVALID)]
+    monkeypatch.setattr(performance, "judge", lambda limits, estimates: invalid)
+    assert EarlyItem(*ALIKE).measure(LIMIT).ended == "decided"
+
+
+def test_an_open_limit_says_why_it_ended() -> None:
+    calls = [alternating(seconds, 0.1) for seconds in (0.0090, 0.0110)]
+    assert EarlyItem(*calls).measure(LIMIT).ended == "last look"
+    assert EarlyItem(*ALIKE, capacity=50).measure(P99_LIMIT).ended == "lacking"
+
+
 def test_processes_that_compute_different_outputs_are_an_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     results = iter([with_output([[1.0, 2.0]]), with_output([[1.0, 9.0]])])
-    monkeypatch.setattr(performance, "_one_process", lambda *arguments: next(results))
+    monkeypatch.setattr(performance, "measure_process", lambda *arguments: next(results))
     predictor: Any = contextlib.nullcontext(None)
     message = "process 2 computed another 'logits' than process 1 .* up to 7 off"
     with pytest.raises(OutputError, match=message):

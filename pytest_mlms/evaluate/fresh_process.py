@@ -1,0 +1,153 @@
+"""Measuring one fresh process of a performance item: first call, warm-up, timed run."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from pytest_mlms.agent.predictor import Predictor, ScenarioRun
+from pytest_mlms.agent.process import Array
+from pytest_mlms.evaluate.contention import waited
+from pytest_mlms.evaluate.looks import are_promising, needed_room
+from pytest_mlms.evaluate.outputs import check_finite, finite_rows
+from pytest_mlms.evaluate.performance_plan import PerformancePlan
+from pytest_mlms.evaluate.process_estimates import estimate_performance
+from pytest_mlms.evaluate.process_result import ProcessRecord, ProcessResult
+from pytest_mlms.statistics import is_steady
+
+__all__ = ["Batches", "is_promising", "measure_process"]
+
+_WINDOW_CALLS = 8  # of the warm-up
+_WINDOW_SECONDS = 0.05
+_WINDOWS = 20
+
+Batches: TypeAlias = Sequence[Mapping[str, Array]]
+
+
+def measure_process(
+    plan: PerformancePlan, predictor: Predictor, batches: Batches, early: bool
+) -> ProcessResult:
+    """Measure a process: ``early`` for a short time, and in full where that isn't enough.
+
+    The short run then counts as warm-up.
+    """
+    began = time.perf_counter()
+    first = predictor.run("single_stream", batches, seconds=0, least=1, longest=plan.longest)
+    warm_up = _warm_up(plan, predictor)
+    run = _short_run(plan, predictor, warm_up) if early else _full_run(plan, predictor)
+    in_full = not (early and _is_short(plan, run))
+    result = _result(plan, predictor, _Timed(began, first, warm_up, run, in_full))
+    if in_full or is_promising(plan, result):
+        return result
+    warm_up = warm_up._replace(calls=warm_up.calls + len(run.latencies))
+    run = _full_run(plan, predictor)
+    return _result(plan, predictor, _Timed(began, first, warm_up, run, in_full=True))
+
+
+def _full_run(plan: PerformancePlan, predictor: Predictor) -> ScenarioRun:
+    return predictor.run(
+        plan.scenario, seconds=plan.duration, least=plan.least, longest=plan.longest
+    )
+
+
+def _short_run(plan: PerformancePlan, predictor: Predictor, warm_up: WarmUp) -> ScenarioRun:
+    least = plan.least_short(warm_up.median)
+    return predictor.run(plan.scenario, seconds=plan.short, least=least, longest=plan.longest)
+
+
+def _is_short(plan: PerformancePlan, run: ScenarioRun) -> bool:
+    """Return whether a short run ended before a full one would have.
+
+    Both end alike where the samples are full, or where the least number of calls takes longer.
+    """
+    return plan.short <= _seconds_of(run) < plan.duration
+
+
+def _seconds_of(run: ScenarioRun) -> float:
+    """Return the seconds from the first call's start to the last call's end."""
+    return float(run.times["end"][-1] - run.times["start"][0])
+
+
+def is_promising(plan: PerformancePlan, result: ProcessResult) -> bool:
+    """Return whether a process is steady and far from every limit."""
+    if not result.record.steady:
+        return False
+    estimates = estimate_performance([result], plan.early_confidence)
+    room = needed_room(result.run.latencies)
+    return are_promising(plan.limits, estimates, room)
+
+
+class _Timed(NamedTuple):
+    """The runs of a process that began at ``began``."""
+
+    began: float
+    first: ScenarioRun
+    warm_up: WarmUp
+    run: ScenarioRun
+    in_full: bool
+
+
+def _result(plan: PerformancePlan, predictor: Predictor, timed: _Timed) -> ProcessResult:
+    loop_seconds = time.perf_counter() - timed.began
+    run = timed.run
+    for name, output in run.outputs.items():
+        check_finite(name, finite_rows(output))
+    record = ProcessRecord(
+        start_seconds=predictor.start_seconds,
+        load_seconds=predictor.load_seconds,
+        first_seconds=float(timed.first.latencies[0]),
+        loop_seconds=loop_seconds,
+        warmup_calls=timed.warm_up.calls,
+        steady=timed.warm_up.steady,
+        peak_bytes=run.peak_bytes - predictor.rss_before,
+        peak_is_since_load=predictor.peak_is_since_load,
+        calls=len(run.latencies),
+        output_sha256=run.sha256,
+        waited=waited(run.times),
+        load_waited=predictor.load_waited,
+        first_waited=_seconds_waited(timed.first),
+        in_full=timed.in_full,
+    )
+    return ProcessResult(record, run, _seconds_per_input(plan, run))
+
+
+def _seconds_waited(run: ScenarioRun) -> float:
+    counter = run.times["wait"]
+    return float(counter[-1] - counter[0])
+
+
+def _seconds_per_input(plan: PerformancePlan, run: ScenarioRun) -> float:
+    """Return the seconds that one input took.
+
+    Those of the calls alone where each request waits for the last one. Offline, where all requests
+    are there at once, those from the first call's start to the last call's end.
+    """
+    if plan.scenario == "offline":
+        return _seconds_of(run) / len(run.latencies) / plan.batch_size
+    return float(run.latencies.mean() / plan.batch_size)
+
+
+class WarmUp(NamedTuple):
+    """The calls of a warm-up, whether it reached a steady state, and its last median in seconds."""
+
+    calls: int
+    steady: bool
+    median: float
+
+
+def _warm_up(plan: PerformancePlan, predictor: Predictor) -> WarmUp:
+    """Run windows of calls until their median no longer falls."""
+    calls = 0
+    medians: list[float] = []
+    end = time.monotonic() + plan.longest / 2
+    while not is_steady(medians) and len(medians) < _WINDOWS and time.monotonic() < end:
+        window = predictor.run(
+            plan.scenario, seconds=_WINDOW_SECONDS, least=_WINDOW_CALLS, longest=plan.longest / 4
+        )
+        calls += len(window.latencies)
+        medians.append(float(np.median(window.latencies)))
+    return WarmUp(calls, is_steady(medians), medians[-1] if medians else math.inf)

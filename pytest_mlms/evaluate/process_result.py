@@ -1,0 +1,91 @@
+"""The measurements of one fresh process of a performance item."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from pytest_mlms.agent.predictor import ScenarioRun
+from pytest_mlms.evaluate.contention import TimesLessWait, latencies_less_wait
+
+__all__ = ["ProcessRecord", "ProcessResult"]
+
+
+@dataclass(frozen=True)
+class ProcessRecord:
+    """Record of one fresh process: seconds, bytes, and the digest of its outputs.
+
+    ``waited`` is the share of the timed run that the calling thread waited for a core, None where
+    the kernel doesn't count it. ``load_waited`` and ``first_waited`` are seconds of such a wait.
+    ``in_full`` is False where it was timed for a part of the duration, since that may be enough.
+    """
+
+    start_seconds: float
+    load_seconds: float
+    first_seconds: float
+    loop_seconds: float
+    warmup_calls: int
+    steady: bool
+    peak_bytes: int
+    peak_is_since_load: bool
+    calls: int
+    output_sha256: str
+    waited: float | None
+    load_waited: float
+    first_waited: float
+    in_full: bool
+
+
+@dataclass(frozen=True, eq=False)
+class ProcessResult:
+    """The measurements of one fresh process, as ``quantities.ProcessValues`` has them."""
+
+    record: ProcessRecord
+    run: ScenarioRun
+    seconds_per_input: float
+
+    @property
+    def mean_latency(self) -> float:
+        """Mean latency of the timed calls, in seconds."""
+        return float(self.run.latencies.mean())
+
+    @property
+    def first_seconds(self) -> float:
+        """Latency of the first call, in seconds."""
+        return self.record.first_seconds
+
+    @property
+    def load_seconds(self) -> float:
+        """Seconds that loading the model took."""
+        return self.record.load_seconds
+
+    @property
+    def peak_bytes(self) -> int:
+        """Largest resident memory, less that before the model was loaded, in bytes."""
+        return self.record.peak_bytes
+
+    @property
+    def peak_is_since_load(self) -> bool:
+        """True if the kernel could reset the peak before the model was loaded."""
+        return self.record.peak_is_since_load
+
+    def percentile(self, percent: float) -> float:
+        """Return a percentile (0 to 100) of the timed calls' latencies, in seconds."""
+        return float(np.percentile(self.run.latencies, percent))
+
+    @cached_property
+    def less_wait(self) -> TimesLessWait:
+        """The same without the calling thread's wait for a core."""
+        record = self.record
+        latencies = latencies_less_wait(self.run.times)
+        kept = latencies.sum() / self.run.latencies.sum()
+        return TimesLessWait(
+            latencies=latencies,
+            seconds_per_input=self.seconds_per_input * float(kept),
+            first_seconds=record.first_seconds - record.first_waited,
+            load_seconds=record.load_seconds - record.load_waited,
+            peak_bytes=record.peak_bytes,
+            peak_is_since_load=record.peak_is_since_load,
+        )

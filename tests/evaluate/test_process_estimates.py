@@ -1,0 +1,94 @@
+"""Tests of the estimates of performance over processes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pytest_mlms.evaluate.limits import judge
+from pytest_mlms.evaluate.process_estimates import estimate_performance
+from pytest_mlms.evaluate.process_result import ProcessResult
+from pytest_mlms.quantities import quantities_of
+from pytest_mlms.records import Estimate, Limit, Place, Verdict
+from tests.support.processes import process, result_of, scenario_run
+
+PLACE = Place(Path("m.yaml"), 1)
+
+
+def estimate(results: Sequence[ProcessResult]) -> dict[str, Estimate]:
+    return estimate_performance(results, confidence=0.95)
+
+
+def test_every_quantity_of_performance_has_an_estimator() -> None:
+    names = {quantity.name for quantity in quantities_of("performance")}
+    assert set(estimate([process(0.01)])) == names
+
+
+def test_processes_are_the_replicates_not_calls() -> None:
+    p50 = estimate([process(0.010), process(0.011), process(0.012)])["latency_p50"]
+    assert p50.value == pytest.approx(0.011)
+    assert p50.replicates == 3
+    assert p50.of == "processes"
+    half = 4.3027 * 0.001 / 3**0.5
+    assert p50.high - p50.value == pytest.approx(half, rel=1e-4)
+
+
+def test_values_of_a_process_become_estimates() -> None:
+    found = estimate([process(0.01)])
+    assert found["load_time"].value == 0.2
+    assert found["first_inference"].value == 0.3
+    assert found["peak_memory"].value == 1000
+    assert found["latency_mean"].value == pytest.approx(0.01)
+
+
+def test_throughput_is_that_of_a_fixed_amount_of_work() -> None:
+    results = [process(0.010), process(0.010), process(0.010), process(0.170)]
+    found = estimate(results)
+    assert found["throughput"].value == pytest.approx(4 / 0.200)
+    assert found["throughput"].value == pytest.approx(1 / found["latency_mean"].value)
+
+
+def test_a_stalled_process_does_not_make_the_interval_of_throughput_unbounded() -> None:
+    limits = [Limit("throughput", bound, PLACE) for bound in (1e-3, 50.0, 1e15)]
+    results = [process(0.010), process(0.010), process(0.010), process(0.170)]
+    estimates = estimate_performance(results, 0.983)
+    verdicts = [decision.verdict for decision in judge(limits, estimates)]
+    assert verdicts == [Verdict.PASSED, Verdict.INCONCLUSIVE, Verdict.FAILED]
+
+
+def test_a_percentile_with_too_few_calls_says_how_many_it_needs() -> None:
+    found = estimate([process(0.01, calls=60)] * 3)
+    assert found["latency_p95"].lacking == ""
+    assert found["latency_p99"].lacking == "needs 299 calls a process, had 60: raise --mlms-budget"
+
+
+def test_memory_whose_peak_can_not_be_reset_is_not_judged() -> None:
+    result = result_of(scenario_run([0.01]), peak_is_since_load=False)
+    found = estimate([result] * 3)
+    assert "can't reset the peak" in found["peak_memory"].lacking
+
+
+@pytest.mark.parametrize(("percent", "calls"), [(90, 29), (95, 59), (99, 299)])
+def test_a_percentile_at_its_true_value_seldom_passes_with_the_least_calls(
+    percent: int, calls: int
+) -> None:
+    generator = np.random.default_rng(percent)
+    truth = -np.log(1 - percent / 100)  # of an exponential distribution
+    limit = Limit(f"latency_p{percent}", truth, PLACE)
+    passed = 0
+    for _ in range(400):
+        results = [
+            result_of(scenario_run(generator.exponential(size=calls).tolist())) for _ in range(3)
+        ]
+        decision = judge([limit], estimate(results))[0]
+        passed += decision.verdict is Verdict.PASSED
+    assert passed <= 0.025 * 400  # without the interval of order statistics: 8 % and more
+
+
+def test_processes_that_differ_do_not_widen_the_interval_of_a_percentile_by_their_calls() -> None:
+    results = [process(0.010) for _ in range(11)] + [process(0.021)]
+    found = estimate(results)
+    assert found["latency_p95"].high == pytest.approx(found["latency_p50"].high)
