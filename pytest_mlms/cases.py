@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -74,6 +74,14 @@ class Case:
     def threads(self) -> int | None:
         """The CPU threads to use: the stack's, else the manifest's, else the framework's choice."""
         return self.stack.threads or self.loaded.manifest.evaluate.threads
+
+    @property
+    def setting(self) -> Hashable:
+        """Everything that an agent of this case is started with, and its model loaded with.
+
+        Items of equal settings may share an agent.
+        """
+        return (self.loaded.path, repr(self.model), self.stack, self.device, self.threads)
 
     def place(self, *key: str) -> Place:
         """Return the manifest's line of this case's model, or of a key of it."""

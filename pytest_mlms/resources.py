@@ -7,12 +7,14 @@ where it is used.
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Hashable, Iterator
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 
+from pytest_mlms.errors import Unavailable
 from pytest_mlms.session import Session
 
 if TYPE_CHECKING:
@@ -23,13 +25,15 @@ if TYPE_CHECKING:
     from pytest_mlms.records import Launch
 
 __all__ = [
+    "check_environment",
+    "check_known",
     "files_of",
     "hold_device",
     "launch_of",
     "open_or_skip",
     "open_other",
     "predictor_spec",
-    "remember_unavailable",
+    "remember_environment",
     "skip_if_known_unavailable",
     "skip_if_unavailable",
 ]
@@ -42,8 +46,6 @@ _LOCK_SECONDS = 3600  # an item's longest wait for its device
 @contextlib.contextmanager
 def skip_if_unavailable(session: Session) -> Iterator[None]:
     """Turn Unavailable into a skip, or under --mlms-strict into a failure."""
-    from pytest_mlms.errors import Unavailable
-
     try:
         yield
     except Unavailable as error:
@@ -63,28 +65,81 @@ def open_or_skip(session: Session, opening: AbstractContextManager[Value]) -> It
 
 
 def skip_if_known_unavailable(case: Case, session: Session) -> None:
-    """Skip an item whose model was unavailable to an earlier item, before anything is computed."""
-    from pytest_mlms.errors import Unavailable
+    """Skip an item that can't run, as far as that is known before anything is started."""
+    with skip_if_unavailable(session):
+        check_known(case, session)
+        if case.against is not None:
+            check_known(case.baseline, session)
 
-    reason = session.unavailable.get(_environment_of(case))
-    if reason is not None:
-        with skip_if_unavailable(session):
-            raise Unavailable(reason)
+
+def check_known(case: Case, session: Session) -> None:
+    """Raise Unavailable where it is known, without starting anything, that a model can't be opened.
+
+    It was unavailable to an earlier item, or its framework isn't in the interpreter of this
+    process, which is to run it.
+    """
+    key = _environment_of(case)
+    if key in session.available:
+        return
+    if key not in session.unavailable:
+        missing = _missing_here(case, session)
+        if missing:
+            session.unavailable[key] = _missing_text(case, missing[0])
+    if key in session.unavailable:
+        raise Unavailable(session.unavailable[key])
+
+
+def _missing_here(case: Case, session: Session) -> list[str]:
+    from pytest_mlms.host.capabilities import missing_here
+
+    if case.stack.interpreter != "current":
+        return []
+    name = case.stack.framework
+    if name not in session.missing_here:
+        session.missing_here[name] = missing_here(session.predictors[name])
+    return session.missing_here[name]
+
+
+def _missing_text(case: Case, module: str) -> str:
+    stack = case.stack
+    problem = f"{stack.framework} can't be imported in stack {stack.name} ({sys.executable})"
+    return f"{problem}; install it there: No module named {module!r}"
+
+
+def check_environment(case: Case, session: Session, item: pytest.Item) -> None:
+    """Raise Unavailable where the framework of a case, its version or its device is missing.
+
+    Starts an agent that loads no model, unless what is needed is known already.
+    """
+    from pytest_mlms.agent.opening import check_agent
+
+    check_known(case, session)
+    if _environment_of(case) in session.available or _is_this_interpreter_on_cpu(case):
+        return
+    files = files_of(case, session, item)
+    launch = launch_of(case, files, session, item)
+    spec = predictor_spec(case, files, launch, session, item)
+    with hold_device(case, item), remember_environment(case, session, check_agent(spec)):
+        pass
+
+
+def _is_this_interpreter_on_cpu(case: Case) -> bool:
+    return case.stack.interpreter == "current" and case.device == "cpu"
 
 
 @contextlib.contextmanager
-def remember_unavailable(
+def remember_environment(
     case: Case, session: Session, opening: AbstractContextManager[Value]
 ) -> Iterator[Value]:
-    """Open a model; where it is unavailable, remember the reason for the items that follow."""
-    from pytest_mlms.errors import Unavailable
-
+    """Open a model, and remember that it is available, or why it isn't, for the items that follow."""
+    key = _environment_of(case)
     with contextlib.ExitStack() as opened:
         try:
             value = opened.enter_context(opening)
         except Unavailable as error:
-            session.unavailable[_environment_of(case)] = str(error)
+            session.unavailable[key] = str(error)
             raise
+        session.available.add(key)
         yield value
 
 
@@ -158,5 +213,6 @@ def open_other(case: Case, session: Session, item: pytest.Item) -> Iterator[Pred
 
     files = files_of(case, session, item)
     launch = launch_of(case, files, session, item)
-    with open_predictor(predictor_spec(case, files, launch, session, item)) as predictor:
+    opening = open_predictor(predictor_spec(case, files, launch, session, item))
+    with remember_environment(case, session, opening) as predictor:
         yield predictor

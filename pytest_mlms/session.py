@@ -16,6 +16,7 @@ from pytest_mlms.single_entry_cache import SingleEntryCache
 
 if TYPE_CHECKING:
     from pytest_mlms.agent.predictor import Predictor
+    from pytest_mlms.evaluate.kept_outputs import OutputsStore
     from pytest_mlms.evaluate.reference import Reference
     from pytest_mlms.pipeline import Dataset
     from pytest_mlms.records import Stack
@@ -37,29 +38,50 @@ def _local_artifact(loaded: Any, artifact: Any) -> Any:
     return artifact
 
 
+def _is_alive(predictor: Predictor) -> bool:
+    return predictor.agent.alive
+
+
+def _shared_predictor() -> SingleEntryCache[Predictor]:
+    return SingleEntryCache(_is_alive)
+
+
 @dataclass
 class Session:
     """The options of a session, its folder, and what items share.
 
     ``run_folder`` is named after the run; with xdist the controller and its workers share one.
     ``worker`` is xdist's name for this process, None without xdist. ``predictor``, ``dataset`` and
-    ``reference`` keep what the last item used. ``scores`` are those of an upgrade's baselines.
+    ``reference`` keep what the last item used: ``predictor`` is the agent that items share, while
+    it lives. ``outputs`` are those for whole datasets. ``scores`` are those of an upgrade's
+    baselines.
     ``offered_frameworks`` are those that the collected manifests have models for. ``unavailable``
-    has the reason why the models of a stack could not be opened, such as a missing framework.
+    has the reason why the models of a stack could not be opened, such as a missing framework;
+    ``available`` has the stacks whose models could. ``missing_here`` has the packages of a framework
+    that this interpreter lacks.
     ``bring`` brings a local artifact of the controller to this host.
     """
 
     config: Config
     run_folder: Path
     worker: str | None = None
-    predictor: SingleEntryCache[Predictor] = field(default_factory=SingleEntryCache)
+    predictor: SingleEntryCache[Predictor] = field(default_factory=_shared_predictor)
     dataset: SingleEntryCache[Dataset] = field(default_factory=SingleEntryCache)
     reference: SingleEntryCache[Reference] = field(default_factory=SingleEntryCache)
     scores: dict[Hashable, Any] = field(default_factory=dict)
     offered_frameworks: set[str] = field(default_factory=set)
     unavailable: dict[Hashable, str] = field(default_factory=dict)
+    available: set[Hashable] = field(default_factory=set)
+    missing_here: dict[str, list[str]] = field(default_factory=dict)
     bring: Callable[[Any, Any], Any] = _local_artifact
     _log_numbers: itertools.count[int] = field(default_factory=itertools.count)
+
+    @cached_property
+    def outputs(self) -> OutputsStore:
+        """The outputs of models for whole datasets that items share."""
+        from pytest_mlms.evaluate.kept_outputs import OutputsStore
+
+        return OutputsStore()
 
     @cached_property
     def predictors(self) -> dict[str, Path]:

@@ -12,10 +12,18 @@ __all__ = ["SingleEntryCache"]
 Value = TypeVar("Value")
 
 
-class SingleEntryCache(Generic[Value]):
-    """Keeps the last value, or the value of the last open context, until another is asked for."""
+def _always(value: object) -> bool:
+    return True
 
-    def __init__(self) -> None:
+
+class SingleEntryCache(Generic[Value]):
+    """Keeps the last value, or the value of the last open context, until another is asked for.
+
+    A value that is no longer usable is made again.
+    """
+
+    def __init__(self, is_usable: Callable[[Value], bool] = _always) -> None:
+        self._is_usable = is_usable
         self._entries: dict[Hashable, Value] = {}  # one at most
         self._context = contextlib.ExitStack()
 
@@ -28,10 +36,12 @@ class SingleEntryCache(Generic[Value]):
 
         Otherwise close the context that is kept, and open the one that ``make`` returns.
         """
-        if key not in self._entries:
-            self.close()
-            self._entries[key] = self._context.enter_context(make())
-        return self._entries[key]
+        if key in self._entries and self._is_usable(self._entries[key]):
+            return self._entries[key]
+        self.close()
+        value = self._context.enter_context(make())
+        self._entries[key] = value
+        return value
 
     def close(self) -> None:
         """Forget the value, and close its context."""

@@ -51,3 +51,14 @@ def test_a_value_that_could_not_be_made_is_asked_for_again() -> None:
 def test_a_key_of_none_is_a_key_like_any_other() -> None:
     cache: SingleEntryCache[int] = SingleEntryCache()
     assert cache.get(None, lambda: 5) == 5
+
+
+def test_a_value_that_is_no_longer_usable_is_made_again() -> None:
+    events: list[str] = []
+    ended: set[str] = set()
+    cache: SingleEntryCache[str] = SingleEntryCache(lambda value: value not in ended)
+    cache.open("key", partial(recorded, "a", events))
+    cache.open("key", partial(recorded, "a", events))
+    ended.add("a")
+    assert cache.open("key", partial(recorded, "b", events)) == "b"
+    assert events == ["open a", "close a", "open b"]

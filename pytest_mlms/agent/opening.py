@@ -26,7 +26,7 @@ from pytest_mlms.errors import AgentError, InvalidRun, Unavailable
 from pytest_mlms.records import Launch, Stack, device_name
 from pytest_mlms.waits import Waiting, in_silence
 
-__all__ = ["PredictorSpec", "open_predictor"]
+__all__ = ["PredictorSpec", "check_agent", "open_predictor"]
 
 _NUMPY_LINES = 60  # of the log, enough for numpy's warning with its traceback
 _BUILT_FOR_NUMPY_1 = re.compile(
@@ -88,6 +88,21 @@ def open_predictor(spec: PredictorSpec) -> Iterator[Predictor]:
         with spec.waiting(lambda: _loading(spec)):
             predictor = _load(agent, spec, hello, start_seconds)
         yield predictor
+    finally:
+        agent.close()
+
+
+@contextlib.contextmanager
+def check_agent(spec: PredictorSpec) -> Iterator[None]:
+    """Start an agent that loads no model; it ends with the context.
+
+    Raises Unavailable where the framework, its version or the device is missing.
+    """
+    agent = start_agent(spec.launch, spec.predictor, spec.log, spec.timeout)
+    try:
+        with spec.waiting(lambda: _importing(spec)):
+            _say_hello(agent, spec)
+        yield
     finally:
         agent.close()
 

@@ -99,7 +99,8 @@ class AssignedItems:
     def take_batch(self, queue: ItemQueue, items: ItemTable, most: int) -> list[int]:
         """Take the next items from a queue: one, or several quick ones of 0.1 s together.
 
-        An item of unknown duration is expected to take the average of the last ones here.
+        An item of unknown duration is expected to take the average of the last ones here. The items
+        that share outputs with them follow, as these are computed once in a worker.
         """
         batch: list[int] = []
         seconds = 0.0
@@ -113,5 +114,17 @@ class AssignedItems:
                 break
             index = queue.waiting.popleft()
             batch.append(index)
+        for index in list(batch):
+            batch += _take_sharing(queue, items, index)
         self._batch_size = len(batch)
         return batch
+
+
+def _take_sharing(queue: ItemQueue, items: ItemTable, index: int) -> list[int]:
+    """Take the items out of a queue that share outputs with an item."""
+    taken = []
+    for other in items.sharing_with(index):
+        if other in queue.waiting:
+            queue.waiting.remove(other)
+            taken.append(other)
+    return taken

@@ -58,6 +58,7 @@ class ItemTable:
         self._needs = needs
         self._rows = rows
         self._seconds = dict(seconds)
+        self._of_outputs = _by_outputs(needs, rows)
         self._queue_of_row = _queues_by_row(needs)
         self.queues = list(dict.fromkeys(self._queue_of_row))
         of_manifests = []
@@ -89,6 +90,13 @@ class ItemTable:
         """Return the queue of the items that the same hosts can run."""
         row = self._rows[index]
         return self._queue_of_row[row]
+
+    def sharing_with(self, index: int) -> list[int]:
+        """Return the other items that need the same outputs as an item."""
+        outputs = self.needs(index).get("outputs")
+        if not outputs:
+            return []
+        return [other for other in self._of_outputs[outputs] if other != index]
 
     def expected_seconds(self, index: int) -> float:
         """Return how long an item took the last time, or infinity where that is unknown.
@@ -152,6 +160,16 @@ def _queues_by_row(table: Sequence[Needs]) -> list[ItemQueue]:
             by_key[key] = ItemQueue(needs)
         queues.append(by_key[key])
     return queues
+
+
+def _by_outputs(needs: Sequence[Needs], rows: Sequence[int]) -> dict[str, list[int]]:
+    """Return the items that share outputs, by what their needs call them."""
+    found: dict[str, list[int]] = {}
+    for index, row in enumerate(rows):
+        outputs = needs[row].get("outputs") if row >= 0 else None
+        if outputs:
+            found.setdefault(outputs, []).append(index)
+    return found
 
 
 def _host_key(needs: Needs) -> str:

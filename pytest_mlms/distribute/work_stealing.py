@@ -49,6 +49,8 @@ def _stealable(
     for index in waiting:
         if index not in assigned.locks or index in items.retries:
             continue
+        if assigned.running in items.sharing_with(index):
+            continue  # the victim has its outputs as soon as that ends
         queue = items.queue_of(index)
         if not idle.can_run(queue):
             continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,7 +10,9 @@ from numpy.typing import NDArray
 
 from pytest_mlms.agent.predictor import Predictor
 from pytest_mlms.errors import DatasetError
+from pytest_mlms.evaluate.inputs import Inputs
 from pytest_mlms.evaluate.outputs import check_finite, finite_rows
+from pytest_mlms.evaluate.rows import predict_rows
 from pytest_mlms.manifest.schema import Output
 from pytest_mlms.pipeline import Dataset, postprocess, table_of
 from pytest_mlms.records import Estimate
@@ -18,6 +21,7 @@ from pytest_mlms.statistics import wilson_interval
 __all__ = [
     "ScoredDataset",
     "classify",
+    "classify_dataset",
     "count_hits",
     "estimate_accuracy",
     "estimate_share",
@@ -42,10 +46,12 @@ class ScoredDataset(NamedTuple):
     labels: Array
 
 
-def classify(predictor: Predictor, dataset: Dataset, output: Output, size: int) -> ScoredDataset:
-    """Return the scores of the whole dataset; it is decoded while the model works.
+def classify(batches: Iterable[Array], dataset: Dataset, output: Output) -> ScoredDataset:
+    """Return the scores of the whole dataset.
 
-    Raises OutputError for scores that aren't finite, DatasetError for labels that aren't classes.
+    ``batches`` are the rows of the model's output, a batch at a time. They may be computed as they
+    are asked for. Raises OutputError for scores that aren't finite or no classes, DatasetError for
+    labels that aren't classes.
     """
     if dataset.labels is None:
         found = f"{dataset.name} has no array 'label'"
@@ -53,21 +59,28 @@ def classify(predictor: Predictor, dataset: Dataset, output: Output, size: int) 
     finite = []
     scored = []
     ranked = []
-    for batch in dataset.batches(size):
-        outputs = predictor.predict(batch)
-        values = table_of(output.name, outputs[output.name], size)
+    for rows in batches:
+        values = table_of(output.name, rows, len(rows))
         ranked.append(values)
         finite.append(finite_rows(values))
         with np.errstate(invalid="ignore"):  # check_finite reports all inputs at once
             scores = postprocess(values.astype(np.float64), output)
         scored.append(scores.astype(np.float32))
-    count = len(dataset)  # the last batch may be filled up
-    check_finite(output.name, np.concatenate(finite)[:count])
-    all_scores = np.concatenate(scored)[:count]
-    ranking = np.concatenate(ranked)[:count]
+    check_finite(output.name, np.concatenate(finite), dataset.element_name)
+    all_scores = np.concatenate(scored)
+    ranking = np.concatenate(ranked)
     classes = all_scores.shape[1]
     _check_labels(dataset.name, dataset.labels, classes)
     return ScoredDataset(all_scores, ranking, dataset.labels)
+
+
+def classify_dataset(
+    predictor: Predictor, inputs: Inputs, dataset: Dataset, output: Output
+) -> ScoredDataset:
+    """Return the scores of the whole dataset by a model, for which it is prepared as ``inputs``."""
+    batches = predict_rows(predictor, inputs, [output])
+    rows = (batch.rows(output.name) for batch in batches)
+    return classify(rows, dataset, output)
 
 
 def _check_labels(dataset: str, labels: Array, classes: int) -> None:

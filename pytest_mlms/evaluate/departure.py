@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -47,16 +47,23 @@ class DepartureSearch:
 
 
 def search_departure(
-    case: Case, predictor: Predictor, reference: Reference, worst: int, tolerance: Tolerance
+    case: Case,
+    open_: Callable[[], Predictor],
+    reference: Reference,
+    worst: int,
+    tolerance: Tolerance,
 ) -> DepartureSearch:
-    """Run both models on input number ``worst``, and find the first layer that departs."""
+    """Run both models on input number ``worst``, and find the first layer that departs.
+
+    ``open_`` returns the model of ``case`` in an agent.
+    """
     batch = reference.inputs.repeated(worst)
     framework = reference.case.stack.label
     try:
         with reference.open() as other:
             expected = other.inner(batch)
         framework = case.stack.label
-        ours = predictor.inner(batch)
+        ours = open_().inner(batch)
     except MlmsError as error:  # it must not hide that the outputs differ
         if isinstance(error, Refused) and error.error == "NotImplementedError":
             return DepartureSearch(None, f"{framework} does not show its layers")

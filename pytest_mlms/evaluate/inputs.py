@@ -24,10 +24,10 @@ Batch = Mapping[str, Array]
 
 @dataclass(frozen=True, eq=False)
 class Inputs:
-    """All inputs of an agreement, the same for both sides.
+    """All inputs of an item, the same for both sides of an agreement.
 
     They are the dataset's, or without one the ``drawn`` batch of random values. ``batch_axes`` has
-    the axis of the batch of those whose axis is not the first; None where there is none.
+    the axis of the batch of each, the first where it is left out; None where there is none.
     """
 
     dataset: Dataset | None
@@ -39,9 +39,9 @@ class Inputs:
     def of(cls, case: Case, dataset: Dataset | None, reference: Predictor) -> Inputs:
         """Return the inputs of a case; random ones have the shapes of the reference's model."""
         size = case.batch_size
-        if dataset:
-            return cls(dataset, {}, size)
         axes = {spec.name: spec.batch_axis for spec in case.loaded.manifest.inputs}
+        if dataset:
+            return cls(dataset, {}, size, axes)
         return cls(None, random_batch(reference, case), size, axes)
 
     def __len__(self) -> int:
@@ -66,6 +66,14 @@ class Inputs:
                 row = values.take([index], axis)
                 batch[name] = np.repeat(row, values.shape[axis], axis)
         return batch
+
+    def has_free_batch(self, predictor: Predictor) -> bool:
+        """Return whether a model's inputs say that it takes batches of any size."""
+        for tensor in predictor.inputs:
+            axis = self.batch_axes.get(tensor.name, 0)
+            if axis is not None and tensor.shape[axis : axis + 1] == (None,):
+                return True
+        return False
 
     @property
     def files(self) -> Sequence[str] | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from pytest_mlms.agent.process import Array
@@ -17,10 +19,16 @@ def finite_rows(values: Array) -> Array:
     return np.asarray(flat.all(axis=1))
 
 
-def check_finite(name: str, finite: Array) -> None:
-    """Raise OutputError where one of ``finite``, a truth value for each input, is False."""
+def check_finite(name: str, finite: Array, name_of: Callable[[int], str] | None = None) -> None:
+    """Raise OutputError where one of ``finite``, a truth value for each input, is False.
+
+    ``name_of`` returns what a message calls an input, beside its number.
+    """
     wrong = ~finite
-    if wrong.any():
-        count = f"{wrong.sum()} of {len(wrong)} inputs, first for number {wrong.argmax()}"
-        advice = "check the input's steps, its element type and the model"
-        raise OutputError(f"output {name!r} has NaN or infinity for {count}; {advice}")
+    if not wrong.any():
+        return
+    first = int(wrong.argmax())
+    named = f", {name_of(first)}" if name_of else ""
+    count = f"{wrong.sum()} of {len(wrong)} inputs, first for number {first}{named}"
+    advice = "check the input's steps, its element type and the model"
+    raise OutputError(f"output {name!r} has NaN or infinity for {count}; {advice}")

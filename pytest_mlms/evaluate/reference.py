@@ -1,12 +1,8 @@
-"""Outputs of a framework for all inputs, and the comparison with the reference framework's.
-
-Outputs are kept on disk, so that their size is not bounded by memory.
-"""
+"""Outputs of the reference framework for all inputs, and the comparison with them."""
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,10 +13,12 @@ import numpy as np
 from pytest_mlms.agent.predictor import Predictor
 from pytest_mlms.agent.process import Array
 from pytest_mlms.cases import Case
-from pytest_mlms.errors import MlmsError, OutputError
+from pytest_mlms.errors import OutputError
 from pytest_mlms.evaluate.agreement import Differences, Tolerance, chunks, compare
 from pytest_mlms.evaluate.inputs import Inputs
+from pytest_mlms.evaluate.kept_outputs import KeptOutputs
 from pytest_mlms.evaluate.ranking import BothSides, Ranking, rank
+from pytest_mlms.evaluate.rows import predict_all
 from pytest_mlms.manifest.schema import Output
 from pytest_mlms.pipeline import Dataset, is_table, postprocess, table_of
 
@@ -28,8 +26,7 @@ __all__ = [
     "OutputComparison",
     "Reference",
     "compare_outputs",
-    "compute_reference",
-    "predict_all",
+    "compute_outputs",
 ]
 
 
@@ -56,6 +53,23 @@ class Reference:
     log: Path
     open: Callable[[], AbstractContextManager[Predictor]]
 
+    @classmethod
+    def of(
+        cls,
+        case: Case,
+        kept: KeptOutputs,
+        open_: Callable[[], AbstractContextManager[Predictor]],
+    ) -> Reference:
+        """Return the reference whose outputs were computed by the model of ``case``."""
+        return cls(
+            case=case,
+            inputs=kept.inputs,
+            outputs=kept.arrays,
+            versions=kept.predictor.versions,
+            log=kept.predictor.agent.log.path,
+            open=open_,
+        )
+
     @property
     def identity(self) -> ReferenceIdentity:
         """The fields that tell which reference it is."""
@@ -74,81 +88,13 @@ class Reference:
         return f"{framework} {self.versions[framework]} on {self.case.device}"
 
 
-def compute_reference(
-    case: Case, dataset: Dataset | None, open_: Callable[[], AbstractContextManager[Predictor]]
-) -> Reference:
-    """Return the outputs of the model of ``case``, by an agent that ``open_`` starts."""
-    names = [output.name for output in case.loaded.manifest.outputs]
-    with open_() as predictor:
-        inputs = Inputs.of(case, dataset, predictor)
-        outputs = predict_all(predictor, inputs, names)
-        return Reference(
-            case=case,
-            inputs=inputs,
-            outputs=outputs,
-            versions=predictor.versions,
-            log=predictor.agent.log.path,
-            open=open_,
-        )
-
-
-def predict_all(predictor: Predictor, inputs: Inputs, names: Sequence[str]) -> dict[str, Array]:
-    """Return the outputs of these names for all inputs, N rows each, in unnamed temporary files.
-
-    Raises OutputError where an output hasn't a row of one shape for each input, and MlmsError where
-    the disk is full.
-    """
-    try:
-        files: dict[str, _RowsFile] = {}
-        left = len(inputs)
-        for batch in inputs.batches():
-            found = predictor.predict(batch)
-            for name in names:
-                rows = found[name]
-                _check_rows(name, rows, inputs.batch_size)
-                if name not in files:
-                    files[name] = _RowsFile(name, rows)
-                files[name].append(rows[:left])
-            left -= inputs.batch_size
-        return {name: file.mapped(len(inputs)) for name, file in files.items()}
-    except OSError as error:
-        where = f"outputs can't be kept in {tempfile.gettempdir()}"
-        raise MlmsError(f"{where}: {error.strerror}; set TMPDIR") from error
-
-
-def _check_rows(name: str, rows: Array, size: int) -> None:
-    if rows.ndim == 0 or len(rows) != size:
-        found = f"output {name!r} of {size} inputs is {rows.shape}"
-        raise OutputError(f"{found}; agreement takes outputs that have a row an input")
-
-
-class _RowsFile:
-    """Rows of one output in an unnamed temporary file, which the mapped array keeps alive.
-
-    The first rows of the output say of which shape and type all must be.
-    """
-
-    def __init__(self, name: str, first: Array) -> None:
-        self._name = name
-        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - the mapped array keeps it
-        self._shape = first.shape[1:]
-        self._dtype = first.dtype
-
-    def append(self, rows: Array) -> None:
-        """Write rows; raises OutputError where they are of another shape or type."""
-        shape = rows.shape[1:]
-        if shape != self._shape or rows.dtype != self._dtype:
-            found = f"output {self._name!r} is {shape} for some inputs and {self._shape} for others"
-            raise OutputError(f"{found}; agreement takes one shape")
-        self._file.write(rows.tobytes())
-
-    def mapped(self, count: int) -> Array:
-        """Return all rows as one array."""
-        self._file.flush()
-        shape = (count, *self._shape)
-        if 0 in self._shape:  # an empty file can't be mapped
-            return np.empty(shape, self._dtype)
-        return np.memmap(self._file, self._dtype, "r", shape=shape)
+def compute_outputs(
+    case: Case, dataset: Dataset | None, predictor: Predictor, nodeid: str
+) -> KeptOutputs:
+    """Return the outputs of the model of ``case`` for all inputs, asked for by item ``nodeid``."""
+    inputs = Inputs.of(case, dataset, predictor)
+    arrays = predict_all(predictor, inputs, case.loaded.manifest.outputs)
+    return KeptOutputs(arrays, inputs, predictor, nodeid, case.kind)
 
 
 class OutputComparison(NamedTuple):

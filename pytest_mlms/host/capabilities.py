@@ -25,7 +25,15 @@ from pytest_mlms.records import device_name
 from pytest_mlms.session import SESSION
 from pytest_mlms.stacks.environments import environments
 
-__all__ = ["Capabilities", "HostDevice", "frameworks", "gather", "labels", "uuid_of"]
+__all__ = [
+    "Capabilities",
+    "HostDevice",
+    "frameworks",
+    "gather",
+    "labels",
+    "missing_here",
+    "uuid_of",
+]
 
 
 class _HostDevice(TypedDict):
@@ -118,6 +126,18 @@ def frameworks(predictors: Mapping[str, Path]) -> dict[str, str]:
         if imports.are_there():
             found[name] = _version(name) or imports.version()
     return found
+
+
+def missing_here(predictor: Path) -> list[str]:
+    """Return the packages that a predictor's file needs and that this interpreter surely lacks.
+
+    Nothing is imported. A file that changes sys.path may find modules that this process doesn't.
+    """
+    needed = sorted(_imports_of(predictor).needed)
+    missing = [name for name in needed if not _is_there(name)]
+    if missing and b"sys.path" in predictor.read_bytes():
+        return []
+    return missing
 
 
 def _gather(config: pytest.Config) -> Capabilities:

@@ -17,7 +17,7 @@ from pytest_mlms.stacks.labels import label_of, visit_of
 
 __all__ = ["OF_HOSTS", "Needs", "NeedsTable", "case_of", "check_hardware", "needs_of", "table_of"]
 
-OF_HOSTS = ("exclusive", "here", "hardware", "labels", "visit")
+OF_HOSTS = ("exclusive", "here", "hardware", "labels", "visit", "outputs")
 """The keys of Needs that are only for the choice of a host; the others identify the case."""
 
 
@@ -39,7 +39,8 @@ class Needs(TypedDict):
     The item holds ``device`` alone where ``exclusive``. ``here`` says that the framework must be in
     the worker's own interpreter, as no stack brings it. ``hardware`` and ``labels`` are those that
     the manifest and the stack ask for; ``visit`` is the number of a measurement between hosts, else
-    0. The mapping also has the other fields of the case's identity (item_result.CaseIdentity).
+    0. ``outputs`` is a text that only items have in common which need the same outputs, "" for
+    other items. The mapping also has the other fields of the case's identity (item_result.CaseIdentity).
     """
 
     framework: str
@@ -51,6 +52,7 @@ class Needs(TypedDict):
     hardware: Mapping[str, str]
     labels: Mapping[str, str]
     visit: int
+    outputs: str
 
 
 class NeedsTable(NamedTuple):
@@ -117,7 +119,15 @@ def _needs(case: Case, exclusive: bool) -> Needs:
     needs["hardware"] = _hardware_of(case)
     needs["labels"] = _labels_of(case)
     needs["visit"] = visit_of(case.stack.name)
+    needs["outputs"] = _outputs_of(case)
     return cast("Needs", needs)
+
+
+def _outputs_of(case: Case) -> str:
+    if case.kind not in ("accuracy", "agreement") or case.loaded.manifest.dataset is None:
+        return ""
+    parts = (case.loaded.path, case.model.name, case.stack.name, case.device, case.batch_size)
+    return " ".join(map(str, parts))
 
 
 def _is_exclusive(item: pytest.Item) -> bool:

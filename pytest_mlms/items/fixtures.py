@@ -15,13 +15,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_mlms.resources import (
+    check_environment,
+    check_known,
     files_of,
     hold_device,
     launch_of,
     open_or_skip,
     open_other,
     predictor_spec,
-    remember_unavailable,
+    remember_environment,
     skip_if_known_unavailable,
     skip_if_unavailable,
 )
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from pytest_mlms.cases import Case
     from pytest_mlms.config import Config
     from pytest_mlms.evaluate.reference import Reference
+    from pytest_mlms.items.item_outputs import ItemOutputs
     from pytest_mlms.items.item_tracer import ItemTracer
     from pytest_mlms.pipeline import Dataset
     from pytest_mlms.recorder import Recorder
@@ -65,6 +68,15 @@ def mlms_case() -> Case:
     """
     advice = "mark the test with @pytest.mark.mlms(manifest='PATH'), from the test's folder"
     pytest.fail(f"mlms_case: {advice}", pytrace=False)
+
+
+@pytest.fixture
+def mlms_available(mlms_case: Case, mlms_session: Session) -> None:
+    """Nothing; the item is skipped where it is known that its framework is missing.
+
+    So nothing is fetched or computed for it.
+    """
+    skip_if_known_unavailable(mlms_case, mlms_session)
 
 
 @pytest.fixture
@@ -179,7 +191,7 @@ def mlms_predictor_factory(
         mlms_recorder.launched(launch)
         opening = open_predictor(spec)
         if not env:
-            opening = remember_unavailable(mlms_case, mlms_session, opening)
+            opening = remember_environment(mlms_case, mlms_session, opening)
         with open_or_skip(mlms_session, opening) as predictor:
             mlms_recorder.ran_on(predictor)
             yield predictor
@@ -190,19 +202,34 @@ def mlms_predictor_factory(
 @pytest.fixture
 def mlms_predictor(
     mlms_case: Case,
-    mlms_artifacts: CaseFiles,
+    mlms_launch: Launch,
     mlms_session: Session,
     mlms_recorder: Recorder,
     mlms_predictor_factory: Callable[..., AbstractContextManager[Predictor]],
-) -> Iterator[Predictor]:
+) -> Predictor:
     """The case's model in an agent, which is kept while the next items use the same."""
-    files = tuple(mlms_artifacts.model.items())
-    key = (mlms_case.loaded.path, mlms_case.stack, mlms_case.device, files)
-    predictor = mlms_session.predictor.open(key, mlms_predictor_factory)
+    predictor = mlms_session.predictor.open(mlms_case.setting, mlms_predictor_factory)
+    mlms_recorder.launched(mlms_launch)
     mlms_recorder.ran_on(predictor)
-    yield predictor
-    if not predictor.agent.alive:
-        mlms_session.predictor.close()
+    return predictor
+
+
+@pytest.fixture
+def mlms_outputs(
+    mlms_case: Case,
+    mlms_launch: Launch,
+    mlms_session: Session,
+    mlms_recorder: Recorder,
+    mlms_predictor_factory: Callable[..., AbstractContextManager[Predictor]],
+    request: pytest.FixtureRequest,
+) -> ItemOutputs:
+    """The outputs of the case's model for all inputs, which items of one stack share."""
+    from pytest_mlms.items.item_outputs import ItemOutputs
+
+    mlms_recorder.launched(mlms_launch)
+    return ItemOutputs.of(
+        mlms_case, mlms_session, mlms_recorder, mlms_predictor_factory, request.node
+    )
 
 
 @pytest.fixture
@@ -216,18 +243,21 @@ def mlms_reference(
 
     They are computed once for the items that follow each other.
     """
-    from pytest_mlms.evaluate.reference import compute_reference
+    from pytest_mlms.evaluate.reference import Reference
+    from pytest_mlms.items.item_outputs import reference_outputs
 
     with skip_if_unavailable(mlms_session):
         case = _reference_case(mlms_case)
+        check_known(case, mlms_session)
 
         def compute() -> Reference:
-            mlms_session.predictor.close()
-            with hold_device(case, request.node):
-                opening = functools.partial(open_other, case, mlms_session, request.node)
-                return compute_reference(case, mlms_dataset, opening)
+            if "mlms_predictor_factory" in request.fixturenames:
+                check_environment(mlms_case, mlms_session, request.node)
+            opening = functools.partial(open_other, case, mlms_session, request.node)
+            kept = reference_outputs(case, mlms_dataset, mlms_session, request.node, opening)
+            return Reference.of(case, kept, opening)
 
-        key = (case.loaded.path, case.stack, case.device, case.batch_size)
+        key = (case.setting, case.batch_size)
         return mlms_session.reference.get(key, compute)
 
 

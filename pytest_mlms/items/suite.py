@@ -27,8 +27,9 @@ from pytest_mlms.evaluate.looks import EARLY_PROCESSES
 from pytest_mlms.evaluate.performance import measure_performance
 from pytest_mlms.evaluate.performance_plan import PerformancePlan
 from pytest_mlms.evaluate.process_result import ProcessRecord, ProcessResult
-from pytest_mlms.evaluate.reference import Reference, compare_outputs, predict_all
+from pytest_mlms.evaluate.reference import Reference, compare_outputs
 from pytest_mlms.item_result import Judgement
+from pytest_mlms.items.item_outputs import ItemOutputs
 from pytest_mlms.items.item_tracer import ItemTracer
 from pytest_mlms.pipeline import Dataset, read_labels
 from pytest_mlms.recorder import Recorder
@@ -45,20 +46,22 @@ from pytest_mlms.upgrade.setting import setting_of
 
 Batches = Sequence[Mapping[str, Array]]
 
+pytestmark = pytest.mark.usefixtures("mlms_available")
+
 
 @pytest.mark.mlms(kind="accuracy")
 def test_accuracy(
     mlms_case: Case,
     mlms_artifacts: CaseFiles,
     mlms_dataset: Dataset,
-    mlms_predictor: Predictor,
+    mlms_outputs: ItemOutputs,
     mlms_recorder: Recorder,
     mlms_config: Config,
 ) -> None:
     """Measure top-1 and top-5 over the whole dataset."""
     output = mlms_case.loaded.manifest.classification
     assert output is not None, "a manifest without a classification has no accuracy items"
-    found = classify(mlms_predictor, mlms_dataset, output, mlms_case.batch_size)
+    found = classify(mlms_outputs.batches(output, mlms_dataset), mlms_dataset, output)
     predictions = Predictions(
         scores=found.scores,
         ranking=found.ranking,
@@ -77,7 +80,7 @@ def test_accuracy(
 def test_agreement(
     mlms_case: Case,
     mlms_reference: Reference,
-    mlms_predictor: Predictor,
+    mlms_outputs: ItemOutputs,
     mlms_recorder: Recorder,
     mlms_config: Config,
 ) -> None:
@@ -85,7 +88,7 @@ def test_agreement(
     limit = mlms_case.agreement
     assert limit is not None, "a manifest without an agreement threshold has no agreement items"
     tolerance = Tolerance(limit.rtol, limit.atol)
-    outputs = predict_all(mlms_predictor, mlms_reference.inputs, list(mlms_reference.outputs))
+    outputs = mlms_outputs.all(mlms_reference.inputs)
     found = compare_outputs(outputs, mlms_reference, tolerance)
     mlms_recorder.note(reference=mlms_reference.identity)
     mlms_recorder.add_log(mlms_reference.log)
@@ -97,7 +100,7 @@ def test_agreement(
             return ""
         worst = int(deviation.argmax())
         text = explain_worst(outputs, mlms_reference, found, tolerance)
-        search = search_departure(mlms_case, mlms_predictor, mlms_reference, worst, tolerance)
+        search = search_departure(mlms_case, mlms_outputs.open, mlms_reference, worst, tolerance)
         return f"{text}\n{explain_departure(search)}"
 
     estimates = estimate_agreement(*found)

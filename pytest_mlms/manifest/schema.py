@@ -221,14 +221,29 @@ def _check_steps_behind_layout(names: list[str]) -> None:
 
 
 class Output(Closed):
-    """An output of the model, by its name there, and the steps that follow."""
+    """An output of the model, by its name there, and the steps that follow.
+
+    ``shape`` has the sizes of its axes where the model doesn't tell which is the axis of the batch,
+    with the word batch for that one.
+    """
 
     name: str
     type: Literal["classification", "tensor"]
+    shape: Shape | None = None
     steps: list[OutputStep] = []
+
+    @property
+    def batch_axis(self) -> int | None:
+        """The number of the axis of the batch; None where the manifest doesn't say it."""
+        return None if self.shape is None else self.shape.index(BATCH)
 
     @model_validator(mode="after")
     def _check_steps(self) -> Output:
+        if self.shape is not None and BATCH not in self.shape:
+            raise ValueError(
+                "the shape of an output has the word batch for the axis of the batch; write it, or "
+                "leave out an output without such an axis"
+            )
         names = [step.name for step in self.steps]
         if "top_k" in names[:-1]:
             raise ValueError("step 'top_k' leaves no scores to go on with; move it to the end")

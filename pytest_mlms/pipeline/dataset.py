@@ -57,6 +57,12 @@ class Dataset:
         first = next(iter(self.elements.values()))
         return len(first)
 
+    def element_name(self, index: int) -> str:
+        """Return what a message calls an element: its file, or its row of the arrays."""
+        if self.files is None:
+            return f"row {index} of {self.name}"
+        return self.files[index]
+
     def batch(self, indices: Sequence[int]) -> Batch:
         """Return the model's inputs for the elements at ``indices``; raises DatasetError."""
         batch = {}

@@ -13,13 +13,14 @@ import numpy as np
 
 from pytest_mlms.cases import Case
 from pytest_mlms.errors import InvalidRun, OutputError
-from pytest_mlms.evaluate.accuracy import classify, hits
+from pytest_mlms.evaluate.accuracy import classify_dataset, hits
 from pytest_mlms.evaluate.agreement import (
     ROUNDING_SHARE,
     Tolerance,
     differences,
     rounding_tolerance,
 )
+from pytest_mlms.evaluate.inputs import Inputs
 from pytest_mlms.manifest.schema import Output
 from pytest_mlms.pipeline import Dataset
 from pytest_mlms.quantities import upgrade_rules
@@ -182,6 +183,7 @@ class _AccuracyCheck:
         known = self.check.scores
         if key not in known:
             with self.pair.running(side) as predictor:
-                found = classify(predictor, self.dataset, self.output, case.batch_size)
+                inputs = Inputs.of(case, self.dataset, predictor)
+                found = classify_dataset(predictor, inputs, self.dataset, self.output)
             known[key] = (found.ranking, found.labels)
         return known[key]

@@ -97,3 +97,19 @@ def test_items_that_are_given_back_and_other_tests_hold_nothing() -> None:
     assert assigned.running_locks == NO_LOCKS
     assigned.clear()
     assert assigned.running is None
+
+
+def test_items_that_share_outputs_go_to_one_worker() -> None:
+    table = [make_needs(outputs="m onnxruntime"), make_needs(outputs="m pytorch"), make_needs()]
+    items = ItemTable(["a", "b", "c", "d", "e"], table, [0, 1, 2, 0, 1], {})
+    first = AssignedItems().take_batch(items.queues[0], items, most=1)
+    second = AssignedItems().take_batch(items.queues[0], items, most=1)
+    assert first == [0, 3]
+    assert second == [1, 4]
+    assert list(items.queues[0].waiting) == [2]
+
+
+def test_an_item_whose_partner_another_worker_has_is_taken_alone() -> None:
+    items = ItemTable(["a", "b"], [make_needs(outputs="m x")], [0, 0], {})
+    items.queues[0].waiting.remove(1)
+    assert AssignedItems().take_batch(items.queues[0], items, most=1) == [0]

@@ -95,3 +95,15 @@ def test_an_empty_table_has_nothing_to_do() -> None:
     assert waiting_in(items) == []
     assert items.waiting == 0
     assert items.unfinished == 0
+
+
+def sharing() -> ItemTable:
+    """Return items 0 to 3, of which 0 and 3 share outputs, and so do 1 and 2 with another text."""
+    table = [make_needs(outputs="m onnxruntime"), make_needs(outputs="m pytorch")]
+    return ItemTable(["a", "b", "c", "d", "other"], table, [0, 1, 1, 0, -1], {})
+
+
+def test_items_of_the_same_outputs_know_each_other() -> None:
+    items = sharing()
+    assert [items.sharing_with(index) for index in range(4)] == [[3], [2], [1], [0]]
+    assert table_of(2).sharing_with(0) == []

@@ -71,3 +71,14 @@ def test_an_item_whose_device_is_in_use_stays() -> None:
     elsewhere = make_ready_worker("b", "gw2")
     steal_for(elsewhere, [elsewhere, busy], items)
     assert busy.node.asked_back == [[1]]
+
+
+def test_items_whose_outputs_the_worker_computes_stay() -> None:
+    items = ItemTable(["a", "b", "c"], [make_needs(outputs="m x"), make_needs()], [0, 0, 1], {})
+    idle = worker_with("gw0", [])
+    busy = worker_with("gw1", [0, 1])
+    steal_for(idle, [idle, busy], items)
+    assert busy.node.asked_back == []
+    busy = worker_with("gw1", [2, 1])
+    steal_for(idle, [idle, busy], items)
+    assert busy.node.asked_back == [[1]]

@@ -9,9 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from mlms_predictors import Tensor
 
 from pytest_mlms.errors import DatasetError, OutputError
-from pytest_mlms.evaluate.accuracy import classify, count_hits, estimate_accuracy, ranks
+from pytest_mlms.evaluate.accuracy import (
+    ScoredDataset,
+    classify_dataset,
+    count_hits,
+    estimate_accuracy,
+    ranks,
+)
+from pytest_mlms.evaluate.inputs import Inputs
 from pytest_mlms.manifest.schema import Input, Output
 from pytest_mlms.pipeline import Dataset, top_k
 from pytest_mlms.quantities import quantities_of
@@ -65,6 +73,9 @@ def test_every_quantity_of_accuracy_has_an_estimator() -> None:
 class FakePredictor:
     """A predictor that returns the next of its outputs for each batch."""
 
+    inputs = (Tensor("x", "float32", (None, 1)),)
+    outputs = (Tensor("logits", "float32", (None, 2)),)
+
     def __init__(self, *outputs: Any) -> None:
         self._outputs = iter(outputs)
 
@@ -72,9 +83,13 @@ class FakePredictor:
         return {"logits": np.asarray(next(self._outputs), np.float32)}
 
 
+def classify(predictor: Any, dataset: Dataset, size: int, output: Output = LOGITS) -> ScoredDataset:
+    return classify_dataset(predictor, Inputs(dataset, {}, size), dataset, output)
+
+
 def test_scores_leave_out_what_filled_the_last_batch() -> None:
     predictor: Any = FakePredictor([[1, 0]] * 4, [[0, 1]] * 4)
-    scores, ranking, labels = classify(predictor, SIX, LOGITS, 4)
+    scores, ranking, labels = classify(predictor, SIX, 4)
     assert scores.argmax(axis=1).tolist() == [0, 0, 0, 0, 1, 1]
     assert ranking.argmax(axis=1).tolist() == [0, 0, 0, 0, 1, 1]
     assert scores.dtype == np.float32
@@ -85,7 +100,7 @@ def test_scores_leave_out_what_filled_the_last_batch() -> None:
 def test_classes_rank_by_the_logits_where_probabilities_underflow() -> None:
     logits = [0.0, -300.0, -290.0, -280.0, -270.0, -260.0, -250.0]
     predictor: Any = FakePredictor([logits] * 6)
-    scores, ranking, _ = classify(predictor, SIX, LOGITS, 6)
+    scores, ranking, _ = classify(predictor, SIX, 6)
     assert scores[0].tolist() == [1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]
     assert top_k(ranking, 5)[0].tolist() == [0, 6, 5, 4, 3]
     found = estimate_accuracy(ranking, np.ones(6, int))
@@ -95,7 +110,7 @@ def test_classes_rank_by_the_logits_where_probabilities_underflow() -> None:
 def test_an_output_with_axes_of_one_is_a_table_of_scores() -> None:
     logits = np.array([[2.0, 1.0]] * 6)
     predictor: Any = FakePredictor(logits[:, :, None, None])
-    scores, ranking, _ = classify(predictor, SIX, LOGITS, 6)
+    scores, ranking, _ = classify(predictor, SIX, 6)
     assert ranking.tolist() == logits.tolist()
     assert np.allclose(scores.sum(axis=1), 1)
 
@@ -103,26 +118,44 @@ def test_an_output_with_axes_of_one_is_a_table_of_scores() -> None:
 def test_the_first_input_whose_scores_are_not_finite_is_named() -> None:
     second = [[np.nan, 1], [np.inf, 0], [np.nan, 0], [0, 0]]
     predictor: Any = FakePredictor([[1, 0]] * 4, second)
-    message = "'logits' has NaN or infinity for 2 of 6 inputs, first for number 4"
+    message = (
+        "has NaN or infinity for 2 of 6 inputs, first for number 4, row 4 of m.yaml:1: six.npz;"
+    )
     with pytest.raises(OutputError, match=message):
-        classify(predictor, SIX, LOGITS, 4)
+        classify(predictor, SIX, 4)
 
 
 def test_an_output_that_is_no_table_of_scores_is_an_error() -> None:
     predictor: Any = FakePredictor(np.zeros((4, 2, 2)))
     message = r"output 'logits' of 4 inputs is \(4, 2, 2\); expected inputs x classes"
     with pytest.raises(OutputError, match=message):
-        classify(predictor, SIX, LOGITS, 4)
+        classify(predictor, SIX, 4)
 
 
 def test_labels_that_are_no_classes_are_an_error() -> None:
     predictor: Any = FakePredictor([[1]] * 6)
     with pytest.raises(DatasetError, match="labels from 0 to 1, and the model the classes 0 to 0"):
-        classify(predictor, SIX, LOGITS, 6)
+        classify(predictor, SIX, 6)
 
 
 def test_a_dataset_without_labels_has_no_accuracy() -> None:
     unlabelled = Dataset("m.yaml:1: six.npz", (PIXEL,), ARRAYS, None)
     predictor: Any = FakePredictor()
     with pytest.raises(DatasetError, match="has no array 'label'; add it"):
-        classify(predictor, unlabelled, LOGITS, 6)
+        classify(predictor, unlabelled, 6)
+
+
+def test_the_file_of_the_first_input_that_is_not_finite_is_named() -> None:
+    files = [f"cats/{number}.png" for number in range(6)]
+    dataset = Dataset("m.yaml:1: photos.zip", (PIXEL,), ARRAYS, LABELS, files)
+    predictor: Any = FakePredictor([[1, 0]] * 4, [[np.nan, 0]] * 4)
+    with pytest.raises(OutputError, match=r"first for number 4, cats/4\.png; check"):
+        classify(predictor, dataset, 4)
+
+
+def test_the_batch_of_scores_is_on_the_axis_that_the_manifest_names() -> None:
+    logits = np.array([[2.0, 1.0], [0.0, 1.0], [3.0, 0.0]] * 2)
+    predictor: Any = FakePredictor(logits.T)
+    output = LOGITS.model_copy(update={"shape": (2, "batch")})
+    _, ranking, _ = classify(predictor, SIX, 6, output)
+    assert ranking.tolist() == logits.tolist()

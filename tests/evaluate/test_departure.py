@@ -103,7 +103,7 @@ def search(ours: Any, theirs: Any) -> DepartureSearch:
     inputs = Inputs(None, {"x": np.zeros((1, 1), np.float32)}, 1)
     reference = Reference(case_of("onnxruntime"), inputs, {}, {}, Path("log"), open_)
     predictor: Any = FakePredictor(ours)
-    return search_departure(case_of("mxnet"), predictor, reference, 0, USUAL)
+    return search_departure(case_of("mxnet"), lambda: predictor, reference, 0, USUAL)
 
 
 @pytest.mark.parametrize(

@@ -26,3 +26,8 @@ def test_the_error_names_the_first_input_that_is_not_finite() -> None:
 
 def test_finite_outputs_are_no_error() -> None:
     check_finite("y", np.array([True, True]))
+
+
+def test_the_error_names_the_input_by_what_it_is_called() -> None:
+    with pytest.raises(OutputError, match=r"first for number 1, b\.png; check"):
+        check_finite("y", np.array([True, False]), ["a.png", "b.png"].__getitem__)

@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import csv
-import itertools
 import sys
-from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
-from pytest_mlms.agent.process import Array
-from pytest_mlms.errors import MlmsError, OutputError
-from pytest_mlms.evaluate.inputs import Inputs
-from pytest_mlms.evaluate.reference import predict_all
 from tests.support.project import PREDICTORS, Project
 
 MODEL = """
@@ -252,52 +245,3 @@ def test_only_what_an_agreement_judges_becomes_an_item(pair: Pair) -> None:
     assert [line for line in result.outlines if "::" in line] == [
         "manifests/digits.yaml::test_agreement[two-cpu]"
     ]
-
-
-class FakePredictor:
-    """A predictor that returns the next of its outputs for each batch."""
-
-    def __init__(self, outputs: Iterable[Any]) -> None:
-        self._outputs = iter(outputs)
-
-    def predict(self, batch: Mapping[str, Array]) -> dict[str, Array]:
-        return {"y": np.asarray(next(self._outputs), np.float32)}
-
-
-BATCH = {"x": np.zeros((2, 3), np.float32)}
-
-
-def test_outputs_of_random_inputs_are_kept_row_by_row() -> None:
-    predictor: Any = FakePredictor([[[1, 2], [3, 4]]])
-    outputs = predict_all(predictor, Inputs(None, BATCH, 2), ["y"])
-    assert outputs["y"].tolist() == [[1, 2], [3, 4]]
-
-
-def test_outputs_without_elements_are_kept_too() -> None:
-    predictor: Any = FakePredictor([np.zeros((2, 0))])
-    outputs = predict_all(predictor, Inputs(None, BATCH, 2), ["y"])
-    assert outputs["y"].shape == (2, 0)
-
-
-@pytest.mark.parametrize("output", [3.0, [1.0]])
-def test_an_output_without_a_row_for_each_input_is_an_error(output: Any) -> None:
-    predictor: Any = FakePredictor([output])
-    with pytest.raises(OutputError, match="takes outputs that have a row an input"):
-        predict_all(predictor, Inputs(None, BATCH, 2), ["y"])
-
-
-def test_an_output_whose_shape_changes_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Inputs, "batches", lambda self: [BATCH, BATCH])
-    predictor: Any = FakePredictor([np.zeros((2, 3)), np.zeros((2, 4))])
-    with pytest.raises(OutputError, match=r"is \(4,\) for some inputs and \(3,\) for others"):
-        predict_all(predictor, Inputs(None, BATCH, 2), ["y"])
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
-def test_a_full_disk_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    predictor: Any = FakePredictor(itertools.repeat(np.zeros((2, 3))))
-    message = "can't be kept in .*: No space left on device; set TMPDIR"
-    with Path("/dev/full").open("wb", buffering=0) as full:
-        monkeypatch.setattr("tempfile.TemporaryFile", lambda: full)
-        with pytest.raises(MlmsError, match=message):
-            predict_all(predictor, Inputs(None, BATCH, 2), ["y"])

@@ -12,7 +12,7 @@ import pytest
 
 from pytest_mlms.agent.registry import find_predictors
 from pytest_mlms.host import capabilities
-from pytest_mlms.host.capabilities import frameworks, gather, labels, uuid_of
+from pytest_mlms.host.capabilities import frameworks, gather, labels, missing_here, uuid_of
 from pytest_mlms.host.gpus import Gpu
 from pytest_mlms.host.locks import own_cores
 from pytest_mlms.session import SESSION
@@ -110,6 +110,25 @@ def test_imports_are_looked_up_and_never_run(tmp_path: Path, code: str, is_there
     path = tmp_path / "mine.py"
     path.write_text(code)
     assert ("mine" in frameworks({"mine": path})) is is_there
+
+
+@pytest.mark.parametrize(
+    ("code", "is_missing"),
+    [
+        ("import numpy, os", False),
+        ("import numpy\nimport no_such_framework", True),
+        (ONE_OF_TWO, False),
+        (IN_A_FUNCTION, False),
+        ("import sys\nsys.path.append('/opt/old')\nimport no_such_framework", False),
+        ("import", False),
+    ],
+)
+def test_a_framework_is_missing_only_where_that_is_sure(
+    tmp_path: Path, code: str, is_missing: bool
+) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(code)
+    assert missing_here(path) == (["no_such_framework"] if is_missing else [])
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ def test_marks_carry_the_case_where_pytest_can_match_it(project: Project) -> Non
 
 def test_a_setup_plan_names_the_fixtures_and_runs_nothing(project: Project) -> None:
     result = project.run("--setup-plan", "-k", "accuracy")
-    result.stdout.fnmatch_lines(["*SETUP*F mlms_recorder*", "*SETUP*F mlms_predictor *"])
+    result.stdout.fnmatch_lines(["*SETUP*F mlms_recorder*", "*SETUP*F mlms_outputs *"])
     assert not (project.path / "mlms-results").exists()
 
 
@@ -437,8 +437,7 @@ def test_a_framework_that_is_known_to_be_missing_costs_no_reference(project: Pro
     result = project.run("--mlms-predictors=more", "--mlms-stack=here", *selected)
     result.assert_outcomes(skipped=2)
     result.stdout.fnmatch_lines(["SKIPPED*absent can't be imported in stack here*"])
-    logs = [log.name for log in (project.results / "agents").iterdir()]
-    assert logs == ["absent-main-0.log"]
+    assert not (project.results / "agents").exists()
 
 
 def test_a_predictor_comes_from_an_installed_package_too(

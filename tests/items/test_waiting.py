@@ -24,7 +24,7 @@ SLOW_IMPORT = """
 import os, time
 while not os.path.exists({go!r}):
     time.sleep(0.05)
-import a_framework_that_nobody_has
+__import__("a_framework_that_nobody_has")
 """
 
 

@@ -95,6 +95,15 @@ def test_top_k_is_the_last_step_of_a_classification(tmp_path: Path) -> None:
     assert "move it to the end" in error_of(tmp_path, small(outputs=[output]))
 
 
+def test_the_shape_of_an_output_names_the_axis_of_the_batch(tmp_path: Path) -> None:
+    output = {"name": "y", "type": "tensor", "shape": [2, 3]}
+    message = "has the word batch for the axis of the batch; write it, or leave out"
+    assert message in error_of(tmp_path, small(outputs=[output]))
+    output["shape"] = [2, "batch"]
+    loaded = load(write(tmp_path, small(outputs=[output])))
+    assert loaded.manifest.outputs[0].batch_axis == 1
+
+
 def test_a_tensor_has_no_top_k(tmp_path: Path) -> None:
     output = {"name": "y", "type": "tensor", "steps": ["top_k"]}
     assert "a tensor has no step 'top_k'" in error_of(tmp_path, small(outputs=[output]))

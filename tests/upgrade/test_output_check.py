@@ -94,7 +94,7 @@ class Check:
         self.classified: list[int] = []
         self.known: dict[Any, Scores] = {}
         self.case = case_of(folder)
-        monkeypatch.setattr("pytest_mlms.upgrade.output_check.classify", self.classify)
+        monkeypatch.setattr("pytest_mlms.upgrade.output_check.classify_dataset", self.classify)
 
     def classify(self, predictor: FakePredictor, *_: object) -> ScoredDataset:
         pid = predictor.agent.process.pid

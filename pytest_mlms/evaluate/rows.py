@@ -1,0 +1,184 @@
+"""Outputs of batches as rows, one an input, and files of the rows of all inputs.
+
+Rows are kept on disk, so that their size is not bounded by memory.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pytest_mlms.agent.predictor import Predictor
+from pytest_mlms.agent.process import Array
+from pytest_mlms.errors import MlmsError, OutputError
+from pytest_mlms.evaluate.inputs import Inputs
+from pytest_mlms.manifest.schema import BATCH, Output
+
+__all__ = ["BatchRows", "RowFiles", "predict_all", "predict_rows"]
+
+
+@dataclass(frozen=True)
+class _BatchAxis:
+    """The axis of the batch of one output: ``axes`` are those that it may be, likeliest first."""
+
+    output: Output
+    axes: Sequence[int]
+
+    @classmethod
+    def of(cls, output: Output, predictor: Predictor, inputs: Inputs) -> _BatchAxis:
+        """Return the axis that the manifest names.
+
+        Otherwise it is the only free axis of the model's output, where the batch is free in its
+        inputs, or else the first.
+        """
+        if output.batch_axis is not None:
+            return cls(output, [output.batch_axis])
+        free = _free_axes(output.name, predictor)
+        if len(free) == 1 and inputs.has_free_batch(predictor):
+            return cls(output, [*free, 0])
+        return cls(output, [0])
+
+    def rows(self, values: Array, size: int) -> Array:
+        """Return an output of a batch of ``size`` with the axis of the batch first.
+
+        Raises OutputError where it has none.
+        """
+        shape = self.output.shape
+        if shape is not None and not _fits(values.shape, shape):
+            found = f"output {self.output.name!r} of {size} inputs is {values.shape}"
+            raise OutputError(f"{found}; correct its shape in the manifest, [{_text(shape)}]")
+        for axis in self.axes:
+            if axis < values.ndim and values.shape[axis] == size:
+                return np.moveaxis(values, axis, 0)
+        found = f"output {self.output.name!r} of {size} inputs is {values.shape}"
+        raise OutputError(
+            f"{found}, without a row an input; say with 'shape: […, batch, …]' which axis is the "
+            f"batch, or leave it out of the manifest's outputs"
+        )
+
+
+def _free_axes(name: str, predictor: Predictor) -> list[int]:
+    for tensor in predictor.outputs:
+        if tensor.name == name:
+            return [axis for axis, size in enumerate(tensor.shape) if size is None]
+    return []
+
+
+def _fits(found: Sequence[int], written: Sequence[int | str]) -> bool:
+    if len(found) != len(written):
+        return False
+    pairs = zip(found, written, strict=True)
+    return all(axis == BATCH or size == axis for size, axis in pairs)
+
+
+def _text(shape: Iterable[int | str]) -> str:
+    return ", ".join(map(str, shape))
+
+
+@dataclass(frozen=True, eq=False)
+class BatchRows:
+    """The outputs of one batch, of which the first ``count`` inputs are meant.
+
+    The others filled up the batch.
+    """
+
+    axes: Mapping[str, _BatchAxis]
+    outputs: Mapping[str, Array]
+    size: int
+    count: int
+
+    def rows(self, name: str) -> Array:
+        """Return an output, a row an input. Raises OutputError where it hasn't any."""
+        values = self.outputs[name]
+        return self.axes[name].rows(values, self.size)[: self.count]
+
+
+def predict_rows(
+    predictor: Predictor, inputs: Inputs, outputs: Sequence[Output]
+) -> Iterator[BatchRows]:
+    """Yield the outputs of all inputs, batch by batch; inputs are prepared while the model works."""
+    axes = {output.name: _BatchAxis.of(output, predictor, inputs) for output in outputs}
+    size = inputs.batch_size
+    left = len(inputs)
+    for batch in inputs.batches():
+        found = predictor.predict(batch)
+        yield BatchRows(axes, found, size, min(left, size))
+        left -= size
+
+
+def predict_all(
+    predictor: Predictor, inputs: Inputs, outputs: Sequence[Output]
+) -> dict[str, Array]:
+    """Return outputs for all inputs, N rows each, in unnamed temporary files.
+
+    Raises OutputError where an output hasn't a row of one shape for each input, and MlmsError where
+    the disk is full.
+    """
+    try:
+        files = RowFiles([output.name for output in outputs])
+        for batch in predict_rows(predictor, inputs, outputs):
+            files.add(batch)
+        return files.mapped()
+    except OSError as error:
+        where = f"outputs can't be kept in {tempfile.gettempdir()}"
+        raise MlmsError(f"{where}: {error.strerror}; set TMPDIR") from error
+
+
+class RowFiles:
+    """The rows of some outputs over all batches, in unnamed temporary files."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = names
+        self._files: dict[str, _RowsFile] = {}
+        self.bytes = 0
+
+    def add(self, batch: BatchRows) -> None:
+        """Write the rows of a batch.
+
+        Raises OutputError where an output hasn't a row an input, or rows of another shape or type
+        than before.
+        """
+        for name in self._names:
+            rows = batch.rows(name)
+            if name not in self._files:
+                self._files[name] = _RowsFile(name, rows)
+            self._files[name].append(rows)
+            self.bytes += rows.nbytes
+
+    def mapped(self) -> dict[str, Array]:
+        """Return all rows of each output as one array."""
+        return {name: file.mapped() for name, file in self._files.items()}
+
+
+class _RowsFile:
+    """Rows of one output in an unnamed temporary file, which the mapped array keeps alive.
+
+    The first rows of the output say of which shape and type all must be.
+    """
+
+    def __init__(self, name: str, first: Array) -> None:
+        self._name = name
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - the mapped array keeps it
+        self._shape = first.shape[1:]
+        self._dtype = first.dtype
+        self._count = 0
+
+    def append(self, rows: Array) -> None:
+        """Write rows; raises OutputError where they are of another shape or type."""
+        shape = rows.shape[1:]
+        if shape != self._shape or rows.dtype != self._dtype:
+            found = f"output {self._name!r} is {shape} for some inputs and {self._shape} for others"
+            raise OutputError(f"{found}; agreement takes one shape")
+        self._file.write(rows.tobytes())
+        self._count += len(rows)
+
+    def mapped(self) -> Array:
+        """Return all rows as one array."""
+        self._file.flush()
+        shape = (self._count, *self._shape)
+        if 0 in shape:  # an empty file can't be mapped
+            return np.empty(shape, self._dtype)
+        return np.memmap(self._file, self._dtype, "r", shape=shape)
