@@ -6,31 +6,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from mlms_predictors import Operation, Structure, Tensor
-from mlms_predictors._run.products import (
-    contraction,
-    convolution,
-    count,
-    matrix_products,
-    transposed_convolution,
-)
-
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.structure.cost import ModelCost, bound_shape, cost_of
 
 __all__ = ["describe_onnx"]
-
-_FORMULAS = {
-    "Conv": convolution,
-    "ConvInteger": convolution,
-    "ConvTranspose": transposed_convolution,
-    "Gemm": contraction,
-    "MatMul": matrix_products,
-    "MatMulInteger": matrix_products,
-}
-"""The formulas that count the operations of a node, by its type."""
-
-_Tensors = Mapping[str, Tensor]
 
 
 def describe_onnx(
@@ -46,6 +25,7 @@ def describe_onnx(
         from google.protobuf.message import DecodeError
 
         from pytest_mlms.structure.onnx_shapes import known_tensors
+        from pytest_mlms.structure.onnx_structure import structure_of
     except ImportError as error:
         raise MlmsError("describing a model needs onnx; pip install 'pytest-mlms[onnx]'") from error
     try:
@@ -57,8 +37,9 @@ def describe_onnx(
         tensors = known_tensors(model)
     except (DecodeError, OSError, ValueError, onnx.shape_inference.InferenceError) as error:
         raise MlmsError(f"{path} can't be described: {error}") from error
+    inputs = [value.name for value in _inputs_of(model.graph)]
     counter = f"onnx {onnx.__version__}'s shape inference"
-    return cost_of(_structure(model.graph, tensors, counter))
+    return cost_of(structure_of(model.graph, inputs, tensors, counter))
 
 
 def _inputs_of(graph: Any) -> Iterator[Any]:
@@ -91,27 +72,3 @@ def _forget_shapes(graph: Any) -> None:
     del graph.value_info[:]
     for value in graph.output:
         value.type.tensor_type.ClearField("shape")
-
-
-def _structure(graph: Any, tensors: _Tensors, counter: str) -> Structure:
-    layers = []
-    for index, node in enumerate(graph.node):
-        reads = [name for name in node.input if name]
-        writes = [name for name in node.output if name]
-        name = node.name or f"{node.op_type}_{index}"  # as ONNX Runtime names it
-        layers.append(Operation(name, node.op_type, _flops(node, tensors), reads, writes))
-    inputs = [value.name for value in _inputs_of(graph)]
-    outputs = [value.name for value in graph.output]
-    return Structure(layers, list(tensors.values()), inputs, outputs, counter)
-
-
-def _flops(node: Any, tensors: _Tensors) -> int | None:
-    """Return the operations of a node, None where they are unknown."""
-    if node.domain not in ("", "ai.onnx"):
-        return None
-    shapes = []
-    for name in (*node.input[:2], *node.output[:1]):
-        tensor = tensors.get(name)
-        shapes.append(tensor.shape if tensor else None)
-    flops: int | None = count(node.op_type, _FORMULAS, shapes)
-    return flops

@@ -16,7 +16,7 @@ from mlms_predictors import Tensor
 from onnx import defs, helper, numpy_helper, shape_inference
 from onnx.reference import ReferenceEvaluator
 
-__all__ = ["known_tensors"]
+__all__ = ["dtype_of", "known_tensors"]
 
 Array = np.ndarray[Any, Any]
 
@@ -84,7 +84,7 @@ class _Inference:
         tensors = {}
         for name, kind in self._types.items():
             if _is_known(kind):
-                dtype = _dtype(kind.tensor_type.elem_type)
+                dtype = dtype_of(kind.tensor_type.elem_type)
                 shape = tuple(_sizes(kind))
                 tensors[name] = Tensor(name, dtype, shape)
         return tensors
@@ -177,7 +177,7 @@ def _domain_of(entry: Any) -> str:
     return str(entry.domain)
 
 
-def _dtype(kind: int) -> str:
+def dtype_of(kind: int) -> str:
     """Return the name of an element type, "" for one that numpy doesn't have."""
     try:
         dtype = helper.tensor_dtype_to_np_dtype(kind)

@@ -7,7 +7,7 @@ from functools import cached_property
 from pytest_mlms.trace.correlate import Parents, parents_of
 from pytest_mlms.trace.latency import model_latency
 from pytest_mlms.trace.layer_work import match_work, total_work
-from pytest_mlms.trace.roofline import RooflinePoint, Work, roofline_point
+from pytest_mlms.trace.roofline import RooflinePoint, Work, has_roof, roofline_point
 from pytest_mlms.trace.spans import Trace
 from pytest_mlms.trace.tables import KernelRow, LayerRow, kernel_rows, layer_rows
 
@@ -62,8 +62,15 @@ class TraceContext:
         """The static work of the whole model; None where it is unknown."""
         return total_work(self.metadata.static)
 
+    @property
+    def is_quantized(self) -> bool:
+        """Whether a layer of the model is not limited by the peak of float32."""
+        types = {layer.type for layer in self.layers}
+        types |= {layer.type for layer in self.metadata.static}
+        return not all(map(has_roof, types))
+
     def roofline_point(self, work: Work | None, us: float | None) -> RooflinePoint | None:
-        """Return the point of work that takes ``us`` microseconds.
+        """Return the point of work in float32 that takes ``us`` microseconds.
 
         None where the work, the time or the peaks of the device are unknown.
         """

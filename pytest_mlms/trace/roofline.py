@@ -8,12 +8,15 @@ matrix products have operations, and caches are not modelled.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from pytest_mlms.structure.cost import LayerCost
 from pytest_mlms.trace.metadata import LayerWork, Peaks
 
-__all__ = ["RooflinePoint", "Work", "roofline_point", "work_of"]
+__all__ = ["RooflinePoint", "Work", "has_roof", "roofline_point", "work_of"]
+
+_QUANTIZED = re.compile("qlinear|qgemm|integer|nbits|quantize", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,11 @@ def roofline_point(work: Work, seconds: float, peaks: Peaks) -> RooflinePoint | 
         efficiency=efficiency,
         bound=bound,
     )
+
+
+def has_roof(layer_type: str) -> bool:
+    """Return whether the peak of float32 limits a layer; quantized layers have others."""
+    return not _QUANTIZED.search(layer_type)
 
 
 def work_of(layer: LayerCost) -> LayerWork:

@@ -29,10 +29,10 @@ METADATA = TraceMetadata(
 )
 
 
-def traced_model(batch_size: int, us: int, **facts: Any) -> Trace:
+def traced_model(batch_size: int, us: int, conv: str = "Conv", **facts: Any) -> Trace:
     """Return a trace of a model that takes ``us`` microseconds, with facts of its metadata.
 
-    A convolution takes 60 % of the time, and has a kernel of 30 µs and a copy of 10 µs. A relu takes
+    A convolution, whose type is ``conv``, takes 60 % of the time, and has a kernel of 30 µs and a copy of 10 µs. A relu takes
     the rest, and has a kernel of 5 µs.
     """
     case = f"ort-cpu-b{batch_size}"
@@ -43,7 +43,7 @@ def traced_model(batch_size: int, us: int, **facts: Any) -> Trace:
         run.predict(0, us * US)
         if level != "model":
             middle = us * US * 6 // 10
-            run.layer("conv1", 0, middle, type="Conv", bytes=400)
+            run.layer("conv1", 0, middle, type=conv, bytes=400)
             run.layer("relu", middle, us * US, type="Relu", bytes=100)
         if level == "kernel":
             write_kernels(run, middle)

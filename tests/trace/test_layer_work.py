@@ -56,7 +56,9 @@ def test_a_layer_that_others_read_too_is_not_fused() -> None:
     assert match_work(measured(x="Conv"), [CONV, RELU, skip]) == [Work(100, 7)]
 
 
-@pytest.mark.parametrize("name", ["by", "by_nchwc", "by_nchwc_token_3", "fused a", "a/GeluFusion/"])
+@pytest.mark.parametrize(
+    "name", ["by", "by_nchwc", "by_nchwc_token_3", "a_token_1", "fused a", "a/GeluFusion/"]
+)
 def test_a_fused_layer_may_have_the_name_of_a_part_or_of_what_it_writes(name: str) -> None:
     layers = measured(**{name: "Conv", "other": "Conv"})
     assert match_work(layers, STATIC) == [Work(101, 7), None]

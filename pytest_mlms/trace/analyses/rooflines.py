@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from pytest_mlms.trace.analyses.analysis import Analysis, Row, for_each_trace
 from pytest_mlms.trace.context import TraceContext
-from pytest_mlms.trace.roofline import Work
+from pytest_mlms.trace.roofline import Work, has_roof
 
 __all__ = ["ANALYSES"]
 
@@ -25,16 +25,19 @@ _UNKNOWN_POINT = (None,) * len(_POINT)
 def _longest_kernels(trace: TraceContext) -> Iterable[Row]:
     """Yield the longest kernel of each layer, taken to do all operations of the layer."""
     works = {}
+    types = {}
     for layer, work in zip(trace.layers, trace.works, strict=True):
         works[layer.name] = work
+        types[layer.name] = layer.type
     seen = set()
     for kernel in trace.kernels:  # the longest first
         if not kernel.layer or kernel.layer in seen or kernel.type != "kernel":
             continue
         seen.add(kernel.layer)
         work = works.get(kernel.layer)
+        is_float = has_roof(types.get(kernel.layer, ""))
         names = kernel.name, kernel.layer
-        yield names + _roofline_cells(trace, work, kernel.total_us)
+        yield names + _roofline_cells(trace, work, kernel.total_us, is_float)
 
 
 def _layers(trace: TraceContext) -> Iterable[Row]:
@@ -42,7 +45,7 @@ def _layers(trace: TraceContext) -> Iterable[Row]:
     for layer, work in zip(trace.layers, trace.works, strict=True):
         us = layer.kernel_us or layer.latency_us
         names = layer.index, layer.name, layer.type
-        yield names + _roofline_cells(trace, work, us)
+        yield names + _roofline_cells(trace, work, us, has_roof(layer.type))
 
 
 def _models(trace: TraceContext) -> Iterable[Row]:
@@ -52,15 +55,21 @@ def _models(trace: TraceContext) -> Iterable[Row]:
         calls = sum(kernel.calls for kernel in trace.kernels)
         kernel_us = math.fsum(kernel.total_us for kernel in trace.kernels)
     times = trace.latency_us, calls, kernel_us
-    yield times + _roofline_cells(trace, trace.total_work, trace.latency_us)
+    is_float = not trace.is_quantized
+    yield times + _roofline_cells(trace, trace.total_work, trace.latency_us, is_float)
 
 
-def _roofline_cells(trace: TraceContext, work: Work | None, us: float | None) -> Row:
-    """Return the cells of the columns of ``_ROOFLINE`` for work that takes ``us`` microseconds."""
+def _roofline_cells(
+    trace: TraceContext, work: Work | None, us: float | None, is_float: bool
+) -> Row:
+    """Return the cells of the columns of ``_ROOFLINE`` for work that takes ``us`` microseconds.
+
+    Work that is not in float32 has no point, since the peaks are of float32.
+    """
     if work is None:
         return _UNKNOWN_WORK + _UNKNOWN_POINT
     counts = work.flops, work.bytes
-    point = trace.roofline_point(work, us)
+    point = trace.roofline_point(work, us) if is_float else None
     if point is None:
         return counts + _UNKNOWN_POINT
     return (

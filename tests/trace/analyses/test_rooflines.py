@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pytest_mlms.trace.metadata import LayerWork
 from tests.support.analysis_rows import rows_of
 from tests.support.traced_models import traced_model
 
@@ -36,6 +37,14 @@ def test_without_static_work_nothing_of_the_roofline_is_known() -> None:
     conv, _ = rows_of("layer-roofline", traced_model(1, 100, static=()))
     assert conv["flops"] is None
     assert conv["bound"] is None
+
+
+@pytest.mark.parametrize("analysis", ["kernel-roofline", "layer-roofline", "model-roofline"])
+def test_quantized_layers_are_not_held_to_the_roof_of_float32(analysis: str) -> None:
+    quantized = [LayerWork("conv1", "QLinearConv", 6_000_000, 60_000)]
+    first = rows_of(analysis, traced_model(1, 100, static=quantized, conv="QLinearConv"))[0]
+    assert first["flops"] == 6_000_000
+    assert first["bound"] is None
 
 
 def test_without_peaks_only_the_work_is_known() -> None:
