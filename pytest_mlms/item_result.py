@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 from pytest_mlms.agent.predictor import Predictor
 from pytest_mlms.cases import Case
+from pytest_mlms.evaluate.limits import scale_of
 from pytest_mlms.quantities import QUANTITIES
 from pytest_mlms.records import Decision, Estimate, Kind, Launch, Stack, Verdict
 from pytest_mlms.redaction import redact_all
 from pytest_mlms.serialization import omitted_if_default, to_plain
 
 __all__ = [
-    "Better",
     "CaseIdentity",
     "EstimateRecord",
     "ItemResult",
@@ -26,13 +26,9 @@ __all__ = [
     "LaunchRecord",
     "LimitRecord",
     "Outcome",
-    "OwnQuantity",
     "Recording",
     "Software",
 ]
-
-Better: TypeAlias = Literal["lower", "higher"]
-"""The direction in which a quantity improves."""
 
 
 class ManifestIdentity(NamedTuple):
@@ -193,15 +189,6 @@ class EstimateRecord:
         )
 
 
-@dataclass(frozen=True)
-class OwnQuantity:
-    """A quantity that a user's test measured: its value, its unit, and which values are better."""
-
-    value: float
-    unit: str
-    better: Better
-
-
 @dataclass(frozen=True, kw_only=True)
 class LimitRecord:
     """A limit, which is either ``min`` or ``max`` in the base unit, and the verdict on it."""
@@ -217,7 +204,7 @@ class LimitRecord:
         """Return what results tell of ``decision``."""
         limit = decision.limit
         place = str(limit.place)
-        if QUANTITIES[limit.quantity].bound == "min":
+        if scale_of(limit).bound == "min":
             return cls(
                 quantity=limit.quantity, min=limit.value, place=place, verdict=decision.verdict
             )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import re
+import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, get_args
+from typing import Any, NoReturn
 
 import pytest
 
@@ -16,17 +16,22 @@ from pytest_mlms.agent.predictor import Predictor
 from pytest_mlms.evaluate.limits import explain, margin, summarize, worst
 from pytest_mlms.files import replacing
 from pytest_mlms.item_result import (
-    Better,
     EstimateRecord,
     Judgement,
     LaunchRecord,
     LimitRecord,
-    OwnQuantity,
     Recording,
     Software,
 )
-from pytest_mlms.quantities import QUANTITIES
-from pytest_mlms.records import Decision, Estimate, Launch, Place, Verdict
+from pytest_mlms.own_quantities import (
+    Better,
+    OwnQuantity,
+    Values,
+    decide_own,
+    estimate_own,
+    place_of,
+)
+from pytest_mlms.records import Decision, Estimate, Launch, OwnScale, Place, Verdict
 from pytest_mlms.text import visible
 
 __all__ = [
@@ -66,10 +71,9 @@ class Recorder:
     """Collects the results of one item.
 
     ``folder`` is where its artifacts go; it is made when the first is kept, and has none of an
-    earlier run of the item. ``place`` is the line
-    of the manifest that warnings name, and ``label`` the model and the case. ``cpu_shares`` returns
-    what the host's CPUs did since the item began. ``without_limits`` is the text of a failure under
-    --mlms-strict where no limit judges the item.
+    earlier run of the item. ``place`` is the line of the manifest that warnings name, and ``label``
+    the model and the case. ``cpu_shares`` returns what the host's CPUs did since the item began.
+    ``without_limits`` is the text of a failure under --mlms-strict where no limit judges the item.
     """
 
     def __init__(
@@ -93,6 +97,7 @@ class Recorder:
         self._judgement: Judgement | None = None
         self._undecided: list[str] = []
         self._quantities: dict[str, OwnQuantity] = {}
+        self._own_decisions: dict[str, Decision] = {}
         self._notes: dict[str, Any] = {}
         self._artifacts: dict[str, str] = {}
         self._lost: dict[str, str] = {}
@@ -113,16 +118,30 @@ class Recorder:
         """Add fields to the item's line; records become plain values when the line is made."""
         self._notes.update(fields)
 
-    def quantity(self, name: str, value: float, *, unit: str = "", better: Better) -> None:
+    def quantity(
+        self,
+        name: str,
+        value: Values,
+        *,
+        unit: str = "",
+        better: Better,
+        limit: float | None = None,
+    ) -> None:
         """Record a quantity of your own: for tables, JUnit properties and results.
 
-        ``better`` is "lower" or "higher". The test itself asserts what it must be. Raises
-        ValueError for a name that is taken or is no identifier, for a unit that is no short word,
-        and for a value that isn't finite.
+        ``better`` is "lower" or "higher". ``limit`` is the worst value that may be, in the unit of
+        the value; it is judged when the test has run to its end. Several values are replicates,
+        such as folds or runs: their mean is recorded with Student's interval, which then decides.
+        Raises ValueError for a name that is taken or is no identifier, for a unit that is no short
+        word, and for values that aren't finite.
         """
-        number = _finite(name, value)
-        _check_quantity(name, unit, better)
-        self._quantities[name] = OwnQuantity(number, unit, better)
+        estimate = estimate_own(name, value, unit, better)
+        self._own_decisions.pop(name, None)
+        if limit is not None:
+            scale = OwnScale(unit, better)
+            place = place_of(sys._getframe(1))
+            self._own_decisions[name] = decide_own(name, limit, estimate, scale, place)
+        self._quantities[name] = OwnQuantity.of(estimate, unit, better)
         self.note(quantities=dict(self._quantities))
 
     def add_log(self, path: Path) -> None:
@@ -177,14 +196,34 @@ class Recorder:
             estimates=records,
             limits=[LimitRecord.of(decision) for decision in decisions],
         )
+        self._conclude(decisions, strict, cause)
+        if strict and self._without_limits and not decisions:
+            _fail([self._without_limits])
+
+    def settle_own(self, strict: bool) -> None:
+        """Record the verdict on the quantities that a user's test limits, if it limits any.
+
+        Fails and warns as ``settle`` does.
+        """
+        decisions = list(self._own_decisions.values())
+        if not decisions:
+            return
+        self._judgement = Judgement(
+            verdict=worst([decision.verdict for decision in decisions]),
+            margin=margin(decisions),
+            limits=[LimitRecord.of(decision) for decision in decisions],
+        )
+        self._conclude(decisions, strict)
+
+    def _conclude(
+        self, decisions: Sequence[Decision], strict: bool, cause: Callable[[], str] = str
+    ) -> None:
         failed = _with_verdict(decisions, Verdict.FAILED, Verdict.INVALID)
         undecided = _with_verdict(decisions, Verdict.INCONCLUSIVE)
         if failed or (strict and undecided):
             lines = [explain(decision) for decision in failed + undecided]
             lines += cause().splitlines()
             _fail(lines)
-        if strict and self._without_limits and not decisions:
-            _fail([self._without_limits])
         for decision in undecided:
             self._leave_undecided(summarize(decision), decision.limit.place)
 
@@ -279,27 +318,6 @@ def _folder_name(nodeid: str) -> str:
     short = readable.strip("-.")[-100:]
     digest = hashlib.sha256(nodeid.encode()).hexdigest()
     return f"{short}-{digest[:8]}"
-
-
-def _finite(name: str, value: float) -> float:
-    try:
-        number = float(value)
-    except OverflowError:  # of an integer
-        number = math.inf
-    if not math.isfinite(number):
-        raise ValueError(f"{name} is {number}; a quantity is a finite number")
-    return number
-
-
-def _check_quantity(name: str, unit: str, better: str) -> None:
-    if not isinstance(name, str) or not name.isidentifier():
-        raise ValueError(f"{name!r} is no name of a quantity; write letters, digits and _")
-    if name in QUANTITIES:
-        raise ValueError(f"{name!r} is a quantity of pytest-mlms; choose another name")
-    if better not in get_args(Better):
-        raise ValueError(f"better is {better!r}; write 'lower' or 'higher'")
-    if not isinstance(unit, str) or len(unit) > _LONGEST_UNIT or not unit.isprintable():
-        raise ValueError(f"{unit!r} is no unit; write a word of {_LONGEST_UNIT} characters at most")
 
 
 def _with_verdict(decisions: Sequence[Decision], *verdicts: Verdict) -> list[Decision]:

@@ -20,6 +20,7 @@ __all__ = [
     "Launch",
     "Library",
     "Limit",
+    "OwnScale",
     "Place",
     "Stack",
     "Verdict",
@@ -125,9 +126,24 @@ class Launch:
     end: tuple[str, ...] = ()
 
 
+class OwnScale(NamedTuple):
+    """The unit and the better direction of a quantity of a user's own test."""
+
+    unit: str
+    better: Literal["lower", "higher"]
+
+    @property
+    def bound(self) -> Literal["min", "max"]:
+        """The side that a limit bounds."""
+        return "max" if self.better == "lower" else "min"
+
+
 @dataclass(frozen=True)
 class Limit:
-    """A limit of a manifest, and the cases that it judges; an empty tuple selects all."""
+    """A limit of a manifest, and the cases that it judges; an empty tuple selects all.
+
+    ``own`` is set for the limit of a user's own test on a quantity of its own.
+    """
 
     quantity: str
     value: float
@@ -136,6 +152,7 @@ class Limit:
     scenarios: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
     frameworks: tuple[str, ...] = ()
+    own: OwnScale | None = None
 
 
 @dataclass(frozen=True)

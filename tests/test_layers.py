@@ -23,6 +23,7 @@ LAYERS = [
     ["upgrade"],
     ["host"],
     ["session", "config", "options", "recorder", "item_result", "single_entry_cache"],
+    ["own_quantities"],
     ["trace"],
     ["structure"],
     ["evaluate"],

@@ -6,11 +6,11 @@ import math
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from pytest_mlms.quantities import QUANTITIES
-from pytest_mlms.records import Decision, Estimate, Limit, Verdict
+from pytest_mlms.quantities import QUANTITIES, Quantity
+from pytest_mlms.records import Decision, Estimate, Limit, OwnScale, Verdict
 from pytest_mlms.units import format_quantity
 
-__all__ = ["QUIETER", "decide", "explain", "judge", "margin", "summarize", "worst"]
+__all__ = ["QUIETER", "decide", "explain", "judge", "margin", "scale_of", "summarize", "worst"]
 
 _WORST_FIRST = list(Verdict)
 _NOT_MEASURED = Estimate(
@@ -32,6 +32,11 @@ _VERBS = {
     Verdict.INCONCLUSIVE: "may not be",
     Verdict.INVALID: "is not",
 }
+
+
+def scale_of(limit: Limit) -> Quantity | OwnScale:
+    """Return what knows the unit of a limit's quantity, and the side that the limit bounds."""
+    return limit.own or QUANTITIES[limit.quantity]
 
 
 def judge(limits: Iterable[Limit], estimates: Mapping[str, Estimate]) -> list[Decision]:
@@ -57,7 +62,7 @@ def decide(limit: Limit, estimate: Estimate) -> Verdict:
     """
     if estimate.lacking:
         return Verdict.INCONCLUSIVE
-    if QUANTITIES[limit.quantity].bound == "min":
+    if scale_of(limit).bound == "min":
         passed = estimate.low >= limit.value
         failed = estimate.high < limit.value
     else:
@@ -76,7 +81,7 @@ def _is_met_without_wait(limit: Limit, estimate: Estimate) -> bool:
     value = estimate.less_wait
     if value is None:
         return False
-    if QUANTITIES[limit.quantity].bound == "min":
+    if scale_of(limit).bound == "min":
         return value >= limit.value
     return value <= limit.value
 
@@ -107,12 +112,12 @@ def _relative_margin(limit: Limit, estimate: Estimate) -> float:
     inside = _inside(limit, estimate)
     if limit.value == 0:
         return math.copysign(math.inf, inside)
-    return inside / limit.value
+    return inside / abs(limit.value)
 
 
 def _inside(limit: Limit, estimate: Estimate) -> float:
     """Return how far the worst end of the interval is inside the limit, in the base unit."""
-    if QUANTITIES[limit.quantity].bound == "min":
+    if scale_of(limit).bound == "min":
         return estimate.low - limit.value
     return limit.value - estimate.high
 
@@ -140,30 +145,34 @@ def summarize(decision: Decision) -> str:
 def _measurement(decision: Decision) -> str:
     """Return the limit, the verdict on it, and what was measured."""
     limit = decision.limit
-    quantity = QUANTITIES[limit.quantity]
+    quantity = scale_of(limit)
     verb = _VERBS[decision.verdict]
     side = "at least" if quantity.bound == "min" else "at most"
     bound = format_quantity(limit.value, quantity.unit)
     value = format_quantity(decision.estimate.value, quantity.unit)
     interval = _describe_interval(decision.estimate, quantity.unit)
-    measured = f"measured {value}, {interval}"
-    return f"{limit.quantity} {verb} {side} {bound}: {measured}"
+    return f"{limit.quantity} {verb} {side} {bound}: measured {value}{interval}"
 
 
 def _describe_interval(estimate: Estimate, unit: str) -> str:
+    """Return the interval behind a comma; "" for a single value, which has none."""
+    if estimate.replicates == 1 and estimate.confidence == 1:
+        return ""
     samples = f"{estimate.replicates} {estimate.of}"
     if estimate.confidence == 1:  # computed over all that there is
-        return f"over {samples}"
+        return f", over {samples}"
     low = format_quantity(estimate.low, unit)
     high = format_quantity(estimate.high, unit)
     confidence = f"{100 * estimate.confidence:.3g} % confidence"
-    return f"interval {low} to {high} ({confidence}, {samples})"
+    return f", interval {low} to {high} ({confidence}, {samples})"
 
 
 def _advice(decision: Decision) -> str:
     if decision.estimate.lacking:
         return f"undecided: {decision.estimate.lacking}"
     reason = "undecided: the limit is inside the interval"
+    if decision.limit.own:
+        return f"{reason}; more values narrow it"
     if QUANTITIES[decision.limit.quantity].kind == "performance":
         return f"{reason}; raise --mlms-budget or --mlms-duration, or quieten the machine"
     return f"{reason}; a larger dataset narrows it"
@@ -172,6 +181,6 @@ def _advice(decision: Decision) -> str:
 def _advice_on_wait(decision: Decision) -> str:
     value = decision.estimate.less_wait
     assert value is not None, "only a value without the wait makes a decision INVALID"
-    shown = format_quantity(value, QUANTITIES[decision.limit.quantity].unit)
+    shown = format_quantity(value, scale_of(decision.limit).unit)
     reason = f"invalid: contention broke it, {shown} without the wait for a core meets the limit"
     return f"{reason}; {QUIETER}"

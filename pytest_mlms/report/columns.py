@@ -144,7 +144,11 @@ def _own(name: str) -> Cell:
         quantity = result["quantities"].get(name)
         if quantity is None:
             return "-"
-        return format_quantity(quantity["value"], quantity["unit"])
+        text = format_quantity(quantity["value"], quantity["unit"])
+        if quantity.get("high") is None or not quantity["value"]:
+            return text
+        spread = abs(quantity["high"] / quantity["value"] - 1)
+        return f"{text} ±{percent(spread, '.2g')}"
 
     return cell
 

@@ -21,7 +21,7 @@ def junit_properties(line: Mapping[str, Any]) -> list[tuple[str, object]]:
     for name, estimate in line.get("estimates", {}).items():
         properties.update(_estimate_properties(name, estimate))
     for name, quantity in line.get("quantities", {}).items():
-        properties[f"mlms_value_of_{name}"] = quantity["value"]
+        properties.update(_own_properties(name, quantity))
     for comparison in line.get("comparisons", []):
         properties.update(_comparison_properties(comparison))
     return [pair for pair in properties.items() if pair[1] is not None]
@@ -46,6 +46,15 @@ def _estimate_properties(name: str, estimate: Mapping[str, Any]) -> Properties:
         prefix: estimate["value"],
         f"{prefix}_low": estimate["low"],
         f"{prefix}_high": estimate["high"],
+    }
+
+
+def _own_properties(name: str, quantity: Mapping[str, Any]) -> Properties:
+    prefix = f"mlms_value_of_{name}"
+    return {
+        prefix: quantity["value"],
+        f"{prefix}_low": quantity.get("low"),
+        f"{prefix}_high": quantity.get("high"),
     }
 
 

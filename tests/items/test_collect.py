@@ -360,33 +360,6 @@ def test_a_mark_that_names_no_manifest_is_a_collection_error(project: Project) -
     )
 
 
-QUANTITY = """
-import pytest
-
-@pytest.mark.mlms(manifest="m.yaml")
-def test_rmse(mlms_case, mlms_recorder):
-    mlms_recorder.quantity("rmse", 0.125, unit="lux", better="lower")
-    mlms_recorder.quantity("delay", 0.0025, unit="s", better="lower")
-"""
-
-
-def test_a_quantity_of_ones_own_is_in_the_table_the_results_and_junit(project: Project) -> None:
-    write_matrix(project.path)
-    project.pytester.makepyfile(test_own=QUANTITY)
-    result = project.run("test_own.py", "--junitxml=x.xml")
-    result.stdout.fnmatch_lines(
-        [
-            "*mlms: quantities of own tests, worst verdicts first*",
-            "verdict  model   case             rmse    delay",
-            "PASSED   matrix  matrix-cpu  0.125 lux  2.50 ms",
-            "mlms: 1 model: 1 passed; 1 measured, 0 not gated",
-        ]
-    )
-    (item,) = project.items()
-    assert item["quantities"]["rmse"] == {"value": 0.125, "unit": "lux", "better": "lower"}
-    assert 'name="mlms_value_of_rmse" value="0.125"' in (project.path / "x.xml").read_text()
-
-
 RMSE = """
 import pytest
 
