@@ -13,6 +13,7 @@ from pytest_mlms.report.trace_query import (
     FORMATS,
     contexts_of,
     find_analysis,
+    layer_times,
     list_analyses,
     missing_levels,
     reasons,
@@ -77,7 +78,7 @@ def _analyze(options: argparse.Namespace) -> int:
     if options.top:
         table = analysis.top(table, options.top)
     print(render(table, options.format))
-    notes = missing_levels(analysis, contexts)
+    notes = missing_levels(analysis, contexts) + layer_times(analysis, contexts)
     if not table.rows and not notes:
         notes = reasons(contexts)
     for note in notes:

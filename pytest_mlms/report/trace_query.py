@@ -25,6 +25,7 @@ __all__ = [
     "FORMATS",
     "contexts_of",
     "find_analysis",
+    "layer_times",
     "list_analyses",
     "missing_levels",
     "reasons",
@@ -108,6 +109,41 @@ def missing_levels(analysis: Analysis, contexts: Sequence[TraceContext]) -> list
             count = f"{number} of {len(contexts)}"
             lines.append(f"{needs}, where {count} traces have nothing to see: {reason}")
     return lines
+
+
+def layer_times(analysis: Analysis, contexts: Sequence[TraceContext]) -> list[str]:
+    """Return a line for each trace whose layers the analysis times: beside the call around them.
+
+    A profiler lengthens what it observes, and one that counts whole microseconds says little of
+    shorter layers.
+    """
+    if "layer" not in analysis.levels:
+        return []
+    lines = []
+    for context in contexts:
+        time = context.layer_time
+        if time is None:
+            continue
+        layers = _microseconds(time.layers_us)
+        line = f"{' '.join(context.name)}: {layers} in layers of a traced call of"
+        line = f"{line} {_microseconds(time.call_us)}"
+        if context.latency_us is not None:
+            line += f"; a call without tracing takes {_microseconds(context.latency_us)}"
+        if _has_whole_microseconds(context):
+            line += "; the profiler counts whole microseconds"
+        lines.append(line)
+    return lines
+
+
+def _microseconds(us: float) -> str:
+    return format_quantity(us / 1e6, "s")
+
+
+def _has_whole_microseconds(context: TraceContext) -> bool:
+    """Return whether all layers take a whole number of microseconds."""
+    spans = context.trace.spans
+    layers = spans.find("layer", context.trace.run_at("layer"))
+    return not (spans.duration[layers] % 1000).any()
 
 
 def _reasons_at(level: str, contexts: Sequence[TraceContext]) -> Mapping[str, int]:

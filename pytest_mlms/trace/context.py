@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 
 from pytest_mlms.trace.correlate import Parents, parents_of
-from pytest_mlms.trace.latency import model_latency
+from pytest_mlms.trace.latency import LayerTime, layer_time, model_latency
 from pytest_mlms.trace.layer_work import match_work, total_work
 from pytest_mlms.trace.roofline import RooflinePoint, Work, has_roof, roofline_point
 from pytest_mlms.trace.spans import Trace
@@ -51,6 +51,11 @@ class TraceContext:
     def latency_us(self) -> float | None:
         """Microseconds of a call without any probe; None without such a call."""
         return model_latency(self.trace)
+
+    @cached_property
+    def layer_time(self) -> LayerTime | None:
+        """The time of the layers and of the calls around them; None without layers in calls."""
+        return layer_time(self.trace)
 
     @cached_property
     def works(self) -> list[Work | None]:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["grouped", "trimmed_mean"]
+__all__ = ["grouped", "middle", "trimmed_mean"]
 
 Array = NDArray[Any]
 Key = TypeVar("Key", bound=Hashable)
@@ -30,8 +30,11 @@ def trimmed_mean(values: Array) -> float:
     """Return the mean without the largest and the smallest fifth; NaN of no values."""
     if not len(values):
         return math.nan
-    count = len(values)
+    return float(middle(np.sort(values)).mean())
+
+
+def middle(ordered: Array) -> Array:
+    """Return ordered values without the first and the last fifth."""
+    count = len(ordered)
     cut = int(_TRIM * count)
-    ordered = np.sort(values)
-    middle = ordered[cut : count - cut]
-    return float(middle.mean())
+    return ordered[cut : count - cut]

@@ -1,10 +1,10 @@
 """Latencies of a trace.
 
 The latency of a level comes from the run in which it was the deepest level, so that it does not
-contain the overhead of profiling deeper levels. Means are trimmed: the largest and the smallest
-fifth are left out, as in XSP (https://arxiv.org/abs/1908.06869). On a busy machine the runs of two
-levels differ by more than their overhead, so that a share is always of the run in which it was
-measured.
+contain the overhead of profiling deeper levels. Means are trimmed: the longest and the shortest
+fifth of the calls are left out, as in XSP (https://arxiv.org/abs/1908.06869), for all layers the
+same calls. On a busy machine the runs of two levels differ by more than their overhead, so that a
+share is always of the run in which it was measured.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from pytest_mlms.trace.grouping import trimmed_mean
 from pytest_mlms.trace.layers import layers_of_run
-from pytest_mlms.trace.spans import Spans, Trace
+from pytest_mlms.trace.spans import Trace
 
 __all__ = ["LayerTime", "layer_time", "model_latency"]
 
@@ -25,20 +25,13 @@ Array = NDArray[Any]
 
 
 class LayerTime(NamedTuple):
-    """Microseconds of a call in the run of the layers: in its layers, and outside of them.
+    """Microseconds of a call in the run of the layers, and of its layers together.
 
-    Each layer, and the time outside of them, is a trimmed mean over calls. Disturbances hit
-    different layers in different calls, so that the trimmed mean of whole calls would be longer
-    than the layers that it has.
+    Both are means over the same calls: all but the longest and the shortest fifth.
     """
 
     layers_us: float
-    outside_us: float
-
-    @property
-    def call_us(self) -> float:
-        """Microseconds of the whole call."""
-        return self.layers_us + self.outside_us
+    call_us: float
 
     @property
     def share(self) -> float:
@@ -67,19 +60,10 @@ def layer_time(trace: Trace) -> LayerTime | None:
     layers = layers_of_run(trace, run)
     if not len(layers.spans):
         return None
-    spans = trace.spans
-    in_layers = _by_request(spans, layers.spans)
-    calls = _by_request(spans, spans.find("model", run))
-    observed = (in_layers > 0) & (calls > 0)
-    if not observed.any():
+    calls = trace.spans.find("model", run)
+    typical = calls[np.isin(trace.spans.request[calls], layers.typical)]
+    if not len(typical):
         return None
-    outside = (calls - in_layers)[observed]
-    layers_us = math.fsum(layers.microseconds(spans.duration).values())
-    return LayerTime(layers_us, trimmed_mean(outside) / 1000)
-
-
-def _by_request(spans: Spans, chosen: Array) -> Array:
-    """Return the nanoseconds that the chosen spans take in each request."""
-    chosen = chosen[spans.request[chosen] >= 0]
-    requests = int(spans.request.max()) + 1
-    return np.bincount(spans.request[chosen], spans.duration[chosen], requests)
+    call_us = float(trace.spans.duration[typical].mean()) / 1000
+    layers_us = math.fsum(layers.microseconds(trace.spans.duration).values())
+    return LayerTime(layers_us, call_us)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_mlms.trace.grouping import grouped, trimmed_mean
+from pytest_mlms.trace.grouping import grouped, middle
 from pytest_mlms.trace.spans import Spans, Trace
 
 __all__ = ["LayerKey", "RunLayers", "layers_of_run"]
@@ -28,20 +28,30 @@ class LayerKey(NamedTuple):
 
 
 class RunLayers(NamedTuple):
-    """The outermost layers of a run, by request and time: the key and the span of each."""
+    """The outermost layers of a run, by request and time: key, span and request of each.
+
+    ``typical`` are the requests that count for times: all but the longest and the shortest fifth.
+    """
 
     keys: list[LayerKey]
     spans: Array
+    requests: Array
+    typical: Array
 
     def by_key(self) -> dict[LayerKey, Array]:
         """Return the spans of each layer, in the order in which layers run."""
         return grouped(self.keys, self.spans)
 
     def microseconds(self, nanoseconds: Array) -> dict[LayerKey, float]:
-        """Return the trimmed mean of each layer of a column over all spans, in microseconds."""
+        """Return the mean over typical requests of each layer of a column over all spans, in us.
+
+        The same requests count for all layers, so that the layers' times add up to that of these
+        requests' layers.
+        """
+        counted = np.where(np.isin(self.requests, self.typical), nanoseconds[self.spans], 0)
         means = {}
-        for key, same in self.by_key().items():
-            means[key] = trimmed_mean(nanoseconds[same]) / 1000
+        for key, values in grouped(self.keys, counted).items():
+            means[key] = float(values.sum()) / len(self.typical) / 1000
         return means
 
 
@@ -56,7 +66,22 @@ def layers_of_run(trace: Trace, run: int | None) -> RunLayers:
     start = spans.start[layers]
     request = spans.request[layers]
     layers = layers[np.lexsort((start, request))]
-    return RunLayers(_keys_of(trace, layers), layers)
+    requests = spans.request[layers]
+    return RunLayers(_keys_of(trace, layers), layers, requests, _typical(trace, run, requests))
+
+
+def _typical(trace: Trace, run: int | None, requests: Array) -> Array:
+    """Return the requests with layers whose calls are neither among the longest nor the shortest.
+
+    The order is that of the calls' durations, or without calls that of the requests.
+    """
+    spans = trace.spans
+    calls = spans.find("model", run)
+    calls = calls[np.isin(spans.request[calls], requests)]
+    if not len(calls):
+        return middle(np.unique(requests))
+    by_duration = np.argsort(spans.duration[calls], kind="stable")
+    return middle(spans.request[calls][by_duration])
 
 
 def _keys_of(trace: Trace, layers: Array) -> list[LayerKey]:

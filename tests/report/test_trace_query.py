@@ -13,6 +13,7 @@ from pytest_mlms.errors import MlmsError
 from pytest_mlms.report.trace_query import (
     contexts_of,
     find_analysis,
+    layer_times,
     list_analyses,
     missing_levels,
     reasons,
@@ -160,3 +161,13 @@ def test_a_level_that_was_traced_in_vain_has_the_reason() -> None:
         "kernels (A8) needs level kernel, where 1 of 1 traces have nothing to see: "
         "cupti: the device is cpu"
     )
+
+
+def test_layers_are_told_beside_the_traced_call_and_the_one_without_tracing() -> None:
+    context = TraceContext(traced_model(1, 100))
+    (line,) = layer_times(ANALYSES["layers"], [context])
+    assert line == (
+        "net ort-cpu-b1: 100 µs in layers of a traced call of 100 µs; "
+        "a call without tracing takes 100 µs; the profiler counts whole microseconds"
+    )
+    assert layer_times(ANALYSES["model"], [context]) == []

@@ -71,9 +71,22 @@ def test_layers_and_the_time_outside_add_up_to_the_call_on_a_busy_machine() -> N
     assert time is not None
     rows = layer_rows(trace, parents_of(trace))
     assert time.layers_us == pytest.approx(sum(row.latency_us for row in rows))
-    assert time.layers_us == pytest.approx(80)
-    assert time.call_us == pytest.approx(100)
-    assert time.share == pytest.approx(0.8)
+    assert time.layers_us == pytest.approx(580)
+    assert time.call_us == pytest.approx(600)
+
+
+def test_time_outside_of_layers_is_not_lost_where_it_varies() -> None:
+    writer = TraceWriter()
+    run = writer.run("layer")
+    for request in range(10):
+        run.request = request
+        begin = request * 1000 * US
+        run.layer("conv", begin, begin + 50 * US)
+        run.predict(begin, begin + (60 + 10 * request) * US)
+    time = layer_time(writer.build())
+    assert time is not None
+    assert time.layers_us == pytest.approx(50)
+    assert time.call_us == pytest.approx(105)  # the mean of 80, 90, ... 130
 
 
 def test_the_layers_of_a_call_that_was_cut_short_have_no_share() -> None:
