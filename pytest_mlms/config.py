@@ -34,6 +34,7 @@ class Config:
     results: Path
     keep: int
     benchmark_json: Path | None
+    env_passthrough: tuple[str, ...]
     predictors: tuple[Path, ...]
     cache: Path | None
     download_size: float

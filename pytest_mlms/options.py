@@ -157,6 +157,12 @@ OPTIONS = [
         read=Path,
     ),
     Option(
+        "env_passthrough",
+        "environment variables that agents get beside those of docs/stacks.md; may be repeated",
+        metavar="PATTERN",
+        repeatable=True,
+    ),
+    Option(
         "predictors",
         "folder of more predictors, one file a framework; may be repeated",
         metavar="DIR",

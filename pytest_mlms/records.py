@@ -76,7 +76,8 @@ class Stack:
     It is one of three: an ``interpreter`` ("current", or a path); an environment that is made of
     ``requirements`` with Python ``python`` or the current one; a ``container``'s image, with
     ``interpreter`` as its command. ``threads`` and ``cores`` are for each of its agents. In
-    ``env``, ``{stack}`` stands for the environment's folder. An interpreter may have ``several``
+    ``env``, ``{stack}`` stands for the environment's folder; ``env_passthrough`` are patterns of
+    pytest's variables that are passed on. An interpreter may have ``several``
     frameworks: its ``framework`` is empty until it is asked for one.
     pytest_mlms.stacks.launch.prepare makes a Launch of a stack.
     """
@@ -92,6 +93,7 @@ class Stack:
     container: str | None = None
     libraries: tuple[Library, ...] = ()
     env: tuple[tuple[str, str], ...] = ()
+    env_passthrough: tuple[str, ...] = ()
     threads: int | None = None
     cores: tuple[int, ...] = ()
     place: Place | None = None

@@ -10,6 +10,7 @@ import contextlib
 import sys
 from collections.abc import Hashable, Iterator
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 import pytest
@@ -169,10 +170,10 @@ def launch_of(case: Case, files: CaseFiles, session: Session, item: pytest.Item)
     predictor = session.predictors[case.stack.framework]
     mounts = [predictor.parent, *files.model.values()]
     status = Status(f"stack {case.stack.name}")
+    passthrough = (*case.stack.env_passthrough, *session.config.env_passthrough)
+    stack = replace(case.stack, env_passthrough=passthrough)
     with skip_if_unavailable(session), waiting_in(item)(status.text):
-        return prepare(
-            case.stack, session.cache, threads=case.threads, mounts=mounts, show=status.show
-        )
+        return prepare(stack, session.cache, threads=case.threads, mounts=mounts, show=status.show)
 
 
 def hold_device(case: Case, item: pytest.Item) -> AbstractContextManager[None]:

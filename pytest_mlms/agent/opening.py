@@ -24,6 +24,7 @@ from pytest_mlms.agent.signature import check_signature, tensors_of
 from pytest_mlms.cases import Case
 from pytest_mlms.errors import AgentError, InvalidRun, Unavailable
 from pytest_mlms.records import Launch, Stack, device_name
+from pytest_mlms.stacks.variables import advice_on_missing
 from pytest_mlms.waits import Waiting, in_silence
 
 __all__ = ["PredictorSpec", "check_agent", "open_predictor"]
@@ -82,11 +83,12 @@ def open_predictor(spec: PredictorSpec) -> Iterator[Predictor]:
     began = time.perf_counter()
     agent = start_agent(spec.launch, spec.predictor, spec.log, spec.timeout)
     try:
-        with spec.waiting(lambda: _importing(spec)):
-            hello = _say_hello(agent, spec)
-        start_seconds = time.perf_counter() - began
-        with spec.waiting(lambda: _loading(spec)):
-            predictor = _load(agent, spec, hello, start_seconds)
+        with _advising(spec.launch):
+            with spec.waiting(lambda: _importing(spec)):
+                hello = _say_hello(agent, spec)
+            start_seconds = time.perf_counter() - began
+            with spec.waiting(lambda: _loading(spec)):
+                predictor = _load(agent, spec, hello, start_seconds)
         yield predictor
     finally:
         agent.close()
@@ -100,11 +102,23 @@ def check_agent(spec: PredictorSpec) -> Iterator[None]:
     """
     agent = start_agent(spec.launch, spec.predictor, spec.log, spec.timeout)
     try:
-        with spec.waiting(lambda: _importing(spec)):
+        with _advising(spec.launch), spec.waiting(lambda: _importing(spec)):
             _say_hello(agent, spec)
         yield
     finally:
         agent.close()
+
+
+@contextlib.contextmanager
+def _advising(launch: Launch) -> Iterator[None]:
+    """Say of an error that names a variable which the agent did not get how to pass it on."""
+    try:
+        yield
+    except Refused as error:
+        advice = advice_on_missing(str(error), launch.env)
+        if advice:
+            raise Refused(f"{error}; {advice}", error.error) from error
+        raise
 
 
 def _importing(spec: PredictorSpec) -> str:

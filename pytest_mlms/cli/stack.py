@@ -117,6 +117,7 @@ def _facts(stack: Stack, made: Environment | None, options: argparse.Namespace) 
         "threads": str(stack.threads or ""),
         "cores": ", ".join(cores),
         "environment": " ".join(variables),
+        "passes on": " ".join(stack.env_passthrough),
     }
 
 

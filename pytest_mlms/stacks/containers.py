@@ -20,6 +20,7 @@ import mlms_predictors
 from pytest_mlms.errors import StackError, Unavailable
 from pytest_mlms.records import Launch, Stack
 from pytest_mlms.stacks.installers import Show
+from pytest_mlms.stacks.variables import passed_through
 
 __all__ = ["find_engine", "launch_in_container"]
 
@@ -52,8 +53,9 @@ class _Image(NamedTuple):
 def launch_in_container(
     stack: Stack, env: Mapping[str, str], mounts: Iterable[Path], show: Show
 ) -> Launch:
-    """Return how to start an agent in the stack's image; ``env`` is all of its environment.
+    """Return how to start an agent in the stack's image.
 
+    Its environment is ``env``, and what the stack passes on; the engine's own is that of pytest.
     Raises Unavailable where there is no engine, StackError where the image can't be had or run.
     """
     engine = _engine_for(stack)
@@ -65,6 +67,8 @@ def launch_in_container(
     command += _ISOLATION
     for path in _outermost([predictors, *mounts]):
         command.append(f"--volume={path}:{path}:ro")
+    for name in passed_through(os.environ, stack.env_passthrough):
+        command.append(f"--env={name}")  # the engine takes the value from its own environment
     for name, value in env.items():
         command.append(f"--env={name}={value}")
     command += [identity, image.python, "-s", "-B"]

@@ -9,12 +9,13 @@ import shutil
 import signal
 import subprocess
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pytest_mlms.errors import StackError, Unavailable
 from pytest_mlms.records import Stack
 from pytest_mlms.stacks.interpreters import Interpreter
+from pytest_mlms.stacks.variables import installer_variables
 
 __all__ = ["Show", "install"]
 
@@ -70,7 +71,8 @@ class _InstallerRunner:
         """
         self._show(doing)
         lines: deque[str] = deque(maxlen=_KEPT_LINES)
-        with _started(command) as process:
+        variables = installer_variables(os.environ, self.stack.env_passthrough)
+        with _started(command, variables) as process:
             assert process.stdout
             for line in process.stdout:
                 lines.append(line.rstrip())
@@ -100,7 +102,9 @@ class _InstallerRunner:
 
 
 @contextlib.contextmanager
-def _started(command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
+def _started(
+    command: Sequence[str], variables: Mapping[str, str]
+) -> Iterator[subprocess.Popen[str]]:
     """Start a command in a process group of its own, which is killed where the block fails."""
     process = subprocess.Popen(
         command,
@@ -109,7 +113,7 @@ def _started(command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
         stderr=subprocess.STDOUT,
         text=True,
         errors="replace",
-        env=_environment(),
+        env=_without_python(variables),
         start_new_session=True,
     )
     with process:
@@ -122,9 +126,9 @@ def _started(command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
                 process.wait()
 
 
-def _environment() -> dict[str, str]:
+def _without_python(variables: Mapping[str, str]) -> dict[str, str]:
     environment = {}
-    for name, value in os.environ.items():
+    for name, value in variables.items():
         if not name.startswith("PYTHON"):
             environment[name] = value
     return environment

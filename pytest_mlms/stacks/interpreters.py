@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pytest_mlms.errors import StackError, Unavailable
+from pytest_mlms.stacks.variables import installer_variables
 
 __all__ = ["Interpreter", "find_interpreter", "probe"]
 
@@ -106,6 +107,7 @@ def _ask(command: Sequence[str]) -> _Answer:
             text=True,
             errors="replace",
             stdin=subprocess.DEVNULL,
+            env=installer_variables(os.environ),  # it may run .pth files of other people
             timeout=_SECONDS,
             check=False,
         )

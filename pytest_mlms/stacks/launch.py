@@ -20,6 +20,7 @@ from pytest_mlms.stacks.containers import launch_in_container
 from pytest_mlms.stacks.environments import provide
 from pytest_mlms.stacks.installers import Show
 from pytest_mlms.stacks.interpreters import Interpreter, find_interpreter, probe
+from pytest_mlms.stacks.variables import agent_variables
 
 __all__ = ["base_interpreter", "clean_environment", "prepare"]
 
@@ -79,7 +80,7 @@ def prepare(
     python = _python_of(stack, cache, show)
     for name, value in own.items():
         own[name] = value.replace("{stack}", str(python.folder))
-    environment = clean_environment(os.environ, own)
+    environment = clean_environment(os.environ, own, stack.env_passthrough)
     if stack.libraries:
         folder = _library_folder(stack, cache)
         _prepend(environment, "LD_LIBRARY_PATH", folder)
@@ -99,13 +100,16 @@ def base_interpreter(stack: Stack) -> Interpreter:
     return probe(stack.interpreter)
 
 
-def clean_environment(base: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of an agent: ``base`` without leaks, and with ``own``.
+def clean_environment(
+    base: Mapping[str, str], own: Mapping[str, str], passthrough: Iterable[str] = ()
+) -> dict[str, str]:
+    """Return the environment of an agent: what it may have of ``base``, and ``own``.
 
-    Leaks are variables that change what an agent imports or how many threads it uses.
+    ``passthrough`` are patterns of what it may have, too. Nothing lets variables through that
+    change what an agent imports or how many threads it uses, but ``own``.
     """
     environment = {}
-    for name, value in base.items():
+    for name, value in agent_variables(base, passthrough).items():
         if name not in _REMOVED and not name.startswith("PYTHON"):
             environment[name] = value
     environment["PYTHONNOUSERSITE"] = "1"

@@ -18,6 +18,7 @@ from pytest_mlms.manifest.load import read, shown
 from pytest_mlms.manifest.messages import describe
 from pytest_mlms.manifest.types import PATTERNS, Closed, Positive
 from pytest_mlms.records import Library, Place, Stack
+from pytest_mlms.stacks.variables import VARIABLE_PATTERN
 
 __all__ = ["STACK_FILES", "load_stacks"]
 
@@ -75,6 +76,9 @@ def _check_option(text: str) -> str:
 _Requirement = Annotated[str, AfterValidator(_check_requirement)]
 _PipOption = Annotated[str, AfterValidator(_check_option)]
 _LibraryName = Annotated[str, Field(pattern=_FILE_NAME)]
+_VariablePattern = Annotated[
+    str, Field(pattern=VARIABLE_PATTERN, description="names of variables, with * for any part")
+]
 _Core = Annotated[int, Field(ge=0)]
 
 
@@ -104,6 +108,7 @@ class StackEntry(Closed):
     )
     libraries: dict[_LibraryName, SystemLibrary] = {}
     env: dict[str, str] = {}
+    env_passthrough: list[_VariablePattern] = []
     threads: Positive | None = None
     cores: list[_Core] = []
 
@@ -155,6 +160,7 @@ class StackEntry(Closed):
             container=self.container,
             libraries=tuple(libraries),
             env=tuple(self.env.items()),
+            env_passthrough=tuple(self.env_passthrough),
             threads=self.threads,
             cores=tuple(self.cores),
             place=place,

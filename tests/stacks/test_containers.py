@@ -183,17 +183,21 @@ def test_a_container_has_no_network_writes_nothing_and_sees_only_its_environment
     engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SECRET_OF_THE_HOST", "1")
+    monkeypatch.setenv("TOKEN_FOR_THE_MODEL", "x y\nz")
     folder = tmp_path / "own"
     folder.mkdir()
     spy = folder / "spy.py"
     spy.write_text(SPY)
-    launch = prepare(boxed(env=(("OWN", "x y"),), threads=2), tmp_path, mounts=[folder])
+    stack = boxed(env=(("OWN", "x y"),), env_passthrough=("TOKEN_*",), threads=2)
+    launch = prepare(stack, tmp_path, mounts=[folder])
+    assert "x y\nz" not in " ".join(launch.command)
     with started(launch, spy, tmp_path) as agent:
         versions = agent.request("hello").facts["versions"]
     assert versions["network"] == "[Errno 101] Network is unreachable"
     assert versions["write"] == "Read-only file system"
     assert "SECRET_OF_THE_HOST" not in versions
     assert versions["OWN"] == "x y"
+    assert versions["TOKEN_FOR_THE_MODEL"] == "x y\nz"
     assert versions["OMP_NUM_THREADS"] == "2"
 
 
@@ -310,14 +314,17 @@ def test_the_first_options_that_start_a_container_are_used(fake: Path, tmp_path:
 
 
 def test_a_launch_mounts_each_folder_once_and_sets_the_environment(
-    fake: Path, tmp_path: Path
+    fake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     inner = tmp_path / "models" / "graph"
-    launch = prepare(boxed(env=(("A", "b"),)), tmp_path, mounts=[inner, inner.parent])
+    monkeypatch.setenv("MLMS_GIVEN", "s3cret")
+    stack = boxed(env=(("A", "b"),), env_passthrough=("MLMS_GIVEN", "NOT_THERE"))
+    launch = prepare(stack, tmp_path, mounts=[inner, inner.parent])
     volumes = [option for option in launch.command if option.startswith("--volume=")]
     assert f"--volume={inner.parent}:{inner.parent}:ro" in volumes
     assert len(volumes) == 2
     assert "--env=A=b" in launch.command
+    assert "--env=MLMS_GIVEN" in launch.command
     assert "--network=none" in launch.command
     assert launch.command[-4:] == ("sha256:0123", "python3", "-s", "-B")
     assert launch.end == ("podman", "rm", "--force", "--volumes", "{agent}")

@@ -113,19 +113,23 @@ def test_a_full_disk_has_advice(installer: Installer) -> None:
         installer.install("huge")
 
 
-def test_variables_of_python_do_not_reach_the_installer(
+def test_variables_of_python_and_secrets_do_not_reach_the_installer(
     installer: Installer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     environment = tmp_path / "environment.txt"
     program = tmp_path / "python"
     program.write_text(f"#!/bin/sh\nenv > {environment}\nexit 1\n")
     monkeypatch.setenv("PYTHONPATH", "/leak")
-    monkeypatch.setenv("HARMLESS", "kept")
+    monkeypatch.setenv("PIP_INDEX_URL", "https://joe:s3cret@index")
+    monkeypatch.setenv("https_proxy", "http://proxy")
+    monkeypatch.setenv("GITHUB_TOKEN", "s3cret")
+    monkeypatch.setenv("SSH_AUTH_SOCK", "/s3cret")
     with pytest.raises(StackError):
         installer.install("tiny")
     lines = environment.read_text().splitlines()
-    assert "HARMLESS=kept" in lines
-    assert not any(line.startswith("PYTHON") for line in lines)
+    assert "PIP_INDEX_URL=https://joe:s3cret@index" in lines
+    assert "https_proxy=http://proxy" in lines
+    assert not any(line.startswith(("PYTHON", "GITHUB", "SSH")) for line in lines)
 
 
 def test_uv_is_unavailable_where_it_is_not_installed(

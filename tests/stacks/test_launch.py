@@ -62,13 +62,15 @@ def hello(launch: Launch, predictor: Path) -> dict[str, Any]:
     "name", ["PYTHONPATH", "PYTHONSTARTUP", "OMP_NUM_THREADS", "VIRTUAL_ENV", "OMP_THREAD_LIMIT"]
 )
 def test_the_environment_of_an_agent_is_without_leaks(name: str) -> None:
-    environment = clean_environment({name: "leak", "HARMLESS": "kept"}, {})
-    assert environment == {"HARMLESS": "kept", "PYTHONNOUSERSITE": "1"}
+    base = {name: "leak", "LANG": "kept"}
+    kept = {"LANG": "kept", "PYTHONNOUSERSITE": "1"}
+    assert clean_environment(base, {}) == kept
+    assert clean_environment(base, {}, ["*"]) == kept
 
 
 def test_the_variables_of_a_stack_replace_those_of_the_user() -> None:
-    environment = clean_environment({"A": "user's"}, {"A": "own", "OMP_NUM_THREADS": "2"})
-    assert environment["A"] == "own"
+    environment = clean_environment({"TZ": "user's"}, {"TZ": "own", "OMP_NUM_THREADS": "2"})
+    assert environment["TZ"] == "own"
     assert environment["OMP_NUM_THREADS"] == "2"
 
 
@@ -77,12 +79,41 @@ def test_nothing_of_the_user_s_python_reaches_an_agent(
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", "/leak")
     monkeypatch.setenv("PYTHONINSPECT", "1")
-    monkeypatch.setenv("HARMLESS", "kept")
+    monkeypatch.setenv("TZ", "kept")
     versions = hello(launch(), spy)["versions"]
     assert not {"PYTHONPATH", "PYTHONINSPECT"} & set(versions)
-    assert versions["HARMLESS"] == "kept"
+    assert versions["TZ"] == "kept"
     assert "/leak" not in versions["path"]
     assert versions["user"] == "False"
+
+
+SECRETS = {
+    "AWS_SECRET_ACCESS_KEY": "s3cret",
+    "GITHUB_TOKEN": "s3cret",
+    "HF_TOKEN": "s3cret",
+    "NVIDIA_API_KEY": "s3cret",
+    "TF_VAR_db": "s3cret",
+    "SSH_AUTH_SOCK": "/s3cret",
+    "https_proxy": "http://joe:s3cret@proxy",
+    "PIP_INDEX_URL": "https://joe:s3cret@index",
+    "DATABASE_URL": "postgres://joe:s3cret@db",
+}
+
+
+def test_no_secret_of_the_user_reaches_an_agent(spy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in SECRETS.items():
+        monkeypatch.setenv(name, value)
+    assert "s3cret" not in str(hello(launch(), spy)["versions"])
+
+
+def test_a_stack_names_further_variables_for_its_agents(
+    spy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in SECRETS.items():
+        monkeypatch.setenv(name, value)
+    made = launch(env_passthrough=("HF_TOKEN", "DATABASE_*"))
+    versions = hello(made, spy)["versions"]
+    assert {name for name in SECRETS if name in versions} == {"HF_TOKEN", "DATABASE_URL"}
 
 
 def test_threads_are_in_the_environment_before_the_framework_starts() -> None:
