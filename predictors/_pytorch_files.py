@@ -1,25 +1,21 @@
 """Reading of PyTorch's files, without running code that is hidden in them.
 
-Pickles are read as weights only. torch.export.load also evaluates formulas of shapes as Python. So
-they are checked first: they may only call sympy's classes on plain names and numbers.
+Pickles are read as weights only. torch.export.load can run code in more ways, so a .pt2 is checked
+first. Zip files must be plain: torch reads them by a reader of its own.
 """
 
-import ast
 import contextlib
 import importlib.util
 import json
 import os
-import re
-import zipfile
 from typing import Any, List, NamedTuple
 
 import torch
 from mlms_predictors import Load, Tensor
+from mlms_predictors._pytorch_archive import check_pt2
 from mlms_predictors._run.shapes import shape_of
+from mlms_predictors._run.zip_files import begins_as_zip, plain_members
 
-_METHODS = ("size", "stride", "storage_offset", "dim")
-_FUNCTIONS = ("len", "isinstance", "type", "max", "min")
-_FORMULA_KEYS = ("expr_str", "guards_code")
 _WEIGHTS_ONLY = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
 
 
@@ -42,7 +38,7 @@ def read_model(request: Load, device: Any) -> ReadModel:
         return _read_module(request, device)
     members = _members(path)
     if any(name.endswith("/archive_format") for name in members):
-        return _read_pt2(path, device, members, request.allow_code)
+        return _read_pt2(path, device, request.allow_code)
     if any("/code/" in name for name in members):
         return _read_script(path, device)
     if any(name.endswith("data.pkl") for name in members) or _starts_as_pickle(path):
@@ -55,11 +51,13 @@ def read_model(request: Load, device: Any) -> ReadModel:
 
 
 def _members(path):
-    """Return the names of the files in a zip file, of another file none."""
-    if not zipfile.is_zipfile(path):
+    """Return the names of the files in a zip file, of another file none.
+
+    Raises ValueError for a zip file that torch might see otherwise.
+    """
+    if not begins_as_zip(path):
         return []
-    with zipfile.ZipFile(path) as archive:
-        return archive.namelist()
+    return [member.filename for member in plain_members(path)]
 
 
 def _starts_as_pickle(path):
@@ -108,12 +106,11 @@ def _read_weights(path, device):
         raise RuntimeError(text % reason) from error
 
 
-def _read_pt2(path, device, members, allow_code):
+def _read_pt2(path, device, allow_code):
     if allow_code:
         program = torch.export.load(path)
     else:
-        _refuse_pickles(members)
-        _refuse_formulas(path, members)
+        check_pt2(path)
         with _weights_only():
             program = torch.export.load(path)
     if device.type != "cpu":
@@ -175,63 +172,3 @@ def _weights_only():
         del os.environ[_WEIGHTS_ONLY]
         if before is not None:
             os.environ[_WEIGHTS_ONLY] = before
-
-
-def _refuse_pickles(members):
-    for name in members:
-        if "/constants/" in name and "opaque_obj" in name:
-            advice = "allow it with --mlms-allow-code"
-            raise RuntimeError("%s is a pickle that would run code; %s" % (name, advice))
-
-
-def _refuse_formulas(path, members):
-    """Raise RuntimeError where a formula in a .pt2 is more than a formula."""
-    with zipfile.ZipFile(path) as archive:
-        for name in members:
-            if not re.search(r"/models/[^/]*\.json$", name):
-                continue
-            program = json.loads(archive.read(name).decode())
-            for formula in _formulas(program):
-                if not _is_plain(formula):
-                    text = "%s has a formula that would run code: %.80s"
-                    raise RuntimeError(text % (name, formula))
-
-
-def _formulas(value):
-    """Yield what torch.export evaluates: the values of every ``expr_str``, and the guards."""
-    if isinstance(value, dict):
-        for key in _FORMULA_KEYS:
-            found = value.get(key, [])
-            yield from [found] if isinstance(found, str) else found
-        value = [part for key, part in value.items() if key not in _FORMULA_KEYS]
-    for part in value:
-        if isinstance(part, (dict, list)):
-            yield from _formulas(part)
-
-
-def _is_plain(formula):
-    try:
-        tree = ast.parse(formula.strip(), mode="eval")
-    except SyntaxError:
-        return False
-    return all(_is_plain_node(node) for node in ast.walk(tree))
-
-
-def _is_plain_node(node):
-    if isinstance(node, ast.Call):
-        return _is_plain_function(node.func)
-    if isinstance(node, ast.Attribute):
-        return not node.attr.startswith("_")
-    if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        is_word = re.match(r"\w*$", node.value) is not None
-        return is_word and "__" not in node.value
-    return True
-
-
-def _is_plain_function(function):
-    """True if a function is a method of tensors, a harmless builtin, or a class of sympy's."""
-    if isinstance(function, ast.Attribute):
-        return function.attr in _METHODS
-    if not isinstance(function, ast.Name):
-        return False
-    return function.id in _FUNCTIONS or function.id[:1].isupper()

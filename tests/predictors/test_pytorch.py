@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mlms_predictors._pytorch_archive import check_pt2
 
 from pytest_mlms.agent.process import Refused
 from pytest_mlms.structure.onnx_graph import describe_onnx
@@ -234,29 +236,262 @@ def test_a_state_dict_as_a_graph_is_refused(torch: Framework, formats: Path) -> 
         torch.load(formats / "digits_state.pt")
 
 
+@pytest.fixture
+def trace(tmp_path: Path) -> Iterator[Path]:
+    """A file that hostile models would make, which must not be there afterwards."""
+    trace = tmp_path / "ran"
+    yield trace
+    assert not trace.exists()
+
+
+Program = dict[str, Any]
+Change = Callable[[Program], None]
+
+
+def program_of(path: Path) -> Program:
+    """Return the JSON of a .pt2."""
+    with zipfile.ZipFile(path) as archive:
+        names = [name for name in archive.namelist() if name.endswith("/models/model.json")]
+        program: Program = json.loads(archive.read(names[0]))
+    return program
+
+
+def with_program(change: Change, target: Path) -> Path:
+    """Copy the exported digits network with another program."""
+    program = program_of(EXPORTED)
+    change(program)
+
+    def replace(name: str, data: bytes) -> bytes:
+        return json.dumps(program).encode() if name.endswith("/models/model.json") else data
+
+    return changed(EXPORTED, target, replace)
+
+
+def with_formula(formula: str, target: Path) -> Path:
+    """Copy the exported digits network with a formula before each symbol."""
+    old = b"Symbol('s"
+    new = formula.replace('"', "'").encode() + b" + " + old
+    return changed(EXPORTED, target, lambda name, data: data.replace(old, new))
+
+
 @pytest.mark.parametrize(
     "formula",
     [
         "open({path!r}, 'w')",
         "Max('open({path!r}, chr(119))', 1)",
         "().__class__.__base__.__subclasses__()",
+        "S('open')",
     ],
 )
 def test_a_formula_in_a_pt2_that_would_run_code_is_refused(
-    torch: Framework, tmp_path: Path, formula: str
+    torch: Framework, tmp_path: Path, trace: Path, formula: str
 ) -> None:
-    trace = tmp_path / "ran"
-    code = formula.format(path=str(trace)).replace('"', "'")
-    old = b"Symbol('s"
-    new = code.encode() + b" + " + old
-
-    def insert(name: str, data: bytes) -> bytes:
-        return data.replace(old, new)
-
-    path = changed(EXPORTED, tmp_path / "evil.pt2", insert)
+    path = with_formula(formula.format(path=str(trace)), tmp_path / "evil.pt2")
     with pytest.raises(Refused, match="would run code"):
         torch.load(path)
-    assert not trace.exists()
+
+
+@pytest.mark.parametrize(
+    "formula",
+    [
+        "2**2**2**2**2**2",
+        "Pow(Integer(2), Pow(Integer(2), Integer(99)))",
+        "((((9**99)**99)**99)**99)**99",
+        "LShift(Integer(1), Integer(10**12))",
+        "1 << 9999999999",
+        "Float('1', precision=9999999999)",
+        "'word' * 9999999999",
+        "(" * 9000 + "1" + ")" * 9000,
+    ],
+)
+def test_a_formula_that_would_be_computed_for_ever_is_refused_at_once(
+    torch: Framework, tmp_path: Path, formula: str
+) -> None:
+    path = with_formula(formula, tmp_path / "evil.pt2")
+    with pytest.raises(Refused, match="or compute for long"):
+        torch.load(path)
+
+
+def twice(target: Path, name: str, evil: bytes) -> Path:
+    """Copy the exported digits network with two programs: torch reads the first, Python the last."""
+    with zipfile.ZipFile(EXPORTED) as old, zipfile.ZipFile(target, "w") as new:
+        for info in old.infolist():
+            if info.filename.endswith("/models/model.json"):
+                new.writestr(info.filename.replace("models", name), evil)
+            new.writestr(info, old.read(info))
+    return target
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+@pytest.mark.parametrize("name", ["models", "Models"])
+def test_a_pt2_with_two_programs_is_refused(
+    torch: Framework, tmp_path: Path, trace: Path, name: str
+) -> None:
+    evil = with_formula(f"open('{trace}', 'w')", tmp_path / "one.pt2")
+    program = json.dumps(program_of(evil)).encode()
+    path = twice(tmp_path / "two.pt2", name, program)
+    with pytest.raises(Refused, match=r"it has the members '.*/.odels/model\.json' and "):
+        torch.load(path)
+
+
+def as_call_of_a_function(program: Program, trace: Path) -> None:
+    node = program["graph_module"]["graph"]["nodes"][1]
+    node["target"] = "torch.os.system"
+    node["inputs"] = [{"name": "", "arg": {"as_string": f"touch {trace}"}, "kind": 1}]
+
+
+def as_library(program: Program, trace: Path) -> None:
+    node = program["graph_module"]["graph"]["nodes"][1]
+    node["target"] = "torch.ops.load_library"
+
+
+def as_method_of_the_operators(program: Program, trace: Path) -> None:
+    program["graph_module"]["graph"]["nodes"][1]["target"] = "torch.ops.aten.add.__class__"
+
+
+def as_reader_of_a_file(program: Program, trace: Path) -> None:
+    program["graph_module"]["graph"]["nodes"][1]["target"] = "torch.ops.aten.from_file.default"
+
+
+def as_function_that_is_handed_on(program: Program, trace: Path) -> None:
+    node = program["graph_module"]["graph"]["nodes"][1]
+    argument = {"name": "", "arg": {"as_operator": "torch.os.system"}, "kind": 1}
+    node["target"] = "torch.ops.higher_order.cond"
+    node["inputs"] = [argument]
+
+
+def as_name(program: Program, trace: Path) -> None:
+    text = json.dumps(program["graph_module"])
+    name = f"image=open({str(trace)!r}, 'w')"
+    program["graph_module"] = json.loads(text.replace('"name": "image"', f'"name": "{name}"'))
+
+
+def as_parts_of_a_formula(program: Program, trace: Path) -> None:
+    text = json.dumps(program).replace('"expr_str": "', '"expr_str": {"a": "open(1)"}, "x": "')
+    program.clear()
+    program.update(json.loads(text))
+
+
+def as_keys_in_place_of_formulas(program: Program, trace: Path) -> None:
+    program["guards_code"] = {"open(1)": 1}
+
+
+def as_keys_in_place_of_names(program: Program, trace: Path) -> None:
+    call = program["graph_module"]["module_call_graph"][0]["signature"]
+    call["forward_arg_names"] = {f"image=open({str(trace)!r}, 'w')": 1}
+
+
+def as_class_of_a_signature(program: Program, trace: Path) -> None:
+    call = program["graph_module"]["module_call_graph"][0]["signature"]
+    call["in_spec"] = '[1, {"type": null, "context": "{\\"__enum__\\": true}"}]'
+
+
+def as_count(program: Program, trace: Path) -> None:
+    program["range_constraints"]["u99999999999"] = {"min_val": 0, "max_val": 9}
+
+
+def under_metadata(program: Program, trace: Path) -> None:
+    node = program["graph_module"]["graph"]["nodes"][1]
+    node["metadata"] = {"as_expr": {"expr_str": "open(1)"}}
+
+
+def load_and_run(torch: Framework, path: Path) -> None:
+    torch.load(path)
+    torch.predict()
+
+
+@pytest.mark.parametrize(
+    "hide",
+    [
+        as_call_of_a_function,
+        as_library,
+        as_method_of_the_operators,
+        as_reader_of_a_file,
+        as_function_that_is_handed_on,
+        as_name,
+        as_parts_of_a_formula,
+        as_keys_in_place_of_formulas,
+        as_keys_in_place_of_names,
+        as_class_of_a_signature,
+        as_count,
+        under_metadata,
+    ],
+)
+def test_code_in_the_program_of_a_pt2_is_refused(
+    torch: Framework, tmp_path: Path, trace: Path, hide: Callable[[Program, Path], None]
+) -> None:
+    path = with_program(lambda program: hide(program, trace), tmp_path / "evil.pt2")
+    with pytest.raises(Refused, match="allow it with --mlms-allow-code"):
+        load_and_run(torch, path)
+
+
+@pytest.mark.parametrize(
+    ("member", "message"),
+    [
+        ("digits_cnn/data/aotinductor/model/model.so", "may be code that would run"),
+        ("digits_cnn/data/constants/opaque_obj_0", "may be code that would run"),
+        ("digits_cnn/models/other.json", "may be code that would run"),
+        ("version", "it has the folders digits_cnn, version"),
+    ],
+)
+def test_a_pt2_with_more_than_a_program_and_weights_is_refused(
+    torch: Framework, tmp_path: Path, member: str, message: str
+) -> None:
+    path = tmp_path / "more.pt2"
+    shutil.copy(EXPORTED, path)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr(member, b"x")
+    with pytest.raises(Refused, match=message):
+        torch.load(path)
+
+
+EXPORTS = """
+import torch
+from torch import nn
+from torch.export import Dim, export, save
+from torch.nn import functional as F
+
+class Text(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(10, 8)
+        self.lstm = nn.LSTM(8, 8, batch_first=True)
+        self.encoder = nn.TransformerEncoderLayer(8, 2, batch_first=True)
+        self.register_buffer("scale", torch.ones(8))
+
+    def forward(self, ids):
+        x = self.encoder(self.lstm(self.embedding(ids))[0]) * self.scale
+        return {"a-b": torch.einsum("bij,bkj->bik", x, x), "sum": x.sum()}
+
+class Branch(nn.Module):
+    def forward(self, x, *, scale):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = x @ x.transpose(-1, -2)
+        count = x.sum().to(torch.int64).item()
+        torch._check(count > 0)
+        torch._check(count < 100)
+        z = torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x - 1, (x,))
+        return y * scale["k"], torch.zeros(count), F.pad(z, (1, 1), mode="reflect")
+
+class Pairs(nn.Module):
+    def forward(self, x):
+        y = x.reshape(x.shape[0] // 2, 2, -1)
+        return F.interpolate(y[None], scale_factor=2.0, mode="nearest"), y.shape[0] * 3
+
+ids = torch.zeros(2, 5, dtype=torch.long)
+save(export(Text(), (ids,), dynamic_shapes={"ids": {0: Dim("n", max=64)}}), "text.pt2")
+branch = export(Branch(), (torch.ones(1, 3, 4),), {"scale": {"k": torch.ones(1)}})
+save(branch, "branch.pt2", extra_files={"note.txt": "hello"})
+pairs = {"x": {0: 2 * Dim("pairs", max=64)}}
+save(export(Pairs(), (torch.ones(4, 4),), dynamic_shapes=pairs), "pairs.pt2")
+"""
+
+
+def test_what_torch_exports_itself_is_accepted(tmp_path: Path) -> None:
+    (tmp_path / "exports.py").write_text(EXPORTS)
+    subprocess.run([python_of("pytorch"), "-B", "exports.py"], cwd=tmp_path, check=True)
+    for name in ("text.pt2", "branch.pt2", "pairs.pt2"):
+        check_pt2(str(tmp_path / name))
 
 
 def test_an_operator_that_torch_lacks_is_named(
@@ -294,7 +529,7 @@ def test_a_model_of_another_framework_is_refused(torch: Framework) -> None:
 def test_half_a_file_is_refused(torch: Framework, tmp_path: Path) -> None:
     half = tmp_path / "half.pt2"
     half.write_bytes(EXPORTED.read_bytes()[:60000])
-    with pytest.raises(Refused, match="no model of PyTorch"):
+    with pytest.raises(Refused, match="it is a damaged zip file"):
         torch.load(half)
 
 
