@@ -32,7 +32,7 @@ from mlms_predictors import (
     Tensor,
     Versions,
 )
-from mlms_predictors._run.checks import in_order, refuse_gpu, refuse_unknown
+from mlms_predictors._run.checks import file_of, in_order, refuse_gpu, refuse_unknown
 from mlms_predictors._run.timeline import in_turn
 
 _OPTIONS = ("precision", "hint")
@@ -77,8 +77,7 @@ def load(request: Load) -> Loaded:
     refuse_gpu(request.device, "OpenVINO")
     options = refuse_unknown(request.options, _OPTIONS)
     config = _config(options, request.threads)
-    weights = request.files.get("weights", "")
-    source = openvino.Core().read_model(request.files["graph"], weights)
+    source = _read(request.files)
     compiled = _compiled(source, config)
     used = compiled.get_property("EXECUTION_DEVICES")
     if list(used) != ["CPU"]:
@@ -155,6 +154,16 @@ def _config(options, threads):
     if threads:
         config["INFERENCE_NUM_THREADS"] = threads
     return config
+
+
+def _read(files):
+    """Read a model of the two formats whose files are all known: OpenVINO looks for others."""
+    graph = files["graph"]
+    if graph.endswith(".xml"):
+        return openvino.Core().read_model(graph, file_of(files, "weights", "MODEL.bin"))
+    if graph.endswith(".onnx"):
+        return openvino.Core().read_model(graph)
+    raise ValueError("%s is neither .onnx nor .xml, which are read here" % graph)
 
 
 def _refuse_other(name, value, known):

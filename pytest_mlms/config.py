@@ -39,6 +39,7 @@ class Config:
     cache: Path | None
     download_size: float
     download_time: float
+    unpack_limit: float
     processes: int
     duration: float
     full: bool

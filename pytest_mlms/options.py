@@ -190,6 +190,13 @@ OPTIONS = [
         default=DownloadLimits().seconds,
     ),
     Option(
+        "unpack_limit",
+        "largest content of an archive that is unpacked (default: 64 GiB)",
+        metavar="SIZE",
+        read=_size,
+        default=DownloadLimits().unpacked,
+    ),
+    Option(
         "processes",
         "fresh processes per performance item: the replicates (default: 3)",
         metavar="N",

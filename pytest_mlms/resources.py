@@ -155,7 +155,8 @@ def files_of(case: Case, session: Session, item: pytest.Item) -> CaseFiles:
     from pytest_mlms.report.progress import Status, waiting_in
 
     status = Status(f"the files of {case.loaded.manifest.name}")
-    limits = DownloadLimits(session.config.download_size, session.config.download_time)
+    config = session.config
+    limits = DownloadLimits(config.download_size, config.download_time, config.unpack_limit)
     with waiting_in(item)(status.text):
         return fetch_files(
             case.loaded, case.model, session.cache, status.show_download, session.bring, limits

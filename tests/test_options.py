@@ -72,6 +72,13 @@ def test_trace_levels_are_put_into_their_order(text: str, levels: tuple[str, ...
     assert option("trace").read(text) == levels
 
 
+def test_a_size_has_a_unit(pytester: pytest.Pytester) -> None:
+    assert value(pytester, "unpack_limit") == 64 << 30
+    assert value(pytester, "unpack_limit", "--mlms-unpack-limit=1.5 MiB") == 3 << 19
+    with pytest.raises(argparse.ArgumentTypeError, match="has no unit; write one of B, kB"):
+        option("unpack_limit").read("5")
+
+
 def test_without_a_value_the_default_counts(pytester: pytest.Pytester) -> None:
     assert value(pytester, "processes") == 3
     assert value(pytester, "strict") is False

@@ -9,7 +9,10 @@ from typing import Any, Iterator, List, NamedTuple, Union
 _VARINT = 0
 _FIXED_64 = 1
 _LENGTH = 2
+_GROUP = 3
+_END_OF_GROUP = 4
 _FIXED_32 = 5
+_MOST_BITS = 70
 _FIXED_SIZES = {_FIXED_64: 8, _FIXED_32: 4}
 
 
@@ -24,26 +27,40 @@ class Field(NamedTuple):
 
 
 def fields(message: Any) -> Iterator[Field]:
-    """Yield the fields of a message in their order, without those of a fixed size.
+    """Yield the fields of a message in their order, without groups and those of a fixed size.
 
     Raises ValueError where the message is cut short or is none.
     """
+    depth = 0
+    for kind, field in _all_fields(message):
+        if kind == _GROUP:
+            depth += 1
+        elif kind == _END_OF_GROUP:
+            depth -= 1
+        elif depth == 0 and kind in (_VARINT, _LENGTH):
+            yield field
+    if depth:
+        raise ValueError("a group is cut short")
+
+
+def _all_fields(message):
+    """Yield the wire type of each field, and the field; those of other types have no value."""
     place = 0
     while place < len(message):
         key, place = _read_varint(message, place)
         number = key >> 3
         kind = key & 7
+        value = None
         if kind == _VARINT:
             value, place = _read_varint(message, place)
-            yield Field(number, value)
-            continue
-        size, place = _read_size(message, place, kind)
-        end = place + size
-        if end > len(message):
-            raise ValueError("a field is cut short")
-        if kind == _LENGTH:
-            yield Field(number, message[place:end])
-        place = end
+        elif kind not in (_GROUP, _END_OF_GROUP):
+            size, place = _read_size(message, place, kind)
+            end = place + size
+            if end > len(message):
+                raise ValueError("a field is cut short")
+            value = message[place:end]
+            place = end
+        yield kind, Field(number, value)
 
 
 def values(message: Any, number: int) -> List[Any]:
@@ -81,14 +98,14 @@ def _read_varint(message, place):
     """Return a whole number and the place behind it: seven bits a byte, the lowest first."""
     value = 0
     shift = 0
-    while place < len(message):
+    while place < len(message) and shift < _MOST_BITS:
         byte = message[place]
         value |= (byte & 0x7F) << shift
         shift += 7
         place += 1
         if byte < 0x80:
             return value, place
-    raise ValueError("a number is cut short")
+    raise ValueError("a number is cut short, or too long")
 
 
 def _encode_varint(value):

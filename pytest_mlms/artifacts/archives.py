@@ -1,22 +1,63 @@
-"""Unpacking archives safely: nothing is written outside, and the folder appears when complete."""
+"""Unpacking archives safely: nothing is written outside, and the folder appears when complete.
+
+Members are written one by one, as files and folders of our own. Nothing is left to the extraction
+of tarfile or zipfile, nor to tarfile's filters, which links have led out of the folder.
+"""
 
 from __future__ import annotations
 
+import bz2
 import errno
+import gzip
+import hashlib
+import lzma
+import math
 import os
 import shutil
+import stat
 import tarfile
 import tempfile
 import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PurePosixPath
+from typing import IO, Any, TypeVar, cast
+
+from mlms_predictors._run.zip_files import check_name, comparable_name
+
+from pytest_mlms.units import format_quantity
 
 __all__ = ["UnsafeArchive", "is_archive", "unpack"]
 
 _SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 
+_MOST_MEMBERS = 2_000_000
+_CHUNK = 1 << 16  # bytes
+_LONGEST_HEADER = 1 << 20
+"""The bytes that tarfile may read at once: a header of a member says how long it is itself."""
+
+_DECODERS: dict[bytes, Callable[[IO[bytes]], Any]] = {
+    b"\x1f\x8b": gzip.open,
+    b"BZh": bz2.open,
+    b"\xfd7zXZ\x00": lzma.open,
+}
+"""How compressed files begin, and what reads them."""
+_MAGIC_BYTES = 6
+
+T = TypeVar("T")
+
 
 class UnsafeArchive(Exception):
     """An archive that can't be unpacked, or must not be; the text says why."""
+
+
+@dataclass(frozen=True)
+class _Member:
+    """A file of an archive, which ``open`` opens; a folder has none."""
+
+    name: str
+    open: Callable[[], IO[bytes]] | None
 
 
 def is_archive(path: Path) -> bool:
@@ -24,55 +65,212 @@ def is_archive(path: Path) -> bool:
     return path.name.endswith(_SUFFIXES)
 
 
-def unpack(path: Path, folder: Path) -> None:
+def unpack(path: Path, folder: Path, limit: float = math.inf) -> dict[str, str]:
     """Unpack the archive ``path`` to ``folder``, which appears when it is complete.
 
-    Raises UnsafeArchive for a damaged archive, for members that would be written outside of the
-    folder, and for more content than the disk has room for.
+    Return the sha256 of each file by its path. Raise UnsafeArchive for a damaged archive; for
+    members that are neither files nor folders, that would be written outside of the folder, or that
+    have one name; and for content of more than ``limit`` bytes, or more than the disk has room for.
+    Raise OSError where it can't be written.
     """
-    extract = _extract_zip if path.suffix == ".zip" else _extract_tar
+    read = _read_zip if path.suffix == ".zip" else _read_tar
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
         target = Path(temporary, "content")
         target.mkdir()
-        try:
-            extract(path, target)
-        except (zipfile.BadZipFile, tarfile.TarError, EOFError, RuntimeError) as error:
-            raise UnsafeArchive(str(error)) from error
+        room = _Room(target, limit)
+        with path.open("rb") as file:
+            digests = _write_members(_translated(read(file, room)), target)
         target.rename(folder)
+    return digests
 
 
-def _extract_zip(path: Path, target: Path) -> None:
-    with zipfile.ZipFile(path) as archive:
+class _Room:
+    """What an archive may still unpack to, by its limit and by the disk."""
+
+    def __init__(self, target: Path, limit: float) -> None:
+        self._target = target
+        self._limit = limit
+        self._taken = 0
+
+    def take(self, size: int) -> None:
+        """Count ``size`` bytes; raises UnsafeArchive where all so far are more than the limit."""
+        self._taken += size
+        if self._taken > self._limit:
+            problem = f"it unpacks to more than {format_quantity(self._limit, 'B')}"
+            raise UnsafeArchive(f"{problem}; allow more with --mlms-unpack-limit if you trust it")
+
+    def check_disk(self, size: int) -> None:
+        """Raise UnsafeArchive where the disk has no room for ``size`` bytes."""
+        free = shutil.disk_usage(self._target).free
+        if size > free:
+            full = os.strerror(errno.ENOSPC)  # the system's words for it, as in other errors
+            problem = f"it unpacks to {size:,} bytes, and {free:,} are free on that disk"
+            raise UnsafeArchive(f"{full}: {problem}")
+
+
+def _translated(parts: Iterator[T]) -> Iterator[T]:
+    """Yield what a reader of the standard library yields; its errors become UnsafeArchive.
+
+    Damaged files make tarfile, zipfile and their decoders raise nearly every type of error.
+    """
+    try:
+        yield from parts
+    except UnsafeArchive:
+        raise
+    except Exception as error:
+        reason = str(error) or type(error).__name__
+        raise UnsafeArchive(f"it is damaged: {reason}") from error
+
+
+def _write_members(members: Iterator[_Member], target: Path) -> dict[str, str]:
+    names: dict[str, _Member] = {}
+    digests = {}
+    for count, member in enumerate(members, 1):
+        if count > _MOST_MEMBERS:
+            raise UnsafeArchive(f"it has more than {_MOST_MEMBERS:,} members; make several of it")
+        if member.name == ".":
+            continue
+        _claim(member, names)
+        path = target / member.name
+        if member.open is None:
+            path.mkdir(parents=True, exist_ok=True)
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            digests[member.name] = _write_file(path, member.open)
+    return digests
+
+
+def _claim(member: _Member, names: dict[str, _Member]) -> None:
+    """Note the names of a member and its folders; refuse one that isn't in the folder, or taken.
+
+    Names that differ in case only would be one file on some disks.
+    """
+    try:
+        check_name(member.name)
+    except ValueError as error:
+        raise UnsafeArchive(str(error)) from error
+    folders = [_Member(str(parent), None) for parent in PurePosixPath(member.name).parents]
+    for part in (*folders[:-1], member):
+        key = comparable_name(part.name)
+        former = names.setdefault(key, part)
+        is_same_folder = former.open is None and part == former
+        if former is not part and not is_same_folder:
+            raise UnsafeArchive(f"it has the members {former.name!r} and {part.name!r}")
+
+
+def _write_file(path: Path, open_member: Callable[[], IO[bytes]]) -> str:
+    """Write a member, and return its sha256."""
+    digest = hashlib.sha256()
+    with path.open("xb") as written:
+        for chunk in _translated(_chunks(open_member)):
+            written.write(chunk)
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _chunks(open_member: Callable[[], IO[bytes]]) -> Iterator[bytes]:
+    with open_member() as file:
+        while chunk := file.read(_CHUNK):
+            yield chunk
+
+
+def _read_zip(file: IO[bytes], room: _Room) -> Iterator[_Member]:
+    with zipfile.ZipFile(file) as archive:
         members = archive.infolist()
-        for member in members:
-            _check_name(member.filename)
         size = sum(member.file_size for member in members)
-        _check_space(size, target)
-        archive.extractall(target)
+        room.take(size)
+        room.check_disk(size)
+        for member in members:
+            name = str(PurePosixPath(member.filename))
+            mode = stat.S_IFMT(member.external_attr >> 16)  # 0 where it is from another system
+            if mode not in (0, stat.S_IFREG, stat.S_IFDIR):
+                raise _not_a_file(name)
+            if member.is_dir():
+                yield _Member(name, None)
+            else:
+                yield _Member(name, partial(archive.open, member))
 
 
-def _check_name(filename: str) -> None:
-    name = PurePosixPath(filename.replace("\\", "/"))
-    if name.is_absolute() or ".." in name.parts:
-        raise UnsafeArchive(f"{filename!r} would be written outside the folder")
+def _read_tar(file: IO[bytes], room: _Room) -> Iterator[_Member]:
+    with _decompressed(file) as content:
+        stream = _Stream(content, room)
+        with tarfile.open(fileobj=stream, mode="r:") as archive:  # type: ignore[call-overload]
+            for member in archive:
+                name = str(PurePosixPath(member.name))
+                if member.isdir():
+                    yield _Member(name, None)
+                elif member.type in tarfile.REGULAR_TYPES and not member.issparse():
+                    room.check_disk(member.size)
+                    yield _Member(name, partial(_open_tar_member, archive, member))
+                else:
+                    raise _not_a_file(name)
+                archive.members.clear()  # a list of all would take memory
+        stream.finish()
 
 
-def _extract_tar(path: Path, target: Path) -> None:
-    if not hasattr(tarfile, "data_filter"):
-        raise UnsafeArchive(
-            "this Python can't unpack tar files safely; use 3.10.12, 3.11.4, 3.12 or later"
-        )
-    with tarfile.open(path) as archive:
-        size = sum(member.size for member in archive.getmembers())
-        _check_space(size, target)
-        # PEP 706: the filter refuses devices, and names and links that lead outside.
-        archive.extractall(target, filter="data")
+def _not_a_file(name: str) -> UnsafeArchive:
+    problem = f"{name!r} is a link, a device or a sparse file"
+    advice = "archives may have files and folders (tar --hard-dereference --dereference)"
+    return UnsafeArchive(f"{problem}; {advice}")
 
 
-def _check_space(size: int, target: Path) -> None:
-    free = shutil.disk_usage(target).free
-    if size > free:
-        full = os.strerror(errno.ENOSPC)  # the system's words for it, as in other errors
-        problem = f"it unpacks to {size:,} bytes, and {free:,} are free on that disk"
-        raise UnsafeArchive(f"{full}: {problem}")
+def _open_tar_member(archive: tarfile.TarFile, member: tarfile.TarInfo) -> IO[bytes]:
+    file = archive.extractfile(member)
+    assert file is not None, "only links and folders have none"
+    return file
+
+
+def _decompressed(file: IO[bytes]) -> IO[bytes]:
+    """Return the content of a file that may be compressed, whatever its name says."""
+    beginning = file.read(_MAGIC_BYTES)
+    file.seek(0)
+    for magic, open_compressed in _DECODERS.items():
+        if beginning.startswith(magic):
+            return cast(IO[bytes], open_compressed(file))
+    return file
+
+
+class _Stream:
+    """The content of a tar file, which is read forwards only and in small parts.
+
+    The sizes in damaged headers lead tarfile back, where it would go in circles, or to read all
+    there is into memory.
+    """
+
+    def __init__(self, content: IO[bytes], room: _Room) -> None:
+        self._content = content
+        self._room = room
+        self._place = 0
+        self._last = b""
+
+    def tell(self) -> int:
+        """Return the place that is read next."""
+        return self._place
+
+    def seek(self, place: int) -> None:
+        """Read up to a place."""
+        if place < self._place:
+            raise tarfile.ReadError("a member begins before the end of the one ahead of it")
+        while self._place < place and self.read(min(_CHUNK, place - self._place)):
+            pass
+
+    def read(self, size: int) -> bytes:
+        """Return at most ``size`` bytes."""
+        if not 0 <= size <= _LONGEST_HEADER:
+            raise tarfile.ReadError(f"a header says that it has {size:,} bytes")
+        data = self._content.read(size)
+        self._room.take(len(data))
+        self._place += len(data)
+        self._last = data
+        return data
+
+    def finish(self) -> None:
+        """Check that tarfile stopped at the mark of the end, and what the decoder checks there.
+
+        tarfile also stops at a header that is damaged or cut short.
+        """
+        if self._last != bytes(tarfile.BLOCKSIZE):
+            raise tarfile.ReadError("it ends before its end, or a header is damaged")
+        while self.read(_CHUNK):
+            pass

@@ -9,7 +9,7 @@ from pathlib import Path
 from pytest_mlms.errors import ArtifactError
 from pytest_mlms.records import Artifact
 
-__all__ = ["check_digest", "digest_of"]
+__all__ = ["check_digest", "digest_of", "sha256_of"]
 
 _CHUNK = 1 << 20  # bytes
 
@@ -33,14 +33,21 @@ def check_digest(artifact: Artifact, path: Path) -> None:
 def digest_of(path: Path) -> str:
     """Return the sha256 of a file in hexadecimal.
 
-    It is computed again in a process only after the file's size or time of change is another.
+    It is computed again in a process only after the file's status has changed: its size, the time
+    of its last change, or that of its status, which no program can set.
     """
     status = path.stat()
-    return _compute(path, status.st_size, status.st_mtime_ns)
+    times = (status.st_mtime_ns, status.st_ctime_ns)
+    return _compute(path, status.st_ino, status.st_size, *times)
 
 
 @lru_cache(maxsize=1024)
-def _compute(path: Path, size: int, modified: int) -> str:
+def _compute(path: Path, *status: int) -> str:
+    return sha256_of(path)
+
+
+def sha256_of(path: Path) -> str:
+    """Return the sha256 of a file in hexadecimal, computed now."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while chunk := file.read(_CHUNK):

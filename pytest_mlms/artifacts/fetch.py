@@ -16,13 +16,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-import filelock
 import platformdirs
+from mlms_predictors._run.zip_files import begins_as_zip, plain_members
 
-from pytest_mlms.artifacts.archives import UnsafeArchive, is_archive, unpack
+from pytest_mlms.artifacts.archives import UnsafeArchive, is_archive
 from pytest_mlms.artifacts.digest import check_digest, digest_of
+from pytest_mlms.artifacts.external_data import check_external_data, with_external_data
 from pytest_mlms.artifacts.lfs import POINTER_ADVICE, is_pointer_file
 from pytest_mlms.artifacts.limits import DownloadLimits
+from pytest_mlms.artifacts.unpacked import unpacked
 from pytest_mlms.errors import ArtifactError
 from pytest_mlms.manifest.load import LoadedManifest
 from pytest_mlms.manifest.schema import Model
@@ -102,7 +104,11 @@ def fetch_files(
         return fetch(artifact, cache, progress, limits)
 
     files = loaded.model_files(model)
-    model_paths = {role: fetch_one(artifact) for role, artifact in files.items()}
+    paths = {role: fetch_one(artifact) for role, artifact in files.items()}
+    try:
+        model_paths = with_external_data(model.name, files, paths, cache)
+    except OSError as error:
+        raise _disk_error(files["graph"], error, cache) from error
     dataset = fetch_one(loaded.dataset_file) if loaded.dataset_file else None
     labels = fetch_one(loaded.labels_file) if loaded.labels_file else None
     return CaseFiles(model_paths, dataset, labels)
@@ -121,12 +127,18 @@ def fetch(
     """
     try:
         path = _checked(artifact, cache, progress, limits)
-        if artifact.member or is_archive(path):
-            return _member(artifact, path, cache)
+        if _is_unpacked(artifact, path):
+            return _member(artifact, path, cache, limits.unpacked)
         return path
     except OSError as error:
-        problem = f"{artifact.source}: {error.strerror} ({error.filename})"
-        raise ArtifactError(f"{artifact.place}: {problem}; {_advice(cache)}") from error
+        raise _disk_error(artifact, error, cache) from error
+
+
+def _disk_error(artifact: Artifact, error: OSError, cache: Path) -> ArtifactError:
+    names = [name for name in (error.filename, error.filename2) if name]
+    where = f" ({names[-1]})" if names else ""
+    problem = f"{artifact.place}: {artifact.source}: {error.strerror or error}{where}"
+    return ArtifactError(f"{problem}; {_advice(cache)}")
 
 
 def _advice(cache: Path) -> str:
@@ -136,14 +148,33 @@ def _advice(cache: Path) -> str:
 
 
 def check_local(loaded: LoadedManifest) -> Iterator[ArtifactError]:
-    """Yield an error for each local file of a manifest that is missing or has a wrong digest."""
+    """Yield an error for each local file of a manifest that can't be used.
+
+    It is missing, has a wrong digest, or reads files that no digest covers.
+    """
     for artifact in _artifacts_of(loaded):
-        if _is_remote(artifact):
-            continue
-        try:
-            _local(artifact)
-        except ArtifactError as error:
-            yield error
+        if not _is_remote(artifact):
+            yield from _local_errors(artifact)
+    for model in loaded.manifest.models:
+        yield from _external_errors(model.name, loaded.model_files(model))
+
+
+def _local_errors(artifact: Artifact) -> Iterator[ArtifactError]:
+    try:
+        _checked(artifact, Path(), _report_nothing, _LIMITS)
+    except ArtifactError as error:
+        yield error
+
+
+def _external_errors(framework: str, files: Mapping[str, Artifact]) -> Iterator[ArtifactError]:
+    graph = files["graph"]
+    path = Path(graph.source)
+    if _is_unpacked(graph, path) or not path.is_file():
+        return
+    try:
+        check_external_data(framework, files, path)
+    except ArtifactError as error:
+        yield error
 
 
 def _artifacts_of(loaded: LoadedManifest) -> Iterator[Artifact]:
@@ -165,8 +196,16 @@ def _checked(
     if _is_remote(artifact):
         path = _downloaded(artifact, cache, progress, limits)
         _refuse_pointer(artifact, path)
-        return path
-    return _local(artifact)
+    else:
+        path = _local(artifact)
+    if not _is_unpacked(artifact, path):
+        _check_zip(artifact, path)
+    return path
+
+
+def _is_unpacked(artifact: Artifact, path: Path) -> bool:
+    """Return whether an artifact is an archive that is unpacked here."""
+    return artifact.member is not None or is_archive(path)
 
 
 def _local(artifact: Artifact) -> Path:
@@ -186,6 +225,17 @@ def _refuse_pointer(artifact: Artifact, path: Path) -> None:
         member = f"#{artifact.member}" if path.name != Path(artifact.source).name else ""
         name = f"{artifact.source}{member}"
         raise ArtifactError(f"{artifact.place}: {name} is {POINTER_ADVICE}")
+
+
+def _check_zip(artifact: Artifact, path: Path) -> None:
+    """Raise ArtifactError where readers might differ in what they see in a zip file."""
+    if not begins_as_zip(str(path)):
+        return
+    try:
+        plain_members(str(path))
+    except ValueError as error:
+        advice = "write it again with the program that it is from"
+        raise ArtifactError(f"{artifact.place}: {path}: {error}; {advice}") from error
 
 
 def _downloaded(
@@ -224,9 +274,13 @@ def _name_of(url: str) -> str:
     return re.sub(r"[^\w.+-]", "_", name)[-_NAME_LENGTH:].lstrip(".") or "file"
 
 
-def _member(artifact: Artifact, path: Path, cache: Path) -> Path:
+def _member(artifact: Artifact, path: Path, cache: Path, limit: float) -> Path:
     """Return the member of an archive that an artifact names, or the folder with all members."""
-    folder = _unpacked(artifact, path, cache)
+    digest = artifact.sha256 or digest_of(path)
+    try:
+        folder = unpacked(path, digest, cache, limit)
+    except UnsafeArchive as error:
+        raise ArtifactError(f"{artifact.place}: {path} can't be unpacked: {error}") from error
     member = folder / (artifact.member or "")
     is_inside = member.resolve().is_relative_to(folder.resolve())
     if not is_inside or not member.exists():
@@ -236,19 +290,5 @@ def _member(artifact: Artifact, path: Path, cache: Path) -> Path:
         raise ArtifactError(f"{artifact.place}: {problem}; it has {shown}")
     if member.is_file():
         _refuse_pointer(artifact, member)
+        _check_zip(artifact, member)
     return member
-
-
-def _unpacked(artifact: Artifact, path: Path, cache: Path) -> Path:
-    """Return the folder of an archive's content, unpacked unless it is there already."""
-    digest = artifact.sha256 or digest_of(path)
-    folder = cache / "unpacked" / digest[:2] / digest
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with filelock.FileLock(folder.with_suffix(".lock")):
-        if not folder.exists():
-            try:
-                unpack(path, folder)
-            except UnsafeArchive as error:
-                problem = f"{path} can't be unpacked: {error}"
-                raise ArtifactError(f"{artifact.place}: {problem}") from error
-    return folder

@@ -8,7 +8,8 @@ __all__ = ["DownloadLimits"]
 
 
 class DownloadLimits(NamedTuple):
-    """The most bytes of a file, and the most seconds for it."""
+    """The most bytes of a file, the most seconds for it, and the most bytes that it unpacks to."""
 
     size: float = 20 * 2**30
     seconds: float = 3600.0
+    unpacked: float = 64 * 2**30

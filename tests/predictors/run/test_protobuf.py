@@ -44,7 +44,10 @@ def test_a_part_of_a_memoryview_is_not_copied() -> None:
         (b"\x0a\x05text", "a field is cut short"),
         (b"\x09\x00", "a field is cut short"),
         (b"\x08\xff", "a number is cut short"),
-        (b"\x0b", "there is no wire type 3"),
+        (b"\x0f", "there is no wire type 7"),
+        (b"\x0b", "a group is cut short"),
+        (b"\x0c", "a group is cut short"),
+        (b"\x08" + b"\xff" * 11, "or too long"),
     ],
 )
 def test_what_is_no_message_is_an_error(encoded: bytes, reason: str) -> None:
