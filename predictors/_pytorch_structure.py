@@ -40,12 +40,14 @@ def structure(loaded: Loaded, shapes: Shapes) -> Structure:
             layers = recorder.recorded()
         else:
             layers, result = _run_layers(loaded, tensors, recorder)
+    recorder.add_buffers(loaded.model.module.buffers())
     return Structure(
         layers=layers,
         tensors=recorder.tensors,
         inputs=inputs,
         outputs=[recorder.name(tensor) for tensor in _tensors_in(result)],
         counter="FlopCounterMode of PyTorch %s" % torch.__version__,
+        buffers=recorder.buffers,
     )
 
 
@@ -96,6 +98,7 @@ class _OperatorRecorder(TorchDispatchMode):
         self.counter = FlopCounterMode(display=False)
         self.tensors: List[Tensor] = []
         self.parts: List[List[Operation]] = []
+        self.buffers: List[str] = []
         self._part: List[Operation] = []
         self._names: Dict[int, str] = {}
         self._alive: List[Any] = []
@@ -137,6 +140,12 @@ class _OperatorRecorder(TorchDispatchMode):
             self.tensors.append(Tensor(name, dtype, shape_of(tensor.shape)))
         return self._names[key]
 
+    def add_buffers(self, buffers):
+        """Add to ``buffers`` those of a module that were read, once all operators are recorded."""
+        for buffer in buffers:
+            if id(buffer) in self._names:
+                self.buffers.append(self._names[id(buffer)])
+
     def _record(self, func, flops, read, written):
         kind = func._schema.name.replace("::", ".")
         short = kind.split(".")[1].lstrip("_")
@@ -150,6 +159,8 @@ class _OperatorRecorder(TorchDispatchMode):
         )
         self._count += 1
         self._part.append(operation)
+        if not operation.reads:  # made by torch.zeros and the like
+            self.buffers += operation.writes
 
 
 def _tensors_in(values):

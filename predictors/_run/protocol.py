@@ -7,7 +7,7 @@ an interpreter without numpy can say so.
 """
 
 import json
-from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 VERSION = 1
 """The version of the protocol, which the reply to ``hello`` has as ``protocol``.
@@ -113,7 +113,8 @@ class Structure(NamedTuple):
 
     A tensor that a layer reads, that is no input and that no layer writes, is a weight. Tensors
     whose shape is unknown are left out, and those that only one layer uses may be. ``counter``
-    names what counted the operations.
+    names what counted the operations. ``buffers`` are the weights that are not learned, such as the
+    statistics of a normalization and states of zeros.
     """
 
     layers: List[Operation]
@@ -121,6 +122,7 @@ class Structure(NamedTuple):
     inputs: List[str]
     outputs: List[str]
     counter: str
+    buffers: Sequence[str] = ()
 
 
 class OutgoingReply(NamedTuple):

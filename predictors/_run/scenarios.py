@@ -1,4 +1,7 @@
-"""The scenarios, as MLPerf Inference defines them: a loop for each over calls that are bound.
+"""The scenarios: a loop for each over calls that are bound, with one call in flight.
+
+``single_stream`` is that of MLPerf Inference. ``offline`` is not: MLPerf sends all samples as one
+query, which the system may reorder, batch and overlap.
 
 A loop takes ``calls``, functions without arguments that are used in turn, a Stop rule, and Samples
 to fill. It stores raw times and computes nothing from them. Inside a timed region there is the call
@@ -77,10 +80,7 @@ def single_stream(calls, stop, samples):
 
 
 def offline(calls, stop, samples):
-    """Send all requests at once: the next begins as the last ends.
-
-    Counters are read at both ends only.
-    """
+    """Make the calls back to back; counters are read at both ends only."""
     _loop(calls, stop, samples, between_readings=float("inf"))
 
 

@@ -187,6 +187,7 @@ class Predictor:
             inputs=facts["inputs"],
             outputs=facts["outputs"],
             counter=facts["counter"],
+            buffers=facts["buffers"],
         )
 
     def trace(

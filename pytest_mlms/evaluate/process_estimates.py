@@ -31,7 +31,7 @@ def estimate_performance(
 
     An estimate is the mean of the processes' values with Student's interval. That of a percentile
     is at least as wide as the interval of its order statistics. Throughput is what a
-    fixed amount of work gets, as in MLPerf's offline scenario: the processes' time for an input is
+    fixed amount of work gets: the processes' time for an input is
     what is averaged (so rates by the harmonic mean: Smith 1988, Communications of the ACM 31:1202),
     and it agrees with the mean latency.
     """

@@ -135,6 +135,7 @@ class _Graph:
         self._tensors = {tensor.name: tensor for tensor in structure.tensors}
         self._inputs = structure.inputs
         self._outputs = set(structure.outputs)
+        self._buffers = set(structure.buffers)
         self._sources = _sources_of(structure)
         self._layers = self._computing_layers(structure)
 
@@ -227,7 +228,7 @@ class _Graph:
     def _parameters(self, weight: str) -> int:
         """Return the number of learned elements of a weight."""
         shape = self._shape(weight)
-        if not shape or not _is_learned(self._tensors[weight]):
+        if not shape or weight in self._buffers or not _is_learned(self._tensors[weight]):
             return 0
         return math.prod(shape)
 

@@ -12,13 +12,24 @@ from pytest_mlms.structure.onnx_shapes import dtype_of
 
 __all__ = ["structure_of"]
 
+_BUFFERS = {
+    "BatchNormalization": (3, 4),
+    "DequantizeLinear": (1, 2),
+    "QGemm": (1, 2, 4, 5, 7, 8),
+    "QLinearConv": (1, 2, 4, 5, 6, 7),
+    "QLinearMatMul": (1, 2, 4, 5, 6, 7),
+    "QuantizeLinear": (1, 2),
+}
+"""The inputs that are statistics, scales or zero points, by the type of a node."""
+
 
 def structure_of(
     graph: Any, inputs: Sequence[str], tensors: Mapping[str, Tensor], counter: str
 ) -> Structure:
     """Return a graph as a Structure; ``tensors`` are those whose shape is known.
 
-    The weights of graphs inside of a node (If, Loop, Scan) are read by that node.
+    The weights of graphs inside of a node (If, Loop, Scan) are read by that node. Scales, zero
+    points and the statistics of normalizations are buffers.
     """
     layers = []
     inner: dict[str, Tensor] = {}
@@ -34,7 +45,14 @@ def structure_of(
         layers.append(Operation(name, node.op_type, flops, reads, writes))
     outputs = [value.name for value in graph.output]
     known = [*tensors.values(), *inner.values()]
-    return Structure(layers, known, list(inputs), outputs, counter)
+    buffers = [name for node in graph.node for name in _buffers_of(node)]
+    return Structure(layers, known, list(inputs), outputs, counter, buffers)
+
+
+def _buffers_of(node: Any) -> list[str]:
+    """Return the inputs of a node that are not learned where they are weights."""
+    places = _BUFFERS.get(node.op_type, ())
+    return [name for place, name in enumerate(node.input) if place in places]
 
 
 def _weights_inside(body: Any, prefix: str) -> dict[str, Tensor]:

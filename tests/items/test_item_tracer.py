@@ -128,7 +128,15 @@ def test_the_work_of_layers_is_that_of_the_framework_where_it_tells(project: Pro
     project.drop()
     write_matrix(project.folder)
     project.run("--mlms-trace=model", "-k", "trace").assert_outcomes(passed=1)
-    product = LayerWork("mul", "Product", flops=2 * 3 * 5, bytes=4 * (3 * 5 + 3 + 5))
+    product = LayerWork(
+        name="mul",
+        type="Product",
+        flops=2 * 3 * 5,
+        bytes=4 * (3 * 5 + 3 + 5),
+        reads=("x",),
+        writes=("y",),
+        shape=(1, 5),
+    )
     assert load_only_trace(project).metadata.static == (product,)
 
 

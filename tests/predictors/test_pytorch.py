@@ -185,10 +185,36 @@ def test_operations_outside_of_a_models_modules_are_counted(
     assert sum(attending) == attention
     assert last == product
     assert out == dense
-    convolution_and_norm = 4 * 9 + 4 * 4
+    convolution_and_norm = 4 * 9 + 4 * 2  # without the norm's statistics
     product_and_dense = 4 * 5 + 5 * 3 + 3
     assert found.parameters == convolution_and_norm + product_and_dense
     assert found.layers[-1].shape == (2, 3)
+
+
+RECURRENT = """
+import torch
+
+class Recurrent(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lstm = torch.nn.LSTM(3, 5, batch_first=True)
+
+    def forward(self, x):
+        return self.lstm(x)[0]
+
+if __name__ == "__main__":
+    model = Recurrent().eval()
+    torch.save(model.state_dict(), "state.pt")
+"""
+
+
+def test_states_of_zeros_are_no_parameters(torch: Framework, tmp_path: Path) -> None:
+    (tmp_path / "recurrent.py").write_text(RECURRENT)
+    subprocess.run([python_of("pytorch"), "-B", "recurrent.py"], cwd=tmp_path, check=True)
+    options: dict[str, Any] = {"inputs": "x float32[?,7,3]", "outputs": "y", "class": "Recurrent"}
+    torch.load(tmp_path / "recurrent.py", tmp_path / "state.pt", allow_code=True, **options)
+    gates = 4 * 5
+    assert cost(torch.agent, x=(2, 7, 3)).parameters == gates * 3 + gates * 5 + 2 * gates
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from pytest_mlms.structure.onnx_graph import describe_onnx
 from pytest_mlms.structure.onnx_operations import operations_of
+from tests.support.onnx_models import ModelBuilder
 
 Shape = tuple[int, ...]
 
@@ -129,6 +130,16 @@ def test_an_einsum_of_one_operand_counts_nothing_and_one_of_three_is_unknown() -
 def test_a_shape_that_is_not_known_leaves_operations_unknown(kind: str) -> None:
     node = helper.make_node(kind, ["a", "b"], ["y"], equation="ij,jk->ik")
     assert operations_of(node, {}) is None
+
+
+def test_statistics_of_a_normalization_are_no_parameters(tmp_path: Path) -> None:
+    model = ModelBuilder()
+    model.add_input("x", 1, 6, 4)
+    for name in ("scale", "shift", "mean", "variance"):
+        model.add_weight(name, 6)
+    model.add("BatchNormalization", "x scale shift mean variance", "y")
+    model.add_output("y")
+    assert describe_onnx(model.save(tmp_path)).parameters == 6 + 6
 
 
 def test_operators_of_other_domains_are_unknown() -> None:

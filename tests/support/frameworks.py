@@ -257,6 +257,7 @@ def cost(agent: Agent, **shapes: tuple[int, ...]) -> ModelCost:
         inputs=facts["inputs"],
         outputs=facts["outputs"],
         counter=facts["counter"],
+        buffers=facts["buffers"],
     )
     return cost_of(structure)
 
