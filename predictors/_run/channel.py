@@ -4,6 +4,7 @@ They are taken before anything else runs. What the framework then prints goes to
 which the pytest side keeps as the agent's log.
 """
 
+import functools
 import os
 import select
 import signal
@@ -11,8 +12,8 @@ import threading
 import time
 from typing import IO, Any, Iterable, NamedTuple, NoReturn
 
-# Seconds that an idle agent has to free its model once the other end of the channel is gone.
-_CLOSING = 10.0
+CLOSING = 4.0
+"""Seconds that an idle agent has to free its model once the other end of the channel is gone."""
 
 
 class AgentChannel(NamedTuple):
@@ -32,7 +33,8 @@ class AgentChannel(NamedTuple):
 def take_channel() -> AgentChannel:
     """Keep standard input and output for frames.
 
-    The framework gets /dev/null and standard error instead.
+    The framework gets /dev/null and standard error instead, and processes that it forks get
+    /dev/null for the copies, too: they could write into a reply, or keep the channel open.
     """
     requests = os.fdopen(os.dup(0), "rb", 1 << 16)
     replies = os.fdopen(os.dup(1), "wb", 0)
@@ -40,7 +42,16 @@ def take_channel() -> AgentChannel:
     os.dup2(null, 0)
     os.close(null)
     os.dup2(2, 1)
+    if hasattr(os, "register_at_fork"):  # since Python 3.7
+        os.register_at_fork(after_in_child=functools.partial(_detach, requests, replies))  # novm
     return AgentChannel(requests, replies)
+
+
+def _detach(requests, replies):
+    null = os.open(os.devnull, os.O_RDWR)
+    for file in (requests, replies):
+        os.dup2(null, file.fileno(), inheritable=False)
+    os.close(null)
 
 
 class HangUpMonitor:
@@ -62,7 +73,7 @@ class HangUpMonitor:
         while not _is_hung_up(poll):
             pass
         if not self.busy:
-            time.sleep(_CLOSING)
+            time.sleep(CLOSING)
         end_all()
 
 

@@ -6,12 +6,9 @@ Linux shows more than other systems, on which getrusage stands in.
 import contextlib
 import os
 import resource
-import signal
 import sys
 import time
 from typing import Any, Collection, List, Optional
-
-_PR_SET_PDEATHSIG = 1
 
 
 def rss() -> int:
@@ -57,20 +54,6 @@ def cores() -> Optional[List[int]]:
     if not hasattr(os, "sched_getaffinity"):
         return None
     return sorted(os.sched_getaffinity(0))
-
-
-def wake_with_parents_end() -> bool:
-    """Have the kernel continue this process when the one that started it ends (prctl(2)).
-
-    A stopped process cannot see that end, and must not be left behind. It is continued and not
-    killed, so that it can end its children, too. Return whether the kernel will do it: only Linux
-    can, and only for the process that was started itself, not for a child of it.
-    """
-    if not sys.platform.startswith("linux") or os.getpgrp() != os.getpid():
-        return False
-    import ctypes
-
-    return ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGCONT, 0, 0, 0) == 0
 
 
 class QueueWait:

@@ -9,7 +9,7 @@ an interpreter without numpy can say so.
 import json
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
-VERSION = 1
+VERSION = 2
 """The version of the protocol, which the reply to ``hello`` has as ``protocol``.
 
 Raise it by one with every change after which one side would misread the other: of the frame, of

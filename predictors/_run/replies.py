@@ -8,11 +8,12 @@ from .protocol import NamedArrays, OutgoingReply, Tensor
 class HelloReply(NamedTuple):
     """The predictor's versions and devices, and the interpreter that runs it.
 
-    ``protocol`` is protocol.VERSION; ``cores`` are those that the process may use, None where the
-    system does not say.
+    ``protocol`` is protocol.VERSION, ``process`` the agent's process id; ``cores`` are those that
+    the process may use, None where the system does not say.
     """
 
     protocol: int
+    process: int
     python: str
     executable: str
     versions: Dict[str, str]

@@ -1,7 +1,8 @@
 """The agent: a process that runs a predictor for the pytest side, one request at a time.
 
 It is started by path, as ``PYTHON worker.py PREDICTOR.py [--cores 0,1]``, in the interpreter of a
-stack. Its log is its standard error; see channel.py.
+stack. Its log is its standard error; see channel.py. On Linux it is the child of the process that was
+started; see supervisor.py.
 
 The agent is NOT aware of
 
@@ -74,6 +75,7 @@ from mlms_predictors._run.replies import (  # noqa: E402
     TurnReply,
     make_reply,
 )
+from mlms_predictors._run.supervisor import start_supervised  # noqa: E402
 from mlms_predictors._run.trace_reply import trace_reply  # noqa: E402
 
 Header = Dict[str, Any]
@@ -87,8 +89,9 @@ class Worker:
     the framework raised.
     """
 
-    def __init__(self, path: str):
+    def __init__(self, path: str, supervised: bool = False):
         self._path = path
+        self._supervised = supervised
         self._functions: Optional[Functions] = None
         self._current: Optional[Loaded] = None
         self._calls: List[Callable[[], Any]] = []
@@ -103,6 +106,7 @@ class Worker:
         self._functions = functions_of(module)
         record = HelloReply(
             protocol=VERSION,
+            process=os.getpid(),
             python=platform.python_version(),
             executable=sys.executable,
             versions=self._functions.versions(),
@@ -172,7 +176,7 @@ class Worker:
         """Bind calls to the batches sent, for turns.
 
         Reply with the clocks that turns will have, and whether this process may be stopped while
-        another has its turn: it must not outlive the one that would continue it.
+        another has its turn: that takes a supervisor, who continues it when pytest ends.
         """
         self._calls = self._bind_all(arrays, header["batches"])
         self._device_clock = None
@@ -185,7 +189,7 @@ class Worker:
         record = BindReply(
             wait=queue.available,
             device=self._device_clock is not None,
-            stoppable=process.wake_with_parents_end(),
+            stoppable=self._supervised,
         )
         return make_reply(record)
 
@@ -405,12 +409,13 @@ def _serve(worker: Worker, channel: AgentChannel) -> None:
 
 def main() -> None:
     """Run the agent."""
+    supervised = start_supervised()
     channel = take_channel()
     if "--cores" in sys.argv:  # before anything starts a thread, which would keep the old ones
         cores = sys.argv[sys.argv.index("--cores") + 1]
         process.use_cores([int(core) for core in cores.split(",")])
     faulthandler.enable(all_threads=False)  # a crash leaves the Python stack in the log
-    _serve(Worker(sys.argv[1]), channel)
+    _serve(Worker(sys.argv[1], supervised), channel)
     os._exit(0)  # a framework's exit handlers may hang or crash
 
 

@@ -143,6 +143,7 @@ def _say_hello(agent: Agent, spec: PredictorSpec) -> _Hello:
         problem = f"{framework} can't be imported in {spec.environment}"
         raise Unavailable(f"{problem}; {advice or 'install it there'}: {error}") from None
     _check_protocol(facts, spec)
+    agent.learn_pid(facts["process"])
     _check_version(facts, spec)
     _check_device(facts, spec)
     cores = facts["cores"]

@@ -135,7 +135,8 @@ class Predictor:
         arrays = self._joined(batches)
         fields = {"batches": len(batches)}
         facts = self.agent.request("bind", fields, arrays).facts
-        return Clocks(facts["wait"], facts["device"], facts["stoppable"])
+        stoppable = facts["stoppable"] and self.agent.own_pid is not None
+        return Clocks(facts["wait"], facts["device"], stoppable)
 
     def hold(self, cores: Sequence[int]) -> None:
         """Hold the thread that makes the calls to these cores. Raises AgentError."""

@@ -1,5 +1,8 @@
 """The process of an agent: start it, exchange frames under deadlines, end its whole process tree.
 
+On Linux the process that is started is a supervisor, which ends all that descends from the agent:
+mlms_predictors._run.supervisor describes it.
+
 It is not aware of models or manifests; ``pytest_mlms.agent.predictor`` is.
 """
 
@@ -9,6 +12,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -31,6 +35,9 @@ Array = NDArray[Any]
 
 WORKER = Path(str(mlms_predictors.__file__)).parent / "_run" / "worker.py"
 _GRACE = 60.0  # seconds for an agent to end by itself; on an idle machine it takes none
+_KILL_SECONDS = 10.0  # for a supervisor to end everything
+_TEARDOWN_SECONDS = 5.0  # of a process after its channel closed: a driver may free memory
+_EXITING = 0x4  # PF_EXITING of Linux, in the field "flags" of proc(5)
 
 
 class Refused(AgentError):
@@ -51,13 +58,15 @@ class Reply(NamedTuple):
     arrays: dict[str, Array]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Agent:
     """A running agent.
 
-    ``timeout`` is the longest wait for a reply, in seconds, beside the time that the work itself
-    takes. ``end`` is a command that ends what outlives the process. Any error but Refused ends the
-    process tree, so that the next item starts a fresh agent.
+    ``process`` is what was started: the agent itself, its supervisor, or the client of a container.
+    ``own_pid`` is the process id of a supervised agent; None before its first reply, and where this
+    system can't see it. ``timeout`` is the longest wait for a reply, in seconds, beside the time
+    that the work itself takes. ``end`` is a command that ends what outlives the process. Any error
+    but Refused ends the process tree, so that the next item starts a fresh agent.
     """
 
     process: subprocess.Popen[bytes]
@@ -65,6 +74,12 @@ class Agent:
     log: LogFile
     timeout: float
     end: tuple[str, ...] = ()
+    own_pid: int | None = None
+
+    @property
+    def pid(self) -> int:
+        """The process id of the agent; where that isn't known, of what was started."""
+        return self.own_pid or self.process.pid
 
     @property
     def alive(self) -> bool:
@@ -91,15 +106,25 @@ class Agent:
             raise self._refusal(kind, reply.facts)
         return reply
 
+    def learn_pid(self, told: int) -> None:
+        """Note the process id that the agent tells, if that is a supervised process of ours.
+
+        One in a container has an id that means nothing here.
+        """
+        if told == self.process.pid:
+            return
+        with contextlib.suppress(psutil.NoSuchProcess):
+            ancestors = psutil.Process(told).parents()
+            if any(ancestor.pid == self.process.pid for ancestor in ancestors):
+                self.own_pid = told
+
     def pause(self) -> None:
-        """Stop the process and what it started, until resume()."""
-        if self.alive:
-            os.killpg(self.process.pid, signal.SIGSTOP)
+        """Stop a supervised agent and what it started, until resume()."""
+        self._signal_agent(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Continue the process and what it started; does nothing where they run."""
-        if self.alive:
-            os.killpg(self.process.pid, signal.SIGCONT)
+        """Continue a supervised agent and what it started; does nothing where they run."""
+        self._signal_agent(signal.SIGCONT)
 
     def close(self) -> None:
         """Ask the agent to end, and end what is left of its process tree."""
@@ -119,8 +144,8 @@ class Agent:
         """
         if self.channel.closed:
             return
-        self.resume()
         family = self._family()
+        self._end_by_supervisor()
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
         for member in family:
@@ -169,6 +194,19 @@ class Agent:
         raised = f"{error}: {message}" if message else error
         return Refused(f"'{kind}' raised {raised} (log: {self.log.path})", error)
 
+    def _signal_agent(self, number: signal.Signals) -> None:
+        if self.own_pid and self.alive:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.own_pid, number)
+
+    def _end_by_supervisor(self) -> None:
+        """Have the supervisor end everything; it doesn't where it was stopped, too."""
+        if not sys.platform.startswith("linux") or self.end or not self.alive:
+            return
+        self.process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(_KILL_SECONDS)
+
     def _family(self) -> list[psutil.Process]:
         """Return the process and its descendants."""
         if not self.alive:
@@ -196,7 +234,7 @@ class Agent:
     def _ending(self) -> str:
         """Return how the process ended, in words."""
         try:
-            code = self.process.wait(_GRACE)
+            code = self.process.wait(self._seconds_to_end())
         except subprocess.TimeoutExpired:
             self.kill()
             return "it closed its channel but went on running, and was killed"
@@ -208,17 +246,44 @@ class Agent:
                 "killed by SIGKILL, as the kernel does when memory runs out (see dmesg); "
                 "try a smaller batch"
             )
-        name = signal.Signals(-code).name
+        name = _signal_name(-code)
         return f"killed by {name}; an error of the framework or its build: try another version"
+
+    def _seconds_to_end(self) -> float:
+        """Return how long to wait for the end of an agent whose channel has ended.
+
+        There is no need to wait for one that isn't ending.
+        """
+        flags = _flags_of(self.own_pid)
+        if flags is None:
+            return _TEARDOWN_SECONDS
+        return _GRACE if flags & _EXITING else 0.0
 
     def _report(self, problem: str) -> str:
         """Return the text of an error, with the end of the agent's log."""
-        subject = f"the agent (process {self.process.pid})"
+        subject = f"the agent (process {self.pid})"
         tail = self.log.tail()
         if not tail:
             return f"{subject} {problem}\n  it wrote no log"
         shown = "\n".join(f"    {line}" for line in tail)
         return f"{subject} {problem}\n  its log, {self.log.path}, ends:\n{shown}"
+
+
+def _flags_of(process: int | None) -> int | None:
+    """Return the kernel's flags of a process, None where they can't be read."""
+    try:
+        text = Path(f"/proc/{process}/stat").read_text()
+    except OSError:
+        return None
+    fields_after_name = text.rpartition(")")[2].split()
+    return int(fields_after_name[6])
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal has a number only
+        return f"signal {number}"
 
 
 def start_agent(launch: Launch, predictor: Path, log: Path, timeout: float) -> Agent:

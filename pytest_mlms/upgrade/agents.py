@@ -49,7 +49,7 @@ class AgentPair:
     @property
     def pids(self) -> set[int]:
         """The process ids of both agents."""
-        return {self.a.agent.process.pid, self.b.agent.process.pid}
+        return {self.a.agent.pid, self.b.agent.pid}
 
     @property
     def exclusive(self) -> bool:

@@ -359,7 +359,7 @@ def _measured_side(predictor: Predictor, clocks: Clocks, turns: _SideTurns) -> S
 
 def _side_record(predictor: Predictor, measured: Side) -> SideRecord:
     return SideRecord(
-        pid=predictor.agent.process.pid,
+        pid=predictor.agent.pid,
         versions=predictor.versions,
         python=predictor.python,
         executable=predictor.executable,

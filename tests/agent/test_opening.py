@@ -19,6 +19,7 @@ from tests.support.cases import faulty_case
 HELLO = {
     "type": "reply",
     "protocol": protocol.VERSION,
+    "process": 1,
     "python": "3.11",
     "executable": "/bin/python",
     "versions": {"faulty": "1.2.3"},

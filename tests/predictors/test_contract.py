@@ -399,7 +399,7 @@ def test_loading_again_and_again_frees_the_models_before(subject: Subject) -> No
         for _ in range(times):
             subject.load()
             subject.predict(images)
-        return psutil.Process(subject.agent.process.pid).memory_info().rss
+        return psutil.Process(subject.agent.pid).memory_info().rss
 
     before = load_and_run(3)
     assert load_and_run(6) - before < LARGEST_GROWTH

@@ -40,7 +40,7 @@ def test_layers_are_the_operations_that_xla_compiled(jax: Framework) -> None:
 def test_xla_runs_with_the_threads_asked_for(jax: Framework, threads: int) -> None:
     assert jax.load(GRAPH, threads=threads)["threads"] == threads
     jax.predict()
-    tasks = Path("/proc", str(jax.agent.process.pid), "task")
+    tasks = Path("/proc", str(jax.agent.pid), "task")
     if not tasks.exists():
         pytest.skip("this system has no /proc")
 

@@ -18,7 +18,7 @@ class ClosingAgent:
         plain = launch()
         started = replace(plain, env={**plain.env, "MLMS_CLOSING": str(self._notes)})
         self.agent = start_agent(started, PREDICTORS / "closing.py", folder / "log", 300)
-        self.agent.request("hello")
+        self.agent.learn_pid(self.agent.request("hello").facts["process"])
 
     def load(self, model: str) -> None:
         """Load a model; its name says what the predictor does with it."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -17,7 +16,7 @@ class FakeAgent:
     """A process that is running or stopped."""
 
     def __init__(self, pid: int) -> None:
-        self.process = SimpleNamespace(pid=pid)
+        self.pid = pid
         self.running = True
 
     def pause(self) -> None:

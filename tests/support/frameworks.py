@@ -141,6 +141,7 @@ class Framework:
         path = ROOT / "predictors" / f"{predictor}.py"
         self.agent: Agent = start_agent(started, path, log, AGENT_TIMEOUT)
         self.hello = self.agent.request("hello").facts
+        self.agent.learn_pid(self.hello["process"])
 
     def load(
         self,

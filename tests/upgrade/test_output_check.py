@@ -97,7 +97,7 @@ class Check:
         monkeypatch.setattr("pytest_mlms.upgrade.output_check.classify_dataset", self.classify)
 
     def classify(self, predictor: FakePredictor, *_: object) -> ScoredDataset:
-        pid = predictor.agent.process.pid
+        pid = predictor.agent.pid
         self.classified.append(pid)
         scores = self.by_side[pid]
         if isinstance(scores, Exception):

@@ -59,7 +59,7 @@ def test_a_busy_agent_is_ended_with_its_channel(closing: ClosingAgent) -> None:
     closing.agent.channel.deadline = time.monotonic() + 300
     closing.agent.channel.write(protocol.encode({"type": "predict"}))
     wait_for(lambda: "predict hang" in closing.notes())
-    process = psutil.Process(closing.agent.process.pid)
+    process = psutil.Process(closing.agent.pid)
     closing.agent.channel.close()
     process.wait(300)
     assert closing.notes() == ["load hang", "predict hang"]

@@ -56,6 +56,7 @@ def test_hello_has_the_version_of_the_protocol() -> None:
     assert reply.fields["protocol"] == protocol.VERSION
     assert set(reply.fields) == {
         "protocol",
+        "process",
         "python",
         "executable",
         "versions",
