@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from pytest_mlms.agent.signature import check_fit, check_signature
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.evaluate.random_inputs import input_shape, known_axes
 from pytest_mlms.manifest.load import LoadedManifest
-from pytest_mlms.manifest.schema import Input
+from pytest_mlms.manifest.schema import BATCH, Input
 from pytest_mlms.pipeline import read_labels
 from pytest_mlms.records import Artifact
 from pytest_mlms.structure.onnx_signature import OnnxSignature, read_signature
@@ -88,13 +88,38 @@ def _check_dataset(spec: Input, tensor: Tensor, size: int) -> None:
 
 
 def _output_errors(loaded: LoadedManifest, outputs: Sequence[Tensor]) -> Iterator[MlmsError]:
+    """Yield errors of outputs: their shapes, and the classes of the classification."""
+    shapes = {tensor.name: tensor.shape for tensor in outputs}
+    for number, output in enumerate(loaded.manifest.outputs):
+        shape = shapes[output.name]
+        if output.shape and shape and not _may_be(output.shape, shape):
+            place = loaded.place("outputs", number)
+            found = f"output {output.name!r} is {shape} by the model"
+            yield MlmsError(f"{place}: {found}; correct its shape in the manifest")
+            return
+    yield from _class_errors(loaded, shapes)
+
+
+def _may_be(written: Sequence[int | str], shape: Sequence[int | None]) -> bool:
+    """Return whether an output of a shape, None for a free axis, may be as a manifest says."""
+    if len(written) != len(shape):
+        return False
+    pairs = zip(written, shape, strict=True)
+    return all(size in (BATCH, axis) or axis is None for size, axis in pairs)
+
+
+def _class_errors(
+    loaded: LoadedManifest, shapes: Mapping[str, Sequence[int | None]]
+) -> Iterator[MlmsError]:
     """Yield errors of the output that is a classification: its axes, and the names of classes."""
     output = loaded.manifest.classification
     if output is None:
         return
-    shapes = {tensor.name: tensor.shape for tensor in outputs}
     shape = shapes[output.name]
-    classes = [axis for axis in shape[1:] if axis != 1]
+    others = list(shape)
+    if others:
+        del others[output.batch_axis or 0]
+    classes = [axis for axis in others if axis != 1]
     place = loaded.place("outputs", loaded.manifest.outputs.index(output))
     if shape and (len(shape) < 2 or len(classes) > 1):
         found = f"output {output.name!r} is {shape}, not inputs x classes"

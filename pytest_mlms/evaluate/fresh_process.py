@@ -95,7 +95,9 @@ def _result(plan: PerformancePlan, predictor: Predictor, timed: _Timed) -> Proce
     loop_seconds = time.perf_counter() - timed.began
     run = timed.run
     for name, output in run.outputs.items():
-        check_finite(name, finite_rows(output))
+        finite = finite_rows(output)
+        is_by_input = len(finite) == len(plan.names)
+        check_finite(name, finite, plan.names.__getitem__ if is_by_input else None)
     record = ProcessRecord(
         start_seconds=predictor.start_seconds,
         load_seconds=predictor.load_seconds,

@@ -14,7 +14,7 @@ from pytest_mlms.errors import OutputError
 from pytest_mlms.evaluate.random_inputs import draw_array
 from pytest_mlms.pipeline import Dataset
 
-__all__ = ["Inputs", "draw_batches", "random_batch"]
+__all__ = ["Inputs", "draw_batches", "drawn_names", "random_batch"]
 
 _POOL_BATCHES = 8  # distinct batches that a timed process works on in turn
 _POOL_BYTES = 64 << 20
@@ -39,7 +39,7 @@ class Inputs:
     def of(cls, case: Case, dataset: Dataset | None, reference: Predictor) -> Inputs:
         """Return the inputs of a case; random ones have the shapes of the reference's model."""
         size = case.batch_size
-        axes = {spec.name: spec.batch_axis for spec in case.loaded.manifest.inputs}
+        axes = case.loaded.manifest.batch_axes
         if dataset:
             return cls(dataset, {}, size, axes)
         return cls(None, random_batch(reference, case), size, axes)
@@ -67,14 +67,6 @@ class Inputs:
                 batch[name] = np.repeat(row, values.shape[axis], axis)
         return batch
 
-    def has_free_batch(self, predictor: Predictor) -> bool:
-        """Return whether a model's inputs say that it takes batches of any size."""
-        for tensor in predictor.inputs:
-            axis = self.batch_axes.get(tensor.name, 0)
-            if axis is not None and tensor.shape[axis : axis + 1] == (None,):
-                return True
-        return False
-
     @property
     def files(self) -> Sequence[str] | None:
         """The file of each input, where inputs are files."""
@@ -94,8 +86,7 @@ def draw_batches(dataset: Dataset, size: int, seed: int) -> list[dict[str, Array
     that would not fit into the memory that is free.
     """
     dataset.check_size(size)
-    generator = np.random.default_rng(seed)
-    drawn = generator.integers(len(dataset), size=(_POOL_BATCHES, size))
+    drawn = _draw(dataset, size, seed)
     first = dataset.batch(drawn[0].tolist())
     batch_bytes = sum(array.nbytes for array in first.values())
     count = min(_POOL_BATCHES, _POOL_BYTES // batch_bytes)
@@ -103,6 +94,18 @@ def draw_batches(dataset: Dataset, size: int, seed: int) -> list[dict[str, Array
     for indices in drawn[1 : max(1, count)]:
         batches.append(dataset.batch(indices.tolist()))
     return batches
+
+
+def drawn_names(dataset: Dataset, size: int, seed: int) -> list[str]:
+    """Return what messages call the elements of the first batch that ``draw_batches`` draws."""
+    first: list[int] = _draw(dataset, size, seed)[0].tolist()
+    return [dataset.element_name(index) for index in first]
+
+
+def _draw(dataset: Dataset, size: int, seed: int) -> Array:
+    """Return the elements of each batch that is timed."""
+    generator = np.random.default_rng(seed)
+    return generator.integers(len(dataset), size=(_POOL_BATCHES, size))
 
 
 def random_batch(predictor: Predictor, case: Case) -> dict[str, Array]:

@@ -17,27 +17,29 @@ from pytest_mlms.errors import MlmsError, OutputError
 from pytest_mlms.evaluate.inputs import Inputs
 from pytest_mlms.manifest.schema import BATCH, Output
 
-__all__ = ["BatchRows", "RowFiles", "predict_all", "predict_rows"]
+__all__ = ["BatchAxis", "BatchRows", "RowFiles", "predict_all", "predict_rows"]
 
 
 @dataclass(frozen=True)
-class _BatchAxis:
+class BatchAxis:
     """The axis of the batch of one output: ``axes`` are those that it may be, likeliest first."""
 
     output: Output
     axes: Sequence[int]
 
     @classmethod
-    def of(cls, output: Output, predictor: Predictor, inputs: Inputs) -> _BatchAxis:
+    def of(
+        cls, output: Output, predictor: Predictor, input_axes: Mapping[str, int | None]
+    ) -> BatchAxis:
         """Return the axis that the manifest names.
 
         Otherwise it is the only free axis of the model's output, where the batch is free in its
-        inputs, or else the first.
+        inputs, or else the first. ``input_axes`` are those of the batch of its inputs, by name.
         """
         if output.batch_axis is not None:
             return cls(output, [output.batch_axis])
         free = _free_axes(output.name, predictor)
-        if len(free) == 1 and inputs.has_free_batch(predictor):
+        if len(free) == 1 and _has_free_batch(predictor, input_axes):
             return cls(output, [*free, 0])
         return cls(output, [0])
 
@@ -67,6 +69,15 @@ def _free_axes(name: str, predictor: Predictor) -> list[int]:
     return []
 
 
+def _has_free_batch(predictor: Predictor, axes: Mapping[str, int | None]) -> bool:
+    """Return whether a model's inputs say that it takes batches of any size."""
+    for tensor in predictor.inputs:
+        axis = axes.get(tensor.name, 0)
+        if axis is not None and tensor.shape[axis : axis + 1] == (None,):
+            return True
+    return False
+
+
 def _fits(found: Sequence[int], written: Sequence[int | str]) -> bool:
     if len(found) != len(written):
         return False
@@ -85,7 +96,7 @@ class BatchRows:
     The others filled up the batch.
     """
 
-    axes: Mapping[str, _BatchAxis]
+    axes: Mapping[str, BatchAxis]
     outputs: Mapping[str, Array]
     size: int
     count: int
@@ -100,7 +111,9 @@ def predict_rows(
     predictor: Predictor, inputs: Inputs, outputs: Sequence[Output]
 ) -> Iterator[BatchRows]:
     """Yield the outputs of all inputs, batch by batch; inputs are prepared while the model works."""
-    axes = {output.name: _BatchAxis.of(output, predictor, inputs) for output in outputs}
+    axes = {}
+    for output in outputs:
+        axes[output.name] = BatchAxis.of(output, predictor, inputs.batch_axes)
     size = inputs.batch_size
     left = len(inputs)
     for batch in inputs.batches():

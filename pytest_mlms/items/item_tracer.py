@@ -21,6 +21,7 @@ from pytest_mlms.artifacts.fetch import CaseFiles
 from pytest_mlms.cases import Case
 from pytest_mlms.config import Config
 from pytest_mlms.evaluate.inputs import random_batch
+from pytest_mlms.evaluate.rows import BatchAxis
 from pytest_mlms.items.static_work import static_work
 from pytest_mlms.pipeline import Dataset, postprocess, table_of
 from pytest_mlms.recorder import MlmsWarning, Recorder
@@ -144,17 +145,21 @@ class ItemTracer:
             arrays = self._batch(predictor)
         else:
             arrays = self._draw(self.dataset, self._random)
-        return PreparedRequest(arrays, self._postprocess)
+        return PreparedRequest(arrays, functools.partial(self._postprocess, predictor))
 
     def _draw(self, dataset: Dataset, random: np.random.Generator) -> Mapping[str, Array]:
         drawn: list[int] = random.integers(len(dataset), size=self.case.batch_size).tolist()
         return dataset.batch(drawn)
 
-    def _postprocess(self, outputs: Mapping[str, Array]) -> None:
-        output = self.case.loaded.manifest.classification
-        if output is not None:
-            values = table_of(output.name, outputs[output.name], self.case.batch_size)
-            postprocess(values, output)
+    def _postprocess(self, predictor: Predictor, outputs: Mapping[str, Array]) -> None:
+        manifest = self.case.loaded.manifest
+        output = manifest.classification
+        if output is None:
+            return
+        size = self.case.batch_size
+        axis = BatchAxis.of(output, predictor, manifest.batch_axes)
+        rows = axis.rows(outputs[output.name], size)
+        postprocess(table_of(output.name, rows, size), output)
 
     def _keep(self, trace: Trace) -> None:
         """Write all files of the trace so far."""

@@ -21,7 +21,7 @@ from pytest_mlms.evaluate.accuracy import classify, estimate_accuracy
 from pytest_mlms.evaluate.agreement import Tolerance, estimate_agreement
 from pytest_mlms.evaluate.contention import explain_wait
 from pytest_mlms.evaluate.departure import search_departure
-from pytest_mlms.evaluate.inputs import draw_batches, random_batch
+from pytest_mlms.evaluate.inputs import draw_batches, drawn_names, random_batch
 from pytest_mlms.evaluate.limits import judge
 from pytest_mlms.evaluate.looks import EARLY_PROCESSES
 from pytest_mlms.evaluate.performance import measure_performance
@@ -127,6 +127,7 @@ def test_performance(
         budget=mlms_config.budget,
         limits=mlms_case.limits,
         early=0 if mlms_config.measures_in_full else EARLY_PROCESSES,
+        names=_timed_names(mlms_case, mlms_dataset),
     )
     batches_for = _timed_batches(mlms_case, mlms_dataset)
     records: list[ProcessRecord] = []
@@ -195,3 +196,10 @@ def _timed_batches(case: Case, dataset: Dataset | None) -> Callable[[Predictor],
         return lambda predictor: [random_batch(predictor, case)]
     drawn = draw_batches(dataset, case.batch_size, case.loaded.manifest.evaluate.seed)
     return lambda predictor: drawn
+
+
+def _timed_names(case: Case, dataset: Dataset | None) -> list[str]:
+    """Return what messages call the inputs of the first batch that is timed."""
+    if dataset is None:
+        return []
+    return drawn_names(dataset, case.batch_size, case.loaded.manifest.evaluate.seed)

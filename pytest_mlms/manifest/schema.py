@@ -328,6 +328,11 @@ class Manifest(Closed):
         return None
 
     @property
+    def batch_axes(self) -> dict[str, int | None]:
+        """The axis of the batch of each input, by name; None where there is none."""
+        return {spec.name: spec.batch_axis for spec in self.inputs}
+
+    @property
     def has_accuracy(self) -> bool:
         """True if there is something to measure accuracy with."""
         return self.dataset is not None and self.classification is not None

@@ -51,3 +51,28 @@ def test_a_batch_size_that_the_model_does_not_take_is_found(
 
 def test_models_that_are_missing_are_left_to_other_checks(tmp_path: Path) -> None:
     assert list(check_models(load(write(tmp_path, small())))) == []
+
+
+def output_errors(folder: Path, *shape: int | str, **output: Any) -> list[str]:
+    """Return the errors of a manifest whose model has the output y of this shape."""
+    model = ModelBuilder()
+    model.add_input("x", "n", 3)
+    model.add_output("y", *shape)
+    model.save(folder)
+    spec = {"name": "y", "type": "tensor", **output}
+    loaded = load(write(folder, small(outputs=[spec])))
+    return [str(error) for error in check_models(loaded)]
+
+
+def test_a_shape_of_an_output_that_is_not_the_models_is_found(tmp_path: Path) -> None:
+    assert output_errors(tmp_path, 2, "n", 128, shape=[2, "batch", 128]) == []
+    (error,) = output_errors(tmp_path, 2, "n", 128, shape=[2, "batch", 64])
+    assert "output 'y' is (2, None, 128) by the model; correct its shape in the manifest" in error
+    (error,) = output_errors(tmp_path, 2, "n", shape=[2, "batch", 64])
+    assert "output 'y' is (2, None) by the model" in error
+
+
+def test_the_classes_of_an_output_may_be_on_any_axis(tmp_path: Path) -> None:
+    assert output_errors(tmp_path, 10, "n", type="classification", shape=[10, "batch"]) == []
+    (error,) = output_errors(tmp_path, 10, "n", 3, type="classification", shape=[10, "batch", 3])
+    assert "output 'y' is (10, None, 3), not inputs x classes" in error

@@ -12,7 +12,7 @@ from mlms_predictors import Tensor
 
 from pytest_mlms.errors import OutputError
 from pytest_mlms.evaluate import inputs
-from pytest_mlms.evaluate.inputs import Inputs, draw_batches, random_batch
+from pytest_mlms.evaluate.inputs import Inputs, draw_batches, drawn_names, random_batch
 from pytest_mlms.manifest import load
 from tests.support.small_manifest import small, write
 
@@ -22,6 +22,9 @@ class IndexDataset:
 
     def __len__(self) -> int:
         return 1000
+
+    def element_name(self, index: int) -> str:
+        return f"row {index}"
 
     def check_size(self, size: int) -> None:
         assert size == 16
@@ -46,6 +49,12 @@ def test_the_seed_draws_the_batches() -> None:
     for one, same in zip(first, again, strict=True):
         assert np.array_equal(one["x"], same["x"])
     assert not np.array_equal(first[0]["x"], other[0]["x"])
+
+
+def test_the_elements_of_the_first_batch_have_names() -> None:
+    names = drawn_names(DATASET, 16, seed=7)
+    first = draw_batches(DATASET, 16, seed=7)[0]["x"][:, 0]
+    assert names == [f"row {int(index)}" for index in first]
 
 
 @pytest.mark.parametrize(("most", "count"), [(3, 3), (100, 8), (0, 1)])

@@ -96,3 +96,11 @@ def test_processes_whose_outputs_differ_are_an_error(project: Project) -> None:
     result.assert_outcomes(failed=1)
     other = "process 2 computed another 'logits' than process 1 from the same inputs"
     result.stdout.fnmatch_lines([f"{PLACE}{other}, up to 1 off; *"])
+
+
+def test_a_performance_item_names_the_row_whose_output_is_not_finite(project: Project) -> None:
+    project.use_faulty(fault="nan")
+    result = project.run("-k", "performance")
+    result.assert_outcomes(failed=1)
+    row = "first for number 4, row * of manifests/digits.yaml:*: digits_test.npz; check *"
+    result.stdout.fnmatch_lines([f"*'logits' has NaN or infinity for * of 8 inputs, {row}"])

@@ -28,8 +28,9 @@ class ModelBuilder:
         value = helper.make_tensor_value_info(name, TensorProto.FLOAT, list(sizes))
         self._inputs.append(value)
 
-    def add_output(self, name: str) -> None:
-        value = helper.make_tensor_value_info(name, TensorProto.FLOAT, None)
+    def add_output(self, name: str, *shape: int | str) -> None:
+        """Add an output of a shape; without one it is unknown."""
+        value = helper.make_tensor_value_info(name, TensorProto.FLOAT, shape or None)
         self._outputs.append(value)
 
     def add_weight(self, name: str, *shape: int) -> None:
