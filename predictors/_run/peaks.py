@@ -20,7 +20,7 @@ import subprocess
 import sys
 import threading
 import time
-from typing import Any, Callable, List, NamedTuple, Optional
+from typing import Any, Callable, List, NamedTuple, Optional, Sequence
 
 _SIDES = (384, 512, 1024)  # of the square matrices; the best size counts
 _GPU_SIDE = 8192
@@ -135,7 +135,7 @@ def _time_sum(threads):
     return _shortest(lambda: _run_at_once(works))
 
 
-def _run_at_once(works: List[Callable[[], Any]]) -> None:
+def _run_at_once(works: Sequence[Callable[[], Any]]) -> None:
     """Run the functions at the same time, the first one in this thread."""
     threads = [threading.Thread(target=work) for work in works[1:]]
     for thread in threads:

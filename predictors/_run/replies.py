@@ -40,21 +40,27 @@ class LoadReply(NamedTuple):
 
 
 class RunReply(NamedTuple):
-    """The process's peak of resident memory in bytes, and a digest of the outputs of all calls."""
+    """The process's peak of resident memory in bytes, and a digest of the outputs of all calls.
+
+    ``bind_seconds`` is what it took to bind the first batch, 0 where none was sent.
+    """
 
     peak_rss: int
     output_sha256: str
+    bind_seconds: float
 
 
 class BindReply(NamedTuple):
     """The clocks that turns have: waits for a core, the device's own events.
 
-    ``stoppable`` says whether the process may be stopped between turns.
+    ``stoppable`` says whether the process may be stopped between turns. ``bind_seconds`` is what
+    it took to bind the first batch.
     """
 
     wait: bool
     device: bool
     stoppable: bool
+    bind_seconds: float
 
 
 class TurnReply(NamedTuple):

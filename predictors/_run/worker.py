@@ -162,13 +162,14 @@ class Worker:
         Reply with the raw times, the last outputs for the first batch, and a digest of the last
         outputs for all batches.
         """
+        bind_seconds = 0.0
         if "batches" in header:
-            self._calls = self._bind_all(arrays, header["batches"])
+            bind_seconds = self._bind_all(arrays, header["batches"])
         run_scenario = scenarios.SCENARIOS[header["scenario"]]
         run_scenario(self._calls, scenarios.Stop(**header["stop"]), self._samples)
         outputs = [output for output in self._samples.outputs if output is not None]
         first = self._named(outputs[0])
-        record = RunReply(process.peak_rss(), _digest(outputs))
+        record = RunReply(process.peak_rss(), _digest(outputs), bind_seconds)
         times = _as_numpy(self._samples.arrays())
         return make_reply(record, times + first)
 
@@ -178,7 +179,7 @@ class Worker:
         Reply with the clocks that turns will have, and whether this process may be stopped while
         another has its turn: that takes a supervisor, who continues it when pytest ends.
         """
-        self._calls = self._bind_all(arrays, header["batches"])
+        bind_seconds = self._bind_all(arrays, header["batches"])
         self._device_clock = None
         device_seconds = self._predictor.device_seconds
         if device_seconds is not None and self._loaded.device != "cpu":
@@ -190,6 +191,7 @@ class Worker:
             wait=queue.available,
             device=self._device_clock is not None,
             stoppable=self._supervised,
+            bind_seconds=bind_seconds,
         )
         return make_reply(record)
 
@@ -291,13 +293,19 @@ class Worker:
         return self._current
 
     def _bind_all(self, arrays, batches):
-        """Return a call for each of the batches, whose arrays follow one another."""
+        """Bind a call to each of the batches, whose arrays follow one another.
+
+        Return the seconds that the first one took, in which a framework may compile the model.
+        """
         size = len(arrays) // batches
-        calls = []
+        self._calls = []
+        bind_seconds = 0.0
         for first in range(0, batches * size, size):
             batch = dict(arrays[first : first + size])
-            calls.append(self._predictor.bind(self._loaded, batch))
-        return calls
+            began = time.perf_counter()
+            self._calls.append(self._predictor.bind(self._loaded, batch))
+            bind_seconds = bind_seconds or time.perf_counter() - began
+        return bind_seconds
 
     def _named(self, outputs):
         """Return outputs with their names; raises TypeError where one is no array."""

@@ -21,12 +21,14 @@ _TURN_TIMES = (*_RUN_TIMES, "device")
 class Clocks(NamedTuple):
     """The times that an agent can measure of its turns, and whether it may be stopped.
 
-    ``wait`` is the wait for a core, ``device`` the time on the device.
+    ``wait`` is the wait for a core, ``device`` the time on the device. ``bind_seconds`` is what it
+    took to bind the first batch, in which a framework may compile the model.
     """
 
     wait: bool
     device: bool
     stoppable: bool
+    bind_seconds: float = 0.0
 
 
 class Turn(NamedTuple):
@@ -46,13 +48,15 @@ class ScenarioRun:
     """The result of a scenario.
 
     ``times`` has raw times in seconds by name; mlms_predictors._run.scenarios.Samples describes
-    them. ``sha256`` is the digest of all outputs.
+    them. ``sha256`` is the digest of all outputs. ``bind_seconds`` is what it took to bind the first
+    batch, 0 where the batches were bound before.
     """
 
     times: Mapping[str, Array]
     outputs: Mapping[str, Array]
     sha256: str
     peak_bytes: int
+    bind_seconds: float = 0.0
 
     @property
     def latencies(self) -> Array:
@@ -116,7 +120,13 @@ class Predictor:
         arrays = self._joined(batches)
         facts, named = self.agent.request("run", fields, arrays, seconds=longest)
         times = {name: named.pop(name) for name in _RUN_TIMES}
-        return ScenarioRun(times, named, facts["output_sha256"], facts["peak_rss"])
+        return ScenarioRun(
+            times=times,
+            outputs=named,
+            sha256=facts["output_sha256"],
+            peak_bytes=facts["peak_rss"],
+            bind_seconds=facts["bind_seconds"],
+        )
 
     def inner(self, arrays: Mapping[str, Array]) -> list[tuple[str, Array]]:
         """Run one batch; return each layer's name and output, in the order in which they ran.
@@ -136,7 +146,12 @@ class Predictor:
         fields = {"batches": len(batches)}
         facts = self.agent.request("bind", fields, arrays).facts
         stoppable = facts["stoppable"] and self.agent.own_pid is not None
-        return Clocks(facts["wait"], facts["device"], stoppable)
+        return Clocks(
+            wait=facts["wait"],
+            device=facts["device"],
+            stoppable=stoppable,
+            bind_seconds=facts["bind_seconds"],
+        )
 
     def hold(self, cores: Sequence[int]) -> None:
         """Hold the thread that makes the calls to these cores. Raises AgentError."""

@@ -101,7 +101,7 @@ def _result(plan: PerformancePlan, predictor: Predictor, timed: _Timed) -> Proce
     record = ProcessRecord(
         start_seconds=predictor.start_seconds,
         load_seconds=predictor.load_seconds,
-        first_seconds=float(timed.first.latencies[0]),
+        first_seconds=timed.first.bind_seconds + float(timed.first.latencies[0]),
         loop_seconds=loop_seconds,
         warmup_calls=timed.warm_up.calls,
         steady=timed.warm_up.steady,

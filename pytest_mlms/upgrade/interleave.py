@@ -346,13 +346,14 @@ def _measured_side(predictor: Predictor, clocks: Clocks, turns: _SideTurns) -> S
         device = np.array([turn.times["device"] for turn in turns.timed])
     first_wait = turns.first.times["wait"]
     first_waited = float(first_wait[-1] - first_wait[0])
+    first_seconds = clocks.bind_seconds + float(_durations(turns.first)[0])
     return Side(
         wall=np.array([_durations(turn) for turn in turns.timed]),
         wait=wait,
         cpu=np.array([_cpu_seconds(turn) for turn in turns.timed]),
         device=device,
         load_seconds=predictor.load_seconds - predictor.load_waited,
-        first_seconds=float(_durations(turns.first)[0]) - first_waited,
+        first_seconds=first_seconds - first_waited,
         peak_bytes=turns.last.peak_bytes if predictor.peak_is_since_load else None,
     )
 

@@ -12,7 +12,9 @@ from pytest_mlms.evaluate.performance_plan import PerformancePlan
 from pytest_mlms.evaluate.process_result import ProcessRecord, ProcessResult
 
 
-def scenario_run(latencies: Sequence[float], gap: float = 0.0) -> ScenarioRun:
+def scenario_run(
+    latencies: Sequence[float], gap: float = 0.0, bind_seconds: float = 0.0
+) -> ScenarioRun:
     """Return a run with these latencies, and ``gap`` seconds between the calls."""
     durations = np.asarray(latencies, float)
     ends_with_gaps = np.cumsum(durations + gap)
@@ -23,7 +25,7 @@ def scenario_run(latencies: Sequence[float], gap: float = 0.0) -> ScenarioRun:
         "wait": np.zeros(2),
         "at": np.array([0, len(start)]),
     }
-    return ScenarioRun(times, {"logits": np.array([[1.0, 2.0]])}, "digest", 100)
+    return ScenarioRun(times, {"logits": np.array([[1.0, 2.0]])}, "digest", 100, bind_seconds)
 
 
 def result_of(run: ScenarioRun, **changes: Any) -> ProcessResult:
@@ -69,12 +71,13 @@ def plan(**changes: Any) -> PerformancePlan:
 class FakePredictor:
     """A predictor whose calls take the seconds that ``call_seconds`` returns for their number.
 
-    It has no clock but that of its calls. A run has at most ``capacity`` calls.
+    Binding takes ``bind_seconds``. It has no clock but that of its calls. A run has at most ``capacity`` calls.
     """
 
     start_seconds = 0.1
     load_seconds = 0.2
     load_waited = 0.0
+    bind_seconds = 0.0
     rss_before = 0
     peak_is_since_load = True
 
@@ -99,4 +102,4 @@ class FakePredictor:
             self._done += 1
             if sum(latencies) >= seconds and len(latencies) >= least:
                 break
-        return scenario_run(latencies)
+        return scenario_run(latencies, bind_seconds=self.bind_seconds if batches else 0.0)

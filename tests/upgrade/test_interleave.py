@@ -64,6 +64,13 @@ def test_rounds_are_run_until_they_are_enough() -> None:
     assert len(run.opened) == 3
 
 
+def test_the_first_inference_includes_what_the_framework_does_before_it() -> None:
+    fakes = FakePair()
+    fakes.a.clocks = fakes.a.clocks._replace(bind_seconds=1.5)
+    measured = Run(fakes).run().raw
+    assert measured.a.first_seconds == pytest.approx(1.5 + measured.b.first_seconds)
+
+
 def test_there_are_at_most_six_rounds() -> None:
     run = Run(FakePair(), rounds=100)
     run.run()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import json
 import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -86,6 +88,19 @@ def test_turns_have_times_and_outputs_on_demand(worker: Worker) -> None:
     fields, arrays = worker.turn({"first": 0, "skip": 0, "count": 2, "outputs": False}, [])
     assert fields["peak_rss"] is None
     assert "logits" not in dict(arrays)
+
+
+@pytest.mark.parametrize("request_type", ["bind", "run"])
+def test_the_time_to_bind_the_first_batch_is_told(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch, request_type: str
+) -> None:
+    clock = itertools.count(0, 5)
+    monkeypatch.setattr(time, "perf_counter", lambda: float(next(clock)))
+    stop = {"seconds": 0, "least": 1, "longest": 9}
+    header = {"batches": 2, "scenario": "single_stream", "stop": stop}
+    arrays = [("image", IMAGES), ("image", IMAGES + 1)]
+    fields, _ = getattr(worker, request_type)(header, arrays)
+    assert fields["bind_seconds"] == 5
 
 
 def test_nothing_is_predicted_before_a_model_is_loaded() -> None:
