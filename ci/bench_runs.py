@@ -4,29 +4,37 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench_row import DIGITS, ROOT, Row, in_random_order
+from bench_row import DIGITS, ROOT, Row
 
 MANIFESTS = 1000
-COLLECTIONS = 5
+COLLECTIONS = 7
 ITEM_RUNS = 3
 IDLE_RUNS = 31
 
-# Runs pytest with the arguments that follow, and prints its peak of memory in bytes.
+# Runs pytest with the arguments that follow, and prints the fields of PytestRun but the first.
 PYTEST = """
-import resource, sys, pytest
+import resource, sys, time, pytest
 status = pytest.main(sys.argv[1:])
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, file=sys.stderr)
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+print(time.process_time(), peak, len(sys.modules), file=sys.stderr)
 sys.exit(status)
 """
+
+WITHOUT_OTHERS = [
+    f"-pno:{plugin.name}" for plugin in entry_points(group="pytest11") if plugin.name != "mlms"
+]
+"""Plugins that happen to be installed too would count on both sides."""
 
 PLAIN_TESTS = """
 import pytest
@@ -38,10 +46,12 @@ def test_empty(n):
 
 
 class PytestRun(NamedTuple):
-    """The duration and the peak of memory of a run of pytest."""
+    """The duration of a run of pytest, its CPU time, its peak of memory, and its modules."""
 
     seconds: float
+    cpu_seconds: float
     peak_bytes: int
+    modules: int
 
 
 def run_pytest(folder: Path, *arguments: str, env: Mapping[str, str] | None = None) -> PytestRun:
@@ -59,7 +69,33 @@ def run_pytest(folder: Path, *arguments: str, env: Mapping[str, str] | None = No
         check=True,
     )
     seconds = time.perf_counter() - began
-    return PytestRun(seconds, int(done.stderr.split()[-1]))
+    cpu_seconds, peak_bytes, modules = done.stderr.split()[-3:]
+    return PytestRun(seconds, float(cpu_seconds), int(peak_bytes), int(modules))
+
+
+class Sides(NamedTuple):
+    """Runs of pytest on both sides of a comparison, of which each pair was run in random order."""
+
+    ours: list[PytestRun]
+    theirs: list[PytestRun]
+
+    def cpu_seconds(self) -> tuple[float, float]:
+        """Return the median of each side."""
+        ours = statistics.median(run.cpu_seconds for run in self.ours)
+        theirs = statistics.median(run.cpu_seconds for run in self.theirs)
+        return ours, theirs
+
+
+def compare(folder: Path, pairs: int, ours: Sequence[str], theirs: Sequence[str]) -> Sides:
+    """Run pytest with the arguments of either side in turns, with no plugin but ours."""
+    sides = Sides([], [])
+    choices = [(sides.ours, ours), (sides.theirs, theirs)]
+    for _, arguments in choices:
+        run_pytest(folder, *WITHOUT_OTHERS, *arguments)  # compiles what has not been compiled
+    for _ in range(pairs):
+        for runs, arguments in random.sample(choices, 2):
+            runs.append(run_pytest(folder, *WITHOUT_OTHERS, *arguments))
+    return sides
 
 
 def measure_collection() -> Iterator[Row]:
@@ -68,16 +104,17 @@ def measure_collection() -> Iterator[Row]:
         folder = Path(temporary)
         write_manifests(folder / "manifests")
         (folder / "test_plain.py").write_text(PLAIN_TESTS)
-        ratios = []
-        peak = 0
-        for _ in range(COLLECTIONS):
-            plain = run_pytest(folder, "--collect-only", "-q", "test_plain.py")
-            ours = run_pytest(folder, "--collect-only", "-q", "--mlms-manifests=manifests")
-            ratios.append(ours.seconds / plain.seconds)
-            peak = max(peak, ours.peak_bytes)
-    ratio = statistics.median(ratios)
-    yield Row("collection of 10,000 cases / plain parametrized tests", ratio, 10)
-    yield Row("its peak memory in GiB", peak / 2**30, 1)
+        collect = ("--collect-only", "-q")
+        sides = compare(
+            folder,
+            COLLECTIONS,
+            ours=[*collect, "--mlms-manifests=manifests"],
+            theirs=[*collect, "test_plain.py"],
+        )
+    ours, theirs = sides.cpu_seconds()
+    yield Row("CPU time of collecting 10,000 cases / plain parametrized tests", ours / theirs, 4)
+    peak = max(run.peak_bytes for run in sides.ours)
+    yield Row("its peak memory in MB", peak / 1e6, 200)
 
 
 def write_manifests(folder: Path) -> None:
@@ -130,22 +167,12 @@ def fixed_cost(item: dict[str, Any]) -> float:
 
 def measure_idle() -> Iterator[Row]:
     """Measure what the plugin adds to a pytest run that does not use it."""
-    # Other plugins that are slow to import are noise on both sides.
-    others = ("-p", "no:hypothesispytest", "-p", "no:benchmark")
-    added = []
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         (folder / "test_one.py").write_text("def test_one():\n    pass\n")
-        run_pytest(folder)  # compiles what has not been compiled
-
-        def run_with() -> float:
-            return run_pytest(folder, *others).seconds
-
-        def run_without() -> float:
-            return run_pytest(folder, *others, "-p", "no:mlms").seconds
-
-        for _ in range(IDLE_RUNS):
-            seconds = in_random_order({"with": run_with, "without": run_without})
-            added.append(seconds["with"] - seconds["without"])
-    milliseconds = 1000 * statistics.median(added)
-    yield Row("added to a run without manifests in ms, median", milliseconds, 20)
+        sides = compare(folder, IDLE_RUNS, ours=[], theirs=["-p", "no:mlms"])
+    ours, theirs = sides.cpu_seconds()
+    milliseconds = 1000 * (ours - theirs)
+    yield Row("CPU time added to a run without manifests in ms", milliseconds, 10)
+    modules = sides.ours[0].modules - sides.theirs[0].modules
+    yield Row("modules that it imports", modules, 20)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_mlms.manifest.load import LoadedManifest
 from pytest_mlms.manifest.schema import Evaluate, Model
 from pytest_mlms.manifest.thresholds import AgreementThreshold
 from pytest_mlms.records import Kind, Limit, Place, Stack
 
-__all__ = ["Case", "Mark", "cases_of", "upgrades_of"]
+if TYPE_CHECKING:
+    import pytest
+
+__all__ = ["Case", "Mark", "case_of", "cases_of", "upgrades_of"]
 
 StacksOf = Callable[[str], Iterable[Stack]]
 """Returns the stacks that run a framework."""
@@ -141,6 +144,15 @@ class Case:
             for pattern, reason in reasons.items():
                 if pattern in names or fnmatch.fnmatchcase(self.id, pattern):
                     yield Mark(mark, reason)
+
+
+def case_of(item: pytest.Item) -> Case | None:
+    """Return the case that an item evaluates, None for an item of another plugin."""
+    callspec = getattr(item, "callspec", None)
+    if callspec is None:
+        return None
+    case = callspec.params.get("mlms_case")
+    return case if isinstance(case, Case) else None
 
 
 def _selects(selected: Collection[Any], value: Any) -> bool:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypedDict, cast
 
 import pytest
 
-from pytest_mlms.cases import Case
+from pytest_mlms.cases import Case, case_of
 from pytest_mlms.errors import Unavailable
 from pytest_mlms.host.capabilities import gather
 from pytest_mlms.host.matching import hardware_misses, label_misses
@@ -15,7 +15,7 @@ from pytest_mlms.item_result import CaseIdentity
 from pytest_mlms.serialization import to_plain
 from pytest_mlms.stacks.labels import label_of, visit_of
 
-__all__ = ["OF_HOSTS", "Needs", "NeedsTable", "case_of", "check_hardware", "needs_of", "table_of"]
+__all__ = ["OF_HOSTS", "Needs", "NeedsTable", "check_hardware", "needs_of", "table_of"]
 
 OF_HOSTS = ("exclusive", "here", "hardware", "labels", "visit", "outputs")
 """The keys of Needs that are only for the choice of a host; the others identify the case."""
@@ -60,15 +60,6 @@ class NeedsTable(NamedTuple):
 
     needs: list[Needs]
     rows: list[int]
-
-
-def case_of(item: pytest.Item) -> Case | None:
-    """Return the case that an item evaluates, None for an item of another plugin."""
-    callspec = getattr(item, "callspec", None)
-    if callspec is None:
-        return None
-    case = callspec.params.get("mlms_case")
-    return case if isinstance(case, Case) else None
 
 
 def check_hardware(case: Case, config: pytest.Config) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_mlms.host.requirements import case_of
+from pytest_mlms.cases import case_of
 from pytest_mlms.records import Kind
 
 __all__ = ["select_benchmarks"]

@@ -15,10 +15,9 @@ from typing import Any, NoReturn
 
 import pytest
 
-from pytest_mlms.cases import Case
+from pytest_mlms.cases import Case, case_of
 from pytest_mlms.config import MANIFEST_SUFFIXES
 from pytest_mlms.errors import ManifestError, MlmsError
-from pytest_mlms.host.requirements import case_of
 from pytest_mlms.items.selection import select_cases
 from pytest_mlms.manifest.load import LoadedManifest, load
 from pytest_mlms.manifest.types import instead
@@ -28,7 +27,8 @@ from pytest_mlms.stacks.schema import STACK_FILES
 
 __all__ = ["ManifestFile", "is_manifest", "parametrize"]
 
-KINDS: tuple[Kind, ...] = ("accuracy", "performance", "agreement", "upgrade", "trace")
+KINDS: tuple[Kind, ...] = ("accuracy", "agreement", "performance", "upgrade", "trace")
+"""The kinds of items, in the order in which those of a manifest run."""
 
 
 def is_manifest(path: Path, roots: Iterable[Path]) -> bool:
@@ -78,27 +78,34 @@ class ManifestFile(pytest.Module):
         return self._cases[kind]
 
     def funcnamefilter(self, name: str) -> bool:
-        """Return whether a function of suite.py is a test: it is one where it has cases.
+        """Return True: what is collected here is a test, whatever the option python_functions says.
 
-        The option python_functions does not count.
+        The items of a manifest are found by ``collect``, not by the names in suite.py.
         """
-        for kind in KINDS:
-            if name == f"test_{kind}":
-                return bool(self.cases(kind))
-        return False
+        return True
 
     def collect(self) -> Iterable[pytest.Item | pytest.Collector]:
-        """Return the items, each located at its model's line of the manifest."""
+        """Return the items, each located at its model's line of the manifest.
+
+        The tests of suite.py are offered to pytest as those of a module are, for the kinds that
+        have cases; suite.py has no fixtures and no set-up that pytest would have to look for.
+        """
         from pytest_mlms.items.ungated import warn_without_limits
 
         warn_without_limits(self.loaded, self._session)
-        for item in super().collect():
-            case = case_of(item) if isinstance(item, pytest.Function) else None
-            if case is not None:
-                path, _, name = item.nodeid.partition("::")
-                line = case.place().line - 1
-                item.__dict__["location"] = (path, line, name)
-            yield item
+        for kind in KINDS:
+            if self.cases(kind):
+                for item in self._items(f"test_{kind}"):
+                    _locate(item)
+                    yield item
+
+    def _items(self, name: str) -> Iterable[pytest.Item | pytest.Collector]:
+        """Return what pytest and its plugins make of a test of suite.py."""
+        test = getattr(self.obj, name)
+        made = self.ihook.pytest_pycollect_makeitem(collector=self, name=name, obj=test)
+        if isinstance(made, list):
+            return made
+        return [] if made is None else [made]
 
     def _getobj(self) -> ModuleType:
         from pytest_mlms.items import suite
@@ -112,6 +119,14 @@ class ManifestFile(pytest.Module):
     @cached_property
     def _cases(self) -> dict[Kind, list[Case]]:
         return {}
+
+
+def _locate(item: pytest.Item | pytest.Collector) -> None:
+    """Make the line of its model the location of an item."""
+    case = case_of(item) if isinstance(item, pytest.Function) else None
+    if case is not None:
+        path, _, name = item.nodeid.partition("::")
+        item.__dict__["location"] = (path, case.place().line - 1, name)
 
 
 def parametrize(metafunc: pytest.Metafunc) -> None:

@@ -1,7 +1,8 @@
 """The tests that every manifest becomes, each parametrized with the manifest's cases.
 
 A test measures through its fixtures, keeps what was measured, and settles: that fails the item
-where a limit is broken.
+where a limit is broken. It imports what it measures with when it runs: collection needs only the
+names of the tests.
 """
 
 from __future__ import annotations
@@ -9,42 +10,27 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_mlms.agent.predictor import Predictor
-from pytest_mlms.agent.process import Array
-from pytest_mlms.artifacts.fetch import CaseFiles
-from pytest_mlms.cases import Case
-from pytest_mlms.config import Config
-from pytest_mlms.evaluate.accuracy import classify, estimate_accuracy
-from pytest_mlms.evaluate.agreement import Tolerance, estimate_agreement
-from pytest_mlms.evaluate.contention import explain_wait
-from pytest_mlms.evaluate.departure import search_departure
-from pytest_mlms.evaluate.inputs import draw_batches, drawn_names, random_batch
-from pytest_mlms.evaluate.limits import judge
-from pytest_mlms.evaluate.looks import EARLY_PROCESSES
-from pytest_mlms.evaluate.performance import measure_performance
-from pytest_mlms.evaluate.performance_plan import PerformancePlan
-from pytest_mlms.evaluate.process_result import ProcessRecord, ProcessResult
-from pytest_mlms.evaluate.reference import Reference, compare_outputs
-from pytest_mlms.item_result import Judgement
-from pytest_mlms.items.item_outputs import ItemOutputs
-from pytest_mlms.items.item_tracer import ItemTracer
-from pytest_mlms.pipeline import Dataset, read_labels
-from pytest_mlms.recorder import Recorder
-from pytest_mlms.report.agreement import explain_departure, explain_worst, keep_differences
-from pytest_mlms.report.artifacts import Predictions, keep_predictions, keep_process
-from pytest_mlms.session import Session
-from pytest_mlms.upgrade.criteria import criteria_of, interleave_plan_of
-from pytest_mlms.upgrade.device_monitor import DeviceMonitor
-from pytest_mlms.upgrade.explanation import explain_upgrade
-from pytest_mlms.upgrade.interleave import OpenPair
-from pytest_mlms.upgrade.output_check import OutputCheck
-from pytest_mlms.upgrade.run import UpgradeRun
-from pytest_mlms.upgrade.setting import setting_of
+if TYPE_CHECKING:
+    from pytest_mlms.agent.predictor import Predictor
+    from pytest_mlms.agent.process import Array
+    from pytest_mlms.artifacts.fetch import CaseFiles
+    from pytest_mlms.cases import Case
+    from pytest_mlms.config import Config
+    from pytest_mlms.evaluate.process_result import ProcessRecord, ProcessResult
+    from pytest_mlms.evaluate.reference import Reference
+    from pytest_mlms.items.item_outputs import ItemOutputs
+    from pytest_mlms.items.item_tracer import ItemTracer
+    from pytest_mlms.pipeline import Dataset
+    from pytest_mlms.recorder import Recorder
+    from pytest_mlms.session import Session
+    from pytest_mlms.upgrade.device_monitor import DeviceMonitor
+    from pytest_mlms.upgrade.interleave import OpenPair
 
-Batches = Sequence[Mapping[str, Array]]
+    Batches = Sequence[Mapping[str, Array]]
 
 pytestmark = pytest.mark.usefixtures("mlms_available")
 
@@ -59,6 +45,10 @@ def test_accuracy(
     mlms_config: Config,
 ) -> None:
     """Measure top-1 and top-5 over the whole dataset."""
+    from pytest_mlms.evaluate.accuracy import classify, estimate_accuracy
+    from pytest_mlms.evaluate.limits import judge
+    from pytest_mlms.report.artifacts import Predictions, keep_predictions
+
     output = mlms_case.loaded.manifest.classification
     assert output is not None, "a manifest without a classification has no accuracy items"
     found = classify(mlms_outputs.batches(output, mlms_dataset), mlms_dataset, output)
@@ -85,6 +75,12 @@ def test_agreement(
     mlms_config: Config,
 ) -> None:
     """Compare outputs, best classes and probabilities with those of the reference framework."""
+    from pytest_mlms.evaluate.agreement import Tolerance, estimate_agreement
+    from pytest_mlms.evaluate.departure import search_departure
+    from pytest_mlms.evaluate.limits import judge
+    from pytest_mlms.evaluate.reference import compare_outputs
+    from pytest_mlms.report.agreement import explain_departure, explain_worst, keep_differences
+
     limit = mlms_case.agreement
     assert limit is not None, "a manifest without an agreement threshold has no agreement items"
     tolerance = Tolerance(limit.rtol, limit.atol)
@@ -118,6 +114,12 @@ def test_performance(
     mlms_config: Config,
 ) -> None:
     """Measure latency, throughput, memory and start-up over fresh processes."""
+    from pytest_mlms.evaluate.contention import explain_wait
+    from pytest_mlms.evaluate.looks import EARLY_PROCESSES
+    from pytest_mlms.evaluate.performance import measure_performance
+    from pytest_mlms.evaluate.performance_plan import PerformancePlan
+    from pytest_mlms.report.artifacts import keep_process
+
     assert mlms_case.scenario is not None, "every performance item has a scenario"
     plan = PerformancePlan(
         scenario=mlms_case.scenario,
@@ -158,6 +160,13 @@ def test_upgrade(
     mlms_config: Config,
 ) -> None:
     """Compare the candidate stack with the baseline: speed, memory, start-up, outputs, accuracy."""
+    from pytest_mlms.item_result import Judgement
+    from pytest_mlms.upgrade.criteria import criteria_of, interleave_plan_of
+    from pytest_mlms.upgrade.explanation import explain_upgrade
+    from pytest_mlms.upgrade.output_check import OutputCheck
+    from pytest_mlms.upgrade.run import UpgradeRun
+    from pytest_mlms.upgrade.setting import setting_of
+
     criteria = criteria_of(mlms_case, mlms_config)
     check = OutputCheck(mlms_case, mlms_dataset, criteria.tolerances, mlms_session.scores)
     run = UpgradeRun(
@@ -184,6 +193,8 @@ def _class_names(labels: Path | None, count: int) -> list[str]:
     """Return the names of ``count`` classes: those of the file of labels, else their numbers."""
     if labels is None:
         return [str(number) for number in range(count)]
+    from pytest_mlms.pipeline import read_labels
+
     return read_labels(labels, count)
 
 
@@ -192,6 +203,8 @@ def _timed_batches(case: Case, dataset: Dataset | None) -> Callable[[Predictor],
 
     They are drawn from the dataset, once. Without one they are random, in the model's shapes.
     """
+    from pytest_mlms.evaluate.inputs import draw_batches, random_batch
+
     if dataset is None:
         return lambda predictor: [random_batch(predictor, case)]
     drawn = draw_batches(dataset, case.batch_size, case.loaded.manifest.evaluate.seed)
@@ -202,4 +215,6 @@ def _timed_names(case: Case, dataset: Dataset | None) -> list[str]:
     """Return what messages call the inputs of the first batch that is timed."""
     if dataset is None:
         return []
+    from pytest_mlms.evaluate.inputs import drawn_names
+
     return drawn_names(dataset, case.batch_size, case.loaded.manifest.evaluate.seed)

@@ -7,7 +7,6 @@ import warnings
 from pytest_mlms.cases import Case
 from pytest_mlms.config import Config
 from pytest_mlms.manifest.load import LoadedManifest
-from pytest_mlms.recorder import MlmsNotGated
 from pytest_mlms.session import FIRST_WORKERS, Session
 
 __all__ = ["failure_without_limits", "warn_without_limits"]
@@ -17,6 +16,8 @@ def warn_without_limits(loaded: LoadedManifest, session: Session) -> None:
     """Warn once of a manifest that judges nothing."""
     if _is_judged(loaded, session.config) or session.worker not in FIRST_WORKERS:
         return
+    from pytest_mlms.recorder import MlmsNotGated
+
     name = loaded.manifest.name
     text = f"no limit judges what {name} measures, so it can't fail; add thresholds"
     place = loaded.place()

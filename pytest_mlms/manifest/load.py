@@ -38,11 +38,15 @@ class LoadedManifest:
 
     path: Path
     manifest: Manifest
-    document: yaml12.Document
+    lines: yaml12.Lines
 
     def place(self, *path: str | int) -> Place:
         """Return the line of a key, or of its nearest parent that is written down."""
-        return Place(shown(self.path), self.document.line(path))
+        return Place(self._shown, self.lines.nearest(path))
+
+    @cached_property
+    def _shown(self) -> Path:
+        return shown(self.path)
 
     def model_files(self, model: Model) -> dict[str, Artifact]:
         """Return the files of one of the models by role: graph, and weights where it has them."""
@@ -84,7 +88,7 @@ class LoadedManifest:
     @property
     def has_limits(self) -> bool:
         """True if a limit judges any of its items, apart from upgrades."""
-        return bool(self._limits)
+        return any(True for entry in self.manifest.thresholds.entries())
 
     @cached_property
     def _limits(self) -> list[Limit]:
@@ -116,7 +120,7 @@ class LoadedManifest:
     def _entry_path(self, entry: Entry) -> yaml12.Path:
         """Return the path of an entry; a single entry need not be written as a list."""
         path = ("thresholds", entry.key, entry.number)
-        return path if path in self.document.lines else path[:2]
+        return path if path in self.lines else path[:2]
 
     def _artifact(self, source: str, sha256: str | None, *path: str | int) -> Artifact:
         location, member = urldefrag(source)
@@ -164,7 +168,7 @@ def load(path: Path, frameworks: Collection[str] | None = None) -> LoadedManifes
             errors.append((document.line(key), text))
     if manifest is None or errors:
         raise _manifest_error(path, errors)
-    return LoadedManifest(path, manifest, document)
+    return LoadedManifest(path, manifest, document.lines)
 
 
 def _manifest_error(path: Path, errors: list[yaml12.Error]) -> ManifestError:

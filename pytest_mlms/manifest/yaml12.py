@@ -17,7 +17,7 @@ import yaml
 
 from pytest_mlms.text import find_control, shortened
 
-__all__ = ["Document", "Error", "Path", "parse"]
+__all__ = ["Document", "Error", "Lines", "Path", "joined", "parse"]
 
 Path = tuple[str | int, ...]
 """Keys and indices from the root of a document to a value."""
@@ -35,42 +35,82 @@ _Event = Any  # a yaml.Event, whose attributes depend on its class
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-class _ScalarForm(NamedTuple):
-    """A form of plain scalars, and the conversion of its text to a value."""
-
-    pattern: re.Pattern[str]
-    convert: Callable[[str], Any]
-
-
 def _special_float(text: str) -> float:
     return float(text.replace(".", ""))
 
 
-_SCALAR_FORMS = [  # YAML 1.2.2, 10.3.2: core schema, tag resolution
-    _ScalarForm(re.compile(r"|~|null|Null|NULL"), lambda text: None),
-    _ScalarForm(re.compile(r"true|True|TRUE"), lambda text: True),
-    _ScalarForm(re.compile(r"false|False|FALSE"), lambda text: False),
-    _ScalarForm(re.compile(r"[-+]?[0-9]+"), int),
-    _ScalarForm(re.compile(r"0o[0-7]+"), lambda text: int(text[2:], 8)),
-    _ScalarForm(re.compile(r"0x[0-9a-fA-F]+"), lambda text: int(text[2:], 16)),
-    _ScalarForm(re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?"), float),
-    _ScalarForm(re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"), _special_float),
-]
+_SCALAR_FORM = re.compile(  # YAML 1.2.2, 10.3.2: core schema, tag resolution
+    r"""(?P<null> | ~ | null | Null | NULL)
+      | (?P<true> true | True | TRUE)
+      | (?P<false> false | False | FALSE)
+      | (?P<decimal> [-+]?[0-9]+)
+      | (?P<octal> 0o[0-7]+)
+      | (?P<hexadecimal> 0x[0-9a-fA-F]+)
+      | (?P<float> [-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?)
+      | (?P<special> [-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))""",
+    re.VERBOSE,
+)
+"""The forms of plain scalars; other ones are text."""
+
+_CONVERSIONS: dict[str, Callable[[str], Any]] = {
+    "null": lambda text: None,
+    "true": lambda text: True,
+    "false": lambda text: False,
+    "decimal": int,
+    "octal": lambda text: int(text[2:], 8),
+    "hexadecimal": lambda text: int(text[2:], 16),
+    "float": float,
+    "special": _special_float,
+}
+
+
+class Lines:
+    """The line of each key and item of a document, by its path.
+
+    Paths are kept as text, their parts after a NUL each, which no text of a document has: a mapping
+    of text to numbers is no work for the garbage collector, however many documents there are.
+    """
+
+    def __init__(self) -> None:
+        self._lines: dict[str, int] = {}
+
+    def __contains__(self, path: Path) -> bool:
+        return _as_text(path) in self._lines
+
+    def add(self, path: str, line: int) -> int:
+        """Add a path as text, unless it is there; return its line."""
+        return self._lines.setdefault(path, line)
+
+    def nearest(self, path: Path) -> int:
+        """Return the line of ``path``; of its nearest parent where it isn't there itself."""
+        while path and path not in self:
+            path = path[:-1]
+        return self._lines.get(_as_text(path), 1)
+
+
+def joined(path: str, part: str | int) -> str:
+    """Return the path, as text, of a key or an item of what is at ``path``."""
+    return f"{path}\0{part}"
+
+
+def _as_text(path: Path) -> str:
+    text = ""
+    for part in path:
+        text = joined(text, part)
+    return text
 
 
 @dataclass
 class Document:
-    """The values of a file, the line of each key and item by its path, and the errors."""
+    """The values of a file, the lines of its keys and items, and the errors."""
 
     value: Any = None
-    lines: dict[Path, int] = field(default_factory=dict)
+    lines: Lines = field(default_factory=Lines)
     errors: list[Error] = field(default_factory=list)
 
     def line(self, path: Path) -> int:
         """Return the line of ``path``; of its nearest parent where it isn't there itself."""
-        while path and path not in self.lines:
-            path = path[:-1]
-        return self.lines.get(path, 1)
+        return self.lines.nearest(path)
 
 
 class _Refused(Exception):
@@ -127,67 +167,64 @@ class _Builder:
     def __init__(self, events: Iterator[_Event], document: Document) -> None:
         self._events = events
         self._document = document
+        self._lines = document.lines
         self._anchors: dict[str, _Anchored] = {}
         self._nodes = 0
 
     def build(self) -> None:
         for event in self._events:
             if isinstance(event, yaml.DocumentStartEvent):
-                if self._document.lines:
+                if () in self._lines:
                     raise _Refused(event, "has a second document; write one manifest a file")
-                self._document.lines[()] = _line(event)
-                self._document.value = self._node(next(self._events), ())
+                self._lines.add("", _line(event))
+                self._document.value = self._node(next(self._events), "", 0)
 
-    def _node(self, event: _Event, path: Path) -> Any:
+    def _node(self, event: _Event, path: str, depth: int) -> Any:
         before = self._nodes
         self._count(event, 1)
-        if len(path) > _MAX_DEPTH:
+        if depth > _MAX_DEPTH:
             raise _Refused(event, f"is nested deeper than {_MAX_DEPTH} levels; a manifest never is")
         if isinstance(event, yaml.AliasEvent):
             return self._alias(event)
         if event.tag not in (None, "!"):
             problem = f"has the tag {event.tag!r}"
             raise _Refused(event, f"{problem}; remove it, manifests hold plain values only")
-        value = self._value(event, path)
+        value = self._value(event, path, depth)
         if event.anchor:
             self._anchors[event.anchor] = _Anchored(value, self._nodes - before)
         return value
 
-    def _value(self, event: _Event, path: Path) -> Any:
+    def _value(self, event: _Event, path: str, depth: int) -> Any:
+        if isinstance(event, yaml.ScalarEvent):
+            return _scalar(event)
         if isinstance(event, yaml.MappingStartEvent):
-            return self._mapping(path)
-        if isinstance(event, yaml.SequenceStartEvent):
-            return self._sequence(path)
-        return _scalar(event)
+            return self._mapping(path, depth + 1)
+        return self._sequence(path, depth + 1)
 
-    def _mapping(self, path: Path) -> dict[str, Any]:
+    def _mapping(self, path: str, depth: int) -> dict[str, Any]:
         values: dict[str, Any] = {}
-        event = next(self._events)
-        while not isinstance(event, yaml.MappingEndEvent):
+        for event in self._events:
+            if isinstance(event, yaml.MappingEndEvent):
+                break
             if not isinstance(event, yaml.ScalarEvent):
                 raise _Refused(event, "has a key that is not a word; write 'key: value'")
             key = _text(event)
-            key_path = (*path, key)
+            key_path = joined(path, key)
+            first = self._lines.add(key_path, _line(event))
             if key in values:
-                self._report_repeated(key, event, key_path)
-            self._document.lines.setdefault(key_path, _line(event))
-            values[key] = self._node(next(self._events), key_path)
-            event = next(self._events)
+                text = f"has the key {key!r} again, first on line {first}; keep one"
+                self._document.errors.append((_line(event), text))
+            values[key] = self._node(next(self._events), key_path, depth)
         return values
 
-    def _report_repeated(self, key: str, event: _Event, path: Path) -> None:
-        first = self._document.lines[path]
-        text = f"has the key {key!r} again, first on line {first}; keep one"
-        self._document.errors.append((_line(event), text))
-
-    def _sequence(self, path: Path) -> list[Any]:
+    def _sequence(self, path: str, depth: int) -> list[Any]:
         values: list[Any] = []
-        event = next(self._events)
-        while not isinstance(event, yaml.SequenceEndEvent):
-            item_path = (*path, len(values))
-            self._document.lines[item_path] = _line(event)
-            values.append(self._node(event, item_path))
-            event = next(self._events)
+        for event in self._events:
+            if isinstance(event, yaml.SequenceEndEvent):
+                break
+            item_path = joined(path, len(values))
+            self._lines.add(item_path, _line(event))
+            values.append(self._node(event, item_path, depth))
         return values
 
     def _alias(self, event: _Event) -> Any:
@@ -207,17 +244,16 @@ class _Builder:
 def _scalar(event: _Event) -> Any:
     """Return the value of a scalar: its form decides, unless it is quoted or has the tag "!"."""
     is_plain = event.implicit[0] and not event.tag
-    if is_plain:
-        for form in _SCALAR_FORMS:
-            if form.pattern.fullmatch(event.value):
-                return _converted(event, form)
-    return _text(event)
+    form = _SCALAR_FORM.fullmatch(event.value) if is_plain else None
+    if form is None or form.lastgroup is None:
+        return _text(event)
+    return _converted(event, _CONVERSIONS[form.lastgroup])
 
 
-def _converted(event: _Event, form: _ScalarForm) -> Any:
+def _converted(event: _Event, convert: Callable[[str], Any]) -> Any:
     """Return the value of a plain scalar; a number must be one that JSON and any program have."""
     if len(event.value) <= _LONGEST_NUMBER:
-        value = form.convert(event.value)
+        value = convert(event.value)
         if not isinstance(value, (int, float)):
             return value
         if math.isfinite(value) and (isinstance(value, float) or abs(value) <= _MAX_INTEGER):

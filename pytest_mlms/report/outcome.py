@@ -14,10 +14,9 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from pytest_mlms.cases import Case
+from pytest_mlms.cases import Case, case_of
 from pytest_mlms.errors import InvalidRun, MlmsError
 from pytest_mlms.host.machine import machine_state
-from pytest_mlms.host.requirements import case_of
 from pytest_mlms.item_result import CaseIdentity, ItemResult, Outcome
 from pytest_mlms.recorder import RECORDER, MlmsWarning, Recorder
 from pytest_mlms.records import Verdict

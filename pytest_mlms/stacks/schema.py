@@ -261,9 +261,10 @@ def _read_toml(path: Path) -> yaml12.Document:
     if not isinstance(stacks, Mapping):
         problem = "tool.mlms.stacks holds no keys and values; write [tool.mlms.stacks.NAME]"
         return yaml12.Document(errors=[(1, problem)])
-    document = yaml12.Document(dict(stacks), {(): 1})
+    document = yaml12.Document(dict(stacks))
     for name, value in stacks.items():
-        _set_line(document, (name,), value, _line_of(name, text))
+        line = _line_of(name, text)
+        _set_line(document.lines, yaml12.joined("", name), value, line)
     return document
 
 
@@ -286,12 +287,12 @@ def _line_of(name: str, text: str) -> int:
     return text.count("\n", 0, found.end()) + 1
 
 
-def _set_line(document: yaml12.Document, path: yaml12.Path, value: Any, line: int) -> None:
+def _set_line(lines: yaml12.Lines, path: str, value: Any, line: int) -> None:
     """Give a value and everything in it one line, so that errors can name their keys."""
-    document.lines[path] = line
+    lines.add(path, line)
     if isinstance(value, Mapping):
         for key, part in value.items():
-            _set_line(document, (*path, key), part, line)
+            _set_line(lines, yaml12.joined(path, key), part, line)
     if isinstance(value, list):
         for index, part in enumerate(value):
-            _set_line(document, (*path, index), part, line)
+            _set_line(lines, yaml12.joined(path, index), part, line)

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from pytest_mlms.cases import Case, cases_of
+from pytest_mlms.cases import Case, case_of, cases_of
 from pytest_mlms.errors import Unavailable
 from pytest_mlms.host import requirements
-from pytest_mlms.host.requirements import case_of, check_hardware, needs_of, table_of
+from pytest_mlms.host.requirements import check_hardware, needs_of, table_of
 from pytest_mlms.manifest.load import load
 from pytest_mlms.records import Stack
 from tests.host.test_matching import host
