@@ -17,7 +17,6 @@ import pytest
 
 from pytest_mlms.artifacts.limits import DownloadLimits
 from pytest_mlms.trace import LEVELS
-from pytest_mlms.units import parse_quantity
 
 __all__ = ["OPTIONS", "Option", "add_options", "is_set", "read_option", "read_share", "source_of"]
 
@@ -62,6 +61,8 @@ def read_share(text: str) -> float:
 
     Raises ArgumentTypeError, which says what to write.
     """
+    from pytest_mlms.units import parse_quantity
+
     try:
         quantity = text if "%" in text else float(text)
         return parse_quantity(quantity, "fraction")
@@ -97,6 +98,8 @@ def _seconds(least: float) -> Callable[[str], float]:
 
 
 def _size(text: str) -> float:
+    from pytest_mlms.units import parse_quantity
+
     try:
         return parse_quantity(text, "B")
     except ValueError as error:

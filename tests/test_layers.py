@@ -6,9 +6,10 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.metadata import entry_points
 from pathlib import Path
 
-from tests.support.project import ROOT
+from tests.support.project import DIGITS, ROOT
 
 SIDE = ROOT / "pytest_mlms"
 
@@ -53,11 +54,36 @@ HEAVY = {
     "yaml",
 }
 
-PRINT_IMPORTED = """
+
+IDLE = {
+    "pytest_mlms",
+    "pytest_mlms.artifacts",
+    "pytest_mlms.artifacts.limits",
+    "pytest_mlms.config",
+    "pytest_mlms.errors",
+    "pytest_mlms.hookspecs",
+    "pytest_mlms.items",
+    "pytest_mlms.items.fixtures",
+    "pytest_mlms.options",
+    "pytest_mlms.plugin",
+    "pytest_mlms.redaction",
+    "pytest_mlms.report",
+    "pytest_mlms.report.reporter",
+    "pytest_mlms.resources",
+    "pytest_mlms.session",
+    "pytest_mlms.single_entry_cache",
+    "pytest_mlms.text",
+    "pytest_mlms.trace",
+}
+"""What every run of pytest imports where the plugin is installed; a module more is time for all."""
+
+COLLECTING = {"packaging", "pydantic", "yaml"}
+"""What reads manifests, of the heavy ones."""
+
+RUN_AND_PRINT_IMPORTED = """
 import sys, pytest
-before = set(sys.modules)
-import pytest_mlms.plugin
-print(*sorted(set(sys.modules) - before))
+pytest.main(sys.argv[1:])
+print("imported:", *sorted(sys.modules))
 """
 
 
@@ -110,8 +136,29 @@ def test_nothing_imports_the_plugin() -> None:
         assert "plugin" not in imports, module
 
 
-def test_the_plugin_imports_nothing_heavy_until_it_is_used() -> None:
-    command = [sys.executable, "-c", PRINT_IMPORTED]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    imported = {name.partition(".")[0] for name in done.stdout.split()}
-    assert not HEAVY & imported
+def imported_by_a_run(folder: Path, *arguments: str) -> set[str]:
+    """Return the modules that a run of pytest without other plugins has imported at its end."""
+    others = [f"-pno:{name}" for name in plugin_names() if name != "mlms"]
+    command = [sys.executable, "-c", RUN_AND_PRINT_IMPORTED, *others, *arguments]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+    return set(done.stdout.splitlines()[-1].removeprefix("imported: ").split())
+
+
+def plugin_names() -> set[str]:
+    return {plugin.name for plugin in entry_points(group="pytest11")}
+
+
+def test_a_run_without_manifests_imports_the_plugin_alone(tmp_path: Path) -> None:
+    (tmp_path / "test_own.py").write_text("def test_own(): pass")
+    imported = imported_by_a_run(tmp_path) - imported_by_a_run(tmp_path, "-pno:mlms")
+    packages = {name.partition(".")[0] for name in imported}
+    assert packages - sys.stdlib_module_names == {"pytest_mlms"}
+    assert {name for name in imported if name.startswith("pytest_mlms")} <= IDLE
+
+
+def test_collection_imports_nothing_heavy_but_what_reads_manifests(tmp_path: Path) -> None:
+    options = ("--collect-only", "-q", f"--mlms-manifests={DIGITS}")
+    imported = imported_by_a_run(tmp_path, *options)
+    heavy = HEAVY & {name.partition(".")[0] for name in imported}
+    assert "pytest_mlms.items.suite" in imported
+    assert heavy <= COLLECTING

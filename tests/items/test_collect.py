@@ -236,6 +236,39 @@ def test_collection_imports_no_framework_and_opens_no_connection(project: Projec
     assert project.run("--collect-only").ret == 0
 
 
+COUNTING_CONFTEST = """
+import functools
+import importlib
+
+from _pytest.fixtures import FixtureManager
+
+counts = {}
+
+def count(owner, name):
+    function = getattr(owner, name)
+    @functools.wraps(function)
+    def counted(*arguments, **named):
+        counts[name] = counts.get(name, 0) + 1
+        return function(*arguments, **named)
+    setattr(owner, name, counted)
+
+count(FixtureManager, "getfixtureinfo")
+count(importlib.import_module("pytest_mlms.manifest.load"), "read")
+count(importlib.import_module("pytest_mlms.items.collect"), "select_cases")
+
+def pytest_collection_finish(session):
+    assert len(session.items) == 7
+    print("counts:", sorted(counts.items()))
+"""
+
+
+def test_a_manifest_is_read_once_and_its_fixtures_are_found_once_a_kind(project: Project) -> None:
+    project.pytester.makeconftest(COUNTING_CONFTEST)
+    result = project.run("--collect-only", "-q", "-s")
+    counts = [("getfixtureinfo", 2), ("read", 1), ("select_cases", 3)]
+    result.stdout.fnmatch_lines_random([f"counts: *{str(counts)[1:-1]}*"])
+
+
 LOCAL_CONFTEST = """
 import sys
 
