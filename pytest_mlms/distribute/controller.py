@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from pytest_mlms.distribute.inventory import InventoryScheduler, write_workers
-from pytest_mlms.distribute.lost_items import as_error, report_of
+from pytest_mlms.distribute.lost_items import LostItem, as_error, report_of
 from pytest_mlms.distribute.messages import (
     Heartbeat,
     Interrupt,
@@ -167,7 +167,7 @@ class Controller:
         if index in items.retries:
             earlier = items.retries[index].earlier
         message = f"{earlier}; then {report.longrepr}"
-        as_error(report, items, index, message)
+        as_error(report, LostItem.of(items, index, message), self._config)
 
     # Workers that come, are silent, or are lost
 
@@ -190,7 +190,7 @@ class Controller:
         self._scheduler.schedule()
         items = self._scheduler.items
         for abandoned in self._scheduler.abandon_items():
-            report = report_of(abandoned, items)
+            report = report_of(abandoned, items, self._config)
             self._config.hook.pytest_runtest_logreport(report=report)
 
     def check_workers(self, now: float) -> None:

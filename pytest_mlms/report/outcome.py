@@ -24,7 +24,13 @@ from pytest_mlms.report.junit import junit_properties
 from pytest_mlms.report.reproduce import reproduce_command
 from pytest_mlms.session import SESSION
 
-__all__ = ["category_of", "finish_report", "interrupted_result", "repetition_of"]
+__all__ = [
+    "category_of",
+    "finish_report",
+    "interrupted_result",
+    "repetition_of",
+    "without_traceback",
+]
 
 Category: TypeAlias = tuple[str, str, tuple[str, Mapping[str, bool]]]
 """A category of reports for pytest: its name, its letter, and its word with markup."""
@@ -92,7 +98,7 @@ def _fail_unwritten(report: pytest.TestReport, line: dict[str, Any]) -> None:
     text = f"what the test noted can't be written; note plain values of JSON instead\n  {noted}"
     if not report.failed:
         report.outcome = "failed"
-        report.longrepr = _without_traceback(text)
+        report.longrepr = without_traceback(text)
         line["message"] = text
     line["verdict"] = Verdict.ERROR.value
     line["outcome"] = "failed"
@@ -256,7 +262,7 @@ def _explain_failure(
     command = reproduce_command(item)
     text = _text_of(error, case)
     if text:
-        report.longrepr = _without_traceback(f"{text}\nreproduce: {command}")
+        report.longrepr = without_traceback(f"{text}\nreproduce: {command}")
         return
     recorder = item.stash.get(RECORDER, None)
     for log in recorder.logs if recorder else ():
@@ -304,7 +310,7 @@ def _place_in(text: str, case: Case) -> str:
     return place[0] if place else ""
 
 
-def _without_traceback(text: str) -> Any:
+def without_traceback(text: str) -> Any:
     """Return a text as pytest represents a failure; its short summary has the first line."""
     try:
         pytest.fail(text, pytrace=False)

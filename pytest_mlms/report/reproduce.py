@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from pytest_mlms.options import OPTIONS, Option
 from pytest_mlms.redaction import redact
 
-__all__ = ["reproduce_command"]
+__all__ = ["command_for", "reproduce_command"]
 
 _LEFT_OUT = ("results", "benchmark_json", "resume", "fleet", "worker_timeout")
 """Options that say where results go and how a run is distributed."""
@@ -20,12 +21,16 @@ _LEFT_OUT = ("results", "benchmark_json", "resume", "fleet", "worker_timeout")
 
 def reproduce_command(item: pytest.Item) -> str:
     """Return the command, for the folder that pytest was started in, without secrets."""
-    config = item.config
+    return command_for(item.nodeid, item.path, item.config)
+
+
+def command_for(nodeid: str, path: Path, config: pytest.Config) -> str:
+    """Return the command for the item of a node id and a file."""
     words = ["pytest", *_options_of_pytest(config)]
     for option in OPTIONS:
-        if option.name not in _LEFT_OUT and _is_needed(option, item):
+        if option.name not in _LEFT_OUT and _is_needed(option, path, config):
             words += _words(option, config.getoption(option.key, None))
-    words.append(_node(item))
+    words.append(_node(nodeid, path, config))
     return shlex.join(map(redact, words))
 
 
@@ -41,9 +46,9 @@ def _options_of_pytest(config: pytest.Config) -> Iterator[str]:
         yield f"-o{override}"
 
 
-def _is_needed(option: Option, item: pytest.Item) -> bool:
+def _is_needed(option: Option, path: Path, config: pytest.Config) -> bool:
     """Return False for --mlms-manifests where the path of the item says the same."""
-    return option.name != "manifests" or not item.path.is_relative_to(item.config.rootpath)
+    return option.name != "manifests" or not path.is_relative_to(config.rootpath)
 
 
 def _words(option: Option, value: Any) -> Iterator[str]:
@@ -64,8 +69,8 @@ def _text(value: Any) -> str:
     return str(value)
 
 
-def _node(item: pytest.Item) -> str:
+def _node(nodeid: str, path: Path, config: pytest.Config) -> str:
     """Return the item's file and the rest of its node id."""
-    path = os.path.relpath(item.path, item.config.invocation_params.dir)
-    _, separator, name = item.nodeid.partition("::")
-    return f"{path}{separator}{name}"
+    file = os.path.relpath(path, config.invocation_params.dir)
+    _, separator, name = nodeid.partition("::")
+    return f"{file}{separator}{name}"

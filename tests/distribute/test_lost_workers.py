@@ -136,6 +136,15 @@ def test_an_item_that_loses_two_workers_is_an_error_and_the_rest_is_measured(
     assert items["accuracy"]["verdict"] == "PASSED"
     assert items["performance"]["verdict"] == "ERROR"
     assert "was lost while it ran; then worker" in items["performance"]["message"]
+    case = "faulty-cpu-b8-single_stream"
+    result.stdout.fnmatch_lines(
+        [
+            f"* digits-cnn: test_performance[[]{case}[]] *",
+            f"digits-cnn {case}: * was lost while it ran; then worker *",
+            f"reproduce: pytest *'manifests/digits.yaml::test_performance[[]{case}[]]'",
+            f"FAILED *digits-cnn {case}: * was lost while it ran; *",
+        ]
+    )
 
 
 def test_an_internal_error_of_a_worker_costs_no_result(project: Project) -> None:
