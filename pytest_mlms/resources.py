@@ -159,7 +159,13 @@ def files_of(case: Case, session: Session, item: pytest.Item) -> CaseFiles:
     limits = DownloadLimits(config.download_size, config.download_time, config.unpack_limit)
     with waiting_in(item)(status.text):
         return fetch_files(
-            case.loaded, case.model, session.cache, status.show_download, session.bring, limits
+            case.loaded,
+            case.model,
+            session.cache,
+            status.show_download,
+            session.bring,
+            limits,
+            status.show,
         )
 
 

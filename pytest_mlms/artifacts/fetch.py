@@ -80,6 +80,10 @@ def _report_nothing(name: str, done: int, total: int) -> None:
     pass
 
 
+def _say_nothing(step: str) -> None:
+    pass
+
+
 def _is_here(loaded: LoadedManifest, artifact: Artifact) -> Artifact:
     return artifact
 
@@ -91,17 +95,18 @@ def fetch_files(
     progress: ReportProgress = _report_nothing,
     bring: Bring = _is_here,
     limits: DownloadLimits = _LIMITS,
+    say: Callable[[str], None] = _say_nothing,
 ) -> CaseFiles:
     """Return the local files that one model of a manifest needs.
 
     ``bring`` copies files to this host first that are local to the one that started the run.
-    Raises ArtifactError.
+    ``say`` is told of other steps than downloads that may take long. Raises ArtifactError.
     """
 
     def fetch_one(artifact: Artifact) -> Path:
         if not _is_remote(artifact):
             artifact = bring(loaded, artifact)
-        return fetch(artifact, cache, progress, limits)
+        return fetch(artifact, cache, progress, limits, say)
 
     files = loaded.model_files(model)
     paths = {role: fetch_one(artifact) for role, artifact in files.items()}
@@ -119,6 +124,7 @@ def fetch(
     cache: Path,
     progress: ReportProgress = _report_nothing,
     limits: DownloadLimits = _LIMITS,
+    say: Callable[[str], None] = _say_nothing,
 ) -> Path:
     """Return the local path of a file whose digest has been checked.
 
@@ -128,7 +134,8 @@ def fetch(
     try:
         path = _checked(artifact, cache, progress, limits)
         if _is_unpacked(artifact, path):
-            return _member(artifact, path, cache, limits.unpacked)
+            folder = _unpacked(artifact, path, cache, limits, say)
+            return _member(artifact, path, folder)
         return path
     except OSError as error:
         raise _disk_error(artifact, error, cache) from error
@@ -274,13 +281,29 @@ def _name_of(url: str) -> str:
     return re.sub(r"[^\w.+-]", "_", name)[-_NAME_LENGTH:].lstrip(".") or "file"
 
 
-def _member(artifact: Artifact, path: Path, cache: Path, limit: float) -> Path:
-    """Return the member of an archive that an artifact names, or the folder with all members."""
+def _unpacked(
+    artifact: Artifact,
+    path: Path,
+    cache: Path,
+    limits: DownloadLimits,
+    say: Callable[[str], None],
+) -> Path:
+    """Return the folder with all members of an archive."""
+
+    def waiting(holder: Callable[[], str]) -> AbstractContextManager[None]:
+        say(f"{path.name}, which {holder()} unpacks")
+        return nullcontext()
+
     digest = artifact.sha256 or digest_of(path)
+    say(f"unpacking {path.name}")
     try:
-        folder = unpacked(path, digest, cache, limit)
+        return unpacked(path, digest, cache, limits.unpacked, waiting)
     except UnsafeArchive as error:
         raise ArtifactError(f"{artifact.place}: {path} can't be unpacked: {error}") from error
+
+
+def _member(artifact: Artifact, path: Path, folder: Path) -> Path:
+    """Return the member of an archive that an artifact names, or the folder with all members."""
     member = folder / (artifact.member or "")
     is_inside = member.resolve().is_relative_to(folder.resolve())
     if not is_inside or not member.exists():

@@ -14,11 +14,10 @@ import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-import filelock
-
 from pytest_mlms.artifacts.archives import unpack
 from pytest_mlms.artifacts.digest import sha256_of
 from pytest_mlms.files import write_atomically
+from pytest_mlms.waits import Waiting, hold_lock, in_silence
 
 __all__ = ["unpacked"]
 
@@ -28,14 +27,17 @@ _known: dict[Path, Mapping[str, _Status]] = {}
 """The status of the files of each folder when this process compared their content."""
 
 
-def unpacked(archive: Path, digest: str, cache: Path, limit: float) -> Path:
+def unpacked(
+    archive: Path, digest: str, cache: Path, limit: float, waiting: Waiting = in_silence
+) -> Path:
     """Return the folder of the content of an archive with this digest, unpacked if need be.
 
-    A folder that was changed is unpacked again, with a warning. Raises UnsafeArchive and OSError.
+    A folder that was changed is unpacked again, with a warning. ``waiting`` tells a person which
+    process unpacks it now. Raises UnsafeArchive and OSError.
     """
     folder = cache / "unpacked" / digest[:2] / digest
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with filelock.FileLock(folder.with_suffix(".lock")):
+    with hold_lock(folder.with_suffix(".lock"), waiting):
         table = folder.with_suffix(".json")
         if folder.exists() and table.exists():
             if _is_unchanged(folder, table):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import re
+import shutil
 import sys
-from collections.abc import Callable, Iterable
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -31,8 +33,9 @@ from pytest_mlms.units import format_quantity
 __all__ = ["add_stack_commands"]
 
 _ELSEWHERE = "--mlms-manifests DIR says where else"
-_HEADER = ("stack", "framework", "what", "state")
-_WIDTH = 120  # columns of the list
+_HEADER = ("stack", "framework", "state", "what")
+_WIDTH = 80  # columns of a list that is not on a terminal
+_INDENT = "  "
 
 _Thing = TypeVar("_Thing")
 
@@ -69,17 +72,40 @@ def _list(options: argparse.Namespace) -> int:
         if made:
             listed.add(made.folder)
         framework = stack.framework or "any"
-        rows.append([stack.name, framework, _content(stack), _state(stack, made)])
+        rows.append([stack.name, framework, _state(stack, made), _content(stack)])
     for made in environments(options.cache):
         if made.folder not in listed:
             requirements = ", ".join(made.requirements)
-            rows.append([made.stack, "", requirements, _made_state(made)])
-    for lines in format_table(_HEADER, rows, _WIDTH, left=len(_HEADER)):
-        for line in lines:
-            print(line.rstrip())
+            rows.append([made.stack, "", _made_state(made), requirements])
+    width = _WIDTH
+    if sys.stdout.isatty():
+        width = shutil.get_terminal_size((_WIDTH, 0)).columns
+    for line in _table(rows, width):
+        print(line)
     if list(declared) == [HERE.name]:
         print_error(f"no stacks.yaml declares any in {_searched(options)}; {_ELSEWHERE}")
     return 0
+
+
+def _table(rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:
+    """Yield the lines of the list; what a stack is made of is below its name if need be."""
+    table = format_table(_HEADER, rows, width, left=len(_HEADER))
+    if all(len(lines) == 1 for lines in table):
+        for (line,) in table:
+            yield line
+        return
+    *names, last = zip(_HEADER, *rows, strict=True)
+    header, *others = zip(*names, strict=True)
+    table = format_table(header, others, width, left=len(names))
+    for lines, content in zip(table, last, strict=True):
+        yield from lines
+        yield from textwrap.wrap(
+            content,
+            width,
+            initial_indent=_INDENT,
+            subsequent_indent=_INDENT,
+            break_on_hyphens=False,
+        )
 
 
 def _create(options: argparse.Namespace) -> int:

@@ -91,6 +91,7 @@ class _LogLines(NamedTuple):
 
     terminal: Any
     capture: Any
+    item: pytest.Item
     interval: float = _INTERVAL
 
     def show(self, text: str) -> None:
@@ -101,7 +102,9 @@ class _LogLines(NamedTuple):
             self.terminal.flush()
 
     def clear(self) -> None:
-        """Do nothing: the lines stay."""
+        """Begin the line that the item's outcome is written to, as the last one has ended."""
+        with self.capture.global_and_fixture_disabled():
+            self.terminal.pytest_runtest_logstart(self.item.nodeid, self.item.location)
 
 
 class _WorkerLines(NamedTuple):
@@ -133,7 +136,7 @@ def _line_of(item: pytest.Item) -> _Line | None:
         return None
     if terminal.isatty:
         return _TerminalLine(terminal, capture, item)
-    return _LogLines(terminal, capture)
+    return _LogLines(terminal, capture, item)
 
 
 def waiting_in(item: pytest.Item) -> Waiting:

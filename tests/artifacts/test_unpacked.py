@@ -6,10 +6,14 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import filelock
+import psutil
 import pytest
 
 from pytest_mlms.artifacts import unpacked as module
+from pytest_mlms.artifacts.fetch import fetch
 from pytest_mlms.artifacts.unpacked import unpacked
+from pytest_mlms.records import Artifact, Place
 from tests.support.archives import write_zip
 from tests.support.project import sha256
 
@@ -40,6 +44,28 @@ def content(folder: Path) -> dict[str, bytes]:
         if path.is_symlink() or path.is_file():
             found[str(path.relative_to(folder))] = path.read_bytes()
     return found
+
+
+def test_a_wait_for_another_process_names_it(tmp_path: Path) -> None:
+    archive = write_zip(tmp_path / "a.zip", MEMBERS)
+    artifact = Artifact(str(archive), sha256(archive.read_bytes()), Place(archive, 1))
+    cache = tmp_path / "cache"
+    lock = filelock.FileLock((use(archive, tmp_path)).with_suffix(".lock"))
+    told: list[str] = []
+
+    def say(step: str) -> None:
+        told.append(step)
+        if len(told) == 2:
+            lock.release()
+
+    with lock:
+        fetch(artifact, cache, say=say)
+    assert told == ["unpacking a.zip", f"a.zip, which {holder_text()} unpacks"]
+
+
+def holder_text() -> str:
+    command = " ".join(psutil.Process().cmdline()[:4])
+    return f"process {os.getpid()} ({command})"
 
 
 @pytest.mark.filterwarnings("error")

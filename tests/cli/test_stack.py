@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -49,12 +50,28 @@ def command(
 
 def test_the_list_has_the_declared_stacks_and_their_states(command: Command) -> None:
     assert command.run("list") == 0
-    rows = {line.split()[0]: line for line in command.output.splitlines()}
+    rows = rows_of(command.output)
     assert list(rows) == ["stack", "here", "mine", "free", "broken", "nowhere"]
     assert "interpreter current" in rows["here"]
     assert "tiny" in rows["free"]
     assert "not made, Python" in rows["free"]
     assert "no Python 3.99 on PATH" in rows["nowhere"]
+
+
+def rows_of(output: str) -> dict[str, str]:
+    """Return each row of the list by the name of its stack; it may have more than one line."""
+    rows = re.split(r"\n(?! )", output.rstrip())
+    return {row.split()[0]: row for row in rows}
+
+
+def test_the_list_fits_80_columns_and_breaks_no_name(command: Command) -> None:
+    names = [f"opencv-python-headless=={number}.14.0.94" for number in range(4)]
+    wide = f"wide: {{framework: opencv, requirements: [{', '.join(names)}]}}\n"
+    (command.folder / "stacks.yaml").write_text(STACKS + wide)
+    assert command.run("list") == 0
+    assert all(len(line) <= 80 for line in command.output.splitlines())
+    row = rows_of(command.output)["wide"]
+    assert set(names) <= set(row.replace(",", "").split())
 
 
 def test_a_list_without_declarations_says_where_it_searched(

@@ -65,7 +65,7 @@ def test_a_wait_is_told_in_a_line_of_a_log() -> None:
     terminal = FakeTerminal(isatty=False)
     with waiting_in(item_on(terminal))(lambda: "device cpu"):
         assert terminal.has_written.wait(300)
-    assert terminal.events == ["mlms: waiting for device cpu (0 s)"]
+    assert terminal.events == ["mlms: waiting for device cpu (0 s)", "item m.yaml::test"]
 
 
 @pytest.mark.usefixtures("at_once")

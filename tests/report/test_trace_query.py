@@ -104,11 +104,25 @@ def test_a_table_for_people_has_texts_first_and_readable_numbers() -> None:
     assert rows[1].split() == ["relu", "54,321", "-", "0.00", "%", "1"]
 
 
-def test_the_roofline_of_layers_fits_100_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "100")
-    table = ANALYSES["layer-roofline"].table([TraceContext(traced_model(1, 100))])
+@pytest.mark.parametrize("name", ANALYSES)
+def test_the_table_of_each_analysis_fits_80_columns(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    table = ANALYSES[name].table([TraceContext(traced_model(1, 100))])
     lines = render(table, "table").splitlines()
-    assert max(map(len, lines)) <= 100
+    assert max(map(len, lines)) <= 80
+
+
+def test_names_in_the_roofline_of_layers_are_not_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    table = ANALYSES["layer-roofline"].table([TraceContext(traced_model(1, 100))])
+    index = table.columns.index("layer")
+    name = "/features/features.12/block/conv/Conv_output_0_nchwc"
+    rows = tuple((*row[:index], name, *row[index + 1 :]) for row in table.rows)
+    text = render(AnalysisTable(table.columns, rows), "table")
+    assert max(map(len, text.splitlines())) <= 80
+    assert text.count(name) == len(rows)
 
 
 def test_a_table_without_rows_says_so() -> None:
