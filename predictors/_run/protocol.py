@@ -146,7 +146,8 @@ def encode(header: Dict[str, Any], arrays: Iterable[Tuple[str, Any]] = ()) -> Li
                 "array %r has dtype %s; frames carry numbers only" % (name, array.dtype)
             )
         specs.append({"name": name, "dtype": array.dtype.str, "shape": list(array.shape)})
-        buffers.append(_bytes_of(array))
+        flat = array.reshape(-1)  # a view of what is strided evenly, such as a column
+        buffers.append(_bytes_of(flat if flat.flags.c_contiguous else flat.copy()))
     text = json.dumps(dict(header, arrays=specs), separators=(",", ":"))
     return [text.encode() + b"\n"] + buffers
 

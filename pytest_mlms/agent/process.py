@@ -52,10 +52,26 @@ class Refused(AgentError):
 
 
 class Reply(NamedTuple):
-    """The fields of a reply, and its arrays by name."""
+    """The fields of a reply, and its arrays by name.
+
+    A complex array has real and imaginary parts along a last axis of 2, so that what compares,
+    checks and keeps arrays sees both.
+    """
 
     facts: dict[str, Any]
     arrays: dict[str, Array]
+
+
+def _real_arrays(named: Iterable[tuple[str, Array]]) -> dict[str, Array]:
+    """Return the arrays of a reply by name, complex ones as real ones."""
+    return {name: _real_array(array) for name, array in named}
+
+
+def _real_array(array: Array) -> Array:
+    if array.dtype.kind != "c":
+        return array
+    parts = array.reshape(-1).view(array.real.dtype)
+    return parts.reshape(*array.shape, 2)
 
 
 @dataclass
@@ -168,7 +184,7 @@ class Agent:
             with contextlib.suppress(BrokenPipeError):
                 self.channel.write(frame)
             facts, named = protocol.read_frame(self.channel)
-            return Reply(facts, dict(named))
+            return Reply(facts, _real_arrays(named))
         except TimeoutError:
             self.kill()
             problem = f"gave no reply to '{kind}' in {limit:g} s and was killed"

@@ -171,12 +171,15 @@ def _local_errors(artifact: Artifact) -> Iterator[ArtifactError]:
         _checked(artifact, Path(), _report_nothing, _LIMITS)
     except ArtifactError as error:
         yield error
+    except OSError as error:
+        problem = f"{artifact.source} can't be read: {error.strerror}"
+        yield ArtifactError(f"{artifact.place}: {problem}; grant access to it")
 
 
 def _external_errors(framework: str, files: Mapping[str, Artifact]) -> Iterator[ArtifactError]:
     graph = files["graph"]
     path = Path(graph.source)
-    if _is_unpacked(graph, path) or not path.is_file():
+    if _is_unpacked(graph, path) or not os.path.isfile(path):
         return
     try:
         check_external_data(framework, files, path)
@@ -218,8 +221,8 @@ def _is_unpacked(artifact: Artifact, path: Path) -> bool:
 def _local(artifact: Artifact) -> Path:
     """Return the path of a local file, checked; raises ArtifactError."""
     path = Path(artifact.source)
-    if not path.is_file():
-        reason = "is a folder, not a file" if path.is_dir() else "does not exist"
+    if not os.path.isfile(path):  # which a name that is too long for one isn't, either
+        reason = "is a folder, not a file" if os.path.isdir(path) else "does not exist"
         advice = "correct the path, or put the file there"
         raise ArtifactError(f"{artifact.place}: {path} {reason}; {advice}")
     _refuse_pointer(artifact, path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -50,7 +51,7 @@ def _local_file(source: Any, folder: Path) -> Path | None:
     if urlsplit(location).scheme:
         return None
     path = folder / location
-    return path if path.is_file() else None
+    return path if os.path.isfile(path) else None  # also where the name is too long for one
 
 
 def _digest_of(path: Path) -> str:

@@ -57,7 +57,8 @@ _SEMVER = (
     r"(?:-((?:0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*)(?:\.(?:0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*))*))?"
     r"(?:\+([0-9a-zA-Z-]+(?:\.[0-9a-zA-Z-]+)*))?$"
 )
-_FRAMEWORK = re.compile(r"([a-z][a-z0-9_]*)\s*(.*)")
+_FRAMEWORK = re.compile(r"([a-z][a-z0-9_]*)(.*)", re.DOTALL)
+_LONGEST_FRAMEWORK = 1000  # characters
 _CONSTRAINT = re.compile(r"\s*(>=|<=|==|>|<)\s*(\S.*)")
 _NUMBER = r"\s*\+?[0-9.]+([eE][-+]?[0-9]+)?\s*"
 _SCHEMES = ("", "file", "http", "https")
@@ -109,11 +110,12 @@ def split_framework(text: str) -> tuple[str, SpecifierSet]:
 
     Raises ValueError with a message that tells the user what to write.
     """
-    found = _FRAMEWORK.fullmatch(text)
+    found = _FRAMEWORK.fullmatch(text) if len(text) <= _LONGEST_FRAMEWORK else None
     if not found:
         advice = "write its name and versions, as in 'onnxruntime >=1.17'"
         raise ValueError(f"{text!r} is not a framework; {advice}")
-    name, versions = found.groups()
+    name = found[1]
+    versions = found[2].strip()
     try:
         return name, SpecifierSet(versions)
     except InvalidSpecifier:

@@ -24,7 +24,7 @@ def describe_onnx(
         import onnx
         from google.protobuf.message import DecodeError
 
-        from pytest_mlms.structure.onnx_shapes import known_tensors
+        from pytest_mlms.structure.onnx_shapes import known_tensors, shape_errors
         from pytest_mlms.structure.onnx_structure import structure_of
     except ImportError as error:
         raise MlmsError("describing a model needs onnx; pip install 'pytest-mlms[onnx]'") from error
@@ -35,7 +35,7 @@ def describe_onnx(
         _bind_inputs(model.graph, batch_size, axes or {})
         _forget_shapes(model.graph)
         tensors = known_tensors(model)
-    except (DecodeError, OSError, ValueError, onnx.shape_inference.InferenceError) as error:
+    except (DecodeError, OSError, ValueError, *shape_errors()) as error:
         raise MlmsError(f"{path} can't be described: {error}") from error
     inputs = [value.name for value in _inputs_of(model.graph)]
     counter = f"onnx {onnx.__version__}'s shape inference"

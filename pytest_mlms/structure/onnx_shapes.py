@@ -16,11 +16,19 @@ from mlms_predictors import Tensor
 from onnx import defs, helper, numpy_helper, shape_inference
 from onnx.reference import ReferenceEvaluator
 
-__all__ = ["dtype_of", "known_tensors"]
+__all__ = ["dtype_of", "known_tensors", "shape_errors"]
 
 Array = np.ndarray[Any, Any]
 
 _SMALL = 4096  # the most elements of a tensor that is computed
+
+
+def shape_errors() -> tuple[type[Exception], ...]:
+    """Return what onnx raises for models that are damaged or not valid.
+
+    TypeError is that of its functions in C++, for numbers that don't fit.
+    """
+    return (shape_inference.InferenceError, onnx.checker.ValidationError, TypeError)
 
 
 def known_tensors(model: onnx.ModelProto) -> dict[str, Tensor]:

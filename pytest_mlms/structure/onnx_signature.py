@@ -47,8 +47,10 @@ def _tensors(values: Iterable[Any]) -> list[Tensor]:
 
 
 def _dtype(kind: Any) -> str:
-    """Return numpy's name of a type, or ONNX's for what is no array of numbers."""
-    from onnx import TensorProto, helper
+    """Return numpy's name of a type, "" for none, or ONNX's for what is no array of numbers."""
+    from onnx import TensorProto
+
+    from pytest_mlms.structure.onnx_shapes import dtype_of
 
     name = str(kind.WhichOneof("value"))
     if name != "tensor_type":
@@ -56,7 +58,7 @@ def _dtype(kind: Any) -> str:
     number = kind.tensor_type.elem_type
     if number == TensorProto.STRING:
         return "string"
-    return str(helper.tensor_dtype_to_np_dtype(number).name)
+    return dtype_of(number)
 
 
 def _shape(kind: Any) -> tuple[int | None, ...]:

@@ -45,10 +45,28 @@ def test_a_frame_is_read_as_it_was_written(
         assert np.array_equal(read, array)
 
 
-def test_an_array_that_is_not_contiguous_is_sent_in_order() -> None:
-    array = np.arange(12).reshape(3, 4).T[::2]
+GRID = np.arange(12.0).reshape(3, 4)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        GRID.T[::2],
+        GRID[:, :1],
+        GRID[:, 1],
+        GRID.reshape(-1)[::-2],
+        np.broadcast_to(np.float32(7), (5, 2)),
+        np.asfortranarray(GRID),
+        (GRID + 1j * GRID).imag,
+        GRID[:0, ::2],
+        np.array(3),
+    ],
+    ids=["transposed", "column", "row", "backwards", "repeated", "fortran", "part", "empty", "one"],
+)
+def test_an_array_that_is_not_contiguous_is_sent_in_order(array: np.ndarray) -> None:
     stream = io.BytesIO(write({"type": "x"}, ("a", array)))
     _, found = read_frame(stream)
+    assert found[0][1].shape == array.shape
     assert np.array_equal(found[0][1], array)
 
 

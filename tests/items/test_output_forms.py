@@ -1,0 +1,71 @@
+"""Outputs of unusual forms, from the agent to the verdict: strided, complex."""
+
+from __future__ import annotations
+
+from tests.support.project import Project, sha256
+
+PREDICTOR = """
+import numpy
+from mlms_predictors import Loaded, Tensor
+
+NAME = __name__.rpartition(".")[2]
+
+def versions():
+    return {NAME: "1.0"}
+
+def devices():
+    return ["cpu"]
+
+def load(request):
+    inputs = [Tensor("x", "float32", (None, 3))]
+    outputs = [Tensor("y", "", ())]
+    return Loaded(request.options, "cpu", request.threads, inputs, outputs)
+
+def predict(loaded, arrays):
+    x = arrays["x"]
+    if loaded.model["form"] == "complex":
+        return [(x + 1j * loaded.model["imaginary"]).astype("complex64")]
+    return [x[:, :1] * 2 if loaded.model["form"] == "copy" else numpy.repeat(x * 2, 2, 1)[:, :1]]
+"""
+
+MANIFEST = """\
+name: forms
+version: 1.0.0
+task: regression
+models:
+  - {{framework: first, graph: g, sha256: {digest}, options: {{form: {first}, imaginary: 1}}}}
+  - {{framework: second, graph: g, sha256: {digest}, options: {{form: {second}, imaginary: {part}}}}}
+inputs: [{{name: x, type: tensor, element_type: float32, shape: [batch, 3]}}]
+outputs: [{{name: y, type: tensor}}]
+evaluate: {{batch_sizes: [5]}}
+thresholds: {{agreement: {{reference: first}}}}
+"""
+
+
+def run_forms(project: Project, first: str, second: str, part: int = 1) -> str:
+    """Run the agreement of two predictors of these forms; return its verdict."""
+    folder = project.path / "predictors"
+    folder.mkdir()
+    for name in ("first", "second"):
+        (folder / f"{name}.py").write_text(PREDICTOR)
+    project.drop()
+    (project.folder / "g").write_bytes(b"g")
+    digest = sha256(b"g")
+    manifest = MANIFEST.format(digest=digest, first=first, second=second, part=part)
+    (project.folder / "m.yaml").write_text(manifest)
+    project.run(f"--mlms-predictors={folder}")
+    verdicts = {item["kind"]: item["verdict"] for item in project.items()}
+    assert verdicts["performance"] == "PASSED"
+    return str(verdicts["agreement"])
+
+
+def test_a_column_of_a_larger_array_is_an_output(project: Project) -> None:
+    assert run_forms(project, "copy", "column") == "PASSED"
+
+
+def test_complex_outputs_agree_where_both_parts_do(project: Project) -> None:
+    assert run_forms(project, "complex", "complex") == "PASSED"
+
+
+def test_complex_outputs_that_differ_in_their_imaginary_part_do_not_agree(project: Project) -> None:
+    assert run_forms(project, "complex", "complex", part=2) == "FAILED"

@@ -1,0 +1,201 @@
+"""What is fuzzed: for each kind of file the seeds, the mutation, and how a user's file is read.
+
+A mutant is given by the name of its target and a number, so that a failure can be made again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from pytest_mlms.artifacts.fetch import check_local
+from pytest_mlms.cases import Case, cases_of
+from pytest_mlms.errors import MlmsError
+from pytest_mlms.item_result import CaseIdentity
+from pytest_mlms.manifest import LoadedManifest, load
+from pytest_mlms.manifest.schema import Input
+from pytest_mlms.pipeline.dataset import open_dataset
+from pytest_mlms.pipeline.inputs import preprocess
+from pytest_mlms.records import Kind, Place, Stack
+from pytest_mlms.serialization import to_plain
+from pytest_mlms.stacks.schema import load_stacks
+from pytest_mlms.structure.onnx_graph import describe_onnx
+from pytest_mlms.structure.onnx_signature import read_signature
+from tests.support.mutants import (
+    Mutate,
+    mutated_bytes,
+    mutated_npz,
+    mutated_picture,
+    mutated_text,
+    mutated_yaml,
+)
+from tests.support.project import MANIFEST, ROOT
+
+__all__ = ["CORPUS", "MOST_SECONDS", "TARGETS", "Failure", "Target"]
+
+CORPUS = ROOT / "tests" / "corpus"
+MOST_SECONDS = 2.0
+"""Seconds of the CPU that reading a file may take."""
+
+_FRAMEWORKS = ["onnxruntime", "mxnet"]
+_KINDS: tuple[Kind, ...] = ("accuracy", "performance", "agreement", "upgrade", "trace")
+_HERE = Stack("here", "onnxruntime", interpreter="current")
+_PLACE = Place(Path("m.yaml"), 1)
+_TENSOR = {"name": "x", "type": "tensor", "element_type": "float32"}
+_IMAGE = {"name": "x", "type": "image", "element_type": "float32", "layout": "NCHW"}
+_GREY = {"decode": {"color": "L"}}
+_SQUARE = {"resize": {"size": [8, 8]}}
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A file that ended in something else than an error of ours, or took too long."""
+
+    mutant: str
+    problem: str
+    trace: str = ""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A kind of file: ``read`` does with a file in a folder what the plugin does with a user's.
+
+    ``share`` is the number of mutants, of one for a manifest, that a run makes.
+    """
+
+    name: str
+    mutate: Sequence[Mutate]
+    read: Callable[[bytes, Path], None]
+    share: float
+    others: Sequence[Path] = ()
+
+    @cached_property
+    def seeds(self) -> list[bytes]:
+        """The contents of the seeds."""
+        files = sorted((CORPUS / self.name).iterdir())
+        return [path.read_bytes() for path in (*self.others, *files)]
+
+    def mutant(self, number: int) -> bytes:
+        """Return the mutant of this number; the first are the seeds themselves."""
+        if number < len(self.seeds):
+            return self.seeds[number]
+        rng = random.Random(f"{self.name} {number}")
+        mutate = rng.choice(self.mutate)
+        return mutate(rng.choice(self.seeds), self.seeds, rng)
+
+    def run(self, number: int, folder: Path) -> Failure | None:
+        """Read a mutant; return what went wrong, None for nothing."""
+        name = f"{self.name}:{number}"
+        data = self.mutant(number)
+        began = time.process_time()
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                self.read(data, folder)
+        except MlmsError as error:
+            if any(character in str(error) for character in "\x1b\0\x07\x9b"):
+                return Failure(name, f"its error has control characters: {error!r}")
+        except Exception as error:
+            text = str(error).replace("\n", " ")[:200]
+            return Failure(name, f"{type(error).__name__}: {text}", traceback.format_exc())
+        spent = time.process_time() - began
+        if spent > MOST_SECONDS:
+            return Failure(name, f"took {spent:.1f} s of the CPU")
+        return None
+
+
+def _read_manifest(data: bytes, folder: Path) -> None:
+    """Load a manifest; write the identity of each case, and check its local files."""
+    path = folder / "m.yaml"
+    path.write_bytes(data)
+    loaded = load(path, _FRAMEWORKS)
+    for kind in _KINDS:
+        loaded.limits(kind)
+        for case in _cases(loaded, kind)[:20]:
+            line = to_plain(CaseIdentity.of(case))
+            json.dumps(line, allow_nan=False).encode()
+            list(case.marks)
+            assert case.id
+            assert case.limits is not None
+    for error in check_local(loaded):
+        assert str(error)
+
+
+def _cases(loaded: LoadedManifest, kind: Kind) -> list[Case]:
+    return cases_of(loaded, kind, lambda framework: [_HERE], lambda framework: _HERE)
+
+
+def _read_stacks(data: bytes, folder: Path) -> None:
+    """Load stacks as YAML and as TOML."""
+    errors = []
+    for name in ("stacks.yaml", "pyproject.toml"):
+        path = folder / name
+        path.write_bytes(data)
+        try:
+            for stack in load_stacks(path).values():
+                json.dumps(to_plain(stack), allow_nan=False).encode()
+        except MlmsError as error:
+            errors.append(error)
+    if errors:
+        raise errors[0]
+
+
+def _read_labels(data: bytes, folder: Path) -> None:
+    """Open a folder with a table of labels and prepare its elements."""
+    (folder / "labels.csv").write_bytes(data)
+    picture = folder / "0.png"
+    if not picture.exists():
+        picture.write_bytes((CORPUS / "pictures" / "grey.png").read_bytes())
+    spec = Input.model_validate({**_IMAGE, "steps": [_GREY, _SQUARE]})
+    dataset = open_dataset(folder, [spec], _PLACE)
+    dataset.batch(range(min(3, len(dataset))))
+
+
+def _read_npz(data: bytes, folder: Path) -> None:
+    """Open a dataset of arrays and prepare its elements, as a tensor and as an image."""
+    path = folder / "d.npz"
+    path.write_bytes(data)
+    errors = []
+    for fields in (_TENSOR, {**_IMAGE, "steps": [_SQUARE, {"normalize": {"scale": 255}}]}):
+        try:
+            dataset = open_dataset(path, [Input.model_validate(fields)], _PLACE)
+            dataset.batch(range(min(3, len(dataset))))
+        except MlmsError as error:
+            errors.append(error)
+    if errors:
+        raise errors[0]
+
+
+def _read_picture(data: bytes, folder: Path) -> None:
+    """Decode a picture in colour and in grey."""
+    for step in ("decode", _GREY):
+        preprocess([data], Input.model_validate({**_IMAGE, "steps": [step, _SQUARE]}))
+
+
+def _read_model(data: bytes, folder: Path) -> None:
+    """Read the signature of an ONNX file, and describe it."""
+    path = folder / "m.onnx"
+    path.write_bytes(data)
+    with contextlib.suppress(MlmsError):
+        read_signature(path)
+    describe_onnx(path, 4)
+
+
+_ALL = [
+    Target("manifests", (mutated_yaml, mutated_text), _read_manifest, 1, others=(MANIFEST,)),
+    Target("stacks", (mutated_yaml, mutated_text), _read_stacks, 0.1),
+    Target("labels", (mutated_text, mutated_bytes), _read_labels, 0.1),
+    Target("npz", (mutated_npz,), _read_npz, 0.1),
+    Target("pictures", (mutated_picture,), _read_picture, 0.2),
+    Target("models", (mutated_bytes,), _read_model, 0.1),
+]
+TARGETS = {target.name: target for target in _ALL}
+"""Name -> target; the name is that of the folder of its seeds."""
