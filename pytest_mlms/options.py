@@ -394,4 +394,6 @@ def _absolute(option: Option, value: Any, folder: Path) -> Any:
 
 
 def _below(folder: Path, path: str) -> Path:
-    return Path(os.path.normpath(folder / path))
+    """Return an absolute path; shells leave the ~ of --option=~/path as it is."""
+    expanded = os.path.expanduser(path)
+    return Path(os.path.normpath(folder / expanded))

@@ -96,6 +96,13 @@ def test_paths_of_the_command_line_are_below_the_working_directory(
     assert value(pytester, "predictors", "--mlms-predictors=p") == (folder / "p",)
 
 
+def test_a_path_may_begin_at_the_home(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", "/of/joe")
+    assert value(pytester, "cache", "--mlms-cache=~/c") == Path("/of/joe/c")
+
+
 def test_paths_of_the_ini_file_are_below_its_folder(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -59,7 +59,7 @@ def default_cache() -> Path:
     """
     named = os.environ.get("MLMS_CACHE")
     if named:
-        return Path(named)
+        return Path(os.path.expanduser(named)).absolute()
     try:
         cache = Path(platformdirs.user_cache_dir("pytest-mlms"))
     except RuntimeError:

@@ -82,7 +82,7 @@ def _shared_folder() -> Path:
     """
     named = os.environ.get("MLMS_LOCKS")
     if named:
-        return Path(named)
+        return Path(os.path.expanduser(named))
     if os.access(_SHARED, os.W_OK):
         return _SHARED / "pytest-mlms-locks"
     return Path(tempfile.gettempdir(), "pytest-mlms-locks")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -161,7 +162,7 @@ def resolve(
     if value in declared:
         return declared[value]
     if "/" in value and "@" not in value and not value.endswith(".whl"):
-        path = Path(value).expanduser()
+        path = Path(os.path.expanduser(value))
         return Stack(value, "", interpreter=str(path.absolute()))
     try:
         requirements = [Requirement(part) for part in _split(value)]

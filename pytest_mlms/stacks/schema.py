@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -170,7 +171,7 @@ class StackEntry(Closed):
         """Return the interpreter; one that is a path of this machine is made absolute."""
         if self.interpreter is None or self.container or "/" not in self.interpreter:
             return self.interpreter
-        path = Path(self.interpreter).expanduser()
+        path = Path(os.path.expanduser(self.interpreter))
         return str(folder / path)
 
 

@@ -201,3 +201,6 @@ def test_the_cache_is_the_users_unless_the_environment_names_another(
     assert default_cache().name == "pytest-mlms"
     monkeypatch.setenv("MLMS_CACHE", "/elsewhere")
     assert default_cache() == Path("/elsewhere")
+    monkeypatch.setenv("HOME", "/of/joe")
+    monkeypatch.setenv("MLMS_CACHE", "~/cache")  # as in the YAML of a CI service
+    assert default_cache() == Path("/of/joe/cache")
