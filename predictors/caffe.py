@@ -6,7 +6,7 @@ Devices: cpu. The GPU builds are not on PyPI.
 
 Synchronises: on the CPU a layer has finished when its call returns. Outputs are copied.
 
-Options: none. The number of threads is OpenBLAS's, which matrix products use; the rest of Caffe has
+Options: none. A layer of type Python needs ``--mlms-allow-code``. The number of threads is OpenBLAS's, which matrix products use; the rest of Caffe has
 one thread.
 
 Layer times: each layer is run and timed by its own call (``net._forward(i, i)``), as Caffe's own
@@ -46,6 +46,12 @@ from mlms_predictors._run.checks import check, file_of, refuse_gpu, refuse_unkno
 from mlms_predictors._run.steps import between
 
 _LIBRARY = ctypes.CDLL(caffe._caffe.__file__)  # it has OpenBLAS inside
+_WITH_FILES = ("Data", "HDF5Data", "HDF5Output", "ImageData", "WindowData")
+_OLD_WITH_FILES = ("DATA", "HDF5_DATA", "HDF5_OUTPUT", "IMAGE_DATA", "WINDOW_DATA")
+"""Types of layers that read or write files, today and before 2014."""
+_OTHER_FILES = (
+    "%s: layer %r may read or write files that no digest covers; use layers of type Input"
+)
 _NOT_SHOWN = ("Input", "Split")
 """Layers without inner outputs; Caffe itself puts Split where a blob has many readers."""
 
@@ -87,7 +93,7 @@ def load(request: Load) -> Loaded:
     if request.threads:
         _LIBRARY.openblas_set_num_threads(request.threads)
     graph = request.files["graph"]
-    _check_graph(graph)
+    _check_graph(graph, request.allow_code)
     weights = file_of(request.files, "weights", "MODEL.caffemodel")
     sizes = _sizes(weights)
     caffe.set_mode_cpu()
@@ -209,10 +215,11 @@ def _layer(net, index, start, end):
     return Layer(name, net.layers[index].type, start, end, size, shape)
 
 
-def _check_graph(path):
+def _check_graph(path, allow_code):
     """Read a prototxt.
 
-    Raises ValueError where it is none, or names a type of layer that this Caffe lacks.
+    Raises ValueError where it is none, or names a type of layer that this Caffe lacks or that reads
+    or writes other files, and PermissionError for a layer that is code.
     """
     try:
         with open(path, encoding="utf-8") as file:
@@ -221,11 +228,24 @@ def _check_graph(path):
         raise ValueError("%s is no prototxt of Caffe: %s" % (path, error)) from None
     if not net.layer and not net.layers:
         raise ValueError("%s has no layers" % path)
+    _check_layers(net, path, allow_code)
+    for layer in net.layers:
+        kind = caffe_pb2.V1LayerParameter.LayerType.Name(layer.type)
+        if kind in _OLD_WITH_FILES or layer.HasField("layer"):
+            raise ValueError(_OTHER_FILES % (path, layer.name))
+
+
+def _check_layers(net, path, allow_code):
     known = set(caffe.layer_type_list())
     for layer in net.layer:
         if layer.type not in known:
             text = "%s: this Caffe has no layer of type %s, as is %r"
             raise ValueError(text % (path, layer.type, layer.name))
+        if layer.type == "Python" and not allow_code:
+            text = "%s: layer %r is code; allow it with --mlms-allow-code"
+            raise PermissionError(text % (path, layer.name))
+        if layer.type in _WITH_FILES:
+            raise ValueError(_OTHER_FILES % (path, layer.name))
 
 
 def _sizes(path):

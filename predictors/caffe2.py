@@ -21,7 +21,7 @@ import numpy
 import torch
 from caffe2.proto import caffe2_pb2
 from caffe2.python import workspace
-from google.protobuf import message
+from google.protobuf import message, text_format
 from mlms_predictors import (
     Arrays,
     Call,
@@ -47,6 +47,25 @@ from mlms_predictors._run.checks import (
 from mlms_predictors._run.shapes import smallest
 from mlms_predictors._run.steps import between
 
+_WITH_FILES = frozenset(
+    [
+        "Checkpoint",
+        "CreateCommonWorld",
+        "CreateDB",
+        "CreateTextFileReader",
+        "DBExists",
+        "FileStoreHandlerCreate",
+        "Load",
+        "Onnxifi",
+        "Print",
+        "Python",
+        "PythonDLPack",
+        "Save",
+        "Snapshot",
+        "TensorProtosDBInput",
+    ]
+)
+"""Operators that read or write files, connect to others, or run code."""
 _NUMBERS = itertools.count()
 workspace.GlobalInit(["mlms", "--caffe2_log_level=2"])
 
@@ -199,12 +218,29 @@ def _net(path):
     if not types or not all(types):
         raise ValueError("%s is no net of Caffe2" % path)
     known = set(workspace.RegisteredOperators())
-    for op in net.op:
+    for op in _operators(net):
+        if op.type in _WITH_FILES:
+            text = "%s: operator %s reads or writes files that no digest covers, or runs code"
+            raise ValueError(text % (path, op.type))
         if op.type not in known:
             name = op.name or op.output[0]
             text = "%s: this Caffe2 has no operator %s, as is %r"
             raise ValueError(text % (path, op.type, name))
     return net
+
+
+def _operators(net):
+    """Yield the operators of a net and of the nets in their arguments, which may be texts."""
+    for op in net.op:
+        yield op
+        for argument in op.arg:
+            nets = list(argument.nets)
+            if argument.HasField("n"):
+                nets.append(argument.n)
+            if argument.name.endswith("step_net") and argument.s:
+                nets.append(text_format.Parse(argument.s, caffe2_pb2.NetDef()))
+            for inner in nets:
+                yield from _operators(inner)
 
 
 def _inputs(net, fill, options):

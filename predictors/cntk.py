@@ -8,7 +8,7 @@ Devices: cpu.
 
 Synchronises: ``forward`` returns when its outputs are in host memory.
 
-Options: none. The first axis of inputs and outputs is CNTK's symbolic batch axis. The number of
+Options: none. A model with functions of the user's own needs ``--mlms-allow-code``. The first axis of inputs and outputs is CNTK's symbolic batch axis. The number of
 threads is that of the process, and cannot change once a function has run.
 
 Layer times: CNTK's node timing, in microseconds, of the second call of a clone that shares the
@@ -18,6 +18,7 @@ outputs: those of every node, of a function with all of them as outputs.
 """
 
 import ctypes
+import mmap
 import os
 import re
 import sys
@@ -51,6 +52,8 @@ from cntk import cntk_py  # noqa: E402
 
 _TIMING = re.compile(r"^(\S+)\s+forward avg ([0-9.]+)s", re.MULTILINE)
 _HEAD_BYTES = 4096
+_USER_FUNCTION = b"UserDefinedFunction"
+"""The type of such a function in a file."""
 _FLOAT_BYTES = 4
 _WITH_BLOCKS = -1
 """The depth of a search that goes into all blocks."""
@@ -86,7 +89,7 @@ def load(request: Load) -> Loaded:
     refuse_unknown(request.options, ())
     if request.threads:
         _use_threads(request.threads)
-    function = _read(request.files["graph"])
+    function = _read(request.files["graph"], request.allow_code)
     return Loaded(
         model=_Model(function, [], []),
         device="cpu",
@@ -170,15 +173,21 @@ def _use_threads(count):
     cntk_py.set_max_num_cputhreads(count)
 
 
-def _read(path):
+def _read(path, allow_code):
     """Read a function.
 
-    CNTK ends its process on some files of other frameworks, so the beginning is checked first.
+    CNTK ends its process on some files of other frameworks, so the beginning is checked first. Of a
+    function of the user's, it runs the names of its module and class as Python.
     """
     with open(path, "rb") as file:
         head = file.read(_HEAD_BYTES)
-    if b"CompositeFunction" not in head and b"PrimitiveFunction" not in head:
-        raise ValueError("%s is no model of CNTK 2" % path)
+        if b"CompositeFunction" not in head and b"PrimitiveFunction" not in head:
+            raise ValueError("%s is no model of CNTK 2" % path)
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            has_code = content.find(_USER_FUNCTION) >= 0
+    if has_code and not allow_code:
+        text = "%s has a function of the user's, which is code; allow it with --mlms-allow-code"
+        raise PermissionError(text % path)
     try:
         return cntk.Function.load(path, device=cntk.cpu())
     except RuntimeError as error:

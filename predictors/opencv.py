@@ -146,7 +146,7 @@ def _bound(loaded, net, arrays, names):
 
 def _read(files):
     graph = files["graph"]
-    is_caffe = "weights" in files or graph.endswith(".prototxt")
+    is_caffe = graph.endswith(".prototxt")
     if not is_caffe:
         return cv2.dnn.readNetFromONNX(graph)
     if not hasattr(cv2.dnn, "readNetFromCaffe"):

@@ -205,7 +205,9 @@ def _read_saved_model(path, name, place):
 
 def _read_keras(path, allow_code, place):
     import keras
+    from mlms_predictors._tensorflow_files import refuse_links
 
+    refuse_links(path)
     module = keras.models.load_model(path, compile=False, safe_mode=not allow_code)
     specs = []
     for tensor in module.inputs:

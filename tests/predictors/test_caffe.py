@@ -57,6 +57,33 @@ def test_weights_that_do_not_fit_are_refused_and_the_agent_lives_on(
     caffe.check()
 
 
+@pytest.mark.parametrize(
+    ("layer", "reason"),
+    [
+        ('type: "Python" python_param {module: "os" layer: "system"}', "is code; allow it with"),
+        (
+            'type: "HDF5Output" hdf5_output_param {file_name: "out.h5"}',
+            "files that no digest covers",
+        ),
+        ('type: "Data" data_param {source: "db"}', "files that no digest covers"),
+    ],
+)
+def test_layers_that_are_code_or_have_other_files_are_refused(
+    caffe: Framework, tmp_path: Path, layer: str, reason: str
+) -> None:
+    changed = tmp_path / "net.prototxt"
+    changed.write_text(f'{GRAPH.read_text()}\nlayer {{name: "evil" {layer}}}\n')
+    with pytest.raises(Refused, match=f"layer 'evil' .*{reason}"):
+        caffe.load(changed, WEIGHTS)
+
+
+def test_old_layers_with_other_files_are_refused(caffe: Framework, tmp_path: Path) -> None:
+    changed = tmp_path / "net.prototxt"
+    changed.write_text('layers {name: "evil" type: IMAGE_DATA image_data_param {source: "db"}}\n')
+    with pytest.raises(Refused, match="files that no digest covers"):
+        caffe.load(changed, WEIGHTS)
+
+
 def test_the_threads_of_matrix_products_change_with_each_load(caffe: Framework) -> None:
     for threads in (1, 2, 1):
         assert caffe.load(GRAPH, WEIGHTS, threads=threads)["threads"] == threads

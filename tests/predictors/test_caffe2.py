@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from mlms_predictors import Tensor
+from mlms_predictors._run.protobuf import encode_field
 
 from pytest_mlms.agent.process import Refused
 from tests.support.frameworks import (
@@ -58,6 +60,36 @@ def test_inputs_that_the_nets_do_not_have_are_refused(
 ) -> None:
     with pytest.raises(Refused, match=reason):
         caffe2.load(GRAPH, WEIGHTS, inputs=inputs)
+
+
+def operator(kind: str, **arguments: bytes) -> bytes:
+    """Return an operator of a net, with encoded arguments."""
+    encoded = encode_field(4, kind.encode())
+    for name, value in arguments.items():
+        encoded += encode_field(5, encode_field(1, name.encode()) + value)
+    return encode_field(2, encoded)
+
+
+TEXT_NET = encode_field(4, b'op {type: "Save"}')
+INNER_NET = encode_field(8, operator("Load"))
+
+
+@pytest.mark.parametrize(
+    "evil",
+    [
+        operator("Save"),
+        operator("Python"),
+        operator("If", then_net=INNER_NET),
+        operator("RecurrentNetwork", step_net=TEXT_NET),
+    ],
+)
+def test_operators_with_other_files_or_code_are_refused(
+    caffe2: Framework, tmp_path: Path, evil: bytes
+) -> None:
+    changed = tmp_path / "init.pb"
+    changed.write_bytes(WEIGHTS.read_bytes() + evil)
+    with pytest.raises(Refused, match="files that no digest covers, or runs code"):
+        caffe2.load(GRAPH, changed, inputs=IMAGE)
 
 
 def test_another_nets_weights_are_refused(caffe2: Framework) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,19 @@ def openvino(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Framework]:
     framework = in_its_stack("openvino", tmp_path_factory.mktemp("agent") / "log")
     yield framework
     framework.agent.close()
+
+
+def test_files_that_openvino_would_look_for_itself_are_refused(
+    openvino: Framework, tmp_path: Path
+) -> None:
+    graph = tmp_path / "model.xml"
+    graph.write_text("<net/>")
+    with pytest.raises(Refused, match="there is no 'weights' file; write .*MODEL.bin"):
+        openvino.load(graph)
+    other = tmp_path / "model.pdmodel"
+    other.write_bytes(b"")
+    with pytest.raises(Refused, match=r"is neither \.onnx nor \.xml"):
+        openvino.load(other)
 
 
 @pytest.mark.parametrize(

@@ -338,24 +338,32 @@ def test_a_formula_that_would_be_computed_for_ever_is_refused_at_once(
         torch.load(path)
 
 
-def twice(target: Path, name: str, evil: bytes) -> Path:
-    """Copy the exported digits network with two programs: torch reads the first, Python the last."""
+def with_two_programs(target: Path, folder: str, evil: bytes, is_last: bool) -> Path:
+    """Copy the exported digits network with a second program in this folder.
+
+    torch ignores the case of names: it runs the last of models/model.json and Models/model.json.
+    """
     with zipfile.ZipFile(EXPORTED) as old, zipfile.ZipFile(target, "w") as new:
-        for info in old.infolist():
-            if info.filename.endswith("/models/model.json"):
-                new.writestr(info.filename.replace("models", name), evil)
-            new.writestr(info, old.read(info))
+        members = {name: old.read(name) for name in old.namelist()}
+        name = next(name for name in members if name.endswith("/models/model.json"))
+        good = members.pop(name)
+        for other, data in members.items():
+            new.writestr(other, data)
+        pair = [(name.replace("models", folder), evil), (name, good)]
+        for other, data in reversed(pair) if is_last else pair:
+            new.writestr(other, data)
     return target
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
-@pytest.mark.parametrize("name", ["models", "Models"])
+@pytest.mark.parametrize("is_last", [False, True])
+@pytest.mark.parametrize("folder", ["models", "Models"])
 def test_a_pt2_with_two_programs_is_refused(
-    torch: Framework, tmp_path: Path, trace: Path, name: str
+    torch: Framework, tmp_path: Path, trace: Path, folder: str, is_last: bool
 ) -> None:
     evil = with_formula(f"open('{trace}', 'w')", tmp_path / "one.pt2")
     program = json.dumps(program_of(evil)).encode()
-    path = twice(tmp_path / "two.pt2", name, program)
+    path = with_two_programs(tmp_path / "two.pt2", folder, program, is_last)
     with pytest.raises(Refused, match=r"it has the members '.*/.odels/model\.json' and "):
         torch.load(path)
 

@@ -245,3 +245,41 @@ def test_a_gpu_that_is_not_there_is_refused(tensorflow: Framework, saved: Path) 
         pytest.skip("here is a GPU")
     with pytest.raises(Refused, match="TensorFlow lists 0 GPUs"):
         tensorflow.load(saved, device="cuda:0")
+
+
+LINKED = """
+import sys
+import h5py
+import keras
+
+source, target = sys.argv[1:]
+keras.models.load_model(source).save(target)
+with h5py.File(target, "a") as file:
+    found = []
+    file.visititems(lambda name, item: found.append(name) if hasattr(item, "shape") else None)
+    with h5py.File("other.h5", "w") as other:
+        other["weights"] = file[found[0]][...]
+    del file[found[0]]
+    file[found[0]] = LINK
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "link", ["h5py.ExternalLink('other.h5', 'weights')", "h5py.SoftLink('/elsewhere')"]
+)
+def test_weights_in_another_file_are_refused(
+    tensorflow: Framework, formats: Path, tmp_path: Path, link: str
+) -> None:
+    target = tmp_path / "linked.h5"
+    script = LINKED.replace("LINK", link)
+    command = [
+        python_of("tensorflow"),
+        "-c",
+        script,
+        str(formats / "digits_cnn.keras"),
+        str(target),
+    ]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    with pytest.raises(Refused, match="are a link; save the model whole"):
+        tensorflow.load(target)
