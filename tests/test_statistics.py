@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+import scipy.optimize
 import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,8 +16,7 @@ from pytest_mlms.statistics import (
     Interval,
     _signed_rank_quantile,
     is_steady,
-    matched_difference,
-    mcnemar,
+    largest_loss,
     percentile_interval,
     persistence,
     pool_rounds,
@@ -317,28 +317,63 @@ def test_the_error_of_a_ratio_of_percentiles_is_that_of_a_simulation() -> None:
     assert np.std(values) == pytest.approx(np.mean(errors), rel=0.35)
 
 
-@given(st.integers(0, 40), st.integers(0, 40))
-def test_mcnemar_is_scipys_binomial_test(lost: int, won: int) -> None:
-    expected = 1.0
-    if lost + won:
-        expected = scipy.stats.binomtest(lost, lost + won, 0.5, "greater").pvalue
-    assert mcnemar(lost, won) == pytest.approx(expected)
+def test_the_largest_loss_without_changes_is_exact() -> None:
+    assert largest_loss(0, 0, 298, 0.05) > 0.01
+    assert largest_loss(0, 0, 299, 0.05) < 0.01
+    assert largest_loss(0, 0, 20, 0.05) == pytest.approx(1 - 0.05 ** (1 / 20))
 
 
-def test_the_matched_difference_by_hand() -> None:
-    # 7 lost, 1 won of 98: N = 100, difference -0.06, variance term 7 + 1 + 1 - 36 / 100 = 8.64;
-    # half = 1.96 * 0.029394
-    expected = (-0.06 - 0.057611, -0.06 + 0.057611)
-    assert matched_difference(7, 1, 98) == pytest.approx(expected, abs=1e-5)
+@pytest.mark.parametrize(("lost", "won", "count"), [(12, 2, 44), (40, 30, 500), (9, 20, 100)])
+def test_the_largest_loss_is_tangos_bound_where_much_changed(
+    lost: int, won: int, count: int
+) -> None:
+    bound = largest_loss(lost, won, count, 0.025)
+
+    def improbability(share_won: float) -> float:
+        same = 1 - 2 * share_won - bound
+        logs = np.log([share_won + bound, share_won, same])
+        return -float(np.dot([lost, won, count - lost - won], logs))
+
+    ends = max(0.0, -bound) + 1e-9, (1 - bound) / 2 - 1e-9
+    likeliest = scipy.optimize.minimize_scalar(improbability, bounds=ends, options={"xatol": 1e-9})
+    variance = count * (2 * likeliest.x + bound * (1 - bound))
+    score = (lost - won - count * bound) / math.sqrt(variance)
+    assert score == pytest.approx(scipy.stats.norm.ppf(0.025), abs=1e-3)
 
 
-def test_the_matched_difference_covers_at_its_confidence() -> None:
-    generator = np.random.default_rng(3)
-    covered = []
-    for _ in range(2000):
-        lost, won, _ = generator.multinomial(300, [0.03, 0.01, 0.96]).tolist()
-        covered.append(contains(matched_difference(lost, won, 300), -0.02))
-    assert share(covered) == pytest.approx(0.95, abs=0.025)
+@given(st.integers(0, 40), st.integers(0, 40), st.integers(1, 60))
+def test_the_largest_loss_is_not_below_the_observed_one_and_falls_with_the_risk(
+    lost: int, won: int, same: int
+) -> None:
+    count = lost + won + same
+    bold = largest_loss(lost, won, count, 0.05)
+    careful = largest_loss(lost, won, count, 0.01)
+    assert (lost - won) / count <= bold <= careful <= 1
+
+
+@pytest.mark.parametrize("count", [100, 300, 1000])
+@pytest.mark.parametrize("tolerance", [0.01, 0.03])
+@pytest.mark.parametrize("share_won", [0.0, 0.005, 0.03])
+def test_the_bounds_of_a_loss_at_the_tolerance_hold_their_risks(
+    count: int, tolerance: float, share_won: float
+) -> None:
+    passed = 0.0
+    regressed = 0.0
+    share_lost = tolerance + share_won
+    most = int(count * share_lost * 2 + 12)
+    for lost in range(most):
+        for won in range(most):
+            probability = scipy.stats.multinomial.pmf(
+                [lost, won, count - lost - won],
+                count,
+                [share_lost, share_won, 1 - share_lost - share_won],
+            )
+            if probability < 1e-5:
+                continue
+            passed += probability * (largest_loss(lost, won, count, 0.04) < tolerance)
+            regressed += probability * (-largest_loss(won, lost, count, 0.004) > tolerance)
+    assert passed < 0.05
+    assert regressed < 0.0105
 
 
 def test_students_quantile_is_scipys() -> None:

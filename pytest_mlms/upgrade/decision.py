@@ -14,8 +14,7 @@ from pytest_mlms.quantities import QUANTITIES, Quantity, upgrade_rules
 from pytest_mlms.records import Comparison, Verdict
 from pytest_mlms.statistics import (
     Pooled,
-    matched_difference,
-    mcnemar,
+    largest_loss,
     pool_rounds,
     samples_for_percentile,
     student_quantile,
@@ -43,6 +42,10 @@ RISK_OF_FAILING = 0.01
 
 RISK_OF_PASSING = 0.05
 """Of calling a change at the edge of the tolerance PASSED, over all looks together."""
+
+_BOUND_OF_FAILING = 0.004
+_BOUND_OF_PASSING = 0.04
+"""Risks of the bounds of accuracy. Counts are whole, so that the real risks are up to 1 and 5 %."""
 
 _LOOKS = MOST_ROUNDS - LEAST_ROUNDS + 1
 _POWER = 0.8  # probability that the smallest detectable change is found
@@ -181,20 +184,19 @@ def _missing(quantity: Quantity, figures: Sequence[Figure], pooled: Pooled | Non
 def compare_accuracy(name: str, right_a: Array, right_b: Array, tolerance: float) -> Comparison:
     """Return the verdict on "top1" or "top5", given for each input whether each side is right.
 
-    REGRESSED where the losses have a probability below 1 % if losses and gains are equally likely
-    (McNemar's test) and outnumber the gains by more than ``tolerance`` of all inputs. PASSED where
-    nothing was lost, or where the interval of the difference (Agresti and Min) is above
-    -``tolerance``.
+    REGRESSED where surely more than ``tolerance`` of all inputs were lost, PASSED where surely
+    less: by the bounds of the difference of shares. A tolerance of 0 is about these very inputs: it
+    is PASSED where none of them was lost.
     """
     count = len(right_a)
     lost = int((right_a & ~right_b).sum())
     won = int((right_b & ~right_a).sum())
-    confidence = 1 - 2 * RISK_OF_PASSING
-    low, high = matched_difference(lost, won, count, confidence)
+    low = -largest_loss(lost, won, count, _BOUND_OF_PASSING)
+    high = largest_loss(won, lost, count, _BOUND_OF_FAILING)
     verdict = Verdict.INCONCLUSIVE
-    if mcnemar(lost, won) < RISK_OF_FAILING and lost - won > tolerance * count:
+    if high < -tolerance:
         verdict = Verdict.REGRESSED
-    elif lost == 0 or low > -tolerance:
+    elif low > -tolerance or (lost == 0 and tolerance == 0):
         verdict = Verdict.PASSED
     share_a = float(right_a.mean())
     share_b = float(right_b.mean())

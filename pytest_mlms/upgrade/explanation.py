@@ -100,10 +100,10 @@ def _finding(compared: Comparison) -> str:
     text = f"A {a}, B {b}, {_change(compared)}, tolerance {_tolerance(compared)}"
     if compared.lacking:
         text += f"; {compared.lacking}"
+    if verdict_label(compared) == NOT_SHOWN:
+        return f"{text}; a larger dataset would show more"
     if compared.verdict is Verdict.INCONCLUSIVE and not compared.gate:
         text += " (a guard: fails only if surely worse)"
-    if verdict_label(compared) == NOT_SHOWN:
-        text += "; a larger dataset would show more"
     return text
 
 

@@ -16,7 +16,7 @@ __all__ = [
 ]
 
 NOT_SHOWN = "not shown to be worse"
-"""Label of accuracy that passed, although its interval reaches beyond the tolerance."""
+"""Label of a guard of accuracy whose interval reaches beyond the tolerance."""
 
 
 _LEAST_WRITTEN_OUT = 99.5  # percent
@@ -36,13 +36,9 @@ def point_label(device: str, batch_size: int) -> str:
 
 
 def verdict_label(compared: Comparison) -> str:
-    """Return the verdict on a quantity as a person reads it.
-
-    Accuracy passes where no answer got worse, even if there are too few to show that it is within
-    the tolerance.
-    """
-    is_share = compared.of == "inputs"
-    if is_share and compared.verdict is Verdict.PASSED and compared.low <= -compared.tolerance:
+    """Return the verdict on a quantity as a person reads it."""
+    is_undecided = compared.verdict is Verdict.INCONCLUSIVE
+    if compared.of == "inputs" and is_undecided and not compared.gate:
         return NOT_SHOWN
     return compared.verdict.value
 

@@ -109,7 +109,6 @@ def test_accuracy_is_shown_as_a_difference_of_shares() -> None:
 def test_accuracy_of_too_few_inputs_is_not_said_to_have_passed(inputs: int, label: str) -> None:
     right = np.ones(inputs, bool)
     top1 = compare_accuracy("top1", right, right, 0.01)
-    assert top1.verdict is Verdict.PASSED
     line = line_with("top1:", explain(result_of(latencies(0.0, 0.0), comparisons=[top1])))
     assert line.startswith(f"{label} top1: A 100.00 %, B 100.00 %, +0.00 (")
     assert line.endswith("a larger dataset would show more") is (inputs == 60)
