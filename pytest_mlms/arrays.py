@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import zipfile
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-__all__ = ["DamagedFile", "read_arrays"]
+__all__ = ["DamagedFile", "read_arrays", "write_arrays"]
 
 _DAMAGES = (
     ValueError,
@@ -35,3 +36,17 @@ def read_arrays(path: Path) -> dict[str, Any]:
             return dict(file)
     except _DAMAGES as error:
         raise DamagedFile(str(error)) from error
+
+
+def write_arrays(file: Path | IO[bytes], arrays: Mapping[str, Any]) -> None:
+    """Write an .npz file, as numpy.savez does, but with any names: those are often a model's.
+
+    numpy.savez takes the names as keyword arguments, and has arguments of its own.
+    """
+    import numpy as np
+    from numpy.lib import format as npy
+
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, values in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                npy.write_array(member, np.asanyarray(values), allow_pickle=False)

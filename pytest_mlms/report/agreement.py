@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from pytest_mlms.agent.process import Array
+from pytest_mlms.arrays import write_arrays
 from pytest_mlms.evaluate.agreement import Differences, Tolerance, Value, most_different
 from pytest_mlms.evaluate.departure import DepartureSearch
 from pytest_mlms.evaluate.ranking import Ranking
@@ -18,6 +19,7 @@ from pytest_mlms.recorder import Recorder
 
 __all__ = ["explain_departure", "explain_worst", "keep_differences"]
 
+_INDEX = "input"  # in outputs.npz, the number of each input
 _MOST_BYTES = 64 << 20  # of outputs that are kept: those of the worst inputs where not all fit
 
 Outputs = Mapping[str, Array]
@@ -62,12 +64,13 @@ def _write_table(path: Path, reference: Reference, found: OutputComparison) -> N
 
 def _write_outputs(path: Path, outputs: Outputs, reference: Outputs, found: Differences) -> None:
     inputs = _worst_inputs(reference, found)
-    arrays: dict[str, Any] = {"input": inputs}
+    arrays: dict[str, Any] = {_INDEX: inputs}
     for name, values in outputs.items():
-        arrays[name] = values[inputs]
+        key = f"output_{name}" if name == _INDEX else name
+        arrays[key] = values[inputs]
     for name, values in reference.items():
         arrays[f"reference_{name}"] = values[inputs]
-    np.savez(path, **arrays)
+    write_arrays(path, arrays)
 
 
 def _worst_inputs(reference: Outputs, found: Differences) -> Array:

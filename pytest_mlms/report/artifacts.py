@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_mlms.arrays import DamagedFile, read_arrays
+from pytest_mlms.arrays import DamagedFile, read_arrays, write_arrays
 from pytest_mlms.evaluate.process_result import ProcessResult
 from pytest_mlms.evaluate.ranking import are_probabilities
 from pytest_mlms.pipeline import top_k
@@ -67,7 +67,7 @@ def keep_process(recorder: Recorder, index: int, result: ProcessResult) -> None:
 
 def keep_arrays(recorder: Recorder, name: str, arrays: Mapping[str, Any]) -> None:
     """Keep arrays by name in an .npz file."""
-    recorder.keep(name, lambda path: np.savez(path, **arrays))
+    recorder.keep(name, lambda path: write_arrays(path, arrays))
 
 
 def load_latencies(folder: Path, artifacts: Mapping[str, str]) -> list[float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -14,16 +14,20 @@ from packaging.requirements import InvalidRequirement, Requirement
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from pytest_mlms.errors import ManifestError
+from pytest_mlms.files import read_regular
 from pytest_mlms.manifest import yaml12
 from pytest_mlms.manifest.load import read, shown
 from pytest_mlms.manifest.messages import describe
 from pytest_mlms.manifest.types import PATTERNS, Closed, Positive
 from pytest_mlms.records import Library, Place, Stack
 from pytest_mlms.stacks.variables import VARIABLE_PATTERN
+from pytest_mlms.text import find_control
 
 __all__ = ["STACK_FILES", "load_stacks"]
 
 STACK_FILES = ("stacks.yaml", "stacks.yml")
+
+_MAX_BYTES = 4 << 20  # of pyproject.toml, which others write into, too
 
 _RESERVED = {"all": "every stack that is declared"}
 """Names that have a meaning for --mlms-stack."""
@@ -80,6 +84,7 @@ _LibraryName = Annotated[str, Field(pattern=_FILE_NAME)]
 _VariablePattern = Annotated[
     str, Field(pattern=VARIABLE_PATTERN, description="names of variables, with * for any part")
 ]
+_VariableName = Annotated[str, Field(pattern=r"^[^=]+$")]
 _Core = Annotated[int, Field(ge=0)]
 
 
@@ -108,7 +113,7 @@ class StackEntry(Closed):
         None, pattern=r"^[A-Za-z0-9]", description="an image, as in name:1"
     )
     libraries: dict[_LibraryName, SystemLibrary] = {}
-    env: dict[str, str] = {}
+    env: dict[_VariableName, str] = {}
     env_passthrough: list[_VariablePattern] = []
     threads: Positive | None = None
     cores: list[_Core] = []
@@ -255,10 +260,11 @@ def _read_toml(path: Path) -> yaml12.Document:
     A TOML parser keeps no lines, so they are searched for.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_regular(path, _MAX_BYTES).decode("utf-8")
         stacks = _parse_toml(text)
-    except (OSError, ValueError) as error:
-        return yaml12.Document(errors=[(1, f"can't be read: {error}")])
+    except (OSError, ValueError, RecursionError) as error:
+        reason = getattr(error, "strerror", None) or error
+        return yaml12.Document(errors=[(1, f"can't be read: {reason}")])
     if not isinstance(stacks, Mapping):
         problem = "tool.mlms.stacks holds no keys and values; write [tool.mlms.stacks.NAME]"
         return yaml12.Document(errors=[(1, problem)])
@@ -266,6 +272,10 @@ def _read_toml(path: Path) -> yaml12.Document:
     for name, value in stacks.items():
         line = _line_of(name, text)
         _set_line(document.lines, yaml12.joined("", name), value, line)
+        control = find_control("".join(_texts({name: value})))
+        if control:
+            problem = f"has the control character {control!r} in a text; remove it"
+            document.errors.append((line, problem))
     return document
 
 
@@ -286,6 +296,19 @@ def _line_of(name: str, text: str) -> int:
     if found is None:
         return 1
     return text.count("\n", 0, found.end()) + 1
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yield all texts in a value, keys too."""
+    if isinstance(value, str):
+        yield value
+    if isinstance(value, Mapping):
+        for key, part in value.items():
+            yield key
+            yield from _texts(part)
+    if isinstance(value, list):
+        for part in value:
+            yield from _texts(part)
 
 
 def _set_line(lines: yaml12.Lines, path: str, value: Any, line: int) -> None:

@@ -10,9 +10,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
-
 from pytest_mlms.agent.predictor import Predictor
+from pytest_mlms.arrays import write_arrays
 from pytest_mlms.errors import AgentError, InvalidRun
 from pytest_mlms.evaluate.agreement import ROUNDING_SHARE
 from pytest_mlms.records import Comparison, Verdict
@@ -191,7 +190,7 @@ class UpgradeRun:
 
 def _writer(arrays: Mapping[str, Any]) -> Callable[[Path], None]:
     def write(path: Path) -> None:
-        np.savez(path, **arrays)
+        write_arrays(path, arrays)
 
     return write
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pytest
+
 from tests.support.project import Project, sha256
 
 PREDICTOR = """
@@ -18,7 +21,7 @@ def devices():
 
 def load(request):
     inputs = [Tensor("x", "float32", (None, 3))]
-    outputs = [Tensor("y", "", ())]
+    outputs = [Tensor(request.options["output"], "", ())]
     return Loaded(request.options, "cpu", request.threads, inputs, outputs)
 
 def predict(loaded, arrays):
@@ -33,16 +36,16 @@ name: forms
 version: 1.0.0
 task: regression
 models:
-  - {{framework: first, graph: g, sha256: {digest}, options: {{form: {first}, imaginary: 1}}}}
-  - {{framework: second, graph: g, sha256: {digest}, options: {{form: {second}, imaginary: {part}}}}}
+  - {{framework: first, graph: g, sha256: {digest}, options: {{form: {first}, imaginary: 1, output: '{output}'}}}}
+  - {{framework: second, graph: g, sha256: {digest}, options: {{form: {second}, imaginary: {part}, output: '{output}'}}}}
 inputs: [{{name: x, type: tensor, element_type: float32, shape: [batch, 3]}}]
-outputs: [{{name: y, type: tensor}}]
+outputs: [{{name: '{output}', type: tensor}}]
 evaluate: {{batch_sizes: [5]}}
 thresholds: {{agreement: {{reference: first}}}}
 """
 
 
-def run_forms(project: Project, first: str, second: str, part: int = 1) -> str:
+def run_forms(project: Project, first: str, second: str, part: int = 1, output: str = "y") -> str:
     """Run the agreement of two predictors of these forms; return its verdict."""
     folder = project.path / "predictors"
     folder.mkdir()
@@ -51,7 +54,7 @@ def run_forms(project: Project, first: str, second: str, part: int = 1) -> str:
     project.drop()
     (project.folder / "g").write_bytes(b"g")
     digest = sha256(b"g")
-    manifest = MANIFEST.format(digest=digest, first=first, second=second, part=part)
+    manifest = MANIFEST.format(digest=digest, first=first, second=second, part=part, output=output)
     (project.folder / "m.yaml").write_text(manifest)
     project.run(f"--mlms-predictors={folder}")
     verdicts = {item["kind"]: item["verdict"] for item in project.items()}
@@ -69,3 +72,14 @@ def test_complex_outputs_agree_where_both_parts_do(project: Project) -> None:
 
 def test_complex_outputs_that_differ_in_their_imaginary_part_do_not_agree(project: Project) -> None:
     assert run_forms(project, "complex", "complex", part=2) == "FAILED"
+
+
+@pytest.mark.parametrize("output", ["file", "allow_pickle", "input", "../y", "a b/µ"])
+def test_an_output_may_have_any_name(project: Project, output: str) -> None:
+    assert run_forms(project, "complex", "complex", part=2, output=output) == "FAILED"
+    (item,) = [item for item in project.items() if item["kind"] == "agreement"]
+    with np.load(project.results / item["artifacts"]["outputs.npz"]) as kept:
+        key = "output_input" if output == "input" else output
+        assert kept[key].shape == (5, 3, 2)
+        assert kept[f"reference_{output}"].shape == (5, 3, 2)
+        assert kept["input"].tolist() == [0, 1, 2, 3, 4]

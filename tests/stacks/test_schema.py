@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -131,6 +132,7 @@ def test_a_pyproject_without_stacks_declares_none(tmp_path: Path) -> None:
         ("{interpreter: current, threads: 0}", "found 0; write"),
         ("{interpreter: current, cores: [-1]}", "found -1; write"),
         ("{interpreter: current, env: {A: 1}}", "found 1; write text"),
+        ("{interpreter: current, env: {A=B: x}}", "found 'A=B'; write"),
         (
             "{interpreter: current, libraries: {a/b: {library: c, package: d}}}",
             "found 'a/b'; write",
@@ -170,6 +172,30 @@ def test_all_errors_of_a_file_are_reported_at_once(tmp_path: Path) -> None:
 def test_a_file_that_is_no_mapping_is_an_error(tmp_path: Path) -> None:
     message = "1: holds a list, not keys and values; a stack begins with 'name: {framework: …}'"
     assert errors_of(write(tmp_path, "- a\n")) == [message]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[tool.mlms.stacks.a]\ninterpreter = "current"\nenv = {A = "x\\u0000"}\n',
+        '[tool.mlms.stacks.a]\ninterpreter = "\\u001b[2J"\n',
+        '[tool.mlms.stacks.a]\nenv = {"\\u0007" = "x"}\ninterpreter = "current"\n',
+    ],
+)
+def test_a_control_character_in_toml_is_an_error(tmp_path: Path, text: str) -> None:
+    (error,) = errors_of(write(tmp_path, text, "pyproject.toml"))
+    assert error.startswith("1: has the control character '\\x")
+
+
+def test_a_toml_file_that_is_nested_without_end_is_an_error(tmp_path: Path) -> None:
+    (error,) = errors_of(write(tmp_path, "a = " + "[" * 5000, "pyproject.toml"))
+    assert error.startswith("1: can't be read: ")
+
+
+def test_a_pipe_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "pyproject.toml"
+    os.mkfifo(path)
+    assert errors_of(path) == ["1: can't be read: it is a device, a pipe or a socket"]
 
 
 def test_each_shipped_stack_has_the_name_of_its_framework_and_requirements() -> None:
