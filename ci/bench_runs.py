@@ -39,7 +39,7 @@ WITHOUT_OTHERS = [
 PLAIN_TESTS = """
 import pytest
 
-@pytest.mark.parametrize('n', range(10_000))
+@pytest.mark.parametrize('n', range(COUNT))
 def test_empty(n):
     pass
 """
@@ -73,48 +73,54 @@ def run_pytest(folder: Path, *arguments: str, env: Mapping[str, str] | None = No
     return PytestRun(seconds, float(cpu_seconds), int(peak_bytes), int(modules))
 
 
-class Sides(NamedTuple):
-    """Runs of pytest on both sides of a comparison, of which each pair was run in random order."""
+class Side(NamedTuple):
+    """The median of the CPU time of runs of pytest, their largest peak of memory, their modules."""
 
-    ours: list[PytestRun]
-    theirs: list[PytestRun]
-
-    def cpu_seconds(self) -> tuple[float, float]:
-        """Return the median of each side."""
-        ours = statistics.median(run.cpu_seconds for run in self.ours)
-        theirs = statistics.median(run.cpu_seconds for run in self.theirs)
-        return ours, theirs
+    cpu_seconds: float
+    peak_bytes: int
+    modules: int
 
 
-def compare(folder: Path, pairs: int, ours: Sequence[str], theirs: Sequence[str]) -> Sides:
-    """Run pytest with the arguments of either side in turns, with no plugin but ours."""
-    sides = Sides([], [])
-    choices = [(sides.ours, ours), (sides.theirs, theirs)]
-    for _, arguments in choices:
+def compare(folder: Path, rounds: int, sides: Mapping[str, Sequence[str]]) -> dict[str, Side]:
+    """Run pytest with the arguments of each side in turns, with no plugin but ours."""
+    runs: dict[str, list[PytestRun]] = {name: [] for name in sides}
+    for arguments in sides.values():
         run_pytest(folder, *WITHOUT_OTHERS, *arguments)  # compiles what has not been compiled
-    for _ in range(pairs):
-        for runs, arguments in random.sample(choices, 2):
-            runs.append(run_pytest(folder, *WITHOUT_OTHERS, *arguments))
-    return sides
+    for _ in range(rounds):
+        for name in random.sample(list(sides), len(sides)):
+            runs[name].append(run_pytest(folder, *WITHOUT_OTHERS, *sides[name]))
+    return {name: _side(found) for name, found in runs.items()}
+
+
+def _side(runs: Sequence[PytestRun]) -> Side:
+    cpu_seconds = statistics.median(run.cpu_seconds for run in runs)
+    peak_bytes = max(run.peak_bytes for run in runs)
+    return Side(cpu_seconds, peak_bytes, runs[0].modules)
 
 
 def measure_collection() -> Iterator[Row]:
-    """Collect 10,000 cases of 1,000 manifests, and 10,000 parametrized empty tests of one file."""
+    """Collect 10,000 cases of 1,000 manifests, and plain tests of one file and of 1,000 files."""
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         write_manifests(folder / "manifests")
-        (folder / "test_plain.py").write_text(PLAIN_TESTS)
-        collect = ("--collect-only", "-q")
+        (folder / "test_plain.py").write_text(PLAIN_TESTS.replace("COUNT", "10_000"))
+        write_files(folder / "files")
+        collect = ("--collect-only", "-q", "--import-mode=importlib")
         sides = compare(
             folder,
             COLLECTIONS,
-            ours=[*collect, "--mlms-manifests=manifests"],
-            theirs=[*collect, "test_plain.py"],
+            {
+                "cases": [*collect, "--mlms-manifests=manifests"],
+                "one file": [*collect, "test_plain.py"],
+                "files": [*collect, "files"],
+            },
         )
-    ours, theirs = sides.cpu_seconds()
-    yield Row("CPU time of collecting 10,000 cases / plain parametrized tests", ours / theirs, 4)
-    peak = max(run.peak_bytes for run in sides.ours)
-    yield Row("its peak memory in MB", peak / 1e6, 200)
+    cases = sides["cases"]
+    ratio = cases.cpu_seconds / sides["one file"].cpu_seconds
+    yield Row("CPU time of collecting 10,000 cases / plain parametrized tests", ratio, 4)
+    ratio = cases.cpu_seconds / sides["files"].cpu_seconds
+    yield Row("the same / plain parametrized tests of as many files", ratio, 4)
+    yield Row("its peak memory in MB", cases.peak_bytes / 1e6, 200)
 
 
 def write_manifests(folder: Path) -> None:
@@ -123,9 +129,23 @@ def write_manifests(folder: Path) -> None:
     text = text.replace("[1, 8, 64]", "[1, 2, 4, 8, 16, 32, 64, 128, 256]")
     text = text.replace("scenarios: [single_stream, offline]", "scenarios: [single_stream]")
     for number in range(MANIFESTS):
-        part = folder / f"{number // 100:02}"
-        part.mkdir(parents=True, exist_ok=True)
-        (part / f"m{number:04}.yaml").write_text(text)
+        path = _numbered(folder, number, "m{:04}.yaml")
+        path.write_text(text)
+
+
+def write_files(folder: Path) -> None:
+    """Write as many files of tests as there are manifests, with 10 tests each."""
+    text = PLAIN_TESTS.replace("COUNT", "10")
+    for number in range(MANIFESTS):
+        path = _numbered(folder, number, "test_{:04}.py")
+        path.write_text(text)
+
+
+def _numbered(folder: Path, number: int, name: str) -> Path:
+    """Return the path of a file in one of ten folders, which is made."""
+    part = folder / f"{number // 100:02}"
+    part.mkdir(parents=True, exist_ok=True)
+    return part / name.format(number)
 
 
 def measure_item() -> Iterator[Row]:
@@ -170,9 +190,8 @@ def measure_idle() -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         (folder / "test_one.py").write_text("def test_one():\n    pass\n")
-        sides = compare(folder, IDLE_RUNS, ours=[], theirs=["-p", "no:mlms"])
-    ours, theirs = sides.cpu_seconds()
-    milliseconds = 1000 * (ours - theirs)
-    yield Row("CPU time added to a run without manifests in ms", milliseconds, 10)
-    modules = sides.ours[0].modules - sides.theirs[0].modules
+        sides = compare(folder, IDLE_RUNS, {"with": [], "without": ["-p", "no:mlms"]})
+    added = sides["with"].cpu_seconds - sides["without"].cpu_seconds
+    yield Row("CPU time added to a run without manifests in ms", 1000 * added, 10)
+    modules = sides["with"].modules - sides["without"].modules
     yield Row("modules that it imports", modules, 20)
