@@ -4,9 +4,6 @@ They are raised where the problem is found, and the plugin shows their text with
 Secrets of addresses are removed from it here, once for the terminal, JUnit and the results.
 """
 
-from pytest_mlms.redaction import redact
-from pytest_mlms.text import visible
-
 __all__ = [
     "AgentError",
     "ArtifactError",
@@ -27,6 +24,9 @@ class MlmsError(Exception):
     """
 
     def __init__(self, text: object = "") -> None:
+        from pytest_mlms.redaction import redact
+        from pytest_mlms.text import visible
+
         super().__init__(visible(redact(str(text))))
 
 

@@ -66,13 +66,11 @@ IDLE = {
     "pytest_mlms.items.fixtures",
     "pytest_mlms.options",
     "pytest_mlms.plugin",
-    "pytest_mlms.redaction",
     "pytest_mlms.report",
     "pytest_mlms.report.reporter",
     "pytest_mlms.resources",
     "pytest_mlms.session",
     "pytest_mlms.single_entry_cache",
-    "pytest_mlms.text",
     "pytest_mlms.trace",
 }
 """What every run of pytest imports where the plugin is installed; a module more is time for all."""
