@@ -76,18 +76,28 @@ def skip_if_known_unavailable(case: Case, session: Session) -> None:
 def check_known(case: Case, session: Session) -> None:
     """Raise Unavailable where it is known, without starting anything, that a model can't be opened.
 
-    It was unavailable to an earlier item, or its framework isn't in the interpreter of this
-    process, which is to run it.
+    It was unavailable to an earlier item, this machine hasn't what its stack needs, or its
+    framework isn't in the interpreter of this process, which is to run it.
     """
     key = _environment_of(case)
     if key in session.available:
         return
-    if key not in session.unavailable:
-        missing = _missing_here(case, session)
-        if missing:
-            session.unavailable[key] = _missing_text(case, missing[0])
     if key in session.unavailable:
         raise Unavailable(session.unavailable[key])
+    try:
+        _check_stack(case, session)
+    except Unavailable as error:
+        session.unavailable[key] = str(error)
+        raise
+
+
+def _check_stack(case: Case, session: Session) -> None:
+    from pytest_mlms.stacks.launch import check_host
+
+    check_host(case.stack)
+    missing = _missing_here(case, session)
+    if missing:
+        raise Unavailable(_missing_text(case, missing[0]))
 
 
 def _missing_here(case: Case, session: Session) -> list[str]:

@@ -22,7 +22,7 @@ from pytest_mlms.records import Launch, Stack
 from pytest_mlms.stacks.installers import Show
 from pytest_mlms.stacks.variables import passed_through
 
-__all__ = ["find_engine", "launch_in_container"]
+__all__ = ["engine_for", "find_engine", "launch_in_container"]
 
 _ENGINES = ("podman", "docker")
 
@@ -58,7 +58,7 @@ def launch_in_container(
     Its environment is ``env``, and what the stack passes on; the engine's own is that of pytest.
     Raises Unavailable where there is no engine, StackError where the image can't be had or run.
     """
-    engine = _engine_for(stack)
+    engine = engine_for(stack)
     identity = _find_or_pull(engine, stack, show)
     image = _Image(engine, identity, stack.interpreter or "python3")
     predictors = Path(str(mlms_predictors.__file__)).parent
@@ -96,7 +96,8 @@ def _answers(name: str) -> bool:
     return _run([name, "version"]).returncode == 0
 
 
-def _engine_for(stack: Stack) -> str:
+def engine_for(stack: Stack) -> str:
+    """Return the engine that runs a stack's container; raises Unavailable where there is none."""
     engine = find_engine()
     if engine is None:
         problem = f"stack {stack.name} is a container, and neither podman nor docker answers"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -16,13 +17,13 @@ from typing import NamedTuple
 from pytest_mlms.errors import StackError, Unavailable
 from pytest_mlms.files import replacing
 from pytest_mlms.records import Launch, Library, Stack
-from pytest_mlms.stacks.containers import launch_in_container
+from pytest_mlms.stacks.containers import engine_for, launch_in_container
 from pytest_mlms.stacks.environments import provide
 from pytest_mlms.stacks.installers import Show
 from pytest_mlms.stacks.interpreters import Interpreter, find_interpreter, probe
 from pytest_mlms.stacks.variables import agent_variables
 
-__all__ = ["base_interpreter", "clean_environment", "prepare"]
+__all__ = ["base_interpreter", "check_host", "clean_environment", "prepare"]
 
 # No user site-packages; an agent leaves no bytecode in the packages that it imports.
 _FLAGS = ("-s", "-B")
@@ -117,8 +118,21 @@ def clean_environment(
     return environment
 
 
+def check_host(stack: Stack) -> None:
+    """Raise Unavailable where this machine hasn't the Python, the engine or the cores of a stack.
+
+    Nothing is made or fetched.
+    """
+    _check_cores(stack)
+    if stack.container:
+        engine_for(stack)
+    elif stack.requirements or stack.interpreter != "current":
+        with _naming(stack):
+            base_interpreter(stack)
+
+
 def _python_of(stack: Stack, cache: Path, show: Show) -> _Python:
-    try:
+    with _naming(stack):
         if stack.requirements:
             made = provide(stack, base_interpreter(stack), cache, show)
             return _Python(made.folder, made.interpreter, made.lock)
@@ -126,6 +140,13 @@ def _python_of(stack: Stack, cache: Path, show: Show) -> _Python:
             return _Python(Path(sys.prefix), Path(sys.executable))
         found = base_interpreter(stack)
         return _Python(found.prefix, found.path)
+
+
+@contextlib.contextmanager
+def _naming(stack: Stack) -> Iterator[None]:
+    """Put the name of the stack in front of what is unavailable."""
+    try:
+        yield
     except Unavailable as error:
         raise Unavailable(f"stack {stack.name}: {error}") from None
 

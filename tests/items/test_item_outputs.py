@@ -152,22 +152,22 @@ pytestmark = pytest.mark.mlms(manifest="manifests/digits.yaml")
 pids = []
 
 def test_first(mlms_predictor):
-    pids.append(mlms_predictor.agent.process.pid)
+    pids.append(mlms_predictor.agent.pid)
 
 def test_shares_it_and_crashes(mlms_predictor, mlms_dataset):
-    assert mlms_predictor.agent.process.pid == pids[0]
+    assert mlms_predictor.agent.pid == pids[0]
     os.kill(pids[0], signal.SIGKILL)
     mlms_predictor.predict(mlms_dataset.batch([0] * 16))
 
 def test_has_another(mlms_predictor, mlms_dataset):
-    assert mlms_predictor.agent.process.pid != pids[0]
+    assert mlms_predictor.agent.pid != pids[0]
     mlms_predictor.predict(mlms_dataset.batch([0] * 16))
 
 def test_fresh_is_never_shared(mlms_predictor_factory):
     with mlms_predictor_factory() as first:
-        pids.append(first.agent.process.pid)
+        pids.append(first.agent.pid)
     with mlms_predictor_factory() as second:
-        assert second.agent.process.pid not in pids
+        assert second.agent.pid not in pids
 """
 
 
@@ -209,6 +209,15 @@ def test_no_reference_is_computed_and_no_file_read_for_a_framework_that_is_missi
     text = "same can't be imported in stack here"
     assert len(lines_of(result, text)) == 1
     assert not (two.project.results / "agents").exists()
+
+
+def test_no_file_is_read_for_a_stack_whose_python_is_missing(two: TwoFrameworks) -> None:
+    stack = "old: {framework: same, python: '3.99', requirements: [numpy]}\n"
+    (two.project.path / "stacks.yaml").write_text(stack)
+    two.project.edit("digits_cnn.onnx", "not_there.onnx")
+    result = two.run("--mlms-stack=old", "-k", WITHOUT_SPEED, "-rs")
+    result.assert_outcomes(skipped=2)
+    result.stdout.fnmatch_lines(["SKIPPED *stack old: *3.99*"])
 
 
 def test_no_reference_is_computed_for_a_framework_that_another_interpreter_lacks(
