@@ -120,7 +120,7 @@ def _translated(parts: Iterator[T]) -> Iterator[T]:
         raise
     except Exception as error:
         reason = str(error) or type(error).__name__
-        raise UnsafeArchive(f"it is damaged: {reason}") from error
+        raise UnsafeArchive(f"it is damaged: {reason}; get it or pack it again") from error
 
 
 def _write_members(members: Iterator[_Member], target: Path) -> dict[str, str]:
