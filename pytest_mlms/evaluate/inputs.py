@@ -85,7 +85,6 @@ def draw_batches(dataset: Dataset, size: int, seed: int) -> list[dict[str, Array
     At most eight, and at most 64 MiB together, but at least one. Raises DatasetError for batches
     that would not fit into the memory that is free.
     """
-    dataset.check_size(size)
     drawn = _draw(dataset, size, seed)
     first = dataset.batch(drawn[0].tolist())
     batch_bytes = sum(array.nbytes for array in first.values())
@@ -103,7 +102,8 @@ def drawn_names(dataset: Dataset, size: int, seed: int) -> list[str]:
 
 
 def _draw(dataset: Dataset, size: int, seed: int) -> Array:
-    """Return the elements of each batch that is timed."""
+    """Return the elements of each batch that is timed; raises DatasetError for too large ones."""
+    dataset.check_size(size)
     generator = np.random.default_rng(seed)
     return generator.integers(len(dataset), size=(_POOL_BATCHES, size))
 

@@ -137,6 +137,7 @@ class ItemTracer:
         """Return the batch of the traced calls, the same for each run."""
         if self.dataset is None:
             return random_batch(predictor, self.case)
+        self.dataset.check_size(self.case.batch_size)
         return self._draw(self.dataset, np.random.default_rng(self._seed))
 
     def _request(self, predictor: Predictor) -> PreparedRequest:

@@ -373,3 +373,18 @@ def test_a_model_that_can_not_be_fetched_is_shown_with_the_servers_answer(
             "manifests/other/digits.yaml:10: *: http://*expected sha256:ffff* but got *Correct the *",
         ]
     )
+
+
+@pytest.mark.parametrize("option", ["--mlms-trace=model", "--mlms-aa"])
+def test_a_batch_that_memory_does_not_have_is_an_error_of_each_item(
+    project: Project, option: str
+) -> None:
+    project.edit("batch_sizes: [1, 8, 64]", "batch_sizes: [1000000000]")
+    result = project.run(option)
+    assert "Traceback" not in result.stdout.str()
+    items = project.items()
+    assert {item["kind"] for item in items} & {"trace", "upgrade"}
+    for item in items:
+        assert item["verdict"] == "ERROR"
+        assert "a batch of 1,000,000,000 takes 477 GiB of memory, and " in item["message"]
+        assert "are free; write smaller batch_sizes" in item["message"]
