@@ -146,7 +146,7 @@ ERRORS = {
         label=LABELS,
     ),
     "dataset that is a pickle": dataset(
-        "*is not an .npz file of plain arrays: Object arrays cannot be loaded*",
+        " has the array 'image' of objects, which would have to be unpickled; write it again*",
         image=np.array([print]),
         label=np.zeros(1, int),
     ),
