@@ -55,6 +55,7 @@ class Resume:
 
     def __init__(self, config: pytest.Config) -> None:
         self.lines: dict[str, Line] = {}
+        self._strict = config.stash[SESSION].config.strict
         worker = getattr(config, "workerinput", None)
         if worker is None:
             self.lines = finished_items(config.stash[SESSION].run_folder)
@@ -88,7 +89,7 @@ class Resume:
         if not self.lines or session.exitstatus not in nothing_failed:
             return
         session.exitstatus = pytest.ExitCode.OK
-        if any(_has_failed(line) for line in self.lines.values()):
+        if any(_has_failed(line, self._strict) for line in self.lines.values()):
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
@@ -109,7 +110,7 @@ def finished_items(run: Path) -> dict[str, Line]:
     return finished
 
 
-def _has_failed(line: Mapping[str, Any]) -> bool:
-    if line["verdict"] == "FAILED":
+def _has_failed(line: Mapping[str, Any], strict: bool) -> bool:
+    if line["verdict"] == "FAILED" or (strict and line["verdict"] == "INCONCLUSIVE"):
         return True
     return bool(line["outcome"] == "failed")
