@@ -2,11 +2,14 @@
 
 A frame is one line of JSON, the header, and then the raw bytes of the arrays that the header's
 ``arrays`` lists as ``{"name", "dtype", "shape"}``. Requests and replies have the same form and
-alternate strictly. Both sides share this file. It needs numpy only where a frame carries arrays, so
+alternate strictly. A request has a ``type`` and a ``number``; its reply has both, or the type
+``error``. Both sides share this file. It needs numpy only where a frame carries arrays, so
 an interpreter without numpy can say so.
 """
 
 import json
+import math
+import re
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 VERSION = 2
@@ -17,6 +20,10 @@ what a request or a reply must have, or of what a field means. A new request, an
 the receiver may ignore, need no new version.
 """
 MAX_HEADER = 1 << 24  # bytes; a longer "line" is not a header but the output of something else
+
+_DTYPE = re.compile(r"[<>|][biufc]\d{1,2}$")  # numbers
+_SHOWN = 200  # characters of what is no frame
+_WHOLE_END = 1 << 63  # whole numbers go into arrays
 
 NamedArrays = List[Tuple[str, Any]]
 """(name, ndarray) pairs, in an order that the request defines."""
@@ -136,7 +143,7 @@ def encode(header: Dict[str, Any], arrays: Iterable[Tuple[str, Any]] = ()) -> Li
     """Return the buffers of a frame.
 
     ``header`` is a dict with ``type``, ``arrays`` are (name, ndarray) pairs. Raises ProtocolError
-    for an array that does not hold numbers.
+    for an array that does not hold numbers, and for a field that is NaN or infinite.
     """
     specs = []
     buffers = []
@@ -146,9 +153,11 @@ def encode(header: Dict[str, Any], arrays: Iterable[Tuple[str, Any]] = ()) -> Li
                 "array %r has dtype %s; frames carry numbers only" % (name, array.dtype)
             )
         specs.append({"name": name, "dtype": array.dtype.str, "shape": list(array.shape)})
-        flat = array.reshape(-1)  # a view of what is strided evenly, such as a column
-        buffers.append(_bytes_of(flat if flat.flags.c_contiguous else flat.copy()))
-    text = json.dumps(dict(header, arrays=specs), separators=(",", ":"))
+        buffers.append(_bytes_of(array))
+    try:
+        text = json.dumps(dict(header, arrays=specs), separators=(",", ":"), allow_nan=False)
+    except ValueError as error:
+        raise ProtocolError("a field can't be sent: %s" % error) from None
     return [text.encode() + b"\n"] + buffers
 
 
@@ -164,24 +173,58 @@ def read_frame(stream: Any) -> Tuple[Dict[str, Any], NamedArrays]:
     header = _parse_header(line)
     arrays = []
     for spec in header.pop("arrays"):
-        arrays.append((spec["name"], _read_array(stream, spec)))
+        array = _new_array(spec)
+        _fill(array, stream)
+        arrays.append((spec["name"], array))
     return header, arrays
 
 
 def _parse_header(line):
     try:
-        header = json.loads(line.decode())
+        header = _READER.decode(line.decode())
         if isinstance(header["type"], str) and isinstance(header["arrays"], list):
             return header
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         pass
-    raise ProtocolError("expected a frame, found %r" % line[:200])
+    raise ProtocolError("expected a frame, found %r" % line[:_SHOWN])
 
 
-def _read_array(stream, spec):
+def _refuse(text):
+    raise ProtocolError("a field is %s, which is no number here" % text[:_SHOWN])
+
+
+def _finite(text):
+    value = float(text)
+    if math.isinf(value):
+        _refuse(text)
+    return value
+
+
+def _of_64_bits(text):
+    value = int(text)
+    if not -_WHOLE_END <= value < _WHOLE_END:
+        _refuse(text)
+    return value
+
+
+_READER = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite, parse_int=_of_64_bits)
+
+
+def _new_array(spec):
+    """Return an array with room for what a header lists."""
     import numpy
 
-    array = numpy.empty(spec["shape"], spec["dtype"])
+    try:
+        sizes = spec["shape"]
+        is_shape = all(type(size) is int and size >= 0 for size in sizes)
+        if is_shape and _DTYPE.match(spec["dtype"]) and isinstance(spec["name"], str):
+            return numpy.empty(sizes, spec["dtype"])
+    except (KeyError, TypeError, ValueError, OverflowError, MemoryError):
+        pass
+    raise ProtocolError("expected an array, found %s" % repr(spec)[:_SHOWN])
+
+
+def _fill(array, stream):
     view = memoryview(_bytes_of(array))
     done = 0
     while done < len(view):
@@ -189,8 +232,7 @@ def _read_array(stream, spec):
         if not count:
             raise EOFError
         done += count
-    return array
 
 
 def _bytes_of(array):
-    return array.reshape(-1).view("u1").data  # reshape copies only what is not contiguous
+    return array.ravel().view("u1").data  # ravel copies only what is not contiguous

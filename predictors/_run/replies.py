@@ -1,8 +1,8 @@
 """The records that an agent replies with; their fields are the fields of the JSON header."""
 
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
-from .protocol import NamedArrays, OutgoingReply, Tensor
+from .protocol import NamedArrays, OutgoingReply, Profile, Tensor
 
 
 class HelloReply(NamedTuple):
@@ -67,6 +67,27 @@ class TurnReply(NamedTuple):
     """The process's peak of resident memory in bytes; None where outputs were not asked for."""
 
     peak_rss: Optional[int]
+
+
+class TraceReply(NamedTuple):
+    """The fields of a trace; trace_reply.py describes those that its columns refer to.
+
+    ``load`` has start and end of the last load, in nanoseconds of time.perf_counter.
+    """
+
+    strings: List[str]
+    tracks: List[Tuple[int, Any]]
+    levels: List[str]
+    series: List[Tuple[str, str, bool]]
+    probes: List[Dict[str, Any]]
+    process: int
+    load: Tuple[int, int]
+
+
+class ProfileReply(NamedTuple):
+    """The layers of each call under the framework's own profiler."""
+
+    profiles: List[Profile]
 
 
 def make_reply(record: Any, arrays: Optional[NamedArrays] = None) -> OutgoingReply:

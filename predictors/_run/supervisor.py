@@ -179,7 +179,7 @@ def _parent_of(process):
     return int(fields[1])
 
 
-def _end_as(status, libc):
+def _end_as(status: int, libc: Any) -> NoReturn:
     """End with the status or by the signal by which the agent ended; there is one core dump."""
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)

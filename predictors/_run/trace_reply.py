@@ -10,7 +10,7 @@ from typing import Any, Dict, List
 from .protocol import OutgoingReply
 from .tracing import TracedCalls
 
-_COLUMNS = (
+COLUMNS = (
     "level",
     "name",
     "type",
@@ -23,6 +23,7 @@ _COLUMNS = (
     "request",
     "external",
 )
+"""Columns of spans; each is an array of whole numbers with this name after ``span_``."""
 
 
 def trace_reply(trace: TracedCalls) -> OutgoingReply:
@@ -35,10 +36,10 @@ def trace_reply(trace: TracedCalls) -> OutgoingReply:
 
     indices = _Indices()
     rows = [indices.row_of(span) for span in trace.spans]
-    table = numpy.array(rows, "i8").reshape(-1, len(_COLUMNS))
+    table = numpy.array(rows, "i8").reshape(-1, len(COLUMNS))
     columns = numpy.ascontiguousarray(table.T)
     arrays = []
-    for name, column in zip(_COLUMNS, columns):
+    for name, column in zip(COLUMNS, columns):
         arrays.append(("span_" + name, column))
     arrays.append(("plain", numpy.array(trace.plain, "i8")))
     for number, series in enumerate(trace.series):

@@ -78,6 +78,8 @@ from mlms_predictors._run.replies import (  # noqa: E402
 from mlms_predictors._run.supervisor import start_supervised  # noqa: E402
 from mlms_predictors._run.trace_reply import trace_reply  # noqa: E402
 
+_LONGEST_MESSAGE = 1 << 16  # characters of an error
+
 Header = Dict[str, Any]
 """The fields of a request."""
 
@@ -381,20 +383,30 @@ def _log_error():
 def _answer(worker, header, arrays):
     """Do one request and return the frame of its reply; what a framework raises is a reply, too."""
     kind = header["type"]
+    number = header.get("number")
     try:
         if kind not in REQUESTS:
             raise ValueError("no request %r; this agent knows %s" % (kind, ", ".join(REQUESTS)))
         reply = getattr(worker, kind)(header, arrays)
-        return encode(dict(reply.fields, type=kind), reply.arrays)
+        return encode(dict(reply.fields, type=kind, number=number), reply.arrays)
     except (Exception, SystemExit) as error:
         if not isinstance(error, NotImplementedError):
             _log_error()
-        return encode({"type": "error", "error": _error_name(error), "message": str(error)})
+        fields = {"type": "error", "error": _error_name(error), "message": _message_of(error)}
+        return encode(dict(fields, number=number))
 
 
 def _error_name(error):
     """Return the name of an error's class; numpy has a MemoryError of its own."""
     return "MemoryError" if isinstance(error, MemoryError) else type(error).__name__
+
+
+def _message_of(error):
+    """Return the text of an error, which may be unable to give one."""
+    try:
+        return str(error)[:_LONGEST_MESSAGE]
+    except Exception as another:
+        return "its text raised %s" % type(another).__name__
 
 
 def _serve(worker: Worker, channel: AgentChannel) -> None:

@@ -15,12 +15,16 @@ from pathlib import Path
 from typing import Any
 
 from mlms_predictors._run import protocol
+from mlms_predictors._run.replies import HelloReply, LoadReply
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion
 
 from pytest_mlms.agent.predictor import Predictor
 from pytest_mlms.agent.process import Agent, Refused, start_agent
-from pytest_mlms.agent.signature import check_signature, tensors_of
+from pytest_mlms.agent.replies import read_record, shortened
+from pytest_mlms.agent.signature import check_signature
 from pytest_mlms.cases import Case
 from pytest_mlms.errors import AgentError, InvalidRun, Unavailable
 from pytest_mlms.records import Launch, Stack, device_name
@@ -29,6 +33,7 @@ from pytest_mlms.waits import Waiting, in_silence
 
 __all__ = ["PredictorSpec", "check_agent", "open_predictor"]
 
+_LONGEST_TEXT = 4096  # characters of a path
 _NUMPY_LINES = 60  # of the log, enough for numpy's warning with its traceback
 _BUILT_FOR_NUMPY_1 = re.compile(
     r"compiled using NumPy 1\.x|_ARRAY_API not found|removed in the NumPy 2\.0 release"
@@ -60,16 +65,6 @@ class PredictorSpec:
         stack = self.case.stack.name
         interpreter = self.launch.command[0]
         return f"stack {stack} ({interpreter})"
-
-
-@dataclass(frozen=True)
-class _Hello:
-    """The reply of an agent that has imported its framework."""
-
-    versions: Mapping[str, str]
-    python: str
-    executable: str
-    cores: tuple[int, ...] | None
 
 
 @contextlib.contextmanager
@@ -130,7 +125,7 @@ def _loading(spec: PredictorSpec) -> str:
     return f"stack {spec.case.stack.name} to load {names} on {spec.case.device}"
 
 
-def _say_hello(agent: Agent, spec: PredictorSpec) -> _Hello:
+def _say_hello(agent: Agent, spec: PredictorSpec) -> HelloReply:
     """Have the framework imported; check its version and its devices."""
     try:
         facts = agent.request("hello").facts
@@ -143,16 +138,12 @@ def _say_hello(agent: Agent, spec: PredictorSpec) -> _Hello:
         problem = f"{framework} can't be imported in {spec.environment}"
         raise Unavailable(f"{problem}; {advice or 'install it there'}: {error}") from None
     _check_protocol(facts, spec)
-    agent.learn_pid(facts["process"])
-    _check_version(facts, spec)
-    _check_device(facts, spec)
-    cores = facts["cores"]
-    return _Hello(
-        versions=facts["versions"],
-        python=facts["python"],
-        executable=facts["executable"],
-        cores=None if cores is None else tuple(cores),
-    )
+    with agent.checking("hello"):
+        hello = read_record(HelloReply, facts, _LONGEST_TEXT)
+    agent.learn_pid(hello.process)
+    _check_version(hello, spec)
+    _check_device(hello, spec)
+    return hello
 
 
 def _advice_on_numpy(agent: Agent, error: Refused, stack: Stack) -> str:
@@ -177,37 +168,46 @@ def _is_not_numpy(requirement: str) -> bool:
 def _check_protocol(facts: Mapping[str, Any], spec: PredictorSpec) -> None:
     version = facts.get("protocol")
     if version != protocol.VERSION:
+        spoken = shortened(str(version))
         raise AgentError(
-            f"the agent in {spec.environment} speaks version {version} of the protocol, and this "
+            f"the agent in {spec.environment} speaks version {spoken} of the protocol, and this "
             f"pytest-mlms version {protocol.VERSION}; start it with the worker.py of this "
             f"installation, or install the same pytest-mlms on both sides"
         )
 
 
-def _check_version(facts: Mapping[str, Any], spec: PredictorSpec) -> None:
+def _check_version(hello: HelloReply, spec: PredictorSpec) -> None:
     case = spec.case
     framework = case.stack.framework
-    version = facts["versions"].get(framework)
-    if version is None or not case.model.versions.contains(version, prereleases=True):
+    version = hello.versions.get(framework)
+    if not _is_one_of(version, case.model.versions):
         raise Unavailable(
             f"{case.place('framework')}: asks for {case.model.framework}, "
             f"and {spec.environment} has {framework} {version}"
         )
 
 
-def _check_device(facts: Mapping[str, Any], spec: PredictorSpec) -> None:
+def _is_one_of(version: str | None, versions: SpecifierSet) -> bool:
+    if version is None:
+        return False
+    try:
+        return versions.contains(version, prereleases=True)
+    except InvalidVersion:
+        return False
+
+
+def _check_device(hello: HelloReply, spec: PredictorSpec) -> None:
     case = spec.case
-    devices = facts["devices"]
-    if device_name(case.device) not in devices:
+    if device_name(case.device) not in hello.devices:
         framework = case.stack.framework
-        version = facts["versions"][framework]
+        version = hello.versions[framework]
         raise Unavailable(
             f"no device {case.device}: {framework} {version} in {spec.environment} "
-            f"has {', '.join(devices)}"
+            f"has {', '.join(hello.devices)}"
         )
 
 
-def _load(agent: Agent, spec: PredictorSpec, hello: _Hello, start_seconds: float) -> Predictor:
+def _load(agent: Agent, spec: PredictorSpec, hello: HelloReply, start_seconds: float) -> Predictor:
     """Load the model; check what it really uses, and its signature."""
     case = spec.case
     request = {
@@ -218,23 +218,25 @@ def _load(agent: Agent, spec: PredictorSpec, hello: _Hello, start_seconds: float
         "allow_code": spec.allow_code,
     }
     facts = agent.request("load", request).facts
-    _check_used_device(case, facts["device"])
-    _check_used_threads(case, facts["threads"])
+    with agent.checking("load"):
+        loaded = read_record(LoadReply, facts, _LONGEST_TEXT)
+    _check_used_device(case, loaded.device)
+    _check_used_threads(case, loaded.threads)
     predictor = Predictor(
         agent=agent,
-        device=facts["device"],
-        threads=facts["threads"],
-        cores=hello.cores,
+        device=loaded.device,
+        threads=loaded.threads,
+        cores=None if hello.cores is None else tuple(hello.cores),
         versions=hello.versions,
         python=hello.python,
         executable=hello.executable,
-        inputs=tensors_of(facts["inputs"]),
-        outputs=tensors_of(facts["outputs"]),
+        inputs=tuple(loaded.inputs),
+        outputs=tuple(loaded.outputs),
         start_seconds=start_seconds,
-        load_seconds=facts["seconds"],
-        load_waited=facts["waited"],
-        rss_before=facts["rss_before"],
-        peak_is_since_load=facts["peak_is_since_load"],
+        load_seconds=loaded.seconds,
+        load_waited=loaded.waited,
+        rss_before=loaded.rss_before,
+        peak_is_since_load=loaded.peak_is_since_load,
     )
     check_signature(case.loaded, predictor.inputs, predictor.outputs)
     return predictor

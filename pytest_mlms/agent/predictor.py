@@ -7,15 +7,18 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from mlms_predictors import Operation, Structure, Tensor
+from mlms_predictors import Profile, Structure, Tensor
+from mlms_predictors._run.peaks import Peaks
+from mlms_predictors._run.replies import BindReply, ProfileReply, RunReply, TraceReply, TurnReply
 
 from pytest_mlms.agent.process import Agent, Array, Reply
-from pytest_mlms.agent.signature import ordered_batch, tensors_of
+from pytest_mlms.agent.replies import check_outputs, check_trace, read_record, take_times
+from pytest_mlms.agent.signature import ordered_batch
 
 __all__ = ["Clocks", "Predictor", "ScenarioRun", "Turn"]
 
 _RUN_TIMES = ("start", "end", "wait", "cpu", "at")
-_TURN_TIMES = (*_RUN_TIMES, "device")
+_DEVICE_TIMES = (*_RUN_TIMES, "device")
 
 
 class Clocks(NamedTuple):
@@ -95,7 +98,10 @@ class Predictor:
         Raises AgentError.
         """
         batch = ordered_batch(self.inputs, arrays)
-        return self.agent.request("predict", arrays=batch).arrays
+        found = self.agent.request("predict", arrays=batch).arrays
+        with self.agent.checking("predict"):
+            check_outputs(self.outputs, found)
+        return found
 
     def run(
         self,
@@ -119,13 +125,16 @@ class Predictor:
             fields["batches"] = len(batches)
         arrays = self._joined(batches)
         facts, named = self.agent.request("run", fields, arrays, seconds=longest)
-        times = {name: named.pop(name) for name in _RUN_TIMES}
+        with self.agent.checking("run"):
+            record = read_record(RunReply, facts)
+            times = take_times(named, _RUN_TIMES)
+            check_outputs(self.outputs, named)
         return ScenarioRun(
             times=times,
             outputs=named,
-            sha256=facts["output_sha256"],
-            peak_bytes=facts["peak_rss"],
-            bind_seconds=facts["bind_seconds"],
+            sha256=record.output_sha256,
+            peak_bytes=record.peak_rss,
+            bind_seconds=record.bind_seconds,
         )
 
     def inner(self, arrays: Mapping[str, Array]) -> list[tuple[str, Array]]:
@@ -145,13 +154,10 @@ class Predictor:
         arrays = self._joined(batches)
         fields = {"batches": len(batches)}
         facts = self.agent.request("bind", fields, arrays).facts
-        stoppable = facts["stoppable"] and self.agent.own_pid is not None
-        return Clocks(
-            wait=facts["wait"],
-            device=facts["device"],
-            stoppable=stoppable,
-            bind_seconds=facts["bind_seconds"],
-        )
+        with self.agent.checking("bind"):
+            record = read_record(BindReply, facts)
+        stoppable = record.stoppable and self.agent.own_pid is not None
+        return Clocks(record.wait, record.device, stoppable, record.bind_seconds)
 
     def hold(self, cores: Sequence[int]) -> None:
         """Hold the thread that makes the calls to these cores. Raises AgentError."""
@@ -165,21 +171,23 @@ class Predictor:
         """
         fields = {"count": count, "skip": skip, "first": first, "outputs": outputs}
         facts, arrays = self.agent.request("turn", fields)
-        times = {}
-        for name in _TURN_TIMES:
-            if name in arrays:
-                times[name] = arrays.pop(name)
-        return Turn(times, arrays, facts["peak_rss"])
+        names = _DEVICE_TIMES if "device" in arrays else _RUN_TIMES
+        with self.agent.checking("turn"):
+            record = read_record(TurnReply, facts)
+            times = take_times(arrays, names)
+            if outputs:
+                check_outputs(self.outputs, arrays)
+        return Turn(times, arrays, record.peak_rss)
 
-    def profile(self, batch: Mapping[str, Array], count: int) -> list[Any]:
-        """Return [start, end, layers] of each of ``count`` calls, by the framework's profiler.
+    def profile(self, batch: Mapping[str, Array], count: int) -> list[Profile]:
+        """Return the profile of each of ``count`` calls, by the framework's profiler.
 
         Raises Refused where the framework has none.
         """
         arrays = ordered_batch(self.inputs, batch)
         facts = self.agent.request("profile", {"count": count}, arrays).facts
-        profiles: list[Any] = facts["profiles"]
-        return profiles
+        with self.agent.checking("profile"):
+            return read_record(ProfileReply, facts).profiles
 
     def peaks(self) -> dict[str, Any]:
         """Measure the operations and the bytes a second that the device reaches.
@@ -188,7 +196,8 @@ class Predictor:
         can't measure them.
         """
         facts = self.agent.request("peaks").facts
-        return {name: facts[name] for name in ("flops", "bytes", "how")}
+        with self.agent.checking("peaks"):
+            return read_record(Peaks, facts)._asdict()
 
     def structure(self, shapes: Mapping[str, Sequence[int]]) -> Structure:
         """Return the model as a graph for inputs of these shapes.
@@ -197,14 +206,8 @@ class Predictor:
         """
         plain = {name: list(shape) for name, shape in shapes.items()}
         facts = self.agent.request("structure", {"shapes": plain}).facts
-        return Structure(
-            layers=[Operation(*layer) for layer in facts["layers"]],
-            tensors=list(tensors_of(facts["tensors"])),
-            inputs=facts["inputs"],
-            outputs=facts["outputs"],
-            counter=facts["counter"],
-            buffers=facts["buffers"],
-        )
+        with self.agent.checking("structure"):
+            return read_record(Structure, facts)
 
     def trace(
         self,
@@ -228,7 +231,10 @@ class Predictor:
             "options": options,
         }
         batch = ordered_batch(self.inputs, arrays)
-        return self.agent.request("trace", fields, batch, seconds=seconds)
+        reply = self.agent.request("trace", fields, batch, seconds=seconds)
+        with self.agent.checking("trace"):
+            check_trace(read_record(TraceReply, reply.facts), reply.arrays)
+        return reply
 
     def _joined(self, batches: Sequence[Mapping[str, Array]]) -> list[tuple[str, Array]]:
         """Return the arrays of all batches, one batch after the other."""

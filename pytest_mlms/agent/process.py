@@ -9,13 +9,14 @@ It is not aware of models or manifests; ``pytest_mlms.agent.predictor`` is.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
 
@@ -26,6 +27,7 @@ from numpy.typing import NDArray
 
 from pytest_mlms.agent.channel import Channel
 from pytest_mlms.agent.log import LogFile
+from pytest_mlms.agent.replies import check_answers, unique
 from pytest_mlms.errors import AgentError
 from pytest_mlms.records import Launch
 
@@ -64,7 +66,7 @@ class Reply(NamedTuple):
 
 def _real_arrays(named: Iterable[tuple[str, Array]]) -> dict[str, Array]:
     """Return the arrays of a reply by name, complex ones as real ones."""
-    return {name: _real_array(array) for name, array in named}
+    return {name: _real_array(array) for name, array in unique(named).items()}
 
 
 def _real_array(array: Array) -> Array:
@@ -91,6 +93,7 @@ class Agent:
     timeout: float
     end: tuple[str, ...] = ()
     own_pid: int | None = None
+    _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     @property
     def pid(self) -> int:
@@ -116,11 +119,19 @@ class Agent:
         """
         if self.channel.closed:
             raise AgentError(self._report("has ended; ask for a new one"))
-        header = {**(fields or {}), "type": kind}
+        header = {**(fields or {}), "type": kind, "number": next(self._numbers)}
         reply = self._exchange(header, arrays, self.timeout + seconds)
         if reply.facts["type"] == "error":
             raise self._refusal(kind, reply.facts)
         return reply
+
+    @contextlib.contextmanager
+    def checking(self, kind: str) -> Iterator[None]:
+        """Have a ProtocolError about the content of a reply end the agent, as AgentError."""
+        try:
+            yield
+        except protocol.ProtocolError as error:
+            raise self._fault(kind, error) from None
 
     def learn_pid(self, told: int) -> None:
         """Note the process id that the agent tells, if that is a supervised process of ours.
@@ -129,7 +140,7 @@ class Agent:
         """
         if told == self.process.pid:
             return
-        with contextlib.suppress(psutil.NoSuchProcess):
+        with contextlib.suppress(psutil.NoSuchProcess, ValueError):
             ancestors = psutil.Process(told).parents()
             if any(ancestor.pid == self.process.pid for ancestor in ancestors):
                 self.own_pid = told
@@ -184,6 +195,7 @@ class Agent:
             with contextlib.suppress(BrokenPipeError):
                 self.channel.write(frame)
             facts, named = protocol.read_frame(self.channel)
+            check_answers(kind, header["number"], facts)
             return Reply(facts, _real_arrays(named))
         except TimeoutError:
             self.kill()
@@ -195,12 +207,14 @@ class Agent:
             problem = f"ended while it did '{kind}': {self._ending()}"
             raise AgentError(self._report(problem)) from None
         except protocol.ProtocolError as error:
-            self.kill()
-            problem = f"can't exchange frames for '{kind}': {error}"
-            raise AgentError(self._report(problem)) from None
+            raise self._fault(kind, error) from None
         except BaseException:  # Ctrl-C: nobody will read the reply
             self.kill()
             raise
+
+    def _fault(self, kind: str, error: protocol.ProtocolError) -> AgentError:
+        self.kill()
+        return AgentError(self._report(f"can't exchange frames for '{kind}': {error}"))
 
     def _refusal(self, kind: str, facts: Mapping[str, Any]) -> Refused:
         error = facts["error"]

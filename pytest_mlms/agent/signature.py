@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-import numpy as np
 from mlms_predictors import Tensor
 
 from pytest_mlms.agent.process import Array
+from pytest_mlms.agent.replies import is_array
 from pytest_mlms.errors import OutputError
 from pytest_mlms.manifest.load import LoadedManifest
 
-__all__ = ["check_fit", "check_signature", "ordered_batch", "tensors_of"]
-
-
-def tensors_of(facts: Sequence[Any]) -> tuple[Tensor, ...]:
-    """Return the tensors that an agent listed as [name, dtype, shape]."""
-    tensors = []
-    for name, dtype, shape in facts:
-        tensors.append(Tensor(name, dtype, tuple(shape)))
-    return tuple(tensors)
+__all__ = ["check_fit", "check_signature", "ordered_batch"]
 
 
 def ordered_batch(
@@ -79,22 +70,12 @@ def check_signature(
     if not model_outputs.issuperset(declared_outputs):
         raise _difference(loaded, "outputs", declared_outputs, outputs)
     for tensor in outputs:
-        if tensor.name in declared_outputs and not _is_array(tensor):
+        if tensor.name in declared_outputs and not is_array(tensor):
             raise OutputError(
                 f"{loaded.place('outputs')}: output {tensor.name!r} is {tensor.dtype}, not an "
                 f"array of numbers; name another output, or convert the model so that it is one "
                 f"(skl2onnx: options={{'zipmap': False}})"
             )
-
-
-def _is_array(tensor: Tensor) -> bool:
-    """Return whether a tensor is of numbers; a framework may not tell."""
-    if not tensor.dtype:
-        return True
-    try:
-        return np.dtype(tensor.dtype).kind in "biufc"
-    except (TypeError, ValueError):
-        return False
 
 
 def _difference(

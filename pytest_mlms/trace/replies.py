@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from pytest_mlms.agent.process import Array, Reply
+from pytest_mlms.agent.replies import shortened
+from pytest_mlms.errors import AgentError
 from pytest_mlms.serialization import from_plain
 from pytest_mlms.trace import LEVELS
 from pytest_mlms.trace.builder import TraceBuilder
@@ -40,10 +42,16 @@ def add_reply(builder: TraceBuilder, reply: Reply, run: int, first_request: int)
 
 
 def probe_statuses(reply: Reply) -> list[ProbeStatus]:
-    """Return the status of each probe of a reply."""
+    """Return the status of each probe of a reply. Raises AgentError where one is none."""
+    from pydantic import ValidationError
+
     statuses = []
     for status in reply.facts["probes"]:
-        statuses.append(from_plain(ProbeStatus, status))
+        try:
+            statuses.append(from_plain(ProbeStatus, status))
+        except ValidationError as error:
+            found = shortened(repr(status))
+            raise AgentError(f"the agent sent {found} as the status of a probe") from error
     return statuses
 
 
@@ -58,12 +66,18 @@ def _columns(builder: TraceBuilder, reply: Reply, run: int) -> dict[str, Array]:
     strings = builder.texts(facts["strings"])
     for name in _TEXTS:
         columns[name] = strings[columns[name]]
-    levels = [LEVELS.index(level) for level in facts["levels"]]
+    levels = [_level_index(level) for level in facts["levels"]]
     level_indices = np.array(levels, "u1")
     columns["level"] = level_indices[columns["level"]]
     tracks = _track_indices(builder, facts, run)
     columns["track"] = tracks[columns["track"]]
     return columns
+
+
+def _level_index(level: str) -> int:
+    if level not in LEVELS:
+        raise AgentError(f"the agent traced {shortened(repr(level))}, which is no level")
+    return LEVELS.index(level)
 
 
 def _track_indices(builder: TraceBuilder, facts: Mapping[str, Any], run: int) -> Array:

@@ -17,7 +17,6 @@ from tests.support.agents import faulty_spec, open_faulty, speaker
 from tests.support.cases import faulty_case
 
 HELLO = {
-    "type": "reply",
     "protocol": protocol.VERSION,
     "process": 1,
     "python": "3.11",

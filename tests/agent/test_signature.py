@@ -8,17 +8,13 @@ import numpy as np
 import pytest
 from mlms_predictors import Tensor
 
-from pytest_mlms.agent.signature import check_signature, ordered_batch, tensors_of
+from pytest_mlms.agent.signature import check_signature, ordered_batch
 from pytest_mlms.errors import OutputError
 from tests.support.cases import digits_case
 
 IMAGE = Tensor("image", "float32", (None, 1, 8, 8))
 MASK = Tensor("mask", "bool", (None, 8))
 LOGITS = Tensor("logits", "float32", (None, 10))
-
-
-def test_tensors_of_a_reply_become_records() -> None:
-    assert tensors_of([["image", "float32", [None, 1, 8, 8]]]) == (IMAGE,)
 
 
 def test_a_batch_is_put_into_the_order_of_the_model() -> None:

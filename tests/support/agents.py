@@ -23,8 +23,8 @@ sys.path.insert(0, {root!r})
 import json
 from predictors._run import protocol
 for reply in json.loads({replies!r}):
-    protocol.read_frame(sys.stdin.buffer)
-    for buffer in protocol.encode(reply):
+    request, _ = protocol.read_frame(sys.stdin.buffer)
+    for buffer in protocol.encode({{**request, **reply}}):
         sys.stdout.buffer.write(buffer)
     sys.stdout.buffer.flush()
 """

@@ -1,0 +1,228 @@
+"""Replies that are wrong: whatever an agent sends, there is an error that names it, and no hang."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from mlms_predictors._run.protocol import ProtocolError
+from mlms_predictors._run.replies import LoadReply
+
+from pytest_mlms.agent.opening import PredictorSpec, open_predictor
+from pytest_mlms.agent.process import Refused, start_agent
+from pytest_mlms.agent.replies import read_record, take_times
+from pytest_mlms.errors import AgentError, MlmsError
+from pytest_mlms.records import Launch
+from pytest_mlms.trace.builder import TraceBuilder
+from pytest_mlms.trace.metadata import TraceMetadata
+from pytest_mlms.trace.replies import add_reply, probe_statuses
+from pytest_mlms.trace.runs import TraceRun
+from tests.support.agents import TIMEOUT, faulty_spec, speaker
+from tests.support.frame_mutants import Frame, frames_of, mutant
+from tests.support.project import PREDICTORS, launch
+
+BATCH = {"image": np.zeros((2, 1, 8, 8), np.float32)}
+MUTANTS = 300
+LOAD = {
+    "device": "cpu",
+    "threads": 1,
+    "inputs": [["image", "float32", [None, 1, 8, 8]]],
+    "outputs": [],
+    "seconds": 0.5,
+    "waited": 0.0,
+    "rss_before": 1,
+    "peak_is_since_load": True,
+}
+
+
+def converse(spec: PredictorSpec) -> None:
+    """Use most requests of an agent."""
+    with open_predictor(spec) as predictor:
+        predictor.predict(BATCH)
+        predictor.run("single_stream", [BATCH], seconds=0, least=3, longest=60)
+        predictor.bind([BATCH])
+        predictor.turn(count=2, outputs=True)
+        predictor.profile(BATCH, 2)
+        with pytest.raises(Refused):
+            predictor.inner(BATCH)
+        reply = predictor.trace("layer+hardware", ["layers", "io"], 2, BATCH, {}, 60)
+        builder = TraceBuilder(TraceMetadata())
+        builder.add_run(TraceRun("layer"))
+        add_reply(builder, reply, 0, 0)
+        probe_statuses(reply)
+
+
+@pytest.fixture(scope="module")
+def frames(tmp_path_factory: pytest.TempPathFactory) -> list[Frame]:
+    """The replies of an agent in a conversation."""
+    folder = tmp_path_factory.mktemp("recorded")
+    record = f'"$0" "$@" | tee "{folder}/replies"'
+    plain = launch()
+    recorded = replace(plain, command=("/bin/sh", "-c", record, *plain.command))
+    spec = faulty_spec(folder, layers="stepwise", pages=1)
+    converse(replace(spec, launch=recorded))
+    return frames_of((folder / "replies").read_bytes())
+
+
+def replayed(spec: PredictorSpec, folder: Path, replies: bytes) -> PredictorSpec:
+    """Return how to start a program that sends these bytes, whatever it is asked."""
+    file = folder / "replies"
+    file.write_bytes(replies)
+    return replace(spec, launch=Launch(("/bin/sh", "-c", f'cat "{file}"'), {}))
+
+
+def test_a_recorded_conversation_can_be_replayed(frames: list[Frame], tmp_path: Path) -> None:
+    sound = b"".join(frame.encode() for frame in frames)
+    converse(replayed(faulty_spec(tmp_path), tmp_path, sound))
+
+
+def test_mutants_of_a_conversation_end_in_errors_of_ours(
+    frames: list[Frame], tmp_path: Path
+) -> None:
+    spec = faulty_spec(tmp_path)
+    refused = 0
+    for seed in range(MUTANTS):
+        try:
+            converse(replayed(spec, tmp_path, mutant(frames, seed)))
+        except MlmsError as error:
+            refused += 1
+            assert len(str(error)) < 10_000, f"the error of mutant {seed} is too long"
+        except Exception as error:
+            raise AssertionError(f"mutant {seed}") from error
+    assert refused > MUTANTS / 2
+
+
+def refusal_of(replies: list[dict[str, Any]], folder: Path) -> str:
+    """Return the error of the first request that isn't answered by these replies."""
+    agent = start_agent(speaker(*replies), PREDICTORS / "faulty.py", folder / "log", TIMEOUT)
+    try:
+        for kind in ("bind", "turn", "peaks"):
+            agent.request(kind)
+    except AgentError as error:
+        return str(error)
+    finally:
+        agent.close()
+    raise AssertionError("all replies were taken")
+
+
+def test_an_extra_reply_is_noticed_by_its_number(tmp_path: Path) -> None:
+    text = refusal_of([{}, {"number": 1, "type": "bind"}], tmp_path)
+    assert "'turn': expected the reply to request 2, found 'bind' of request 1" in text
+
+
+def test_a_reply_of_another_type_is_refused(tmp_path: Path) -> None:
+    text = refusal_of([{"type": "hello"}], tmp_path)
+    assert "'bind': expected the reply to request 1, found 'hello' of request 1" in text
+
+
+def test_an_error_without_a_text_is_refused(tmp_path: Path) -> None:
+    text = refusal_of([{"type": "error", "error": "ValueError"}], tmp_path)
+    assert "an error has no text as its 'message'" in text
+
+
+def test_what_is_shown_of_a_reply_is_short(tmp_path: Path) -> None:
+    text = refusal_of([{"type": "x" * 100_000}], tmp_path)
+    assert len(text) < 1000
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"threads": "many"}, "threads: .*, found 'many'"),
+        ({"seconds": "NaN"}, "seconds: .*finite number, found 'NaN'"),
+        ({"inputs": [["image"]]}, "inputs.0.*: "),
+        ({"inputs": [["image", "float32", ["x"]]]}, "inputs.0.*: "),
+    ],
+)
+def test_a_field_of_another_kind_is_named(change: dict[str, Any], message: str) -> None:
+    assert read_record(LoadReply, LOAD).seconds == 0.5
+    with pytest.raises(ProtocolError, match=message):
+        read_record(LoadReply, {**LOAD, **change})
+
+
+def test_a_field_that_is_missing_is_named() -> None:
+    with pytest.raises(ProtocolError, match="device: "):
+        read_record(LoadReply, {name: LOAD[name] for name in LOAD if name != "device"})
+
+
+ROW = np.ones(2)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"end": np.array([1.0, np.nan])}, "'end' have a value that is not finite"),
+        ({"end": np.ones(3)}, "'start' and 'end' are not equally many"),
+        ({"end": np.ones(2, "f4")}, r"'end' are float32 \[2\], not a row of float64"),
+        ({"end": np.ones((1, 2))}, "not a row"),
+        ({"end": np.ones(0)}, "not a row"),
+    ],
+)
+def test_times_are_finite_and_as_many_as_each_other(
+    change: dict[str, np.ndarray], message: str
+) -> None:
+    times = dict.fromkeys(("start", "end", "wait", "cpu", "at"), ROW)
+    assert take_times({**times, "y": ROW}, times) == times
+    with pytest.raises(ProtocolError, match=message):
+        take_times({**times, **change}, times)
+
+
+SHORT = """
+from mlms_predictors import Loaded, Tensor
+def versions():
+    return {"faulty": "1.2.3"}
+def devices():
+    return ["cpu"]
+def load(request):
+    tensor = Tensor("image", "float32", (None, 1, 8, 8))
+    return Loaded(None, "cpu", None, [tensor], [tensor._replace(name="logits")])
+def predict(loaded, arrays):
+    return []
+"""
+
+
+def test_an_output_that_is_missing_is_named(tmp_path: Path) -> None:
+    predictor = tmp_path / "short.py"
+    predictor.write_text(SHORT)
+    spec = replace(faulty_spec(tmp_path), predictor=predictor)
+    with open_predictor(spec) as opened:
+        with pytest.raises(AgentError, match=r"'predict': there is no output 'logits'; found \[\]"):
+            opened.predict(BATCH)
+        assert not opened.agent.alive
+
+
+def test_a_signal_without_a_name_has_its_number(tmp_path: Path) -> None:
+    code = "import os; os.kill(os.getpid(), 40)"
+    ended = Launch((sys.executable, "-c", code), {})
+    agent = start_agent(ended, PREDICTORS / "faulty.py", tmp_path / "log", TIMEOUT)
+    with pytest.raises(AgentError, match="killed by signal 40; "):
+        agent.request("hello")
+
+
+def test_a_predictor_that_writes_to_its_standard_output_sends_nothing(tmp_path: Path) -> None:
+    predictor = tmp_path / "loud.py"
+    predictor.write_text(SHORT + "import os, subprocess\n" + LOUD)
+    agent = start_agent(launch(), predictor, tmp_path / "log", TIMEOUT)
+    assert agent.request("hello").facts["versions"] == {"faulty": "1.2.3"}
+    agent.close()
+    log = (tmp_path / "log").read_text()
+    for writer in ("native", "child", "forked"):
+        assert json.dumps({"type": writer}) in log
+
+
+LOUD = """
+import ctypes
+libc = ctypes.CDLL(None)
+libc.puts(b'{"type": "native"}')
+libc.fflush(None)
+subprocess.run(["echo", '{"type": "child"}'])
+if os.fork() == 0:
+    print('{"type": "forked"}', flush=True)
+    os._exit(0)
+os.wait()
+"""
