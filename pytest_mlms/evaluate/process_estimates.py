@@ -30,10 +30,11 @@ def estimate_performance(
     """Return the quantities of performance over processes.
 
     An estimate is the mean of the processes' values with Student's interval. That of a percentile
-    is at least as wide as the interval of its order statistics. Throughput is what a
-    fixed amount of work gets: the processes' time for an input is
-    what is averaged (so rates by the harmonic mean: Smith 1988, Communications of the ACM 31:1202),
-    and it agrees with the mean latency.
+    is at least as wide as the interval of its order statistics.
+
+    Throughput is what a fixed amount of work gets: the processes' time for an input is what is
+    averaged (so rates by the harmonic mean: Smith 1988, Communications of the ACM 31:1202), and it
+    agrees with the mean latency.
     """
     estimates = {}
     for quantity in quantities_of("performance"):
@@ -78,9 +79,9 @@ def _interval_of_calls(
     differences of processes are left to the interval over processes. With few calls the
     interpolated percentiles of all processes are low alike, which their scatter doesn't show.
     """
-    relative = [result.run.latencies / result.percentile(50) for result in results]
-    median = fmean(result.percentile(50) for result in results)
-    interval = percentile_interval(np.concatenate(relative), percent, confidence)
+    relative = np.concatenate([result.relative for result in results])
+    median = fmean(result.median for result in results)
+    interval = percentile_interval(relative, percent, confidence)
     return Interval(median * interval.low, median * interval.high)
 
 

@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from pytest_mlms.agent.predictor import ScenarioRun
+from pytest_mlms.agent.process import Array
 from pytest_mlms.evaluate.contention import TimesLessWait, latencies_less_wait
 
 __all__ = ["ProcessRecord", "ProcessResult"]
@@ -74,6 +75,16 @@ class ProcessResult:
     def percentile(self, percent: float) -> float:
         """Return a percentile (0 to 100) of the timed calls' latencies, in seconds."""
         return float(np.percentile(self.run.latencies, percent))
+
+    @cached_property
+    def relative(self) -> Array:
+        """Latencies as multiples of their median."""
+        return np.asarray(self.run.latencies / self.median)
+
+    @cached_property
+    def median(self) -> float:
+        """Median latency of the timed calls, in seconds."""
+        return self.percentile(50)
 
     @cached_property
     def less_wait(self) -> TimesLessWait:
