@@ -4,32 +4,31 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import pytest_mlms
-from pytest_mlms.cli.describe import add_describe
-from pytest_mlms.cli.judge import add_judge
-from pytest_mlms.cli.lint import add_lint
-from pytest_mlms.cli.schema import add_schema
-from pytest_mlms.cli.stack import add_stack_commands
-from pytest_mlms.cli.trace import add_trace_commands
-from pytest_mlms.cli.worker import add_worker
 from pytest_mlms.errors import MlmsError
 
 __all__ = ["main"]
 
-_SUBCOMMANDS = (
-    add_schema,
-    add_lint,
-    add_describe,
-    add_judge,
-    add_worker,
-    add_stack_commands,
-    add_trace_commands,
-)
-"""The functions that add subcommands, one file each, in the order of the help."""
+_SUBCOMMANDS = {
+    "schema": ("schema", "add_schema"),
+    "lint": ("lint", "add_lint"),
+    "describe": ("describe", "add_describe"),
+    "judge": ("judge", "add_judge"),
+    "worker": ("worker", "add_worker"),
+    "stack": ("stack", "add_stack_commands"),
+    "analyze": ("trace", "add_analyze"),
+    "export": ("trace", "add_export"),
+}
+"""Subcommand -> its file in this package, and the function there that adds it to a parser.
+
+They are in the order of the help. A file is imported where its subcommand is asked for, as each
+needs other libraries.
+"""
 
 _COMPLETION = "_ARGCOMPLETE"
 """The variable that is set where the shell asks for completions."""
@@ -40,10 +39,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Returns 0, or 1 where it found errors, or 2 where it was called wrongly.
     """
-    parser = _parser()
+    words = sys.argv[1:] if arguments is None else arguments
+    asked = words[0] if words else ""
+    parser = _parser([asked] if asked in _SUBCOMMANDS else _SUBCOMMANDS)
     if _COMPLETION in os.environ:
         _complete(parser)
-    options = parser.parse_args(arguments)
+    options = parser.parse_args(words)
     try:
         status: int = options.run(options)
         sys.stdout.flush()
@@ -56,15 +57,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return status
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(subcommands: Iterable[str]) -> argparse.ArgumentParser:
+    """Return a parser of these subcommands."""
     parser = argparse.ArgumentParser(
         prog="mlms", description="Check manifests, describe models, ask traces."
     )
     version = f"pytest-mlms {pytest_mlms.__version__}"
     parser.add_argument("--version", action="version", version=version)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for add in _SUBCOMMANDS:
-        add(commands)
+    for name in subcommands:
+        file, function = _SUBCOMMANDS[name]
+        module = importlib.import_module(f"pytest_mlms.cli.{file}")
+        getattr(module, function)(commands)
     return parser
 
 

@@ -23,16 +23,11 @@ from pytest_mlms.report.trace_query import (
 from pytest_mlms.trace.exporters import EXPORTERS, Exporter
 from pytest_mlms.trace.storage import load_trace
 
-__all__ = ["add_trace_commands"]
+__all__ = ["add_analyze", "add_export"]
 
 
-def add_trace_commands(commands: Any) -> None:
-    """Add the commands to the parser's commands."""
-    _add_analyze(commands)
-    _add_export(commands)
-
-
-def _add_analyze(commands: Any) -> None:
+def add_analyze(commands: Any) -> None:
+    """Add the command to the parser's commands."""
     analyses = "\n".join(f"  {line}" for line in list_analyses())
     parser = commands.add_parser(
         "analyze",
@@ -56,7 +51,8 @@ def _add_analyze(commands: Any) -> None:
     parser.set_defaults(run=_analyze)
 
 
-def _add_export(commands: Any) -> None:
+def add_export(commands: Any) -> None:
+    """Add the command to the parser's commands."""
     formats = ", ".join(f"{name}: {exporter.DESCRIPTION}" for name, exporter in EXPORTERS.items())
     parser = commands.add_parser("export", help="write a run's traces for other tools")
     _add_run(parser)

@@ -51,6 +51,20 @@ def test_the_shell_completes_subcommands_and_options(
     assert answer.read_text().split("\n") == words
 
 
+IMPORTED = """
+import sys
+from pytest_mlms.cli.main import main
+main(["stack", "list"])
+print("imported:", *{"numpy", "psutil", "pytest", "scipy"} & set(sys.modules))
+"""
+
+
+def test_a_subcommand_imports_nothing_that_only_others_need(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", IMPORTED]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "imported:"
+
+
 def test_an_error_is_one_line_without_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["lint", "nowhere"]) == 2
     assert capsys.readouterr().err.count("\n") == 1
