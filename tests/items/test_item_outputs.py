@@ -106,6 +106,13 @@ def test_the_agreement_may_be_first(two: TwoFrameworks) -> None:
     assert two.items()[ACCURACY]["outputs_of"] == AGREEMENT
 
 
+def test_one_worker_gets_the_items_that_share_outputs(two: TwoFrameworks) -> None:
+    two.run("-n2", "-k", WITHOUT_SPEED).assert_outcomes(passed=3)
+    items = two.items()
+    assert items[AGREEMENT]["worker"] == items[ACCURACY]["worker"]
+    assert items[AGREEMENT]["outputs_of"] == ACCURACY
+
+
 @pytest.mark.parametrize("order", [(ACCURACY, AGREEMENT), (AGREEMENT, ACCURACY)])
 def test_shared_outputs_give_the_same_results_to_the_bit(
     two: TwoFrameworks, order: tuple[str, str]
