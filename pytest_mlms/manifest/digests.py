@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,10 +38,10 @@ def found_digests(location: Sequence[str | int], content: Any, folder: Path) -> 
 
 def _digests(owner: Mapping[str, Any], roles: Sequence[str], folder: Path) -> Iterator[str]:
     for role in roles:
-        source = owner.get(role)
-        path = _local_file(source, folder)
-        if path is not None:
-            yield f"{path.name} has {_digest_of(path)}"
+        with contextlib.suppress(OSError, ValueError):  # other errors tell what is wrong with it
+            path = _local_file(owner.get(role), folder)
+            if path is not None:
+                yield f"{path.name} has {_digest_of(path)}"
 
 
 def _local_file(source: Any, folder: Path) -> Path | None:

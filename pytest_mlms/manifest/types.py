@@ -134,7 +134,11 @@ def _known_framework(text: str, info: ValidationInfo) -> str:
 
 
 def _fetchable(text: str) -> str:
-    scheme = urlsplit(text).scheme
+    try:
+        scheme = urlsplit(text).scheme
+    except ValueError as error:
+        advice = "write a relative path, https:// or file://"
+        raise ValueError(f"{text!r} is no address ({error}); {advice}") from None
     if scheme not in _SCHEMES:
         raise ValueError(f"can't fetch {scheme}://; write a relative path, https:// or file://")
     return text

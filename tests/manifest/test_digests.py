@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.project import sha256
-from tests.support.small_manifest import DATASET, MODEL, error_of, small
+from tests.support.small_manifest import DATASET, MODEL, error_of, errors_of, small
 
 CONTENT = b"the model"
 FOUND = f"model.onnx has {sha256(CONTENT)}"
@@ -47,3 +47,17 @@ def test_files_that_are_not_there_have_no_digest(folder: Path) -> None:
     for graph in ("other.onnx", "https://example.org/model.onnx"):
         model = {**MODEL, "graph": graph, "sha256": "1"}
         assert "has" not in error_of(folder, small(models=[model]))
+
+
+@pytest.mark.parametrize("graph", ["/proc/self/mem", "http://[x", "x" * 5000, "/dev/zero"])
+def test_what_can_not_be_read_has_no_digest(tmp_path: Path, graph: str) -> None:
+    model = {"framework": "onnxruntime >=1.17", "graph": graph}
+    errors = errors_of(tmp_path, small(models=[model]))
+    assert any("'sha256' is missing; write" in error for error in errors)
+    assert not any(" has " in error for error in errors)
+
+
+def test_an_address_that_is_none_is_an_error(tmp_path: Path) -> None:
+    model = {"framework": "onnxruntime >=1.17", "graph": "http://[x", "sha256": "0" * 64}
+    error = error_of(tmp_path, small(models=[model]))
+    assert "'http://[x' is no address (Invalid IPv6 URL); write a relative path, https://" in error
