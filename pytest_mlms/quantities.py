@@ -314,7 +314,8 @@ _ENTRIES = [
         unit="s",
         better="lower",
         kind="performance",
-        description="latency of the first call of a fresh process",
+        description="latency of the first call of a fresh process, with its preparation, in which "
+        "a framework may compile the model",
         limit_key="first_inference",
         estimator=ProcessEstimator(lambda process: process.first_seconds),
         upgrade=UpgradeRule(tolerance=0.50, spread=0.10, base=0.010, estimate="first_inference"),
