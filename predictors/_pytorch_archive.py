@@ -56,17 +56,28 @@ _MANY_DIGITS = re.compile(r"\d{7}")
 
 def check_pt2(path: str) -> None:
     """Raise RuntimeError where a .pt2 has more than a model of torch's own operators."""
-    names = [member.filename for member in plain_members(path)]
+    members = plain_members(path)
+    names = [member.filename for member in members]
     roots = sorted({name.partition("/")[0] for name in names})
     if len(roots) != 1:
         raise RuntimeError("it has the folders %s, and a .pt2 has one" % ", ".join(roots))
     for name in names:
         if not _MEMBER.match(name):
             raise RuntimeError("%s may be code that would run; %s" % (name, _ADVICE))
+    for member in members:
+        if member.compress_type != zipfile.ZIP_STORED:
+            raise RuntimeError("%s is compressed, which torch doesn't do" % member.filename)
     with zipfile.ZipFile(path) as archive:
         for name in names:
             if name.endswith(_PROGRAM):
-                check_program(json.loads(archive.read(name).decode()))
+                check_program(_read_json(archive, name))
+
+
+def _read_json(archive, name):
+    try:
+        return json.loads(archive.read(name).decode())
+    except (zipfile.BadZipFile, EOFError, ValueError) as error:
+        raise RuntimeError("%s is damaged: %s" % (name, error)) from error
 
 
 def check_program(program: Any) -> None:

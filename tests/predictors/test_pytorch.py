@@ -479,6 +479,15 @@ def test_a_pt2_with_more_than_a_program_and_weights_is_refused(
         torch.load(path)
 
 
+def test_a_pt2_with_a_compressed_member_is_refused(torch: Framework, tmp_path: Path) -> None:
+    path = tmp_path / "bomb.pt2"
+    shutil.copy(EXPORTED, path)
+    with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("digits_cnn/extra/zeros", bytes(10 << 20))
+    with pytest.raises(Refused, match="zeros is compressed, which torch doesn't do"):
+        torch.load(path)
+
+
 EXPORTS = """
 import torch
 from torch import nn
