@@ -43,7 +43,7 @@ import numpy
 from mlms_predictors import Loaded, Tensor
 
 def versions():
-    return {"hostile": "1.0", "a\\x00b\\x1b[31m": "\\x1b[2J", "c\\uffff": "\\ud800"}
+    return {"hostile": "1.0", "a\\x00b\\x1b[31m": "\\x1b[2J", "c\\uffff": "d"}
 
 def devices():
     return ["cpu"]
@@ -51,7 +51,7 @@ def devices():
 def load(request):
     inputs = [Tensor("image", "float32", (None, 1, 8, 8))]
     outputs = [Tensor("logits", "float32", (None, 10))]
-    return Loaded(None, "cpu", float("nan"), inputs, outputs)
+    return Loaded(None, "cpu", request.threads, inputs, outputs)
 
 def predict(loaded, arrays):
     return [numpy.ones((len(arrays["image"]), 10), "float32")]
@@ -61,17 +61,23 @@ def layers(loaded, arrays):
 """
 
 
+def use_hostile(project: Project, code: str) -> str:
+    """Use a predictor with this code for the manifest; return the option that names its folder."""
+    folder = project.path / "predictors"
+    folder.mkdir()
+    (folder / "hostile.py").write_text(code)
+    project.use_faulty()
+    project.edit("framework: faulty", "framework: hostile")
+    return f"--mlms-predictors={folder}"
+
+
 @pytest.mark.parametrize("options", [(), ("-n", "1")], ids=["here", "xdist"])
 def test_what_a_hostile_agent_says_of_itself_can_be_written(
     project: Project, options: tuple[str, ...]
 ) -> None:
-    folder = project.path / "predictors"
-    folder.mkdir()
-    (folder / "hostile.py").write_text(HOSTILE)
-    project.use_faulty()
-    project.edit("framework: faulty", "framework: hostile")
+    option = use_hostile(project, HOSTILE)
     trace = ("--mlms-trace=layer", "-k", "accuracy or trace")
-    result = project.run(f"--mlms-predictors={folder}", "--junitxml=x.xml", *trace, *options)
+    result = project.run(option, "--junitxml=x.xml", *trace, *options)
     assert "INTERNALERROR" not in result.stdout.str()
     assert "\x1b]0;" not in result.stdout.str()
     items = project.items()
@@ -81,6 +87,25 @@ def test_what_a_hostile_agent_says_of_itself_can_be_written(
         for element in ElementTree.parse(project.path / "x.xml").iter("property")
     }
     assert r"mlms_version_of_a\x00b\x1b[31m" in names
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("request.threads", 'float("nan")'),
+        ("request.threads", "10**5000"),
+        ('"d"', '"\\ud800"'),
+    ],
+)
+def test_an_agent_that_sends_what_json_does_not_have_costs_its_items(
+    project: Project, old: str, new: str
+) -> None:
+    assert old in HOSTILE
+    option = use_hostile(project, HOSTILE.replace(old, new))
+    result = project.run(option, "-k", "accuracy", "-n", "1")
+    assert "INTERNALERROR" not in result.stdout.str()
+    (item,) = project.items()
+    assert item["verdict"] == "ERROR"
 
 
 def test_texts_of_a_dataset_can_not_command_the_terminal(project: Project) -> None:
