@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -225,6 +226,6 @@ def test_an_archive_without_the_data_is_an_error(project: Project) -> None:
 def test_lint_finds_weights_that_no_digest_covers(project: Project) -> None:
     graph = with_data_in(project.manifest.parent / "model.onnx", WEIGHTS)
     use_graph(project, "model.onnx", graph=digest(graph))
-    result = project.pytester.run("python", "-m", "pytest_mlms", "lint", project.manifest)
+    result = project.pytester.run(sys.executable, "-m", "pytest_mlms", "lint", project.manifest)
     assert result.ret == 1
     result.stdout.fnmatch_lines([f"*model.onnx has weights in {WEIGHTS}, which no sha256 covers*"])
