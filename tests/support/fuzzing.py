@@ -175,9 +175,9 @@ def _read_npz(data: bytes, folder: Path) -> None:
 
 
 def _read_picture(data: bytes, folder: Path) -> None:
-    """Decode a picture in colour and in grey."""
-    for step in ("decode", _GREY):
-        preprocess([data], Input.model_validate({**_IMAGE, "steps": [step, _SQUARE]}))
+    """Decode a picture in colour or in grey."""
+    step = "decode" if len(data) % 2 else _GREY
+    preprocess([data], Input.model_validate({**_IMAGE, "steps": [step, _SQUARE]}))
 
 
 def _read_model(data: bytes, folder: Path) -> None:
