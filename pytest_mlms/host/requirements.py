@@ -62,6 +62,23 @@ class NeedsTable(NamedTuple):
     rows: list[int]
 
 
+class _Uses(NamedTuple):
+    """The fixtures of an item that decide where it runs.
+
+    An item that uses the device measures, and holds it alone. Items that use the outputs of one
+    stack follow each other in one worker.
+    """
+
+    device: bool
+    outputs: bool
+
+    @classmethod
+    def of(cls, item: pytest.Item) -> _Uses:
+        """Return what an item uses."""
+        names = getattr(item, "fixturenames", ())
+        return cls("mlms_device" in names, "mlms_outputs" in names)
+
+
 def check_hardware(case: Case, config: pytest.Config) -> None:
     """Raise Unavailable where this host isn't what the manifest or the case's label asks for."""
     hardware = case.loaded.manifest.hardware
@@ -82,48 +99,43 @@ def needs_of(item: pytest.Item) -> Needs | None:
     case = case_of(item)
     if case is None:
         return None
-    return _needs(case, _is_exclusive(item))
+    return _needs(case, _Uses.of(item))
 
 
 def table_of(items: Iterable[pytest.Item]) -> NeedsTable:
     """Return the needs of items, each different one once: items of one case share theirs."""
     table = NeedsTable([], [])
-    known: dict[tuple[int, bool], int] = {}
+    known: dict[tuple[int, _Uses], int] = {}
     for item in items:
         case = case_of(item)
         if case is None:
             table.rows.append(-1)
             continue
-        exclusive = _is_exclusive(item)
-        key = (id(case), exclusive)
+        uses = _Uses.of(item)
+        key = (id(case), uses)
         if key not in known:
             known[key] = len(table.needs)
-            table.needs.append(_needs(case, exclusive))
+            table.needs.append(_needs(case, uses))
         table.rows.append(known[key])
     return table
 
 
-def _needs(case: Case, exclusive: bool) -> Needs:
+def _needs(case: Case, uses: _Uses) -> Needs:
     needs: dict[str, Any] = to_plain(CaseIdentity.of(case))
-    needs["exclusive"] = exclusive
+    needs["exclusive"] = uses.device
     needs["here"] = case.stack.interpreter == "current"
     needs["hardware"] = _hardware_of(case)
     needs["labels"] = _labels_of(case)
     needs["visit"] = visit_of(case.stack.name)
-    needs["outputs"] = _outputs_of(case)
+    needs["outputs"] = _outputs_of(case) if uses.outputs else ""
     return cast("Needs", needs)
 
 
 def _outputs_of(case: Case) -> str:
-    if case.kind not in ("accuracy", "agreement") or case.loaded.manifest.dataset is None:
+    if case.loaded.manifest.dataset is None:
         return ""
     parts = (case.loaded.path, case.model.name, case.stack.name, case.device, case.batch_size)
     return " ".join(map(str, parts))
-
-
-def _is_exclusive(item: pytest.Item) -> bool:
-    """Return whether an item measures, and holds its device alone."""
-    return "mlms_device" in getattr(item, "fixturenames", ())
 
 
 def _hardware_of(case: Case) -> dict[str, str]:
