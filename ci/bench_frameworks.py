@@ -157,7 +157,7 @@ def _ratio(subject: Subject) -> float:
             stop = {"seconds": 0, "least": count, "longest": 60}
             fields = {"scenario": "single_stream", "batches": 1, "stop": stop}
             times = agent.request("run", fields, arrays, 60).arrays
-            return float(np.median(times["end"] - times["start"]))
+            return float(np.median(times["time:end"] - times["time:start"]))
 
         def through_loop() -> float:
             return loop.p50(count)

@@ -114,7 +114,7 @@ def run_fields() -> dict[str, Any]:
 
 def p50_of(times: dict[str, np.ndarray]) -> float:
     """Return the median latency of a run, in seconds."""
-    return float(np.median(times["end"] - times["start"]))
+    return float(np.median(times["time:end"] - times["time:start"]))
 
 
 @contextmanager

@@ -311,7 +311,7 @@ def time_calls(agent: Agent, feed: Feed) -> float:
     stop = {"seconds": 1, "least": 100, "longest": 20}
     agent.ask("run", {"scenario": "single_stream", "batches": 1, "stop": warm_up}, feed)
     times = agent.ask("run", {"scenario": "single_stream", "stop": stop}).arrays
-    return float(numpy.median(times["end"] - times["start"]))
+    return float(numpy.median(times["time:end"] - times["time:start"]))
 
 
 def count_layers(agent: Agent, feed: Feed) -> int:

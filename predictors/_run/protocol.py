@@ -19,6 +19,9 @@ Raise it by one with every change after which one side would misread the other: 
 what a request or a reply must have, or of what a field means. A new request, and a new field that
 the receiver may ignore, need no new version.
 """
+
+TIME = "time:"
+"""What the names of times begin with in a reply that has outputs, too."""
 MAX_HEADER = 1 << 24  # bytes; a longer "line" is not a header but the output of something else
 
 _DTYPE = re.compile(r"[<>|][biufc]\d{1,2}$")  # numbers

@@ -59,6 +59,7 @@ from mlms_predictors._run.channel import (  # noqa: E402
 )
 from mlms_predictors._run.interface import Functions, functions_of  # noqa: E402
 from mlms_predictors._run.protocol import (  # noqa: E402
+    TIME,
     VERSION,
     Load,
     Loaded,
@@ -362,9 +363,10 @@ class _DeviceClock:
 
 
 def _as_numpy(buffers):
+    """Return times as arrays whose names no output of a model has."""
     import numpy
 
-    return [(name, numpy.frombuffer(values)) for name, values in buffers]
+    return [(TIME + name, numpy.frombuffer(values)) for name, values in buffers]
 
 
 def _digest(batches):

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from mlms_predictors import Profile, Structure, Tensor
 from mlms_predictors._run.peaks import Peaks
+from mlms_predictors._run.protocol import TIME
 from mlms_predictors._run.replies import BindReply, ProfileReply, RunReply, TraceReply, TurnReply
 
 from pytest_mlms.agent.process import Agent, Array, Reply
@@ -171,7 +172,7 @@ class Predictor:
         """
         fields = {"count": count, "skip": skip, "first": first, "outputs": outputs}
         facts, arrays = self.agent.request("turn", fields)
-        names = _DEVICE_TIMES if "device" in arrays else _RUN_TIMES
+        names = _DEVICE_TIMES if TIME + "device" in arrays else _RUN_TIMES
         with self.agent.checking("turn"):
             record = read_record(TurnReply, facts)
             times = take_times(arrays, names)

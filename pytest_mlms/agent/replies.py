@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 from mlms_predictors import Tensor
 from mlms_predictors._run import protocol
-from mlms_predictors._run.protocol import ProtocolError
+from mlms_predictors._run.protocol import TIME, ProtocolError
 from mlms_predictors._run.replies import TraceReply
 from mlms_predictors._run.trace_reply import COLUMNS
 from numpy.typing import NDArray
@@ -96,9 +96,9 @@ def take_times(arrays: dict[str, Array], names: Collection[str]) -> dict[str, Ar
     """Move the arrays of times out of ``arrays``; each has finite numbers, at least one."""
     times = {}
     for name in names:
-        if name not in arrays:
+        if TIME + name not in arrays:
             raise ProtocolError(f"there are no times {name!r}")
-        array = arrays.pop(name)
+        array = arrays.pop(TIME + name)
         if not _is_row(array, np.float64) or not array.size:
             found = f"{array.dtype} {list(array.shape)}"
             raise ProtocolError(f"times {name!r} are {found}, not a row of float64")

@@ -167,9 +167,13 @@ def test_times_are_finite_and_as_many_as_each_other(
     change: dict[str, np.ndarray], message: str
 ) -> None:
     times = dict.fromkeys(("start", "end", "wait", "cpu", "at"), ROW)
-    assert take_times({**times, "y": ROW}, times) == times
+    assert take_times(as_sent({**times}), times) == times
     with pytest.raises(ProtocolError, match=message):
-        take_times({**times, **change}, times)
+        take_times(as_sent({**times, **change}), times)
+
+
+def as_sent(times: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {f"time:{name}": array for name, array in times.items()}
 
 
 SHORT = """

@@ -74,7 +74,7 @@ def test_complex_outputs_that_differ_in_their_imaginary_part_do_not_agree(projec
     assert run_forms(project, "complex", "complex", part=2) == "FAILED"
 
 
-@pytest.mark.parametrize("output", ["file", "allow_pickle", "input", "../y", "a b/µ"])
+@pytest.mark.parametrize("output", ["file", "allow_pickle", "input", "start", "../y", "a b/µ"])
 def test_an_output_may_have_any_name(project: Project, output: str) -> None:
     assert run_forms(project, "complex", "complex", part=2, output=output) == "FAILED"
     (item,) = [item for item in project.items() if item["kind"] == "agreement"]

@@ -238,8 +238,8 @@ def two_batches() -> list[tuple[str, Array]]:
 def test_a_run_gives_raw_times_in_their_order(model: Subject, scenario: str) -> None:
     fields = {**run_request(2, seconds=0.02, least=20), "scenario": scenario}
     arrays = model.agent.request("run", fields, two_batches()).arrays
-    start = arrays["start"]
-    end = arrays["end"]
+    start = arrays["time:start"]
+    end = arrays["time:end"]
     assert len(start) == len(end) >= 20
     assert (end > start).all()
     assert (start[1:] >= end[:-1]).all()
@@ -277,7 +277,7 @@ def test_a_run_can_be_repeated_on_the_batches_that_were_sent(
 def test_one_call_is_one_sample_however_short_the_limit(model: Subject) -> None:
     fields = run_request(1, least=1, longest=0)
     arrays = model.agent.request("run", fields, [("image", IMAGES)]).arrays
-    assert len(arrays["start"]) == 1
+    assert len(arrays["time:start"]) == 1
 
 
 @only_where(has("layers"))

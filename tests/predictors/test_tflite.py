@@ -120,7 +120,7 @@ def test_batches_of_two_sizes_may_take_turns(tflite: Framework) -> None:
     fields = {"scenario": "single_stream", "batches": 2, "stop": stop}
     batches = [("image", IMAGES), ("image", IMAGES[:1])]
     arrays = tflite.agent.request("run", fields, batches).arrays
-    assert len(arrays["start"]) == 5
+    assert len(arrays["time:start"]) == 5
     assert_close(arrays["logits"], reference())
 
 

@@ -82,7 +82,7 @@ def test_turns_have_times_and_outputs_on_demand(worker: Worker) -> None:
     worker.bind({"batches": 2}, [("image", IMAGES), ("image", IMAGES + 1)])
     fields, arrays = worker.turn({"first": 1, "skip": 1, "count": 3, "outputs": True}, [])
     times = dict(arrays)
-    assert len(times["start"]) == len(times["end"]) == 3
+    assert len(times["time:start"]) == len(times["time:end"]) == 3
     assert np.array_equal(times["logits"], worker.predict({}, [("image", IMAGES + 1)]).arrays[0][1])
     assert fields["peak_rss"] > 1 << 20
     fields, arrays = worker.turn({"first": 0, "skip": 0, "count": 2, "outputs": False}, [])
@@ -197,8 +197,8 @@ def test_an_agent_measures_in_an_interpreter_with_numpy(
     for scenario in ("single_stream", "offline"):
         fields = {"scenario": scenario, "batches": 2, "stop": stop}
         facts, arrays = agent.request("run", fields, batches)
-        assert len(arrays["start"]) >= 10
-        assert (arrays["end"] >= arrays["start"]).all()
+        assert len(arrays["time:start"]) >= 10
+        assert (arrays["time:end"] >= arrays["time:start"]).all()
         assert arrays["logits"].shape == (2, 10)
         assert facts["peak_rss"] > 1 << 20
     plan = {"level": "hardware", "probes": ["io", "perf"], "count": 2, "plain": 1, "options": {}}
@@ -215,7 +215,7 @@ MODULES = {
     "jax": {"jax", "jaxlib"},
     "opencv": {"cv2"},
     "pytorch": {"torch"},
-    "tensorflow": {"keras", "tensorflow"},
+    "tensorflow": {"h5py", "keras", "tensorflow"},
     "tensorrt": {"tensorrt", "tensorrt_rtx"},
     "tflite": {"ai_edge_litert", "tensorflow"},
     "nvml": {"pynvml"},
