@@ -132,8 +132,9 @@ TEARDOWN = """
 import os, signal, pytest
 
 @pytest.fixture
-def ending():
+def ending(request):
     yield
+    in_worker = hasattr(request.config, "workerinput")  # the environment is that of the outer run
     {ending}
 
 @pytest.mark.mlms(manifest="manifests/digits.yaml")
@@ -145,7 +146,7 @@ def test_mine(mlms_recorder, ending):
 @pytest.mark.parametrize("workers", [[], ["-n1"]], ids=["alone", "xdist"])
 def test_ctrl_c_in_a_tear_down_adds_no_second_line(project: Project, workers: list[str]) -> None:
     project.use_faulty()
-    press = "os.kill(os.getppid() if 'PYTEST_XDIST_WORKER' in os.environ else os.getpid(), 2)"
+    press = "os.kill(os.getppid() if in_worker else os.getpid(), 2)"
     wait = "__import__('time').sleep(900)"
     ending = f"{press}; {wait}"
     project.pytester.makepyfile(test_mine=TEARDOWN.format(ending=ending))
