@@ -244,12 +244,12 @@ def test_a_run_gives_raw_times_in_their_order(model: Subject, scenario: str) -> 
     assert (end > start).all()
     assert (start[1:] >= end[:-1]).all()
     assert end[-1] - start[0] >= 0.02
-    calls_at = arrays["at"]
+    calls_at = arrays["time:at"]
     assert calls_at[0] == 0
     assert calls_at[-1] == len(start)
     assert (np.diff(calls_at) > 0).all()
-    assert (np.diff(arrays["cpu"]) >= 0).all()
-    assert (np.diff(arrays["wait"]) >= 0).all()
+    assert (np.diff(arrays["time:cpu"]) >= 0).all()
+    assert (np.diff(arrays["time:wait"]) >= 0).all()
 
 
 def test_a_run_gives_the_outputs_of_the_first_batch_and_a_digest_of_all(
