@@ -6,8 +6,8 @@ Devices: cpu. The GPU builds are not on PyPI.
 
 Synchronises: on the CPU a layer has finished when its call returns. Outputs are copied.
 
-Options: none. A layer of type Python needs ``--mlms-allow-code``. The number of threads is OpenBLAS's, which matrix products use; the rest of Caffe has
-one thread.
+Options: none. A layer of type Python needs ``--mlms-allow-code``. The number of threads is
+OpenBLAS's, which matrix products use; the rest of Caffe has one thread.
 
 Layer times: each layer is run and timed by its own call (``net._forward(i, i)``), as Caffe's own
 loop does. Inner outputs: the tops of the layers, copied after each, since the next layer may write

@@ -8,8 +8,9 @@ Devices: cpu.
 
 Synchronises: ``forward`` returns when its outputs are in host memory.
 
-Options: none. A model with functions of the user's own needs ``--mlms-allow-code``. The first axis of inputs and outputs is CNTK's symbolic batch axis. The number of
-threads is that of the process, and cannot change once a function has run.
+Options: none. A model with functions of the user's own needs ``--mlms-allow-code``. The first axis
+of inputs and outputs is CNTK's symbolic batch axis. The number of threads is that of the process,
+and cannot change once a function has run.
 
 Layer times: CNTK's node timing, in microseconds, of the second call of a clone that shares the
 weights. It reports durations without start times, so the nodes are placed one after another. CNTK

@@ -142,7 +142,7 @@ def _is_this_interpreter_on_cpu(case: Case) -> bool:
 def remember_environment(
     case: Case, session: Session, opening: AbstractContextManager[Value]
 ) -> Iterator[Value]:
-    """Open a model, and remember that it is available, or why it isn't, for the items that follow."""
+    """Open a model; remember that it is available, or why it isn't, for the items that follow."""
     key = _environment_of(case)
     with contextlib.ExitStack() as opened:
         try:

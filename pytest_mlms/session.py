@@ -57,9 +57,9 @@ class Session:
     baselines.
     ``offered_frameworks`` are those that the collected manifests have models for. ``unavailable``
     has the reason why the models of a stack could not be opened, such as a missing framework;
-    ``available`` has the stacks whose models could. ``missing_here`` has the packages of a framework
-    that this interpreter lacks.
-    ``bring`` brings a local artifact of the controller to this host.
+    ``available`` has the stacks whose models could. ``missing_here`` has the packages of a
+    framework that this interpreter lacks. ``bring`` brings a local artifact of the controller to
+    this host.
     """
 
     config: Config

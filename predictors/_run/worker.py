@@ -1,8 +1,8 @@
 """The agent: a process that runs a predictor for the pytest side, one request at a time.
 
 It is started by path, as ``PYTHON worker.py PREDICTOR.py [--cores 0,1]``, in the interpreter of a
-stack. Its log is its standard error; see channel.py. On Linux it is the child of the process that was
-started; see supervisor.py.
+stack. Its log is its standard error; see channel.py. On Linux it is the child of the process that
+was started; see supervisor.py.
 
 The agent is NOT aware of
 

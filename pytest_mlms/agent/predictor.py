@@ -52,8 +52,8 @@ class ScenarioRun:
     """The result of a scenario.
 
     ``times`` has raw times in seconds by name; mlms_predictors._run.scenarios.Samples describes
-    them. ``sha256`` is the digest of all outputs. ``bind_seconds`` is what it took to bind the first
-    batch, 0 where the batches were bound before.
+    them. ``sha256`` is the digest of all outputs. ``bind_seconds`` is what it took to bind the
+    first batch, 0 where the batches were bound before.
     """
 
     times: Mapping[str, Array]

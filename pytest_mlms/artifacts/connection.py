@@ -199,7 +199,7 @@ class _WatchedAdapter(HTTPAdapter):
 
 
 def _watched_pool(pool: Any, watch: Callable[[socket.socket], None]) -> Any:
-    """Return a class like ``pool``, which is one of urllib3, whose sockets are told to ``watch``."""
+    """Return a class like urllib3's ``pool`` whose sockets are told to ``watch``."""
 
     class Connection(pool.ConnectionCls):  # type: ignore[misc]
         response_class = _Response

@@ -110,7 +110,7 @@ class BatchRows:
 def predict_rows(
     predictor: Predictor, inputs: Inputs, outputs: Sequence[Output]
 ) -> Iterator[BatchRows]:
-    """Yield the outputs of all inputs, batch by batch; inputs are prepared while the model works."""
+    """Yield the outputs of all inputs by batches; inputs are prepared while the model works."""
     axes = {}
     for output in outputs:
         axes[output.name] = BatchAxis.of(output, predictor, inputs.batch_axes)

@@ -40,7 +40,8 @@ class Needs(TypedDict):
     the worker's own interpreter, as no stack brings it. ``hardware`` and ``labels`` are those that
     the manifest and the stack ask for; ``visit`` is the number of a measurement between hosts, else
     0. ``outputs`` is a text that only items have in common which need the same outputs, "" for
-    other items. The mapping also has the other fields of the case's identity (item_result.CaseIdentity).
+    other items. The mapping also has the other fields of the case's identity
+    (item_result.CaseIdentity).
     """
 
     framework: str

@@ -1,8 +1,8 @@
 """The outcome of an item: its verdict, the text of its report, and its result.
 
 pytest's report of the phase that decides an item carries the item's line of the results as
-``report.mlms``. That of a tear-down that fails afterwards has ``report.mlms_teardown``. The reporter
-writes both; with xdist, that is in the controller.
+``report.mlms``. That of a tear-down that fails afterwards has ``report.mlms_teardown``. The
+reporter writes both; with xdist, that is in the controller.
 """
 
 from __future__ import annotations
