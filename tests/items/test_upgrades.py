@@ -220,7 +220,8 @@ class Driver:
         return index
 
     def nvmlDeviceGetComputeRunningProcesses(self, handle):
-        pids = [child.pid for child in psutil.Process().children()]
+        supervisors = psutil.Process().children()
+        pids = [agent.pid for started in supervisors for agent in started.children()]
         self.readings += bool(pids)
         if self.readings > 1:
             pids.append(77)
