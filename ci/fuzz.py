@@ -2,8 +2,9 @@
 
 N (100,000) is the number of manifests; of other files there are as many as their share of that.
 The mutants are read in processes with bounded memory, some thousand each. One that ends in
-something else than an error of ours, takes more than 2 s of the CPU, or takes its process with it
-is printed with its number: ``bash ci/fuzz TARGET:NUMBER`` reads it again and prints the traceback.
+something else than an error of ours, takes more than 2 s of the CPU (10 s for a picture), or takes
+its process with it is printed with its number: ``bash ci/fuzz TARGET:NUMBER`` reads it again and
+prints the traceback.
 """
 
 from __future__ import annotations
