@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from mlms_predictors import Operation, Structure, Tensor
 
-__all__ = ["LayerCost", "ModelCost", "Shape", "bound_shape", "cost_of"]
+__all__ = ["LayerCost", "ModelCost", "Shape", "bound_shape", "cost_of", "known_shape"]
 
 Shape = tuple[int, ...]
 
@@ -128,6 +128,16 @@ def bound_shape(
     return tuple(shape)
 
 
+def known_shape(tensor: Tensor | None) -> Shape | None:
+    """Return the shape of a tensor; None without a tensor, and where an axis is unknown."""
+    if tensor is None:
+        return None
+    sizes = [size for size in tensor.shape if size is not None]
+    if len(sizes) < len(tensor.shape):
+        return None
+    return tuple(sizes)
+
+
 class _Graph:
     """A structure without layers of weights alone, and without outputs that nothing reads."""
 
@@ -203,13 +213,7 @@ class _Graph:
 
     def _shape(self, name: str) -> Shape | None:
         """Return a tensor's shape, None where an axis is unknown."""
-        tensor = self._tensors.get(name)
-        if tensor is None:
-            return None
-        sizes = [size for size in tensor.shape if size is not None]
-        if len(sizes) < len(tensor.shape):
-            return None
-        return tuple(sizes)
+        return known_shape(self._tensors.get(name))
 
     def _bytes(self, names: Iterable[str]) -> int | None:
         """Return the bytes of some tensors, None where one is unknown."""

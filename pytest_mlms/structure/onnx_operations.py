@@ -20,9 +20,10 @@ from mlms_predictors._run.products import (
     transposed_convolution,
 )
 
+from pytest_mlms.structure.cost import Shape, known_shape
+
 __all__ = ["operations_of", "subgraphs"]
 
-Shape = tuple[int, ...]
 _Formula = Callable[["_Node"], int]
 
 
@@ -63,13 +64,10 @@ class _Node:
         return int(self.attributes[name].i)
 
     def _shape(self, name: str) -> Shape:
-        tensor = self._tensors.get(name)
-        if tensor is None:
+        shape = known_shape(self._tensors.get(name))
+        if shape is None:
             raise _Unknown
-        sizes = [size for size in tensor.shape if size is not None]
-        if len(sizes) < len(tensor.shape):
-            raise _Unknown
-        return tuple(sizes)
+        return shape
 
 
 def operations_of(proto: Any, tensors: Mapping[str, Tensor]) -> int | None:
