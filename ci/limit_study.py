@@ -42,7 +42,7 @@ _SETTLED = 3000  # calls, after which nothing settles any more
 
 @dataclass(frozen=True)
 class Setting:
-    """What is limited, and how it is studied.
+    """The quantity that is limited, and how it is studied.
 
     ``early`` short processes come before an early look. ``decisions`` are those of each cell, and
     ``processes`` those whose mean is the true value.

@@ -73,10 +73,10 @@ IDLE = {
     "pytest_mlms.single_entry_cache",
     "pytest_mlms.trace",
 }
-"""What every run of pytest imports where the plugin is installed; a module more is time for all."""
+"""Modules that every run of pytest imports with the plugin; a module more is time for all."""
 
 COLLECTING = {"packaging", "pydantic", "yaml"}
-"""What reads manifests, of the heavy ones."""
+"""The heavy modules that read manifests."""
 
 RUN_AND_PRINT_IMPORTED = """
 import sys, pytest

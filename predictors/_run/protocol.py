@@ -21,7 +21,7 @@ the receiver may ignore, need no new version.
 """
 
 TIME = "time:"
-"""What the names of times begin with in a reply that has outputs, too."""
+"""The beginning of the names of times in a reply that has outputs, too."""
 MAX_HEADER = 1 << 24  # bytes; a longer "line" is not a header but the output of something else
 
 _DTYPE = re.compile(r"[<>|][biufc]\d{1,2}$")  # numbers

@@ -27,7 +27,7 @@ _MORE_32 = 0xFFFFFFFF
 """Values that say that the number is where it has more bits."""
 
 _ERRORS = (zipfile.BadZipFile, struct.error, RuntimeError, ValueError, OverflowError, OSError)
-"""What zipfile raises for damaged files."""
+"""Errors that zipfile raises for damaged files."""
 
 
 class _Directory(NamedTuple):

@@ -86,7 +86,7 @@ def unpack(path: Path, folder: Path, limit: float = math.inf) -> dict[str, str]:
 
 
 class _Room:
-    """What an archive may still unpack to, by its limit and by the disk."""
+    """The bytes that an archive may still unpack to, by its limit and by the disk."""
 
     def __init__(self, target: Path, limit: float) -> None:
         self._target = target

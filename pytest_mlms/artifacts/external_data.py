@@ -49,7 +49,7 @@ _PARTS: dict[str, dict[int, str]] = {
 """The messages inside each message of onnx.proto3, by their field numbers."""
 
 _ADDRESS = "*/_ORT_MEM_ADDR_/*"
-"""What ONNX Runtime takes for an address in memory."""
+"""The location that ONNX Runtime takes for an address in memory."""
 _NODE_TYPE = 4
 _ENTRY_KEY = 1
 _ENTRY_VALUE = 2

@@ -44,7 +44,7 @@ _DAMAGES = (
     zipfile.BadZipFile,
     zlib.error,
 )
-"""What Python's readers raise for damaged, encrypted and unusual zip files."""
+"""Errors that Python's readers raise for damaged, encrypted and unusual zip files."""
 
 
 class _Header(NamedTuple):

@@ -86,7 +86,7 @@ _INSTALLER = (
 )
 
 VARIABLE_PATTERN = r"^[A-Za-z0-9_*?]+$"
-"""What a pattern of names is, as a regular expression."""
+"""The form of a pattern of names, as a regular expression."""
 
 _SECRET = re.compile(
     r"TOKEN(?!IZER)|SECRET|PASSW|CREDENTIAL|AUTH|PRIVATE|SIGNATURE|(^|_)(API)?KEYS?(_|$)"

@@ -35,12 +35,12 @@ def structure_of(
     inner: dict[str, Tensor] = {}
     for index, node in enumerate(graph.node):
         name = node.name or f"{node.op_type}_{index}"  # as ONNX Runtime names it
-        reads = [name for name in node.input if name]
+        reads = [read for read in node.input if read]
         for body in subgraphs(node):
             weights = _weights_inside(body, f"{name}/")
             inner.update(weights)
             reads += [*_reads_of_outside(body), *weights]
-        writes = [name for name in node.output if name]
+        writes = [written for written in node.output if written]
         flops = operations_of(node, tensors)
         layers.append(Operation(name, node.op_type, flops, reads, writes))
     outputs = [value.name for value in graph.output]

@@ -69,7 +69,7 @@ class TraceContext:
 
     @property
     def is_quantized(self) -> bool:
-        """Whether a layer of the model is not limited by the peak of float32."""
+        """True if a layer of the model is not limited by the peak of float32."""
         types = {layer.type for layer in self.layers}
         types |= {layer.type for layer in self.metadata.static}
         return not all(map(has_roof, types))

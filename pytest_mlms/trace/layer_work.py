@@ -51,7 +51,7 @@ _PRODUCT_NAMES = (
 )
 _PRODUCTS = re.compile("|".join(_PRODUCT_NAMES), re.IGNORECASE)
 _ADDED = re.compile(r"^fused |(_nchwc|/\w+Fusion/?)?(_token_\d+)?$")
-"""What ONNX Runtime adds to the name of a node or of its output when it fuses or reorders."""
+"""Parts that ONNX Runtime adds to the name of a node or of its output when it fuses or reorders."""
 _BLOCK = 16
 """Channels are padded to a multiple of this in a blocked memory layout (NCHWc), at most."""
 

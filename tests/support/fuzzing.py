@@ -1,4 +1,4 @@
-"""What is fuzzed: for each kind of file the seeds, the mutation, and how a user's file is read.
+"""Targets of the fuzzer: for each kind of file the seeds, the mutation, and how a user's file is read.
 
 A mutant is given by the name of its target and a number, so that a failure can be made again.
 """

@@ -126,11 +126,11 @@ _TOKENS = [
         '"',
     ],
 ]
-"""What readers of text stumble over."""
+"""Parts that readers of text stumble over."""
 
 _WORDS = [b"\x00", b"\xff", b"\x7f", b"\x80", b"\x00\x00\x00\x00", b"\xff\xff\xff\xff", b"\xff" * 8]
 _WORDS += [struct.pack("<I", 1 << 31), struct.pack(">I", 1 << 31), struct.pack(">I", 0x10000)]
-"""What readers of binary files stumble over."""
+"""Parts that readers of binary files stumble over."""
 
 
 def mutated_bytes(data: bytes, seeds: Sequence[bytes], rng: random.Random) -> bytes:
