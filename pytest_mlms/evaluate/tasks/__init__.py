@@ -1,0 +1,1 @@
+"""The tasks of machine learning that accuracy is measured for; each is one file."""

@@ -1,0 +1,95 @@
+"""What a task of machine learning is: its labels, its outputs, and how well these fit.
+
+A task is one file beside this one. Its scorer turns the outputs of each input into evidence, which
+is small, so that a dataset of any size streams through it. Estimates, their intervals and the
+comparison of two stacks are computed from evidence in the same way for every task.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pytest_mlms.manifest.schema import Output
+from pytest_mlms.pipeline import Dataset
+
+__all__ = ["Array", "Evidence", "LabelForm", "Scorer", "Task"]
+
+Array = NDArray[Any]
+
+LabelForm = Literal["class", "text", "array", "mask", "image", "boxes"]
+"""What the label of an input is: the index of a class, a text, numbers, a picture's file with the
+class of each pixel, a picture's file, or the boxes of a COCO file."""
+
+
+class Evidence(ABC):
+    """What each of N inputs says of the quantities of a task."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Return N."""
+
+    @property
+    def shares(self) -> Mapping[str, NDArray[np.bool_]]:
+        """The quantities that are shares of inputs: for each input (N) whether it is right.
+
+        Their intervals are Wilson's, and two stacks are compared by the inputs that changed.
+        """
+        return {}
+
+    @abstractmethod
+    def figures(self, counts: Array) -> Mapping[str, Array]:
+        """Return the other quantities, for R samples of the inputs.
+
+        ``counts`` (R x N) says how often each input is in each sample: a row of ones is the dataset
+        itself. Each quantity has R values, NaN where a sample can't tell it.
+        """
+
+    @property
+    @abstractmethod
+    def losses(self) -> Array:
+        """How wrong each input is (N), larger is worse: the order of the worst inputs."""
+
+    @abstractmethod
+    def columns(self) -> Mapping[str, Sequence[Any]]:
+        """Return the columns of predictions.csv, N values each."""
+
+
+class Scorer(ABC):
+    """Collector of the evidence of one stack for a dataset, a batch at a time."""
+
+    @abstractmethod
+    def add(self, outputs: Mapping[str, Array], inputs: range) -> None:
+        """Take the model's outputs by name, a row for each of ``inputs`` of the dataset.
+
+        Raises OutputError for outputs that can't be scored, and DatasetError for labels that don't
+        fit them.
+        """
+
+    @abstractmethod
+    def evidence(self) -> Evidence:
+        """Return the evidence of all inputs that were added."""
+
+
+class Task(ABC):
+    """A task, by the name that ``task:`` of a manifest has.
+
+    Attributes:
+        name: As in "object-detection".
+        labels: What the label of an input is.
+        output_types: The types of outputs that it scores, of which a manifest has at least one.
+        quantities: The names of its quantities in ``pytest_mlms.quantities``.
+    """
+
+    name: ClassVar[str]
+    labels: ClassVar[LabelForm]
+    output_types: ClassVar[tuple[str, ...]]
+    quantities: ClassVar[tuple[str, ...]]
+
+    @abstractmethod
+    def scorer(self, outputs: Sequence[Output], dataset: Dataset) -> Scorer:
+        """Return a scorer for the outputs of a manifest that it scores, and a dataset."""
