@@ -11,11 +11,13 @@ from typing import Any
 from pytest_mlms.agent.registry import find_predictors
 from pytest_mlms.artifacts.fetch import check_local
 from pytest_mlms.cli.arguments import add_predictors
+from pytest_mlms.cli.lint_fix import fix_digests
 from pytest_mlms.cli.model_check import check_models
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.manifest import find_manifests, load
 from pytest_mlms.stacks.declared import check_framework
 from pytest_mlms.stacks.schema import STACK_FILES, load_stacks
+from pytest_mlms.text import visible
 
 __all__ = ["add_lint"]
 
@@ -26,12 +28,17 @@ def add_lint(commands: Any) -> None:
     parser.add_argument(
         "paths", nargs="+", type=Path, metavar="PATH", help="a manifest, or a folder of them"
     )
+    parser.add_argument(
+        "--fix",
+        action="store_true",
+        help="write the sha256 of local files that a manifest lacks; nothing else is changed",
+    )
     add_predictors(parser)
     parser.set_defaults(run=_lint)
 
 
 def _lint(options: argparse.Namespace) -> int:
-    """Print the errors of each file; return 1 where there are any."""
+    """Print the errors of each file, first mended if asked; return 1 where there are any."""
     frameworks = find_predictors(options.predictors)
     manifests = 0
     files_with_errors = 0
@@ -39,6 +46,9 @@ def _lint(options: argparse.Namespace) -> int:
         if path.name in STACK_FILES:
             errors = _errors_of_stacks(path, frameworks)
         else:
+            if options.fix:
+                for line in fix_digests(path):
+                    print(visible(line))
             errors = _errors_of_manifest(path, frameworks)
             manifests += 1
         for error in errors:

@@ -1,25 +1,125 @@
-"""The digests of local files, for errors of a manifest that lacks them."""
+"""The digests that a manifest lacks: for its errors, and to be written into it."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urldefrag, urlsplit
+from urllib.request import url2pathname
 
-__all__ = ["found_digests"]
+from pytest_mlms.manifest import yaml12
+from pytest_mlms.manifest.text_edit import add_key, replace_value
+
+__all__ = ["MissingDigest", "digest_text", "found_digests", "local_file", "missing_digests"]
 
 _SOURCES = ("graph", "weights", "source", "labels")
 """Keys that name a file, beside its ``sha256``."""
 
 _CHUNK = 1 << 20
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_NUMBER = re.compile(r"[0-9]+(e[0-9]+)?")
+
+
+@dataclass(frozen=True)
+class MissingDigest:
+    """A mapping of a manifest that names files and not the digests of all.
+
+    ``path`` is that of the mapping, ``sources`` has the files by role. A role is the key that names
+    the file. ``written`` is the value of its ``sha256``, None for none. ``is_needed`` is False for
+    a local file of class names, which may have one.
+    """
+
+    path: yaml12.Path
+    sources: Mapping[str, str]
+    written: Any
+    is_needed: bool = True
+
+    def write(self, text: str, digests: Mapping[str, str]) -> str:
+        """Return the text of the manifest with the digests by role. Raises CannotEdit."""
+        place = (*self.path, "sha256")
+        if isinstance(self.written, dict) and self.written:
+            return self._by_role(text, digests)
+        ordered = {role: digests[role] for role in self.sources}
+        if place in yaml12.parse(text).lines:
+            return replace_value(text, place, digest_text(ordered))
+        last = list(self.sources)[-1]
+        return add_key(text, self.path, "sha256", digest_text(ordered), after=last)
+
+    def _by_role(self, text: str, digests: Mapping[str, str]) -> str:
+        """Return the text with digests in the mapping of roles that is there."""
+        place = (*self.path, "sha256")
+        last = list(self.written)[-1]
+        for role, digest in digests.items():
+            if role not in self.written:
+                text = add_key(text, place, role, _quoted(digest), after=last)
+            elif self.written[role] != digest:
+                text = replace_value(text, (*place, role), _quoted(digest))
+        return text
+
+    def known(self) -> dict[str, str]:
+        """Return the digests that are written as they must be, by role."""
+        if isinstance(self.written, Mapping):
+            return {role: text for role, text in self.written.items() if _is_digest(text)}
+        return {}
+
+
+def digest_text(digests: Mapping[str, str]) -> str:
+    """Return the value of ``sha256`` as it is written; by role for more than one file."""
+    quoted = {role: _quoted(digest) for role, digest in digests.items()}
+    if len(quoted) == 1:
+        return next(iter(quoted.values()))
+    pairs = ", ".join(f"{role}: {digest}" for role, digest in quoted.items())
+    return f"{{{pairs}}}"
+
+
+def _quoted(digest: str) -> str:
+    """Return a digest in quotes where YAML would read a number."""
+    return f'"{digest}"' if _NUMBER.fullmatch(digest) else digest
+
+
+def missing_digests(content: Any) -> Iterator[MissingDigest]:
+    """Yield what lacks a digest in the values of a manifest, which may have errors."""
+    for path, owner in _owners(content, ()):
+        sources = {role: owner[role] for role in _SOURCES if isinstance(owner.get(role), str)}
+        if not sources or "md5" in owner:
+            continue
+        is_needed = "labels" not in sources or bool(urlsplit(sources["labels"]).scheme)
+        written = owner.get("sha256")
+        if not _is_complete(written, sources) and (is_needed or written is not None):
+            yield MissingDigest(path, sources, written, is_needed)
+
+
+def _owners(value: Any, path: yaml12.Path) -> Iterator[tuple[yaml12.Path, Mapping[str, Any]]]:
+    """Yield the mappings that name files, with their paths."""
+    if isinstance(value, dict):
+        if any(role in value for role in _SOURCES):
+            yield path, value
+        for key, part in value.items():
+            if key != "sha256":  # its roles have digests, not files
+                yield from _owners(part, (*path, key))
+    elif isinstance(value, list):
+        for number, part in enumerate(value):
+            yield from _owners(part, (*path, number))
+
+
+def _is_complete(written: Any, sources: Mapping[str, str]) -> bool:
+    if isinstance(written, Mapping):
+        return set(written) >= set(sources) and all(map(_is_digest, written.values()))
+    return _is_digest(written) and len(sources) == 1
+
+
+def _is_digest(value: Any) -> bool:
+    return isinstance(value, str) and _DIGEST.fullmatch(value) is not None
 
 
 def found_digests(location: Sequence[str | int], content: Any, folder: Path) -> str:
-    """Return the digests of the files that an error at ``location`` is about, as an addition to it.
+    """Return the advice of an error at ``location`` that is about digests: the line to write.
 
     ``content`` is that of the manifest, ``folder`` the one that it is in. Returns "" for errors
     that are not about a digest, and for files that are not there.
@@ -31,25 +131,37 @@ def found_digests(location: Sequence[str | int], content: Any, folder: Path) -> 
     for part in location[:index]:
         owner = owner[part]
     role = str(location[-1])
+    is_by_role = role in _SOURCES and isinstance(owner.get("sha256"), dict)
     roles = [role] if role in _SOURCES else _SOURCES
-    found = ", ".join(_digests(owner, roles, folder))
-    return f"; {found}" if found else ""
+    found = dict(_digests(owner, roles, folder))
+    if not found:
+        return ""
+    key = role if is_by_role else "sha256"
+    names = " and ".join(os.path.basename(urldefrag(owner[found_role])[0]) for found_role in found)
+    line = f"{key}: {digest_text(found)}"
+    return f"for {names} write '{line}', or let mlms lint --fix write it"
 
 
-def _digests(owner: Mapping[str, Any], roles: Sequence[str], folder: Path) -> Iterator[str]:
+def _digests(
+    owner: Mapping[str, Any], roles: Sequence[str], folder: Path
+) -> Iterator[tuple[str, str]]:
+    """Yield role and digest of the local files that can be read."""
     for role in roles:
         with contextlib.suppress(OSError, ValueError):  # other errors tell what is wrong with it
-            path = _local_file(owner.get(role), folder)
+            path = local_file(owner.get(role), folder)
             if path is not None:
-                yield f"{path.name} has {_digest_of(path)}"
+                yield role, _digest_of(path)
 
 
-def _local_file(source: Any, folder: Path) -> Path | None:
-    """Return the path of the file that a manifest names, if there is one."""
+def local_file(source: Any, folder: Path) -> Path | None:
+    """Return the path of the local file that a manifest names, if there is one."""
     if not isinstance(source, str):
         return None
     location, _ = urldefrag(source)
-    if urlsplit(location).scheme:
+    parts = urlsplit(location)
+    if parts.scheme == "file":
+        location = url2pathname(parts.path)
+    elif parts.scheme:
         return None
     path = folder / location
     return path if os.path.isfile(path) else None  # also where the name is too long for one

@@ -161,8 +161,11 @@ def load(path: Path, frameworks: Collection[str] | None = None) -> LoadedManifes
             details = error.errors(include_url=False)
             for detail in details:
                 line, text = describe(detail, document)
-                digests = found_digests(detail["loc"], document.value, path.parent)
-                errors.append((line, f"{text}{digests}"))
+                advice = found_digests(detail["loc"], document.value, path.parent)
+                if advice:
+                    problem, _, _ = text.partition("; ")
+                    text = f"{problem}; {advice}"
+                errors.append((line, text))
     if manifest is not None:
         for key, text in inconsistencies(manifest):
             errors.append((document.line(key), text))

@@ -1,0 +1,96 @@
+"""``mlms lint --fix``: write the digests that a manifest lacks, and change nothing else in it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from pytest_mlms.artifacts.digest import digest_of
+from pytest_mlms.artifacts.lfs import POINTER_ADVICE, is_pointer_file
+from pytest_mlms.errors import MlmsError
+from pytest_mlms.files import replacing
+from pytest_mlms.manifest.digests import MissingDigest, digest_text, local_file, missing_digests
+from pytest_mlms.manifest.load import read, shown
+from pytest_mlms.manifest.text_edit import CannotEdit
+
+__all__ = ["fix_digests"]
+
+_SHOWN = 12  # characters of a digest
+_BYTE_ORDER_MARK = "\ufeff"
+
+
+class _NotFound(Exception):
+    """The digest of a file can't be found; the text says why, and what to do."""
+
+
+def fix_digests(path: Path) -> Iterator[str]:
+    """Write the digests of local files that a manifest lacks; yield a line for each, and for what
+    is left to do.
+
+    Digests that are there stay, also those of files that have changed since. The file is written
+    once, whole or not at all. Raises MlmsError where that fails.
+    """
+    document = read(path)
+    if document.errors:
+        return  # mlms lint shows them
+    original = path.read_bytes().decode()
+    mark = _BYTE_ORDER_MARK if original.startswith(_BYTE_ORDER_MARK) else ""
+    text = original.removeprefix(mark)
+    lines = []
+    for missing in missing_digests(document.value):
+        place = f"{shown(path)}:{document.line(missing.path)}"
+        try:
+            text, line = _fixed(text, missing, path.parent)
+        except _NotFound as error:
+            line = str(error)
+        lines.append(f"{place}: {line}")
+    if mark + text != original:
+        _write(path, mark + text)
+    yield from lines
+
+
+def _fixed(text: str, missing: MissingDigest, folder: Path) -> tuple[str, str]:
+    """Return the text with the digests of one mapping, and a line that says so."""
+    digests = missing.known()
+    wrote = []
+    for role, source in missing.sources.items():
+        if role not in digests:
+            digests[role] = _digest_of(source, folder)
+            wrote.append(f"{source} ({digests[role][:_SHOWN]}…)")
+    names = ", ".join(wrote)
+    try:
+        return missing.write(text, digests), f"wrote the sha256 of {names}"
+    except CannotEdit:
+        line = f"sha256: {digest_text(digests)}"
+        raise _NotFound(f"is not written in a form that is edited here; add '{line}'") from None
+
+
+def _digest_of(source: str, folder: Path) -> str:
+    """Return the digest of a file that a manifest names; raises _NotFound."""
+    path = local_file(source, folder)
+    if path is None:
+        if "://" in source and not source.startswith("file:"):
+            advice = "fetch it, check it, and write what sha256sum prints"
+            raise _NotFound(f"{source} is not here, and its sha256 not known; {advice}")
+        raise _NotFound(
+            f"{folder / source} does not exist; correct the path, or put the file there"
+        )
+    try:
+        if is_pointer_file(path):
+            raise _NotFound(f"{source} is {POINTER_ADVICE}")
+        return digest_of(path)
+    except OSError as error:
+        raise _NotFound(f"{source} can't be read: {error.strerror}; grant access to it") from None
+
+
+def _write(path: Path, text: str) -> None:
+    """Replace the content of a manifest, which may be a link; its permissions stay."""
+    target = path.resolve()
+    try:
+        with replacing(target) as temporary:
+            temporary.write_bytes(text.encode())
+            shutil.copymode(target, temporary)
+    except OSError as error:
+        problem = f"{path} can't be written: {error.strerror}"
+        raise MlmsError(f"{problem}; make room or grant access to its folder") from error
