@@ -70,8 +70,9 @@ def classify(batches: Iterable[Array], dataset: Dataset, output: Output) -> Scor
     all_scores = np.concatenate(scored)
     ranking = np.concatenate(ranked)
     classes = all_scores.shape[1]
-    _check_labels(dataset.name, dataset.labels, classes)
-    return ScoredDataset(all_scores, ranking, dataset.labels)
+    labels = np.asarray(dataset.labels)
+    _check_labels(dataset.name, labels, classes)
+    return ScoredDataset(all_scores, ranking, labels)
 
 
 def classify_dataset(

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from packaging.specifiers import SpecifierSet
 from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 
-from pytest_mlms.manifest.steps import InputStep, OutputStep, TopK, check_channels
+from pytest_mlms.manifest.steps import TEXT_STEPS, InputStep, OutputStep, TopK, check_channels
 from pytest_mlms.manifest.thresholds import Thresholds
 from pytest_mlms.manifest.types import (
     AmountOfMemory,
@@ -169,6 +169,11 @@ class Input(Closed):
             return 0
         return self.shape.index(BATCH) if BATCH in self.shape else None
 
+    @property
+    def takes_text(self) -> bool:
+        """True if its first step makes it from a text."""
+        return bool(self.steps) and self.steps[0].name in TEXT_STEPS
+
     @model_validator(mode="after")
     def _check_range(self) -> Input:
         if self.range is None:
@@ -264,7 +269,7 @@ class DatasetEntry(Closed):
     """Labelled inputs.
 
     ``source`` is an .npz file with an array for each input and 'label', or an archive with a
-    labels.csv.
+    labels.csv that has a column for each.
     """
 
     name: Name

@@ -12,6 +12,7 @@ from pytest_mlms.manifest.types import Closed, ElementType, Layout, Positive, Sh
 
 __all__ = [
     "MOST_PIXELS",
+    "TEXT_STEPS",
     "Cast",
     "ColorOrder",
     "Crop",
@@ -28,6 +29,9 @@ __all__ = [
 
 MOST_PIXELS = 178_956_970
 """The most pixels of a picture that is read or made: Pillow's bound, half a GiB in RGB."""
+
+TEXT_STEPS: frozenset[str] = frozenset()
+"""The input steps that take a text, so that a dataset has a text for each element."""
 
 _LEAST_SCALE = 1e-30
 _LARGEST = 1e30  # of mean and scale, which are float32

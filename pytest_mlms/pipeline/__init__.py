@@ -2,10 +2,13 @@
 
 from pytest_mlms.pipeline.dataset import Dataset, open_dataset
 from pytest_mlms.pipeline.inputs import preprocess
+from pytest_mlms.pipeline.labels import LabelForm, Labels
 from pytest_mlms.pipeline.outputs import is_table, postprocess, read_labels, table_of, top_k
 
 __all__ = [
     "Dataset",
+    "LabelForm",
+    "Labels",
     "is_table",
     "open_dataset",
     "postprocess",

@@ -1,13 +1,12 @@
 """Datasets: elements and labels, and batches that threads prepare while the model works.
 
 A dataset is an .npz file with an array for each of the model's inputs and one called ``label``,
-or, for models with one input, a folder (an archive, unpacked) with a ``labels.csv`` whose columns
-are ``file`` and ``label``: docs/datasets.md.
+or a folder (an archive, unpacked) with a ``labels.csv`` that has a column for each:
+docs/datasets.md.
 """
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,16 +14,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from pytest_mlms.errors import DatasetError
-from pytest_mlms.files import read_regular
-from pytest_mlms.manifest.schema import Input
+from pytest_mlms.manifest.schema import BATCH, Input
 from pytest_mlms.memory import shortage
-from pytest_mlms.pipeline import observers
+from pytest_mlms.pipeline.cells import Cells, TableFolder, parse_numbers
 from pytest_mlms.pipeline.inputs import Element, preprocess
-from pytest_mlms.pipeline.labels_csv import read_labels_csv
+from pytest_mlms.pipeline.labels import (
+    LabelForm,
+    Labels,
+    labels_of_array,
+    labels_of_column,
+    texts_of,
+)
+from pytest_mlms.pipeline.labels_csv import LABEL, LABELS_CSV, Table, TablePlaces, read_labels_csv
 from pytest_mlms.pipeline.npz import read_npz
 from pytest_mlms.records import Place
 
@@ -35,23 +39,23 @@ Batch = dict[str, Array]
 
 _AHEAD = 4  # batches
 _WORKERS = 2  # threads
-_MOST_BYTES = 1 << 30  # of an element's file
 
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
     """N elements for each input, by its name, and N labels.
 
-    A label is a whole number, the index of the class; ``labels`` is None for a dataset without.
-    ``name`` is used in errors: the manifest's line and its source. ``files`` are the names of the
-    elements in the table of labels; None for arrays.
+    ``labels`` are of the form that the task has; None for a dataset without. ``name`` is used in
+    errors: the manifest's line and its source. ``files`` are the names of the elements' files, None
+    where they aren't files, and ``places`` what an error calls each element, None for its number.
     """
 
     name: str
     inputs: tuple[Input, ...]
     elements: Mapping[str, Sequence[Element]]
-    labels: Array | None
+    labels: Labels | None
     files: Sequence[str] | None = None
+    places: Sequence[str] | None = None
 
     def __len__(self) -> int:
         first = next(iter(self.elements.values()))
@@ -62,6 +66,14 @@ class Dataset:
         if self.files is None:
             return f"row {index} of {self.name}"
         return self.files[index]
+
+    def place(self, index: int) -> str:
+        """Return what an error calls an element: its line and file, or its number."""
+        return f"element {index}" if self.places is None else self.places[index]
+
+    def label_error(self, index: int, problem: str) -> DatasetError:
+        """Return the error of an element's label, which names the dataset and the element."""
+        return DatasetError(f"{self.name}: {self.place(index)}: {problem}")
 
     def batch(self, indices: Sequence[int]) -> Batch:
         """Return the model's inputs for the elements at ``indices``; raises DatasetError."""
@@ -75,8 +87,8 @@ class Dataset:
 
     def _preprocessed(self, indices: Sequence[int], spec: Input) -> Array:
         elements = self.elements[spec.name]
-        chosen = [elements[index] for index in indices]
         try:
+            chosen = [elements[index] for index in indices]
             return preprocess(chosen, spec)
         except DatasetError:
             self._check_each(indices, spec)
@@ -89,8 +101,7 @@ class Dataset:
             try:
                 preprocess([elements[index]], spec)
             except DatasetError as error:
-                name = f"element {index}" if self.files is None else self.files[index]
-                raise DatasetError(f"{name}: {error}") from error
+                raise DatasetError(f"{self.place(index)}: {error}") from error
 
     def check_size(self, size: int) -> None:
         """Raise DatasetError where a batch of ``size`` would not fit into the memory that is free.
@@ -129,48 +140,24 @@ class Dataset:
             yield [min(index, last) for index in indices]
 
 
-class _Files(Sequence[bytes]):
-    """The contents of regular files below a folder, each read when it is needed.
-
-    ``names`` are relative to ``folder``, which is in ``root``. What a link leads to must be in
-    ``root``, too.
-    """
-
-    def __init__(self, root: Path, folder: Path, names: Sequence[str]) -> None:
-        self._root = os.path.realpath(root)
-        self._folder = folder
-        self._names = names
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-    def __getitem__(self, index: Any) -> Any:
-        name = self._names[index]
-        try:
-            with observers.step("read"):
-                return self._read(name)
-        except OSError as error:
-            advice = "correct its name in labels.csv, or put the file there"
-            raise DatasetError(f"{name} can't be read: {error.strerror}; {advice}") from error
-
-    def _read(self, name: str) -> bytes:
-        path = os.path.realpath(os.path.join(self._folder, name))
-        if os.path.commonpath([self._root, path]) != self._root:
-            raise DatasetError(f"{name} leads to {path}, outside the dataset; put the file there")
-        return read_regular(Path(path), _MOST_BYTES)
-
-
 @dataclass(frozen=True)
 class _Content:
     """Content of a file or folder."""
 
     elements: Mapping[str, Sequence[Element]]
-    labels: Array | None
+    labels: Labels | None
     files: Sequence[str] | None = None
+    places: Sequence[str] | None = None
 
 
-def open_dataset(path: Path, inputs: Sequence[Input], place: Place, source: str = "") -> Dataset:
-    """Open the file or folder at ``path``.
+def open_dataset(
+    path: Path,
+    inputs: Sequence[Input],
+    place: Place,
+    source: str = "",
+    labels: LabelForm = "class",
+) -> Dataset:
+    """Open the file or folder at ``path``, whose labels are of the form ``labels``.
 
     Errors begin with ``place``, the manifest's line that names it, and ``source``, what it says
     there; an archive is unpacked under another path, which its user doesn't know. Raises
@@ -179,18 +166,20 @@ def open_dataset(path: Path, inputs: Sequence[Input], place: Place, source: str 
     name = f"{place}: {source or path}"
     read = _read_folder if path.is_dir() else _read_npz
     try:
-        content = read(path, inputs)
+        content = read(path, inputs, labels)
         _check_counts(content)
     except DatasetError as error:
         raise DatasetError(f"{name} {error}") from error
-    return Dataset(name, tuple(inputs), content.elements, content.labels, content.files)
+    return Dataset(
+        name, tuple(inputs), content.elements, content.labels, content.files, content.places
+    )
 
 
 def _check_counts(content: _Content) -> None:
     """Check that each input has as many elements as there are labels, and not none."""
     columns: dict[str, Any] = dict(content.elements)
     if content.labels is not None:
-        columns["label"] = content.labels
+        columns[LABEL] = content.labels
     counts = []
     parts = []
     for name, values in columns.items():
@@ -202,37 +191,63 @@ def _check_counts(content: _Content) -> None:
         raise DatasetError(f"has {found}; {expected}")
 
 
-def _read_npz(path: Path, inputs: Sequence[Input]) -> _Content:
+def _read_npz(path: Path, inputs: Sequence[Input], form: LabelForm) -> _Content:
     wanted = [spec.name for spec in inputs]
-    names, arrays = read_npz(path, {*wanted, "label"})
+    texts = {spec.name for spec in inputs if spec.takes_text}
+    if form == "text":
+        texts.add(LABEL)
+    names, arrays = read_npz(path, {*wanted, LABEL}, texts)
     for name in wanted:
         if name not in arrays:
             raise DatasetError(f"has the arrays {names}; expected one for input {name!r}")
-    labels = arrays.get("label")
-    if labels is not None:
-        _check_labels(labels)
-    elements: dict[str, Any] = {name: arrays[name] for name in wanted}
-    return _Content(elements, labels)
+    labels = arrays.get(LABEL)
+    elements: dict[str, Any] = {}
+    for spec in inputs:
+        values = arrays[spec.name]
+        elements[spec.name] = texts_of(values) if spec.takes_text else values
+    return _Content(elements, None if labels is None else labels_of_array(labels, form))
 
 
-def _check_labels(labels: Array) -> None:
-    if labels.ndim != 1 or labels.dtype.kind not in "iu":
-        found = f"{labels.dtype} {labels.shape}"
-        raise DatasetError(f"has 'label' as {found}; expected one whole number an element")
-
-
-def _read_folder(path: Path, inputs: Sequence[Input]) -> _Content:
-    tables = sorted(path.rglob("labels.csv"))
-    if len(tables) != 1 or len(inputs) != 1:
-        found = f"{len(tables)} labels.csv, for {len(inputs)} inputs"
-        advice = "an archive has one, for a model with one input; other models need an .npz file"
-        raise DatasetError(f"has {found}; {advice}")
-    table = tables[0]
+def _read_folder(path: Path, inputs: Sequence[Input], form: LabelForm) -> _Content:
+    tables = sorted(path.rglob(LABELS_CSV))
+    if len(tables) != 1:
+        found = f"{len(tables)} {LABELS_CSV}"
+        raise DatasetError(f"has {found}; write one, with a row for each element")
     try:
-        rows = read_labels_csv(table, path)
+        return _read_table(path, tables[0], inputs, form)
     except DatasetError as error:
         raise DatasetError(f"has a table that can't be used: {error}") from error
-    names = [row.file for row in rows]
-    labels = [row.label for row in rows]
-    elements = {inputs[0].name: _Files(path, table.parent, names)}
-    return _Content(elements, np.array(labels, dtype=np.int64), names)
+
+
+def _read_table(root: Path, path: Path, inputs: Sequence[Input], form: LabelForm) -> _Content:
+    table = read_labels_csv(path, [spec.name for spec in inputs])
+    source = TableFolder(table, path.parent, root)
+    elements = {spec.name: _column(source, spec) for spec in inputs}
+    files = _file_names(table, inputs)
+    return _Content(elements, labels_of_column(source, form), files, TablePlaces(table, files))
+
+
+def _file_names(table: Table, inputs: Sequence[Input]) -> Sequence[str] | None:
+    """Return the files of the first input that has files; None where none has."""
+    for spec in inputs:
+        cells = table.inputs[spec.name]
+        if not spec.takes_text and cells and parse_numbers(cells[0]) is None:
+            return cells
+    return None
+
+
+def _column(source: TableFolder, spec: Input) -> Sequence[Element]:
+    """Return the elements of an input: the files of images, texts, or numbers and files."""
+    cells = source.table.inputs[spec.name]
+    if spec.type == "image":
+        return source.files(cells)
+    if spec.takes_text:
+        return cells
+    return Cells(source, cells, _element_shape(spec))
+
+
+def _element_shape(spec: Input) -> tuple[int, ...] | None:
+    """Return the shape of one element of a tensor, where the manifest says it."""
+    if spec.shape is None:
+        return None
+    return tuple(axis for axis in spec.shape if axis != BATCH)

@@ -35,11 +35,11 @@ from pytest_mlms.pipeline.pictures import decode_picture
 __all__ = ["Element", "preprocess"]
 
 Array = NDArray[Any]
-Element = bytes | Array
-"""An element of a dataset: an encoded image, or an array."""
+Element = bytes | str | Array
+"""An element of a dataset: the content of a file, a text, or an array."""
 
 Batch = Any
-"""A list of bytes or arrays, or one array with the batch as its first axis."""
+"""A list of elements, or one array with the batch as its first axis."""
 
 _STEP_ERRORS = (ValueError, TypeError, OSError, ArithmeticError, MemoryError)
 _SHOWN_SHAPES = 3

@@ -1,109 +1,133 @@
-"""Reading of labels.csv, the table of a dataset's files and their labels."""
+"""Reading of labels.csv, the table of a dataset's elements and their labels."""
 
 from __future__ import annotations
 
 import csv
 import io
-import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, TextIO
-
-import numpy as np
+from typing import Any, NamedTuple, TextIO
 
 from pytest_mlms.errors import DatasetError
 from pytest_mlms.files import open_regular
 
-__all__ = ["LabelledFile", "read_labels_csv"]
+__all__ = ["FILE", "LABEL", "LABELS_CSV", "Table", "TablePlaces", "read_labels_csv"]
 
-_COLUMNS = ("file", "label")
-_LARGEST_LABEL = np.iinfo(np.int64).max
-
-
-class LabelledFile(NamedTuple):
-    """A row of the table: a path relative to the table's folder, and the index of its class."""
-
-    file: str
-    label: int
+LABELS_CSV = "labels.csv"
+FILE = "file"
+LABEL = "label"
 
 
-def read_labels_csv(path: Path, root: Path) -> list[LabelledFile]:
-    """Return the rows of a table in a dataset's folder, ``root``, or in a folder of it.
+class Table(NamedTuple):
+    """The rows of a table that are not empty: a value for each input, and the label.
 
+    ``inputs`` has the N values of each input by its name, ``labels`` has N texts, and ``lines`` the
+    number of each row's line.
+    """
+
+    inputs: Mapping[str, list[str]]
+    labels: list[str]
+    lines: list[int]
+
+    def place(self, index: int) -> str:
+        """Return what a message calls a row."""
+        return f"{LABELS_CSV}:{self.lines[index]}"
+
+
+class TablePlaces(Sequence[str]):
+    """What messages call the elements of a table: the line of each, and its file if it has one."""
+
+    def __init__(self, table: Table, files: Sequence[str] | None) -> None:
+        self._table = table
+        self._files = files
+
+    def __len__(self) -> int:
+        return len(self._table.lines)
+
+    def __getitem__(self, index: Any) -> Any:
+        place = self._table.place(index)
+        return place if self._files is None else f"{place}: {self._files[index]}"
+
+
+class _Row(NamedTuple):
+    line: int
+    values: Mapping[str, str]
+
+
+def read_labels_csv(path: Path, inputs: Sequence[str]) -> Table:
+    """Return the rows of a table.
+
+    Its first line names the columns: one for each input and 'label', or 'file' for the only input.
     A byte order mark, blanks around values, empty lines and further columns are accepted. Raises
     DatasetError, which names the line.
     """
-    folder = os.path.relpath(path.parent, root)
     try:
         with _open_table(path) as file:
-            reader = csv.DictReader(file, skipinitialspace=True, restval="")
-            return list(_rows(reader, folder))
+            reader = csv.DictReader(file, skipinitialspace=True)
+            return _table(reader, inputs)
     except UnicodeDecodeError as error:
         problem = f"{path.name} is not UTF-8 (byte {error.start})"
         raise DatasetError(f"{problem}; save it as UTF-8") from error
     except OSError as error:
         advice = "put a regular file there"
         raise DatasetError(f"{path.name} can't be read: {error.strerror}; {advice}") from error
+    except csv.Error as error:
+        place = f"{LABELS_CSV}:{reader.line_num}"
+        advice = f"write '{FILE},{LABEL}' in its first line, and a row for each element behind it"
+        raise DatasetError(f"{place}: {error}; {advice}") from error
 
 
 def _open_table(path: Path) -> TextIO:
     return io.TextIOWrapper(open_regular(path), encoding="utf-8-sig", newline="")
 
 
-def _rows(reader: csv.DictReader[str], folder: str) -> Iterator[LabelledFile]:
-    """Yield the rows; raises DatasetError for the first that is wrong."""
-    try:
-        names = [name.strip() for name in reader.fieldnames or []]
-        _check_columns(names)
-        reader.fieldnames = names
-        for row in reader:
-            values = {name: (row[name] or "").strip() for name in _COLUMNS}
-            if any(values.values()):
-                yield _labelled_file(values, reader.line_num, folder)
-    except csv.Error as error:
-        advice = "write 'file,label' in its first line, and a file with its label in each other"
-        raise DatasetError(f"labels.csv:{reader.line_num}: {error}; {advice}") from error
+def _table(reader: csv.DictReader[str], inputs: Sequence[str]) -> Table:
+    names = [name.strip() for name in reader.fieldnames or []]
+    column_of = _columns(names, inputs)
+    reader.fieldnames = names
+    table = Table({name: [] for name in inputs}, [], [])
+    for row in _rows(reader, [*column_of.values(), LABEL]):
+        for name, column in column_of.items():
+            table.inputs[name].append(row.values[column])
+        table.labels.append(row.values[LABEL])
+        table.lines.append(row.line)
+    return table
 
 
-def _check_columns(names: list[str]) -> None:
-    if set(_COLUMNS) <= set(names):
-        return
-    found = ", ".join(names) or "nothing"
-    advice = "write 'file,label', with a comma between them"
-    raise DatasetError(f"labels.csv:1: the first line names the columns, here {found}; {advice}")
+def _columns(found: Sequence[str], inputs: Sequence[str]) -> dict[str, str]:
+    """Return the column of each input; raises DatasetError where one is missing."""
+    columns = {name: name for name in inputs}
+    if len(inputs) == 1 and (FILE in found or inputs[0] not in found):
+        columns = {inputs[0]: FILE}
+    wanted = [*columns.values(), LABEL]
+    if set(wanted) <= set(found):
+        return columns
+    shown = ", ".join(found) or "nothing"
+    problem = f"{LABELS_CSV}:1: the first line names the columns, here {shown}"
+    raise DatasetError(f"{problem}; write '{','.join(wanted)}', with a comma between them")
 
 
-def _labelled_file(values: Mapping[str, str], line: int, folder: str) -> LabelledFile:
-    place = f"labels.csv:{line}"
-    if not values["file"]:
-        raise DatasetError(f"{place}: names no file; write one before the label")
-    problem = _problem_of(values["file"], folder)
-    if problem:
-        raise DatasetError(f"{place}: {problem}; write a path below the dataset's folder")
-    label = _whole_number(values["label"])
-    if label is None:
-        found = f"the label of {values['file']} is {values['label']!r}"
-        raise DatasetError(f"{place}: {found}; write the number of its class, from 0")
-    return LabelledFile(values["file"], label)
+def _rows(reader: csv.DictReader[str], columns: Sequence[str]) -> Iterator[_Row]:
+    """Yield the rows that have a value in one of the columns.
+
+    Raises DatasetError for the first without a value for an input, or without a cell for its label.
+    """
+    for cells in reader:
+        values = {}
+        for name in columns:
+            values[name] = (cells[name] or "").strip()
+        if not any(values.values()):
+            continue
+        place = f"{LABELS_CSV}:{reader.line_num}"
+        for name in columns[:-1]:
+            if not values[name]:
+                raise DatasetError(f"{place}: {_empty(name)}")
+        if cells[LABEL] is None:
+            raise DatasetError(f"{place}: has no label; write one after a comma")
+        yield _Row(reader.line_num, values)
 
 
-def _problem_of(name: str, folder: str) -> str:
-    """Return what is wrong with the name of a file, relative to a folder of the dataset."""
-    if "\0" in name:
-        return f"{name!r} has a zero byte"
-    path = os.path.normpath(os.path.join(folder, name))
-    if os.path.isabs(path) or path.split(os.sep)[0] == os.pardir:
-        return f"{name} leads outside the dataset"
-    return ""
-
-
-def _whole_number(text: str) -> int | None:
-    """Return the number that a text such as "7" or "7.0" stands for; None for another text."""
-    whole, _, zeros = text.partition(".")
-    if zeros.strip("0"):
-        return None
-    try:
-        number = int(whole)
-    except ValueError:
-        return None
-    return number if abs(number) <= _LARGEST_LABEL else None
+def _empty(column: str) -> str:
+    if column == FILE:
+        return "names no file; write one before the label"
+    return f"has nothing for input {column!r}; write a file or a value"

@@ -5,6 +5,7 @@ numpy's own reader allocates what a header says before it looks at what the file
 
 from __future__ import annotations
 
+import io
 import lzma
 import math
 import struct
@@ -22,7 +23,7 @@ from pytest_mlms.errors import DatasetError
 from pytest_mlms.files import open_regular
 from pytest_mlms.memory import shortage
 
-__all__ = ["read_npz"]
+__all__ = ["read_npy", "read_npz"]
 
 Array = NDArray[Any]
 
@@ -30,6 +31,7 @@ _CHUNK = 1 << 20  # bytes
 _SUFFIX = ".npy"
 _NUMBERS = "biuf"
 """The kinds of numpy's types that inputs and labels may have."""
+_TEXT = "U"
 
 _DAMAGES = (
     ValueError,
@@ -63,10 +65,12 @@ class _Unusable(Exception):
     """An array that can't be used; the text says why."""
 
 
-def read_npz(path: Path, names: Collection[str]) -> tuple[list[str], dict[str, Array]]:
+def read_npz(
+    path: Path, names: Collection[str], texts: Collection[str] = ()
+) -> tuple[list[str], dict[str, Array]]:
     """Return the names of all arrays of a file, and those of ``names`` that it has.
 
-    Other arrays are not read. Raises DatasetError.
+    Those of ``texts`` may be texts. Other arrays are not read. Raises DatasetError.
     """
     try:
         with open_regular(path) as file:
@@ -77,7 +81,8 @@ def read_npz(path: Path, names: Collection[str]) -> tuple[list[str], dict[str, A
                 arrays = {}
                 for name in names:
                     if name in members:
-                        arrays[name] = _read(archive, members[name], name)
+                        kinds = _NUMBERS + _TEXT if name in texts else _NUMBERS
+                        arrays[name] = _read(archive, members[name], name, kinds)
                 return sorted(members), arrays
     except _Unusable as error:
         raise DatasetError(f"{error}; write it again with numpy.savez") from None
@@ -91,18 +96,36 @@ def _members(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
     return {member.filename.removesuffix(_SUFFIX): member for member in archive.infolist()}
 
 
-def _read(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str) -> Array:
+def read_npy(data: bytes) -> Array:
+    """Return the numbers of an .npy file, by its content; raises DatasetError."""
+    file = io.BytesIO(data)
+    try:
+        header = _read_header(file, "is an array")
+        _check("is an array", header, len(data) - file.tell(), _NUMBERS)
+        return _read_data(file, header, "is an array")
+    except _Unusable as error:
+        raise DatasetError(f"{error}; write it again with numpy.save") from None
+
+
+def _read(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str, kinds: str) -> Array:
     with archive.open(member) as file:
-        try:
-            header = _read_header(file)
-        except Exception as error:  # the header is a Python expression; any error may come of it
-            raise _Unusable(f"has the array {name!r} with a damaged header: {error}") from error
+        subject = f"has the array {name!r}"
+        header = _read_header(file, subject)
         held = member.file_size - file.tell()
-        _check(name, header, held)
-        return _read_data(file, header, name)
+        if not header.shape:
+            raise _Unusable(f"has {name!r} as a single number, expected a row for each element")
+        _check(subject, header, held, kinds)
+        return _read_data(file, header, subject)
 
 
-def _read_header(file: IO[bytes]) -> _Header:
+def _read_header(file: IO[bytes], subject: str) -> _Header:
+    try:
+        return _parse_header(file)
+    except Exception as error:  # the header is a Python expression; any error may come of it
+        raise _Unusable(f"{subject} with a damaged header: {error}") from error
+
+
+def _parse_header(file: IO[bytes]) -> _Header:
     version = npy.read_magic(file)
     if version == (1, 0):
         return _Header(*npy.read_array_header_1_0(file))
@@ -111,32 +134,30 @@ def _read_header(file: IO[bytes]) -> _Header:
     raise ValueError(f"its format is {version[0]}.{version[1]}, that of records")
 
 
-def _check(name: str, header: _Header, held: int) -> None:
-    """Raise _Unusable for an array that isn't one of numbers, a row for each element, as said."""
+def _check(subject: str, header: _Header, held: int, kinds: str) -> None:
+    """Raise _Unusable for an array of other kinds, or with more or less data than it says."""
     kind = header.dtype.kind
     if kind == "O":
-        raise _Unusable(f"has the array {name!r} of objects, which would have to be unpickled")
-    if kind not in _NUMBERS:
-        raise _Unusable(f"has the array {name!r} of {header.dtype}, not of real numbers")
-    if not header.shape:
-        raise _Unusable(f"has {name!r} as a single number, expected a row for each element")
-    if min(header.shape) < 0 or header.bytes != held:
+        raise _Unusable(f"{subject} of objects, which would have to be unpickled")
+    if kind not in kinds:
+        raise _Unusable(f"{subject} of {header.dtype}, not of real numbers")
+    if min(header.shape, default=0) < 0 or header.bytes != held:
         shape = " x ".join(map(str, header.shape))
         said = f"{header.dtype} {shape}, and the file has {held:,} bytes of it"
-        raise _Unusable(f"has the array {name!r} as {said}")
+        raise _Unusable(f"{subject} as {said}")
     missing = shortage(header.bytes)
     if missing:
-        raise _Unusable(f"has the array {name!r}, which takes {missing}")
+        raise _Unusable(f"{subject}, which takes {missing}")
 
 
-def _read_data(file: IO[bytes], header: _Header, name: str) -> Array:
+def _read_data(file: IO[bytes], header: _Header, subject: str) -> Array:
     array = np.empty(math.prod(header.shape), header.dtype)
     view = array.view(np.uint8).data
     done = 0
     while done < len(view):
         data = file.read(min(_CHUNK, len(view) - done))
         if not data:
-            raise _Unusable(f"has the array {name!r}, which ends after {done:,} bytes")
+            raise _Unusable(f"{subject}, which ends after {done:,} bytes")
         view[done : done + len(data)] = data
         done += len(data)
     order = "F" if header.is_fortran else "C"

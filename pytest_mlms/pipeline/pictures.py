@@ -7,14 +7,16 @@ that of EPS runs Ghostscript, and formats that nobody keeps a dataset in.
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from pytest_mlms.artifacts.lfs import POINTER_ADVICE, is_pointer
 from pytest_mlms.manifest.steps import MOST_PIXELS
 
-__all__ = ["FORMATS", "decode_picture"]
+__all__ = ["FORMATS", "decode_label_image", "decode_mask", "decode_picture"]
 
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
 """The formats that are decoded, by Pillow's names."""
@@ -22,6 +24,11 @@ FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
 _BITS_16 = ("I;16", "I;16L", "I;16B", "I;16N")
 _SCALED_TO_16 = ("PNG", "PPM")
 """Formats of which Pillow may give grey values of 16 bits as mode I."""
+
+_INDEXED = ("1", "L", "P", *_BITS_16)
+"""Modes of one value a pixel: of a palette its indices, otherwise grey."""
+_EXACT = ("PNG", "GIF", "BMP", "TIFF", "PPM")
+"""Formats that keep each value as it was written."""
 
 _TOO_MANY_PIXELS = (Image.DecompressionBombError, Image.DecompressionBombWarning)
 _ORIENTATION = 0x0112  # of EXIF
@@ -50,6 +57,37 @@ def decode_picture(data: bytes, turn_upright: bool) -> Image.Image:
         problem = f"pixels of 32 bits, Pillow's mode {image.mode!r}, have no range of their own"
         raise ValueError(f"{problem}; convert the picture to 8 bits")
     return image
+
+
+def decode_mask(data: bytes) -> NDArray[Any]:
+    """Return the value of each pixel of a mask, H x W: a palette's index, or grey as written.
+
+    Raises ValueError for a picture that isn't one, or whose format changes values.
+    """
+    image = _open(data)
+    if image.format not in _EXACT:
+        problem = f"{image.format} changes the values of pixels"
+        raise ValueError(f"{problem}; save the mask as PNG")
+    if image.mode not in _INDEXED:
+        problem = f"its pixels are {image.mode}, and a mask has the number of a class in each"
+        raise ValueError(f"{problem}; save it as PNG with a palette, or in grey")
+    try:
+        image.load()
+        return np.array(image).astype(np.uint8 if image.mode == "1" else np.int32)
+    except Exception as error:  # decoders raise anything for a damaged file
+        reason = str(error) or type(error).__name__
+        raise ValueError(f"{reason}; {_REPLACE}") from error
+
+
+def decode_label_image(data: bytes) -> NDArray[Any]:
+    """Return a picture as H x W x C, uint8: C is 1 for a grey one, otherwise 3 (RGB).
+
+    It is turned upright. Raises ValueError.
+    """
+    image = decode_picture(data, turn_upright=True)
+    is_grey = image.mode in ("1", "L")
+    pixels = np.asarray(image.convert("L" if is_grey else "RGB"))
+    return pixels[..., np.newaxis] if is_grey else pixels
 
 
 def _open(data: bytes) -> Image.Image:

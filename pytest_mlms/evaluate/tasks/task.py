@@ -9,21 +9,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pytest_mlms.manifest.schema import Output
-from pytest_mlms.pipeline import Dataset
+from pytest_mlms.pipeline import Dataset, LabelForm
 
 __all__ = ["Array", "Evidence", "LabelForm", "Scorer", "Task"]
 
 Array = NDArray[Any]
-
-LabelForm = Literal["class", "text", "array", "mask", "image", "boxes"]
-"""What the label of an input is: the index of a class, a text, numbers, a picture's file with the
-class of each pixel, a picture's file, or the boxes of a COCO file."""
 
 
 class Evidence(ABC):
