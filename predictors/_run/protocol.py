@@ -124,7 +124,8 @@ class Structure(NamedTuple):
     A tensor that a layer reads, that is no input and that no layer writes, is a weight. Tensors
     whose shape is unknown are left out, and those that only one layer uses may be. ``counter``
     names what counted the operations. ``buffers`` are the weights that are not learned, such as the
-    statistics of a normalization and states of zeros.
+    statistics of a normalization and states of zeros. ``learned`` are those that are, although
+    their type is also that of sizes, such as the int32 biases of quantized layers.
     """
 
     layers: List[Operation]
@@ -133,6 +134,7 @@ class Structure(NamedTuple):
     outputs: List[str]
     counter: str
     buffers: Sequence[str] = ()
+    learned: Sequence[str] = ()
 
 
 class OutgoingReply(NamedTuple):

@@ -146,6 +146,7 @@ class _Graph:
         self._inputs = structure.inputs
         self._outputs = set(structure.outputs)
         self._buffers = set(structure.buffers)
+        self._learned = set(structure.learned)
         self._sources = _sources_of(structure)
         self._layers = self._computing_layers(structure)
 
@@ -232,9 +233,11 @@ class _Graph:
     def _parameters(self, weight: str) -> int:
         """Return the number of learned elements of a weight."""
         shape = self._shape(weight)
-        if not shape or weight in self._buffers or not _is_learned(self._tensors[weight]):
+        if not shape or weight in self._buffers:
             return 0
-        return math.prod(shape)
+        if weight in self._learned or _is_learned(self._tensors[weight]):
+            return math.prod(shape)
+        return 0
 
 
 def _is_learned(weight: Tensor) -> bool:
