@@ -223,4 +223,3 @@ def _largest_recall(right: Array, objects: Array) -> Array:
     if right.shape[1] == 0:
         return np.zeros(len(objects))
     return np.asarray(right[:, -1] / np.maximum(objects, 1))
-

@@ -95,9 +95,7 @@ class ObjectMatcher:
             counts[category] = int(np.count_nonzero(np.asarray(result["gtIgnore"]) == 0))
         return _joined_categories(parts, boxes, {k: n for k, n in counts.items() if n})
 
-    def _label_records(
-        self, objects: LabelledObjects, masks: Sequence[RunLengths]
-    ) -> list[Record]:
+    def _label_records(self, objects: LabelledObjects, masks: Sequence[RunLengths]) -> list[Record]:
         records = []
         crowds = objects.crowds.astype(int).tolist()
         categories = objects.categories.tolist()
@@ -185,8 +183,8 @@ def _joined_categories(
 def joined_matches(images: Sequence[MatchedImage]) -> Matches:
     """Return the matches of all images; raises ValueError without any."""
     detections = [len(image.scores) for image in images]
-    categories = []
-    counts = []
+    categories: list[int] = []
+    counts: list[int] = []
     for image in images:
         categories += image.objects.keys()
         counts += image.objects.values()

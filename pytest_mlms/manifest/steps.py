@@ -8,6 +8,7 @@ from pydantic import AfterValidator, Field, GetJsonSchemaHandler, model_validato
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
+from pytest_mlms.manifest import box_steps
 from pytest_mlms.manifest.types import Closed, ElementType, Layout, Positive, Sha256, Short, Source
 
 __all__ = [
@@ -212,3 +213,14 @@ class OutputStep(Step):
 
     softmax: Softmax | None = None
     top_k: TopK | None = None
+    boxes: box_steps.Boxes | None = None
+    columns: box_steps.Columns | None = None
+    yolo: box_steps.Yolo | None = None
+    anchors: box_steps.Anchors | None = None
+    sigmoid: box_steps.Sigmoid | None = None
+    drop_background: box_steps.DropBackground | None = None
+    best_class: box_steps.BestClass | None = None
+    min_score: box_steps.MinScore | None = None
+    nms: box_steps.Nms | None = None
+    classes: box_steps.Classes | None = None
+    masks: box_steps.Masks | None = None

@@ -8,7 +8,7 @@ docs/datasets.md.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ from pytest_mlms.errors import DatasetError
 from pytest_mlms.manifest.schema import BATCH, Input
 from pytest_mlms.memory import shortage
 from pytest_mlms.pipeline.cells import Cells, TableFolder, parse_numbers
+from pytest_mlms.pipeline.coco import read_coco
 from pytest_mlms.pipeline.inputs import Element, preprocess
 from pytest_mlms.pipeline.labels import (
     LabelForm,
@@ -164,7 +165,7 @@ def open_dataset(
     DatasetError, which says what was expected and what was found.
     """
     name = f"{place}: {source or path}"
-    read = _read_folder if path.is_dir() else _read_npz
+    read = _reader_of(path, labels)
     try:
         content = read(path, inputs, labels)
         _check_counts(content)
@@ -173,6 +174,15 @@ def open_dataset(
     return Dataset(
         name, tuple(inputs), content.elements, content.labels, content.files, content.places
     )
+
+
+def _reader_of(
+    path: Path, form: LabelForm
+) -> Callable[[Path, Sequence[Input], LabelForm], _Content]:
+    """Return what reads a dataset whose labels have this form."""
+    if form == "boxes" and (path.is_dir() or path.suffix == ".json"):
+        return _read_coco
+    return _read_folder if path.is_dir() else _read_npz
 
 
 def _check_counts(content: _Content) -> None:
@@ -206,6 +216,18 @@ def _read_npz(path: Path, inputs: Sequence[Input], form: LabelForm) -> _Content:
         values = arrays[spec.name]
         elements[spec.name] = texts_of(values) if spec.takes_text else values
     return _Content(elements, None if labels is None else labels_of_array(labels, form))
+
+
+def _read_coco(path: Path, inputs: Sequence[Input], form: LabelForm) -> _Content:
+    if len(inputs) != 1 or inputs[0].type != "image":
+        advice = "a COCO file is for a model with one input, of type image"
+        raise DatasetError(f"has pictures, for {len(inputs)} inputs; {advice}")
+    try:
+        found = read_coco(path)
+    except DatasetError as error:
+        raise DatasetError(f"has labels that can't be used: {error}") from error
+    elements = {inputs[0].name: found.pictures}
+    return _Content(elements, found.labels, found.files, found.places)
 
 
 def _read_folder(path: Path, inputs: Sequence[Input], form: LabelForm) -> _Content:

@@ -55,7 +55,7 @@ class Detections:
         boxes: Left, top, right and bottom of each object (n x 4).
         scores: How sure the model is, in any unit; larger is surer (n).
         classes: The model's number of each object's class (n).
-        masks: The mask of each object; None for a model without masks.
+        masks: The mask of each object, values or run lengths; None for a model without masks.
     """
 
     boxes: Array
