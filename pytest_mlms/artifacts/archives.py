@@ -18,17 +18,17 @@ import stat
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, TypeVar, cast
 
-from mlms_predictors._run.zip_files import check_name, comparable_name
+from mlms_predictors._run.zip_files import begins_as_zip, check_name, comparable_name
 
 from pytest_mlms.units import format_quantity
 
-__all__ = ["UnsafeArchive", "is_archive", "unpack"]
+__all__ = ["MissingMember", "UnsafeArchive", "extract", "is_archive", "unpack"]
 
 _SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 
@@ -52,6 +52,14 @@ class UnsafeArchive(Exception):
     """An archive that can't be unpacked, or must not be; the text says why."""
 
 
+class MissingMember(Exception):
+    """An archive has no such file; ``names`` are those of its files."""
+
+    def __init__(self, names: list[str]) -> None:
+        super().__init__()
+        self.names = names
+
+
 @dataclass(frozen=True)
 class _Member:
     """A file of an archive, which ``open`` opens; a folder has none."""
@@ -73,7 +81,7 @@ def unpack(path: Path, folder: Path, limit: float = math.inf) -> dict[str, str]:
     have one name; and for content of more than ``limit`` bytes, or more than the disk has room for.
     Raise OSError where it can't be written.
     """
-    read = _read_zip if path.suffix == ".zip" else _read_tar
+    read = _reader_of(path)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
         target = Path(temporary, "content")
@@ -83,6 +91,30 @@ def unpack(path: Path, folder: Path, limit: float = math.inf) -> dict[str, str]:
             digests = _write_members(_translated(read(file, room)), target)
         target.rename(folder)
     return digests
+
+
+def extract(path: Path, names: Collection[str], target: Path, limit: float = math.inf) -> None:
+    """Write the first file of an archive that has one of ``names`` to ``target``.
+
+    Raise MissingMember where none has; UnsafeArchive for a damaged archive, a link, and more than
+    ``limit`` bytes up to it; and OSError where it can't be written.
+    """
+    room = _Room(target.parent, limit)
+    others = []
+    with path.open("rb") as file:
+        for member in _translated(_reader_of(path)(file, room)):
+            if member.name in names and member.open is not None:
+                target.unlink(missing_ok=True)
+                _write_file(target, member.open)
+                return
+            if member.open is not None:
+                others.append(member.name)
+    raise MissingMember(others)
+
+
+def _reader_of(path: Path) -> Callable[[IO[bytes], _Room], Iterator[_Member]]:
+    is_zip = path.suffix in (".zip", ".whl") or begins_as_zip(str(path))
+    return _read_zip if is_zip else _read_tar
 
 
 class _Room:

@@ -68,16 +68,21 @@ class Answer:
 
 
 @contextlib.contextmanager
-def answer_to(url: str, headers: Mapping[str, str], end: float) -> Iterator[Answer]:
+def answer_to(
+    url: str, headers: Mapping[str, str], end: float, certificates: str | None = None
+) -> Iterator[Answer]:
     """Request ``url`` and yield the answer; the connection ends with the block.
 
-    ``end`` is on time.monotonic(). Raises TooSlow after it, and requests.RequestException for a
+    ``end`` is on time.monotonic(). ``certificates`` is a file of authorities to trust instead of
+    those of requests. Raises TooSlow after it, and requests.RequestException for a
     connection that broke.
     """
     with _Watch(end) as watch, _Session() as session:
         adapter = _WatchedAdapter(watch.add)
         session.mount("http://", adapter)
         session.mount("https://", adapter)
+        if certificates:
+            session.verify = certificates
         with _translated_errors(watch):
             response = _follow(session, url, headers)
         with contextlib.closing(response):

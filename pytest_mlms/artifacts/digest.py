@@ -9,7 +9,7 @@ from pathlib import Path
 from pytest_mlms.errors import ArtifactError
 from pytest_mlms.records import Artifact
 
-__all__ = ["check_digest", "digest_of", "sha256_of"]
+__all__ = ["check_digest", "digest_of", "has_digest", "sha256_of"]
 
 _CHUNK = 1 << 20  # bytes
 
@@ -21,13 +21,21 @@ def check_digest(artifact: Artifact, path: Path) -> None:
     """
     if artifact.sha256 is None:
         return
-    found = digest_of(path)
-    if found != artifact.sha256:
-        problem = f"{path} has sha256 {found}, expected {artifact.sha256}"
+    if not has_digest(path, artifact.sha256):
+        kind = "md5 than" if artifact.sha256.startswith("md5:") else f"sha256 {digest_of(path)}"
+        problem = f"{path} has {kind}, expected {artifact.sha256}"
         raise ArtifactError(
             f"{artifact.place}: {problem}; "
             f"restore the file, or write its digest into the manifest if you mean this one"
         )
+
+
+def has_digest(path: Path, digest: str) -> bool:
+    """Return whether a file has this sha256, or the md5 of "md5:…"."""
+    algorithm, _, value = digest.rpartition(":")
+    if algorithm != "md5":
+        return digest_of(path) == digest
+    return _hash_of(path, hashlib.md5(usedforsecurity=False)) == value
 
 
 def digest_of(path: Path) -> str:
@@ -48,7 +56,10 @@ def _compute(path: Path, *status: int) -> str:
 
 def sha256_of(path: Path) -> str:
     """Return the sha256 of a file in hexadecimal, computed now."""
-    digest = hashlib.sha256()
+    return _hash_of(path, hashlib.sha256())
+
+
+def _hash_of(path: Path, digest: hashlib._Hash) -> str:
     with path.open("rb") as file:
         while chunk := file.read(_CHUNK):
             digest.update(chunk)

@@ -19,23 +19,17 @@ import requests
 
 from pytest_mlms.artifacts.connection import Answer, TooSlow, answer_to
 from pytest_mlms.artifacts.limits import DownloadLimits
+from pytest_mlms.artifacts.transfer import DownloadError, ReportProgress
 from pytest_mlms.redaction import redact
 from pytest_mlms.text import shortened
 from pytest_mlms.units import format_quantity
 
-__all__ = ["Download", "DownloadError", "ReportProgress"]
-
-ReportProgress = Callable[[str, int, int], None]
-"""Called with the file's name, the bytes so far, and all bytes (0 if the server doesn't say)."""
+__all__ = ["Download"]
 
 _ATTEMPTS = 4
 _FIRST_WAIT = 0.5  # seconds before the second attempt; doubled for each further one
 _SHOWN = 100  # characters of a server's text
 _LOGGERS = ("pooch", "urllib3.connectionpool", "urllib3.util.retry")
-
-
-class DownloadError(Exception):
-    """A download that failed; the text says why, and what to do."""
 
 
 class _WebPage(Exception):
@@ -50,6 +44,7 @@ class _TooLarge(Exception):
 class Download:
     """A file to be downloaded from ``url`` to ``path``, whose folder exists.
 
+    ``retrieve`` completes the partial file by a deadline on time.monotonic(), instead of HTTP.
     The caller holds a lock, so that no other process downloads it at the same time.
     """
 
@@ -57,9 +52,12 @@ class Download:
     path: Path
     progress: ReportProgress
     limits: DownloadLimits
+    retrieve: Callable[[float], None] | None = None
 
-    def run(self, digest: str) -> None:
-        """Download the file and check its sha256; raises DownloadError.
+    def run(self, digest: str | None) -> None:
+        """Download the file and check its sha256, or "md5:…"; raises DownloadError.
+
+        None is for a file whose digest is not known.
 
         A partial file of an earlier attempt is continued. If the digest is wrong then, the partial
         file may have been of another version, and the download is done once more from the start.
@@ -81,23 +79,26 @@ class Download:
     def _partial(self) -> Path:
         return self.path.with_name("partial")
 
-    def _retrieve(self, digest: str, end: float) -> None:
+    def _retrieve(self, digest: str | None, end: float) -> None:
         """Download by pooch, which raises ValueError for a wrong digest."""
 
         def download_to(url: str, output: str, _: object) -> None:
-            self._complete_partial(end)
+            (self.retrieve or self.complete)(end)
             os.replace(self._partial, output)
 
         pooch.retrieve(
             self.url,
-            f"sha256:{digest}",
+            _known_hash(digest),
             fname=self.path.name,
             path=self.path.parent,
             downloader=download_to,
         )
 
-    def _complete_partial(self, end: float) -> None:
-        """Append to the partial file until it is complete, in several attempts if need be."""
+    def complete(self, end: float) -> None:
+        """Append to the partial file until it is complete, in several attempts if need be.
+
+        ``end`` is on time.monotonic(). The digest is not checked.
+        """
         wait = _FIRST_WAIT
         for _ in range(_ATTEMPTS - 1):
             try:
@@ -157,6 +158,11 @@ class Download:
             advice = "run again to go on with what is there, or allow more by --mlms-download-time"
             return f"{error}; {advice}"
         return _reason(error)
+
+
+def _known_hash(digest: str | None) -> str | None:
+    """Return a digest as pooch writes it."""
+    return digest if digest is None or ":" in digest else f"sha256:{digest}"
 
 
 @contextlib.contextmanager

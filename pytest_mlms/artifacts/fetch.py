@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ import platformdirs
 from mlms_predictors._run.zip_files import begins_as_zip, plain_members
 
 from pytest_mlms.artifacts.archives import UnsafeArchive, is_archive
-from pytest_mlms.artifacts.digest import check_digest, digest_of
+from pytest_mlms.artifacts.digest import check_digest, digest_of, has_digest
 from pytest_mlms.artifacts.external_data import check_external_data, with_external_data
 from pytest_mlms.artifacts.lfs import POINTER_ADVICE, is_pointer_file
 from pytest_mlms.artifacts.limits import DownloadLimits
@@ -28,11 +29,12 @@ from pytest_mlms.artifacts.unpacked import unpacked
 from pytest_mlms.errors import ArtifactError
 from pytest_mlms.manifest.load import LoadedManifest
 from pytest_mlms.manifest.schema import Model
+from pytest_mlms.manifest.sources import is_remote, scheme_of
 from pytest_mlms.records import Artifact
 from pytest_mlms.waits import hold_lock
 
 if TYPE_CHECKING:
-    from pytest_mlms.artifacts.download import ReportProgress
+    from pytest_mlms.artifacts.transfer import ReportProgress
 
 __all__ = [
     "CaseFiles",
@@ -104,7 +106,7 @@ def fetch_files(
     """
 
     def fetch_one(artifact: Artifact) -> Path:
-        if not _is_remote(artifact):
+        if not is_remote(artifact.source):
             artifact = bring(loaded, artifact)
         return fetch(artifact, cache, progress, limits, say)
 
@@ -160,7 +162,7 @@ def check_local(loaded: LoadedManifest) -> Iterator[ArtifactError]:
     It is missing, has a wrong digest, or reads files that no digest covers.
     """
     for artifact in _artifacts_of(loaded):
-        if not _is_remote(artifact):
+        if not is_remote(artifact.source):
             yield from _local_errors(artifact)
     for model in loaded.manifest.models:
         yield from _external_errors(model.name, loaded.model_files(model))
@@ -196,21 +198,25 @@ def _artifacts_of(loaded: LoadedManifest) -> Iterator[Artifact]:
         yield loaded.labels_file
 
 
-def _is_remote(artifact: Artifact) -> bool:
-    return urlsplit(artifact.source).scheme in ("http", "https")
-
-
 def _checked(
     artifact: Artifact, cache: Path, progress: ReportProgress, limits: DownloadLimits
 ) -> Path:
-    if _is_remote(artifact):
+    if is_remote(artifact.source):
         path = _downloaded(artifact, cache, progress, limits)
         _refuse_pointer(artifact, path)
     else:
         path = _local(artifact)
+    _warn_of_md5(artifact, path)
     if not _is_unpacked(artifact, path):
         _check_zip(artifact, path)
     return path
+
+
+def _warn_of_md5(artifact: Artifact, path: Path) -> None:
+    """Warn where the digest can be met by another file that somebody has made for it."""
+    if artifact.sha256 and artifact.sha256.startswith("md5:"):
+        text = f"an md5 doesn't tell a forged file; write 'sha256: {digest_of(path)}' instead"
+        warnings.warn_explicit(text, UserWarning, str(artifact.place.path), artifact.place.line)
 
 
 def _is_unpacked(artifact: Artifact, path: Path) -> bool:
@@ -252,13 +258,15 @@ def _downloaded(
     artifact: Artifact, cache: Path, progress: ReportProgress, limits: DownloadLimits
 ) -> Path:
     """Return the path of a remote file in the cache, downloaded unless it is there already."""
-    from pytest_mlms.artifacts.download import Download, DownloadError
+    from pytest_mlms.artifacts.schemes import download
+    from pytest_mlms.artifacts.transfer import DownloadError
 
     digest = artifact.sha256
     assert digest, "the schema asks for the digest of what is remote"
-    folder = cache / "artifacts" / digest[:2] / digest
+    name = digest.replace(":", "-")
+    folder = cache / "artifacts" / name[:2] / name
     path = folder / _name_of(artifact.source)
-    if path.is_file() and digest_of(path) == digest:
+    if path.is_file() and has_digest(path, digest):
         return path
     folder.mkdir(parents=True, exist_ok=True)
 
@@ -271,15 +279,16 @@ def _downloaded(
         for stray in folder.glob("tmp*"):
             stray.unlink()  # pooch's temporary file, of a process that was killed
         try:
-            Download(artifact.source, path, progress, limits).run(digest)
+            download(artifact, path, cache, progress, limits)
         except DownloadError as error:
             raise ArtifactError(f"{artifact.place}: {artifact.source}: {error}") from error
     return path
 
 
 def _name_of(url: str) -> str:
-    """Return the last part of a URL's path, with what is safe in the name of a file."""
-    path = unquote(urlsplit(url).path)
+    """Return the last part of an address, with what is safe in the name of a file."""
+    parts = urlsplit(url)
+    path = parts.fragment if parts.scheme == "pypi" and parts.fragment else unquote(parts.path)
     name = path.rpartition("/")[2]
     return re.sub(r"[^\w.+-]", "_", name)[-_NAME_LENGTH:].lstrip(".") or "file"
 
@@ -297,7 +306,7 @@ def _unpacked(
         say(f"{path.name}, which {holder()} unpacks")
         return nullcontext()
 
-    digest = artifact.sha256 or digest_of(path)
+    digest = digest_of(path)
     say(f"unpacking {path.name}")
     try:
         return unpacked(path, digest, cache, limits.unpacked, waiting)
@@ -308,6 +317,8 @@ def _unpacked(
 def _member(artifact: Artifact, path: Path, folder: Path) -> Path:
     """Return the member of an archive that an artifact names, or the folder with all members."""
     member = folder / (artifact.member or "")
+    if scheme_of(artifact.source) == "pypi" and not member.exists():
+        member = _below_top(folder, artifact.member or "")
     is_inside = member.resolve().is_relative_to(folder.resolve())
     if not is_inside or not member.exists():
         members = sorted(str(found.relative_to(folder)) for found in folder.rglob("*"))
@@ -318,3 +329,9 @@ def _member(artifact: Artifact, path: Path, folder: Path) -> Path:
         _refuse_pointer(artifact, member)
         _check_zip(artifact, member)
     return member
+
+
+def _below_top(folder: Path, member: str) -> Path:
+    """Return the path in the one folder that is around all of a source distribution."""
+    tops = list(folder.iterdir())
+    return tops[0] / member if len(tops) == 1 else folder / member

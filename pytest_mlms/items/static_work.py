@@ -7,6 +7,7 @@ from pathlib import Path
 from pytest_mlms.artifacts.fetch import CaseFiles, fetch
 from pytest_mlms.cases import Case
 from pytest_mlms.errors import MlmsError
+from pytest_mlms.manifest.sources import is_remote
 from pytest_mlms.structure.onnx_graph import describe_onnx
 from pytest_mlms.trace.metadata import LayerWork
 from pytest_mlms.trace.roofline import work_of
@@ -36,7 +37,6 @@ def _onnx_file(case: Case, files: CaseFiles) -> Path | None:
         return graph
     for model in case.loaded.manifest.models:
         artifact = case.loaded.model_files(model)["graph"]
-        is_local = "://" not in artifact.source
-        if is_local and artifact.source.endswith(".onnx"):
+        if not is_remote(artifact.source) and artifact.source.endswith(".onnx"):
             return fetch(artifact, Path())  # only its digest is checked
     return None

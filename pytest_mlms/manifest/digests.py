@@ -14,6 +14,7 @@ from urllib.parse import urldefrag, urlsplit
 from urllib.request import url2pathname
 
 from pytest_mlms.manifest import yaml12
+from pytest_mlms.manifest.sources import is_remote, scheme_of, split_source
 from pytest_mlms.manifest.text_edit import add_key, replace_value
 
 __all__ = ["MissingDigest", "digest_text", "found_digests", "local_file", "missing_digests"]
@@ -22,7 +23,7 @@ _SOURCES = ("graph", "weights", "source", "labels")
 """Keys that name a file, beside its ``sha256``."""
 
 _CHUNK = 1 << 20
-_DIGEST = re.compile(r"[0-9a-f]{64}")
+_DIGEST = re.compile(r"[0-9a-f]{64}|md5:[0-9a-f]{32}")
 _NUMBER = re.compile(r"[0-9]+(e[0-9]+)?")
 
 
@@ -87,9 +88,9 @@ def missing_digests(content: Any) -> Iterator[MissingDigest]:
     """Yield what lacks a digest in the values of a manifest, which may have errors."""
     for path, owner in _owners(content, ()):
         sources = {role: owner[role] for role in _SOURCES if isinstance(owner.get(role), str)}
-        if not sources or "md5" in owner:
+        if not sources:
             continue
-        is_needed = "labels" not in sources or bool(urlsplit(sources["labels"]).scheme)
+        is_needed = "labels" not in sources or is_remote(sources["labels"])
         written = owner.get("sha256")
         if not _is_complete(written, sources) and (is_needed or written is not None):
             yield MissingDigest(path, sources, written, is_needed)
@@ -157,11 +158,11 @@ def local_file(source: Any, folder: Path) -> Path | None:
     """Return the path of the local file that a manifest names, if there is one."""
     if not isinstance(source, str):
         return None
-    location, _ = urldefrag(source)
-    parts = urlsplit(location)
-    if parts.scheme == "file":
-        location = url2pathname(parts.path)
-    elif parts.scheme:
+    location, _ = split_source(source)
+    scheme = scheme_of(location)
+    if scheme == "file":
+        location = url2pathname(urlsplit(location).path)
+    elif scheme:
         return None
     path = folder / location
     return path if os.path.isfile(path) else None  # also where the name is too long for one

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from urllib.parse import urldefrag, urlsplit
+from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 from pydantic import ValidationError
@@ -18,6 +18,7 @@ from pytest_mlms.manifest import yaml12
 from pytest_mlms.manifest.digests import found_digests
 from pytest_mlms.manifest.messages import describe
 from pytest_mlms.manifest.schema import Manifest, Model
+from pytest_mlms.manifest.sources import scheme_of, split_source
 from pytest_mlms.manifest.thresholds import AgreementThreshold, Entry, agreement_limits, value_of
 from pytest_mlms.manifest.validation import inconsistencies
 from pytest_mlms.quantities import QUANTITIES, Quantity
@@ -123,17 +124,17 @@ class LoadedManifest:
         return path if path in self.lines else path[:2]
 
     def _artifact(self, source: str, sha256: str | None, *path: str | int) -> Artifact:
-        location, member = urldefrag(source)
-        parts = urlsplit(location)
-        if parts.scheme == "file":
-            location = url2pathname(parts.path)
-        elif not parts.scheme:
+        location, member = split_source(source)
+        scheme = scheme_of(location)
+        if scheme == "file":
+            location = url2pathname(urlsplit(location).path)
+        elif not scheme:
             location = os.path.normpath(self.path.parent / location)
         return Artifact(
             source=location,
             sha256=sha256,
             place=self.place(*path),
-            member=member or None,
+            member=member,
         )
 
 

@@ -9,6 +9,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from pytest_mlms.manifest import box_steps
+from pytest_mlms.manifest.sources import is_remote
 from pytest_mlms.manifest.types import Closed, ElementType, Layout, Positive, Sha256, Short, Source
 
 __all__ = [
@@ -147,7 +148,7 @@ class TopK(Closed):
 
     @model_validator(mode="after")
     def _check_digest(self) -> TopK:
-        if self.labels and self.labels.startswith("http") and not self.sha256:
+        if self.labels and is_remote(self.labels) and not self.sha256:
             raise ValueError("labels that are fetched need a digest; write 'sha256: …' beside them")
         return self
 

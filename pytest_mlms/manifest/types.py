@@ -24,6 +24,7 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
+from pytest_mlms.manifest.sources import check_source
 from pytest_mlms.units import UNITS, parse_quantity
 
 __all__ = [
@@ -61,7 +62,6 @@ _FRAMEWORK = re.compile(r"([a-z][a-z0-9_]*)(.*)", re.DOTALL)
 _LONGEST_FRAMEWORK = 1000  # characters
 _CONSTRAINT = re.compile(r"\s*(>=|<=|==|>|<)\s*(\S.*)")
 _NUMBER = r"\s*\+?[0-9.]+([eE][-+]?[0-9]+)?\s*"
-_SCHEMES = ("", "file", "http", "https")
 
 
 class Closed(BaseModel):
@@ -135,12 +135,11 @@ def _known_framework(text: str, info: ValidationInfo) -> str:
 
 def _fetchable(text: str) -> str:
     try:
-        scheme = urlsplit(text).scheme
+        urlsplit(text)
     except ValueError as error:
         advice = "write a relative path, https:// or file://"
         raise ValueError(f"{text!r} is no address ({error}); {advice}") from None
-    if scheme not in _SCHEMES:
-        raise ValueError(f"can't fetch {scheme}://; write a relative path, https:// or file://")
+    check_source(text)
     return text
 
 
@@ -212,7 +211,7 @@ def _quantity_type(unit: str) -> Any:
 PATTERNS = {
     _SEMVER: "a semantic version, as in 1.0.0",
     r"^[A-Za-z0-9][A-Za-z0-9._-]*$": "letters, digits, '.', '_' and '-'",
-    r"^[0-9a-f]{64}$": "64 hexadecimal digits, as sha256sum prints",
+    r"^([0-9a-f]{64}|md5:[0-9a-f]{32})$": "64 hexadecimal digits, as sha256sum prints",
     r"^(cpu|cuda(:\d+)?)$": "cpu, cuda or cuda:N",
 }
 """Pattern -> what to write."""
@@ -227,7 +226,12 @@ Framework = Annotated[
     str, AfterValidator(_known_framework), Field(description="as in onnxruntime >=1.17")
 ]
 Source = Annotated[
-    str, Field(min_length=1, description="a path, https:// or file://"), AfterValidator(_fetchable)
+    str,
+    Field(
+        min_length=1,
+        description="a path, https://, file://, pypi:, hf:, s3://, gs://, az:// or doi:",
+    ),
+    AfterValidator(_fetchable),
 ]
 ElementType = Literal[
     "float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool"

@@ -17,8 +17,9 @@ from pathlib import Path
 import pytest
 
 from pytest_mlms.artifacts import connection
-from pytest_mlms.artifacts.download import Download, DownloadError
+from pytest_mlms.artifacts.download import Download
 from pytest_mlms.artifacts.limits import DownloadLimits
+from pytest_mlms.artifacts.transfer import DownloadError
 from pytest_mlms.errors import ArtifactError
 from tests.support.fileserver import DATA, DIGEST
 from tests.support.hostile_server import Answer, answering
@@ -210,6 +211,7 @@ import sys
 from pathlib import Path
 from pytest_mlms.artifacts.download import Download
 from pytest_mlms.artifacts.limits import DownloadLimits
+from pytest_mlms.artifacts.transfer import DownloadError
 def report(name, done, total):
     print(done, flush=True)
 Download(sys.argv[1], Path(sys.argv[2]), report, DownloadLimits()).run(sys.argv[3])

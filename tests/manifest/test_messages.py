@@ -111,7 +111,7 @@ def test_a_wrong_value_says_what_to_write(
 def test_a_missing_key_is_named_with_a_hint(tmp_path: Path) -> None:
     model = {key: value for key, value in MODEL.items() if key != "graph"}
     error = error_of(tmp_path, small(models=[{**model, "sha256": MODEL["sha256"]}]))
-    message = "'graph' is missing; write 'graph: …', a path, https:// or file://"
+    message = "'graph' is missing; write 'graph: …', a path, https://, file://, pypi:, hf:, s3://, gs://, az:// or doi:"
     assert error.endswith(f"models[0]: {message}")
 
 

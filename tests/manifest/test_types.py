@@ -31,7 +31,12 @@ def test_a_framework_has_a_name_and_versions() -> None:
         ({"framework": "onnxruntime 1.17"}, "'1.17' are not versions; write them as in '>=1.17'"),
         ({"framework": ">=1.17"}, "is not a framework; write its name and versions"),
         ({"framework": "onnxrntime"}, "no predictor for 'onnxrntime'; did you mean 'onnxruntime'?"),
-        ({"graph": "s3://bucket/x"}, "can't fetch s3://; write a relative path"),
+        ({"graph": "ftp://host/x"}, "can't fetch ftp:; write a relative path, https://"),
+        ({"graph": "gcs://bucket/x"}, "can't fetch gcs:; did you mean gs://BUCKET/FILE?"),
+        ({"graph": "pypi:magika#x.onnx"}, "write pypi:PACKAGE==VERSION#FOLDER/FILE"),
+        ({"graph": "hf:org/repo/x.onnx"}, "write hf:ORG/REPO@REVISION/FILE"),
+        ({"graph": "s3://bucket"}, "write s3://BUCKET/FILE"),
+        ({"graph": "doi:10.5281/zenodo.1"}, "write doi:10.NUMBER/NAME/FILE"),
     ],
 )
 def test_a_wrong_value_of_a_model_says_what_to_write(

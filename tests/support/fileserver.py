@@ -16,7 +16,8 @@ class FileServer(http.server.ThreadingHTTPServer):
     """Serves ``files`` by path, and a web page at /page.
 
     The next ``cut`` answers end after half of their content. ``statuses`` are the errors that the
-    next requests are answered with. ``asked`` has the Range header of each request.
+    next requests are answered with. ``asked`` has the Range header of each request, ``users`` its
+    Authorization. ``types`` has Content-Type headers by path.
     """
 
     def __init__(self) -> None:
@@ -26,6 +27,8 @@ class FileServer(http.server.ThreadingHTTPServer):
         self.ranges = True
         self.statuses: list[int] = []
         self.asked: list[str | None] = []
+        self.types: dict[str, str] = {}
+        self.users: list[str | None] = []
 
     def url(self, path: str = "/data.bin") -> str:
         return f"http://127.0.0.1:{self.server_port}{path}"
@@ -37,6 +40,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         asked = self.headers.get("Range")
         self.server.asked.append(asked)
+        self.server.users.append(self.headers.get("Authorization"))
         path = self.path.partition("?")[0]
         if self.server.statuses:
             status = self.server.statuses.pop(0)
@@ -49,7 +53,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         elif asked and self.server.ranges:
             self._answer_range(self.server.files[path], start_of(asked))
         else:
-            self._answer(200, self.server.files[path], {})
+            kind = self.server.types.get(path)
+            self._answer(200, self.server.files[path], {"Content-Type": kind} if kind else {})
 
     def _answer_range(self, data: bytes, start: int) -> None:
         if start >= len(data):

@@ -1,0 +1,189 @@
+"""Fetch one file by the library of its service, and print {"size": …} or {"error": …}.
+
+This runs in a process of its own: python -m pytest_mlms.artifacts.child_main ADDRESS FILE LIMIT
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import json
+import os
+import re
+import shutil
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import unquote
+
+__all__: list[str] = []
+
+_CHUNK = 1 << 20  # bytes
+_LIBRARIES = {"s3": "s3fs", "gs": "gcsfs", "az": "adlfs"}
+_HUB = re.compile(r"hf:(?:(datasets|spaces)/)?([^/]+/[^/@]+)@([^/]+)/(.+)")
+_SHOWN = 5  # names, of those that may have been meant
+_LEAST_LIKENESS = 0.4  # of a name to the one that is missing, from 0 to 1
+
+
+class _Refused(Exception):
+    """The file can't be fetched; the text says why, and what to do."""
+
+
+def main(source: str, partial: Path, limit: int) -> int:
+    """Write what is at ``source`` to ``partial``; return the exit status."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    fetch: Callable[[str, Path, int], None] = _fetch_object
+    if source.startswith("hf:"):
+        fetch = _fetch_from_hub
+    try:
+        fetch(source, partial, limit)
+    except _Refused as refused:
+        print(json.dumps({"error": str(refused)}))
+        return 1
+    print(json.dumps({"size": partial.stat().st_size}))
+    return 0
+
+
+def _end_with_parent() -> None:
+    sys.stdin.read()
+    os._exit(1)
+
+
+def _check_size(size: int | None, limit: int) -> None:
+    if size is not None and size > limit:
+        raise _Refused(f"it has {size:,} bytes; --mlms-download-size allows more")
+
+
+def _fetch_object(source: str, partial: Path, limit: int) -> None:
+    """Append what is missing of an object to the partial file, by fsspec."""
+    scheme = source.partition(":")[0]
+    library = _LIBRARIES[scheme]
+    try:
+        import fsspec
+
+        system, path = fsspec.core.url_to_fs(source)
+    except ImportError as error:
+        needs = f"{scheme}:// needs fsspec and {library}"
+        raise _Refused(f"{needs}; pip install 'pytest-mlms[fsspec]' {library}") from error
+    except Exception as error:
+        raise _Refused(_failure(error, library)) from error
+    try:
+        size = system.size(path)
+        _check_size(size, limit)
+        _append(system, path, partial, size)
+    except _Refused:
+        raise
+    except FileNotFoundError as error:
+        raise _Refused("there is no such file; correct the address") from error
+    except Exception as error:
+        raise _Refused(_failure(error, library)) from error
+
+
+def _append(system: object, path: str, partial: Path, size: int | None) -> None:
+    done = partial.stat().st_size if partial.exists() else 0
+    if size is None or done > size:
+        done = 0
+    with system.open(path, "rb") as remote, partial.open("ab" if done else "wb") as file:  # type: ignore[attr-defined]
+        remote.seek(done)
+        while chunk := remote.read(_CHUNK):
+            file.write(chunk)
+            file.flush()
+
+
+def _failure(error: Exception, library: str) -> str:
+    reason = str(error) or type(error).__name__
+    is_refused = isinstance(error, PermissionError) or "redential" in f"{type(error)}{reason}"
+    advice = "check the network and the address"
+    if is_refused:
+        advice = f"give {library} credentials, as its documentation says"
+    return f"{type(error).__name__}: {reason}; {advice}"
+
+
+class _HubFile(NamedTuple):
+    """A file of a repository of models, or of another ``kind``: "dataset" or "space"."""
+
+    kind: str | None
+    repository: str
+    revision: str
+    name: str
+
+
+def _fetch_from_hub(source: str, partial: Path, limit: int) -> None:
+    """Fetch a file of a repository by huggingface_hub into its cache, and link it from there."""
+    try:
+        import huggingface_hub.errors
+    except ImportError as error:
+        raise _Refused("hf: needs huggingface_hub; pip install 'pytest-mlms[hf]'") from error
+    found = _HUB.fullmatch(source)
+    assert found, "the schema has checked it"
+    kind = found[1].removesuffix("s") if found[1] else None
+    wanted = _HubFile(kind, found[2], unquote(found[3]), found[4])
+    try:
+        with contextlib.suppress(huggingface_hub.errors.OfflineModeIsEnabled):
+            _check_size(_size_on_hub(wanted), limit)
+        path = huggingface_hub.hf_hub_download(
+            wanted.repository, wanted.name, repo_type=kind, revision=wanted.revision
+        )
+    except _Refused:
+        raise
+    except Exception as error:
+        raise _Refused(_hub_failure(error, wanted)) from error
+    _link(Path(path).resolve(), partial)
+
+
+def _size_on_hub(wanted: _HubFile) -> int | None:
+    import huggingface_hub
+
+    address = huggingface_hub.hf_hub_url(
+        wanted.repository, wanted.name, repo_type=wanted.kind, revision=wanted.revision
+    )
+    return huggingface_hub.get_hf_file_metadata(address).size
+
+
+def _link(path: Path, partial: Path) -> None:
+    partial.unlink(missing_ok=True)
+    try:
+        os.link(path, partial)
+    except OSError:  # another disk, or one without links
+        shutil.copyfile(path, partial)
+
+
+def _hub_failure(error: Exception, wanted: _HubFile) -> str:
+    from huggingface_hub import errors
+
+    repository = wanted.repository
+    token = "set HF_TOKEN, or run 'hf auth login'"
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    if isinstance(error, errors.GatedRepoError):
+        return f"{repository} is gated: accept its terms on its page, and {token}"
+    if isinstance(error, errors.RepositoryNotFoundError):
+        return f"the hub has no {repository}, or it needs a token; correct the name, or {token}"
+    if isinstance(error, errors.RevisionNotFoundError):
+        return f"{repository} has no revision {wanted.revision!r}; write a commit or a tag"
+    if isinstance(error, (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled)):
+        return "the hub can't be reached, and its cache has no such file; check the network"
+    if isinstance(error, errors.EntryNotFoundError):
+        return f"{repository} has no file {wanted.name!r}; {_near(wanted)}"
+    if status in (401, 403):
+        return f"the hub answered {status}; {token}"
+    return f"{type(error).__name__}: {error}; check the network and the address"
+
+
+def _near(wanted: _HubFile) -> str:
+    """Return an advice with the files that may have been meant, if the hub tells them."""
+    import huggingface_hub
+
+    try:
+        names = huggingface_hub.list_repo_files(
+            wanted.repository, repo_type=wanted.kind, revision=wanted.revision
+        )
+    except Exception:  # the error is told without it
+        return "correct the path"
+    close = difflib.get_close_matches(wanted.name, names, _SHOWN, _LEAST_LIKENESS)
+    return f"did you mean {' or '.join(close or names[:_SHOWN])}?"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])))

@@ -1,0 +1,262 @@
+"""The files of a Python package, as the indexes and folders of pip's configuration offer them.
+
+Nothing is installed or run: pip itself would run the build of a source distribution, even to
+download it. pip only tells its configuration. Indexes are read by their simple API
+(https://packaging.python.org/en/latest/specifications/simple-repository-api/).
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urldefrag, urljoin, urlsplit
+from urllib.request import url2pathname
+
+import requests
+from packaging.utils import (
+    InvalidSdistFilename,
+    InvalidWheelFilename,
+    canonicalize_name,
+    parse_sdist_filename,
+    parse_wheel_filename,
+)
+from packaging.version import InvalidVersion, Version
+
+from pytest_mlms.artifacts.connection import answer_to
+from pytest_mlms.artifacts.transfer import DownloadError
+from pytest_mlms.text import shortened
+
+__all__ = ["PackageFile", "PipSettings", "offered_files", "pip_settings"]
+
+_ACCEPT = (
+    "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, "
+    "text/html;q=0.1"
+)
+_LARGEST_PAGE = 1 << 26  # bytes
+_PIP_SECONDS = 60
+_SHOWN = 200  # characters of pip's errors
+
+_TELL_SETTINGS = """
+import json
+from pip._internal.commands import create_command
+found, _ = create_command("download").parse_args([])
+links = [] if found.no_index else [found.index_url, *found.extra_index_urls]
+print(json.dumps({"indexes": links, "links": found.find_links, "certificates": found.cert}))
+"""
+"""pip merges its options from several files and the environment, and has the default index."""
+
+
+@dataclass(frozen=True)
+class PipSettings:
+    """The indexes, the pages or folders of links, and a file of certificates."""
+
+    indexes: tuple[str, ...]
+    links: tuple[str, ...] = ()
+    certificates: str | None = None
+
+
+@dataclass(frozen=True)
+class PackageFile:
+    """A wheel or a source distribution.
+
+    ``size`` is 0 where the index doesn't tell it. ``yanked`` is the reason, None for one that isn't
+    yanked.
+    """
+
+    name: str
+    url: str
+    package: str
+    version: Version
+    is_wheel: bool
+    is_for_any_platform: bool
+    sha256: str | None = None
+    size: int = 0
+    yanked: str | None = None
+
+
+@functools.cache
+def pip_settings() -> PipSettings:
+    """Return the settings of this interpreter's pip; raises DownloadError without a pip."""
+    command = [sys.executable, "-I", "-c", _TELL_SETTINGS]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=_PIP_SECONDS, check=False
+        )
+        told = json.loads(done.stdout.splitlines()[-1])
+    except (subprocess.TimeoutExpired, ValueError, IndexError) as error:
+        lines = getattr(done, "stderr", "").splitlines() if "done" in locals() else []
+        reason = shortened(lines[-1], _SHOWN) if lines else "no answer"
+        problem = f"pip tells which indexes to ask, and there is none for {sys.executable}"
+        raise DownloadError(f"{problem} ({reason}); run '{sys.executable} -m ensurepip'") from error
+    return PipSettings(tuple(told["indexes"]), tuple(told["links"]), told["certificates"])
+
+
+def offered_files(package: str, settings: PipSettings, end: float) -> list[PackageFile]:
+    """Return the files of all versions of a package, each name once, the first index's.
+
+    Raises DownloadError where an index can't be read, unless it only doesn't have the package.
+    """
+    canonical = canonicalize_name(package)
+    found: dict[str, PackageFile] = {}
+    for link in settings.links:
+        for file in _linked_files(link, settings, end):
+            found.setdefault(file.name, file)
+    for index in settings.indexes:
+        page = f"{index.rstrip('/')}/{canonical}/"
+        for file in _files_of_page(page, settings, end):
+            found.setdefault(file.name, file)
+    return [file for file in found.values() if file.package == canonical]
+
+
+def _linked_files(link: str, settings: PipSettings, end: float) -> Iterator[PackageFile]:
+    """Yield the files of one of pip's --find-links: a folder, or a page with links."""
+    is_address = urlsplit(link).scheme in ("http", "https")
+    if is_address:
+        yield from _files_of_page(link, settings, end)
+        return
+    folder = _local(link) if link.startswith("file:") else Path(link).expanduser()
+    if folder.is_dir():
+        for path in sorted(folder.iterdir()):
+            file = _package_file(path.name, path.absolute().as_uri())
+            if file:
+                yield file
+    elif folder.is_file():
+        yield from _parsed(folder.read_bytes(), "text/html", folder.absolute().as_uri())
+
+
+def _files_of_page(page: str, settings: PipSettings, end: float) -> Iterator[PackageFile]:
+    if page.startswith("file:"):
+        path = _local(page) / "index.html"
+        if path.is_file():
+            yield from _parsed(path.read_bytes(), "text/html", page)
+        return
+    try:
+        content, kind = _read_page(page, settings, end)
+    except requests.HTTPError as error:
+        if error.response.status_code == requests.codes.not_found:
+            return
+        raise DownloadError(_refusal(page, error.response.status_code)) from error
+    except requests.RequestException as error:
+        advice = "check the network, or pip's index-url"
+        raise DownloadError(f"the index can't be reached: {error}; {advice}") from error
+    yield from _parsed(content, kind, page)
+
+
+def _refusal(page: str, status: int) -> str:
+    problem = f"the index answered {status} for {page}"
+    if status in (requests.codes.unauthorized, requests.codes.forbidden):
+        return f"{problem}; write a user and a token into pip's index-url, or into ~/.netrc"
+    return f"{problem}; check pip's index-url"
+
+
+def _read_page(page: str, settings: PipSettings, end: float) -> tuple[bytes, str]:
+    """Return the content of a page, and its type."""
+    content = bytearray()
+    with answer_to(page, {"Accept": _ACCEPT}, end, settings.certificates) as answer:
+        answer.check()
+        for chunk in answer.chunks():
+            content += chunk
+            if len(content) > _LARGEST_PAGE:
+                raise DownloadError(f"the index's page has more than {_LARGEST_PAGE:,} bytes")
+        return bytes(content), answer.headers.get("Content-Type", "")
+
+
+def _parsed(content: bytes, kind: str, page: str) -> Iterator[PackageFile]:
+    if "json" in kind:
+        yield from _files_of_json(content, page)
+    else:
+        parser = _LinkParser()
+        parser.feed(content.decode("utf-8", "replace"))
+        for attributes in parser.links:
+            file = _file_of_link(attributes, page)
+            if file:
+                yield file
+
+
+def _files_of_json(content: bytes, page: str) -> Iterator[PackageFile]:
+    try:
+        entries = json.loads(content)["files"]
+        for entry in entries:
+            file = _file_of_entry(entry, page)
+            if file:
+                yield file
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        problem = f"the index's answer for {page} is not of the simple API"
+        raise DownloadError(f"{problem}: {error!r}; check pip's index-url") from error
+
+
+def _file_of_entry(entry: Mapping[str, Any], page: str) -> PackageFile | None:
+    yanked = entry.get("yanked", False)
+    return _package_file(
+        entry["filename"],
+        _resolved(page, entry["url"]),
+        sha256=entry.get("hashes", {}).get("sha256"),
+        size=int(entry.get("size") or 0),
+        yanked=None if yanked is False else _reason(yanked),
+    )
+
+
+def _file_of_link(attributes: Mapping[str, str | None], page: str) -> PackageFile | None:
+    address = attributes.get("href") or ""
+    url, fragment = urldefrag(_resolved(page, address))
+    name = unquote(urlsplit(url).path).rpartition("/")[2]
+    algorithm, _, digest = fragment.partition("=")
+    return _package_file(
+        name,
+        url,
+        sha256=digest if algorithm == "sha256" else None,
+        yanked=_reason(attributes["data-yanked"]) if "data-yanked" in attributes else None,
+    )
+
+
+def _reason(yanked: object) -> str:
+    """Return the reason of an index, which may be empty, or True for none."""
+    return shortened(yanked, _SHOWN) if isinstance(yanked, str) else ""
+
+
+def _package_file(name: str, url: str, **facts: Any) -> PackageFile | None:
+    """Return a file by its name; None for what is neither a wheel nor a source distribution."""
+    try:
+        if name.endswith(".whl"):
+            package, version, _, tags = parse_wheel_filename(name)
+            is_for_any = any(tag.platform == "any" for tag in tags)
+            return PackageFile(name, url, package, version, True, is_for_any, **facts)
+        package, version = parse_sdist_filename(name)
+        return PackageFile(name, url, package, version, False, True, **facts)
+    except (InvalidWheelFilename, InvalidSdistFilename, InvalidVersion):
+        return None
+
+
+def _resolved(page: str, address: str) -> str:
+    """Return an address of a page in full, with the page's user on the page's own host."""
+    url = urljoin(page, address)
+    mine = urlsplit(page)
+    theirs = urlsplit(url)
+    is_same_host = theirs.netloc and theirs.netloc == mine.netloc.rpartition("@")[2]
+    if "@" in mine.netloc and is_same_host:
+        return theirs._replace(netloc=mine.netloc).geturl()
+    return url
+
+
+def _local(address: str) -> Path:
+    return Path(url2pathname(urlsplit(address).path))
+
+
+class _LinkParser(HTMLParser):
+    """Collects the attributes of the links of a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.links: list[dict[str, str | None]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Note a link."""
+        if tag == "a":
+            self.links.append(dict(attrs))

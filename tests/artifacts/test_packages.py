@@ -1,0 +1,230 @@
+"""Files of packages, from indexes on a local server, folders, and the real index."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pytest_mlms.artifacts import packages
+from pytest_mlms.artifacts.fetch import fetch
+from pytest_mlms.artifacts.limits import DownloadLimits
+from pytest_mlms.artifacts.package_index import PipSettings, pip_settings
+from pytest_mlms.errors import ArtifactError
+from pytest_mlms.manifest.sources import split_source
+from pytest_mlms.records import Artifact, Place
+from tests.support.archives import write_zip
+from tests.support.fileserver import FileServer
+from tests.support.packages import Index, sdist_of, wheel_of
+
+MODEL = b"the model" * 1000
+DIGEST = hashlib.sha256(MODEL).hexdigest()
+WHEEL = {"mymodels/data/model.onnx": MODEL, "mymodels/__init__.py": b"", "mymodels/a.txt": b"a"}
+NAME = "my_models-1.0-py3-none-any.whl"
+SOURCE = "pypi:My-Models==1.0#mymodels/data/model.onnx"
+
+
+def artifact(source: str, digest: str = DIGEST) -> Artifact:
+    location, member = split_source(source)
+    return Artifact(location, digest, Place(Path("m.yaml"), 12), member)
+
+
+def use(monkeypatch: pytest.MonkeyPatch, settings: PipSettings) -> None:
+    monkeypatch.setattr(packages, "pip_settings", lambda: settings)
+
+
+@pytest.fixture(params=["json", "html"])
+def index(
+    request: pytest.FixtureRequest, server: FileServer, monkeypatch: pytest.MonkeyPatch
+) -> Index:
+    index = Index(server, as_html=request.param == "html")
+    use(monkeypatch, PipSettings((index.url,)))
+    return index
+
+
+def test_a_file_of_a_wheel_is_fetched_once_and_its_wheel_is_kept(
+    index: Index, server: FileServer, tmp_path: Path
+) -> None:
+    index.add("my-models", NAME, wheel_of(WHEEL))
+    path = fetch(artifact(SOURCE), tmp_path)
+    assert path.read_bytes() == MODEL
+    assert path.name == "model.onnx"
+    other = hashlib.sha256(b"a").hexdigest()
+    fetch(artifact("pypi:my.models==1#mymodels/a.txt", other), tmp_path)
+    assert fetch(artifact(SOURCE), tmp_path) == path
+    assert len(server.asked) == 2, "the page and the wheel"
+
+
+def test_the_smallest_wheel_is_taken_unless_one_is_for_any_platform(
+    index: Index, tmp_path: Path
+) -> None:
+    index.add("my-models", "my_models-1.0-cp39-cp39-win_amd64.whl", wheel_of(WHEEL))
+    large = wheel_of({**WHEEL, "lib.so": bytes(10**5)})
+    index.add("my-models", "my_models-1.0-cp39-cp39-manylinux_2_28_x86_64.whl", large)
+    fetch(artifact(SOURCE), tmp_path / "a")
+    index.add("my-models", NAME, wheel_of(WHEEL))
+    fetch(artifact(SOURCE), tmp_path / "b")
+    (kept,) = (tmp_path / "b").glob("packages/*/*.whl")
+    assert kept.name == NAME
+
+
+def test_a_source_distribution_is_read_and_never_run(index: Index, tmp_path: Path) -> None:
+    setup = f"open({str(tmp_path / 'run')!r}, 'w')".encode()
+    sdist = sdist_of("my-models-1.0", {"mymodels/data/model.onnx": MODEL, "setup.py": setup})
+    index.add("my-models", "my-models-1.0.tar.gz", sdist)
+    assert fetch(artifact(SOURCE), tmp_path / "cache").read_bytes() == MODEL
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_the_wheel_lacks_is_taken_from_the_source_distribution(
+    index: Index, tmp_path: Path
+) -> None:
+    index.add("my-models", NAME, wheel_of(WHEEL))
+    index.add("my-models", "my-models-1.0.tar.gz", sdist_of("my-models-1.0", {"tests/x": MODEL}))
+    assert fetch(artifact("pypi:my-models==1.0#tests/x"), tmp_path).read_bytes() == MODEL
+
+
+def test_a_folder_of_a_package_has_the_digest_of_its_file(index: Index, tmp_path: Path) -> None:
+    digest = index.add("my-models", NAME, wheel_of(WHEEL))
+    folder = fetch(artifact("pypi:my-models==1.0#mymodels/data/", digest), tmp_path)
+    assert [path.name for path in folder.iterdir()] == ["model.onnx"]
+
+
+def test_an_archive_of_a_package_has_members(index: Index, tmp_path: Path) -> None:
+    archive = write_zip(tmp_path / "a.zip", {"in/x": b"x"}).read_bytes()
+    index.add("my-models", NAME, wheel_of({"mymodels/a.zip": archive}))
+    digest = hashlib.sha256(archive).hexdigest()
+    path = fetch(artifact("pypi:my-models==1.0#mymodels/a.zip#in/x", digest), tmp_path / "cache")
+    assert path.read_bytes() == b"x"
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("pypi:none==1.0#x", r"no package 'none'; correct the name"),
+        ("pypi:my-models==2.0#x", r"there is no version 2\.0; write one of 1\.0"),
+        ("pypi:my-models==one#x", r"'one' is no version"),
+        (
+            "pypi:my-models==1.0#mymodels/model.onx",
+            rf"no 'mymodels/model.onx' in {NAME}; did you mean mymodels/data/model.onnx",
+        ),
+        ("pypi:my-models==1.0#mymodels/data", "it is a folder there: end it with '/'"),
+        ("pypi:my-models==1.0#mymodels/data/", f"none of its 1 files has sha256 {DIGEST}; {NAME}"),
+        ("pypi:my-models==1.0#mymodels/a.txt", f"expected sha256:{DIGEST} but got ca978112"),
+    ],
+)
+def test_what_a_package_does_not_have_is_an_error_with_what_it_has(
+    index: Index, tmp_path: Path, source: str, message: str
+) -> None:
+    index.add("my-models", NAME, wheel_of(WHEEL))
+    with pytest.raises(ArtifactError, match=message) as raised:
+        fetch(artifact(source), tmp_path)
+    assert str(raised.value).startswith("m.yaml:12: pypi:")
+
+
+def test_a_yanked_version_is_fetched_with_a_warning_at_the_manifests_line(
+    index: Index, tmp_path: Path
+) -> None:
+    index.add("my-models", NAME, wheel_of(WHEEL), yanked="wrong weights")
+    with pytest.warns(UserWarning, match=r"was yanked by its authors \(wrong weights\)") as caught:
+        fetch(artifact(SOURCE), tmp_path)
+    assert (caught[0].filename, caught[0].lineno) == ("m.yaml", 12)
+
+
+def test_the_token_of_an_index_is_sent_to_it_and_never_shown(
+    server: FileServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    index = Index(server)
+    index.add("my-models", NAME, wheel_of(WHEEL))
+    use(monkeypatch, PipSettings((index.url.replace("://", "://joe:s3cret@"),)))
+    fetch(artifact(SOURCE), tmp_path)
+    assert all(server.users), "for the page and for the wheel"
+    server.statuses = [401]
+    with pytest.raises(ArtifactError, match="the index answered 401 .*into pip's index-url") as e:
+        fetch(artifact("pypi:other==1#x"), tmp_path)
+    assert "s3cret" not in str(e.value)
+
+
+def test_a_large_file_in_a_package_is_an_error(index: Index, tmp_path: Path) -> None:
+    index.add("my-models", NAME, wheel_of({"mymodels/data/model.onnx": bytes(5000)}))
+    with pytest.raises(ArtifactError, match="--mlms-download-size allows more"):
+        fetch(artifact(SOURCE), tmp_path, limits=DownloadLimits(size=4000))
+
+
+def test_a_damaged_package_is_an_error_and_a_damaged_copy_is_fetched_again(
+    index: Index, tmp_path: Path
+) -> None:
+    index.add("my-models", NAME, wheel_of(WHEEL))
+    kept = tmp_path / "packages" / "my-models-1" / NAME
+    kept.parent.mkdir(parents=True)
+    kept.write_bytes(b"damaged")
+    assert fetch(artifact(SOURCE), tmp_path).read_bytes() == MODEL
+    index.add("my-models", "my_models-2.0-py3-none-any.whl", b"PK no wheel")
+    with pytest.raises(ArtifactError, match=r"can't be read: it is damaged: File is not a zip"):
+        fetch(artifact("pypi:my-models==2.0#x"), tmp_path)
+
+
+def test_a_page_that_is_no_index_is_an_error(
+    server: FileServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    server.files["/simple/my-models/"] = b'{"message": "hello"}'
+    server.types["/simple/my-models/"] = "application/json"
+    use(monkeypatch, PipSettings((server.url("/simple/"),)))
+    with pytest.raises(ArtifactError, match="is not of the simple API: KeyError"):
+        fetch(artifact(SOURCE), tmp_path)
+    use(monkeypatch, PipSettings(("http://127.0.0.1:9/simple",)))
+    with pytest.raises(ArtifactError, match="the index can't be reached: .*check the network"):
+        fetch(artifact(SOURCE), tmp_path)
+
+
+def test_folders_and_indexes_of_files_are_read_where_they_are(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    links = tmp_path / "wheels"
+    links.mkdir()
+    (links / NAME).write_bytes(wheel_of(WHEEL))
+    (links / "README").write_text("no package")
+    use(monkeypatch, PipSettings((), (str(links),)))
+    assert fetch(artifact(SOURCE), tmp_path / "a").read_bytes() == MODEL
+    page = tmp_path / "simple" / "my-models" / "index.html"
+    page.parent.mkdir(parents=True)
+    page.write_text(f'<a href="../../wheels/{NAME}">')
+    use(monkeypatch, PipSettings(((tmp_path / "simple").as_uri(),)))
+    assert fetch(artifact(SOURCE), tmp_path / "b").read_bytes() == MODEL
+    assert not list((tmp_path / "b").glob("packages/*/*.whl"))
+
+
+def test_the_settings_are_those_of_pip(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    config = tmp_path / "pip.conf"
+    config.write_text("[global]\nindex-url = http://a/simple\nfind-links = /w\n[download]\npre = 1")
+    monkeypatch.setenv("PIP_CONFIG_FILE", str(config))
+    monkeypatch.setenv("PIP_EXTRA_INDEX_URL", "http://b/simple")
+    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
+    found = pip_settings.__wrapped__()
+    assert (found.indexes, found.links) == (("http://a/simple", "http://b/simple"), ("/w",))
+
+
+def test_an_interpreter_without_pip_says_how_to_get_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path], check=True)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "bin" / "python"))
+    monkeypatch.setattr(packages, "pip_settings", pip_settings.__wrapped__)
+    with pytest.raises(ArtifactError, match=r"No module named 'pip'\); run '.* -m ensurepip'"):
+        fetch(artifact(SOURCE), tmp_path / "cache")
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:magika==0.1.0 was yanked")
+def test_a_file_comes_from_the_real_index(tmp_path: Path) -> None:
+    digest = "70fe1969b529b465276f66034e7725cee9ddd152b1b4c66fc83a4bbc96979761"
+    try:
+        path = fetch(artifact("pypi:magika==0.1.0#magika/__init__.py", digest), tmp_path)
+    except ArtifactError as error:
+        if any(reason in str(error) for reason in ("can't be reached", "no package")):
+            pytest.skip(str(error))
+        raise
+    assert path.name == "__init__.py"
