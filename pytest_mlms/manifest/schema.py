@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 import sys
@@ -11,7 +12,14 @@ from typing import Annotated, Any, Literal, TypeVar
 from packaging.specifiers import SpecifierSet
 from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 
-from pytest_mlms.manifest.steps import TEXT_STEPS, InputStep, OutputStep, TopK, check_channels
+from pytest_mlms.manifest.steps import (
+    ARRAY_STEPS,
+    SOUND_STEPS,
+    InputStep,
+    OutputStep,
+    TopK,
+    check_channels,
+)
 from pytest_mlms.manifest.thresholds import Thresholds
 from pytest_mlms.manifest.types import (
     AmountOfMemory,
@@ -93,6 +101,10 @@ def _pair(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
+def _texts(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else (value,)
+
+
 _SHAPE_FORM = {
     "type": "array",
     "items": {"anyOf": [{"type": "integer", "minimum": 1}, {"const": BATCH}]},
@@ -100,6 +112,9 @@ _SHAPE_FORM = {
 Shape = Annotated[Any, AfterValidator(_axes), WithJsonSchema(_SHAPE_FORM)]
 Range = Annotated[tuple[float, float], AfterValidator(_ascending), Short(_pair)]
 Distinct = Annotated[list[T], Field(min_length=1), AfterValidator(_distinct)]
+Columns = Annotated[
+    tuple[str, ...], Field(min_length=1, max_length=2), Short(_texts, {"type": "string"})
+]
 Digests = Annotated[
     dict[Literal["graph", "weights"], Sha256],
     Field(
@@ -151,15 +166,20 @@ class Input(Closed):
 
     The steps make it from the dataset, and run in order. ``shape`` has the sizes of its axes where
     the model leaves them free, with the word batch for the axis of the batch. ``range`` has the
-    least and the largest of the values that are drawn where there is no dataset.
+    least and the largest of the values that are drawn where there is no dataset, and of the ids of
+    tokens. ``sample_rate`` is the rate of the sound that a model takes, in samples a second.
+    ``column`` names the column of the dataset, for inputs that aren't called like theirs, or both
+    columns of a pair of texts.
     """
 
     name: str
-    type: Literal["image", "tensor"]
+    type: Literal["image", "audio", "text", "tensor"]
     element_type: ElementType
     layout: Layout | None = None
     shape: Shape | None = None
     range: Range | None = None
+    sample_rate: Positive | None = None
+    column: Columns | None = None
     steps: list[InputStep] = []
 
     @property
@@ -171,8 +191,13 @@ class Input(Closed):
 
     @property
     def takes_text(self) -> bool:
-        """True if its first step makes it from a text."""
-        return bool(self.steps) and self.steps[0].name in TEXT_STEPS
+        """True if it is made from texts."""
+        return self.type == "text"
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of the dataset that it is made from: one, or two for a pair of texts."""
+        return (self.name,) if self.column is None else self.column
 
     @model_validator(mode="after")
     def _check_range(self) -> Input:
@@ -190,8 +215,7 @@ class Input(Closed):
         if self.type == "image" and self.layout is None:
             raise ValueError("an image needs a layout; write 'layout: NCHW' or 'layout: NHWC'")
         names = [step.name for step in self.steps]
-        if self.type == "tensor":
-            self._check_tensor_steps(names)
+        _check_type_steps(self.type, names)
         _check_normalized_channels(self.steps)
         if "layout" in names:
             after_layout = names[names.index("layout") + 1 :]
@@ -200,13 +224,48 @@ class Input(Closed):
             raise ValueError("step 'decode' makes an image out of a file; move it to the front")
         return self
 
-    @staticmethod
-    def _check_tensor_steps(names: list[str]) -> None:
-        for name in names:
-            if name not in _STEPS_OF_ANY_SHAPE:
-                raise ValueError(
-                    f"a tensor has no step {name!r}; write 'type: image', or leave it out"
-                )
+    @model_validator(mode="after")
+    def _check_columns(self) -> Input:
+        if len(self.columns) > 1 and self.type != "text":
+            raise ValueError("two columns are a pair of texts; write one column, or 'type: text'")
+        return self
+
+    @model_validator(mode="after")
+    def _check_sound(self) -> Input:
+        names = [step.name for step in self.steps]
+        if self.type == "audio" and self.sample_rate is None:
+            raise ValueError(
+                "audio needs the rate that the model takes; write 'sample_rate: 16000'"
+            )
+        if self.type != "audio" and self.sample_rate is not None:
+            raise ValueError("sample_rate belongs to audio; write 'type: audio', or leave it out")
+        first = len(list(itertools.takewhile(_FIRST_OF_SOUND.__contains__, names)))
+        for name in names[first:]:
+            if name in _FIRST_OF_SOUND:
+                raise ValueError(f"step {name!r} works on whole sounds; move it to the front")
+        return self
+
+
+_FIRST_OF_SOUND = ("mono", "resample")
+_STEPS_OF_TYPE = {
+    "audio": SOUND_STEPS | ARRAY_STEPS,
+    "text": ARRAY_STEPS | {"tokenize"},
+    "tensor": ARRAY_STEPS,
+}
+"""Type of an input -> its steps; an image has all others."""
+
+
+def _check_type_steps(kind: str, names: list[str]) -> None:
+    if kind == "text" and names[:1] != ["tokenize"]:
+        raise ValueError("a text is made of tokens; begin its steps with 'tokenize'")
+    for name in names:
+        types = [known for known, steps in _STEPS_OF_TYPE.items() if name in steps] or ["image"]
+        if name in ("normalize", "cast"):
+            continue
+        if kind not in types:
+            advice = f"write 'type: {types[0]}', or leave it out"
+            article = "an" if kind in ("image", "audio") else "a"
+            raise ValueError(f"{article} {kind} has no step {name!r}; {advice}")
 
 
 def _check_normalized_channels(steps: list[InputStep]) -> None:

@@ -8,13 +8,14 @@ from pydantic import AfterValidator, Field, GetJsonSchemaHandler, model_validato
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from pytest_mlms.manifest import box_steps
+from pytest_mlms.manifest import audio_steps, box_steps, text_steps
 from pytest_mlms.manifest.sources import is_remote
 from pytest_mlms.manifest.types import Closed, ElementType, Layout, Positive, Sha256, Short, Source
 
 __all__ = [
+    "ARRAY_STEPS",
     "MOST_PIXELS",
-    "TEXT_STEPS",
+    "SOUND_STEPS",
     "Cast",
     "ColorOrder",
     "Crop",
@@ -32,8 +33,11 @@ __all__ = [
 MOST_PIXELS = 178_956_970
 """The most pixels of a picture that is read or made: Pillow's bound, half a GiB in RGB."""
 
-TEXT_STEPS: frozenset[str] = frozenset()
-"""The input steps that take a text, so that a dataset has a text for each element."""
+ARRAY_STEPS = frozenset({"normalize", "cast", "fix_length", "log", "transpose", "expand_dims"})
+"""Input steps that work on arrays of any meaning."""
+
+SOUND_STEPS = frozenset({"mono", "resample", "frame", "spectrogram", "mel", "mfcc"})
+"""Input steps that work on sound."""
 
 _LEAST_SCALE = 1e-30
 _LARGEST = 1e30  # of mean and scale, which are float32
@@ -207,6 +211,17 @@ class InputStep(Step):
     layout: SetLayout | None = None
     normalize: Normalize | None = None
     cast: Cast | None = None
+    mono: audio_steps.Mono | None = None
+    resample: audio_steps.Resample | None = None
+    fix_length: audio_steps.FixLength | None = None
+    frame: audio_steps.Frame | None = None
+    spectrogram: audio_steps.Spectrogram | None = None
+    mel: audio_steps.Mel | None = None
+    log: audio_steps.Log | None = None
+    mfcc: audio_steps.Mfcc | None = None
+    transpose: audio_steps.Transpose | None = None
+    expand_dims: audio_steps.ExpandDims | None = None
+    tokenize: text_steps.Tokenize | None = None
 
 
 class OutputStep(Step):
@@ -225,3 +240,8 @@ class OutputStep(Step):
     nms: box_steps.Nms | None = None
     classes: box_steps.Classes | None = None
     masks: box_steps.Masks | None = None
+    threshold: text_steps.Threshold | None = None
+    argmax: text_steps.Argmax | None = None
+    ctc: text_steps.Ctc | None = None
+    detokenize: text_steps.Detokenize | None = None
+    normalize_text: text_steps.NormalizeText | None = None

@@ -78,7 +78,7 @@ class Short:
     """
 
     convert: Callable[[Any], Any]
-    form: JsonSchemaValue | None = None
+    form: JsonSchemaValue | None = field(default=None, hash=False)  # pydantic hashes optional types
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler

@@ -31,6 +31,7 @@ from pytest_mlms.pipeline.labels import (
 )
 from pytest_mlms.pipeline.labels_csv import LABEL, LABELS_CSV, Table, TablePlaces, read_labels_csv
 from pytest_mlms.pipeline.npz import read_npz
+from pytest_mlms.pipeline.text_cells import TextCells, paired
 from pytest_mlms.records import Place
 
 __all__ = ["Dataset", "open_dataset"]
@@ -202,8 +203,8 @@ def _check_counts(content: _Content) -> None:
 
 
 def _read_npz(path: Path, inputs: Sequence[Input], form: LabelForm) -> _Content:
-    wanted = [spec.name for spec in inputs]
-    texts = {spec.name for spec in inputs if spec.takes_text}
+    wanted = _column_names(inputs)
+    texts = {name for spec in inputs if spec.takes_text for name in spec.columns}
     if form == "text":
         texts.add(LABEL)
     names, arrays = read_npz(path, {*wanted, LABEL}, texts)
@@ -213,8 +214,10 @@ def _read_npz(path: Path, inputs: Sequence[Input], form: LabelForm) -> _Content:
     labels = arrays.get(LABEL)
     elements: dict[str, Any] = {}
     for spec in inputs:
-        values = arrays[spec.name]
-        elements[spec.name] = texts_of(values) if spec.takes_text else values
+        if spec.takes_text:
+            elements[spec.name] = paired([texts_of(arrays[name]) for name in spec.columns])
+        else:
+            elements[spec.name] = arrays[spec.columns[0]]
     return _Content(elements, None if labels is None else labels_of_array(labels, form))
 
 
@@ -230,6 +233,14 @@ def _read_coco(path: Path, inputs: Sequence[Input], form: LabelForm) -> _Content
     return _Content(elements, found.labels, found.files, found.places)
 
 
+def _column_names(inputs: Sequence[Input]) -> list[str]:
+    """Return the columns of all inputs; several inputs may be made from one."""
+    names: dict[str, None] = {}
+    for spec in inputs:
+        names.update(dict.fromkeys(spec.columns))
+    return list(names)
+
+
 def _read_folder(path: Path, inputs: Sequence[Input], form: LabelForm) -> _Content:
     tables = sorted(path.rglob(LABELS_CSV))
     if len(tables) != 1:
@@ -242,7 +253,8 @@ def _read_folder(path: Path, inputs: Sequence[Input], form: LabelForm) -> _Conte
 
 
 def _read_table(root: Path, path: Path, inputs: Sequence[Input], form: LabelForm) -> _Content:
-    table = read_labels_csv(path, [spec.name for spec in inputs])
+    has_files = not all(spec.takes_text for spec in inputs)
+    table = read_labels_csv(path, _column_names(inputs), has_files)
     source = TableFolder(table, path.parent, root)
     elements = {spec.name: _column(source, spec) for spec in inputs}
     files = _file_names(table, inputs)
@@ -252,7 +264,7 @@ def _read_table(root: Path, path: Path, inputs: Sequence[Input], form: LabelForm
 def _file_names(table: Table, inputs: Sequence[Input]) -> Sequence[str] | None:
     """Return the files of the first input that has files; None where none has."""
     for spec in inputs:
-        cells = table.inputs[spec.name]
+        cells = table.inputs[spec.columns[0]]
         if not spec.takes_text and cells and parse_numbers(cells[0]) is None:
             return cells
     return None
@@ -260,11 +272,11 @@ def _file_names(table: Table, inputs: Sequence[Input]) -> Sequence[str] | None:
 
 def _column(source: TableFolder, spec: Input) -> Sequence[Element]:
     """Return the elements of an input: the files of images, texts, or numbers and files."""
-    cells = source.table.inputs[spec.name]
-    if spec.type == "image":
+    cells = source.table.inputs[spec.columns[0]]
+    if spec.type in ("image", "audio"):
         return source.files(cells)
     if spec.takes_text:
-        return cells
+        return paired([TextCells(source, source.table.inputs[name]) for name in spec.columns])
     return Cells(source, cells, _element_shape(spec))
 
 

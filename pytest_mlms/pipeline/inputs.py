@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from pytest_mlms.errors import DatasetError
+from pytest_mlms.manifest.audio_steps import Mel
 from pytest_mlms.manifest.schema import Input
 from pytest_mlms.manifest.steps import (
     MOST_PIXELS,
@@ -29,14 +30,18 @@ from pytest_mlms.manifest.steps import (
     SetLayout,
     check_channels,
 )
+from pytest_mlms.manifest.text_steps import Tokenize
 from pytest_mlms.pipeline import observers
 from pytest_mlms.pipeline.pictures import decode_picture
+from pytest_mlms.pipeline.sound_inputs import ARRAY_STEPS, is_first_of_sound, read_sounds
+from pytest_mlms.pipeline.spectra import mel_spectrogram
+from pytest_mlms.pipeline.text_inputs import check_ids, tokenize
 
 __all__ = ["Element", "preprocess"]
 
 Array = NDArray[Any]
-Element = bytes | str | Array
-"""An element of a dataset: the content of a file, a text, or an array."""
+Element = bytes | str | tuple[str, str] | Array
+"""An element of a dataset: the content of a file, a text, a pair of them, or an array."""
 
 Batch = Any
 """A list of elements, or one array with the batch as its first axis."""
@@ -46,10 +51,15 @@ _SHOWN_SHAPES = 3
 
 
 class _Form(NamedTuple):
-    """The order of axes and colours that the steps so far have led to."""
+    """The order of axes and colours that the steps so far have led to.
+
+    ``rate`` is that of sound, ``tokens`` the range of the ids of tokens where it is known.
+    """
 
     layout: str
     colors: str
+    rate: int
+    tokens: tuple[float, float] | None
 
     def after(self, step: InputStep) -> _Form:
         if step.name == "layout":
@@ -66,11 +76,11 @@ def preprocess(elements: Sequence[Element], spec: Input) -> Array:
 
     Raises DatasetError where a step can't be done.
     """
-    batch: Batch = list(elements)
-    if spec.type == "image" and not _begins_with_decode(spec):
-        batch = [_as_image(element) for element in batch]
-    form = _Form("NHWC", "RGB")
+    batch: Batch = _opened(elements, spec)
+    form = _Form("NHWC", "RGB", spec.sample_rate or 0, spec.range)
     for number, step in enumerate(spec.steps, start=1):
+        if is_first_of_sound(step):
+            continue
         try:
             with observers.step(step.name):
                 batch = _apply(step, batch, form)
@@ -88,6 +98,15 @@ def preprocess(elements: Sequence[Element], spec: Input) -> Array:
         found = f"input {spec.name!r} has elements of {stacked.shape[1:]}"
         raise DatasetError(f"{found}, which don't fit its shape; correct it ({error})") from error
     return np.asarray(placed, dtype=spec.element_type, order="C")
+
+
+def _opened(elements: Sequence[Element], spec: Input) -> Batch:
+    """Return what the steps of an input begin with."""
+    if spec.type == "audio":
+        return read_sounds(elements, spec)
+    if spec.type == "image" and not _begins_with_decode(spec):
+        return [_as_image(element) for element in elements]
+    return list(elements)
 
 
 def _with_batch_axis(stacked: Array, spec: Input) -> Array:
@@ -289,10 +308,22 @@ def _cast(batch: Batch, parameters: Cast, form: _Form) -> Batch:
     return [np.asarray(image).astype(parameters.to) for image in batch]
 
 
+def _mel(batch: Batch, parameters: Mel, form: _Form) -> Batch:
+    return _joined([mel_spectrogram(samples, parameters, form.rate) for samples in batch])
+
+
+def _tokenize(batch: Batch, parameters: Tokenize, form: _Form) -> Batch:
+    tokens = np.stack([tokenize(text, parameters) for text in batch])
+    if form.tokens and parameters.give == "ids":
+        check_ids(tokens, form.tokens)
+    return tokens
+
+
 _IMAGE_STEPS: dict[str, Callable[[Any, Any], Array]] = {
     "decode": _decode,
     "resize": _resize,
     "crop": _crop,
+    **ARRAY_STEPS,
 }
 
 _BATCH_STEPS: dict[str, Callable[[Batch, Any, _Form], Batch]] = {
@@ -300,4 +331,6 @@ _BATCH_STEPS: dict[str, Callable[[Batch, Any, _Form], Batch]] = {
     "layout": _set_layout,
     "normalize": _normalize,
     "cast": _cast,
+    "mel": _mel,
+    "tokenize": _tokenize,
 }

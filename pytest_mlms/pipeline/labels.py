@@ -12,6 +12,7 @@ from pytest_mlms.errors import DatasetError
 from pytest_mlms.pipeline.cells import Cells, TableFolder, parse_numbers
 from pytest_mlms.pipeline.npz import read_npy
 from pytest_mlms.pipeline.pictures import decode_label_image, decode_mask
+from pytest_mlms.pipeline.text_cells import TextCells
 
 __all__ = ["LabelForm", "Labels", "labels_of_array", "labels_of_column", "texts_of"]
 
@@ -118,7 +119,7 @@ def _whole_number(text: str) -> int | None:
 
 
 def _texts(source: TableFolder) -> Labels:
-    return source.table.labels
+    return TextCells(source, source.table.labels)
 
 
 def _arrays(source: TableFolder) -> Labels:

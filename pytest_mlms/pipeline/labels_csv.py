@@ -54,20 +54,19 @@ class _Row(NamedTuple):
     values: Mapping[str, str]
 
 
-def read_labels_csv(path: Path, inputs: Sequence[str]) -> Table:
+def read_labels_csv(path: Path, inputs: Sequence[str], has_files: bool = True) -> Table:
     """Return the rows of a table.
 
-    Its first line names the columns: one for each input and 'label', or 'file' for the only input.
-    A byte order mark, blanks around values, empty lines and further columns are accepted. Raises
-    DatasetError, which names the line.
+    Its first line names the columns: one for each input and 'label', or 'file' for the only input,
+    where inputs may have files. A byte order mark, blanks around values, empty lines and further
+    columns are accepted. Raises DatasetError, which names the line.
     """
     try:
         with _open_table(path) as file:
             reader = csv.DictReader(file, skipinitialspace=True)
-            return _table(reader, inputs)
+            return _table(reader, _columns(_named(reader), inputs, has_files))
     except UnicodeDecodeError as error:
-        problem = f"{path.name} is not UTF-8 (byte {error.start})"
-        raise DatasetError(f"{problem}; save it as UTF-8") from error
+        raise DatasetError(f"{_undecodable(path)}; save it as UTF-8") from error
     except OSError as error:
         advice = "put a regular file there"
         raise DatasetError(f"{path.name} can't be read: {error.strerror}; {advice}") from error
@@ -81,11 +80,28 @@ def _open_table(path: Path) -> TextIO:
     return io.TextIOWrapper(open_regular(path), encoding="utf-8-sig", newline="")
 
 
-def _table(reader: csv.DictReader[str], inputs: Sequence[str]) -> Table:
+def _undecodable(path: Path) -> str:
+    """Return the first line of a file that is not UTF-8, and its first such byte."""
+    before = 0
+    with open_regular(path) as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                line.decode()
+            except UnicodeDecodeError as error:
+                return f"{path.name}:{number} is not UTF-8 (byte {before + error.start})"
+            before += len(line)
+    return f"{path.name} is not UTF-8"
+
+
+def _named(reader: csv.DictReader[str]) -> list[str]:
+    """Return the names of the columns, without blanks around them."""
     names = [name.strip() for name in reader.fieldnames or []]
-    column_of = _columns(names, inputs)
     reader.fieldnames = names
-    table = Table({name: [] for name in inputs}, [], [])
+    return names
+
+
+def _table(reader: csv.DictReader[str], column_of: Mapping[str, str]) -> Table:
+    table = Table({name: [] for name in column_of}, [], [])
     for row in _rows(reader, [*column_of.values(), LABEL]):
         for name, column in column_of.items():
             table.inputs[name].append(row.values[column])
@@ -94,10 +110,10 @@ def _table(reader: csv.DictReader[str], inputs: Sequence[str]) -> Table:
     return table
 
 
-def _columns(found: Sequence[str], inputs: Sequence[str]) -> dict[str, str]:
+def _columns(found: Sequence[str], inputs: Sequence[str], has_files: bool) -> dict[str, str]:
     """Return the column of each input; raises DatasetError where one is missing."""
     columns = {name: name for name in inputs}
-    if len(inputs) == 1 and (FILE in found or inputs[0] not in found):
+    if len(inputs) == 1 and has_files and (FILE in found or inputs[0] not in found):
         columns = {inputs[0]: FILE}
     wanted = [*columns.values(), LABEL]
     if set(wanted) <= set(found):

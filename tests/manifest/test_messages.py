@@ -62,7 +62,8 @@ def test_an_element_type_of_another_name_says_what_to_write(
 
 
 @pytest.mark.parametrize(
-    ("section", "values"), [("inputs", "image, tensor"), ("outputs", "classification, tensor")]
+    ("section", "values"),
+    [("inputs", "image, audio, text, tensor"), ("outputs", "classification, tensor")],
 )
 def test_a_missing_type_is_an_error_with_its_values(
     tmp_path: Path, section: str, values: str

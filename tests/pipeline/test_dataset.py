@@ -367,7 +367,7 @@ def test_tables_of_spreadsheets_are_read(images: Path, table: str) -> None:
 
 def test_a_table_that_is_not_utf_8_is_an_error(images: Path) -> None:
     (images / "labels.csv").write_bytes("file,label\nä.png,1\n".encode("latin-1"))
-    with pytest.raises(DatasetError, match=r"labels\.csv is not UTF-8 \(byte 11\); save it"):
+    with pytest.raises(DatasetError, match=r"labels\.csv:2 is not UTF-8 \(byte 11\); save it"):
         open_images(images)
 
 

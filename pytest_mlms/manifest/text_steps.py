@@ -1,0 +1,107 @@
+"""Parameters of the steps that make tokens of texts, and texts of a model's outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from pytest_mlms.manifest.types import Closed, Positive, Sha256, Source
+
+__all__ = [
+    "Argmax",
+    "Ctc",
+    "Detokenize",
+    "NormalizeText",
+    "Threshold",
+    "Tokenize",
+]
+
+NotNegativeInt = Annotated[int, Field(ge=0)]
+
+
+class _WithFile(Closed):
+    """A file that a step reads, with its digest."""
+
+    FILES: ClassVar[Mapping[str, str]] = {"file": "sha256"}
+
+    file: Source
+    sha256: Sha256
+
+
+class Tokenize(_WithFile):
+    """Encode a text, or a pair of texts, by a ``tokenizer.json`` to ``length`` numbers.
+
+    ``give`` chooses the tokens' ids, 1 for each token and 0 for padding, or the number of the text
+    of a pair. A longer text is cut, of a pair the second one. ``special`` adds the tokens that the
+    file adds at the start and the end. ``pad`` is the id of the padding; without it the file's own,
+    or 0.
+    """
+
+    length: Positive
+    give: Literal["ids", "attention_mask", "type_ids"] = "ids"
+    special: bool = True
+    pad: NotNegativeInt | None = None
+
+
+class Argmax(Closed):
+    """Take the index of the largest value along an axis, the last one without it."""
+
+    axis: int = -1
+
+
+class Threshold(Closed):
+    """Tell where values are above ``above``: 1 there, 0 elsewhere."""
+
+    above: float = 0.5
+
+
+class Ctc(Closed):
+    """Decode the best path of CTC: the best class of each time, repetitions once, without blanks.
+
+    The values are times x classes, or the best class of each time. ``file`` has one token a line,
+    in the order of the classes; a file with a line less than there are classes has none for
+    ``blank``. ``append`` has the tokens of the last classes, where the file hasn't. ``delimiter``
+    is the token that stands for a blank between words. Without a file the tokens' ids are left, for
+    detokenize.
+    """
+
+    FILES: ClassVar[Mapping[str, str]] = {"file": "sha256"}
+
+    blank: NotNegativeInt = 0
+    file: Source | None = None
+    sha256: Sha256 | None = None
+    append: list[str] = []
+    delimiter: str | None = None
+
+    @model_validator(mode="after")
+    def _check_file(self) -> Ctc:
+        if (self.file is None) != (self.sha256 is None):
+            raise ValueError(
+                "a file of tokens needs its digest; write 'file' and 'sha256', or none"
+            )
+        if self.file is None and (self.append or self.delimiter):
+            raise ValueError("append and delimiter belong to a file of tokens; write 'file'")
+        return self
+
+
+class Detokenize(_WithFile):
+    """Turn the ids of tokens into a text by a ``tokenizer.json``.
+
+    Special tokens are left out. The text ends before the first ``stop``. Negative ids are padding.
+    """
+
+    stop: NotNegativeInt | None = None
+
+
+class NormalizeText(Closed):
+    """Make texts and labels alike before they are compared.
+
+    Blanks become one space. ``case`` is that of all letters. ``punctuation: remove`` takes out all
+    of Unicode's punctuation but apostrophes within words. ``form`` is a normal form of Unicode.
+    """
+
+    case: Literal["keep", "lower", "upper"] = "keep"
+    punctuation: Literal["keep", "remove"] = "keep"
+    form: Literal["NFC", "NFKC"] = "NFC"

@@ -1,0 +1,139 @@
+"""Files of sound to samples, by libsndfile: WAV, FLAC, OGG, MP3, AIFF."""
+
+from __future__ import annotations
+
+import io
+import struct
+from math import gcd
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pytest_mlms.artifacts.lfs import POINTER_ADVICE, is_pointer
+from pytest_mlms.errors import MlmsError
+from pytest_mlms.manifest.audio_steps import Mono
+
+__all__ = ["Sound", "as_mono", "decode_sound", "plain_samples", "resampled"]
+
+Array = NDArray[Any]
+
+_FORMATS = ("WAV", "WAVEX", "RF64", "FLAC", "OGG", "MP3", "AIFF")
+_MOST_SAMPLES = 1 << 28  # of all channels: 4.6 hours of 16 kHz
+_SHOWN_BYTES = 8
+_REPLACE = "replace the file, or leave it out"
+_UNKNOWN_SIZES = (0, 0xFFFFFFFF)  # of a RIFF file that was written as a stream
+_PAGE_HEADER = 27  # bytes of an Ogg page before its table of segments
+_END_OF_STREAM = 0x04  # flag of an Ogg page
+
+
+class Sound(NamedTuple):
+    """Samples (N x channels, float32, -1 to 1) and how many there are in a second."""
+
+    samples: Array
+    rate: int
+
+
+def decode_sound(data: bytes) -> Sound:
+    """Return the sound in a file; raises ValueError for a damaged one, and one that is cut off."""
+    soundfile = _soundfile()
+    try:
+        with soundfile.SoundFile(io.BytesIO(data)) as file:
+            return _read(file, data)
+    except soundfile.LibsndfileError as error:
+        raise ValueError(_no_sound(data, error)) from error
+
+
+def _read(file: Any, data: bytes) -> Sound:
+    if file.format not in _FORMATS:
+        known = ", ".join(_FORMATS)
+        raise ValueError(f"it is {file.format}, not one of {known}; convert it")
+    if file.frames * file.channels > _MOST_SAMPLES:
+        found = f"{file.frames:,} samples of {file.channels} channels are too many"
+        raise ValueError(f"{found}; cut the file, or leave it out")
+    samples = file.read(dtype="float32", always_2d=True)
+    missing = _missing(file, data, len(samples))
+    if missing:
+        raise ValueError(f"it is cut off, {missing}; {_REPLACE}")
+    if not len(samples):
+        raise ValueError(f"it has no samples; {_REPLACE}")
+    if not np.isfinite(samples).all():
+        raise ValueError(f"it has samples that are NaN or infinite; {_REPLACE}")
+    return Sound(samples, int(file.samplerate))
+
+
+def _missing(file: Any, data: bytes, read: int) -> str:
+    """Return what a file lacks of what its header says, "" for a whole one.
+
+    libsndfile reads what is there of a WAV or Ogg file that was cut off, without an error.
+    """
+    if read < file.frames:
+        return f"{read:,} of {file.frames:,} samples are there"
+    if data[:4] == b"RIFF":
+        said = struct.unpack("<I", data[4:8])[0]
+        if said not in _UNKNOWN_SIZES and said + 8 > len(data):
+            return f"{len(data):,} of {said + 8:,} bytes are there"
+    if data[:4] == b"OggS" and not _has_last_page(data):
+        return "its last page isn't there"
+    return ""
+
+
+def _has_last_page(data: bytes) -> bool:
+    """Return whether an Ogg file ends with a whole page that says so (RFC 3533, section 6)."""
+    page = data[data.rfind(b"OggS") :]
+    if len(page) < _PAGE_HEADER or not page[5] & _END_OF_STREAM:
+        return False
+    segments = page[_PAGE_HEADER : _PAGE_HEADER + page[26]]
+    return len(page) >= _PAGE_HEADER + page[26] + sum(segments)
+
+
+def _no_sound(data: bytes, error: Exception) -> str:
+    if is_pointer(data):
+        return f"it is {POINTER_ADVICE}"
+    reason = getattr(error, "error_string", "") or str(error)
+    start = data[:_SHOWN_BYTES]
+    problem = f"{len(data):,} bytes, beginning {start!r}, can't be read as sound: {reason}"
+    return f"{problem.rstrip('.')}; {_REPLACE}"
+
+
+def _soundfile() -> Any:
+    try:
+        import soundfile
+    except (ImportError, OSError) as error:  # OSError: libsndfile itself isn't there
+        advice = "pip install 'pytest-mlms[speech]'"
+        raise MlmsError(f"files of sound need soundfile ({error}); {advice}") from None
+    return soundfile
+
+
+def as_mono(sound: Sound, parameters: Mono) -> Sound:
+    """Return a sound with one channel: the mean of all, or the one that is named."""
+    channels = sound.samples.shape[1]
+    if parameters.channel is None:
+        return sound._replace(samples=sound.samples.mean(axis=1, keepdims=True))
+    if parameters.channel >= channels:
+        problem = f"it has {channels} channels, and no number {parameters.channel}"
+        raise ValueError(f"{problem}; write 0 to {channels - 1}")
+    chosen = sound.samples[:, parameters.channel : parameters.channel + 1]
+    return sound._replace(samples=chosen)
+
+
+def resampled(sound: Sound, rate: int) -> Sound:
+    """Return a sound at another rate, by scipy's polyphase filter (a Kaiser window, beta 5)."""
+    if sound.rate == rate:
+        return sound
+    from scipy.signal import resample_poly
+
+    common = gcd(sound.rate, rate)
+    samples = resample_poly(sound.samples, rate // common, sound.rate // common, axis=0)
+    return Sound(samples.astype(np.float32), rate)
+
+
+def plain_samples(sound: Sound, rate: int) -> Array:
+    """Return the samples (N) of a sound; raises ValueError for another rate, and for stereo."""
+    if sound.rate != rate:
+        found = f"it has {sound.rate:,} samples a second, and the input {rate:,}"
+        raise ValueError(f"{found}; add a step 'resample', or correct sample_rate")
+    channels = sound.samples.shape[1]
+    if channels != 1:
+        raise ValueError(f"it has {channels} channels; add a step 'mono' before the others")
+    return np.ascontiguousarray(sound.samples[:, 0])

@@ -1,0 +1,134 @@
+"""Files of sound, and inputs made of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from pytest_mlms.errors import DatasetError
+from pytest_mlms.manifest.schema import Input
+from pytest_mlms.pipeline.dataset import open_dataset
+from pytest_mlms.pipeline.inputs import preprocess
+from pytest_mlms.records import Place
+from tests.support.language import encoded, tone
+
+HERE = Place(Path("m.yaml"), 30)
+
+
+def audio(*steps: Any, **fields: Any) -> Input:
+    given = {"name": "x", "type": "audio", "element_type": "float32", "sample_rate": 16000}
+    return Input.model_validate({**given, "steps": list(steps), **fields})
+
+
+@pytest.mark.parametrize(("form", "error"), [("WAV", 4e-5), ("FLAC", 4e-5), ("OGG", 0.05)])
+def test_a_file_is_read_as_samples(form: str, error: float) -> None:
+    batch = preprocess([encoded(tone(), form=form)], audio())
+    assert batch.dtype == np.float32
+    assert batch.shape == (1, 8000)
+    assert np.abs(batch[0] - tone()).max() < error
+
+
+def test_a_file_of_another_rate_asks_for_resample() -> None:
+    data = encoded(tone(rate=22050), rate=22050)
+    expected = "it has 22,050 samples a second, and the input 16,000; add a step 'resample'"
+    with pytest.raises(DatasetError, match=expected):
+        preprocess([data], audio())
+    batch = preprocess([data], audio("resample"))
+    middle = slice(500, 7500)  # the filter has seen both sides
+    assert np.abs(batch[0] - tone())[middle].max() < 1e-3
+
+
+def test_a_stereo_file_asks_for_mono() -> None:
+    stereo = np.stack([tone(), np.zeros(8000)], axis=1)
+    data = encoded(stereo)
+    with pytest.raises(DatasetError, match="it has 2 channels; add a step 'mono'"):
+        preprocess([data], audio())
+    assert preprocess([data], audio("mono"))[0] == pytest.approx(tone() / 2, abs=2e-5)
+    assert not preprocess([data], audio({"mono": {"channel": 1}})).any()
+    with pytest.raises(DatasetError, match="2 channels, and no number 2; write 0 to 1"):
+        preprocess([data], audio({"mono": {"channel": 2}}))
+
+
+@pytest.mark.parametrize("form", ["WAV", "FLAC", "OGG"])
+def test_a_file_that_is_cut_off_is_an_error(form: str) -> None:
+    data = encoded(tone(2.0), form=form)
+    with pytest.raises(DatasetError, match="cut off|can't be read as sound"):
+        preprocess([data[: len(data) * 2 // 3]], audio())
+
+
+def test_what_is_no_sound_is_an_error() -> None:
+    with pytest.raises(DatasetError, match="15 bytes, beginning b'<!DOCTYP', can't be read"):
+        preprocess([b"<!DOCTYPE html>"], audio())
+    nothing = encoded(np.zeros(0))
+    with pytest.raises(DatasetError, match="it has no samples; replace the file"):
+        preprocess([nothing], audio())
+    nan = np.full(8, np.nan, np.float32)
+    wav = encoded(nan, form="WAVEX")  # 16 bits have no NaN
+    assert preprocess([wav], audio()).shape == (1, 8)
+    with pytest.raises(DatasetError, match="expected samples"):
+        preprocess([np.zeros((2, 2, 2), np.float32)], audio())
+
+
+def test_arrays_are_samples_at_the_rate_of_the_input() -> None:
+    assert preprocess([tone()], audio())[0] == pytest.approx(tone())
+    whole = np.array([-32768, 16384], np.int16)
+    assert preprocess([whole], audio())[0].tolist() == [-1, 0.5]
+
+
+def test_sounds_of_several_lengths_are_made_one_length() -> None:
+    sounds = [tone(0.1), tone(0.3)]
+    with pytest.raises(DatasetError, match="several shapes"):
+        preprocess(sounds, audio())
+    batch = preprocess(sounds, audio({"fix_length": {"size": 3200}}))
+    assert batch.shape == (2, 3200)
+    assert not batch[0, 1600:].any()
+    both = preprocess(sounds, audio({"fix_length": {"size": 3200, "side": "both"}}))
+    assert not both[0, :800].any()
+    assert both[1] == pytest.approx(tone(0.3)[800:4000])
+
+
+def test_features_are_steps() -> None:
+    steps = [
+        {"mel": {"fft": 400, "hop": 160, "bands": 80}},
+        {"log": {"base": "10"}},
+        "transpose",
+        {"expand_dims": {"axis": 0}},
+        {"normalize": {"mean": -4, "scale": 4}},
+    ]
+    assert preprocess([tone(1.0)], audio(*steps)).shape == (1, 1, 101, 80)
+    with pytest.raises(DatasetError, match="200 samples are fewer than a frame of 400"):
+        preprocess([tone()[:200]], audio({"frame": {"length": 400, "hop": 160}}))
+    with pytest.raises(DatasetError, match="mel bands from 0 to 9000 Hz don't fit"):
+        preprocess([tone()], audio({"mel": {"fft": 400, "hop": 160, "bands": 8, "to": 9000.0}}))
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"sample_rate": None}, "audio needs the rate that the model takes"),
+        ({"type": "tensor"}, "sample_rate belongs to audio"),
+        ({"steps": ["decode"]}, "an audio has no step 'decode'; write 'type: image'"),
+        ({"steps": [{"fix_length": {"size": 9}}, "mono"]}, "'mono' works on whole sounds"),
+        ({"column": ["a", "b"]}, "two columns are a pair of texts"),
+    ],
+)
+def test_an_input_of_sound_is_checked(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        audio(**{"steps": [], **fields})
+
+
+def test_a_folder_of_sounds_is_a_dataset_and_names_the_wrong_file(tmp_path: Path) -> None:
+    (tmp_path / "a.flac").write_bytes(encoded(tone(), form="FLAC"))
+    (tmp_path / "b.wav").write_bytes(encoded(tone(rate=8000), 8000))
+    (tmp_path / "labels.csv").write_text("file,label\na.flac,so it says\nb.wav,\n")
+    data = open_dataset(tmp_path, [audio()], HERE, "sounds.zip", "text")
+    assert data.labels is not None
+    assert list(data.labels) == ["so it says", ""]
+    assert data.batch([0])["x"].shape == (1, 8000)
+    expected = r"^m.yaml:30: sounds.zip: labels.csv:3: b.wav: input 'x': it has 8,000 samples"
+    with pytest.raises(DatasetError, match=expected):
+        data.batch([0, 1])
