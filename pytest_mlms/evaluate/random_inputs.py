@@ -20,8 +20,8 @@ _DRAWN_BYTES = 8  # of a value before it has its type
 
 Axes = Sequence[int | None]
 
-_FIXED_SIZE = ("resize", "crop")
-"""Steps after which images have the size that is written there."""
+_RESIZING = ("resize", "crop", "pad")
+"""Steps after which images have another size."""
 
 
 def draw_array(tensor: Tensor, spec: Input, size: int, random: np.random.Generator) -> Array:
@@ -141,10 +141,8 @@ def _image_axes(spec: Input) -> Axes:
     for step in spec.steps:
         if step.name == "decode":
             channels = 1 if step.parameters.color == "L" else 3
-        if step.name in _FIXED_SIZE:
-            height, width = step.parameters.size
-        if step.name == "resize" and step.parameters.keep_aspect_ratio:
-            height, width = None, None
+        if step.name in _RESIZING:
+            height, width = step.parameters.fixed_size or (None, None)
     if spec.layout == "NCHW":
         return [None, channels, height, width]
     return [None, height, width, channels]

@@ -269,12 +269,12 @@ def _check_type_steps(kind: str, names: list[str]) -> None:
 
 
 def _check_normalized_channels(steps: list[InputStep]) -> None:
-    """Check the values of ``normalize`` where ``decode`` says how many channels there are."""
+    """Check the values of channels where ``decode`` says how many there are."""
     channels = 0
     for step in steps:
         if step.name == "decode":
             channels = 1 if step.parameters.color == "L" else 3
-        if step.name == "normalize" and channels:
+        if step.name in ("normalize", "pad") and channels:
             check_channels(step.parameters, channels)
 
 

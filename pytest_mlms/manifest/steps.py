@@ -23,6 +23,7 @@ __all__ = [
     "InputStep",
     "Normalize",
     "OutputStep",
+    "Pad",
     "Resize",
     "SetLayout",
     "TopK",
@@ -76,21 +77,114 @@ class Decode(Closed):
     orientation: Literal["exif", "stored"] = "exif"
 
 
-class Resize(Closed):
-    """Resize to [height, width] by Pillow's filter of that name.
+_METHODS = {
+    "pillow": ("nearest", "box", "bilinear", "hamming", "bicubic", "lanczos"),
+    "opencv": ("nearest", "bilinear", "area"),
+    "tensorflow": ("nearest", "bilinear", "area"),
+    "tensorflow1": ("nearest", "bilinear", "area"),
+}
+"""The methods of resizing of each library."""
 
-    Where the aspect ratio is kept, the result covers that size.
+Method = Literal["nearest", "box", "bilinear", "hamming", "bicubic", "lanczos", "area"]
+Library = Literal["pillow", "opencv", "tensorflow", "tensorflow1"]
+
+
+class Resize(Closed):
+    """Resize as a method of a library does.
+
+    ``size`` is [height, width], which the image is stretched to, covers, or fits into: ``fit``.
+    ``shortest`` and ``longest`` are a side's size; the other side keeps the aspect ratio. Both
+    together are the shortest side's size unless the longest becomes more. ``keep_aspect_ratio:
+    true`` is ``fit: cover``.
     """
 
-    size: Size
-    method: Literal["nearest", "box", "bilinear", "hamming", "bicubic", "lanczos"] = "bilinear"
+    size: Size | None = None
+    shortest: Positive | None = None
+    longest: Positive | None = None
+    method: Method = "bilinear"
+    library: Library = "pillow"
+    fit: Literal["stretch", "cover", "contain"] | None = None
     keep_aspect_ratio: bool = False
+
+    @property
+    def fitting(self) -> str:
+        """How the image gets the size: stretch, cover or contain."""
+        if self.fit is None:
+            return "cover" if self.keep_aspect_ratio else "stretch"
+        return self.fit
+
+    @property
+    def fixed_size(self) -> tuple[int, int] | None:
+        """The size that every image gets; None where that depends on the image."""
+        return self.size if self.fitting == "stretch" else None
+
+    @model_validator(mode="after")
+    def _check_size(self) -> Resize:
+        by_side = self.shortest is not None or self.longest is not None
+        if by_side == (self.size is not None):
+            raise ValueError("resize takes a size, or a side: write 'size: …' or 'shortest: …'")
+        if by_side and (self.fit or self.keep_aspect_ratio):
+            raise ValueError("a side keeps the aspect ratio; leave out fit and keep_aspect_ratio")
+        if self.fit and self.keep_aspect_ratio:
+            raise ValueError("keep_aspect_ratio is 'fit: cover'; keep one of them")
+        return self
+
+    @model_validator(mode="after")
+    def _check_method(self) -> Resize:
+        known = _METHODS[self.library]
+        if self.method not in known:
+            problem = f"{self.library} has no method {self.method!r} here"
+            raise ValueError(f"{problem}; write one of {', '.join(known)}")
+        return self
 
 
 class Crop(Closed):
-    """Cut [height, width] out of the centre."""
+    """Cut [height, width] out of the centre, or the part of both sides that ``ratio`` says.
 
-    size: Size
+    Where the rest is odd, the upper left corner is rounded as the library does.
+    """
+
+    size: Size | None = None
+    ratio: Annotated[float, Field(gt=0, le=1)] | None = None
+    library: Literal["tensorflow", "torchvision"] = "tensorflow"
+
+    @property
+    def fixed_size(self) -> tuple[int, int] | None:
+        """The size that every image gets; None where that depends on the image."""
+        return self.size
+
+    @model_validator(mode="after")
+    def _check_size(self) -> Crop:
+        if (self.size is None) == (self.ratio is None):
+            raise ValueError("crop takes a size or a ratio; write one of them")
+        if self.ratio is not None and self.library != "tensorflow":
+            raise ValueError("a ratio is that of tf.image.central_crop; leave out the library")
+        return self
+
+
+class Pad(Closed):
+    """Add pixels around the image: up to [height, width], to a multiple of N, or N on each side.
+
+    They have a ``value``, one for all channels or one for each, or those at the image's edge.
+    """
+
+    size: Size | None = None
+    multiple: Positive | None = None
+    border: Positive | None = None
+    align: Literal["center", "top_left"] = "center"
+    value: PerChannel = (0.0,)
+    mode: Literal["constant", "edge", "reflect"] = "constant"
+
+    @property
+    def fixed_size(self) -> tuple[int, int] | None:
+        """The size that every image gets; None where that depends on the image."""
+        return self.size
+
+    @model_validator(mode="after")
+    def _check_size(self) -> Pad:
+        if [self.size, self.multiple, self.border].count(None) != 2:
+            raise ValueError("pad takes one of size, multiple and border; write one of them")
+        return self
 
 
 class ColorOrder(Closed):
@@ -123,11 +217,11 @@ class Normalize(Closed):
         return self
 
 
-def check_channels(parameters: Normalize, channels: int) -> None:
+def check_channels(parameters: Normalize | Pad, channels: int) -> None:
     """Raise ValueError unless there is one value for all channels, or one for each."""
-    for name in ("mean", "scale"):
-        count = len(getattr(parameters, name))
-        if count not in (1, channels):
+    for name in ("mean", "scale", "value"):
+        count = len(getattr(parameters, name, ()))
+        if count not in (0, 1, channels):
             plural = "" if channels == 1 else "s"
             found = f"{name} has {count} values for {channels} channel{plural}"
             raise ValueError(f"{found}; write one for all, or one for each")
@@ -208,6 +302,7 @@ class InputStep(Step):
     resize: Resize | None = None
     crop: Crop | None = None
     color_order: ColorOrder | None = None
+    pad: Pad | None = None
     layout: SetLayout | None = None
     normalize: Normalize | None = None
     cast: Cast | None = None

@@ -1,12 +1,14 @@
 """From a dataset's elements to a model's inputs, and from its outputs to scores."""
 
 from pytest_mlms.pipeline.dataset import Dataset, open_dataset
+from pytest_mlms.pipeline.geometry import Geometry
 from pytest_mlms.pipeline.inputs import preprocess
 from pytest_mlms.pipeline.labels import LabelForm, Labels
 from pytest_mlms.pipeline.outputs import is_table, postprocess, read_labels, table_of, top_k
 
 __all__ = [
     "Dataset",
+    "Geometry",
     "LabelForm",
     "Labels",
     "is_table",

@@ -21,6 +21,8 @@ from pytest_mlms.manifest.schema import BATCH, Input
 from pytest_mlms.memory import shortage
 from pytest_mlms.pipeline.cells import Cells, TableFolder, parse_numbers
 from pytest_mlms.pipeline.coco import read_coco
+from pytest_mlms.pipeline.geometry import Geometry, geometry_of
+from pytest_mlms.pipeline.image_steps import original_size
 from pytest_mlms.pipeline.inputs import Element, preprocess
 from pytest_mlms.pipeline.labels import (
     LabelForm,
@@ -76,6 +78,21 @@ class Dataset:
     def label_error(self, index: int, problem: str) -> DatasetError:
         """Return the error of an element's label, which names the dataset and the element."""
         return DatasetError(f"{self.name}: {self.place(index)}: {problem}")
+
+    def geometry(self, index: int) -> Geometry:
+        """Return where the steps put the pixels of an element of the first input that is an image.
+
+        Raises DatasetError for an element that is no image, and where there is no such input.
+        """
+        spec = next((spec for spec in self.inputs if spec.type == "image"), None)
+        if spec is None:
+            raise DatasetError(f"{self.name}: no input is an image; write 'type: image'")
+        decode = spec.steps[0].decode if spec.steps else None
+        try:
+            size = original_size(self.elements[spec.name][index], decode)
+            return geometry_of(spec.steps, *size)
+        except (DatasetError, ValueError) as error:
+            raise DatasetError(f"{self.name}: {self.place(index)}: {error}") from error
 
     def batch(self, indices: Sequence[int]) -> Batch:
         """Return the model's inputs for the elements at ``indices``; raises DatasetError."""

@@ -15,9 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytest_mlms.errors import DatasetError
-from pytest_mlms.manifest.steps import Crop, InputStep, Resize
+from pytest_mlms.manifest.steps import Crop, InputStep, Pad, Resize
+from pytest_mlms.pipeline.sizes import (
+    Size,
+    crop_window,
+    pad_borders,
+    padded_size,
+    resized_size,
+)
 
-__all__ = ["Geometry", "covering_size", "geometry_of"]
+__all__ = ["Geometry", "geometry_of"]
 
 Array = NDArray[Any]
 
@@ -55,17 +62,11 @@ class Geometry:
         return np.asarray((corners - offset) / scale)
 
 
-def covering_size(size: tuple[int, int], height: int, width: int) -> tuple[int, int]:
-    """Return the smallest height and width with the ratio of ``size`` that cover those given."""
-    old_height, old_width = size
-    factor = max(height / old_height, width / old_width)
-    return max(height, round(old_height * factor)), max(width, round(old_width * factor))
-
-
 def geometry_of(steps: Sequence[InputStep], height: int, width: int) -> Geometry:
     """Return the geometry of an input's steps for a picture of this size.
 
-    Raises DatasetError for a step that moves points in a way that isn't known here.
+    Raises DatasetError for a step that moves points in a way that isn't known here, and ValueError
+    for one that can't be done for a picture of this size.
     """
     geometry = Geometry((height, width))
     for step in steps:
@@ -79,20 +80,24 @@ def geometry_of(steps: Sequence[InputStep], height: int, width: int) -> Geometry
 
 
 def _resize(geometry: Geometry, parameters: Resize) -> Geometry:
-    height, width = parameters.size
-    if parameters.keep_aspect_ratio:
-        height, width = covering_size(geometry.size, height, width)
-    return geometry.resized(height, width)
+    return geometry.resized(*resized_size(Size(*geometry.size), parameters))
 
 
 def _crop(geometry: Geometry, parameters: Crop) -> Geometry:
-    height, width = parameters.size
-    top = (geometry.size[0] - height) // 2
-    left = (geometry.size[1] - width) // 2
-    return geometry.moved(top, left, height, width)
+    return geometry.moved(*crop_window(Size(*geometry.size), parameters))
+
+
+def _pad(geometry: Geometry, parameters: Pad) -> Geometry:
+    size = Size(*geometry.size)
+    borders = pad_borders(size, parameters)
+    return geometry.moved(-borders.top, -borders.left, *padded_size(size, borders))
 
 
 _IN_PLACE = ("decode", "color_order", "layout", "normalize", "cast")
 """Steps that leave every pixel where it is."""
 
-_MOVES: Mapping[str, Callable[[Geometry, Any], Geometry]] = {"resize": _resize, "crop": _crop}
+_MOVES: Mapping[str, Callable[[Geometry, Any], Geometry]] = {
+    "resize": _resize,
+    "crop": _crop,
+    "pad": _pad,
+}

@@ -1,9 +1,7 @@
 """The input steps, in the order of the manifest: a dataset's elements to a model's input.
 
 Images are H x W x C, batches N x H x W x C, until a layout step or the end. Images are changed one
-by one until all have the same shape, and as one array from then on. Resizing is Pillow's, whose
-filters widen when they shrink an image (they anti-alias); OpenCV's and TensorFlow's filters of the
-same names do not. An encoded image is turned upright by its EXIF orientation.
+by one until all have the same shape, and as one array from then on.
 """
 
 from __future__ import annotations
@@ -13,26 +11,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
 from pytest_mlms.errors import DatasetError
 from pytest_mlms.manifest.audio_steps import Mel
 from pytest_mlms.manifest.schema import Input
 from pytest_mlms.manifest.steps import (
-    MOST_PIXELS,
     Cast,
     ColorOrder,
-    Crop,
-    Decode,
     InputStep,
     Normalize,
-    Resize,
     SetLayout,
     check_channels,
 )
 from pytest_mlms.manifest.text_steps import Tokenize
 from pytest_mlms.pipeline import observers
-from pytest_mlms.pipeline.pictures import decode_picture
+from pytest_mlms.pipeline.image_steps import IMAGE_STEPS, as_image, reversed_channels
 from pytest_mlms.pipeline.sound_inputs import ARRAY_STEPS, is_first_of_sound, read_sounds
 from pytest_mlms.pipeline.spectra import mel_spectrogram
 from pytest_mlms.pipeline.text_inputs import check_ids, tokenize
@@ -105,7 +98,7 @@ def _opened(elements: Sequence[Element], spec: Input) -> Batch:
     if spec.type == "audio":
         return read_sounds(elements, spec)
     if spec.type == "image" and not _begins_with_decode(spec):
-        return [_as_image(element) for element in elements]
+        return [as_image(element) for element in elements]
     return list(elements)
 
 
@@ -129,7 +122,7 @@ def _apply(step: InputStep, batch: Batch, form: _Form) -> Batch:
     if step.name in _BATCH_STEPS:
         change_batch = _BATCH_STEPS[step.name]
         return change_batch(batch, step.parameters, form)
-    change_image = _IMAGE_STEPS[step.name]
+    change_image = _ELEMENT_STEPS[step.name]
     images = []
     for image in batch:
         images.append(change_image(image, step.parameters))
@@ -162,99 +155,12 @@ def _joined(images: list[Array]) -> Batch:
     return images
 
 
-def _as_image(element: Any) -> Array:
-    """Return an array as H x W x C; raises DatasetError for anything else."""
-    if isinstance(element, bytes):
-        raise DatasetError("the dataset has encoded images; begin the input's steps with 'decode'")
-    array = np.asarray(element)
-    if array.ndim == 2:
-        array = array[:, :, np.newaxis]
-    if array.ndim != 3:
-        expected = "an image is height x width, or height x width x channels"
-        raise DatasetError(f"{expected}; the dataset has {array.shape}")
-    return array
-
-
-def _decode(element: Any, parameters: Decode) -> Array:
-    if isinstance(element, bytes):
-        image = decode_picture(element, parameters.orientation == "exif")
-    else:
-        image = _open(element)
-    mode = "L" if parameters.color == "L" else "RGB"
-    if image.mode != mode:
-        image = image.convert(mode)
-    array = _as_image(np.asarray(image))
-    if parameters.color == "BGR":
-        return _reversed_channels(array)
-    return array
-
-
-def _open(element: Array) -> Image.Image:
-    """Return an array as an image of Pillow."""
-    array = np.asarray(element)
-    if array.dtype != np.uint8:
-        problem = f"an image to decode has elements of uint8, not {array.dtype}"
-        raise ValueError(f"{problem}; leave the step out")
-    pixels = _as_image(array)
-    if pixels.shape[2] == 1:
-        pixels = pixels[..., 0]
-    return Image.fromarray(pixels)
-
-
-def _resize(image: Array, parameters: Resize) -> Array:
-    height, width = parameters.size
-    if parameters.keep_aspect_ratio:
-        height, width = _covering(image, height, width)
-    if image.shape[:2] == (height, width):
-        return image
-    method = Image.Resampling[parameters.method.upper()]
-    size = (width, height)  # Pillow's order
-    if image.dtype == np.uint8 and image.shape[2] in (1, 3):
-        resized = _open(image).resize(size, method)
-        return _as_image(np.asarray(resized))
-    channels = []
-    for channel in np.moveaxis(image, 2, 0):
-        pixels = np.ascontiguousarray(channel, dtype=np.float32)
-        resized = Image.fromarray(pixels).resize(size, method)
-        channels.append(np.asarray(resized))
-    return np.stack(channels, axis=2)
-
-
-def _covering(image: Array, height: int, width: int) -> tuple[int, int]:
-    """Return the smallest size of the image's aspect ratio that covers height x width."""
-    image_height, image_width, _ = image.shape
-    factor = max(height / image_height, width / image_width)
-    scaled_height = round(image_height * factor)
-    scaled_width = round(image_width * factor)
-    if scaled_height * scaled_width > MOST_PIXELS:
-        found = f"{image_height} x {image_width} becomes {scaled_height} x {scaled_width}"
-        raise ValueError(f"{found}, which is too large; set keep_aspect_ratio: false")
-    return max(height, scaled_height), max(width, scaled_width)
-
-
-def _crop(image: Array, parameters: Crop) -> Array:
-    height, width = parameters.size
-    image_height, image_width, _ = image.shape
-    top = (image_height - height) // 2
-    left = (image_width - width) // 2
-    if top < 0 or left < 0:
-        found = f"{image_height} x {image_width}"
-        raise ValueError(f"can't cut {height} x {width} out of {found}; resize first")
-    bottom = top + height
-    right = left + width
-    return image[top:bottom, left:right]
-
-
 def _set_color_order(batch: Batch, parameters: ColorOrder, form: _Form) -> Batch:
     if parameters.to == form.colors:
         return batch
     if isinstance(batch, list):
-        return [_reversed_channels(image) for image in batch]
-    return _reversed_channels(batch)
-
-
-def _reversed_channels(images: Array) -> Array:
-    return images[..., ::-1]
+        return [reversed_channels(image) for image in batch]
+    return reversed_channels(batch)
 
 
 def _set_layout(batch: Batch, parameters: SetLayout, form: _Form) -> Batch:
@@ -319,12 +225,7 @@ def _tokenize(batch: Batch, parameters: Tokenize, form: _Form) -> Batch:
     return tokens
 
 
-_IMAGE_STEPS: dict[str, Callable[[Any, Any], Array]] = {
-    "decode": _decode,
-    "resize": _resize,
-    "crop": _crop,
-    **ARRAY_STEPS,
-}
+_ELEMENT_STEPS: dict[str, Callable[[Any, Any], Array]] = {**IMAGE_STEPS, **ARRAY_STEPS}
 
 _BATCH_STEPS: dict[str, Callable[[Batch, Any, _Form], Batch]] = {
     "color_order": _set_color_order,

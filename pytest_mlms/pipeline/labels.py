@@ -83,9 +83,10 @@ _COCO = "are read from a COCO file; name that as the dataset's source, or beside
 
 
 def labels_of_column(source: TableFolder, form: LabelForm) -> Labels:
-    """Return the labels of a table. Raises DatasetError, which names the line of a wrong one."""
-    if form == "boxes":
-        raise DatasetError(f"labels.csv:1: has a column 'label', and boxes {_COCO}")
+    """Return the labels of a table, which are no boxes.
+
+    Raises DatasetError, which names the line of a wrong one.
+    """
     return _COLUMNS[form](source)
 
 

@@ -16,7 +16,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from pytest_mlms.artifacts.lfs import POINTER_ADVICE, is_pointer
 from pytest_mlms.manifest.steps import MOST_PIXELS
 
-__all__ = ["FORMATS", "decode_label_image", "decode_mask", "decode_picture"]
+__all__ = ["FORMATS", "decode_label_image", "decode_mask", "decode_picture", "picture_size"]
 
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
 """The formats that are decoded, by Pillow's names."""
@@ -33,6 +33,7 @@ _EXACT = ("PNG", "GIF", "BMP", "TIFF", "PPM")
 _TOO_MANY_PIXELS = (Image.DecompressionBombError, Image.DecompressionBombWarning)
 _ORIENTATION = 0x0112  # of EXIF
 _UPRIGHT = 1
+_LYING = (5, 6, 7, 8)  # orientations whose height is the stored width
 _SHOWN_BYTES = 8  # of what is not an image
 _REPLACE = "replace the file, or leave it out"
 
@@ -57,6 +58,17 @@ def decode_picture(data: bytes, turn_upright: bool) -> Image.Image:
         problem = f"pixels of 32 bits, Pillow's mode {image.mode!r}, have no range of their own"
         raise ValueError(f"{problem}; convert the picture to 8 bits")
     return image
+
+
+def picture_size(data: bytes, turn_upright: bool) -> tuple[int, int]:
+    """Return height and width of the picture in a file, from its header; raises ValueError.
+
+    With ``turn_upright`` they are those of the picture turned as its EXIF orientation says.
+    """
+    image = _open(data)
+    if turn_upright and image.getexif().get(_ORIENTATION, _UPRIGHT) in _LYING:
+        return image.width, image.height
+    return image.height, image.width
 
 
 def decode_mask(data: bytes) -> NDArray[Any]:

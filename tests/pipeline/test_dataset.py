@@ -22,6 +22,7 @@ from pytest_mlms.manifest import load
 from pytest_mlms.manifest.schema import Input
 from pytest_mlms.pipeline import dataset as module
 from pytest_mlms.pipeline.dataset import Dataset, open_dataset
+from pytest_mlms.pipeline.geometry import Geometry
 from pytest_mlms.pipeline.inputs import preprocess
 from pytest_mlms.records import Place
 from tests.support.project import DIGITS
@@ -441,3 +442,23 @@ def test_a_folder_without_a_table_is_an_error(images: Path) -> None:
     message = r"has 0 labels\.csv; write one, with a row for each element"
     with pytest.raises(DatasetError, match=message):
         open_images(images)
+
+
+def test_a_dataset_says_where_the_steps_put_the_pixels_of_an_element(images: Path) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.new("RGB", (4, 6)).save(images / "lying.png", exif=exif)
+    (images / "labels.csv").write_text("file,label\n0.png,0\nlying.png,0\nno.png,0\n")
+    steps = ["decode", {"resize": {"size": [8, 16]}}]
+    spec = make_input(type="image", layout="NHWC", steps=steps)
+    data = open_dataset(images, [spec], HERE, "photos.zip")
+    assert data.geometry(0) == Geometry((8, 16), (4, 2), (0, 0))
+    assert data.geometry(1).scale == pytest.approx((16 / 6, 8 / 4))
+    message = r"^m\.yaml:30: photos\.zip: labels\.csv:4: no\.png: the file can't be read"
+    with pytest.raises(DatasetError, match=message):
+        data.geometry(2)
+
+
+def test_a_dataset_of_tensors_has_no_geometry(fifty: Dataset) -> None:
+    with pytest.raises(DatasetError, match="no input is an image; write 'type: image'"):
+        fifty.geometry(0)

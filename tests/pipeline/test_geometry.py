@@ -30,6 +30,15 @@ STEPS: dict[str, list[Any]] = {
         {"resize": {"size": [45, 40], "method": "bilinear"}},
         {"normalize": {"scale": 255}},
     ],
+    "letterbox": [
+        {"resize": {"size": [64, 64], "fit": "contain", "method": "box"}},
+        {"pad": {"size": [64, 64]}},
+    ],
+    "sides and a ratio": [
+        {"resize": {"shortest": 90, "method": "box"}},
+        {"crop": {"ratio": 0.9}},
+        {"pad": {"border": 3}},
+    ],
 }
 
 

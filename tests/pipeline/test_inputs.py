@@ -139,7 +139,7 @@ def test_crop_takes_the_centre() -> None:
 
 
 def test_crop_of_more_than_the_image_is_an_error() -> None:
-    message = r"step 2 of input 'x', crop: can't cut 40 x 6 out of 20 x 30; resize first"
+    message = r"step 2 of input 'x', crop: can't cut 40 x 6 out of 20 x 30; resize or pad first"
     with pytest.raises(DatasetError, match=message):
         run(RGB, "decode", crop(40, 6))
 

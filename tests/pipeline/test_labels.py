@@ -129,7 +129,6 @@ def test_arrays_of_files_are_labels(folder: Path) -> None:
         ("array", "1 2", "labels.csv:3: .*, 2 numbers, and the first label 1; write as many"),
         ("mask", "", "labels.csv:3: the label of b.png is ''; write the name of the label's file"),
         ("mask", "../m.png", r"labels.csv:3: \.\./m.png leads outside the dataset"),
-        ("boxes", "1", "labels.csv:1: has a column 'label', and boxes are read from a COCO file"),
     ],
 )
 def test_a_wrong_label_is_named_by_its_line(

@@ -1,0 +1,125 @@
+"""Steps that work on one image: decode, resize, crop and pad.
+
+An encoded image is turned upright by its EXIF orientation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from pytest_mlms.errors import DatasetError
+from pytest_mlms.manifest.steps import Crop, Decode, Pad, Resize, check_channels
+from pytest_mlms.pipeline.pictures import decode_picture, picture_size
+from pytest_mlms.pipeline.resizing import resize_image
+from pytest_mlms.pipeline.sizes import Size, crop_window, pad_borders, resized_size
+
+__all__ = ["IMAGE_STEPS", "as_image", "original_size", "reversed_channels"]
+
+Array = NDArray[Any]
+
+
+def as_image(element: Any) -> Array:
+    """Return an array as H x W x C; raises DatasetError for anything else."""
+    if isinstance(element, bytes):
+        raise DatasetError("the dataset has encoded images; begin the input's steps with 'decode'")
+    array = np.asarray(element)
+    if array.ndim == 2:
+        array = array[:, :, np.newaxis]
+    if array.ndim != 3:
+        expected = "an image is height x width, or height x width x channels"
+        raise DatasetError(f"{expected}; the dataset has {array.shape}")
+    return array
+
+
+def _decode(element: Any, parameters: Decode) -> Array:
+    if isinstance(element, bytes):
+        image = decode_picture(element, parameters.orientation == "exif")
+    else:
+        image = _open(element)
+    mode = "L" if parameters.color == "L" else "RGB"
+    if image.mode != mode:
+        image = image.convert(mode)
+    array = as_image(np.asarray(image))
+    if parameters.color == "BGR":
+        return reversed_channels(array)
+    return array
+
+
+def _open(element: Array) -> Image.Image:
+    """Return an array as an image of Pillow."""
+    array = np.asarray(element)
+    if array.dtype != np.uint8:
+        problem = f"an image to decode has elements of uint8, not {array.dtype}"
+        raise ValueError(f"{problem}; leave the step out")
+    pixels = as_image(array)
+    if pixels.shape[2] == 1:
+        pixels = pixels[..., 0]
+    return Image.fromarray(pixels)
+
+
+def reversed_channels(images: Array) -> Array:
+    """Return images with their last axis reversed: BGR for RGB."""
+    return images[..., ::-1]
+
+
+def original_size(element: Any, decode: Decode | None) -> Size:
+    """Return the size of an element before any step but ``decode``; raises ValueError."""
+    if isinstance(element, bytes):
+        return Size(*picture_size(element, decode is not None and decode.orientation == "exif"))
+    return _size_of(as_image(element))
+
+
+def _size_of(image: Array) -> Size:
+    return Size(image.shape[0], image.shape[1])
+
+
+def _resize(image: Array, parameters: Resize) -> Array:
+    size = resized_size(_size_of(image), parameters)
+    return resize_image(image, size, parameters.library, parameters.method)
+
+
+def _crop(image: Array, parameters: Crop) -> Array:
+    window = crop_window(_size_of(image), parameters)
+    bottom = window.top + window.height
+    right = window.left + window.width
+    return image[window.top : bottom, window.left : right]
+
+
+def _pad(image: Array, parameters: Pad) -> Array:
+    borders = pad_borders(_size_of(image), parameters)
+    widths = ((borders.top, borders.bottom), (borders.left, borders.right), (0, 0))
+    if parameters.mode != "constant":
+        return np.pad(image, widths, parameters.mode)
+    channels = image.shape[2]
+    check_channels(parameters, channels)
+    height = borders.top + image.shape[0] + borders.bottom
+    width = borders.left + image.shape[1] + borders.right
+    padded = np.empty((height, width, channels), image.dtype)
+    padded[:] = _fill(parameters, image.dtype)
+    right = borders.left + image.shape[1]
+    padded[borders.top : borders.top + image.shape[0], borders.left : right] = image
+    return padded
+
+
+def _fill(parameters: Pad, dtype: np.dtype[Any]) -> Array:
+    """Return the values of a border in an image's type; raises ValueError where it hasn't them."""
+    written = np.asarray(parameters.value)
+    values = written.astype(dtype)
+    if dtype.kind != "f" and (values != written).any():
+        problem = f"value {list(parameters.value)} is none of {dtype}"
+        raise ValueError(f"{problem}; write whole numbers of its range")
+    return values
+
+
+IMAGE_STEPS: dict[str, Callable[[Any, Any], Array]] = {
+    "decode": _decode,
+    "resize": _resize,
+    "crop": _crop,
+    "pad": _pad,
+}
+"""The function of each step: an element and the step's parameters to an image, H x W x C."""

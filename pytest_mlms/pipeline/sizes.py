@@ -1,0 +1,154 @@
+"""Sizes of images on their way through the steps, and the parts that are cut out or added."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pytest_mlms.manifest.steps import MOST_PIXELS, Crop, Pad, Resize
+
+__all__ = ["Borders", "Size", "Window", "crop_window", "pad_borders", "padded_size", "resized_size"]
+
+
+class Size(NamedTuple):
+    """The size of an image in pixels."""
+
+    height: int
+    width: int
+
+
+class Window(NamedTuple):
+    """A part of an image: its upper left corner, and its size."""
+
+    top: int
+    left: int
+    height: int
+    width: int
+
+
+class Borders(NamedTuple):
+    """Rows and columns of pixels that are added to an image."""
+
+    top: int
+    bottom: int
+    left: int
+    right: int
+
+
+def resized_size(size: Size, parameters: Resize) -> Size:
+    """Return the size that an image of ``size`` is resized to; raises ValueError for a too large.
+
+    ``shortest`` and ``longest`` round the other side down, as torchvision does; where an image
+    covers or fits into a size, its sides are rounded to the nearest.
+    """
+    if min(size) == 0:
+        raise ValueError(f"an image of {size.height} x {size.width} has no pixels; leave it out")
+    if parameters.size is None:
+        found = _by_side(size, parameters.shortest, parameters.longest)
+    else:
+        found = _by_size(size, Size(*parameters.size), parameters.fitting)
+    if found.height * found.width > MOST_PIXELS:
+        text = f"{size.height} x {size.width} becomes {found.height} x {found.width}"
+        raise ValueError(f"{text}, which is too large; {_smaller(parameters)}")
+    return found
+
+
+def _smaller(parameters: Resize) -> str:
+    if parameters.keep_aspect_ratio:
+        return "set keep_aspect_ratio: false"
+    return "write 'longest' beside 'shortest', or a size"
+
+
+def _by_side(size: Size, shortest: int | None, longest: int | None) -> Size:
+    """Return the size of torchvision's Resize(shortest, max_size=longest).
+
+    https://github.com/pytorch/vision, _compute_resized_output_size
+    """
+    short = min(size)
+    long = max(size)
+    if shortest is None:
+        assert longest is not None, "a resize without a size names a side"
+        new_short, new_long = int(longest * short / long), longest
+    else:
+        new_short, new_long = shortest, int(shortest * long / short)
+        if longest is not None and new_long > longest:
+            new_short, new_long = int(longest * new_short / new_long), longest
+    new_short = max(new_short, 1)
+    if size.width <= size.height:
+        return Size(new_long, new_short)
+    return Size(new_short, new_long)
+
+
+def _by_size(size: Size, target: Size, fitting: str) -> Size:
+    if fitting == "stretch":
+        return target
+    factors = (target.height / size.height, target.width / size.width)
+    factor = max(factors) if fitting == "cover" else min(factors)
+    height = round(size.height * factor)
+    width = round(size.width * factor)
+    if fitting == "cover":
+        return Size(max(target.height, height), max(target.width, width))
+    return Size(max(1, min(target.height, height)), max(1, min(target.width, width)))
+
+
+def crop_window(size: Size, parameters: Crop) -> Window:
+    """Return the part of an image of ``size`` that is cut out; raises ValueError for a larger one.
+
+    The upper left corner is rounded down, or by torchvision to the nearest, a half to the even one.
+    A ratio is that of tf.image.central_crop.
+    """
+    if parameters.ratio is not None:
+        return _central_part(size, parameters.ratio)
+    assert parameters.size is not None, "a crop without a ratio has a size"
+    height, width = parameters.size
+    free_height = size.height - height
+    free_width = size.width - width
+    if free_height < 0 or free_width < 0:
+        found = f"{size.height} x {size.width}"
+        raise ValueError(f"can't cut {height} x {width} out of {found}; resize or pad first")
+    if parameters.library == "torchvision":
+        return Window(round(free_height / 2), round(free_width / 2), height, width)
+    return Window(free_height // 2, free_width // 2, height, width)
+
+
+def _central_part(size: Size, ratio: float) -> Window:
+    """Return the window of tf.image.central_crop.
+
+    https://github.com/tensorflow/tensorflow, image_ops_impl.py
+    """
+    top = int((size.height - size.height * ratio) / 2)
+    left = int((size.width - size.width * ratio) / 2)
+    return Window(top, left, size.height - 2 * top, size.width - 2 * left)
+
+
+def pad_borders(size: Size, parameters: Pad) -> Borders:
+    """Return what is added to an image of ``size``; raises ValueError for one that is too large."""
+    if parameters.border is not None:
+        width = parameters.border
+        return Borders(width, width, width, width)
+    height, width = _padded_target(size, parameters)
+    free_height = height - size.height
+    free_width = width - size.width
+    if free_height < 0 or free_width < 0:
+        found = f"{size.height} x {size.width} is larger than {height} x {width}"
+        raise ValueError(f"{found}; resize with 'fit: contain' first")
+    centred = parameters.align == "center"
+    top = free_height // 2 if centred else 0
+    left = free_width // 2 if centred else 0
+    return Borders(top, free_height - top, left, free_width - left)
+
+
+def _padded_target(size: Size, parameters: Pad) -> Size:
+    if parameters.size is not None:
+        return Size(*parameters.size)
+    multiple = parameters.multiple or 1
+    return Size(_rounded_up(size.height, multiple), _rounded_up(size.width, multiple))
+
+
+def _rounded_up(length: int, multiple: int) -> int:
+    return -(-length // multiple) * multiple
+
+
+def padded_size(size: Size, borders: Borders) -> Size:
+    """Return the size of an image with its borders."""
+    height = size.height + borders.top + borders.bottom
+    return Size(height, size.width + borders.left + borders.right)
