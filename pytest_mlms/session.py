@@ -53,12 +53,11 @@ class Session:
     ``run_folder`` is named after the run; with xdist the controller and its workers share one.
     ``worker`` is xdist's name for this process, None without xdist. ``predictor``, ``dataset`` and
     ``reference`` keep what the last item used: ``predictor`` is the agent that items share, while
-    it lives. ``outputs`` are those for whole datasets. ``scores`` are those of an upgrade's
-    baselines.
-    ``offered_frameworks`` are those that the collected manifests have models for. ``unavailable``
-    has the reason why the models of a stack could not be opened, such as a missing framework;
-    ``available`` has the stacks whose models could. ``missing_here`` has the packages of a
-    framework that this interpreter lacks. ``bring`` brings a local artifact of the controller to
+    it lives. ``outputs`` are those for whole datasets. ``evidence`` is that of both sides of
+    upgrades. ``offered_frameworks`` are those that the collected manifests have models for.
+    ``unavailable`` has the reason why the models of a stack could not be opened, such as a missing
+    framework; ``available`` has the stacks whose models could. ``missing_here`` has the packages of
+    a framework that this interpreter lacks. ``bring`` brings a local artifact of the controller to
     this host.
     """
 
@@ -68,7 +67,7 @@ class Session:
     predictor: SingleEntryCache[Predictor] = field(default_factory=_shared_predictor)
     dataset: SingleEntryCache[Dataset] = field(default_factory=SingleEntryCache)
     reference: SingleEntryCache[Reference] = field(default_factory=SingleEntryCache)
-    scores: dict[Hashable, Any] = field(default_factory=dict)
+    evidence: dict[Hashable, Any] = field(default_factory=dict)
     offered_frameworks: set[str] = field(default_factory=set)
     unavailable: dict[Hashable, str] = field(default_factory=dict)
     available: set[Hashable] = field(default_factory=set)

@@ -35,6 +35,7 @@ LAYERS = [
     ["stacks"],
     ["manifest"],
     ["memory"],
+    ["tasks"],
     ["records", "statistics", "units", "errors", "files", "arrays", "serialization", "quantities"],
     ["waits"],
     ["redaction", "text", "cgroups"],

@@ -73,7 +73,7 @@ def test_hosts_are_compared_by_estimates_of_performance() -> None:
 
 
 def test_upgrades_of_accuracy_are_over_inputs() -> None:
-    assert set(upgrade_rules("inputs")) == {"top1", "top5"}
+    assert set(upgrade_rules("inputs")) == {quantity.name for quantity in quantities_of("accuracy")}
     assert not set(upgrade_rules("inputs")) & set(upgrade_rules("rounds"))
 
 

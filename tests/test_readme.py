@@ -68,8 +68,10 @@ def test_every_key_of_an_agreement_is_in_the_readme(name: str) -> None:
     assert name in README
 
 
-@pytest.mark.parametrize("name", QUANTITIES)
-def test_every_quantity_is_in_the_documents(name: str) -> None:
+@pytest.mark.parametrize(
+    "name", [name for name, quantity in QUANTITIES.items() if quantity.kind != "accuracy"]
+)
+def test_every_quantity_that_all_tasks_have_is_in_the_documents(name: str) -> None:
     where = METHODOLOGY if QUANTITIES[name].kind == "upgrade" else RESULTS
     assert is_named(name, where)
     if QUANTITIES[name].limit_key == name:

@@ -73,7 +73,7 @@ def test_each_agent_is_started_with_the_options_and_a_log_of_its_own(
     pytester: pytest.Pytester,
 ) -> None:
     session = make_session(pytester, "--mlms-timeout=20", "--mlms-allow-code")
-    files = CaseFiles({"graph": pytester.path / "graph.onnx"}, None, None)
+    files = CaseFiles({"graph": pytester.path / "graph.onnx"}, None, {})
     case = digits_case()
     item = pytester.getitem("def test_func(): pass")
     first = predictor_spec(case, files, launch(), session, item)

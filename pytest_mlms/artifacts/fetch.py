@@ -71,11 +71,14 @@ def default_cache() -> Path:
 
 @dataclass(frozen=True)
 class CaseFiles:
-    """The local files of a case: those of the model by role, its dataset and its labels, if any."""
+    """The local files of a case: those of the model by role, and its dataset, if any.
+
+    ``steps`` are the files that steps name, by what the manifest says there.
+    """
 
     model: Mapping[str, Path]
     dataset: Path | None
-    labels: Path | None
+    steps: Mapping[str, Path]
 
 
 def _report_nothing(name: str, done: int, total: int) -> None:
@@ -117,8 +120,8 @@ def fetch_files(
     except OSError as error:
         raise _disk_error(files["graph"], error, cache) from error
     dataset = fetch_one(loaded.dataset_file) if loaded.dataset_file else None
-    labels = fetch_one(loaded.labels_file) if loaded.labels_file else None
-    return CaseFiles(model_paths, dataset, labels)
+    steps = {name: fetch_one(artifact) for name, artifact in loaded.step_files.items()}
+    return CaseFiles(model_paths, dataset, steps)
 
 
 def fetch(
@@ -194,8 +197,7 @@ def _artifacts_of(loaded: LoadedManifest) -> Iterator[Artifact]:
         yield from loaded.model_files(model).values()
     if loaded.dataset_file:
         yield loaded.dataset_file
-    if loaded.labels_file:
-        yield loaded.labels_file
+    yield from loaded.step_files.values()
 
 
 def _checked(

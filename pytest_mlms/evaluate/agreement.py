@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_mlms.evaluate.accuracy import estimate_share
+from pytest_mlms.evaluate.estimates import estimate_share
 from pytest_mlms.evaluate.ranking import Ranking
 from pytest_mlms.records import Estimate
 

@@ -73,10 +73,11 @@ class Inputs:
         return self.dataset.files if self.dataset else None
 
     def label(self, index: int) -> int | None:
-        """Return the label of an input, where there are labels."""
-        if self.dataset is None or self.dataset.labels is None:
+        """Return the class that is the label of an input, where labels are classes."""
+        labels = self.dataset.labels if self.dataset else None
+        if not isinstance(labels, np.ndarray) or labels.ndim != 1 or labels.dtype.kind not in "iu":
             return None
-        return int(self.dataset.labels[index])
+        return int(labels[index])
 
 
 def draw_batches(dataset: Dataset, size: int, seed: int) -> list[dict[str, Array]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,12 +40,12 @@ class KeptOutputs:
         """The size of all arrays."""
         return sum(values.nbytes for values in self.arrays.values())
 
-    def batches(self, name: str) -> Iterator[Array]:
-        """Yield the rows of an output in the batches that they were computed in."""
-        rows = self.arrays[name]
+    def batches(self, names: Sequence[str]) -> Iterator[dict[str, Array]]:
+        """Yield the rows of some outputs in the batches that they were computed in."""
         size = self.inputs.batch_size
-        for first in range(0, len(rows), size):
-            yield np.asarray(rows[first : first + size])
+        for first in range(0, len(self.arrays[names[0]]), size):
+            rows = slice(first, first + size)
+            yield {name: np.asarray(self.arrays[name][rows]) for name in names}
 
 
 def outputs_key(case: Case) -> Hashable | None:

@@ -108,8 +108,9 @@ def mlms_dataset(
     source = entry.source if entry else ""
     inputs = loaded.manifest.inputs
     place = loaded.place("dataset", "source")
+    labels = loaded.manifest.label_form
     key = (path, loaded.path)
-    return mlms_session.dataset.get(key, lambda: open_dataset(path, inputs, place, source))
+    return mlms_session.dataset.get(key, lambda: open_dataset(path, inputs, place, source, labels))
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ they are also the reference that other stacks are compared with.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
@@ -67,20 +67,21 @@ class ItemOutputs:
         self.recorder.ran_on(predictor)
         return predictor
 
-    def batches(self, output: Output, dataset: Dataset) -> Iterator[Array]:
-        """Yield the rows of one output for the dataset, a batch at a time.
+    def batches(self, scored: Sequence[Output], dataset: Dataset) -> Iterator[Mapping[str, Array]]:
+        """Yield the rows of some outputs for the dataset by name, a batch at a time.
 
         The model computes them as they are asked for, unless they are kept.
         """
+        names = [output.name for output in scored]
         if self.kept is not None:
-            yield from self.kept.batches(output.name)
+            yield from self.kept.batches(names)
             return
         predictor = self.open()
         inputs = Inputs.of(self.case, dataset, predictor)
         outputs = self.case.loaded.manifest.outputs
         keeper = self._keeper()
         for batch in predict_rows(predictor, inputs, outputs):
-            yield batch.rows(output.name)
+            yield {name: batch.rows(name) for name in names}
             if keeper:
                 keeper.add(batch)
         arrays = keeper.arrays() if keeper else None

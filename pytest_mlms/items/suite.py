@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -44,26 +43,21 @@ def test_accuracy(
     mlms_recorder: Recorder,
     mlms_config: Config,
 ) -> None:
-    """Measure top-1 and top-5 over the whole dataset."""
-    from pytest_mlms.evaluate.accuracy import classify, estimate_accuracy
+    """Measure the quantities of the manifest's task over the whole dataset."""
+    from pytest_mlms.evaluate.estimates import estimate_evidence
     from pytest_mlms.evaluate.limits import judge
-    from pytest_mlms.report.artifacts import Predictions, keep_predictions
+    from pytest_mlms.evaluate.scoring import score
+    from pytest_mlms.report.predictions import keep_predictions, worst_inputs
 
-    output = mlms_case.loaded.manifest.classification
-    assert output is not None, "a manifest without a classification has no accuracy items"
-    found = classify(mlms_outputs.batches(output, mlms_dataset), mlms_dataset, output)
-    predictions = Predictions(
-        scores=found.scores,
-        ranking=found.ranking,
-        labels=found.labels,
-        names=_class_names(mlms_artifacts.labels, found.scores.shape[1]),
-        k=output.top_k.k if output.top_k else 1,
-        files=mlms_dataset.files,
-    )
-    keep_predictions(mlms_recorder, predictions)
-    estimates = estimate_accuracy(found.ranking, found.labels)
+    manifest = mlms_case.loaded.manifest
+    batches = mlms_outputs.batches(manifest.scored_outputs, mlms_dataset)
+    evidence = score(batches, manifest, mlms_dataset, mlms_artifacts.steps)
+    keep_predictions(mlms_recorder, evidence, mlms_dataset.files)
+    estimates = estimate_evidence(evidence, manifest.evaluate.seed)
     decisions = judge(mlms_case.limits, estimates)
-    mlms_recorder.settle(estimates, decisions, mlms_config.strict)
+    mlms_recorder.settle(
+        estimates, decisions, mlms_config.strict, lambda: worst_inputs(evidence, mlms_dataset)
+    )
 
 
 @pytest.mark.mlms(kind="agreement")
@@ -152,6 +146,7 @@ def test_performance(
 @pytest.mark.mlms(kind="upgrade")
 def test_upgrade(
     mlms_case: Case,
+    mlms_artifacts: CaseFiles,
     mlms_dataset: Dataset | None,
     mlms_pair_factory: OpenPair,
     mlms_device_monitor: DeviceMonitor,
@@ -168,7 +163,13 @@ def test_upgrade(
     from pytest_mlms.upgrade.setting import setting_of
 
     criteria = criteria_of(mlms_case, mlms_config)
-    check = OutputCheck(mlms_case, mlms_dataset, criteria.tolerances, mlms_session.scores)
+    check = OutputCheck(
+        case=mlms_case,
+        dataset=mlms_dataset,
+        files=mlms_artifacts.steps,
+        tolerances=criteria.tolerances,
+        evidence=mlms_session.evidence,
+    )
     run = UpgradeRun(
         criteria, mlms_case.batch_size, check, mlms_recorder, mlms_device_monitor.check
     )
@@ -187,15 +188,6 @@ def test_upgrade(
 def test_trace(mlms_tracer: ItemTracer) -> None:
     """Trace the case, at each level in a run of its own."""
     mlms_tracer.trace_item()
-
-
-def _class_names(labels: Path | None, count: int) -> list[str]:
-    """Return the names of ``count`` classes: those of the file of labels, else their numbers."""
-    if labels is None:
-        return [str(number) for number in range(count)]
-    from pytest_mlms.pipeline import read_labels
-
-    return read_labels(labels, count)
 
 
 def _timed_batches(case: Case, dataset: Dataset | None) -> Callable[[Predictor], Batches]:

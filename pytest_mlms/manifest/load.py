@@ -73,10 +73,21 @@ class LoadedManifest:
         top_k = output.top_k if output else None
         if output is None or top_k is None or top_k.labels is None:
             return None
-        number = self.manifest.outputs.index(output)
-        last_step = len(output.steps) - 1
-        path = ("outputs", number, "steps", last_step, "top_k", "labels")
-        return self._artifact(top_k.labels, top_k.sha256, *path)
+        return self.step_files[top_k.labels]
+
+    @cached_property
+    def step_files(self) -> dict[str, Artifact]:
+        """The files that steps of inputs and outputs name, by what the manifest says there."""
+        found = {}
+        for section in ("inputs", "outputs"):
+            for number, part in enumerate(getattr(self.manifest, section)):
+                for index, step in enumerate(part.steps):
+                    path = (section, number, "steps", index, step.name)
+                    for file in step.files:
+                        found[file.source] = self._artifact(
+                            file.source, file.sha256, *path, file.key
+                        )
+        return found
 
     def limits(self, kind: Kind) -> tuple[Limit, ...]:
         """Return the limits on what items of this kind measure, in the order of the registry."""

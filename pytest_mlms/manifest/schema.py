@@ -39,8 +39,9 @@ from pytest_mlms.manifest.types import (
     Source,
     split_framework,
 )
+from pytest_mlms.tasks import LabelForm, TaskFacts, facts_of
 
-__all__ = ["BATCH", "Evaluate", "Input", "Manifest", "Model", "Output"]
+__all__ = ["BATCH", "Evaluate", "Input", "Manifest", "Model", "Output", "OutputType"]
 
 T = TypeVar("T")
 
@@ -284,15 +285,33 @@ def _check_steps_behind_layout(names: list[str]) -> None:
             raise ValueError(f"step {name!r} needs the channels last; move 'layout' behind it")
 
 
+OutputType = Literal[
+    "classification",
+    "tensor",
+    "boxes",
+    "scores",
+    "classes",
+    "masks",
+    "mask",
+    "image",
+    "tokens",
+    "text",
+    "span_start",
+    "span_end",
+]
+"""What an output is once its steps are done; docs/tasks.md has their shapes."""
+
+
 class Output(Closed):
     """An output of the model, by its name there, and the steps that follow.
 
-    ``shape`` has the sizes of its axes where the model doesn't tell which is the axis of the batch,
-    with the word batch for that one.
+    ``type`` says what it is once these are done, and so what a task makes of it. ``shape`` has the
+    sizes of its axes where the model doesn't tell which is the axis of the batch, with the word
+    batch for that one.
     """
 
     name: str
-    type: Literal["classification", "tensor"]
+    type: OutputType
     shape: Shape | None = None
     steps: list[OutputStep] = []
 
@@ -311,8 +330,8 @@ class Output(Closed):
         names = [step.name for step in self.steps]
         if "top_k" in names[:-1]:
             raise ValueError("step 'top_k' leaves no scores to go on with; move it to the end")
-        if self.type == "tensor" and "top_k" in names:
-            raise ValueError("a tensor has no step 'top_k'; write 'type: classification'")
+        if self.type != "classification" and "top_k" in names:
+            raise ValueError(f"type {self.type} has no step 'top_k'; write 'type: classification'")
         return self
 
     @property
@@ -384,8 +403,24 @@ class Manifest(Closed):
     marks: dict[Literal["xfail", "skip"], dict[str, str]] = {}
 
     @property
+    def task_facts(self) -> TaskFacts:
+        """What its task takes and measures."""
+        return facts_of(self.task)
+
+    @property
+    def scored_outputs(self) -> list[Output]:
+        """The outputs that its task scores."""
+        types = self.task_facts.output_types
+        return [output for output in self.outputs if output.type in types]
+
+    @property
+    def label_form(self) -> LabelForm:
+        """The form of the dataset's labels: classes, where its task scores none of its outputs."""
+        return self.task_facts.labels if self.scored_outputs else "class"
+
+    @property
     def classification(self) -> Output | None:
-        """The output that accuracy is judged by, if there is one."""
+        """The first output whose classes are ranked, if there is one."""
         for output in self.outputs:
             if output.type == "classification":
                 return output
@@ -399,4 +434,4 @@ class Manifest(Closed):
     @property
     def has_accuracy(self) -> bool:
         """True if there is something to measure accuracy with."""
-        return self.dataset is not None and self.classification is not None
+        return self.dataset is not None and bool(self.scored_outputs)

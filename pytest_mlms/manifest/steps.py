@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import AfterValidator, Field, GetJsonSchemaHandler, model_validator
 from pydantic.json_schema import JsonSchemaValue
@@ -26,6 +27,7 @@ __all__ = [
     "Pad",
     "Resize",
     "SetLayout",
+    "StepFile",
     "TopK",
     "check_channels",
 ]
@@ -240,6 +242,8 @@ class Softmax(Closed):
 class TopK(Closed):
     """Keep the k best classes, with their names from a file that has one a line."""
 
+    FILES: ClassVar[Mapping[str, str]] = {"labels": "sha256"}
+
     k: Positive = 5
     labels: Source | None = None
     sha256: Sha256 | None = None
@@ -249,6 +253,14 @@ class TopK(Closed):
         if self.labels and is_remote(self.labels) and not self.sha256:
             raise ValueError("labels that are fetched need a digest; write 'sha256: …' beside them")
         return self
+
+
+class StepFile(NamedTuple):
+    """A file that a step names: the key that does, its address, and its digest if there is one."""
+
+    key: str
+    source: str
+    sha256: str | None
 
 
 class Step(Closed):
@@ -293,6 +305,18 @@ class Step(Closed):
     def parameters(self) -> Any:
         """The step's parameters, an object of the class that the name stands for."""
         return getattr(self, self.name)
+
+    @property
+    def files(self) -> Iterator[StepFile]:
+        """The files that it names.
+
+        ``FILES`` of a class of parameters has the keys that name files, and those of their digests.
+        """
+        keys: Mapping[str, str] = getattr(self.parameters, "FILES", {})
+        for key, digest in keys.items():
+            source = getattr(self.parameters, key)
+            if source is not None:
+                yield StepFile(key, source, getattr(self.parameters, digest))
 
 
 class InputStep(Step):

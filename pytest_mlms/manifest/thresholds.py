@@ -22,6 +22,7 @@ from pytest_mlms.manifest.types import (
 )
 from pytest_mlms.quantities import QUANTITIES, Quantity, quantities_of
 from pytest_mlms.records import Kind
+from pytest_mlms.tasks import tasks
 from pytest_mlms.units import UNITS
 
 __all__ = [
@@ -35,6 +36,8 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+
+tasks()  # those of other packages add quantities of their own
 
 
 def _listed(value: Any) -> Any:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pytest_mlms.manifest.schema import Manifest
 from pytest_mlms.manifest.thresholds import AgreementThreshold, Entry, agreement_limits
 from pytest_mlms.manifest.yaml12 import Path
 from pytest_mlms.quantities import QUANTITIES
+from pytest_mlms.tasks import tasks
 
 __all__ = ["inconsistencies"]
 
@@ -17,7 +18,6 @@ Error = tuple[Path, str]
 
 _MOST_CASES = 10_000
 _SHOWN_VALUES = 20
-_NO_ACCURACY = "add a dataset and an output of type classification"
 
 
 def inconsistencies(manifest: Manifest) -> list[Error]:
@@ -49,12 +49,37 @@ def _too_many_cases(manifest: Manifest) -> Iterator[Error]:
         yield ("evaluate",), f"evaluate makes {cases:,} cases of performance; {advice}"
 
 
+def _task_errors(manifest: Manifest) -> Iterator[Error]:
+    """Yield errors of a task that can't be used, and of outputs that it doesn't score."""
+    facts = manifest.task_facts
+    if facts.problem:
+        yield ("task",), f"task {manifest.task!r}: {facts.problem}; mend or uninstall its package"
+        return
+    for index, output in enumerate(manifest.outputs):
+        if output.type not in ("tensor", *facts.output_types):
+            types = " or ".join(["tensor", *facts.output_types])
+            advice = f"write 'type: {types}'{_task_advice(_tasks_that_score(output.type))}"
+            text = f"task {manifest.task!r} scores no {output.type}; {advice}"
+            yield ("outputs", index, "type"), text
+
+
+def _tasks_that_score(output_type: str) -> list[str]:
+    return [name for name, facts in tasks().items() if output_type in facts.output_types]
+
+
+def _tasks_that_measure(quantity: str) -> list[str]:
+    return [name for name, facts in tasks().items() if quantity in facts.quantities]
+
+
+def _task_advice(names: Sequence[str]) -> str:
+    return f", or 'task: {' or '.join(names)}'" if names else ""
+
+
 def _upgrade_without_accuracy(manifest: Manifest) -> Iterator[Error]:
     for name, tolerance in manifest.thresholds.upgrade.tolerances().items():
-        if tolerance and _is_of_accuracy(name) and not manifest.has_accuracy:
-            text = f"upgrade judges accuracy, and there is none; {_NO_ACCURACY}"
-            yield ("thresholds", "upgrade"), text
-            return
+        problem = _idle_quantity(manifest, name)
+        if tolerance and problem:
+            yield ("thresholds", "upgrade", name), f"{name} judges nothing; {problem}"
 
 
 def _idle_limits(manifest: Manifest) -> Iterator[Error]:
@@ -62,15 +87,25 @@ def _idle_limits(manifest: Manifest) -> Iterator[Error]:
     evaluated = _evaluated(manifest)
     for entry in manifest.thresholds.entries():
         path = ("thresholds", entry.key, entry.number)
-        if _is_of_accuracy(entry.key) and not manifest.has_accuracy:
-            yield path, f"{entry.key} judges nothing; {_NO_ACCURACY}"
+        problem = _idle_quantity(manifest, entry.key)
+        if problem:
+            yield path, f"{entry.key} judges nothing; {problem}"
         else:
             for text in _unknown_filters(evaluated, entry):
                 yield path, text
 
 
-def _is_of_accuracy(key: str) -> bool:
-    return key in QUANTITIES and QUANTITIES[key].kind == "accuracy"
+def _idle_quantity(manifest: Manifest, name: str) -> str:
+    """Return what to do where no item measures a quantity of accuracy; "" for other quantities."""
+    if name not in QUANTITIES or QUANTITIES[name].kind != "accuracy":
+        return ""
+    facts = manifest.task_facts
+    if name not in facts.quantities:
+        advice = f"write one of {', '.join(facts.quantities)}"
+        return f"{advice}{_task_advice(_tasks_that_measure(name))}"
+    if not manifest.has_accuracy:
+        return f"add a dataset and an output of type {' or '.join(facts.output_types)}"
+    return ""
 
 
 def _evaluated(manifest: Manifest) -> dict[str, dict[Any, None]]:
@@ -133,6 +168,7 @@ def _judged_pairs(manifest: Manifest, agreement: AgreementThreshold) -> Iterator
 
 _CHECKS = (
     _repeated_names,
+    _task_errors,
     _upgrade_without_accuracy,
     _idle_limits,
     _agreement_errors,

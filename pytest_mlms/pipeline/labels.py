@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,24 +13,12 @@ from pytest_mlms.pipeline.cells import Cells, TableFolder, parse_numbers
 from pytest_mlms.pipeline.npz import read_npy
 from pytest_mlms.pipeline.pictures import decode_label_image, decode_mask
 from pytest_mlms.pipeline.text_cells import TextCells
+from pytest_mlms.tasks import LabelForm
 
 __all__ = ["LabelForm", "Labels", "labels_of_array", "labels_of_column", "texts_of"]
 
 Array = NDArray[Any]
 Labels = Array | Sequence[Any]
-
-LabelForm = Literal["class", "text", "array", "mask", "image", "boxes"]
-"""The form of the labels of N elements.
-
-- class: an int64 array of N indices of classes
-- text: a sequence of N texts
-- array: an array with N rows of numbers, or a sequence of N arrays
-- mask: a sequence of N arrays, H x W, of the class of each pixel
-- image: a sequence of N arrays, H x W x C
-- boxes: the boxes of a COCO file
-
-Masks and images of files are read when they are asked for.
-"""
 
 _LARGEST_CLASS = np.iinfo(np.int64).max
 

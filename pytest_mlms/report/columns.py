@@ -5,7 +5,7 @@ The columns of estimates are those of the registry of quantities.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -54,7 +54,7 @@ class Table(NamedTuple):
     title: str
     columns: dict[str, Cell]
     same_stack_only: bool = False
-    quantities: Collection[str] = ()
+    quantities: frozenset[str] = frozenset()
 
 
 def verdict_in(table: Table, result: Result) -> str:
@@ -119,14 +119,18 @@ def _wait(result: Result) -> str:
 
 
 def _interval(quantity: str) -> Cell:
-    """Show the estimate of a share with its interval, "-" where it is missing."""
+    """Show the estimate of a quantity with its interval, "-" where it is missing."""
 
     def cell(result: Result) -> str:
         estimate = result["estimates"].get(quantity)
-        if not estimate:
+        if not estimate or estimate["lacking"]:
             return "-"
-        value, low, high = (100 * estimate[key] for key in ("value", "low", "high"))
-        return f"{value:.2f} ({low:.2f} to {high:.2f}) %"
+        ends = [estimate[key] for key in ("value", "low", "high")]
+        if estimate["unit"] == "fraction":
+            value, low, high = (f"{100 * end:.2f}" for end in ends)
+            return f"{value} ({low} to {high}) %"
+        value, low, high = (format_quantity(end, estimate["unit"]) for end in ends)
+        return f"{value} ({low} to {high})"
 
     return cell
 
@@ -157,7 +161,9 @@ _FORMS = {"value": _value, "spread": _spread, "interval": _interval}
 
 
 def _inputs(result: Result) -> str:
-    return f"{result['estimates']['top1']['replicates']:,}"
+    """Show the inputs of the dataset, over which all quantities of a task are estimated."""
+    estimate = next(iter(result["estimates"].values()))
+    return f"{estimate['replicates']:,}"
 
 
 def _processes(result: Result) -> str:
@@ -211,10 +217,9 @@ def _detectable(latency: Comparison) -> str:
 
 
 _MORE_COLUMNS: dict[str, dict[str, Cell]] = {
-    "accuracy": {"inputs": _inputs},
     "start-up and memory": {"processes": _processes},
 }
-"""Title of a table of estimates -> its columns that show no quantity."""
+"""Title of a table of performance -> its columns that show no quantity."""
 
 _UPGRADES = Table(
     "upgrade",
@@ -252,7 +257,8 @@ def _estimate_tables(kind: Kind) -> list[Table]:
             table.columns[column.title] = _FORMS[column.form](name)
     made: list[Table] = []
     for table in tables.values():
-        table.columns.update(_MORE_COLUMNS.get(table.title, {}))
+        more = {"inputs": _inputs} if kind == "accuracy" else _MORE_COLUMNS.get(table.title, {})
+        table.columns.update(more)
         is_first = not made
         made.append(table._replace(quantities=_judged_in(table, is_first)))
     return made

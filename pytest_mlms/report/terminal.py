@@ -79,7 +79,10 @@ def _verdict_of_item(result: Result) -> str:
 
 
 def _belongs_to(result: Result, table: Table) -> bool:
-    if result["kind"] != table.kind or not (result.get("estimates") or _is_compared(result)):
+    estimates = result.get("estimates") or {}
+    if result["kind"] != table.kind or not (estimates or _is_compared(result)):
+        return False
+    if estimates and table.quantities and table.quantities.isdisjoint(estimates):
         return False
     if table.same_stack_only:
         return bool(result["against"]["name"] == result["stack"]["name"])

@@ -13,26 +13,21 @@ import numpy as np
 
 from pytest_mlms.cases import Case
 from pytest_mlms.errors import InvalidRun, OutputError
-from pytest_mlms.evaluate.accuracy import classify_dataset, hits
 from pytest_mlms.evaluate.agreement import (
     ROUNDING_SHARE,
     Tolerance,
     differences,
     rounding_tolerance,
 )
-from pytest_mlms.evaluate.inputs import Inputs
-from pytest_mlms.manifest.schema import Output
+from pytest_mlms.evaluate.scoring import score_case
+from pytest_mlms.evaluate.tasks.task import Evidence, Files
 from pytest_mlms.pipeline import Dataset
-from pytest_mlms.quantities import upgrade_rules
 from pytest_mlms.records import Comparison, Verdict
 from pytest_mlms.upgrade.agents import AgentPair
-from pytest_mlms.upgrade.decision import compare_accuracy
+from pytest_mlms.upgrade.paired_evidence import compare_evidence
 from pytest_mlms.upgrade.rounds import Array, Outputs, SideName
 
-__all__ = ["OutputCheck", "Scores", "check_outputs"]
-
-Scores = tuple[Array, Array]
-"""Values that rank the classes of all inputs (inputs x classes), and the labels of the inputs."""
+__all__ = ["OutputCheck", "check_outputs"]
 
 
 def check_outputs(
@@ -91,14 +86,15 @@ def _largest_deviation(output: Array, reference: Array, allowed: Tolerance) -> f
 class OutputCheck:
     """Check of the outputs for the timed inputs, and of the accuracy where there are labels.
 
-    ``tolerances`` of accuracy by quantity override the default. ``scores`` keeps the scores of
-    each side for other items of the session.
+    ``files`` are those that steps of outputs name. ``tolerances`` of accuracy by quantity override
+    the default. ``evidence`` keeps that of each side for other items of the session.
     """
 
     case: Case
     dataset: Dataset | None
+    files: Files
     tolerances: Mapping[str, float]
-    scores: MutableMapping[Hashable, Scores]
+    evidence: MutableMapping[Hashable, Evidence]
 
     def __call__(self, pair: AgentPair, timed: Mapping[SideName, Outputs]) -> list[Comparison]:
         """Return the verdicts on agreement and accuracy.
@@ -115,8 +111,8 @@ class OutputCheck:
         comparisons = [agreement]
         if agreement.verdict is not Verdict.PASSED or self.dataset is None:
             return comparisons
-        if manifest.has_accuracy and manifest.classification is not None:
-            accuracy = _AccuracyCheck(self, self.dataset, manifest.classification, pair)
+        if manifest.has_accuracy:
+            accuracy = _AccuracyCheck(self, self.dataset, pair)
             try:
                 comparisons += accuracy.compare()
             except OutputError as error:
@@ -146,44 +142,28 @@ class _AccuracyCheck:
 
     check: OutputCheck
     dataset: Dataset
-    output: Output
     pair: AgentPair
 
     def compare(self) -> list[Comparison]:
-        """Return the verdicts on top-1, and on top-5 where there are more than five classes.
+        """Return the verdicts on the quantities of the manifest's task.
 
-        Raises InvalidRun where the baseline's scores cannot be used, OutputError where the
+        Raises InvalidRun where the baseline's outputs cannot be used, OutputError where the
         candidate's cannot.
         """
         try:
-            scores_a, labels = self._scores("a")
+            baseline = self._evidence("a")
         except OutputError as error:
             raise InvalidRun(f"the baseline's outputs can't be used: {error}") from None
-        scores_b, _ = self._scores("b")
-        classes = scores_a.shape[1]
-        comparisons = []
-        for k in (1, 5):
-            if k > 1 and classes <= k:
-                continue
-            right_a = hits(scores_a, labels, k)
-            right_b = hits(scores_b, labels, k)
-            comparisons.append(self._compare(f"top{k}", right_a, right_b))
-        return comparisons
+        candidate = self._evidence("b")
+        seed = self.check.case.loaded.manifest.evaluate.seed
+        return compare_evidence(baseline, candidate, self.check.tolerances, seed)
 
-    def _compare(self, name: str, right_a: Array, right_b: Array) -> Comparison:
-        declared = self.check.tolerances
-        default = upgrade_rules("inputs")[name].tolerance
-        compared = compare_accuracy(name, right_a, right_b, declared.get(name, default))
-        return compared.but(gate=name in declared)
-
-    def _scores(self, side: SideName) -> Scores:
-        """Return the scores of a side, computed once a session."""
+    def _evidence(self, side: SideName) -> Evidence:
+        """Return the evidence of a side, computed once a session."""
         case = self.check.case if side == "b" else self.check.case.baseline
         key = (case.loaded.path, case.model.framework, case.stack, case.device)
-        known = self.check.scores
+        known = self.check.evidence
         if key not in known:
             with self.pair.running(side) as predictor:
-                inputs = Inputs.of(case, self.dataset, predictor)
-                found = classify_dataset(predictor, inputs, self.dataset, self.output)
-            known[key] = (found.ranking, found.labels)
+                known[key] = score_case(case, predictor, self.dataset, self.check.files)
         return known[key]

@@ -23,7 +23,7 @@ def kept(rows: int = 5) -> KeptOutputs:
 
 
 def test_the_rows_come_in_the_batches_that_they_were_computed_in() -> None:
-    assert [rows.tolist() for rows in kept().batches("y")] == [[0, 1], [2, 3], [4]]
+    assert [rows["y"].tolist() for rows in kept().batches(["y"])] == [[0, 1], [2, 3], [4]]
 
 
 def test_what_was_used_longest_ago_goes_first() -> None:

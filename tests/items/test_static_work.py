@@ -25,7 +25,7 @@ def case(tmp_path: Path) -> Case:
 
 
 def files_of(graph: Path) -> CaseFiles:
-    return CaseFiles({"graph": graph}, None, None)
+    return CaseFiles({"graph": graph}, None, {})
 
 
 def flops_of(case: Case, graph: Path) -> int:

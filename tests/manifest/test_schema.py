@@ -106,7 +106,7 @@ def test_the_shape_of_an_output_names_the_axis_of_the_batch(tmp_path: Path) -> N
 
 def test_a_tensor_has_no_top_k(tmp_path: Path) -> None:
     output = {"name": "y", "type": "tensor", "steps": ["top_k"]}
-    assert "a tensor has no step 'top_k'" in error_of(tmp_path, small(outputs=[output]))
+    assert "type tensor has no step 'top_k'" in error_of(tmp_path, small(outputs=[output]))
 
 
 def test_the_json_schema_accepts_the_shipped_manifest() -> None:

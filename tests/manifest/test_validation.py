@@ -26,7 +26,7 @@ def test_two_models_of_one_framework_are_an_error(tmp_path: Path) -> None:
     ("thresholds", "message"),
     [
         ({"top1": {"min": 0.9}}, "top1 judges nothing; add a dataset"),
-        ({"upgrade": {"top1": 0.01}}, "upgrade judges accuracy, and there is none; add a dataset"),
+        ({"upgrade": {"top1": 0.01}}, "top1 judges nothing; add a dataset"),
         (
             {"latency_p50": {"max": "1 s", "batch_sizes": [3]}},
             "latency_p50 names batch_sizes that nothing is evaluated with; write some of 1",

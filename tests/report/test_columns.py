@@ -81,7 +81,7 @@ def test_a_long_wait_for_a_core_is_shown_beside_the_median(
 
 
 def test_accuracy_is_shown_with_its_interval() -> None:
-    top1 = estimate(0.5, "fraction", low=0.45, high=0.55, replicates=1200)
+    top1 = estimate(0.5, "fraction", low=0.45, high=0.55, replicates=1200, lacking="")
     result = {"estimates": {"top1": top1}}
     assert cell("accuracy", "top-1 (interval)")(result) == "50.00 (45.00 to 55.00) %"
     assert cell("accuracy", "top-5 (interval)")(result) == "-"

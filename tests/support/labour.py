@@ -95,7 +95,9 @@ class LabourUpgrade:
         dataset = self._dataset() if self.check_accuracy else None
         self.sink = Sink(self.folder)
         criteria = Criteria(self.tolerances, self.gates, self.clock)
-        check = OutputCheck(case, dataset, {}, {})
+        step_files = self.loaded.step_files.items()
+        files = {name: Path(artifact.source) for name, artifact in step_files}
+        check = OutputCheck(case, dataset, files, {}, {})
         self._upgrade = UpgradeRun(criteria, 2, check, self.sink, self.check_device)
         cores: list[int] = []
         if hasattr(os, "sched_getaffinity"):

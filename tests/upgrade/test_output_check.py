@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 
 from pytest_mlms.errors import InvalidRun, OutputError
-from pytest_mlms.evaluate.accuracy import ScoredDataset
 from pytest_mlms.evaluate.agreement import Tolerance
+from pytest_mlms.evaluate.tasks.classification import ClassificationEvidence
+from pytest_mlms.evaluate.tasks.task import Evidence
 from pytest_mlms.pipeline import Dataset
 from pytest_mlms.records import Comparison, Verdict
-from pytest_mlms.upgrade.output_check import OutputCheck, Scores, check_outputs
+from pytest_mlms.upgrade.output_check import OutputCheck, check_outputs
 from pytest_mlms.upgrade.rounds import Outputs, SideName
 from tests.support.fake_agents import FakePair, FakePredictor
 from tests.support.upgrade_case import case_of
@@ -92,17 +93,18 @@ class Check:
         self.pair = self.fakes.pair()
         self.by_side: dict[int, Any] = {101: RIGHT, 102: RIGHT}
         self.classified: list[int] = []
-        self.known: dict[Any, Scores] = {}
+        self.known: dict[Any, Evidence] = {}
         self.case = case_of(folder)
-        monkeypatch.setattr("pytest_mlms.upgrade.output_check.classify_dataset", self.classify)
+        monkeypatch.setattr("pytest_mlms.upgrade.output_check.score_case", self.score)
 
-    def classify(self, predictor: FakePredictor, *_: object) -> ScoredDataset:
+    def score(self, case: object, predictor: FakePredictor, *_: object) -> ClassificationEvidence:
         pid = predictor.agent.pid
         self.classified.append(pid)
         scores = self.by_side[pid]
         if isinstance(scores, Exception):
             raise scores
-        return ScoredDataset(np.zeros_like(scores), scores, LABELS)
+        output = self.case.loaded.manifest.scored_outputs[0]
+        return ClassificationEvidence(scores, LABELS, output, [])
 
     def run(
         self,
@@ -111,7 +113,7 @@ class Check:
         **tolerances: float,
     ) -> list[Comparison]:
         dataset = cast(Dataset, object()) if labelled else None
-        check = OutputCheck(self.case, dataset, tolerances, self.known)
+        check = OutputCheck(self.case, dataset, {}, tolerances, self.known)
         return check(self.pair, timed)
 
 
@@ -126,7 +128,7 @@ def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Check:
 
 def test_equal_outputs_and_scores_pass(check: Check) -> None:
     found = check.run()
-    assert quantities(found) == ["agreement", "top1"]
+    assert quantities(found) == ["agreement", "top1", "f1_macro"]
     assert {compared.verdict for compared in found} == {PASSED}
 
 
@@ -148,7 +150,7 @@ def test_accuracy_is_a_gate_where_the_manifest_names_it(check: Check) -> None:
 def test_more_than_five_classes_have_a_top_5(check: Check) -> None:
     wide = np.zeros((600, 6), np.float32)
     check.by_side = {101: wide, 102: wide}
-    assert quantities(check.run()) == ["agreement", "top1", "top5"]
+    assert quantities(check.run()) == ["agreement", "top1", "top5", "f1_macro"]
 
 
 def test_wrong_outputs_need_no_accuracy(check: Check) -> None:

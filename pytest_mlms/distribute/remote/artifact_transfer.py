@@ -221,6 +221,6 @@ def _artifacts_of(manifest: Path) -> list[Artifact]:
 def _artifacts(loaded: LoadedManifest) -> Iterator[Artifact]:
     for model in loaded.manifest.models:
         yield from loaded.model_files(model).values()
-    for file in (loaded.dataset_file, loaded.labels_file):
-        if file:
-            yield file
+    if loaded.dataset_file:
+        yield loaded.dataset_file
+    yield from loaded.step_files.values()

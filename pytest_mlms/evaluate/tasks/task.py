@@ -9,17 +9,23 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_mlms.manifest.schema import Output
-from pytest_mlms.pipeline import Dataset, LabelForm
+from pytest_mlms.tasks import LabelForm
 
-__all__ = ["Array", "Evidence", "LabelForm", "Scorer", "Task"]
+if TYPE_CHECKING:  # the schema of manifests imports tasks of other packages while it is made
+    from pytest_mlms.manifest.schema import Output
+    from pytest_mlms.pipeline import Dataset
+
+__all__ = ["Array", "Evidence", "Files", "LabelForm", "Scorer", "Task"]
 
 Array = NDArray[Any]
+Files = Mapping[str, Path]
+"""Local paths of the files that the steps of outputs name, by what the manifest says there."""
 
 
 class Evidence(ABC):
@@ -48,11 +54,18 @@ class Evidence(ABC):
     @property
     @abstractmethod
     def losses(self) -> Array:
-        """How wrong each input is (N), larger is worse: the order of the worst inputs."""
+        """How wrong each input is (N), larger is worse: the order of the worst inputs.
+
+        Those above 0 are shown where a limit is broken.
+        """
 
     @abstractmethod
     def columns(self) -> Mapping[str, Sequence[Any]]:
-        """Return the columns of predictions.csv, N values each."""
+        """Return the columns of predictions.csv, N values each, beside the input and its file."""
+
+    def arrays(self) -> Mapping[str, Mapping[str, Array]]:
+        """Return what else is kept of the item: by the name of an .npz file, arrays by name."""
+        return {}
 
 
 class Scorer(ABC):
@@ -72,7 +85,7 @@ class Scorer(ABC):
 
 
 class Task(ABC):
-    """A task, by the name that ``task:`` of a manifest has.
+    """A task, by the name that ``task:`` of a manifest has; ``pytest_mlms.tasks`` has its facts.
 
     Attributes:
         name: As in "object-detection".
@@ -87,5 +100,8 @@ class Task(ABC):
     quantities: ClassVar[tuple[str, ...]]
 
     @abstractmethod
-    def scorer(self, outputs: Sequence[Output], dataset: Dataset) -> Scorer:
-        """Return a scorer for the outputs of a manifest that it scores, and a dataset."""
+    def scorer(self, outputs: Sequence[Output], dataset: Dataset, files: Files) -> Scorer:
+        """Return a scorer for the outputs of a manifest that it scores, and a dataset.
+
+        Raises DatasetError for a dataset that has no such labels.
+        """

@@ -1,0 +1,184 @@
+"""Classification: the share of right answers, of anything that has classes."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pytest_mlms.errors import DatasetError
+from pytest_mlms.evaluate.outputs import check_finite, finite_rows
+from pytest_mlms.evaluate.ranking import are_probabilities
+from pytest_mlms.evaluate.tasks.sums import sums_by_group
+from pytest_mlms.evaluate.tasks.task import Array, Evidence, Files, Scorer, Task
+from pytest_mlms.pipeline import postprocess, read_labels, table_of, top_k
+
+if TYPE_CHECKING:
+    from pytest_mlms.manifest.schema import Output
+    from pytest_mlms.pipeline import Dataset
+
+__all__ = ["Classification", "ClassificationEvidence", "hits"]
+
+_RANKS = {"top1": 1, "top5": 5}
+"""Quantity -> how many of the best classes may have the label."""
+
+_ROWS = 1024  # whose scores are computed at once
+
+
+class Classification(Task):
+    """The best classes of each input against its label, by the first output that has classes."""
+
+    name = "image-classification"
+    labels = "class"
+    output_types = ("classification",)
+    quantities = ("top1", "top5", "f1_macro")
+
+    def scorer(self, outputs: Sequence[Output], dataset: Dataset, files: Files) -> Scorer:
+        """Return a scorer; raises DatasetError for a dataset without labels."""
+        if dataset.labels is None:
+            found = f"{dataset.name} has no array 'label'"
+            raise DatasetError(f"{found}; add it, one class index an element")
+        return ClassificationScorer(outputs[0], dataset, np.asarray(dataset.labels), files)
+
+
+class ClassificationScorer(Scorer):
+    """Collector of the values of all classes."""
+
+    def __init__(self, output: Output, dataset: Dataset, labels: Array, files: Files) -> None:
+        self._output = output
+        self._dataset = dataset
+        self._labels = labels
+        self._files = files
+        self._values: list[Array] = []
+        self._finite: list[Array] = []
+
+    def add(self, outputs: Mapping[str, Array], inputs: range) -> None:
+        """Take the values of a batch; raises OutputError where they are no table of classes."""
+        rows = outputs[self._output.name]
+        values = table_of(self._output.name, rows, len(rows))
+        self._finite.append(finite_rows(values))
+        self._values.append(values)
+
+    def evidence(self) -> ClassificationEvidence:
+        """Return the evidence of all inputs.
+
+        Raises OutputError for values that aren't finite, DatasetError for labels that aren't
+        classes and for a file of names that has others.
+        """
+        output = self._output
+        check_finite(output.name, np.concatenate(self._finite), self._dataset.element_name)
+        values = np.concatenate(self._values)
+        classes = values.shape[1]
+        labels = self._labels[: len(values)]
+        _check_labels(self._dataset.name, labels, classes)
+        names = [str(number) for number in range(classes)]
+        if output.top_k and output.top_k.labels:
+            names = read_labels(self._files[output.top_k.labels], classes)
+        return ClassificationEvidence(values, labels, output, names)
+
+
+def _check_labels(dataset: str, labels: Array, classes: int) -> None:
+    low = labels.min()
+    high = labels.max()
+    if low < 0 or high >= classes:
+        found = f"{dataset} has labels from {low} to {high}"
+        raise DatasetError(f"{found}, and the model the classes 0 to {classes - 1}")
+
+
+class ClassificationEvidence(Evidence):
+    """The model's own values of all classes (N x classes), and the labels (N).
+
+    The values rank the classes, as probabilities may be rounded to the same number. ``names`` are
+    those of the classes.
+    """
+
+    def __init__(self, values: Array, labels: Array, output: Output, names: Sequence[str]) -> None:
+        self.values = values
+        self.labels = labels
+        self._output = output
+        self._names = names
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @property
+    def shares(self) -> dict[str, NDArray[np.bool_]]:
+        """Whether each label is the best class, and whether it is among the best five.
+
+        With five classes or fewer every label is among the best five, which says nothing.
+        """
+        found = {}
+        for name, k in _RANKS.items():
+            if k == 1 or k < self.values.shape[1]:
+                found[name] = hits(self.values, self.labels, k)
+        return found
+
+    def figures(self, counts: Array) -> dict[str, Array]:
+        """Return the mean of the classes' F1 scores (van Rijsbergen 1979, chapter 7).
+
+        A class counts in a sample that has it as a label or as a best class, as in scikit-learn.
+        """
+        best = self.values.argmax(axis=1)
+        right = best == self.labels
+        classes = self.values.shape[1]
+        of_right = sums_by_group(counts[:, right], best[right], classes)
+        either = sums_by_group(counts, self.labels, classes)
+        either += sums_by_group(counts, best, classes)
+        scores = np.divide(2 * of_right, either, out=np.zeros_like(either), where=either > 0)
+        return {"f1_macro": scores.sum(axis=1) / (either > 0).sum(axis=1)}
+
+    @property
+    def losses(self) -> Array:
+        """How far the value of the label is below the best one."""
+        own = np.take_along_axis(self.values, self.labels[:, None].astype(np.intp), axis=1)
+        return np.asarray(self.values.max(axis=1) - own[:, 0], np.float64)
+
+    def columns(self) -> dict[str, Sequence[Any]]:
+        """Return the label, and the best classes with their scores."""
+        shown = self._output.top_k.k if self._output.top_k else 1
+        best = top_k(self.values, shown)
+        scores = np.take_along_axis(self.scores, best, axis=1)
+        names = np.array(self._names, dtype=object)
+        columns: dict[str, Sequence[Any]] = {"label": list(names[self.labels])}
+        for place in range(best.shape[1]):
+            columns[f"class_{place + 1}"] = list(names[best[:, place]])
+            texts = [f"{score:.6g}" for score in scores[:, place]]
+            columns[f"{self._word}_{place + 1}"] = texts
+        return columns
+
+    def arrays(self) -> dict[str, dict[str, Array]]:
+        """Return the scores of all classes: probabilities.npz, or scores.npz for other scores."""
+        name = "probabilities.npz" if self._word == "probability" else "scores.npz"
+        return {name: {self._word: self.scores, "label": self.labels}}
+
+    @functools.cached_property
+    def scores(self) -> Array:
+        """The values after the steps of the output (N x classes, float32)."""
+        scores = np.empty(self.values.shape, np.float32)
+        for first in range(0, len(scores), _ROWS):
+            rows = slice(first, first + _ROWS)
+            scores[rows] = postprocess(self.values[rows].astype(np.float64), self._output)
+        return scores
+
+    @functools.cached_property
+    def _word(self) -> str:
+        """The word for a score: probability, if all rows are probabilities."""
+        return "probability" if are_probabilities(self.scores) else "score"
+
+
+def hits(scores: Array, labels: Array, k: int) -> NDArray[np.bool_]:
+    """Return for each row of ``scores`` (N x classes) whether the label is among its k largest.
+
+    Equal scores rank by class index, as in pytest_mlms.pipeline.top_k, so that a constant output
+    earns nothing.
+    """
+    label_column = labels[:, None].astype(np.intp)
+    own = np.take_along_axis(scores, label_column, axis=1)
+    before = np.arange(scores.shape[1]) < label_column
+    first_of_equals = (scores == own) & before
+    better = (scores > own) | first_of_equals
+    rank = better.sum(axis=1)
+    return np.asarray(rank < k)

@@ -1,0 +1,159 @@
+"""Quantities of performance, and those of an upgrade's turns."""
+
+from __future__ import annotations
+
+from pytest_mlms.quantities.quantity import (
+    Column,
+    ProcessEstimator,
+    ProcessValues,
+    Quantity,
+    UpgradeRule,
+    percentile,
+)
+
+__all__ = ["PERFORMANCE", "UPGRADE"]
+
+_CALL_NOISE = 0.6e-6
+"""Seconds that the fixed costs of a call differ by; docs/methodology.md has the reason."""
+
+
+def _missing_peak(process: ProcessValues) -> str:
+    if process.peak_is_since_load:
+        return ""
+    return "this kernel can't reset the peak, so it may be that of the import"
+
+
+UPGRADE = [
+    Quantity(
+        name="latency",
+        unit="s",
+        better="lower",
+        kind="upgrade",
+        description="median latency of a turn, by the clock that disturbances touch least",
+        upgrade=UpgradeRule(
+            tolerance=0.03,
+            spread=0.004,
+            least_change=_CALL_NOISE,
+            key="tolerance",
+            estimate="latency_p50",
+        ),
+    ),
+    Quantity(
+        name="cpu_time",
+        unit="s",
+        better="lower",
+        kind="upgrade",
+        description="CPU time of the process for a call of an upgrade",
+        upgrade=UpgradeRule(tolerance=0.03, spread=0.004),
+    ),
+    Quantity(
+        name="wall_time",
+        unit="s",
+        better="lower",
+        kind="upgrade",
+        description="wall time of a call of an upgrade",
+        upgrade=UpgradeRule(tolerance=0.10, spread=0.01),
+    ),
+]
+"""Quantities that only the turns of an upgrade measure."""
+
+PERFORMANCE = [
+    Quantity(
+        name="latency_mean",
+        unit="s",
+        better="lower",
+        kind="performance",
+        description="mean latency of a call",
+        limit_key="latency_mean",
+        estimator=ProcessEstimator(lambda process: process.mean_latency),
+    ),
+    Quantity(
+        name="latency_p50",
+        unit="s",
+        better="lower",
+        kind="performance",
+        description="median latency of a call",
+        limit_key="latency_p50",
+        estimator=percentile(50),
+        column=Column("latency and throughput", "p50", "spread"),
+    ),
+    Quantity(
+        name="latency_p90",
+        unit="s",
+        better="lower",
+        kind="performance",
+        description="90th percentile of the latencies",
+        limit_key="latency_p90",
+        estimator=percentile(90),
+        upgrade=UpgradeRule(tolerance=0.05, spread=0.008),
+        column=Column("latency and throughput", "p90"),
+    ),
+    Quantity(
+        name="latency_p95",
+        unit="s",
+        better="lower",
+        kind="performance",
+        description="95th percentile of the latencies",
+        limit_key="latency_p95",
+        estimator=percentile(95),
+        upgrade=UpgradeRule(tolerance=0.08, spread=0.012),
+    ),
+    Quantity(
+        name="latency_p99",
+        unit="s",
+        better="lower",
+        kind="performance",
+        description="99th percentile of the latencies",
+        limit_key="latency_p99",
+        estimator=percentile(99),
+        column=Column("latency and throughput", "p99"),
+    ),
+    Quantity(
+        name="throughput",
+        unit="/s",
+        better="higher",
+        kind="performance",
+        description="inputs a second",
+        limit_key="throughput",
+        estimator=ProcessEstimator(lambda process: process.seconds_per_input, is_rate=True),
+        upgrade=UpgradeRule(tolerance=0.05, spread=0.008, estimate="throughput"),
+        column=Column("latency and throughput", "throughput"),
+    ),
+    Quantity(
+        name="load_time",
+        unit="s",
+        better="lower",
+        kind="performance",
+        description="time to load the model in a fresh process",
+        limit_key="load_time",
+        estimator=ProcessEstimator(lambda process: process.load_seconds),
+        upgrade=UpgradeRule(tolerance=0.50, spread=0.10, base=0.050, estimate="load_time"),
+        column=Column("start-up and memory", "load"),
+    ),
+    Quantity(
+        name="first_inference",
+        unit="s",
+        better="lower",
+        kind="performance",
+        description="latency of the first call of a fresh process, with its preparation, in which "
+        "a framework may compile the model",
+        limit_key="first_inference",
+        estimator=ProcessEstimator(lambda process: process.first_seconds),
+        upgrade=UpgradeRule(tolerance=0.50, spread=0.10, base=0.010, estimate="first_inference"),
+        column=Column("start-up and memory", "first call"),
+    ),
+    Quantity(
+        name="peak_memory",
+        unit="B",
+        better="lower",
+        kind="performance",
+        description="largest resident memory, less that before the model was loaded",
+        limit_key="peak_memory",
+        estimator=ProcessEstimator(
+            lambda process: float(process.peak_bytes), missing=_missing_peak
+        ),
+        upgrade=UpgradeRule(tolerance=0.10, spread=0.03, estimate="peak_memory"),
+        column=Column("start-up and memory", "peak memory"),
+    ),
+]
+"""Quantities that are estimated from fresh processes."""

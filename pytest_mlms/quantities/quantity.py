@@ -1,0 +1,163 @@
+"""Records of the registry of quantities."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from pytest_mlms.records import Kind
+
+__all__ = ["Column", "ProcessEstimator", "ProcessValues", "Quantity", "UpgradeRule", "percentile"]
+
+_PROPERTY_SUFFIXES = {"s": "_seconds", "B": "_bytes", "/s": "_per_second"}
+
+
+class ProcessValues(Protocol):
+    """Measurements of one fresh process, as the estimators of performance read them.
+
+    ``pytest_mlms.evaluate.process_result.ProcessResult`` has them.
+    """
+
+    @property
+    def mean_latency(self) -> float:
+        """Mean latency of the timed calls, in seconds."""
+
+    @property
+    def seconds_per_input(self) -> float:
+        """Seconds that the process took for one input."""
+
+    @property
+    def first_seconds(self) -> float:
+        """Latency of the first call, in seconds."""
+
+    @property
+    def load_seconds(self) -> float:
+        """Seconds that loading the model took."""
+
+    @property
+    def peak_bytes(self) -> int:
+        """Largest resident memory, less that before the model was loaded, in bytes."""
+
+    @property
+    def peak_is_since_load(self) -> bool:
+        """True if the kernel could reset the peak before the model was loaded."""
+
+    def percentile(self, percent: float) -> float:
+        """Return a percentile (0 to 100) of the timed calls' latencies, in seconds."""
+
+
+def _nothing_missing(process: ProcessValues) -> str:
+    return ""
+
+
+@dataclass(frozen=True)
+class ProcessEstimator:
+    """Estimator of a quantity of performance from fresh processes.
+
+    ``value`` returns one number for a process. The estimate is the mean over the processes with
+    Student's interval. Where ``is_rate`` is set, ``value`` returns seconds for a fixed amount of
+    work, and the estimate is one over their mean. ``percent`` is set for percentiles, which need a
+    least number of calls. ``missing`` returns the reason why a process can't tell the quantity, or
+    "".
+    """
+
+    value: Callable[[ProcessValues], float]
+    is_rate: bool = False
+    percent: float | None = None
+    missing: Callable[[ProcessValues], str] = _nothing_missing
+
+
+@dataclass(frozen=True)
+class UpgradeRule:
+    """Default rule for a quantity of an upgrade.
+
+    Attributes:
+        tolerance: How much worse the candidate may be, as a share of the baseline. For ``samples``
+            of inputs it is a share of all answers.
+        spread: How rounds of fresh processes differ, as the standard deviation of log(B / A).
+        base: Added to both sides before they are divided, in the quantity's unit. Values that are
+            small beside it don't matter to users.
+        least_change: The least change that is judged, in the quantity's unit: it is the tolerance
+            where it is more than that share of the baseline.
+        samples: The replicates of the comparison: rounds of fresh processes, or inputs.
+        key: The key under ``thresholds.upgrade`` that replaces the tolerance; the quantity's name
+            where it is empty.
+        estimate: The estimate of a performance item that two hosts are compared by; empty for
+            quantities that aren't compared between hosts.
+    """
+
+    tolerance: float
+    spread: float = 0.0
+    base: float = 0.0
+    least_change: float = 0.0
+    samples: Literal["rounds", "inputs"] = "rounds"
+    key: str = ""
+    estimate: str = ""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table at the end of a run.
+
+    ``table`` and ``title`` are the titles of the table and of the column. ``form`` is "value", or
+    "spread" for the value and how far the interval's upper end is above it, or "interval" for the
+    value and both ends.
+    """
+
+    table: str
+    title: str
+    form: Literal["value", "spread", "interval"] = "value"
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A quantity, and all that other modules must know of it.
+
+    Attributes:
+        name: The name in results, and in ``QUANTITIES``.
+        unit: The base unit: a key of ``units.UNITS``, "nat", or "" for a plain number.
+        better: The direction in which it improves.
+        kind: The kind of item that measures it.
+        description: One line for the documentation, without a full stop.
+        limit_key: The key that limits it: under ``thresholds``, or for agreement in an entry of
+            ``thresholds.agreement``. Empty where a manifest can't limit it by a number.
+        estimator: The estimator of a quantity of performance.
+        upgrade: The default rule of upgrades, for the quantities that they compare.
+        column: The column that shows it, if there is one.
+    """
+
+    name: str
+    unit: str
+    better: Literal["lower", "higher"]
+    kind: Kind
+    description: str
+    limit_key: str = ""
+    estimator: ProcessEstimator | None = None
+    upgrade: UpgradeRule | None = None
+    column: Column | None = None
+
+    @property
+    def bound(self) -> Literal["min", "max"]:
+        """The side that a limit bounds, as a manifest writes it."""
+        return "max" if self.better == "lower" else "min"
+
+    @property
+    def sign(self) -> int:
+        """1 where more is worse, -1 where less is worse."""
+        return 1 if self.better == "lower" else -1
+
+    @property
+    def percent(self) -> float | None:
+        """The percentile of the calls' latencies that it is, if it is one."""
+        return self.estimator.percent if self.estimator else None
+
+    @property
+    def property_name(self) -> str:
+        """The name of its property in JUnit XML, with the unit."""
+        return f"mlms_{self.name}{_PROPERTY_SUFFIXES.get(self.unit, '')}"
+
+
+def percentile(percent: float) -> ProcessEstimator:
+    """Return the estimator of a percentile (0 to 100) of the calls' latencies."""
+    return ProcessEstimator(lambda process: process.percentile(percent), percent=percent)

@@ -1,0 +1,92 @@
+"""The tasks of machine learning that accuracy is measured for, as manifests are checked by them.
+
+``TASKS`` has ours; other packages add theirs by an entry point. Nothing here imports the code of a
+task of ours: ``pytest_mlms.evaluate.tasks.registry`` does that when an item needs it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from importlib.metadata import EntryPoint, entry_points
+from typing import Literal, NamedTuple
+
+__all__ = ["GROUP", "TASKS", "LabelForm", "TaskFacts", "facts_of", "tasks"]
+
+GROUP = "pytest_mlms.tasks"
+"""The group of entry points that add tasks: the name of a task, and its class."""
+
+LabelForm = Literal["class", "text", "array", "mask", "image", "boxes"]
+"""The form of the labels of N elements.
+
+- class: an int64 array of N indices of classes
+- text: a sequence of N texts
+- array: an array with N rows of numbers, or a sequence of N arrays
+- mask: a sequence of N arrays, H x W, of the class of each pixel
+- image: a sequence of N arrays, H x W x C
+- boxes: the boxes of a COCO file
+
+Masks and images of files are read when they are asked for.
+"""
+
+
+class TaskFacts(NamedTuple):
+    """What the check of a manifest needs to know of a task.
+
+    ``labels``, ``output_types`` and ``quantities`` are those of the task's class, ``location`` is
+    that class as module:class, and ``problem`` says why a task of another package can't be used.
+    """
+
+    labels: LabelForm
+    output_types: tuple[str, ...]
+    quantities: tuple[str, ...]
+    location: str
+    problem: str = ""
+
+
+_CLASSIFICATION = TaskFacts(
+    labels="class",
+    output_types=("classification",),
+    quantities=("top1", "top5", "f1_macro"),
+    location="pytest_mlms.evaluate.tasks.classification:Classification",
+)
+
+TASKS: Mapping[str, TaskFacts] = {
+    "image-classification": _CLASSIFICATION,
+    "text-classification": _CLASSIFICATION,
+    "audio-classification": _CLASSIFICATION,
+    "keyword-spotting": _CLASSIFICATION,
+}
+"""The tasks of this package, by the name that ``task:`` of a manifest has."""
+
+
+def facts_of(name: str) -> TaskFacts:
+    """Return the facts of a task.
+
+    A name that no task has is that of a classification, which is measured where the manifest has an
+    output of that type.
+    """
+    return tasks().get(name, _CLASSIFICATION)
+
+
+@functools.cache
+def tasks() -> Mapping[str, TaskFacts]:
+    """Return all tasks by name: ours, and those that installed packages add.
+
+    The classes of those are imported, so that their quantities are in the registry.
+    """
+    found = dict(TASKS)
+    for entry in entry_points(group=GROUP):
+        if entry.name in TASKS:
+            continue  # a package can't change what a task of ours means
+        found[entry.name] = _installed(entry)
+    return found
+
+
+def _installed(entry: EntryPoint) -> TaskFacts:
+    try:
+        task = entry.load()
+        return TaskFacts(task.labels, task.output_types, task.quantities, entry.value)
+    except Exception as error:  # any may come of another package's code; manifests report it
+        reason = f"{entry.value} can't be used: {type(error).__name__}: {error}"
+        return TaskFacts("class", (), (), entry.value, reason)

@@ -1,0 +1,224 @@
+"""Tests of classification: its scores, hits and F1."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from mlms_predictors import Tensor
+
+from pytest_mlms.errors import DatasetError, OutputError
+from pytest_mlms.evaluate.estimates import estimate_evidence, figures_of
+from pytest_mlms.evaluate.inputs import Inputs
+from pytest_mlms.evaluate.rows import predict_rows
+from pytest_mlms.evaluate.tasks.classification import (
+    Classification,
+    ClassificationEvidence,
+    hits,
+)
+from pytest_mlms.manifest.schema import Input, Output
+from pytest_mlms.pipeline import Dataset, top_k
+
+SHAPES = st.tuples(st.integers(1, 8), st.integers(2, 9))
+ELEMENTS = st.sampled_from([0, 0.25, 0.5, 1])  # so few that some are equal
+SCORES = arrays(np.float64, SHAPES, elements=ELEMENTS)
+PIXEL = Input.model_validate({"name": "x", "type": "tensor", "element_type": "float32"})
+LABELS = np.array([0, 1, 0, 1, 0, 1])
+ARRAYS: Any = {"x": np.zeros((6, 1))}
+SIX = Dataset("m.yaml:1: six.npz", (PIXEL,), ARRAYS, LABELS)
+LOGITS = Output.model_validate({"name": "logits", "type": "classification", "steps": ["softmax"]})
+TWO_BEST = {"name": "logits", "type": "classification", "steps": [{"top_k": {"k": 2}}]}
+
+
+@given(SCORES, st.integers(1, 9), st.data())
+def test_a_hit_is_a_label_among_the_top_k(values: np.ndarray, k: int, data: st.DataObject) -> None:
+    rows, classes = values.shape
+    label = st.integers(0, classes - 1)
+    labels = data.draw(st.lists(label, min_size=rows, max_size=rows))
+    expected = 0
+    for row, best in enumerate(top_k(values, k).tolist()):
+        expected += labels[row] in best
+    assert hits(values, np.array(labels, np.uint8), k).sum() == expected
+
+
+def test_a_constant_output_hits_one_class_only() -> None:
+    constant = np.zeros((10, 10))
+    assert hits(constant, np.arange(10), 1).sum() == 1
+
+
+def evidence_of(values: Any, labels: Any, output: Output = LOGITS) -> ClassificationEvidence:
+    values = np.asarray(values)
+    names = [f"class {number}" for number in range(values.shape[1])]
+    return ClassificationEvidence(values, np.asarray(labels), output, names)
+
+
+def test_estimates_have_wilsons_interval() -> None:
+    found = estimate_evidence(evidence_of(np.eye(10), [*range(9), 0]), seed=0)
+    assert found["top1"].value == pytest.approx(0.9)
+    assert found["top1"].low == pytest.approx(0.596, abs=1e-3)
+    assert found["top5"].value == 1.0
+
+
+def test_top5_needs_more_than_five_classes() -> None:
+    assert set(evidence_of(np.eye(5), range(5)).shares) == {"top1"}
+    assert set(evidence_of(np.eye(6), range(6)).shares) == {"top1", "top5"}
+
+
+def test_macro_f1_is_the_mean_over_the_classes_that_are_there() -> None:
+    # classes 0 and 1 have precision and recall 1/2 and 1, 1 and 1/2; nothing is of class 2
+    scores = np.eye(3)[[0, 0, 1]]
+    assert figures_of(evidence_of(scores, [0, 1, 1])) == {"f1_macro": pytest.approx(2 / 3)}
+
+
+@pytest.mark.slow
+def test_macro_f1_is_that_of_scikit_learn() -> None:
+    metrics = pytest.importorskip("sklearn.metrics")
+    generator = np.random.default_rng(0)
+    labels = generator.integers(9, size=300)
+    scores = generator.normal(size=(300, 12)) + 2 * np.eye(12)[labels]
+    evidence = evidence_of(scores, labels)
+    counts = np.array([np.ones(300), generator.multinomial(300, np.full(300, 1 / 300))])
+    found = evidence.figures(counts)["f1_macro"]
+    for sample, value in zip(counts.astype(int), found, strict=True):
+        rows = np.repeat(np.arange(300), sample)
+        best = scores.argmax(axis=1)[rows]
+        assert value == pytest.approx(metrics.f1_score(labels[rows], best, average="macro"))
+
+
+def test_an_input_is_as_wrong_as_its_label_is_below_the_best_class() -> None:
+    assert evidence_of([[3.0, 1.0], [0.0, 2.5]], [0, 0]).losses.tolist() == [0.0, 2.5]
+
+
+def test_predictions_are_kept_as_scores_and_in_columns() -> None:
+    two = LOGITS.model_copy(update={"steps": Output.model_validate(TWO_BEST).steps})
+    evidence = evidence_of(np.array([[0.1, 0.7, 0.2], [0.6, 0.1, 0.3]]), [1, 2], two)
+    arrays = evidence.arrays()["probabilities.npz"]
+    assert arrays["probability"].dtype == np.float32
+    assert arrays["label"].tolist() == [1, 2]
+    assert evidence.columns() == {
+        "label": ["class 1", "class 2"],
+        "class_1": ["class 1", "class 0"],
+        "probability_1": ["0.7", "0.6"],
+        "class_2": ["class 2", "class 2"],
+        "probability_2": ["0.2", "0.3"],
+    }
+
+
+def test_predictions_are_ordered_by_the_models_own_values() -> None:
+    steps = ["softmax", {"top_k": {"k": 2}}]
+    output = Output.model_validate({**TWO_BEST, "steps": steps})
+    values = np.array([[900.0, -20000.0, -10000.0], [900.0, -10000.0, -20000.0]])
+    columns = evidence_of(values, [1, 2], output).columns()
+    assert columns["class_2"] == ["class 2", "class 1"]
+    assert columns["probability_1"] == ["1", "1"]
+
+
+def test_scores_that_are_no_probabilities_are_not_called_so() -> None:
+    values = np.array([[9, 200, 17], [128, 2, 64]], np.float32)
+    evidence = evidence_of(values, [1, 2], Output.model_validate(TWO_BEST))
+    arrays = evidence.arrays()["scores.npz"]
+    assert arrays["score"].tolist() == values.tolist()
+    assert list(evidence.columns()) == ["label", "class_1", "score_1", "class_2", "score_2"]
+
+
+class FakePredictor:
+    """A predictor that returns the next of its outputs for each batch."""
+
+    inputs = (Tensor("x", "float32", (None, 1)),)
+    outputs = (Tensor("logits", "float32", (None, 2)),)
+
+    def __init__(self, *outputs: Any) -> None:
+        self._outputs = iter(outputs)
+
+    def predict(self, batch: Any) -> dict[str, Any]:
+        return {"logits": np.asarray(next(self._outputs), np.float32)}
+
+
+def classify(
+    predictor: Any, dataset: Dataset, size: int, output: Output = LOGITS
+) -> ClassificationEvidence:
+    scorer = Classification().scorer([output], dataset, {})
+    done = 0
+    for batch in predict_rows(predictor, Inputs(dataset, {}, size), [output]):
+        scorer.add({output.name: batch.rows(output.name)}, range(done, done + batch.count))
+        done += batch.count
+    evidence = scorer.evidence()
+    assert isinstance(evidence, ClassificationEvidence)
+    return evidence
+
+
+def test_scores_leave_out_what_filled_the_last_batch() -> None:
+    predictor: Any = FakePredictor([[1, 0]] * 4, [[0, 1]] * 4)
+    found = classify(predictor, SIX, 4)
+    assert len(found) == 6
+    assert found.scores.argmax(axis=1).tolist() == [0, 0, 0, 0, 1, 1]
+    assert found.values.argmax(axis=1).tolist() == [0, 0, 0, 0, 1, 1]
+    assert found.scores.dtype == np.float32
+    assert np.allclose(found.scores.sum(axis=1), 1)
+    assert found.labels.tolist() == LABELS.tolist()
+
+
+def test_classes_rank_by_the_logits_where_probabilities_underflow() -> None:
+    logits = [0.0, -300.0, -290.0, -280.0, -270.0, -260.0, -250.0]
+    predictor: Any = FakePredictor([logits] * 6)
+    found = classify(predictor, SIX, 6)
+    assert found.scores[0].tolist() == [1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]
+    assert top_k(found.values, 5)[0].tolist() == [0, 6, 5, 4, 3]
+    assert found.shares["top5"].tolist() == [True, False, True, False, True, False]
+
+
+def test_an_output_with_axes_of_one_is_a_table_of_scores() -> None:
+    logits = np.array([[2.0, 1.0]] * 6)
+    predictor: Any = FakePredictor(logits[:, :, None, None])
+    found = classify(predictor, SIX, 6)
+    assert found.values.tolist() == logits.tolist()
+    assert np.allclose(found.scores.sum(axis=1), 1)
+
+
+def test_the_first_input_whose_scores_are_not_finite_is_named() -> None:
+    second = [[np.nan, 1], [np.inf, 0], [np.nan, 0], [0, 0]]
+    predictor: Any = FakePredictor([[1, 0]] * 4, second)
+    message = (
+        "has NaN or infinity for 2 of 6 inputs, first for number 4, row 4 of m.yaml:1: six.npz;"
+    )
+    with pytest.raises(OutputError, match=message):
+        classify(predictor, SIX, 4)
+
+
+def test_an_output_that_is_no_table_of_scores_is_an_error() -> None:
+    predictor: Any = FakePredictor(np.zeros((4, 2, 2)))
+    message = r"output 'logits' of 4 inputs is \(4, 2, 2\); expected inputs x classes"
+    with pytest.raises(OutputError, match=message):
+        classify(predictor, SIX, 4)
+
+
+def test_labels_that_are_no_classes_are_an_error() -> None:
+    predictor: Any = FakePredictor([[1]] * 6)
+    with pytest.raises(DatasetError, match="labels from 0 to 1, and the model the classes 0 to 0"):
+        classify(predictor, SIX, 6)
+
+
+def test_a_dataset_without_labels_has_no_accuracy() -> None:
+    unlabelled = Dataset("m.yaml:1: six.npz", (PIXEL,), ARRAYS, None)
+    predictor: Any = FakePredictor()
+    with pytest.raises(DatasetError, match="has no array 'label'; add it"):
+        classify(predictor, unlabelled, 6)
+
+
+def test_the_file_of_the_first_input_that_is_not_finite_is_named() -> None:
+    files = [f"cats/{number}.png" for number in range(6)]
+    dataset = Dataset("m.yaml:1: photos.zip", (PIXEL,), ARRAYS, LABELS, files)
+    predictor: Any = FakePredictor([[1, 0]] * 4, [[np.nan, 0]] * 4)
+    with pytest.raises(OutputError, match=r"first for number 4, cats/4\.png; check"):
+        classify(predictor, dataset, 4)
+
+
+def test_the_batch_of_scores_is_on_the_axis_that_the_manifest_names() -> None:
+    logits = np.array([[2.0, 1.0], [0.0, 1.0], [3.0, 0.0]] * 2)
+    predictor: Any = FakePredictor(logits.T)
+    output = LOGITS.model_copy(update={"shape": (2, "batch")})
+    assert classify(predictor, SIX, 6, output).values.tolist() == logits.tolist()
