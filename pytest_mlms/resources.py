@@ -112,9 +112,11 @@ def _missing_here(case: Case, session: Session) -> list[str]:
 
 
 def _missing_text(case: Case, module: str) -> str:
+    from pytest_mlms.stacks.declared import install_advice
+
     stack = case.stack
     problem = f"{stack.framework} can't be imported in stack {stack.name} ({sys.executable})"
-    return f"{problem}; install it there: No module named {module!r}"
+    return f"{problem}; {install_advice(stack.framework)}: No module named {module!r}"
 
 
 def check_environment(case: Case, session: Session, item: pytest.Item) -> None:

@@ -26,6 +26,7 @@ LAYERS = [
     ["session", "config", "options", "recorder", "item_result", "single_entry_cache"],
     ["own_quantities"],
     ["trace"],
+    ["draft"],
     ["structure"],
     ["evaluate"],
     ["agent"],

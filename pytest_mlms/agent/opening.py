@@ -28,10 +28,11 @@ from pytest_mlms.agent.signature import check_signature
 from pytest_mlms.cases import Case
 from pytest_mlms.errors import AgentError, InvalidRun, Unavailable
 from pytest_mlms.records import Launch, Stack, device_name
+from pytest_mlms.stacks.declared import install_advice
 from pytest_mlms.stacks.variables import advice_on_missing
 from pytest_mlms.waits import Waiting, in_silence
 
-__all__ = ["PredictorSpec", "check_agent", "open_predictor"]
+__all__ = ["PredictorSpec", "check_agent", "load_model", "open_predictor"]
 
 _LONGEST_TEXT = 4096  # characters of a path
 _NUMPY_LINES = 60  # of the log, enough for numpy's warning with its traceback
@@ -136,7 +137,7 @@ def _say_hello(agent: Agent, spec: PredictorSpec) -> HelloReply:
             raise
         framework = spec.case.stack.framework
         problem = f"{framework} can't be imported in {spec.environment}"
-        raise Unavailable(f"{problem}; {advice or 'install it there'}: {error}") from None
+        raise Unavailable(f"{problem}; {advice or install_advice(framework)}: {error}") from None
     _check_protocol(facts, spec)
     with agent.checking("hello"):
         hello = read_record(HelloReply, facts, _LONGEST_TEXT)
@@ -217,12 +218,21 @@ def _load(agent: Agent, spec: PredictorSpec, hello: HelloReply, start_seconds: f
         "options": case.model.options,
         "allow_code": spec.allow_code,
     }
+    predictor = load_model(agent, request, hello, start_seconds)
+    _check_used_device(case, predictor.device)
+    _check_used_threads(case, predictor.threads)
+    check_signature(case.loaded, predictor.inputs, predictor.outputs)
+    return predictor
+
+
+def load_model(
+    agent: Agent, request: Mapping[str, Any], hello: HelloReply, start_seconds: float
+) -> Predictor:
+    """Load a model by the fields of a request, and check nothing but the form of the reply."""
     facts = agent.request("load", request).facts
     with agent.checking("load"):
         loaded = read_record(LoadReply, facts, _LONGEST_TEXT)
-    _check_used_device(case, loaded.device)
-    _check_used_threads(case, loaded.threads)
-    predictor = Predictor(
+    return Predictor(
         agent=agent,
         device=loaded.device,
         threads=loaded.threads,
@@ -238,8 +248,6 @@ def _load(agent: Agent, spec: PredictorSpec, hello: HelloReply, start_seconds: f
         rss_before=loaded.rss_before,
         peak_is_since_load=loaded.peak_is_since_load,
     )
-    check_signature(case.loaded, predictor.inputs, predictor.outputs)
-    return predictor
 
 
 def _check_used_device(case: Case, used: str) -> None:

@@ -15,6 +15,7 @@ from pytest_mlms.errors import MlmsError
 __all__ = ["main"]
 
 _SUBCOMMANDS = {
+    "init": ("init", "add_init"),
     "schema": ("schema", "add_schema"),
     "lint": ("lint", "add_lint"),
     "describe": ("describe", "add_describe"),
@@ -30,6 +31,9 @@ They are in the order of the help. A file is imported where its subcommand is as
 needs other libraries.
 """
 
+_INTERRUPTED = 130
+"""The exit status of a program that Ctrl-C ended: 128 and the number of SIGINT."""
+
 _COMPLETION = "_ARGCOMPLETE"
 """The variable that is set where the shell asks for completions."""
 
@@ -37,7 +41,8 @@ _COMPLETION = "_ARGCOMPLETE"
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command.
 
-    Returns 0, or 1 where it found errors, or 2 where it was called wrongly.
+    Returns 0, or 1 where it found errors, or 2 where it was called wrongly, or 130 where Ctrl-C
+    ended it.
     """
     words = sys.argv[1:] if arguments is None else arguments
     asked = words[0] if words else ""
@@ -51,6 +56,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except MlmsError as error:
         print(f"mlms: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("mlms: interrupted", file=sys.stderr)
+        return _INTERRUPTED
     except BrokenPipeError:  # the reader, such as head, has ended
         _discard_output()
         return 1
@@ -60,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser(subcommands: Iterable[str]) -> argparse.ArgumentParser:
     """Return a parser of these subcommands."""
     parser = argparse.ArgumentParser(
-        prog="mlms", description="Check manifests, describe models, ask traces."
+        prog="mlms", description="Write and check manifests, describe models, ask traces."
     )
     version = f"pytest-mlms {pytest_mlms.__version__}"
     parser.add_argument("--version", action="version", version=version)

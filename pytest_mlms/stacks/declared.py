@@ -24,6 +24,7 @@ __all__ = [
     "check_labels",
     "choose",
     "declared_stacks",
+    "install_advice",
     "resolve",
     "stacks_for",
 ]
@@ -55,6 +56,25 @@ _FRAMEWORKS = {
     "torch": "pytorch",
 }
 """The framework of each distribution that has another name than its framework."""
+
+_INSTALLED_BY = {
+    "caffe": "kendryte-caffe numpy<1.24 protobuf<4",
+    "caffe2": "torch==1.10.2 numpy<1.24 protobuf<3.21 future six",
+    "cntk": "cntk",
+    "jax": "jax",
+    "mxnet": "mxnet==1.9.1 numpy<1.24",
+    "onnxruntime": "onnxruntime",
+    "opencv": "opencv-python-headless",
+    "openvino": "openvino",
+    "pytorch": "torch",
+    "tensorflow": "tensorflow",
+    "tensorrt": "tensorrt",
+    "tflite": "ai-edge-litert",
+}
+"""The requirements of each framework of ours."""
+
+_OLD = ("caffe", "caffe2", "cntk", "mxnet")
+"""Frameworks that few interpreters that run pytest can have."""
 
 _COMMA = re.compile(r",(?=\s*[A-Za-z0-9])(?![^\[]*\])")
 _BLANK = re.compile(r"(?<![\s,@=<>!~])\s+(?=[A-Za-z])(?![^\[]*\])")
@@ -133,6 +153,16 @@ def check_framework(stack: Stack, frameworks: Collection[str]) -> None:
         problem = f"no predictor for {stack.framework!r}"
         advice = f"{known} (--mlms-predictors DIR adds others)"
         raise StackError(f"{stack.place}: {problem}; {advice}")
+
+
+def install_advice(framework: str) -> str:
+    """Return what to do where a framework is missing: the line to type."""
+    wanted = _INSTALLED_BY.get(framework)
+    if wanted is None:
+        return "install it there"
+    if framework in _OLD:
+        return f"use --mlms-stack '{wanted}', with an older Python where that needs one"
+    return f"pip install {wanted}, or use --mlms-stack {wanted}"
 
 
 def check_labels(values: Sequence[str], frameworks: Collection[str]) -> None:

@@ -1,0 +1,231 @@
+"""``mlms init``: from the files of a model, and data, to a manifest that runs at once."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pytest_mlms.agent.registry import find_predictors
+from pytest_mlms.cli.arguments import add_cache, add_predictors, positive
+from pytest_mlms.draft.data import recognise_data
+from pytest_mlms.draft.drafting import DraftRequest, draft_manifest, manifest_name
+from pytest_mlms.draft.measuring import measure_twice, with_limits
+from pytest_mlms.draft.model_files import ModelFiles, recognise_models
+from pytest_mlms.draft.parts import Draft
+from pytest_mlms.errors import MlmsError
+from pytest_mlms.files import replacing
+from pytest_mlms.manifest import load
+from pytest_mlms.manifest.load import shown
+from pytest_mlms.records import Stack
+from pytest_mlms.stacks.declared import HERE, choose, declared_stacks, stacks_for
+from pytest_mlms.text import visible
+
+__all__ = ["add_init"]
+
+_SUFFIXES = (".yaml", ".yml")
+
+
+def add_init(commands: Any) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "init", help="write a manifest for a model's file, with limits measured here"
+    )
+    parser.add_argument(
+        "models",
+        nargs="+",
+        metavar="MODEL",
+        help="a model's file or SavedModel folder, or FRAMEWORK=PATH; several are one network in "
+        "several formats",
+    )
+    parser.add_argument(
+        "--data",
+        type=Path,
+        metavar="PATH",
+        help="labelled inputs: a folder with a folder of pictures for each class, a folder or an "
+        "archive with a labels.csv, or an .npz",
+    )
+    parser.add_argument(
+        "--labels",
+        type=Path,
+        metavar="FILE",
+        help="names of the classes, one a line in the order of the model's output",
+    )
+    parser.add_argument("--task", metavar="NAME", help="such as image-classification")
+    parser.add_argument(
+        "--inputs",
+        type=positive,
+        default=1000,
+        metavar="N",
+        help="pictures to take of a folder at most (default: 1000)",
+    )
+    parser.add_argument(
+        "--option",
+        action="append",
+        default=[],
+        type=_option,
+        metavar="NAME=VALUE",
+        dest="options",
+        help="option of the framework's predictor; FRAMEWORK:NAME=VALUE for one of several",
+    )
+    parser.add_argument(
+        "--output", type=Path, metavar="FILE", help="the manifest (default: MODEL.yaml, here)"
+    )
+    parser.add_argument("--force", action="store_true", help="replace a manifest that is there")
+    parser.add_argument(
+        "--mlms-stack",
+        action="append",
+        default=[],
+        metavar="STACK",
+        dest="stacks",
+        help="stack that runs the model, as of pytest; may be repeated",
+    )
+    parser.add_argument(
+        "--mlms-allow-code",
+        action="store_true",
+        dest="allow_code",
+        help="let the files of models run code",
+    )
+    add_predictors(parser)
+    add_cache(parser)
+    parser.set_defaults(run=_init)
+
+
+def _option(text: str) -> tuple[str, str, Any]:
+    """Return framework ("" for any), name and value of an option."""
+    name, equals, value = text.partition("=")
+    framework, colon, own = name.partition(":")
+    if not (equals and name and (own or not colon)):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    return (framework, own, value) if colon else ("", name, value)
+
+
+def _init(options: argparse.Namespace) -> int:
+    """Draft a manifest, measure its limits, and write it."""
+    predictors = find_predictors(options.predictors)
+    models = recognise_models(options.models, predictors)
+    target = _target(options, models)
+    request = DraftRequest(
+        models=models,
+        stacks=_stacks(options, models, predictors),
+        target=target,
+        predictors=predictors,
+        cache=options.cache,
+        say=_say,
+        show=_show,
+        data=None if options.data is None else recognise_data(options.data),
+        most_inputs=options.inputs,
+        labels=options.labels,
+        task=options.task,
+        options=_options(options, models),
+        allow_code=options.allow_code,
+        replaces=options.force,
+    )
+    try:
+        _write(request, options)
+    except BaseException:
+        for path in request.made:
+            path.unlink(missing_ok=True)
+        raise
+    _say(f"wrote {target}")
+    print(_command(target, options, models))
+    return 0
+
+
+def _write(request: DraftRequest, options: argparse.Namespace) -> None:
+    """Draft and measure a manifest, and write it whole or not at all. Raises MlmsError."""
+    target = request.target
+    try:
+        with replacing(target) as temporary:
+            temporary.touch()  # before any work, to see whether it can be
+            draft = draft_manifest(request)
+            draft = _measured(draft, temporary, options, request.predictors)
+            temporary.write_text(draft.text(), encoding="utf-8")
+    except OSError as error:
+        problem = f"{target} can't be written: {error.strerror}"
+        raise MlmsError(f"{problem}; make room, or name another place with --output") from error
+
+
+def _measured(
+    draft: Draft, temporary: Path, options: argparse.Namespace, predictors: Mapping[str, Path]
+) -> Draft:
+    """Return the draft with limits, for which it is run from a temporary file beside its place."""
+    temporary.write_text(draft.text(), encoding="utf-8")
+    load(temporary, predictors)
+    _say("measuring it on this machine, twice …")
+    runs = measure_twice(temporary, _pytest_options(options, len(draft.models)))
+    return with_limits(draft, runs)
+
+
+def _target(options: argparse.Namespace, models: Sequence[ModelFiles]) -> Path:
+    """Return the path of the manifest; raises MlmsError where it can't be written there."""
+    path = options.output or Path(f"{manifest_name(models[0].graph)}.yaml")
+    if path.suffix not in _SUFFIXES:
+        raise MlmsError(f"--output {path}: the name of a manifest ends in .yaml")
+    if path.is_dir():
+        raise MlmsError(f"--output {path} is a folder; name a file in it: {path}/NAME.yaml")
+    if not path.parent.is_dir():
+        raise MlmsError(f"there is no folder {path.parent}; make it, or name another --output")
+    if path.exists() and not options.force:
+        advice = "--force replaces it, --output FILE writes another one"
+        raise MlmsError(f"{path} is there already; {advice}")
+    return Path(path)
+
+
+def _stacks(
+    options: argparse.Namespace, models: Sequence[ModelFiles], predictors: Mapping[str, Path]
+) -> dict[str, Stack]:
+    """Return the stack that runs each framework: the first chosen one, or this interpreter."""
+    declared = declared_stacks(Path.cwd())
+    chosen = choose(options.stacks, declared, predictors) or [HERE]
+    offered = {model.framework for model in models}
+    found = {}
+    for framework in offered:
+        stacks = stacks_for(framework, chosen, offered) or stacks_for(framework, [HERE], offered)
+        found[framework] = stacks[0]
+    return found
+
+
+def _options(
+    options: argparse.Namespace, models: Sequence[ModelFiles]
+) -> dict[str, dict[str, Any]]:
+    """Return the options of each framework."""
+    found: dict[str, dict[str, Any]] = {model.framework: {} for model in models}
+    for framework, name, value in options.options:
+        if framework and framework not in found:
+            raise MlmsError(f"--option {framework}:{name}: no model is for {framework}")
+        for known in [framework] if framework else list(found):
+            found[known][name] = value
+    return found
+
+
+def _pytest_options(options: argparse.Namespace, models: int) -> list[str]:
+    """Return the options of pytest with which it runs what was drafted."""
+    words = []
+    for stack in options.stacks:
+        words += ["--mlms-stack", stack]
+    if models > 1 and "here" not in options.stacks:
+        words += ["--mlms-stack", "here"]
+    for folder in options.predictors:
+        words += ["--mlms-predictors", str(folder)]
+    if options.allow_code:
+        words.append("--mlms-allow-code")
+    return words
+
+
+def _command(target: Path, options: argparse.Namespace, models: Sequence[ModelFiles]) -> str:
+    words = ["pytest", str(shown(target)), *_pytest_options(options, len(models))]
+    return shlex.join(words)
+
+
+def _say(line: str) -> None:
+    print(visible(line), file=sys.stderr, flush=True)
+
+
+def _show(step: str) -> None:
+    """Print a step of an installation; the text is empty at its end."""
+    if step:
+        print(step, file=sys.stderr)

@@ -1,0 +1,181 @@
+"""The data that a user names for a model: its form, and what a dataset of it is made of."""
+
+from __future__ import annotations
+
+import csv
+import io
+import random
+import zipfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pytest_mlms.artifacts.archives import is_archive
+from pytest_mlms.errors import MlmsError
+from pytest_mlms.files import replacing
+
+__all__ = ["ArrayData", "Data", "PictureData", "TableData", "pack_folder", "recognise_data"]
+
+_PICTURES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
+_TABLE = "labels.csv"
+_MOST_BYTES = 4 << 30
+_DATE = (1980, 1, 1, 0, 0, 0)
+"""The time of all members of an archive that is written here: equal files give equal digests."""
+_FORMS = (
+    "a folder with a folder of pictures for each class, a folder or an archive with a labels.csv, "
+    "an .npz, or the .json of a COCO dataset"
+)
+
+
+@dataclass(frozen=True)
+class ArrayData:
+    """An .npz file: type and shape of each array, by name."""
+
+    path: Path
+    arrays: Mapping[str, tuple[np.dtype[Any], tuple[int, ...]]]
+
+
+@dataclass(frozen=True)
+class TableData:
+    """A folder or an archive with a labels.csv that is used as it is."""
+
+    path: Path
+
+
+@dataclass(frozen=True)
+class PictureData:
+    """A folder with a folder of pictures for each class.
+
+    ``files`` are relative to ``path``, and ``classes`` has the name of the class of each.
+    """
+
+    path: Path
+    files: Sequence[str]
+    classes: Sequence[str]
+
+    @property
+    def class_names(self) -> list[str]:
+        """The names of the classes, in the order that frameworks number them by default."""
+        return sorted(set(self.classes))
+
+    def sample(self, most: int) -> PictureData:
+        """Return at most so many pictures, drawn with a fixed seed, as evenly as the classes can
+        give them.
+        """
+        if len(self.files) <= most:
+            return self
+        by_class: dict[str, list[int]] = {name: [] for name in self.class_names}
+        for index, name in enumerate(self.classes):
+            by_class[name].append(index)
+        for indices in by_class.values():
+            random.Random(0).shuffle(indices)
+        chosen = _in_turns(list(by_class.values()))[:most]
+        chosen.sort()
+        files = [self.files[index] for index in chosen]
+        return replace(self, files=files, classes=[self.classes[index] for index in chosen])
+
+    def pack(self, target: Path, numbers: Mapping[str, int]) -> None:
+        """Write the pictures and a labels.csv to an archive; ``numbers`` are those of the classes.
+
+        Raises MlmsError.
+        """
+        table = io.StringIO()
+        writer = csv.writer(table, lineterminator="\n")
+        writer.writerow(["file", "label"])
+        for file, name in zip(self.files, self.classes, strict=True):
+            writer.writerow([file, numbers[name]])
+        _pack(target, self.path, self.files, {_TABLE: table.getvalue().encode()})
+
+
+Data = ArrayData | TableData | PictureData
+
+
+def _in_turns(groups: Sequence[Sequence[int]]) -> list[int]:
+    """Return the elements of all groups: the first of each, the second of each, and so on."""
+    longest = max(len(group) for group in groups)
+    found = []
+    for place in range(longest):
+        found += [group[place] for group in groups if place < len(group)]
+    return found
+
+
+def recognise_data(path: Path) -> Data:
+    """Return the data at ``path``. Raises MlmsError, which says what forms there are."""
+    if not path.exists():
+        raise MlmsError(f"there is no {path}; name {_FORMS}")
+    if path.is_dir():
+        return _of_folder(path)
+    if path.name == _TABLE:
+        return TableData(path.parent)
+    if path.suffix == ".npz":
+        return _of_npz(path)
+    if is_archive(path):
+        return TableData(path)
+    raise MlmsError(f"{path} is no dataset that is known here; name {_FORMS}")
+
+
+def _of_folder(folder: Path) -> Data:
+    if (folder / _TABLE).is_file() or len(list(folder.glob(f"*/{_TABLE}"))) == 1:
+        return TableData(folder)
+    files = []
+    classes = []
+    for path in sorted(folder.rglob("*")):
+        relative = path.relative_to(folder)
+        is_hidden = any(part.startswith(".") for part in relative.parts)
+        if path.suffix.lower() in _PICTURES and path.is_file() and not is_hidden:
+            files.append(relative.as_posix())
+            classes.append(relative.parts[0] if len(relative.parts) > 1 else "")
+    if not files:
+        raise MlmsError(f"{folder} has no pictures and no labels.csv; name {_FORMS}")
+    if "" in classes:
+        example = files[classes.index("")]
+        problem = f"{folder} has pictures without a class, such as {example}"
+        advice = "put them into a folder for each class, or add a labels.csv (file,label)"
+        raise MlmsError(f"{problem}; {advice}")
+    return PictureData(folder, files, classes)
+
+
+def _of_npz(path: Path) -> ArrayData:
+    arrays = {}
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            for name in file.files:
+                array = file[name]
+                arrays[name] = (array.dtype, array.shape)
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
+        raise MlmsError(f"{path} can't be read: {error}; write it with numpy.savez") from error
+    if not arrays:
+        raise MlmsError(f"{path} has no arrays; write one for each input, and 'label'")
+    return ArrayData(path, arrays)
+
+
+def pack_folder(folder: Path, target: Path) -> None:
+    """Write all files of a folder to an archive. Raises MlmsError."""
+    files = []
+    for path in sorted(folder.rglob("*")):
+        relative = path.relative_to(folder)
+        is_hidden = any(part.startswith(".") for part in relative.parts)
+        if path.is_file() and not is_hidden and path.resolve() != target.resolve():
+            files.append(relative.as_posix())
+    _pack(target, folder, files, {})
+
+
+def _pack(target: Path, folder: Path, files: Iterable[str], texts: Mapping[str, bytes]) -> None:
+    """Write an archive of files below a folder, and of other content by name."""
+    names = list(files)
+    size = sum((folder / name).stat().st_size for name in names)
+    if size > _MOST_BYTES:
+        problem = f"{folder} has {size / 2**30:.1f} GiB"
+        raise MlmsError(f"{problem}; name a part of it, or an archive that you have packed")
+    try:
+        with replacing(target) as temporary, zipfile.ZipFile(temporary, "w") as archive:
+            for name, content in texts.items():
+                archive.writestr(zipfile.ZipInfo(name, _DATE), content)
+            for name in names:
+                archive.writestr(zipfile.ZipInfo(name, _DATE), (folder / name).read_bytes())
+    except OSError as error:
+        problem = f"{target} can't be written: {error.strerror}"
+        raise MlmsError(f"{problem}; make room, or name another place with --output") from error

@@ -1,0 +1,511 @@
+"""From the files of models, and data, to a drafted manifest that can run."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from mlms_predictors import Tensor
+
+from pytest_mlms.agent.predictor import Predictor
+from pytest_mlms.agent.process import Refused
+from pytest_mlms.agent.unchecked import UncheckedModel, open_unchecked
+from pytest_mlms.artifacts.digest import sha256_of
+from pytest_mlms.artifacts.external_data import external_data
+from pytest_mlms.artifacts.fetch import fetch
+from pytest_mlms.draft.data import ArrayData, Data, PictureData, TableData, pack_folder
+from pytest_mlms.draft.inputs import guess_inputs, has_free_batch
+from pytest_mlms.draft.model_files import ModelFiles
+from pytest_mlms.draft.outputs import Trial, classes_of, guess_outputs
+from pytest_mlms.draft.parts import DatasetPart, Draft, InputPart, ModelPart, OutputPart
+from pytest_mlms.draft.vocabulary import vocabulary_of
+from pytest_mlms.errors import AgentError, MlmsError, Unavailable
+from pytest_mlms.evaluate.random_inputs import draw_array
+from pytest_mlms.manifest.types import instead
+from pytest_mlms.pipeline import read_labels
+from pytest_mlms.records import Artifact, Place, Stack
+from pytest_mlms.stacks.installers import Show
+from pytest_mlms.stacks.launch import prepare
+
+__all__ = ["DraftRequest", "draft_manifest", "manifest_name"]
+
+_SAVED_MODEL = "saved_model.pb"
+_READ_ONNX = ("onnxruntime", "opencv", "openvino", "tensorrt")
+_TAKES_SIGNATURE = ("caffe2", "mxnet", "pytorch", "tensorflow")
+"""Frameworks whose models may not tell their inputs; the option ``inputs`` does."""
+
+_SIZES = (2, 3)  # batches of a trial
+_BATCH_SIZES = (1, 8)
+_HEADING = (
+    "Drafted by mlms init, which looked at the files, the data and a run. What it could not know "
+    "says that it is a guess."
+)
+
+
+@dataclass(frozen=True)
+class DraftRequest:
+    """What a user has asked to be drafted.
+
+    Attributes:
+        models: The files of each model.
+        stacks: The stack that runs each framework.
+        target: The manifest, whose folder paths are relative to.
+        data: The data, and at most how many inputs of it.
+        labels: A file with the names of the classes.
+        task: The task, where the user says it.
+        options: The options of each framework's predictor.
+        predictors: The file of each framework's predictor.
+        allow_code: Whether the files of models may run code.
+        replaces: Whether files of an earlier draft are replaced.
+        made: The files that were made beside the manifest, to be removed if it isn't written.
+        cache: The folder of stacks and unpacked archives.
+        say: Tells the user what was found.
+        show: Shows a step of an installation.
+    """
+
+    models: Sequence[ModelFiles]
+    stacks: Mapping[str, Stack]
+    target: Path
+    predictors: Mapping[str, Path]
+    cache: Path
+    say: Callable[[str], None]
+    show: Show
+    data: Data | None = None
+    most_inputs: int = 1000
+    labels: Path | None = None
+    task: str | None = None
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    allow_code: bool = False
+    replaces: bool = False
+    made: list[Path] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """The name of the manifest."""
+        return manifest_name(self.target)
+
+    def beside(self, suffix: str) -> Path:
+        """Return the path of a file of the manifest's own, beside it.
+
+        It is noted as made, unless it was there before. Raises MlmsError where it must not be
+        replaced.
+        """
+        path = self.target.with_name(f"{self.name}-{suffix}")
+        if not path.exists():
+            self.made.append(path)
+        elif path not in self.made and not self.replaces:
+            advice = "--force replaces it, --output FILE writes files of other names"
+            raise MlmsError(f"{path} is there already; {advice}")
+        return path
+
+
+@dataclass(frozen=True)
+class _Signature:
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What a run of the first model has shown."""
+
+    device: str
+    inputs: Sequence[InputPart]
+    outputs: Sequence[OutputPart]
+    left_out: Sequence[str]
+    batch_sizes: Sequence[int]
+    classes: int | None
+    best: str | None
+
+
+def manifest_name(path: Path) -> str:
+    """Return a name for the manifest of a model's file."""
+    name = path.name
+    while "." in name and not name.startswith("."):
+        name = name.rpartition(".")[0]
+    name = re.sub(r"(-symbol|_predict)$", "", name)
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-._")
+    return name or "model"
+
+
+def draft_manifest(request: DraftRequest) -> Draft:
+    """Return a manifest for models; data is packed beside it where it must be.
+
+    Raises MlmsError, which says what to do.
+    """
+    first = request.models[0]
+    with _opened(first, request) as predictor:
+        signature = _Signature(predictor.inputs, predictor.outputs)
+        _say_signature(first, predictor, request)
+        found = _look(first, predictor, request)
+    parts = [_model_part(first, request)]
+    for model in request.models[1:]:
+        with _opened(model, request) as predictor:
+            _say_signature(model, predictor, request)
+            _check_same(first, signature, model, predictor)
+        parts.append(_model_part(model, request))
+    dataset, outputs = _dataset(request, found)
+    comment = ""
+    if found.left_out:
+        comment = f"without outputs that have no row for each input: {', '.join(found.left_out)}"
+    return Draft(
+        name=request.name,
+        task=request.task or _task(found),
+        task_comment=comment,
+        models=parts,
+        inputs=found.inputs,
+        outputs=outputs,
+        dataset=dataset,
+        devices=[found.device],
+        batch_sizes=found.batch_sizes,
+        heading=_HEADING,
+    )
+
+
+@contextlib.contextmanager
+def _opened(model: ModelFiles, request: DraftRequest) -> Iterator[Predictor]:
+    """Load a model; an agent's log is kept if it fails, as the error names it."""
+    files = {"graph": _local_graph(model, request)}
+    if model.weights is not None:
+        files["weights"] = model.weights
+    elif model.framework in _READ_ONNX and _external(model):
+        files["weights"] = model.graph.parent / _external(model)[0]
+    stack = request.stacks[model.framework]
+    predictor = request.predictors[model.framework]
+    mounts = [predictor.parent, *files.values()]
+    launch = prepare(stack, request.cache, threads=1, mounts=mounts, show=request.show)
+    folder = Path(tempfile.mkdtemp(prefix="mlms-init-"))
+    unchecked = UncheckedModel(
+        stack=stack,
+        launch=launch,
+        predictor=predictor,
+        files={role: path.absolute() for role, path in files.items()},
+        log=folder / "agent.log",
+        options=request.options.get(model.framework, {}),
+        allow_code=request.allow_code,
+    )
+    is_kept = False
+    try:
+        with open_unchecked(unchecked) as opened:
+            yield opened
+    except (Refused, Unavailable) as error:
+        raise MlmsError(f"{model.graph}: {_without_log(error)}") from error
+    except AgentError as error:
+        is_kept = True  # the error names the log
+        raise MlmsError(f"{model.graph}: {error}") from error
+    finally:
+        if not is_kept:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _without_log(error: MlmsError) -> str:
+    """Return an error's text without the log of an agent, which is removed."""
+    text, _, _ = str(error).partition(" (log: ")
+    return text
+
+
+def _external(model: ModelFiles) -> tuple[str, ...]:
+    """Return the files beside an ONNX file that have its weights. Raises MlmsError for several."""
+    try:
+        names = external_data(model.graph)
+    except ValueError as error:
+        raise MlmsError(f"{model.graph} is not an ONNX model: {error}; export it again") from error
+    if len(names) > 1:
+        problem = f"{model.graph} has its weights in {len(names)} files"
+        advice = "save it with onnx.save(model, path, save_as_external_data=True) into one"
+        raise MlmsError(f"{problem}, such as {names[0]}; {advice}")
+    return names
+
+
+def _local_graph(model: ModelFiles, request: DraftRequest) -> Path:
+    """Return the file or folder that the agent gets; an archive is unpacked."""
+    if not model.is_archive:
+        return model.graph
+    return _unpacked(model, request) / _member(model, request)
+
+
+def _unpacked(model: ModelFiles, request: DraftRequest) -> Path:
+    path = model.graph.absolute()
+    return fetch(Artifact(str(path), None, Place(model.graph, 1), "."), request.cache)
+
+
+def _member(model: ModelFiles, request: DraftRequest) -> Path:
+    """Return the folder of a SavedModel in an archive, relative to it."""
+    root = _unpacked(model, request)
+    found = sorted(root.rglob(_SAVED_MODEL))
+    if len(found) != 1:
+        problem = f"{model.graph} has {len(found)} {_SAVED_MODEL}"
+        raise MlmsError(f"{problem}; pack one SavedModel, or name the file of another model")
+    return found[0].parent.relative_to(root)
+
+
+def _say_signature(model: ModelFiles, predictor: Predictor, request: DraftRequest) -> None:
+    version = predictor.versions.get(model.framework, "")
+    request.say(f"{model.graph}: {model.framework} {version}")
+    for title, tensors in (("takes", predictor.inputs), ("gives", predictor.outputs)):
+        for tensor in tensors:
+            sizes = ["any" if size is None else str(size) for size in tensor.shape]
+            request.say(f"  {title} {tensor.name} {tensor.dtype} {' x '.join(sizes)}".rstrip())
+
+
+def _look(model: ModelFiles, predictor: Predictor, request: DraftRequest) -> _Found:
+    """Guess inputs, run the model on random ones, and guess outputs."""
+    _check_told(model, predictor)
+    inputs = guess_inputs(predictor.inputs, request.data, vocabulary_of(model.graph))
+    sizes = _SIZES if has_free_batch(predictor.inputs) else _fixed(predictor.inputs)
+    trial = _try(model, predictor, inputs, sizes)
+    labelled = request.data is not None or request.labels is not None
+    outputs, best, left_out = guess_outputs(predictor.outputs, trial, labelled=labelled)
+    if not outputs:
+        problem = f"{model.graph} has no output with a row for each input"
+        raise MlmsError(f"{problem}; export it with the axis of the batch in its outputs")
+    batch_sizes = _BATCH_SIZES if trial.small != trial.large else (trial.small,)
+    classes = None if best is None else classes_of(trial, best)
+    device = predictor.device.partition(":")[0]
+    return _Found(device, inputs, outputs, left_out, batch_sizes, classes, best)
+
+
+def _check_told(model: ModelFiles, predictor: Predictor) -> None:
+    """Raise MlmsError where a model does not tell its inputs, with what to write."""
+    unknown = [tensor for tensor in predictor.inputs if not tensor.shape and _is_float(tensor)]
+    if not unknown:
+        return
+    names = "; ".join(f"{tensor.name} float32[?,3,224,224]" for tensor in unknown)
+    problem = f"{model.graph} does not say the shape of {unknown[0].name!r}"
+    if model.framework in _TAKES_SIGNATURE:
+        advice = f"say it, with ? for a free axis: --option 'inputs={names}'"
+    else:
+        advice = "export it with the shapes of its inputs"
+    raise MlmsError(f"{problem}; {advice}")
+
+
+def _is_float(tensor: Tensor) -> bool:
+    return not tensor.dtype or tensor.dtype.startswith("float")
+
+
+def _fixed(tensors: Sequence[Tensor]) -> tuple[int, int]:
+    """Return the size of the only batch that a model takes, twice."""
+    for tensor in tensors:
+        if tensor.shape and tensor.shape[0] is not None:
+            return tensor.shape[0], tensor.shape[0]
+    return 1, 1
+
+
+def _try(
+    model: ModelFiles, predictor: Predictor, inputs: Sequence[InputPart], sizes: tuple[int, int]
+) -> Trial:
+    """Run batches of both sizes; of one input where the model takes no more."""
+    try:
+        return _run_trial(predictor, inputs, sizes)
+    except Refused as error:
+        if sizes[0] == sizes[1]:
+            raise _refused(model, error) from error
+    try:
+        return _run_trial(predictor, inputs, (1, 1))
+    except Refused as error:
+        raise _refused(model, error) from error
+
+
+def _refused(model: ModelFiles, error: Refused) -> MlmsError:
+    advice = "write its manifest by hand, with the shape and the range of each input"
+    problem = f"{model.graph} does not run on random inputs"
+    return MlmsError(f"{problem}; {advice}: {_without_log(error)}")
+
+
+def _run_trial(predictor: Predictor, inputs: Sequence[InputPart], sizes: tuple[int, int]) -> Trial:
+    specs = {part.name: part.spec() for part in inputs}
+    outputs = []
+    for size in dict.fromkeys(sizes):
+        generator = np.random.default_rng(0)
+        batch = {}
+        for tensor in predictor.inputs:
+            batch[tensor.name] = draw_array(tensor, specs[tensor.name], size, generator)
+        outputs.append(predictor.predict(batch))
+    return Trial(*sizes, outputs[0], outputs[-1])
+
+
+def _check_same(
+    first: ModelFiles, signature: _Signature, model: ModelFiles, predictor: Predictor
+) -> None:
+    """Raise MlmsError where two models of a manifest have other inputs or outputs."""
+    for kind, ours, theirs in (
+        ("inputs", signature.inputs, predictor.inputs),
+        ("outputs", signature.outputs, predictor.outputs),
+    ):
+        expected = sorted(tensor.name for tensor in ours)
+        found = sorted(tensor.name for tensor in theirs)
+        if expected != found:
+            problem = (
+                f"{model.graph} has the {kind} {', '.join(found)}, "
+                f"and {first.graph} {', '.join(expected)}"
+            )
+            advice = "export them with the same names, or write a manifest for each"
+            raise MlmsError(f"{problem}; {advice}")
+
+
+def _model_part(model: ModelFiles, request: DraftRequest) -> ModelPart:
+    graph = model.graph
+    member = ""
+    if model.is_archive:
+        member = f"#{_member(model, request).as_posix()}"
+    elif graph.is_dir():
+        graph = request.beside("model.zip")
+        pack_folder(model.graph, graph)
+        request.say(f"packed {model.graph} into {graph}")
+        member = "#."
+    weights = model.weights
+    if weights is None and graph.suffix == ".onnx" and _external(model):
+        weights = graph.parent / _external(model)[0]
+    sha256 = {"graph": sha256_of(graph)}
+    if weights is not None:
+        sha256["weights"] = sha256_of(weights)
+    return ModelPart(
+        framework=model.framework,
+        graph=_written(graph, request) + member,
+        weights=None if weights is None else _written(weights, request),
+        sha256=sha256,
+        options=request.options.get(model.framework, {}),
+    )
+
+
+def _written(path: Path, request: DraftRequest) -> str:
+    """Return a path as the manifest has it: relative to its folder, unless that is far away."""
+    relative = os.path.relpath(path.absolute(), request.target.absolute().parent)
+    is_far = relative.startswith(os.path.join("..", "..", ".."))
+    return str(path.absolute()) if is_far else Path(relative).as_posix()
+
+
+def _task(found: _Found) -> str:
+    if found.best is None:
+        return "inference"
+    first = found.inputs[0]
+    if first.type == "image":
+        return "image-classification"
+    return "text-classification" if first.element_type.startswith("int") else "classification"
+
+
+def _dataset(
+    request: DraftRequest, found: _Found
+) -> tuple[DatasetPart | None, Sequence[OutputPart]]:
+    """Return the dataset, and the outputs with the names of their classes."""
+    data = request.data
+    names = _class_names(request, found)
+    outputs = found.outputs
+    if data is None:
+        return None, _named(outputs, request.labels, request)
+    if isinstance(data, ArrayData):
+        _check_arrays(data, found)
+        return _part_of(data.path, data.path, request), _named(outputs, request.labels, request)
+    if isinstance(data, TableData):
+        source = data.path
+        if source.is_dir():
+            source = request.beside("data.zip")
+            pack_folder(data.path, source)
+            request.say(f"packed {data.path} into {source}")
+        return _part_of(source, data.path, request), _named(outputs, request.labels, request)
+    return _pictures(data, names, request, found)
+
+
+def _part_of(source: Path, data: Path, request: DraftRequest) -> DatasetPart:
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", data.absolute().stem).strip("-._") or "data"
+    return DatasetPart(name, _written(source, request), sha256_of(source))
+
+
+def _class_names(request: DraftRequest, found: _Found) -> list[str]:
+    if request.labels is None:
+        return []
+    if found.classes is None:
+        raise MlmsError(f"{request.labels}: no output of the model has classes; leave it out")
+    return read_labels(request.labels, found.classes)
+
+
+def _named(
+    outputs: Sequence[OutputPart], labels: Path | None, request: DraftRequest
+) -> Sequence[OutputPart]:
+    """Return the outputs with a file of the names of classes."""
+    if labels is None:
+        return outputs
+    source = _written(labels, request)
+    named = []
+    for output in outputs:
+        steps = [
+            step.replace("}", f", labels: {source}}}") if step.startswith("top_k") else step
+            for step in output.steps
+        ]
+        named.append(replace(output, steps=steps))
+    return named
+
+
+def _check_arrays(data: ArrayData, found: _Found) -> None:
+    missing = [part.name for part in found.inputs if part.name not in data.arrays]
+    if missing:
+        there = ", ".join(data.arrays)
+        problem = f"{data.path} has no array for input {missing[0]!r}, but {there}"
+        advice = f"save them by the names of the inputs: numpy.savez(…, {missing[0]}=…)"
+        raise MlmsError(f"{problem}; {advice}")
+
+
+def _pictures(
+    data: PictureData, names: Sequence[str], request: DraftRequest, found: _Found
+) -> tuple[DatasetPart, Sequence[OutputPart]]:
+    """Pack pictures with their classes' numbers; return the dataset, and outputs with names."""
+    numbers = _numbers(data, names, request, found)
+    chosen = data.sample(request.most_inputs)
+    target = request.beside("data.zip")
+    chosen.pack(target, numbers)
+    count = len(data.files)
+    part = f"{len(chosen.files):,} of {count:,}" if len(chosen.files) < count else f"{count:,}"
+    request.say(f"{data.path}: {part} pictures of {len(numbers)} classes, packed into {target}")
+    outputs = found.outputs
+    if names:
+        outputs = _named(outputs, request.labels, request)
+    elif found.classes == len(numbers):
+        labels = request.beside("labels.txt")
+        ordered = sorted(numbers, key=lambda name: numbers[name])
+        labels.write_text("".join(f"{name}\n" for name in ordered), encoding="utf-8")
+        outputs = _named(outputs, labels, request)
+    return _part_of(target, data.path, request), outputs
+
+
+def _numbers(
+    data: PictureData, names: Sequence[str], request: DraftRequest, found: _Found
+) -> dict[str, int]:
+    """Return the number of each class of a folder: by --labels, by its name, or by its order."""
+    classes = data.class_names
+    if names:
+        return {name: _number(name, names, request) for name in classes}
+    if found.classes is None:
+        problem = f"{data.path} has classes, and no output of the model has scores of them"
+        raise MlmsError(f"{problem}; give other labels by a labels.csv")
+    if all(name.isdecimal() and int(name) < found.classes for name in classes):
+        return {name: int(name) for name in classes}
+    if len(classes) == found.classes:
+        return {name: number for number, name in enumerate(classes)}
+    problem = f"{data.path} has {len(classes)} classes, and the model {found.classes}"
+    advice = "name the file with the model's, one a line in the order of its output: --labels FILE"
+    raise MlmsError(f"{problem}; {advice}")
+
+
+def _number(name: str, names: Sequence[str], request: DraftRequest) -> int:
+    """Return the line of a class in the file of names, in any case, or at its beginning."""
+    wanted = _comparable(name)
+    for number, known in enumerate(names):
+        if wanted in (_comparable(known), _comparable(known.partition(",")[0])):
+            return number
+    for number, known in enumerate(names):
+        if known.split()[0] == name:  # n01440764 tench
+            return number
+    advice = instead(name, names[:20])
+    raise MlmsError(f"{request.labels} has no class {name!r}, which a folder is called; {advice}")
+
+
+def _comparable(name: str) -> str:
+    return re.sub(r"[\s_-]+", " ", name).strip().casefold()

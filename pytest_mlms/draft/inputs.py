@@ -1,0 +1,213 @@
+"""Guesses at the inputs of a model from their names, types and shapes, and from the data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from mlms_predictors import Tensor
+
+from pytest_mlms.draft.data import ArrayData, Data
+from pytest_mlms.draft.parts import InputPart
+from pytest_mlms.errors import MlmsError
+from pytest_mlms.manifest.schema import BATCH
+
+__all__ = ["SCALES", "channels_of", "guess_inputs", "has_free_batch", "is_picture"]
+
+_CHANNELS = (1, 3)
+_LEAST_SIDE = 4  # pixels
+_SIDE = 224  # pixels, where nothing tells
+_TOKENS = 64
+_SAMPLES = 16000  # of audio, a second
+_OTHER = 16
+_RATE_NAMES = ("sr", "rate", "sample_rate", "sampling_rate")
+_RATE = 16000
+_LAST_TOKEN = 99
+
+SCALES = {
+    "0..255": "",
+    "0..1": "normalize: {mean: 0, scale: 255}",
+    "-1..1": "normalize: {mean: 127.5, scale: 127.5}",
+    "ImageNet": "normalize: {mean: [123.675, 116.28, 103.53], scale: [58.395, 57.12, 57.375]}",
+    "Caffe": "normalize: {mean: [123.68, 116.779, 103.939], scale: 1}",
+}
+"""Usual ranges of pixels -> the step that makes them. Those of ImageNet and Caffe are for RGB."""
+
+
+def guess_inputs(
+    tensors: Sequence[Tensor], data: Data | None, vocabulary: Mapping[str, int]
+) -> list[InputPart]:
+    """Return the inputs of a manifest.
+
+    ``vocabulary`` has the number of tokens of inputs whose embedding is known. Raises MlmsError
+    where the signature does not say enough.
+    """
+    parts = []
+    for tensor in tensors:
+        _check_known(tensor)
+        parts.append(_guess(tensor, tensors, data, vocabulary))
+    return parts
+
+
+def _check_known(tensor: Tensor) -> None:
+    """Raise MlmsError for an input that can't be written into a manifest."""
+    if not tensor.dtype or np.dtype(_dtype(tensor)).kind not in "biuf":
+        found = tensor.dtype or "of unknown type"
+        problem = f"input {tensor.name!r} is {found}, not an array of numbers"
+        raise MlmsError(f"{problem}; export the model so that it takes one")
+
+
+def _dtype(tensor: Tensor) -> Any:
+    try:
+        return np.dtype(tensor.dtype)
+    except TypeError:
+        return np.dtype(object)
+
+
+def has_free_batch(tensors: Sequence[Tensor]) -> bool:
+    """Return whether a model takes batches of any size: some input has a free first axis."""
+    return any(tensor.shape[:1] == (None,) for tensor in tensors)
+
+
+def is_picture(tensor: Tensor) -> bool:
+    """Return whether an input may be a batch of pictures."""
+    return _layout(tensor) is not None
+
+
+def channels_of(tensor: Tensor) -> int | None:
+    """Return the channels of pictures, None where they are free."""
+    axis = 1 if _layout(tensor) == "NCHW" else 3
+    return tensor.shape[axis]
+
+
+def _layout(tensor: Tensor) -> str | None:
+    """Return the layout of a batch of pictures, None for another input."""
+    shape = tensor.shape
+    if len(shape) != 4 or tensor.dtype not in ("float32", "float16", "float64", "uint8"):
+        return None
+    for layout, axis, sides in (("NCHW", 1, (2, 3)), ("NHWC", 3, (1, 2))):
+        are_sides = all((shape[side] or _SIDE) >= _LEAST_SIDE for side in sides)
+        if shape[axis] in _CHANNELS and are_sides:
+            return layout
+    return None
+
+
+def _guess(
+    tensor: Tensor,
+    tensors: Sequence[Tensor],
+    data: Data | None,
+    vocabulary: Mapping[str, int],
+) -> InputPart:
+    given = data.arrays.get(tensor.name) if isinstance(data, ArrayData) else None
+    if given is not None:
+        return _of_array(tensor, *given)
+    if is_picture(tensor):
+        return _picture(tensor, _sides(tensor))
+    if data is not None and len(tensors) == 1 and not isinstance(data, ArrayData):
+        shape = _text(tensor)
+        problem = f"input {tensor.name!r} is {shape}, which is no batch of pictures"
+        raise MlmsError(f"{problem}; give its inputs as an .npz with an array {tensor.name!r}")
+    return _drawn(tensor, tensors, vocabulary)
+
+
+def _of_array(tensor: Tensor, dtype: Any, shape: Sequence[int]) -> InputPart:
+    """Return an input whose elements are the rows of an array."""
+    if is_picture(tensor) and dtype == np.uint8 and _are_pixels(shape):
+        return _picture(tensor, tuple(shape[1:3]))
+    steps = []
+    if dtype != np.dtype(tensor.dtype):
+        steps.append((f"cast: {{to: {tensor.dtype}}}", f"the arrays are {dtype}"))
+    return InputPart(tensor.name, "tensor", tensor.dtype, steps=steps)
+
+
+def _are_pixels(shape: Sequence[int]) -> bool:
+    return len(shape) == 3 or (len(shape) == 4 and shape[3] in (1, 3, 4))
+
+
+def _sides(tensor: Tensor) -> tuple[int | None, int | None]:
+    """Return height and width of a model's pictures, None for free ones."""
+    first = 2 if _layout(tensor) == "NCHW" else 1
+    height, width = tensor.shape[first : first + 2]
+    return height, width
+
+
+def _picture(tensor: Tensor, known: Sequence[int | None]) -> InputPart:
+    height, width = _sides(tensor)
+    size = [height or known[0] or _SIDE, width or known[1] or _SIDE]
+    is_free = (height is None and known[0] is None) or (width is None and known[1] is None)
+    comment = f"the model takes any size; {_SIDE} is a guess" if is_free else ""
+    color = "L" if channels_of(tensor) == 1 else "RGB"
+    resize = f"resize: {{size: [{size[0]}, {size[1]}], method: bilinear}}"
+    steps = [(f"decode: {{color: {color}}}", ""), (resize, comment)]
+    if tensor.dtype != "uint8":
+        scale = "ImageNet" if color == "RGB" and min(size) >= _SIDE else "0..1"
+        advice = "a guess: what training did is not in the file"
+        steps.append((SCALES[scale], advice))
+    return InputPart(tensor.name, "image", tensor.dtype, layout=_layout(tensor), steps=steps)
+
+
+def _drawn(tensor: Tensor, tensors: Sequence[Tensor], vocabulary: Mapping[str, int]) -> InputPart:
+    """Return an input of random numbers: its free axes, and the range of its numbers."""
+    shape, comment = _shape(tensor, tensors)
+    values, reason = _range(tensor, vocabulary)
+    return InputPart(
+        tensor.name,
+        "tensor",
+        tensor.dtype,
+        shape=shape,
+        range=values,
+        comment="; ".join(filter(None, [comment, reason])),
+    )
+
+
+def _shape(tensor: Tensor, tensors: Sequence[Tensor]) -> tuple[list[int | str] | None, str]:
+    """Return the shape to write, None where the model's own says enough, and why it is so."""
+    sizes = list(tensor.shape)
+    if not sizes:
+        return [], "a single number"
+    batch = 0
+    free = [axis for axis, size in enumerate(sizes) if size is None]
+    if 0 not in free and len(free) == 1 and has_free_batch(tensors):
+        batch = free[0]
+    guessed = [axis for axis in free if axis != batch]
+    if batch == 0 and not guessed:
+        return None, ""
+    written: list[int | str] = []
+    for axis, size in enumerate(sizes):
+        if axis == batch and size is None:
+            written.append(BATCH)
+        else:
+            written.append(size or _free_size(tensor))
+    return written, "the model leaves axes free: write sizes that you use" if guessed else ""
+
+
+def _free_size(tensor: Tensor) -> int:
+    """Return a size for a free axis."""
+    if np.dtype(tensor.dtype).kind in "iub":
+        return _TOKENS
+    return _SAMPLES if len(tensor.shape) == 2 else _OTHER
+
+
+def _range(tensor: Tensor, vocabulary: Mapping[str, int]) -> tuple[list[float] | None, str]:
+    """Return the range of random numbers, None for the usual one, and why it is so."""
+    if np.dtype(tensor.dtype).kind not in "iu" or tensor.dtype == "uint8":
+        return None, ""
+    name = tensor.name.lower()
+    if name.rpartition(".")[2] in _RATE_NAMES:
+        return [_RATE, _RATE], "a sampling rate, in Hz"
+    if tensor.name in vocabulary:
+        return [0, vocabulary[tensor.name] - 1], "the rows of the model's embedding"
+    if "mask" in name:
+        return [1, 1], "nothing is masked"
+    if "type" in name or "segment" in name:
+        return [0, 0], "one segment"
+    if "pos" in name:
+        return [0, _OTHER - 1], ""
+    return [0, _LAST_TOKEN], "write the range of your tokens"
+
+
+def _text(tensor: Tensor) -> str:
+    sizes = ["any" if size is None else str(size) for size in tensor.shape]
+    axes = " x ".join(sizes) or "of unknown shape"
+    return f"{tensor.dtype} {axes}"

@@ -1,0 +1,222 @@
+"""Limits of a drafted manifest: what pytest measures of it on this machine, twice."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from pytest_mlms.draft.parts import Draft
+from pytest_mlms.errors import MlmsError
+from pytest_mlms.quantities import QUANTITIES
+from pytest_mlms.units import format_quantity
+
+__all__ = ["measure_twice", "with_limits"]
+
+_PROCESSES = 3
+_SECONDS = 0.2  # timed in each process
+_TIMES = 2.0
+"""The limit on a time, as a multiple of what was measured."""
+_MEMORY_TIMES = 1.5
+_NOISE_TIMES = 4.0
+"""The room above a time that is left for each unit of noise, where that is large."""
+_MOST_OF_ACCURACY = 2  # limits
+_SHOWN_LINES = 12  # of an error
+_RTOL = 1e-3
+
+Item = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class _Time:
+    """A median latency of both runs: its mean, and their difference as a share of it."""
+
+    seconds: float
+    noise: float
+
+    @property
+    def limit(self) -> float:
+        return self.seconds * max(_TIMES, 1 + _NOISE_TIMES * self.noise)
+
+
+def measure_twice(manifest: Path, options: Sequence[str]) -> list[list[Item]]:
+    """Run pytest on a manifest two times; return the items of each run, as results.jsonl has them.
+
+    ``options`` are further ones of pytest. Raises MlmsError where an item can't be measured.
+    """
+    return [_run(manifest, options) for _ in range(2)]
+
+
+def _run(manifest: Path, options: Sequence[str]) -> list[Item]:
+    with tempfile.TemporaryDirectory(prefix="mlms-init-") as folder:
+        command = [
+            *(sys.executable, "-m", "pytest", str(manifest), "-q", "-pno:cacheprovider"),
+            *("-Wignore:no limit judges", f"--mlms-results={folder}/results"),
+            *(f"--mlms-processes={_PROCESSES}", f"--mlms-duration={_SECONDS}", *options),
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        path = Path(folder, "results", "latest", "results.jsonl")
+        items = _items(path) if path.is_file() else []
+    if not items:
+        output = (done.stdout + done.stderr).replace(str(manifest), "the draft")
+        raise MlmsError(f"pytest could not run the draft:\n{_last_lines(output)}")
+    for item in items:
+        if item["verdict"] in ("ERROR", "INVALID", "SKIPPED"):
+            raise MlmsError(f"the model can't be measured: {_first_lines(item['message'] or '')}")
+    return items
+
+
+def _items(path: Path) -> list[Item]:
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    return [line for line in lines if line["type"] == "item"]
+
+
+def _first_lines(text: str) -> str:
+    return "\n".join(text.splitlines()[:_SHOWN_LINES])
+
+
+def _last_lines(text: str) -> str:
+    return "\n".join(text.splitlines()[-_SHOWN_LINES:])
+
+
+def with_limits(draft: Draft, runs: Sequence[Sequence[Item]]) -> Draft:
+    """Return a draft with limits on what two runs of it measured."""
+    items = [item for run in runs for item in run]
+    times = _times(items)
+    thresholds = [
+        *_accuracy(items),
+        *_latency(times, several=len(draft.models) > 1),
+        *_memory(items),
+        *_agreement(draft, items),
+    ]
+    noise = max((time.noise for time in times.values()), default=0.0)
+    return replace(draft, thresholds=thresholds, measured=_how(items, noise))
+
+
+def _how(items: Sequence[Item], noise: float) -> str:
+    """Return how the limits were measured, and on what."""
+    when = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+    machine = items[0]["machine"]
+    cores = machine["cores"]["logical"]
+    stacks = dict.fromkeys(f"{item['framework']} {_version(item)}" for item in items)
+    return (
+        f"Measured by mlms init at {when} on {machine['cpu'].get('model') or 'this machine'}, "
+        f"{cores} cores, with {', '.join(stacks)}: an A/A run, the same model twice, with "
+        f"{_PROCESSES} fresh processes of {_SECONDS} s each time. Both times, median latencies "
+        f"differed by at most {noise:.1%}: the noise floor of such a run here. Tighten the limits "
+        f"as you trust them; an upgrade (--mlms-against) finds smaller changes of speed than they "
+        f"do."
+    )
+
+
+def _version(item: Item) -> str:
+    return str(item["versions"].get(item["framework"], ""))
+
+
+def _accuracy(items: Iterable[Item]) -> list[tuple[str, str]]:
+    """Return limits at the worse end of the interval of each quantity, the lowest of all models."""
+    bounds: dict[str, float] = {}
+    measured: dict[str, list[float]] = {}
+    for item in items:
+        if item["kind"] != "accuracy":
+            continue
+        for name, estimate in item["estimates"].items():
+            quantity = QUANTITIES[name]
+            if estimate["lacking"] or not quantity.limit_key:
+                continue
+            is_min = quantity.bound == "min"
+            bound = estimate["low"] if is_min else estimate["high"]
+            worst = min if is_min else max
+            bounds[name] = worst(bounds.get(name, bound), bound)
+            measured.setdefault(name, []).append(estimate["value"])
+    lines = []
+    for name, bound in list(bounds.items())[:_MOST_OF_ACCURACY]:
+        quantity = QUANTITIES[name]
+        value = _rounded(bound, down=quantity.bound == "min")
+        line = f"{quantity.limit_key}: {{{quantity.bound}: {_with_unit(value, quantity.unit)}}}"
+        found = format_quantity(min(measured[name]), quantity.unit)
+        lines.append((line, f"measured {found}; the limit is the end of its 95 % interval"))
+    return lines
+
+
+def _with_unit(value: float, unit: str) -> str:
+    if unit in ("", "fraction"):
+        return f"{value:g}"
+    return format_quantity(value, unit)
+
+
+def _rounded(value: float, *, down: bool) -> float:
+    """Return a number with three digits, rounded down or up."""
+    if value == 0 or not math.isfinite(value):
+        return value
+    scale = 10.0 ** (2 - math.floor(math.log10(abs(value))))
+    rounding = math.floor if down else math.ceil
+    return float(f"{rounding(value * scale) / scale:.6g}")
+
+
+def _times(items: Iterable[Item]) -> dict[tuple[str, int], _Time]:
+    """Return the median latency by framework and batch size."""
+    values: dict[tuple[str, int], list[float]] = {}
+    for item in items:
+        if item["kind"] == "performance":
+            estimate = item["estimates"].get("latency_p50")
+            if estimate and not estimate["lacking"]:
+                key = (item["framework"], item["batch_size"])
+                values.setdefault(key, []).append(estimate["value"])
+    found = {}
+    for key, seconds in values.items():
+        mean = sum(seconds) / len(seconds)
+        found[key] = _Time(mean, (max(seconds) - min(seconds)) / mean)
+    return found
+
+
+def _latency(times: Mapping[tuple[str, int], _Time], several: bool) -> list[tuple[str, str]]:
+    if not times:
+        return []
+    entries = []
+    for (framework, size), time in times.items():
+        limit = f"max: {_seconds(time.limit)}, batch_sizes: [{size}]"
+        if several:
+            limit += f", frameworks: [{framework}]"
+        entries.append((f"  - {{{limit}}}", f"measured {_seconds(time.seconds)}"))
+    return [("latency_p50:", ""), *entries]
+
+
+def _seconds(seconds: float) -> str:
+    return format_quantity(seconds, "s")
+
+
+def _memory(items: Iterable[Item]) -> list[tuple[str, str]]:
+    peaks = []
+    for item in items:
+        estimate = item["estimates"].get("peak_memory") if item["kind"] == "performance" else None
+        if estimate and not estimate["lacking"]:
+            peaks.append(estimate["high"] if math.isfinite(estimate["high"]) else estimate["value"])
+    if not peaks:
+        return []
+    mebibytes = math.ceil(_MEMORY_TIMES * max(peaks) / 2**20)
+    measured = format_quantity(max(peaks), "B")
+    return [(f"peak_memory: {{max: {mebibytes} MiB}}", f"measured {measured} at most")]
+
+
+def _agreement(draft: Draft, items: Iterable[Item]) -> list[tuple[str, str]]:
+    """Return the agreement of several models: twice the largest difference that was measured."""
+    differences = [
+        item["estimates"]["difference_max"]["value"]
+        for item in items
+        if item["kind"] == "agreement"
+    ]
+    if not differences or len(draft.models) < 2:
+        return []
+    largest = max(differences)
+    atol = _rounded(max(2 * largest, 1e-6), down=False)
+    reference = draft.models[0].framework
+    line = f"agreement: {{reference: {reference}, rtol: {_RTOL:g}, atol: {atol:g}}}"
+    return [(line, f"outputs differed by {largest:.2g} at most")]

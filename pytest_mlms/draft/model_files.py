@@ -1,0 +1,217 @@
+"""The files of a model that a user names, and the framework that they are for."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytest_mlms.errors import MlmsError
+from pytest_mlms.manifest.types import instead
+
+__all__ = ["ModelFiles", "recognise_models"]
+
+_FRAMEWORKS = {
+    ".dnn": "cntk",
+    ".engine": "tensorrt",
+    ".jax": "jax",
+    ".keras": "tensorflow",
+    ".model": "cntk",
+    ".onnx": "onnxruntime",
+    ".pb": "tensorflow",
+    ".plan": "tensorrt",
+    ".prototxt": "caffe",
+    ".pt": "pytorch",
+    ".pt2": "pytorch",
+    ".pth": "pytorch",
+    ".py": "pytorch",
+    ".tflite": "tflite",
+    ".torchscript": "pytorch",
+    ".trt": "tensorrt",
+    ".ts": "pytorch",
+    ".xml": "openvino",
+}
+"""Suffix of a graph -> the framework that runs it unless the user names another."""
+
+_WEIGHTS_ONLY = (".bin", ".ckpt", ".gguf", ".h5", ".joblib", ".npz", ".pkl", ".safetensors")
+_ARCHIVES = (".zip", ".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz")
+_SYMBOL = "-symbol.json"
+_SAVED_MODEL = "saved_model.pb"
+_PREFIX = re.compile(r"([a-z][a-z0-9_]*)=(.+)", re.DOTALL)
+_SHOWN = 5  # names in an error
+
+
+@dataclass(frozen=True)
+class ModelFiles:
+    """A model: its framework, its graph, and its weights where they are a file of their own.
+
+    A ``graph`` that is a folder is to be packed into an archive.
+    """
+
+    framework: str
+    graph: Path
+    weights: Path | None = None
+
+    @property
+    def is_archive(self) -> bool:
+        """True if the graph is in an archive."""
+        return self.graph.name.endswith(_ARCHIVES)
+
+
+def recognise_models(named: Sequence[str], frameworks: Collection[str]) -> list[ModelFiles]:
+    """Return the models that arguments name, each as PATH or FRAMEWORK=PATH.
+
+    Weights that are named are put to the graph that they belong to. Raises MlmsError, which says
+    what to name instead.
+    """
+    models: dict[str, ModelFiles] = {}
+    for argument in named:
+        model = _recognise(argument, frameworks)
+        other = models.get(model.framework)
+        if other == model:
+            continue  # its graph and its weights were both named
+        if other is not None:
+            problem = f"{other.graph} and {model.graph} are both for {model.framework}"
+            advice = f"write a manifest for each, or name another framework: openvino={model.graph}"
+            raise MlmsError(f"{problem}; {advice}")
+        models[model.framework] = model
+    return list(models.values())
+
+
+def _recognise(argument: str, frameworks: Collection[str]) -> ModelFiles:
+    chosen, path = _split(argument, frameworks)
+    if not path.exists():
+        raise MlmsError(f"there is no {path}; {_advice_on_missing(path)}")
+    if path.is_dir():
+        return _of_folder(path, chosen)
+    if path.name == _SAVED_MODEL:
+        return ModelFiles(chosen or "tensorflow", path.parent)
+    graph = _graph_of(path)
+    framework = chosen or _framework_of(graph)
+    return ModelFiles(framework, graph, _weights_of(graph, framework))
+
+
+def _split(argument: str, frameworks: Collection[str]) -> tuple[str, Path]:
+    """Return the framework that an argument names, "" for none, and its path."""
+    found = _PREFIX.fullmatch(argument)
+    if found is None or os.path.exists(argument):
+        if "://" in argument:
+            raise MlmsError(f"{argument} is an address; download it, and name the file")
+        return "", Path(os.path.expanduser(argument))
+    name, path = found.groups()
+    if name not in frameworks:
+        raise MlmsError(f"no predictor for {name!r}; {instead(name, sorted(frameworks))}")
+    return name, Path(os.path.expanduser(path))
+
+
+def _advice_on_missing(path: Path) -> str:
+    folder = path.parent
+    names = [found.name for found in folder.iterdir()] if folder.is_dir() else []
+    close = difflib.get_close_matches(path.name, names, 1)
+    if close:
+        return f"did you mean {folder / close[0]}?"
+    models = _models_in(folder) if folder.is_dir() else []
+    if models:
+        return f"the models there are {_listed(models)}"
+    return "name the file of a model"
+
+
+def _of_folder(folder: Path, chosen: str) -> ModelFiles:
+    if (folder / _SAVED_MODEL).is_file():
+        return ModelFiles(chosen or "tensorflow", folder)
+    models = _models_in(folder)
+    if models:
+        advice = f"name one of {_listed(models)}"
+    else:
+        advice = f"name a model's file, or a folder with {_SAVED_MODEL}"
+    raise MlmsError(f"{folder} is a folder; {advice}")
+
+
+def _models_in(folder: Path) -> list[Path]:
+    return [path for path in sorted(folder.iterdir()) if _is_graph(path) and path.suffix != ".py"]
+
+
+def _is_graph(path: Path) -> bool:
+    return path.suffix in _FRAMEWORKS or path.name.endswith(_SYMBOL)
+
+
+def _listed(paths: Iterable[Path]) -> str:
+    names = [str(path) for path in paths]
+    more = [] if len(names) <= _SHOWN else ["…"]
+    return ", ".join([*names[:_SHOWN], *more])
+
+
+def _graph_of(path: Path) -> Path:
+    """Return the graph that a file is, or that it has the weights of."""
+    candidates: list[Path] = []
+    if path.suffix == ".caffemodel":
+        candidates = [path.with_suffix(".prototxt"), *sorted(path.parent.glob("*.prototxt"))]
+    elif path.suffix == ".params":
+        stem = path.stem.rpartition("-")[0]
+        candidates = [path.with_name(f"{stem}{_SYMBOL}")]
+    elif path.suffix == ".bin":
+        candidates = [path.with_suffix(".xml")]
+    elif path.suffix == ".pb" and "init" in path.name:
+        candidates = [path.with_name(path.name.replace("init", "predict"))]
+    for candidate in candidates:
+        if candidate.is_file():
+            return candidate
+    if path.suffix in (".caffemodel", ".params"):
+        missing = "a .prototxt" if path.suffix == ".caffemodel" else f"NAME{_SYMBOL}"
+        raise MlmsError(f"{path} has weights only; put its network, {missing}, beside it")
+    return path
+
+
+def _framework_of(graph: Path) -> str:
+    """Return the framework of a graph by its name; raises MlmsError for another file."""
+    if graph.name.endswith(_SYMBOL):
+        return "mxnet"
+    if graph.name.endswith(_ARCHIVES):
+        return "tensorflow"
+    if graph.suffix == ".pb" and _init_net(graph):
+        return "caffe2"
+    framework = _FRAMEWORKS.get(graph.suffix.lower())
+    if framework is not None:
+        return framework
+    if graph.suffix.lower() in _WEIGHTS_ONLY:
+        advice = "export the model, as with torch.onnx.export, torch.export.save or model.export"
+        raise MlmsError(f"{graph} has weights without a network; {advice}, and name that file")
+    known = ", ".join(sorted(_FRAMEWORKS))
+    advice = f"name one of {known}, or the framework, as in onnxruntime={graph}"
+    suffix = repr(graph.suffix) if graph.suffix else "a name without a suffix"
+    raise MlmsError(f"{graph}: {suffix} tells no framework; {advice}")
+
+
+def _weights_of(graph: Path, framework: str) -> Path | None:
+    """Return the file beside a graph that has its weights; raises MlmsError if it must have one."""
+    if framework == "mxnet":
+        stem = graph.name.removesuffix(_SYMBOL)
+        return _one(graph, sorted(graph.parent.glob(f"{stem}-*.params")), f"{stem}-0000.params")
+    if graph.suffix == ".prototxt":
+        same = graph.with_suffix(".caffemodel")
+        found = [same] if same.is_file() else sorted(graph.parent.glob("*.caffemodel"))
+        return _one(graph, found, same.name)
+    if graph.suffix == ".xml":
+        weights = graph.with_suffix(".bin")
+        return _one(graph, [weights] if weights.is_file() else [], weights.name)
+    if framework == "caffe2":
+        return _init_net(graph)
+    return None
+
+
+def _one(graph: Path, found: Sequence[Path], example: str) -> Path:
+    """Return the last of the files that may have the weights of a graph."""
+    if not found:
+        raise MlmsError(f"{graph} has no weights beside it; put them there as {example}")
+    return found[-1]
+
+
+def _init_net(graph: Path) -> Path | None:
+    """Return the init net beside a predict net of Caffe2, None where there is none."""
+    if "predict" not in graph.name:
+        return None
+    path = graph.with_name(graph.name.replace("predict", "init"))
+    return path if path.is_file() else None

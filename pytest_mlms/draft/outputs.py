@@ -1,0 +1,125 @@
+"""Guesses at the outputs of a model from what it computes of some inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from mlms_predictors import Tensor
+from numpy.typing import NDArray
+
+from pytest_mlms.draft.parts import OutputPart
+from pytest_mlms.manifest.schema import BATCH
+
+__all__ = ["Trial", "classes_of", "guess_outputs"]
+
+Array = NDArray[Any]
+
+_USUAL_NAMES = ("prob", "softmax", "score", "logit", "class", "output")
+"""Parts of the names of outputs that are classes, likeliest first."""
+
+_SUM_TOLERANCE = 1e-3
+_SHOWN = 5  # best classes in predictions
+
+
+@dataclass(frozen=True)
+class Trial:
+    """The outputs of two runs by name, with batches of the sizes ``small`` and ``large``.
+
+    Both are the same for a model that takes one size.
+    """
+
+    small: int
+    large: int
+    outputs: Mapping[str, Array]
+    outputs_large: Mapping[str, Array]
+
+    def batch_axis(self, name: str) -> int | None:
+        """Return the axis of an output that is as long as the batch, None where there is none."""
+        small = self.outputs[name].shape
+        large = self.outputs_large[name].shape
+        if len(small) != len(large):
+            return None
+        for axis, (size, other) in enumerate(zip(small, large, strict=True)):
+            if size == self.small and other == self.large:
+                return axis
+        return None
+
+    def rows(self, name: str) -> Array:
+        """Return an output with the axis of the batch first."""
+        axis = self.batch_axis(name)
+        assert axis is not None, "outputs without a batch are left out before"
+        return np.moveaxis(self.outputs[name], axis, 0)
+
+
+def guess_outputs(
+    tensors: Sequence[Tensor], trial: Trial, *, labelled: bool
+) -> tuple[list[OutputPart], str | None, list[str]]:
+    """Return the outputs of a manifest, the name of the one with classes, and those left out.
+
+    Where nothing is ``labelled`` by classes, a table of two or three columns is left as it is.
+    """
+    usable: list[Tensor] = []
+    left_out: list[Tensor] = []
+    for tensor in tensors:
+        has_rows = tensor.name in trial.outputs and trial.batch_axis(tensor.name) is not None
+        (usable if has_rows else left_out).append(tensor)
+    best = _classification(usable, trial, labelled)
+    parts = [_part(tensor, trial, tensor.name == best) for tensor in usable]
+    return parts, best, [tensor.name for tensor in left_out]
+
+
+def classes_of(trial: Trial, name: str) -> int:
+    """Return the number of classes of an output."""
+    rows = trial.rows(name)
+    return int(np.prod(rows.shape[1:]))
+
+
+def _classification(tensors: Sequence[Tensor], trial: Trial, labelled: bool) -> str | None:
+    """Return the output that most likely has a score for each class, None where none has."""
+    least = 2 if labelled else 4
+    names = []
+    for tensor in tensors:
+        rows = trial.rows(tensor.name)
+        long_axes = [size for size in rows.shape[1:] if size != 1]
+        if rows.dtype.kind == "f" and len(long_axes) == 1 and long_axes[0] >= least:
+            names.append(tensor.name)
+    if not names or (not labelled and len(tensors) > 1 and len(names) < len(tensors)):
+        return names[0] if labelled and names else None
+    return min(names, key=_rank)
+
+
+def _rank(name: str) -> int:
+    for rank, part in enumerate(_USUAL_NAMES):
+        if part in name.lower():
+            return rank
+    return len(_USUAL_NAMES)
+
+
+def _part(tensor: Tensor, trial: Trial, has_classes: bool) -> OutputPart:
+    axis = trial.batch_axis(tensor.name) or 0
+    shape: list[int | str] | None = None
+    if axis:
+        shape = list(trial.outputs[tensor.name].shape)
+        shape[axis] = BATCH
+    if not has_classes:
+        return OutputPart(tensor.name, "tensor", shape)
+    rows = trial.rows(tensor.name).reshape(trial.small, -1)
+    steps, comment = _steps(rows)
+    return OutputPart(tensor.name, "classification", shape, steps, comment)
+
+
+def _steps(rows: Array) -> tuple[list[str], str]:
+    """Return the steps of classes, and what the values of a trial say of them."""
+    best = f"top_k: {{k: {min(_SHOWN, rows.shape[1])}}}"
+    with np.errstate(all="ignore"):
+        sums = rows.astype(np.float64).sum(axis=1)
+        are_shares = bool((rows >= 0).all() and (rows <= 1).all())
+        are_probabilities = are_shares and bool((np.abs(sums - 1) < _SUM_TOLERANCE).all())
+    if are_probabilities:
+        return [best], "its rows add up to 1: probabilities"
+    if are_shares and rows.shape[1] > 1:
+        return [best], "0 to 1 each, and they do not add up to 1: no softmax"
+    return ["softmax", best], "logits: its rows do not add up to 1"

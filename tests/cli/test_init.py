@@ -1,0 +1,109 @@
+"""``mlms init``."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from pytest_mlms.cli.main import main
+from pytest_mlms.manifest import load
+from tests.support.project import DIGITS
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, with the digits network as model.onnx."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(DIGITS / "digits_cnn.onnx", tmp_path / "model.onnx")
+    return tmp_path
+
+
+def write_pictures(folder: Path) -> None:
+    """Write the digits as pictures, a folder for each class."""
+    with np.load(DIGITS / "digits_test.npz") as digits:
+        for number, (pixels, label) in enumerate(
+            zip(digits["image"], digits["label"], strict=True)
+        ):
+            path = folder / str(label)
+            path.mkdir(parents=True, exist_ok=True)
+            Image.fromarray((pixels * 15).astype(np.uint8)).save(path / f"{number}.png")
+
+
+def error_of(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """Return the error of a command that must fail as one that was called wrongly."""
+    assert main(["init", *words]) == 2
+    return capsys.readouterr().err.splitlines()[-1]
+
+
+@pytest.mark.slow  # 15 s
+def test_a_model_and_a_folder_of_pictures_become_a_gate_that_passes(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_pictures(folder / "pictures")
+    assert main(["init", "model.onnx", "--data", "pictures"]) == 0
+    command = capsys.readouterr().out.strip()
+    assert command == "pytest model.yaml"
+    manifest = load(folder / "model.yaml").manifest
+    assert manifest.task == "image-classification"
+    assert [step.name for step in manifest.inputs[0].steps] == ["decode", "resize", "normalize"]
+    assert {"top1", "latency_p50", "peak_memory"} <= manifest.thresholds.model_fields_set
+    done = subprocess.run(
+        [sys.executable, "-m", *command.split(), "-k", "accuracy", "--mlms-strict"],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout
+    assert main(["lint", "model.yaml"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["modell.onnx"], "mlms: there is no modell.onnx; did you mean model.onnx?"),
+        (["model.onnx", "--output", "m.json"], "the name of a manifest ends in .yaml"),
+        (["model.onnx", "--output", "no/m.yaml"], "there is no folder no; make it, or name"),
+        (["model.onnx", "--output", "old.yaml"], "old.yaml is there already; --force replaces it"),
+        (["model.onnx", "--data", "nowhere"], "there is no nowhere; name a folder with a folder"),
+        (["model.onnx", "--option", "tflite:a=b"], "--option tflite:a: no model is for tflite"),
+        (["broken.onnx"], "mlms: broken.onnx"),
+    ],
+)
+def test_what_is_wrong_is_said_before_anything_is_written(
+    folder: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    (folder / "old.yaml").write_text("mine")
+    (folder / "broken.onnx").write_bytes(b"<html>")
+    before = sorted(folder.iterdir())
+    assert message in error_of(capsys, *words)
+    assert sorted(folder.iterdir()) == before
+    assert (folder / "old.yaml").read_text() == "mine"
+
+
+def test_other_classes_than_the_models_ask_for_their_names(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("cat", "dog"):
+        (folder / "pets" / name).mkdir(parents=True)
+        Image.new("L", (8, 8)).save(folder / "pets" / name / "1.png")
+    before = sorted(folder.iterdir())
+    error = error_of(capsys, "model.onnx", "--data", "pets")
+    assert "pets has 2 classes, and the model 10; name the file with the model's" in error
+    (folder / "names.txt").write_text("".join(f"pet {number}\n" for number in range(10)))
+    before = sorted(folder.iterdir())
+    error = error_of(capsys, "model.onnx", "--data", "pets", "--labels", "names.txt")
+    assert "names.txt has no class 'cat', which a folder is called; write one of pet 0" in error
+    assert sorted(folder.iterdir()) == before
+
+
+def test_a_framework_that_is_missing_is_named_with_its_line(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    error = error_of(capsys, "cntk=model.onnx")
+    assert "cntk can't be imported in stack here" in error
+    assert "use --mlms-stack 'cntk'" in error

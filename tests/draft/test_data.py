@@ -1,0 +1,87 @@
+"""The data that a user names for a model."""
+
+from __future__ import annotations
+
+import zipfile
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pytest_mlms.draft.data import (
+    ArrayData,
+    PictureData,
+    TableData,
+    pack_folder,
+    recognise_data,
+)
+from pytest_mlms.errors import MlmsError
+
+
+def pictures(folder: Path, **counts: int) -> Path:
+    for name, count in counts.items():
+        (folder / name).mkdir(parents=True)
+        for number in range(count):
+            (folder / name / f"{number}.PNG").write_bytes(bytes([number]))
+    return folder
+
+
+def test_a_folder_of_folders_has_classes(tmp_path: Path) -> None:
+    data = recognise_data(pictures(tmp_path / "p", dog=2, cat=1))
+    assert isinstance(data, PictureData)
+    assert list(data.files) == ["cat/0.PNG", "dog/0.PNG", "dog/1.PNG"]
+    assert data.class_names == ["cat", "dog"]
+
+
+def test_a_sample_is_even_and_the_same_each_time(tmp_path: Path) -> None:
+    data = recognise_data(pictures(tmp_path / "p", a=50, b=2, c=50))
+    assert isinstance(data, PictureData)
+    sample = data.sample(12)
+    assert Counter(sample.classes) == {"a": 5, "b": 2, "c": 5}
+    assert sample == data.sample(12)
+    assert data.sample(1000) is data
+
+
+def test_packed_pictures_are_a_dataset_with_one_digest(tmp_path: Path) -> None:
+    data = recognise_data(pictures(tmp_path / "p", dog=2, cat=1))
+    assert isinstance(data, PictureData)
+    for name in ("one.zip", "two.zip"):
+        data.pack(tmp_path / name, {"cat": 7, "dog": 3})
+    assert (tmp_path / "one.zip").read_bytes() == (tmp_path / "two.zip").read_bytes()
+    with zipfile.ZipFile(tmp_path / "one.zip") as archive:
+        table = archive.read("labels.csv").decode()
+        assert archive.read("dog/1.PNG") == b"\x01"
+    assert table == "file,label\ncat/0.PNG,7\ndog/0.PNG,3\ndog/1.PNG,3\n"
+
+
+def test_other_forms_are_taken_as_they_are(tmp_path: Path) -> None:
+    folder = tmp_path / "t"
+    folder.mkdir()
+    (folder / "labels.csv").write_text("file,label\n")
+    pack_folder(folder, tmp_path / "t.zip")
+    assert recognise_data(folder) == TableData(folder)
+    assert recognise_data(folder / "labels.csv") == TableData(folder)
+    assert recognise_data(tmp_path / "t.zip") == TableData(tmp_path / "t.zip")
+    np.savez(tmp_path / "a.npz", x=np.zeros((3, 2), np.float32))
+    data = recognise_data(tmp_path / "a.npz")
+    assert isinstance(data, ArrayData)
+    assert data.arrays == {"x": (np.dtype(np.float32), (3, 2))}
+
+
+def test_what_is_no_data_is_refused_with_what_to_name(tmp_path: Path) -> None:
+    flat = pictures(tmp_path, flat=1) / "flat"
+    (tmp_path / "none").mkdir()
+    (tmp_path / "data.parquet").touch()
+    (tmp_path / "bad.npz").write_bytes(b"PK\x03\x04")
+    np.savez(tmp_path / "objects.npz", x=np.array([{}], dtype=object))
+    for path, message in (
+        (tmp_path / "nowhere", "there is no "),
+        (flat, "has pictures without a class, such as 0.PNG; put them into a folder for each"),
+        (tmp_path / "none", "has no pictures and no labels.csv; name a folder"),
+        (tmp_path / "data.parquet", "is no dataset that is known here; name a folder"),
+        (tmp_path / "bad.npz", "can't be read"),
+        (tmp_path / "objects.npz", "can't be read"),
+    ):
+        with pytest.raises(MlmsError, match=message):
+            recognise_data(path)
