@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 from pytest_mlms.agent.predictor import Predictor
 from pytest_mlms.cases import Case
 from pytest_mlms.evaluate.inputs import Inputs
 from pytest_mlms.evaluate.rows import predict_rows
 from pytest_mlms.evaluate.tasks.registry import task_named
-from pytest_mlms.evaluate.tasks.task import Array, Evidence, Files
+from pytest_mlms.evaluate.tasks.task import Array, Evidence
 from pytest_mlms.manifest.schema import Manifest
 from pytest_mlms.pipeline import Dataset
+from pytest_mlms.pipeline.step_files import with_local_files
 
-__all__ = ["score", "score_case"]
+__all__ = ["Files", "score", "score_case"]
+
+Files = Mapping[str, Path]
+"""Local paths of the files that the steps of a manifest name, by what it says there."""
 
 
 def score(
@@ -25,7 +30,8 @@ def score(
     may be computed as they are asked for. ``files`` are those that the steps of outputs name.
     Raises OutputError for outputs that can't be scored, DatasetError for labels that don't fit.
     """
-    scorer = task_named(manifest.task).scorer(manifest.scored_outputs, dataset, files)
+    outputs = [with_local_files(output, files) for output in manifest.scored_outputs]
+    scorer = task_named(manifest.task).scorer(outputs, dataset)
     done = 0
     for rows in batches:
         count = len(next(iter(rows.values())))

@@ -99,6 +99,7 @@ def mlms_dataset(
 ) -> Dataset | None:
     """The manifest's dataset, with its steps; None for a manifest without one."""
     from pytest_mlms.pipeline import open_dataset
+    from pytest_mlms.pipeline.step_files import with_local_files
 
     path = mlms_artifacts.dataset
     if path is None:
@@ -106,7 +107,7 @@ def mlms_dataset(
     loaded = mlms_case.loaded
     entry = loaded.manifest.dataset
     source = entry.source if entry else ""
-    inputs = loaded.manifest.inputs
+    inputs = [with_local_files(spec, mlms_artifacts.steps) for spec in loaded.manifest.inputs]
     place = loaded.place("dataset", "source")
     labels = loaded.manifest.label_form
     key = (path, loaded.path)

@@ -19,8 +19,8 @@ from pytest_mlms.evaluate.agreement import (
     differences,
     rounding_tolerance,
 )
-from pytest_mlms.evaluate.scoring import score_case
-from pytest_mlms.evaluate.tasks.task import Evidence, Files
+from pytest_mlms.evaluate.scoring import Files, score_case
+from pytest_mlms.evaluate.tasks.task import Evidence
 from pytest_mlms.pipeline import Dataset
 from pytest_mlms.records import Comparison, Verdict
 from pytest_mlms.upgrade.agents import AgentPair

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from pytest_mlms.errors import DatasetError
 from pytest_mlms.evaluate.outputs import check_finite, finite_rows
 from pytest_mlms.evaluate.ranking import are_probabilities
 from pytest_mlms.evaluate.tasks.sums import sums_by_group
-from pytest_mlms.evaluate.tasks.task import Array, Evidence, Files, Scorer, Task
+from pytest_mlms.evaluate.tasks.task import Array, Evidence, Scorer, Task
 from pytest_mlms.pipeline import postprocess, read_labels, table_of, top_k
 
 if TYPE_CHECKING:
@@ -36,22 +37,21 @@ class Classification(Task):
     output_types = ("classification",)
     quantities = ("top1", "top5", "f1_macro")
 
-    def scorer(self, outputs: Sequence[Output], dataset: Dataset, files: Files) -> Scorer:
+    def scorer(self, outputs: Sequence[Output], dataset: Dataset) -> Scorer:
         """Return a scorer; raises DatasetError for a dataset without labels."""
         if dataset.labels is None:
             found = f"{dataset.name} has no array 'label'"
             raise DatasetError(f"{found}; add it, one class index an element")
-        return ClassificationScorer(outputs[0], dataset, np.asarray(dataset.labels), files)
+        return ClassificationScorer(outputs[0], dataset, np.asarray(dataset.labels))
 
 
 class ClassificationScorer(Scorer):
     """Collector of the values of all classes."""
 
-    def __init__(self, output: Output, dataset: Dataset, labels: Array, files: Files) -> None:
+    def __init__(self, output: Output, dataset: Dataset, labels: Array) -> None:
         self._output = output
         self._dataset = dataset
         self._labels = labels
-        self._files = files
         self._values: list[Array] = []
         self._finite: list[Array] = []
 
@@ -76,7 +76,7 @@ class ClassificationScorer(Scorer):
         _check_labels(self._dataset.name, labels, classes)
         names = [str(number) for number in range(classes)]
         if output.top_k and output.top_k.labels:
-            names = read_labels(self._files[output.top_k.labels], classes)
+            names = read_labels(Path(output.top_k.labels), classes)
         return ClassificationEvidence(values, labels, output, names)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -21,11 +20,9 @@ if TYPE_CHECKING:  # the schema of manifests imports tasks of other packages whi
     from pytest_mlms.manifest.schema import Output
     from pytest_mlms.pipeline import Dataset
 
-__all__ = ["Array", "Evidence", "Files", "LabelForm", "Scorer", "Task"]
+__all__ = ["Array", "Evidence", "LabelForm", "Scorer", "Task"]
 
 Array = NDArray[Any]
-Files = Mapping[str, Path]
-"""Local paths of the files that the steps of outputs name, by what the manifest says there."""
 
 
 class Evidence(ABC):
@@ -100,8 +97,9 @@ class Task(ABC):
     quantities: ClassVar[tuple[str, ...]]
 
     @abstractmethod
-    def scorer(self, outputs: Sequence[Output], dataset: Dataset, files: Files) -> Scorer:
+    def scorer(self, outputs: Sequence[Output], dataset: Dataset) -> Scorer:
         """Return a scorer for the outputs of a manifest that it scores, and a dataset.
 
-        Raises DatasetError for a dataset that has no such labels.
+        Steps of the outputs that name files name local ones. Raises DatasetError for a dataset that
+        has no such labels.
         """

@@ -141,7 +141,7 @@ class FakePredictor:
 def classify(
     predictor: Any, dataset: Dataset, size: int, output: Output = LOGITS
 ) -> ClassificationEvidence:
-    scorer = Classification().scorer([output], dataset, {})
+    scorer = Classification().scorer([output], dataset)
     done = 0
     for batch in predict_rows(predictor, Inputs(dataset, {}, size), [output]):
         scorer.add({output.name: batch.rows(output.name)}, range(done, done + batch.count))
