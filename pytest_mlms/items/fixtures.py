@@ -98,7 +98,7 @@ def mlms_dataset(
     mlms_case: Case, mlms_artifacts: CaseFiles, mlms_session: Session
 ) -> Dataset | None:
     """The manifest's dataset, with its steps; None for a manifest without one."""
-    from pytest_mlms.pipeline import open_dataset
+    from pytest_mlms.pipeline import open_dataset, without_corrupt
     from pytest_mlms.pipeline.step_files import with_local_files
 
     path = mlms_artifacts.dataset
@@ -107,11 +107,17 @@ def mlms_dataset(
     loaded = mlms_case.loaded
     entry = loaded.manifest.dataset
     source = entry.source if entry else ""
+    skipped = entry.skip_corrupt if entry else 0
     inputs = [with_local_files(spec, mlms_artifacts.steps) for spec in loaded.manifest.inputs]
     place = loaded.place("dataset", "source")
     labels = loaded.manifest.label_form
     key = (path, loaded.path)
-    return mlms_session.dataset.get(key, lambda: open_dataset(path, inputs, place, source, labels))
+
+    def opened() -> Dataset:
+        dataset = open_dataset(path, inputs, place, source, labels)
+        return without_corrupt(dataset, skipped)
+
+    return mlms_session.dataset.get(key, opened)
 
 
 @pytest.fixture
@@ -165,6 +171,10 @@ def mlms_recorder(
         without_limits=failure_without_limits(mlms_case, mlms_session.config),
     )
     request.node.stash[RECORDER] = recorder
+    if "mlms_dataset" in request.fixturenames:
+        dataset = request.getfixturevalue("mlms_dataset")
+        if dataset is not None and dataset.skipped:
+            recorder.note(skipped_elements=dataset.skipped)
     return recorder
 
 

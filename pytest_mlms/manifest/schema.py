@@ -347,7 +347,8 @@ class DatasetEntry(Closed):
     """Labelled inputs.
 
     ``source`` is an .npz file with an array for each input and 'label', or an archive with a
-    labels.csv that has a column for each.
+    labels.csv that has a column for each. At most ``skip_corrupt`` elements that can't be read or
+    prepared are left out.
     """
 
     name: Name
@@ -356,6 +357,7 @@ class DatasetEntry(Closed):
     sha256: Sha256
     license: str | None = None
     references: list[str] = []
+    skip_corrupt: Annotated[int, Field(ge=0)] = 0
 
 
 class Evaluate(Closed):

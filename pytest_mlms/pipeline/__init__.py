@@ -1,5 +1,6 @@
 """From a dataset's elements to a model's inputs, and from its outputs to scores."""
 
+from pytest_mlms.pipeline.corrupt import without_corrupt
 from pytest_mlms.pipeline.dataset import Dataset, open_dataset
 from pytest_mlms.pipeline.geometry import Geometry
 from pytest_mlms.pipeline.inputs import preprocess
@@ -18,4 +19,5 @@ __all__ = [
     "read_labels",
     "table_of",
     "top_k",
+    "without_corrupt",
 ]

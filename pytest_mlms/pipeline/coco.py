@@ -37,6 +37,7 @@ class CocoLabels(Sequence[LabelledObjects]):
     """
 
     def __init__(self, content: CocoFile) -> None:
+        self._content = content
         self.categories: tuple[Category, ...] = tuple(content.categories)
         self._pictures = content.pictures
         self._index_of = {category.id: n for n, category in enumerate(content.categories)}
@@ -63,6 +64,13 @@ class CocoLabels(Sequence[LabelledObjects]):
             segmentations=[annotation.segmentation for annotation in found],
             records=[annotation.record for annotation in found],
         )
+
+    def selected(self, indices: Sequence[int]) -> CocoLabels:
+        """Return the labels of some of the pictures."""
+        pictures = [self._pictures[index] for index in indices]
+        ids = {picture.id for picture in pictures}
+        annotations = [each for each in self._content.annotations if each.image_id in ids]
+        return CocoLabels(self._content._replace(pictures=pictures, annotations=annotations))
 
     @property
     def used(self) -> list[Category]:

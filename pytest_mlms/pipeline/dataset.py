@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
@@ -36,13 +36,21 @@ from pytest_mlms.pipeline.npz import read_npz
 from pytest_mlms.pipeline.text_cells import TextCells, paired
 from pytest_mlms.records import Place
 
-__all__ = ["Dataset", "open_dataset"]
+__all__ = ["DECODERS", "Dataset", "SkippedElement", "open_dataset"]
 
 Array = NDArray[Any]
 Batch = dict[str, Array]
 
 _AHEAD = 4  # batches
-_WORKERS = 2  # threads
+DECODERS = 2
+"""The threads that prepare batches."""
+
+
+class SkippedElement(NamedTuple):
+    """A corrupt element that is left out: what a message calls it, and its error."""
+
+    element: str
+    error: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +60,7 @@ class Dataset:
     ``labels`` are of the form that the task has; None for a dataset without. ``name`` is used in
     errors: the manifest's line and its source. ``files`` are the names of the elements' files, None
     where they aren't files, and ``places`` what an error calls each element, None for its number.
+    Where corrupt elements are ``skipped``, ``numbers`` are the rows of the others in the file.
     """
 
     name: str
@@ -60,6 +69,8 @@ class Dataset:
     labels: Labels | None
     files: Sequence[str] | None = None
     places: Sequence[str] | None = None
+    numbers: Sequence[int] | None = None
+    skipped: Sequence[SkippedElement] = ()
 
     def __len__(self) -> int:
         first = next(iter(self.elements.values()))
@@ -68,7 +79,8 @@ class Dataset:
     def element_name(self, index: int) -> str:
         """Return what a message calls an element: its file, or its row of the arrays."""
         if self.files is None:
-            return f"row {index} of {self.name}"
+            number = index if self.numbers is None else self.numbers[index]
+            return f"row {number} of {self.name}"
         return self.files[index]
 
     def place(self, index: int) -> str:
@@ -122,6 +134,13 @@ class Dataset:
             except DatasetError as error:
                 raise DatasetError(f"{self.place(index)}: {error}") from error
 
+    def check_element(self, index: int) -> None:
+        """Raise DatasetError, which doesn't name it, for an element or a label that is corrupt."""
+        for spec in self.inputs:
+            preprocess([self.elements[spec.name][index]], spec)
+        if self.labels is not None:
+            self.labels[index]
+
     def check_size(self, size: int) -> None:
         """Raise DatasetError where a batch of ``size`` would not fit into the memory that is free.
 
@@ -141,7 +160,7 @@ class Dataset:
         """
         self.check_size(size)
         pending: deque[Future[Batch]] = deque()
-        with ThreadPoolExecutor(_WORKERS, "mlms-decode") as pool:
+        with ThreadPoolExecutor(DECODERS, "mlms-decode") as pool:
             try:
                 for indices in self._indices(size):
                     pending.append(pool.submit(self.batch, indices))

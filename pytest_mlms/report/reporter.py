@@ -30,6 +30,8 @@ _SHOWN_FIELDS = (
     "processes",
     "quantities",
     "manifest",
+    "dataset",
+    "skipped_elements",
     "artifacts",
     "trace",
     "framework",

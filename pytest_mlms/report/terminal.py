@@ -36,6 +36,7 @@ __all__ = ["write_tables"]
 Results = Sequence[Result]
 
 _MOST_ROWS = 100
+_SHOWN_SKIPPED = 5
 _VERDICTS = [*[verdict.value for verdict in Verdict], NO_LIMIT]  # worst first
 _WITHOUT_RESULT = ("ERROR", "INVALID", "FAILED")
 _MARKUP: dict[str, dict[str, bool]] = {
@@ -63,6 +64,8 @@ def write_tables(terminal: pytest.TerminalReporter, results: Results) -> None:
         if not _is_steady(result):
             reason = "warm-up did not reach a steady state"
             terminal.write_line(f"{reason}: {result['nodeid']}", yellow=True)
+    for line in _skipped_lines(results):
+        terminal.write_line(line, yellow=True)
     writer.write_unmeasured([result for result in ordered if _is_without_result(result)])
 
 
@@ -96,6 +99,22 @@ def _is_compared(result: Result) -> bool:
 def _is_steady(result: Result) -> bool:
     processes = result.get("processes") or ()
     return all(process["steady"] for process in processes)
+
+
+def _skipped_lines(results: Results) -> list[str]:
+    """Return a line for each dataset of which corrupt elements were left out."""
+    lines = {}
+    for result in results:
+        skipped = result.get("skipped_elements")
+        if skipped:
+            dataset = result["dataset"]["name"]
+            count = "1 corrupt element" if len(skipped) == 1 else f"{len(skipped)} corrupt elements"
+            shown = [each["element"] for each in skipped[:_SHOWN_SKIPPED]]
+            if len(skipped) > len(shown):
+                shown.append("…")
+            model = result["manifest"]["name"]
+            lines[model] = f"{model}: {count} of {dataset} left out: {', '.join(shown)}"
+    return list(lines.values())
 
 
 def _is_without_result(result: Result) -> bool:

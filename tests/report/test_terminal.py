@@ -18,6 +18,7 @@ from typing import Any, cast
 import pytest
 
 from pytest_mlms.report.columns import Result
+from pytest_mlms.report.reporter import _shown
 from pytest_mlms.report.terminal import write_tables
 from pytest_mlms.serialization import to_plain
 from tests.support.project import DIGITS, HANG_GUARD, Project
@@ -190,6 +191,16 @@ def test_processes_that_were_not_steady_are_named() -> None:
     line = terminal.lines[-1]
     assert line.startswith("warm-up did not reach a steady state: m.yaml::test_performance")
     assert terminal.markup[line] == {"yellow": True}
+
+
+def test_corrupt_elements_that_were_left_out_are_named_once() -> None:
+    skipped = [{"element": f"labels.csv:{line}: x.png", "error": "…"} for line in range(2, 9)]
+    fields = {"dataset": {"name": "photos"}, "skipped_elements": skipped}
+    lines = written([_shown(performance(**fields)), _shown(performance(**fields))]).lines
+    first = "digits: 7 corrupt elements of photos left out: labels.csv:2: x.png, labels.csv:3: "
+    [line] = [line for line in lines if "corrupt" in line]
+    assert line.startswith(first)
+    assert line.endswith("labels.csv:6: x.png, …")
 
 
 def test_items_without_a_result_are_listed() -> None:

@@ -1,0 +1,109 @@
+"""Elements that can't be read or prepared: left out where the manifest allows it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from pytest_mlms.errors import DatasetError
+from pytest_mlms.pipeline.coco import CocoLabels
+from pytest_mlms.pipeline.dataset import DECODERS, Dataset, SkippedElement
+from pytest_mlms.pipeline.labels import Labels
+
+__all__ = ["without_corrupt"]
+
+_CHUNK = 32  # elements that a thread checks before its errors are looked at
+_SHOWN = 3
+
+
+def without_corrupt(dataset: Dataset, most: int) -> Dataset:
+    """Return the dataset without its corrupt elements, which it names.
+
+    If any are allowed, all elements and labels are read and prepared one by one before they are
+    used, so the same are left out for every stack. Raises DatasetError where more than ``most`` are
+    corrupt, or all.
+    """
+    if most == 0:
+        return dataset
+    skipped: dict[int, SkippedElement] = {}
+    for index, error in _errors(dataset):
+        skipped[index] = SkippedElement(dataset.place(index), error)
+        if len(skipped) > most:
+            raise _too_many(dataset, skipped.values(), f"more than {most} of its elements are")
+    if len(skipped) == len(dataset):
+        raise _too_many(dataset, skipped.values(), "all of its elements are")
+    if not skipped:
+        return dataset
+    kept = [index for index in range(len(dataset)) if index not in skipped]
+    return _selected(dataset, kept, list(skipped.values()))
+
+
+def _errors(dataset: Dataset) -> Iterator[tuple[int, str]]:
+    """Yield the corrupt elements in order, and the error of each."""
+    chunks = [
+        range(first, min(first + _CHUNK, len(dataset))) for first in range(0, len(dataset), _CHUNK)
+    ]
+    with ThreadPoolExecutor(DECODERS, "mlms-check") as pool:
+        try:
+            for found in pool.map(lambda indices: _errors_of(dataset, indices), chunks):
+                yield from found
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _errors_of(dataset: Dataset, indices: Sequence[int]) -> list[tuple[int, str]]:
+    found = []
+    for index in indices:
+        try:
+            dataset.check_element(index)
+        except DatasetError as error:
+            found.append((index, str(error)))
+    return found
+
+
+def _too_many(dataset: Dataset, skipped: Iterable[SkippedElement], text: str) -> DatasetError:
+    shown = [f"{each.element}: {each.error}" for each in skipped]
+    lines = "; ".join(shown[-_SHOWN:])
+    advice = "replace them, or write a larger skip_corrupt"
+    return DatasetError(f"{dataset.name}: {text} corrupt, such as {lines}; {advice}")
+
+
+def _selected(dataset: Dataset, kept: Sequence[int], skipped: Sequence[SkippedElement]) -> Dataset:
+    elements = {name: _Selected(values, kept) for name, values in dataset.elements.items()}
+    labels = dataset.labels
+    files = dataset.files
+    return dataclasses.replace(
+        dataset,
+        elements=elements,
+        labels=None if labels is None else _selected_labels(labels, kept),
+        files=None if files is None else _Selected(files, kept),
+        places=[dataset.place(index) for index in kept],
+        numbers=kept,
+        skipped=skipped,
+    )
+
+
+def _selected_labels(labels: Labels, kept: Sequence[int]) -> Labels:
+    if isinstance(labels, np.ndarray):
+        return np.asarray(labels[list(kept)])
+    if isinstance(labels, CocoLabels):
+        return labels.selected(kept)
+    return _Selected(labels, kept)
+
+
+class _Selected(Sequence[Any]):
+    """Some of the values of a sequence, by their numbers there."""
+
+    def __init__(self, values: Sequence[Any], kept: Sequence[int]) -> None:
+        self._values = values
+        self._kept = kept
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._values[self._kept[index]]
