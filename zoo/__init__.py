@@ -1,0 +1,1 @@
+"""The zoo: real models with their data; README.md lists them."""

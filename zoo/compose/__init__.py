@@ -1,0 +1,1 @@
+"""The datasets of the zoo, composed of files of Python packages."""
