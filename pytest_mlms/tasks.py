@@ -51,11 +51,35 @@ _CLASSIFICATION = TaskFacts(
     location="pytest_mlms.evaluate.tasks.classification:Classification",
 )
 
+
+def _of_text(quantities: tuple[str, ...], location: str) -> TaskFacts:
+    """Return the facts of a task whose outputs and labels are texts."""
+    return TaskFacts("text", ("text",), quantities, f"pytest_mlms.evaluate.tasks.{location}")
+
+
 TASKS: Mapping[str, TaskFacts] = {
     "image-classification": _CLASSIFICATION,
     "text-classification": _CLASSIFICATION,
     "audio-classification": _CLASSIFICATION,
     "keyword-spotting": _CLASSIFICATION,
+    "speech-recognition": _of_text(
+        ("wer", "cer", "exact_match"), "speech_recognition:SpeechRecognition"
+    ),
+    "ocr": _of_text(("cer", "wer", "exact_match"), "ocr:Ocr"),
+    "translation": _of_text(("bleu", "chrf"), "translation:Translation"),
+    "summarisation": _of_text(("rouge1", "rouge2", "rouge_l"), "summarisation:Summarisation"),
+    "question-answering": TaskFacts(
+        labels="text",
+        output_types=("text", "span_start", "span_end"),
+        quantities=("exact_match", "answer_f1"),
+        location="pytest_mlms.evaluate.tasks.question_answering:QuestionAnswering",
+    ),
+    "text-generation": TaskFacts(
+        labels="array",
+        output_types=("tokens",),
+        quantities=("same_tokens", "tokens_before_divergence", "exact_match"),
+        location="pytest_mlms.evaluate.tasks.text_generation:TextGeneration",
+    ),
 }
 """The tasks of this package, by the name that ``task:`` of a manifest has."""
 

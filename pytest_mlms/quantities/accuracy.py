@@ -54,5 +54,61 @@ ACCURACY = [
         "f1_macro",
         "mean of the classes' F1 scores, over the classes that are a label or a best class",
     ),
+    accuracy_quantity(
+        "wer",
+        "wrong words of all inputs, as a share of the labels' words",
+        _column("accuracy of texts", "WER"),
+        better="lower",
+    ),
+    accuracy_quantity(
+        "cer",
+        "wrong characters of all inputs, as a share of the labels' characters",
+        _column("accuracy of texts", "CER"),
+        better="lower",
+    ),
+    accuracy_quantity(
+        "exact_match",
+        "share of inputs that are as their labels, or as one of their answers",
+        _column("accuracy of texts", "exact match"),
+    ),
+    accuracy_quantity(
+        "answer_f1",
+        "mean over the inputs of the F1 score of the words of an answer",
+        _column("accuracy of texts", "answer F1"),
+    ),
+    accuracy_quantity(
+        "bleu",
+        "BLEU of all inputs, 0 to 100 %",
+        _column("accuracy of texts", "BLEU"),
+    ),
+    accuracy_quantity(
+        "chrf",
+        "chrF of all inputs, 0 to 100 %",
+        _column("accuracy of texts", "chrF"),
+    ),
+    accuracy_quantity(
+        "rouge1",
+        "mean over the inputs of ROUGE-1's F1 score",
+    ),
+    accuracy_quantity(
+        "rouge2",
+        "mean over the inputs of ROUGE-2's F1 score",
+        _column("accuracy of texts", "ROUGE-2"),
+    ),
+    accuracy_quantity(
+        "rouge_l",
+        "mean over the inputs of ROUGE-L's F1 score",
+        _column("accuracy of texts", "ROUGE-L"),
+    ),
+    accuracy_quantity(
+        "same_tokens",
+        "tokens that are those of the labels, as a share of the labels' tokens",
+        _column("accuracy of texts", "same tokens"),
+    ),
+    accuracy_quantity(
+        "tokens_before_divergence",
+        "tokens before the first that differs, as a share of the labels' tokens",
+        _column("accuracy of texts", "before divergence"),
+    ),
 ]
 """Quantities that tasks compute from outputs and labels, in the order of tables."""

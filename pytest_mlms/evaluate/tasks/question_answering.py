@@ -1,0 +1,124 @@
+"""Question answering: answers as texts, or as the span of the context that logits point at.
+
+The span of an extractive model is the one with the largest sum of its start's and its end's
+logit, among those within the context, of at most 30 tokens, as in BERT's own script for SQuAD.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+from pytest_mlms.errors import MlmsError, OutputError
+from pytest_mlms.evaluate.tasks.answers import AnswerScores
+from pytest_mlms.evaluate.tasks.task import Array, LabelForm, Scorer, Task
+from pytest_mlms.evaluate.tasks.text_task import TextEvidence, TextScorer, label_text
+from pytest_mlms.manifest.schema import Output
+from pytest_mlms.manifest.text_steps import Tokenize
+from pytest_mlms.pipeline import Dataset
+from pytest_mlms.pipeline.tokenizer_files import Text, encode
+
+__all__ = ["QuestionAnswering", "best_span"]
+
+_MOST_TOKENS = 30
+
+
+class QuestionAnswering(Task):
+    """An output of type text, or two of the types span_start and span_end."""
+
+    name: ClassVar[str] = "question-answering"
+    labels: ClassVar[LabelForm] = "text"
+    output_types: ClassVar[tuple[str, ...]] = ("text", "span_start", "span_end")
+    quantities: ClassVar[tuple[str, ...]] = ("exact_match", "answer_f1")
+
+    def scorer(self, outputs: Sequence[Output], dataset: Dataset) -> Scorer:
+        """Return a scorer for texts if one of the outputs has them, or else for spans."""
+        by_type: dict[str, Output] = {output.type: output for output in outputs}
+        if "text" in by_type:
+            return TextScorer(by_type["text"], dataset, AnswerScores())
+        if len(by_type) < 2:
+            raise MlmsError(
+                "a span has two outputs; write one of type span_start and one of span_end"
+            )
+        name, parameters = _tokenized_input(dataset)
+        return _SpanScorer(by_type["span_start"], by_type["span_end"], dataset, name, parameters)
+
+
+def _tokenized_input(dataset: Dataset) -> tuple[str, Tokenize]:
+    """Return the input that has the tokens of question and context, and its step."""
+    for spec in dataset.inputs:
+        for step in spec.steps:
+            if isinstance(step.parameters, Tokenize) and step.parameters.give == "ids":
+                return spec.name, step.parameters
+    advice = "add a step 'tokenize' to the input of the tokens' ids"
+    raise MlmsError(f"no input tells which texts the positions of a span stand for; {advice}")
+
+
+@dataclass(frozen=True, eq=False)
+class _SpanScorer(Scorer):
+    start: Output
+    end: Output
+    dataset: Dataset
+    input_name: str
+    parameters: Tokenize
+    _labels: list[str] = field(default_factory=list)
+    _texts: list[str] = field(default_factory=list)
+    _counts: list[Sequence[float]] = field(default_factory=list)
+    _measure: AnswerScores = field(default_factory=AnswerScores)
+
+    def add(self, outputs: Mapping[str, Array], inputs: range) -> None:
+        starts = self._logits(outputs, self.start, len(inputs))
+        ends = self._logits(outputs, self.end, len(inputs))
+        elements = self.dataset.elements[self.input_name]
+        for row, index in enumerate(inputs):
+            text = self._answer(elements[index], starts[row], ends[row])
+            label = label_text(self.dataset, index)
+            self._labels.append(label)
+            self._texts.append(text)
+            self._counts.append(self._measure.counts(label, text))
+
+    def _logits(self, outputs: Mapping[str, Array], output: Output, count: int) -> Array:
+        logits = np.asarray(outputs[output.name])
+        length = self.parameters.length
+        if logits.size != count * length:
+            found = f"output {output.name!r} of {count} inputs is {logits.shape}"
+            raise OutputError(f"{found}; expected a logit for each of {length} tokens")
+        if not np.isfinite(logits).all():
+            advice = "check the input's steps, its element type and the model"
+            raise OutputError(f"output {output.name!r} has NaN or infinity; {advice}")
+        return logits.reshape(count, length)
+
+    def _answer(self, element: Any, starts: Array, ends: Array) -> str:
+        text: Text = element if isinstance(element, tuple) else str(element)
+        encoding = encode(text, self.parameters)
+        context = text[1] if isinstance(text, tuple) else text
+        sequence = 1 if isinstance(text, tuple) else 0
+        is_context = np.array([number == sequence for number in encoding.sequence_ids])
+        span = best_span(starts, ends, is_context)
+        if span is None:
+            return ""
+        first, last = span
+        return context[encoding.offsets[first][0] : encoding.offsets[last][1]]
+
+    def evidence(self) -> TextEvidence:
+        counts = np.array(self._counts, dtype=np.float64).reshape(-1, len(AnswerScores.columns))
+        return TextEvidence(self._measure, self._labels, self._texts, counts)
+
+
+def best_span(starts: Array, ends: Array, is_context: Array) -> tuple[int, int] | None:
+    """Return the first and last token of the span with the largest sum of logits.
+
+    Both are tokens of the context (T truth values), the last one at most 29 behind the first. None
+    for a context without tokens.
+    """
+    tokens = np.flatnonzero(is_context)
+    if not tokens.size:
+        return None
+    sums = starts[tokens][:, None].astype(np.float64) + ends[tokens][None, :]
+    distances = tokens[None, :] - tokens[:, None]
+    sums[(distances < 0) | (distances >= _MOST_TOKENS)] = -np.inf
+    first, last = np.unravel_index(sums.argmax(), sums.shape)
+    return int(tokens[first]), int(tokens[last])

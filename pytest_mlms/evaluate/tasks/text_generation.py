@@ -1,0 +1,124 @@
+"""Text generation, greedy: the tokens of a model beside those of the labels.
+
+Tokens are compared by place, up to the end of the label; what follows is no error of theirs. A
+model's output that is shorter lacks the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pytest_mlms.errors import DatasetError, OutputError
+from pytest_mlms.evaluate.tasks.task import (
+    Array,
+    Evidence,
+    LabelForm,
+    Scorer,
+    Task,
+)
+from pytest_mlms.evaluate.tasks.text_task import divided
+from pytest_mlms.manifest.schema import Output
+from pytest_mlms.pipeline import Dataset
+from pytest_mlms.pipeline.text_outputs import decode_tokens
+
+__all__ = ["TextGeneration", "TokenEvidence"]
+
+
+@dataclass(frozen=True, eq=False)
+class TokenEvidence(Evidence):
+    """The tokens of N labels: how many there are, how many are the same, and how many at first."""
+
+    lengths: Array
+    same: Array
+    prefixes: Array
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    @property
+    def shares(self) -> Mapping[str, NDArray[np.bool_]]:
+        """The inputs with all tokens of their labels."""
+        return {"exact_match": self.prefixes == self.lengths}
+
+    def figures(self, counts: Array) -> Mapping[str, Array]:
+        """Return the shares of the labels' tokens that are the same, and before a divergence."""
+        sums = np.asarray(counts, dtype=np.float64) @ np.stack(
+            [self.lengths, self.same, self.prefixes], axis=1
+        )
+        lengths, same, prefixes = sums.T
+        return {
+            "same_tokens": divided(same, lengths),
+            "tokens_before_divergence": divided(prefixes, lengths),
+        }
+
+    @property
+    def losses(self) -> Array:
+        """The tokens from the first divergence on."""
+        return self.lengths - self.prefixes
+
+    def columns(self) -> Mapping[str, Sequence[Any]]:
+        """Return the counts."""
+        return {
+            "tokens": self.lengths.tolist(),
+            "same_tokens": self.same.tolist(),
+            "first_divergence": self.prefixes.tolist(),
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class _TokenScorer(Scorer):
+    output: Output
+    dataset: Dataset
+    _rows: list[tuple[int, int, int]] = field(default_factory=list)
+
+    def add(self, outputs: Mapping[str, Array], inputs: range) -> None:
+        rows = decode_tokens(outputs[self.output.name], self.output)
+        if len(rows) != len(inputs):
+            found = f"output {self.output.name!r} of {len(inputs)} inputs is {len(rows)} rows"
+            raise OutputError(f"{found}; check its steps")
+        for index, tokens in zip(inputs, rows, strict=True):
+            self._rows.append(_compared(_label(self.dataset, index), tokens))
+
+    def evidence(self) -> TokenEvidence:
+        counts = np.array(self._rows, dtype=np.int64).reshape(-1, 3)
+        return TokenEvidence(*counts.T)
+
+
+def _label(dataset: Dataset, index: int) -> Array:
+    if dataset.labels is None:
+        raise DatasetError(f"{dataset.name} has no labels; add 'label' with the ids of tokens")
+    label = np.atleast_1d(np.asarray(dataset.labels[index]))
+    if label.ndim != 1 or label.dtype.kind not in "iu":
+        problem = f"the label is {label.dtype} {label.shape}; write the ids of its tokens"
+        raise dataset.label_error(index, problem)
+    return label[label >= 0]
+
+
+def _compared(label: Array, tokens: Array) -> tuple[int, int, int]:
+    """Return the length of the label, its tokens that are the same, and those before others."""
+    shared = min(len(label), len(tokens))
+    is_same = label[:shared] == tokens[:shared]
+    prefix = shared if is_same.all() else int(is_same.argmin())
+    return len(label), int(is_same.sum()), prefix
+
+
+class TextGeneration(Task):
+    """Ids of greedy tokens; labels are the expected ids, filled up with negative numbers."""
+
+    name: ClassVar[str] = "text-generation"
+    labels: ClassVar[LabelForm] = "array"
+    output_types: ClassVar[tuple[str, ...]] = ("tokens",)
+    quantities: ClassVar[tuple[str, ...]] = (
+        "same_tokens",
+        "tokens_before_divergence",
+        "exact_match",
+    )
+
+    def scorer(self, outputs: Sequence[Output], dataset: Dataset) -> Scorer:
+        """Return a scorer for the first of the outputs."""
+        return _TokenScorer(outputs[0], dataset)

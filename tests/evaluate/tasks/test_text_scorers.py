@@ -1,0 +1,159 @@
+"""Scorers of the tasks of texts: outputs in batches, labels of a dataset, evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pytest_mlms.errors import DatasetError, MlmsError, OutputError
+from pytest_mlms.evaluate.tasks.ocr import Ocr
+from pytest_mlms.evaluate.tasks.question_answering import QuestionAnswering, best_span
+from pytest_mlms.evaluate.tasks.speech_recognition import SpeechRecognition
+from pytest_mlms.evaluate.tasks.task import Task
+from pytest_mlms.evaluate.tasks.text_generation import TextGeneration
+from pytest_mlms.manifest.schema import Input, Output
+from pytest_mlms.pipeline import Dataset
+from tests.support.language import write_tokenizer
+
+DIGEST = "0" * 64
+LETTERS = "ab |"
+
+
+def output(name: str, kind: str, *steps: Any) -> Output:
+    return Output.model_validate({"name": name, "type": kind, "steps": list(steps)})
+
+
+def dataset(
+    labels: Sequence[Any] | None, elements: Sequence[Any] | None = None, *steps: Any
+) -> Dataset:
+    count = 0 if labels is None else len(labels)
+    found = elements or np.zeros((count, 1))
+    fields: dict[str, Any] = {"type": "text", "column": ["question", "context"]}
+    spec = {"name": "x", "element_type": "int64", "steps": list(steps)}
+    kind = fields if steps else {"type": "tensor"}
+    return Dataset("m.yaml:9: d", (Input.model_validate({**spec, **kind}),), {"x": found}, labels)
+
+
+def evidence(
+    task: Task,
+    outputs: Sequence[Output],
+    data: Dataset,
+    values: Mapping[str, Any],
+) -> Any:
+    """Return the evidence of values that come in batches of two."""
+    scorer = task.scorer(outputs, data)
+    for first in range(0, len(data), 2):
+        inputs = range(first, min(first + 2, len(data)))
+        scorer.add({name: rows[first : inputs.stop] for name, rows in values.items()}, inputs)
+    return scorer.evidence()
+
+
+@pytest.fixture
+def letters(tmp_path: Path) -> Path:
+    path = tmp_path / "letters.txt"
+    path.write_text("\n".join(LETTERS) + "\n")
+    return path
+
+
+def spelled(*texts: str) -> Any:
+    """Return logits whose best path spells the texts, for the blank and LETTERS."""
+    paths = np.zeros((len(texts), 2 * max(map(len, texts))), int)
+    for row, text in enumerate(texts):
+        paths[row, 1 : 2 * len(text) : 2] = [LETTERS.index(letter) + 1 for letter in text]
+    return np.eye(len(LETTERS) + 1, dtype=np.float32)[paths]
+
+
+def ctc(letters: Path) -> Any:
+    return {"ctc": {"file": str(letters), "sha256": DIGEST, "delimiter": "|"}}
+
+
+def test_transcripts_are_compared_with_their_labels(letters: Path) -> None:
+    data = dataset(["ab a", "b", "a b"])
+    values = {"y": spelled("ab|b", "b", "a|b|b")}
+    spec = output("y", "text", ctc(letters))
+    found = evidence(SpeechRecognition(), [spec], data, values)
+    assert found.texts == ["ab b", "b", "a b b"]
+    figures = found.figures(np.ones((1, 3)))
+    assert figures["wer"] == pytest.approx([2 / 5])
+    assert figures["cer"] == pytest.approx([3 / 8])
+    assert found.shares["exact_match"].tolist() == [False, True, False]
+    assert found.losses.tolist() == [1, 0, 1]
+    lines = evidence(Ocr(), [spec], data, values)
+    assert lines.losses.tolist() == [1, 0, 2]
+
+
+def test_labels_are_normalized_as_the_outputs_are(letters: Path) -> None:
+    spec = output("y", "text", ctc(letters), {"normalize_text": {"case": "lower"}})
+    found = evidence(
+        Ocr(), [spec], dataset(["AB  a"]), {"y": spelled("ab|a")}, {"letters": letters}
+    )
+    assert found.labels == ["ab a"]
+    assert found.shares["exact_match"].all()
+
+
+def test_labels_that_are_no_texts_are_errors(letters: Path) -> None:
+    spec = output("y", "text", ctc(letters))
+    with pytest.raises(DatasetError, match="m.yaml:9: d: element 1: the label 7 is no text; write"):
+        evidence(Ocr(), [spec], dataset(["a", 7]), {"y": spelled("a", "b")})
+    with pytest.raises(DatasetError, match="has no labels; add a column 'label'"):
+        evidence(Ocr(), [spec], dataset(None, ["a"]), {"y": spelled("a")})
+
+
+def test_tokens_are_compared_by_place() -> None:
+    labels = np.array([[5, 6, 7], [5, 6, -1], [8, 9, 9]])
+    tokens = np.array([[5, 6, 7, 3], [5, 9, 9, 9], [8, 1, 9, -1]])
+    found = evidence(TextGeneration(), [output("y", "tokens")], dataset(labels), {"y": tokens})
+    assert found.shares["exact_match"].tolist() == [True, False, False]
+    figures = found.figures(np.ones((1, 3)))
+    assert figures["same_tokens"] == pytest.approx([6 / 8])
+    assert figures["tokens_before_divergence"] == pytest.approx([5 / 8])
+    assert found.losses.tolist() == [0, 1, 2]
+    assert found.columns()["first_divergence"] == [3, 1, 1]
+    short = evidence(
+        TextGeneration(), [output("y", "tokens")], dataset(labels), {"y": tokens[:, :1]}
+    )
+    assert short.losses.tolist() == [2, 1, 2]
+    with pytest.raises(DatasetError, match="element 0: the label is float64"):
+        evidence(TextGeneration(), [output("y", "tokens")], dataset([[0.5]]), {"y": tokens[:1]})
+
+
+PAIRS = [("where ?", "the cat sat on the mat"), ("where ?", "the mat")]
+
+
+def span_outputs(tokenizer: Path) -> tuple[list[Output], Dataset]:
+    outputs = [output("end", "span_end"), output("start", "span_start")]
+    tokenize = {"file": str(tokenizer), "sha256": DIGEST, "length": 12}
+    data = dataset(["on the mat", '["a mat", "cat"]'], PAIRS, {"tokenize": tokenize})
+    return outputs, data
+
+
+def test_a_span_is_the_text_between_its_tokens(tmp_path: Path) -> None:
+    tokenizer = tmp_path / "tokenizer.json"
+    write_tokenizer(tokenizer)
+    outputs, data = span_outputs(tokenizer)
+    start, end = np.zeros((2, 12)), np.zeros((2, 12))
+    start[0, [1, 7]] = 9, 5  # [CLS] where ? [SEP] the cat sat on the mat [SEP]
+    end[0, [5, 9]] = 6, 5  # the larger sum of 7 and 5 has its end before the start
+    start[1, 5] = end[1, 5] = 1
+    found = evidence(QuestionAnswering(), outputs, data, {"start": start, "end": end})
+    assert found.texts == ["on the mat", "mat"]
+    assert found.shares["exact_match"].tolist() == [True, True]
+    assert found.figures(np.ones((1, 2)))["answer_f1"] == pytest.approx([1.0])
+    with pytest.raises(OutputError, match="expected a logit for each of 12 tokens"):
+        evidence(QuestionAnswering(), outputs, data, {"start": start[:, 1:], "end": end})
+    with pytest.raises(OutputError, match="'end' has NaN"):
+        evidence(QuestionAnswering(), outputs, data, {"start": start, "end": end * np.nan})
+    with pytest.raises(MlmsError, match="one of type span_start and one of span_end"):
+        evidence(QuestionAnswering(), outputs[:1], data, {"end": end})
+
+
+def test_a_span_has_thirty_tokens_at_most() -> None:
+    starts, ends = np.zeros(50), np.zeros(50)
+    starts[2] = ends[[31, 40]] = 1
+    ends[40] = 2
+    assert best_span(starts, ends, np.ones(50, bool)) == (2, 31)
+    assert best_span(starts, ends, np.zeros(50, bool)) is None
