@@ -35,6 +35,7 @@ __all__ = ["write_tables"]
 
 Results = Sequence[Result]
 
+_EMPTY = "-"
 _MOST_ROWS = 100
 _SHOWN_SKIPPED = 5
 _VERDICTS = [*[verdict.value for verdict in Verdict], NO_LIMIT]  # worst first
@@ -139,7 +140,8 @@ class _TableWriter:
         for sides, alike in _by_sides(ordered).items():
             if sides:
                 self._terminal.write_line(sides)
-            self._write_rows(alike, table.columns, verdict_of)
+            columns = _filled(table, alike)
+            self._write_rows(alike, columns, verdict_of)
 
     def write_own(self, results: Results) -> None:
         """Write what users' own tests measured."""
@@ -194,6 +196,20 @@ class _TableWriter:
             rest = f"{count - _MOST_ROWS:,} that did no worse"
             line = f"… and {rest}; results.jsonl has them all"
             self._terminal.write_line(line)
+
+
+def _filled(table: Table, results: Results) -> Mapping[str, Cell]:
+    """Return the columns of a table, of accuracy those that any of the results has.
+
+    Each task has other quantities.
+    """
+    if table.kind != "accuracy":
+        return table.columns
+    filled = {}
+    for title, cell in table.columns.items():
+        if any(cell(result) != _EMPTY for result in results):
+            filled[title] = cell
+    return filled
 
 
 def _by_sides(results: Results) -> dict[str, list[Result]]:

@@ -56,7 +56,7 @@ def test_a_logarithm_of_nothing_needs_a_floor() -> None:
     assert logarithm(np.zeros(3), Log(floor=None, offset=1.0)).tolist() == [0, 0, 0]
 
 
-FEATURES = [
+FEATURES: list[tuple[Mel, dict[str, Any]]] = [
     (Mel(fft=400, hop=160, bands=80), {"n_fft": 400, "hop_length": 160, "n_mels": 80}),
     (
         Mel(fft=512, hop=160, window=400, bands=40, low=20, to=7600, formula="htk", norm="none"),

@@ -26,7 +26,9 @@ def cell(title: str, header: str) -> Cell:
 
 def test_the_tables_and_their_columns_are_in_order() -> None:
     headers = {title: list(columns) for title, columns in COLUMNS.items()}
-    assert headers == {
+    assert "WER (interval)" in headers["accuracy of texts"]
+    of_tasks = {title for title in headers if title.startswith("accuracy of ")}
+    assert {title: headers[title] for title in headers.keys() - of_tasks} == {
         "accuracy": ["top-1 (interval)", "top-5 (interval)", "inputs"],
         "agreement with the reference": [
             "of tolerance",

@@ -74,7 +74,8 @@ class TextEvidence(Evidence):
         """Return label, text and counts."""
         columns: dict[str, Sequence[object]] = {"label": self.labels, "text": self.texts}
         for name, values in zip(self.measure.columns, self.counts.T, strict=True):
-            columns[name] = values.tolist()
+            is_whole = (values == np.round(values)).all()
+            columns[name] = values.astype(np.int64).tolist() if is_whole else values.tolist()
         return columns
 
 

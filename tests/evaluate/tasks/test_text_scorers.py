@@ -27,11 +27,9 @@ def output(name: str, kind: str, *steps: Any) -> Output:
     return Output.model_validate({"name": name, "type": kind, "steps": list(steps)})
 
 
-def dataset(
-    labels: Sequence[Any] | None, elements: Sequence[Any] | None = None, *steps: Any
-) -> Dataset:
+def dataset(labels: Any, elements: Sequence[Any] | None = None, *steps: Any) -> Dataset:
     count = 0 if labels is None else len(labels)
-    found = elements or np.zeros((count, 1))
+    found: Any = elements or np.zeros((count, 1))
     fields: dict[str, Any] = {"type": "text", "column": ["question", "context"]}
     spec = {"name": "x", "element_type": "int64", "steps": list(steps)}
     kind = fields if steps else {"type": "tensor"}
@@ -88,9 +86,7 @@ def test_transcripts_are_compared_with_their_labels(letters: Path) -> None:
 
 def test_labels_are_normalized_as_the_outputs_are(letters: Path) -> None:
     spec = output("y", "text", ctc(letters), {"normalize_text": {"case": "lower"}})
-    found = evidence(
-        Ocr(), [spec], dataset(["AB  a"]), {"y": spelled("ab|a")}, {"letters": letters}
-    )
+    found = evidence(Ocr(), [spec], dataset(["AB  a"]), {"y": spelled("ab|a")})
     assert found.labels == ["ab a"]
     assert found.shares["exact_match"].all()
 
