@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_mlms.manifest.load import LoadedManifest
-from pytest_mlms.manifest.schema import Evaluate, Model
+from pytest_mlms.manifest.schema import Manifest, Model
 from pytest_mlms.manifest.thresholds import AgreementThreshold
 from pytest_mlms.records import Kind, Limit, Place, Stack
 
@@ -176,7 +176,7 @@ def cases_of(
     Those of accuracy are there without a classification, too, for tests that users write.
     """
     manifest = loaded.manifest
-    points = _points(kind, manifest.evaluate)
+    points = _points(kind, manifest)
     cases = []
     for model in manifest.models:
         for stack in stacks_of(model.name):
@@ -188,7 +188,8 @@ def cases_of(
     return cases
 
 
-def _points(kind: Kind, evaluate: Evaluate) -> list[_Point]:
+def _points(kind: Kind, manifest: Manifest) -> list[_Point]:
+    evaluate = manifest.evaluate
     if kind == "performance":
         points = []
         for scenario in evaluate.scenarios:
@@ -196,6 +197,8 @@ def _points(kind: Kind, evaluate: Evaluate) -> list[_Point]:
         return points
     if kind in ("upgrade", "trace"):
         return [_Point(size, None) for size in evaluate.batch_sizes]
+    if manifest.has_state:  # a batch of N goes through N sequences side by side
+        return [_Point(min(evaluate.batch_sizes), None)]
     return [_Point(max(evaluate.batch_sizes), None)]
 
 

@@ -12,7 +12,7 @@ from pytest_mlms.agent.process import Array
 from pytest_mlms.cases import Case
 from pytest_mlms.errors import OutputError
 from pytest_mlms.evaluate.random_inputs import draw_array
-from pytest_mlms.pipeline import Dataset
+from pytest_mlms.pipeline import Dataset, start_state
 
 __all__ = ["Inputs", "draw_batches", "drawn_names", "random_batch"]
 
@@ -37,9 +37,16 @@ class Inputs:
 
     @classmethod
     def of(cls, case: Case, dataset: Dataset | None, reference: Predictor) -> Inputs:
-        """Return the inputs of a case; random ones have the shapes of the reference's model."""
+        """Return the inputs of a case; random ones have the shapes of the reference's model.
+
+        A model with a state goes through a dataset with the least of its batch sizes: a batch of N
+        is N sequences side by side.
+        """
+        manifest = case.loaded.manifest
         size = case.batch_size
-        axes = case.loaded.manifest.batch_axes
+        axes = manifest.batch_axes
+        if dataset and manifest.has_state:
+            return cls(dataset, {}, min(manifest.evaluate.batch_sizes), axes)
         if dataset:
             return cls(dataset, {}, size, axes)
         return cls(None, random_batch(reference, case), size, axes)
@@ -120,6 +127,9 @@ def random_batch(predictor: Predictor, case: Case) -> dict[str, Array]:
     batch = {}
     for tensor in predictor.inputs:
         spec = specs[tensor.name]
+        if spec.is_state:
+            batch[tensor.name] = start_state(spec, case.batch_size)
+            continue
         try:
             batch[tensor.name] = draw_array(tensor, spec, case.batch_size, generator)
         except OutputError as error:

@@ -15,6 +15,7 @@ from pytest_mlms.agent.predictor import Predictor
 from pytest_mlms.agent.process import Array
 from pytest_mlms.errors import MlmsError, OutputError
 from pytest_mlms.evaluate.inputs import Inputs
+from pytest_mlms.evaluate.states import StateLoop
 from pytest_mlms.manifest.schema import BATCH, Output
 
 __all__ = ["BatchAxis", "BatchRows", "RowFiles", "predict_all", "predict_rows"]
@@ -116,8 +117,11 @@ def predict_rows(
         axes[output.name] = BatchAxis.of(output, predictor, inputs.batch_axes)
     size = inputs.batch_size
     left = len(inputs)
+    states = StateLoop(inputs.dataset, size) if inputs.dataset else None
     for batch in inputs.batches():
-        found = predictor.predict(batch)
+        found = predictor.predict(states.next(batch) if states else batch)
+        if states:
+            states.done(found)
         yield BatchRows(axes, found, size, min(left, size))
         left -= size
 

@@ -170,7 +170,8 @@ class Input(Closed):
     least and the largest of the values that are drawn where there is no dataset, and of the ids of
     tokens. ``sample_rate`` is the rate of the sound that a model takes, in samples a second.
     ``column`` names the column of the dataset, for inputs that aren't called like theirs, or both
-    columns of a pair of texts.
+    columns of a pair of texts. An input with ``from_output`` is a state, which no dataset has: it
+    is that output of the call before, and all ``start`` at the first.
     """
 
     name: str
@@ -181,7 +182,14 @@ class Input(Closed):
     range: Range | None = None
     sample_rate: Positive | None = None
     column: Columns | None = None
+    from_output: str | None = None
+    start: float | None = None
     steps: list[InputStep] = []
+
+    @property
+    def is_state(self) -> bool:
+        """True if it is an output of the call before."""
+        return self.from_output is not None
 
     @property
     def batch_axis(self) -> int | None:
@@ -223,6 +231,23 @@ class Input(Closed):
             _check_steps_behind_layout(after_layout)
         if "decode" in names[1:]:
             raise ValueError("step 'decode' makes an image out of a file; move it to the front")
+        return self
+
+    @model_validator(mode="after")
+    def _check_state(self) -> Input:
+        if not self.is_state:
+            if self.start is not None:
+                raise ValueError("start belongs to a state; write 'from_output: …' beside it")
+            return self
+        if self.type != "tensor" or self.steps or self.column:
+            raise ValueError("a state is a tensor without steps and column; leave these out")
+        if self.shape is None:
+            raise ValueError("a state needs its shape; write it, as in 'shape: [2, batch, 128]'")
+        least, largest = _range_of(self.element_type)
+        if not least <= (self.start or 0) <= largest:
+            raise ValueError(
+                f"start is outside of {self.element_type}; write a number of its range"
+            )
         return self
 
     @model_validator(mode="after")
@@ -427,6 +452,11 @@ class Manifest(Closed):
             if output.type == "classification":
                 return output
         return None
+
+    @property
+    def has_state(self) -> bool:
+        """True if an input is an output of the call before."""
+        return any(spec.is_state for spec in self.inputs)
 
     @property
     def batch_axes(self) -> dict[str, int | None]:

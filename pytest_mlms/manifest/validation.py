@@ -40,6 +40,12 @@ def _repeated_names(manifest: Manifest) -> Iterator[Error]:
             names.add(part.name)
 
 
+def _states_alone(manifest: Manifest) -> Iterator[Error]:
+    """Yield an error where no input comes from a dataset."""
+    if all(spec.is_state for spec in manifest.inputs):
+        yield ("inputs",), "all inputs are states; add one that isn't an output of the call before"
+
+
 def _too_many_cases(manifest: Manifest) -> Iterator[Error]:
     evaluate = manifest.evaluate
     points = len(evaluate.batch_sizes) * len(evaluate.scenarios)
@@ -168,6 +174,7 @@ def _judged_pairs(manifest: Manifest, agreement: AgreementThreshold) -> Iterator
 
 _CHECKS = (
     _repeated_names,
+    _states_alone,
     _task_errors,
     _upgrade_without_accuracy,
     _idle_limits,

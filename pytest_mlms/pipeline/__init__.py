@@ -6,6 +6,7 @@ from pytest_mlms.pipeline.geometry import Geometry
 from pytest_mlms.pipeline.inputs import preprocess
 from pytest_mlms.pipeline.labels import LabelForm, Labels
 from pytest_mlms.pipeline.outputs import is_table, postprocess, read_labels, table_of, top_k
+from pytest_mlms.pipeline.states import start_state
 
 __all__ = [
     "Dataset",
@@ -17,6 +18,7 @@ __all__ = [
     "postprocess",
     "preprocess",
     "read_labels",
+    "start_state",
     "table_of",
     "top_k",
     "without_corrupt",

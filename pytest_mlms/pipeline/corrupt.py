@@ -83,6 +83,7 @@ def _selected(dataset: Dataset, kept: Sequence[int], skipped: Sequence[SkippedEl
         files=None if files is None else _Selected(files, kept),
         places=[dataset.place(index) for index in kept],
         numbers=kept,
+        sequences=None if dataset.sequences is None else _Selected(dataset.sequences, kept),
         skipped=skipped,
     )
 

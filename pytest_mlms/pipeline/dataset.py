@@ -33,6 +33,7 @@ from pytest_mlms.pipeline.labels import (
 )
 from pytest_mlms.pipeline.labels_csv import LABEL, LABELS_CSV, Table, TablePlaces, read_labels_csv
 from pytest_mlms.pipeline.npz import read_npz
+from pytest_mlms.pipeline.states import SEQUENCE, start_state
 from pytest_mlms.pipeline.text_cells import TextCells, paired
 from pytest_mlms.records import Place
 
@@ -61,6 +62,8 @@ class Dataset:
     errors: the manifest's line and its source. ``files`` are the names of the elements' files, None
     where they aren't files, and ``places`` what an error calls each element, None for its number.
     Where corrupt elements are ``skipped``, ``numbers`` are the rows of the others in the file.
+    ``sequences`` says to which sequence each element belongs, for a model with a state; None for
+    one sequence.
     """
 
     name: str
@@ -71,6 +74,7 @@ class Dataset:
     places: Sequence[str] | None = None
     numbers: Sequence[int] | None = None
     skipped: Sequence[SkippedElement] = ()
+    sequences: Sequence[Any] | None = None
 
     def __len__(self) -> int:
         first = next(iter(self.elements.values()))
@@ -117,6 +121,8 @@ class Dataset:
         return batch
 
     def _preprocessed(self, indices: Sequence[int], spec: Input) -> Array:
+        if spec.is_state:
+            return start_state(spec, len(indices))
         elements = self.elements[spec.name]
         try:
             chosen = [elements[index] for index in indices]
@@ -136,7 +142,7 @@ class Dataset:
 
     def check_element(self, index: int) -> None:
         """Raise DatasetError, which doesn't name it, for an element or a label that is corrupt."""
-        for spec in self.inputs:
+        for spec in _without_states(self.inputs):
             preprocess([self.elements[spec.name][index]], spec)
         if self.labels is not None:
             self.labels[index]
@@ -186,6 +192,7 @@ class _Content:
     labels: Labels | None
     files: Sequence[str] | None = None
     places: Sequence[str] | None = None
+    sequences: Sequence[Any] | None = None
 
 
 def open_dataset(
@@ -209,8 +216,19 @@ def open_dataset(
     except DatasetError as error:
         raise DatasetError(f"{name} {error}") from error
     return Dataset(
-        name, tuple(inputs), content.elements, content.labels, content.files, content.places
+        name,
+        tuple(inputs),
+        content.elements,
+        content.labels,
+        content.files,
+        content.places,
+        sequences=content.sequences,
     )
+
+
+def _without_states(inputs: Sequence[Input]) -> list[Input]:
+    """Return the inputs that a dataset has."""
+    return [spec for spec in inputs if not spec.is_state]
 
 
 def _reader_of(
@@ -227,6 +245,8 @@ def _check_counts(content: _Content) -> None:
     columns: dict[str, Any] = dict(content.elements)
     if content.labels is not None:
         columns[LABEL] = content.labels
+    if content.sequences is not None:
+        columns[SEQUENCE] = content.sequences
     counts = []
     parts = []
     for name, values in columns.items():
@@ -239,22 +259,42 @@ def _check_counts(content: _Content) -> None:
 
 
 def _read_npz(path: Path, inputs: Sequence[Input], form: LabelForm) -> _Content:
-    wanted = _column_names(inputs)
+    further = {LABEL}
+    data_inputs = _without_states(inputs)
+    wanted = _column_names(data_inputs)
     texts = {name for spec in inputs if spec.takes_text for name in spec.columns}
     if form == "text":
         texts.add(LABEL)
-    names, arrays = read_npz(path, {*wanted, LABEL}, texts)
+    if len(data_inputs) < len(inputs):
+        further.add(SEQUENCE)
+        texts.add(SEQUENCE)
+    names, arrays = read_npz(path, {*wanted, *further}, texts)
     for name in wanted:
         if name not in arrays:
             raise DatasetError(f"has the arrays {names}; expected one for input {name!r}")
     labels = arrays.get(LABEL)
     elements: dict[str, Any] = {}
-    for spec in inputs:
+    for spec in data_inputs:
         if spec.takes_text:
             elements[spec.name] = paired([texts_of(arrays[name]) for name in spec.columns])
         else:
             elements[spec.name] = arrays[spec.columns[0]]
-    return _Content(elements, None if labels is None else labels_of_array(labels, form))
+    return _Content(
+        elements,
+        None if labels is None else labels_of_array(labels, form),
+        sequences=_sequences(arrays),
+    )
+
+
+def _sequences(arrays: Mapping[str, Array]) -> list[Any] | None:
+    """Return to which sequence each element belongs, if the dataset says it."""
+    values = arrays.get(SEQUENCE)
+    if values is None:
+        return None
+    if values.ndim != 1 or values.dtype.kind not in "iuU":
+        found = f"{values.dtype} {values.shape}"
+        raise DatasetError(f"has {SEQUENCE!r} as {found}; expected one whole number or text each")
+    return texts_of(values) if values.dtype.kind == "U" else values.tolist()
 
 
 def _read_coco(path: Path, inputs: Sequence[Input], form: LabelForm) -> _Content:
@@ -289,12 +329,15 @@ def _read_folder(path: Path, inputs: Sequence[Input], form: LabelForm) -> _Conte
 
 
 def _read_table(root: Path, path: Path, inputs: Sequence[Input], form: LabelForm) -> _Content:
-    has_files = not all(spec.takes_text for spec in inputs)
-    table = read_labels_csv(path, _column_names(inputs), has_files)
+    data_inputs = _without_states(inputs)
+    has_files = not all(spec.takes_text for spec in data_inputs)
+    optional = SEQUENCE if len(data_inputs) < len(inputs) else None
+    table = read_labels_csv(path, _column_names(data_inputs), has_files, optional)
     source = TableFolder(table, path.parent, root)
-    elements = {spec.name: _column(source, spec) for spec in inputs}
-    files = _file_names(table, inputs)
-    return _Content(elements, labels_of_column(source, form), files, TablePlaces(table, files))
+    elements = {spec.name: _column(source, spec) for spec in data_inputs}
+    files = _file_names(table, data_inputs)
+    labels = labels_of_column(source, form)
+    return _Content(elements, labels, files, TablePlaces(table, files), table.sequences)
 
 
 def _file_names(table: Table, inputs: Sequence[Input]) -> Sequence[str] | None:

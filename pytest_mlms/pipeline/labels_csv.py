@@ -22,12 +22,13 @@ class Table(NamedTuple):
     """The rows of a table that are not empty: a value for each input, and the label.
 
     ``inputs`` has the N values of each input by its name, ``labels`` has N texts, and ``lines`` the
-    number of each row's line.
+    number of each row's line. ``sequences`` are the values of an optional column.
     """
 
     inputs: Mapping[str, list[str]]
     labels: list[str]
     lines: list[int]
+    sequences: list[str] | None = None
 
     def place(self, index: int) -> str:
         """Return what a message calls a row."""
@@ -54,17 +55,22 @@ class _Row(NamedTuple):
     values: Mapping[str, str]
 
 
-def read_labels_csv(path: Path, inputs: Sequence[str], has_files: bool = True) -> Table:
+def read_labels_csv(
+    path: Path, inputs: Sequence[str], has_files: bool = True, sequence: str | None = None
+) -> Table:
     """Return the rows of a table.
 
     Its first line names the columns: one for each input and 'label', or 'file' for the only input,
-    where inputs may have files. A byte order mark, blanks around values, empty lines and further
-    columns are accepted. Raises DatasetError, which names the line.
+    where inputs may have files. ``sequence`` is a column that may be missing. A byte order mark,
+    blanks around values, empty lines and further columns are accepted. Raises DatasetError, which
+    names the line.
     """
     try:
         with _open_table(path) as file:
             reader = csv.DictReader(file, skipinitialspace=True)
-            return _table(reader, _columns(_named(reader), inputs, has_files))
+            names = _named(reader)
+            found = sequence if sequence in names else None
+            return _table(reader, _columns(names, inputs, has_files), found)
     except UnicodeDecodeError as error:
         raise DatasetError(f"{_undecodable(path)}; save it as UTF-8") from error
     except OSError as error:
@@ -100,13 +106,19 @@ def _named(reader: csv.DictReader[str]) -> list[str]:
     return names
 
 
-def _table(reader: csv.DictReader[str], column_of: Mapping[str, str]) -> Table:
-    table = Table({name: [] for name in column_of}, [], [])
-    for row in _rows(reader, [*column_of.values(), LABEL]):
+def _table(
+    reader: csv.DictReader[str], column_of: Mapping[str, str], sequence: str | None
+) -> Table:
+    sequences: list[str] = []
+    table = Table({name: [] for name in column_of}, [], [], sequences if sequence else None)
+    further = [sequence] if sequence else []
+    for row in _rows(reader, [*further, *column_of.values(), LABEL]):
         for name, column in column_of.items():
             table.inputs[name].append(row.values[column])
         table.labels.append(row.values[LABEL])
         table.lines.append(row.line)
+        if sequence:
+            sequences.append(row.values[sequence])
     return table
 
 
