@@ -1,6 +1,6 @@
 """Measure what pytest-mlms costs, each against what it is compared with, interleaved in one run.
 
-    bash ci/bench [loop|agent|collect|item|idle|trace|fleet|frameworks|NAME of a framework]...
+    bash ci/bench [loop|agent|collect|item|idle|tasks|trace|fleet|frameworks|NAME of a framework]...
 
 Prints a table; ends with 1 where a bound is passed. It has ratios, medians and peaks; absolute
 times are those of the machine. What runs of pytest cost is CPU time, as other work on the machine
@@ -18,6 +18,7 @@ from bench_fleet import measure_fleet
 from bench_loop import measure_agent, measure_loop
 from bench_row import Row
 from bench_runs import measure_collection, measure_idle, measure_item
+from bench_tasks import measure_tasks
 from bench_trace import measure_trace
 
 Measurement = Callable[[], Iterable[Row]]
@@ -44,6 +45,7 @@ MEASUREMENTS: dict[str, Measurement] = {
     "collect": measure_collection,
     "item": measure_item,
     "idle": measure_idle,
+    "tasks": measure_tasks,
     "trace": measure_trace,
     "fleet": measure_fleet,
     "frameworks": measure_frameworks,

@@ -80,6 +80,18 @@ TASKS: Mapping[str, TaskFacts] = {
         quantities=("same_tokens", "tokens_before_divergence", "exact_match"),
         location="pytest_mlms.evaluate.tasks.text_generation:TextGeneration",
     ),
+    "object-detection": TaskFacts(
+        labels="boxes",
+        output_types=("boxes", "scores", "classes", "count"),
+        quantities=("ap", "ap50", "ap75", "ar100"),
+        location="pytest_mlms.evaluate.tasks.object_detection:ObjectDetection",
+    ),
+    "instance-segmentation": TaskFacts(
+        labels="boxes",
+        output_types=("boxes", "scores", "classes", "count", "masks"),
+        quantities=("mask_ap", "mask_ap50", "mask_ap75", "mask_ar100"),
+        location="pytest_mlms.evaluate.tasks.instance_segmentation:InstanceSegmentation",
+    ),
 }
 """The tasks of this package, by the name that ``task:`` of a manifest has."""
 

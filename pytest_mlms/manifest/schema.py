@@ -316,6 +316,7 @@ OutputType = Literal[
     "boxes",
     "scores",
     "classes",
+    "count",
     "masks",
     "mask",
     "image",

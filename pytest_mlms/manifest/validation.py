@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from pytest_mlms.manifest.box_outputs import box_output_errors
 from pytest_mlms.manifest.schema import Manifest
 from pytest_mlms.manifest.thresholds import AgreementThreshold, Entry, agreement_limits
 from pytest_mlms.manifest.yaml12 import Path
@@ -86,6 +87,10 @@ def _upgrade_without_accuracy(manifest: Manifest) -> Iterator[Error]:
         problem = _idle_quantity(manifest, name)
         if tolerance and problem:
             yield ("thresholds", "upgrade", name), f"{name} judges nothing; {problem}"
+
+
+def _box_outputs(manifest: Manifest) -> Iterator[Error]:
+    return box_output_errors(manifest.outputs)
 
 
 def _idle_limits(manifest: Manifest) -> Iterator[Error]:
@@ -177,6 +182,7 @@ _CHECKS = (
     _states_alone,
     _task_errors,
     _upgrade_without_accuracy,
+    _box_outputs,
     _idle_limits,
     _agreement_errors,
 )

@@ -163,7 +163,8 @@ def _checked(read: _Read) -> _Read:
         raise ValueError(f"its boxes have no scores; {advice}")
     count = len(read.corners)
     finite = np.isfinite(read.corners).all(axis=1)
-    finite &= np.isfinite(read.scores).reshape(count, -1).all(axis=1)
+    finite_scores = np.isfinite(read.scores)
+    finite &= finite_scores if finite_scores.ndim == 1 else finite_scores.all(axis=1)
     wrong = count - int(finite.sum())
     if wrong:
         advice = "check the input's steps, its element type and the model"

@@ -39,6 +39,24 @@ def _column(table: str, title: str) -> Column:
     return Column(table, f"{title} (interval)", "interval")
 
 
+def _objects(shapes: str, prefix: str) -> list[Quantity]:
+    """Return COCO's quantities of objects that are found by their boxes or their masks."""
+    table = f"accuracy of {shapes}"
+    mean = f"COCO's mean average precision of {shapes}"
+    return [
+        accuracy_quantity(
+            f"{prefix}ap", f"{mean}, over IoU thresholds of 0.5 to 0.95", _column(table, "AP")
+        ),
+        accuracy_quantity(f"{prefix}ap50", f"{mean} at an IoU of 0.5", Column(table, "AP50")),
+        accuracy_quantity(f"{prefix}ap75", f"{mean} at an IoU of 0.75", Column(table, "AP75")),
+        accuracy_quantity(
+            f"{prefix}ar100",
+            f"COCO's mean recall of {shapes}, with 100 detections of a category in an image",
+            Column(table, "AR100"),
+        ),
+    ]
+
+
 ACCURACY = [
     accuracy_quantity(
         "top1",
@@ -110,5 +128,7 @@ ACCURACY = [
         "tokens before the first that differs, as a share of the labels' tokens",
         _column("accuracy of texts", "before divergence"),
     ),
+    *_objects("boxes", ""),
+    *_objects("masks", "mask_"),
 ]
 """Quantities that tasks compute from outputs and labels, in the order of tables."""

@@ -19,21 +19,25 @@ SIZE = 200  # pixels
 
 
 def compose_images(
-    count: int, categories: int, seed: int = 0, detections: int = 10
+    count: int, categories: int, seed: int = 0, objects: int = 7
 ) -> list[tuple[LabelledObjects, Detections]]:
-    """Return images whose objects are partly found, with crowds, ties and false alarms."""
+    """Return images whose objects are partly found, with crowds, ties and false alarms.
+
+    An image has at most so many ``objects``, half of that on average, about a detection for each
+    and 1.5 false alarms.
+    """
     generator = np.random.default_rng(seed)
     images = []
     for number in range(count):
-        objects = _compose_objects(generator, number + 1, categories)
-        images.append((objects, _compose_detections(generator, objects, categories, detections)))
+        labels = _compose_objects(generator, number + 1, categories, objects)
+        images.append((labels, _compose_detections(generator, labels, categories)))
     return images
 
 
 def _compose_objects(
-    generator: np.random.Generator, image_id: int, categories: int
+    generator: np.random.Generator, image_id: int, categories: int, most: int
 ) -> LabelledObjects:
-    n = int(generator.integers(0, 8))
+    n = int(generator.integers(0, most + 1))
     corners = generator.uniform(0, SIZE * 0.6, (n, 2))
     sides = generator.uniform(5, SIZE * 0.4, (n, 2))
     boxes = np.concatenate([corners, sides], axis=1)
@@ -50,7 +54,7 @@ def _compose_objects(
 
 
 def _compose_detections(
-    generator: np.random.Generator, objects: LabelledObjects, categories: int, most: int
+    generator: np.random.Generator, objects: LabelledObjects, categories: int
 ) -> Detections:
     boxes = [np.zeros((0, 4))]
     classes = [np.zeros(0, np.int64)]
@@ -64,9 +68,9 @@ def _compose_detections(
     low = generator.uniform(0, SIZE / 2, (alarms, 2))
     boxes.append(np.concatenate([low, low + generator.uniform(5, SIZE / 2, (alarms, 2))], axis=1))
     classes.append(generator.integers(0, categories, alarms))
-    all_boxes = np.concatenate(boxes)[:most]
+    all_boxes = np.concatenate(boxes)
     scores = np.round(generator.random(len(all_boxes)), 2)  # rounded: some are equal
-    return Detections(all_boxes, scores, np.concatenate(classes)[:most])
+    return Detections(all_boxes, scores, np.concatenate(classes))
 
 
 def coco_json(images: list[tuple[LabelledObjects, Detections]], categories: int) -> dict[str, Any]:

@@ -1,0 +1,103 @@
+"""Instance segmentation: objects with masks, judged by COCO's average precision of the masks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from pytest_mlms.errors import OutputError
+from pytest_mlms.evaluate.detection_evidence import DetectionEvidence
+from pytest_mlms.evaluate.object_matching import MatchedImage, ObjectMatcher, joined_matches
+from pytest_mlms.evaluate.tasks.task import Array, Scorer, Task
+from pytest_mlms.manifest.box_steps import Masks
+from pytest_mlms.manifest.schema import Output
+from pytest_mlms.pipeline import Dataset
+from pytest_mlms.pipeline.detected import DetectedPicture, PictureDetector
+from pytest_mlms.pipeline.masks import (
+    check_segmentation,
+    encode_mask,
+    mask_in_picture,
+    run_lengths_of,
+)
+from pytest_mlms.pipeline.objects import Detections, RunLengths
+
+__all__ = ["InstanceSegmentation"]
+
+
+class InstanceSegmentation(Task):
+    """Instance segmentation."""
+
+    name = "instance-segmentation"
+    labels = "boxes"
+    output_types = ("boxes", "scores", "classes", "count", "masks")
+    quantities = ("mask_ap", "mask_ap50", "mask_ap75", "mask_ar100")
+
+    def scorer(self, outputs: Sequence[Output], dataset: Dataset) -> Scorer:
+        """Return a scorer of masks; raises DatasetError for a dataset without them."""
+        return _MaskScorer(outputs, dataset)
+
+
+class _MaskScorer(Scorer):
+    def __init__(self, outputs: Sequence[Output], dataset: Dataset) -> None:
+        self._detector = PictureDetector(outputs, dataset)
+        self._names = [output.name for output in outputs]
+        self._matcher = ObjectMatcher("segm")
+        self._parameters = _mask_step(outputs)
+        self._matched: list[MatchedImage] = []
+        self._check_masks(dataset)
+
+    def _check_masks(self, dataset: Dataset) -> None:
+        """Raise DatasetError for the first object without a mask of its picture's size."""
+        labels = self._detector.labels
+        for index, objects in enumerate(labels):
+            pairs = zip(objects.segmentations, objects.records, strict=True)
+            for segmentation, record in pairs:
+                try:
+                    check_segmentation(segmentation, objects.height, objects.width)
+                except ValueError as error:
+                    raise dataset.label_error(index, f"{record} {error}") from None
+
+    def add(self, outputs: Mapping[str, Array], inputs: range) -> None:
+        for number, index in enumerate(inputs):
+            row = {name: outputs[name][number] for name in self._names}
+            picture = self._detector.detect(row, index, number)
+            found = self._with_masks(picture)
+            self._matched.append(self._matcher.match(picture.objects, found, _label_masks(picture)))
+
+    def _with_masks(self, picture: DetectedPicture) -> Detections:
+        """Return the detections with their masks in the pixels of the picture."""
+        found = picture.detections
+        if found.masks is None:
+            raise OutputError("there are no masks; name an output of type masks")
+        size = (picture.objects.height, picture.objects.width)
+        masks = []
+        for values, box in zip(found.masks, picture.inner_boxes.tolist(), strict=True):
+            frame = box if self._parameters.frame == "box" else None
+            pixels = mask_in_picture(
+                values, self._parameters.threshold, size, picture.geometry, frame
+            )
+            masks.append(encode_mask(pixels))
+        return Detections(found.boxes, found.scores, found.classes, masks)
+
+    def evidence(self) -> DetectionEvidence:
+        names = [category.name for category in self._detector.labels.categories]
+        boxes = np.concatenate([image.boxes for image in self._matched])
+        matches = joined_matches(self._matched)
+        return DetectionEvidence(matches, boxes.astype(np.float32), names, "mask_")
+
+
+def _mask_step(outputs: Sequence[Output]) -> Masks:
+    for output in outputs:
+        for step in output.steps:
+            if isinstance(step.parameters, Masks):
+                return step.parameters
+    return Masks()
+
+
+def _label_masks(picture: DetectedPicture) -> list[RunLengths]:
+    objects = picture.objects
+    masks = []
+    for segmentation in objects.segmentations:
+        masks.append(run_lengths_of(segmentation, objects.height, objects.width))
+    return masks

@@ -1,0 +1,152 @@
+"""Masks of objects: those of a COCO file, and those of a model in the pixels of the picture."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from pytest_mlms.pipeline.geometry import Geometry
+from pytest_mlms.pipeline.objects import RunLengths
+
+__all__ = ["check_segmentation", "encode_mask", "mask_in_picture", "run_lengths_of"]
+
+Array = NDArray[Any]
+
+_SLACK = 1.0  # pixels that a polygon may be beyond its picture
+_LEAST_NUMBERS = 6  # of a polygon, which has 3 points
+
+
+def check_segmentation(segmentation: Any, height: int, width: int) -> None:
+    """Raise ValueError for what is no mask of a picture of this size.
+
+    pycocotools reads beyond its memory where run lengths are more than the picture.
+    """
+    if segmentation is None:
+        raise ValueError("has no segmentation; write polygons or run lengths")
+    if isinstance(segmentation, dict):
+        _check_run_lengths(segmentation, height, width)
+    elif isinstance(segmentation, list) and segmentation:
+        for number, polygon in enumerate(segmentation):
+            try:
+                _check_polygon(polygon, height, width)
+            except ValueError as error:
+                raise ValueError(f"polygon {number} {error}") from None
+    else:
+        raise ValueError(f"segmentation is {str(segmentation)[:40]}; write polygons or run lengths")
+
+
+def _check_polygon(polygon: Any, height: int, width: int) -> None:
+    advice = "write x, y of 3 points or more"
+    try:
+        numbers = np.array(polygon, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"is no list of numbers; {advice}") from None
+    if numbers.ndim != 1 or numbers.size < _LEAST_NUMBERS or numbers.size % 2:
+        raise ValueError(f"has the shape {numbers.shape}; {advice}")
+    points = numbers.reshape(-1, 2)
+    is_inside = (points >= -_SLACK) & (points <= np.array([width, height]) + _SLACK)
+    if not is_inside.all():  # also for NaN
+        outside = points[~is_inside.all(axis=1)][0].tolist()
+        raise ValueError(f"has the point {outside} outside of the {width} x {height} pixels")
+
+
+def _check_run_lengths(segmentation: dict[Any, Any], height: int, width: int) -> None:
+    size = segmentation.get("size")
+    if size != [height, width]:
+        raise ValueError(f"has run lengths of the size {size}, and the picture [{height}, {width}]")
+    counts = segmentation.get("counts")
+    if isinstance(counts, str):
+        counts = list(_uncompressed(counts))
+    if not isinstance(counts, list) or not all(type(count) is int for count in counts):
+        raise ValueError("has run lengths that are no list of whole numbers, nor a text")
+    if min(counts, default=0) < 0 or sum(counts) != height * width:
+        found = f"has run lengths of {sum(counts):,} pixels"
+        raise ValueError(f"{found}, and the picture {height * width:,}; encode the mask again")
+
+
+def _uncompressed(text: str) -> Iterator[int]:
+    """Yield the run lengths in COCO's text: 5 bits a character, from the third on differences.
+
+    The format is that of pycocotools' rleFrString.
+    """
+    before = [0, 0]
+    value = 0
+    bits = 0
+    number = 0
+    for character in text:
+        code = ord(character) - 48
+        if not 0 <= code < 64:
+            raise ValueError(f"has run lengths with the character {character!r}; encode them again")
+        value |= (code & 31) << bits
+        bits += 5
+        if code & 32:
+            continue
+        if code & 16:
+            value -= 1 << bits
+        count = value + (before[0] if number > 2 else 0)
+        yield count
+        before = [before[1], count]
+        value = 0
+        bits = 0
+        number += 1
+    if bits:
+        raise ValueError("has run lengths that end within a number; encode them again")
+
+
+def run_lengths_of(segmentation: Any, height: int, width: int) -> RunLengths:
+    """Return a mask of a COCO file, which is checked, as run lengths."""
+    from pycocotools import mask
+
+    if isinstance(segmentation, list):
+        return dict(mask.merge(mask.frPyObjects(segmentation, height, width)))
+    if isinstance(segmentation["counts"], list):
+        return dict(mask.frPyObjects(segmentation, height, width))
+    return dict(segmentation)
+
+
+def encode_mask(pixels: NDArray[np.bool_]) -> RunLengths:
+    """Return a mask (height x width) as run lengths."""
+    from pycocotools import mask
+
+    return dict(mask.encode(np.asfortranarray(pixels, dtype=np.uint8)))
+
+
+def mask_in_picture(
+    values: Array,
+    threshold: float,
+    size: tuple[int, int],
+    geometry: Geometry,
+    box: Sequence[float] | None = None,
+) -> NDArray[np.bool_]:
+    """Return the pixels of a picture that a model's mask has (height x width).
+
+    The mask's ``values`` are for all of the model's input, or for a ``box`` of it (left, top,
+    right, bottom). They are interpolated bilinearly to ``size``, that of the picture. What is at
+    least ``threshold`` belongs to the mask; nothing does beyond the values.
+    """
+    rows, columns = values.shape
+    left, top, right, bottom = box or (0.0, 0.0, geometry.size[1], geometry.size[0])
+    if not (right > left and bottom > top):
+        return np.zeros(size, bool)
+    by_x = columns / (right - left)
+    by_y = rows / (bottom - top)
+    scale_x, scale_y = geometry.scale
+    offset_x, offset_y = geometry.offset
+    affine = (
+        *(scale_x * by_x, 0.0, (offset_x - left) * by_x),
+        *(0.0, scale_y * by_y, (offset_y - top) * by_y),
+    )
+    if not all(map(math.isfinite, affine)):
+        return np.zeros(size, bool)
+    height, width = size
+    image = Image.fromarray(np.ascontiguousarray(values, dtype=np.float32))
+    inside = Image.fromarray(np.ones((rows, columns), np.float32))
+    method = (width, height), Image.Transform.AFFINE, affine
+    moved = np.asarray(image.transform(*method, Image.Resampling.BILINEAR))
+    covered = np.asarray(inside.transform(*method, Image.Resampling.NEAREST))
+    return np.asarray((moved >= threshold) & (covered > 0))

@@ -1,0 +1,211 @@
+"""Object detection, from outputs and a COCO file to quantities."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from pytest_mlms.errors import DatasetError, OutputError
+from pytest_mlms.evaluate.detection_evidence import DetectionEvidence
+from pytest_mlms.evaluate.tasks.object_detection import ObjectDetection
+from pytest_mlms.manifest.schema import Input, Output
+from pytest_mlms.pipeline.dataset import Dataset, open_dataset
+from pytest_mlms.records import Place
+
+Array = np.ndarray[Any, Any]
+
+HERE = Place(Path("m.yaml"), 30)
+SIZES = {1: (40, 60), 2: (60, 40), 3: (50, 50)}  # id of a picture -> width, height
+BOXES = [
+    (1, 3, [5.0, 5, 30, 20]),
+    (1, 8, [40.0, 20, 10, 15]),
+    (2, 8, [10.0, 10, 20, 30]),
+]
+CATEGORIES = {3: "cat", 8: "dog", 9: "owl"}
+"""Pictures, ids of categories, and boxes; the third picture has none."""
+
+
+def write_dataset(folder: Path, **changes: Any) -> Path:
+    for image_id, (width, height) in SIZES.items():
+        Image.new("RGB", (height, width)).save(folder / f"{image_id}.png")
+    content = {
+        "images": [
+            {"id": n, "file_name": f"{n}.png", "height": size[0], "width": size[1]}
+            for n, size in SIZES.items()
+        ],
+        "annotations": [
+            {"image_id": image, "category_id": category, "bbox": box}
+            for image, category, box in BOXES
+        ],
+        "categories": [{"id": n, "name": name} for n, name in CATEGORIES.items()],
+        **changes,
+    }
+    (folder / "labels.json").write_text(json.dumps(content))
+    return folder
+
+
+def image_input(*steps: Any) -> Input:
+    fields = {"name": "x", "type": "image", "layout": "NHWC", "element_type": "float32"}
+    return Input.model_validate({**fields, "steps": ["decode", *steps]})
+
+
+RESIZED = image_input({"resize": {"size": [20, 80]}})
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Dataset:
+    return open_dataset(write_dataset(tmp_path), [RESIZED], HERE, labels="boxes")
+
+
+def output(kind: str, *steps: Any) -> Output:
+    return Output.model_validate({"name": kind, "type": kind, "steps": list(steps)})
+
+
+ROWS = {"columns": {"names": ["x1", "y1", "x2", "y2", "score", "class"]}}
+
+
+def right_rows(height: int = 20, width: int = 80) -> Array:
+    """Return what a perfect model of three classes says, in pixels of an input of that size."""
+    rows = np.zeros((3, 4, 6))
+    rows[..., 4] = -1
+    order = list(CATEGORIES)
+    for index, (image, category, box) in enumerate(BOXES):
+        left, top, box_width, box_height = box
+        by_y, by_x = height / SIZES[image][0], width / SIZES[image][1]
+        corners = [left * by_x, top * by_y, (left + box_width) * by_x, (top + box_height) * by_y]
+        rows[image - 1, index] = [*corners, 0.9 - index / 10, order.index(category)]
+    return rows
+
+
+def evidence_of(dataset: Dataset, rows: Array, *steps: Any) -> DetectionEvidence:
+    outputs = [output("boxes", ROWS, *steps)]
+    scorer = ObjectDetection().scorer(outputs, dataset)
+    for first in range(0, len(rows), 2):
+        inputs = range(first, min(first + 2, len(rows)))
+        scorer.add({"boxes": rows[first : first + 2]}, inputs)
+    evidence = scorer.evidence()
+    assert isinstance(evidence, DetectionEvidence)
+    return evidence
+
+
+def figures_of(evidence: DetectionEvidence) -> dict[str, float]:
+    found = evidence.figures(np.ones((1, len(evidence))))
+    return {name: float(values[0]) for name, values in found.items()}
+
+
+PERFECT = {"ap": 1.0, "ap50": 1.0, "ap75": 1.0, "ar100": 1.0}
+
+
+def test_boxes_are_compared_in_the_pixels_of_the_picture(dataset: Dataset) -> None:
+    evidence = evidence_of(dataset, right_rows())
+    assert len(evidence) == 3
+    assert figures_of(evidence) == pytest.approx(PERFECT)
+    assert evidence.losses.tolist() == [0, 0, 0]
+    assert evidence.boxes[0] == pytest.approx([5, 5, 30, 20], abs=1e-4)
+
+
+def test_the_wrong_units_find_nothing(dataset: Dataset) -> None:
+    rows = right_rows()
+    rows[..., :4] /= 80
+    assert figures_of(evidence_of(dataset, rows))["ap"] == 0
+
+
+def test_predictions_are_counted_at_the_best_score(dataset: Dataset) -> None:
+    rows = right_rows()
+    rows[0, 1, 5] = 0  # the dog is taken for a cat
+    rows[2, 3] = [1, 1, 9, 9, 0.05, 2]  # an owl that isn't there, with a low score
+    evidence = evidence_of(dataset, rows)
+    columns = evidence.columns()
+    assert columns["objects"] == [2, 1, 0]
+    assert columns["found"] == [1, 1, 0]
+    assert columns["missed"] == [1, 0, 0]
+    assert columns["wrong"] == [1, 0, 0]
+    assert columns["detections"][0] == "cat 0.900 [5 5 30 20]; cat 0.800 [40 20 10 15]"
+    assert columns["detections"][2] == ""
+    assert evidence.losses == pytest.approx([0.5, 0, 0])
+
+
+def test_boxes_end_at_the_picture(dataset: Dataset) -> None:
+    rows = right_rows()
+    rows[0, 0, :4] = [-100, -100, 500, 500]
+    assert evidence_of(dataset, rows).boxes[0].tolist() == [0, 0, 60, 40]
+
+
+@pytest.mark.parametrize(
+    ("step", "classes"),
+    [
+        ({"names": [None, "owl", "cat", "dog"]}, [2, 3, 3]),
+        ({"ids": [8, None, 3]}, [2, 0, 0]),
+        ({"ids": "same"}, [3, 8, 8]),
+        ({"labels": "names.txt"}, [1, 2, 2]),
+    ],
+)
+def test_classes_may_be_in_another_order(
+    dataset: Dataset, tmp_path: Path, step: Any, classes: list[int]
+) -> None:
+    if "labels" in step:
+        path = tmp_path / step["labels"]
+        path.write_text("person\ncat\ndog\n")
+        step = {"labels": str(path)}
+    rows = right_rows()
+    rows[[0, 0, 1], [0, 1, 2], 5] = classes
+    rows[2, 3] = [1, 1, 9, 9, 0.95, {"names": 0, "ids": 1, "labels": 0}[next(iter(step))]]
+    found = evidence_of(dataset, rows, {"classes": step})
+    assert figures_of(found) == pytest.approx(PERFECT)
+
+
+def test_a_class_without_a_category_is_an_error(dataset: Dataset) -> None:
+    rows = right_rows()
+    rows[1, 2, 5] = 3
+    message = (
+        r"labels.json: images\[1\] \(id 2\): 2.png: a detection has the class 3, and there are 3"
+    )
+    with pytest.raises(OutputError, match=message):
+        evidence_of(dataset, rows)
+
+
+@pytest.mark.parametrize(
+    ("step", "message"),
+    [
+        ({"names": ["cat", "dgo"]}, "has labelled objects of 1 categories, dog, that are no class"),
+        ({"ids": [3, 8, 10]}, "has no category with the id 10, which the step 'classes' names"),
+    ],
+)
+def test_categories_that_the_classes_lack_are_an_error(
+    dataset: Dataset, step: Any, message: str
+) -> None:
+    with pytest.raises(DatasetError, match=message):
+        evidence_of(dataset, right_rows(), {"classes": step})
+
+
+def test_a_picture_of_another_size_than_labelled_is_an_error(dataset: Dataset) -> None:
+    folder = Path(dataset.name.split(": ")[1])
+    Image.new("RGB", (30, 20)).save(folder / "2.png")
+    with pytest.raises(DatasetError, match=r"2.png: it is 30 x 20, and labelled as 40 x 60; label"):
+        evidence_of(dataset, right_rows())
+
+
+def test_a_picture_that_exif_turns_tells_what_to_write(dataset: Dataset) -> None:
+    folder = Path(dataset.name.split(": ")[1])
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.new("RGB", (40, 60)).save(folder / "2.png", exif=exif)
+    with pytest.raises(DatasetError, match="if its EXIF orientation turns it, write 'decode: {"):
+        evidence_of(dataset, right_rows())
+
+
+def test_a_dataset_without_boxes_is_an_error() -> None:
+    classes = Dataset("m.yaml:30: d.npz", (RESIZED,), {"x": [b""]}, np.zeros(1, int))
+    with pytest.raises(DatasetError, match="d.npz has no boxes; name a COCO file"):
+        ObjectDetection().scorer([output("boxes", ROWS)], classes)
+
+
+def test_figures_of_samples_are_between_0_and_1(dataset: Dataset) -> None:
+    evidence = evidence_of(dataset, right_rows())
+    counts = np.array([[3.0, 0, 0], [0, 1, 2], [0, 0, 3]])
+    assert evidence.figures(counts)["ap"] == pytest.approx([1, 1, float("nan")], nan_ok=True)
