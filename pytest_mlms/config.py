@@ -30,6 +30,7 @@ class Config:
 
     root: Path
     manifests: tuple[Path, ...]
+    model: tuple[str, ...]
     stack: tuple[str, ...]
     results: Path
     keep: int

@@ -134,6 +134,12 @@ OPTIONS = [
         repeatable=True,
     ),
     Option(
+        "model",
+        "a model's file, measured without a manifest; several are one network in several formats",
+        metavar="FILE",
+        repeatable=True,
+    ),
+    Option(
         "stack",
         "stack, requirement (onnxruntime==1.30.0), interpreter, 'all'; may be repeated",
         metavar="STACK",

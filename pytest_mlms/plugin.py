@@ -57,8 +57,10 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Reporter(config, session), REPORTER)
     if options.resume is not None:
         _resume(config)
-    _collect_manifests(config, options)
-    distributes = options.manifests or options.fleet
+    if options.model:
+        _draft_manifest(session)
+    _collect_manifests(config, session.config)
+    distributes = session.config.manifests or options.fleet
     if distributes and config.pluginmanager.hasplugin("xdist"):
         from pytest_mlms.distribute.registration import register
 
@@ -78,18 +80,22 @@ def pytest_report_header(config: pytest.Config) -> str | None:
         return None
     paths = [os.path.relpath(path) for path in session.config.manifests]
     results = os.path.relpath(session.run_folder)
-    return f"mlms: manifests {', '.join(paths)}; results {results}"
+    lines = [f"mlms: manifests {', '.join(paths)}; results {results}"]
+    lines += [f"mlms: {line}" for line in session.drafted]
+    return "\n".join(lines)
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    roots = parent.config.stash[SESSION].config.manifests
+    session = parent.config.stash[SESSION]
+    roots = session.config.manifests
     if not roots:
         return None
     from pytest_mlms.items.collect import ManifestFile, is_manifest
 
     if not is_manifest(file_path, roots):
         return None
-    collector: pytest.Collector = ManifestFile.from_parent(parent, path=file_path)
+    name = {"nodeid": file_path.name} if file_path == session.draft else {}
+    collector: pytest.Collector = ManifestFile.from_parent(parent, path=file_path, **name)
     return collector
 
 
@@ -211,6 +217,17 @@ def _run_folder(options: Config) -> Path:
     return options.results / f"{began}-{digits}"
 
 
+def _draft_manifest(session: Session) -> None:
+    """Draft a manifest for --mlms-model, and have it collected as one that is named."""
+    from pytest_mlms.errors import MlmsError
+    from pytest_mlms.items.model_draft import draft_model
+
+    try:
+        draft_model(session)
+    except MlmsError as error:
+        raise pytest.UsageError(f"--mlms-model: {error}") from None
+
+
 def _check_stacks(session: Session) -> None:
     """Report an error of the stacks once, instead of once for each manifest."""
     from pytest_mlms.errors import MlmsError
@@ -246,7 +263,8 @@ def _resume(config: pytest.Config) -> None:
 
 def _collect_manifests(config: pytest.Config, options: Config) -> None:
     """Have pytest collect the manifests where the command line names nothing else to collect."""
-    if config.getoption("mlms_manifests") and config.args_source is not config.ArgsSource.ARGS:
+    named = config.getoption("mlms_manifests") or options.model
+    if named and config.args_source is not config.ArgsSource.ARGS:
         config.args[:] = [str(path) for path in options.manifests]
         config.args_source = config.ArgsSource.ARGS
 

@@ -58,7 +58,7 @@ class Session:
     ``unavailable`` has the reason why the models of a stack could not be opened, such as a missing
     framework; ``available`` has the stacks whose models could. ``missing_here`` has the packages of
     a framework that this interpreter lacks. ``bring`` brings a local artifact of the controller to
-    this host.
+    this host. ``drafted`` says what was found out about the models of --mlms-model.
     """
 
     config: Config
@@ -73,6 +73,7 @@ class Session:
     available: set[Hashable] = field(default_factory=set)
     missing_here: dict[str, list[str]] = field(default_factory=dict)
     bring: Callable[[Any, Any], Any] = _local_artifact
+    drafted: tuple[str, ...] = ()
     _log_numbers: itertools.count[int] = field(default_factory=itertools.count)
 
     @cached_property
@@ -118,6 +119,15 @@ class Session:
         if self.config.sides:
             return []  # each side has items of its own, on hosts of its own
         return choose(self.config.against, self.declared_stacks, self.predictors, "--mlms-against")
+
+    @property
+    def draft(self) -> Path | None:
+        """The manifest that is drafted for --mlms-model, in the run's folder; None without it."""
+        if not self.config.model:
+            return None
+        from pytest_mlms.text import file_stem
+
+        return self.run_folder / f"{file_stem(self.config.model[0])}.yaml"
 
     @cached_property
     def cache(self) -> Path:

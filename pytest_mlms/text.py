@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["encodable", "find_control", "shortened", "visible"]
+__all__ = ["encodable", "file_stem", "find_control", "shortened", "visible"]
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 """Controls of a terminal but tab and newline, and what XML and UTF-8 can't have."""
@@ -44,3 +44,13 @@ def shortened(text: str, most: int) -> str:
     kept = most - 3
     end = kept // 3
     return f"{text[: kept - end]} … {text[len(text) - end :]}"
+
+
+def file_stem(path: str) -> str:
+    """Return a name for what is made of a file: that of the file, with letters, digits and ._-."""
+    name = path.replace("\\", "/").rstrip("/").rpartition("/")[2]
+    while "." in name.lstrip("."):
+        name = name.rpartition(".")[0]
+    name = re.sub(r"^[a-z0-9_]*=", "", name)
+    name = re.sub(r"(-symbol|_predict)$", "", name)
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-._") or "model"

@@ -12,7 +12,7 @@ from typing import Any
 from pytest_mlms.agent.registry import find_predictors
 from pytest_mlms.cli.arguments import add_cache, add_predictors, positive
 from pytest_mlms.draft.data import recognise_data
-from pytest_mlms.draft.drafting import DraftRequest, draft_manifest, manifest_name
+from pytest_mlms.draft.drafting import DraftRequest, draft_manifest, stacks_of
 from pytest_mlms.draft.measuring import measure_twice, with_limits
 from pytest_mlms.draft.model_files import ModelFiles, recognise_models
 from pytest_mlms.draft.parts import Draft
@@ -20,9 +20,8 @@ from pytest_mlms.errors import MlmsError
 from pytest_mlms.files import replacing
 from pytest_mlms.manifest import load
 from pytest_mlms.manifest.load import shown
-from pytest_mlms.records import Stack
-from pytest_mlms.stacks.declared import HERE, choose, declared_stacks, stacks_for
-from pytest_mlms.text import visible
+from pytest_mlms.stacks.declared import choose, declared_stacks
+from pytest_mlms.text import file_stem, visible
 
 __all__ = ["add_init"]
 
@@ -110,7 +109,7 @@ def _init(options: argparse.Namespace) -> int:
     target = _target(options, models)
     request = DraftRequest(
         models=models,
-        stacks=_stacks(options, models, predictors),
+        stacks=stacks_of(models, choose(options.stacks, declared_stacks(Path.cwd()), predictors)),
         target=target,
         predictors=predictors,
         cache=options.cache,
@@ -162,7 +161,7 @@ def _measured(
 
 def _target(options: argparse.Namespace, models: Sequence[ModelFiles]) -> Path:
     """Return the path of the manifest; raises MlmsError where it can't be written there."""
-    path = options.output or Path(f"{manifest_name(models[0].graph)}.yaml")
+    path = options.output or Path(f"{file_stem(models[0].graph.name)}.yaml")
     if path.suffix not in _SUFFIXES:
         raise MlmsError(f"--output {path}: the name of a manifest ends in .yaml")
     if path.is_dir():
@@ -173,20 +172,6 @@ def _target(options: argparse.Namespace, models: Sequence[ModelFiles]) -> Path:
         advice = "--force replaces it, --output FILE writes another one"
         raise MlmsError(f"{path} is there already; {advice}")
     return Path(path)
-
-
-def _stacks(
-    options: argparse.Namespace, models: Sequence[ModelFiles], predictors: Mapping[str, Path]
-) -> dict[str, Stack]:
-    """Return the stack that runs each framework: the first chosen one, or this interpreter."""
-    declared = declared_stacks(Path.cwd())
-    chosen = choose(options.stacks, declared, predictors) or [HERE]
-    offered = {model.framework for model in models}
-    found = {}
-    for framework in offered:
-        stacks = stacks_for(framework, chosen, offered) or stacks_for(framework, [HERE], offered)
-        found[framework] = stacks[0]
-    return found
 
 
 def _options(

@@ -32,10 +32,12 @@ from pytest_mlms.evaluate.random_inputs import draw_array
 from pytest_mlms.manifest.types import instead
 from pytest_mlms.pipeline import read_labels
 from pytest_mlms.records import Artifact, Place, Stack
+from pytest_mlms.stacks.declared import HERE, stacks_for
 from pytest_mlms.stacks.installers import Show
 from pytest_mlms.stacks.launch import prepare
+from pytest_mlms.text import file_stem
 
-__all__ = ["DraftRequest", "draft_manifest", "manifest_name"]
+__all__ = ["DraftRequest", "draft_manifest", "stacks_of"]
 
 _SAVED_MODEL = "saved_model.pb"
 _READ_ONNX = ("onnxruntime", "opencv", "openvino", "tensorrt")
@@ -90,7 +92,7 @@ class DraftRequest:
     @property
     def name(self) -> str:
         """The name of the manifest."""
-        return manifest_name(self.target)
+        return file_stem(self.target.name)
 
     def beside(self, suffix: str) -> Path:
         """Return the path of a file of the manifest's own, beside it.
@@ -126,14 +128,15 @@ class _Found:
     best: str | None
 
 
-def manifest_name(path: Path) -> str:
-    """Return a name for the manifest of a model's file."""
-    name = path.name
-    while "." in name and not name.startswith("."):
-        name = name.rpartition(".")[0]
-    name = re.sub(r"(-symbol|_predict)$", "", name)
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-._")
-    return name or "model"
+def stacks_of(models: Sequence[ModelFiles], chosen: Sequence[Stack]) -> dict[str, Stack]:
+    """Return the stack that runs each framework: the first that is chosen, or this interpreter."""
+    offered = {model.framework for model in models}
+    found = {}
+    for framework in offered:
+        stacks = stacks_for(framework, chosen or [HERE], offered)
+        stacks = stacks or stacks_for(framework, [HERE], offered)
+        found[framework] = stacks[0]
+    return found
 
 
 def draft_manifest(request: DraftRequest) -> Draft:

@@ -38,5 +38,8 @@ def failure_without_limits(case: Case, config: Config) -> str:
 
 
 def _is_judged(loaded: LoadedManifest, config: Config) -> bool:
-    """Return whether a manifest has a limit, or a comparison judges all that is measured."""
-    return config.upgrade or bool(config.sides) or loaded.has_limits
+    """Return whether a manifest has a limit, or a comparison judges all that is measured.
+
+    A model without a manifest needs none.
+    """
+    return config.upgrade or bool(config.sides or config.model) or loaded.has_limits

@@ -15,8 +15,11 @@ from pytest_mlms.redaction import redact
 
 __all__ = ["command_for", "reproduce_command"]
 
-_LEFT_OUT = ("results", "benchmark_json", "resume", "fleet", "worker_timeout")
-"""Options that say where results go and how a run is distributed."""
+_LEFT_OUT = ("results", "benchmark_json", "model", "resume", "fleet", "worker_timeout")
+"""Options that say where results go and how a run is distributed.
+
+A model without a manifest has its draft in the run's folder, which the node id names.
+"""
 
 
 def reproduce_command(item: pytest.Item) -> str:

@@ -1,0 +1,76 @@
+"""--mlms-model: a manifest in the run's folder, for a model that has none."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from pytest_mlms.draft.drafting import DraftRequest, draft_manifest, stacks_of
+from pytest_mlms.draft.model_files import recognise_models
+from pytest_mlms.draft.parts import Draft
+from pytest_mlms.errors import MlmsError
+from pytest_mlms.files import write_atomically
+from pytest_mlms.session import Session
+
+__all__ = ["draft_model"]
+
+_RTOL = 1e-3
+_ATOL = 1e-3
+
+
+def draft_model(session: Session) -> None:
+    """Write the manifest, unless this is a worker, and have the session collect it.
+
+    Raises MlmsError.
+    """
+    path = session.draft
+    assert path is not None, "there is a draft where a model is named"
+    config = session.config
+    stacks = config.stack
+    if len(config.model) > 1 and not stacks:
+        stacks = ("here",)  # which runs all of them
+    session.config = replace(config, manifests=(*config.manifests, path), stack=stacks)
+    if session.worker is None:
+        session.drafted = tuple(_write(session, path))
+
+
+def _write(session: Session, path: Path) -> list[str]:
+    """Write a draft; return what was found out about its models."""
+    config = session.config
+    models = recognise_models(config.model, session.predictors)
+    lines: list[str] = []
+    request = DraftRequest(
+        models=models,
+        stacks=stacks_of(models, session.chosen_stacks),
+        target=path,
+        predictors=session.predictors,
+        cache=session.cache,
+        say=lines.append,
+        show=_show_nothing,
+        allow_code=config.allow_code,
+    )
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = _with_agreement(draft_manifest(request))
+        write_atomically(path, draft.text())
+    except OSError as error:
+        raise MlmsError(
+            f"{path} can't be written: {error.strerror}; name --mlms-results"
+        ) from error
+    words = " ".join(config.model)
+    advice = f"without limits; 'mlms init {words}' writes a manifest with some"
+    return [*lines, f"drafted {os.path.relpath(path)}, {advice}"]
+
+
+def _with_agreement(draft: Draft) -> Draft:
+    """Return a draft of several models with an agreement between them."""
+    if len(draft.models) < 2:
+        return draft
+    reference = draft.models[0].framework
+    line = f"agreement: {{reference: {reference}, rtol: {_RTOL:g}, atol: {_ATOL:g}}}"
+    return replace(draft, thresholds=[(line, "")])
+
+
+def _show_nothing(step: str) -> None:
+    pass

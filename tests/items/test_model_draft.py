@@ -1,0 +1,35 @@
+"""--mlms-model: a model that has no manifest."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from tests.support.project import DIGITS, QUICK
+
+
+def test_a_model_without_a_manifest_has_items(pytester: pytest.Pytester) -> None:
+    shutil.copy(DIGITS / "digits_cnn.onnx", pytester.path / "model.onnx")
+    run = pytester.runpytest_subprocess("--mlms-model=model.onnx", "--collect-only", "-q")
+    run.stdout.fnmatch_lines(
+        [
+            "model.yaml::test_performance[[]onnxruntime-cpu-b1-single_stream]",
+            "model.yaml::test_performance[[]onnxruntime-cpu-b8-single_stream]",
+        ]
+    )
+
+
+def test_a_file_that_is_no_model_is_an_error_of_usage(pytester: pytest.Pytester) -> None:
+    run = pytester.runpytest_subprocess("--mlms-model=model.onnx")
+    assert run.ret == pytest.ExitCode.USAGE_ERROR
+    run.stderr.fnmatch_lines(["ERROR: --mlms-model: there is no model.onnx; name the file of a *"])
+    assert not (pytester.path / "mlms-results").exists()
+
+
+@pytest.mark.slow  # 6 s
+def test_a_model_without_limits_is_measured_also_by_workers(pytester: pytest.Pytester) -> None:
+    shutil.copy(DIGITS / "digits_cnn.onnx", pytester.path / "model.onnx")
+    run = pytester.runpytest_subprocess("--mlms-model=model.onnx", "-n2", "--mlms-strict", *QUICK)
+    run.assert_outcomes(passed=2)
+    run.stdout.fnmatch_lines(["mlms: model.onnx: onnxruntime *", "mlms: drafted *model.yaml, *"])
