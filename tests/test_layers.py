@@ -27,6 +27,7 @@ LAYERS = [
     ["own_quantities"],
     ["trace"],
     ["draft"],
+    ["doctor"],
     ["structure"],
     ["evaluate"],
     ["agent"],

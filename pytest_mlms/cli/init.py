@@ -5,17 +5,19 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from pytest_mlms.agent.registry import find_predictors
 from pytest_mlms.cli.arguments import add_cache, add_predictors, positive
+from pytest_mlms.doctor.examination import Examination
 from pytest_mlms.draft.data import recognise_data
 from pytest_mlms.draft.drafting import DraftRequest, draft_manifest, stacks_of
 from pytest_mlms.draft.measuring import measure_twice, with_limits
 from pytest_mlms.draft.model_files import ModelFiles, recognise_models
 from pytest_mlms.draft.parts import Draft
+from pytest_mlms.draft.pixels import with_best_pixels
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.files import replacing
 from pytest_mlms.manifest import load
@@ -26,6 +28,7 @@ from pytest_mlms.text import file_stem, visible
 __all__ = ["add_init"]
 
 _SUFFIXES = (".yaml", ".yml")
+_TRIED = 200  # inputs on which ranges of pixels are compared
 
 
 def add_init(commands: Any) -> None:
@@ -141,7 +144,7 @@ def _write(request: DraftRequest, options: argparse.Namespace) -> None:
         with replacing(target) as temporary:
             temporary.touch()  # before any work, to see whether it can be
             draft = draft_manifest(request)
-            draft = _measured(draft, temporary, options, request.predictors)
+            draft = _measured(draft, temporary, options, request)
             temporary.write_text(draft.text(), encoding="utf-8")
     except OSError as error:
         problem = f"{target} can't be written: {error.strerror}"
@@ -149,11 +152,24 @@ def _write(request: DraftRequest, options: argparse.Namespace) -> None:
 
 
 def _measured(
-    draft: Draft, temporary: Path, options: argparse.Namespace, predictors: Mapping[str, Path]
+    draft: Draft, temporary: Path, options: argparse.Namespace, request: DraftRequest
 ) -> Draft:
     """Return the draft with limits, for which it is run from a temporary file beside its place."""
     temporary.write_text(draft.text(), encoding="utf-8")
-    load(temporary, predictors)
+    loaded = load(temporary, request.predictors)
+    model = loaded.manifest.models[0]
+    examination = Examination(
+        loaded=loaded,
+        model=model,
+        stack=request.stacks[model.name],
+        inputs=_TRIED,
+        predictors=request.predictors,
+        cache=request.cache,
+        allow_code=request.allow_code,
+        show=_show,
+    )
+    draft = with_best_pixels(draft, examination, _say)
+    temporary.write_text(draft.text(), encoding="utf-8")
     _say("measuring it on this machine, twice …")
     runs = measure_twice(temporary, _pytest_options(options, len(draft.models)))
     return with_limits(draft, runs)

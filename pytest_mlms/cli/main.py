@@ -18,6 +18,7 @@ _SUBCOMMANDS = {
     "init": ("init", "add_init"),
     "schema": ("schema", "add_schema"),
     "lint": ("lint", "add_lint"),
+    "doctor": ("doctor", "add_doctor"),
     "describe": ("describe", "add_describe"),
     "judge": ("judge", "add_judge"),
     "worker": ("worker", "add_worker"),

@@ -1,0 +1,96 @@
+"""A manifest's model and a sample of its dataset, opened for the search."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytest_mlms.agent.opening import PredictorSpec, open_predictor
+from pytest_mlms.artifacts.fetch import fetch_files
+from pytest_mlms.cases import Case
+from pytest_mlms.doctor.search import Patient, sampled
+from pytest_mlms.errors import MlmsError
+from pytest_mlms.manifest import LoadedManifest
+from pytest_mlms.manifest.schema import Model
+from pytest_mlms.pipeline import open_dataset, without_corrupt
+from pytest_mlms.pipeline.step_files import with_local_files
+from pytest_mlms.records import Stack
+from pytest_mlms.stacks.installers import Show
+from pytest_mlms.stacks.launch import prepare
+
+__all__ = ["Examination", "open_patient"]
+
+_TIMEOUT = 300.0  # seconds for a reply
+
+
+@dataclass(frozen=True)
+class Examination:
+    """What is examined: a model of a manifest on a stack, with at most so many inputs."""
+
+    loaded: LoadedManifest
+    model: Model
+    stack: Stack
+    inputs: int
+    predictors: Mapping[str, Path]
+    cache: Path
+    allow_code: bool
+    show: Show
+
+
+@contextlib.contextmanager
+def open_patient(examination: Examination) -> Iterator[Patient]:
+    """Load the model in an agent, and open the sample. Raises MlmsError."""
+    loaded = examination.loaded
+    manifest = loaded.manifest
+    entry = manifest.dataset
+    if entry is None or not manifest.has_accuracy:
+        problem = f"{loaded.place()}: there is nothing to measure accuracy with"
+        raise MlmsError(f"{problem}; add a dataset with labels, and an output that its task scores")
+    size = max(manifest.evaluate.batch_sizes)
+    device = manifest.evaluate.devices[0]
+    case = Case("accuracy", loaded, examination.model, examination.stack, device, size, None)
+    files = fetch_files(loaded, examination.model, examination.cache)
+    assert files.dataset is not None, "the manifest has a dataset"
+    inputs = [with_local_files(spec, files.steps) for spec in manifest.inputs]
+    place = loaded.place("dataset", "source")
+    dataset = open_dataset(files.dataset, inputs, place, entry.source, manifest.label_form)
+    dataset = without_corrupt(dataset, entry.skip_corrupt)
+    predictor = examination.predictors[examination.stack.framework]
+    launch = prepare(
+        examination.stack,
+        examination.cache,
+        threads=case.threads,
+        mounts=[predictor.parent, *files.model.values()],
+        show=examination.show,
+    )
+    with _folder_for_log() as folder:
+        spec = PredictorSpec(
+            case=case,
+            launch=launch,
+            predictor=predictor,
+            files=files.model,
+            log=folder / "agent.log",
+            timeout=_TIMEOUT,
+            allow_code=examination.allow_code,
+        )
+        with open_predictor(spec) as opened:
+            sample = sampled(dataset, examination.inputs)
+            yield Patient(manifest, opened, sample, files.steps, size)
+
+
+@contextlib.contextmanager
+def _folder_for_log() -> Iterator[Path]:
+    """Yield a folder for an agent's log; it is kept if the agent fails, as the error names it."""
+    folder = Path(tempfile.mkdtemp(prefix="mlms-doctor-"))
+    try:
+        yield folder
+    except MlmsError:
+        raise
+    except BaseException:
+        shutil.rmtree(folder)
+        raise
+    shutil.rmtree(folder)
