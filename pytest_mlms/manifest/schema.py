@@ -20,6 +20,7 @@ from pytest_mlms.manifest.steps import (
     TopK,
     check_channels,
 )
+from pytest_mlms.manifest.text_steps import check_text_steps
 from pytest_mlms.manifest.thresholds import Thresholds
 from pytest_mlms.manifest.types import (
     AmountOfMemory,
@@ -358,6 +359,7 @@ class Output(Closed):
             raise ValueError("step 'top_k' leaves no scores to go on with; move it to the end")
         if self.type != "classification" and "top_k" in names:
             raise ValueError(f"type {self.type} has no step 'top_k'; write 'type: classification'")
+        check_text_steps(self.type, {step.name: step.parameters for step in self.steps})
         return self
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -16,6 +16,7 @@ __all__ = [
     "NormalizeText",
     "Threshold",
     "Tokenize",
+    "check_text_steps",
 ]
 
 NotNegativeInt = Annotated[int, Field(ge=0)]
@@ -105,3 +106,24 @@ class NormalizeText(Closed):
     case: Literal["keep", "lower", "upper"] = "keep"
     punctuation: Literal["keep", "remove"] = "keep"
     form: Literal["NFC", "NFKC"] = "NFC"
+
+
+_STEPS_OF_TYPE = {
+    "text": ("softmax", "sigmoid", "argmax", "ctc", "detokenize", "normalize_text"),
+    "tokens": ("softmax", "sigmoid", "threshold", "argmax", "ctc"),
+}
+_ENDS_IN_TEXT = ("detokenize", "normalize_text")
+
+
+def check_text_steps(kind: str, steps: Mapping[str, Any]) -> None:
+    """Raise ValueError unless an output's steps, by name, can make what its type says."""
+    for name in steps:
+        if name not in _STEPS_OF_TYPE.get(kind, steps):
+            advice = "leave it out, or write another type"
+            raise ValueError(f"an output of type {kind} has no step {name!r}; {advice}")
+        if kind not in _STEPS_OF_TYPE and name in ("ctc", *_ENDS_IN_TEXT):
+            raise ValueError(f"an output of type {kind} has no step {name!r}; write 'type: text'")
+    makes_text = "detokenize" in steps or ("ctc" in steps and steps["ctc"].file is not None)
+    if kind == "text" and not makes_text:
+        advice = "end its steps with 'ctc' and a file, or with 'detokenize'"
+        raise ValueError(f"nothing makes this output a text; {advice}")

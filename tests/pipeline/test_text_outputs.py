@@ -17,8 +17,12 @@ from tests.support.language import write_tokenizer
 DIGEST = "0" * 64
 
 
-def output(*steps: Any, kind: str = "tensor") -> Output:
+def output(*steps: Any, kind: str = "text") -> Output:
     return Output.model_validate({"name": "y", "type": kind, "steps": list(steps)})
+
+
+def tokens(*steps: Any) -> Output:
+    return output(*steps, kind="tokens")
 
 
 def logits(*paths: list[int], classes: int = 5) -> Any:
@@ -87,30 +91,43 @@ def test_texts_and_labels_are_made_alike(letters: dict[str, str]) -> None:
     assert (
         normalized_label("It\u2019s  HERE, isn't it? 'No'\n", spec) == "it\u2019s here isn't it no"
     )
-    upper = output({"normalize_text": {"case": "upper", "form": "NFKC"}})
+    upper = output({"ctc": letters}, {"normalize_text": {"case": "upper", "form": "NFKC"}})
     assert normalized_label("ﬁne ①", upper) == "FINE 1"
 
 
-def test_a_text_that_is_none_is_an_error() -> None:
-    with pytest.raises(OutputError, match="'y' has no text; end its steps with 'ctc' and a file"):
-        decode_texts(np.zeros((2, 3)), output())
-    with pytest.raises(OutputError, match="it has no texts yet"):
-        decode_texts(np.zeros((2, 3)), output("normalize_text"))
+@pytest.mark.parametrize(
+    ("kind", "steps", "message"),
+    [
+        ("text", [], "nothing makes this output a text; end its steps with 'ctc' and a file"),
+        ("text", [{"ctc": {"blank": 0}}], "nothing makes this output a text"),
+        ("text", ["nms"], "an output of type text has no step 'nms'"),
+        ("tokens", ["normalize_text"], "an output of type tokens has no step 'normalize_text'"),
+        ("classification", [{"ctc": {}}], "has no step 'ctc'; write 'type: text'"),
+    ],
+)
+def test_steps_must_make_the_type_of_the_output(kind: str, steps: list[Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        output(*steps, kind=kind)
+
+
+def test_texts_are_normalized_behind_what_makes_them(letters: dict[str, str]) -> None:
+    with pytest.raises(OutputError, match="it has no texts yet; move it behind 'ctc'"):
+        decode_texts(logits([1, 2]), output("normalize_text", {"ctc": letters}))
 
 
 def test_tokens_are_ids_up_to_the_padding() -> None:
-    rows = decode_tokens(np.array([[4, 5, -1], [4, 5, 6]]), output())
+    rows = decode_tokens(np.array([[4, 5, -1], [4, 5, 6]]), tokens())
     assert [row.tolist() for row in rows] == [[4, 5], [4, 5, 6]]
-    assert decode_tokens(logits([1, 2]), output("argmax"))[0].tolist() == [1, 2]
+    assert decode_tokens(logits([1, 2]), tokens("argmax"))[0].tolist() == [1, 2]
     for axis in (0, 3, -3):
         with pytest.raises(OutputError, match="write an axis of it behind the first"):
-            decode_tokens(logits([1]), output({"argmax": {"axis": axis}}))
+            decode_tokens(logits([1]), tokens({"argmax": {"axis": axis}}))
     with pytest.raises(OutputError, match="not ids of tokens; add a step 'argmax'"):
-        decode_tokens(np.zeros((1, 2)), output())
+        decode_tokens(np.zeros((1, 2)), tokens())
 
 
 def test_values_above_a_threshold_are_ones() -> None:
-    spec = output("sigmoid", {"threshold": {"above": 0.7}})
+    spec = tokens("sigmoid", {"threshold": {"above": 0.7}})
     assert decode_tokens(np.array([[0.0, 1.0, 0.8]]), spec)[0].tolist() == [0, 1, 0]
 
 
