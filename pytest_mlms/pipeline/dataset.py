@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 from numpy.typing import NDArray
 
 from pytest_mlms.errors import DatasetError
@@ -25,6 +26,7 @@ from pytest_mlms.pipeline.geometry import Geometry, geometry_of
 from pytest_mlms.pipeline.image_steps import original_size
 from pytest_mlms.pipeline.inputs import Element, preprocess
 from pytest_mlms.pipeline.labels import (
+    READ_AS_NEEDED,
     LabelForm,
     Labels,
     labels_of_array,
@@ -34,6 +36,7 @@ from pytest_mlms.pipeline.labels import (
 from pytest_mlms.pipeline.labels_csv import LABEL, LABELS_CSV, Table, TablePlaces, read_labels_csv
 from pytest_mlms.pipeline.npz import read_npz
 from pytest_mlms.pipeline.states import SEQUENCE, start_state
+from pytest_mlms.pipeline.stored_rows import StoredRows
 from pytest_mlms.pipeline.text_cells import TextCells, paired
 from pytest_mlms.records import Place
 
@@ -268,7 +271,8 @@ def _read_npz(path: Path, inputs: Sequence[Input], form: LabelForm) -> _Content:
     if len(data_inputs) < len(inputs):
         further.add(SEQUENCE)
         texts.add(SEQUENCE)
-    names, arrays = read_npz(path, {*wanted, *further}, texts)
+    streamed = {*wanted, LABEL} if form in READ_AS_NEEDED else set(wanted)
+    names, arrays = read_npz(path, {*wanted, *further}, texts, streamed)
     for name in wanted:
         if name not in arrays:
             raise DatasetError(f"has the arrays {names}; expected one for input {name!r}")
@@ -286,11 +290,12 @@ def _read_npz(path: Path, inputs: Sequence[Input], form: LabelForm) -> _Content:
     )
 
 
-def _sequences(arrays: Mapping[str, Array]) -> list[Any] | None:
+def _sequences(arrays: Mapping[str, Array | StoredRows]) -> list[Any] | None:
     """Return to which sequence each element belongs, if the dataset says it."""
     values = arrays.get(SEQUENCE)
     if values is None:
         return None
+    values = np.asarray(values)
     if values.ndim != 1 or values.dtype.kind not in "iuU":
         found = f"{values.dtype} {values.shape}"
         raise DatasetError(f"has {SEQUENCE!r} as {found}; expected one whole number or text each")

@@ -12,13 +12,24 @@ from pytest_mlms.errors import DatasetError
 from pytest_mlms.pipeline.cells import Cells, TableFolder, parse_numbers
 from pytest_mlms.pipeline.npz import read_npy
 from pytest_mlms.pipeline.pictures import decode_label_image, decode_mask
+from pytest_mlms.pipeline.stored_rows import StoredRows
 from pytest_mlms.pipeline.text_cells import TextCells
 from pytest_mlms.tasks import LabelForm
 
-__all__ = ["LabelForm", "Labels", "labels_of_array", "labels_of_column", "texts_of"]
+__all__ = [
+    "READ_AS_NEEDED",
+    "LabelForm",
+    "Labels",
+    "labels_of_array",
+    "labels_of_column",
+    "texts_of",
+]
 
 Array = NDArray[Any]
 Labels = Array | Sequence[Any]
+
+READ_AS_NEEDED: tuple[LabelForm, ...] = ("array", "mask", "image")
+"""The forms whose labels may be large."""
 
 _LARGEST_CLASS = np.iinfo(np.int64).max
 
@@ -40,7 +51,7 @@ _ARRAYS: dict[LabelForm, _ArrayForm] = {
 }
 
 
-def labels_of_array(array: Array, form: LabelForm) -> Labels:
+def labels_of_array(array: Array | StoredRows, form: LabelForm) -> Labels:
     """Return the labels that an array of a file holds; raises DatasetError for another array."""
     expected = _ARRAYS.get(form)
     if expected is None:
@@ -51,11 +62,11 @@ def labels_of_array(array: Array, form: LabelForm) -> Labels:
     if form == "text":
         return texts_of(array)
     if form == "image" and array.ndim == 3:
-        return array[..., np.newaxis]
+        return array.reshape((*array.shape, 1))
     return array
 
 
-def texts_of(array: Array) -> list[str]:
+def texts_of(array: Array | StoredRows) -> list[str]:
     """Return the texts of an array; raises DatasetError for one that isn't Unicode."""
     try:
         texts = [str(text) for text in array]

@@ -8,7 +8,9 @@ from __future__ import annotations
 import io
 import lzma
 import math
+import os
 import struct
+import tempfile
 import zipfile
 import zlib
 from collections.abc import Collection
@@ -22,12 +24,15 @@ from numpy.typing import NDArray
 from pytest_mlms.errors import DatasetError
 from pytest_mlms.files import open_regular
 from pytest_mlms.memory import shortage
+from pytest_mlms.pipeline.stored_rows import StoredRows
 
 __all__ = ["read_npy", "read_npz"]
 
 Array = NDArray[Any]
 
 _CHUNK = 1 << 20  # bytes
+_LARGEST_READ = 64 << 20  # bytes of an array that is read whole
+_LOCAL_HEADER = struct.Struct("<26x2H")  # of a member of an archive: the lengths of two fields
 _SUFFIX = ".npy"
 _NUMBERS = "biuf"
 """The kinds of numpy's types that inputs and labels may have."""
@@ -61,16 +66,28 @@ class _Header(NamedTuple):
         return math.prod(self.shape) * self.dtype.itemsize
 
 
+class _Wanted(NamedTuple):
+    """An array to read: its name, the kinds that it may have, and whether it may stay in a file."""
+
+    name: str
+    kinds: str
+    streamed: bool
+
+
 class _Unusable(Exception):
     """An array that can't be used; the text says why."""
 
 
 def read_npz(
-    path: Path, names: Collection[str], texts: Collection[str] = ()
-) -> tuple[list[str], dict[str, Array]]:
+    path: Path,
+    names: Collection[str],
+    texts: Collection[str] = (),
+    streamed: Collection[str] = (),
+) -> tuple[list[str], dict[str, Array | StoredRows]]:
     """Return the names of all arrays of a file, and those of ``names`` that it has.
 
-    Those of ``texts`` may be texts. Other arrays are not read. Raises DatasetError.
+    Those of ``texts`` may be texts. Of those of ``streamed``, large ones stay in the file, or in a
+    temporary one if it is compressed. Other arrays are not read. Raises DatasetError.
     """
     try:
         with open_regular(path) as file:
@@ -78,11 +95,12 @@ def read_npz(
                 raise ValueError("it holds a single array")
             with zipfile.ZipFile(file) as archive:
                 members = _members(archive)
-                arrays = {}
+                arrays: dict[str, Array | StoredRows] = {}
                 for name in names:
                     if name in members:
                         kinds = _NUMBERS + _TEXT if name in texts else _NUMBERS
-                        arrays[name] = _read(archive, members[name], name, kinds)
+                        wanted = _Wanted(name, kinds, name in streamed)
+                        arrays[name] = _read(file, archive, members[name], wanted)
                 return sorted(members), arrays
     except _Unusable as error:
         raise DatasetError(f"{error}; write it again with numpy.savez") from None
@@ -102,20 +120,66 @@ def read_npy(data: bytes) -> Array:
     try:
         header = _read_header(file, "is an array")
         _check("is an array", header, len(data) - file.tell(), _NUMBERS)
+        _check_memory("is an array", header)
         return _read_data(file, header, "is an array")
     except _Unusable as error:
         raise DatasetError(f"{error}; write it again with numpy.save") from None
 
 
-def _read(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str, kinds: str) -> Array:
+def _read(
+    whole: IO[bytes], archive: zipfile.ZipFile, member: zipfile.ZipInfo, wanted: _Wanted
+) -> Array | StoredRows:
     with archive.open(member) as file:
-        subject = f"has the array {name!r}"
+        subject = f"has the array {wanted.name!r}"
         header = _read_header(file, subject)
-        held = member.file_size - file.tell()
+        begin = file.tell()
+        held = member.file_size - begin
         if not header.shape:
-            raise _Unusable(f"has {name!r} as a single number, expected a row for each element")
-        _check(subject, header, held, kinds)
-        return _read_data(file, header, subject)
+            problem = f"has {wanted.name!r} as a single number"
+            raise _Unusable(f"{problem}, expected a row for each element")
+        _check(subject, header, held, wanted.kinds)
+        if not wanted.streamed or not _stays_in_file(header):
+            _check_memory(subject, header)
+            return _read_data(file, header, subject)
+        if member.compress_type == zipfile.ZIP_STORED:
+            _check_content(file)
+            kept: IO[bytes] = os.fdopen(os.dup(whole.fileno()), "rb", buffering=0)
+            offset = _data_offset(whole.fileno(), member) + begin
+            return StoredRows(kept, offset, header.shape, header.dtype)
+        return StoredRows(_unpacked(file, subject), 0, header.shape, header.dtype)
+
+
+def _unpacked(file: IO[bytes], subject: str) -> IO[bytes]:
+    """Return the rest of a compressed member in an unnamed temporary file."""
+    try:
+        kept = tempfile.TemporaryFile()  # noqa: SIM115 - the rows keep it
+        while data := file.read(_CHUNK):
+            kept.write(data)
+        kept.flush()
+    except OSError as error:
+        problem = f"{subject}, which can't be unpacked in {tempfile.gettempdir()}"
+        raise DatasetError(f"{problem}: {error.strerror or error}; set TMPDIR") from error
+    return kept
+
+
+def _stays_in_file(header: _Header) -> bool:
+    return header.bytes > _LARGEST_READ and not header.is_fortran and header.dtype.kind != _TEXT
+
+
+def _check_content(file: IO[bytes]) -> None:
+    """Read the rest of a member of an archive, whose reader compares its checksum at the end."""
+    while file.read(_CHUNK):
+        pass
+
+
+def _data_offset(descriptor: int, member: zipfile.ZipInfo) -> int:
+    """Return where the data of a member begins: behind its header, its name and extra fields.
+
+    https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT, 4.3.7
+    """
+    header = os.pread(descriptor, _LOCAL_HEADER.size, member.header_offset)
+    name, extra = _LOCAL_HEADER.unpack(header)
+    return int(member.header_offset + _LOCAL_HEADER.size + name + extra)
 
 
 def _read_header(file: IO[bytes], subject: str) -> _Header:
@@ -145,6 +209,10 @@ def _check(subject: str, header: _Header, held: int, kinds: str) -> None:
         shape = " x ".join(map(str, header.shape))
         said = f"{header.dtype} {shape}, and the file has {held:,} bytes of it"
         raise _Unusable(f"{subject} as {said}")
+
+
+def _check_memory(subject: str, header: _Header) -> None:
+    """Raise _Unusable for an array that wouldn't fit into the memory that is free."""
     missing = shortage(header.bytes)
     if missing:
         raise _Unusable(f"{subject}, which takes {missing}")
