@@ -53,11 +53,15 @@ Factors: TypeAlias = Callable[[Machine, int, int], Array]
 
 @dataclass(frozen=True)
 class Noise:
-    """A kind of noise: ``process`` draws the factor of a process, ``calls`` those of its calls."""
+    """A kind of noise: ``process`` draws the factor of a process, ``calls`` those of its calls.
+
+    After ``settled`` calls a process doesn't get faster any more.
+    """
 
     name: str
     process: Callable[[np.random.Generator], float] = lambda generator: 1.0
     calls: Factors = lambda machine, first, count: np.ones(count)
+    settled: int = 0
 
 
 def _heavy_tails(machine: Machine, first: int, count: int) -> Array:
@@ -76,8 +80,22 @@ def _drift(machine: Machine, first: int, count: int) -> Array:
     return np.exp(machine.drift(count, CALL))
 
 
-def _settling(machine: Machine, first: int, count: int) -> Array:
-    return 1 + 0.5 * np.exp(-np.arange(first, first + count) / 500)
+def _decay(excess: float, calls: int) -> Factors:
+    """Return factors that fall from 1 + ``excess`` to 1, by a factor of e in so many calls."""
+
+    def factors(machine: Machine, first: int, count: int) -> Array:
+        return np.asarray(1 + excess * np.exp(-np.arange(first, first + count) / calls))
+
+    return factors
+
+
+def _step(factor: float, calls: int) -> Factors:
+    """Return factors of the first ``calls`` calls, which are slower."""
+
+    def factors(machine: Machine, first: int, count: int) -> Array:
+        return np.where(np.arange(first, first + count) < calls, factor, 1.0)
+
+    return factors
 
 
 def _differing(deviation: float) -> Noise:
@@ -92,7 +110,9 @@ NOISES: Sequence[Noise] = (
     Noise("heavy tails", calls=_heavy_tails),
     Noise("bursts", calls=_bursts),
     Noise("drift", calls=_drift),
-    Noise("settling", calls=_settling),
+    Noise("settling", calls=_decay(0.5, 500), settled=3000),
+    Noise("slow settling", calls=_decay(9, 1000), settled=9000),
+    Noise("a late step", calls=_step(1.5, 500), settled=500),
     _differing(0.01),
     _differing(0.02),
     _differing(0.05),

@@ -7,7 +7,7 @@ docs/results.md describes them. ``report/results.py`` writes the line.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from pytest_mlms.agent.predictor import Predictor
@@ -198,17 +198,21 @@ class LimitRecord:
     max: float | None = omitted_if_default(None)
     place: str
     verdict: Verdict
+    reason: str = omitted_if_default("")
 
     @classmethod
     def of(cls, decision: Decision) -> LimitRecord:
         """Return what results tell of ``decision``."""
         limit = decision.limit
-        place = str(limit.place)
+        record = cls(
+            quantity=limit.quantity,
+            place=str(limit.place),
+            verdict=decision.verdict,
+            reason=decision.reason,
+        )
         if scale_of(limit).bound == "min":
-            return cls(
-                quantity=limit.quantity, min=limit.value, place=place, verdict=decision.verdict
-            )
-        return cls(quantity=limit.quantity, max=limit.value, place=place, verdict=decision.verdict)
+            return replace(record, min=limit.value)
+        return replace(record, max=limit.value)
 
 
 @dataclass(frozen=True)

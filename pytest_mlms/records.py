@@ -193,11 +193,15 @@ class Verdict(str, Enum):
 
 @dataclass(frozen=True)
 class Decision:
-    """A limit, the estimate of its quantity, and the verdict."""
+    """A limit, the estimate of its quantity, and the verdict.
+
+    ``reason`` says why a decision is open, and what helps, where the interval alone doesn't.
+    """
 
     limit: Limit
     estimate: Estimate
     verdict: Verdict
+    reason: str = ""
 
 
 @dataclass(frozen=True)

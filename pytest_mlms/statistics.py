@@ -20,6 +20,7 @@ from scipy.special import bdtr, bdtrik, chdtrc, ndtr, ndtri, stdtrit
 __all__ = [
     "Interval",
     "Pooled",
+    "change_points",
     "is_steady",
     "largest_loss",
     "percentile_interval",
@@ -46,6 +47,9 @@ The normal approximation beyond is good to three digits.
 _CONTRADICTION = 0.01  # probability below which rounds contradict their prior
 _DOUBT = 2  # degrees of freedom that are left of a prior that was contradicted
 _BISECTIONS = 40  # to 1e-12
+_LEAST_LEVEL = 5  # values of a level
+_PENALTY = 15  # of a change of level
+_NORMAL_DEVIATION = 1.4826  # standard deviation of a normal distribution over its median one
 _RESAMPLES = 200  # for a standard error; Efron and Tibshirani 1993, 6.4: 50 to 200 suffice
 
 
@@ -201,6 +205,58 @@ def is_steady(medians: Values, fall: float = 0.02) -> bool:
         return False
     before, last = medians[-2:]
     return last >= (1 - fall) * before
+
+
+def change_points(values: Array, floor: float = 0.0) -> list[int]:
+    """Return the places where values change to another level, in order.
+
+    Optimal partitioning (Jackson and others 2005, IEEE Signal Processing Letters 12:105): of all
+    divisions into levels, the one with the least sum of squares plus a penalty for each level. The
+    penalty is 15 log n times the variance, which Barrett and others found for the iterations of
+    virtual machines (2017, OOPSLA, 4.1). The variance is that of neighbours' differences, by their
+    median deviation, and at least that of ``floor``. Up to four outliers in a row are no level:
+    values are first cut to 3 deviations from the running median of nine.
+    """
+    count = len(values)
+    if count < 2 * _LEAST_LEVEL:
+        return []
+    deviation = max(floor, _deviation_of_neighbours(values))
+    if deviation == 0:
+        deviation = float(np.ptp(values)) or 1.0
+    data = _cut_outliers(values, 3 * deviation) / deviation
+    data = data - data.mean()
+    sums = np.concatenate([[0.0], np.cumsum(data)])
+    squares = np.concatenate([[0.0], np.cumsum(data**2)])
+    penalty = _PENALTY * math.log(count)
+    least = np.full(count + 1, math.inf)  # cost of the best division of the first values
+    least[0] = -penalty
+    last = np.zeros(count + 1, int)  # where its last level begins
+    for end in range(_LEAST_LEVEL, count + 1):
+        begins = np.arange(end - _LEAST_LEVEL + 1)
+        means_squared = (sums[end] - sums[begins]) ** 2 / (end - begins)
+        costs = least[begins] + squares[end] - squares[begins] - means_squared + penalty
+        last[end] = begins[np.argmin(costs)]
+        least[end] = costs[last[end]]
+    found = []
+    begin = last[count]
+    while begin:
+        found.append(int(begin))
+        begin = last[begin]
+    return found[::-1]
+
+
+def _deviation_of_neighbours(values: Array) -> float:
+    differences = np.diff(values)
+    deviations = np.abs(differences - np.median(differences))
+    return _NORMAL_DEVIATION * float(np.median(deviations)) / math.sqrt(2)
+
+
+def _cut_outliers(values: Array, most: float) -> Array:
+    """Return values cut to ``most`` from their running median."""
+    padded = np.pad(values, _LEAST_LEVEL - 1, mode="symmetric")
+    windows = np.lib.stride_tricks.sliding_window_view(padded, 2 * _LEAST_LEVEL - 1)
+    medians = np.median(windows, axis=1)
+    return np.asarray(np.clip(values, medians - most, medians + most))
 
 
 def signed_rank(values: Values | Array, confidence: float = 0.95) -> Centre:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from pytest_mlms.statistics import (
     Interval,
     _signed_rank_quantile,
+    change_points,
     is_steady,
     largest_loss,
     percentile_interval,
@@ -378,3 +379,51 @@ def test_the_bounds_of_a_loss_at_the_tolerance_hold_their_risks(
 
 def test_students_quantile_is_scipys() -> None:
     assert student_quantile(9, 0.998) == pytest.approx(scipy.stats.t.ppf(0.998, 9))
+
+
+def levels(*parts: tuple[int, float], scatter: float = 0.1) -> np.ndarray:
+    generator = np.random.default_rng(len(parts))
+    values = np.concatenate([np.full(count, value) for count, value in parts])
+    return np.asarray(values + scatter * generator.normal(size=len(values)))
+
+
+@pytest.mark.parametrize("place", [5, 20, 35])
+def test_a_change_of_level_is_found_where_it_is(place: int) -> None:
+    assert change_points(levels((place, 1.0), (40 - place, 2.0))) == [place]
+
+
+def test_levels_that_come_back_are_found() -> None:
+    assert change_points(levels((12, 1.0), (8, 2.0), (20, 1.0))) == [12, 20]
+
+
+@pytest.mark.parametrize("count", [0, 1, 9, 30])
+def test_equal_values_have_no_change(count: int) -> None:
+    assert change_points(np.ones(count)) == []
+
+
+def test_up_to_four_outliers_in_a_row_are_no_level() -> None:
+    values = levels((40, 1.0))
+    values[[0, 7, 8, 9, 10, 39]] = 50
+    assert change_points(values) == []
+
+
+def test_a_change_below_the_floor_is_none() -> None:
+    values = levels((20, 1.0), (20, 1.05), scatter=0.001)
+    assert change_points(values) == [20]
+    assert change_points(values, floor=0.1) == []
+
+
+def test_independent_values_seldom_seem_to_change() -> None:
+    generator = np.random.default_rng(0)
+    found = 0
+    for _ in range(500):
+        found += bool(change_points(generator.normal(size=26)))
+    assert found <= 0.01 * 500
+
+
+@given(st.lists(st.integers(-5, 5), max_size=40), st.floats(0.1, 10))
+def test_changes_are_inside_and_at_least_five_values_apart(
+    values: list[int], factor: float
+) -> None:
+    found = change_points(factor * np.array(values, float))
+    assert all(np.diff([0, *found, len(values)]) >= 5) or not found

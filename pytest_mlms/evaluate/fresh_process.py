@@ -11,15 +11,15 @@ import numpy as np
 
 from pytest_mlms.agent.predictor import Predictor, ScenarioRun
 from pytest_mlms.agent.process import Array
-from pytest_mlms.evaluate.contention import waited
-from pytest_mlms.evaluate.looks import are_promising, needed_room
+from pytest_mlms.evaluate.contention import latencies_less_wait, waited
 from pytest_mlms.evaluate.outputs import check_finite, finite_rows
 from pytest_mlms.evaluate.performance_plan import PerformancePlan
-from pytest_mlms.evaluate.process_estimates import estimate_performance
 from pytest_mlms.evaluate.process_result import ProcessRecord, ProcessResult
+from pytest_mlms.evaluate.run_length import is_promising, may_settle
+from pytest_mlms.evaluate.settling import settling_of
 from pytest_mlms.statistics import is_steady
 
-__all__ = ["Batches", "is_promising", "measure_process"]
+__all__ = ["Batches", "measure_process"]
 
 _WINDOW_CALLS = 8  # of the warm-up
 _WINDOW_SECONDS = 0.05
@@ -33,7 +33,8 @@ def measure_process(
 ) -> ProcessResult:
     """Measure a process: ``early`` for a short time, and in full where that isn't enough.
 
-    The short run then counts as warm-up.
+    The short run then counts as warm-up, and so does one in full on which a limit can't be judged
+    since its calls still get faster or slower.
     """
     began = time.perf_counter()
     first = predictor.run("single_stream", batches, seconds=0, least=1, longest=plan.longest)
@@ -41,11 +42,15 @@ def measure_process(
     run = _short_run(plan, predictor, warm_up) if early else _full_run(plan, predictor)
     in_full = not (early and _is_short(plan, run))
     result = _result(plan, predictor, _Timed(began, first, warm_up, run, in_full))
-    if in_full or is_promising(plan, result):
+    if not in_full and is_promising(plan, result):
         return result
-    warm_up = warm_up._replace(calls=warm_up.calls + len(run.latencies))
-    run = _full_run(plan, predictor)
-    return _result(plan, predictor, _Timed(began, first, warm_up, run, in_full=True))
+    runs = int(in_full)
+    while runs == 0 or (may_settle(plan, result, runs) and warm_up.leaves_time(plan, run)):
+        warm_up = warm_up.and_run(run)
+        run = _full_run(plan, predictor)
+        runs += 1
+        result = _result(plan, predictor, _Timed(began, first, warm_up, run, True, runs))
+    return result
 
 
 def _full_run(plan: PerformancePlan, predictor: Predictor) -> ScenarioRun:
@@ -72,23 +77,15 @@ def _seconds_of(run: ScenarioRun) -> float:
     return float(run.times["end"][-1] - run.times["start"][0])
 
 
-def is_promising(plan: PerformancePlan, result: ProcessResult) -> bool:
-    """Return whether a process is steady and far from every limit."""
-    if not result.record.steady:
-        return False
-    estimates = estimate_performance([result], plan.early_confidence)
-    room = needed_room(result.run.latencies)
-    return are_promising(plan.limits, estimates, room)
-
-
 class _Timed(NamedTuple):
-    """The runs of a process that began at ``began``."""
+    """The runs of a process that began at ``began``; ``runs`` of them were in full."""
 
     began: float
     first: ScenarioRun
     warm_up: WarmUp
     run: ScenarioRun
     in_full: bool
+    runs: int = 1
 
 
 def _result(plan: PerformancePlan, predictor: Predictor, timed: _Timed) -> ProcessResult:
@@ -98,13 +95,15 @@ def _result(plan: PerformancePlan, predictor: Predictor, timed: _Timed) -> Proce
         finite = finite_rows(output)
         is_by_input = len(finite) == len(plan.names)
         check_finite(name, finite, plan.names.__getitem__ if is_by_input else None)
+    latencies = latencies_less_wait(run.times)
+    settling = settling_of([*timed.warm_up.latencies, latencies], timed.runs)
     record = ProcessRecord(
         start_seconds=predictor.start_seconds,
         load_seconds=predictor.load_seconds,
         first_seconds=timed.first.bind_seconds + float(timed.first.latencies[0]),
         loop_seconds=loop_seconds,
-        warmup_calls=timed.warm_up.calls,
-        steady=timed.warm_up.steady,
+        warmup_calls=sum(map(len, timed.warm_up.latencies)),
+        steady=timed.warm_up.steady and settling.is_settled,
         peak_bytes=run.peak_bytes - predictor.rss_before,
         peak_is_since_load=predictor.peak_is_since_load,
         calls=len(run.latencies),
@@ -113,8 +112,9 @@ def _result(plan: PerformancePlan, predictor: Predictor, timed: _Timed) -> Proce
         load_waited=predictor.load_waited,
         first_waited=_seconds_waited(timed.first),
         in_full=timed.in_full,
+        change=settling.change,
     )
-    return ProcessResult(record, run, _seconds_per_input(plan, run))
+    return ProcessResult(record, run, _seconds_per_input(plan, run), settling)
 
 
 def _seconds_waited(run: ScenarioRun) -> float:
@@ -134,22 +134,37 @@ def _seconds_per_input(plan: PerformancePlan, run: ScenarioRun) -> float:
 
 
 class WarmUp(NamedTuple):
-    """The calls of a warm-up, whether it reached a steady state, and its last median in seconds."""
+    """A warm-up: the latencies of its calls by run, and whether its windows reached a steady state.
 
-    calls: int
+    The latencies are without the wait for a core, which no warm-up causes.
+    ``median`` is that of the last window. ``seconds`` are those of runs in it that were timed, but
+    don't count since the process had not settled.
+    """
+
+    latencies: tuple[Array, ...]
     steady: bool
     median: float
+    seconds: float = 0.0
+
+    def and_run(self, run: ScenarioRun) -> WarmUp:
+        """Return the warm-up with a timed run that counts as part of it."""
+        latencies = (*self.latencies, latencies_less_wait(run.times))
+        return self._replace(latencies=latencies, seconds=self.seconds + _seconds_of(run))
+
+    def leaves_time(self, plan: PerformancePlan, run: ScenarioRun) -> bool:
+        """Return whether the process may be timed for another run as long as this one."""
+        return self.seconds + 2 * _seconds_of(run) <= plan.longest
 
 
 def _warm_up(plan: PerformancePlan, predictor: Predictor) -> WarmUp:
     """Run windows of calls until their median no longer falls."""
-    calls = 0
+    windows: list[Array] = []
     medians: list[float] = []
     end = time.monotonic() + plan.longest / 2
     while not is_steady(medians) and len(medians) < _WINDOWS and time.monotonic() < end:
         window = predictor.run(
             plan.scenario, seconds=_WINDOW_SECONDS, least=_WINDOW_CALLS, longest=plan.longest / 4
         )
-        calls += len(window.latencies)
+        windows.append(latencies_less_wait(window.times))
         medians.append(float(np.median(window.latencies)))
-    return WarmUp(calls, is_steady(medians), medians[-1] if medians else math.inf)
+    return WarmUp(tuple(windows), is_steady(medians), medians[-1] if medians else math.inf)

@@ -170,6 +170,8 @@ def _describe_interval(estimate: Estimate, unit: str) -> str:
 def _advice(decision: Decision) -> str:
     if decision.estimate.lacking:
         return f"undecided: {decision.estimate.lacking}"
+    if decision.reason:
+        return f"undecided: {decision.reason}"
     reason = "undecided: the limit is inside the interval"
     if decision.limit.own:
         return f"{reason}; more values narrow it"

@@ -17,6 +17,7 @@ from pytest_mlms.records import Decision, Estimate, Limit, Verdict
 
 __all__ = [
     "EARLY_PROCESSES",
+    "ENOUGH",
     "MULTIPLES",
     "RISK",
     "ROOM",
@@ -25,6 +26,7 @@ __all__ = [
     "are_clear",
     "are_promising",
     "confidences",
+    "has_room",
     "needed_room",
 ]
 
@@ -40,11 +42,15 @@ EARLY_PROCESSES = 3
 SHORT = 0.25
 """Share of the duration that a short process times."""
 
-ROOM = 0.25
-"""Share by which a limit must at least be outside of the interval for an early end.
+ENOUGH = 6
+"""Processes that show two equally frequent states of processes: all but one of 32 times."""
+
+ROOM = 1.3
+"""Factor by which a limit must be outside of the interval of fewer processes than ``ENOUGH``.
 
 It is for what three processes can't show. Where processes are in one of two states, 20 % above or
-below their mean, three are of the same state in a quarter of all items.
+below their mean, three are of the same state in a quarter of all items, and the mean is then 1.25
+times what they show.
 """
 
 _EARLY_SHARE = EARLY_PROCESSES * SHORT / 12  # of the time of 4 N processes, where N is 3
@@ -81,15 +87,15 @@ def _spent(share: float) -> float:
 def needed_room(latencies: Array) -> float:
     """Return the factor by which a limit must be away from the values of a short run.
 
-    It is larger where the medians of the run's halves differ: as if the change from one to the
-    other went on for as long as a run in full takes.
+    It is 1 where the medians of the run's halves are the same. Else it is as if the change from
+    one to the other went on for as long as a run in full takes.
     """
     half = len(latencies) // 2
     if half == 0:
         return math.inf
     medians = [float(np.median(part)) for part in (latencies[:half], latencies[half:])]
     change = max(medians) / min(medians)
-    return float((1 + ROOM) * change ** (1 / SHORT))
+    return float(change ** (1 / SHORT))
 
 
 def are_clear(decisions: Iterable[Decision], room: float) -> bool:
@@ -101,7 +107,7 @@ def _is_clear(decision: Decision, room: float) -> bool:
     estimate = decision.estimate
     if decision.verdict not in _DECIDED:
         return False
-    return _has_room(decision.limit, estimate.low, estimate.high, room)
+    return has_room(decision.limit, estimate.low, estimate.high, room)
 
 
 def are_promising(limits: Iterable[Limit], estimates: Mapping[str, Estimate], room: float) -> bool:
@@ -112,8 +118,9 @@ def are_promising(limits: Iterable[Limit], estimates: Mapping[str, Estimate], ro
 def _is_promising(limit: Limit, estimate: Estimate | None, room: float) -> bool:
     if estimate is None or estimate.lacking:
         return False
-    return _has_room(limit, estimate.value, estimate.value, room)
+    return has_room(limit, estimate.value, estimate.value, room)
 
 
-def _has_room(limit: Limit, low: float, high: float, room: float) -> bool:
+def has_room(limit: Limit, low: float, high: float, room: float) -> bool:
+    """Return whether both ends are on one side of a limit, and away from it by a factor."""
     return high * room <= limit.value or low > limit.value * room

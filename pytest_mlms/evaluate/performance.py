@@ -13,27 +13,43 @@ from pytest_mlms.agent.predictor import Predictor
 from pytest_mlms.agent.process import Array
 from pytest_mlms.errors import OutputError
 from pytest_mlms.evaluate.agreement import rounding_tolerance
-from pytest_mlms.evaluate.fresh_process import Batches, is_promising, measure_process
+from pytest_mlms.evaluate.doubts import describe_doubts, kinds_of, withhold
+from pytest_mlms.evaluate.fresh_process import Batches, measure_process
 from pytest_mlms.evaluate.limits import judge
-from pytest_mlms.evaluate.looks import MULTIPLES, Look, are_clear, needed_room
+from pytest_mlms.evaluate.looks import (
+    ENOUGH,
+    MULTIPLES,
+    ROOM,
+    Look,
+    are_clear,
+    are_promising,
+    needed_room,
+)
 from pytest_mlms.evaluate.performance_plan import PerformancePlan
 from pytest_mlms.evaluate.process_estimates import estimate_performance
 from pytest_mlms.evaluate.process_result import ProcessResult
+from pytest_mlms.evaluate.run_length import is_promising
 from pytest_mlms.records import Decision, Estimate, Verdict
 
 __all__ = ["Ending", "Measurement", "measure_performance"]
 
-Ending: TypeAlias = Literal["early", "decided", "lacking", "last look", "budget", "no limits"]
+Ending: TypeAlias = Literal[
+    "early", "decided", "lacking", "unsettled", "last look", "budget", "no limits"
+]
 """The reason why no more processes were measured; docs/results.md describes them."""
 
 
 class Measurement(NamedTuple):
-    """The estimates over fresh processes, and the decisions on the limits at the last look."""
+    """The estimates over fresh processes, and the decisions on the limits at the last look.
+
+    ``doubts`` is what a person should know of the processes, "" where there is nothing.
+    """
 
     estimates: dict[str, Estimate]
     decisions: list[Decision]
     looks: tuple[Look, ...]
     ended: Ending
+    doubts: str
 
 
 class _Processes:
@@ -54,6 +70,18 @@ class _Processes:
         self._longest = 0.0
         self._looks: list[Look] = []
         self.results: list[ProcessResult] = []
+
+    def fill(self, in_full: int) -> None:
+        """Measure processes until so many are in full, and enough for a limit that is close.
+
+        Of those beyond the plan's number, only as many as the budget allows.
+        """
+        while self.in_full < in_full:
+            if self.in_full >= self._plan.processes and self.is_spent():
+                break
+            self.add(early=False)
+        while self.are_few() and not self.is_spent():
+            self.add(early=self._plan.may_end_early)
 
     @property
     def in_full(self) -> int:
@@ -80,8 +108,17 @@ class _Processes:
         """Judge the limits on the processes so far."""
         self._looks.append(Look(len(self.results), confidence))
         estimates = estimate_performance(self.results, confidence)
-        decisions = judge(self._plan.limits, estimates)
-        return Measurement(estimates, decisions, tuple(self._looks), "decided")
+        decisions = withhold(judge(self._plan.limits, estimates), self.results)
+        doubts = describe_doubts(self.results)
+        return Measurement(estimates, decisions, tuple(self._looks), "decided", doubts)
+
+    def are_few(self) -> bool:
+        """Return whether there are too few processes for a limit as close as one of the plan's."""
+        if len(self.results) >= ENOUGH:
+            return False
+        estimates = estimate_performance(self.results, self._plan.early_confidence)
+        limits = [limit for limit in self._plan.limits if not estimates[limit.quantity].lacking]
+        return not are_promising(limits, estimates, ROOM)
 
 
 def measure_performance(
@@ -102,7 +139,7 @@ def measure_performance(
     if _measure_early(plan, processes):
         measurement = processes.look(plan.early_confidence)
         room = max(needed_room(result.run.latencies) for result in processes.results)
-        if are_clear(measurement.decisions, room):
+        if are_clear(measurement.decisions, ROOM * room):
             return measurement._replace(ended="early")
     return _measure_in_full(plan, processes)
 
@@ -110,8 +147,8 @@ def measure_performance(
 def _measure_early(plan: PerformancePlan, processes: _Processes) -> bool:
     """Measure short processes, and return whether they are worth an early look.
 
-    They are not as soon as one of them comes close to a limit, or is not steady. Neither are they
-    where all of them were measured in full, because the shortest run takes that long.
+    They are not as soon as one of them can't bear a decision. Neither are they where all of them
+    were measured in full, because the shortest run takes that long.
     """
     if not plan.may_end_early:
         return False
@@ -124,16 +161,24 @@ def _measure_early(plan: PerformancePlan, processes: _Processes) -> bool:
 
 def _measure_in_full(plan: PerformancePlan, processes: _Processes) -> Measurement:
     for multiple, confidence in zip(MULTIPLES, plan.confidences, strict=False):
-        while processes.in_full < multiple * plan.processes:
-            if processes.in_full >= plan.processes and processes.is_spent():
-                break
-            processes.add(early=False)
+        processes.fill(multiple * plan.processes)
         measurement = processes.look(confidence)
-        if not any(map(_may_be_decided_later, measurement.decisions)):
+        if not _is_open(plan, measurement, processes.results):
             return measurement._replace(ended=_ending(measurement.decisions))
+        if not any(result.settling.is_settled for result in processes.results):
+            return measurement._replace(ended="unsettled")
         if processes.is_spent():
             return measurement._replace(ended="budget")
     return measurement._replace(ended="last look")
+
+
+def _is_open(
+    plan: PerformancePlan, measurement: Measurement, results: Sequence[ProcessResult]
+) -> bool:
+    """Return whether more processes may help: to decide a limit, or to tell kinds of processes."""
+    if plan.limits:
+        return any(map(_may_be_decided_later, measurement.decisions))
+    return len(results) < ENOUGH and kinds_of("latency_p50", results) is not None
 
 
 def _may_be_decided_later(decision: Decision) -> bool:

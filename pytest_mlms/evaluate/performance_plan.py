@@ -40,9 +40,12 @@ class PerformancePlan:
 
     @property
     def confidences(self) -> list[float]:
-        """Confidence of each look in full: 95 % for the item, less what an early look may spend."""
+        """Confidence of each look in full: 95 % for the item, less what an early look may spend.
+
+        Without limits nothing is decided, and a second look replaces the first one.
+        """
         if not self.limits:
-            return [1 - RISK]
+            return [1 - RISK] * 2
         return confidences(self.may_end_early)[-len(MULTIPLES) :]
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,6 +11,8 @@ import numpy as np
 from pytest_mlms.agent.predictor import ScenarioRun
 from pytest_mlms.agent.process import Array
 from pytest_mlms.evaluate.contention import TimesLessWait, latencies_less_wait
+from pytest_mlms.evaluate.settling import SETTLED, Settling
+from pytest_mlms.statistics import persistence
 
 __all__ = ["ProcessRecord", "ProcessResult"]
 
@@ -20,6 +23,8 @@ class ProcessRecord:
 
     ``waited`` is the share of the timed run that the calling thread waited for a core, None where
     the kernel doesn't count it. ``load_waited`` and ``first_waited`` are seconds of such a wait.
+    ``steady`` is whether the warm-up ended and the timed calls are on one plateau. ``change`` is
+    the last plateau of these over the one that is furthest from it, 1 where there is one.
     ``in_full`` is False where it was timed for a part of the duration, since that may be enough.
     """
 
@@ -37,6 +42,7 @@ class ProcessRecord:
     load_waited: float
     first_waited: float
     in_full: bool
+    change: float = 1.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +52,7 @@ class ProcessResult:
     record: ProcessRecord
     run: ScenarioRun
     seconds_per_input: float
+    settling: Settling = SETTLED
 
     @property
     def mean_latency(self) -> float:
@@ -85,6 +92,18 @@ class ProcessResult:
     def median(self) -> float:
         """Median latency of the timed calls, in seconds."""
         return self.percentile(50)
+
+    @cached_property
+    def error(self) -> float:
+        """Standard error of the median as a share of it.
+
+        That of a normal distribution with the same quartiles, 1.2533 times the deviation over the
+        root of the count, times the persistence of neighbours.
+        """
+        quarter, three_quarters = np.percentile(self.relative, [25, 75])
+        deviation = (three_quarters - quarter) / 1.349
+        error = 1.2533 * deviation / math.sqrt(len(self.relative))
+        return float(error * persistence(self.relative))
 
     @cached_property
     def less_wait(self) -> TimesLessWait:

@@ -135,7 +135,7 @@ def test_performance(
 
     measured = measure_performance(plan, mlms_predictor_factory, batches_for, keep)
     estimates = measured.estimates
-    mlms_recorder.note(looks=measured.looks, ended=measured.ended)
+    mlms_recorder.note(looks=measured.looks, ended=measured.ended, doubts=measured.doubts)
     contention = explain_wait([record.waited for record in records], estimates)
     with mlms_tracer.on_fail():
         mlms_recorder.settle(estimates, measured.decisions, mlms_config.strict, lambda: contention)

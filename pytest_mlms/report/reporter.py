@@ -27,6 +27,7 @@ _SHOWN_FIELDS = (
     "margin",
     "estimates",
     "limits",
+    "doubts",
     "processes",
     "quantities",
     "manifest",

@@ -62,9 +62,9 @@ def write_tables(terminal: pytest.TerminalReporter, results: Results) -> None:
     writer.write_own([result for result in ordered if result.get("quantities")])
     writer.write_traces([result for result in ordered if result.get("trace")])
     for result in ordered:
-        if not _is_steady(result):
-            reason = "warm-up did not reach a steady state"
-            terminal.write_line(f"{reason}: {result['nodeid']}", yellow=True)
+        doubts = _doubts_of(result)
+        if doubts:
+            terminal.write_line(f"{doubts}: {result['nodeid']}", yellow=True)
     for line in _skipped_lines(results):
         terminal.write_line(line, yellow=True)
     writer.write_unmeasured([result for result in ordered if _is_without_result(result)])
@@ -97,9 +97,12 @@ def _is_compared(result: Result) -> bool:
     return bool(result.get("comparisons"))
 
 
-def _is_steady(result: Result) -> bool:
+def _doubts_of(result: Result) -> str:
+    """Return what a person should know of the processes of an item, "" where there is nothing."""
     processes = result.get("processes") or ()
-    return all(process["steady"] for process in processes)
+    if result.get("doubts") or all(process["steady"] for process in processes):
+        return str(result.get("doubts", ""))
+    return "warm-up did not reach a steady state"
 
 
 def _skipped_lines(results: Results) -> list[str]:

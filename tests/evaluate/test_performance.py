@@ -160,8 +160,16 @@ def test_the_interval_of_an_early_end_is_the_one_that_decided() -> None:
     assert measured.decisions[0].estimate is measured.estimates["latency_p50"]
 
 
-def test_a_limit_that_is_clearly_broken_ends_an_item_early() -> None:
-    measured = EarlyItem(*ALIKE).measure(Limit("latency_p50", 0.0002, PLACE))
+def test_a_limit_that_is_clearly_broken_takes_three_processes_in_full() -> None:
+    item = EarlyItem(*ALIKE)
+    measured = item.measure(Limit("latency_p50", 0.0002, PLACE))
+    assert verdicts(measured) == [Verdict.FAILED]
+    assert measured.ended == "decided"
+    assert item.in_full == [True, True, True]
+
+
+def test_a_broken_limit_on_what_no_warm_up_changes_ends_an_item_early() -> None:
+    measured = EarlyItem(*ALIKE).measure(Limit("load_time", 0.01, PLACE))
     assert verdicts(measured) == [Verdict.FAILED]
     assert measured.ended == "early"
 
@@ -179,19 +187,54 @@ def test_an_item_without_limits_is_measured_in_full() -> None:
 
 
 @pytest.mark.parametrize("limit", [0.000555, 0.00045, 0.0006])
-def test_a_limit_nearby_is_measured_in_full_without_a_process_more(limit: float) -> None:
+def test_a_limit_nearby_takes_six_processes(limit: float) -> None:
     item = EarlyItem(*ALIKE)
     measured = item.measure(Limit("latency_p50", limit, PLACE))
     assert measured.ended == "decided"
-    assert item.in_full == [True, True, True]
-    assert item.results[0].record.warmup_calls > 125  # the short run counts as warm-up
+    assert measured.looks[-1].processes == 6
+
+
+def test_six_processes_are_taken_in_full_where_items_are() -> None:
+    item = EarlyItem(*ALIKE)
+    measured = item.measure(Limit("latency_p50", 0.0006, PLACE), early=0)
+    assert verdicts(measured) == [Verdict.PASSED]
+    assert item.in_full == [True] * 6
+
+
+def test_three_processes_that_agree_do_not_decide_on_a_limit_nearby() -> None:
+    fast_at_first = [constant(0.0008)] * 3 + [constant(0.0012)] * 3
+    item = EarlyItem(*fast_at_first)
+    measured = item.measure(Limit("latency_p50", 0.00099, PLACE), early=0)
+    assert verdicts(measured) == [Verdict.INCONCLUSIVE]
+    assert (
+        "6 of 12 processes have 1.5 times the value of the others" in measured.decisions[0].reason
+    )
+
+
+def test_a_spent_budget_leaves_three_processes_undecided_on_a_limit_nearby(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fakes = FakeProcesses(monkeypatch, [0.0080, 0.0081, 0.0079], seconds=10)
+    measurement = fakes.measure(plan(limits=(LIMIT,), budget=30))
+    assert verdicts(measurement) == [Verdict.INCONCLUSIVE]
+    assert measurement.decisions[0].reason.startswith(
+        "3 processes can't show whether others are slower or faster, and the limit is within 30 %"
+    )
+
+
+def test_without_limits_more_processes_are_taken_where_one_stands_apart() -> None:
+    item = EarlyItem(constant(0.002), constant(0.001), constant(0.001))
+    measured = item.measure()
+    assert measured.ended == "no limits"
+    assert len(item.results) == 6
+    assert measured.doubts == "latency_p50: 2 of 6 processes have 2 times the value of the others"
 
 
 def test_one_limit_that_is_not_decided_early_keeps_the_others_waiting() -> None:
     item = EarlyItem(*ALIKE)
     measured = item.measure(LIMIT, Limit("latency_p99", 0.00055, PLACE))
     assert measured.ended == "decided"
-    assert item.in_full == [True, True, True]
+    assert sum(item.in_full) == 3
 
 
 def test_processes_that_differ_too_much_for_the_limit_are_measured_in_full() -> None:
@@ -204,10 +247,40 @@ def test_processes_that_differ_too_much_for_the_limit_are_measured_in_full() -> 
     assert len(measured.looks) >= 2
 
 
-def test_a_process_that_is_not_steady_is_measured_in_full() -> None:
-    item = EarlyItem(lambda number: 0.002 * 0.999**number)
+def test_a_process_that_may_reach_a_limit_is_measured_in_full() -> None:
+    item = EarlyItem(lambda number: 0.008 * 1.002**number)
     item.measure(LIMIT)
     assert all(item.in_full)
+
+
+def test_a_long_first_plateau_is_warm_up() -> None:
+    item = EarlyItem(lambda number: 0.5 if number < 20 else 0.1)
+    measured = item.measure(Limit("latency_p50", 0.2, PLACE))
+    assert verdicts(measured) == [Verdict.PASSED]
+    assert measured.estimates["latency_mean"].value == pytest.approx(0.1)
+    assert all(result.record.steady for result in item.results)
+
+
+def test_a_long_first_plateau_is_warm_up_without_limits_too() -> None:
+    measured = EarlyItem(lambda number: 0.5 if number < 20 else 0.1).measure()
+    assert measured.estimates["latency_mean"].value == pytest.approx(0.1)
+    assert measured.doubts == ""
+
+
+def test_a_slow_decay_does_not_break_a_limit() -> None:
+    item = EarlyItem(lambda number: 0.0009 + 0.009 * 0.999**number)
+    measured = item.measure(Limit("latency_p50", 0.001, PLACE))
+    assert verdicts(measured) == [Verdict.INCONCLUSIVE]
+    assert measured.ended == "unsettled"
+    assert not any(result.record.steady for result in item.results)
+    assert "3 of 3 processes still got faster" in measured.decisions[0].reason
+    assert measured.doubts.startswith("3 of 3 processes still got faster while they were timed")
+
+
+def test_a_limit_that_is_met_while_calls_still_get_faster_passes() -> None:
+    item = EarlyItem(lambda number: 0.0009 + 0.009 * 0.999**number)
+    measured = item.measure(Limit("latency_p50", 0.020, PLACE))
+    assert verdicts(measured) == [Verdict.PASSED]
 
 
 def test_a_run_whose_second_half_differs_is_measured_in_full() -> None:

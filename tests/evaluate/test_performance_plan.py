@@ -14,8 +14,8 @@ LIMIT = Limit("latency_p50", 0.010, PLACE)
 P99_LIMIT = Limit("latency_p99", 1, PLACE)
 
 
-def test_a_plan_without_limits_has_one_look() -> None:
-    assert plan().confidences == [pytest.approx(0.95)]
+def test_a_plan_without_limits_has_looks_of_95_percent() -> None:
+    assert plan().confidences == [pytest.approx(0.95)] * 2
     assert not plan(early=3).may_end_early
 
 

@@ -1,0 +1,63 @@
+"""Kinds of fresh processes: whether they agree, or one stands apart: pure functions."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+__all__ = ["ProcessKinds", "find_kinds"]
+
+_LEAST_GAP = math.log(1.1)  # between two kinds of processes
+_APART = 4  # the gap between two kinds over what is inside of them: Dixon's ratio of 0.8
+
+
+class ProcessKinds(NamedTuple):
+    """Two kinds of processes: how many are of the slower (larger) one, and how much larger it is.
+
+    ``larger`` is 0 where no two of the processes agree; ``ratio`` is then the largest value over
+    the smallest.
+    """
+
+    larger: int
+    processes: int
+    ratio: float
+
+    def __str__(self) -> str:
+        times = f"{self.ratio:.3g} times"
+        if self.larger == 0:
+            return f"no two of {self.processes} processes agree (the largest is {times} the least)"
+        alone = f"1 of {self.processes} processes stands apart"
+        if self.larger == self.processes - 1:
+            return f"{alone} (the others have {times} its value)"
+        if self.larger == 1:
+            return f"{alone} (it has {times} the value of the others)"
+        return f"{self.larger} of {self.processes} processes have {times} the value of the others"
+
+
+def find_kinds(values: Sequence[float], error: float = 0.0) -> ProcessKinds | None:
+    """Return the two kinds that processes are of; None where they are of one, as far as they show.
+
+    ``error`` is the relative standard error of a process's value. The kinds are parted at the
+    largest gap between neighbours, which is at least 10 % wide, and 4 times what is inside of
+    either kind and of the error. For a single outlier that is Dixon's ratio of gap to range at 0.8
+    (1951, Annals of Mathematical Statistics 22:68), and it holds for a group of them as well.
+    """
+    if len(values) < 3 or min(values) <= 0:
+        return None
+    ordered = sorted(math.log(value) for value in values)
+    gaps = [after - before for before, after in itertools.pairwise(ordered)]
+    widest = max(gaps)
+    if widest < max(_LEAST_GAP, _APART * error):
+        return None
+    split = gaps.index(widest) + 1
+    lower = ordered[:split]
+    upper = ordered[split:]
+    inside = max(lower[-1] - lower[0], upper[-1] - upper[0])
+    if widest >= _APART * inside:
+        difference = sum(upper) / len(upper) - sum(lower) / len(lower)
+        return ProcessKinds(len(upper), len(values), math.exp(difference))
+    if min(gaps) >= max(_LEAST_GAP, _APART * error):
+        return ProcessKinds(0, len(values), math.exp(ordered[-1] - ordered[0]))
+    return None
