@@ -81,7 +81,14 @@ class ProcessResult:
 
     def percentile(self, percent: float) -> float:
         """Return a percentile (0 to 100) of the timed calls' latencies, in seconds."""
-        return float(np.percentile(self.run.latencies, percent))
+        if percent not in self._percentiles:
+            self._percentiles[percent] = float(np.percentile(self.run.latencies, percent))
+        return self._percentiles[percent]
+
+    @cached_property
+    def _percentiles(self) -> dict[float, float]:
+        """The percentiles that were asked for: each look at the limits asks for them again."""
+        return {}
 
     @cached_property
     def relative(self) -> Array:
