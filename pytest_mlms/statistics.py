@@ -217,32 +217,41 @@ def change_points(values: Array, floor: float = 0.0) -> list[int]:
     median deviation, and at least that of ``floor``. Up to four outliers in a row are no level:
     values are first cut to 3 deviations from the running median of nine.
     """
-    count = len(values)
-    if count < 2 * _LEAST_LEVEL:
+    if len(values) < 2 * _LEAST_LEVEL:
         return []
     deviation = max(floor, _deviation_of_neighbours(values))
     if deviation == 0:
         deviation = float(np.ptp(values)) or 1.0
-    data = _cut_outliers(values, 3 * deviation) / deviation
-    data = data - data.mean()
+    cut = _cut_outliers(values, 3 * deviation)
+    last = _partition((cut - cut.mean()) / deviation)
+    found = []
+    begin = int(last[-1])
+    while begin:
+        found.append(begin)
+        begin = int(last[begin])
+    return found[::-1]
+
+
+def _partition(data: Array) -> Array:
+    """Return where the last level begins in the best division of the first 0, 1, 2… values.
+
+    The deviation of the values is 1.
+    """
+    count = len(data)
+    penalty = _PENALTY * math.log(count)
     sums = np.concatenate([[0.0], np.cumsum(data)])
     squares = np.concatenate([[0.0], np.cumsum(data**2)])
-    penalty = _PENALTY * math.log(count)
-    least = np.full(count + 1, math.inf)  # cost of the best division of the first values
-    least[0] = -penalty
-    last = np.zeros(count + 1, int)  # where its last level begins
+    last = np.zeros(count + 1, int)
+    least = np.full(count + 1, math.inf)  # the cost of the best division
+    least[0] = 0.0
     for end in range(_LEAST_LEVEL, count + 1):
         begins = np.arange(end - _LEAST_LEVEL + 1)
-        means_squared = (sums[end] - sums[begins]) ** 2 / (end - begins)
-        costs = least[begins] + squares[end] - squares[begins] - means_squared + penalty
-        last[end] = begins[np.argmin(costs)]
+        within = squares[end] - squares[begins]
+        within -= (sums[end] - sums[begins]) ** 2 / (end - begins)
+        costs = least[begins] + within + penalty
+        last[end] = np.argmin(costs)
         least[end] = costs[last[end]]
-    found = []
-    begin = last[count]
-    while begin:
-        found.append(int(begin))
-        begin = last[begin]
-    return found[::-1]
+    return last
 
 
 def _deviation_of_neighbours(values: Array) -> float:

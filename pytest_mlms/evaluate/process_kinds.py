@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from statistics import fmean
 from typing import NamedTuple
 
 __all__ = ["ProcessKinds", "find_kinds"]
@@ -46,18 +47,22 @@ def find_kinds(values: Sequence[float], error: float = 0.0) -> ProcessKinds | No
     """
     if len(values) < 3 or min(values) <= 0:
         return None
-    ordered = sorted(math.log(value) for value in values)
+    ordered = sorted(map(math.log, values))
     gaps = [after - before for before, after in itertools.pairwise(ordered)]
+    least = max(_LEAST_GAP, _APART * error)
     widest = max(gaps)
-    if widest < max(_LEAST_GAP, _APART * error):
+    if widest < least:
         return None
     split = gaps.index(widest) + 1
     lower = ordered[:split]
     upper = ordered[split:]
-    inside = max(lower[-1] - lower[0], upper[-1] - upper[0])
-    if widest >= _APART * inside:
-        difference = sum(upper) / len(upper) - sum(lower) / len(lower)
+    if widest >= _APART * max(_width(lower), _width(upper)):
+        difference = fmean(upper) - fmean(lower)
         return ProcessKinds(len(upper), len(values), math.exp(difference))
-    if min(gaps) >= max(_LEAST_GAP, _APART * error):
-        return ProcessKinds(0, len(values), math.exp(ordered[-1] - ordered[0]))
+    if min(gaps) >= least:
+        return ProcessKinds(0, len(values), math.exp(_width(ordered)))
     return None
+
+
+def _width(ordered: Sequence[float]) -> float:
+    return ordered[-1] - ordered[0]

@@ -65,7 +65,7 @@ PERFORMANCE = [
         kind="performance",
         description="mean latency of a call",
         limit_key="latency_mean",
-        estimator=ProcessEstimator(lambda process: process.mean_latency),
+        estimator=ProcessEstimator(lambda process: process.mean_latency, of_calls=True),
     ),
     Quantity(
         name="latency_p50",
@@ -115,7 +115,9 @@ PERFORMANCE = [
         kind="performance",
         description="inputs a second",
         limit_key="throughput",
-        estimator=ProcessEstimator(lambda process: process.seconds_per_input, is_rate=True),
+        estimator=ProcessEstimator(
+            lambda process: process.seconds_per_input, is_rate=True, of_calls=True
+        ),
         upgrade=UpgradeRule(tolerance=0.05, spread=0.008, estimate="throughput"),
         column=Column("latency and throughput", "throughput"),
     ),

@@ -58,12 +58,13 @@ class ProcessEstimator:
     ``value`` returns one number for a process. The estimate is the mean over the processes with
     Student's interval. Where ``is_rate`` is set, ``value`` returns seconds for a fixed amount of
     work, and the estimate is one over their mean. ``percent`` is set for percentiles, which need a
-    least number of calls. ``missing`` returns the reason why a process can't tell the quantity, or
-    "".
+    least number of calls. ``of_calls`` is set where ``value`` is computed from the timed calls.
+    ``missing`` returns the reason why a process can't tell the quantity, or "".
     """
 
     value: Callable[[ProcessValues], float]
     is_rate: bool = False
+    of_calls: bool = False
     percent: float | None = None
     missing: Callable[[ProcessValues], str] = _nothing_missing
 
@@ -160,4 +161,6 @@ class Quantity:
 
 def percentile(percent: float) -> ProcessEstimator:
     """Return the estimator of a percentile (0 to 100) of the calls' latencies."""
-    return ProcessEstimator(lambda process: process.percentile(percent), percent=percent)
+    return ProcessEstimator(
+        lambda process: process.percentile(percent), of_calls=True, percent=percent
+    )
