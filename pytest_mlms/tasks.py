@@ -57,6 +57,27 @@ def _of_text(quantities: tuple[str, ...], location: str) -> TaskFacts:
     return TaskFacts("text", ("text",), quantities, f"pytest_mlms.evaluate.tasks.{location}")
 
 
+_REGRESSION = TaskFacts(
+    labels="array",
+    output_types=("tensor",),
+    quantities=("mae", "rmse", "r2", "cosine"),
+    location="pytest_mlms.evaluate.tasks.regression:Regression",
+)
+
+_SEGMENTATION = TaskFacts(
+    labels="mask",
+    output_types=("mask",),
+    quantities=("miou", "pixel_accuracy", "dice"),
+    location="pytest_mlms.evaluate.tasks.segmentation:SemanticSegmentation",
+)
+
+_ENHANCEMENT = TaskFacts(
+    labels="image",
+    output_types=("image",),
+    quantities=("psnr", "ssim", "ssim_uniform"),
+    location="pytest_mlms.evaluate.tasks.enhancement:ImageEnhancement",
+)
+
 TASKS: Mapping[str, TaskFacts] = {
     "image-classification": _CLASSIFICATION,
     "text-classification": _CLASSIFICATION,
@@ -92,6 +113,12 @@ TASKS: Mapping[str, TaskFacts] = {
         quantities=("mask_ap", "mask_ap50", "mask_ap75", "mask_ar100"),
         location="pytest_mlms.evaluate.tasks.instance_segmentation:InstanceSegmentation",
     ),
+    "regression": _REGRESSION,
+    "pitch-estimation": _REGRESSION,
+    "embedding": _REGRESSION,
+    "semantic-segmentation": _SEGMENTATION,
+    "image-enhancement": _ENHANCEMENT,
+    "super-resolution": _ENHANCEMENT,
 }
 """The tasks of this package, by the name that ``task:`` of a manifest has."""
 

@@ -16,6 +16,7 @@ UNITS: dict[str, dict[str, float]] = {
     "B": {"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30},
     "/s": {"/s": 1.0, "/min": 1 / 60},
     "fraction": {"%": 0.01},
+    "dB": {"dB": 1.0},
 }
 """Base unit -> the units that may be written, with their factors."""
 

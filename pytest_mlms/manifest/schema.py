@@ -329,6 +329,16 @@ OutputType = Literal[
 """What an output is once its steps are done; docs/tasks.md has their shapes."""
 
 
+_NUMBERS = frozenset({"softmax", "sigmoid", "threshold", "argmax"})
+_STEPS_OF_OUTPUT: dict[str, frozenset[str]] = {
+    "classification": frozenset({"softmax", "top_k"}),
+    "tensor": _NUMBERS,
+    "mask": _NUMBERS | {"mask"},
+    "image": frozenset({"sigmoid", "image"}),
+}
+"""Type of an output -> its steps; boxes and texts have others, which they check."""
+
+
 class Output(Closed):
     """An output of the model, by its name there, and the steps that follow.
 
@@ -357,10 +367,18 @@ class Output(Closed):
         names = [step.name for step in self.steps]
         if "top_k" in names[:-1]:
             raise ValueError("step 'top_k' leaves no scores to go on with; move it to the end")
-        if self.type != "classification" and "top_k" in names:
-            raise ValueError(f"type {self.type} has no step 'top_k'; write 'type: classification'")
+        for name in names:
+            self._check_step(name)
         check_text_steps(self.type, {step.name: step.parameters for step in self.steps})
         return self
+
+    def _check_step(self, name: str) -> None:
+        known = _STEPS_OF_OUTPUT.get(self.type)
+        if name in known if known else name not in ("top_k", "mask", "image"):
+            return
+        types = [other for other, steps in _STEPS_OF_OUTPUT.items() if name in steps]
+        advice = f"write 'type: {' or '.join(types)}'" if types else "write another type"
+        raise ValueError(f"type {self.type} has no step {name!r}; {advice}, or leave it out")
 
     @property
     def top_k(self) -> TopK | None:

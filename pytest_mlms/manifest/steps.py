@@ -9,9 +9,18 @@ from pydantic import AfterValidator, Field, GetJsonSchemaHandler, model_validato
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from pytest_mlms.manifest import audio_steps, box_steps, text_steps
+from pytest_mlms.manifest import audio_steps, box_steps, mask_steps, text_steps
 from pytest_mlms.manifest.sources import is_remote
-from pytest_mlms.manifest.types import Closed, ElementType, Layout, Positive, Sha256, Short, Source
+from pytest_mlms.manifest.types import (
+    Closed,
+    ElementType,
+    Layout,
+    PerChannel,
+    Positive,
+    Sha256,
+    Short,
+    Source,
+)
 
 __all__ = [
     "ARRAY_STEPS",
@@ -50,10 +59,6 @@ def _size(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def _per_channel(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else (value,)
-
-
 def _drawable(size: tuple[int, int]) -> tuple[int, int]:
     height, width = size
     if height * width > MOST_PIXELS:
@@ -63,9 +68,6 @@ def _drawable(size: tuple[int, int]) -> tuple[int, int]:
 
 
 Size = Annotated[tuple[Positive, Positive], AfterValidator(_drawable), Short(_size)]
-PerChannel = Annotated[
-    tuple[float, ...], Field(min_length=1), Short(_per_channel, {"type": "number"})
-]
 
 
 class Decode(Closed):
@@ -364,3 +366,5 @@ class OutputStep(Step):
     ctc: text_steps.Ctc | None = None
     detokenize: text_steps.Detokenize | None = None
     normalize_text: text_steps.NormalizeText | None = None
+    mask: mask_steps.Mask | None = None
+    image: mask_steps.Image | None = None

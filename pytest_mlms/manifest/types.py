@@ -39,6 +39,7 @@ __all__ = [
     "Layout",
     "Name",
     "NotNegative",
+    "PerChannel",
     "Positive",
     "Scalar",
     "Scenario",
@@ -172,6 +173,10 @@ def _count_constraint(text: str) -> str:
     return text
 
 
+def _per_channel(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else (value,)
+
+
 def _is_plain_number(constraint: str) -> bool:
     return constraint.strip()[-1].isdigit()
 
@@ -242,6 +247,9 @@ Scalar = str | int | float | bool
 Positive = Annotated[int, Field(ge=1)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False, description="a number, 0 or more")]
 Fraction = _quantity_type("fraction")
+PerChannel = Annotated[
+    tuple[float, ...], Field(min_length=1), Short(_per_channel, {"type": "number"})
+]
 AmountOfMemory = Annotated[str, AfterValidator(_memory_constraint), Field(description=">= 32 GiB")]
 Count = Annotated[str, AfterValidator(_count_constraint), Field(description=">= 8")]
 

@@ -1,4 +1,4 @@
-"""The output steps that end in a text: classes of each time, tokens, and their text."""
+"""The output steps that end in a text, a mask or an image, or in numbers."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ from pytest_mlms.manifest.text_steps import (
     Threshold,
 )
 from pytest_mlms.pipeline import observers, tokenizer_files
+from pytest_mlms.pipeline.image_outputs import to_images
 
-__all__ = ["decode_texts", "decode_tokens", "normalized_label"]
+__all__ = ["decode_texts", "decode_tokens", "normalized_label", "steps_done"]
 
 Array = NDArray[Any]
 Values = Any
@@ -40,7 +41,7 @@ def decode_texts(values: Array, output: Output) -> list[str]:
     Raises OutputError for values that its steps can't be done with, and DatasetError for files of
     tokens that don't fit them.
     """
-    texts = _steps_done(values, output)
+    texts = steps_done(values, output)
     for text in texts:
         if not isinstance(text, str):
             advice = "end its steps with 'ctc' and a file, or with 'detokenize'"
@@ -54,7 +55,7 @@ def decode_tokens(values: Array, output: Output) -> list[Array]:
     Raises OutputError as decode_texts does.
     """
     rows = []
-    for row in _steps_done(values, output):
+    for row in steps_done(values, output):
         ids = np.asarray(row)
         if ids.ndim != 1 or ids.dtype.kind not in "iu":
             found = f"{ids.dtype} {ids.shape} an input"
@@ -72,7 +73,11 @@ def normalized_label(label: str, output: Output) -> str:
     return label
 
 
-def _steps_done(values: Array, output: Output) -> Values:
+def steps_done(values: Array, output: Output) -> Values:
+    """Return an output after its steps, a row for each input.
+
+    Raises OutputError for values that a step can't be done with.
+    """
     done: Values = values
     for number, step in enumerate(output.steps, start=1):
         change = _STEPS[step.name]
@@ -235,4 +240,6 @@ _STEPS: dict[str, Callable[[Values, Any], Values]] = {
     "ctc": _ctc,
     "detokenize": _detokenize,
     "normalize_text": _normalize_text,
+    "mask": lambda values, parameters: values,
+    "image": lambda values, parameters: to_images(_finite(values), parameters),
 }

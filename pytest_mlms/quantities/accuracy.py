@@ -39,6 +39,11 @@ def _column(table: str, title: str) -> Column:
     return Column(table, f"{title} (interval)", "interval")
 
 
+_MASKS = "accuracy of pixels"
+_PICTURES = "accuracy of pictures"
+_NUMBERS = "accuracy of numbers"
+
+
 def _objects(shapes: str, prefix: str) -> list[Quantity]:
     """Return COCO's quantities of objects that are found by their boxes or their masks."""
     table = f"accuracy of {shapes}"
@@ -130,5 +135,60 @@ ACCURACY = [
     ),
     *_objects("boxes", ""),
     *_objects("masks", "mask_"),
+    accuracy_quantity(
+        "miou",
+        "mean of the classes' intersection over union, over the pixels of all inputs",
+        _column(_MASKS, "mIoU"),
+    ),
+    accuracy_quantity(
+        "pixel_accuracy",
+        "share of the pixels whose class is right",
+        _column(_MASKS, "pixels"),
+    ),
+    accuracy_quantity(
+        "dice",
+        "mean of the classes' Dice coefficients, over the pixels of all inputs",
+        _column(_MASKS, "Dice"),
+    ),
+    accuracy_quantity(
+        "psnr",
+        "mean over the inputs of the peak signal-to-noise ratio",
+        _column(_PICTURES, "PSNR"),
+        unit="dB",
+    ),
+    accuracy_quantity(
+        "ssim",
+        "mean over the inputs of the structural similarity, by a Gaussian window",
+        _column(_PICTURES, "SSIM"),
+    ),
+    accuracy_quantity(
+        "ssim_uniform",
+        "mean over the inputs of the structural similarity, by a uniform window of 7 pixels",
+        Column(_PICTURES, "SSIM, uniform"),
+    ),
+    accuracy_quantity(
+        "mae",
+        "mean absolute error of the values, in the labels' unit",
+        _column(_NUMBERS, "MAE"),
+        unit="",
+        better="lower",
+    ),
+    accuracy_quantity(
+        "rmse",
+        "root of the mean squared error of the values, in the labels' unit",
+        _column(_NUMBERS, "RMSE"),
+        unit="",
+        better="lower",
+    ),
+    accuracy_quantity(
+        "r2",
+        "share of the labels' variance that is explained, pooled over an output's values",
+        _column(_NUMBERS, "R²"),
+    ),
+    accuracy_quantity(
+        "cosine",
+        "mean over the inputs of the cosine between an output and its label",
+        _column(_NUMBERS, "cosine"),
+    ),
 ]
 """Quantities that tasks compute from outputs and labels, in the order of tables."""

@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from pytest_mlms.quantities import QUANTITIES, Quantity
+from pytest_mlms.tasks import facts_of
 from tests.support.small_manifest import IMAGE, small
 
 Strategy = st.SearchStrategy[Any]
@@ -89,10 +90,14 @@ _AGREEMENTS = st.fixed_dictionaries(
 )
 
 
+_MEASURED = facts_of("image-classification").quantities
+
+
 def _thresholds() -> Strategy:
     limits: dict[str, Strategy] = {"agreement": _AGREEMENTS}
     for name, quantity in QUANTITIES.items():
-        if quantity.limit_key == name:
+        is_measured = quantity.kind != "accuracy" or name in _MEASURED
+        if quantity.limit_key == name and is_measured:
             limits[name] = _limits(quantity)
     return st.fixed_dictionaries({}, optional=limits)
 

@@ -1,0 +1,168 @@
+"""Image enhancement: pictures against pictures, such as those of super-resolution."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pytest_mlms.errors import DatasetError
+from pytest_mlms.evaluate.outputs import check_finite
+from pytest_mlms.evaluate.tasks.labels import labels_of
+from pytest_mlms.evaluate.tasks.task import Array, Evidence, Scorer, Task
+from pytest_mlms.pipeline.text_outputs import steps_done
+
+if TYPE_CHECKING:
+    from pytest_mlms.manifest.schema import Output
+    from pytest_mlms.pipeline import Dataset
+
+__all__ = ["EnhancementEvidence", "ImageEnhancement", "peak_ratio", "similarity"]
+
+_BEST_RATIO = 100.0
+"""Decibels of a picture without an error."""
+
+_GAUSSIAN = np.exp(-0.5 * (np.arange(-5, 6) / 1.5) ** 2)
+_GAUSSIAN /= _GAUSSIAN.sum()
+_UNIFORM = np.full(7, 1 / 7)
+
+
+class ImageEnhancement(Task):
+    """The first image against the label's, of the same size."""
+
+    name = "image-enhancement"
+    labels = "image"
+    output_types = ("image",)
+    quantities = ("psnr", "ssim", "ssim_uniform")
+
+    def scorer(self, outputs: Sequence[Output], dataset: Dataset) -> Scorer:
+        """Return a scorer; raises DatasetError for a dataset without labels."""
+        return EnhancementScorer(outputs[0], dataset)
+
+
+class EnhancementScorer(Scorer):
+    """Collector of the quantities of each picture."""
+
+    def __init__(self, output: Output, dataset: Dataset) -> None:
+        self._output = output
+        self._dataset = dataset
+        self._labels = labels_of(dataset, "a picture an element")
+        self._found: list[tuple[float, float, float]] = []
+        self._finite: list[bool] = []
+
+    def add(self, outputs: Mapping[str, Array], inputs: range) -> None:
+        """Take the pictures of a batch; raises DatasetError for labels of another size."""
+        for values, index in zip(
+            steps_done(outputs[self._output.name], self._output), inputs, strict=True
+        ):
+            label = np.asarray(self._labels[index])
+            picture = np.asarray(values, np.float64)
+            if (
+                picture.shape != label.shape
+                and np.squeeze(picture).shape == np.squeeze(label).shape
+            ):
+                picture = picture.reshape(label.shape)
+            if picture.shape != label.shape:
+                found = f"the label of {self._dataset.element_name(index)} is {label.shape}"
+                advice = "write a step 'image' with the layout, or labels of that size"
+                name = self._output.name
+                raise DatasetError(f"{found}, and output {name!r} {picture.shape}; {advice}")
+            self._finite.append(bool(np.isfinite(picture).all()))
+            self._found.append(_compare(label, np.nan_to_num(picture)))
+
+    def evidence(self) -> EnhancementEvidence:
+        """Return the evidence of all inputs; raises OutputError for values that aren't finite."""
+        finite = np.array(self._finite)
+        check_finite(self._output.name, finite, self._dataset.element_name)
+        return EnhancementEvidence(np.array(self._found))
+
+
+def _compare(label: Array, picture: Array) -> tuple[float, float, float]:
+    """Return the quantities of a picture, which becomes one of whole numbers as its label is."""
+    largest = 1.0
+    if label.dtype.kind in "iu":
+        largest = float(np.iinfo(label.dtype).max)
+        picture = picture.round().clip(0, largest)
+    truth = label.astype(np.float64)
+    return (
+        peak_ratio(truth, picture, largest),
+        similarity(truth, picture, largest, _GAUSSIAN),
+        similarity(truth, picture, largest, _UNIFORM, is_sample=True),
+    )
+
+
+def peak_ratio(label: Array, picture: Array, largest: float) -> float:
+    """Return the peak signal-to-noise ratio in dB, 10 log10(largest² / mean squared error).
+
+    It is 100 dB at most, which a picture without an error has.
+    """
+    error = float(np.square(label - picture).mean())
+    if not error:
+        return _BEST_RATIO
+    return min(float(10 * np.log10(largest**2 / error)), _BEST_RATIO)
+
+
+def similarity(
+    label: Array, picture: Array, largest: float, window: Array, is_sample: bool = False
+) -> float:
+    """Return the mean structural similarity of two pictures (height x width x channels).
+
+    It is the mean over channels and over all places of the window within the picture, NaN where it
+    doesn't fit. ``window`` has the weights of the window's rows and columns. Variances are those of
+    the window, or with ``is_sample`` those of a sample (Wang et al. 2004, IEEE Transactions on
+    Image Processing 13:600; the Gaussian window is theirs).
+    """
+    if min(label.shape[:2]) < len(window):
+        return float("nan")
+    mean_a = _filtered(label, window)
+    mean_b = _filtered(picture, window)
+    count = len(window) ** 2
+    scale = count / (count - 1) if is_sample else 1.0
+    variance_a = scale * (_filtered(label * label, window) - mean_a**2)
+    variance_b = scale * (_filtered(picture * picture, window) - mean_b**2)
+    covariance = scale * (_filtered(label * picture, window) - mean_a * mean_b)
+    c1 = (0.01 * largest) ** 2
+    c2 = (0.03 * largest) ** 2
+    alike = (2 * mean_a * mean_b + c1) * (2 * covariance + c2)
+    spread = (mean_a**2 + mean_b**2 + c1) * (variance_a + variance_b + c2)
+    return float((alike / spread).mean())
+
+
+def _filtered(picture: Array, window: Array) -> Array:
+    """Return the weighted means of all places of a window within a picture."""
+    return _filtered_rows(np.swapaxes(_filtered_rows(picture, window), 0, 1), window)
+
+
+def _filtered_rows(picture: Array, window: Array) -> Array:
+    size = len(picture) - len(window) + 1
+    found = np.zeros((size, *picture.shape[1:]))
+    for place, weight in enumerate(window):
+        found += weight * picture[place : place + size]
+    return found
+
+
+class EnhancementEvidence(Evidence):
+    """The quantities of each picture (N x 3): PSNR in dB, SSIM, and SSIM by a uniform window."""
+
+    def __init__(self, found: Array) -> None:
+        self._found = found
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def figures(self, counts: Array) -> dict[str, Array]:
+        """Return the means over the pictures."""
+        means = counts @ self._found / counts.sum(axis=1, keepdims=True)
+        return dict(zip(ImageEnhancement.quantities, means.T, strict=True))
+
+    @property
+    def losses(self) -> Array:
+        """The decibels that each picture lacks to one without an error."""
+        return np.asarray(_BEST_RATIO - self._found[:, 0])
+
+    def columns(self) -> dict[str, Sequence[Any]]:
+        """Return the quantities of each picture."""
+        columns: dict[str, Sequence[Any]] = {}
+        for name, values in zip(ImageEnhancement.quantities, self._found.T, strict=True):
+            columns[name] = [f"{value:.6g}" for value in values]
+        return columns

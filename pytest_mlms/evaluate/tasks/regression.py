@@ -1,0 +1,156 @@
+"""Regression: numbers against numbers, such as values, pitches and embeddings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from pytest_mlms.errors import DatasetError
+from pytest_mlms.evaluate.outputs import check_finite
+from pytest_mlms.evaluate.tasks.labels import labels_of
+from pytest_mlms.evaluate.tasks.task import Array, Evidence, Scorer, Task
+from pytest_mlms.pipeline.text_outputs import steps_done
+
+if TYPE_CHECKING:
+    from pytest_mlms.manifest.schema import Output
+    from pytest_mlms.pipeline import Dataset
+
+__all__ = ["Regression", "RegressionEvidence"]
+
+
+class Regression(Task):
+    """The first tensor against the numbers of the label, which are as many."""
+
+    name = "regression"
+    labels = "array"
+    output_types = ("tensor",)
+    quantities = ("mae", "rmse", "r2", "cosine")
+
+    def scorer(self, outputs: Sequence[Output], dataset: Dataset) -> Scorer:
+        """Return a scorer; raises DatasetError for a dataset without labels."""
+        return RegressionScorer(outputs[0], dataset)
+
+
+class _Sums(NamedTuple):
+    """What the quantities need of one input, or of each of several.
+
+    ``numbers`` is how many it has. Labels are summed up less the first number of the first label,
+    which keeps digits that the variance of large numbers would lose.
+    """
+
+    numbers: Any
+    absolute_error: Any
+    squared_error: Any
+    label: Any
+    squared_label: Any
+    cosine: Any
+
+
+class RegressionScorer(Scorer):
+    """Collector of the sums of errors."""
+
+    def __init__(self, output: Output, dataset: Dataset) -> None:
+        self._output = output
+        self._dataset = dataset
+        self._labels = labels_of(dataset, "numbers an element")
+        self._sums: list[_Sums] = []
+        self._first: list[tuple[float, float]] = []
+        self._finite: list[bool] = []
+        self._shift = 0.0
+
+    def add(self, outputs: Mapping[str, Array], inputs: range) -> None:
+        """Take the numbers of a batch; raises DatasetError for labels of another size."""
+        for values, index in zip(
+            steps_done(outputs[self._output.name], self._output), inputs, strict=True
+        ):
+            predicted = np.ravel(values).astype(np.float64)
+            label = np.ravel(self._labels[index]).astype(np.float64)
+            if predicted.size != label.size or not label.size:
+                found = f"the label of {self._dataset.element_name(index)} has {label.size} numbers"
+                raise DatasetError(f"{found}, and output {self._output.name!r} {predicted.size}")
+            if not np.isfinite(label).all():
+                found = f"the label of {self._dataset.element_name(index)}"
+                raise DatasetError(f"{found} has NaN or infinity; correct it, or leave it out")
+            if not self._sums:
+                self._shift = float(label[0])
+            self._finite.append(bool(np.isfinite(predicted).all()))
+            self._first.append((float(label[0]), float(predicted[0])))
+            self._sums.append(_sums(label, predicted, self._shift))
+
+    def evidence(self) -> RegressionEvidence:
+        """Return the evidence of all inputs; raises OutputError for numbers that aren't finite."""
+        finite = np.array(self._finite)
+        check_finite(self._output.name, finite, self._dataset.element_name)
+        return RegressionEvidence(np.array(self._sums), np.array(self._first))
+
+
+def _sums(label: Array, predicted: Array, shift: float) -> _Sums:
+    with np.errstate(invalid="ignore", over="ignore"):  # what isn't finite is reported at the end
+        error = predicted - label
+        lengths = np.linalg.norm(label) * np.linalg.norm(predicted)
+        return _Sums(
+            numbers=label.size,
+            absolute_error=np.abs(error).sum(),
+            squared_error=np.square(error).sum(),
+            label=(label - shift).sum(),
+            squared_label=np.square(label - shift).sum(),
+            cosine=label @ predicted / lengths if lengths else 0.0,
+        )
+
+
+class RegressionEvidence(Evidence):
+    """The sums of each input (N x 6), and the first numbers of its label and output (N x 2)."""
+
+    def __init__(self, sums: Array, first: Array) -> None:
+        self._sums = sums
+        self._first = first
+
+    def __len__(self) -> int:
+        return len(self._sums)
+
+    def figures(self, counts: Array) -> dict[str, Array]:
+        """Return the mean absolute error, the root of the mean squared one, R² and the cosine.
+
+        R² is 1 - sum of squared errors / sum of squared deviations of the labels from their mean,
+        over all numbers. A vector without length has the cosine 0; single numbers have none.
+        """
+        total = _Sums(*(counts @ self._sums).T)
+        deviations = total.squared_label - total.label**2 / total.numbers
+        with np.errstate(divide="ignore", invalid="ignore"):
+            explained = 1 - total.squared_error / deviations
+        found = {
+            "mae": total.absolute_error / total.numbers,
+            "rmse": np.sqrt(total.squared_error / total.numbers),
+            "r2": np.where(deviations > 0, explained, np.nan),
+        }
+        if self._has_vectors:
+            found["cosine"] = total.cosine / counts.sum(axis=1)
+        return found
+
+    @property
+    def losses(self) -> Array:
+        """The mean absolute error of each input."""
+        sums = _Sums(*self._sums.T)
+        return np.asarray(sums.absolute_error / sums.numbers)
+
+    def columns(self) -> dict[str, Sequence[Any]]:
+        """Return the label and the prediction where these are single numbers, else the errors."""
+        sums = _Sums(*self._sums.T)
+        if not self._has_vectors:
+            return {"label": _texts(self._first[:, 0]), "prediction": _texts(self._first[:, 1])}
+        return {
+            "numbers": sums.numbers.astype(int).tolist(),
+            "mean_absolute_error": _texts(sums.absolute_error / sums.numbers),
+            "root_mean_squared_error": _texts(np.sqrt(sums.squared_error / sums.numbers)),
+            "cosine": _texts(sums.cosine),
+        }
+
+    @property
+    def _has_vectors(self) -> bool:
+        return bool((self._sums[:, 0] > 1).any())
+
+
+def _texts(values: Any) -> list[str]:
+    return [f"{value:.6g}" for value in values]

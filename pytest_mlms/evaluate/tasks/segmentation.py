@@ -1,0 +1,166 @@
+"""Semantic segmentation: the class of each pixel or voxel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pytest_mlms.errors import DatasetError, OutputError
+from pytest_mlms.evaluate.tasks.labels import labels_of
+from pytest_mlms.evaluate.tasks.task import Array, Evidence, Scorer, Task
+from pytest_mlms.manifest.mask_steps import Mask
+from pytest_mlms.pipeline.text_outputs import steps_done
+
+if TYPE_CHECKING:
+    from pytest_mlms.manifest.schema import Output
+    from pytest_mlms.pipeline import Dataset
+
+__all__ = ["SegmentationEvidence", "SemanticSegmentation"]
+
+_MOST_CLASSES = 10_000
+
+
+class SemanticSegmentation(Task):
+    """The first mask, a class for each pixel, against the label's."""
+
+    name = "semantic-segmentation"
+    labels = "mask"
+    output_types = ("mask",)
+    quantities = ("miou", "pixel_accuracy", "dice")
+
+    def scorer(self, outputs: Sequence[Output], dataset: Dataset) -> Scorer:
+        """Return a scorer; raises DatasetError for a dataset without labels."""
+        return SegmentationScorer(outputs[0], dataset)
+
+
+class SegmentationScorer(Scorer):
+    """Collector of the pixels of each class: those of the label, of the output, and of both."""
+
+    def __init__(self, output: Output, dataset: Dataset) -> None:
+        self._output = output
+        self._dataset = dataset
+        self._labels = labels_of(dataset, "the class of each pixel")
+        self._parameters = _parameters(output)
+        self._pixels: list[Array] = []
+
+    def add(self, outputs: Mapping[str, Array], inputs: range) -> None:
+        """Take the masks of a batch.
+
+        Raises OutputError for masks that aren't of classes, and DatasetError for labels of another
+        size, and with classes that the model hasn't.
+        """
+        classes = _classes(outputs[self._output.name], self._output)
+        for values, index in zip(
+            steps_done(outputs[self._output.name], self._output), inputs, strict=True
+        ):
+            label = np.asarray(self._labels[index])
+            mask = self._mask(np.asarray(values), label, index)
+            self._pixels.append(self._count(mask, label, index, classes))
+
+    def evidence(self) -> SegmentationEvidence:
+        """Return the evidence of all inputs."""
+        classes = max(len(counts[0]) for counts in self._pixels)
+        pixels = np.zeros((len(self._pixels), 3, classes))
+        for counts, found in zip(pixels, self._pixels, strict=True):
+            counts[:, : found.shape[1]] = found
+        return SegmentationEvidence(pixels)
+
+    def _mask(self, mask: Array, label: Array, index: int) -> Array:
+        """Return the mask of an input in the shape of its label, without axes of 1."""
+        if mask.ndim > label.ndim:
+            mask = np.squeeze(mask)
+        name = self._output.name
+        if mask.dtype.kind not in "biu":
+            advice = "add a step 'argmax' over the axis of the classes, or 'threshold'"
+            raise OutputError(f"output {name!r} has {mask.dtype}, not classes of pixels; {advice}")
+        if mask.shape != label.shape:
+            found = f"the label of {self._dataset.element_name(index)} is {label.shape}"
+            advice = "resize the label to that, by the nearest pixel"
+            raise DatasetError(f"{found}, and output {name!r} {mask.shape}; {advice}")
+        return mask
+
+    def _count(self, mask: Array, label: Array, index: int, classes: int | None) -> Array:
+        """Return the pixels of the label, of the mask and of both (3 x classes)."""
+        counted = np.ones(label.shape, bool)
+        if self._parameters.ignore is not None:
+            counted = label != self._parameters.ignore
+        truth = label[counted].astype(np.int64) - self._parameters.offset
+        found = mask[counted].astype(np.int64)
+        low = min(truth.min(initial=0), found.min(initial=0))
+        high = max(truth.max(initial=0), found.max(initial=0))
+        if low < 0 or high >= (classes or _MOST_CLASSES):
+            wrong = truth.min(initial=0) if low < 0 else high
+            raise DatasetError(self._wrong_class(int(wrong), index, classes))
+        size = int(high) + 1
+        both = found[found == truth]
+        return np.array([np.bincount(of, minlength=size) for of in (truth, found, both)])
+
+    def _wrong_class(self, wrong: int, index: int, classes: int | None) -> str:
+        found = f"the label of {self._dataset.element_name(index)} has class"
+        label = wrong + self._parameters.offset
+        known = f"the model has {classes} from 0" if classes else "classes are numbered from 0"
+        advice = f"write a step 'mask: {{ignore: {label}}}', or 'mask: {{offset: …}}'"
+        return f"{found} {label}, and {known}; {advice}"
+
+
+def _parameters(output: Output) -> Mask:
+    for step in output.steps:
+        if isinstance(step.parameters, Mask):
+            return step.parameters
+    return Mask()
+
+
+def _classes(values: Array, output: Output) -> int | None:
+    """Return how many classes the axis has that argmax is taken over; None where there is none."""
+    for step in output.steps:
+        if step.name == "argmax":
+            return int(values.shape[step.parameters.axis])
+    return None
+
+
+class SegmentationEvidence(Evidence):
+    """The pixels of each class in each input: of the label, the output, and both (N x 3 x C)."""
+
+    def __init__(self, pixels: Array) -> None:
+        self._pixels = pixels
+
+    def __len__(self) -> int:
+        return len(self._pixels)
+
+    def figures(self, counts: Array) -> dict[str, Array]:
+        """Return the means over classes of both / either and of 2 both / (label + output).
+
+        These are Jaccard's index and Dice's coefficient. A class counts in a sample that has it.
+        """
+        size, _, classes = self._pixels.shape
+        flat = self._pixels.reshape(size, 3 * classes)
+        return _figures((counts @ flat).reshape(len(counts), 3, classes))
+
+    @property
+    def losses(self) -> Array:
+        """The share of each input's pixels that is wrong."""
+        return np.asarray(1 - np.nan_to_num(_figures(self._pixels)["pixel_accuracy"], nan=1.0))
+
+    def columns(self) -> dict[str, Sequence[Any]]:
+        """Return the quantities of each input by itself, and its worst class."""
+        columns: dict[str, Sequence[Any]] = {}
+        for name, values in _figures(self._pixels).items():
+            columns[name] = [f"{value:.6g}" for value in values]
+        label, output, both = np.moveaxis(self._pixels, 1, 0)
+        missed = label + output - 2 * both
+        columns["worst_class"] = missed.argmax(axis=1).tolist()
+        return columns
+
+
+def _figures(pixels: Array) -> dict[str, Array]:
+    """Return the quantities of R sums of pixels (R x 3 x classes); NaN where there are none."""
+    label, output, both = np.moveaxis(pixels, 1, 0)
+    either = label + output - both
+    with np.errstate(invalid="ignore", divide="ignore"):
+        present = (either > 0).sum(axis=1)
+        iou = np.where(either > 0, both / either, 0).sum(axis=1) / present
+        dice = np.where(either > 0, 2 * both / (label + output), 0).sum(axis=1) / present
+        accuracy = both.sum(axis=1) / label.sum(axis=1)
+    return {"miou": iou, "pixel_accuracy": accuracy, "dice": dice}
