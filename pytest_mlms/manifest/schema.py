@@ -367,9 +367,9 @@ class Output(Closed):
         names = [step.name for step in self.steps]
         if "top_k" in names[:-1]:
             raise ValueError("step 'top_k' leaves no scores to go on with; move it to the end")
+        check_text_steps(self.type, {step.name: step.parameters for step in self.steps})
         for name in names:
             self._check_step(name)
-        check_text_steps(self.type, {step.name: step.parameters for step in self.steps})
         return self
 
     def _check_step(self, name: str) -> None:
