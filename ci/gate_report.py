@@ -43,13 +43,15 @@ class Item:
 class Conditions:
     """How the study was run.
 
-    ``asked`` decisions were planned. ``spent`` is in seconds, and ``turn_seconds`` is those of a
-    round's turns. ``beside`` describes the load beside it, ``busy`` the shares of the CPUs' time.
+    ``asked`` decisions were planned. ``spent`` is in seconds, ``turn_seconds`` is those of a
+    round's turns, and ``threads`` are those of a side. ``beside`` describes the load beside it,
+    ``busy`` the shares of the CPUs' time.
     """
 
     asked: int
     spent: float
     turn_seconds: float
+    threads: int
     beside: str
     busy: Mapping[str, float | None]
 
@@ -84,7 +86,7 @@ def describe_study(items: Sequence[Item], about: Conditions) -> list[str]:
     study = (
         f"Written by `ci/gate_study` on {datetime.date.today()}: {len(items)} of {about.asked} "
         f"decisions in {about.spent / 60:.0f} minutes, {about.turn_seconds:g} s of turns a round, "
-        f"tolerance {TOLERANCE:.0%}, one thread, beside {about.beside}."
+        f"tolerance {TOLERANCE:.0%}, threads: {about.threads}, beside {about.beside}."
     )
     place = (
         f"{cpu.get('model')}, {cores.get('logical')} cores, {machine.get('system')}, "

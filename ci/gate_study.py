@@ -1,13 +1,18 @@
 """Study what the upgrade gate finds and what it flags wrongly, on this machine.
 
-    bash ci/gate_study [--quick] [--minutes 20] [--items 60 15] [--beside-load] [--output FILE]
+    bash ci/gate_study [--quick] [--minutes 20] [--items 60 15] [--threads 1] [--beside-load]
+                       [--output FILE]
+    bash ci/gate_study --simulate [--decisions 2000]
 
 Writes docs/gate.md, or another page. Identical models (A/A) are compared, and candidates that do
 about 2, 5 and 10 % more work: extra layers, whose size is found for each model by a line through
 the CPU time of several sizes, and verified by CPU time in processes of their own. The same time is
 then given to what one would do with pytest-benchmark: first one side, then the other, and
---benchmark-compare-fail. All run on one thread. The decisions are taken in a random order, as many
-as fit into the minutes, so that a shorter study is a smaller one.
+--benchmark-compare-fail. All run on one thread unless --threads says otherwise. The decisions are
+taken in a random order, as many as fit into the minutes: a shorter study is a smaller one.
+
+With --simulate nothing is measured: decisions are made on simulated processes, whose truth is
+known, and the tables of docs/methodology.md are printed.
 """
 
 from __future__ import annotations
@@ -33,6 +38,7 @@ from typing import Any
 import numpy as np
 from gate_models import ROOT, Network, make_networks
 from gate_report import EFFECTS, TOLERANCE, Conditions, Item, make_report
+from gate_simulation import SimulationPlan, simulation_report
 from pytest_benchmark.utils import parse_compare_fail
 
 from pytest_mlms.agent.opening import PredictorSpec, open_predictor
@@ -55,7 +61,6 @@ AfterRound = Callable[[int, MeasuredRound, AgentPair], bool]
 
 PREDICTOR = ROOT / "predictors" / "onnxruntime.py"
 RULES = {"mean:5%": parse_compare_fail("mean:5%"), "min:5%": parse_compare_fail("min:5%")}
-STACK = Stack("here", "onnxruntime", interpreter="current", threads=1)
 TIMEOUT = 120  # seconds
 BUDGET = 120  # seconds
 MOST_ELEMENTS = 4_000_000
@@ -68,7 +73,7 @@ task: study
 models: [{{framework: onnxruntime, graph: {graph}, sha256: {sha256}}}]
 inputs: [{{name: x, type: tensor, element_type: float32}}]
 outputs: [{{name: y, type: tensor}}]
-evaluate: {{threads: 1}}
+evaluate: {{threads: {threads}}}
 """
 
 LOAD = """
@@ -111,12 +116,14 @@ def compare_timed_outputs(pair: AgentPair, outputs: Mapping[SideName, Outputs]) 
 class Study:
     """Runs upgrades from models to their variants, and keeps the decisions.
 
-    ``seconds`` is how long the turns of a round take.
+    ``seconds`` is how long the turns of a round take, ``threads`` are those of each side.
     """
 
-    def __init__(self, folder: Path, seconds: float, seed: int) -> None:
+    def __init__(self, folder: Path, seconds: float, seed: int, threads: int = 1) -> None:
         self.folder = folder
         self.seconds = seconds
+        self.threads = threads
+        self.stack = Stack("here", "onnxruntime", interpreter="current", threads=threads)
         self.random = random.Random(seed)
         self.items: list[Item] = []
         self.networks = make_networks(folder, seed)
@@ -173,7 +180,7 @@ class Study:
         if hasattr(os, "sched_getaffinity"):
             cores = sorted(os.sched_getaffinity(0))
         seed = self.random.getrandbits(32)
-        plan = InterleavePlan(seconds, BUDGET, seed, cores, threads=1)
+        plan = InterleavePlan(seconds, BUDGET, seed, cores, self.threads)
 
         def open_fresh(
             order: Sequence[SideName], cores: Sequence[int]
@@ -194,10 +201,10 @@ class Study:
         self._logs += 1
         loaded = load(self.manifest_of(network))
         model = loaded.manifest.models[0]
-        case = Case("upgrade", loaded, model, STACK, "cpu", len(network.batch["x"]), None)
+        case = Case("upgrade", loaded, model, self.stack, "cpu", len(network.batch["x"]), None)
         return PredictorSpec(
             case=case,
-            launch=prepare(STACK, self.folder, threads=1),
+            launch=prepare(self.stack, self.folder, threads=self.threads),
             predictor=PREDICTOR,
             files={"graph": network.file(extra)},
             log=self.folder / f"{self._logs}.log",
@@ -210,7 +217,9 @@ class Study:
         if not manifest.exists():
             graph = network.file(0)
             sha256 = hashlib.sha256(graph.read_bytes()).hexdigest()
-            text = MANIFEST.format(name=network.name, graph=graph.name, sha256=sha256)
+            text = MANIFEST.format(
+                name=network.name, graph=graph.name, sha256=sha256, threads=self.threads
+            )
             manifest.write_text(text)
         return manifest
 
@@ -297,6 +306,11 @@ def parse_options() -> argparse.Namespace:
         action="store_true",
         help="run other processes that compute on and off meanwhile",
     )
+    parser.add_argument("--threads", type=int, default=1, help="of each side; default: %(default)s")
+    parser.add_argument(
+        "--simulate", action="store_true", help="decide on simulated processes instead"
+    )
+    parser.add_argument("--decisions", type=int, default=2000, help="of each cell of --simulate")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument(
         "--output", type=Path, help="default: docs/gate.md, or docs/gate_beside_load.md"
@@ -329,7 +343,14 @@ def run_study(study: Study, options: argparse.Namespace) -> None:
         item = study.judge(network, effect)
         print(f"{number:3} of {len(planned)} {json.dumps(vars(item))}", flush=True)
         spent = time.monotonic() - began
-        about = Conditions(len(planned), spent, study.seconds, beside, cpu_times.shares())
+        about = Conditions(
+            asked=len(planned),
+            spent=spent,
+            turn_seconds=study.seconds,
+            threads=study.threads,
+            beside=beside,
+            busy=cpu_times.shares(),
+        )
         text = make_report(study.items, study.networks, list(RULES), about)
         if not options.quick:
             options.output.write_text(text)
@@ -339,10 +360,16 @@ def run_study(study: Study, options: argparse.Namespace) -> None:
 def main() -> int:
     """Run the study."""
     options = parse_options()
-    seconds = 0.5 if options.quick else 1.5
+    if options.simulate:
+        plan = SimulationPlan(options.decisions, seed=options.seed)
+        for line in simulation_report(plan):
+            print(line, flush=True)
+        return 0
+    seconds = 0.4 if options.quick else 0.75
     load_beside = other_load() if options.beside_load else contextlib.nullcontext()
     with tempfile.TemporaryDirectory() as folder, load_beside:
-        run_study(Study(Path(folder), seconds, options.seed), options)
+        study = Study(Path(folder), seconds, options.seed, options.threads)
+        run_study(study, options)
     return 0
 
 

@@ -7,7 +7,6 @@ longer than everything else that a run imports.
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Sequence
 from functools import lru_cache
 from statistics import fmean, stdev
@@ -15,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import bdtr, bdtrik, chdtrc, ndtr, ndtri, stdtrit
+from scipy.special import bdtr, bdtrik, ndtr, ndtri, stdtrit
 
 __all__ = [
     "Interval",
@@ -44,8 +43,6 @@ _MOST_COUNTED = 30
 
 The normal approximation beyond is good to three digits.
 """
-_CONTRADICTION = 0.01  # probability below which rounds contradict their prior
-_DOUBT = 2  # degrees of freedom that are left of a prior that was contradicted
 _BISECTIONS = 40  # to 1e-12
 _LEAST_LEVEL = 5  # values of a level
 _PENALTY = 15  # of a change of level
@@ -151,6 +148,7 @@ def rate_interval(seconds: Values, confidence: float = 0.95) -> Interval:
     return Interval(rate / factor, rate * factor)
 
 
+@lru_cache(maxsize=1024)
 def student_quantile(freedom: float, probability: float) -> float:
     """Return the value that Student's t stays below with this probability."""
     return float(stdtrit(freedom, probability))
@@ -334,49 +332,25 @@ class Pooled(NamedTuple):
         return self.mean + quantile * self.error
 
 
-def pool_rounds(
-    values: Values, errors: Values, spread: float = 0.004, weight: float = 8
-) -> Pooled | None:
-    """Return the mean over rounds of fresh processes, each weighted by what it knows.
+def pool_rounds(values: Values, trimmed: int = 0) -> Pooled:
+    """Return the mean over rounds of fresh processes, without the ``trimmed`` least and largest.
 
-    None where no round has a finite error. Each round has a standard error of its own, and rounds
-    differ by more than that, as processes lay out memory anew: ``spread`` is that difference as it
-    was found before, and counts like ``weight`` rounds. The rounds' own scatter (Cochran's Q, 1954,
-    Biometrics 10:101) can raise it and never lower it. This is a random-effects mean with a prior
-    on the variance (Higgins et al. 2009, Journal of the Royal Statistical Society A 172:137).
-
-    Rounds that scatter as they would once in a hundred times if the prior were true contradict it.
-    Then the result is the plain mean and the rounds' own deviation, held for that of two rounds
-    more than there are: of two alone Student's quantiles would say nothing.
+    At least two values must be left; of a single round nothing is known of the error, which is then
+    infinite. Without trimming it is Student's mean (1908, Biometrika 6:1). The error of a trimmed
+    one is that of Tukey and McLaughlin (1963, Sankhya A 25:331): the values that are left out count
+    as the nearest ones that are not, and the degrees of freedom are those of what is left. So many
+    wrong rounds on either side change neither much.
     """
-    known = []
-    weights = []
-    for value, error in zip(values, errors, strict=True):
-        if math.isfinite(error):
-            variance = error**2 + spread**2
-            known.append(value)
-            weights.append(1 / variance)
-    if not known:
-        return None
-    total = math.fsum(weights)
-    mean = _weighted_sum(weights, known) / total
-    squares = [(value - mean) ** 2 for value in known]
-    scatter = _weighted_sum(weights, squares)  # Cochran's Q
-    others = len(known) - 1
-    if others and chdtrc(others, scatter) < _CONTRADICTION:
-        return _pool_without_prior(known)
-    freedom = weight + len(known) - 1
-    inflation = max(1.0, (weight + scatter) / freedom)
-    return Pooled(mean, math.sqrt(inflation / total), freedom)
-
-
-def _weighted_sum(weights: Values, values: Values) -> float:
-    return math.fsum(map(operator.mul, weights, values))
-
-
-def _pool_without_prior(values: Values) -> Pooled:
-    freedom = len(values) - 1 + _DOUBT
-    return Pooled(fmean(values), _error_of_mean(values), freedom)
+    if len(values) == 1:
+        return Pooled(values[0], math.inf, 1)
+    ordered = sorted(values)
+    kept = ordered[trimmed : len(ordered) - trimmed]
+    left_out = trimmed * [kept[0], kept[-1]]
+    winsorized = kept + left_out
+    centre = fmean(winsorized)
+    squares = math.fsum((value - centre) ** 2 for value in winsorized)
+    freedom = len(kept) - 1
+    return Pooled(fmean(kept), math.sqrt(squares / len(kept) / freedom), freedom)
 
 
 def persistence(values: Array) -> float:

@@ -228,45 +228,38 @@ def test_the_normal_signed_rank_distribution_meets_the_tables() -> None:
     assert _signed_rank_quantile(40, 0.025) == pytest.approx(265, abs=1)  # the table has 264
 
 
-def test_pooled_rounds_by_hand() -> None:
-    # equal weights 1 / (0.003^2 + 0.004^2) = 40,000; the mean of 0.014 and 0.026 is 0.02; Q = 2 *
-    # 40,000 * 3.6e-5 = 2.88, chance 0.09: inflation (8 + 2.88) / 9 = 1.209, error sqrt(1.209 /
-    # 80,000)
-    pooled = pool_rounds([0.014, 0.026], [0.003, 0.003])
-    error = math.sqrt((8 + 2.88) / 9 / 80_000)
-    assert pooled == pytest.approx((0.02, error, 9))
+def test_rounds_are_pooled_as_by_student() -> None:
+    values = [0.014, 0.026, 0.020, 0.031]
+    pooled = pool_rounds(values)
+    assert pooled.freedom == 3
+    mean = float(np.mean(values))
+    expected = scipy.stats.t.interval(0.9, 3, mean, scipy.stats.sem(values))
+    assert (pooled.below(0.05), pooled.above(0.05)) == pytest.approx(expected)
 
 
-def test_rounds_that_contradict_the_prior_are_pooled_without_it() -> None:
-    # the mean of 0.01 and 0.03 is 0.02; Q = 2 * 40,000 * 1e-4 = 8, whose chance with 1 degree of
-    # freedom is 0.0047; plain: deviation 0.01414 / sqrt(2)
-    contradicted = pool_rounds([0.01, 0.03], [0.003, 0.003])
-    assert contradicted == pytest.approx((0.02, 0.01, 3))
+def test_trimmed_rounds_by_hand() -> None:
+    # 1, 2, 3, 4, 20 without the least and the largest: mean 3; with these as the next ones 2, 2, 3,
+    # 4, 4: squares 1 + 1 + 0 + 1 + 1; error sqrt(4 / 3 / 2)
+    pooled = pool_rounds([4.0, 1.0, 20.0, 3.0, 2.0], trimmed=1)
+    assert pooled == pytest.approx((3, math.sqrt(4 / 6), 2))
 
 
-def test_the_ends_of_a_pooled_mean_are_students() -> None:
-    pooled = pool_rounds([0.014, 0.026], [0.003, 0.003])
-    assert pooled is not None
-    half = scipy.stats.t.ppf(0.95, 9) * pooled.error
-    assert pooled.above(0.05) == pytest.approx(0.02 + half)
-    assert pooled.below(0.05) == pytest.approx(0.02 - half)
+def test_trimming_agrees_with_scipy() -> None:
+    values = np.random.default_rng(1).normal(0.01, 0.02, 12)
+    pooled = pool_rounds(list(values), trimmed=2)
+    found = scipy.stats.ttest_ind(values, [0.0] * 12, equal_var=False, trim=2 / 12)
+    assert pooled.mean / pooled.error == pytest.approx(found.statistic)
 
 
-def test_a_round_without_an_interval_says_nothing() -> None:
-    assert pool_rounds([0.5, 0.01], [math.inf, 0.003]) == pool_rounds([0.01], [0.003])
-    assert pool_rounds([0.5], [math.inf]) is None
+def test_one_wrong_round_of_seven_changes_a_trimmed_mean_little() -> None:
+    values = [0.0, 0.001, -0.001, 0.002, -0.002, 0.001]
+    right = pool_rounds([*values, 0.003], trimmed=1)
+    wrong = pool_rounds([*values, 0.34], trimmed=1)
+    assert wrong == right
 
 
-@given(st.lists(st.floats(-0.1, 0.1), min_size=1, max_size=6))
-def test_the_scatter_of_rounds_never_narrows_the_interval(values: list[float]) -> None:
-    errors = [0.002] * len(values)
-    scattered = pool_rounds(values, errors)
-    alike = pool_rounds([0.0] * len(values), errors)
-    assert scattered is not None
-    assert alike is not None
-    scattered_half = scattered.mean - scattered.below(0.01)
-    alike_half = alike.mean - alike.below(0.01)
-    assert scattered_half >= alike_half - 1e-12
+def test_nothing_is_known_of_the_error_of_a_single_round() -> None:
+    assert pool_rounds([0.5]) == (0.5, math.inf, 1)
 
 
 def test_independent_values_have_no_persistence() -> None:

@@ -32,7 +32,6 @@ UPGRADE = [
         description="median latency of a turn, by the clock that disturbances touch least",
         upgrade=UpgradeRule(
             tolerance=0.03,
-            spread=0.004,
             least_change=_CALL_NOISE,
             key="tolerance",
             estimate="latency_p50",
@@ -44,7 +43,7 @@ UPGRADE = [
         better="lower",
         kind="upgrade",
         description="CPU time of the process for a call of an upgrade",
-        upgrade=UpgradeRule(tolerance=0.03, spread=0.004),
+        upgrade=UpgradeRule(tolerance=0.03),
     ),
     Quantity(
         name="wall_time",
@@ -52,7 +51,7 @@ UPGRADE = [
         better="lower",
         kind="upgrade",
         description="wall time of a call of an upgrade",
-        upgrade=UpgradeRule(tolerance=0.10, spread=0.01),
+        upgrade=UpgradeRule(tolerance=0.10),
     ),
 ]
 """Quantities that only the turns of an upgrade measure."""
@@ -85,7 +84,7 @@ PERFORMANCE = [
         description="90th percentile of the latencies",
         limit_key="latency_p90",
         estimator=percentile(90),
-        upgrade=UpgradeRule(tolerance=0.05, spread=0.008),
+        upgrade=UpgradeRule(tolerance=0.05),
         column=Column("latency and throughput", "p90"),
     ),
     Quantity(
@@ -96,7 +95,7 @@ PERFORMANCE = [
         description="95th percentile of the latencies",
         limit_key="latency_p95",
         estimator=percentile(95),
-        upgrade=UpgradeRule(tolerance=0.08, spread=0.012),
+        upgrade=UpgradeRule(tolerance=0.08),
     ),
     Quantity(
         name="latency_p99",
@@ -118,7 +117,7 @@ PERFORMANCE = [
         estimator=ProcessEstimator(
             lambda process: process.seconds_per_input, is_rate=True, of_calls=True
         ),
-        upgrade=UpgradeRule(tolerance=0.05, spread=0.008, estimate="throughput"),
+        upgrade=UpgradeRule(tolerance=0.05, estimate="throughput"),
         column=Column("latency and throughput", "throughput"),
     ),
     Quantity(
@@ -129,7 +128,7 @@ PERFORMANCE = [
         description="time to load the model in a fresh process",
         limit_key="load_time",
         estimator=ProcessEstimator(lambda process: process.load_seconds),
-        upgrade=UpgradeRule(tolerance=0.50, spread=0.10, base=0.050, estimate="load_time"),
+        upgrade=UpgradeRule(tolerance=0.50, base=0.050, estimate="load_time"),
         column=Column("start-up and memory", "load"),
     ),
     Quantity(
@@ -141,7 +140,7 @@ PERFORMANCE = [
         "a framework may compile the model",
         limit_key="first_inference",
         estimator=ProcessEstimator(lambda process: process.first_seconds),
-        upgrade=UpgradeRule(tolerance=0.50, spread=0.10, base=0.010, estimate="first_inference"),
+        upgrade=UpgradeRule(tolerance=0.50, base=0.010, estimate="first_inference"),
         column=Column("start-up and memory", "first call"),
     ),
     Quantity(
@@ -154,7 +153,7 @@ PERFORMANCE = [
         estimator=ProcessEstimator(
             lambda process: float(process.peak_bytes), missing=_missing_peak
         ),
-        upgrade=UpgradeRule(tolerance=0.10, spread=0.03, estimate="peak_memory"),
+        upgrade=UpgradeRule(tolerance=0.10, estimate="peak_memory"),
         column=Column("start-up and memory", "peak memory"),
     ),
 ]

@@ -76,7 +76,6 @@ class UpgradeRule:
     Attributes:
         tolerance: How much worse the candidate may be, as a share of the baseline. For ``samples``
             of inputs it is a share of all answers.
-        spread: How rounds of fresh processes differ, as the standard deviation of log(B / A).
         base: Added to both sides before they are divided, in the quantity's unit. Values that are
             small beside it don't matter to users.
         least_change: The least change that is judged, in the quantity's unit: it is the tolerance
@@ -89,7 +88,6 @@ class UpgradeRule:
     """
 
     tolerance: float
-    spread: float = 0.0
     base: float = 0.0
     least_change: float = 0.0
     samples: Literal["rounds", "inputs"] = "rounds"

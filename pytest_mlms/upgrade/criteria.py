@@ -16,7 +16,7 @@ from pytest_mlms.upgrade.rounds import Clock
 
 __all__ = ["Criteria", "criteria_of", "interleave_plan_of"]
 
-_SHARE_OF_DURATION = 1.5  # of --mlms-duration, for the turns of both sides together
+_SHARE_OF_DURATION = 0.75  # of --mlms-duration, for the turns of both sides together
 
 
 @dataclass(frozen=True)

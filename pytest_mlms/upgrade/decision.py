@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from statistics import median
+from statistics import median, stdev
 from typing import NamedTuple
 
 from pytest_mlms.quantities import QUANTITIES, Quantity, upgrade_rules
@@ -27,6 +27,7 @@ __all__ = [
     "MOST_ROUNDS",
     "RISK_OF_FAILING",
     "RISK_OF_PASSING",
+    "ROUNDS_TO_FAIL",
     "compare_accuracy",
     "compare_rounds",
     "is_decided",
@@ -34,8 +35,16 @@ __all__ = [
     "verdict_of_interval",
 ]
 
-LEAST_ROUNDS = 2
-MOST_ROUNDS = 6
+LEAST_ROUNDS = 3
+"""Rounds after which a quantity may pass."""
+
+ROUNDS_TO_FAIL = 5
+"""Rounds after which a quantity may regress.
+
+Where processes are in one of two states, so many rounds are seldom all of the same kind.
+"""
+
+MOST_ROUNDS = 12
 
 RISK_OF_FAILING = 0.01
 """Of calling a change at the edge of the tolerance REGRESSED, over all looks together."""
@@ -47,7 +56,17 @@ _BOUND_OF_FAILING = 0.004
 _BOUND_OF_PASSING = 0.04
 """Risks of the bounds of accuracy. Counts are whole, so that the real risks are up to 1 and 5 %."""
 
-_LOOKS = MOST_ROUNDS - LEAST_ROUNDS + 1
+_LOOK_RISK_OF_FAILING = 0.0015
+_LOOK_RISK_OF_PASSING = 0.01
+"""Risks of each look, of which all together come to 1 and 5 % (Pocock 1977, Biometrika 64:191).
+
+Student's ratio doesn't depend on how much rounds differ, so neither does what all looks come to.
+"""
+
+_TRIMMED_SHARE = 0.5  # of the risk of a look, for the trimmed mean
+_ROUNDS_TO_TRIM = 7
+_ROUNDS_TO_TRIM_TWO = 10
+_LARGEST_LOG = 700.0
 _POWER = 0.8  # probability that the smallest detectable change is found
 
 
@@ -58,9 +77,8 @@ def compare_rounds(
 ) -> list[Comparison]:
     """Return the verdict on each quantity after these rounds.
 
-    ``tolerances`` override the defaults. The risks are shared between all looks that there may be
-    (Bonferroni). The rule is therefore the same at every look, and can be applied again later with
-    other tolerances.
+    ``tolerances`` override the defaults. The risk of a look is the same at each, and can therefore
+    be applied again later with other tolerances.
     """
     of_latency = _tolerance_of_latency(rounds, tolerances)
     comparisons = []
@@ -109,50 +127,95 @@ def _tolerance_of(name: str, tolerances: Mapping[str, float], of_latency: _Toler
 
 def _compare(name: str, figures: Sequence[Figure], tolerance: _Tolerance, gate: bool) -> Comparison:
     quantity = QUANTITIES[name]
-    changes = [quantity.sign * figure.value for figure in figures]
-    errors = [figure.error for figure in figures]
-    pooled = pool_rounds(changes, errors, upgrade_rules()[name].spread)
-    values_a = [figure.a for figure in figures]
-    values_b = [figure.b for figure in figures]
+    sign = quantity.sign
+    changes = [sign * figure.value for figure in figures if math.isfinite(figure.error)]
     undecided = Comparison(
         quantity=name,
-        a=median(values_a),
-        b=median(values_b),
+        a=median([figure.a for figure in figures]),
+        b=median([figure.b for figure in figures]),
         unit=quantity.unit,
         tolerance=tolerance.share,
         least_change=tolerance.least_change,
         gate=gate,
         replicates=len(figures),
         of="rounds",
-        lacking=_missing(quantity, figures, pooled),
+        lacking=_missing(quantity, figures, len(changes)),
     )
-    if pooled is None:
-        return undecided
-    return _decide(undecided, pooled, quantity.sign)
+    return _decide(undecided, changes, sign) if changes else undecided
 
 
-def _decide(undecided: Comparison, pooled: Pooled, sign: int) -> Comparison:
+class _Estimate(NamedTuple):
+    """A mean over rounds of the log of how much worse B is, and its interval.
+
+    ``low`` says whether a quantity regressed, ``high`` whether it passed.
+    """
+
+    pooled: Pooled
+    low: float
+    high: float
+
+
+def _estimate(changes: Sequence[float]) -> _Estimate:
+    """Return the mean of all rounds, or a trimmed one where its interval is narrower.
+
+    That is so where a few rounds are far from the others. Trimming leaves out one of seven rounds
+    on either side, two of ten.
+    """
+    plain = _with_interval(pool_rounds(changes), 1.0)
+    if len(changes) < _ROUNDS_TO_TRIM:
+        return plain
+    trimmed = 1 if len(changes) < _ROUNDS_TO_TRIM_TWO else 2
+    robust = _with_interval(pool_rounds(changes, trimmed), _TRIMMED_SHARE)
+    return min(plain, robust, key=lambda estimate: estimate.high - estimate.low)
+
+
+def _with_interval(pooled: Pooled, risk_share: float) -> _Estimate:
+    """Return the estimate whose interval has this share of the risk of a look."""
+    low = pooled.below(risk_share * _LOOK_RISK_OF_FAILING)
+    high = pooled.above(risk_share * _LOOK_RISK_OF_PASSING)
+    return _Estimate(pooled, low, high)
+
+
+def _decide(undecided: Comparison, changes: Sequence[float], sign: int) -> Comparison:
     """Return the comparison with its interval, and the verdict that follows from it.
 
-    ``pooled`` is the log of how much worse B is; a ``sign`` of -1 turns it into the log of B / A.
+    ``changes`` are logs of how much worse B is; a ``sign`` of -1 turns them into those of B / A.
     """
+    found = _estimate(changes)
     limit = math.log1p(undecided.tolerance)
-    low = pooled.below(RISK_OF_FAILING / _LOOKS)
-    high = pooled.above(RISK_OF_PASSING / _LOOKS)
-    verdict = verdict_of_interval(low, high, limit)
-    if undecided.lacking:
+    verdict = verdict_of_interval(found.low, found.high, limit)
+    lacking = undecided.lacking
+    if not lacking and verdict is Verdict.REGRESSED and len(changes) < ROUNDS_TO_FAIL:
+        lacking = f"needs {ROUNDS_TO_FAIL} rounds to fail, had {len(changes)}"
+    if lacking:
         verdict = Verdict.INCONCLUSIVE
-    margin = pooled.mean - low
-    power_margin = student_quantile(pooled.freedom, _POWER) * pooled.error
-    ends = [math.exp(sign * low), math.exp(sign * high)]
+    ends = [_exp(sign * found.low), _exp(sign * found.high)]
     return undecided.but(
+        lacking=lacking,
         low=min(ends),
-        ratio=math.exp(sign * pooled.mean),
+        ratio=math.exp(sign * found.pooled.mean),
         high=max(ends),
         verdict=verdict,
-        floor=math.expm1(margin),
-        detectable=math.expm1(limit + margin + power_margin),
+        floor=_exp(found.pooled.mean - found.low) - 1,
+        detectable=_exp(limit + _found_above_limit(changes)) - 1,
     )
+
+
+def _found_above_limit(changes: Sequence[float]) -> float:
+    """Return how far above its limit a change is found, four times of five, by all rounds."""
+    if len(changes) < 2:
+        return math.inf
+    error = stdev(changes) / math.sqrt(MOST_ROUNDS)
+    quantiles = (
+        student_quantile(MOST_ROUNDS - 1, 1 - _LOOK_RISK_OF_FAILING),
+        student_quantile(MOST_ROUNDS - 1, _POWER),
+    )
+    return sum(quantiles) * error
+
+
+def _exp(value: float) -> float:
+    """Return e to the power of ``value``, infinity beyond the largest number."""
+    return math.exp(value) if value < _LARGEST_LOG else math.inf
 
 
 def verdict_of_interval(low: float, high: float, limit: float) -> Verdict:
@@ -166,16 +229,15 @@ def verdict_of_interval(low: float, high: float, limit: float) -> Verdict:
     return Verdict.INCONCLUSIVE
 
 
-def _missing(quantity: Quantity, figures: Sequence[Figure], pooled: Pooled | None) -> str:
+def _missing(quantity: Quantity, figures: Sequence[Figure], usable: int) -> str:
     """Return what a decision lacks, "" where nothing is missing."""
     if quantity.percent is not None:
         needed = samples_for_percentile(quantity.percent)
         fewest = min(figure.calls for figure in figures)
         if fewest < needed:
             return f"needs {needed} calls a round, had {fewest}"
-    if pooled is None:
+    if not usable:
         return "too few pairs, or a clock that stands still between two readings"
-    usable = sum(math.isfinite(figure.error) for figure in figures)
     if usable < LEAST_ROUNDS:
         return f"needs {LEAST_ROUNDS} rounds, had {usable}"
     return ""
@@ -217,9 +279,10 @@ def compare_accuracy(name: str, right_a: Array, right_b: Array, tolerance: float
 
 
 def is_decided(comparisons: Sequence[Comparison], rounds: int) -> bool:
-    """Return whether another round could not change the verdict.
+    """Return whether no further round is needed.
 
-    This is so once all gates are decided, or where the outputs are wrong.
+    This is so where the outputs are wrong, and otherwise once all gates are decided. If these
+    passed, a guard that looks worse than its tolerance needs further rounds, too.
     """
     of_rounds = [compared for compared in comparisons if compared.of == "rounds"]
     of_outputs = [compared for compared in comparisons if compared.of != "rounds"]
@@ -228,7 +291,25 @@ def is_decided(comparisons: Sequence[Comparison], rounds: int) -> bool:
     if rounds < LEAST_ROUNDS:
         return False
     gates = [compared.verdict for compared in of_rounds if compared.gate]
-    return Verdict.INCONCLUSIVE not in gates
+    if Verdict.INCONCLUSIVE in gates:
+        return False
+    if any(compared.verdict is Verdict.REGRESSED for compared in of_rounds):
+        return True
+    return not any(_is_suspect(compared) for compared in of_rounds)
+
+
+def _is_suspect(compared: Comparison) -> bool:
+    """Return whether a quantity is open, but its estimate is beyond its tolerance.
+
+    Its distance from no change is also more than that to the end of its interval, so that much
+    noise alone makes none suspect.
+    """
+    if compared.verdict is not Verdict.INCONCLUSIVE or not compared.ratio > 0:
+        return False
+    sign = QUANTITIES[compared.quantity].sign
+    worse = sign * math.log(compared.ratio)
+    farthest = compared.high if sign > 0 else 1 / compared.low
+    return worse > math.log1p(compared.tolerance) and 2 * worse > math.log(farthest)
 
 
 def verdict_of(comparisons: Sequence[Comparison]) -> Verdict:

@@ -73,7 +73,8 @@ def _quantities(result: UpgradeResult) -> list[str]:
         else:
             not_judged.append(compared.quantity)
     if not_judged:
-        lines.append(f"not judged after {len(result.rounds)} round: {', '.join(not_judged)}")
+        rounds = _plural(len(result.rounds), "round")
+        lines.append(f"not judged after {rounds}: {', '.join(not_judged)}")
     return lines
 
 
@@ -82,10 +83,10 @@ def _badness(compared: Comparison) -> tuple[int, bool]:
 
 
 def _is_worth_a_line(compared: Comparison) -> bool:
-    """Return False for a guard that only lacks rounds, as all of them do after the first."""
+    """Return False for a guard that only lacks rounds, as all of them do after the first two."""
     if compared.gate or compared.verdict is not Verdict.INCONCLUSIVE:
         return True
-    return "rounds" not in compared.lacking
+    return "rounds, had" not in compared.lacking
 
 
 def _quantity_line(compared: Comparison) -> str:
@@ -143,7 +144,7 @@ def _precision(result: UpgradeResult) -> list[str]:
     latency = result.latency
     if latency is None:
         return []
-    if math.isnan(latency.floor):
+    if not math.isfinite(latency.floor):
         return ["noise floor: unknown, there is no interval"]
     floor = percent(latency.floor, ".2g")
     detectable = percent(latency.detectable, ".2g")

@@ -21,7 +21,7 @@ from pytest_mlms.agent.predictor import Clocks, Predictor, Turn
 from pytest_mlms.evaluate.contention import call_waits
 from pytest_mlms.statistics import is_steady
 from pytest_mlms.upgrade.agents import AgentPair, TurnPlan
-from pytest_mlms.upgrade.decision import LEAST_ROUNDS, MOST_ROUNDS
+from pytest_mlms.upgrade.decision import MOST_ROUNDS, ROUNDS_TO_FAIL
 from pytest_mlms.upgrade.round_record import RoundRecord, SideRecord
 from pytest_mlms.upgrade.rounds import SIDES, Array, Outputs, Round, Side, SideName
 
@@ -37,7 +37,7 @@ Turns = dict[SideName, list[Turn]]
 
 _WINDOW_PAIRS = 8  # of the warm-up
 _MOST_WINDOWS = 6
-_LEAST_PAIRS = 40
+_LEAST_PAIRS = 30  # that p90 needs
 _MOST_PAIRS = 2000
 _LEAST_PAIRS_SLOW = 6  # of a slow model; fewer have no interval at all
 _TURN_SECONDS = 0.002  # so that waking up is a small part of a turn
@@ -65,7 +65,7 @@ class InterleavePlan:
     @property
     def longest_turns(self) -> float:
         """Seconds that the turns of a round may take: half of its share of the budget."""
-        return self.budget / LEAST_ROUNDS / 2
+        return self.budget / ROUNDS_TO_FAIL / 2
 
     def draw_cores(self, rng: random.Random) -> list[int]:
         """Return the cores of a round, in ascending order."""

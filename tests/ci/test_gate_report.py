@@ -29,7 +29,12 @@ SAME = Item(
 )
 WORSE = replace(SAME, effect=0.05, verdict="REGRESSED", ratio=1.05, decided_by=["latency"])
 ABOUT = Conditions(
-    asked=9, spent=90.0, turn_seconds=0.5, beside="no load", busy={"busy": 0.5, "steal": None}
+    asked=9,
+    spent=90.0,
+    turn_seconds=0.5,
+    threads=1,
+    beside="no load",
+    busy={"busy": 0.5, "steal": None},
 )
 
 
@@ -43,7 +48,7 @@ def report(*items: Item) -> list[str]:
 def test_the_page_says_what_was_run() -> None:
     text = report(SAME, WORSE)[2]
     assert "2 of 9 decisions in 2 minutes, 0.5 s of turns a round, tolerance 3%" in text
-    assert text.endswith("one thread, beside no load.")
+    assert text.endswith("threads: 1, beside no load.")
 
 
 def test_decisions_are_counted_by_their_real_change() -> None:

@@ -26,7 +26,7 @@ def test_the_verdicts_are_shown_and_a_regression_is_1(
     cells = lines[2].split()
     assert cells[:4] == ["REGRESSED", "REGRESSED", "digits", "cpu-b8"]
     assert cells[4].startswith("×1.1")
-    assert cells[-5:] == ["3", "%", "2", "of", "2"]
+    assert cells[-5:] == ["3", "%", "5", "of", "5"]
     assert lines[-2] == "0 of 1 would have been decided otherwise"
     without = "1 decided from the figures of their rounds: the raw pairs are not there"
     assert lines[-1] == without

@@ -9,7 +9,7 @@ import pytest
 from pytest_mlms.report.columns import TABLES, Cell, comparisons_of
 from pytest_mlms.report.table import KEEP
 from pytest_mlms.serialization import to_plain
-from tests.support.upgrades import latencies, result_of
+from tests.support.upgrades import alike, result_of
 
 COLUMNS = {table.title: table.columns for table in TABLES}
 
@@ -99,7 +99,7 @@ def test_processes_and_rounds_are_counted() -> None:
 
 def upgrade(value: float) -> dict[str, Any]:
     """Return the line of an upgrade whose latency changed by exp(value)."""
-    result = to_plain(result_of(latencies(value, value)))
+    result = to_plain(result_of(alike(value)))
     return {**result, "seconds": {"setup": 1.0, "call": 2.5}}
 
 
@@ -117,7 +117,7 @@ def test_the_time_spent_is_a_dash_where_it_is_not_known() -> None:
 
 
 @pytest.mark.parametrize(
-    ("header", "shown"), [("tolerance", "3 %"), ("noise floor", "±1.2 %"), ("finds from", "4.5 %")]
+    ("header", "shown"), [("tolerance", "3 %"), ("noise floor", "±0.91 %"), ("finds from", "3.4 %")]
 )
 def test_the_noise_of_a_machine_is_shown_in_percent(header: str, shown: str) -> None:
     assert cell("noise of this machine", header)(upgrade(0.0)) == shown
@@ -129,5 +129,5 @@ def test_an_upgrade_without_latency_has_dashes() -> None:
 
 
 def test_comparisons_are_read_as_records() -> None:
-    made = result_of(latencies(0.1, 0.1))
+    made = result_of(alike(0.1))
     assert comparisons_of(to_plain(made)) == list(made.comparisons)

@@ -22,7 +22,7 @@ from pytest_mlms.report.reporter import _shown
 from pytest_mlms.report.terminal import write_tables
 from pytest_mlms.serialization import to_plain
 from tests.support.project import DIGITS, HANG_GUARD, Project
-from tests.support.upgrades import changed, latencies, result_of
+from tests.support.upgrades import alike, changed, result_of
 
 
 class FakeTerminal:
@@ -66,7 +66,7 @@ def performance(verdict: str = "PASSED", **fields: Any) -> dict[str, Any]:
 
 def upgrade(value: float, baseline: str = "old", **fields: Any) -> dict[str, Any]:
     """Return the line of an upgrade whose latency changed by exp(value)."""
-    made = result_of(latencies(value, value))
+    made = result_of(alike(value))
     line = {
         "nodeid": "m.yaml::test_upgrade[new-vs-old-cpu-b8]",
         "kind": "upgrade",
@@ -175,7 +175,7 @@ def test_a_stack_against_itself_shows_the_noise_of_the_machine() -> None:
 
 
 def test_the_quantities_that_decided_an_upgrade_are_named_below_it() -> None:
-    rounds = [{"latency": changed(0.2), "peak_memory": changed(1.0)}] * 2
+    rounds = [{"latency": changed(0.2), "peak_memory": changed(1.0)}] * 5
     made = result_of(rounds)
     terminal = written([upgrade(0.0, **to_plain(made), verdict="REGRESSED")])
     assert "  latency, peak_memory" in terminal.lines

@@ -21,8 +21,7 @@ from pytest_mlms.upgrade.rounds import SIDES, Clock, Round, SideName
 from tests.support.upgrades import ROUND_RECORD, SIDE_RECORD, random_side
 
 RNG = np.random.default_rng(5)
-FIRST = Round(random_side(RNG), random_side(RNG, 1.1))
-SECOND = Round(random_side(RNG), random_side(RNG, 1.1))
+ROUNDS = [Round(random_side(RNG), random_side(RNG, 1.1)) for _ in range(5)]
 SAME = {"y": np.ones(2)}
 
 
@@ -65,7 +64,7 @@ def line_of(records: Sequence[RoundRecord], **fields: Any) -> dict[str, Any]:
 
 
 class RunFolder:
-    """The folder of a run with one upgrade of two rounds."""
+    """The folder of a run with one upgrade of five rounds."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -73,13 +72,13 @@ class RunFolder:
 
     def write(self, **fields: Any) -> None:
         """Write the results, without raw pairs."""
-        line = line_of([record_of(FIRST), record_of(SECOND)], **fields)
+        line = line_of([record_of(measured) for measured in ROUNDS], **fields)
         self.file.write_text(json.dumps(line, allow_nan=False) + "\n")
 
     def write_with_pairs(self) -> None:
-        """Write the results and the raw pairs of both rounds."""
+        """Write the results and the raw pairs of all rounds."""
         names = {}
-        for index, measured in enumerate((FIRST, SECOND)):
+        for index, measured in enumerate(ROUNDS):
             arrays: dict[str, Any] = {}
             for side, values in zip("ab", measured, strict=True):
                 for name, array in values.arrays().items():

@@ -17,6 +17,7 @@ from pytest_mlms.upgrade.round_record import RoundRecord, SideRecord
 from pytest_mlms.upgrade.rounds import Side
 from pytest_mlms.upgrade.setting import UpgradeSetting
 
+SCATTER = (2, -2, 1, -1, 0)
 PAIRS = 60
 CALLS = 3
 
@@ -72,6 +73,11 @@ def changed(value: float, error: float = 0.002, calls: int = 400) -> Figure:
 def latencies(*values: float, error: float = 0.002) -> list[dict[str, Figure]]:
     """Return the figures of a round for each change of latency."""
     return [{"latency": changed(value, error)} for value in values]
+
+
+def alike(value: float, error: float = 0.002) -> list[dict[str, Figure]]:
+    """Return the figures of as many rounds as a decision needs, whose mean is ``value``."""
+    return latencies(*[value + 0.002 * scatter for scatter in SCATTER], error=error)
 
 
 def find(comparisons: Sequence[Comparison], quantity: str) -> Comparison:

@@ -14,7 +14,7 @@ from pytest_mlms.quantities import QUANTITIES, upgrade_rules
 from pytest_mlms.upgrade.advice import advice_on
 from pytest_mlms.upgrade.decision import compare_accuracy
 from pytest_mlms.upgrade.output_check import check_outputs
-from tests.support.upgrades import changed, latencies, result_of, setting
+from tests.support.upgrades import SCATTER, alike, changed, result_of, setting
 
 SLOWER = {"latency": 0.2, "cpu_time": 0.2, "latency_p90": 0.2, "throughput": -0.2}
 EDGE = math.log(1.03)
@@ -22,16 +22,20 @@ EDGE = math.log(1.03)
 
 def advice(
     changes: dict[str, float],
-    rounds: int = 2,
+    rounds: int = 5,
     gates: Sequence[str] = ("latency",),
-    error: float = 0.0,
+    deviation: float = 0.002,
     **fields: Any,
 ) -> str:
-    """Return the advice where quantities are exp(change) times what they were."""
-    figures = {"latency": changed(0.0, error)}
-    for name, value in changes.items():
-        figures[name] = changed(value, error)
-    result = result_of([figures] * rounds, gates)
+    """Return the advice where quantities are exp(change) times what they were, on average."""
+    made = []
+    for index in range(rounds):
+        scatter = deviation * SCATTER[index % len(SCATTER)]
+        figures = {"latency": changed(scatter)}
+        for name, value in changes.items():
+            figures[name] = changed(value + scatter)
+        made.append(figures)
+    result = result_of(made, gates)
     return "".join(advice_on(result, setting(**fields)))
 
 
@@ -64,27 +68,27 @@ def test_gates_and_memory_need_tolerances_of_their_own() -> None:
 def test_more_turns_are_not_advised_for_a_quantity_of_the_process() -> None:
     found = advice({"peak_memory": math.log(1.1)}, gates=("latency", "peak_memory"))
     assert found == (
-        "try: --mlms-budget (it had time for 2 of 6 rounds), a quieter machine; "
+        "try: --mlms-budget (it had time for 5 of 12 rounds), a quieter machine; "
         "peak_memory is near its tolerance: a wider or narrower one decides it"
     )
 
 
 def test_more_turns_and_one_thread_are_advised_for_latency() -> None:
-    assert advice({"latency": EDGE}, rounds=6) == (
+    assert advice({"latency": EDGE}, rounds=12) == (
         "try: a larger --mlms-duration, evaluate.threads: 1, a quieter machine; "
         "latency is near its tolerance: a wider or narrower one decides it"
     )
 
 
 def test_a_noise_floor_above_the_tolerance_is_named() -> None:
-    assert advice({}, rounds=6, error=0.1) == (
+    assert advice({}, rounds=12, deviation=0.1) == (
         "try: a larger --mlms-duration, evaluate.threads: 1, a quieter machine; the noise floor "
-        "of latency, ±15 %, is not below its tolerance: a wider one could be decided here"
+        "of latency, ±19 %, is not below its tolerance: a wider one could be decided here"
     )
 
 
 def test_a_budget_for_one_round_is_too_small() -> None:
-    expected = "try: --mlms-budget (60 s was too little for 2 rounds)"
+    expected = "try: --mlms-budget (60 s was too little for 3 rounds)"
     assert advice({}, rounds=1) == expected
 
 
@@ -94,19 +98,19 @@ def test_a_budget_for_one_round_is_too_small() -> None:
 def test_one_thread_is_advised_only_where_a_side_has_more(
     threads: tuple[int | None, ...], advised: bool
 ) -> None:
-    found = advice({}, rounds=6, error=0.1, threads=threads)
+    found = advice({}, rounds=12, deviation=0.1, threads=threads)
     assert ("evaluate.threads: 1" in found) is advised
 
 
 def test_a_larger_dataset_is_advised_where_only_accuracy_is_undecided() -> None:
     right = np.ones(600, bool)
     top1 = compare_accuracy("top1", right, np.arange(600) >= 5, 0.01)
-    result = result_of(latencies(0.0, 0.0), comparisons=[top1.but(gate=True)])
+    result = result_of(alike(0.0), comparisons=[top1.but(gate=True)])
     assert advice_on(result, setting()) == ["try: a larger dataset"]
 
 
 def test_wrong_outputs_are_not_a_matter_of_tolerances_of_speed() -> None:
-    result = result_of(latencies(0.2, 0.2))
+    result = result_of(alike(0.2))
     wrong = check_outputs({"y": np.ones(3)}, {"y": np.zeros(3)})
     result = replace(result, comparisons=[wrong, *result.comparisons])
     (line,) = advice_on(result, setting())

@@ -60,9 +60,9 @@ def test_a_run_uses_the_threads_of_the_side_with_more(
     assert plan.threads == threads
 
 
-def test_both_sides_together_take_one_and_a_half_durations_a_round(tmp_path: Path) -> None:
+def test_both_sides_together_take_three_quarters_of_the_duration_a_round(tmp_path: Path) -> None:
     plan = interleave_plan_of(case_of(tmp_path), options(duration=2.0, budget=30.0))
-    assert (plan.seconds, plan.budget) == (3.0, 30.0)
+    assert (plan.seconds, plan.budget) == (1.5, 30.0)
 
 
 def test_each_run_has_a_seed_of_its_own(tmp_path: Path) -> None:

@@ -71,10 +71,10 @@ def test_the_first_inference_includes_what_the_framework_does_before_it() -> Non
     assert measured.a.first_seconds == pytest.approx(1.5 + measured.b.first_seconds)
 
 
-def test_there_are_at_most_six_rounds() -> None:
+def test_there_are_at_most_twelve_rounds() -> None:
     run = Run(FakePair(), rounds=100)
     run.run()
-    assert len(run.opened) == 6
+    assert len(run.opened) == 12
 
 
 def test_no_round_is_begun_that_would_exceed_the_budget() -> None:
@@ -113,9 +113,9 @@ def test_as_many_cores_are_drawn_as_a_side_has_threads(
 @pytest.mark.parametrize(
     ("pairs", "spent", "enough"),
     [
-        (39, 2.0, False),  # too few pairs, and time is left
-        (40, 2.0, True),
-        (40, 0.5, False),  # the seconds of a round are not over
+        (29, 2.0, False),  # too few pairs, and time is left
+        (30, 2.0, True),
+        (30, 0.5, False),  # the seconds of a round are not over
         (5, 30.0, False),
         (6, 30.0, True),  # a slow model has fewer pairs
     ],
@@ -124,16 +124,16 @@ def test_a_round_ends_with_enough_pairs_or_at_its_longest(
     pairs: int, spent: float, enough: bool
 ) -> None:
     plan = replace(PLAN, seconds=1.0, budget=100.0)
-    assert plan.longest_turns == 25
+    assert plan.longest_turns == 10
     assert plan.is_measured(pairs, spent) is enough
 
 
 def test_both_sides_have_the_same_number_of_turns() -> None:
     fakes = FakePair()
     measured = Run(fakes).run()
-    assert measured.record.pairs == 40
+    assert measured.record.pairs == 30
     for side in measured.raw:
-        assert side.wall.shape == (40, 2)
+        assert side.wall.shape == (30, 2)
     assert len(fakes.a.turns) == len(fakes.b.turns)
 
 

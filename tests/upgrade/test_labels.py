@@ -7,9 +7,9 @@ import math
 import pytest
 
 from pytest_mlms.upgrade.labels import format_change, percent, point_label, sides_label
-from tests.support.upgrades import find, latencies, result_of
+from tests.support.upgrades import alike, find, result_of
 
-LATENCY = find(result_of(latencies(0.0, 0.0)).comparisons, "latency")
+LATENCY = find(result_of(alike(0.0)).comparisons, "latency")
 KNOWN = LATENCY.but(ratio=1.0794, low=1.0712, high=1.0881)
 
 

@@ -11,7 +11,7 @@ import pytest
 from pytest_mlms.records import Verdict
 from pytest_mlms.upgrade.output_check import check_outputs
 from pytest_mlms.upgrade.result import UpgradeResult
-from tests.support.upgrades import changed, latencies, result_of
+from tests.support.upgrades import alike, changed, result_of
 
 
 def test_a_result_without_rounds_is_inconclusive() -> None:
@@ -23,21 +23,21 @@ def test_a_result_without_rounds_is_inconclusive() -> None:
 
 @pytest.mark.parametrize("value", [-0.2, 0.0, 0.2])
 def test_the_margin_is_the_distance_of_the_interval_from_its_limit(value: float) -> None:
-    result = result_of(latencies(value, value))
+    result = result_of(alike(value))
     assert result.latency is not None
     assert result.margin == pytest.approx(1.03 - result.latency.high)
     assert (result.margin < 0) is (value > 0)
 
 
 def test_regressed_quantities_and_undecided_gates_are_listed() -> None:
-    rounds = [{"latency": changed(0.03), "peak_memory": changed(1.0)}] * 2
+    rounds = [{**figures, "peak_memory": changed(1.0)} for figures in alike(0.03)]
     result = result_of(rounds)
     assert [one.quantity for one in result.regressed] == ["peak_memory"]
     assert [one.quantity for one in result.undecided_gates] == ["latency"]
 
 
 def test_outputs_are_wrong_where_a_comparison_of_them_regressed() -> None:
-    slower = result_of(latencies(0.2, 0.2))
+    slower = result_of(alike(0.2))
     assert not slower.wrong_outputs
     wrong = check_outputs({"y": np.ones(2)}, {"y": np.zeros(2)})
     assert replace(slower, comparisons=[wrong]).wrong_outputs

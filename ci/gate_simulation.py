@@ -1,0 +1,258 @@
+"""Simulation of the upgrade gate: how often its decisions are wrong, where the truth is known.
+
+Rounds are simulated call by call and go through the functions that judge real ones. Each item draws
+its rounds from some hundred of a kind of noise, and the offsets of its processes anew.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from statistics import fmean
+from typing import NamedTuple
+
+import numpy as np
+from gate_noise import (
+    NOISES,
+    OF_CALLS,
+    OF_PROCESS,
+    Generator,
+    Noise,
+    figures_of_process,
+    simulated_figures,
+)
+from gate_report import row_of
+
+from pytest_mlms.quantities import QUANTITIES, upgrade_rules
+from pytest_mlms.records import Verdict
+from pytest_mlms.upgrade.decision import MOST_ROUNDS, compare_rounds, is_decided, verdict_of
+from pytest_mlms.upgrade.figures import Figure
+
+__all__ = ["Decision", "Simulation", "SimulationPlan", "simulation_report"]
+
+Figures = Mapping[str, Figure]
+
+START = 0.65  # seconds of a round beside its turns: two processes of ONNX Runtime, the warm-up
+TURNS = 0.75  # seconds
+PAIR = 4e-3  # seconds of a pair of turns
+SOON = 10.0  # seconds
+
+ITEMS_HEADER = (
+    "what varies",
+    "identical: REGRESSED",
+    "PASSED",
+    "s",
+    "+2 %: PASSED",
+    "+3 %: REGRESSED, PASSED",
+    "+5 %: REGRESSED, within 10 s",
+    "s",
+    "+10 %: REGRESSED, within 10 s",
+)
+
+
+class Decision(NamedTuple):
+    """The verdict of an item after so many rounds, and the quantities that regressed."""
+
+    verdict: Verdict
+    rounds: int
+    regressed: Sequence[str] = ()
+
+    @property
+    def seconds(self) -> float:
+        """The time that it took."""
+        return self.rounds * (START + TURNS)
+
+    @property
+    def is_soon(self) -> bool:
+        """True if the item regressed within ten seconds."""
+        return self.verdict is Verdict.REGRESSED and self.seconds <= SOON
+
+
+def decide(rounds: Iterator[Figures], gates: Sequence[str]) -> Decision:
+    """Decide as an item does: after each round, until it is decided."""
+    seen: list[Figures] = []
+    for count in range(1, MOST_ROUNDS + 1):
+        seen.append(next(rounds))
+        comparisons = compare_rounds(seen, {}, gates)
+        if is_decided(comparisons, count):
+            break
+    regressed = [one.quantity for one in comparisons if one.verdict is Verdict.REGRESSED]
+    return Decision(verdict_of(comparisons), count, regressed)
+
+
+@dataclass(frozen=True)
+class SimulationPlan:
+    """How many decisions a cell has, and from how many simulated rounds they are drawn."""
+
+    decisions: int = 2000
+    library: int = 300
+    seed: int = 1
+    noises: Sequence[Noise] = NOISES
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """Items with one kind of noise, whose rounds are drawn from a ``library``."""
+
+    noise: Noise
+    library: Sequence[Figures]
+    plan: SimulationPlan
+
+    @classmethod
+    def of(cls, noise: Noise, plan: SimulationPlan) -> Simulation:
+        """Simulate the rounds of the library."""
+        generator = np.random.default_rng(plan.seed)
+        pairs = round(TURNS / PAIR)
+        library = [simulated_figures(noise, pairs, generator) for _ in range(plan.library)]
+        return cls(noise, library, plan)
+
+    def items(self, effect: float) -> list[Decision]:
+        """Decide on whole items, whose candidate takes ``effect`` longer by every clock."""
+        generator = np.random.default_rng(self.plan.seed)
+        decisions = []
+        for _ in range(self.plan.decisions):
+            rounds = self._rounds(effect, generator)
+            decisions.append(decide(rounds, ("latency",)))
+        return decisions
+
+    def gates(self, name: str, effect: float) -> list[Decision]:
+        """Decide on items whose only quantity is ``name``, which is worse by ``effect``."""
+        generator = np.random.default_rng(self.plan.seed)
+        decisions = []
+        for _ in range(self.plan.decisions):
+            rounds = self._rounds_of(name, effect, generator)
+            decisions.append(decide(rounds, (name,)))
+        return decisions
+
+    def _rounds(self, effect: float, generator: Generator) -> Iterator[Figures]:
+        while True:
+            figures = self._round_of_calls(effect, generator)
+            figures.update(figures_of_process(OF_PROCESS, generator))
+            yield figures
+
+    def _rounds_of(self, name: str, effect: float, generator: Generator) -> Iterator[Figures]:
+        while True:
+            if name in OF_CALLS:
+                figure = self._round_of_calls(effect, generator)[name]
+            else:
+                equal = figures_of_process({name: OF_PROCESS[name]}, generator)
+                figure = worse_figure(name, equal[name], math.log1p(effect))
+            yield {name: figure}
+
+    def _round_of_calls(self, effect: float, generator: Generator) -> dict[str, Figure]:
+        """Return a round of the library, whose processes have offsets of their own.
+
+        Its sides are equal, so either of them may be B.
+        """
+        drawn = self.library[int(generator.integers(len(self.library)))]
+        direction = float(generator.choice([-1, 1]))
+        change = math.log1p(effect) + self.noise.log_ratio(generator)
+        figures = {}
+        for name in OF_CALLS:
+            equal = drawn[name]._replace(value=direction * drawn[name].value)
+            figures[name] = worse_figure(name, equal, change)
+        return figures
+
+
+def worse_figure(name: str, figure: Figure, change: float) -> Figure:
+    """Return the figure of a B that is worse by ``change``, a logarithm."""
+    value = figure.value + QUANTITIES[name].sign * change
+    return figure._replace(b=figure.a * math.exp(value), value=value)
+
+
+def simulation_report(plan: SimulationPlan) -> Iterator[str]:
+    """Yield the lines of three tables, whose cells are percent of decisions, or seconds."""
+    with ProcessPoolExecutor() as pool:
+        plans = [plan] * len(plan.noises)
+        rows = list(pool.map(simulated_rows, plan.noises, plans))
+    yield from _table(ITEMS_HEADER, [row.of_items for row in rows])
+    yield ""
+    yield from _table(["at the edge of", *OF_CALLS], [row.of_gates for row in rows])
+    yield ""
+    header = ["of a process", "deviation", "at the edge", "worse: REGRESSED"]
+    yield from _table(header, process_rows(plan))
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    yield row_of(header)
+    yield "|" + "---|" * len(header)
+    yield from map(row_of, rows)
+
+
+class Rows(NamedTuple):
+    """The rows of a kind of noise: of whole items, and of each quantity as a gate."""
+
+    of_items: Sequence[str]
+    of_gates: Sequence[str]
+
+
+def simulated_rows(noise: Noise, plan: SimulationPlan) -> Rows:
+    """Return the rows of a kind of noise."""
+    simulation = Simulation.of(noise, plan)
+    gates = [_edge(simulation, name) for name in OF_CALLS]
+    return Rows(_item_cells(simulation), [noise.name, *gates])
+
+
+def _item_cells(simulation: Simulation) -> list[str]:
+    same = simulation.items(0.0)
+    more = simulation.items(0.05)
+    return [
+        simulation.noise.name,
+        _false_alarms(same),
+        _share(same, Verdict.PASSED),
+        _seconds(same),
+        _share(simulation.items(0.02), Verdict.PASSED),
+        _both(simulation.items(0.03)),
+        _found(more),
+        _seconds(more),
+        _found(simulation.items(0.10)),
+    ]
+
+
+def process_rows(plan: SimulationPlan) -> list[list[str]]:
+    """Return the rows of what a process has once: at the edge, and as far beyond it again."""
+    simulation = Simulation(plan.noises[0], (), plan)
+    rows = []
+    for name, deviation in OF_PROCESS.items():
+        worse = (1 + upgrade_rules()[name].tolerance) ** 2 - 1
+        found = _share(simulation.gates(name, worse), Verdict.REGRESSED)
+        cells = [name, f"{100 * deviation:.0f} %", _edge(simulation, name)]
+        rows.append([*cells, f"+{100 * worse:.0f} %: {found}"])
+    return rows
+
+
+def _edge(simulation: Simulation, name: str) -> str:
+    return _both(simulation.gates(name, upgrade_rules()[name].tolerance))
+
+
+def _both(decisions: Sequence[Decision]) -> str:
+    return f"{_share(decisions, Verdict.REGRESSED)}, {_share(decisions, Verdict.PASSED)}"
+
+
+def _share(decisions: Sequence[Decision], verdict: Verdict) -> str:
+    """Return the percentage of a verdict."""
+    count = sum(decision.verdict is verdict for decision in decisions)
+    return f"{100 * count / len(decisions):.1f}"
+
+
+def _found(decisions: Sequence[Decision]) -> str:
+    soon = sum(decision.is_soon for decision in decisions)
+    return f"{_share(decisions, Verdict.REGRESSED)}, {100 * soon / len(decisions):.1f}"
+
+
+def _false_alarms(decisions: Sequence[Decision]) -> str:
+    """Return how many decisions are false alarms, and the quantities that made them."""
+    count = sum(decision.verdict is Verdict.REGRESSED for decision in decisions)
+    names: Counter[str] = Counter()
+    for decision in decisions:
+        names.update(decision.regressed)
+    makers = ", ".join(f"{name} {times}" for name, times in names.most_common(3))
+    text = f"{count} of {len(decisions):,}"
+    return f"{text} ({makers})" if makers else text
+
+
+def _seconds(decisions: Sequence[Decision]) -> str:
+    return f"{fmean(decision.seconds for decision in decisions):.1f}"
