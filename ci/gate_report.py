@@ -68,7 +68,7 @@ def make_report(
         *decisions_by_effect(items, rules),
         "",
         *describe_durations(items),
-        EXPLAINED,
+        *([EXPLAINED] if rules else []),
         "",
         *verified_work(networks),
         *unexpected_decisions(items),

@@ -1,7 +1,7 @@
 """Study what the upgrade gate finds and what it flags wrongly, on this machine.
 
     bash ci/gate_study [--quick] [--minutes 20] [--items 60 15] [--threads 1] [--beside-load]
-                       [--output FILE]
+                       [--models digits] [--gate-only] [--output FILE]
     bash ci/gate_study --simulate [--decisions 2000]
 
 Writes docs/gate.md, or another page. Identical models (A/A) are compared, and candidates that do
@@ -36,7 +36,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gate_models import ROOT, Network, make_networks
+from gate_models import ROOT, SOURCES, Network, make_networks
 from gate_report import EFFECTS, TOLERANCE, Conditions, Item, make_report
 from gate_simulation import SimulationPlan, simulation_report
 from pytest_benchmark.utils import parse_compare_fail
@@ -116,17 +116,21 @@ def compare_timed_outputs(pair: AgentPair, outputs: Mapping[SideName, Outputs]) 
 class Study:
     """Runs upgrades from models to their variants, and keeps the decisions.
 
-    ``seconds`` is how long the turns of a round take, ``threads`` are those of each side.
+    ``seconds`` is how long the turns of a round take, ``options`` are those of the command line.
     """
 
-    def __init__(self, folder: Path, seconds: float, seed: int, threads: int = 1) -> None:
+    def __init__(self, folder: Path, seconds: float, options: argparse.Namespace) -> None:
         self.folder = folder
         self.seconds = seconds
-        self.threads = threads
-        self.stack = Stack("here", "onnxruntime", interpreter="current", threads=threads)
-        self.random = random.Random(seed)
+        self.threads: int = options.threads
+        self.stack = Stack("here", "onnxruntime", interpreter="current", threads=self.threads)
+        self.random = random.Random(options.seed)
+        self.rules = {} if options.gate_only else RULES
         self.items: list[Item] = []
-        self.networks = make_networks(folder, seed)
+        self.networks = []
+        for network in make_networks(folder, options.seed):
+            if network.name in options.models:
+                self.networks.append(network)
         self._logs = 0
 
     def calibrate(self, network: Network, rounds: int) -> None:
@@ -241,7 +245,9 @@ class Study:
         self.run_interleaved(network, extra, self.seconds, after_round)
         seconds = time.monotonic() - began
         item = item_of(network.name, effect, upgrade.result, seconds)
-        others = self.one_after_the_other(network, extra, max(timed, self.seconds) / 2)
+        others = {}
+        if self.rules:
+            others = self.one_after_the_other(network, extra, max(timed, self.seconds) / 2)
         self.items.append(replace(item, others=others))
         return self.items[-1]
 
@@ -249,7 +255,7 @@ class Study:
         """Return which of pytest-benchmark's rules flag the variant, timed after the model."""
         before = self.time_alone(network, 0, seconds)
         after = self.time_alone(network, extra, seconds)
-        return {name: bool(rule.fails(after, before)) for name, rule in RULES.items()}
+        return {name: bool(rule.fails(after, before)) for name, rule in self.rules.items()}
 
     def time_alone(self, network: Network, extra: int, seconds: float) -> dict[str, float]:
         """Return the mean and the least latency of a variant in a process of its own."""
@@ -308,6 +314,12 @@ def parse_options() -> argparse.Namespace:
     )
     parser.add_argument("--threads", type=int, default=1, help="of each side; default: %(default)s")
     parser.add_argument(
+        "--models", nargs="+", choices=list(SOURCES), default=list(SOURCES), help="default: all"
+    )
+    parser.add_argument(
+        "--gate-only", action="store_true", help="don't compare with pytest-benchmark's rules"
+    )
+    parser.add_argument(
         "--simulate", action="store_true", help="decide on simulated processes instead"
     )
     parser.add_argument("--decisions", type=int, default=2000, help="of each cell of --simulate")
@@ -351,7 +363,7 @@ def run_study(study: Study, options: argparse.Namespace) -> None:
             beside=beside,
             busy=cpu_times.shares(),
         )
-        text = make_report(study.items, study.networks, list(RULES), about)
+        text = make_report(study.items, study.networks, list(study.rules), about)
         if not options.quick:
             options.output.write_text(text)
     print("\n" + text)
@@ -368,8 +380,7 @@ def main() -> int:
     seconds = 0.4 if options.quick else 0.75
     load_beside = other_load() if options.beside_load else contextlib.nullcontext()
     with tempfile.TemporaryDirectory() as folder, load_beside:
-        study = Study(Path(folder), seconds, options.seed, options.threads)
-        run_study(study, options)
+        run_study(Study(Path(folder), seconds, options), options)
     return 0
 
 
