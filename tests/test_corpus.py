@@ -18,6 +18,7 @@ MUTANTS = {
     "manifests": 200,
     "stacks": 100,
     "labels": 100,
+    "coco": 100,
     "npz": 100,
     "pictures": 100,
     "models": 60,

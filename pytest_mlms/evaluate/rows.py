@@ -20,6 +20,9 @@ from pytest_mlms.manifest.schema import BATCH, Output
 
 __all__ = ["BatchAxis", "BatchRows", "RowFiles", "predict_all", "predict_rows"]
 
+_OF_OBJECTS = ("boxes", "scores", "classes", "masks")
+"""Types of outputs that may have a row for each object of the only input, and no batch."""
+
 
 @dataclass(frozen=True)
 class BatchAxis:
@@ -56,6 +59,8 @@ class BatchAxis:
         for axis in self.axes:
             if axis < values.ndim and values.shape[axis] == size:
                 return np.moveaxis(values, axis, 0)
+        if size == 1 and self.output.type in _OF_OBJECTS:
+            return values[np.newaxis]
         found = f"output {self.output.name!r} of {size} inputs is {values.shape}"
         raise OutputError(
             f"{found}, without a row an input; say with 'shape: […, batch, …]' which axis is the "

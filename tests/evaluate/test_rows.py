@@ -14,7 +14,7 @@ from mlms_predictors import Tensor
 from pytest_mlms.agent.process import Array
 from pytest_mlms.errors import MlmsError, OutputError
 from pytest_mlms.evaluate.inputs import Inputs
-from pytest_mlms.evaluate.rows import predict_all
+from pytest_mlms.evaluate.rows import predict_all, predict_rows
 from pytest_mlms.manifest.schema import Output
 
 Axes = tuple[int | None, ...]
@@ -111,3 +111,14 @@ def test_another_shape_than_the_manifests_is_an_error() -> None:
     message = r"is \(2, 3, 3\); correct its shape in the manifest, \[2, batch, 4\]"
     with pytest.raises(OutputError, match=message):
         predict_all(predictor, Inputs(None, THREE, 3), [output])
+
+
+@pytest.mark.parametrize("objects", [0, 1, 5])
+def test_the_objects_of_a_single_input_may_be_without_a_batch(objects: int) -> None:
+    output = Output.model_validate({"name": "y", "type": "boxes"})
+    boxes = np.ones((objects, 4), np.float32)
+    predictor: Any = FakePredictor([boxes], shape=(None, 4))
+    single = {"x": np.zeros((1, 2), np.float32)}
+    (batch,) = predict_rows(predictor, Inputs(None, single, 1), [output])
+    assert batch.rows("y").reshape(-1, 4).tolist() == boxes.tolist()
+    assert len(batch.rows("y")) == 1

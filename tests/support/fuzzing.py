@@ -23,7 +23,9 @@ from pytest_mlms.item_result import CaseIdentity
 from pytest_mlms.manifest import LoadedManifest, load
 from pytest_mlms.manifest.schema import Input
 from pytest_mlms.pipeline.dataset import open_dataset
+from pytest_mlms.pipeline.detected import coco_labels
 from pytest_mlms.pipeline.inputs import preprocess
+from pytest_mlms.pipeline.masks import check_segmentation, run_lengths_of
 from pytest_mlms.records import Kind, Place, Stack
 from pytest_mlms.serialization import to_plain
 from pytest_mlms.stacks.schema import load_stacks
@@ -159,6 +161,21 @@ def _read_labels(data: bytes, folder: Path) -> None:
     dataset.batch(range(min(3, len(dataset))))
 
 
+def _read_coco(data: bytes, folder: Path) -> None:
+    """Open a COCO file beside a picture, and read its boxes and masks."""
+    (folder / "labels.json").write_bytes(data)
+    picture = folder / "0.png"
+    if not picture.exists():
+        picture.write_bytes((CORPUS / "pictures" / "grey.png").read_bytes())
+    spec = Input.model_validate({**_IMAGE, "steps": [_GREY, _SQUARE]})
+    dataset = open_dataset(folder, [spec], _PLACE, labels="boxes")
+    for objects in coco_labels(dataset):
+        for segmentation in objects.segmentations:
+            with contextlib.suppress(ValueError):
+                check_segmentation(segmentation, objects.height, objects.width)
+                run_lengths_of(segmentation, objects.height, objects.width)
+
+
 def _read_npz(data: bytes, folder: Path) -> None:
     """Open a dataset of arrays and prepare its elements, as a tensor and as an image."""
     path = folder / "d.npz"
@@ -193,6 +210,7 @@ _ALL = [
     Target("manifests", (mutated_yaml, mutated_text), _read_manifest, 1, others=(MANIFEST,)),
     Target("stacks", (mutated_yaml, mutated_text), _read_stacks, 0.1),
     Target("labels", (mutated_text, mutated_bytes), _read_labels, 0.1),
+    Target("coco", (mutated_text, mutated_bytes), _read_coco, 0.1),
     Target("npz", (mutated_npz,), _read_npz, 0.1),
     # A true picture may have 179 million pixels, which take some seconds.
     Target("pictures", (mutated_picture,), _read_picture, 0.2, most_seconds=10.0),
