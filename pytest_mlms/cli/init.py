@@ -28,7 +28,9 @@ from pytest_mlms.text import file_stem, visible
 __all__ = ["add_init"]
 
 _SUFFIXES = (".yaml", ".yml")
-_TRIED = 200  # inputs on which ranges of pixels are compared
+_TRIED = range(40, 201)
+"""The least and the most inputs on which ranges of pixels are compared."""
+_TRIED_SECONDS = 1.5  # for the inputs of one range
 
 
 def add_init(commands: Any) -> None:
@@ -48,7 +50,7 @@ def add_init(commands: Any) -> None:
         type=Path,
         metavar="PATH",
         help="labelled inputs: a folder with a folder of pictures for each class, a folder or an "
-        "archive with a labels.csv, or an .npz",
+        "archive with a labels.csv, an .npz, or a COCO file",
     )
     parser.add_argument(
         "--labels",
@@ -162,7 +164,7 @@ def _measured(
         loaded=loaded,
         model=model,
         stack=request.stacks[model.name],
-        inputs=_TRIED,
+        inputs=_tried(draft.seconds),
         predictors=request.predictors,
         cache=request.cache,
         allow_code=request.allow_code,
@@ -173,6 +175,12 @@ def _measured(
     _say("measuring it on this machine, twice …")
     runs = measure_twice(temporary, _pytest_options(options, len(draft.models)))
     return with_limits(draft, runs)
+
+
+def _tried(seconds: float) -> int:
+    """Return the inputs on which ranges of pixels are compared, given the time for one."""
+    affordable = int(_TRIED_SECONDS / max(seconds, 1e-6))
+    return min(max(affordable, _TRIED.start), _TRIED.stop - 1)
 
 
 def _target(options: argparse.Namespace, models: Sequence[ModelFiles]) -> Path:

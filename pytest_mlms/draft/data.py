@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import random
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,13 +16,25 @@ import numpy as np
 
 from pytest_mlms.artifacts.archives import is_archive
 from pytest_mlms.errors import MlmsError
-from pytest_mlms.files import replacing
+from pytest_mlms.files import read_regular, replacing
 
-__all__ = ["ArrayData", "Data", "PictureData", "TableData", "pack_folder", "recognise_data"]
+__all__ = [
+    "ArrayData",
+    "CocoData",
+    "Data",
+    "PictureData",
+    "TableData",
+    "pack_folder",
+    "recognise_data",
+]
 
 _PICTURES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 _TABLE = "labels.csv"
 _MOST_BYTES = 4 << 30
+_SHOWN = 3  # names in an error
+_COCO = "objects.json"
+_SECTIONS = ("images", "annotations", "categories")
+_MOST_OF_COCO = 1 << 30  # bytes of a COCO file
 _DATE = (1980, 1, 1, 0, 0, 0)
 """The time of all members of an archive that is written here: equal files give equal digests."""
 _FORMS = (
@@ -90,7 +103,39 @@ class PictureData:
         _pack(target, self.path, self.files, {_TABLE: table.getvalue().encode()})
 
 
-Data = ArrayData | TableData | PictureData
+@dataclass(frozen=True)
+class CocoData:
+    """A COCO file: its content, and the folder that the names of its pictures are relative to."""
+
+    path: Path
+    folder: Path
+    content: Mapping[str, Any]
+
+    @property
+    def categories(self) -> list[str]:
+        """The names of the categories, in the order of their ids."""
+        known = sorted(self.content["categories"], key=lambda category: category["id"])
+        return [str(category["name"]) for category in known]
+
+    def sample(self, most: int) -> CocoData:
+        """Return at most so many pictures, drawn with a fixed seed, with their objects."""
+        images = list(self.content["images"])
+        if len(images) <= most:
+            return self
+        chosen = random.Random(0).sample(images, most)
+        ids = {image["id"] for image in chosen}
+        kept = [image for image in images if image["id"] in ids]
+        annotations = [one for one in self.content["annotations"] if one["image_id"] in ids]
+        return replace(self, content={**self.content, "images": kept, "annotations": annotations})
+
+    def pack(self, target: Path) -> None:
+        """Write the pictures and the COCO file to an archive. Raises MlmsError."""
+        files = [image["file_name"] for image in self.content["images"]]
+        text = json.dumps(self.content).encode()
+        _pack(target, self.folder, files, {_COCO: text})
+
+
+Data = ArrayData | CocoData | TableData | PictureData
 
 
 def _in_turns(groups: Sequence[Sequence[int]]) -> list[int]:
@@ -110,6 +155,8 @@ def recognise_data(path: Path) -> Data:
         return _of_folder(path)
     if path.name == _TABLE:
         return TableData(path.parent)
+    if path.suffix == ".json":
+        return _of_coco(path, [path.parent, *path.parent.parent.iterdir(), path.parent.parent])
     if path.suffix == ".npz":
         return _of_npz(path)
     if is_archive(path):
@@ -120,6 +167,12 @@ def recognise_data(path: Path) -> Data:
 def _of_folder(folder: Path) -> Data:
     if (folder / _TABLE).is_file() or len(list(folder.glob(f"*/{_TABLE}"))) == 1:
         return TableData(folder)
+    tables = sorted(folder.glob("*.json")) or sorted(folder.glob("annotations/*.json"))
+    if len(tables) == 1:
+        return _of_coco(tables[0], [folder, *folder.iterdir()])
+    if tables:
+        names = ", ".join(str(path) for path in tables[:_SHOWN])
+        raise MlmsError(f"{folder} has several COCO files; name one: --data {names}")
     files = []
     classes = []
     for path in sorted(folder.rglob("*")):
@@ -136,6 +189,27 @@ def _of_folder(folder: Path) -> Data:
         advice = "put them into a folder for each class, or add a labels.csv (file,label)"
         raise MlmsError(f"{problem}; {advice}")
     return PictureData(folder, files, classes)
+
+
+def _of_coco(path: Path, folders: Iterable[Path]) -> CocoData:
+    """Return a COCO file, whose pictures are in the first of some folders that has the first."""
+    try:
+        content = json.loads(read_regular(path, _MOST_OF_COCO))
+        images = content["images"]
+        missing = [section for section in _SECTIONS if not isinstance(content[section], list)]
+        first = images[0]["file_name"]
+    except (OSError, ValueError, RecursionError) as error:
+        raise MlmsError(f"{path} can't be read: {error}; name a COCO file") from error
+    except (KeyError, IndexError, TypeError) as error:
+        missing = [str(error)]
+    if missing:
+        sections = ", ".join(_SECTIONS)
+        raise MlmsError(f"{path} is no COCO file, which has lists of {sections}; name another")
+    for folder in folders:
+        if (folder / first).is_file():
+            return CocoData(path, folder, content)
+    problem = f"{path} names {first}, which is neither beside it nor in a folder there"
+    raise MlmsError(f"{problem}; put the pictures there")
 
 
 def _of_npz(path: Path) -> ArrayData:
@@ -166,7 +240,10 @@ def pack_folder(folder: Path, target: Path) -> None:
 def _pack(target: Path, folder: Path, files: Iterable[str], texts: Mapping[str, bytes]) -> None:
     """Write an archive of files below a folder, and of other content by name."""
     names = list(files)
-    size = sum((folder / name).stat().st_size for name in names)
+    try:
+        size = sum((folder / name).stat().st_size for name in names)
+    except OSError as error:
+        raise MlmsError(f"{error.filename} can't be read: {error.strerror}") from error
     if size > _MOST_BYTES:
         problem = f"{folder} has {size / 2**30:.1f} GiB"
         raise MlmsError(f"{problem}; name a part of it, or an archive that you have packed")
@@ -176,6 +253,8 @@ def _pack(target: Path, folder: Path, files: Iterable[str], texts: Mapping[str, 
                 archive.writestr(zipfile.ZipInfo(name, _DATE), content)
             for name in names:
                 archive.writestr(zipfile.ZipInfo(name, _DATE), (folder / name).read_bytes())
+    except FileNotFoundError as error:
+        raise MlmsError(f"there is no {error.filename}; put it there, or leave it out") from error
     except OSError as error:
         problem = f"{target} can't be written: {error.strerror}"
         raise MlmsError(f"{problem}; make room, or name another place with --output") from error

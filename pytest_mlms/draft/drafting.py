@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,12 +22,13 @@ from pytest_mlms.agent.unchecked import UncheckedModel, open_unchecked
 from pytest_mlms.artifacts.digest import sha256_of
 from pytest_mlms.artifacts.external_data import external_data
 from pytest_mlms.artifacts.fetch import fetch
-from pytest_mlms.draft.data import ArrayData, Data, PictureData, TableData, pack_folder
+from pytest_mlms.draft.data import ArrayData, CocoData, Data, PictureData, TableData, pack_folder
+from pytest_mlms.draft.detection import guess_objects
 from pytest_mlms.draft.inputs import guess_inputs, has_free_batch
 from pytest_mlms.draft.model_files import ModelFiles
+from pytest_mlms.draft.onnx_hints import OnnxHints, hints_of
 from pytest_mlms.draft.outputs import Trial, classes_of, guess_outputs
 from pytest_mlms.draft.parts import DatasetPart, Draft, InputPart, ModelPart, OutputPart
-from pytest_mlms.draft.vocabulary import vocabulary_of
 from pytest_mlms.errors import AgentError, MlmsError, Unavailable
 from pytest_mlms.evaluate.random_inputs import draw_array
 from pytest_mlms.manifest.types import instead
@@ -46,6 +48,7 @@ _TAKES_SIGNATURE = ("caffe2", "mxnet", "pytorch", "tensorflow")
 
 _SIZES = (2, 3)  # batches of a trial
 _BATCH_SIZES = (1, 8)
+_SLOW = 0.02  # seconds for an input, from which only the first of these sizes is measured
 _HEADING = (
     "Drafted by mlms init, which looked at the files, the data and a run. What it could not know "
     "says that it is a guess."
@@ -126,6 +129,9 @@ class _Found:
     batch_sizes: Sequence[int]
     classes: int | None
     best: str | None
+    task: str
+    seconds: float
+    names: Sequence[str] = ()
 
 
 def stacks_of(models: Sequence[ModelFiles], chosen: Sequence[Stack]) -> dict[str, Stack]:
@@ -161,7 +167,7 @@ def draft_manifest(request: DraftRequest) -> Draft:
         comment = f"without outputs that have no row for each input: {', '.join(found.left_out)}"
     return Draft(
         name=request.name,
-        task=request.task or _task(found),
+        task=request.task or found.task,
         task_comment=comment,
         models=parts,
         inputs=found.inputs,
@@ -170,6 +176,7 @@ def draft_manifest(request: DraftRequest) -> Draft:
         devices=[found.device],
         batch_sizes=found.batch_sizes,
         heading=_HEADING,
+        seconds=found.seconds,
     )
 
 
@@ -262,18 +269,57 @@ def _say_signature(model: ModelFiles, predictor: Predictor, request: DraftReques
 def _look(model: ModelFiles, predictor: Predictor, request: DraftRequest) -> _Found:
     """Guess inputs, run the model on random ones, and guess outputs."""
     _check_told(model, predictor)
-    inputs = guess_inputs(predictor.inputs, request.data, vocabulary_of(model.graph))
+    hints = hints_of(model.graph)
+    inputs = guess_inputs(predictor.inputs, request.data, hints)
     sizes = _SIZES if has_free_batch(predictor.inputs) else _fixed(predictor.inputs)
     trial = _try(model, predictor, inputs, sizes)
+    batch_sizes: Sequence[int] = (trial.small,)
+    if trial.small != trial.large:
+        batch_sizes = _BATCH_SIZES if trial.seconds < _SLOW else _BATCH_SIZES[:1]
+    device = predictor.device.partition(":")[0]
+    if isinstance(request.data, CocoData):
+        names = _names_of_detector(request, hints)
+        objects = guess_objects(predictor.outputs, trial, request.data.categories, names)
+        return _Found(
+            device=device,
+            inputs=inputs,
+            outputs=objects,
+            left_out=[],
+            batch_sizes=batch_sizes,
+            classes=None,
+            best=None,
+            task="object-detection",
+            seconds=trial.seconds,
+        )
     labelled = request.data is not None or request.labels is not None
     outputs, best, left_out = guess_outputs(predictor.outputs, trial, labelled=labelled)
     if not outputs:
         problem = f"{model.graph} has no output with a row for each input"
         raise MlmsError(f"{problem}; export it with the axis of the batch in its outputs")
-    batch_sizes = _BATCH_SIZES if trial.small != trial.large else (trial.small,)
     classes = None if best is None else classes_of(trial, best)
-    device = predictor.device.partition(":")[0]
-    return _Found(device, inputs, outputs, left_out, batch_sizes, classes, best)
+    return _Found(
+        device=device,
+        inputs=inputs,
+        outputs=outputs,
+        left_out=left_out,
+        batch_sizes=batch_sizes,
+        classes=classes,
+        best=best,
+        task=_task(inputs, best),
+        seconds=trial.seconds,
+        names=hints.names if len(hints.names) == classes else (),
+    )
+
+
+def _names_of_detector(request: DraftRequest, hints: OnnxHints) -> Sequence[str]:
+    """Return the names of a detector's classes, by --labels or by the model's file."""
+    if request.labels is None:
+        return hints.names
+    try:
+        text = request.labels.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise MlmsError(f"{request.labels} can't be read: {error}; save it as UTF-8") from error
+    return [line.strip() for line in text.splitlines() if line.strip()]
 
 
 def _check_told(model: ModelFiles, predictor: Predictor) -> None:
@@ -326,13 +372,16 @@ def _refused(model: ModelFiles, error: Refused) -> MlmsError:
 def _run_trial(predictor: Predictor, inputs: Sequence[InputPart], sizes: tuple[int, int]) -> Trial:
     specs = {part.name: part.spec() for part in inputs}
     outputs = []
-    for size in dict.fromkeys(sizes):
+    seconds = 0.0
+    for size in sizes:  # the second run has no first inference in its time
         generator = np.random.default_rng(0)
         batch = {}
         for tensor in predictor.inputs:
             batch[tensor.name] = draw_array(tensor, specs[tensor.name], size, generator)
+        began = time.perf_counter()
         outputs.append(predictor.predict(batch))
-    return Trial(*sizes, outputs[0], outputs[-1])
+        seconds = (time.perf_counter() - began) / size
+    return Trial(*sizes, outputs[0], outputs[-1], seconds)
 
 
 def _check_same(
@@ -386,10 +435,10 @@ def _written(path: Path, request: DraftRequest) -> str:
     return str(path.absolute()) if is_far else Path(relative).as_posix()
 
 
-def _task(found: _Found) -> str:
-    if found.best is None:
+def _task(inputs: Sequence[InputPart], best: str | None) -> str:
+    if best is None:
         return "inference"
-    first = found.inputs[0]
+    first = inputs[0]
     if first.type == "image":
         return "image-classification"
     return "text-classification" if first.element_type.startswith("int") else "classification"
@@ -400,8 +449,10 @@ def _dataset(
 ) -> tuple[DatasetPart | None, Sequence[OutputPart]]:
     """Return the dataset, and the outputs with the names of their classes."""
     data = request.data
-    names = _class_names(request, found)
     outputs = found.outputs
+    if isinstance(data, CocoData):
+        return _objects(data, request), outputs
+    names = _class_names(request, found)
     if data is None:
         return None, _named(outputs, request.labels, request)
     if isinstance(data, ArrayData):
@@ -417,6 +468,19 @@ def _dataset(
     return _pictures(data, names, request, found)
 
 
+def _objects(data: CocoData, request: DraftRequest) -> DatasetPart:
+    """Pack pictures with their objects; return the dataset."""
+    chosen = data.sample(request.most_inputs)
+    target = request.beside("data.zip")
+    chosen.pack(target)
+    count = len(data.content["images"])
+    part = len(chosen.content["images"])
+    shown = f"{part:,} of {count:,}" if part < count else f"{count:,}"
+    objects = len(chosen.content["annotations"])
+    request.say(f"{data.path}: {shown} pictures with {objects:,} objects, packed into {target}")
+    return _part_of(target, data.path, request)
+
+
 def _part_of(source: Path, data: Path, request: DraftRequest) -> DatasetPart:
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", data.absolute().stem).strip("-._") or "data"
     return DatasetPart(name, _written(source, request), sha256_of(source))
@@ -424,7 +488,7 @@ def _part_of(source: Path, data: Path, request: DraftRequest) -> DatasetPart:
 
 def _class_names(request: DraftRequest, found: _Found) -> list[str]:
     if request.labels is None:
-        return []
+        return list(found.names)
     if found.classes is None:
         raise MlmsError(f"{request.labels}: no output of the model has classes; leave it out")
     return read_labels(request.labels, found.classes)
@@ -468,11 +532,11 @@ def _pictures(
     part = f"{len(chosen.files):,} of {count:,}" if len(chosen.files) < count else f"{count:,}"
     request.say(f"{data.path}: {part} pictures of {len(numbers)} classes, packed into {target}")
     outputs = found.outputs
-    if names:
+    ordered = list(names) or sorted(numbers, key=lambda name: numbers[name])
+    if request.labels is not None:
         outputs = _named(outputs, request.labels, request)
-    elif found.classes == len(numbers):
+    elif found.classes == len(ordered):
         labels = request.beside("labels.txt")
-        ordered = sorted(numbers, key=lambda name: numbers[name])
         labels.write_text("".join(f"{name}\n" for name in ordered), encoding="utf-8")
         outputs = _named(outputs, labels, request)
     return _part_of(target, data.path, request), outputs
@@ -504,10 +568,11 @@ def _number(name: str, names: Sequence[str], request: DraftRequest) -> int:
         if wanted in (_comparable(known), _comparable(known.partition(",")[0])):
             return number
     for number, known in enumerate(names):
-        if known.split()[0] == name:  # n01440764 tench
+        if known.split()[:1] == [name]:  # n01440764 tench
             return number
     advice = instead(name, names[:20])
-    raise MlmsError(f"{request.labels} has no class {name!r}, which a folder is called; {advice}")
+    where = request.labels or "the model's file"
+    raise MlmsError(f"{where} has no class {name!r}, which a folder is called; {advice}")
 
 
 def _comparable(name: str) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from mlms_predictors import Tensor
 
-from pytest_mlms.draft.data import ArrayData, Data
+from pytest_mlms.draft.data import ArrayData, CocoData, Data
+from pytest_mlms.draft.onnx_hints import OnnxHints
 from pytest_mlms.draft.parts import InputPart
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.manifest.schema import BATCH
@@ -18,6 +20,8 @@ __all__ = ["SCALES", "channels_of", "guess_inputs", "has_free_batch", "is_pictur
 _CHANNELS = (1, 3)
 _LEAST_SIDE = 4  # pixels
 _SIDE = 224  # pixels, where nothing tells
+_LARGE_SIDE = 640
+_GREY = 114
 _TOKENS = 64
 _SAMPLES = 16000  # of audio, a second
 _OTHER = 16
@@ -35,18 +39,12 @@ SCALES = {
 """Usual ranges of pixels -> the step that makes them. Those of ImageNet and Caffe are for RGB."""
 
 
-def guess_inputs(
-    tensors: Sequence[Tensor], data: Data | None, vocabulary: Mapping[str, int]
-) -> list[InputPart]:
-    """Return the inputs of a manifest.
-
-    ``vocabulary`` has the number of tokens of inputs whose embedding is known. Raises MlmsError
-    where the signature does not say enough.
-    """
+def guess_inputs(tensors: Sequence[Tensor], data: Data | None, hints: OnnxHints) -> list[InputPart]:
+    """Return the inputs of a manifest. Raises MlmsError where too little is known of one."""
     parts = []
     for tensor in tensors:
         _check_known(tensor)
-        parts.append(_guess(tensor, tensors, data, vocabulary))
+        parts.append(_guess(tensor, tensors, data, hints))
     return parts
 
 
@@ -97,18 +95,20 @@ def _guess(
     tensor: Tensor,
     tensors: Sequence[Tensor],
     data: Data | None,
-    vocabulary: Mapping[str, int],
+    hints: OnnxHints,
 ) -> InputPart:
     given = data.arrays.get(tensor.name) if isinstance(data, ArrayData) else None
     if given is not None:
         return _of_array(tensor, *given)
     if is_picture(tensor):
-        return _picture(tensor, _sides(tensor))
+        if isinstance(data, CocoData):
+            return _letterbox(tensor, hints.size)
+        return _picture(tensor, hints.size or (None, None))
     if data is not None and len(tensors) == 1 and not isinstance(data, ArrayData):
         shape = _text(tensor)
         problem = f"input {tensor.name!r} is {shape}, which is no batch of pictures"
         raise MlmsError(f"{problem}; give its inputs as an .npz with an array {tensor.name!r}")
-    return _drawn(tensor, tensors, vocabulary)
+    return _drawn(tensor, tensors, hints.vocabulary)
 
 
 def _of_array(tensor: Tensor, dtype: Any, shape: Sequence[int]) -> InputPart:
@@ -145,6 +145,22 @@ def _picture(tensor: Tensor, known: Sequence[int | None]) -> InputPart:
         advice = "a guess: what training did is not in the file"
         steps.append((SCALES[scale], advice))
     return InputPart(tensor.name, "image", tensor.dtype, layout=_layout(tensor), steps=steps)
+
+
+def _letterbox(tensor: Tensor, known: Sequence[int] | None) -> InputPart:
+    """Return a picture that is fitted into the size, as detectors take it."""
+    part = _picture(tensor, known or (_LARGE_SIDE, _LARGE_SIDE))
+    decode, resize, *others = part.steps
+    size = resize[0][resize[0].index("[") : resize[0].index("]") + 1]
+    comment = "a guess: fitted into the size, with grey around it, as YOLO takes it"
+    steps = [
+        decode,
+        (f"resize: {{size: {size}, fit: contain}}", comment),
+        (f"pad: {{size: {size}, value: {_GREY}}}", ""),
+    ]
+    if others:
+        steps.append((SCALES["0..1"], others[0][1]))
+    return replace(part, steps=steps)
 
 
 def _drawn(tensor: Tensor, tensors: Sequence[Tensor], vocabulary: Mapping[str, int]) -> InputPart:

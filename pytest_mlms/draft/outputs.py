@@ -28,13 +28,14 @@ _SHOWN = 5  # best classes in predictions
 class Trial:
     """The outputs of two runs by name, with batches of the sizes ``small`` and ``large``.
 
-    Both are the same for a model that takes one size.
+    Both are the same for a model that takes one size. The second one took ``seconds`` an input.
     """
 
     small: int
     large: int
     outputs: Mapping[str, Array]
     outputs_large: Mapping[str, Array]
+    seconds: float = 0.0
 
     def batch_axis(self, name: str) -> int | None:
         """Return the axis of an output that is as long as the batch, None where there is none."""

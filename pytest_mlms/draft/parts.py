@@ -170,6 +170,7 @@ class Draft:
     """A drafted manifest.
 
     ``thresholds`` are lines with a comment each, and ``measured`` says how they were measured.
+    ``seconds`` is about what the model takes for an input.
     """
 
     name: str
@@ -184,6 +185,7 @@ class Draft:
     measured: str = ""
     heading: str = ""
     task_comment: str = ""
+    seconds: float = 0.0
 
     def text(self) -> str:
         """Return the manifest."""

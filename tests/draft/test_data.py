@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import zipfile
 from collections import Counter
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from pytest_mlms.draft.data import (
     ArrayData,
+    CocoData,
     PictureData,
     TableData,
     pack_folder,
@@ -83,5 +85,59 @@ def test_what_is_no_data_is_refused_with_what_to_name(tmp_path: Path) -> None:
         (tmp_path / "bad.npz", "can't be read"),
         (tmp_path / "objects.npz", "can't be read"),
     ):
+        with pytest.raises(MlmsError, match=message):
+            recognise_data(path)
+
+
+def coco(folder: Path, pictures: Path, count: int) -> Path:
+    """Write a COCO file, and its pictures in another folder."""
+    for path in (folder, pictures):
+        path.mkdir(parents=True, exist_ok=True)
+    images = []
+    annotations = []
+    for number in range(count):
+        (pictures / f"{number}.jpg").write_bytes(bytes([number]))
+        size = {"width": 9, "height": 9}
+        images.append({"id": number, "file_name": f"{number}.jpg", **size})
+        annotations.append(
+            {"id": number, "image_id": number, "category_id": 3, "bbox": [0, 0, 1, 1]}
+        )
+    categories = [{"id": 3, "name": "cat"}, {"id": 1, "name": "ant"}]
+    content = {"images": images, "annotations": annotations, "categories": categories}
+    path = folder / "val.json"
+    path.write_text(json.dumps(content))
+    return path
+
+
+def test_the_pictures_of_a_coco_file_are_found_and_sampled_with_their_objects(
+    tmp_path: Path,
+) -> None:
+    path = coco(tmp_path / "annotations", tmp_path / "val", 9)
+    for named in (path, tmp_path):
+        data = recognise_data(named)
+        assert isinstance(data, CocoData)
+        assert data.folder == tmp_path / "val"
+        assert data.categories == ["ant", "cat"]
+    data = recognise_data(path)
+    assert isinstance(data, CocoData)
+    sample = data.sample(4)
+    ids = {image["id"] for image in sample.content["images"]}
+    assert len(ids) == 4
+    assert {one["image_id"] for one in sample.content["annotations"]} == ids
+    sample.pack(tmp_path / "x.zip")
+    with zipfile.ZipFile(tmp_path / "x.zip") as archive:
+        assert len(archive.namelist()) == 5
+
+
+def test_a_coco_file_without_its_pictures_is_refused(tmp_path: Path) -> None:
+    path = coco(tmp_path / "a", tmp_path / "far" / "away", 2)
+    with pytest.raises(MlmsError, match=r"names 0.jpg, which is neither beside it nor"):
+        recognise_data(path)
+    for text, message in (
+        ("{}", "is no COCO file"),
+        ("[", "can't be read"),
+        ("[]", "no COCO file"),
+    ):
+        path.write_text(text)
         with pytest.raises(MlmsError, match=message):
             recognise_data(path)

@@ -11,9 +11,9 @@ from mlms_predictors import Tensor
 
 from pytest_mlms.draft.data import ArrayData, TableData
 from pytest_mlms.draft.inputs import guess_inputs
+from pytest_mlms.draft.onnx_hints import OnnxHints, hints_of
 from pytest_mlms.draft.outputs import Trial, guess_outputs
 from pytest_mlms.draft.parts import Draft, InputPart, ModelPart, OutputPart, scalar
-from pytest_mlms.draft.vocabulary import vocabulary_of
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.manifest import load
 from pytest_mlms.manifest.yaml12 import parse
@@ -22,7 +22,7 @@ ANY = None
 
 
 def only(tensor: Tensor, data: Any = None) -> InputPart:
-    (part,) = guess_inputs([tensor], data, {})
+    (part,) = guess_inputs([tensor], data, OnnxHints())
     part.spec()  # the manifest accepts it
     return part
 
@@ -63,7 +63,7 @@ def test_arrays_of_the_models_own_shape_have_no_steps(tmp_path: Path) -> None:
 def test_three_inputs_of_tokens_have_ranges_that_run() -> None:
     names = ("input_ids", "attention_mask", "token_type_ids")
     tensors = [Tensor(name, "int64", (ANY, ANY)) for name in names]
-    parts = guess_inputs(tensors, None, {"input_ids": 30522})
+    parts = guess_inputs(tensors, None, OnnxHints({"input_ids": 30522}))
     assert [part.range for part in parts] == [[0, 30521], [1, 1], [0, 0]]
     assert [part.shape for part in parts] == [["batch", 64]] * 3
 
@@ -74,7 +74,7 @@ def test_the_only_free_axis_of_a_state_is_the_batch() -> None:
         Tensor("state", "float32", (2, ANY, 128)),
         Tensor("sr", "int64", ()),
     ]
-    audio, state, rate = guess_inputs(tensors, None, {})
+    audio, state, rate = guess_inputs(tensors, None, OnnxHints())
     assert audio.shape == ["batch", 16000]
     assert state.shape == [2, "batch", 128]
     assert (rate.shape, rate.range) == ([], [16000, 16000])
@@ -164,6 +164,6 @@ def test_the_vocabulary_is_the_embeddings(tmp_path: Path) -> None:
     save(
         helper.make_model(helper.make_graph(nodes, "g", [ids], [out], [table])), tmp_path / "m.onnx"
     )
-    assert vocabulary_of(tmp_path / "m.onnx") == {"ids": 77}
+    assert hints_of(tmp_path / "m.onnx").vocabulary == {"ids": 77}
     (tmp_path / "bad.onnx").write_bytes(b"\xff\xff")
-    assert vocabulary_of(tmp_path / "bad.onnx") == {}
+    assert hints_of(tmp_path / "bad.onnx") == OnnxHints()

@@ -1,0 +1,83 @@
+"""Facts in an ONNX file beside its signature: the number of tokens, names of classes, and sizes."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+__all__ = ["OnnxHints", "hints_of"]
+
+_PASSING = ("Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze")
+"""Operators that pass token ids on."""
+
+_MOST_CLASSES = 100_000
+
+
+@dataclass(frozen=True)
+class OnnxHints:
+    """What an ONNX file says beside its signature.
+
+    Attributes:
+        vocabulary: The rows of the table that each input indexes, where there is one.
+        names: The names of the classes in its metadata, as Ultralytics writes them.
+        size: Height and width of pictures in its metadata.
+    """
+
+    vocabulary: dict[str, int] = field(default_factory=dict)
+    names: tuple[str, ...] = ()
+    size: tuple[int, int] | None = None
+
+
+def hints_of(path: Path) -> OnnxHints:
+    """Return the hints of a file; none for another kind of file, and without onnx."""
+    if path.suffix != ".onnx":
+        return OnnxHints()
+    try:
+        import onnx
+        from google.protobuf.message import DecodeError
+    except ImportError:
+        return OnnxHints()
+    try:
+        model = onnx.load(str(path), load_external_data=False)
+    except (DecodeError, OSError):
+        return OnnxHints()
+    metadata = {}
+    for entry in model.metadata_props:
+        with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+            metadata[entry.key] = ast.literal_eval(entry.value)
+    return OnnxHints(_vocabulary(model.graph), _names(metadata), _size(metadata))
+
+
+def _names(metadata: dict[str, Any]) -> tuple[str, ...]:
+    names = metadata.get("names")
+    if not isinstance(names, dict) or len(names) > _MOST_CLASSES:
+        return ()
+    if sorted(names, key=str) != sorted(range(len(names)), key=str):
+        return ()
+    return tuple(str(names[number]) for number in range(len(names)))
+
+
+def _size(metadata: dict[str, Any]) -> tuple[int, int] | None:
+    size = metadata.get("imgsz")
+    is_size = isinstance(size, list) and len(size) == 2
+    if not is_size or not all(isinstance(side, int) and side > 0 for side in size or ()):
+        return None
+    return size[0], size[1]  # type: ignore[index]
+
+
+def _vocabulary(graph: Any) -> dict[str, int]:
+    """Return the rows of the table that each input of a graph indexes."""
+    rows = {weight.name: weight.dims[0] for weight in graph.initializer if weight.dims}
+    origins = {value.name: value.name for value in graph.input}
+    found: dict[str, int] = {}
+    for node in graph.node:
+        if node.op_type in _PASSING and node.input and node.input[0] in origins:
+            origins[node.output[0]] = origins[node.input[0]]
+        elif node.op_type == "Gather" and node.input[0] in rows and node.input[1] in origins:
+            name = origins[node.input[1]]
+            count = int(rows[node.input[0]])
+            found[name] = min(found.get(name, count), count)
+    return found
