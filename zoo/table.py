@@ -20,7 +20,7 @@ HEAD = (
 )
 _README = Path(__file__).with_name("README.md")
 _BLOCK = re.compile(re.escape(HEAD[0]) + r"\n(\|.*\n)*")
-_SHOWN = 2  # quantities of a model
+_SHOWN = 2  # quantities of a model, of those that it limits
 
 
 def main() -> None:
@@ -61,7 +61,9 @@ def row_of(path: Path, loaded: LoadedManifest, estimates: Mapping[str, Any]) -> 
     size = 0
     for artifact in loaded.model_files(manifest.models[0]).values():
         size += _size(fetch(artifact, default_cache()))
-    shown = [_shown(name, estimate) for name, estimate in list(estimates.items())[:_SHOWN]]
+    limited = {limit.quantity for limit in loaded.limits("accuracy")}
+    names = [name for name in estimates if name in limited][:_SHOWN]
+    shown = [_shown(name, estimates[name]) for name in names]
     cells = (
         _link(path, loaded),
         manifest.task,

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from zoo.compose import file_types, notes, people, photographs, text_lines
+from zoo.compose import file_types, notes, people, photographs, speech, text_lines
 
 Arrays = Mapping[str, NDArray[np.generic]]
 Content = Arrays | bytes
@@ -32,6 +32,8 @@ _DATASETS: dict[str, Callable[[], Content]] = {
     "semantic-segmentation/pages.npz": text_lines.compose_pages,
     "semantic-segmentation/people.zip": people.compose_masks,
     "object-detection/faces.zip": people.compose_faces,
+    "speech-detection/frames.npz": speech.compose_frames,
+    "speech-recognition/sentences.zip": speech.compose_sentences,
     "image-enhancement/photographs.npz": partial(photographs.compose, 7),
     "image-enhancement/photographs_wide.npz": partial(photographs.compose, 18),
     "music-transcription/chords.npz": notes.compose,

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import io
 import json
-import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from PIL import Image, ImageDraw
 
-from zoo.compose.packages import picture
+from zoo.compose.packages import picture, zip_of
 
 __all__ = ["compose_faces", "compose_masks"]
 
@@ -57,7 +56,7 @@ def compose_masks() -> bytes:
         files[f"{number:02}.png"] = _png(scene.mask)
         lines.append(f"{number:02}.jpg,{number:02}.png")
     files["labels.csv"] = "\n".join(lines).encode()
-    return _zip(files)
+    return zip_of(files)
 
 
 def compose_faces() -> bytes:
@@ -86,7 +85,7 @@ def compose_faces() -> bytes:
         "categories": [{"id": _CATEGORY, "name": "face"}],
     }
     files["annotations.json"] = json.dumps(content, indent=1).encode()
-    return _zip(files)
+    return zip_of(files)
 
 
 def _scenes() -> Iterator[_Scene]:
@@ -141,13 +140,4 @@ def _jpeg(image: Image.Image) -> bytes:
 def _png(image: Image.Image) -> bytes:
     data = io.BytesIO()
     image.save(data, "PNG")
-    return data.getvalue()
-
-
-def _zip(files: dict[str, bytes]) -> bytes:
-    """Return an archive; the time of its files is always the same."""
-    data = io.BytesIO()
-    with zipfile.ZipFile(data, "w") as archive:
-        for name, content in files.items():
-            archive.writestr(zipfile.ZipInfo(name), content)
     return data.getvalue()
