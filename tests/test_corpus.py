@@ -20,6 +20,7 @@ MUTANTS = {
     "labels": 100,
     "coco": 100,
     "npz": 100,
+    "records": 100,
     "pictures": 100,
     "models": 60,
 }

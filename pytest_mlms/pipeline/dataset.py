@@ -35,6 +35,7 @@ from pytest_mlms.pipeline.labels import (
 )
 from pytest_mlms.pipeline.labels_csv import LABEL, LABELS_CSV, Table, TablePlaces, read_labels_csv
 from pytest_mlms.pipeline.npz import read_npz
+from pytest_mlms.pipeline.records_dataset import find_records, read_records
 from pytest_mlms.pipeline.states import SEQUENCE, start_state
 from pytest_mlms.pipeline.stored_rows import StoredRows
 from pytest_mlms.pipeline.text_cells import TextCells, paired
@@ -240,7 +241,10 @@ def _reader_of(
     """Return what reads a dataset whose labels have this form."""
     if form == "boxes" and (path.is_dir() or path.suffix == ".json"):
         return _read_coco
-    return _read_folder if path.is_dir() else _read_npz
+    if path.is_dir():
+        has_table = any(path.rglob(LABELS_CSV))
+        return _read_folder if has_table or not find_records(path) else _read_record_files
+    return _read_record_files if find_records(path) else _read_npz
 
 
 def _check_counts(content: _Content) -> None:
@@ -300,6 +304,11 @@ def _sequences(arrays: Mapping[str, Array | StoredRows]) -> list[Any] | None:
         found = f"{values.dtype} {values.shape}"
         raise DatasetError(f"has {SEQUENCE!r} as {found}; expected one whole number or text each")
     return texts_of(values) if values.dtype.kind == "U" else values.tolist()
+
+
+def _read_record_files(path: Path, inputs: Sequence[Input], form: LabelForm) -> _Content:
+    found = read_records(find_records(path), _without_states(inputs), form)
+    return _Content(found.elements, found.labels, places=found.places)
 
 
 def _read_coco(path: Path, inputs: Sequence[Input], form: LabelForm) -> _Content:

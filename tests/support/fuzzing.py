@@ -191,6 +191,23 @@ def _read_npz(data: bytes, folder: Path) -> None:
         raise errors[0]
 
 
+def _read_record_file(data: bytes, folder: Path) -> None:
+    """Open a dataset in a file of records, and read all of its elements and labels."""
+    path = folder / "d.records"
+    path.write_bytes(data)
+    errors = []
+    for form in ("class", "array"):
+        try:
+            dataset = open_dataset(path, [Input.model_validate(_IMAGE)], _PLACE, labels=form)
+            for index in range(len(dataset)):
+                dataset.elements["x"][index]
+                assert dataset.labels is None or dataset.labels[index] is not None
+        except MlmsError as error:
+            errors.append(error)
+    if errors:
+        raise errors[0]
+
+
 def _read_picture(data: bytes, folder: Path) -> None:
     """Decode a picture in colour or in grey."""
     step = "decode" if len(data) % 2 else _GREY
@@ -212,6 +229,7 @@ _ALL = [
     Target("labels", (mutated_text, mutated_bytes), _read_labels, 0.1),
     Target("coco", (mutated_text, mutated_bytes), _read_coco, 0.1),
     Target("npz", (mutated_npz,), _read_npz, 0.1),
+    Target("records", (mutated_bytes,), _read_record_file, 0.1),
     # A true picture may have 179 million pixels, which take some seconds.
     Target("pictures", (mutated_picture,), _read_picture, 0.2, most_seconds=10.0),
     Target("models", (mutated_bytes,), _read_model, 0.1),
