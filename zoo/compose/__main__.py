@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from zoo.compose import file_types, notes, people, photographs, speech, text_lines
+from zoo.compose import file_types, notes, people, photographs, plates, speech, text_lines
 
 Arrays = Mapping[str, NDArray[np.generic]]
 Content = Arrays | bytes
@@ -34,6 +34,7 @@ _DATASETS: dict[str, Callable[[], Content]] = {
     "object-detection/faces.zip": people.compose_faces,
     "speech-detection/frames.npz": speech.compose_frames,
     "speech-recognition/sentences.zip": speech.compose_sentences,
+    "object-detection/plates.zip": plates.compose_plates,
     "image-enhancement/photographs.npz": partial(photographs.compose, 7),
     "image-enhancement/photographs_wide.npz": partial(photographs.compose, 18),
     "music-transcription/chords.npz": notes.compose,
