@@ -47,7 +47,7 @@ def test_accuracy(
     from pytest_mlms.evaluate.estimates import estimate_evidence
     from pytest_mlms.evaluate.limits import judge
     from pytest_mlms.evaluate.scoring import score
-    from pytest_mlms.report.predictions import keep_predictions, worst_inputs
+    from pytest_mlms.report.predictions import keep_predictions, list_worst_inputs
 
     manifest = mlms_case.loaded.manifest
     batches = mlms_outputs.batches(manifest.scored_outputs, mlms_dataset)
@@ -56,7 +56,7 @@ def test_accuracy(
     estimates = estimate_evidence(evidence, manifest.evaluate.seed)
     decisions = judge(mlms_case.limits, estimates)
     mlms_recorder.settle(
-        estimates, decisions, mlms_config.strict, lambda: worst_inputs(evidence, mlms_dataset)
+        estimates, decisions, mlms_config.strict, lambda: list_worst_inputs(evidence, mlms_dataset)
     )
 
 

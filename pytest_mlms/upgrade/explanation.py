@@ -30,6 +30,7 @@ def explain_upgrade(result: UpgradeResult, setting: UpgradeSetting) -> str:
     """Return the text of a result: what was found, how surely, on what machine, what to try."""
     lines = [
         *_quantities(result),
+        *_worse_inputs(result),
         *_precision(result),
         _method(result),
         f"machine: {_machine(result, setting)}",
@@ -76,6 +77,13 @@ def _quantities(result: UpgradeResult) -> list[str]:
         rounds = _plural(len(result.rounds), "round")
         lines.append(f"not judged after {rounds}: {', '.join(not_judged)}")
     return lines
+
+
+def _worse_inputs(result: UpgradeResult) -> list[str]:
+    """Return the inputs that got worst, with what A and B made of them."""
+    if not result.worse_inputs:
+        return []
+    return ["inputs that got worst (A -> B):", *[f"  {line}" for line in result.worse_inputs]]
 
 
 def _badness(compared: Comparison) -> tuple[int, bool]:

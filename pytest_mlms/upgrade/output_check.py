@@ -6,8 +6,9 @@ A candidate that is faster because it is wrong is no upgrade.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, MutableMapping
+from collections.abc import Hashable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,13 +22,14 @@ from pytest_mlms.evaluate.agreement import (
 )
 from pytest_mlms.evaluate.scoring import Files, score_case
 from pytest_mlms.evaluate.tasks.task import Evidence
+from pytest_mlms.evaluate.worst_inputs import worse_inputs
 from pytest_mlms.pipeline import Dataset
 from pytest_mlms.records import Comparison, Verdict
 from pytest_mlms.upgrade.agents import AgentPair
 from pytest_mlms.upgrade.paired_evidence import compare_evidence
 from pytest_mlms.upgrade.rounds import Array, Outputs, SideName
 
-__all__ = ["OutputCheck", "check_outputs"]
+__all__ = ["OutputCheck", "OutputFindings", "check_outputs"]
 
 
 def check_outputs(
@@ -82,6 +84,16 @@ def _largest_deviation(output: Array, reference: Array, allowed: Tolerance) -> f
     return float(found.deviation.max(initial=0.0))
 
 
+class OutputFindings(NamedTuple):
+    """The verdicts on outputs and accuracy, and a line for each of the inputs that got worst.
+
+    Inputs are named where the candidate is worse in a quantity of accuracy.
+    """
+
+    comparisons: Sequence[Comparison]
+    worse_inputs: Sequence[str] = ()
+
+
 @dataclass(frozen=True)
 class OutputCheck:
     """Check of the outputs for the timed inputs, and of the accuracy where there are labels.
@@ -96,8 +108,8 @@ class OutputCheck:
     tolerances: Mapping[str, float]
     evidence: MutableMapping[Hashable, Evidence]
 
-    def __call__(self, pair: AgentPair, timed: Mapping[SideName, Outputs]) -> list[Comparison]:
-        """Return the verdicts on agreement and accuracy.
+    def __call__(self, pair: AgentPair, timed: Mapping[SideName, Outputs]) -> OutputFindings:
+        """Return the verdicts on agreement and accuracy, and the inputs that got worse.
 
         ``timed`` has the outputs for the timed inputs by side. Raises InvalidRun where the
         baseline's own outputs cannot be used.
@@ -108,17 +120,16 @@ class OutputCheck:
         candidate = {name: timed["b"][name] for name in names}
         _check_baseline(baseline)
         agreement = check_outputs(baseline, candidate, self._tolerance())
-        comparisons = [agreement]
-        if agreement.verdict is not Verdict.PASSED or self.dataset is None:
-            return comparisons
-        if manifest.has_accuracy:
-            accuracy = _AccuracyCheck(self, self.dataset, pair)
-            try:
-                comparisons += accuracy.compare()
-            except OutputError as error:
-                wrong = agreement.but(verdict=Verdict.REGRESSED, lacking=str(error))
-                return [wrong]
-        return comparisons
+        is_fine = agreement.verdict is Verdict.PASSED
+        if not is_fine or self.dataset is None or not manifest.has_accuracy:
+            return OutputFindings([agreement])
+        accuracy = _AccuracyCheck(self, self.dataset, pair)
+        try:
+            found = accuracy.compare()
+        except OutputError as error:
+            wrong = agreement.but(verdict=Verdict.REGRESSED, lacking=str(error))
+            return OutputFindings([wrong])
+        return found._replace(comparisons=[agreement, *found.comparisons])
 
     def _tolerance(self) -> Tolerance | None:
         agreement = self.case.agreement
@@ -144,7 +155,7 @@ class _AccuracyCheck:
     dataset: Dataset
     pair: AgentPair
 
-    def compare(self) -> list[Comparison]:
+    def compare(self) -> OutputFindings:
         """Return the verdicts on the quantities of the manifest's task.
 
         Raises InvalidRun where the baseline's outputs cannot be used, OutputError where the
@@ -156,7 +167,10 @@ class _AccuracyCheck:
             raise InvalidRun(f"the baseline's outputs can't be used: {error}") from None
         candidate = self._evidence("b")
         seed = self.check.case.loaded.manifest.evaluate.seed
-        return compare_evidence(baseline, candidate, self.check.tolerances, seed)
+        comparisons = compare_evidence(baseline, candidate, self.check.tolerances, seed)
+        if all(compared.verdict is not Verdict.REGRESSED for compared in comparisons):
+            return OutputFindings(comparisons)
+        return OutputFindings(comparisons, worse_inputs(baseline, candidate, self.dataset))
 
     def _evidence(self, side: SideName) -> Evidence:
         """Return the evidence of a side, computed once a session."""

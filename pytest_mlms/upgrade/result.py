@@ -21,7 +21,8 @@ class UpgradeResult:
 
     The fields are those of the item's line in results.jsonl. ``complete`` is whether the run came
     to its end. ``layers`` are the layers that changed, traced where the candidate is slower;
-    ``layers_lacking`` is the reason where they could not be traced.
+    ``layers_lacking`` is the reason where they could not be traced. ``worse_inputs`` names the
+    inputs that got worst, where a quantity of accuracy did.
     """
 
     rounds: Sequence[RoundRecord] = ()
@@ -30,6 +31,7 @@ class UpgradeResult:
     comparisons: Sequence[Comparison] = ()
     layers: Sequence[LayerChange] = ()
     layers_lacking: str = ""
+    worse_inputs: Sequence[str] = ()
 
     @property
     def verdict(self) -> Verdict:

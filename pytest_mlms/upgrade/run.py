@@ -26,7 +26,7 @@ from pytest_mlms.upgrade.interleave import (
     run_interleaved,
 )
 from pytest_mlms.upgrade.layer_diff import changed_layers
-from pytest_mlms.upgrade.output_check import check_outputs
+from pytest_mlms.upgrade.output_check import OutputFindings, check_outputs
 from pytest_mlms.upgrade.result import UpgradeResult
 from pytest_mlms.upgrade.rounds import (
     CLOCKS,
@@ -41,7 +41,7 @@ from pytest_mlms.upgrade.rounds import (
 
 __all__ = ["UpgradeRun"]
 
-OutputChecker = Callable[[AgentPair, Mapping[SideName, Outputs]], list[Comparison]]
+OutputChecker = Callable[[AgentPair, Mapping[SideName, Outputs]], OutputFindings]
 """Compares the outputs of both sides while their agents are alive."""
 
 _PROFILES = 4  # of each side, in turns
@@ -113,7 +113,9 @@ class UpgradeRun:
                 f"what was measured can't be trusted; {reasons}; run it again where that isn't so"
             )
         if index == 0:
-            self._output_comparisons = self.compare_outputs(pair, measured.outputs)
+            found = self.compare_outputs(pair, measured.outputs)
+            self._output_comparisons = found.comparisons
+            self._update(worse_inputs=found.worse_inputs)
             self._first_outputs = measured.outputs
         else:
             self._check_stable(index, measured, pair)

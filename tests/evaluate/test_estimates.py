@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -14,29 +13,8 @@ from pytest_mlms.evaluate.estimates import (
     resampled_bounds,
     resampled_figures,
 )
-from pytest_mlms.evaluate.tasks.task import Array, Evidence
 from pytest_mlms.records import Estimate
-
-
-class Means(Evidence):
-    """Evidence whose figure is the mean of a number an input."""
-
-    def __init__(self, values: Sequence[float], name: str = "f1_macro") -> None:
-        self.values = np.asarray(values, np.float64)
-        self.name = name
-
-    def __len__(self) -> int:
-        return len(self.values)
-
-    def figures(self, counts: Array) -> Mapping[str, Array]:
-        return {self.name: counts @ self.values / counts.sum(axis=1)}
-
-    @property
-    def losses(self) -> Array:
-        return -self.values
-
-    def columns(self) -> Mapping[str, Sequence[Any]]:
-        return {"value": self.values.tolist()}
+from tests.support.scored import Means
 
 
 def estimate(values: Sequence[float]) -> Estimate:

@@ -13,7 +13,7 @@ from pytest_mlms.manifest.schema import Input, Output
 from pytest_mlms.pipeline import Dataset
 from pytest_mlms.recorder import Recorder
 from pytest_mlms.records import Place
-from pytest_mlms.report.predictions import keep_predictions, worst_inputs
+from pytest_mlms.report.predictions import keep_predictions, list_worst_inputs
 
 OUTPUT = Output.model_validate({"name": "y", "type": "classification"})
 PIXEL = Input.model_validate({"name": "x", "type": "tensor", "element_type": "float32"})
@@ -59,11 +59,11 @@ def test_predictions_name_the_files_of_their_inputs(recorder: Recorder) -> None:
 
 def test_the_worst_inputs_are_those_that_are_wrong() -> None:
     found = "  worst inputs:\n    row 1: label c, class_1 a, probability_1 0.6"
-    assert worst_inputs(evidence(), dataset()) == found
-    assert "    dogs/2.png: label c" in worst_inputs(evidence(), dataset(FILES))
+    assert list_worst_inputs(evidence(), dataset()) == found
+    assert "    dogs/2.png: label c" in list_worst_inputs(evidence(), dataset(FILES))
 
 
 def test_long_labels_of_several_lines_are_shown_in_short() -> None:
-    text = worst_inputs(evidence(["a", "b", "long\n" * 100]), dataset())
+    text = list_worst_inputs(evidence(["a", "b", "long\n" * 100]), dataset())
     assert len(text.splitlines()) == 2
     assert len(text) < 150

@@ -2,19 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from pytest_mlms.evaluate.tasks.registry import task_named
-from pytest_mlms.evaluate.tasks.task import Evidence
+from pytest_mlms.evaluate.tasks.task import Array, Evidence
 from pytest_mlms.manifest.schema import Input, Output
 from pytest_mlms.pipeline import Dataset
 from pytest_mlms.tasks import facts_of
 
-__all__ = ["dataset_of", "evidence_of", "resamples"]
+__all__ = ["Means", "dataset_of", "evidence_of", "resamples"]
 
 PIXEL = Input.model_validate({"name": "x", "type": "tensor", "element_type": "float32"})
+
+
+class Means(Evidence):
+    """Evidence whose figure is the mean of a number an input."""
+
+    def __init__(self, values: Sequence[float], name: str = "f1_macro") -> None:
+        self.values = np.asarray(values, np.float64)
+        self.name = name
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def figures(self, counts: Array) -> Mapping[str, Array]:
+        return {self.name: counts @ self.values / counts.sum(axis=1)}
+
+    @property
+    def losses(self) -> Array:
+        return -self.values
+
+    def columns(self) -> Mapping[str, Sequence[Any]]:
+        return {"value": self.values.tolist()}
 
 
 def dataset_of(labels: Any, count: int = 1) -> Dataset:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,11 +14,11 @@ from pytest_mlms.errors import InvalidRun, OutputError
 from pytest_mlms.evaluate.agreement import Tolerance
 from pytest_mlms.evaluate.tasks.classification import ClassificationEvidence
 from pytest_mlms.evaluate.tasks.task import Evidence
-from pytest_mlms.pipeline import Dataset
 from pytest_mlms.records import Comparison, Verdict
 from pytest_mlms.upgrade.output_check import OutputCheck, check_outputs
 from pytest_mlms.upgrade.rounds import Outputs, SideName
 from tests.support.fake_agents import FakePair, FakePredictor
+from tests.support.scored import dataset_of
 from tests.support.upgrade_case import case_of
 from tests.support.upgrades import find
 
@@ -82,6 +82,7 @@ LABELS = np.array([0, 1] * 300)
 RIGHT = np.eye(2, dtype=np.float32)[LABELS]
 WRONG = RIGHT[:, ::-1]
 LOGITS = {"logits": np.ones((2, 10))}
+DATASET = dataset_of(LABELS)
 TIMED: Mapping[SideName, Outputs] = {"a": LOGITS, "b": LOGITS}
 
 
@@ -104,7 +105,8 @@ class Check:
         if isinstance(scores, Exception):
             raise scores
         output = self.case.loaded.manifest.scored_outputs[0]
-        return ClassificationEvidence(scores, LABELS, output, [])
+        names = [str(number) for number in range(scores.shape[1])]
+        return ClassificationEvidence(scores, LABELS, output, names)
 
     def run(
         self,
@@ -112,9 +114,11 @@ class Check:
         labelled: bool = True,
         **tolerances: float,
     ) -> list[Comparison]:
-        dataset = cast(Dataset, object()) if labelled else None
+        dataset = DATASET if labelled else None
         check = OutputCheck(self.case, dataset, {}, tolerances, self.known)
-        return check(self.pair, timed)
+        found = check(self.pair, timed)
+        self.worse_inputs = list(found.worse_inputs)
+        return list(found.comparisons)
 
 
 def quantities(comparisons: list[Comparison]) -> list[str]:
@@ -138,6 +142,7 @@ def test_a_candidate_that_loses_answers_regresses_in_accuracy(check: Check) -> N
     assert top1.verdict is REGRESSED
     assert (top1.a, top1.b) == (1.0, 0.0)
     assert top1.ratio == -1.0
+    assert check.worse_inputs[1].startswith("row 1: label 1, class_1 1 -> 0, probability_1 0.7")
 
 
 def test_accuracy_is_a_gate_where_the_manifest_names_it(check: Check) -> None:

@@ -1,0 +1,69 @@
+"""Text of the inputs that a model is most wrong about, and of those that a candidate made worse."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pytest_mlms.evaluate.tasks.task import Array, Evidence
+from pytest_mlms.text import shortened
+
+if TYPE_CHECKING:
+    from pytest_mlms.pipeline import Dataset
+
+__all__ = ["worse_inputs", "worst_inputs"]
+
+_MOST_SHOWN = 5  # inputs
+_MOST_COLUMNS = 5
+_LONGEST_VALUE = 60  # characters
+
+Columns = Mapping[str, Sequence[Any]]
+
+
+def worst_inputs(evidence: Evidence, dataset: Dataset) -> list[str]:
+    """Return a line for each of the worst inputs: its file or row, its label, what was predicted.
+
+    There are none where no input is wrong.
+    """
+    worst = _largest(evidence.losses)
+    if not worst:
+        return []
+    columns = evidence.columns()
+    return [f"{_place(index, dataset)}: {_cells(index, columns, columns)}" for index in worst]
+
+
+def worse_inputs(baseline: Evidence, candidate: Evidence, dataset: Dataset) -> list[str]:
+    """Return a line for each of the inputs that got worst: what differs, before and after."""
+    worst = _largest(candidate.losses - baseline.losses)
+    if not worst:
+        return []
+    before = baseline.columns()
+    after = candidate.columns()
+    return [f"{_place(index, dataset)}: {_cells(index, before, after)}" for index in worst]
+
+
+def _largest(losses: Array) -> list[int]:
+    """Return the numbers of the largest losses above 0; NaN is the largest."""
+    known = np.nan_to_num(losses, nan=np.inf)
+    worst = np.argsort(-known, kind="stable")[:_MOST_SHOWN]
+    return [int(index) for index in worst if known[index] > 0]
+
+
+def _place(index: int, dataset: Dataset) -> str:
+    return f"row {index}" if dataset.files is None else dataset.files[index]
+
+
+def _cells(index: int, before: Columns, after: Columns) -> str:
+    cells = []
+    for name, values in itertools.islice(after.items(), _MOST_COLUMNS):
+        new = _short(values[index])
+        old = _short(before[name][index]) if name in before else new
+        cells.append(f"{name} {new}" if old == new else f"{name} {old} -> {new}")
+    return ", ".join(cells)
+
+
+def _short(value: object) -> str:
+    return shortened(" ".join(str(value).split()), _LONGEST_VALUE)
