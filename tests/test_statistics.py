@@ -18,6 +18,7 @@ from pytest_mlms.statistics import (
     change_points,
     is_steady,
     largest_loss,
+    middle_of_change,
     percentile_interval,
     persistence,
     pool_rounds,
@@ -420,3 +421,28 @@ def test_changes_are_inside_and_at_least_five_values_apart(
 ) -> None:
     found = change_points(factor * np.array(values, float))
     assert all(np.diff([0, *found, len(values)]) >= 5) or not found
+
+
+def test_the_middle_of_a_slow_change_is_found() -> None:
+    generator = np.random.default_rng(0)
+    values = np.linspace(1.0, 0.9, 36) + 0.03 * generator.normal(size=36)
+    assert 10 < middle_of_change(values) < 26
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 30])
+def test_equal_values_have_no_middle_of_a_change(count: int) -> None:
+    assert middle_of_change(np.ones(count)) == 0
+
+
+def test_independent_values_change_as_seldom_as_the_risk() -> None:
+    generator = np.random.default_rng(0)
+    found = 0
+    for _ in range(1000):
+        found += middle_of_change(generator.normal(size=32), risk=0.05) > 0
+    assert found <= 60
+
+
+@given(st.lists(st.integers(-5, 5), min_size=2, max_size=40), st.floats(0.1, 10))
+def test_the_middle_of_a_change_goes_by_ranks_alone(values: list[int], factor: float) -> None:
+    data = np.array(values, float)
+    assert middle_of_change(np.exp(factor * data)) == middle_of_change(data)

@@ -109,10 +109,11 @@ def _describe_unsettled(results: Sequence[ProcessResult]) -> str:
         directions.append("faster")
     if max(changes) > 1:
         directions.append("slower")
-    most = max(max(change, 1 / change) for change in changes) - 1
+    most = max(max(change, 1 / change) for change in changes)
+    share = f"{100 * (most - 1):.2g} %" if most < 2 else f"a factor of {most:.2g}"
     return (
         f"{len(changes)} of {len(results)} processes still got {' or '.join(directions)} while "
-        f"they were timed, by up to {100 * most:.2g} %"
+        f"they were timed, by up to {share}"
     )
 
 

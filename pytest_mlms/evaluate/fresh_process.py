@@ -152,8 +152,10 @@ class WarmUp(NamedTuple):
         return self._replace(latencies=latencies, seconds=self.seconds + _seconds_of(run))
 
     def leaves_time(self, plan: PerformancePlan, run: ScenarioRun) -> bool:
-        """Return whether the process may be timed for another run as long as this one."""
-        return self.seconds + 2 * _seconds_of(run) <= plan.longest
+        """Return whether there is time for another run, by the last calls of this one."""
+        call = float(np.median(run.latencies[-plan.least // 4 :]))
+        next_run = max(plan.duration, plan.least * call)
+        return self.seconds + _seconds_of(run) + next_run <= plan.longest
 
 
 def _warm_up(plan: PerformancePlan, predictor: Predictor) -> WarmUp:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pytest_mlms.agent.process import Array
-from pytest_mlms.statistics import change_points
+from pytest_mlms.statistics import change_points, middle_of_change
 
 __all__ = ["LEAST_CHANGE", "SETTLED", "Reach", "Settling", "settling_of"]
 
@@ -81,10 +81,12 @@ def settling_of(runs: Sequence[Array], timed: int = 1) -> Settling:
     medians = np.concatenate([earlier, timed_blocks])
     begin = len(earlier)
     edge = max(2, len(timed_blocks) // _EDGE)
-    bounds = [begin]
-    for change in change_points(np.log(medians), _FLOOR):
-        if begin + edge <= change <= len(medians) - edge:
-            bounds.append(change)
+    changes = change_points(np.log(medians), _FLOOR)
+    inside = [place for place in changes if begin + edge <= place <= len(medians) - edge]
+    middle = middle_of_change(timed_blocks)
+    if middle and not inside:
+        inside = [begin + middle]
+    bounds = [begin, *inside]
     if len(bounds) == 1:
         return SETTLED
     levels = [float(np.median(part)) for part in np.split(medians, bounds)[1:]]

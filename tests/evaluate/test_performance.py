@@ -261,6 +261,12 @@ def test_a_long_first_plateau_is_warm_up() -> None:
     assert all(result.record.steady for result in item.results)
 
 
+def test_a_plateau_that_takes_half_of_the_time_is_warm_up() -> None:
+    item = EarlyItem(lambda number: 0.5 if number < 20 else 0.1)
+    limit = Limit("latency_p50", 0.3, PLACE)
+    assert verdicts(item.measure(limit, budget=40)) == [Verdict.PASSED]
+
+
 def test_a_long_first_plateau_is_warm_up_without_limits_too() -> None:
     measured = EarlyItem(lambda number: 0.5 if number < 20 else 0.1).measure()
     assert measured.estimates["latency_mean"].value == pytest.approx(0.1)
