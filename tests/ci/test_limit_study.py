@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ sys.path.insert(0, str(ROOT / "ci"))
 from limit_noise import NOISES, Noise
 from limit_study import Cell, Setting, parse_options, study_cell, true_value
 
-SETTING = Setting(decisions=30, processes=300)
+SETTING = Setting(decisions=15, processes=100)
 BY_NAME = {noise.name: noise for noise in NOISES}
 
 
@@ -33,9 +34,15 @@ def test_what_a_short_time_can_not_tell_is_not_decided_early(name: str, ratio: f
 @pytest.mark.parametrize("name", ["heavy tails", "processes differ by 2 %"])
 def test_a_true_value_at_the_limit_is_decided_as_seldom_as_in_full(name: str) -> None:
     early = cell(BY_NAME[name], 1.0)
-    assert early.share("PASSED") <= 0.05
-    assert early.share("FAILED") <= 0.05
+    assert early.share("PASSED") <= 0.1
+    assert early.share("FAILED") <= 0.1
     assert early.ended_early == 0
+
+
+def test_processes_in_two_states_seldom_pass_or_fail_wrongly() -> None:
+    few = replace(SETTING, decisions=10)
+    two_states = study_cell(BY_NAME["two states, ±20 %"], 1.0, truth=1e-3, early=3, setting=few)
+    assert two_states.share("INCONCLUSIVE") >= 0.8
 
 
 def test_a_limit_that_is_far_away_takes_half_of_the_time() -> None:

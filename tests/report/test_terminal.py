@@ -186,6 +186,13 @@ def test_latency_alone_is_not_named_again() -> None:
     assert not any(line.startswith("  ") for line in written([upgrade(0.2)]).lines)
 
 
+def test_what_to_know_of_processes_is_shown() -> None:
+    doubts = "1 of 3 processes stands apart"
+    item = performance(processes=[{"steady": True}, {"steady": False}], doubts=doubts)
+    (line,) = [line for line in written([item]).lines if line.startswith(doubts)]
+    assert line.startswith(f"{doubts}: m.yaml::test_performance")
+
+
 def test_processes_that_were_not_steady_are_named() -> None:
     terminal = written([performance(processes=[{"steady": True}, {"steady": False}])])
     line = terminal.lines[-1]
