@@ -23,6 +23,8 @@ MUTANTS = {
     "records": 100,
     "pictures": 100,
     "models": 60,
+    "sounds": 100,
+    "tokenizers": 100,
 }
 
 

@@ -20,6 +20,7 @@ Array = NDArray[Any]
 
 _FORMATS = ("WAV", "WAVEX", "RF64", "FLAC", "OGG", "MP3", "AIFF")
 _MOST_SAMPLES = 1 << 28  # of all channels: 4.6 hours of 16 kHz
+_MOST_RATIO = 200_000  # whose filter has 4 million taps
 _SHOWN_BYTES = 8
 _REPLACE = "replace the file, or leave it out"
 _UNKNOWN_SIZES = (0, 0xFFFFFFFF)  # of a RIFF file that was written as a stream
@@ -124,7 +125,11 @@ def resampled(sound: Sound, rate: int) -> Sound:
     from scipy.signal import resample_poly
 
     common = gcd(sound.rate, rate)
-    samples = resample_poly(sound.samples, rate // common, sound.rate // common, axis=0)
+    up, down = rate // common, sound.rate // common
+    if max(up, down) > _MOST_RATIO or sound.samples.size * up // down > _MOST_SAMPLES:
+        found = f"{len(sound.samples):,} samples at {sound.rate:,} a second"
+        raise ValueError(f"{found} can't be resampled to {rate:,}; convert the file before")
+    samples = resample_poly(sound.samples, up, down, axis=0)
     return Sound(samples.astype(np.float32), rate)
 
 

@@ -38,6 +38,10 @@ def test_a_file_of_another_rate_asks_for_resample() -> None:
     with pytest.raises(DatasetError, match=expected):
         preprocess([data], audio())
     batch = preprocess([data], audio("resample"))
+    for rate, samples in ((767_999, 100), (1, 1 << 15)):
+        strange = encoded(np.zeros(samples), rate)
+        with pytest.raises(DatasetError, match="can't be resampled to 16,000; convert the file"):
+            preprocess([strange], audio("resample"))
     middle = slice(500, 7500)  # the filter has seen both sides
     assert np.abs(batch[0] - tone())[middle].max() < 1e-3
 

@@ -6,6 +6,7 @@ A mutant is given by the name of its target and a number, so that a failure can 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import random
 import time
@@ -26,6 +27,7 @@ from pytest_mlms.pipeline.dataset import open_dataset
 from pytest_mlms.pipeline.detected import coco_labels
 from pytest_mlms.pipeline.inputs import preprocess
 from pytest_mlms.pipeline.masks import check_segmentation, run_lengths_of
+from pytest_mlms.pipeline.tokenizer_files import decode
 from pytest_mlms.records import Kind, Place, Stack
 from pytest_mlms.serialization import to_plain
 from pytest_mlms.stacks.schema import load_stacks
@@ -51,6 +53,8 @@ _HERE = Stack("here", "onnxruntime", interpreter="current")
 _PLACE = Place(Path("m.yaml"), 1)
 _TENSOR = {"name": "x", "type": "tensor", "element_type": "float32"}
 _IMAGE = {"name": "x", "type": "image", "element_type": "float32", "layout": "NCHW"}
+_SOUND = {"name": "x", "type": "audio", "element_type": "float32", "sample_rate": 16000}
+_TEXT = {"name": "x", "type": "text", "element_type": "int64"}
 _GREY = {"decode": {"color": "L"}}
 _SQUARE = {"resize": {"size": [8, 8]}}
 
@@ -214,6 +218,22 @@ def _read_picture(data: bytes, folder: Path) -> None:
     preprocess([data], Input.model_validate({**_IMAGE, "steps": [step, _SQUARE]}))
 
 
+def _read_sound(data: bytes, folder: Path) -> None:
+    """Read a file of sound, and compute features of it."""
+    steps = ["mono", "resample", {"mel": {"fft": 64, "hop": 32, "bands": 4}}, "log"]
+    preprocess([data], Input.model_validate({**_SOUND, "steps": steps}))
+
+
+def _read_tokenizer(data: bytes, folder: Path) -> None:
+    """Encode a text and decode ids by a tokenizer's file."""
+    path = folder / f"{hashlib.sha256(data).hexdigest()}.json"  # tokenizers are kept by their name
+    path.write_bytes(data)
+    step = {"tokenize": {"file": str(path), "sha256": "0" * 64, "length": 8}}
+    preprocess(["the cat sat"], Input.model_validate({**_TEXT, "steps": [step]}))
+    with contextlib.suppress(ValueError):
+        decode(str(path), [0, 3, 5])
+
+
 def _read_model(data: bytes, folder: Path) -> None:
     """Read the signature of an ONNX file, and describe it."""
     path = folder / "m.onnx"
@@ -233,6 +253,8 @@ _ALL = [
     # A true picture may have 179 million pixels, which take some seconds.
     Target("pictures", (mutated_picture,), _read_picture, 0.2, most_seconds=10.0),
     Target("models", (mutated_bytes,), _read_model, 0.1),
+    Target("sounds", (mutated_bytes,), _read_sound, 0.1),
+    Target("tokenizers", (mutated_text,), _read_tokenizer, 0.1),
 ]
 TARGETS = {target.name: target for target in _ALL}
 """Name -> target; the name is that of the folder of its seeds."""
