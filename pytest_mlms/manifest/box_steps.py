@@ -93,12 +93,15 @@ class Yolo(Closed):
     """Read the raw output of a YOLO head, whose boxes are centre and size.
 
     v8 has for each input 4 + C rows of A anchors; v5 has A rows of 4 + 1 + C, and multiplies the
-    scores with that of the object. With ``classes: all`` a box is a detection for each class.
+    scores with that of the object. With ``classes: all`` a box is a detection for each class. The
+    last ``coefficients`` numbers of a box are those of its mask, as in Ultralytics' models for
+    segmentation.
     """
 
     head: Literal["v5", "v8"] = "v8"
     units: Units = "pixels"
     classes: Literal["best", "all"] = "best"
+    coefficients: Annotated[int, Field(ge=0)] = 0
 
 
 class AnchorLayer(Closed):
@@ -188,9 +191,11 @@ class Classes(Closed):
 class Masks(Closed):
     """Read an output of K masks for each input, one for each of its boxes, in their order.
 
-    The values of a mask are for all of the model's input, or for its box. What is at least
-    ``threshold``, once the mask has the size of the picture, belongs to the object.
+    The values of a mask are for all of the model's input, or for its box. With ``prototypes`` the
+    masks are those of the model, and a box has a coefficient for each: its mask is the sigmoid of
+    their sum, within the box. What is at least ``threshold``, once the mask has the size of the
+    picture, belongs to the object.
     """
 
-    frame: Literal["input", "box"] = "input"
+    frame: Literal["input", "box", "prototypes"] = "input"
     threshold: float = 0.5

@@ -40,12 +40,14 @@ class _Read:
             has them.
         classes: Of each box (K); None where another output has them, or ``scores`` is K x C.
         rows: The index of each box in its output (K).
+        coefficients: Of each box's mask (K x P), for models with prototypes of masks.
     """
 
     corners: Array
     scores: Array | None
     classes: Array | None
     rows: Array
+    coefficients: Array | None = None
 
 
 class BoxReader:
@@ -185,9 +187,19 @@ def _detections(read: _Read, masks: Array | None) -> Detections:
         scores = scores.reshape(-1)
     elif classes is None:
         classes = np.zeros(len(chosen), np.int64)
-    rows = read.rows[chosen]
-    found = None if masks is None else _RowMasks(masks, rows)
-    return Detections(read.corners[chosen], scores, classes, found)
+    return Detections(read.corners[chosen], scores, classes, _masks_of(read, masks, chosen))
+
+
+def _masks_of(read: _Read, masks: Array | None, chosen: Array) -> Sequence[Array] | None:
+    """Return the masks of the boxes at ``chosen``."""
+    if masks is None:
+        return None
+    if read.coefficients is None:
+        return _RowMasks(masks, read.rows[chosen])
+    if read.coefficients.shape[1] != len(masks):
+        found = f"the boxes have {read.coefficients.shape[1]} coefficients"
+        raise OutputError(f"{found}, and there are {len(masks)} prototypes; correct the step yolo")
+    return _PrototypeMasks(masks, read.coefficients[chosen])
 
 
 class _RowMasks(Sequence[Array]):
@@ -204,6 +216,20 @@ class _RowMasks(Sequence[Array]):
         return self._masks[self._rows[index]]
 
 
+class _PrototypeMasks(Sequence[Array]):
+    """Masks that are sums of prototypes; each is computed when it is asked for."""
+
+    def __init__(self, prototypes: Array, coefficients: Array) -> None:
+        self._prototypes = prototypes
+        self._coefficients = coefficients
+
+    def __len__(self) -> int:
+        return len(self._coefficients)
+
+    def __getitem__(self, index: Any) -> Any:
+        return expit(np.tensordot(self._coefficients[index], self._prototypes, axes=1))
+
+
 def _best_class(read: _Read) -> _Read:
     if read.scores is None or read.scores.ndim == 1:
         return read
@@ -216,7 +242,8 @@ def _first(read: _Read, count: int) -> _Read:
     """Return the first ``count`` boxes; the rest of the output is padding."""
     scores = None if read.scores is None else read.scores[:count]
     classes = None if read.classes is None else read.classes[:count]
-    return _Read(read.corners[:count], scores, classes, read.rows[:count])
+    coefficients = None if read.coefficients is None else read.coefficients[:count]
+    return _Read(read.corners[:count], scores, classes, read.rows[:count], coefficients)
 
 
 def _corners(numbers: Array, form: str) -> Array:
@@ -286,15 +313,18 @@ def _read_yolo(values: Array, parameters: Yolo, place: _Place) -> _Read:
     if parameters.head == "v8":
         table = table.T
     first_score = 5 if parameters.head == "v5" else 4
-    if table.shape[1] <= first_score:
-        found = f"a {parameters.head} head has more than {first_score} numbers a box"
+    last_score = table.shape[1] - parameters.coefficients
+    if last_score <= first_score:
+        least = first_score + parameters.coefficients
+        found = f"a {parameters.head} head has more than {least} numbers a box"
         raise ValueError(f"{found}, and this has {table.shape[1]}; write another head")
-    scores = table[:, first_score:]
+    scores = table[:, first_score:last_score]
+    coefficients = table[:, last_score:] if parameters.coefficients else None
     if parameters.head == "v5":
         scores = scores * table[:, 4:5]
     corners = _corners(table[:, :4], "cxcywh")
     pixels = _in_pixels(corners, parameters.units, place.size)
-    read = _Read(pixels, scores, None, np.arange(len(pixels)))
+    read = _Read(pixels, scores, None, np.arange(len(pixels)), coefficients)
     return _best_class(read) if parameters.classes == "best" else read
 
 

@@ -63,7 +63,9 @@ class ClassMap:
         count = len(self.indices)
         beyond = (classes < 0) | (classes >= count)
         if beyond.any() and not self.drops_others:
-            found = f"a detection has the class {classes[beyond][0]}, and there are {count} classes"
+            found = (
+                f"a detection has the class {classes[beyond][0]}, and the last one is {count - 1}"
+            )
             advice = "say which category each class is with the step 'classes'"
             raise OutputError(f"{found}; {advice}")
         known = np.where(beyond, 0, classes)

@@ -13,7 +13,7 @@ from PIL import Image
 from pytest_mlms.pipeline.geometry import Geometry
 from pytest_mlms.pipeline.objects import RunLengths
 
-__all__ = ["check_segmentation", "encode_mask", "mask_in_picture", "run_lengths_of"]
+__all__ = ["check_segmentation", "encode_mask", "mask_in_picture", "pixels_in", "run_lengths_of"]
 
 Array = NDArray[Any]
 
@@ -150,3 +150,13 @@ def mask_in_picture(
     moved = np.asarray(image.transform(*method, Image.Resampling.BILINEAR))
     covered = np.asarray(inside.transform(*method, Image.Resampling.NEAREST))
     return np.asarray((moved >= threshold) & (covered > 0))
+
+
+def pixels_in(box: Sequence[float], size: tuple[int, int]) -> NDArray[np.bool_]:
+    """Return the pixels whose centre is in a box of a picture of this size (height x width)."""
+    left, top, right, bottom = box
+    x = np.arange(size[1]) + 0.5
+    y = np.arange(size[0]) + 0.5
+    columns = (x >= left) & (x < right)
+    rows = (y >= top) & (y < bottom)
+    return np.asarray(rows[:, None] & columns[None, :])

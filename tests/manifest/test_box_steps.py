@@ -27,7 +27,7 @@ def errors_of(*outputs: Output) -> list[Any]:
 def test_the_examples_of_the_documentation_are_valid() -> None:
     text = (ROOT / "docs" / "detection.md").read_text(encoding="utf-8")
     examples = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
-    assert len(examples) == 4
+    assert len(examples) == 5
     for example in examples:
         document = yaml12.parse(example)
         assert document.errors == []

@@ -18,6 +18,7 @@ from pytest_mlms.pipeline.masks import (
     check_segmentation,
     encode_mask,
     mask_in_picture,
+    pixels_in,
     run_lengths_of,
 )
 from pytest_mlms.pipeline.objects import Detections, RunLengths
@@ -72,11 +73,14 @@ class _MaskScorer(Scorer):
             raise OutputError("there are no masks; name an output of type masks")
         size = (picture.objects.height, picture.objects.width)
         masks = []
-        for values, box in zip(found.masks, picture.inner_boxes.tolist(), strict=True):
+        boxes = zip(picture.inner_boxes.tolist(), found.boxes.tolist(), strict=True)
+        for values, (box, corners) in zip(found.masks, boxes, strict=True):
             frame = box if self._parameters.frame == "box" else None
             pixels = mask_in_picture(
                 values, self._parameters.threshold, size, picture.geometry, frame
             )
+            if self._parameters.frame == "prototypes":
+                pixels &= pixels_in(corners, size)
             masks.append(encode_mask(pixels))
         return Detections(found.boxes, found.scores, found.classes, masks)
 

@@ -94,6 +94,28 @@ def test_masks_may_be_those_of_the_boxes(tmp_path: Path) -> None:
     assert wrong.figures(np.ones((1, 1)))["mask_ap75"] == 0
 
 
+def test_masks_may_be_sums_of_prototypes_within_the_box(tmp_path: Path) -> None:
+    """The triangle is one prototype, beside another that would cover the picture."""
+    prototypes = np.stack([triangle(32, 48) * 2 - 1, np.ones((32, 48))])[None]
+    box = [40.0, 34, 64, 52, 0.9, 20, 1]  # centre, size, score, coefficients
+    outputs = [
+        output("boxes", {"yolo": {"coefficients": 2}}),
+        output("masks", {"masks": {"frame": "prototypes"}}),
+    ]
+    scorer = InstanceSegmentation().scorer(outputs, open_masks(tmp_path, TRIANGLE))
+    scorer.add({"boxes": np.array([box]).T[None], "masks": prototypes}, range(1))
+    figures = scorer.evidence().figures(np.ones((1, 1)))
+    assert figures["mask_ap75"] == 1
+
+
+def test_prototypes_without_as_many_coefficients_are_an_error(tmp_path: Path) -> None:
+    outputs = [output("boxes", {"yolo": {"coefficients": 1}}), output("masks")]
+    scorer = InstanceSegmentation().scorer(outputs, open_masks(tmp_path, TRIANGLE))
+    row = {"boxes": np.ones((1, 7, 3)), "masks": np.ones((1, 2, 4, 4))}
+    with pytest.raises(OutputError, match="have 1 coefficients, and there are 2 prototypes"):
+        scorer.add(row, range(1))
+
+
 def test_figures_are_those_of_pycocotools() -> None:
     images = [_with_masks(*image) for image in compose_images(15, 2, seed=3)]
     expected = figures_of_pycocotools(images, 2, "segm")

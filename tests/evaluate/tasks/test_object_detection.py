@@ -162,9 +162,7 @@ def test_classes_may_be_in_another_order(
 def test_a_class_without_a_category_is_an_error(dataset: Dataset) -> None:
     rows = right_rows()
     rows[1, 2, 5] = 3
-    message = (
-        r"labels.json: images\[1\] \(id 2\): 2.png: a detection has the class 3, and there are 3"
-    )
+    message = r"labels.json: images\[1\] \(id 2\): 2.png: a detection has the class 3, and the last one is 2"
     with pytest.raises(OutputError, match=message):
         evidence_of(dataset, rows)
 
