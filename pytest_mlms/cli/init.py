@@ -146,7 +146,10 @@ def _write(request: DraftRequest, options: argparse.Namespace) -> None:
         with replacing(target) as temporary:
             temporary.touch()  # before any work, to see whether it can be
             draft = draft_manifest(request)
-            draft = _measured(draft, temporary, options, request)
+            try:
+                draft = _measured(draft, temporary, options, request)
+            except MlmsError as error:  # of a file that will have been removed
+                raise MlmsError(str(error).replace(str(temporary), "the draft")) from error
             temporary.write_text(draft.text(), encoding="utf-8")
     except OSError as error:
         problem = f"{target} can't be written: {error.strerror}"

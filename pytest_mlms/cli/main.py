@@ -46,13 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ended it.
     """
     words = sys.argv[1:] if arguments is None else arguments
-    asked = words[0] if words else ""
-    parser = _parser([asked] if asked in _SUBCOMMANDS else _SUBCOMMANDS)
-    if _COMPLETION in os.environ:
-        _complete(parser)
-    options = parser.parse_args(words)
     try:
-        status: int = options.run(options)
+        status = _run(words)
         sys.stdout.flush()
     except MlmsError as error:
         print(f"mlms: {error}", file=sys.stderr)
@@ -63,6 +58,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader, such as head, has ended
         _discard_output()
         return 1
+    return status
+
+
+def _run(words: Sequence[str]) -> int:
+    """Run the command that is asked for; return its status."""
+    asked = words[0] if words else ""
+    parser = _parser([asked] if asked in _SUBCOMMANDS else _SUBCOMMANDS)
+    if _COMPLETION in os.environ:
+        _complete(parser)
+    options = parser.parse_args(words)
+    status: int = options.run(options)
     return status
 
 

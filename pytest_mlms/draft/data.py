@@ -50,6 +50,12 @@ class ArrayData:
     path: Path
     arrays: Mapping[str, tuple[np.dtype[Any], tuple[int, ...]]]
 
+    def first_rows(self, name: str, count: int) -> list[Any]:
+        """Return the first rows of an array, again from the start where it has fewer."""
+        with np.load(self.path, allow_pickle=False) as file:
+            rows = file[name]
+        return [rows[number % len(rows)] for number in range(count)]
+
 
 @dataclass(frozen=True)
 class TableData:
@@ -218,6 +224,8 @@ def _of_npz(path: Path) -> ArrayData:
         with np.load(path, allow_pickle=False) as file:
             for name in file.files:
                 array = file[name]
+                if array.ndim == 0 or len(array) == 0:
+                    raise ValueError(f"{name!r} has no rows")
                 arrays[name] = (array.dtype, array.shape)
     except (OSError, ValueError, zipfile.BadZipFile) as error:
         raise MlmsError(f"{path} can't be read: {error}; write it with numpy.savez") from error

@@ -32,7 +32,7 @@ from pytest_mlms.draft.parts import DatasetPart, Draft, InputPart, ModelPart, Ou
 from pytest_mlms.errors import AgentError, MlmsError, Unavailable
 from pytest_mlms.evaluate.random_inputs import draw_array
 from pytest_mlms.manifest.types import instead
-from pytest_mlms.pipeline import read_labels
+from pytest_mlms.pipeline import preprocess, read_labels
 from pytest_mlms.records import Artifact, Place, Stack
 from pytest_mlms.stacks.declared import HERE, stacks_for
 from pytest_mlms.stacks.installers import Show
@@ -272,7 +272,7 @@ def _look(model: ModelFiles, predictor: Predictor, request: DraftRequest) -> _Fo
     hints = hints_of(model.graph)
     inputs = guess_inputs(predictor.inputs, request.data, hints)
     sizes = _SIZES if has_free_batch(predictor.inputs) else _fixed(predictor.inputs)
-    trial = _try(model, predictor, inputs, sizes)
+    trial = _try(model, predictor, _Batches(predictor, inputs, request.data), sizes)
     batch_sizes: Sequence[int] = (trial.small,)
     if trial.small != trial.large:
         batch_sizes = _BATCH_SIZES if trial.seconds < _SLOW else _BATCH_SIZES[:1]
@@ -349,16 +349,16 @@ def _fixed(tensors: Sequence[Tensor]) -> tuple[int, int]:
 
 
 def _try(
-    model: ModelFiles, predictor: Predictor, inputs: Sequence[InputPart], sizes: tuple[int, int]
+    model: ModelFiles, predictor: Predictor, batches: _Batches, sizes: tuple[int, int]
 ) -> Trial:
     """Run batches of both sizes; of one input where the model takes no more."""
     try:
-        return _run_trial(predictor, inputs, sizes)
+        return _run_trial(predictor, batches, sizes)
     except Refused as error:
         if sizes[0] == sizes[1]:
             raise _refused(model, error) from error
     try:
-        return _run_trial(predictor, inputs, (1, 1))
+        return _run_trial(predictor, batches, (1, 1))
     except Refused as error:
         raise _refused(model, error) from error
 
@@ -369,19 +369,39 @@ def _refused(model: ModelFiles, error: Refused) -> MlmsError:
     return MlmsError(f"{problem}; {advice}: {_without_log(error)}")
 
 
-def _run_trial(predictor: Predictor, inputs: Sequence[InputPart], sizes: tuple[int, int]) -> Trial:
-    specs = {part.name: part.spec() for part in inputs}
+def _run_trial(predictor: Predictor, batches: _Batches, sizes: tuple[int, int]) -> Trial:
     outputs = []
     seconds = 0.0
     for size in sizes:  # the second run has no first inference in its time
-        generator = np.random.default_rng(0)
-        batch = {}
-        for tensor in predictor.inputs:
-            batch[tensor.name] = draw_array(tensor, specs[tensor.name], size, generator)
+        batch = batches.of(size)
         began = time.perf_counter()
         outputs.append(predictor.predict(batch))
         seconds = (time.perf_counter() - began) / size
     return Trial(*sizes, outputs[0], outputs[-1], seconds)
+
+
+class _Batches:
+    """Batches for a trial: the first rows of arrays, or random values."""
+
+    def __init__(
+        self, predictor: Predictor, inputs: Sequence[InputPart], data: Data | None
+    ) -> None:
+        self._tensors = predictor.inputs
+        self._specs = {part.name: part.spec() for part in inputs}
+        self._arrays = data if isinstance(data, ArrayData) else None
+
+    def of(self, size: int) -> dict[str, Any]:
+        """Return a batch. Raises MlmsError where the shape of an input is not known."""
+        generator = np.random.default_rng(0)
+        batch = {}
+        for tensor in self._tensors:
+            spec = self._specs[tensor.name]
+            if self._arrays is not None and tensor.name in self._arrays.arrays:
+                rows = self._arrays.first_rows(tensor.name, size)
+                batch[tensor.name] = preprocess(rows, spec)
+            else:
+                batch[tensor.name] = draw_array(tensor, spec, size, generator)
+        return batch
 
 
 def _check_same(

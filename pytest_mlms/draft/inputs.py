@@ -195,7 +195,7 @@ def _shape(tensor: Tensor, tensors: Sequence[Tensor]) -> tuple[list[int | str] |
             written.append(BATCH)
         else:
             written.append(size or _free_size(tensor))
-    return written, "the model leaves axes free: write sizes that you use" if guessed else ""
+    return written, f"{_free_size(tensor):,} is a guess for a free axis" if guessed else ""
 
 
 def _free_size(tensor: Tensor) -> int:
