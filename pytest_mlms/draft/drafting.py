@@ -27,7 +27,13 @@ from pytest_mlms.draft.detection import guess_objects
 from pytest_mlms.draft.inputs import guess_inputs, has_free_batch
 from pytest_mlms.draft.model_files import ModelFiles
 from pytest_mlms.draft.onnx_hints import OnnxHints, hints_of
-from pytest_mlms.draft.outputs import Trial, classes_of, guess_outputs
+from pytest_mlms.draft.outputs import (
+    Trial,
+    classes_of,
+    guess_masks,
+    guess_numbers,
+    guess_outputs,
+)
 from pytest_mlms.draft.parts import DatasetPart, Draft, InputPart, ModelPart, OutputPart
 from pytest_mlms.errors import AgentError, MlmsError, Unavailable
 from pytest_mlms.evaluate.random_inputs import draw_array
@@ -277,20 +283,10 @@ def _look(model: ModelFiles, predictor: Predictor, request: DraftRequest) -> _Fo
     if trial.small != trial.large:
         batch_sizes = _BATCH_SIZES if trial.seconds < _SLOW else _BATCH_SIZES[:1]
     device = predictor.device.partition(":")[0]
-    if isinstance(request.data, CocoData):
-        names = _names_of_detector(request, hints)
-        objects = guess_objects(predictor.outputs, trial, request.data.categories, names)
-        return _Found(
-            device=device,
-            inputs=inputs,
-            outputs=objects,
-            left_out=[],
-            batch_sizes=batch_sizes,
-            classes=None,
-            best=None,
-            task="object-detection",
-            seconds=trial.seconds,
-        )
+    scored = _scored_otherwise(predictor.outputs, trial, request, hints)
+    if scored is not None:
+        task, parts = scored
+        return _Found(device, inputs, parts, [], batch_sizes, None, None, task, trial.seconds)
     labelled = request.data is not None or request.labels is not None
     outputs, best, left_out = guess_outputs(predictor.outputs, trial, labelled=labelled)
     if not outputs:
@@ -309,6 +305,32 @@ def _look(model: ModelFiles, predictor: Predictor, request: DraftRequest) -> _Fo
         seconds=trial.seconds,
         names=hints.names if len(hints.names) == classes else (),
     )
+
+
+def _scored_otherwise(
+    tensors: Sequence[Tensor], trial: Trial, request: DraftRequest, hints: OnnxHints
+) -> tuple[str, list[OutputPart]] | None:
+    """Return the task and the outputs of a model whose labels aren't classes; None for others.
+
+    Raises MlmsError where the outputs don't fit the labels.
+    """
+    data = request.data
+    if isinstance(data, CocoData):
+        names = _names_of_detector(request, hints)
+        return "object-detection", guess_objects(tensors, trial, data.categories, names)
+    if not isinstance(data, ArrayData) or "label" not in data.arrays:
+        return None
+    dtype, shape = data.arrays["label"]
+    if dtype.kind == "f":
+        return "regression", guess_numbers(tensors, trial)
+    if len(shape) < 3:
+        return None
+    parts = guess_masks(tensors, trial, shape[1:])
+    if not parts:
+        sides = " x ".join(map(str, shape[1:]))
+        problem = f"{data.path} has labels of {sides}, and no output of the model has as many"
+        raise MlmsError(f"{problem}; make them of the size of the output")
+    return "semantic-segmentation", parts
 
 
 def _names_of_detector(request: DraftRequest, hints: OnnxHints) -> Sequence[str]:

@@ -133,6 +133,8 @@ def _accuracy(items: Iterable[Item]) -> list[tuple[str, str]]:
                 continue
             is_min = quantity.bound == "min"
             bound = estimate["low"] if is_min else estimate["high"]
+            if not bound:
+                continue  # a limit of 0 says nothing, or leaves no room for rounding
             worst = min if is_min else max
             bounds[name] = worst(bounds.get(name, bound), bound)
             measured.setdefault(name, []).append(estimate["value"])

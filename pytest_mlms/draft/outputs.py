@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pytest_mlms.draft.parts import OutputPart
 from pytest_mlms.manifest.schema import BATCH
 
-__all__ = ["Trial", "classes_of", "guess_outputs"]
+__all__ = ["Trial", "classes_of", "guess_masks", "guess_numbers", "guess_outputs"]
 
 Array = NDArray[Any]
 
@@ -62,14 +62,44 @@ def guess_outputs(
 
     Where nothing is ``labelled`` by classes, a table of two or three columns is left as it is.
     """
+    usable, left_out = _split(tensors, trial)
+    best = _classification(usable, trial, labelled)
+    parts = [_part(tensor, trial, tensor.name == best) for tensor in usable]
+    return parts, best, [tensor.name for tensor in left_out]
+
+
+def guess_numbers(tensors: Sequence[Tensor], trial: Trial) -> list[OutputPart]:
+    """Return the outputs of a model whose labels are numbers."""
+    usable, _ = _split(tensors, trial)
+    return [_part(tensor, trial, has_classes=False) for tensor in usable]
+
+
+def guess_masks(tensors: Sequence[Tensor], trial: Trial, sides: Sequence[int]) -> list[OutputPart]:
+    """Return the output of a model whose labels are the classes of pixels, with these ``sides``.
+
+    Returns nothing where no output has as many pixels.
+    """
+    usable, _ = _split(tensors, trial)
+    for tensor in usable:
+        shape = trial.rows(tensor.name).shape[1:]
+        for axis in range(len(shape)):
+            if (*shape[:axis], *shape[axis + 1 :]) == tuple(sides):
+                comment = f"the best of {shape[axis]} classes of each pixel"
+                steps = [f"argmax: {{axis: {axis + 1}}}"]
+                return [OutputPart(tensor.name, "mask", steps=steps, comment=comment)]
+        if shape == tuple(sides):
+            return [OutputPart(tensor.name, "mask")]
+    return []
+
+
+def _split(tensors: Sequence[Tensor], trial: Trial) -> tuple[list[Tensor], list[Tensor]]:
+    """Return the outputs that have a row for each input, and the others."""
     usable: list[Tensor] = []
     left_out: list[Tensor] = []
     for tensor in tensors:
         has_rows = tensor.name in trial.outputs and trial.batch_axis(tensor.name) is not None
         (usable if has_rows else left_out).append(tensor)
-    best = _classification(usable, trial, labelled)
-    parts = [_part(tensor, trial, tensor.name == best) for tensor in usable]
-    return parts, best, [tensor.name for tensor in left_out]
+    return usable, left_out
 
 
 def classes_of(trial: Trial, name: str) -> int:

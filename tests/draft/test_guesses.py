@@ -12,7 +12,7 @@ from mlms_predictors import Tensor
 from pytest_mlms.draft.data import ArrayData, TableData
 from pytest_mlms.draft.inputs import guess_inputs
 from pytest_mlms.draft.onnx_hints import OnnxHints, hints_of
-from pytest_mlms.draft.outputs import Trial, guess_outputs
+from pytest_mlms.draft.outputs import Trial, guess_masks, guess_numbers, guess_outputs
 from pytest_mlms.draft.parts import Draft, InputPart, ModelPart, OutputPart, scalar
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.manifest import load
@@ -124,6 +124,21 @@ def test_the_axis_of_the_batch_is_found_by_two_sizes() -> None:
     ]
     assert best is None
     assert left_out == ["fixed"]
+
+
+def test_masks_and_numbers_are_known_by_their_labels() -> None:
+    small, large = rows(5, 8, 9)
+    tensors = [Tensor("y", "float32", ())]
+    trial = Trial(2, 3, {"y": small}, {"y": large})
+    (part,) = guess_masks(tensors, trial, (8, 9))
+    assert (part.type, part.steps) == ("mask", ["argmax: {axis: 1}"])
+    (part,) = guess_masks(tensors, trial, (5, 8))
+    assert part.steps == ["argmax: {axis: 3}"]
+    (part,) = guess_masks(tensors, trial, (5, 8, 9))
+    assert part.steps == ()
+    assert guess_masks(tensors, trial, (8, 8)) == []
+    (part,) = guess_numbers(tensors, trial)
+    assert (part.type, part.steps) == ("tensor", ())
 
 
 def test_a_text_is_quoted_where_yaml_would_read_something_else() -> None:
