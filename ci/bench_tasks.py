@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 
 import numpy as np
+from bench_pictures import measure_pictures
 from bench_row import ROOT, Row
 
 IMAGES = 1000
@@ -18,7 +19,12 @@ TIME_RATIO = 1.0
 
 
 def measure_tasks() -> Iterator[Row]:
-    """Measure average precision against pycocotools' own script, and its bootstrap."""
+    """Measure average precision against pycocotools' own script, its bootstrap, and pictures."""
+    yield from measure_pictures()
+    yield from _measure_average_precision()
+
+
+def _measure_average_precision() -> Iterator[Row]:
     from pytest_mlms.evaluate.average_precision import coco_figures
     from pytest_mlms.evaluate.object_matching import ObjectMatcher, joined_matches
 

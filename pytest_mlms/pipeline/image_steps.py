@@ -1,6 +1,7 @@
 """Steps that work on one image: decode, resize, crop and pad.
 
-An encoded image is turned upright by its EXIF orientation.
+An encoded image is turned upright by its EXIF orientation. Between steps that Pillow does, an image
+stays one of Pillow's, as each copy of its pixels takes time.
 """
 
 from __future__ import annotations
@@ -18,9 +19,20 @@ from pytest_mlms.pipeline.pictures import decode_picture, picture_size
 from pytest_mlms.pipeline.resizing import resize_image
 from pytest_mlms.pipeline.sizes import Size, crop_window, pad_borders, resized_size
 
-__all__ = ["IMAGE_STEPS", "as_image", "original_size", "reversed_channels"]
+__all__ = ["IMAGE_STEPS", "as_arrays", "as_image", "original_size", "reversed_channels"]
 
 Array = NDArray[Any]
+Pixels = Array | Image.Image
+"""An image as an array, H x W x C, or as one of Pillow's in mode L or RGB."""
+
+
+def as_arrays(values: list[Any]) -> list[Any]:
+    """Return values with arrays instead of Pillow's images."""
+    return [_as_array(value) if isinstance(value, Image.Image) else value for value in values]
+
+
+def _as_array(image: Pixels) -> Array:
+    return as_image(image) if isinstance(image, Image.Image) else image
 
 
 def as_image(element: Any) -> Array:
@@ -36,7 +48,7 @@ def as_image(element: Any) -> Array:
     return array
 
 
-def _decode(element: Any, parameters: Decode) -> Array:
+def _decode(element: Any, parameters: Decode) -> Pixels:
     if isinstance(element, bytes):
         image = decode_picture(element, parameters.orientation == "exif")
     else:
@@ -44,10 +56,9 @@ def _decode(element: Any, parameters: Decode) -> Array:
     mode = "L" if parameters.color == "L" else "RGB"
     if image.mode != mode:
         image = image.convert(mode)
-    array = as_image(np.asarray(image))
     if parameters.color == "BGR":
-        return reversed_channels(array)
-    return array
+        return reversed_channels(as_image(image))
+    return image
 
 
 def _open(element: Array) -> Image.Image:
@@ -74,23 +85,33 @@ def original_size(element: Any, decode: Decode | None) -> Size:
     return _size_of(as_image(element))
 
 
-def _size_of(image: Array) -> Size:
+def _size_of(image: Pixels) -> Size:
+    if isinstance(image, Image.Image):
+        return Size(image.height, image.width)
     return Size(image.shape[0], image.shape[1])
 
 
-def _resize(image: Array, parameters: Resize) -> Array:
+def _resize(image: Pixels, parameters: Resize) -> Pixels:
     size = resized_size(_size_of(image), parameters)
-    return resize_image(image, size, parameters.library, parameters.method)
+    if parameters.library != "pillow" or not isinstance(image, Image.Image):
+        return resize_image(_as_array(image), size, parameters.library, parameters.method)
+    if size == _size_of(image):
+        return image
+    resampling = Image.Resampling[parameters.method.upper()]
+    return image.resize((size.width, size.height), resampling)
 
 
-def _crop(image: Array, parameters: Crop) -> Array:
+def _crop(image: Pixels, parameters: Crop) -> Pixels:
     window = crop_window(_size_of(image), parameters)
     bottom = window.top + window.height
     right = window.left + window.width
+    if isinstance(image, Image.Image):
+        return image.crop((window.left, window.top, right, bottom))
     return image[window.top : bottom, window.left : right]
 
 
-def _pad(image: Array, parameters: Pad) -> Array:
+def _pad(pixels: Pixels, parameters: Pad) -> Array:
+    image = _as_array(pixels)
     borders = pad_borders(_size_of(image), parameters)
     widths = ((borders.top, borders.bottom), (borders.left, borders.right), (0, 0))
     if parameters.mode != "constant":
@@ -116,10 +137,10 @@ def _fill(parameters: Pad, dtype: np.dtype[Any]) -> Array:
     return values
 
 
-IMAGE_STEPS: dict[str, Callable[[Any, Any], Array]] = {
+IMAGE_STEPS: dict[str, Callable[[Any, Any], Pixels]] = {
     "decode": _decode,
     "resize": _resize,
     "crop": _crop,
     "pad": _pad,
 }
-"""The function of each step: an element and the step's parameters to an image, H x W x C."""
+"""The function of each step: an element and the step's parameters to an image."""

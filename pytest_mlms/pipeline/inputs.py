@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 from pytest_mlms.errors import DatasetError
 from pytest_mlms.manifest.audio_steps import Mel
@@ -25,7 +26,7 @@ from pytest_mlms.manifest.steps import (
 )
 from pytest_mlms.manifest.text_steps import Tokenize
 from pytest_mlms.pipeline import observers
-from pytest_mlms.pipeline.image_steps import IMAGE_STEPS, as_image, reversed_channels
+from pytest_mlms.pipeline.image_steps import IMAGE_STEPS, as_arrays, as_image, reversed_channels
 from pytest_mlms.pipeline.sound_inputs import ARRAY_STEPS, is_first_of_sound, read_sounds
 from pytest_mlms.pipeline.spectra import mel_spectrogram
 from pytest_mlms.pipeline.text_inputs import check_ids, tokenize
@@ -46,13 +47,15 @@ _SHOWN_SHAPES = 3
 class _Form(NamedTuple):
     """The order of axes and colours that the steps so far have led to.
 
-    ``rate`` is that of sound, ``tokens`` the range of the ids of tokens where it is known.
+    ``rate`` is that of sound, ``tokens`` the range of the ids of tokens where it is known, and
+    ``target`` the order of axes of an image in the end.
     """
 
     layout: str
     colors: str
     rate: int
     tokens: tuple[float, float] | None
+    target: str
 
     def after(self, step: InputStep) -> _Form:
         if step.name == "layout":
@@ -70,7 +73,7 @@ def preprocess(elements: Sequence[Element], spec: Input) -> Array:
     Raises DatasetError where a step can't be done.
     """
     batch: Batch = _opened(elements, spec)
-    form = _Form("NHWC", "RGB", spec.sample_rate or 0, spec.range)
+    form = _Form("NHWC", "RGB", spec.sample_rate or 0, spec.range, spec.layout or "")
     for number, step in enumerate(spec.steps, start=1):
         if is_first_of_sound(step):
             continue
@@ -81,7 +84,7 @@ def preprocess(elements: Sequence[Element], spec: Input) -> Array:
             place = f"step {number} of input {spec.name!r}, {step.name}"
             raise DatasetError(f"{place}: {error}") from error
         form = form.after(step)
-    stacked = _stacked(batch, spec)
+    stacked = _stacked(_arrays_of(batch), spec)
     if spec.type == "image":
         layout = SetLayout(to=spec.layout or "NHWC")
         stacked = _set_layout(stacked, layout, form)
@@ -121,12 +124,19 @@ def _with_batch_axis(stacked: Array, spec: Input) -> Array:
 def _apply(step: InputStep, batch: Batch, form: _Form) -> Batch:
     if step.name in _BATCH_STEPS:
         change_batch = _BATCH_STEPS[step.name]
-        return change_batch(batch, step.parameters, form)
+        return change_batch(_arrays_of(batch), step.parameters, form)
     change_image = _ELEMENT_STEPS[step.name]
     images = []
     for image in batch:
         images.append(change_image(image, step.parameters))
     return _joined(images)
+
+
+def _arrays_of(batch: Batch) -> Batch:
+    """Return a batch without images of Pillow's, as one array where all have one shape."""
+    if not isinstance(batch, list) or not any(isinstance(each, Image.Image) for each in batch):
+        return batch
+    return _joined(as_arrays(batch))
 
 
 def _begins_with_decode(spec: Input) -> bool:
@@ -147,8 +157,10 @@ def _stacked(batch: Batch, spec: Input) -> Array:
     return np.stack(arrays)
 
 
-def _joined(images: list[Array]) -> Batch:
-    """Return the images as one array if they have one shape, else as a list."""
+def _joined(images: list[Any]) -> Batch:
+    """Return the images as one array if they are arrays of one shape, else as a list."""
+    if any(isinstance(image, Image.Image) for image in images):
+        return images
     shapes = {image.shape for image in images}
     if len(shapes) == 1:
         return np.stack(images)
@@ -184,12 +196,28 @@ def _normalize(batch: Batch, parameters: Normalize, form: _Form) -> Batch:
     mean = _per_channel(parameters.mean, form)
     scale = _per_channel(parameters.scale, form)
     if not isinstance(batch, list):
-        return (batch.astype(np.float32) - mean) / scale
+        return _normalized(batch, mean, scale, form)
     images = []
     for image in batch:
         pixels = np.asarray(image, dtype=np.float32)
         images.append((pixels - mean) / scale)
     return _joined(images)
+
+
+def _normalized(batch: Array, mean: Array, scale: Array, form: _Form) -> Array:
+    """Return (batch - mean) / scale in float32.
+
+    Where the channels come first in the end, they are put there while an element is a byte.
+    """
+    if form.layout == "NCHW" or form.target != "NCHW":
+        values = batch.astype(np.float32)
+        values -= mean
+        values /= scale
+        return values
+    moved = np.ascontiguousarray(_moved_channels(batch, "NCHW")).astype(np.float32)
+    moved -= mean[:, np.newaxis, np.newaxis]
+    moved /= scale[:, np.newaxis, np.newaxis]
+    return _moved_channels(moved, "NHWC")
 
 
 def _check_channels(image: Any, parameters: Normalize, form: _Form) -> None:
@@ -225,7 +253,7 @@ def _tokenize(batch: Batch, parameters: Tokenize, form: _Form) -> Batch:
     return tokens
 
 
-_ELEMENT_STEPS: dict[str, Callable[[Any, Any], Array]] = {**IMAGE_STEPS, **ARRAY_STEPS}
+_ELEMENT_STEPS: dict[str, Callable[[Any, Any], Any]] = {**IMAGE_STEPS, **ARRAY_STEPS}
 
 _BATCH_STEPS: dict[str, Callable[[Batch, Any, _Form], Batch]] = {
     "color_order": _set_color_order,

@@ -168,6 +168,21 @@ def test_normalize_has_a_mean_and_a_scale_for_each_channel_in_either_layout() ->
     assert np.array_equal(channels_first, np.moveaxis(expected, 3, 1))
 
 
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_a_pipeline_of_pictures_is_its_steps_one_by_one(layout: str) -> None:
+    images = [Image.fromarray(image).resize((16, 12)).crop((3, 2, 13, 10)) for image in RGB]
+    pixels = np.stack([np.asarray(image) for image in images]).astype(np.float32)
+    expected = (pixels - np.float32([1, 2, 3])) / np.float32([4, 5, 6])
+    if layout == "NCHW":
+        expected = np.moveaxis(expected, 3, 1)
+    normalize = {"normalize": {"mean": [1, 2, 3], "scale": [4, 5, 6]}}
+    step = resize(12, 16, method="bicubic")
+    spec = image_input("decode", step, crop(8, 10), normalize, layout=layout)
+    batch = preprocess([encode(image) for image in RGB], spec)
+    assert np.array_equal(batch, expected)
+    assert batch.flags.c_contiguous
+
+
 def test_normalize_with_other_channels_than_the_image_s_is_an_error() -> None:
     message = "step 2 of input 'x', normalize: mean has 4 values for 3 channels; write one for all"
     four = {"normalize": {"mean": [1, 2, 3, 4]}}
