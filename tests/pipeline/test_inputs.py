@@ -172,7 +172,8 @@ def test_normalize_has_a_mean_and_a_scale_for_each_channel_in_either_layout() ->
 def test_a_pipeline_of_pictures_is_its_steps_one_by_one(layout: str) -> None:
     images = [Image.fromarray(image).resize((16, 12)).crop((3, 2, 13, 10)) for image in RGB]
     pixels = np.stack([np.asarray(image) for image in images]).astype(np.float32)
-    expected = (pixels - np.float32([1, 2, 3])) / np.float32([4, 5, 6])
+    mean = np.array([1, 2, 3], np.float32)
+    expected = (pixels - mean) / np.array([4, 5, 6], np.float32)
     if layout == "NCHW":
         expected = np.moveaxis(expected, 3, 1)
     normalize = {"normalize": {"mean": [1, 2, 3], "scale": [4, 5, 6]}}

@@ -52,7 +52,7 @@ def make(name: str, **parameters: Any) -> Any:
 
 
 def apply(image: Array, name: str, **parameters: Any) -> Array:
-    return IMAGE_STEPS[name](image, make(name, **parameters))
+    return np.asarray(IMAGE_STEPS[name](image, make(name, **parameters)))
 
 
 def sizes(random: np.random.Generator, multiples: bool) -> tuple[Size, Size]:
