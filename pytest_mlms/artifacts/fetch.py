@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import os
 import re
+import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
@@ -21,7 +22,7 @@ import platformdirs
 from mlms_predictors._run.zip_files import begins_as_zip, plain_members
 
 from pytest_mlms.artifacts.archives import UnsafeArchive, is_archive
-from pytest_mlms.artifacts.digest import check_digest, digest_of, has_digest
+from pytest_mlms.artifacts.digest import check_digest, digest_of, has_digest, sha256_of
 from pytest_mlms.artifacts.external_data import check_external_data, with_external_data
 from pytest_mlms.artifacts.lfs import POINTER_ADVICE, is_pointer_file
 from pytest_mlms.artifacts.limits import DownloadLimits
@@ -42,6 +43,7 @@ __all__ = [
     "default_cache",
     "fetch",
     "fetch_files",
+    "fetch_unpinned",
 ]
 
 Bring = Callable[[LoadedManifest, Artifact], Artifact]
@@ -285,6 +287,38 @@ def _downloaded(
         except DownloadError as error:
             raise ArtifactError(f"{artifact.place}: {artifact.source}: {error}") from error
     return path
+
+
+def fetch_unpinned(
+    artifact: Artifact,
+    cache: Path,
+    progress: ReportProgress = _report_nothing,
+    limits: DownloadLimits = _LIMITS,
+) -> str:
+    """Download a file whose digest is not known; return its sha256. Raises ArtifactError.
+
+    The file is kept in the cache, where a manifest with the digest finds it.
+    """
+    from pytest_mlms.artifacts.schemes import download
+    from pytest_mlms.artifacts.transfer import DownloadError
+
+    name = _name_of(artifact.source)
+    artifacts = cache / "artifacts"
+    try:
+        artifacts.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix="tmp-", dir=artifacts) as folder:
+            path = Path(folder, name)
+            download(replace(artifact, sha256=None), path, cache, progress, limits)
+            _refuse_pointer(artifact, path)
+            digest = sha256_of(path)
+            kept = artifacts / digest[:2] / digest
+            kept.mkdir(parents=True, exist_ok=True)
+            os.replace(path, kept / name)
+    except DownloadError as error:
+        raise ArtifactError(f"{artifact.place}: {artifact.source}: {error}") from error
+    except OSError as error:
+        raise _disk_error(artifact, error, cache) from error
+    return digest
 
 
 def _name_of(url: str) -> str:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Collection
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pytest_mlms.agent.registry import find_predictors
-from pytest_mlms.artifacts.fetch import check_local
-from pytest_mlms.cli.arguments import add_predictors
+from pytest_mlms.artifacts.fetch import check_local, fetch_unpinned
+from pytest_mlms.cli.arguments import add_cache, add_predictors
 from pytest_mlms.cli.lint_fix import fix_digests
 from pytest_mlms.cli.model_check import check_models
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.manifest import find_manifests, load
+from pytest_mlms.records import Artifact
+from pytest_mlms.redaction import redact
 from pytest_mlms.stacks.declared import check_framework
 from pytest_mlms.stacks.schema import STACK_FILES, load_stacks
 from pytest_mlms.text import visible
@@ -31,9 +34,15 @@ def add_lint(commands: Any) -> None:
     parser.add_argument(
         "--fix",
         action="store_true",
-        help="write the sha256 of local files that a manifest lacks; nothing else is changed",
+        help="write the sha256 of files that a manifest lacks; nothing else is changed",
+    )
+    parser.add_argument(
+        "--fetch",
+        action="store_true",
+        help="with --fix: also fetch remote files whose sha256 is missing, and trust them",
     )
     add_predictors(parser)
+    add_cache(parser)
     parser.set_defaults(run=_lint)
 
 
@@ -47,7 +56,8 @@ def _lint(options: argparse.Namespace) -> int:
             errors = _errors_of_stacks(path, frameworks)
         else:
             if options.fix:
-                for line in fix_digests(path):
+                fetch = partial(_fetch, options.cache) if options.fetch else None
+                for line in fix_digests(path, fetch):
                     print(visible(line))
             errors = _errors_of_manifest(path, frameworks)
             manifests += 1
@@ -58,6 +68,12 @@ def _lint(options: argparse.Namespace) -> int:
     plural = "" if manifests == 1 else "s"
     print(f"{manifests} manifest{plural}, {files_with_errors} with errors", file=sys.stderr)
     return 1 if files_with_errors else 0
+
+
+def _fetch(cache: Path, artifact: Artifact) -> str:
+    """Download a file, and say so; return its digest."""
+    print(f"fetching {redact(artifact.source)}", file=sys.stderr)
+    return fetch_unpinned(artifact, cache)
 
 
 def _errors_of_stacks(path: Path, frameworks: Collection[str]) -> list[MlmsError]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_mlms.artifacts.digest import digest_of
@@ -12,9 +13,14 @@ from pytest_mlms.errors import MlmsError
 from pytest_mlms.files import replacing
 from pytest_mlms.manifest.digests import MissingDigest, digest_text, local_file, missing_digests
 from pytest_mlms.manifest.load import read, shown
+from pytest_mlms.manifest.sources import is_remote, split_source
 from pytest_mlms.manifest.text_edit import CannotEdit
+from pytest_mlms.records import Artifact, Place
 
 __all__ = ["fix_digests"]
+
+Fetch = Callable[[Artifact], str]
+"""Downloads a file and returns its digest; raises MlmsError."""
 
 _SHOWN = 12  # characters of a digest
 _BYTE_ORDER_MARK = "\ufeff"
@@ -24,12 +30,12 @@ class _NotFound(Exception):
     """The digest of a file can't be found; the text says why, and what to do."""
 
 
-def fix_digests(path: Path) -> Iterator[str]:
-    """Write the digests of local files that a manifest lacks; yield a line for each, and for what
-    is left to do.
+def fix_digests(path: Path, fetch: Fetch | None = None) -> Iterator[str]:
+    """Write the digests that a manifest lacks; yield a line for each, and for what is left to do.
 
-    Digests that are there stay, also those of files that have changed since. The file is written
-    once, whole or not at all. Raises MlmsError where that fails.
+    ``fetch`` returns the digest of a remote file; without it, those are left. Digests that are
+    there stay, also those of files that have changed since. The manifest is written once, whole or
+    not at all. Raises MlmsError where that fails.
     """
     document = read(path)
     if document.errors:
@@ -39,9 +45,9 @@ def fix_digests(path: Path) -> Iterator[str]:
     text = original.removeprefix(mark)
     lines = []
     for missing in missing_digests(document.value):
-        place = f"{shown(path)}:{document.line(missing.path)}"
+        place = Place(shown(path), document.line(missing.path))
         try:
-            text, line = _fixed(text, missing, path.parent)
+            text, line = _fixed(text, missing, _Finder(path.parent, place, fetch))
         except _NotFound as error:
             line = str(error)
         lines.append(f"{place}: {line}")
@@ -50,13 +56,13 @@ def fix_digests(path: Path) -> Iterator[str]:
     yield from lines
 
 
-def _fixed(text: str, missing: MissingDigest, folder: Path) -> tuple[str, str]:
+def _fixed(text: str, missing: MissingDigest, finder: _Finder) -> tuple[str, str]:
     """Return the text with the digests of one mapping, and a line that says so."""
     digests = missing.known()
     wrote = []
     for role, source in missing.sources.items():
         if role not in digests:
-            digests[role] = _digest_of(source, folder)
+            digests[role] = finder.digest_of(source)
             wrote.append(f"{source} ({digests[role][:_SHOWN]}…)")
     names = ", ".join(wrote)
     try:
@@ -66,22 +72,39 @@ def _fixed(text: str, missing: MissingDigest, folder: Path) -> tuple[str, str]:
         raise _NotFound(f"is not written in a form that is edited here; add '{line}'") from None
 
 
-def _digest_of(source: str, folder: Path) -> str:
-    """Return the digest of a file that a manifest names; raises _NotFound."""
-    path = local_file(source, folder)
-    if path is None:
-        if "://" in source and not source.startswith("file:"):
-            advice = "fetch it, check it, and write what sha256sum prints"
-            raise _NotFound(f"{source} is not here, and its sha256 not known; {advice}")
-        raise _NotFound(
-            f"{folder / source} does not exist; correct the path, or put the file there"
-        )
-    try:
-        if is_pointer_file(path):
-            raise _NotFound(f"{source} is {POINTER_ADVICE}")
-        return digest_of(path)
-    except OSError as error:
-        raise _NotFound(f"{source} can't be read: {error.strerror}; grant access to it") from None
+@dataclass(frozen=True)
+class _Finder:
+    """What finds the digests of the files that a line of a manifest in ``folder`` names."""
+
+    folder: Path
+    place: Place
+    fetch: Fetch | None
+
+    def digest_of(self, source: str) -> str:
+        """Return the digest of a file; raises _NotFound."""
+        if is_remote(source):
+            return self._of_remote(source)
+        path = local_file(source, self.folder)
+        if path is None:
+            problem = f"{self.folder / source} does not exist"
+            raise _NotFound(f"{problem}; correct the path, or put the file there")
+        try:
+            if is_pointer_file(path):
+                raise _NotFound(f"{source} is {POINTER_ADVICE}")
+            return digest_of(path)
+        except OSError as error:
+            problem = f"{source} can't be read: {error.strerror}"
+            raise _NotFound(f"{problem}; grant access to it") from None
+
+    def _of_remote(self, source: str) -> str:
+        if self.fetch is None:
+            raise _NotFound(f"{source} is not fetched; --fetch does that, and writes its sha256")
+        location, _ = split_source(source)
+        try:
+            return self.fetch(Artifact(location, None, self.place))
+        except MlmsError as error:
+            text = str(error).removeprefix(f"{self.place}: ")
+            raise _NotFound(text) from error
 
 
 def _write(path: Path, text: str) -> None:

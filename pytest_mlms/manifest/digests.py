@@ -19,7 +19,7 @@ from pytest_mlms.manifest.text_edit import add_key, replace_value
 
 __all__ = ["MissingDigest", "digest_text", "found_digests", "local_file", "missing_digests"]
 
-_SOURCES = ("graph", "weights", "source", "labels")
+_SOURCES = ("graph", "weights", "source", "labels", "file")
 """Keys that name a file, beside its ``sha256``."""
 
 _CHUNK = 1 << 20

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pytest_mlms.cli.main import main
+from tests.support.fileserver import DATA, DIGEST, serving
 from tests.support.project import copy_digits
 
 
@@ -66,7 +67,7 @@ def test_a_digest_of_a_changed_file_stays(
 @pytest.mark.parametrize(
     ("graph", "message"),
     [
-        ("https://example.org/m.onnx", "https://example.org/m.onnx is not here, and its sha256"),
+        ("https://example.org/m.onnx", "https://example.org/m.onnx is not fetched; --fetch does"),
         ("nowhere.onnx", "nowhere.onnx does not exist; correct the path"),
     ],
 )
@@ -94,3 +95,42 @@ def test_a_file_that_is_no_yaml_is_left_as_it_is(manifest: Path) -> None:
     manifest.write_text("models: [")
     assert main(["lint", "--fix", "digits.yaml"]) == 1
     assert manifest.read_text() == "models: ["
+
+
+def test_remote_files_are_fetched_where_that_is_asked_for(
+    manifest: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cache = manifest.parent / "cache"
+    with serving() as server:
+        url = server.url()
+        text = manifest.read_text().replace("digits_cnn.onnx", url)
+        manifest.write_text(re.sub(r"\n +sha256: .*", "", text, count=1))
+        assert main(["lint", "--fix", "digits.yaml"]) == 1
+        assert f"{url} is not fetched; --fetch does that" in capsys.readouterr().out
+        main(["lint", "--fix", "--fetch", f"--mlms-cache={cache}", "digits.yaml"])
+        assert f"sha256: {DIGEST}\n" in manifest.read_text()
+        output, errors = capsys.readouterr()
+        assert f"wrote the sha256 of {url} ({DIGEST[:12]}…)" in output
+        assert f"fetching {url}" in errors
+        assert len(server.asked) == 1
+    (kept,) = (cache / "artifacts" / DIGEST[:2] / DIGEST).iterdir()
+    assert kept.read_bytes() == DATA
+
+
+def test_a_server_that_has_no_such_file_is_said(
+    manifest: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = without_digests(manifest)
+    with serving() as server:
+        url = server.url("/missing")
+        manifest.write_text(manifest.read_text().replace("digits_cnn.onnx", url))
+        main(["lint", "--fix", "--fetch", f"--mlms-cache={manifest.parent}/c", "digits.yaml"])
+    assert f"{url}: " in capsys.readouterr().out
+    assert manifest.read_text().count("sha256") == whole.count("sha256") - 1
+
+
+def test_a_digest_by_md5_stays(manifest: Path) -> None:
+    text = re.sub(r"sha256: [0-9a-f]{64}", f"sha256: md5:{'0' * 32}", manifest.read_text())
+    manifest.write_text(text)
+    main(["lint", "--fix", "digits.yaml"])
+    assert manifest.read_text() == text
