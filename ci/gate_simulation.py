@@ -87,8 +87,8 @@ def decide(rounds: Iterator[Figures], gates: Sequence[str]) -> Decision:
 class SimulationPlan:
     """How many decisions a cell has, and from how many simulated rounds they are drawn."""
 
-    decisions: int = 2000
-    library: int = 300
+    decisions: int = 1000
+    library: int = 200
     seed: int = 1
     noises: Sequence[Noise] = NOISES
 

@@ -2,7 +2,7 @@
 
     bash ci/gate_study [--quick] [--minutes 20] [--items 60 15] [--threads 1] [--beside-load]
                        [--models digits] [--gate-only] [--output FILE]
-    bash ci/gate_study --simulate [--decisions 2000]
+    bash ci/gate_study --simulate [--decisions 1000]
 
 Writes docs/gate.md, or another page. Identical models (A/A) are compared, and candidates that do
 about 2, 5 and 10 % more work: extra layers, whose size is found for each model by a line through
@@ -322,7 +322,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument(
         "--simulate", action="store_true", help="decide on simulated processes instead"
     )
-    parser.add_argument("--decisions", type=int, default=2000, help="of each cell of --simulate")
+    parser.add_argument("--decisions", type=int, default=1000, help="of each cell of --simulate")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument(
         "--output", type=Path, help="default: docs/gate.md, or docs/gate_beside_load.md"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from statistics import median, stdev
+from statistics import median
 from typing import NamedTuple
 
 from pytest_mlms.quantities import QUANTITIES, Quantity, upgrade_rules
@@ -150,18 +150,18 @@ class _Estimate(NamedTuple):
     ``low`` says whether a quantity regressed, ``high`` whether it passed.
     """
 
-    pooled: Pooled
+    mean: float
     low: float
     high: float
 
 
-def _estimate(changes: Sequence[float]) -> _Estimate:
-    """Return the mean of all rounds, or a trimmed one where its interval is narrower.
+def _estimate(changes: Sequence[float], pooled: Pooled) -> _Estimate:
+    """Return ``pooled``, the mean of all rounds, or a trimmed one where its interval is narrower.
 
     That is so where a few rounds are far from the others. Trimming leaves out one of seven rounds
     on either side, two of ten.
     """
-    plain = _with_interval(pool_rounds(changes), 1.0)
+    plain = _with_interval(pooled, 1.0)
     if len(changes) < _ROUNDS_TO_TRIM:
         return plain
     trimmed = 1 if len(changes) < _ROUNDS_TO_TRIM_TWO else 2
@@ -173,7 +173,7 @@ def _with_interval(pooled: Pooled, risk_share: float) -> _Estimate:
     """Return the estimate whose interval has this share of the risk of a look."""
     low = pooled.below(risk_share * _LOOK_RISK_OF_FAILING)
     high = pooled.above(risk_share * _LOOK_RISK_OF_PASSING)
-    return _Estimate(pooled, low, high)
+    return _Estimate(pooled.mean, low, high)
 
 
 def _decide(undecided: Comparison, changes: Sequence[float], sign: int) -> Comparison:
@@ -181,7 +181,8 @@ def _decide(undecided: Comparison, changes: Sequence[float], sign: int) -> Compa
 
     ``changes`` are logs of how much worse B is; a ``sign`` of -1 turns them into those of B / A.
     """
-    found = _estimate(changes)
+    pooled = pool_rounds(changes)
+    found = _estimate(changes, pooled)
     limit = math.log1p(undecided.tolerance)
     verdict = verdict_of_interval(found.low, found.high, limit)
     lacking = undecided.lacking
@@ -193,24 +194,20 @@ def _decide(undecided: Comparison, changes: Sequence[float], sign: int) -> Compa
     return undecided.but(
         lacking=lacking,
         low=min(ends),
-        ratio=math.exp(sign * found.pooled.mean),
+        ratio=math.exp(sign * found.mean),
         high=max(ends),
         verdict=verdict,
-        floor=_exp(found.pooled.mean - found.low) - 1,
-        detectable=_exp(limit + _found_above_limit(changes)) - 1,
+        floor=_exp(found.mean - found.low) - 1,
+        detectable=_exp(limit + _found_above_limit(pooled)) - 1,
     )
 
 
-def _found_above_limit(changes: Sequence[float]) -> float:
+def _found_above_limit(pooled: Pooled) -> float:
     """Return how far above its limit a change is found, four times of five, by all rounds."""
-    if len(changes) < 2:
-        return math.inf
-    error = stdev(changes) / math.sqrt(MOST_ROUNDS)
-    quantiles = (
-        student_quantile(MOST_ROUNDS - 1, 1 - _LOOK_RISK_OF_FAILING),
-        student_quantile(MOST_ROUNDS - 1, _POWER),
-    )
-    return sum(quantiles) * error
+    rounds = pooled.freedom + 1
+    error = pooled.error * math.sqrt(rounds / MOST_ROUNDS)
+    quantile_of_low = student_quantile(MOST_ROUNDS - 1, 1 - _LOOK_RISK_OF_FAILING)
+    return error * (quantile_of_low + student_quantile(MOST_ROUNDS - 1, _POWER))
 
 
 def _exp(value: float) -> float:
