@@ -12,6 +12,7 @@ from typing import Any
 from pytest_mlms.options import read_share
 from pytest_mlms.records import Comparison, Verdict
 from pytest_mlms.report.table import KEEP, format_table
+from pytest_mlms.upgrade.decision import LEAST_ROUNDS, ROUNDS_TO_FAIL
 from pytest_mlms.upgrade.labels import format_change, percent
 from pytest_mlms.upgrade.replay import Replay, read_upgrades, replay_upgrade
 from pytest_mlms.upgrade.rounds import CLOCKS
@@ -57,8 +58,20 @@ def _judge(options: argparse.Namespace) -> int:
     without = sum(not replay.from_pairs for replay in replays)
     if without:
         print(f"{without} decided from the figures of their rounds: the raw pairs are not there")
+    few = sum(_lacks_rounds(replay) for replay in replays)
+    if few:
+        print(
+            f"{few} with too few rounds: passing takes {LEAST_ROUNDS} and failing "
+            f"{ROUNDS_TO_FAIL}, where earlier versions took 2; measure again"
+        )
     regressed = any(replay.verdict is Verdict.REGRESSED for replay in replays)
     return 1 if regressed else 0
+
+
+def _lacks_rounds(replay: Replay) -> bool:
+    """Return whether a gate is open because rounds are missing."""
+    gates = [compared for compared in replay.comparisons if compared.gate]
+    return any(len(replay.upgrade.rounds) < ROUNDS_TO_FAIL and gate.lacking for gate in gates)
 
 
 def _changed_and_worst_first(replay: Replay) -> tuple[bool, int]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pytest_mlms.cli.main import main
 from tests.support.upgrade_results import RunFolder
+from tests.support.upgrades import ROUND_RECORD, latencies
 
 
 def judge(*arguments: str | Path) -> int:
@@ -48,6 +50,18 @@ def test_with_the_raw_pairs_nothing_is_said_of_figures(
     RunFolder(tmp_path).write_with_pairs()
     assert judge(tmp_path, "--clock", "cpu") == 1
     assert "figures" not in capsys.readouterr().out
+
+
+def test_too_few_rounds_of_an_earlier_version_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    two = [replace(ROUND_RECORD, figures=figures) for figures in latencies(0.2, 0.2)]
+    RunFolder(tmp_path).write(rounds=two)
+    assert judge(tmp_path) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        "1 with too few rounds: passing takes 3 and failing 5, where earlier versions took 2; "
+        "measure again"
+    )
 
 
 def test_changed_verdicts_come_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
