@@ -28,6 +28,7 @@ _SHOWN_FIELDS = (
     "estimates",
     "limits",
     "doubts",
+    "ended",
     "processes",
     "quantities",
     "manifest",

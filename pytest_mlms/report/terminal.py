@@ -98,7 +98,12 @@ def _is_compared(result: Result) -> bool:
 
 
 def _doubts_of(result: Result) -> str:
-    """Return what a person should know of the processes of an item, "" where there is nothing."""
+    """Return what a person should know of the processes of an item, "" where there is nothing.
+
+    It doesn't matter to an item that ended early: its limits are far beyond what may change.
+    """
+    if result.get("ended") == "early":
+        return ""
     processes = result.get("processes") or ()
     if result.get("doubts") or all(process["steady"] for process in processes):
         return str(result.get("doubts", ""))

@@ -191,6 +191,8 @@ def test_what_to_know_of_processes_is_shown() -> None:
     item = performance(processes=[{"steady": True}, {"steady": False}], doubts=doubts)
     (line,) = [line for line in written([item]).lines if line.startswith(doubts)]
     assert line.startswith(f"{doubts}: m.yaml::test_performance")
+    early = written([{**item, "ended": "early"}])
+    assert not [line for line in early.lines if line.startswith(doubts)]
 
 
 def test_processes_that_were_not_steady_are_named() -> None:
