@@ -12,6 +12,7 @@ from pytest_mlms.artifacts.fetch import check_local
 from pytest_mlms.manifest.load import load
 from pytest_mlms.manifest.sources import is_remote
 from tests.support.project import ROOT
+from zoo.doctor import MISTAKES, break_manifest
 
 ZOO = ROOT / "zoo"
 MANIFESTS = sorted(ZOO.glob("*/*.yaml"))
@@ -35,3 +36,11 @@ def test_the_table_of_the_zoo_has_each_manifest_once() -> None:
 def test_the_demo_does_not_run_the_zoo() -> None:
     for path in (ROOT / "manifests").rglob("*.yaml"):
         assert "pypi:" not in path.read_text(encoding="utf-8")
+
+
+def test_the_models_that_are_broken_for_the_doctor_are_as_it_expects(tmp_path: Path) -> None:
+    for number, mistake in enumerate(MISTAKES):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        broken = break_manifest(mistake, folder)
+        assert load(broken).manifest.inputs != load(ZOO / mistake.manifest).manifest.inputs

@@ -31,10 +31,11 @@ _FACE = (178, 72, 276, 188)
 """The face: left, top, right and bottom."""
 
 _BACKGROUNDS = ("gravel.png", "brick.png", "coffee.png", "grass.png", "rocket.jpg", "chelsea.png")
-_COUNT = 16
+_FACES = 16  # pictures with boxes
+_MASKS = 40  # pictures with masks
 _SIZE = 256  # pixels of a picture
 _SEED = 16
-_QUALITY = 90  # of the JPEG files
+_QUALITY = 85  # of the JPEG files
 _CATEGORY = 1  # of faces
 
 
@@ -51,7 +52,7 @@ def compose_masks() -> bytes:
     """Return an archive of pictures and masks, with a labels.csv."""
     files = {}
     lines = ["file,label"]
-    for number, scene in enumerate(_scenes()):
+    for number, scene in enumerate(_scenes(_MASKS)):
         files[f"{number:02}.jpg"] = _jpeg(scene.pixels)
         files[f"{number:02}.png"] = _png(scene.mask)
         lines.append(f"{number:02}.jpg,{number:02}.png")
@@ -64,7 +65,7 @@ def compose_faces() -> bytes:
     files = {}
     images = []
     annotations = []
-    for number, scene in enumerate(_scenes()):
+    for number, scene in enumerate(_scenes(_FACES)):
         name = f"{number:02}.jpg"
         files[name] = _jpeg(scene.pixels)
         images.append({"id": number, "file_name": name, "width": _SIZE, "height": _SIZE})
@@ -88,9 +89,9 @@ def compose_faces() -> bytes:
     return zip_of(files)
 
 
-def _scenes() -> Iterator[_Scene]:
+def _scenes(count: int) -> Iterator[_Scene]:
     rng = np.random.default_rng(_SEED)
-    for number in range(_COUNT):
+    for number in range(count):
         background = _background(_BACKGROUNDS[number % len(_BACKGROUNDS)])
         scale = float(rng.uniform(0.45, 0.75))
         left = int(rng.integers(-10, 40))

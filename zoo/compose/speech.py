@@ -26,7 +26,7 @@ _SENTENCES = ("0870", "0880", "0930")
 
 
 def compose_frames() -> dict[str, NDArray[np.generic]]:
-    """Return input (N x 576, 16 bits), the number of its sequence, and label: 1 for speech.
+    """Return input (N x 576, 16 bits), sr, the number of its sequence, and label: 1 for speech.
 
     A sequence is a sentence with noise or a tone before and after it. Where words are is known by
     the alignment of PocketSphinx.
@@ -47,6 +47,7 @@ def compose_frames() -> dict[str, NDArray[np.generic]]:
             sequences.append(number)
     return {
         "input": np.array(frames),
+        "sr": np.full(len(frames), _RATE, dtype=np.int64),
         "sequence": np.array(sequences),
         "label": np.array(labels, dtype=np.uint8),
     }
