@@ -95,6 +95,14 @@ class Dataset:
         """Return what an error calls an element: its line and file, or its number."""
         return f"element {index}" if self.places is None else self.places[index]
 
+    def label(self, index: int) -> Any:
+        """Return the label of an element; raises DatasetError for a file that can't be read."""
+        assert self.labels is not None, "a dataset without labels has no accuracy"
+        try:
+            return self.labels[index]
+        except DatasetError as error:
+            raise DatasetError(f"{self.name}: {error}") from error
+
     def label_error(self, index: int, problem: str) -> DatasetError:
         """Return the error of an element's label, which names the dataset and the element."""
         return DatasetError(f"{self.name}: {self.place(index)}: {problem}")

@@ -131,7 +131,7 @@ ERRORS = {
         label=LABELS[:10],
     ),
     "dataset labels out of range": dataset(
-        " has labels from 5 to 14, and the model the classes 0 to 9*",
+        ": element * the label is 1?, of labels from 5 to 14; the model has the classes 0 to 9; *",
         image=IMAGES,
         label=LABELS.astype(int) + 5,
     ),

@@ -73,19 +73,20 @@ class ClassificationScorer(Scorer):
         values = np.concatenate(self._values)
         classes = values.shape[1]
         labels = self._labels[: len(values)]
-        _check_labels(self._dataset.name, labels, classes)
+        _check_labels(self._dataset, labels, classes)
         names = [str(number) for number in range(classes)]
         if output.top_k and output.top_k.labels:
             names = read_labels(Path(output.top_k.labels), classes)
         return ClassificationEvidence(values, labels, output, names)
 
 
-def _check_labels(dataset: str, labels: Array, classes: int) -> None:
-    low = labels.min()
-    high = labels.max()
-    if low < 0 or high >= classes:
-        found = f"{dataset} has labels from {low} to {high}"
-        raise DatasetError(f"{found}, and the model the classes 0 to {classes - 1}")
+def _check_labels(dataset: Dataset, labels: Array, classes: int) -> None:
+    wrong = (labels < 0) | (labels >= classes)
+    if wrong.any():
+        index = int(wrong.argmax())
+        found = f"the label is {labels[index]}, of labels from {labels.min()} to {labels.max()}"
+        advice = f"the model has the classes 0 to {classes - 1}; correct the labels"
+        raise dataset.label_error(index, f"{found}; {advice}")
 
 
 class ClassificationEvidence(Evidence):

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pytest_mlms.errors import DatasetError
 from pytest_mlms.evaluate.outputs import check_finite
 from pytest_mlms.evaluate.tasks.labels import labels_of
 from pytest_mlms.evaluate.tasks.task import Array, Evidence, Scorer, Task
@@ -55,7 +54,7 @@ class EnhancementScorer(Scorer):
         for values, index in zip(
             steps_done(outputs[self._output.name], self._output), inputs, strict=True
         ):
-            label = np.asarray(self._labels[index])
+            label = np.asarray(self._dataset.label(index))
             picture = np.asarray(values, np.float64)
             if (
                 picture.shape != label.shape
@@ -63,10 +62,10 @@ class EnhancementScorer(Scorer):
             ):
                 picture = picture.reshape(label.shape)
             if picture.shape != label.shape:
-                found = f"the label of {self._dataset.element_name(index)} is {label.shape}"
-                advice = "write a step 'image' with the layout, or labels of that size"
                 name = self._output.name
-                raise DatasetError(f"{found}, and output {name!r} {picture.shape}; {advice}")
+                found = f"the label is {label.shape}, and output {name!r} {picture.shape}"
+                advice = "write a step 'image' with the layout, or labels of that size"
+                raise self._dataset.label_error(index, f"{found}; {advice}")
             self._finite.append(bool(np.isfinite(picture).all()))
             self._found.append(_compare(label, np.nan_to_num(picture)))
 

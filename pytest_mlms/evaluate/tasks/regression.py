@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from pytest_mlms.errors import DatasetError
 from pytest_mlms.evaluate.outputs import check_finite
 from pytest_mlms.evaluate.tasks.labels import labels_of
 from pytest_mlms.evaluate.tasks.task import Array, Evidence, Scorer, Task
@@ -66,13 +65,14 @@ class RegressionScorer(Scorer):
             steps_done(outputs[self._output.name], self._output), inputs, strict=True
         ):
             predicted = np.ravel(values).astype(np.float64)
-            label = np.ravel(self._labels[index]).astype(np.float64)
+            label = np.ravel(self._dataset.label(index)).astype(np.float64)
             if predicted.size != label.size or not label.size:
-                found = f"the label of {self._dataset.element_name(index)} has {label.size} numbers"
-                raise DatasetError(f"{found}, and output {self._output.name!r} {predicted.size}")
+                found = f"the label has {label.size} numbers"
+                other = f"output {self._output.name!r} {predicted.size}"
+                raise self._dataset.label_error(index, f"{found}, and {other}; write as many")
             if not np.isfinite(label).all():
-                found = f"the label of {self._dataset.element_name(index)}"
-                raise DatasetError(f"{found} has NaN or infinity; correct it, or leave it out")
+                problem = "the label has NaN or infinity; correct it, or leave it out"
+                raise self._dataset.label_error(index, problem)
             if not self._sums:
                 self._shift = float(label[0])
             self._finite.append(bool(np.isfinite(predicted).all()))

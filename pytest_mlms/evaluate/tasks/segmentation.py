@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pytest_mlms.errors import DatasetError, OutputError
+from pytest_mlms.errors import OutputError
 from pytest_mlms.evaluate.tasks.labels import labels_of
 from pytest_mlms.evaluate.tasks.task import Array, Evidence, Scorer, Task
 from pytest_mlms.manifest.mask_steps import Mask
@@ -55,7 +55,7 @@ class SegmentationScorer(Scorer):
         for values, index in zip(
             steps_done(outputs[self._output.name], self._output), inputs, strict=True
         ):
-            label = np.asarray(self._labels[index])
+            label = np.asarray(self._dataset.label(index))
             mask = self._mask(np.asarray(values), label, index)
             self._pixels.append(self._count(mask, label, index, classes))
 
@@ -76,9 +76,9 @@ class SegmentationScorer(Scorer):
             advice = "add a step 'argmax' over the axis of the classes, or 'threshold'"
             raise OutputError(f"output {name!r} has {mask.dtype}, not classes of pixels; {advice}")
         if mask.shape != label.shape:
-            found = f"the label of {self._dataset.element_name(index)} is {label.shape}"
+            found = f"the label is {label.shape}, and output {name!r} {mask.shape}"
             advice = "resize the label to that, by the nearest pixel"
-            raise DatasetError(f"{found}, and output {name!r} {mask.shape}; {advice}")
+            raise self._dataset.label_error(index, f"{found}; {advice}")
         return mask
 
     def _count(self, mask: Array, label: Array, index: int, classes: int | None) -> Array:
@@ -92,17 +92,16 @@ class SegmentationScorer(Scorer):
         high = max(truth.max(initial=0), found.max(initial=0))
         if low < 0 or high >= (classes or _MOST_CLASSES):
             wrong = truth.min(initial=0) if low < 0 else high
-            raise DatasetError(self._wrong_class(int(wrong), index, classes))
+            raise self._dataset.label_error(index, self._wrong_class(int(wrong), classes))
         size = int(high) + 1
         both = found[found == truth]
         return np.array([np.bincount(of, minlength=size) for of in (truth, found, both)])
 
-    def _wrong_class(self, wrong: int, index: int, classes: int | None) -> str:
-        found = f"the label of {self._dataset.element_name(index)} has class"
+    def _wrong_class(self, wrong: int, classes: int | None) -> str:
         label = wrong + self._parameters.offset
         known = f"the model has {classes} from 0" if classes else "classes are numbered from 0"
         advice = f"write a step 'mask: {{ignore: {label}}}', or 'mask: {{offset: …}}'"
-        return f"{found} {label}, and {known}; {advice}"
+        return f"the label has class {label}, and {known}; {advice}"
 
 
 def _parameters(output: Output) -> Mask:

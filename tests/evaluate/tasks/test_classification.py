@@ -198,7 +198,10 @@ def test_an_output_that_is_no_table_of_scores_is_an_error() -> None:
 
 def test_labels_that_are_no_classes_are_an_error() -> None:
     predictor: Any = FakePredictor([[1]] * 6)
-    with pytest.raises(DatasetError, match="labels from 0 to 1, and the model the classes 0 to 0"):
+    with pytest.raises(
+        DatasetError,
+        match="element 1: the label is 1, of labels from 0 to 1; the model has the classes 0 to",
+    ):
         classify(predictor, SIX, 6)
 
 

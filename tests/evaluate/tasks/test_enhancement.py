@@ -51,7 +51,7 @@ def test_pictures_that_are_smaller_than_the_window_have_no_similarity() -> None:
 
 
 def test_a_picture_of_another_size_is_an_error() -> None:
-    message = r"label of row 0 of .* is \(12, 16, 3\), and output 'y' \(3, 12, 16\); write a step"
+    message = r"element 0: the label is \(12, 16, 3\), and output 'y' \(3, 12, 16\); write a step"
     with pytest.raises(DatasetError, match=message):
         evidence_of(TASK, LABELS, channels_first(LABELS))
 

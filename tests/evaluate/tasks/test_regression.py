@@ -42,13 +42,13 @@ def test_large_labels_keep_their_variance() -> None:
 
 
 def test_a_label_of_another_size_is_an_error() -> None:
-    message = "the label of row 1 of m.yaml:9: d.npz has 1 numbers, and output 'y' 2"
+    message = "m.yaml:9: d.npz: element 1: the label has 1 numbers, and output 'y' 2; write"
     with pytest.raises(DatasetError, match=message):
         evidence_of("regression", [np.ones(2), np.ones(1)], [[1.0, 1.0]] * 2)
 
 
 def test_a_label_that_is_not_finite_is_an_error() -> None:
-    with pytest.raises(DatasetError, match="row 0 of m.yaml:9: d.npz has NaN or infinity"):
+    with pytest.raises(DatasetError, match="d.npz: element 0: the label has NaN or infinity"):
         evidence_of("regression", np.array([np.nan]), [[1.0]])
 
 

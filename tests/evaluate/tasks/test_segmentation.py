@@ -58,9 +58,15 @@ def test_labels_may_be_numbered_from_one() -> None:
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        (LABELS, r"row 1 of .* has class 255, and the model has 2 from 0; write a step 'mask: {ig"),
-        (LABELS[:, :1], r"the label of row 0 of .* is \(1, 2\), and output 'y' \(2, 2\); resize"),
-        (LABELS.astype(int) - 1, "row 0 of .* has class -1, and the model has 2 from 0"),
+        (
+            LABELS,
+            r"element 1: the label has class 255, and the model has 2 from 0; write a step 'mask: {ig",
+        ),
+        (
+            LABELS[:, :1],
+            r"d\.npz: element 0: the label is \(1, 2\), and output 'y' \(2, 2\); resize",
+        ),
+        (LABELS.astype(int) - 1, "element 0: the label has class -1, and the model has 2 from 0"),
     ],
 )
 def test_labels_that_do_not_fit_are_an_error(labels: Any, message: str) -> None:
