@@ -46,13 +46,13 @@ from pytest_mlms.agent.predictor import Predictor
 from pytest_mlms.cases import Case
 from pytest_mlms.host.machine import CpuTimes
 from pytest_mlms.manifest import load
-from pytest_mlms.records import Comparison, Stack
+from pytest_mlms.records import Stack
 from pytest_mlms.stacks.launch import prepare
 from pytest_mlms.upgrade.agents import AgentPair, open_pair
 from pytest_mlms.upgrade.criteria import Criteria
 from pytest_mlms.upgrade.figures import figures_of
 from pytest_mlms.upgrade.interleave import InterleavePlan, MeasuredRound, run_interleaved
-from pytest_mlms.upgrade.output_check import check_outputs
+from pytest_mlms.upgrade.output_check import OutputFindings, check_outputs
 from pytest_mlms.upgrade.result import UpgradeResult
 from pytest_mlms.upgrade.rounds import Outputs, SideName
 from pytest_mlms.upgrade.run import UpgradeRun
@@ -108,9 +108,9 @@ class NoSink:
         """Ignore an artifact."""
 
 
-def compare_timed_outputs(pair: AgentPair, outputs: Mapping[SideName, Outputs]) -> list[Comparison]:
+def compare_timed_outputs(pair: AgentPair, outputs: Mapping[SideName, Outputs]) -> OutputFindings:
     """Compare the outputs of the timed inputs."""
-    return [check_outputs(outputs["a"], outputs["b"])]
+    return OutputFindings([check_outputs(outputs["a"], outputs["b"])])
 
 
 class Study:

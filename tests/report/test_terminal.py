@@ -204,7 +204,7 @@ def test_processes_that_were_not_steady_are_named() -> None:
 
 def test_corrupt_elements_that_were_left_out_are_named_once() -> None:
     skipped = [{"element": f"labels.csv:{line}: x.png", "error": "…"} for line in range(2, 9)]
-    fields = {"dataset": {"name": "photos"}, "skipped_elements": skipped}
+    fields: Any = {"dataset": {"name": "photos"}, "skipped_elements": skipped}
     lines = written([_shown(performance(**fields)), _shown(performance(**fields))]).lines
     first = "digits: 7 corrupt elements of photos left out: labels.csv:2: x.png, labels.csv:3: "
     [line] = [line for line in lines if "corrupt" in line]
