@@ -143,12 +143,12 @@ ACCURACY = [
     accuracy_quantity(
         "pixel_accuracy",
         "share of the pixels whose class is right",
-        _column(_MASKS, "pixels"),
+        Column(_MASKS, "pixels"),
     ),
     accuracy_quantity(
         "dice",
         "mean of the classes' Dice coefficients, over the pixels of all inputs",
-        _column(_MASKS, "Dice"),
+        Column(_MASKS, "Dice"),
     ),
     accuracy_quantity(
         "psnr",
@@ -159,7 +159,7 @@ ACCURACY = [
     accuracy_quantity(
         "ssim",
         "mean over the inputs of the structural similarity, by a Gaussian window",
-        _column(_PICTURES, "SSIM"),
+        Column(_PICTURES, "SSIM"),
     ),
     accuracy_quantity(
         "ssim_uniform",
@@ -176,19 +176,19 @@ ACCURACY = [
     accuracy_quantity(
         "rmse",
         "root of the mean squared error of the values, in the labels' unit",
-        _column(_NUMBERS, "RMSE"),
+        Column(_NUMBERS, "RMSE"),
         unit="",
         better="lower",
     ),
     accuracy_quantity(
         "r2",
         "share of the labels' variance that is explained, pooled over an output's values",
-        _column(_NUMBERS, "R²"),
+        Column(_NUMBERS, "R²"),
     ),
     accuracy_quantity(
         "cosine",
         "mean over the inputs of the cosine between an output and its label",
-        _column(_NUMBERS, "cosine"),
+        Column(_NUMBERS, "cosine"),
     ),
 ]
 """Quantities that tasks compute from outputs and labels, in the order of tables."""
