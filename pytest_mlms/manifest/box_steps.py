@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from pytest_mlms.manifest.sources import is_remote
 from pytest_mlms.manifest.types import Closed, Positive, Sha256, Short, Source
 
 __all__ = [
@@ -183,7 +184,7 @@ class Classes(Closed):
         if len(given) != 1:
             found = " and ".join(given) or "nothing"
             raise ValueError(f"classes says {found}; write one of names, labels and ids")
-        if self.labels and self.labels.startswith("http") and not self.sha256:
+        if self.labels and is_remote(self.labels) and not self.sha256:
             raise ValueError("labels that are fetched need a digest; write 'sha256: …' beside them")
         return self
 
