@@ -7,6 +7,7 @@ the mel scales; librosa 0.11 for the filters and their norm. All is float32, as 
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any
 
 import numpy as np
@@ -43,24 +44,25 @@ _MOST_VALUES = 1 << 28  # of one element
 def fix_length(values: Array, parameters: FixLength) -> Array:
     """Return an array whose first axis is cut or filled up to a size."""
     size = parameters.size
-    missing = size - len(values)
-    if missing <= 0:
-        start = {"end": 0, "start": -missing, "both": -missing // 2}[parameters.side]
-        return values[start : start + size]
+    difference = abs(size - len(values))
+    at_start = {"end": 0, "start": difference, "both": difference // 2}[parameters.side]
+    if size <= len(values):
+        return values[at_start : at_start + size]
     _check_size(size * values[:1].size)
-    before = {"end": 0, "start": missing, "both": missing // 2}[parameters.side]
-    widths = [(before, missing - before)] + [(0, 0)] * (values.ndim - 1)
+    others = [(0, 0)] * (values.ndim - 1)
+    widths = [(at_start, difference - at_start), *others]
     return np.pad(values, widths, constant_values=parameters.value)
 
 
 def frames(samples: Array, parameters: Frame) -> Array:
     """Return frames x length of samples."""
     _check_samples(samples)
-    length, hop = parameters.length, parameters.hop
+    length = parameters.length
+    hop = parameters.hop
     if parameters.pad == "end":
-        count = max(1, -(-(len(samples) - length) // hop) + 1)
-        missing = max(0, (count - 1) * hop + length - len(samples))
-        samples = np.pad(samples, (0, missing))
+        beyond_first = max(0, len(samples) - length)
+        end = length + math.ceil(beyond_first / hop) * hop
+        samples = np.pad(samples, (0, end - len(samples)))
     return np.ascontiguousarray(_windows(samples, length, hop))
 
 
@@ -124,11 +126,14 @@ def mel_filters(parameters: Mel, rate: int) -> Array:
     high = parameters.to or rate / 2
     first, last = _mel_of(np.array([parameters.low, high]), parameters.formula)
     points = _hertz_of(np.linspace(first, last, parameters.bands + 2), parameters.formula)
-    rising = (frequencies - points[:-2, None]) / np.diff(points)[:-1, None]
-    falling = (points[2:, None] - frequencies) / np.diff(points)[1:, None]
+    starts = points[:-2, np.newaxis]
+    centres = points[1:-1, np.newaxis]
+    ends = points[2:, np.newaxis]
+    rising = (frequencies - starts) / (centres - starts)
+    falling = (ends - frequencies) / (ends - centres)
     filters = np.maximum(0, np.minimum(rising, falling))
     if parameters.norm == "slaney":
-        filters *= (2 / (points[2:] - points[:-2]))[:, None]
+        filters *= 2 / (ends - starts)
     return np.asarray(filters, dtype=np.float32)
 
 

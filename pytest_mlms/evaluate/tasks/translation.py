@@ -104,13 +104,19 @@ def _bleu(sums: Array) -> Array:
 
 def _chrf(sums: Array) -> Array:
     """Return chrF (R) of the sums of R samples (R x 18); orders without n-grams don't count."""
-    found, labels, matching = np.moveaxis(sums.reshape(len(sums), -1, 3), 2, 0)
+    by_order = sums.reshape(len(sums), -1, 3)
+    found, labels, matching = np.moveaxis(by_order, 2, 0)
     counts = (found > 0) & (labels > 0)
-    orders = counts.sum(axis=1)
-    precision = divided((divided(matching, found * counts)).sum(axis=1, where=counts), orders)
-    recall = divided((divided(matching, labels * counts)).sum(axis=1, where=counts), orders)
-    score = divided((1 + _BETA_SQUARED) * precision * recall, _BETA_SQUARED * precision + recall)
+    precision = _mean(divided(matching, found), counts)
+    recall = _mean(divided(matching, labels), counts)
+    product = (1 + _BETA_SQUARED) * precision * recall
+    score = divided(product, _BETA_SQUARED * precision + recall)
     return np.nan_to_num(score, nan=0.0)
+
+
+def _mean(values: Array, counts: Array) -> Array:
+    """Return the mean of the values of each row that count; NaN where none does."""
+    return divided(values.sum(axis=1, where=counts), counts.sum(axis=1))
 
 
 def _character_counts(label: str, text: str) -> list[int]:
