@@ -9,7 +9,8 @@ about 2, 5 and 10 % more work: extra layers, whose size is found for each model 
 the CPU time of several sizes, and verified by CPU time in processes of their own. The same time is
 then given to what one would do with pytest-benchmark: first one side, then the other, and
 --benchmark-compare-fail. All run on one thread unless --threads says otherwise. The decisions are
-taken in a random order, as many as fit into the minutes: a shorter study is a smaller one.
+taken in a random order, as many as fit into the minutes: a shorter study is a smaller one. On
+several threads only identical models tell something, as CPU time then holds that of spinning.
 
 With --simulate nothing is measured: decisions are made on simulated processes, whose truth is
 known, and the tables of docs/methodology.md are printed.
