@@ -219,7 +219,8 @@ class Comparison:
         replicates: The number of samples.
         of: What the samples are, such as rounds or inputs.
         lacking: What is missing for a verdict, "" if nothing.
-        ratio: B over A; for shares of right answers B less A.
+        ratio: B over A; for quantities over inputs B less A, as a share of A where they are no
+            fractions.
         low: The lower end of the ratio's interval.
         high: The upper end of the ratio's interval.
         verdict: The verdict on the quantity.

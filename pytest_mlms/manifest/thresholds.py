@@ -181,9 +181,9 @@ class AgreementThreshold(_AgreementLimits):
 class UpgradeThresholds(_UpgradeTolerances):
     """How much worse a candidate stack may be than the baseline.
 
-    Shares of the baseline; for top1 and top5, of all answers. ``tolerance`` is that of latency. A
-    quantity that is named here must be shown to be within its tolerance. Others, except latency,
-    have defaults and fail only where they are surely worse.
+    Shares of the baseline; fractions such as top1 may lose as much of the whole. ``tolerance`` is
+    that of latency. A quantity that is named here must be shown to be within its tolerance. Others,
+    except latency, have defaults and fail only where they are surely worse.
     """
 
     def tolerances(self) -> dict[str, float]:

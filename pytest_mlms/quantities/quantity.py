@@ -74,8 +74,8 @@ class UpgradeRule:
     """Default rule for a quantity of an upgrade.
 
     Attributes:
-        tolerance: How much worse the candidate may be, as a share of the baseline. For ``samples``
-            of inputs it is a share of all answers.
+        tolerance: How much worse the candidate may be, as a share of the baseline. For fractions
+            over ``samples`` of inputs it is how much of the whole they may lose.
         base: Added to both sides before they are divided, in the quantity's unit. Values that are
             small beside it don't matter to users.
         least_change: The least change that is judged, in the quantity's unit: it is the tolerance
