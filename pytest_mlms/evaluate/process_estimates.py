@@ -86,11 +86,16 @@ def _interval_of_calls(
 
 
 def _value_less_wait(estimator: ProcessEstimator, results: Sequence[ProcessResult]) -> float | None:
-    """Return the estimate without the wait for a core; None where the kernel doesn't count it."""
+    """Return the estimate without the wait for a core.
+
+    None where the kernel doesn't count it, and for a rate of which nothing but wait is left.
+    """
     if any(result.record.waited is None for result in results):
         return None
     value = fmean(estimator.value(result.less_wait) for result in results)
-    return 1 / value if estimator.is_rate else value
+    if not estimator.is_rate:
+        return value
+    return 1 / value if value else None
 
 
 def _missing(estimator: ProcessEstimator, results: Sequence[ProcessResult]) -> str:

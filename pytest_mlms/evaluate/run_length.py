@@ -66,7 +66,7 @@ def _rooms(plan: PerformancePlan, result: ProcessResult) -> list[float]:
         if scale_of(limit).bound == "min":
             rooms.append(value / limit.value if limit.value else math.inf)
         else:
-            rooms.append(limit.value / value)
+            rooms.append(limit.value / value if value else math.inf)
     return rooms
 
 

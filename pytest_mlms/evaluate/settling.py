@@ -22,6 +22,8 @@ LEAST_CHANGE = 0.03
 
 _REACH = 4  # how many times longer than its runs a change is taken to go on
 _BLOCKS = 32  # of the timed run; each counts as its median
+_LEAST_SECONDS = 1e-9  # of a call; one that waited all the time has none left
+_MOST_CHANGE = 1000.0  # factor; larger ones say no more
 _EDGE = 16  # a change in the first or the last 1/16 of the run is not inside of it
 _FLOOR = 0.002  # deviation of blocks below which no change is looked for
 
@@ -78,7 +80,7 @@ def settling_of(runs: Sequence[Array], timed: int = 1) -> Settling:
     size = max(1, len(runs[-1]) // _BLOCKS)
     *before, timed_blocks = [_block_medians(run, size) for run in runs]
     earlier = np.concatenate([np.empty(0), *before])[-2 * _BLOCKS :]
-    medians = np.concatenate([earlier, timed_blocks])
+    medians = np.maximum(np.concatenate([earlier, timed_blocks]), _LEAST_SECONDS)
     begin = len(earlier)
     edge = max(2, len(timed_blocks) // _EDGE)
     changes = change_points(np.log(medians), _FLOOR)
@@ -90,7 +92,9 @@ def settling_of(runs: Sequence[Array], timed: int = 1) -> Settling:
     if len(bounds) == 1:
         return SETTLED
     levels = [float(np.median(part)) for part in np.split(medians, bounds)[1:]]
-    return Settling(levels[-1] / max(levels), levels[-1] / min(levels), timed)
+    fall = max(levels[-1] / max(levels), 1 / _MOST_CHANGE)
+    rise = min(levels[-1] / min(levels), _MOST_CHANGE)
+    return Settling(fall, rise, timed)
 
 
 def _block_medians(latencies: Array, size: int) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from pytest_mlms.evaluate.limits import decide, explain, judge, worst
 from pytest_mlms.evaluate.process_estimates import estimate_performance
 from pytest_mlms.evaluate.process_result import ProcessRecord, ProcessResult
 from pytest_mlms.records import Estimate, Limit, Place, Verdict
+from tests.support.processes import result_of, scenario_run
 
 PLACE = Place(Path("m.yaml"), 7)
 AT_MOST = Limit("latency_p50", 0.005, PLACE)
@@ -151,3 +153,12 @@ def test_a_large_wait_is_explained_with_the_mean_without_it() -> None:
 @pytest.mark.parametrize("shares", [[], [None], [0.01, 0.05]])
 def test_a_small_or_unknown_wait_is_not_explained(shares: list[float | None]) -> None:
     assert explain_wait(shares, {"latency_mean": estimate(1, 1)}) == ""
+
+
+def test_a_run_that_only_waited_has_no_rate_without_the_wait() -> None:
+    run = scenario_run([0.001] * 100)
+    times = {**run.times, "wait": np.array([0.0, 1.0])}
+    waited_only = result_of(replace(run, times=times), waited=1.0)
+    estimates = estimate_performance([waited_only] * 3, 0.95)
+    assert estimates["throughput"].less_wait is None
+    assert estimates["latency_p50"].less_wait == 0
