@@ -1,0 +1,1 @@
+"""The programs of the zoo: they compose its data, write its table, and break two of its models."""

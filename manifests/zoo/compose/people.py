@@ -1,0 +1,144 @@
+"""A person before backgrounds, with the mask of the person and the box of the face as labels.
+
+The person is the astronaut of scikit-image, cut out along an outline drawn by hand; the backgrounds
+are other pictures of it. Each picture has the person at another place and size, or mirrored.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from PIL import Image, ImageDraw
+
+from manifests.zoo.compose.packages import picture, zip_of
+
+__all__ = ["compose_faces", "compose_masks"]
+
+_OUTLINE = (
+    *((30, 345), (52, 290), (78, 245), (100, 216), (116, 205), (113, 190), (122, 166), (150, 151)),
+    *((182, 150), (181, 132), (163, 114), (153, 95), (155, 70), (166, 47), (190, 24), (216, 15)),
+    *((246, 18), (275, 29), (291, 50), (299, 72), (299, 95), (286, 125), (270, 131), (262, 150)),
+    *((257, 176), (283, 193), (300, 222), (303, 246), (325, 258), (342, 280), (358, 322)),
+    *((361, 345),),
+)
+"""The outline of the person, as x and y in astronaut.png, above the helmet."""
+
+_FACE = (178, 72, 276, 188)
+"""The face: left, top, right and bottom."""
+
+_BACKGROUNDS = ("gravel.png", "brick.png", "coffee.png", "grass.png", "rocket.jpg", "chelsea.png")
+_FACES = 16  # pictures with boxes
+_MASKS = 40  # pictures with masks
+_SIZE = 256  # pixels of a picture
+_SEED = 16
+_QUALITY = 85  # of the JPEG files
+_CATEGORY = 1  # of faces
+
+
+@dataclass(frozen=True)
+class _Scene:
+    """A picture, the person's mask, and the face's left, top, width and height."""
+
+    pixels: Image.Image
+    mask: Image.Image
+    face: tuple[float, float, float, float]
+
+
+def compose_masks() -> bytes:
+    """Return an archive of pictures and masks, with a labels.csv."""
+    files = {}
+    lines = ["file,label"]
+    for number, scene in enumerate(_scenes(_MASKS)):
+        files[f"{number:02}.jpg"] = _jpeg(scene.pixels)
+        files[f"{number:02}.png"] = _png(scene.mask)
+        lines.append(f"{number:02}.jpg,{number:02}.png")
+    files["labels.csv"] = "\n".join(lines).encode()
+    return zip_of(files)
+
+
+def compose_faces() -> bytes:
+    """Return an archive of pictures, with the boxes of faces in COCO's form in annotations.json."""
+    files = {}
+    images = []
+    annotations = []
+    for number, scene in enumerate(_scenes(_FACES)):
+        name = f"{number:02}.jpg"
+        files[name] = _jpeg(scene.pixels)
+        images.append({"id": number, "file_name": name, "width": _SIZE, "height": _SIZE})
+        left, top, width, height = scene.face
+        annotations.append(
+            {
+                "id": number + 1,
+                "image_id": number,
+                "category_id": _CATEGORY,
+                "bbox": [left, top, width, height],
+                "area": width * height,
+                "iscrowd": 0,
+            }
+        )
+    content = {
+        "images": images,
+        "annotations": annotations,
+        "categories": [{"id": _CATEGORY, "name": "face"}],
+    }
+    files["annotations.json"] = json.dumps(content, indent=1).encode()
+    return zip_of(files)
+
+
+def _scenes(count: int) -> Iterator[_Scene]:
+    rng = np.random.default_rng(_SEED)
+    for number in range(count):
+        background = _background(_BACKGROUNDS[number % len(_BACKGROUNDS)])
+        scale = float(rng.uniform(0.45, 0.75))
+        left = int(rng.integers(-10, 40))
+        scene = _placed(background, scale, left)
+        yield _mirrored(scene) if number % 2 else scene
+
+
+def _background(name: str) -> Image.Image:
+    pixels = picture(name)
+    side = min(pixels.shape[:2])
+    square = Image.fromarray(np.ascontiguousarray(pixels[:side, :side]))
+    return square.resize((_SIZE, _SIZE), Image.Resampling.BILINEAR)
+
+
+def _placed(background: Image.Image, scale: float, left: int) -> _Scene:
+    """Return a scene with the person at the lower edge."""
+    person = Image.fromarray(picture("astronaut.png"))
+    cut = Image.new("L", person.size)
+    ImageDraw.Draw(cut).polygon(_OUTLINE, fill=255)
+    bottom = max(y for _, y in _OUTLINE)
+    size = (round(person.width * scale), round(bottom * scale))
+    box = (0, 0, person.width, bottom)
+    small = person.resize(size, Image.Resampling.BICUBIC, box)
+    mask = cut.resize(size, Image.Resampling.BILINEAR, box)
+    top = _SIZE - size[1]
+    background.paste(small, (left, top), mask)
+    full = Image.new("L", (_SIZE, _SIZE))
+    full.paste(mask, (left, top))
+    x1, y1, x2, y2 = (edge * scale for edge in _FACE)
+    face = (round(x1 + left, 1), round(y1 + top, 1), round(x2 - x1, 1), round(y2 - y1, 1))
+    return _Scene(background, full.point([0] * 128 + [1] * 128), face)
+
+
+def _mirrored(scene: _Scene) -> _Scene:
+    flip = Image.Transpose.FLIP_LEFT_RIGHT
+    left, top, width, height = scene.face
+    face = (round(_SIZE - left - width, 1), top, width, height)
+    return _Scene(scene.pixels.transpose(flip), scene.mask.transpose(flip), face)
+
+
+def _jpeg(image: Image.Image) -> bytes:
+    data = io.BytesIO()
+    image.save(data, "JPEG", quality=_QUALITY)
+    return data.getvalue()
+
+
+def _png(image: Image.Image) -> bytes:
+    data = io.BytesIO()
+    image.save(data, "PNG")
+    return data.getvalue()

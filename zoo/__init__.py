@@ -1,1 +1,0 @@
-"""The zoo: real models with their data; README.md lists them."""
