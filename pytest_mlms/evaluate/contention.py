@@ -22,6 +22,7 @@ __all__ = [
     "call_waits",
     "explain_wait",
     "latencies_less_wait",
+    "latencies_of_running",
     "waited",
 ]
 
@@ -76,6 +77,16 @@ def latencies_less_wait(times: Mapping[str, Array]) -> Array:
     seconds = float(times["wait"][-1] - times["wait"][0])
     level = _level_without(latencies, seconds)
     return np.asarray(np.minimum(latencies, level))
+
+
+def latencies_of_running(times: Mapping[str, Array]) -> Array:
+    """Return the seconds of each call less its wait, NaN if it waited for half of its time or more.
+
+    What is left of such a call is mostly the error of the counter.
+    """
+    latencies = times["end"] - times["start"]
+    running = latencies_less_wait(times)
+    return np.where(2 * running > latencies, running, np.nan)
 
 
 def _level_without(latencies: Array, seconds: float) -> float:

@@ -11,7 +11,7 @@ import numpy as np
 
 from pytest_mlms.agent.predictor import Predictor, ScenarioRun
 from pytest_mlms.agent.process import Array
-from pytest_mlms.evaluate.contention import latencies_less_wait, waited
+from pytest_mlms.evaluate.contention import latencies_of_running, waited
 from pytest_mlms.evaluate.outputs import check_finite, finite_rows
 from pytest_mlms.evaluate.performance_plan import PerformancePlan
 from pytest_mlms.evaluate.process_result import ProcessRecord, ProcessResult
@@ -95,7 +95,7 @@ def _result(plan: PerformancePlan, predictor: Predictor, timed: _Timed) -> Proce
         finite = finite_rows(output)
         is_by_input = len(finite) == len(plan.names)
         check_finite(name, finite, plan.names.__getitem__ if is_by_input else None)
-    latencies = latencies_less_wait(run.times)
+    latencies = latencies_of_running(run.times)
     settling = settling_of([*timed.warm_up.latencies, latencies], timed.runs)
     record = ProcessRecord(
         start_seconds=predictor.start_seconds,
@@ -136,7 +136,8 @@ def _seconds_per_input(plan: PerformancePlan, run: ScenarioRun) -> float:
 class WarmUp(NamedTuple):
     """A warm-up: the latencies of its calls by run, and whether its windows reached a steady state.
 
-    The latencies are without the wait for a core, which no warm-up causes.
+    The latencies are without the wait for a core, which no warm-up causes, and NaN for calls that
+    did little else.
     ``median`` is that of the last window. ``seconds`` are those of runs in it that were timed, but
     don't count since the process had not settled.
     """
@@ -148,7 +149,7 @@ class WarmUp(NamedTuple):
 
     def and_run(self, run: ScenarioRun) -> WarmUp:
         """Return the warm-up with a timed run that counts as part of it."""
-        latencies = (*self.latencies, latencies_less_wait(run.times))
+        latencies = (*self.latencies, latencies_of_running(run.times))
         return self._replace(latencies=latencies, seconds=self.seconds + _seconds_of(run))
 
     def leaves_time(self, plan: PerformancePlan, run: ScenarioRun) -> bool:
@@ -167,6 +168,6 @@ def _warm_up(plan: PerformancePlan, predictor: Predictor) -> WarmUp:
         window = predictor.run(
             plan.scenario, seconds=_WINDOW_SECONDS, least=_WINDOW_CALLS, longest=plan.longest / 4
         )
-        windows.append(latencies_less_wait(window.times))
+        windows.append(latencies_of_running(window.times))
         medians.append(float(np.median(window.latencies)))
     return WarmUp(tuple(windows), is_steady(medians), medians[-1] if medians else math.inf)

@@ -22,7 +22,6 @@ LEAST_CHANGE = 0.03
 
 _REACH = 4  # how many times longer than its runs a change is taken to go on
 _BLOCKS = 32  # of the timed run; each counts as its median
-_LEAST_SECONDS = 1e-9  # of a call; one that waited all the time has none left
 _MOST_CHANGE = 1000.0  # factor; larger ones say no more
 _EDGE = 16  # a change in the first or the last 1/16 of the run is not inside of it
 _FLOOR = 0.002  # deviation of blocks below which no change is looked for
@@ -74,13 +73,17 @@ SETTLED = Settling(1.0, 1.0)
 def settling_of(runs: Sequence[Array], timed: int = 1) -> Settling:
     """Return how the calls of the last of a process's runs change.
 
-    ``runs`` are the latencies of all calls, in order. Those before the last run are warm-up: they
-    show where the plateau began that the run is on. The last ``timed`` of them had to be timed.
+    ``runs`` are the latencies of all calls, in order; NaN is left out. Those before the last run
+    are warm-up: they show where the plateau began that the run is on. The last ``timed`` of them
+    had to be timed. A run in which nothing is left doesn't show any change.
     """
+    runs = [run[~np.isnan(run)] for run in runs]
+    if len(runs[-1]) == 0:
+        return SETTLED
     size = max(1, len(runs[-1]) // _BLOCKS)
     *before, timed_blocks = [_block_medians(run, size) for run in runs]
     earlier = np.concatenate([np.empty(0), *before])[-2 * _BLOCKS :]
-    medians = np.maximum(np.concatenate([earlier, timed_blocks]), _LEAST_SECONDS)
+    medians = np.concatenate([earlier, timed_blocks])
     begin = len(earlier)
     edge = max(2, len(timed_blocks) // _EDGE)
     changes = change_points(np.log(medians), _FLOOR)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,12 @@ import pytest
 
 from pytest_mlms.agent.predictor import ScenarioRun
 from pytest_mlms.agent.process import Array
-from pytest_mlms.evaluate.contention import explain_wait, latencies_less_wait, waited
+from pytest_mlms.evaluate.contention import (
+    explain_wait,
+    latencies_less_wait,
+    latencies_of_running,
+    waited,
+)
 from pytest_mlms.evaluate.limits import decide, explain, judge, worst
 from pytest_mlms.evaluate.process_estimates import estimate_performance
 from pytest_mlms.evaluate.process_result import ProcessRecord, ProcessResult
@@ -82,6 +88,12 @@ def test_a_kernel_that_counts_no_wait_tells_nothing() -> None:
 
 def test_the_wait_of_a_call_is_taken_from_its_latency() -> None:
     assert latencies_less_wait(HALF) == pytest.approx([0.004] * 4)
+
+
+def test_a_call_that_mostly_waited_has_no_latency_of_its_own() -> None:
+    times = times_of([0.010, 0.001, 0.010, 0.001], [0.0099, 0.0, 0.001, 0.0])
+    expected = [math.nan, 0.001, 0.009, 0.001]
+    assert latencies_of_running(times) == pytest.approx(expected, nan_ok=True)
 
 
 @pytest.mark.parametrize(

@@ -68,11 +68,12 @@ def test_runs_that_come_back_are_within_reach_of_both_sides() -> None:
     assert settling.reach.lowest < 1 / 1.2
 
 
-def test_calls_that_only_waited_for_a_core_leave_numbers() -> None:
-    run = np.concatenate([np.ones(500), np.zeros(500)])
-    settling = settling_of([np.zeros(8), run], timed=8)
-    assert settling.fall == pytest.approx(0.001)
-    assert np.isfinite(settling.reach.room)
+def test_calls_that_only_waited_for_a_core_say_nothing_of_a_change() -> None:
+    waited = np.full(500, np.nan)
+    run = noisy(np.ones(500))
+    assert settling_of([np.ones(8), np.concatenate([run, waited])]).is_settled
+    assert settling_of([waited, np.concatenate([waited, run])]).is_settled
+    assert settling_of([np.ones(8), waited]) == SETTLED
 
 
 def test_a_change_that_goes_on_for_several_runs_reaches_further() -> None:
