@@ -1,6 +1,6 @@
 """OpenCV's dnn module: ``graph`` is an ONNX file, or a prototxt of Caffe with ``weights``.
 
-Versions: 4.5 and later; 5 does not read Caffe's files; tested with 4.14.
+Versions: 4.5 and later; 5 does not read Caffe's files; tested with 4.14 and 5.0.
 
 Devices: cpu.
 
@@ -10,7 +10,8 @@ Options: none. The number of threads is that of the process.
 
 Layer times: OpenCV's own (getPerfProfile), which are always on. They are durations without start
 times, so the layers are placed one after another. A layer that was fused into another has no time
-and is left out. Inner outputs: those of every layer, of the network read again without fusion.
+and is left out. OpenCV 5 does not tell the shapes of layers. Inner outputs: those of every layer,
+of the network read again without fusion; in OpenCV 5, by its classic engine.
 """
 
 import time
@@ -39,6 +40,8 @@ from mlms_predictors._run.timeline import in_turn
 _ONNX_PREFIX = "onnx_node!"
 """Prefix that the reader of ONNX files puts before the names of layers."""
 _FLOAT_BYTES = 4
+_TELLS_SHAPES = hasattr(cv2.dnn_Net, "getLayersShapes")
+"""Whether a network tells the shapes of its layers, as in OpenCV 4."""
 
 
 class _Model(NamedTuple):
@@ -62,7 +65,8 @@ def devices() -> Devices:
 def load(request: Load) -> Loaded:
     """Read a network.
 
-    Raises ValueError or cv2.error where it can't, also where its weights don't fit its layers.
+    Raises ValueError or cv2.error where it can't. OpenCV 4 also raises it where weights don't fit
+    their layers, if the batch is the only free axis.
     """
     refuse_gpu(request.device, "OpenCV")
     refuse_unknown(request.options, ())
@@ -70,11 +74,9 @@ def load(request: Load) -> Loaded:
         cv2.setNumThreads(request.threads)
     inputs, outputs = _signature(request.files)
     net = _read(request.files)
-    shapes = _shapes(net, [smallest(tensor.shape) for tensor in inputs])
-    if not outputs:
-        for name in net.getUnconnectedOutLayersNames():
-            shape = (None,) + shapes[name][1:]
-            outputs.append(Tensor(name, "float32", shape))
+    if all(None not in tensor.shape[1:] for tensor in inputs):
+        shapes = _shapes(net, [smallest(tensor.shape) for tensor in inputs])
+        outputs = outputs or _outputs(net, shapes)
     model = _Model(net, request.files, [])
     return Loaded(model, "cpu", cv2.getNumThreads(), inputs, outputs)
 
@@ -103,14 +105,14 @@ def layers(loaded: Loaded, arrays: Arrays) -> Profile:
     ran = []
     for name, seconds in zip(net.getLayerNames(), ticks / cv2.getTickFrequency()):
         if seconds > 0:
-            ran.append(_layer(net, name, float(seconds), shapes[name]))
+            ran.append(_layer(net, name, float(seconds), shapes.get(name)))
     return in_turn(start, end, ran)
 
 
 def inner(loaded: Loaded, arrays: Arrays) -> InnerOutputs:
     """Run one batch without fusing and return what each layer gave."""
     if not loaded.model.unfused:
-        net = _read(loaded.model.files)
+        net = _read(loaded.model.files, by_layers=True)
         net.enableFusion(False)
         loaded.model.unfused.append(net)
     net = loaded.model.unfused[0]
@@ -144,11 +146,14 @@ def _bound(loaded, net, arrays, names):
     return call
 
 
-def _read(files):
+def _read(files, by_layers=False):
+    """Return a network; one that is run ``by_layers`` gives the output of each of them."""
     graph = files["graph"]
     is_caffe = graph.endswith(".prototxt")
     if not is_caffe:
-        return cv2.dnn.readNetFromONNX(graph)
+        has_engines = hasattr(cv2.dnn, "ENGINE_CLASSIC")
+        engine = [cv2.dnn.ENGINE_CLASSIC] if by_layers and has_engines else []
+        return cv2.dnn.readNetFromONNX(graph, *engine)
     if not hasattr(cv2.dnn, "readNetFromCaffe"):
         advice = "use 4, or an ONNX file"
         raise ValueError("OpenCV %s reads no files of Caffe; %s" % (cv2.__version__, advice))
@@ -163,11 +168,22 @@ def _signature(files):
     return onnx_signature(graph)
 
 
+def _outputs(net, shapes):
+    """Return the outputs of a network whose file doesn't say them."""
+    found = []
+    for name in net.getUnconnectedOutLayersNames():
+        shape = (None,) + shapes[name][1:]
+        found.append(Tensor(name, "float32", shape))
+    return found
+
+
 def _shapes(net, inputs):
     """Return the shape of each layer's first output by the layer's name, for these inputs.
 
-    It is None for a layer without a known shape.
+    It is None for a layer without a known shape. There are none where OpenCV doesn't tell them.
     """
+    if not _TELLS_SHAPES:
+        return {}
     ids, _, outputs = net.getLayersShapes([list(shape) for shape in inputs])
     by_number = {}
     for number, shapes in zip(ids.ravel(), outputs):
