@@ -13,7 +13,7 @@ from pytest_mlms.options import read_share
 from pytest_mlms.records import Comparison, Verdict
 from pytest_mlms.report.table import KEEP, format_table
 from pytest_mlms.upgrade.decision import LEAST_ROUNDS, ROUNDS_TO_FAIL
-from pytest_mlms.upgrade.labels import format_change, percent
+from pytest_mlms.upgrade.labels import deciding_label, format_change, percent
 from pytest_mlms.upgrade.replay import Replay, read_upgrades, replay_upgrade
 from pytest_mlms.upgrade.rounds import CLOCKS
 
@@ -69,7 +69,9 @@ def _judge(options: argparse.Namespace) -> int:
 
 
 def _lacks_rounds(replay: Replay) -> bool:
-    """Return whether a gate is open because rounds are missing."""
+    """Return whether a gate is open because rounds are missing; one is enough for wrong outputs."""
+    if replay.verdict is Verdict.REGRESSED:
+        return False
     gates = [compared for compared in replay.comparisons if compared.gate]
     return any(len(replay.upgrade.rounds) < ROUNDS_TO_FAIL and gate.lacking for gate in gates)
 
@@ -91,8 +93,13 @@ def _print_table(sides: str, replays: Sequence[Replay]) -> None:
         width = shutil.get_terminal_size((_WIDTH, 0)).columns
     rows = [_row(replay) for replay in replays]
     print(sides)
-    for lines in format_table(_HEADER, rows, width, left=4):
+    header, *of_rows = format_table(_HEADER, rows, width, left=4)
+    print("\n".join(header))
+    for replay, lines in zip(replays, of_rows, strict=True):
         print("\n".join(lines))
+        names = deciding_label(replay.verdict, replay.comparisons)
+        if names:
+            print(f"  {names}")
     print()
 
 

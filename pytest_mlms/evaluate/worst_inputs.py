@@ -19,6 +19,8 @@ __all__ = ["worse_inputs", "worst_inputs"]
 _MOST_SHOWN = 5  # inputs
 _MOST_COLUMNS = 5
 _LONGEST_VALUE = 60  # characters
+_NOTHING = "(none)"
+"""Shown for an empty text, and where no object was found."""
 
 Columns = Mapping[str, Sequence[Any]]
 
@@ -66,4 +68,4 @@ def _cells(index: int, before: Columns, after: Columns) -> str:
 
 
 def _short(value: object) -> str:
-    return shortened(" ".join(str(value).split()), _LONGEST_VALUE)
+    return shortened(" ".join(str(value).split()), _LONGEST_VALUE) or _NOTHING

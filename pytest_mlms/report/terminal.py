@@ -29,7 +29,7 @@ from pytest_mlms.report.traces import (
     overhead_columns,
     time_columns,
 )
-from pytest_mlms.upgrade.labels import point_label, sides_label
+from pytest_mlms.upgrade.labels import deciding_label, point_label, sides_label
 
 __all__ = ["write_tables"]
 
@@ -250,18 +250,6 @@ def _row(result: Result, cells: Iterable[Cell]) -> list[str]:
 
 
 def _decided_by(result: Result) -> list[str]:
-    """Return a line of the quantities that decided an upgrade.
-
-    None where it is latency alone, whose columns are there.
-    """
-    verdict = result["verdict"]
-    if verdict not in ("REGRESSED", "INCONCLUSIVE"):
-        return []
-    names = []
-    for compared in comparisons_of(result):
-        counts = compared.gate or compared.verdict is Verdict.REGRESSED
-        if counts and compared.verdict.value == verdict:
-            names.append(compared.quantity)
-    if not names or names == ["latency"]:
-        return []
-    return [f"  {', '.join(names)}"]
+    """Return a line of the quantities that decided an upgrade, if latency alone did not."""
+    names = deciding_label(Verdict(result["verdict"]), comparisons_of(result))
+    return [f"  {names}"] if names else []

@@ -47,7 +47,8 @@ def _headline(result: UpgradeResult, setting: UpgradeSetting) -> str:
 
 def _summary(result: UpgradeResult) -> str:
     if result.wrong_outputs:
-        return f"REGRESSED, B computes something else{_faster_because_wrong(result)}"
+        effects = f"{_lost_accuracy(result)}{_faster_because_wrong(result)}"
+        return f"REGRESSED, B computes something else{effects}"
     if result.regressed:
         names = [compared.quantity for compared in result.regressed]
         return f"REGRESSED in {', '.join(names)}"
@@ -56,6 +57,20 @@ def _summary(result: UpgradeResult) -> str:
     if result.latency is not None and result.latency.verdict is Verdict.IMPROVED:
         return "IMPROVED"
     return "PASSED"
+
+
+def _lost_accuracy(result: UpgradeResult) -> str:
+    """Return the first quantity of the task that got worse, with both values."""
+    for compared in result.regressed:
+        if compared.of == "inputs":
+            return f" ({compared.quantity} {_both_values(compared)})"
+    return ""
+
+
+def _both_values(compared: Comparison) -> str:
+    a = format_quantity(compared.a, compared.unit)
+    b = format_quantity(compared.b, compared.unit)
+    return f"{a} -> {b}"
 
 
 def _faster_because_wrong(result: UpgradeResult) -> str:
@@ -103,7 +118,7 @@ def _quantity_line(compared: Comparison) -> str:
 
 def _finding(compared: Comparison) -> str:
     if compared.quantity == "agreement":
-        return compared.lacking or f"outputs differ by {_multiple(compared)} what is allowed"
+        return _difference_of_outputs(compared)
     a = format_quantity(compared.a, compared.unit)
     b = format_quantity(compared.b, compared.unit)
     text = f"A {a}, B {b}, {_change(compared)}, tolerance {_tolerance(compared)}"
@@ -114,6 +129,15 @@ def _finding(compared: Comparison) -> str:
     if compared.verdict is Verdict.INCONCLUSIVE and not compared.gate:
         text += " (a guard: fails only if surely worse)"
     return text
+
+
+def _difference_of_outputs(agreement: Comparison) -> str:
+    found = f"outputs differ by {_multiple(agreement)} what is allowed"
+    if not agreement.lacking:
+        return found
+    if agreement.ratio > 1:
+        return f"{found}; {agreement.lacking}"
+    return agreement.lacking
 
 
 def _tolerance(compared: Comparison) -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from pytest_mlms.records import Comparison, Verdict
 
 __all__ = [
     "NOT_SHOWN",
+    "deciding_label",
     "format_change",
     "percent",
     "point_label",
@@ -41,6 +43,21 @@ def verdict_label(compared: Comparison) -> str:
     if compared.of == "inputs" and is_undecided and not compared.gate:
         return NOT_SHOWN
     return compared.verdict.value
+
+
+def deciding_label(verdict: Verdict, comparisons: Sequence[Comparison]) -> str:
+    """Return the quantities that decided an upgrade.
+
+    "" where it is latency alone, whose columns a table has.
+    """
+    if verdict not in (Verdict.REGRESSED, Verdict.INCONCLUSIVE):
+        return ""
+    names = []
+    for compared in comparisons:
+        counts = compared.gate or compared.verdict is Verdict.REGRESSED
+        if counts and compared.verdict is verdict:
+            names.append(compared.quantity)
+    return "" if names == ["latency"] else ", ".join(names)
 
 
 def percent(share: float, form: str = ".3g") -> str:

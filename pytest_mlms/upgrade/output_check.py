@@ -1,6 +1,6 @@
 """Comparison of the outputs and the accuracy of both sides of an upgrade.
 
-A candidate that is faster because it is wrong is no upgrade.
+A candidate that is faster because it is wrong is no upgrade. Accuracy says how wrong it is.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pytest_mlms.cases import Case
-from pytest_mlms.errors import InvalidRun, OutputError
+from pytest_mlms.errors import InvalidRun, MlmsError, OutputError
 from pytest_mlms.evaluate.agreement import (
     ROUNDING_SHARE,
     Tolerance,
@@ -25,6 +25,7 @@ from pytest_mlms.evaluate.tasks.task import Evidence
 from pytest_mlms.evaluate.worst_inputs import worse_inputs
 from pytest_mlms.pipeline import Dataset
 from pytest_mlms.records import Comparison, Verdict
+from pytest_mlms.tasks import facts_of
 from pytest_mlms.upgrade.agents import AgentPair
 from pytest_mlms.upgrade.paired_evidence import compare_evidence
 from pytest_mlms.upgrade.rounds import Array, Outputs, SideName
@@ -111,8 +112,8 @@ class OutputCheck:
     def __call__(self, pair: AgentPair, timed: Mapping[SideName, Outputs]) -> OutputFindings:
         """Return the verdicts on agreement and accuracy, and the inputs that got worse.
 
-        ``timed`` has the outputs for the timed inputs by side. Raises InvalidRun where the
-        baseline's own outputs cannot be used.
+        ``timed`` has the outputs for the timed inputs by side. Accuracy is compared where outputs
+        disagree, too. Raises InvalidRun where the baseline's own outputs cannot be used.
         """
         manifest = self.case.loaded.manifest
         names = [output.name for output in manifest.outputs]
@@ -120,15 +121,17 @@ class OutputCheck:
         candidate = {name: timed["b"][name] for name in names}
         _check_baseline(baseline)
         agreement = check_outputs(baseline, candidate, self._tolerance())
-        is_fine = agreement.verdict is Verdict.PASSED
-        if not is_fine or self.dataset is None or not manifest.has_accuracy:
+        if self.dataset is None or not manifest.has_accuracy:
             return OutputFindings([agreement])
         accuracy = _AccuracyCheck(self, self.dataset, pair)
         try:
             found = accuracy.compare()
         except OutputError as error:
-            wrong = agreement.but(verdict=Verdict.REGRESSED, lacking=str(error))
-            return OutputFindings([wrong])
+            return OutputFindings([_without_accuracy(agreement, error)])
+        except MlmsError as error:
+            if agreement.verdict is Verdict.PASSED:
+                raise
+            return OutputFindings([_without_accuracy(agreement, error)])
         return found._replace(comparisons=[agreement, *found.comparisons])
 
     def _tolerance(self) -> Tolerance | None:
@@ -136,6 +139,13 @@ class OutputCheck:
         if agreement is None:
             return None
         return Tolerance(agreement.rtol, agreement.atol)
+
+
+def _without_accuracy(agreement: Comparison, error: MlmsError) -> Comparison:
+    """Return the verdict on outputs whose accuracy can't be computed: they are wrong."""
+    reasons = [agreement.lacking, str(error)]
+    lacking = "; ".join(reason for reason in reasons if reason)
+    return agreement.but(verdict=Verdict.REGRESSED, lacking=lacking)
 
 
 def _check_baseline(outputs: Outputs) -> None:
@@ -166,8 +176,11 @@ class _AccuracyCheck:
         except OutputError as error:
             raise InvalidRun(f"the baseline's outputs can't be used: {error}") from None
         candidate = self._evidence("b")
-        seed = self.check.case.loaded.manifest.evaluate.seed
+        manifest = self.check.case.loaded.manifest
+        seed = manifest.evaluate.seed
         comparisons = compare_evidence(baseline, candidate, self.check.tolerances, seed)
+        order = facts_of(manifest.task).quantities
+        comparisons.sort(key=lambda compared: order.index(compared.quantity))
         if all(compared.verdict is not Verdict.REGRESSED for compared in comparisons):
             return OutputFindings(comparisons)
         return OutputFindings(comparisons, worse_inputs(baseline, candidate, self.dataset))

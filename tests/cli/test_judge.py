@@ -6,9 +6,12 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from pytest_mlms.cli.main import main
+from pytest_mlms.records import Comparison, Verdict
+from pytest_mlms.upgrade.output_check import check_outputs
 from tests.support.upgrade_results import RunFolder
 from tests.support.upgrades import ROUND_RECORD, latencies
 
@@ -62,6 +65,21 @@ def test_too_few_rounds_of_an_earlier_version_are_named(
         "1 with too few rounds: passing takes 3 and failing 5, where earlier versions took 2; "
         "measure again"
     )
+
+
+def test_wrong_outputs_are_named_and_need_no_more_rounds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = [replace(ROUND_RECORD, figures=figures) for figures in latencies(0.0)]
+    agreement = check_outputs({"y": np.ones(2)}, {"y": np.zeros(2)})
+    wer = Comparison("wer", 0.1, 0.9, "fraction", 0.01, False, 48, "inputs").but(
+        verdict=Verdict.REGRESSED
+    )
+    RunFolder(tmp_path).write(rounds=one, comparisons=[agreement, wer], verdict="REGRESSED")
+    assert judge(tmp_path) == 1
+    output = capsys.readouterr().out
+    assert "  agreement, wer\n" in output
+    assert "too few rounds" not in output
 
 
 def test_changed_verdicts_come_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -65,6 +65,21 @@ def test_a_wrong_candidate_that_is_faster_is_faster_because_it_is_wrong() -> Non
     assert "no tolerance of speed matters here" in lines[-1]
 
 
+def test_a_wrong_candidate_says_how_wrong_it_is() -> None:
+    right = np.ones(600, bool)
+    top1 = compare_accuracy("top1", right, np.arange(600) >= 400, 0.01)
+    lines = explain(result_of(alike(0.0), comparisons=[WRONG, top1]))
+    assert lines[0].endswith("REGRESSED, B computes something else (top1 100.00 % -> 33.33 %)")
+    assert [line.split()[1] for line in lines[1:3]] == ["agreement:", "top1:"]
+
+
+def test_outputs_that_differ_and_have_no_accuracy_say_both() -> None:
+    wrong = WRONG.but(lacking="candidate new: NaN for 3 inputs")
+    lines = explain(result_of(alike(0.0), comparisons=[wrong]))
+    both = "agreement: outputs differ by up to 100 times what is allowed; candidate new: NaN"
+    assert both in lines[1]
+
+
 def test_the_worst_quantities_come_first() -> None:
     figures = {"latency": SAME, "peak_memory": changed(1.0)}
     lines = explain(result_of(5 * [figures]))

@@ -158,11 +158,29 @@ def test_more_than_five_classes_have_a_top_5(check: Check) -> None:
     assert quantities(check.run()) == ["agreement", "top1", "top5", "f1_macro"]
 
 
-def test_wrong_outputs_need_no_accuracy(check: Check) -> None:
-    zeros = {"logits": np.zeros((2, 10))}
-    (agreement,) = check.run({"a": LOGITS, "b": zeros})
+OTHER_LOGITS: Mapping[SideName, Outputs] = {"a": LOGITS, "b": {"logits": np.zeros((2, 10))}}
+
+
+def test_accuracy_says_how_wrong_other_outputs_are(check: Check) -> None:
+    check.by_side[102] = WRONG
+    agreement, top1, _ = check.run(OTHER_LOGITS)
+    assert (agreement.verdict, top1.verdict) == (REGRESSED, REGRESSED)
+    assert (top1.a, top1.b) == (1.0, 0.0)
+    assert check.worse_inputs[0].startswith("row 0: label 0, class_1 0 -> 1")
+
+
+def test_other_outputs_that_are_as_accurate_have_regressed_all_the_same(check: Check) -> None:
+    agreement, *accuracy = check.run(OTHER_LOGITS)
     assert agreement.verdict is REGRESSED
-    assert check.classified == []
+    assert {compared.verdict for compared in accuracy} == {PASSED}
+
+
+@pytest.mark.parametrize("side", [101, 102])
+def test_other_outputs_without_accuracy_have_regressed_and_say_why(check: Check, side: int) -> None:
+    check.by_side[side] = OutputError("NaN for 3 inputs")
+    (agreement,) = check.run(OTHER_LOGITS)
+    assert (agreement.verdict, agreement.ratio) == (REGRESSED, pytest.approx(100))
+    assert agreement.lacking.endswith("NaN for 3 inputs")
 
 
 def test_without_a_dataset_only_the_timed_outputs_are_compared(check: Check) -> None:
