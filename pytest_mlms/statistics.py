@@ -26,7 +26,6 @@ __all__ = [
     "percentile_interval",
     "persistence",
     "pool_rounds",
-    "quantile_ratio",
     "rate_interval",
     "ratio_of_means",
     "samples_for_percentile",
@@ -48,7 +47,6 @@ _BISECTIONS = 40  # to 1e-12
 _LEAST_LEVEL = 5  # values of a level
 _PENALTY = 15  # of a change of level
 _NORMAL_DEVIATION = 1.4826  # standard deviation of a normal distribution over its median one
-_RESAMPLES = 200  # for a standard error; Efron and Tibshirani 1993, 6.4: 50 to 200 suffice
 
 
 class Interval(NamedTuple):
@@ -412,29 +410,6 @@ def ratio_of_means(above: Array, below: Array) -> LogRatio:
     linear = above / mean_above - below / mean_below
     deviation = float(linear.std(ddof=1))
     return LogRatio(value, deviation / math.sqrt(len(above)))
-
-
-def quantile_ratio(above: Array, below: Array, percent: float, seed: int = 0) -> LogRatio:
-    """Return log of the ratio of two percentiles (0 to 100).
-
-    ``above`` and ``below`` are tables of pairs x calls. The error is the bootstrap's over pairs
-    (Efron and Tibshirani 1993, An Introduction to the Bootstrap, 6.2).
-    """
-    generator = np.random.default_rng(seed)
-    count = len(above)
-    resampled = []
-    for _ in range(_RESAMPLES):
-        pairs = generator.integers(count, size=count)
-        value = _log_ratio(above[pairs], below[pairs], percent)
-        resampled.append(value)
-    error = float(np.std(resampled, ddof=1))
-    return LogRatio(_log_ratio(above, below, percent), error)
-
-
-def _log_ratio(above: Array, below: Array, percent: float) -> float:
-    numerator = float(np.percentile(above, percent))
-    denominator = float(np.percentile(below, percent))
-    return math.log(numerator / denominator)
 
 
 def largest_loss(lost: int, won: int, count: int, risk: float) -> float:

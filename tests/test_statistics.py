@@ -22,7 +22,6 @@ from pytest_mlms.statistics import (
     percentile_interval,
     persistence,
     pool_rounds,
-    quantile_ratio,
     rate_interval,
     ratio_of_means,
     samples_for_percentile,
@@ -296,20 +295,6 @@ def test_the_error_of_a_ratio_of_means_is_that_of_a_simulation() -> None:
         values.append(value)
         errors.append(error)
     assert np.std(values) == pytest.approx(np.mean(errors), rel=0.1)
-
-
-def test_the_error_of_a_ratio_of_percentiles_is_that_of_a_simulation() -> None:
-    generator = np.random.default_rng(2)
-    values = []
-    errors = []
-    for _ in range(60):
-        above = generator.gamma(4, 1, (80, 2))
-        below = generator.gamma(4, 2, (80, 2))
-        value, error = quantile_ratio(above, below, 90)
-        values.append(value)
-        errors.append(error)
-    assert np.mean(values) == pytest.approx(-math.log(2), abs=0.03)
-    assert np.std(values) == pytest.approx(np.mean(errors), rel=0.35)
 
 
 def test_the_largest_loss_without_changes_is_exact() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
 from typing import Annotated, Any, NamedTuple
@@ -11,7 +10,7 @@ import numpy as np
 
 from pytest_mlms.quantities import upgrade_rules
 from pytest_mlms.serialization import NullAs, plain_as_list
-from pytest_mlms.statistics import persistence, quantile_ratio, ratio_of_means, signed_rank
+from pytest_mlms.statistics import persistence, ratio_of_means, signed_rank
 from pytest_mlms.upgrade.rounds import Array, Clock, Round
 
 __all__ = ["Figure", "figures_of"]
@@ -32,9 +31,9 @@ _ERRORS_IN_INTERVAL = 3.92  # a 95 % interval is so many standard errors wide
 class Figure(NamedTuple):
     """A quantity in one round.
 
-    ``a`` and ``b`` are the values of both sides, ``value`` is log(b / a), and ``error`` its
-    standard error, infinite where the round says nothing of it. ``calls`` is the number of calls
-    of a side that were measured for it.
+    ``a`` and ``b`` are the values of both sides, and ``value`` is log(b / a). ``error`` is its
+    standard error within the round: 0 where that isn't estimated, infinite where the round says
+    nothing of the quantity. ``calls`` is the number of calls of a side that were measured for it.
     """
 
     a: float
@@ -65,8 +64,8 @@ class _Calls(NamedTuple):
 def figures_of(measured: Round, clock: Clock, batch_size: int) -> dict[str, Figure]:
     """Return the quantities of a round by name; ``clock`` is that of latency and throughput.
 
-    Quantities of the process, such as its time to load, have no error: the rounds are their
-    samples.
+    Percentiles, and quantities that a process has once, such as its time to load, have an error of
+    0: the rounds are their samples.
     """
     calls = _calls(measured, clock)
     wall = _calls(measured, "wall")
@@ -102,9 +101,9 @@ def _centre(calls: _Calls) -> Figure:
 
 
 def _percentile(calls: _Calls, percent: float) -> Figure:
-    value, error = quantile_ratio(calls.b, calls.a, percent)
-    statistic = functools.partial(np.percentile, q=percent)
-    return calls.figure(statistic, value, error)
+    a = float(np.percentile(calls.a, percent))
+    b = float(np.percentile(calls.b, percent))
+    return Figure(a, b, math.log(b / a), error=0.0, calls=calls.a.size)
 
 
 def _throughput(calls: _Calls, batch_size: int) -> Figure:
