@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
+import tempfile
 import threading
 from collections import deque
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-__all__ = ["LogFile"]
+from pytest_mlms.errors import AgentError
+
+__all__ = ["LogFile", "temporary_log"]
 
 _HEAD = 1 << 20  # bytes
 _TAIL = 1 << 18
@@ -93,3 +99,21 @@ class LogFile:
                 file.write(data)
         except OSError as error:  # a full disk must not stop the process
             self._error = str(error)
+
+
+@contextlib.contextmanager
+def temporary_log(prefix: str) -> Iterator[Path]:
+    """Yield the path of an agent's log in a folder whose name begins with ``prefix``.
+
+    The folder is kept where an AgentError ends the context, as that names the log.
+    """
+    folder = Path(tempfile.mkdtemp(prefix=prefix))
+    is_kept = False
+    try:
+        yield folder / "agent.log"
+    except AgentError:
+        is_kept = True
+        raise
+    finally:
+        if not is_kept:
+            shutil.rmtree(folder, ignore_errors=True)

@@ -24,7 +24,7 @@ from pytest_mlms.artifacts.digest import digest_of
 from pytest_mlms.errors import ArtifactError
 from pytest_mlms.records import Artifact, Place
 
-__all__ = ["check_external_data", "external_data", "with_external_data"]
+__all__ = ["check_external_data", "external_data", "is_onnx", "with_external_data"]
 
 _READERS = {"onnxruntime": (".ort",), "opencv": (".prototxt",), "openvino": (), "tensorrt": ()}
 """Frameworks that read ONNX files; those that do so whatever a file is called, but for these."""
@@ -85,7 +85,7 @@ def check_external_data(
 
     Raises ArtifactError where a digest doesn't cover them.
     """
-    if graph.is_dir() or not _is_onnx(framework, graph):
+    if graph.is_dir() or not is_onnx(framework, graph):
         return ()
     place = artifacts["graph"].place
     try:
@@ -129,7 +129,8 @@ def _check_covered(names: tuple[str, ...], artifacts: Mapping[str, Artifact], gr
     raise ArtifactError(f"{problem}; {advice}")
 
 
-def _is_onnx(framework: str, graph: Path) -> bool:
+def is_onnx(framework: str, graph: Path) -> bool:
+    """Return whether a framework reads a file as ONNX."""
     others = _READERS.get(framework, ())
     return graph.suffix == ".onnx" or (len(others) > 0 and graph.suffix not in others)
 

@@ -13,11 +13,13 @@ from pytest_mlms.agent.registry import find_predictors
 from pytest_mlms.cli.arguments import add_cache, add_predictors, positive
 from pytest_mlms.doctor.examination import Examination
 from pytest_mlms.draft.data import recognise_data
-from pytest_mlms.draft.drafting import DraftRequest, draft_manifest, stacks_of
+from pytest_mlms.draft.drafting import draft_manifest
 from pytest_mlms.draft.measuring import measure_twice, with_limits
 from pytest_mlms.draft.model_files import ModelFiles, recognise_models
+from pytest_mlms.draft.opening import stacks_of
 from pytest_mlms.draft.parts import Draft
 from pytest_mlms.draft.pixels import with_best_pixels
+from pytest_mlms.draft.request import DraftRequest
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.files import replacing
 from pytest_mlms.manifest import load

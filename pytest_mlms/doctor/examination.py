@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from pytest_mlms.agent.log import temporary_log
 from pytest_mlms.agent.opening import PredictorSpec, open_predictor
 from pytest_mlms.artifacts.fetch import fetch_files
 from pytest_mlms.cases import Case
@@ -67,30 +66,16 @@ def open_patient(examination: Examination) -> Iterator[Patient]:
         mounts=[predictor.parent, *files.model.values()],
         show=examination.show,
     )
-    with _folder_for_log() as folder:
+    with temporary_log("mlms-doctor-") as log:
         spec = PredictorSpec(
             case=case,
             launch=launch,
             predictor=predictor,
             files=files.model,
-            log=folder / "agent.log",
+            log=log,
             timeout=_TIMEOUT,
             allow_code=examination.allow_code,
         )
         with open_predictor(spec) as opened:
             sample = sampled(dataset, examination.inputs)
             yield Patient(manifest, opened, sample, files.steps, size)
-
-
-@contextlib.contextmanager
-def _folder_for_log() -> Iterator[Path]:
-    """Yield a folder for an agent's log; it is kept if the agent fails, as the error names it."""
-    folder = Path(tempfile.mkdtemp(prefix="mlms-doctor-"))
-    try:
-        yield folder
-    except MlmsError:
-        raise
-    except BaseException:
-        shutil.rmtree(folder)
-        raise
-    shutil.rmtree(folder)

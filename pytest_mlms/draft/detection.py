@@ -9,8 +9,8 @@ import numpy as np
 from mlms_predictors import Tensor
 from numpy.typing import NDArray
 
-from pytest_mlms.draft.outputs import Trial
 from pytest_mlms.draft.parts import OutputPart, scalar
+from pytest_mlms.draft.trial import Trial
 from pytest_mlms.errors import MlmsError
 
 __all__ = ["guess_objects"]

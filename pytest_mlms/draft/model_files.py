@@ -12,7 +12,7 @@ from pathlib import Path
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.manifest.types import instead
 
-__all__ = ["ModelFiles", "recognise_models"]
+__all__ = ["SAVED_MODEL", "ModelFiles", "recognise_models"]
 
 _FRAMEWORKS = {
     ".dnn": "cntk",
@@ -21,6 +21,7 @@ _FRAMEWORKS = {
     ".keras": "tensorflow",
     ".model": "cntk",
     ".onnx": "onnxruntime",
+    ".ort": "onnxruntime",
     ".pb": "tensorflow",
     ".plan": "tensorrt",
     ".prototxt": "caffe",
@@ -39,7 +40,7 @@ _FRAMEWORKS = {
 _WEIGHTS_ONLY = (".bin", ".ckpt", ".gguf", ".h5", ".joblib", ".npz", ".pkl", ".safetensors")
 _ARCHIVES = (".zip", ".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz")
 _SYMBOL = "-symbol.json"
-_SAVED_MODEL = "saved_model.pb"
+SAVED_MODEL = "saved_model.pb"
 _PREFIX = re.compile(r"([a-z][a-z0-9_]*)=(.+)", re.DOTALL)
 _SHOWN = 5  # names in an error
 
@@ -87,7 +88,7 @@ def _recognise(argument: str, frameworks: Collection[str]) -> ModelFiles:
         raise MlmsError(f"there is no {path}; {_advice_on_missing(path)}")
     if path.is_dir():
         return _of_folder(path, chosen)
-    if path.name == _SAVED_MODEL:
+    if path.name == SAVED_MODEL:
         return ModelFiles(chosen or "tensorflow", path.parent)
     graph = _graph_of(path)
     framework = chosen or _framework_of(graph)
@@ -120,13 +121,13 @@ def _advice_on_missing(path: Path) -> str:
 
 
 def _of_folder(folder: Path, chosen: str) -> ModelFiles:
-    if (folder / _SAVED_MODEL).is_file():
+    if (folder / SAVED_MODEL).is_file():
         return ModelFiles(chosen or "tensorflow", folder)
     models = _models_in(folder)
     if models:
         advice = f"name one of {_listed(models)}"
     else:
-        advice = f"name a model's file, or a folder with {_SAVED_MODEL}"
+        advice = f"name a model's file, or a folder with {SAVED_MODEL}"
     raise MlmsError(f"{folder} is a folder; {advice}")
 
 

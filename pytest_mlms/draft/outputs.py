@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,9 +10,10 @@ from mlms_predictors import Tensor
 from numpy.typing import NDArray
 
 from pytest_mlms.draft.parts import OutputPart
+from pytest_mlms.draft.trial import Trial
 from pytest_mlms.manifest.schema import BATCH
 
-__all__ = ["Trial", "classes_of", "guess_masks", "guess_numbers", "guess_outputs"]
+__all__ = ["classes_of", "guess_masks", "guess_numbers", "guess_outputs"]
 
 Array = NDArray[Any]
 
@@ -22,37 +22,6 @@ _USUAL_NAMES = ("prob", "softmax", "score", "logit", "class", "output")
 
 _SUM_TOLERANCE = 1e-3
 _SHOWN = 5  # best classes in predictions
-
-
-@dataclass(frozen=True)
-class Trial:
-    """The outputs of two runs by name, with batches of the sizes ``small`` and ``large``.
-
-    Both are the same for a model that takes one size. The second one took ``seconds`` an input.
-    """
-
-    small: int
-    large: int
-    outputs: Mapping[str, Array]
-    outputs_large: Mapping[str, Array]
-    seconds: float = 0.0
-
-    def batch_axis(self, name: str) -> int | None:
-        """Return the axis of an output that is as long as the batch, None where there is none."""
-        small = self.outputs[name].shape
-        large = self.outputs_large[name].shape
-        if len(small) != len(large):
-            return None
-        for axis, (size, other) in enumerate(zip(small, large, strict=True)):
-            if size == self.small and other == self.large:
-                return axis
-        return None
-
-    def rows(self, name: str) -> Array:
-        """Return an output with the axis of the batch first."""
-        axis = self.batch_axis(name)
-        assert axis is not None, "outputs without a batch are left out before"
-        return np.moveaxis(self.outputs[name], axis, 0)
 
 
 def guess_outputs(

@@ -6,9 +6,11 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from pytest_mlms.draft.drafting import DraftRequest, draft_manifest, stacks_of
+from pytest_mlms.draft.drafting import draft_manifest
 from pytest_mlms.draft.model_files import recognise_models
+from pytest_mlms.draft.opening import stacks_of
 from pytest_mlms.draft.parts import Draft
+from pytest_mlms.draft.request import DraftRequest
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.files import write_atomically
 from pytest_mlms.session import Session

@@ -69,10 +69,10 @@ def top_k(scores: Array, k: int) -> Array:
     return np.asarray(best_first[..., :k])
 
 
-def read_labels(path: Path, classes: int) -> list[str]:
+def read_labels(path: Path, classes: int | None = None) -> list[str]:
     """Return the names of the classes, one a line of the file.
 
-    Raises DatasetError where there are more or fewer than ``classes``.
+    Raises DatasetError where there are more or fewer than ``classes``, if it is said.
     """
     try:
         text = read_regular(path, _MOST_BYTES).decode("utf-8-sig")
@@ -81,7 +81,7 @@ def read_labels(path: Path, classes: int) -> list[str]:
         raise DatasetError(f"{path} can't be read: {error}; {advice}") from error
     lines = [line.strip() for line in text.splitlines()]
     labels = [line for line in lines if line]
-    if len(labels) != classes:
+    if classes is not None and len(labels) != classes:
         problem = f"{path} has {len(labels)} labels, and the model {classes} classes"
         raise DatasetError(f"{problem}; write one a line")
     return labels

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
-import shutil
-import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from mlms_predictors import Tensor
 
+from pytest_mlms.agent.log import temporary_log
 from pytest_mlms.agent.opening import PredictorSpec, open_predictor
 from pytest_mlms.agent.predictor import Predictor
 from pytest_mlms.agent.process import Refused
 from pytest_mlms.artifacts.fetch import fetch
 from pytest_mlms.cases import Case
-from pytest_mlms.errors import AgentError, MlmsError, OutputError
+from pytest_mlms.errors import MlmsError, OutputError
 from pytest_mlms.records import Artifact
 from pytest_mlms.stacks.installers import Show
 from pytest_mlms.stacks.launch import prepare
@@ -57,10 +55,11 @@ def describe_case(case: Case, axes: Mapping[str, int], source: FrameworkSource) 
     files = {role: fetch(artifact, source.cache) for role, artifact in artifacts.items()}
     if is_onnx(artifacts["graph"]):
         return describe_onnx(files["graph"], case.batch_size, axes)
-    with _folder_for_log() as folder:
-        log = folder / "agent.log"
-        with open_predictor(_spec(case, files, source, log)) as predictor:
-            return _describe_by_framework(predictor, case, axes)
+    with (
+        temporary_log("mlms-describe-") as log,
+        open_predictor(_spec(case, files, source, log)) as predictor,
+    ):
+        return _describe_by_framework(predictor, case, axes)
 
 
 def _spec(
@@ -86,21 +85,6 @@ def _describe_by_framework(predictor: Predictor, case: Case, axes: Mapping[str, 
         problem = f"{case.stack.framework} doesn't tell what its models are made of"
         advice = "describe the network as ONNX, or name another --mlms-stack"
         raise MlmsError(f"{case.place()}: {problem}; {advice}") from None
-
-
-@contextlib.contextmanager
-def _folder_for_log() -> Iterator[Path]:
-    """Yield a folder for an agent's log; it is kept if the agent fails, as the error names it."""
-    folder = Path(tempfile.mkdtemp(prefix="mlms-describe-"))
-    is_kept = False
-    try:
-        yield folder
-    except AgentError:
-        is_kept = True
-        raise
-    finally:
-        if not is_kept:
-            shutil.rmtree(folder)
 
 
 def _bound_shape(tensor: Tensor, case: Case, axes: Mapping[str, int]) -> Shape:

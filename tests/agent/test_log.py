@@ -6,7 +6,10 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from pytest_mlms.agent.log import LogFile
+import pytest
+
+from pytest_mlms.agent.log import LogFile, temporary_log
+from pytest_mlms.errors import AgentError, MlmsError
 
 
 def drained(path: Path, chunks: Sequence[bytes]) -> LogFile:
@@ -59,3 +62,15 @@ def test_a_process_that_prints_nothing_has_no_log(tmp_path: Path) -> None:
     log.close()
     assert log.tail() == []
     assert not log.path.exists()
+
+
+def test_a_temporary_log_is_kept_only_where_an_agent_fails() -> None:
+    with temporary_log("mlms-test-") as done:
+        assert done.parent.is_dir()
+    with pytest.raises(MlmsError), temporary_log("mlms-test-") as mistaken:
+        raise MlmsError("a mistake of the user's")
+    with pytest.raises(AgentError), temporary_log("mlms-test-") as failed:
+        raise AgentError("the agent died")
+    assert not done.parent.exists()
+    assert not mistaken.parent.exists()
+    failed.parent.rmdir()

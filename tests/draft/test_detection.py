@@ -9,7 +9,7 @@ import pytest
 from mlms_predictors import Tensor
 
 from pytest_mlms.draft.detection import guess_objects
-from pytest_mlms.draft.outputs import Trial
+from pytest_mlms.draft.trial import Trial
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.manifest.schema import Output
 from pytest_mlms.manifest.yaml12 import parse

@@ -1,0 +1,138 @@
+"""The dataset of a draft: data that is named as it is, or packed beside the manifest."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from pytest_mlms.artifacts.digest import sha256_of
+from pytest_mlms.draft.class_names import numbers_of
+from pytest_mlms.draft.data import ArrayData, CocoData, PictureData, TableData, pack_folder
+from pytest_mlms.draft.findings import Findings
+from pytest_mlms.draft.parts import DatasetPart, OutputPart
+from pytest_mlms.draft.request import DraftRequest
+from pytest_mlms.errors import MlmsError
+from pytest_mlms.pipeline import read_labels
+
+__all__ = ["dataset_of"]
+
+
+def dataset_of(
+    request: DraftRequest, findings: Findings
+) -> tuple[DatasetPart | None, Sequence[OutputPart]]:
+    """Return the dataset, and the outputs with the file of the names of their classes.
+
+    Raises MlmsError where the data, the names and the model do not fit.
+    """
+    data = request.data
+    if isinstance(data, CocoData):
+        return _of_objects(data, request), findings.outputs
+    names = _class_names(request, findings)
+    if isinstance(data, PictureData):
+        numbers = numbers_of(data, names, findings.classes, request.labels or "the model's file")
+        part = _of_pictures(data, numbers, request)
+        labels = _file_of_names(
+            request, findings, names or sorted(numbers, key=numbers.__getitem__)
+        )
+        return part, _labelled(findings.outputs, labels, request)
+    outputs = _labelled(findings.outputs, request.labels, request)
+    if isinstance(data, ArrayData):
+        _check_arrays(data, findings)
+        return _part_of(data.path, data.path, request), outputs
+    if isinstance(data, TableData):
+        return _of_table(data, request), outputs
+    return None, outputs
+
+
+def _class_names(request: DraftRequest, findings: Findings) -> list[str]:
+    """Return the names of the model's classes, by --labels or by its file; none if unknown."""
+    if request.labels is None:
+        return list(findings.names)
+    if findings.classes is None:
+        raise MlmsError(f"{request.labels}: no output of the model has classes; leave it out")
+    return read_labels(request.labels, findings.classes)
+
+
+def _file_of_names(request: DraftRequest, findings: Findings, names: Sequence[str]) -> Path | None:
+    """Return the file of the names of classes; it is written where --labels names none.
+
+    None where some classes have no name.
+    """
+    if request.labels is not None:
+        return request.labels
+    if findings.classes != len(names):
+        return None
+    path = request.beside("labels.txt")
+    path.write_text("".join(f"{name}\n" for name in names), encoding="utf-8")
+    return path
+
+
+def _labelled(
+    outputs: Sequence[OutputPart], labels: Path | None, request: DraftRequest
+) -> Sequence[OutputPart]:
+    """Return outputs whose best classes have names."""
+    if labels is None:
+        return outputs
+    source = request.written(labels)
+    return [replace(output, steps=_with_labels(output.steps, source)) for output in outputs]
+
+
+def _with_labels(steps: Sequence[str], source: str) -> list[str]:
+    named = []
+    for step in steps:
+        is_best = step.startswith("top_k")
+        named.append(step.replace("}", f", labels: {source}}}") if is_best else step)
+    return named
+
+
+def _check_arrays(data: ArrayData, findings: Findings) -> None:
+    """Raise MlmsError where there is no array for an input."""
+    missing = [part.name for part in findings.inputs if part.name not in data.arrays]
+    if missing:
+        there = ", ".join(data.arrays)
+        problem = f"{data.path} has no array for input {missing[0]!r}, but {there}"
+        advice = f"save them by the names of the inputs: numpy.savez(…, {missing[0]}=…)"
+        raise MlmsError(f"{problem}; {advice}")
+
+
+def _of_table(data: TableData, request: DraftRequest) -> DatasetPart:
+    """Pack a folder with a table, unless it is an archive; return the dataset."""
+    source = data.path
+    if source.is_dir():
+        source = request.beside("data.zip")
+        pack_folder(data.path, source)
+        request.say(f"packed {data.path} into {source}")
+    return _part_of(source, data.path, request)
+
+
+def _of_objects(data: CocoData, request: DraftRequest) -> DatasetPart:
+    """Pack pictures with their objects; return the dataset."""
+    chosen = data.sample(request.most_inputs)
+    target = request.beside("data.zip")
+    chosen.pack(target)
+    pictures = _part_of_all(len(chosen.content["images"]), len(data.content["images"]))
+    objects = len(chosen.content["annotations"])
+    request.say(f"{data.path}: {pictures} pictures with {objects:,} objects, packed into {target}")
+    return _part_of(target, data.path, request)
+
+
+def _of_pictures(data: PictureData, numbers: dict[str, int], request: DraftRequest) -> DatasetPart:
+    """Pack pictures with the numbers of their classes; return the dataset."""
+    chosen = data.sample(request.most_inputs)
+    target = request.beside("data.zip")
+    chosen.pack(target, numbers)
+    pictures = _part_of_all(len(chosen.files), len(data.files))
+    request.say(f"{data.path}: {pictures} pictures of {len(numbers)} classes, packed into {target}")
+    return _part_of(target, data.path, request)
+
+
+def _part_of_all(part: int, count: int) -> str:
+    return f"{part:,} of {count:,}" if part < count else f"{count:,}"
+
+
+def _part_of(source: Path, data: Path, request: DraftRequest) -> DatasetPart:
+    """Return the dataset in a file, named after the data that the user named."""
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", data.absolute().stem).strip("-._")
+    return DatasetPart(name or "data", request.written(source), sha256_of(source))

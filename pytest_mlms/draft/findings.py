@@ -1,0 +1,152 @@
+"""Findings about a model: its inputs and outputs, by its signature, its file, and a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from mlms_predictors import Tensor
+
+from pytest_mlms.agent.predictor import Predictor
+from pytest_mlms.agent.process import Refused
+from pytest_mlms.draft.data import ArrayData, CocoData
+from pytest_mlms.draft.detection import guess_objects
+from pytest_mlms.draft.inputs import guess_inputs
+from pytest_mlms.draft.model_files import ModelFiles
+from pytest_mlms.draft.onnx_hints import OnnxHints, hints_of
+from pytest_mlms.draft.opening import without_log
+from pytest_mlms.draft.outputs import classes_of, guess_masks, guess_numbers, guess_outputs
+from pytest_mlms.draft.parts import InputPart, OutputPart
+from pytest_mlms.draft.request import DraftRequest
+from pytest_mlms.draft.trial import Trial, try_model
+from pytest_mlms.errors import MlmsError
+from pytest_mlms.pipeline import read_labels
+
+__all__ = ["Findings", "find_out"]
+
+_TAKES_SIGNATURE = ("caffe2", "mxnet", "pytorch", "tensorflow")
+"""Frameworks whose models may not tell their inputs; the option ``inputs`` does."""
+
+_BATCH_SIZES = (1, 8)
+_SLOW = 0.02  # seconds for an input, from which only the first of these sizes is measured
+
+
+@dataclass(frozen=True)
+class Findings:
+    """Facts and guesses about a model.
+
+    Attributes:
+        device: The device that it ran on.
+        inputs: The inputs of the manifest.
+        outputs: The outputs of the manifest.
+        batch_sizes: The sizes to measure.
+        task: The likely task.
+        seconds: About what it takes for an input.
+        left_out: The outputs that have no row for each input.
+        classes: The number of its classes, None where no output has scores of them.
+        names: The names of the classes where its file tells them.
+    """
+
+    device: str
+    inputs: Sequence[InputPart]
+    outputs: Sequence[OutputPart]
+    batch_sizes: Sequence[int]
+    task: str
+    seconds: float
+    left_out: Sequence[str] = ()
+    classes: int | None = None
+    names: Sequence[str] = ()
+
+
+def find_out(model: ModelFiles, predictor: Predictor, request: DraftRequest) -> Findings:
+    """Guess inputs, run the model on random ones, and guess outputs. Raises MlmsError."""
+    _check_shapes(model, predictor)
+    hints = hints_of(model.graph)
+    inputs = guess_inputs(predictor.inputs, request.data, hints)
+    try:
+        trial = try_model(predictor, inputs, request.data)
+    except Refused as error:
+        problem = f"{model.graph} does not run on random inputs"
+        advice = "write its manifest by hand, with the shape and the range of each input"
+        raise MlmsError(f"{problem}; {advice}: {without_log(error)}") from error
+    findings = Findings(
+        device=predictor.device.partition(":")[0],
+        inputs=inputs,
+        outputs=[],
+        batch_sizes=_batch_sizes(trial),
+        task="inference",
+        seconds=trial.seconds,
+    )
+    by_labels = _by_labels(predictor.outputs, trial, request, hints)
+    if by_labels is not None:
+        task, outputs = by_labels
+        return replace(findings, task=task, outputs=outputs)
+    labelled = request.data is not None or request.labels is not None
+    outputs, best, left_out = guess_outputs(predictor.outputs, trial, labelled=labelled)
+    if not outputs:
+        problem = f"{model.graph} has no output with a row for each input"
+        raise MlmsError(f"{problem}; export it with the axis of the batch in its outputs")
+    findings = replace(findings, outputs=outputs, left_out=left_out)
+    if best is None:
+        return findings
+    classes = classes_of(trial, best)
+    names = hints.names if len(hints.names) == classes else ()
+    return replace(findings, task=_task(inputs[0]), classes=classes, names=names)
+
+
+def _check_shapes(model: ModelFiles, predictor: Predictor) -> None:
+    """Raise MlmsError where a model does not tell its inputs, with what to write."""
+    unknown = [tensor for tensor in predictor.inputs if not tensor.shape and _is_float(tensor)]
+    if not unknown:
+        return
+    names = "; ".join(f"{tensor.name} float32[?,3,224,224]" for tensor in unknown)
+    problem = f"{model.graph} does not say the shape of {unknown[0].name!r}"
+    if model.framework in _TAKES_SIGNATURE:
+        advice = f"say it, with ? for a free axis: --option 'inputs={names}'"
+    else:
+        advice = "export it with the shapes of its inputs"
+    raise MlmsError(f"{problem}; {advice}")
+
+
+def _is_float(tensor: Tensor) -> bool:
+    return not tensor.dtype or tensor.dtype.startswith("float")
+
+
+def _batch_sizes(trial: Trial) -> Sequence[int]:
+    """Return the sizes to measure: the only one, or those that do not take long."""
+    if trial.small == trial.large:
+        return (trial.small,)
+    return _BATCH_SIZES if trial.seconds < _SLOW else _BATCH_SIZES[:1]
+
+
+def _by_labels(
+    tensors: Sequence[Tensor], trial: Trial, request: DraftRequest, hints: OnnxHints
+) -> tuple[str, list[OutputPart]] | None:
+    """Return the task and the outputs of a model whose labels aren't classes; None for others.
+
+    Raises MlmsError where the outputs don't fit the labels.
+    """
+    data = request.data
+    if isinstance(data, CocoData):
+        names = hints.names if request.labels is None else read_labels(request.labels)
+        return "object-detection", guess_objects(tensors, trial, data.categories, names)
+    if not isinstance(data, ArrayData) or "label" not in data.arrays:
+        return None
+    dtype, shape = data.arrays["label"]
+    if dtype.kind == "f":
+        return "regression", guess_numbers(tensors, trial)
+    if len(shape) < 3:
+        return None
+    parts = guess_masks(tensors, trial, shape[1:])
+    if not parts:
+        sides = " x ".join(map(str, shape[1:]))
+        problem = f"{data.path} has labels of {sides}, and no output of the model has as many"
+        raise MlmsError(f"{problem}; make them of the size of the output")
+    return "semantic-segmentation", parts
+
+
+def _task(first: InputPart) -> str:
+    """Return the task of a model with classes, by its first input."""
+    if first.type == "image":
+        return "image-classification"
+    return "text-classification" if first.element_type.startswith("int") else "classification"
