@@ -5,7 +5,7 @@ The first step of the output says what its numbers are; ``DECODERS`` has a funct
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytest_mlms.manifest.box_steps import Anchors, Boxes, Columns, Yolo
+from pytest_mlms.pipeline.anchors import anchor_boxes, boxes_of_offsets
 
 __all__ = ["DECODERS", "BatchPlace", "ReadBoxes", "Size", "best_class"]
 
@@ -23,7 +24,7 @@ Size = tuple[int, int]
 
 @dataclass(frozen=True, eq=False)
 class ReadBoxes:
-    """What the outputs say of K boxes of a picture.
+    """K boxes of a picture as the outputs have them.
 
     Attributes:
         corners: Left, top, right and bottom in pixels of the model's input (K x 4).
@@ -53,9 +54,9 @@ def best_class(read: ReadBoxes) -> ReadBoxes:
     """Return boxes with their best class alone, where they have a score for each."""
     if read.scores is None or read.scores.ndim == 1:
         return read
-    best = read.scores.argmax(axis=1)
-    scores = np.take_along_axis(read.scores, best[:, None], axis=1)[:, 0]
-    return replace(read, scores=scores, classes=best)
+    classes = read.scores.argmax(axis=1)
+    scores = np.take_along_axis(read.scores, classes[:, np.newaxis], axis=1)
+    return replace(read, scores=scores[:, 0], classes=classes)
 
 
 def _corners(numbers: Array, form: str) -> Array:
@@ -64,9 +65,9 @@ def _corners(numbers: Array, form: str) -> Array:
         return numbers
     if form == "yxyx":
         return numbers[:, [1, 0, 3, 2]]
-    position = numbers[:, :2]
-    sides = numbers[:, 2:]
-    low = position - sides / 2 if form == "cxcywh" else position
+    low, sides = np.split(numbers, 2, axis=1)
+    if form == "cxcywh":
+        low = low - sides / 2
     return np.concatenate([low, low + sides], axis=1)
 
 
@@ -79,8 +80,10 @@ def _in_pixels(corners: Array, units: str, size: Size) -> Array:
 
 def _table(values: Array) -> Array:
     """Return an output of one picture without the axes of 1 before its last two."""
-    rows, columns = values.shape[-2:]
-    return values.reshape(rows, columns)
+    shape = values.shape
+    if len(shape) < 2 or any(length != 1 for length in shape[:-2]):
+        raise ValueError("expected a table of boxes; name another output, or write another step")
+    return values.reshape(shape[-2:])
 
 
 def _read_boxes(values: Array, parameters: Boxes, place: BatchPlace) -> ReadBoxes:
@@ -92,23 +95,40 @@ def _read_boxes(values: Array, parameters: Boxes, place: BatchPlace) -> ReadBoxe
 
 
 def _read_columns(values: Array, parameters: Columns, place: BatchPlace) -> ReadBoxes:
-    names = parameters.names
-    if values.shape[-1:] != (len(names),) and values.size:
-        raise ValueError(f"expected rows of the {len(names)} columns that the manifest names")
-    table = values.reshape(-1, len(names))
-    columns: dict[str, Array] = {name: table[:, index] for index, name in enumerate(names)}
-    used = np.ones(len(table), bool)
+    columns = _columns(values, parameters.names)
+    rows = _used_rows(columns, place.number)
+    used = {name: column[rows] for name, column in columns.items()}
+    box_names, form = _box_columns(used)
+    numbers = np.stack([used[name] for name in box_names], axis=1)
+    corners = _corners(numbers, form)
+    pixels = _in_pixels(corners, parameters.units, place.size)
+    classes = used.get("class")
+    if classes is not None:
+        classes = classes.astype(np.int64)
+    return ReadBoxes(pixels, used.get("score"), classes, rows)
+
+
+def _columns(values: Array, names: Sequence[str]) -> dict[str, Array]:
+    """Return the columns of an output by name."""
+    count = len(names)
+    if values.shape[-1:] != (count,) and values.size:
+        raise ValueError(f"expected rows of the {count} columns that the manifest names")
+    table = values.reshape(-1, count)
+    return dict(zip(names, table.T, strict=True))
+
+
+def _used_rows(columns: Mapping[str, Array], number: int) -> Array:
+    """Return the indices of the rows of a picture that aren't empty.
+
+    A score of NaN doesn't make a row empty: it is an error of the model, which is reported.
+    """
+    first, *_ = columns.values()
+    used = np.ones(len(first), bool)
     if "image" in columns:
-        used &= columns["image"] == place.number
+        used &= columns["image"] == number
     if "score" in columns:
-        used &= columns["score"] >= 0
-    rows = np.flatnonzero(used)
-    box_names, form = _box_columns(columns)
-    numbers = np.stack([columns[name][rows] for name in box_names], axis=1)
-    corners = _in_pixels(_corners(numbers, form), parameters.units, place.size)
-    scores = columns["score"][rows] if "score" in columns else None
-    classes = columns["class"][rows].astype(np.int64) if "class" in columns else None
-    return ReadBoxes(corners, scores, classes, rows)
+        used &= ~(columns["score"] < 0)
+    return np.flatnonzero(used)
 
 
 def _box_columns(columns: Mapping[str, Array]) -> tuple[tuple[str, ...], str]:
@@ -124,50 +144,39 @@ def _read_yolo(values: Array, parameters: Yolo, place: BatchPlace) -> ReadBoxes:
     table = _table(values)
     if parameters.head == "v8":
         table = table.T
-    first_score = 5 if parameters.head == "v5" else 4
-    last_score = table.shape[1] - parameters.coefficients
-    if last_score <= first_score:
-        least = first_score + parameters.coefficients
-        found = f"a {parameters.head} head has more than {least} numbers a box"
-        raise ValueError(f"{found}, and this has {table.shape[1]}; write another head")
-    scores = table[:, first_score:last_score]
-    coefficients = table[:, last_score:] if parameters.coefficients else None
-    if parameters.head == "v5":
-        scores = scores * table[:, 4:5]
     corners = _corners(table[:, :4], "cxcywh")
     pixels = _in_pixels(corners, parameters.units, place.size)
-    read = ReadBoxes(pixels, scores, None, np.arange(len(pixels)), coefficients)
+    scores, coefficients = _yolo_scores(table, parameters)
+    rows = np.arange(len(pixels))
+    read = ReadBoxes(pixels, scores, None, rows, coefficients)
     return best_class(read) if parameters.classes == "best" else read
 
 
+def _yolo_scores(table: Array, parameters: Yolo) -> tuple[Array, Array | None]:
+    """Return the scores of each class (K x C), and the coefficients of the masks (K x P)."""
+    first = 5 if parameters.head == "v5" else 4
+    end = table.shape[1] - parameters.coefficients
+    if end <= first:
+        least = first + parameters.coefficients
+        found = f"a {parameters.head} head has more than {least} numbers a box"
+        raise ValueError(f"{found}, and this has {table.shape[1]}; write another head")
+    scores = table[:, first:end]
+    if parameters.head == "v5":
+        scores = scores * table[:, 4:5]
+    coefficients = table[:, end:] if parameters.coefficients else None
+    return scores, coefficients
+
+
 def _read_anchors(values: Array, parameters: Anchors, place: BatchPlace) -> ReadBoxes:
-    anchors = _anchor_boxes(parameters)
-    found = _table(values)
-    if len(found) != len(anchors) or found.shape[1] < 4:
+    anchors = anchor_boxes(parameters)
+    table = _table(values)
+    if len(table) != len(anchors) or table.shape[1] < 4:
         expected = f"the layers of the step have {len(anchors)} anchors"
-        raise ValueError(f"{expected}, and the output {len(found)} boxes; correct the layers")
-    numbers = found[:, :4]
-    if parameters.order == "yxhw":
-        numbers = numbers[:, [1, 0, 3, 2]]
-    numbers = numbers / np.array(parameters.scale)
-    centres = numbers[:, :2] * anchors[:, 2:] + anchors[:, :2]
-    shares = np.exp(numbers[:, 2:]) if parameters.size == "exponential" else numbers[:, 2:]
-    boxes = np.concatenate([centres, shares * anchors[:, 2:]], axis=1)
-    corners = _in_pixels(_corners(boxes, "cxcywh"), "relative", place.size)
-    return ReadBoxes(corners, None, None, np.arange(len(corners)))
-
-
-def _anchor_boxes(parameters: Anchors) -> Array:
-    """Return the centre and the size of all anchors, relative to the input (A x 4)."""
-    layers = []
-    for layer in parameters.layers:
-        rows, columns = layer.grid
-        sizes = np.array(layer.sizes, np.float64)
-        y, x = np.meshgrid(np.arange(rows), np.arange(columns), indexing="ij")
-        centres = np.stack([(x + 0.5) / columns, (y + 0.5) / rows], axis=2).reshape(-1, 2)
-        repeated = np.repeat(centres, len(sizes), axis=0)
-        layers.append(np.concatenate([repeated, np.tile(sizes, (len(centres), 1))], axis=1))
-    return np.concatenate(layers)
+        raise ValueError(f"{expected}, and the output {len(table)} boxes; correct the layers")
+    boxes = boxes_of_offsets(table[:, :4], anchors, parameters)
+    corners = _corners(boxes, "cxcywh")
+    pixels = _in_pixels(corners, "relative", place.size)
+    return ReadBoxes(pixels, None, None, np.arange(len(pixels)))
 
 
 DECODERS: Mapping[str, Callable[[Array, Any, BatchPlace], ReadBoxes]] = {

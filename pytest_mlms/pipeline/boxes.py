@@ -7,6 +7,7 @@ model's input, and the other steps choose among them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -89,7 +90,7 @@ class BoxReader:
             read = best_class(read)
         count = self._values(row, "count")
         if count is not None:
-            read = _first(read, int(count.reshape(-1)[0]))
+            read = _first(read, _number_in(count))
         return read
 
     def _scores(self, row: Mapping[str, Array], boxes: int) -> Array | None:
@@ -199,6 +200,14 @@ class _PrototypeMasks(Sequence[Array]):
 
     def __getitem__(self, index: Any) -> Any:
         return expit(np.tensordot(self._coefficients[index], self._prototypes, axes=1))
+
+
+def _number_in(count: Array) -> int:
+    """Return the only number of an output of type count; raises ValueError for any other."""
+    if count.size != 1 or not 0 <= count.item() < math.inf:
+        found = np.array2string(count, threshold=4)
+        raise ValueError(f"the output of type count has {found}, not a number of boxes; correct it")
+    return int(count.item())
 
 
 def _first(read: ReadBoxes, count: int) -> ReadBoxes:

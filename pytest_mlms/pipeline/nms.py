@@ -23,29 +23,39 @@ def suppressed(
     """
     order = np.argsort(-scores, kind="stable")
     boxes = corners[order].astype(np.float64)
+    areas = _areas(boxes)
     groups = None if classes is None else classes[order]
-    areas = np.prod(np.maximum(boxes[:, 2:] - boxes[:, :2], 0), axis=1)
-    open_boxes = np.arange(len(order))
+    rivals = np.arange(len(order))
     kept: list[int] = []
-    while len(open_boxes) and len(kept) < most:
-        best = int(open_boxes[0])
+    while len(rivals) and len(kept) < most:
+        best = int(rivals[0])
         kept.append(best)
-        others = open_boxes[1:]
-        overlaps = _overlaps(boxes[best], boxes[others], areas[best], areas[others])
-        loses = overlaps > iou
+        rivals = rivals[1:]
+        shared = _shared_areas(boxes[best], boxes[rivals])
+        union = areas[best] + areas[rivals] - shared
+        loses = _ratios(shared, union) > iou
         if groups is not None:
-            loses &= groups[others] == groups[best]
-        open_boxes = others[~loses]
+            loses &= groups[rivals] == groups[best]
+        rivals = rivals[~loses]
     return np.asarray(order[kept])
 
 
-def _overlaps(box: Array, others: Array, area: float, areas: Array) -> Array:
-    """Return the intersection over union of a box with others; 0 where both are empty."""
+def _areas(boxes: Array) -> Array:
+    left_top, right_bottom = np.split(boxes, 2, axis=1)
+    sides = np.maximum(right_bottom - left_top, 0)
+    return np.asarray(sides.prod(axis=1))
+
+
+def _shared_areas(box: Array, others: Array) -> Array:
+    """Return the areas of the intersections of a box (4) with others (n x 4)."""
     left_top = np.maximum(box[:2], others[:, :2])
     right_bottom = np.minimum(box[2:], others[:, 2:])
     sides = np.maximum(right_bottom - left_top, 0)
-    shared = sides[:, 0] * sides[:, 1]
-    union = area + areas - shared
-    overlaps = np.zeros(len(others))
-    np.divide(shared, union, out=overlaps, where=union > 0)
-    return overlaps
+    return np.asarray(sides[:, 0] * sides[:, 1])
+
+
+def _ratios(shared: Array, union: Array) -> Array:
+    """Return the intersections over the unions (n each); 0 where a union is empty."""
+    ratios = np.zeros(len(shared))
+    np.divide(shared, union, out=ratios, where=union > 0)
+    return ratios

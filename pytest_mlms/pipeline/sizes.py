@@ -15,6 +15,14 @@ class Size(NamedTuple):
     height: int
     width: int
 
+    def __str__(self) -> str:
+        return f"{self.height} x {self.width}"
+
+    def without(self, part: Size) -> Size:
+        """Return the rows and columns beside a part; below 0 where the part is larger."""
+        height = self.height - part.height
+        return Size(height, self.width - part.width)
+
 
 class Window(NamedTuple):
     """A part of an image: its upper left corner, and its size."""
@@ -41,14 +49,14 @@ def resized_size(size: Size, parameters: Resize) -> Size:
     covers or fits into a size, its sides are rounded to the nearest.
     """
     if min(size) == 0:
-        raise ValueError(f"an image of {size.height} x {size.width} has no pixels; leave it out")
+        raise ValueError(f"an image of {size} has no pixels; leave it out")
     if parameters.size is None:
         found = _by_side(size, parameters.shortest, parameters.longest)
     else:
         found = _by_size(size, Size(*parameters.size), parameters.fitting)
     if found.height * found.width > MOST_PIXELS:
-        text = f"{size.height} x {size.width} becomes {found.height} x {found.width}"
-        raise ValueError(f"{text}, which is too large; {_smaller(parameters)}")
+        advice = _smaller(parameters)
+        raise ValueError(f"{size} becomes {found}, which is too large; {advice}")
     return found
 
 
@@ -65,13 +73,16 @@ def _by_side(size: Size, shortest: int | None, longest: int | None) -> Size:
     """
     short = min(size)
     long = max(size)
-    if shortest is None:
-        assert longest is not None, "a resize without a size names a side"
-        new_short, new_long = int(longest * short / long), longest
-    else:
-        new_short, new_long = shortest, int(shortest * long / short)
+    if shortest is not None:
+        new_short = shortest
+        new_long = int(shortest * long / short)
         if longest is not None and new_long > longest:
-            new_short, new_long = int(longest * new_short / new_long), longest
+            new_short = int(longest * new_short / new_long)
+            new_long = longest
+    else:
+        assert longest is not None, "a resize without a size names a side"
+        new_short = int(longest * short / long)
+        new_long = longest
     new_short = max(new_short, 1)
     if size.width <= size.height:
         return Size(new_long, new_short)
@@ -81,13 +92,21 @@ def _by_side(size: Size, shortest: int | None, longest: int | None) -> Size:
 def _by_size(size: Size, target: Size, fitting: str) -> Size:
     if fitting == "stretch":
         return target
-    factors = (target.height / size.height, target.width / size.width)
-    factor = max(factors) if fitting == "cover" else min(factors)
-    height = round(size.height * factor)
-    width = round(size.width * factor)
+    by_height = target.height / size.height
+    by_width = target.width / size.width
     if fitting == "cover":
-        return Size(max(target.height, height), max(target.width, width))
-    return Size(max(1, min(target.height, height)), max(1, min(target.width, width)))
+        scaled = _scaled(size, max(by_height, by_width))
+        height = max(target.height, scaled.height)
+        return Size(height, max(target.width, scaled.width))
+    scaled = _scaled(size, min(by_height, by_width))
+    height = min(target.height, scaled.height)
+    width = min(target.width, scaled.width)
+    return Size(max(1, height), max(1, width))
+
+
+def _scaled(size: Size, factor: float) -> Size:
+    height = round(size.height * factor)
+    return Size(height, round(size.width * factor))
 
 
 def crop_window(size: Size, parameters: Crop) -> Window:
@@ -99,15 +118,14 @@ def crop_window(size: Size, parameters: Crop) -> Window:
     if parameters.ratio is not None:
         return _central_part(size, parameters.ratio)
     assert parameters.size is not None, "a crop without a ratio has a size"
-    height, width = parameters.size
-    free_height = size.height - height
-    free_width = size.width - width
-    if free_height < 0 or free_width < 0:
-        found = f"{size.height} x {size.width}"
-        raise ValueError(f"can't cut {height} x {width} out of {found}; resize or pad first")
+    target = Size(*parameters.size)
+    free = size.without(target)
+    if min(free) < 0:
+        raise ValueError(f"can't cut {target} out of {size}; resize or pad first")
     if parameters.library == "torchvision":
-        return Window(round(free_height / 2), round(free_width / 2), height, width)
-    return Window(free_height // 2, free_width // 2, height, width)
+        top = round(free.height / 2)
+        return Window(top, round(free.width / 2), *target)
+    return Window(free.height // 2, free.width // 2, *target)
 
 
 def _central_part(size: Size, ratio: float) -> Window:
@@ -125,23 +143,24 @@ def pad_borders(size: Size, parameters: Pad) -> Borders:
     if parameters.border is not None:
         width = parameters.border
         return Borders(width, width, width, width)
-    height, width = _padded_target(size, parameters)
-    free_height = height - size.height
-    free_width = width - size.width
-    if free_height < 0 or free_width < 0:
-        found = f"{size.height} x {size.width} is larger than {height} x {width}"
-        raise ValueError(f"{found}; resize with 'fit: contain' first")
-    centred = parameters.align == "center"
-    top = free_height // 2 if centred else 0
-    left = free_width // 2 if centred else 0
-    return Borders(top, free_height - top, left, free_width - left)
+    target = _padded_target(size, parameters)
+    free = target.without(size)
+    if min(free) < 0:
+        raise ValueError(f"{size} is larger than {target}; resize with 'fit: contain' first")
+    top = 0
+    left = 0
+    if parameters.align == "center":
+        top = free.height // 2
+        left = free.width // 2
+    return Borders(top, free.height - top, left, free.width - left)
 
 
 def _padded_target(size: Size, parameters: Pad) -> Size:
     if parameters.size is not None:
         return Size(*parameters.size)
     multiple = parameters.multiple or 1
-    return Size(_rounded_up(size.height, multiple), _rounded_up(size.width, multiple))
+    height = _rounded_up(size.height, multiple)
+    return Size(height, _rounded_up(size.width, multiple))
 
 
 def _rounded_up(length: int, multiple: int) -> int:

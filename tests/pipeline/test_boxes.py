@@ -212,6 +212,13 @@ NO_SCORES = r"its boxes have no scores; name an output of type scores"
             {"boxes": CORNERS, "scores": np.ones((2, 2))},
             "the scores have 2 classes, and the background is number 3",
         ),
+        ([output("boxes", SSD)], {"boxes": [[0, 7, np.nan, 1, 1, 3, 5]]}, "1 of 1 boxes or scores"),
+        ([output("boxes", "yolo")], {"boxes": np.ones(9)}, "expected a table of boxes; name an"),
+        (
+            [output("boxes"), *SEPARATE, output("count")],
+            {"boxes": CORNERS, "scores": [1, 1], "classes": [1, 1], "count": [np.inf]},
+            r"the output of type count has \[inf\], not a number of boxes",
+        ),
     ],
 )
 def test_outputs_that_do_not_fit_are_errors(

@@ -9,6 +9,7 @@ import numpy as np
 
 from pytest_mlms.evaluate.outputs import check_finite
 from pytest_mlms.evaluate.tasks.labels import labels_of
+from pytest_mlms.evaluate.tasks.shapes import in_shape
 from pytest_mlms.evaluate.tasks.task import Array, Evidence, Scorer, Task
 from pytest_mlms.pipeline.text_outputs import steps_done
 
@@ -51,19 +52,14 @@ class EnhancementScorer(Scorer):
 
     def add(self, outputs: Mapping[str, Array], inputs: range) -> None:
         """Take the pictures of a batch; raises DatasetError for labels of another size."""
-        for values, index in zip(
-            steps_done(outputs[self._output.name], self._output), inputs, strict=True
-        ):
+        pictures = steps_done(outputs[self._output.name], self._output)
+        for values, index in zip(pictures, inputs, strict=True):
             label = np.asarray(self._dataset.label(index))
-            picture = np.asarray(values, np.float64)
-            if (
-                picture.shape != label.shape
-                and np.squeeze(picture).shape == np.squeeze(label).shape
-            ):
-                picture = picture.reshape(label.shape)
+            picture = in_shape(np.asarray(values, np.float64), label.shape)
             if picture.shape != label.shape:
-                name = self._output.name
-                found = f"the label is {label.shape}, and output {name!r} {picture.shape}"
+                found = (
+                    f"the label is {label.shape}, and output {self._output.name!r} {picture.shape}"
+                )
                 advice = "write a step 'image' with the layout, or labels of that size"
                 raise self._dataset.label_error(index, f"{found}; {advice}")
             self._finite.append(bool(np.isfinite(picture).all()))
@@ -115,28 +111,37 @@ def similarity(
         return float("nan")
     mean_a = _filtered(label, window)
     mean_b = _filtered(picture, window)
-    count = len(window) ** 2
-    scale = count / (count - 1) if is_sample else 1.0
-    variance_a = scale * (_filtered(label * label, window) - mean_a**2)
-    variance_b = scale * (_filtered(picture * picture, window) - mean_b**2)
-    covariance = scale * (_filtered(label * picture, window) - mean_a * mean_b)
+    square_a = mean_a**2
+    square_b = mean_b**2
+    product = mean_a * mean_b
+    scale = _sample_scale(window) if is_sample else 1.0
+    variance_a = scale * (_filtered(label * label, window) - square_a)
+    variance_b = scale * (_filtered(picture * picture, window) - square_b)
+    covariance = scale * (_filtered(label * picture, window) - product)
     c1 = (0.01 * largest) ** 2
     c2 = (0.03 * largest) ** 2
-    alike = (2 * mean_a * mean_b + c1) * (2 * covariance + c2)
-    spread = (mean_a**2 + mean_b**2 + c1) * (variance_a + variance_b + c2)
+    alike = (2 * product + c1) * (2 * covariance + c2)
+    spread = (square_a + square_b + c1) * (variance_a + variance_b + c2)
     return float((alike / spread).mean())
+
+
+def _sample_scale(window: Array) -> float:
+    """Return what the variance of a window is multiplied with for that of a sample."""
+    count = len(window) ** 2
+    return count / (count - 1)
 
 
 def _filtered(picture: Array, window: Array) -> Array:
     """Return the weighted means of all places of a window within a picture."""
-    return _filtered_rows(np.swapaxes(_filtered_rows(picture, window), 0, 1), window)
+    by_rows = _filtered_rows(picture, window)
+    return _filtered_rows(np.swapaxes(by_rows, 0, 1), window)
 
 
 def _filtered_rows(picture: Array, window: Array) -> Array:
-    size = len(picture) - len(window) + 1
-    found = np.zeros((size, *picture.shape[1:]))
-    for place, weight in enumerate(window):
-        found += weight * picture[place : place + size]
+    places = len(picture) - len(window) + 1
+    found = np.zeros((places, *picture.shape[1:]))
+    for first, weight in enumerate(window):
+        found += weight * picture[first : first + places]
     return found
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from pytest_mlms.errors import OutputError
 from pytest_mlms.evaluate.tasks.labels import labels_of
+from pytest_mlms.evaluate.tasks.shapes import in_shape
 from pytest_mlms.evaluate.tasks.task import Array, Evidence, Scorer, Task
 from pytest_mlms.manifest.mask_steps import Mask
 from pytest_mlms.pipeline.text_outputs import steps_done
@@ -51,13 +52,13 @@ class SegmentationScorer(Scorer):
         Raises OutputError for masks that aren't of classes, and DatasetError for labels of another
         size, and with classes that the model hasn't.
         """
-        classes = _classes(outputs[self._output.name], self._output)
-        for values, index in zip(
-            steps_done(outputs[self._output.name], self._output), inputs, strict=True
-        ):
+        values = outputs[self._output.name]
+        classes = _classes(values, self._output)
+        masks = steps_done(values, self._output)
+        for mask, index in zip(masks, inputs, strict=True):
             label = np.asarray(self._dataset.label(index))
-            mask = self._mask(np.asarray(values), label, index)
-            self._pixels.append(self._count(mask, label, index, classes))
+            fitting = self._mask(np.asarray(mask), label, index)
+            self._pixels.append(self._count(fitting, label, index, classes))
 
     def evidence(self) -> SegmentationEvidence:
         """Return the evidence of all inputs."""
@@ -68,13 +69,12 @@ class SegmentationScorer(Scorer):
         return SegmentationEvidence(pixels)
 
     def _mask(self, mask: Array, label: Array, index: int) -> Array:
-        """Return the mask of an input in the shape of its label, without axes of 1."""
-        if mask.ndim > label.ndim:
-            mask = np.squeeze(mask)
+        """Return the mask of an input in the shape of its label."""
         name = self._output.name
         if mask.dtype.kind not in "biu":
             advice = "add a step 'argmax' over the axis of the classes, or 'threshold'"
             raise OutputError(f"output {name!r} has {mask.dtype}, not classes of pixels; {advice}")
+        mask = in_shape(mask, label.shape)
         if mask.shape != label.shape:
             found = f"the label is {label.shape}, and output {name!r} {mask.shape}"
             advice = "resize the label to that, by the nearest pixel"
@@ -88,20 +88,48 @@ class SegmentationScorer(Scorer):
             counted = label != self._parameters.ignore
         truth = label[counted].astype(np.int64) - self._parameters.offset
         found = mask[counted].astype(np.int64)
-        low = min(truth.min(initial=0), found.min(initial=0))
-        high = max(truth.max(initial=0), found.max(initial=0))
-        if low < 0 or high >= (classes or _MOST_CLASSES):
-            wrong = truth.min(initial=0) if low < 0 else high
-            raise self._dataset.label_error(index, self._wrong_class(int(wrong), classes))
-        size = int(high) + 1
+        of_label = _ClassRange.of(truth)
+        of_mask = _ClassRange.of(found)
+        most = classes or _MOST_CLASSES
+        if not of_label.is_within(most):
+            raise self._dataset.label_error(index, self._wrong_label(of_label.wrong, classes))
+        if not of_mask.is_within(most):
+            place = self._dataset.place(index)
+            raise OutputError(f"{place}: {self._wrong_output(of_mask.wrong)}")
+        size = max(of_label.high, of_mask.high) + 1
         both = found[found == truth]
         return np.array([np.bincount(of, minlength=size) for of in (truth, found, both)])
 
-    def _wrong_class(self, wrong: int, classes: int | None) -> str:
+    def _wrong_label(self, wrong: int, classes: int | None) -> str:
         label = wrong + self._parameters.offset
         known = f"the model has {classes} from 0" if classes else "classes are numbered from 0"
         advice = f"write a step 'mask: {{ignore: {label}}}', or 'mask: {{offset: …}}'"
         return f"the label has class {label}, and {known}; {advice}"
+
+    def _wrong_output(self, wrong: int) -> str:
+        found = f"output {self._output.name!r} has class {wrong}"
+        known = f"classes are numbered from 0 to {_MOST_CLASSES - 1}"
+        return f"{found}, and {known}; name the output that has the classes of pixels"
+
+
+class _ClassRange(NamedTuple):
+    """The lowest and the highest of some classes; 0 is always within."""
+
+    low: int
+    high: int
+
+    @classmethod
+    def of(cls, classes: Array) -> _ClassRange:
+        low = classes.min(initial=0)
+        return cls(int(low), int(classes.max(initial=0)))
+
+    def is_within(self, count: int) -> bool:
+        return self.low >= 0 and self.high < count
+
+    @property
+    def wrong(self) -> int:
+        """The one that is wrong, of a range that isn't within the known classes."""
+        return self.low if self.low < 0 else self.high
 
 
 def _parameters(output: Output) -> Mask:

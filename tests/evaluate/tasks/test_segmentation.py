@@ -80,6 +80,19 @@ def test_a_mask_of_scores_needs_a_step() -> None:
         evidence(masks=MASKS * 0.5)
 
 
+def test_an_output_with_a_class_that_there_is_not_is_an_error_of_the_output() -> None:
+    with pytest.raises(OutputError, match="element 1: output 'y' has class -1, and classes are"):
+        evidence({"mask": {"ignore": 255}}, masks=MASKS - [[[0]], [[1]]])
+
+
+def test_axes_of_one_may_be_in_an_output_beside_those_of_its_label() -> None:
+    labels = LABELS[:, :1]
+    found = evidence({"mask": {"ignore": 255}}, labels=labels, masks=MASKS[:, None, :1])
+    assert figures_of(found) == figures_of(
+        evidence({"mask": {"ignore": 255}}, labels=labels, masks=MASKS[:, :1])
+    )
+
+
 @pytest.mark.slow
 def test_the_quantities_are_those_of_scikit_learn() -> None:
     metrics = pytest.importorskip("sklearn.metrics")

@@ -1,0 +1,79 @@
+"""Means of the pixels that larger ones cover, as OpenCV's INTER_AREA computes them.
+
+The formulas are those of modules/imgproc/src/resize.cpp, https://github.com/opencv/opencv.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pytest_mlms.pipeline.interpolation import Array, Taps, taps_within, weighted_sums
+from pytest_mlms.pipeline.sizes import Size
+
+__all__ = ["area_means", "pixel_scale", "pixel_starts"]
+
+_LEAST_PART = 1e-3  # of a pixel that counts
+
+
+def pixel_scale(old: int, new: int) -> float:
+    """Return the size of a new pixel in old ones, rounded as OpenCV rounds it."""
+    return 1 / (new / old)
+
+
+def pixel_starts(old: int, new: int) -> Array:
+    """Return where the new pixels begin among the old ones."""
+    return np.arange(new) * pixel_scale(old, new)
+
+
+def area_means(image: Array, size: Size) -> Array:
+    """Return the means of what the pixels of a smaller size cover (INTER_AREA).
+
+    They are float32, or whole numbers where each covers four bytes.
+    """
+    height, width = image.shape[:2]
+    if height % size.height == 0 and width % size.width == 0:
+        return _block_means(image, size)
+    down = _area_taps(height, size.height)
+    across = _area_taps(width, size.width)
+    return weighted_sums(image, down, across)
+
+
+def _block_means(image: Array, size: Size) -> Array:
+    """Return the means of whole blocks of pixels in float32.
+
+    Four bytes are rounded up from a half, as OpenCV has a loop of its own for them.
+    """
+    is_bytes = image.dtype == np.uint8
+    tall = image.shape[0] // size.height
+    wide = image.shape[1] // size.width
+    blocks = image.reshape(size.height, tall, size.width, wide, image.shape[2])
+    total = blocks.sum(axis=(1, 3), dtype=np.int64 if is_bytes else np.float32)
+    if is_bytes and tall == wide == 2:
+        return np.asarray((total + 2) >> 2)
+    share = np.float32(1 / (tall * wide))
+    return np.asarray(total.astype(np.float32) * share)
+
+
+def _area_taps(old: int, new: int) -> Taps:
+    """Return the parts of old pixels that each new one covers (computeResizeAreaTab)."""
+    scale = pixel_scale(old, new)
+    begin = pixel_starts(old, new)
+    end = begin + scale
+    last = np.minimum(np.floor(end), old - 1)
+    first = np.minimum(np.ceil(begin), last)
+    before = first - begin
+    start = np.where(before > _LEAST_PART, first - 1, first)
+    most = int(np.ceil(scale)) + 2
+    index = start + np.arange(most)[:, np.newaxis]
+    covered = np.minimum(scale, old - begin)
+    behind = np.minimum(_last_part(end - last), covered)
+    weight = np.where(index < first, before, 1.0)
+    weight = np.where(index == last, behind, weight)
+    weight = np.where(index > last, 0, weight)
+    return taps_within(index, weight / covered, old)
+
+
+def _last_part(behind: Array) -> Array:
+    """Return the part of the last pixel that counts, of what is covered behind its start."""
+    part = np.minimum(behind, 1)
+    return np.where(behind > _LEAST_PART, part, 0)

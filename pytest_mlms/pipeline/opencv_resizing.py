@@ -1,0 +1,130 @@
+"""Resizing of images as OpenCV 4 and 5 compute it.
+
+The formulas are those of modules/imgproc/src/resize.cpp, https://github.com/opencv/opencv. Bytes
+are interpolated with coefficients of 11 bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from pytest_mlms.pipeline.interpolation import (
+    Array,
+    Method,
+    Pairs,
+    interpolate,
+    pick_pixels,
+    row_pairs,
+)
+from pytest_mlms.pipeline.opencv_area import area_means, pixel_scale, pixel_starts
+from pytest_mlms.pipeline.sizes import Size
+
+__all__ = ["METHODS"]
+
+_COEFFICIENT_ONE = np.float32(1 << 11)  # INTER_RESIZE_COEF_BITS
+
+
+class _Steps(NamedTuple):
+    """The pixel before each of the N new ones, which may be outside, and how far behind it is."""
+
+    low: Array
+    part: Array
+
+
+def _nearest(image: Array, size: Size) -> Array:
+    return pick_pixels(image, size, pixel_starts)
+
+
+def _linear(image: Array, size: Size) -> Array:
+    return _resize_between(image, size, _linear_steps)
+
+
+def _linear_steps(old: int, new: int) -> _Steps:
+    centres = (np.arange(new) + 0.5) * pixel_scale(old, new)
+    positions = (centres - 0.5).astype(np.float32)
+    low = np.floor(positions)
+    return _Steps(low, positions - low)
+
+
+def _area_steps(old: int, new: int) -> _Steps:
+    """Return the steps of INTER_AREA where one of the axes grows."""
+    low = np.floor(pixel_starts(old, new))
+    ends = np.arange(1, new + 1)
+    part = (ends - (low + 1) * (new / old)).astype(np.float32)
+    share = part - np.floor(part)
+    return _Steps(low, np.where(part <= 0, np.float32(0), share))
+
+
+def _resize_between(image: Array, size: Size, steps: Callable[[int, int], _Steps]) -> Array:
+    height, width = image.shape[:2]
+    down = _pairs_of_rows(steps(height, size.height), height)
+    across = _pairs_of_columns(steps(width, size.width), width)
+    if image.dtype == np.uint8:
+        return _interpolate_bytes(image, down, across)
+    return interpolate(image, down, across)
+
+
+def _pairs_of_columns(steps: _Steps, old: int) -> Pairs:
+    """Return pairs of columns: at the edges the first and the last one alone."""
+    is_outside = (steps.low < 0) | (steps.low >= old - 1)
+    part = np.where(is_outside, np.float32(0), steps.part)
+    return _pairs_of_rows(_Steps(steps.low, part), old)
+
+
+def _pairs_of_rows(steps: _Steps, old: int) -> Pairs:
+    """Return pairs of rows: at the edges twice the same, which rounds in another way than one."""
+    last = old - 1
+    low = np.clip(steps.low, 0, last).astype(np.intp)
+    high = np.clip(steps.low + 1, 0, last).astype(np.intp)
+    return Pairs(low, high, steps.part)
+
+
+def _interpolate_bytes(image: Array, down: Pairs, across: Pairs) -> Array:
+    """Interpolate bytes as OpenCV does: each row by columns, then between two of these rows."""
+    needed = row_pairs(down)
+    rows = image[needed.rows]
+    left, right = _coefficients(across.part)
+    mixed = rows[:, across.low] * left[:, np.newaxis]
+    mixed += rows[:, across.high] * right[:, np.newaxis]
+    mixed >>= 4
+    above, below = _coefficients(down.part)
+    total = _scaled_rows(mixed[needed.upper], above)
+    total += _scaled_rows(mixed[needed.lower], below)
+    total += 2
+    total >>= 2
+    return np.asarray(total, dtype=np.uint8)
+
+
+def _scaled_rows(rows: Array, coefficients: Array) -> Array:
+    return np.asarray((rows * coefficients[:, np.newaxis, np.newaxis]) >> 16)
+
+
+class _Coefficients(NamedTuple):
+    """The weights of the first and the second pixel of each pair, as int32 of 11 bits."""
+
+    first: Array
+    second: Array
+
+
+def _coefficients(part: Array) -> _Coefficients:
+    rest = np.float32(1) - part
+    first = np.rint(rest * _COEFFICIENT_ONE)
+    second = np.rint(part * _COEFFICIENT_ONE)
+    return _Coefficients(first.astype(np.int32), second.astype(np.int32))
+
+
+def _area(image: Array, size: Size) -> Array:
+    height, width = image.shape[:2]
+    if size.height > height or size.width > width:
+        return _resize_between(image, size, _area_steps)
+    mean = area_means(image, size)
+    if image.dtype != np.uint8:
+        return mean
+    return np.clip(np.rint(mean), 0, 255).astype(np.uint8)
+
+
+METHODS: Mapping[str, Method] = {"nearest": _nearest, "bilinear": _linear, "area": _area}
+"""Name of a method -> function that resizes as it does."""
