@@ -7,6 +7,7 @@ linear: those of many pieces are computed side by side, and then joined in pairs
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -34,20 +35,26 @@ def masked_crc32c(data: bytes) -> int:
 
 def crc32c(data: bytes) -> int:
     """Return the checksum of ``data``."""
-    table = _table()
     if len(data) < _INVERTED:
-        register = np.array([_ONES], np.uint32)
-        for byte in data:
-            register = table[(register ^ byte) & 0xFF] ^ (register >> 8)
+        register = _after_bytes(np.array([_ONES], np.uint32), data)
         return int(register[0]) ^ _ONES
+    pieces = _pieces(len(data))
+    register = _after_bytes(np.zeros(pieces, np.uint32), _columns(data, pieces))
     length = _PIECE
-    register = np.zeros(_pieces(len(data)), np.uint32)
-    for column in _columns(data, len(register)):
-        register = table[(register ^ column) & 0xFF] ^ (register >> 8)
     while len(register) > 1:
-        register = _apply(_zeros(length), register[0::2]) ^ register[1::2]
+        earlier = _apply(_zeros(length), register[0::2])
+        register = earlier ^ register[1::2]
         length *= 2
     return int(register[0]) ^ _ONES
+
+
+def _after_bytes(registers: Register, columns: Iterable[Any]) -> Register:
+    """Return registers after a byte more for each of them, or one for all, from each column."""
+    table = _table()
+    for column in columns:
+        leaving = (registers ^ column) & 0xFF
+        registers = table[leaving] ^ (registers >> 8)
+    return registers
 
 
 def _pieces(size: int) -> int:
@@ -74,7 +81,8 @@ def _table() -> Register:
     """Return what each byte leaves in a register of zeros."""
     register: Register = np.arange(256, dtype=np.uint32)
     for _ in range(8):
-        register = (register >> 1) ^ np.where(register & 1, _POLYNOMIAL, 0).astype(np.uint32)
+        subtracted = np.where(register & 1, _POLYNOMIAL, 0)
+        register = (register >> 1) ^ subtracted.astype(np.uint32)
     return register
 
 
@@ -92,5 +100,6 @@ def _apply(operator: Register, registers: Any) -> Register:
     """Return what a linear operator, given by what it makes of each bit, makes of registers."""
     result: Register = np.zeros_like(registers)
     for bit, made in enumerate(operator):
-        result ^= ((registers >> np.uint32(bit)) & np.uint32(1)) * made
+        is_set = (registers >> np.uint32(bit)) & np.uint32(1)
+        result ^= is_set * made
     return result

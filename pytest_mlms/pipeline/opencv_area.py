@@ -43,11 +43,13 @@ def _block_means(image: Array, size: Size) -> Array:
 
     Four bytes are rounded up from a half, as OpenCV has a loop of its own for them.
     """
+    height, width, channels = image.shape
+    tall = height // size.height
+    wide = width // size.width
+    blocks = image.reshape(size.height, tall, size.width, wide, channels)
     is_bytes = image.dtype == np.uint8
-    tall = image.shape[0] // size.height
-    wide = image.shape[1] // size.width
-    blocks = image.reshape(size.height, tall, size.width, wide, image.shape[2])
-    total = blocks.sum(axis=(1, 3), dtype=np.int64 if is_bytes else np.float32)
+    kind = np.int64 if is_bytes else np.float32
+    total = blocks.sum(axis=(1, 3), dtype=kind)
     if is_bytes and tall == wide == 2:
         return np.asarray((total + 2) >> 2)
     share = np.float32(1 / (tall * wide))

@@ -11,6 +11,7 @@ import math
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from pytest_mlms.manifest.audio_steps import (
@@ -45,13 +46,14 @@ def fix_length(values: Array, parameters: FixLength) -> Array:
     """Return an array whose first axis is cut or filled up to a size."""
     size = parameters.size
     difference = abs(size - len(values))
-    at_start = {"end": 0, "start": difference, "both": difference // 2}[parameters.side]
+    shares = {"end": 0, "start": difference, "both": difference // 2}
+    at_start = shares[parameters.side]
     if size <= len(values):
         return values[at_start : at_start + size]
     _check_size(size * values[:1].size)
+    width = (at_start, difference - at_start)
     others = [(0, 0)] * (values.ndim - 1)
-    widths = [(at_start, difference - at_start), *others]
-    return np.pad(values, widths, constant_values=parameters.value)
+    return np.pad(values, [width, *others], constant_values=parameters.value)
 
 
 def frames(samples: Array, parameters: Frame) -> Array:
@@ -61,7 +63,8 @@ def frames(samples: Array, parameters: Frame) -> Array:
     hop = parameters.hop
     if parameters.pad == "end":
         beyond_first = max(0, len(samples) - length)
-        end = length + math.ceil(beyond_first / hop) * hop
+        hops = math.ceil(beyond_first / hop)
+        end = length + hops * hop
         samples = np.pad(samples, (0, end - len(samples)))
     return np.ascontiguousarray(_windows(samples, length, hop))
 
@@ -71,7 +74,8 @@ def _windows(samples: Array, length: int, hop: int) -> Array:
         found = f"{len(samples):,} samples are fewer than a frame of {length:,}"
         raise ValueError(f"{found}; add a step 'fix_length' before it")
     _check_size(len(samples) // hop * length)
-    return np.lib.stride_tricks.sliding_window_view(samples, length)[::hop]
+    windows = sliding_window_view(samples, length)
+    return windows[::hop]
 
 
 def spectrogram(samples: Array, parameters: Spectrogram) -> Array:
@@ -79,14 +83,20 @@ def spectrogram(samples: Array, parameters: Spectrogram) -> Array:
     _check_samples(samples)
     fft = parameters.fft
     if parameters.center:
-        if parameters.pad == "reflect" and len(samples) <= fft // 2:
-            found = f"{len(samples):,} samples can't be reflected for an fft of {fft:,}"
-            raise ValueError(f"{found}; write 'pad: constant'")
-        samples = np.pad(samples, fft // 2, mode=parameters.pad)
+        samples = _centred(samples, parameters)
     window = _window(parameters.shape, parameters.window or fft, fft)
     windows = _windows(samples, fft, parameters.hop)
     magnitudes = np.abs(_transform(windows * window))
     return np.asarray(magnitudes.T**parameters.power)
+
+
+def _centred(samples: Array, parameters: Spectrogram) -> Array:
+    """Return samples with half a transform more at each end, so that frames are centred."""
+    half = parameters.fft // 2
+    if parameters.pad == "reflect" and len(samples) <= half:
+        found = f"{len(samples):,} samples can't be reflected for an fft of {parameters.fft:,}"
+        raise ValueError(f"{found}; write 'pad: constant'")
+    return np.pad(samples, half, mode=parameters.pad)
 
 
 def _transform(values: Array) -> Array:
@@ -103,18 +113,23 @@ def _window(shape: str, length: int, fft: int) -> Array:
     if shape == "povey":  # Kaldi's, which is symmetric
         window = get_window("hann", length, fftbins=False) ** 0.85
     else:
-        window = get_window("boxcar" if shape == "ones" else shape, length)
-    before = (fft - length) // 2
-    return np.pad(window, (before, fft - length - before)).astype(np.float32)
+        name = "boxcar" if shape == "ones" else shape
+        window = get_window(name, length)
+    missing = fft - length
+    before = missing // 2
+    padded = np.pad(window, (before, missing - before))
+    return padded.astype(np.float32)
 
 
 def mel_spectrogram(samples: Array, parameters: Mel, rate: int) -> Array:
     """Return bands x frames of samples, of which there are ``rate`` in a second."""
     power = spectrogram(samples, parameters)
-    low, high = parameters.low, parameters.to or rate / 2
-    if not low < high <= rate / 2:
+    low = parameters.low
+    most = rate / 2
+    high = parameters.to or most
+    if not low < high <= most:
         found = f"mel bands from {low:g} to {high:g} Hz don't fit {rate:,} samples a second"
-        raise ValueError(f"{found}; write 'to' up to {rate / 2:g}, above 'low'")
+        raise ValueError(f"{found}; write 'to' up to {most:g}, above 'low'")
     filters = mel_filters(parameters.model_copy(update={"to": high}), rate)
     return filters @ power
 
@@ -122,10 +137,9 @@ def mel_spectrogram(samples: Array, parameters: Mel, rate: int) -> Array:
 @functools.lru_cache(maxsize=16)
 def mel_filters(parameters: Mel, rate: int) -> Array:
     """Return the filters (bands x frequencies), triangles over hertz between points of mel."""
-    frequencies = np.arange(parameters.fft // 2 + 1) * (rate / parameters.fft)
-    high = parameters.to or rate / 2
-    first, last = _mel_of(np.array([parameters.low, high]), parameters.formula)
-    points = _hertz_of(np.linspace(first, last, parameters.bands + 2), parameters.formula)
+    count = parameters.fft // 2 + 1
+    frequencies = np.arange(count) * (rate / parameters.fft)
+    points = _band_points(parameters, rate)
     starts = points[:-2, np.newaxis]
     centres = points[1:-1, np.newaxis]
     ends = points[2:, np.newaxis]
@@ -137,8 +151,17 @@ def mel_filters(parameters: Mel, rate: int) -> Array:
     return np.asarray(filters, dtype=np.float32)
 
 
+def _band_points(parameters: Mel, rate: int) -> Array:
+    """Return the hertz where bands begin, have their centre and end (bands + 2)."""
+    bounds = np.array([parameters.low, parameters.to or rate / 2])
+    first, last = _mel_of(bounds, parameters.formula)
+    mel = np.linspace(first, last, parameters.bands + 2)
+    return _hertz_of(mel, parameters.formula)
+
+
 _LINEAR_HERTZ = 200 / 3  # of a mel of Slaney's, up to 1 kHz
 _LOG_START = 1000.0
+_LOG_MEL = _LOG_START / _LINEAR_HERTZ
 _LOG_STEP = np.log(6.4) / 27
 
 
@@ -146,21 +169,21 @@ def _mel_of(hertz: Array, formula: str) -> Array:
     if formula == "htk":
         return np.asarray(2595 * np.log10(1 + hertz / 700))
     above = np.maximum(hertz, _LOG_START)
-    logarithmic = _LOG_START / _LINEAR_HERTZ + np.log(above / _LOG_START) / _LOG_STEP
+    logarithmic = _LOG_MEL + np.log(above / _LOG_START) / _LOG_STEP
     return np.where(hertz < _LOG_START, hertz / _LINEAR_HERTZ, logarithmic)
 
 
 def _hertz_of(mel: Array, formula: str) -> Array:
     if formula == "htk":
         return np.asarray(700 * (10 ** (mel / 2595) - 1))
-    start = _LOG_START / _LINEAR_HERTZ
-    logarithmic = _LOG_START * np.exp(_LOG_STEP * (mel - start))
-    return np.where(mel < start, mel * _LINEAR_HERTZ, logarithmic)
+    logarithmic = _LOG_START * np.exp(_LOG_STEP * (mel - _LOG_MEL))
+    return np.where(mel < _LOG_MEL, mel * _LINEAR_HERTZ, logarithmic)
 
 
 def logarithm(values: Array, parameters: Log) -> Array:
     """Return the logarithm of all values; raises ValueError where it isn't finite."""
-    numbers = np.asarray(values, dtype=np.float32) + np.float32(parameters.offset)
+    numbers = np.asarray(values, dtype=np.float32)
+    numbers = numbers + np.float32(parameters.offset)
     if parameters.floor is not None:
         numbers = np.maximum(numbers, np.float32(parameters.floor))
     if not (numbers > 0).all():
@@ -169,7 +192,8 @@ def logarithm(values: Array, parameters: Log) -> Array:
     if parameters.base == "db":
         result *= 10
     if parameters.range is not None:
-        result = np.maximum(result, result.max() - np.float32(parameters.range))
+        least = result.max() - np.float32(parameters.range)
+        result = np.maximum(result, least)
     return np.asarray(result)
 
 
@@ -180,7 +204,8 @@ def mfcc(values: Array, parameters: Mfcc) -> Array:
     if values.ndim != 2 or parameters.count > len(values):
         found = f"{parameters.count} coefficients of {values.shape}"
         raise ValueError(f"{found} can't be taken; put 'mel' and 'log' before, with as many bands")
-    return np.asarray(dct(values, axis=0, norm="ortho")[: parameters.count])
+    coefficients = dct(values, axis=0, norm="ortho")
+    return np.asarray(coefficients[: parameters.count])
 
 
 def transpose(values: Array, parameters: Transpose) -> Array:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_mlms.errors import DatasetError
 from pytest_mlms.evaluate.outputs import check_finite, finite_rows
 from pytest_mlms.evaluate.ranking import are_probabilities
+from pytest_mlms.evaluate.tasks.labels import labels_of
 from pytest_mlms.evaluate.tasks.sums import sums_by_group
 from pytest_mlms.evaluate.tasks.task import Array, Evidence, Scorer, Task
 from pytest_mlms.pipeline import postprocess, read_labels, table_of, top_k
@@ -39,10 +39,8 @@ class Classification(Task):
 
     def scorer(self, outputs: Sequence[Output], dataset: Dataset) -> Scorer:
         """Return a scorer; raises DatasetError for a dataset without labels."""
-        if dataset.labels is None:
-            found = f"{dataset.name} has no array 'label'"
-            raise DatasetError(f"{found}; add it, one class index an element")
-        return ClassificationScorer(outputs[0], dataset, np.asarray(dataset.labels))
+        labels = labels_of(dataset, "one class index an element")
+        return ClassificationScorer(outputs[0], dataset, np.asarray(labels))
 
 
 class ClassificationScorer(Scorer):
@@ -134,8 +132,9 @@ class ClassificationEvidence(Evidence):
     @property
     def losses(self) -> Array:
         """How far the value of the label is below the best one."""
-        own = np.take_along_axis(self.values, self.labels[:, None].astype(np.intp), axis=1)
-        return np.asarray(self.values.max(axis=1) - own[:, 0], np.float64)
+        own = _label_values(self.values, self.labels)
+        best = self.values.max(axis=1, keepdims=True)
+        return np.asarray((best - own)[:, 0], np.float64)
 
     def columns(self) -> dict[str, Sequence[Any]]:
         """Return the label, and the best classes with their scores."""
@@ -144,10 +143,10 @@ class ClassificationEvidence(Evidence):
         scores = np.take_along_axis(self.scores, best, axis=1)
         names = np.array(self._names, dtype=object)
         columns: dict[str, Sequence[Any]] = {"label": list(names[self.labels])}
-        for place in range(best.shape[1]):
-            columns[f"class_{place + 1}"] = list(names[best[:, place]])
-            texts = [f"{score:.6g}" for score in scores[:, place]]
-            columns[f"{self._word}_{place + 1}"] = texts
+        ranked = zip(best.T, scores.T, strict=True)
+        for rank, (classes, values) in enumerate(ranked, start=1):
+            columns[f"class_{rank}"] = list(names[classes])
+            columns[f"{self._word}_{rank}"] = [f"{value:.6g}" for value in values]
         return columns
 
     def arrays(self) -> dict[str, dict[str, Array]]:
@@ -170,15 +169,20 @@ class ClassificationEvidence(Evidence):
         return "probability" if are_probabilities(self.scores) else "score"
 
 
+def _label_values(values: Array, labels: Array) -> Array:
+    """Return the value of each label (N x 1) of the values of all classes (N x classes)."""
+    columns = labels[:, np.newaxis].astype(np.intp)
+    return np.take_along_axis(values, columns, axis=1)
+
+
 def hits(scores: Array, labels: Array, k: int) -> NDArray[np.bool_]:
     """Return for each row of ``scores`` (N x classes) whether the label is among its k largest.
 
     Equal scores rank by class index, as in pytest_mlms.pipeline.top_k, so that a constant output
     earns nothing.
     """
-    label_column = labels[:, None].astype(np.intp)
-    own = np.take_along_axis(scores, label_column, axis=1)
-    before = np.arange(scores.shape[1]) < label_column
+    own = _label_values(scores, labels)
+    before = np.arange(scores.shape[1]) < labels[:, np.newaxis]
     first_of_equals = (scores == own) & before
     better = (scores > own) | first_of_equals
     rank = better.sum(axis=1)

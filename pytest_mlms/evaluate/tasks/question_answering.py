@@ -94,14 +94,20 @@ class _SpanScorer(Scorer):
     def _answer(self, element: Any, starts: Array, ends: Array) -> str:
         text: Text = element if isinstance(element, tuple) else str(element)
         encoding = encode(text, self.parameters)
-        context = text[1] if isinstance(text, tuple) else text
-        sequence = 1 if isinstance(text, tuple) else 0
+        if isinstance(text, tuple):
+            _, context = text
+            sequence = 1
+        else:
+            context = text
+            sequence = 0
         is_context = np.array([number == sequence for number in encoding.sequence_ids])
         span = best_span(starts, ends, is_context)
         if span is None:
             return ""
         first, last = span
-        return context[encoding.offsets[first][0] : encoding.offsets[last][1]]
+        begin, _ = encoding.offsets[first]
+        _, end = encoding.offsets[last]
+        return context[begin:end]
 
     def evidence(self) -> TextEvidence:
         counts = np.array(self._counts, dtype=np.float64).reshape(-1, len(AnswerScores.columns))
@@ -117,8 +123,9 @@ def best_span(starts: Array, ends: Array, is_context: Array) -> tuple[int, int] 
     tokens = np.flatnonzero(is_context)
     if not tokens.size:
         return None
-    sums = starts[tokens][:, None].astype(np.float64) + ends[tokens][None, :]
-    distances = tokens[None, :] - tokens[:, None]
-    sums[(distances < 0) | (distances >= _MOST_TOKENS)] = -np.inf
+    sums = np.add.outer(starts[tokens].astype(np.float64), ends[tokens])
+    distances = np.subtract.outer(tokens, tokens).T
+    is_span = (distances >= 0) & (distances < _MOST_TOKENS)
+    sums[~is_span] = -np.inf
     first, last = np.unravel_index(sums.argmax(), sums.shape)
     return int(tokens[first]), int(tokens[last])

@@ -88,10 +88,8 @@ def _sentence_score() -> Callable[[str, Sequence[str]], Any]:
 
 def _bleu(sums: Array) -> Array:
     """Return BLEU (R) of the sums of R samples (R x 10)."""
-    lengths, label_lengths = sums[:, 0], sums[:, 1]
-    orders = len(_WORD_ORDERS)
-    matching = sums[:, 2 : 2 + orders]
-    found = sums[:, 2 + orders :]
+    lengths, label_lengths = sums[:, :2].T
+    matching, found = np.split(sums[:, 2:], 2, axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):
         penalty = np.exp(np.minimum(0.0, 1 - label_lengths / lengths))
         absent = (matching == 0) & (found > 0)
