@@ -134,9 +134,18 @@ def _finite(name: str, value: object) -> float:
 def _check_words(name: str, unit: str, better: str) -> None:
     if not isinstance(name, str) or not name.isidentifier():
         raise ValueError(f"{name!r} is no name of a quantity; write letters, digits and _")
-    if name in QUANTITIES:
+    if _is_taken(name):
         raise ValueError(f"{name!r} is a quantity of pytest-mlms; choose another name")
     if better not in get_args(Better):
         raise ValueError(f"better is {better!r}; write 'lower' or 'higher'")
     if not isinstance(unit, str) or len(unit) > _LONGEST_UNIT or not unit.isprintable():
         raise ValueError(f"{unit!r} is no unit; write a word of {_LONGEST_UNIT} characters at most")
+
+
+def _is_taken(name: str) -> bool:
+    """Return whether a name is that of a quantity of ours.
+
+    Those of tasks, such as "rmse", are free: users' tests may measure them in ways of their own.
+    """
+    quantity = QUANTITIES.get(name)
+    return quantity is not None and quantity.kind != "accuracy"

@@ -42,7 +42,12 @@ def settle(recorder: Recorder, estimates: dict[str, Estimate], strict: bool = Fa
     ("name", "value", "better", "message"),
     [
         ("mean error", 0.5, "lower", "'mean error' is no name of a quantity; write letters"),
-        ("top1", 0.5, "higher", "'top1' is a quantity of pytest-mlms; choose another name"),
+        (
+            "deviation",
+            0.5,
+            "lower",
+            "'deviation' is a quantity of pytest-mlms; choose another name",
+        ),
         ("rmse", math.nan, "lower", "rmse is nan; a quantity is a finite number"),
         ("rmse", 10**400, "lower", "rmse is inf; a quantity is a finite number"),
         ("rmse", 0.5, "less", "better is 'less'; write 'lower' or 'higher'"),
