@@ -12,8 +12,9 @@ from typing import Any
 
 from pytest_mlms.agent.registry import find_predictors
 from pytest_mlms.cli.arguments import add_cache, add_predictors, positive
+from pytest_mlms.doctor.comparison import Finding
 from pytest_mlms.doctor.examination import Examination, open_patient
-from pytest_mlms.doctor.search import Diagnosis, Finding, diagnose
+from pytest_mlms.doctor.search import Diagnosis, diagnose
 from pytest_mlms.doctor.variants import step_lines
 from pytest_mlms.errors import MlmsError, StackError
 from pytest_mlms.manifest import load

@@ -11,7 +11,8 @@ from pytest_mlms.agent.log import temporary_log
 from pytest_mlms.agent.opening import PredictorSpec, open_predictor
 from pytest_mlms.artifacts.fetch import fetch_files
 from pytest_mlms.cases import Case
-from pytest_mlms.doctor.search import Patient, sampled
+from pytest_mlms.doctor.sample import sampled
+from pytest_mlms.doctor.search import Patient
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.manifest import LoadedManifest
 from pytest_mlms.manifest.schema import Model

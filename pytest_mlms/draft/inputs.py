@@ -15,7 +15,7 @@ from pytest_mlms.draft.parts import InputPart
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.manifest.schema import BATCH
 
-__all__ = ["SCALES", "channels_of", "guess_inputs", "has_free_batch", "is_picture"]
+__all__ = ["guess_inputs", "has_free_batch"]
 
 _CHANNELS = (1, 3)
 _LEAST_SIDE = 4  # pixels
@@ -29,14 +29,8 @@ _RATE_NAMES = ("sr", "rate", "sample_rate", "sampling_rate")
 _RATE = 16000
 _LAST_TOKEN = 99
 
-SCALES = {
-    "0..255": "",
-    "0..1": "normalize: {mean: 0, scale: 255}",
-    "-1..1": "normalize: {mean: 127.5, scale: 127.5}",
-    "ImageNet": "normalize: {mean: [123.675, 116.28, 103.53], scale: [58.395, 57.12, 57.375]}",
-    "Caffe": "normalize: {mean: [123.68, 116.779, 103.939], scale: 1}",
-}
-"""Usual ranges of pixels -> the step that makes them. Those of ImageNet and Caffe are for RGB."""
+_SHARES = "normalize: {mean: 0, scale: 255}"
+_IMAGENET = "normalize: {mean: [123.675, 116.28, 103.53], scale: [58.395, 57.12, 57.375]}"
 
 
 def guess_inputs(tensors: Sequence[Tensor], data: Data | None, hints: OnnxHints) -> list[InputPart]:
@@ -68,12 +62,12 @@ def has_free_batch(tensors: Sequence[Tensor]) -> bool:
     return any(tensor.shape[:1] == (None,) for tensor in tensors)
 
 
-def is_picture(tensor: Tensor) -> bool:
+def _is_picture(tensor: Tensor) -> bool:
     """Return whether an input may be a batch of pictures."""
     return _layout(tensor) is not None
 
 
-def channels_of(tensor: Tensor) -> int | None:
+def _channels_of(tensor: Tensor) -> int | None:
     """Return the channels of pictures, None where they are free."""
     axis = 1 if _layout(tensor) == "NCHW" else 3
     return tensor.shape[axis]
@@ -100,7 +94,7 @@ def _guess(
     given = data.arrays.get(tensor.name) if isinstance(data, ArrayData) else None
     if given is not None:
         return _of_array(tensor, *given)
-    if is_picture(tensor):
+    if _is_picture(tensor):
         if isinstance(data, CocoData):
             return _letterbox(tensor, hints.size)
         return _picture(tensor, hints.size or (None, None))
@@ -113,7 +107,7 @@ def _guess(
 
 def _of_array(tensor: Tensor, dtype: Any, shape: Sequence[int]) -> InputPart:
     """Return an input whose elements are the rows of an array."""
-    if is_picture(tensor) and dtype == np.uint8 and _are_pixels(shape):
+    if _is_picture(tensor) and dtype == np.uint8 and _are_pixels(shape):
         return _picture(tensor, tuple(shape[1:3]))
     steps = []
     if dtype != np.dtype(tensor.dtype):
@@ -137,13 +131,13 @@ def _picture(tensor: Tensor, known: Sequence[int | None]) -> InputPart:
     size = [height or known[0] or _SIDE, width or known[1] or _SIDE]
     is_free = (height is None and known[0] is None) or (width is None and known[1] is None)
     comment = f"the model takes any size; {_SIDE} is a guess" if is_free else ""
-    color = "L" if channels_of(tensor) == 1 else "RGB"
+    color = "L" if _channels_of(tensor) == 1 else "RGB"
     resize = f"resize: {{size: [{size[0]}, {size[1]}], method: bilinear}}"
     steps = [(f"decode: {{color: {color}}}", ""), (resize, comment)]
     if tensor.dtype != "uint8":
-        scale = "ImageNet" if color == "RGB" and min(size) >= _SIDE else "0..1"
+        is_large = color == "RGB" and min(size) >= _SIDE
         advice = "a guess: what training did is not in the file"
-        steps.append((SCALES[scale], advice))
+        steps.append((_IMAGENET if is_large else _SHARES, advice))
     return InputPart(tensor.name, "image", tensor.dtype, layout=_layout(tensor), steps=steps)
 
 
@@ -159,7 +153,7 @@ def _letterbox(tensor: Tensor, known: Sequence[int] | None) -> InputPart:
         (f"pad: {{size: {size}, value: {_GREY}}}", ""),
     ]
     if others:
-        steps.append((SCALES["0..1"], others[0][1]))
+        steps.append((_SHARES, others[0][1]))
     return replace(part, steps=steps)
 
 

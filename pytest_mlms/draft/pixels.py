@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from pytest_mlms.doctor.examination import Examination, open_patient
 from pytest_mlms.doctor.search import Diagnosis, diagnose
-from pytest_mlms.doctor.variants import step_text
+from pytest_mlms.doctor.steps import step_text
 from pytest_mlms.draft.parts import Draft, InputPart
 from pytest_mlms.units import format_quantity
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from pytest_mlms.doctor.variants import pairs_of, single_changes, step_lines, varied
+from pytest_mlms.doctor.changes import single_changes
+from pytest_mlms.doctor.variants import pairs_of, step_lines, varied
 from pytest_mlms.manifest.schema import Input
 
 RGB = {"decode": {"color": "RGB"}}

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from pytest_mlms.doctor.search import holm, mcnemar, sampled
+from pytest_mlms.doctor.comparison import holm, mcnemar
+from pytest_mlms.doctor.sample import sampled
 from pytest_mlms.pipeline import Dataset
 
 
