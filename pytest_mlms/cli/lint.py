@@ -12,10 +12,11 @@ from typing import Any
 from pytest_mlms.agent.registry import find_predictors
 from pytest_mlms.artifacts.fetch import check_local, fetch_unpinned
 from pytest_mlms.cli.arguments import add_cache, add_predictors
+from pytest_mlms.cli.dataset_check import check_dataset
 from pytest_mlms.cli.lint_fix import fix_digests
 from pytest_mlms.cli.model_check import check_models
 from pytest_mlms.errors import MlmsError
-from pytest_mlms.manifest import find_manifests, load
+from pytest_mlms.manifest import LoadedManifest, find_manifests, load
 from pytest_mlms.records import Artifact
 from pytest_mlms.redaction import redact
 from pytest_mlms.stacks.declared import check_framework
@@ -59,7 +60,7 @@ def _lint(options: argparse.Namespace) -> int:
                 fetch = partial(_fetch, options.cache) if options.fetch else None
                 for line in fix_digests(path, fetch):
                     print(visible(line))
-            errors = _errors_of_manifest(path, frameworks)
+            errors = _errors_of_manifest(path, frameworks, options.cache)
             manifests += 1
         for error in errors:
             print(error)
@@ -85,7 +86,7 @@ def _errors_of_stacks(path: Path, frameworks: Collection[str]) -> list[MlmsError
     return []
 
 
-def _errors_of_manifest(path: Path, frameworks: Collection[str]) -> list[MlmsError]:
+def _errors_of_manifest(path: Path, frameworks: Collection[str], cache: Path) -> list[MlmsError]:
     try:
         loaded = load(path, frameworks)
     except MlmsError as error:
@@ -93,9 +94,22 @@ def _errors_of_manifest(path: Path, frameworks: Collection[str]) -> list[MlmsErr
     errors: list[MlmsError] = list(check_local(loaded))
     if errors:
         return errors
+    return [*_errors_of_models(loaded), *_errors_of_dataset(loaded, cache)]
+
+
+def _errors_of_models(loaded: LoadedManifest) -> list[MlmsError]:
     try:
         return list(check_models(loaded))
     except ImportError:
         advice = "pip install 'pytest-mlms[onnx]' to compare them with their manifests"
         print(f"ONNX files were not read; {advice}", file=sys.stderr)
+        return []
+
+
+def _errors_of_dataset(loaded: LoadedManifest, cache: Path) -> list[MlmsError]:
+    try:
+        return list(check_dataset(loaded, cache))
+    except MlmsError as error:  # a library is missing
+        place = loaded.place("dataset", "source")
+        print(f"{place}: the dataset's elements were not read; {error}", file=sys.stderr)
         return []

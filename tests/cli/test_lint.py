@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from pytest_mlms.cli.main import main
@@ -116,6 +117,51 @@ def test_a_file_that_is_no_onnx_model_is_found(
     manifest.write_text(text.replace(old, sha256(b"<html>")))
     assert main(["lint", "manifests"]) == 1
     assert "digits_cnn.onnx is not an ONNX model" in capsys.readouterr().out
+
+
+def replace_dataset(manifest: Path, name: str, **arrays: np.ndarray) -> None:
+    """Have a manifest name another dataset."""
+    made = manifest.parent / name
+    np.savez(made, **arrays)
+    text = manifest.read_text()
+    old = sha256((manifest.parent / "digits_test.npz").read_bytes())
+    text = text.replace("digits_test.npz", name)
+    manifest.write_text(text.replace(old, sha256(made.read_bytes())))
+
+
+IMAGE = np.zeros((2, 8, 8), np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"label": np.array([0, 10])}, "element 1: the label is 10, of labels from 0 to 10"),
+        ({"label": np.array([0])}, "has 2 of 'image', 1 of 'label'"),
+        (
+            {"label": np.array([0, 1]), "image": IMAGE[:, 0]},
+            "element 0: an image is height x width",
+        ),
+    ],
+)
+def test_a_dataset_is_read_and_its_first_element_prepared(
+    manifest: Path,
+    capsys: pytest.CaptureFixture[str],
+    arrays: dict[str, np.ndarray],
+    message: str,
+) -> None:
+    replace_dataset(manifest, "other.npz", **{"image": IMAGE, **arrays})
+    assert main(["lint", "manifests"]) == 1
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith("manifests/digits.yaml:30: other.npz")
+    assert message in line
+
+
+def test_corrupt_elements_that_are_allowed_are_no_errors(manifest: Path) -> None:
+    labels = np.array([0, 1, 2, 3, 4, 5, 6, 7])
+    replace_dataset(manifest, "other.npz", image=IMAGE[0, :, :1], label=labels)
+    text = manifest.read_text()
+    manifest.write_text(text.replace("  source: other", "  skip_corrupt: 1\n  source: other"))
+    assert main(["lint", "manifests"]) == 0
 
 
 def test_predictors_of_another_folder_are_known(manifest: Path) -> None:

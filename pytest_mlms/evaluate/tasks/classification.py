@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pytest_mlms.manifest.schema import Output
     from pytest_mlms.pipeline import Dataset
 
-__all__ = ["Classification", "ClassificationEvidence", "hits"]
+__all__ = ["Classification", "ClassificationEvidence", "check_labels", "hits"]
 
 _RANKS = {"top1": 1, "top5": 5}
 """Quantity -> how many of the best classes may have the label."""
@@ -71,14 +71,15 @@ class ClassificationScorer(Scorer):
         values = np.concatenate(self._values)
         classes = values.shape[1]
         labels = self._labels[: len(values)]
-        _check_labels(self._dataset, labels, classes)
+        check_labels(self._dataset, labels, classes)
         names = [str(number) for number in range(classes)]
         if output.top_k and output.top_k.labels:
             names = read_labels(Path(output.top_k.labels), classes)
         return ClassificationEvidence(values, labels, output, names)
 
 
-def _check_labels(dataset: Dataset, labels: Array, classes: int) -> None:
+def check_labels(dataset: Dataset, labels: Array, classes: int) -> None:
+    """Raise DatasetError for the first label that is none of so many classes."""
     wrong = (labels < 0) | (labels >= classes)
     if wrong.any():
         index = int(wrong.argmax())
