@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from mlms_predictors import Tensor
@@ -22,7 +22,21 @@ _BEST_FEW = 1000
 _RELATIVE = 2.0
 """Coordinates below this are shares of the model's input."""
 _CHOICE = ("min_score: {score: 0.001}", "nms: {iou: 0.7}")
+_CAFFE_COLUMNS = "[image, class, score, x1, y1, x2, y2]"
+_COLUMNS = "[x1, y1, x2, y2, score, class]"
+_SHOWN = 5  # categories in an error
 _ADVICE = "docs/detection.md has the forms; write the outputs by hand"
+
+
+class _Form(NamedTuple):
+    """The form of boxes: the step that reads it, and why it is so.
+
+    ``classes`` is the number of scores of each box, None where it has the number of its class.
+    """
+
+    step: str
+    classes: int | None
+    comment: str
 
 
 def guess_objects(
@@ -37,45 +51,49 @@ def guess_objects(
     for tensor in tensors:
         if tensor.name in trial.outputs and trial.batch_axis(tensor.name) is not None:
             rows[tensor.name] = trial.rows(tensor.name)
-    shapes = {name: values.shape[1:] for name, values in rows.items()}
-    boxes = [name for name, shape in shapes.items() if len(shape) == 2 and shape[1] == 4]
+    boxes = [name for name, values in rows.items() if _are_boxes(values)]
     if len(boxes) == 1 and len(rows) > 1:
         return _separate(boxes[0], rows, categories, names)
     for name, values in rows.items():
-        found = _whole(values)
-        if found is not None:
-            first, classes, comment = found
-            steps = [first]
-            if classes is not None:
-                steps += _CHOICE
-            steps += _classes(classes, categories, names)
-            return [OutputPart(name, "boxes", steps=steps, comment=comment)]
-    shown = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
+        form = _form_of(values)
+        if form is not None:
+            return [_boxes(name, form, categories, names)]
+    shown = ", ".join(f"{name} {values.shape[1:]}" for name, values in rows.items())
     raise MlmsError(f"the outputs are no boxes of a form that is known here: {shown}; {_ADVICE}")
 
 
-def _whole(values: Array) -> tuple[str, int | None, str] | None:
-    """Return the first step of an output that has everything, and how many classes it tells.
+def _are_boxes(values: Array) -> bool:
+    """Return whether each row has boxes, and nothing else."""
+    return values.ndim == 3 and values.shape[2] == 4
 
-    None where that isn't known: classes are numbers then.
-    """
+
+def _boxes(name: str, form: _Form, categories: Sequence[str], names: Sequence[str]) -> OutputPart:
+    """Return the output with the boxes; of scores for all classes the best are chosen."""
+    steps = [form.step]
+    if form.classes is not None:
+        steps += _CHOICE
+    steps += _classes(form.classes, categories, names)
+    return OutputPart(name, "boxes", steps=steps, comment=form.comment)
+
+
+def _form_of(values: Array) -> _Form | None:
+    """Return the form of an output that has boxes, scores and classes, None for another one."""
     shape = values.shape[1:]
     if len(shape) == 3 and shape[0] == 1 and shape[2] == 7:
-        names = "[image, class, score, x1, y1, x2, y2]"
-        return f"columns: {{names: {names}, units: relative}}", None, "as SSD of Caffe gives them"
+        step = f"columns: {{names: {_CAFFE_COLUMNS}, units: relative}}"
+        return _Form(step, None, "as SSD of Caffe gives them")
     if len(shape) != 2:
         return None
-    if shape[1] == 6 and shape[0] <= _BEST_FEW:
-        names = "[x1, y1, x2, y2, score, class]"
+    rows, columns = shape
+    if columns == 6 and rows <= _BEST_FEW:
         units = _units(values[..., :4])
-        return f"columns: {{names: {names}{units}}}", None, "a guess by 6 columns"
-    if shape[0] > 4 and shape[1] > 4 * shape[0]:
-        units = _units(values[:, :4])
-        step = "yolo: {units: relative}" if units else "yolo"
-        return step, shape[0] - 4, "YOLO's raw head, as of version 8"
-    if shape[1] > 5 and shape[0] > shape[1]:
+        return _Form(f"columns: {{names: {_COLUMNS}{units}}}", None, "a guess by 6 columns")
+    if rows > 4 and columns > 4 * rows:
+        step = "yolo: {units: relative}" if _units(values[:, :4]) else "yolo"
+        return _Form(step, rows - 4, "YOLO's raw head, as of version 8")
+    if columns > 5 and rows > columns:
         units = _units(values[..., :4])
-        return f"yolo: {{head: v5{units}}}", shape[1] - 5, "YOLO's raw head, as of version 5"
+        return _Form(f"yolo: {{head: v5{units}}}", columns - 5, "YOLO's raw head, as of version 5")
     return None
 
 
@@ -86,33 +104,36 @@ def _units(coordinates: Array) -> str:
 
 
 def _separate(
-    boxes: str, rows: dict[str, Array], categories: Sequence[str], names: Sequence[str]
+    boxes: str, rows: Mapping[str, Array], categories: Sequence[str], names: Sequence[str]
 ) -> list[OutputPart]:
     """Return outputs for boxes, scores, classes and their count."""
     count = rows[boxes].shape[1]
     parts = []
     classes: int | None = None
     for name, values in rows.items():
-        shape = values.shape[1:]
-        lower = name.lower()
-        if name == boxes:
-            continue
-        if shape in ((), (1,)):
-            parts.append(OutputPart(name, "count"))
-        elif shape[:1] != (count,):
-            continue
-        elif len(shape) == 2 and shape[1] > 1:
-            classes = shape[1]
-            parts.append(OutputPart(name, "scores"))
-        elif "class" in lower or "label" in lower or values.dtype.kind in "iu":
-            parts.append(OutputPart(name, "classes"))
-        else:
-            parts.append(OutputPart(name, "scores"))
+        kind = "" if name == boxes else _kind_of(name, values, count)
+        if kind:
+            parts.append(OutputPart(name, kind))
+        if kind == "scores" and values.ndim == 3 and values.shape[2] > 1:
+            classes = values.shape[2]
     is_tensorflow = "detection_" in boxes
-    first = f"boxes: {{format: {'yxyx' if is_tensorflow else 'xyxy'}{_units(rows[boxes])}}}"
-    steps = [first, *(_CHOICE if classes else ()), *_classes(classes, categories, names)]
+    corners = "yxyx" if is_tensorflow else "xyxy"
+    step = f"boxes: {{format: {corners}{_units(rows[boxes])}}}"
     comment = "" if is_tensorflow else "a guess: corners as x1, y1, x2, y2"
-    return [OutputPart(boxes, "boxes", steps=steps, comment=comment), *parts]
+    return [_boxes(boxes, _Form(step, classes, comment), categories, names), *parts]
+
+
+def _kind_of(name: str, values: Array, count: int) -> str:
+    """Return the type of an output beside ``count`` boxes, "" for one that says nothing of them."""
+    shape = values.shape[1:]
+    if shape in ((), (1,)):
+        return "count"
+    if shape[0] != count:
+        return ""
+    if len(shape) == 2 and shape[1] > 1:
+        return "scores"
+    has_name = "class" in name.lower() or "label" in name.lower()
+    return "classes" if has_name or values.dtype.kind in "iu" else "scores"
 
 
 def _classes(classes: int | None, categories: Sequence[str], names: Sequence[str]) -> list[str]:
@@ -121,22 +142,21 @@ def _classes(classes: int | None, categories: Sequence[str], names: Sequence[str
     Raises MlmsError where that can't be known.
     """
     count = classes or len(names) or len(categories)
-    if names and len(names) == count:
+    if len(names) == count:
         known = {name.casefold(): name for name in categories}
         found = [known.get(name.casefold()) for name in names]
         if any(found):
-            if found == list(categories):
-                return []
-            return [f"classes: {{names: [{', '.join(map(_name, found))}]}}"]
+            return [] if found == list(categories) else [_classes_step(found)]
     if count == len(categories):
         return []
     if count == len(categories) + 1:
-        found = [None, *categories]
-        return [f"classes: {{names: [{', '.join(map(_name, found))}]}}"]
+        return [_classes_step([None, *categories])]
     problem = f"the model has {count} classes, and the COCO file {len(categories)} categories"
     advice = "name the file with the model's, one a line in its order: --labels FILE"
-    raise MlmsError(f"{problem} ({', '.join(categories[:5])}); {advice}")
+    raise MlmsError(f"{problem} ({', '.join(categories[:_SHOWN])}); {advice}")
 
 
-def _name(name: str | None) -> str:
-    return "null" if name is None else scalar(name)
+def _classes_step(categories: Sequence[str | None]) -> str:
+    """Return the step for the category of each class, None for one that is none."""
+    names = ["null" if name is None else scalar(name) for name in categories]
+    return f"classes: {{names: [{', '.join(names)}]}}"

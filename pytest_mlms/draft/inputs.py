@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -78,11 +77,16 @@ def _layout(tensor: Tensor) -> str | None:
     shape = tensor.shape
     if len(shape) != 4 or tensor.dtype not in ("float32", "float16", "float64", "uint8"):
         return None
-    for layout, axis, sides in (("NCHW", 1, (2, 3)), ("NHWC", 3, (1, 2))):
-        are_sides = all((shape[side] or _SIDE) >= _LEAST_SIDE for side in sides)
-        if shape[axis] in _CHANNELS and are_sides:
-            return layout
+    if shape[1] in _CHANNELS and _are_sides(shape[2:]):
+        return "NCHW"
+    if shape[3] in _CHANNELS and _are_sides(shape[1:3]):
+        return "NHWC"
     return None
+
+
+def _are_sides(sizes: Sequence[int | None]) -> bool:
+    """Return whether these may be height and width; free ones may."""
+    return all(size is None or size >= _LEAST_SIDE for size in sizes)
 
 
 def _guess(
@@ -97,7 +101,7 @@ def _guess(
     if _is_picture(tensor):
         if isinstance(data, CocoData):
             return _letterbox(tensor, hints.size)
-        return _picture(tensor, hints.size or (None, None))
+        return _picture(tensor, hints.size)
     if data is not None and len(tensors) == 1 and not isinstance(data, ArrayData):
         shape = _text(tensor)
         problem = f"input {tensor.name!r} is {shape}, which is no batch of pictures"
@@ -119,42 +123,43 @@ def _are_pixels(shape: Sequence[int]) -> bool:
     return len(shape) == 3 or (len(shape) == 4 and shape[3] in (1, 3, 4))
 
 
-def _sides(tensor: Tensor) -> tuple[int | None, int | None]:
-    """Return height and width of a model's pictures, None for free ones."""
+def _sides(tensor: Tensor, known: Sequence[int | None] | None) -> list[int | None]:
+    """Return height and width by the model, else the known ones; None where nothing tells."""
     first = 2 if _layout(tensor) == "NCHW" else 1
-    height, width = tensor.shape[first : first + 2]
-    return height, width
+    own = tensor.shape[first : first + 2]
+    return [side or other for side, other in zip(own, known or (None, None), strict=True)]
 
 
-def _picture(tensor: Tensor, known: Sequence[int | None]) -> InputPart:
-    height, width = _sides(tensor)
-    size = [height or known[0] or _SIDE, width or known[1] or _SIDE]
-    is_free = (height is None and known[0] is None) or (width is None and known[1] is None)
-    comment = f"the model takes any size; {_SIDE} is a guess" if is_free else ""
-    color = "L" if _channels_of(tensor) == 1 else "RGB"
-    resize = f"resize: {{size: [{size[0]}, {size[1]}], method: bilinear}}"
-    steps = [(f"decode: {{color: {color}}}", ""), (resize, comment)]
-    if tensor.dtype != "uint8":
-        is_large = color == "RGB" and min(size) >= _SIDE
-        advice = "a guess: what training did is not in the file"
-        steps.append((_IMAGENET if is_large else _SHARES, advice))
-    return InputPart(tensor.name, "image", tensor.dtype, layout=_layout(tensor), steps=steps)
+def _picture(tensor: Tensor, known: Sequence[int | None] | None) -> InputPart:
+    """Return a picture that is stretched to the size."""
+    sides = _sides(tensor, known)
+    size = [side or _SIDE for side in sides]
+    comment = f"the model takes any size; {_SIDE} is a guess" if None in sides else ""
+    resize = f"resize: {{size: {size}, method: bilinear}}"
+    is_large = _color(tensor) == "RGB" and min(size) >= _SIDE
+    scale = _IMAGENET if is_large else _SHARES
+    return _image(tensor, [(resize, comment)], scale)
 
 
 def _letterbox(tensor: Tensor, known: Sequence[int] | None) -> InputPart:
     """Return a picture that is fitted into the size, as detectors take it."""
-    part = _picture(tensor, known or (_LARGE_SIDE, _LARGE_SIDE))
-    decode, resize, *others = part.steps
-    size = resize[0][resize[0].index("[") : resize[0].index("]") + 1]
+    size = [side or _LARGE_SIDE for side in _sides(tensor, known)]
     comment = "a guess: fitted into the size, with grey around it, as YOLO takes it"
-    steps = [
-        decode,
-        (f"resize: {{size: {size}, fit: contain}}", comment),
-        (f"pad: {{size: {size}, value: {_GREY}}}", ""),
-    ]
-    if others:
-        steps.append((_SHARES, others[0][1]))
-    return replace(part, steps=steps)
+    contain = f"resize: {{size: {size}, fit: contain}}"
+    pad = f"pad: {{size: {size}, value: {_GREY}}}"
+    return _image(tensor, [(contain, comment), (pad, "")], _SHARES)
+
+
+def _image(tensor: Tensor, sizing: Sequence[tuple[str, str]], scale: str) -> InputPart:
+    """Return an image with these steps for its size, and for its range unless it is of bytes."""
+    steps = [(f"decode: {{color: {_color(tensor)}}}", ""), *sizing]
+    if tensor.dtype != "uint8":
+        steps.append((scale, "a guess: what training did is not in the file"))
+    return InputPart(tensor.name, "image", tensor.dtype, layout=_layout(tensor), steps=steps)
+
+
+def _color(tensor: Tensor) -> str:
+    return "L" if _channels_of(tensor) == 1 else "RGB"
 
 
 def _drawn(tensor: Tensor, tensors: Sequence[Tensor], vocabulary: Mapping[str, int]) -> InputPart:

@@ -55,17 +55,20 @@ def _names(metadata: dict[str, Any]) -> tuple[str, ...]:
     names = metadata.get("names")
     if not isinstance(names, dict) or len(names) > _MOST_CLASSES:
         return ()
-    if sorted(names, key=str) != sorted(range(len(names)), key=str):
+    numbers = range(len(names))
+    if set(names) != set(numbers):
         return ()
-    return tuple(str(names[number]) for number in range(len(names)))
+    return tuple(str(names[number]) for number in numbers)
 
 
 def _size(metadata: dict[str, Any]) -> tuple[int, int] | None:
     size = metadata.get("imgsz")
-    is_size = isinstance(size, list) and len(size) == 2
-    if not is_size or not all(isinstance(side, int) and side > 0 for side in size or ()):
+    if not isinstance(size, list) or len(size) != 2:
         return None
-    return size[0], size[1]  # type: ignore[index]
+    height, width = size
+    if not isinstance(height, int) or not isinstance(width, int) or min(height, width) < 1:
+        return None
+    return height, width
 
 
 def _vocabulary(graph: Any) -> dict[str, int]:
@@ -74,10 +77,14 @@ def _vocabulary(graph: Any) -> dict[str, int]:
     origins = {value.name: value.name for value in graph.input}
     found: dict[str, int] = {}
     for node in graph.node:
-        if node.op_type in _PASSING and node.input and node.input[0] in origins:
-            origins[node.output[0]] = origins[node.input[0]]
-        elif node.op_type == "Gather" and node.input[0] in rows and node.input[1] in origins:
-            name = origins[node.input[1]]
-            count = int(rows[node.input[0]])
-            found[name] = min(found.get(name, count), count)
+        if node.op_type in _PASSING and node.input:
+            source = node.input[0]
+            if source in origins:
+                origins[node.output[0]] = origins[source]
+        elif node.op_type == "Gather" and len(node.input) == 2:
+            table, index = node.input
+            if table in rows and index in origins:
+                name = origins[index]
+                count = int(rows[table])
+                found[name] = min(found.get(name, count), count)
     return found

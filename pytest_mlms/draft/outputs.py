@@ -20,6 +20,8 @@ Array = NDArray[Any]
 _USUAL_NAMES = ("prob", "softmax", "score", "logit", "class", "output")
 """Parts of the names of outputs that are classes, likeliest first."""
 
+_LEAST_CLASSES = 4
+_LEAST_LABELLED = 2  # where the data has labels
 _SUM_TOLERANCE = 1e-3
 _SHOWN = 5  # best classes in predictions
 
@@ -51,14 +53,23 @@ def guess_masks(tensors: Sequence[Tensor], trial: Trial, sides: Sequence[int]) -
     usable, _ = _split(tensors, trial)
     for tensor in usable:
         shape = trial.rows(tensor.name).shape[1:]
-        for axis in range(len(shape)):
-            if (*shape[:axis], *shape[axis + 1 :]) == tuple(sides):
-                comment = f"the best of {shape[axis]} classes of each pixel"
-                steps = [f"argmax: {{axis: {axis + 1}}}"]
-                return [OutputPart(tensor.name, "mask", steps=steps, comment=comment)]
+        axis = _axis_of_classes(shape, tuple(sides))
+        if axis is not None:
+            comment = f"the best of {shape[axis]} classes of each pixel"
+            steps = [f"argmax: {{axis: {axis + 1}}}"]
+            return [OutputPart(tensor.name, "mask", steps=steps, comment=comment)]
         if shape == tuple(sides):
             return [OutputPart(tensor.name, "mask")]
     return []
+
+
+def _axis_of_classes(shape: tuple[int, ...], sides: tuple[int, ...]) -> int | None:
+    """Return the axis of a row without which it has these sides, None where there is none."""
+    for axis in range(len(shape)):
+        others = shape[:axis] + shape[axis + 1 :]
+        if others == sides:
+            return axis
+    return None
 
 
 def _split(tensors: Sequence[Tensor], trial: Trial) -> tuple[list[Tensor], list[Tensor]]:
@@ -79,19 +90,27 @@ def classes_of(trial: Trial, name: str) -> int:
 
 def _classification(tensors: Sequence[Tensor], trial: Trial, labelled: bool) -> str | None:
     """Return the output that most likely has a score for each class, None where none has."""
-    least = 2 if labelled else 4
+    least = _LEAST_LABELLED if labelled else _LEAST_CLASSES
     names = []
     for tensor in tensors:
-        rows = trial.rows(tensor.name)
-        long_axes = [size for size in rows.shape[1:] if size != 1]
-        if rows.dtype.kind == "f" and len(long_axes) == 1 and long_axes[0] >= least:
+        if _is_table(trial.rows(tensor.name), least):
             names.append(tensor.name)
-    if not names or (not labelled and len(tensors) > 1 and len(names) < len(tensors)):
-        return names[0] if labelled and names else None
+    if not names:
+        return None
+    has_others = len(names) < len(tensors)
+    if has_others and not labelled:
+        return None
     return min(names, key=_rank)
 
 
+def _is_table(rows: Array, least: int) -> bool:
+    """Return whether each row is a list of at least so many scores, along one axis of it."""
+    sizes = [size for size in rows.shape[1:] if size != 1]
+    return rows.dtype.kind == "f" and len(sizes) == 1 and sizes[0] >= least
+
+
 def _rank(name: str) -> int:
+    """Return the place of a name among those that are usual for classes."""
     for rank, part in enumerate(_USUAL_NAMES):
         if part in name.lower():
             return rank
@@ -113,13 +132,24 @@ def _part(tensor: Tensor, trial: Trial, has_classes: bool) -> OutputPart:
 
 def _steps(rows: Array) -> tuple[list[str], str]:
     """Return the steps of classes, and what the values of a trial say of them."""
-    best = f"top_k: {{k: {min(_SHOWN, rows.shape[1])}}}"
-    with np.errstate(all="ignore"):
-        sums = rows.astype(np.float64).sum(axis=1)
-        are_shares = bool((rows >= 0).all() and (rows <= 1).all())
-        are_probabilities = are_shares and bool((np.abs(sums - 1) < _SUM_TOLERANCE).all())
-    if are_probabilities:
+    classes = rows.shape[1]
+    best = f"top_k: {{k: {min(_SHOWN, classes)}}}"
+    are_shares = _are_shares(rows)
+    if are_shares and _add_up(rows):
         return [best], "its rows add up to 1: probabilities"
-    if are_shares and rows.shape[1] > 1:
+    if are_shares and classes > 1:
         return [best], "0 to 1 each, and they do not add up to 1: no softmax"
     return ["softmax", best], "logits: its rows do not add up to 1"
+
+
+def _are_shares(rows: Array) -> bool:
+    """Return whether all values are 0 to 1."""
+    with np.errstate(all="ignore"):
+        return bool((rows >= 0).all() and (rows <= 1).all())
+
+
+def _add_up(rows: Array) -> bool:
+    """Return whether the sum of each row is 1."""
+    with np.errstate(all="ignore"):
+        sums = rows.astype(np.float64).sum(axis=1)
+        return bool((np.abs(sums - 1) < _SUM_TOLERANCE).all())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from pytest_mlms.doctor.comparison import Finding
 from pytest_mlms.doctor.examination import Examination, open_patient
 from pytest_mlms.doctor.search import Diagnosis, diagnose
 from pytest_mlms.doctor.steps import step_text
@@ -21,35 +22,55 @@ def with_best_pixels(draft: Draft, examination: Examination, say: Callable[[str]
 
     A draft without pictures or labels stays as it is. Raises MlmsError where it does not run.
     """
-    images = [part for part in draft.inputs if part.type == "image"]
-    is_labelled = examination.loaded.manifest.has_accuracy
-    if len(images) != 1 or images[0].element_type == "uint8" or not is_labelled:
+    image = _only_image(draft)
+    if image is None or not examination.loaded.manifest.has_accuracy:
         return draft
     with open_patient(examination) as patient:
-        diagnosis = diagnose(patient, lambda text: None, _AXES)
-    part = _chosen(images[0], diagnosis)
-    say(f"pixels: {part.steps[-1][1] or part.comment}")
-    inputs = [part if other is images[0] else other for other in draft.inputs]
+        diagnosis = diagnose(patient, _say_nothing, _AXES)
+    part = _with_best(image, diagnosis)
+    last_step, comment = part.steps[-1]
+    say(f"pixels: {comment or last_step}")
+    inputs = [part if other is image else other for other in draft.inputs]
     return replace(draft, inputs=inputs)
 
 
-def _chosen(part: InputPart, diagnosis: Diagnosis) -> InputPart:
+def _only_image(draft: Draft) -> InputPart | None:
+    """Return the only image, None where there is none, another one, or one that is not scaled."""
+    images = [part for part in draft.inputs if part.type == "image"]
+    if len(images) != 1 or images[0].element_type == "uint8":
+        return None
+    return images[0]
+
+
+def _say_nothing(text: str) -> None:
+    pass
+
+
+def _with_best(part: InputPart, diagnosis: Diagnosis) -> InputPart:
     """Return an input with the steps of the best variant, and a comment that says why."""
     best = diagnosis.best
-    quantity = diagnosis.quantity
     tried = len(diagnosis.findings)
-    where = f"of {diagnosis.inputs} inputs"
     if best is None:
-        value = format_quantity(diagnosis.as_written, quantity.unit or "")
-        reason = f"{quantity.name} {value} {where}; none of {tried} other ranges is surely better"
+        found = _score(diagnosis, diagnosis.as_written)
+        reason = f"{found}; none of {tried} other ranges is surely better"
         return replace(part, steps=_commented(part.steps, reason))
-    value = format_quantity(best.value, quantity.unit or "")
-    reason = f"{best.variant.name}: {quantity.name} {value} {where}, the best of {tried + 1}"
-    steps: list[tuple[str, str]] = []
-    for spec in best.variant.inputs:
-        if spec.name == part.name:
-            steps = [(step_text(step), "") for step in spec.steps]
-    return replace(part, steps=_commented(steps, reason))
+    found = _score(diagnosis, best.value)
+    reason = f"{best.variant.name}: {found}, the best of {tried + 1}"
+    return replace(part, steps=_commented(_steps_of(best, part.name), reason))
+
+
+def _score(diagnosis: Diagnosis, value: float) -> str:
+    quantity = diagnosis.quantity
+    shown = format_quantity(value, quantity.unit or "")
+    return f"{quantity.name} {shown} of {diagnosis.inputs} inputs"
+
+
+def _steps_of(finding: Finding, name: str) -> list[tuple[str, str]]:
+    """Return the steps of an input in a variant, without comments."""
+    for spec in finding.variant.inputs:
+        if spec.name == name:
+            return [(step_text(step), "") for step in spec.steps]
+    return []
 
 
 def _commented(steps: Sequence[tuple[str, str]], comment: str) -> list[tuple[str, str]]:
