@@ -17,6 +17,7 @@ from pytest_mlms.evaluate.doubts import describe_doubts, kinds_of, withhold
 from pytest_mlms.evaluate.fresh_process import Batches, measure_process
 from pytest_mlms.evaluate.limits import judge
 from pytest_mlms.evaluate.looks import (
+    EARLY_PROCESSES,
     ENOUGH,
     MULTIPLES,
     ROOM,
@@ -112,6 +113,11 @@ class _Processes:
         doubts = describe_doubts(self.results)
         return Measurement(estimates, decisions, tuple(self._looks), "decided", doubts)
 
+    def never_settle(self) -> bool:
+        """Return whether no process settled, of enough to say that others won't either."""
+        settled = [result.settling.is_settled for result in self.results]
+        return len(settled) >= EARLY_PROCESSES and not any(settled)
+
     def are_few(self) -> bool:
         """Return whether there are too few processes for a limit as close as one of the plan's."""
         if len(self.results) >= ENOUGH:
@@ -165,7 +171,7 @@ def _measure_in_full(plan: PerformancePlan, processes: _Processes) -> Measuremen
         measurement = processes.look(confidence)
         if not _is_open(plan, measurement, processes.results):
             return measurement._replace(ended=_ending(measurement.decisions))
-        if not any(result.settling.is_settled for result in processes.results):
+        if processes.never_settle():
             return measurement._replace(ended="unsettled")
         if processes.is_spent():
             return measurement._replace(ended="budget")

@@ -114,10 +114,12 @@ class EarlyItem:
     def _predictor(self) -> Iterator[Any]:
         yield FakePredictor(next(self._processes), self._capacity)
 
-    def measure(self, *limits: Limit, early: int = 3, budget: float = 60.0) -> Measurement:
+    def measure(
+        self, *limits: Limit, early: int = 3, budget: float = 60.0, processes: int = 3
+    ) -> Measurement:
         """Measure by an early look, unless ``early`` is 0."""
         return measure_performance(
-            plan(limits=limits, early=early, budget=budget),
+            plan(limits=limits, early=early, budget=budget, processes=processes),
             self._predictor,
             lambda predictor: [],
             lambda number, result: self.results.append(result),
@@ -281,6 +283,13 @@ def test_a_slow_decay_does_not_break_a_limit() -> None:
     assert not any(result.record.steady for result in item.results)
     assert "3 of 3 processes still got faster" in measured.decisions[0].reason
     assert measured.doubts.startswith("3 of 3 processes still got faster while they were timed")
+
+
+def test_one_process_that_does_not_settle_is_followed_by_others() -> None:
+    item = EarlyItem(lambda number: 0.0009 + 0.009 * 0.999**number)
+    measured = item.measure(Limit("latency_p50", 3600.0, PLACE), early=0, processes=1)
+    assert verdicts(measured) == [Verdict.PASSED]
+    assert len(item.results) == 2
 
 
 def test_a_limit_that_is_met_while_calls_still_get_faster_passes() -> None:
