@@ -21,9 +21,10 @@ from pytest_mlms.manifest.box_steps import Boxes, MinScore, Nms
 from pytest_mlms.manifest.schema import Output
 from pytest_mlms.manifest.steps import OutputStep
 from pytest_mlms.pipeline import observers
-from pytest_mlms.pipeline.box_decoding import DECODERS, BatchPlace, ReadBoxes, Size, best_class
+from pytest_mlms.pipeline.box_decoding import DECODERS
 from pytest_mlms.pipeline.nms import suppressed
 from pytest_mlms.pipeline.objects import Detections
+from pytest_mlms.pipeline.read_boxes import BatchPlace, ReadBoxes, Size, best_class
 
 __all__ = ["BoxReader"]
 
@@ -215,7 +216,7 @@ def _first(read: ReadBoxes, count: int) -> ReadBoxes:
     scores = None if read.scores is None else read.scores[:count]
     classes = None if read.classes is None else read.classes[:count]
     coefficients = None if read.coefficients is None else read.coefficients[:count]
-    return ReadBoxes(read.corners[:count], scores, classes, read.rows[:count], coefficients)
+    return ReadBoxes(read.corners[:count], read.rows[:count], scores, classes, coefficients)
 
 
 def _sigmoid(scores: Array, parameters: Any) -> Array:

@@ -11,16 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytest_mlms.errors import DatasetError, OutputError
-from pytest_mlms.files import read_regular
 from pytest_mlms.manifest.box_steps import Classes
 from pytest_mlms.pipeline.coco import CocoLabels
 from pytest_mlms.pipeline.coco_json import Category
+from pytest_mlms.pipeline.name_files import read_names
 
 __all__ = ["ClassMap"]
 
 Array = NDArray[Any]
 
-_MOST_BYTES = 64 << 20  # of a file of names
 _DROPPED = -1
 _SHOWN = 5  # names in a message
 
@@ -51,7 +50,7 @@ class ClassMap:
             found = _by_name(parameters.names, categories)
         else:
             assert parameters.labels is not None, "the step has one of three keys"
-            found = _by_name(_names_in(Path(parameters.labels)), categories)
+            found = _by_name(read_names(Path(parameters.labels), "name"), categories)
         _check_all_have_classes(found, labels)
         return cls(found, drops_others=parameters.ids == "same")
 
@@ -90,17 +89,6 @@ def _by_name(names: Sequence[str | None], categories: Sequence[Category]) -> Arr
     index_of = {category.name: index for index, category in enumerate(categories)}
     found = [_DROPPED if name is None else index_of.get(name, _DROPPED) for name in names]
     return np.array(found, dtype=np.int64)
-
-
-def _names_in(path: Path) -> list[str]:
-    """Return the names in a file, one a line."""
-    try:
-        text = read_regular(path, _MOST_BYTES).decode("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        advice = "save it as UTF-8, one name a line"
-        raise DatasetError(f"{path} can't be read: {error}; {advice}") from error
-    lines = [line.strip() for line in text.splitlines()]
-    return [line for line in lines if line]
 
 
 def _check_all_have_classes(indices: Array, labels: CocoLabels) -> None:

@@ -14,15 +14,13 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from pytest_mlms.errors import DatasetError, OutputError
-from pytest_mlms.files import read_regular
 from pytest_mlms.manifest.schema import Output
 from pytest_mlms.pipeline import observers
+from pytest_mlms.pipeline.name_files import read_names
 
 __all__ = ["is_table", "postprocess", "read_labels", "table_of", "top_k"]
 
 Array = NDArray[Any]
-
-_MOST_BYTES = 64 << 20  # of a file of labels
 
 
 def is_table(values: Array) -> bool:
@@ -74,13 +72,7 @@ def read_labels(path: Path, classes: int | None = None) -> list[str]:
 
     Raises DatasetError where there are more or fewer than ``classes``, if it is said.
     """
-    try:
-        text = read_regular(path, _MOST_BYTES).decode("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        advice = "save it as UTF-8, one label a line"
-        raise DatasetError(f"{path} can't be read: {error}; {advice}") from error
-    lines = [line.strip() for line in text.splitlines()]
-    labels = [line for line in lines if line]
+    labels = read_names(path, "label")
     if classes is not None and len(labels) != classes:
         problem = f"{path} has {len(labels)} labels, and the model {classes} classes"
         raise DatasetError(f"{problem}; write one a line")

@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, softmax
 
-from pytest_mlms.errors import DatasetError, OutputError
-from pytest_mlms.files import read_regular
+from pytest_mlms.errors import OutputError
 from pytest_mlms.manifest.box_steps import Sigmoid
 from pytest_mlms.manifest.schema import Output
 from pytest_mlms.manifest.text_steps import (
@@ -25,14 +24,13 @@ from pytest_mlms.manifest.text_steps import (
 )
 from pytest_mlms.pipeline import observers, tokenizer_files
 from pytest_mlms.pipeline.image_outputs import to_images
+from pytest_mlms.pipeline.name_files import read_text
 
 __all__ = ["decode_texts", "decode_tokens", "normalized_label", "steps_done"]
 
 Array = NDArray[Any]
 Values = Any
 """An array with the inputs first, or a list of ids or texts, one for each input."""
-
-_MOST_BYTES = 64 << 20  # of a file of tokens
 
 
 def decode_texts(values: Array, output: Output) -> list[str]:
@@ -148,7 +146,8 @@ def _collapsed(path: Array, blank: int) -> Array:
 
 def _joined(sequence: Array, tokens: Sequence[str], parameters: Ctc) -> str:
     if sequence.size and not 0 <= sequence.min() <= sequence.max() < len(tokens):
-        problem = f"class {sequence.max()} has no token in {parameters.file}"
+        wrong = min(sequence.min(), 0) or sequence.max()
+        problem = f"class {wrong} has no token in {parameters.file}"
         raise ValueError(f"{problem}; name the file of this model")
     text = "".join(tokens[index] for index in sequence)
     if parameters.delimiter:
@@ -172,11 +171,7 @@ def _ctc_tokens(file: str, parameters: Ctc, classes: int | None) -> Sequence[str
 @functools.lru_cache(maxsize=16)
 def _lines(file: str) -> tuple[str, ...]:
     """Return the lines of a file of tokens; a line may be a blank."""
-    try:
-        text = read_regular(Path(file), _MOST_BYTES).decode("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        advice = "save it as UTF-8, one token a line"
-        raise DatasetError(f"{file} can't be read: {error}; {advice}") from error
+    text = read_text(Path(file), "token")
     lines = text.replace("\r\n", "\n").split("\n")
     if lines[-1] == "":
         lines.pop()

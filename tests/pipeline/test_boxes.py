@@ -191,6 +191,7 @@ NO_SCORES = r"its boxes have no scores; name an output of type scores"
         ),
         ([output("boxes", SSD)], {"boxes": [[1, 2, 3]]}, "expected rows of the 7 columns"),
         ([output("boxes", "yolo")], {"boxes": np.ones((4, 9))}, "more than 4 numbers a box"),
+        ([output("boxes", "yolo")], {"boxes": np.ones((3, 9))}, "more than 4 numbers a box"),
         (
             [output("boxes"), *SEPARATE],
             {"boxes": CORNERS, "scores": [1, 1], "classes": [1]},

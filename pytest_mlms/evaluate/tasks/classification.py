@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from pytest_mlms.evaluate.outputs import check_finite, finite_rows
 from pytest_mlms.evaluate.ranking import are_probabilities
+from pytest_mlms.evaluate.tasks.columns import number_texts
 from pytest_mlms.evaluate.tasks.labels import labels_of
 from pytest_mlms.evaluate.tasks.sums import sums_by_group
 from pytest_mlms.evaluate.tasks.task import Array, Evidence, Scorer, Task
@@ -147,7 +148,7 @@ class ClassificationEvidence(Evidence):
         ranked = zip(best.T, scores.T, strict=True)
         for rank, (classes, values) in enumerate(ranked, start=1):
             columns[f"class_{rank}"] = list(names[classes])
-            columns[f"{self._word}_{rank}"] = [f"{value:.6g}" for value in values]
+            columns[f"{self._word}_{rank}"] = number_texts(values)
         return columns
 
     def arrays(self) -> dict[str, dict[str, Array]]:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pytest_mlms.evaluate.outputs import check_finite
-from pytest_mlms.evaluate.tasks.labels import labels_of
+from pytest_mlms.evaluate.tasks.columns import number_texts
+from pytest_mlms.evaluate.tasks.labels import finite_label, labels_of
 from pytest_mlms.evaluate.tasks.shapes import in_shape
 from pytest_mlms.evaluate.tasks.task import Array, Evidence, Scorer, Task
 from pytest_mlms.pipeline.text_outputs import steps_done
@@ -51,10 +52,13 @@ class EnhancementScorer(Scorer):
         self._finite: list[bool] = []
 
     def add(self, outputs: Mapping[str, Array], inputs: range) -> None:
-        """Take the pictures of a batch; raises DatasetError for labels of another size."""
+        """Take the pictures of a batch.
+
+        Raises DatasetError for labels of another size, and for those with NaN or infinity.
+        """
         pictures = steps_done(outputs[self._output.name], self._output)
         for values, index in zip(pictures, inputs, strict=True):
-            label = np.asarray(self._dataset.label(index))
+            label = finite_label(self._dataset, index)
             picture = in_shape(np.asarray(values, np.float64), label.shape)
             if picture.shape != label.shape:
                 found = (
@@ -168,5 +172,5 @@ class EnhancementEvidence(Evidence):
         """Return the quantities of each picture."""
         columns: dict[str, Sequence[Any]] = {}
         for name, values in zip(ImageEnhancement.quantities, self._found.T, strict=True):
-            columns[name] = [f"{value:.6g}" for value in values]
+            columns[name] = number_texts(values)
         return columns

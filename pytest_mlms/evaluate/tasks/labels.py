@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from pytest_mlms.errors import DatasetError
+from pytest_mlms.evaluate.tasks.task import Array
 
 if TYPE_CHECKING:
     from pytest_mlms.pipeline import Dataset, Labels
 
-__all__ = ["labels_of"]
+__all__ = ["finite_label", "labels_of"]
 
 
 def labels_of(dataset: Dataset, form: str) -> Labels:
@@ -20,3 +23,12 @@ def labels_of(dataset: Dataset, form: str) -> Labels:
     if dataset.labels is None:
         raise DatasetError(f"{dataset.name} has no array 'label'; add it, {form}")
     return dataset.labels
+
+
+def finite_label(dataset: Dataset, index: int) -> Array:
+    """Return the numbers of a label; raises DatasetError for NaN and infinity among them."""
+    label = np.asarray(dataset.label(index))
+    if not np.isfinite(label).all():
+        problem = "the label has NaN or infinity; correct it, or leave it out"
+        raise dataset.label_error(index, problem)
+    return label

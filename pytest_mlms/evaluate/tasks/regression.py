@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from pytest_mlms.evaluate.outputs import check_finite
-from pytest_mlms.evaluate.tasks.labels import labels_of
+from pytest_mlms.evaluate.tasks.columns import number_texts
+from pytest_mlms.evaluate.tasks.labels import finite_label, labels_of
 from pytest_mlms.evaluate.tasks.task import Array, Evidence, Scorer, Task
 from pytest_mlms.pipeline.text_outputs import steps_done
 
@@ -60,19 +61,18 @@ class RegressionScorer(Scorer):
         self._shift = 0.0
 
     def add(self, outputs: Mapping[str, Array], inputs: range) -> None:
-        """Take the numbers of a batch; raises DatasetError for labels of another size."""
-        for values, index in zip(
-            steps_done(outputs[self._output.name], self._output), inputs, strict=True
-        ):
+        """Take the numbers of a batch.
+
+        Raises DatasetError for labels of another size, and for those with NaN or infinity.
+        """
+        rows = steps_done(outputs[self._output.name], self._output)
+        for values, index in zip(rows, inputs, strict=True):
             predicted = np.ravel(values).astype(np.float64)
-            label = np.ravel(self._dataset.label(index)).astype(np.float64)
+            label = finite_label(self._dataset, index).ravel().astype(np.float64)
             if predicted.size != label.size or not label.size:
                 found = f"the label has {label.size} numbers"
                 other = f"output {self._output.name!r} {predicted.size}"
                 raise self._dataset.label_error(index, f"{found}, and {other}; write as many")
-            if not np.isfinite(label).all():
-                problem = "the label has NaN or infinity; correct it, or leave it out"
-                raise self._dataset.label_error(index, problem)
             if not self._sums:
                 self._shift = float(label[0])
             self._finite.append(bool(np.isfinite(predicted).all()))
@@ -139,18 +139,15 @@ class RegressionEvidence(Evidence):
         """Return the label and the prediction where these are single numbers, else the errors."""
         sums = _Sums(*self._sums.T)
         if not self._has_vectors:
-            return {"label": _texts(self._first[:, 0]), "prediction": _texts(self._first[:, 1])}
+            labels, predictions = self._first.T
+            return {"label": number_texts(labels), "prediction": number_texts(predictions)}
         return {
             "numbers": sums.numbers.astype(int).tolist(),
-            "mean_absolute_error": _texts(sums.absolute_error / sums.numbers),
-            "root_mean_squared_error": _texts(np.sqrt(sums.squared_error / sums.numbers)),
-            "cosine": _texts(sums.cosine),
+            "mean_absolute_error": number_texts(sums.absolute_error / sums.numbers),
+            "root_mean_squared_error": number_texts(np.sqrt(sums.squared_error / sums.numbers)),
+            "cosine": number_texts(sums.cosine),
         }
 
     @property
     def _has_vectors(self) -> bool:
         return bool((self._sums[:, 0] > 1).any())
-
-
-def _texts(values: Any) -> list[str]:
-    return [f"{value:.6g}" for value in values]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from pytest_mlms.errors import OutputError
+from pytest_mlms.evaluate.tasks.columns import number_texts
 from pytest_mlms.evaluate.tasks.labels import labels_of
 from pytest_mlms.evaluate.tasks.shapes import in_shape
 from pytest_mlms.evaluate.tasks.task import Array, Evidence, Scorer, Task
@@ -163,18 +164,20 @@ class SegmentationEvidence(Evidence):
         """
         size, _, classes = self._pixels.shape
         flat = self._pixels.reshape(size, 3 * classes)
-        return _figures((counts @ flat).reshape(len(counts), 3, classes))
+        sums = counts @ flat
+        return _figures(sums.reshape(len(counts), 3, classes))
 
     @property
     def losses(self) -> Array:
         """The share of each input's pixels that is wrong."""
-        return np.asarray(1 - np.nan_to_num(_figures(self._pixels)["pixel_accuracy"], nan=1.0))
+        right = _figures(self._pixels)["pixel_accuracy"]
+        return np.asarray(1 - np.nan_to_num(right, nan=1.0))
 
     def columns(self) -> dict[str, Sequence[Any]]:
         """Return the quantities of each input by itself, and its worst class."""
         columns: dict[str, Sequence[Any]] = {}
         for name, values in _figures(self._pixels).items():
-            columns[name] = [f"{value:.6g}" for value in values]
+            columns[name] = number_texts(values)
         label, output, both = np.moveaxis(self._pixels, 1, 0)
         missed = label + output - 2 * both
         columns["worst_class"] = missed.argmax(axis=1).tolist()
@@ -185,9 +188,13 @@ def _figures(pixels: Array) -> dict[str, Array]:
     """Return the quantities of R sums of pixels (R x 3 x classes); NaN where there are none."""
     label, output, both = np.moveaxis(pixels, 1, 0)
     either = label + output - both
+    is_present = either > 0
     with np.errstate(invalid="ignore", divide="ignore"):
-        present = (either > 0).sum(axis=1)
-        iou = np.where(either > 0, both / either, 0).sum(axis=1) / present
-        dice = np.where(either > 0, 2 * both / (label + output), 0).sum(axis=1) / present
-        accuracy = both.sum(axis=1) / label.sum(axis=1)
-    return {"miou": iou, "pixel_accuracy": accuracy, "dice": dice}
+        iou = np.where(is_present, both / either, 0)
+        dice = np.where(is_present, 2 * both / (label + output), 0)
+        classes = is_present.sum(axis=1)
+        return {
+            "miou": iou.sum(axis=1) / classes,
+            "pixel_accuracy": both.sum(axis=1) / label.sum(axis=1),
+            "dice": dice.sum(axis=1) / classes,
+        }

@@ -55,7 +55,8 @@ class NgramScores:
 
     def figures(self, sums: Array) -> Mapping[str, Array]:
         """Return both scores, 0 to 1."""
-        return {"bleu": _bleu(sums[:, :_BLEU_COUNTS]), "chrf": _chrf(sums[:, _BLEU_COUNTS:])}
+        of_words, of_characters = np.split(sums, [_BLEU_COUNTS], axis=1)
+        return {"bleu": _bleu(of_words), "chrf": _chrf(of_characters)}
 
     def losses(self, counts: Array) -> Array:
         """Return 1 - chrF of each input, since BLEU of one sentence says little."""
@@ -91,12 +92,15 @@ def _bleu(sums: Array) -> Array:
     lengths, label_lengths = sums[:, :2].T
     matching, found = np.split(sums[:, 2:], 2, axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):
-        penalty = np.exp(np.minimum(0.0, 1 - label_lengths / lengths))
+        shortness = 1 - label_lengths / lengths
+        penalty = np.exp(np.minimum(0.0, shortness))
         absent = (matching == 0) & (found > 0)
         smoothed = 0.5 ** np.cumsum(absent, axis=1)
         precision = np.where(absent, smoothed, matching) / found
-        score = penalty * np.exp(np.log(precision).mean(axis=1))
-    has_score = (matching.sum(axis=1) > 0) & (found > 0).all(axis=1)
+        mean = np.log(precision).mean(axis=1)
+        score = penalty * np.exp(mean)
+    has_matches = matching.sum(axis=1) > 0
+    has_score = has_matches & (found > 0).all(axis=1)
     return np.where(has_score, score, 0.0)
 
 

@@ -69,6 +69,13 @@ def test_values_that_are_no_pictures_are_an_error(values: np.ndarray, message: s
         evidence_of(TASK, LABELS, values, {"image": {"mean": [1, 2, 3]}})
 
 
+def test_a_label_that_is_not_finite_is_an_error() -> None:
+    labels = np.ones((2, 12, 16, 3))
+    labels[1, 0, 0, 0] = np.nan
+    with pytest.raises(DatasetError, match="element 1: the label has NaN or infinity; correct it"):
+        evidence_of(TASK, labels, np.ones((2, 12, 16, 3)))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.uint8, np.float64])
 def test_the_quantities_are_those_of_scikit_image(dtype: type) -> None:
