@@ -36,6 +36,7 @@ from pytest_mlms.pipeline.labels import (
 from pytest_mlms.pipeline.labels_csv import LABEL, LABELS_CSV, Table, TablePlaces, read_labels_csv
 from pytest_mlms.pipeline.npz import read_npz
 from pytest_mlms.pipeline.records_dataset import find_records, read_records
+from pytest_mlms.pipeline.sizes import Size
 from pytest_mlms.pipeline.states import SEQUENCE, start_state
 from pytest_mlms.pipeline.stored_rows import StoredRows
 from pytest_mlms.pipeline.text_cells import TextCells, paired
@@ -101,10 +102,10 @@ class Dataset:
         try:
             return self.labels[index]
         except DatasetError as error:
-            raise DatasetError(f"{self.name}: {error}") from error
+            raise self.label_error(index, str(error)) from error
 
     def label_error(self, index: int, problem: str) -> DatasetError:
-        """Return the error of an element's label, which names the dataset and the element."""
+        """Return the error of an element or its label, which names the dataset and the element."""
         return DatasetError(f"{self.name}: {self.place(index)}: {problem}")
 
     def geometry(self, index: int) -> Geometry:
@@ -112,15 +113,27 @@ class Dataset:
 
         Raises DatasetError for an element that is no image, and where there is no such input.
         """
-        spec = next((spec for spec in self.inputs if spec.type == "image"), None)
-        if spec is None:
-            raise DatasetError(f"{self.name}: no input is an image; write 'type: image'")
-        decode = spec.steps[0].decode if spec.steps else None
+        spec = self.picture_input()
         try:
-            size = original_size(self.elements[spec.name][index], decode)
-            return geometry_of(spec.steps, *size)
+            return geometry_of(spec.steps, *self.picture_size(index))
         except (DatasetError, ValueError) as error:
-            raise DatasetError(f"{self.name}: {self.place(index)}: {error}") from error
+            raise self.label_error(index, str(error)) from error
+
+    def picture_size(self, index: int) -> Size:
+        """Return the size of a picture before the steps that change it.
+
+        Raises DatasetError and ValueError, which don't name it.
+        """
+        spec = self.picture_input()
+        decode = spec.steps[0].decode if spec.steps else None
+        return original_size(self.elements[spec.name][index], decode)
+
+    def picture_input(self) -> Input:
+        """Return the first input that is an image; raises DatasetError where there is none."""
+        for spec in self.inputs:
+            if spec.type == "image":
+                return spec
+        raise DatasetError(f"{self.name}: no input is an image; write 'type: image'")
 
     def batch(self, indices: Sequence[int]) -> Batch:
         """Return the model's inputs for the elements at ``indices``; raises DatasetError."""

@@ -10,13 +10,12 @@ from numpy.typing import NDArray
 
 from pytest_mlms.errors import DatasetError, OutputError
 from pytest_mlms.manifest.box_steps import Classes
-from pytest_mlms.manifest.schema import Input, Output
+from pytest_mlms.manifest.schema import Output
 from pytest_mlms.pipeline.boxes import BoxReader
 from pytest_mlms.pipeline.class_map import ClassMap
 from pytest_mlms.pipeline.coco import CocoLabels
 from pytest_mlms.pipeline.dataset import Dataset
 from pytest_mlms.pipeline.geometry import Geometry, geometry_of
-from pytest_mlms.pipeline.image_steps import original_size
 from pytest_mlms.pipeline.objects import Detections, LabelledObjects
 
 __all__ = ["DetectedPicture", "PictureDetector", "coco_labels"]
@@ -57,7 +56,7 @@ class PictureDetector:
         self.labels = coco_labels(dataset)
         self._dataset = dataset
         self._reader = BoxReader(outputs)
-        self._input = _picture_input(dataset)
+        self._input = dataset.picture_input()
         try:
             self._classes = ClassMap.of(_classes_step(outputs), self.labels)
         except DatasetError as error:
@@ -88,9 +87,7 @@ class PictureDetector:
 
     def _check_size(self, objects: LabelledObjects, index: int) -> None:
         """Raise DatasetError where the picture has another size than the COCO file says."""
-        element = self._dataset.elements[self._input.name][index]
-        decode = self._input.steps[0].decode if self._input.steps else None
-        height, width = original_size(element, decode)
+        height, width = self._dataset.picture_size(index)
         labelled = (objects.height, objects.width)
         if labelled == (height, width):
             return
@@ -99,13 +96,6 @@ class PictureDetector:
         if labelled == (width, height):
             advice = "if its EXIF orientation turns it, write 'decode: {orientation: stored}'"
         raise DatasetError(f"{found}; {advice}")
-
-
-def _picture_input(dataset: Dataset) -> Input:
-    for spec in dataset.inputs:
-        if spec.type == "image":
-            return spec
-    raise DatasetError(f"{dataset.name}: boxes are of pictures; add an input of type image")
 
 
 def _classes_step(outputs: Sequence[Output]) -> Classes | None:

@@ -158,10 +158,12 @@ _COLUMNS: dict[LabelForm, Callable[[TableFolder], Labels]] = {
 
 
 class _Pictures(Sequence[Array]):
-    """Labels that are files of pictures or arrays, each read when it is asked for."""
+    """Labels that are files of pictures or arrays, each read when it is asked for.
+
+    Errors don't name the row, the dataset does.
+    """
 
     def __init__(self, source: TableFolder, decode: Callable[[bytes], Array]) -> None:
-        self._table = source.table
         self._names = source.table.labels
         self._files = source.files(self._names)
         self._decode = decode
@@ -175,9 +177,8 @@ class _Pictures(Sequence[Array]):
 
     def __getitem__(self, index: Any) -> Any:
         name = self._names[index]
-        place = self._table.place(index)
         try:
             data = self._files[index]
             return read_npy(data) if name.endswith(".npy") else self._decode(data)
         except (DatasetError, ValueError) as error:
-            raise DatasetError(f"{place}: {name}: {error}") from error
+            raise DatasetError(f"{name}: {error}") from error

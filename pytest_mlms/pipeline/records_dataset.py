@@ -192,7 +192,7 @@ def _labels(records: _Records, name: str, form: LabelForm) -> Labels:
         try:
             return convert[form](_value(records[index], name))
         except (DatasetError, ValueError, TypeError) as error:
-            raise DatasetError(f"{records.place(index)}: feature {name!r}: {error}") from error
+            raise DatasetError(f"feature {name!r}: {error}") from error
 
     return _Read(len(records), read)
 

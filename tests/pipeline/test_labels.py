@@ -150,12 +150,12 @@ def test_a_mask_that_is_none_is_an_error_when_it_is_read(folder: Path) -> None:
         "o.npy": "is an array of objects, which would have to be unpickled; write it again with",
     }
     cells = "".join(f"a.png,{name}\n" for name in rows)
-    labels = table(folder, f"file,label\n{cells}", "mask").labels
-    assert labels is not None
+    found = table(folder, f"file,label\n{cells}", "mask")
     for number, (name, message) in enumerate(rows.items()):
         with pytest.raises(DatasetError) as raised:
-            labels[number]
-        assert str(raised.value).startswith(f"labels.csv:{number + 2}: {name}: ")
+            found.label(number)
+        place = f"{found.name}: labels.csv:{number + 2}: a.png"
+        assert str(raised.value).startswith(f"{place}: {name}: ")
         assert message in str(raised.value)
 
 

@@ -16,7 +16,7 @@ from pytest_mlms.errors import DatasetError
 from pytest_mlms.evaluate.tasks.task import Array
 from pytest_mlms.evaluate.tasks.text_task import divided
 
-__all__ = ["AnswerScores", "answers_of"]
+__all__ = ["AnswerScores", "answers_of", "label_of_answers"]
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -62,6 +62,13 @@ def answers_of(label: str) -> list[str]:
     if not answers or not all(isinstance(answer, str) for answer in answers):
         raise DatasetError(f"the label {label} is no list of answers; write texts, in quotes")
     return list(answers)
+
+
+def label_of_answers(answers: Sequence[str]) -> str:
+    """Return the label that ``answers_of`` reads these from: a single text, or a list in JSON."""
+    if len(answers) == 1 and not answers[0].lstrip().startswith("["):
+        return answers[0]
+    return json.dumps(answers, ensure_ascii=False)
 
 
 def _words(text: str) -> list[str]:

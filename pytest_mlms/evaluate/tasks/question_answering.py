@@ -12,13 +12,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from pytest_mlms.errors import MlmsError, OutputError
-from pytest_mlms.evaluate.tasks.answers import AnswerScores
+from pytest_mlms.errors import DatasetError, MlmsError, OutputError
+from pytest_mlms.evaluate.tasks.answers import AnswerScores, answers_of, label_of_answers
 from pytest_mlms.evaluate.tasks.task import Array, LabelForm, Scorer, Task
 from pytest_mlms.evaluate.tasks.text_task import TextEvidence, TextScorer, label_text
 from pytest_mlms.manifest.schema import Output
 from pytest_mlms.manifest.text_steps import Tokenize
 from pytest_mlms.pipeline import Dataset
+from pytest_mlms.pipeline.text_outputs import normalized_label
 from pytest_mlms.pipeline.tokenizer_files import Text, encode
 
 __all__ = ["QuestionAnswering", "best_span"]
@@ -38,13 +39,30 @@ class QuestionAnswering(Task):
         """Return a scorer for texts if one of the outputs has them, or else for spans."""
         by_type: dict[str, Output] = {output.type: output for output in outputs}
         if "text" in by_type:
-            return TextScorer(by_type["text"], dataset, AnswerScores())
+            return _AnswerScorer(by_type["text"], dataset, AnswerScores())
         if len(by_type) < 2:
             raise MlmsError(
                 "a span has two outputs; write one of type span_start and one of span_end"
             )
         name, parameters = _tokenized_input(dataset)
         return _SpanScorer(by_type["span_start"], by_type["span_end"], dataset, name, parameters)
+
+
+def _answers(dataset: Dataset, index: int) -> list[str]:
+    """Return the answers that the label of an input has; raises DatasetError, which names it."""
+    label = label_text(dataset, index)
+    try:
+        return answers_of(label)
+    except DatasetError as error:
+        raise dataset.label_error(index, str(error)) from None
+
+
+class _AnswerScorer(TextScorer):
+    """Scorer of answers as texts, whose labels may be lists of answers."""
+
+    def label(self, index: int) -> str:
+        answers = _answers(self.dataset, index)
+        return label_of_answers([normalized_label(answer, self.output) for answer in answers])
 
 
 def _tokenized_input(dataset: Dataset) -> tuple[str, Tokenize]:
@@ -75,7 +93,7 @@ class _SpanScorer(Scorer):
         elements = self.dataset.elements[self.input_name]
         for row, index in enumerate(inputs):
             text = self._answer(elements[index], starts[row], ends[row])
-            label = label_text(self.dataset, index)
+            label = label_of_answers(_answers(self.dataset, index))
             self._labels.append(label)
             self._texts.append(text)
             self._counts.append(self._measure.counts(label, text))

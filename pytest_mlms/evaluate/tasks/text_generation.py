@@ -92,7 +92,7 @@ class _TokenScorer(Scorer):
 def _label(dataset: Dataset, index: int) -> Array:
     if dataset.labels is None:
         raise DatasetError(f"{dataset.name} has no labels; add 'label' with the ids of tokens")
-    label = np.atleast_1d(np.asarray(dataset.labels[index]))
+    label = np.atleast_1d(np.asarray(dataset.label(index)))
     if label.ndim != 1 or label.dtype.kind not in "iu":
         problem = f"the label is {label.dtype} {label.shape}; write the ids of its tokens"
         raise dataset.label_error(index, problem)

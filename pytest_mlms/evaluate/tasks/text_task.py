@@ -97,10 +97,14 @@ class TextScorer(Scorer):
             found = f"output {self.output.name!r} of {len(inputs)} inputs is {len(texts)} texts"
             raise OutputError(f"{found}; check its steps")
         for index, text in zip(inputs, texts, strict=True):
-            label = normalized_label(label_text(self.dataset, index), self.output)
+            label = self.label(index)
             self._labels.append(label)
             self._texts.append(text)
             self._counts.append(self.measure.counts(label, text))
+
+    def label(self, index: int) -> str:
+        """Return the label of an input as the output's steps make it; raises DatasetError."""
+        return normalized_label(label_text(self.dataset, index), self.output)
 
     def evidence(self) -> TextEvidence:
         """Return the evidence of all inputs that were added."""
@@ -113,10 +117,7 @@ def label_text(dataset: Dataset, index: int) -> str:
     """Return the label of an input, a text; raises DatasetError where it isn't one."""
     if dataset.labels is None:
         raise DatasetError(f"{dataset.name} has no labels; add a column 'label' with the texts")
-    try:
-        label = dataset.labels[index]
-    except DatasetError as error:
-        raise dataset.label_error(index, str(error)) from error
+    label = dataset.label(index)
     if not isinstance(label, str):
         problem = f"the label {label!r} is no text; write texts, or name another task"
         raise dataset.label_error(index, problem)

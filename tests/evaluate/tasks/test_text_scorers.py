@@ -147,6 +147,20 @@ def test_a_span_is_the_text_between_its_tokens(tmp_path: Path) -> None:
         evidence(QuestionAnswering(), outputs[:1], data, {"end": end})
 
 
+def test_the_answers_of_a_label_are_normalized_one_by_one(letters: Path) -> None:
+    data = dataset(['["b! a", "b"]', '["[a]"]'])
+    answers = output("y", "text", ctc(letters), {"normalize_text": {"punctuation": "remove"}})
+    found = evidence(QuestionAnswering(), [answers], data, {"y": spelled("b|a", "b")})
+    assert found.shares["exact_match"].tolist() == [True, False]
+    assert found.columns()["label"] == ['["b a", "b"]', "a"]
+
+
+def test_a_list_of_no_answers_is_an_error_of_its_element(letters: Path) -> None:
+    answers = output("y", "text", ctc(letters))
+    with pytest.raises(DatasetError, match=r"d: element 1: the label \[1, 2\] is no list of answ"):
+        evidence(QuestionAnswering(), [answers], dataset(["a", "[1, 2]"]), {"y": spelled("a", "b")})
+
+
 def test_a_span_has_thirty_tokens_at_most() -> None:
     starts, ends = np.zeros(50), np.zeros(50)
     starts[2] = ends[[31, 40]] = 1
