@@ -12,10 +12,11 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from pytest_mlms.artifacts.transfer import DownloadError, Transfer
 from pytest_mlms.redaction import redact
@@ -31,6 +32,7 @@ _SETTINGS = {
 }
 _POLL = 0.1  # seconds between two looks at the file
 _SHOWN = 500  # characters of an error
+_LONGEST_LINE = 1 << 16  # bytes
 _SECRET_NAME = re.compile("TOKEN|SECRET|PASSWORD|PASSWD|KEY|CREDENTIAL|CONNECTION_STRING|SAS")
 _SECRET_LENGTH = 6  # characters, the fewest of a value that is hidden
 
@@ -42,22 +44,26 @@ def retrieve_by_child(transfer: Transfer) -> None:
     """
     command = [sys.executable, "-m", _MODULE, transfer.source, str(transfer.partial)]
     command.append(str(int(min(transfer.limits.size, 2**62))))
-    with _running(command) as process:
-        output = _watch(process, transfer)
-        errors = process.stderr.read() if process.stderr else ""
-    reply = _reply_in(output)
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+        with _running(command, output, errors) as process:
+            _watch(process, transfer)
+        reply = _reply_in(_last_line(output))
+        problem = reply.get("error") or _last_line(errors) or f"exit {process.returncode}"
     if "size" not in reply:
-        text = str(reply.get("error") or _last_line(errors) or f"exit {process.returncode}")
-        raise DownloadError(shortened(_without_secrets(text), _SHOWN))
+        raise DownloadError(shortened(_without_secrets(str(problem)), _SHOWN))
 
 
 @contextlib.contextmanager
-def _running(command: list[str]) -> Iterator[subprocess.Popen[str]]:
-    """Run the child; it ends with the block, or when this process does, by its standard input."""
+def _running(
+    command: list[str], output: IO[bytes], errors: IO[bytes]
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run the child; it ends with the block, or when this process does, by its standard input.
+
+    It writes into files, so that it never waits for this process to read.
+    """
     environment = {**os.environ, **_SETTINGS}
-    pipe = subprocess.PIPE
     with subprocess.Popen(
-        command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=environment
+        command, stdin=subprocess.PIPE, stdout=output, stderr=errors, env=environment
     ) as process:
         try:
             yield process
@@ -65,12 +71,11 @@ def _running(command: list[str]) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-def _watch(process: subprocess.Popen[str], transfer: Transfer) -> str:
-    """Wait for the child, and return its output; raises DownloadError beyond the limits."""
+def _watch(process: subprocess.Popen[bytes], transfer: Transfer) -> None:
+    """Wait for the child; raises DownloadError beyond the limits."""
     while process.poll() is None:
         transfer.note(_size_of(transfer.partial))
         time.sleep(_POLL)
-    return process.stdout.read() if process.stdout else ""
 
 
 def _size_of(partial: Path) -> int:
@@ -80,19 +85,21 @@ def _size_of(partial: Path) -> int:
         return 0
 
 
-def _reply_in(output: str) -> dict[str, Any]:
-    """Return the child's reply, its last line; nothing where it crashed."""
-    lines = output.splitlines()
-    with contextlib.suppress(ValueError, IndexError):
-        reply = json.loads(lines[-1])
-        if isinstance(reply, dict):
-            return reply
-    return {}
-
-
-def _last_line(text: str) -> str:
-    lines = text.strip().splitlines()
+def _last_line(file: IO[bytes]) -> str:
+    """Return the last line of what the child wrote into a file."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size - _LONGEST_LINE))
+    lines = file.read().decode(errors="replace").strip().splitlines()
     return lines[-1] if lines else ""
+
+
+def _reply_in(line: str) -> dict[str, Any]:
+    """Return the child's reply; nothing where it crashed before."""
+    try:
+        reply = json.loads(line)
+    except ValueError:
+        return {}
+    return reply if isinstance(reply, dict) else {}
 
 
 def _without_secrets(text: str) -> str:

@@ -89,13 +89,19 @@ def pip_settings() -> PipSettings:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=_PIP_SECONDS, check=False
         )
+    except subprocess.TimeoutExpired as error:
+        raise DownloadError(_without_pip("no answer")) from error
+    try:
         told = json.loads(done.stdout.splitlines()[-1])
-    except (subprocess.TimeoutExpired, ValueError, IndexError) as error:
-        lines = getattr(done, "stderr", "").splitlines() if "done" in locals() else []
-        reason = shortened(lines[-1], _SHOWN) if lines else "no answer"
-        problem = f"pip tells which indexes to ask, and there is none for {sys.executable}"
-        raise DownloadError(f"{problem} ({reason}); run '{sys.executable} -m ensurepip'") from error
+    except (ValueError, IndexError) as error:
+        lines = done.stderr.splitlines() or ["no answer"]
+        raise DownloadError(_without_pip(lines[-1])) from error
     return PipSettings(tuple(told["indexes"]), tuple(told["links"]), told["certificates"])
+
+
+def _without_pip(reason: str) -> str:
+    problem = f"pip tells which indexes to ask, and there is none for {sys.executable}"
+    return f"{problem} ({shortened(reason, _SHOWN)}); run '{sys.executable} -m ensurepip'"
 
 
 def offered_files(package: str, settings: PipSettings, end: float) -> list[PackageFile]:

@@ -19,7 +19,7 @@ LIMITS = DownloadLimits()
 TOKEN = "hf_S3cretS3cretS3cret"
 
 S3FS = """
-import os, time
+import os, sys, time
 __version__ = "2026.9.0"
 from fsspec.implementations.local import LocalFileSystem
 
@@ -35,6 +35,8 @@ class S3FileSystem(LocalFileSystem):
             raise PermissionError("no access with " + os.environ["AWS_SECRET_ACCESS_KEY"])
         if "slow" in path:
             time.sleep(60)
+        if "chatty" in path:
+            sys.stderr.write("a warning of a library\\n" * 100_000)
         return super().open(path, *arguments, **keywords)
 """
 
@@ -127,6 +129,13 @@ def test_an_object_is_fetched_and_a_partial_file_is_continued(store: Path, tmp_p
     partial.write_bytes(DATA[:1000])
     (store / "data.bin").write_bytes(bytes(1000) + DATA[1000:])  # what is there is not read again
     assert fetch(artifact("s3://bucket/data.bin"), cache).read_bytes() == DATA
+
+
+def test_a_library_that_writes_much_about_itself_does_not_wait(store: Path, tmp_path: Path) -> None:
+    (store / "chatty.onnx").write_bytes(DATA)
+    limits = DownloadLimits(seconds=20)
+    path = fetch(artifact("s3://bucket/chatty.onnx"), tmp_path / "cache", limits=limits)
+    assert path.read_bytes() == DATA
 
 
 def test_a_partial_file_of_another_version_is_replaced(store: Path, tmp_path: Path) -> None:
