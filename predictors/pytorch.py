@@ -227,7 +227,12 @@ def _between_events(loaded, tensors):
 def _flat(result, names):
     """Return what a model returned as a list in the order of its outputs."""
     if isinstance(result, dict):
-        return [result[name] for name in names]
+        try:
+            return [result[name] for name in names]
+        except KeyError:
+            problem = "the model returns a dict of %s" % ", ".join(map(str, result))
+            advice = "name its keys by the option outputs=%s" % "; ".join(map(str, result))
+            raise ValueError("%s; %s" % (problem, advice)) from None
     return [result] if isinstance(result, torch.Tensor) else result
 
 

@@ -14,7 +14,7 @@ from pytest_mlms.cli.arguments import add_cache, add_predictors, positive
 from pytest_mlms.doctor.examination import Examination
 from pytest_mlms.draft.data import recognise_data
 from pytest_mlms.draft.drafting import draft_manifest
-from pytest_mlms.draft.measuring import measure_twice, with_limits
+from pytest_mlms.draft.measuring import measurable, measure_twice, with_limits
 from pytest_mlms.draft.model_files import ModelFiles, recognise_models
 from pytest_mlms.draft.opening import stacks_of
 from pytest_mlms.draft.parts import Draft
@@ -176,7 +176,7 @@ def _measured(
         show=_show,
     )
     draft = with_best_pixels(draft, examination, _say)
-    temporary.write_text(draft.text(), encoding="utf-8")
+    temporary.write_text(measurable(draft).text(), encoding="utf-8")
     _say("measuring it on this machine, twice …")
     runs = measure_twice(temporary, _pytest_options(options, len(draft.models)))
     return with_limits(draft, runs)

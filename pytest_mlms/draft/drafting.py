@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from mlms_predictors import Tensor
-
 from pytest_mlms.agent.predictor import Predictor
 from pytest_mlms.artifacts.digest import sha256_of
 from pytest_mlms.draft.data import pack_folder
@@ -15,7 +11,7 @@ from pytest_mlms.draft.model_files import ModelFiles
 from pytest_mlms.draft.opening import folder_in_archive, open_model, weights_of
 from pytest_mlms.draft.parts import Draft, ModelPart
 from pytest_mlms.draft.request import DraftRequest
-from pytest_mlms.errors import MlmsError
+from pytest_mlms.draft.sample import signature_text, take_sample
 
 __all__ = ["draft_manifest"]
 
@@ -32,14 +28,14 @@ def draft_manifest(request: DraftRequest) -> Draft:
     """
     first = request.models[0]
     with open_model(first, request) as predictor:
-        names = _names_of(predictor)
         _say_signature(first, predictor, request)
         findings = find_out(first, predictor, request)
+        sample = take_sample(first, predictor, findings, request)
     parts = [_model_part(first, request)]
     for model in request.models[1:]:
         with open_model(model, request) as predictor:
             _say_signature(model, predictor, request)
-            _check_same(first, names, model, _names_of(predictor))
+            sample.compare(model, predictor, request)
         parts.append(_model_part(model, request))
     dataset, outputs = dataset_of(request, findings)
     comment = ""
@@ -58,6 +54,7 @@ def draft_manifest(request: DraftRequest) -> Draft:
         batch_sizes=findings.batch_sizes,
         heading=_HEADING,
         seconds=findings.seconds,
+        rounding=sample.rounding,
     )
 
 
@@ -66,32 +63,7 @@ def _say_signature(model: ModelFiles, predictor: Predictor, request: DraftReques
     request.say(f"{model.graph}: {model.framework} {version}")
     for title, tensors in (("takes", predictor.inputs), ("gives", predictor.outputs)):
         for tensor in tensors:
-            sizes = ["any" if size is None else str(size) for size in tensor.shape]
-            request.say(f"  {title} {tensor.name} {tensor.dtype} {' x '.join(sizes)}".rstrip())
-
-
-def _names_of(predictor: Predictor) -> dict[str, list[str]]:
-    """Return the names of inputs and outputs in order, by the word for their kind."""
-    return {"inputs": _sorted(predictor.inputs), "outputs": _sorted(predictor.outputs)}
-
-
-def _sorted(tensors: Sequence[Tensor]) -> list[str]:
-    return sorted(tensor.name for tensor in tensors)
-
-
-def _check_same(
-    first: ModelFiles,
-    expected: dict[str, list[str]],
-    model: ModelFiles,
-    found: dict[str, list[str]],
-) -> None:
-    """Raise MlmsError where two models of a manifest have other inputs or outputs."""
-    for kind, names in found.items():
-        if names != expected[kind]:
-            ours = ", ".join(expected[kind])
-            problem = f"{model.graph} has the {kind} {', '.join(names)}, and {first.graph} {ours}"
-            advice = "export them with the same names, or write a manifest for each"
-            raise MlmsError(f"{problem}; {advice}")
+            request.say(f"  {title} {tensor.name} {signature_text(tensor)}".rstrip())
 
 
 def _model_part(model: ModelFiles, request: DraftRequest) -> ModelPart:

@@ -66,9 +66,9 @@ def find_out(model: ModelFiles, predictor: Predictor, request: DraftRequest) -> 
     try:
         trial = try_model(predictor, inputs, request.data)
     except Refused as error:
-        problem = f"{model.graph} does not run on random inputs"
+        problem = f"{model.graph} does not run on random inputs: {without_log(error)}"
         advice = "write its manifest by hand, with the shape and the range of each input"
-        raise MlmsError(f"{problem}; {advice}: {without_log(error)}") from error
+        raise MlmsError(f"{problem}\nIf such inputs are what is wrong, {advice}") from error
     findings = Findings(
         device=predictor.device.partition(":")[0],
         inputs=inputs,
@@ -102,7 +102,8 @@ def _check_shapes(model: ModelFiles, predictor: Predictor) -> None:
     names = "; ".join(f"{tensor.name} float32[?,3,224,224]" for tensor in unknown)
     problem = f"{model.graph} does not say the shape of {unknown[0].name!r}"
     if model.framework in _TAKES_SIGNATURE:
-        advice = f"say it, with ? for a free axis: --option 'inputs={names}'"
+        example = f"mlms init {model.graph} --option 'inputs={names}'"
+        advice = f"say it, with ? for a free axis: {example}"
     else:
         advice = "export it with the shapes of its inputs"
     raise MlmsError(f"{problem}; {advice}")

@@ -18,7 +18,7 @@ from pytest_mlms.errors import MlmsError
 from pytest_mlms.quantities import QUANTITIES
 from pytest_mlms.units import format_quantity
 
-__all__ = ["measure_twice", "with_limits"]
+__all__ = ["measurable", "measure_twice", "with_limits"]
 
 _PROCESSES = 3
 _SECONDS = 0.2  # timed in each process
@@ -29,7 +29,8 @@ _NOISE_TIMES = 4.0
 """The room above a time that is left for each unit of noise, where that is large."""
 _MOST_OF_ACCURACY = 2  # limits
 _SHOWN_LINES = 12  # of an error
-_RTOL = 1e-3
+_LEAST_DIFFERENCE = 1e-6
+_ANY_DIFFERENCE = 1e30
 
 Item = Mapping[str, Any]
 
@@ -44,6 +45,13 @@ class _Time:
     @property
     def limit(self) -> float:
         return self.seconds * max(_TIMES, 1 + _NOISE_TIMES * self.noise)
+
+
+def measurable(draft: Draft) -> Draft:
+    """Return a draft as it is measured: several models agree with the first whatever they give."""
+    if len(draft.models) < 2:
+        return draft
+    return replace(draft, thresholds=[(draft.agreement(_ANY_DIFFERENCE), "")])
 
 
 def measure_twice(manifest: Path, options: Sequence[str]) -> list[list[Item]]:
@@ -209,7 +217,10 @@ def _memory(items: Iterable[Item]) -> list[tuple[str, str]]:
 
 
 def _agreement(draft: Draft, items: Iterable[Item]) -> list[tuple[str, str]]:
-    """Return the agreement of several models: twice the largest difference that was measured."""
+    """Return the agreement of several models: twice the largest difference that was measured.
+
+    Raises MlmsError where outputs have values that can't be compared.
+    """
     differences = [
         item["estimates"]["difference_max"]["value"]
         for item in items
@@ -218,7 +229,11 @@ def _agreement(draft: Draft, items: Iterable[Item]) -> list[tuple[str, str]]:
     if not differences or len(draft.models) < 2:
         return []
     largest = max(differences)
-    atol = _rounded(max(2 * largest, 1e-6), down=False)
-    reference = draft.models[0].framework
-    line = f"agreement: {{reference: {reference}, rtol: {_RTOL:g}, atol: {atol:g}}}"
-    return [(line, f"outputs differed by {largest:.2g} at most")]
+    if not math.isfinite(largest):
+        problem = "the models give NaN or infinity for other inputs"
+        raise MlmsError(f"{problem}; write a manifest for each of them")
+    atol = _rounded(max(2 * largest, _LEAST_DIFFERENCE), down=False)
+    comment = f"outputs differed by {largest:.2g} at most"
+    if largest > draft.rounding:
+        comment += ", which is more than rounding: see whether the models are one network"
+    return [(draft.agreement(atol), comment)]

@@ -170,7 +170,8 @@ class Draft:
     """A drafted manifest.
 
     ``thresholds`` are lines with a comment each, and ``measured`` says how they were measured.
-    ``seconds`` is about what the model takes for an input.
+    ``seconds`` is about what the model takes for an input. ``rounding`` is how much outputs of
+    several models may differ by another order of computing.
     """
 
     name: str
@@ -186,6 +187,11 @@ class Draft:
     heading: str = ""
     task_comment: str = ""
     seconds: float = 0.0
+    rounding: float = 0.0
+
+    def agreement(self, atol: float) -> str:
+        """Return the threshold of the agreement of its models with the first one."""
+        return f"agreement: {{reference: {self.models[0].framework}, rtol: 0, atol: {atol:g}}}"
 
     def text(self) -> str:
         """Return the manifest."""

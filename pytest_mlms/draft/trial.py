@@ -19,7 +19,7 @@ from pytest_mlms.draft.parts import InputPart
 from pytest_mlms.evaluate.random_inputs import draw_array
 from pytest_mlms.pipeline import preprocess
 
-__all__ = ["Trial", "try_model"]
+__all__ = ["Trial", "draw_batch", "try_model"]
 
 Array = NDArray[Any]
 
@@ -70,6 +70,13 @@ def try_model(predictor: Predictor, inputs: Sequence[InputPart], data: Data | No
         return _run_trial(predictor, batches, _SIZES)
     except Refused:
         return _run_trial(predictor, batches, (1, 1))
+
+
+def draw_batch(
+    predictor: Predictor, inputs: Sequence[InputPart], data: Data | None, size: int
+) -> dict[str, Array]:
+    """Return a batch for a model: the first rows of arrays, or random values."""
+    return _Batches(predictor, inputs, data).of(size)
 
 
 def _only_size(tensors: Sequence[Tensor]) -> int:

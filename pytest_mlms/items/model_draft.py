@@ -17,9 +17,6 @@ from pytest_mlms.session import Session
 
 __all__ = ["draft_model"]
 
-_RTOL = 1e-3
-_ATOL = 1e-3
-
 
 def draft_model(session: Session) -> None:
     """Write the manifest, unless this is a worker, and have the session collect it.
@@ -69,9 +66,7 @@ def _with_agreement(draft: Draft) -> Draft:
     """Return a draft of several models with an agreement between them."""
     if len(draft.models) < 2:
         return draft
-    reference = draft.models[0].framework
-    line = f"agreement: {{reference: {reference}, rtol: {_RTOL:g}, atol: {_ATOL:g}}}"
-    return replace(draft, thresholds=[(line, "")])
+    return replace(draft, thresholds=[(draft.agreement(draft.rounding), "by rounding")])
 
 
 def _show_nothing(step: str) -> None:

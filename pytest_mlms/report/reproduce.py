@@ -33,6 +33,7 @@ def command_for(nodeid: str, path: Path, config: pytest.Config) -> str:
     for option in OPTIONS:
         if option.name not in _LEFT_OUT and _is_needed(option, path, config):
             words += _words(option, config.getoption(option.key, None))
+    words += _stack_of_drafts(config)
     words.append(_node(nodeid, path, config))
     return shlex.join(map(redact, words))
 
@@ -64,6 +65,13 @@ def _words(option: Option, value: Any) -> Iterator[str]:
     values = value if option.repeatable else [value]
     for one in values:
         yield f"{option.flag}={_text(one)}"
+
+
+def _stack_of_drafts(config: pytest.Config) -> Iterator[str]:
+    """Yield the stack that runs several models without a manifest where none is named."""
+    models = config.getoption("mlms_model", None) or ()
+    if len(models) > 1 and not config.getoption("mlms_stack", None):
+        yield "--mlms-stack=here"
 
 
 def _text(value: Any) -> str:

@@ -96,6 +96,14 @@ def test_torchscript_takes_its_signature_from_the_options(torch: Framework, form
     assert_close(list(inner.values())[-1], reference())
 
 
+def test_a_dict_whose_keys_are_not_named_is_refused_with_them(
+    torch: Framework, formats: Path
+) -> None:
+    torch.load(formats / "digits_cnn.pt", inputs=SIGNATURE["inputs"])
+    with pytest.raises(Refused, match="a dict of logits; name its keys by the option outputs=log"):
+        torch.predict()
+
+
 def test_a_state_dict_is_put_into_a_module_when_code_is_allowed(
     torch: Framework, formats: Path
 ) -> None:

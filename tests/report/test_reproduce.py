@@ -52,6 +52,16 @@ def test_options_of_other_items_and_of_the_output_are_left_out(pytester: pytest.
     assert command(pytester, *options) == f"pytest {NODE}"
 
 
+def test_the_stack_of_several_models_without_a_manifest_is_named(
+    pytester: pytest.Pytester,
+) -> None:
+    several = ("--mlms-model=a.onnx", "--mlms-model=opencv=a.onnx")
+    assert command(pytester, several[0]) == f"pytest {NODE}"
+    assert command(pytester, *several) == f"pytest --mlms-stack=here {NODE}"
+    chosen = command(pytester, *several, "--mlms-stack=opencv")
+    assert chosen == f"pytest --mlms-stack=opencv {NODE}"
+
+
 def test_folders_of_manifests_outside_of_the_root_are_named(pytester: pytest.Pytester) -> None:
     pytester.path.joinpath("m.yaml").write_text("name: m")
     found = command(pytester, "--mlms-manifests=.", path="../digits/m.yaml")

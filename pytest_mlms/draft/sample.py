@@ -1,0 +1,139 @@
+"""Comparison of several models of a draft: one network in several formats."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from mlms_predictors import Tensor
+from numpy.typing import NDArray
+
+from pytest_mlms.agent.predictor import Predictor
+from pytest_mlms.agent.process import Refused
+from pytest_mlms.draft.findings import Findings
+from pytest_mlms.draft.model_files import ModelFiles
+from pytest_mlms.draft.opening import without_log
+from pytest_mlms.draft.request import DraftRequest
+from pytest_mlms.draft.trial import draw_batch
+from pytest_mlms.errors import MlmsError
+from pytest_mlms.evaluate.agreement import ROUNDING_SHARE, Tolerance, differences
+
+__all__ = ["Sample", "signature_text", "take_sample"]
+
+Array = NDArray[Any]
+
+_LEAST_ROUNDING = 1e-6
+_ADVICE = "or write a manifest for each"
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A model's signature, and what it gives for a batch, by the names of inputs and outputs."""
+
+    model: ModelFiles
+    takes: Sequence[Tensor]
+    gives: Sequence[Tensor]
+    inputs: Mapping[str, Array]
+    outputs: Mapping[str, Array]
+
+    @property
+    def largest(self) -> float:
+        """The largest absolute value of the outputs."""
+        return max(float(np.nanmax(np.abs(array), initial=0)) for array in self.outputs.values())
+
+    @property
+    def rounding(self) -> float:
+        """The difference that is taken for rounding."""
+        return max(ROUNDING_SHARE * self.largest, _LEAST_ROUNDING)
+
+    def compare(self, model: ModelFiles, predictor: Predictor, request: DraftRequest) -> None:
+        """Say how much the outputs of another model differ, where it is more than by rounding.
+
+        Raises MlmsError where it takes or gives other arrays.
+        """
+        self._check_names(model, predictor)
+        self._check_inputs(model, predictor)
+        try:
+            outputs = predictor.predict(self.inputs)
+        except Refused as error:
+            problem = f"{model.graph} does not take the arrays of {self.model.graph}"
+            advice = f"export it with the same inputs, {_ADVICE}"
+            raise MlmsError(f"{problem}; {advice}: {without_log(error)}") from error
+        largest = self._largest_difference(outputs, model)
+        if largest > self.rounding:
+            request.say(
+                f"  differs from {self.model.graph} by {largest:.2g} for the same inputs, where "
+                f"outputs are {self.largest:.2g} at most: see whether both are the same network"
+            )
+
+    def _check_names(self, model: ModelFiles, predictor: Predictor) -> None:
+        for kind, ours, theirs in (
+            ("inputs", self.takes, predictor.inputs),
+            ("outputs", self.gives, predictor.outputs),
+        ):
+            expected = sorted(tensor.name for tensor in ours)
+            found = sorted(tensor.name for tensor in theirs)
+            if expected != found:
+                problem = (
+                    f"{model.graph} has the {kind} {', '.join(found)}, "
+                    f"and {self.model.graph} {', '.join(expected)}"
+                )
+                raise MlmsError(f"{problem}; export them with the same names, {_ADVICE}")
+
+    def _check_inputs(self, model: ModelFiles, predictor: Predictor) -> None:
+        by_name = {tensor.name: tensor for tensor in predictor.inputs}
+        for tensor in self.takes:
+            other = by_name[tensor.name]
+            if not _can_be_equal(tensor, other):
+                problem = (
+                    f"{model.graph} takes {tensor.name!r} as {signature_text(other)}, "
+                    f"and {self.model.graph} as {signature_text(tensor)}"
+                )
+                raise MlmsError(f"{problem}; export them with the same inputs, {_ADVICE}")
+
+    def _largest_difference(self, outputs: Mapping[str, Array], model: ModelFiles) -> float:
+        largest = 0.0
+        for name, expected in self.outputs.items():
+            ours = outputs[name]
+            if ours.shape != expected.shape:
+                sides = " and ".join(_by_axes(array.shape) for array in (ours, expected))
+                problem = f"{model.graph} and {self.model.graph} give {name!r} of {sides}"
+                raise MlmsError(f"{problem}; export them alike, {_ADVICE}")
+            found = differences(ours, expected, Tolerance(0.0, 0.0)).absolute
+            largest = max(largest, float(found.max(initial=0.0)))
+        return largest
+
+
+def take_sample(
+    model: ModelFiles, predictor: Predictor, findings: Findings, request: DraftRequest
+) -> Sample:
+    """Return a batch, and what the first model gives for it."""
+    size = findings.batch_sizes[0]
+    batch = draw_batch(predictor, findings.inputs, request.data, size)
+    outputs = predictor.predict(batch)
+    compared = {part.name: outputs[part.name] for part in findings.outputs}
+    return Sample(model, predictor.inputs, predictor.outputs, batch, compared)
+
+
+def signature_text(tensor: Tensor) -> str:
+    """Return the type and the axes of a tensor, as far as they are known."""
+    sizes = ["any" if size is None else str(size) for size in tensor.shape]
+    return f"{tensor.dtype} {' x '.join(sizes)}".strip()
+
+
+def _can_be_equal(tensor: Tensor, other: Tensor) -> bool:
+    """Return whether an array may fit two inputs; what a model doesn't tell fits anything."""
+    if tensor.dtype and other.dtype and tensor.dtype != other.dtype:
+        return False
+    if not tensor.shape or not other.shape:
+        return True
+    if len(tensor.shape) != len(other.shape):
+        return False
+    sizes = zip(tensor.shape, other.shape, strict=True)
+    return all(None in pair or pair[0] == pair[1] for pair in sizes)
+
+
+def _by_axes(shape: Sequence[int]) -> str:
+    return " x ".join(map(str, shape)) or "one number"
