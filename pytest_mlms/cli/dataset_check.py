@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from pytest_mlms.artifacts.fetch import fetch
+from pytest_mlms.cli.model_check import known_classes
 from pytest_mlms.errors import ArtifactError, DatasetError
 from pytest_mlms.evaluate.tasks.classification import check_labels
 from pytest_mlms.manifest.load import LoadedManifest
@@ -68,10 +69,20 @@ def _has_files(spec: Input, files: Mapping[str, Path]) -> bool:
 
 
 def _check_classes(loaded: LoadedManifest, dataset: Dataset) -> None:
-    """Compare labels that are classes with the names of these, where they are a local file."""
-    names = loaded.labels_file
-    if names is None or is_remote(names.source) or names.member is not None:
+    """Compare labels that are classes with those of the local files that tell them."""
+    if dataset.labels is None or loaded.manifest.classification is None:
         return
-    if dataset.labels is not None:
-        classes = len(read_labels(Path(names.source)))
+    classes = _number_of_classes(loaded)
+    if classes is not None:
         check_labels(dataset, np.asarray(dataset.labels), classes)
+
+
+def _number_of_classes(loaded: LoadedManifest) -> int | None:
+    """Return how many classes there are by the file of their names, or else by an ONNX file."""
+    names = loaded.labels_file
+    if names is not None and not is_remote(names.source) and names.member is None:
+        return len(read_labels(Path(names.source)))
+    try:
+        return known_classes(loaded)
+    except ImportError:
+        return None

@@ -12,12 +12,12 @@ from pytest_mlms.agent.signature import check_fit, check_signature
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.evaluate.random_inputs import input_shape, known_axes
 from pytest_mlms.manifest.load import LoadedManifest
-from pytest_mlms.manifest.schema import BATCH, Input
+from pytest_mlms.manifest.schema import BATCH, Input, Output
 from pytest_mlms.pipeline import read_labels
 from pytest_mlms.records import Artifact
 from pytest_mlms.structure.onnx_signature import OnnxSignature, read_signature
 
-__all__ = ["check_models"]
+__all__ = ["check_models", "known_classes"]
 
 
 def check_models(loaded: LoadedManifest) -> Iterator[MlmsError]:
@@ -108,6 +108,33 @@ def _may_be(written: Sequence[int | str], shape: Sequence[int | None]) -> bool:
     return all(size in (BATCH, axis) or axis is None for size, axis in pairs)
 
 
+def known_classes(loaded: LoadedManifest) -> int | None:
+    """Return how many classes the local ONNX files have; None where they don't tell.
+
+    Raises ImportError without onnx, MlmsError for a file that can't be read.
+    """
+    output = loaded.manifest.classification
+    if output is None:
+        return None
+    for model in loaded.manifest.models:
+        graph = loaded.model_files(model)["graph"]
+        if not _is_local_onnx(graph):
+            continue
+        for tensor in read_signature(Path(graph.source)).outputs:
+            classes = _axes_of_classes(output, tensor.shape)
+            if tensor.name == output.name and len(classes) == 1:
+                return classes[0]
+    return None
+
+
+def _axes_of_classes(output: Output, shape: Sequence[int | None]) -> list[int | None]:
+    """Return the axes of an output behind its batch that aren't 1."""
+    others = list(shape)
+    if others:
+        del others[output.batch_axis or 0]
+    return [axis for axis in others if axis != 1]
+
+
 def _class_errors(
     loaded: LoadedManifest, shapes: Mapping[str, Sequence[int | None]]
 ) -> Iterator[MlmsError]:
@@ -116,10 +143,7 @@ def _class_errors(
     if output is None:
         return
     shape = shapes[output.name]
-    others = list(shape)
-    if others:
-        del others[output.batch_axis or 0]
-    classes = [axis for axis in others if axis != 1]
+    classes = _axes_of_classes(output, shape)
     place = loaded.place("outputs", loaded.manifest.outputs.index(output))
     if shape and (len(shape) < 2 or len(classes) > 1):
         found = f"output {output.name!r} is {shape}, not inputs x classes"

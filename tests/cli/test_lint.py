@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pytest_mlms.arrays import write_arrays
 from pytest_mlms.cli.main import main
 from tests.support.project import PREDICTORS, copy_digits, sha256
 
@@ -119,10 +120,10 @@ def test_a_file_that_is_no_onnx_model_is_found(
     assert "digits_cnn.onnx is not an ONNX model" in capsys.readouterr().out
 
 
-def replace_dataset(manifest: Path, name: str, **arrays: np.ndarray) -> None:
+def replace_dataset(manifest: Path, name: str, arrays: dict[str, np.ndarray]) -> None:
     """Have a manifest name another dataset."""
     made = manifest.parent / name
-    np.savez(made, **arrays)
+    write_arrays(made, arrays)
     text = manifest.read_text()
     old = sha256((manifest.parent / "digits_test.npz").read_bytes())
     text = text.replace("digits_test.npz", name)
@@ -149,16 +150,27 @@ def test_a_dataset_is_read_and_its_first_element_prepared(
     arrays: dict[str, np.ndarray],
     message: str,
 ) -> None:
-    replace_dataset(manifest, "other.npz", **{"image": IMAGE, **arrays})
+    replace_dataset(manifest, "other.npz", {"image": IMAGE, **arrays})
     assert main(["lint", "manifests"]) == 1
     (line,) = capsys.readouterr().out.splitlines()
     assert line.startswith("manifests/digits.yaml:30: other.npz")
     assert message in line
 
 
+def test_labels_are_compared_with_the_classes_of_the_model(
+    manifest: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    replace_dataset(manifest, "other.npz", {"image": IMAGE, "label": np.array([0, 10])})
+    text = manifest.read_text()
+    (names,) = [line for line in text.splitlines() if "labels.txt" in line]
+    manifest.write_text(text.replace(names, "    steps: [softmax]"))
+    assert main(["lint", "manifests"]) == 1
+    assert "the label is 10, of labels from 0 to 10" in capsys.readouterr().out
+
+
 def test_corrupt_elements_that_are_allowed_are_no_errors(manifest: Path) -> None:
     labels = np.array([0, 1, 2, 3, 4, 5, 6, 7])
-    replace_dataset(manifest, "other.npz", image=IMAGE[0, :, :1], label=labels)
+    replace_dataset(manifest, "other.npz", {"image": IMAGE[0, :, :1], "label": labels})
     text = manifest.read_text()
     manifest.write_text(text.replace("  source: other", "  skip_corrupt: 1\n  source: other"))
     assert main(["lint", "manifests"]) == 0
