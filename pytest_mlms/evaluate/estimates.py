@@ -14,12 +14,16 @@ from pytest_mlms.records import Estimate
 from pytest_mlms.statistics import student_quantile, wilson_interval
 
 __all__ = [
+    "UNDEFINED",
     "estimate_evidence",
     "estimate_share",
     "figures_of",
     "resampled_bounds",
     "resampled_figures",
 ]
+
+UNDEFINED = "it is undefined for these inputs, as where all labels are empty or alike"
+"""Why there is no value of a quantity, such as R² of labels that don't vary."""
 
 _CONFIDENCE = 0.95
 _RESAMPLES = 1000
@@ -121,7 +125,7 @@ def _expanded(tail: float, inputs: int) -> float:
 
 def _estimate_figure(quantity: Quantity, value: float, samples: Array, inputs: int) -> Estimate:
     if math.isnan(value) or np.isnan(samples).all():
-        return _estimate(value, 0.0, math.inf, inputs, lacking="these inputs can't tell it")
+        return _estimate(value, 0.0, math.inf, inputs, lacking=UNDEFINED)
     if inputs < 2:
         return _estimate(value, 0.0, math.inf, inputs, lacking="an interval needs 2 inputs")
     tail = (1 - _CONFIDENCE) / 2

@@ -11,7 +11,12 @@ from collections.abc import Mapping
 import numpy as np
 from scipy.special import ndtr
 
-from pytest_mlms.evaluate.estimates import figures_of, resampled_bounds, resampled_figures
+from pytest_mlms.evaluate.estimates import (
+    UNDEFINED,
+    figures_of,
+    resampled_bounds,
+    resampled_figures,
+)
 from pytest_mlms.evaluate.tasks.task import Array, Evidence
 from pytest_mlms.quantities import QUANTITIES, upgrade_rules
 from pytest_mlms.records import Comparison, Verdict
@@ -90,7 +95,7 @@ def compare_figure(undecided: Comparison, samples_a: Array, samples_b: Array) ->
     scale = 1.0 if quantity.unit == "fraction" else abs(undecided.a)
     inputs = undecided.replicates
     if math.isnan(undecided.a) or math.isnan(undecided.b):
-        return undecided.but(lacking="these inputs can't tell it")
+        return undecided.but(lacking=UNDEFINED)
     if inputs < 2:
         return undecided.but(lacking="a comparison needs 2 inputs")
     if not scale:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from pytest_mlms.evaluate.estimates import (
+    UNDEFINED,
     estimate_evidence,
     figures_of,
     resampled_bounds,
@@ -57,7 +58,7 @@ def test_one_input_has_no_interval() -> None:
 
 
 def test_a_figure_that_the_inputs_can_not_tell_is_lacking() -> None:
-    assert estimate([np.nan, 1.0]).lacking == "these inputs can't tell it"
+    assert estimate([np.nan, 1.0]).lacking == UNDEFINED
 
 
 def test_figures_are_those_of_every_input_once() -> None:
