@@ -88,7 +88,7 @@ def _largest_deviation(output: Array, reference: Array, allowed: Tolerance) -> f
 class OutputFindings(NamedTuple):
     """The verdicts on outputs and accuracy, and a line for each of the inputs that got worst.
 
-    Inputs are named where the candidate is worse in a quantity of accuracy.
+    Inputs are named where the candidate is worse in a quantity of accuracy, or outputs disagree.
     """
 
     comparisons: Sequence[Comparison]
@@ -123,13 +123,14 @@ class OutputCheck:
         agreement = check_outputs(baseline, candidate, self._tolerance())
         if self.dataset is None or not manifest.has_accuracy:
             return OutputFindings([agreement])
-        accuracy = _AccuracyCheck(self, self.dataset, pair)
+        are_wrong = agreement.verdict is Verdict.REGRESSED
+        accuracy = _AccuracyCheck(self, self.dataset, pair, are_wrong)
         try:
             found = accuracy.compare()
         except OutputError as error:
             return OutputFindings([_without_accuracy(agreement, error)])
         except MlmsError as error:
-            if agreement.verdict is Verdict.PASSED:
+            if not are_wrong:
                 raise
             return OutputFindings([_without_accuracy(agreement, error)])
         return found._replace(comparisons=[agreement, *found.comparisons])
@@ -159,11 +160,15 @@ def _check_baseline(outputs: Outputs) -> None:
 
 @dataclass(frozen=True)
 class _AccuracyCheck:
-    """Comparison of the accuracy of both sides over a dataset."""
+    """Comparison of the accuracy of both sides over a dataset.
+
+    ``are_wrong`` is whether the outputs for the timed inputs disagree.
+    """
 
     check: OutputCheck
     dataset: Dataset
     pair: AgentPair
+    are_wrong: bool
 
     def compare(self) -> OutputFindings:
         """Return the verdicts on the quantities of the manifest's task.
@@ -181,7 +186,8 @@ class _AccuracyCheck:
         comparisons = compare_evidence(baseline, candidate, self.check.tolerances, seed)
         order = facts_of(manifest.task).quantities
         comparisons.sort(key=lambda compared: order.index(compared.quantity))
-        if all(compared.verdict is not Verdict.REGRESSED for compared in comparisons):
+        regressed = any(compared.verdict is Verdict.REGRESSED for compared in comparisons)
+        if not regressed and not self.are_wrong:
             return OutputFindings(comparisons)
         return OutputFindings(comparisons, worse_inputs(baseline, candidate, self.dataset))
 

@@ -22,7 +22,7 @@ class UpgradeResult:
     The fields are those of the item's line in results.jsonl. ``complete`` is whether the run came
     to its end. ``layers`` are the layers that changed, traced where the candidate is slower;
     ``layers_lacking`` is the reason where they could not be traced. ``worse_inputs`` names the
-    inputs that got worst, where a quantity of accuracy did.
+    inputs that got worst, where a quantity of accuracy did or outputs disagree.
     """
 
     rounds: Sequence[RoundRecord] = ()

@@ -173,6 +173,17 @@ def test_other_outputs_that_are_as_accurate_have_regressed_all_the_same(check: C
     agreement, *accuracy = check.run(OTHER_LOGITS)
     assert agreement.verdict is REGRESSED
     assert {compared.verdict for compared in accuracy} == {PASSED}
+    assert check.worse_inputs == []
+
+
+def test_inputs_that_got_worse_are_named_where_outputs_disagree(check: Check) -> None:
+    one_wrong = RIGHT.copy()
+    one_wrong[3] = WRONG[3]
+    check.by_side[102] = one_wrong
+    _, top1, _ = check.run(OTHER_LOGITS)
+    assert top1.verdict is not REGRESSED
+    (line,) = check.worse_inputs
+    assert line.startswith("row 3: label 1, class_1 1 -> 0")
 
 
 @pytest.mark.parametrize("side", [101, 102])
