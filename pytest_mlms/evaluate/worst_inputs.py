@@ -30,21 +30,27 @@ def worst_inputs(evidence: Evidence, dataset: Dataset) -> list[str]:
 
     There are none where no input is wrong.
     """
-    worst = _largest(evidence.losses)
-    if not worst:
-        return []
-    columns = evidence.columns()
-    return [f"{_place(index, dataset)}: {_cells(index, columns, columns)}" for index in worst]
+    return _lines(_largest(evidence.losses), evidence, evidence, dataset)
 
 
 def worse_inputs(baseline: Evidence, candidate: Evidence, dataset: Dataset) -> list[str]:
     """Return a line for each of the inputs that got worst: what differs, before and after."""
     worst = _largest(candidate.losses - baseline.losses)
+    return _lines(worst, baseline, candidate, dataset)
+
+
+def _lines(
+    worst: Sequence[int], baseline: Evidence, candidate: Evidence, dataset: Dataset
+) -> list[str]:
+    """Return the lines of inputs; both sides may be the same."""
     if not worst:
         return []
-    before = baseline.columns()
     after = candidate.columns()
-    return [f"{_place(index, dataset)}: {_cells(index, before, after)}" for index in worst]
+    before = after if baseline is candidate else baseline.columns()
+    lines = []
+    for index in worst:
+        lines.append(f"{_place(index, dataset)}: {_cells(index, before, after)}")
+    return lines
 
 
 def _largest(losses: Array) -> list[int]:

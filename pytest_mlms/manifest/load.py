@@ -78,15 +78,11 @@ class LoadedManifest:
     @cached_property
     def step_files(self) -> dict[str, Artifact]:
         """The files that steps of inputs and outputs name, by what the manifest says there."""
-        found = {}
-        for section in ("inputs", "outputs"):
-            for number, part in enumerate(getattr(self.manifest, section)):
-                for index, step in enumerate(part.steps):
-                    path = (section, number, "steps", index, step.name)
-                    for file in step.files:
-                        found[file.source] = self._artifact(
-                            file.source, file.sha256, *path, file.key
-                        )
+        found: dict[str, Artifact] = {}
+        for path, file in self.manifest.step_files:
+            artifact = self._artifact(file.source, file.sha256, *path, file.key)
+            if artifact.sha256 or file.source not in found:
+                found[file.source] = artifact
         return found
 
     def limits(self, kind: Kind) -> tuple[Limit, ...]:

@@ -7,6 +7,7 @@ import math
 import re
 import sys
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal, TypeVar
 
 from packaging.specifiers import SpecifierSet
@@ -17,6 +18,7 @@ from pytest_mlms.manifest.steps import (
     SOUND_STEPS,
     InputStep,
     OutputStep,
+    StepFile,
     TopK,
     check_channels,
 )
@@ -40,6 +42,7 @@ from pytest_mlms.manifest.types import (
     Source,
     split_framework,
 )
+from pytest_mlms.manifest.yaml12 import Path
 from pytest_mlms.tasks import LabelForm, TaskFacts, facts_of
 
 __all__ = ["BATCH", "Evaluate", "Input", "Manifest", "Model", "Output", "OutputType"]
@@ -285,14 +288,20 @@ _STEPS_OF_TYPE = {
 def _check_type_steps(kind: str, names: list[str]) -> None:
     if kind == "text" and names[:1] != ["tokenize"]:
         raise ValueError("a text is made of tokens; begin its steps with 'tokenize'")
+    article = "an" if kind in ("image", "audio") else "a"
     for name in names:
-        types = [known for known, steps in _STEPS_OF_TYPE.items() if name in steps] or ["image"]
-        if name in ("normalize", "cast"):
-            continue
+        types = _types_with(name)
         if kind not in types:
             advice = f"write 'type: {types[0]}', or leave it out"
-            article = "an" if kind in ("image", "audio") else "a"
             raise ValueError(f"{article} {kind} has no step {name!r}; {advice}")
+
+
+def _types_with(step: str) -> list[str]:
+    """Return the types of inputs that have a step."""
+    if step in ("normalize", "cast"):
+        return [*_STEPS_OF_TYPE, "image"]
+    types = [kind for kind, steps in _STEPS_OF_TYPE.items() if step in steps]
+    return types or ["image"]
 
 
 def _check_normalized_channels(steps: list[InputStep]) -> None:
@@ -374,7 +383,8 @@ class Output(Closed):
 
     def _check_step(self, name: str) -> None:
         known = _STEPS_OF_OUTPUT.get(self.type)
-        if name in known if known else name not in ("top_k", "mask", "image"):
+        is_known = name not in ("top_k", "mask", "image") if known is None else name in known
+        if is_known:
             return
         types = [other for other, steps in _STEPS_OF_OUTPUT.items() if name in steps]
         advice = f"write 'type: {' or '.join(types)}'" if types else "write another type"
@@ -460,6 +470,19 @@ class Manifest(Closed):
         """The outputs that its task scores."""
         types = self.task_facts.output_types
         return [output for output in self.outputs if output.type in types]
+
+    @property
+    def step_files(self) -> Iterator[tuple[Path, StepFile]]:
+        """The files that steps of inputs and outputs name, each with the path of its step."""
+        parts: dict[str, Sequence[Input | Output]] = {
+            "inputs": self.inputs,
+            "outputs": self.outputs,
+        }
+        for section, members in parts.items():
+            for number, part in enumerate(members):
+                for index, step in enumerate(part.steps):
+                    path = (section, number, "steps", index, step.name)
+                    yield from ((path, file) for file in step.files)
 
     @property
     def label_form(self) -> LabelForm:

@@ -89,6 +89,18 @@ def _upgrade_without_accuracy(manifest: Manifest) -> Iterator[Error]:
             yield ("thresholds", "upgrade", name), f"{name} judges nothing; {problem}"
 
 
+def _step_digests(manifest: Manifest) -> Iterator[Error]:
+    """Yield an error for each file that an earlier step names with another digest."""
+    digests: dict[str, str] = {}
+    for path, file in manifest.step_files:
+        if file.sha256 is None:
+            continue
+        first = digests.setdefault(file.source, file.sha256)
+        if first != file.sha256:
+            text = f"{file.source} has the digest {first} in an earlier step; write that in both"
+            yield (*path, file.key), text
+
+
 def _box_outputs(manifest: Manifest) -> Iterator[Error]:
     return box_output_errors(manifest.outputs)
 
@@ -182,6 +194,7 @@ _CHECKS = (
     _states_alone,
     _task_errors,
     _upgrade_without_accuracy,
+    _step_digests,
     _box_outputs,
     _idle_limits,
     _agreement_errors,

@@ -109,15 +109,7 @@ def _checked(content: Mapping[str, Any]) -> CocoFile:
             raise DatasetError(f"it has no list {section!r}; {_expected()}")
     pictures = _pictures(content["images"])
     categories = _categories(content["categories"])
-    by_id = {picture.id: picture for picture in pictures}
-    known = {category.id for category in categories}
-    annotations = []
-    seen: dict[int, str] = {}
-    for number, value in enumerate(content["annotations"]):
-        record = _Record.of(value, "annotations", number)
-        if "id" in record.values:
-            _note_id(record, seen)
-        annotations.append(_annotation(record, by_id, known))
+    annotations = _annotations(content["annotations"], pictures, categories)
     return CocoFile(pictures, categories, annotations)
 
 
@@ -212,6 +204,21 @@ def _categories(values: Iterable[Any]) -> list[Category]:
         names[category.name] = record.name
         categories.append(category)
     return sorted(categories)
+
+
+def _annotations(
+    values: Iterable[Any], pictures: Iterable[Picture], categories: Iterable[Category]
+) -> list[Annotation]:
+    by_id = {picture.id: picture for picture in pictures}
+    known = {category.id for category in categories}
+    seen: dict[int, str] = {}
+    annotations = []
+    for number, value in enumerate(values):
+        record = _Record.of(value, "annotations", number)
+        if "id" in record.values:
+            _note_id(record, seen)
+        annotations.append(_annotation(record, by_id, known))
+    return annotations
 
 
 def _annotation(

@@ -51,8 +51,9 @@ def _check_polygon(polygon: Any, height: int, width: int) -> None:
     points = numbers.reshape(-1, 2)
     is_inside = (points >= -_SLACK) & (points <= np.array([width, height]) + _SLACK)
     if not is_inside.all():  # also for NaN
-        outside = points[~is_inside.all(axis=1)][0].tolist()
-        raise ValueError(f"has the point {outside} outside of the {width} x {height} pixels")
+        is_outside = ~is_inside.all(axis=1)
+        first = points[is_outside][0].tolist()
+        raise ValueError(f"has the point {first} outside of the {width} x {height} pixels")
 
 
 def _check_run_lengths(segmentation: dict[Any, Any], height: int, width: int) -> None:
@@ -129,27 +130,45 @@ def mask_in_picture(
     right, bottom). They are interpolated bilinearly to ``size``, that of the picture. What is at
     least ``threshold`` belongs to the mask; nothing does beyond the values.
     """
-    rows, columns = values.shape
-    left, top, right, bottom = box or (0.0, 0.0, geometry.size[1], geometry.size[0])
-    if not (right > left and bottom > top):
+    if box is None:
+        height, width = geometry.size
+        box = (0.0, 0.0, width, height)
+    affine = _affine(values.shape, geometry, box)
+    if affine is None:
         return np.zeros(size, bool)
+    moved = _transformed(values, size, affine, Image.Resampling.BILINEAR)
+    covered = _transformed(np.ones_like(values), size, affine, Image.Resampling.NEAREST)
+    return np.asarray((moved >= threshold) & (covered > 0))
+
+
+def _affine(
+    shape: tuple[int, ...], geometry: Geometry, box: Sequence[float]
+) -> tuple[float, ...] | None:
+    """Return the coefficients that lead from a picture's pixels to a mask's of this shape.
+
+    They are those of Pillow's Image.Transform.AFFINE; None for a box without an area.
+    """
+    left, top, right, bottom = box
+    if not (right > left and bottom > top):
+        return None
+    rows, columns = shape
     by_x = columns / (right - left)
     by_y = rows / (bottom - top)
     scale_x, scale_y = geometry.scale
     offset_x, offset_y = geometry.offset
-    affine = (
-        *(scale_x * by_x, 0.0, (offset_x - left) * by_x),
-        *(0.0, scale_y * by_y, (offset_y - top) * by_y),
-    )
-    if not all(map(math.isfinite, affine)):
-        return np.zeros(size, bool)
+    to_x = (scale_x * by_x, 0.0, (offset_x - left) * by_x)
+    to_y = (0.0, scale_y * by_y, (offset_y - top) * by_y)
+    affine = (*to_x, *to_y)
+    return affine if all(map(math.isfinite, affine)) else None
+
+
+def _transformed(
+    values: Array, size: tuple[int, int], affine: tuple[float, ...], method: Image.Resampling
+) -> Array:
+    """Return values in the pixels of a picture of this size (height x width)."""
     height, width = size
     image = Image.fromarray(np.ascontiguousarray(values, dtype=np.float32))
-    inside = Image.fromarray(np.ones((rows, columns), np.float32))
-    method = (width, height), Image.Transform.AFFINE, affine
-    moved = np.asarray(image.transform(*method, Image.Resampling.BILINEAR))
-    covered = np.asarray(inside.transform(*method, Image.Resampling.NEAREST))
-    return np.asarray((moved >= threshold) & (covered > 0))
+    return np.asarray(image.transform((width, height), Image.Transform.AFFINE, affine, method))
 
 
 def pixels_in(box: Sequence[float], size: tuple[int, int]) -> NDArray[np.bool_]:

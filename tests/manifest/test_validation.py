@@ -43,6 +43,16 @@ def test_a_limit_that_judges_no_case_is_an_error(
     assert message in error_of(tmp_path, small(thresholds=thresholds))
 
 
+def test_a_file_that_has_two_digests_is_an_error(tmp_path: Path) -> None:
+    outputs = []
+    for number, digit in enumerate("aba"):
+        step = {"detokenize": {"file": "t.json", "sha256": digit * 64}}
+        outputs.append({"name": f"y{number}", "type": "text", "steps": [step]})
+    error = error_of(tmp_path, small(task="translation", outputs=outputs))
+    assert f"t.json has the digest {'a' * 64} in an earlier step; write that in both" in error
+    assert error.count("earlier step") == 1
+
+
 def test_accuracy_needs_a_classification(tmp_path: Path) -> None:
     content = small(dataset=DATASET, thresholds={"top1": {"min": 0.9}}, **TENSOR)
     assert "top1 judges nothing" in error_of(tmp_path, content)
