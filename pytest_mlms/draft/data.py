@@ -54,6 +54,8 @@ class ArrayData:
         """Return the first rows of an array, again from the start where it has fewer."""
         with np.load(self.path, allow_pickle=False) as file:
             rows = file[name]
+        if rows.ndim == 0:
+            return [rows] * count  # for all elements
         return [rows[number % len(rows)] for number in range(count)]
 
 
@@ -224,7 +226,7 @@ def _of_npz(path: Path) -> ArrayData:
         with np.load(path, allow_pickle=False) as file:
             for name in file.files:
                 array = file[name]
-                if array.ndim == 0 or len(array) == 0:
+                if array.ndim > 0 and len(array) == 0:
                     raise ValueError(f"{name!r} has no rows")
                 arrays[name] = (array.dtype, array.shape)
     except (OSError, ValueError, zipfile.BadZipFile) as error:

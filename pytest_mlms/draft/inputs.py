@@ -116,7 +116,8 @@ def _of_array(tensor: Tensor, dtype: Any, shape: Sequence[int]) -> InputPart:
     steps = []
     if dtype != np.dtype(tensor.dtype):
         steps.append((f"cast: {{to: {tensor.dtype}}}", f"the arrays are {dtype}"))
-    return InputPart(tensor.name, "tensor", tensor.dtype, steps=steps)
+    axes: list[int | str] | None = None if shape else []  # of one number for all elements
+    return InputPart(tensor.name, "tensor", tensor.dtype, shape=axes, steps=steps)
 
 
 def _are_pixels(shape: Sequence[int]) -> bool:

@@ -297,7 +297,8 @@ def _read_npz(path: Path, inputs: Sequence[Input], form: LabelForm) -> _Content:
         further.add(SEQUENCE)
         texts.add(SEQUENCE)
     streamed = {*wanted, LABEL} if form in READ_AS_NEEDED else set(wanted)
-    names, arrays = read_npz(path, {*wanted, *further}, texts, streamed)
+    singles = {spec.columns[0] for spec in data_inputs if spec.shape is not None and not spec.shape}
+    names, arrays = read_npz(path, {*wanted, *further}, texts, streamed, singles)
     for name in wanted:
         if name not in arrays:
             raise DatasetError(f"has the arrays {names}; expected one for input {name!r}")
@@ -309,10 +310,34 @@ def _read_npz(path: Path, inputs: Sequence[Input], form: LabelForm) -> _Content:
         else:
             elements[spec.name] = arrays[spec.columns[0]]
     return _Content(
-        elements,
+        _with_repeated(elements, data_inputs, labels),
         None if labels is None else labels_of_array(labels, form),
         sequences=_sequences(arrays),
     )
+
+
+def _with_repeated(
+    elements: Mapping[str, Any], inputs: Sequence[Input], labels: Array | StoredRows | None
+) -> dict[str, Any]:
+    """Return elements, with an array once for each of them that is the same for all.
+
+    Such an array has the shape of an input without a batch.
+    """
+    repeated = [spec.name for spec in inputs if _is_for_all(elements[spec.name], spec)]
+    columns = [values for name, values in elements.items() if name not in repeated]
+    if labels is not None:
+        columns.append(labels)
+    count = max(map(len, columns), default=1)
+    return {
+        name: [np.asarray(values)] * count if name in repeated else values
+        for name, values in elements.items()
+    }
+
+
+def _is_for_all(values: Any, spec: Input) -> bool:
+    if spec.shape is None or spec.batch_axis is not None or spec.takes_text:
+        return False
+    return tuple(spec.shape) == tuple(values.shape)
 
 
 def _sequences(arrays: Mapping[str, Array | StoredRows]) -> list[Any] | None:

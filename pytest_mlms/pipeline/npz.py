@@ -67,11 +67,15 @@ class _Header(NamedTuple):
 
 
 class _Wanted(NamedTuple):
-    """An array to read: its name, the kinds that it may have, and whether it may stay in a file."""
+    """An array to read: its name, and the kinds that it may have.
+
+    It may stay in a file if it is ``streamed``, and ``single`` ones may have no axes.
+    """
 
     name: str
     kinds: str
     streamed: bool
+    single: bool
 
 
 class _Unusable(Exception):
@@ -83,11 +87,13 @@ def read_npz(
     names: Collection[str],
     texts: Collection[str] = (),
     streamed: Collection[str] = (),
+    singles: Collection[str] = (),
 ) -> tuple[list[str], dict[str, Array | StoredRows]]:
     """Return the names of all arrays of a file, and those of ``names`` that it has.
 
     Those of ``texts`` may be texts. Of those of ``streamed``, large ones stay in the file, or in a
-    temporary one if it is compressed. Other arrays are not read. Raises DatasetError.
+    temporary one if it is compressed. Those of ``singles`` may be single numbers. Other arrays are
+    not read. Raises DatasetError.
     """
     try:
         with open_regular(path) as file:
@@ -99,7 +105,7 @@ def read_npz(
                 for name in names:
                     if name in members:
                         kinds = _NUMBERS + _TEXT if name in texts else _NUMBERS
-                        wanted = _Wanted(name, kinds, name in streamed)
+                        wanted = _Wanted(name, kinds, name in streamed, name in singles)
                         arrays[name] = _read(file, archive, members[name], wanted)
                 return sorted(members), arrays
     except _Unusable as error:
@@ -134,7 +140,7 @@ def _read(
         header = _read_header(file, subject)
         begin = file.tell()
         held = member.file_size - begin
-        if not header.shape:
+        if not header.shape and not wanted.single:
             problem = f"has {wanted.name!r} as a single number"
             raise _Unusable(f"{problem}, expected a row for each element")
         _check(subject, header, held, wanted.kinds)

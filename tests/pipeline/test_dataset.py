@@ -77,6 +77,19 @@ def test_the_shipped_dataset_has_600_labelled_images() -> None:
     assert batch.max() <= 1
 
 
+@pytest.mark.parametrize(("shape", "value"), [([], 16000), ([1, 2], [[1.0, 2.0]])])
+def test_an_input_without_a_batch_may_be_one_array_for_all_elements(
+    tmp_path: Path, shape: list[int], value: Any
+) -> None:
+    alike = make_input(name="alike", type="tensor", shape=shape)
+    path = write_npz(tmp_path, x=np.zeros((3, 2)), alike=value)
+    data = open_dataset(path, [alike, TENSOR], HERE)
+    assert len(data) == 3
+    batch = data.batch([1, 2])
+    assert batch["x"].shape == (2, 2)
+    assert np.array_equal(batch["alike"], np.array(value, np.float32))
+
+
 def test_a_dataset_may_be_without_labels(tmp_path: Path) -> None:
     assert open_tensors(write_npz(tmp_path, x=np.zeros((3, 1)))).labels is None
 
