@@ -1,6 +1,6 @@
 """Shapes as predictors report them."""
 
-from typing import Any, Iterable, Optional, Tuple
+from typing import Any, Iterable, List, Optional, Tuple
 
 import numpy
 
@@ -12,13 +12,18 @@ def shape_of(sizes: Iterable[Any]) -> Tuple[Optional[int], ...]:
 
     An axis is free whose size is below zero, or no whole number, as names and symbols are.
     """
-    shape = []
+    shape: List[Optional[int]] = []
     for size in sizes:
-        is_known = isinstance(size, _WHOLE_NUMBERS) and size >= 0
-        shape.append(int(size) if is_known else None)
+        if isinstance(size, _WHOLE_NUMBERS) and size >= 0:
+            shape.append(int(size))
+        else:
+            shape.append(None)
     return tuple(shape)
 
 
 def smallest(shape: Iterable[Optional[int]]) -> Tuple[int, ...]:
     """Return a shape with one for each free axis."""
-    return tuple(size or 1 for size in shape)
+    sizes = []
+    for size in shape:
+        sizes.append(size or 1)
+    return tuple(sizes)

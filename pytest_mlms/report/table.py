@@ -31,14 +31,28 @@ def format_table(header: Row, rows: Sequence[Row], width: int, left: int) -> lis
     characters, the numbers of each row stand below its names. A table of text or of numbers alone
     is folded between words, and text in the end within them.
     """
-    cells = [[visible(cell) for cell in row] for row in (header, *rows)]
-    widths = [_longest(column) for column in zip(*cells, strict=True)]
-    if _total(widths) > width and 0 < left < len(widths):
+    cells = [_visible(row) for row in (header, *rows)]
+    widths = _widths(cells)
+    has_both = 0 < left < len(widths)
+    if has_both and _total(widths) > width:
         return _stack(cells, width, left)
     _narrow(widths, _longest_words(cells), width)
     if left == len(widths):
         _narrow(widths, [1] * left, width)
     return [_fold(row, widths, left) for row in cells]
+
+
+def _visible(row: Row) -> Row:
+    return [visible(cell) for cell in row]
+
+
+def _columns(cells: Sequence[Row]) -> Iterable[Row]:
+    return zip(*cells, strict=True)
+
+
+def _widths(cells: Sequence[Row]) -> list[int]:
+    """Return the length of the longest cell of each column, at least 1."""
+    return [_longest(column) for column in _columns(cells)]
 
 
 def _total(widths: Sequence[int]) -> int:
@@ -47,17 +61,20 @@ def _total(widths: Sequence[int]) -> int:
 
 def _stack(cells: Sequence[Row], width: int, left: int) -> list[list[str]]:
     """Return the lines of each row: its names, and its numbers below them."""
-    names = _lines_of_names([row[:left] for row in cells], width)
-    numbers = _lines_of_numbers([row[left:] for row in cells], width - len(_INDENT))
+    of_names = [row[:left] for row in cells]
+    of_numbers = [row[left:] for row in cells]
+    names = _lines_of_names(of_names, width)
+    numbers = _lines_of_numbers(of_numbers, width - len(_INDENT))
     lines = []
     for above, below in zip(names, numbers, strict=True):
-        lines.append([*above, *(f"{_INDENT}{line}" for line in below)])
+        indented = [f"{_INDENT}{line}" for line in below]
+        lines.append([*above, *indented])
     return lines
 
 
 def _lines_of_names(cells: Sequence[Row], width: int) -> list[list[str]]:
     """Return the lines of text columns: side by side, or below each other where they are wide."""
-    widths = [_longest(column) for column in zip(*cells, strict=True)]
+    widths = _widths(cells)
     if _total(widths) <= width:
         return [_fold(row, widths, len(widths)) for row in cells]
     lines = []
@@ -71,7 +88,7 @@ def _lines_of_names(cells: Sequence[Row], width: int) -> list[list[str]]:
 
 def _lines_of_numbers(cells: Sequence[Row], width: int) -> list[list[str]]:
     """Return the lines of columns of numbers, which are folded between words where need be."""
-    widths = [_longest(column) for column in zip(*cells, strict=True)]
+    widths = _widths(cells)
     _narrow(widths, _longest_words(cells), width)
     return [_fold(row, widths, left=0) for row in cells]
 
@@ -85,7 +102,7 @@ def _longest(texts: Iterable[str]) -> int:
 def _longest_words(cells: Sequence[Row]) -> list[int]:
     """Return for each column the length of its longest word, which is not broken."""
     lengths = []
-    for column in zip(*cells, strict=True):
+    for column in _columns(cells):
         words: list[str] = []
         for cell in column:
             words += textwrap.wrap(cell, 1, break_long_words=False)
