@@ -32,7 +32,7 @@ def main() -> None:
     results = Path(sys.argv[1] if len(sys.argv) > 1 else "mlms-results/latest")
     measured = _accuracies(results / "results.jsonl")
     text = _README.read_text(encoding="utf-8")
-    former = {line.split("|")[1].strip(): line for line in text.splitlines() if "|" in line}
+    former = _former_rows(text)
     rows = list(HEAD)
     for path in manifests():
         loaded = load(path)
@@ -42,6 +42,16 @@ def main() -> None:
         elif link in former:
             rows.append(former[link])
     _README.write_text(_BLOCK.sub("\n".join(rows) + "\n", text), encoding="utf-8")
+
+
+def _former_rows(text: str) -> dict[str, str]:
+    """Return the rows of tables by their first cell."""
+    rows = {}
+    for line in text.splitlines():
+        if line.startswith("|"):
+            first = line.split("|")[1].strip()
+            rows[first] = line
+    return rows
 
 
 def manifests() -> Iterator[Path]:
@@ -62,21 +72,27 @@ def _accuracies(results: Path) -> dict[str, Mapping[str, Any]]:
 def row_of(path: Path, loaded: LoadedManifest, estimates: Mapping[str, Any]) -> str:
     """Return the row of a model; its files are in the cache, or are fetched."""
     manifest = loaded.manifest
-    size = 0
-    for artifact in loaded.model_files(manifest.models[0]).values():
-        size += _size(fetch(artifact, default_cache()))
     limited = {limit.quantity for limit in loaded.limits("accuracy")}
-    names = [name for name in estimates if name in limited][:_SHOWN]
-    shown = [_shown(name, estimates[name]) for name in names]
+    names = [name for name in estimates if name in limited]
+    measured = [_shown(name, estimates[name]) for name in names[:_SHOWN]]
+    frameworks = [model.name for model in manifest.models]
     cells = (
         _link(path, loaded),
         manifest.task,
         manifest.license,
-        f"{size / 1e6:.1f} MB",
-        ", ".join(shown),
-        ", ".join(model.name for model in manifest.models),
+        f"{_size_of_model(loaded) / 1e6:.1f} MB",
+        ", ".join(measured),
+        ", ".join(frameworks),
     )
     return f"| {' | '.join(map(str, cells))} |"
+
+
+def _size_of_model(loaded: LoadedManifest) -> int:
+    """Return the bytes of the files of a manifest's first model."""
+    size = 0
+    for artifact in loaded.model_files(loaded.manifest.models[0]).values():
+        size += _size(fetch(artifact, default_cache()))
+    return size
 
 
 def _link(path: Path, loaded: LoadedManifest) -> str:

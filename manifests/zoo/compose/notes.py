@@ -16,6 +16,9 @@ _LOWEST = 21  # MIDI's number of the lowest of 88 notes
 _NOTES = 88
 _SECONDS = 0.45  # of a note
 _PARTIALS = 8
+_PITCHES = np.arange(48, 77)  # of which notes are drawn
+_PITCH_OF_A = 69  # of 440 Hz
+_LOUDNESS = 20000  # the largest sample
 
 
 def compose() -> dict[str, NDArray[np.generic]]:
@@ -34,9 +37,10 @@ def _piece(rng: np.random.Generator) -> tuple[NDArray[np.int16], NDArray[np.uint
     samples = np.zeros(_SAMPLES)
     roll = np.zeros((_FRAMES, _NOTES), dtype=np.uint8)
     for start in np.arange(0.1, 1.5, 0.5):
-        for pitch in rng.choice(np.arange(48, 77), size=int(rng.integers(1, 4)), replace=False):
+        count = int(rng.integers(1, 4))
+        for pitch in rng.choice(_PITCHES, size=count, replace=False):
             _add_note(samples, roll, int(pitch), float(start))
-    scaled = samples / np.abs(samples).max() * 20000
+    scaled = samples / np.abs(samples).max() * _LOUDNESS
     return scaled.round().astype(np.int16), roll
 
 
@@ -46,11 +50,13 @@ def _add_note(
     """Add a note with partials that fade, and its frames."""
     begin = int(start * _RATE)
     time = np.arange(int(_SECONDS * _RATE)) / _RATE
-    frequency = 440 * 2 ** ((pitch - 69) / 12)
+    end = begin + len(time)
+    octaves = (pitch - _PITCH_OF_A) / 12
+    frequency = 440 * 2**octaves
     for partial in range(1, _PARTIALS + 1):
         fading = np.exp(-time * 2 * partial**0.5) / partial
-        samples[begin : begin + len(time)] += fading * np.sin(
-            2 * np.pi * frequency * partial * time
-        )
-    last = (begin + len(time)) // _HOP
-    roll[begin // _HOP : last + 1, pitch - _LOWEST] = 1
+        wave = np.sin(2 * np.pi * frequency * partial * time)
+        samples[begin:end] += fading * wave
+    first = begin // _HOP
+    last = end // _HOP
+    roll[first : last + 1, pitch - _LOWEST] = 1

@@ -7,13 +7,13 @@ are other pictures of it. Each picture has the person at another place and size,
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from PIL import Image, ImageDraw
 
+from manifests.zoo.compose.coco import Box, CocoArchive, jpeg
 from manifests.zoo.compose.packages import picture, zip_of
 
 __all__ = ["compose_faces", "compose_masks"]
@@ -36,7 +36,6 @@ _MASKS = 40  # pictures with masks
 _SIZE = 256  # pixels of a picture
 _SEED = 16
 _QUALITY = 85  # of the JPEG files
-_CATEGORY = 1  # of faces
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ class _Scene:
 
     pixels: Image.Image
     mask: Image.Image
-    face: tuple[float, float, float, float]
+    face: Box
 
 
 def compose_masks() -> bytes:
@@ -53,7 +52,7 @@ def compose_masks() -> bytes:
     files = {}
     lines = ["file,label"]
     for number, scene in enumerate(_scenes(_MASKS)):
-        files[f"{number:02}.jpg"] = _jpeg(scene.pixels)
+        files[f"{number:02}.jpg"] = jpeg(scene.pixels, _QUALITY)
         files[f"{number:02}.png"] = _png(scene.mask)
         lines.append(f"{number:02}.jpg,{number:02}.png")
     files["labels.csv"] = "\n".join(lines).encode()
@@ -62,31 +61,10 @@ def compose_masks() -> bytes:
 
 def compose_faces() -> bytes:
     """Return an archive of pictures, with the boxes of faces in COCO's form in annotations.json."""
-    files = {}
-    images = []
-    annotations = []
+    archive = CocoArchive("face", _QUALITY)
     for number, scene in enumerate(_scenes(_FACES)):
-        name = f"{number:02}.jpg"
-        files[name] = _jpeg(scene.pixels)
-        images.append({"id": number, "file_name": name, "width": _SIZE, "height": _SIZE})
-        left, top, width, height = scene.face
-        annotations.append(
-            {
-                "id": number + 1,
-                "image_id": number,
-                "category_id": _CATEGORY,
-                "bbox": [left, top, width, height],
-                "area": width * height,
-                "iscrowd": 0,
-            }
-        )
-    content = {
-        "images": images,
-        "annotations": annotations,
-        "categories": [{"id": _CATEGORY, "name": "face"}],
-    }
-    files["annotations.json"] = json.dumps(content, indent=1).encode()
-    return zip_of(files)
+        archive.add(number, scene.pixels, scene.face)
+    return archive.content()
 
 
 def _scenes(count: int) -> Iterator[_Scene]:
@@ -112,17 +90,25 @@ def _placed(background: Image.Image, scale: float, left: int) -> _Scene:
     cut = Image.new("L", person.size)
     ImageDraw.Draw(cut).polygon(_OUTLINE, fill=255)
     bottom = max(y for _, y in _OUTLINE)
-    size = (round(person.width * scale), round(bottom * scale))
+    width = round(person.width * scale)
+    height = round(bottom * scale)
     box = (0, 0, person.width, bottom)
-    small = person.resize(size, Image.Resampling.BICUBIC, box)
-    mask = cut.resize(size, Image.Resampling.BILINEAR, box)
-    top = _SIZE - size[1]
+    small = person.resize((width, height), Image.Resampling.BICUBIC, box)
+    mask = cut.resize((width, height), Image.Resampling.BILINEAR, box)
+    top = _SIZE - height
     background.paste(small, (left, top), mask)
     full = Image.new("L", (_SIZE, _SIZE))
     full.paste(mask, (left, top))
+    is_person = [0] * 128 + [1] * 128  # by each value of the mask
+    return _Scene(background, full.point(is_person), _face(scale, left, top))
+
+
+def _face(scale: float, left: int, top: int) -> Box:
+    """Return the box of the face of a person of this size at this place."""
     x1, y1, x2, y2 = (edge * scale for edge in _FACE)
-    face = (round(x1 + left, 1), round(y1 + top, 1), round(x2 - x1, 1), round(y2 - y1, 1))
-    return _Scene(background, full.point([0] * 128 + [1] * 128), face)
+    edges = (x1 + left, y1 + top, x2 - x1, y2 - y1)
+    face_left, face_top, width, height = (round(edge, 1) for edge in edges)
+    return face_left, face_top, width, height
 
 
 def _mirrored(scene: _Scene) -> _Scene:
@@ -130,12 +116,6 @@ def _mirrored(scene: _Scene) -> _Scene:
     left, top, width, height = scene.face
     face = (round(_SIZE - left - width, 1), top, width, height)
     return _Scene(scene.pixels.transpose(flip), scene.mask.transpose(flip), face)
-
-
-def _jpeg(image: Image.Image) -> bytes:
-    data = io.BytesIO()
-    image.save(data, "JPEG", quality=_QUALITY)
-    return data.getvalue()
 
 
 def _png(image: Image.Image) -> bytes:

@@ -36,14 +36,15 @@ def compose_frames() -> dict[str, NDArray[np.generic]]:
     labels = []
     sequences = []
     for number, name in enumerate(_SENTENCES):
-        spoken, is_speech = _sentence(name)
-        edges = _other(2 * number, rng), _other(2 * number + 1, rng)
-        samples = np.concatenate([edges[0], spoken, edges[1]])
-        nothing = [np.zeros(len(edge), dtype=bool) for edge in edges]
-        truth = np.concatenate([nothing[0], is_speech, nothing[1]])
+        spoken, of_words = _sentence(name)
+        before = _other(2 * number, rng)
+        after = _other(2 * number + 1, rng)
+        samples = np.concatenate([before, spoken, after])
+        is_speech = np.concatenate([_nothing(before), of_words, _nothing(after)])
         for start in range(_CONTEXT, len(samples) - _HOP, _HOP):
-            frames.append(samples[start - _CONTEXT : start + _HOP])
-            labels.append([truth[start : start + _HOP].mean() > 0.5])
+            end = start + _HOP
+            frames.append(samples[start - _CONTEXT : end])
+            labels.append([is_speech[start:end].mean() > 0.5])
             sequences.append(number)
     return {
         "input": np.array(frames),
@@ -51,6 +52,11 @@ def compose_frames() -> dict[str, NDArray[np.generic]]:
         "sequence": np.array(sequences),
         "label": np.array(labels, dtype=np.uint8),
     }
+
+
+def _nothing(samples: NDArray[np.int16]) -> NDArray[np.bool_]:
+    """Return that none of the samples is of words."""
+    return np.zeros(len(samples), dtype=bool)
 
 
 def _recordings() -> Path:
@@ -63,24 +69,25 @@ def _sentence(number: str) -> tuple[NDArray[np.int16], NDArray[np.bool_]]:
     with wave.open(str(path)) as opened:
         samples = np.frombuffer(opened.readframes(opened.getnframes()), np.int16)
     is_speech = np.zeros(len(samples), dtype=bool)
-    for word in json.loads(path.with_suffix(".json").read_text())["w"]:
+    alignment = json.loads(path.with_suffix(".json").read_text())
+    for word in alignment["w"]:
         if word["t"] != "<sil>":
             start = round(word["b"] * _RATE)
-            is_speech[start : start + round(word["d"] * _RATE)] = True
+            count = round(word["d"] * _RATE)
+            is_speech[start : start + count] = True
     return samples, is_speech
 
 
 def _other(kind: int, rng: np.random.Generator) -> NDArray[np.int16]:
     """Return a second of white noise, a tone, brown noise, or a buzz."""
     time = np.arange(_RATE) / _RATE
-    noise = rng.normal(0, 300, _RATE)
-    sounds = (
-        noise,
-        2000 * np.sin(2 * np.pi * 440 * time),
-        np.convolve(noise, np.ones(64) / 8, mode="same"),
-        1000 * np.sign(np.sin(2 * np.pi * 100 * time)),
-    )
-    return sounds[kind % len(sounds)].round().astype(np.int16)
+    white = rng.normal(0, 300, _RATE)
+    tone = 2000 * np.sin(2 * np.pi * 440 * time)
+    brown = np.convolve(white, np.ones(64) / 8, mode="same")
+    buzz = 1000 * np.sign(np.sin(2 * np.pi * 100 * time))
+    sounds = (white, tone, brown, buzz)
+    chosen = sounds[kind % len(sounds)]
+    return chosen.round().astype(np.int16)
 
 
 def compose_sentences() -> bytes:

@@ -5,6 +5,8 @@ The photographed text is scikit-image's page.png. The words are those of its doc
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
@@ -14,9 +16,14 @@ from manifests.zoo.compose.packages import folder_of, picture
 __all__ = ["compose_lines", "compose_orientations", "compose_pages", "compose_words"]
 
 Pixels = NDArray[np.uint8]
+Size = tuple[int, int]
+"""Height and width."""
 
 _SEED = 16
+_PUNCTUATION = "'\"`.,:;()[]{}=#*"
+_LENGTHS = range(3, 10)  # letters of a word
 _LINE = (48, 192)
+_WIDE_LINE = (48, 320)
 _PAGE = (256, 256)
 _TRANSCRIBED = {
     (3, 10, 154, 35): "Region-based",
@@ -37,17 +44,33 @@ def words() -> list[str]:
     """Return words of scikit-image's documentation, in its order."""
     path = folder_of("scikit-image==0.26.0", "skimage/data") / "_fetchers.py"
     text = path.read_text(encoding="utf-8")
-    found = [word.strip("'\"`.,:;()[]{}=#*") for word in text.split()]
-    return [word for word in found if word.isalpha() and word.isascii() and 3 <= len(word) <= 9]
+    found = [word.strip(_PUNCTUATION) for word in text.split()]
+    return [word for word in found if _is_plain(word)]
 
 
-def render(text: str, size: tuple[int, int], points: int, rng: np.random.Generator) -> Pixels:
+def _is_plain(word: str) -> bool:
+    return word.isalpha() and word.isascii() and len(word) in _LENGTHS
+
+
+def render(text: str, size: Size, points: int, rng: np.random.Generator) -> Pixels:
     """Return text in dark on light, or light on dark; height x width."""
+    height, width = size
     ink, paper = (30, 225) if rng.random() < 0.8 else (230, 40)
-    page = Image.new("L", (size[1], size[0]), paper)
+    page = Image.new("L", (width, height), paper)
     font = ImageFont.load_default(points)
-    ImageDraw.Draw(page).text((4, size[0] // 2), text, fill=ink, font=font, anchor="lm")
+    draw = ImageDraw.Draw(page)
+    draw.text((4, height // 2), text, fill=ink, font=font, anchor="lm")
     return np.asarray(page)
+
+
+def _drawn(values: range, rng: np.random.Generator) -> int:
+    """Return one of the numbers of a range."""
+    return int(rng.integers(values.start, values.stop))
+
+
+def _photograph() -> Image.Image:
+    """Return page.png in shades of grey."""
+    return Image.fromarray(picture("page.png")).convert("L")
 
 
 def compose_lines() -> dict[str, NDArray[np.generic]]:
@@ -56,39 +79,44 @@ def compose_lines() -> dict[str, NDArray[np.generic]]:
     lines = _photographed_lines()
     known = words()
     for _ in range(48):
-        start = int(rng.integers(len(known) - 2))
+        start = _drawn(range(len(known) - 2), rng)
         text = " ".join(known[start : start + 2])
-        lines.append(render(text, _LINE, int(rng.integers(22, 32)), rng))
+        points = _drawn(range(22, 32), rng)
+        lines.append(render(text, _LINE, points, rng))
     labels = np.arange(len(lines), dtype=np.int64) % 2
-    turned = [
-        line[::-1, ::-1] if label else line for line, label in zip(lines, labels, strict=True)
-    ]
-    return {"image": np.array(turned), "label": labels}
+    quarters = [2 * int(label) for label in labels]
+    return {"image": _turned(lines, quarters), "label": labels}
 
 
 def _photographed_lines() -> list[Pixels]:
     """Return parts of the lines of page.png."""
-    page = np.asarray(Image.fromarray(picture("page.png")).convert("L"))
+    page = np.asarray(_photograph())
+    height, width = _LINE
     found = []
     for top in (47, 66, 84, 100, 117):
         for left in (5, 75, 145):
-            line = Image.fromarray(page[top : top + 20, left : left + 72])
-            size = (_LINE[1], _LINE[0])
-            found.append(np.asarray(line.resize(size, Image.Resampling.BICUBIC)))
+            part = page[top : top + 20, left : left + 72]
+            line = Image.fromarray(part).resize((width, height), Image.Resampling.BICUBIC)
+            found.append(np.asarray(line))
     return found
 
 
+def _turned(images: Sequence[Pixels], quarters: Sequence[int]) -> Pixels:
+    """Return images, each turned clockwise by so many quarters."""
+    turned = []
+    for image, count in zip(images, quarters, strict=True):
+        turned.append(np.rot90(image, -count))
+    return np.array(turned)
+
+
 def compose_orientations() -> dict[str, NDArray[np.generic]]:
-    """Return pages as image (N x 256 x 256), turned clockwise by label x 90
-    degrees.
-    """
-    pages = compose_pages()["image"]
+    """Return pages as image (N x 256 x 256), turned clockwise by label x 90 degrees."""
+    pages = list(compose_pages()["image"])
     labels = np.arange(len(pages), dtype=np.int64) % 4
-    turned = [np.rot90(page, -int(label)) for page, label in zip(pages, labels, strict=True)]
-    return {"image": np.array(turned), "label": labels}
+    return {"image": _turned(pages, labels.tolist()), "label": labels}
 
 
-def compose_pages() -> dict[str, NDArray[np.generic]]:
+def compose_pages() -> dict[str, Pixels]:
     """Return pages of text as image (N x 256 x 256), and as label the cores of their lines."""
     rng = np.random.default_rng(_SEED)
     known = words()
@@ -101,23 +129,33 @@ def compose_pages() -> dict[str, NDArray[np.generic]]:
     return {"image": np.array(pages), "label": np.array(masks)}
 
 
-def _page(known: list[str], rng: np.random.Generator) -> tuple[Pixels, Pixels]:
+def _page(known: Sequence[str], rng: np.random.Generator) -> tuple[Pixels, Pixels]:
     """Return a page of several lines, and the cores of these."""
     height, width = _PAGE
-    page = Image.new("L", (width, height), int(rng.integers(200, 250)))
+    page = Image.new("L", (width, height), _drawn(range(200, 250), rng))
     mask = np.zeros(_PAGE, dtype=np.uint8)
     draw = ImageDraw.Draw(page)
-    top = int(rng.integers(6, 20))
+    top = _drawn(range(6, 20), rng)
     while top < height - 30:
-        font = ImageFont.load_default(int(rng.integers(18, 28)))
-        left = int(rng.integers(6, 40))
-        text = " ".join(known[int(rng.integers(len(known)))] for _ in range(2))
-        draw.text((left, top), text, fill=int(rng.integers(0, 70)), font=font)
+        font = ImageFont.load_default(_drawn(range(18, 28), rng))
+        left = _drawn(range(6, 40), rng)
+        first, second = (known[_drawn(range(len(known)), rng)] for _ in range(2))
+        text = f"{first} {second}"
+        draw.text((left, top), text, fill=_drawn(range(70), rng), font=font)
         box = draw.textbbox((left, top), text, font=font)
-        edge = round((box[3] - box[1]) * _EDGE)
-        mask[int(box[1]) + edge : int(box[3]) - edge, int(box[0]) + edge : int(box[2]) - edge] = 1
-        top = int(box[3]) + int(rng.integers(8, 24))
+        mask[_core(box)] = 1
+        _, _, _, bottom = box
+        top = int(bottom) + _drawn(range(8, 24), rng)
     return np.asarray(page), mask
+
+
+def _core(box: tuple[float, float, float, float]) -> tuple[slice, slice]:
+    """Return the rows and columns of a line without its edges."""
+    left, top, right, bottom = box
+    edge = round((bottom - top) * _EDGE)
+    rows = slice(int(top) + edge, int(bottom) - edge)
+    columns = slice(int(left) + edge, int(right) - edge)
+    return rows, columns
 
 
 def compose_words() -> dict[str, NDArray[np.generic]]:
@@ -127,13 +165,16 @@ def compose_words() -> dict[str, NDArray[np.generic]]:
     lines = []
     texts = []
     for _ in range(40):
-        start = int(rng.integers(len(known) - 3))
-        text = " ".join(known[start : start + int(rng.integers(2, 4))])
-        lines.append(render(text, (48, 320), int(rng.integers(20, 28)), rng))
+        start = _drawn(range(len(known) - 3), rng)
+        count = _drawn(range(2, 4), rng)
+        text = " ".join(known[start : start + count])
+        points = _drawn(range(20, 28), rng)
+        lines.append(render(text, _WIDE_LINE, points, rng))
         texts.append(text)
-    for (left, top, right, bottom), text in _TRANSCRIBED.items():
-        page = Image.fromarray(picture("page.png")).convert("L")
-        box = (left, top, right, bottom)
-        lines.append(np.asarray(page.resize((320, 48), Image.Resampling.BICUBIC, box)))
+    height, width = _WIDE_LINE
+    page = _photograph()
+    for box, text in _TRANSCRIBED.items():
+        line = page.resize((width, height), Image.Resampling.BICUBIC, box)
+        lines.append(np.asarray(line))
         texts.append(text)
     return {"image": np.array(lines), "label": np.array(texts)}
