@@ -25,6 +25,7 @@ from pytest_mlms.pipeline.box_decoding import DECODERS
 from pytest_mlms.pipeline.nms import suppressed
 from pytest_mlms.pipeline.objects import Detections
 from pytest_mlms.pipeline.read_boxes import BatchPlace, ReadBoxes, Size, best_class
+from pytest_mlms.pipeline.selected import Selected
 
 __all__ = ["BoxReader"]
 
@@ -168,25 +169,11 @@ def _masks_of(read: ReadBoxes, masks: Array | None, chosen: Array) -> Sequence[A
     if masks is None:
         return None
     if read.coefficients is None:
-        return _RowMasks(masks, read.rows[chosen])
+        return Selected(masks, read.rows[chosen])
     if read.coefficients.shape[1] != len(masks):
         found = f"the boxes have {read.coefficients.shape[1]} coefficients"
         raise OutputError(f"{found}, and there are {len(masks)} prototypes; correct the step yolo")
     return _PrototypeMasks(masks, read.coefficients[chosen])
-
-
-class _RowMasks(Sequence[Array]):
-    """The masks of some rows of an output; none is copied."""
-
-    def __init__(self, masks: Array, rows: Array) -> None:
-        self._masks = masks
-        self._rows = rows
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __getitem__(self, index: Any) -> Any:
-        return self._masks[self._rows[index]]
 
 
 class _PrototypeMasks(Sequence[Array]):

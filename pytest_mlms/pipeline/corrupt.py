@@ -5,14 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
-
-import numpy as np
 
 from pytest_mlms.errors import DatasetError
-from pytest_mlms.pipeline.coco import CocoLabels
 from pytest_mlms.pipeline.dataset import DECODERS, Dataset, SkippedElement
-from pytest_mlms.pipeline.labels import Labels
+from pytest_mlms.pipeline.selection import selected_elements
 
 __all__ = ["without_corrupt"]
 
@@ -39,7 +35,8 @@ def without_corrupt(dataset: Dataset, most: int) -> Dataset:
     if not skipped:
         return dataset
     kept = [index for index in range(len(dataset)) if index not in skipped]
-    return _selected(dataset, kept, list(skipped.values()))
+    selected = selected_elements(dataset, kept)
+    return dataclasses.replace(selected, skipped=list(skipped.values()))
 
 
 def _errors(dataset: Dataset) -> Iterator[tuple[int, str]]:
@@ -70,41 +67,3 @@ def _too_many(dataset: Dataset, skipped: Iterable[SkippedElement], text: str) ->
     lines = "; ".join(shown[-_SHOWN:])
     advice = "replace them, or write a larger skip_corrupt"
     return DatasetError(f"{dataset.name}: {text} corrupt, such as {lines}; {advice}")
-
-
-def _selected(dataset: Dataset, kept: Sequence[int], skipped: Sequence[SkippedElement]) -> Dataset:
-    elements = {name: _Selected(values, kept) for name, values in dataset.elements.items()}
-    labels = dataset.labels
-    files = dataset.files
-    return dataclasses.replace(
-        dataset,
-        elements=elements,
-        labels=None if labels is None else _selected_labels(labels, kept),
-        files=None if files is None else _Selected(files, kept),
-        places=[dataset.place(index) for index in kept],
-        numbers=kept,
-        sequences=None if dataset.sequences is None else _Selected(dataset.sequences, kept),
-        skipped=skipped,
-    )
-
-
-def _selected_labels(labels: Labels, kept: Sequence[int]) -> Labels:
-    if isinstance(labels, np.ndarray):
-        return np.asarray(labels[list(kept)])
-    if isinstance(labels, CocoLabels):
-        return labels.selected(kept)
-    return _Selected(labels, kept)
-
-
-class _Selected(Sequence[Any]):
-    """Some of the values of a sequence, by their numbers there."""
-
-    def __init__(self, values: Sequence[Any], kept: Sequence[int]) -> None:
-        self._values = values
-        self._kept = kept
-
-    def __len__(self) -> int:
-        return len(self._kept)
-
-    def __getitem__(self, index: Any) -> Any:
-        return self._values[self._kept[index]]

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pytest_mlms.pipeline.selected import Selected
+
 __all__ = ["Detections", "LabelledObjects", "RunLengths", "boxes_of_corners"]
 
 Array = NDArray[Any]
@@ -68,22 +70,8 @@ class Detections:
 
     def take(self, chosen: Array) -> Detections:
         """Return the detections of these indices, in their order."""
-        masks = None if self.masks is None else _ChosenMasks(self.masks, chosen)
+        masks = None if self.masks is None else Selected(self.masks, chosen)
         return Detections(self.boxes[chosen], self.scores[chosen], self.classes[chosen], masks)
-
-
-class _ChosenMasks(Sequence[Any]):
-    """Some of the masks of a sequence, each read or computed when it is asked for."""
-
-    def __init__(self, masks: Sequence[Any], chosen: Array) -> None:
-        self._masks = masks
-        self._chosen = chosen
-
-    def __len__(self) -> int:
-        return len(self._chosen)
-
-    def __getitem__(self, index: Any) -> Any:
-        return self._masks[int(self._chosen[index])]
 
 
 def boxes_of_corners(corners: Array) -> Array:

@@ -5,6 +5,8 @@ The formulas are those of modules/imgproc/src/resize.cpp, https://github.com/ope
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from pytest_mlms.pipeline.interpolation import Array, Taps, taps_within, weighted_sums
@@ -56,26 +58,49 @@ def _block_means(image: Array, size: Size) -> Array:
     return np.asarray(total.astype(np.float32) * share)
 
 
-def _area_taps(old: int, new: int) -> Taps:
-    """Return the parts of old pixels that each new one covers (computeResizeAreaTab)."""
+class _Cover(NamedTuple):
+    """The old pixels of an axis that each of N new ones covers (N each).
+
+    Attributes:
+        first: The index of the first one that is covered as a whole.
+        last: The index of the last one that is covered at all.
+        before: The part of the one before the first.
+        behind: The part of the last one.
+        length: The length of all that is covered.
+    """
+
+    first: Array
+    last: Array
+    before: Array
+    behind: Array
+    length: Array
+
+
+def _covers(old: int, new: int) -> _Cover:
     scale = pixel_scale(old, new)
     begin = pixel_starts(old, new)
     end = begin + scale
     last = np.minimum(np.floor(end), old - 1)
     first = np.minimum(np.ceil(begin), last)
-    before = first - begin
+    length = np.minimum(scale, old - begin)
+    behind = end - last
+    part = np.minimum(np.minimum(behind, 1), length)
+    return _Cover(
+        first=first,
+        last=last,
+        before=first - begin,
+        behind=np.where(behind > _LEAST_PART, part, 0),
+        length=length,
+    )
+
+
+def _area_taps(old: int, new: int) -> Taps:
+    """Return the parts of old pixels that each new one covers (computeResizeAreaTab)."""
+    first, last, before, behind, length = _covers(old, new)
     start = np.where(before > _LEAST_PART, first - 1, first)
-    most = int(np.ceil(scale)) + 2
+    most = int(np.ceil(pixel_scale(old, new))) + 2
     index = start + np.arange(most)[:, np.newaxis]
-    covered = np.minimum(scale, old - begin)
-    behind = np.minimum(_last_part(end - last), covered)
     weight = np.where(index < first, before, 1.0)
     weight = np.where(index == last, behind, weight)
     weight = np.where(index > last, 0, weight)
-    return taps_within(index, weight / covered, old)
-
-
-def _last_part(behind: Array) -> Array:
-    """Return the part of the last pixel that counts, of what is covered behind its start."""
-    part = np.minimum(behind, 1)
-    return np.where(behind > _LEAST_PART, part, 0)
+    return taps_within(index, weight / length, old)

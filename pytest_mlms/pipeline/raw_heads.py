@@ -6,6 +6,8 @@ Anchors are those of SSD, https://arxiv.org/abs/1512.02325.
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,26 +29,38 @@ def read_yolo(values: Array, parameters: Yolo, place: BatchPlace) -> ReadBoxes:
     table = box_table(values)
     if parameters.head == "v8":
         table = table.T
-    scores, coefficients = _yolo_scores(table, parameters)
+    columns = _yolo_columns(table.shape[1], parameters)
     pixels = box_pixels(table[:, :4], "cxcywh", parameters.units, place)
-    rows = np.arange(len(pixels))
-    read = ReadBoxes(pixels, rows, scores, coefficients=coefficients)
+    scores = table[:, columns.scores]
+    if columns.object_score is not None:
+        scores = scores * table[:, columns.object_score]
+    read = ReadBoxes(pixels, np.arange(len(pixels)), scores)
+    if parameters.coefficients:
+        read = replace(read, coefficients=table[:, columns.coefficients])
     return best_class(read) if parameters.classes == "best" else read
 
 
-def _yolo_scores(table: Array, parameters: Yolo) -> tuple[Array, Array | None]:
-    """Return the scores of each class (K x C), and the coefficients of the masks (K x P)."""
-    first = 5 if parameters.head == "v5" else 4
-    end = table.shape[1] - parameters.coefficients
+class _YoloColumns(NamedTuple):
+    """The columns of a YOLO head behind the four of the box.
+
+    ``object_score`` is that of any object, which the scores of v5 are multiplied with.
+    """
+
+    scores: slice
+    coefficients: slice
+    object_score: slice | None
+
+
+def _yolo_columns(count: int, parameters: Yolo) -> _YoloColumns:
+    """Return the columns of a head of so many; raises ValueError for too few of them."""
+    object_score = slice(4, 5) if parameters.head == "v5" else None
+    first = object_score.stop if object_score else 4
+    end = count - parameters.coefficients
     if end <= first:
         least = first + parameters.coefficients
         found = f"a {parameters.head} head has more than {least} numbers a box"
-        raise ValueError(f"{found}, and this has {table.shape[1]}; write another head")
-    scores = table[:, first:end]
-    if parameters.head == "v5":
-        scores = scores * table[:, 4:5]
-    coefficients = table[:, end:] if parameters.coefficients else None
-    return scores, coefficients
+        raise ValueError(f"{found}, and this has {count}; write another head")
+    return _YoloColumns(slice(first, end), slice(end, count), object_score)
 
 
 def read_anchors(values: Array, parameters: Anchors, place: BatchPlace) -> ReadBoxes:
