@@ -74,4 +74,6 @@ def _cells(index: int, before: Columns, after: Columns) -> str:
 
 
 def _short(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}"
     return shortened(" ".join(str(value).split()), _LONGEST_VALUE) or _NOTHING

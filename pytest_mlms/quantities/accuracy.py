@@ -92,7 +92,7 @@ ACCURACY = [
     accuracy_quantity(
         "exact_match",
         "share of inputs that are as their labels, or as one of their answers",
-        _column("accuracy of texts", "exact match"),
+        Column("accuracy of texts", "exact match"),
     ),
     accuracy_quantity(
         "answer_f1",
@@ -112,11 +112,12 @@ ACCURACY = [
     accuracy_quantity(
         "rouge1",
         "mean over the inputs of ROUGE-1's F1 score",
+        Column("accuracy of texts", "ROUGE-1"),
     ),
     accuracy_quantity(
         "rouge2",
         "mean over the inputs of ROUGE-2's F1 score",
-        _column("accuracy of texts", "ROUGE-2"),
+        Column("accuracy of texts", "ROUGE-2"),
     ),
     accuracy_quantity(
         "rouge_l",
@@ -131,7 +132,7 @@ ACCURACY = [
     accuracy_quantity(
         "tokens_before_divergence",
         "tokens before the first that differs, as a share of the labels' tokens",
-        _column("accuracy of texts", "before divergence"),
+        Column("accuracy of texts", "before divergence"),
     ),
     *_objects("boxes", ""),
     *_objects("masks", "mask_"),

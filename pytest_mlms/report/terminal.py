@@ -148,8 +148,8 @@ class _TableWriter:
         for sides, alike in _by_sides(ordered).items():
             if sides:
                 self._terminal.write_line(sides)
-            columns = _filled(table, alike)
-            self._write_rows(alike, columns, verdict_of)
+            for part in _by_columns(table, alike):
+                self._write_rows(part, _filled(table, part), verdict_of)
 
     def write_own(self, results: Results) -> None:
         """Write what users' own tests measured."""
@@ -218,6 +218,24 @@ def _filled(table: Table, results: Results) -> Mapping[str, Cell]:
         if any(cell(result) != _EMPTY for result in results):
             filled[title] = cell
     return filled
+
+
+def _by_columns(table: Table, results: Results) -> list[list[Result]]:
+    """Group results by the columns that they have, or a part of which they have.
+
+    Tasks that share a table have columns of their own.
+    """
+    parts: list[tuple[set[str], list[Result]]] = []
+    for result in results:
+        titles = set(_filled(table, [result]))
+        for known, part in parts:
+            if known <= titles or titles <= known:
+                known.update(titles)
+                part.append(result)
+                break
+        else:
+            parts.append((titles, [result]))
+    return [part for _, part in parts]
 
 
 def _by_sides(results: Results) -> dict[str, list[Result]]:

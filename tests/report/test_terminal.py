@@ -91,6 +91,28 @@ def test_a_table_is_written_for_each_kind_of_item() -> None:
     assert lines[3] == "[mlms: start-up and memory, worst first]"
 
 
+def accuracy(case: str, *quantities: str) -> dict[str, Any]:
+    """Return the line of an accuracy item with these quantities."""
+    share = {"value": 0.5, "low": 0.4, "high": 0.6, "unit": "fraction", "lacking": ""}
+    estimates = {name: {**share, "replicates": 40} for name in quantities}
+    return performance(kind="accuracy", case=case, estimates=estimates)
+
+
+def test_tasks_that_share_a_table_have_columns_of_their_own() -> None:
+    results = [
+        accuracy("ocr", "wer", "cer", "exact_match"),
+        accuracy("answers", "exact_match", "answer_f1"),
+        accuracy("spoken", "cer", "wer"),
+        accuracy("summary", "rouge1", "rouge2", "rouge_l"),
+    ]
+    lines = written(results, width=120).lines
+    assert lines[0] == "[mlms: accuracy of texts, worst first]"
+    shown = [line.split()[2] for line in lines[1:]]
+    assert shown == ["case", "ocr", "spoken", "case", "answers", "case", "summary"]
+    assert "-" not in lines[2].split()
+    assert lines[6].split()[3:6] == ["ROUGE-1", "ROUGE-2", "ROUGE-L"]
+
+
 def test_nothing_is_written_without_results() -> None:
     assert written([]).lines == []
 

@@ -28,14 +28,21 @@ from pytest_mlms.pipeline.text_outputs import decode_tokens
 
 __all__ = ["TextGeneration", "TokenEvidence"]
 
+_MOST_SHOWN = 6  # tokens
+
 
 @dataclass(frozen=True, eq=False)
 class TokenEvidence(Evidence):
-    """The tokens of N labels: how many there are, how many are the same, and how many at first."""
+    """The tokens of N labels: how many there are, how many are the same, and how many at first.
+
+    ``expected`` and ``found`` are the first tokens of labels and outputs that differ, as texts.
+    """
 
     lengths: Array
     same: Array
     prefixes: Array
+    expected: Sequence[str]
+    found: Sequence[str]
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -62,8 +69,10 @@ class TokenEvidence(Evidence):
         return self.lengths - self.prefixes
 
     def columns(self) -> Mapping[str, Sequence[Any]]:
-        """Return the counts."""
+        """Return the counts, and the tokens from the first divergence on."""
         return {
+            "expected": self.expected,
+            "found": self.found,
             "tokens": self.lengths.tolist(),
             "same_tokens": self.same.tolist(),
             "first_divergence": self.prefixes.tolist(),
@@ -75,6 +84,8 @@ class _TokenScorer(Scorer):
     output: Output
     dataset: Dataset
     _rows: list[tuple[int, int, int]] = field(default_factory=list)
+    _expected: list[str] = field(default_factory=list)
+    _found: list[str] = field(default_factory=list)
 
     def add(self, outputs: Mapping[str, Array], inputs: range) -> None:
         rows = decode_tokens(outputs[self.output.name], self.output)
@@ -82,11 +93,17 @@ class _TokenScorer(Scorer):
             found = f"output {self.output.name!r} of {len(inputs)} inputs is {len(rows)} rows"
             raise OutputError(f"{found}; check its steps")
         for index, tokens in zip(inputs, rows, strict=True):
-            self._rows.append(_compared(_label(self.dataset, index), tokens))
+            label = _label(self.dataset, index)
+            compared = _compared(label, tokens)
+            *_, prefix = compared
+            self._rows.append(compared)
+            self._expected.append(_text_from(label, prefix))
+            self._found.append(_text_from(tokens, prefix))
 
     def evidence(self) -> TokenEvidence:
         counts = np.array(self._rows, dtype=np.int64).reshape(-1, 3)
-        return TokenEvidence(*counts.T)
+        lengths, same, prefixes = counts.T
+        return TokenEvidence(lengths, same, prefixes, self._expected, self._found)
 
 
 def _label(dataset: Dataset, index: int) -> Array:
@@ -97,6 +114,14 @@ def _label(dataset: Dataset, index: int) -> Array:
         problem = f"the label is {label.dtype} {label.shape}; write the ids of its tokens"
         raise dataset.label_error(index, problem)
     return label[label >= 0]
+
+
+def _text_from(tokens: Array, first: int) -> str:
+    """Return some tokens from a place on, "" at the end."""
+    shown = [str(token) for token in tokens[first : first + _MOST_SHOWN]]
+    if len(tokens) > first + _MOST_SHOWN:
+        shown.append("…")
+    return " ".join(shown)
 
 
 def _compared(label: Array, tokens: Array) -> tuple[int, int, int]:
