@@ -92,8 +92,8 @@ def test_pictures_may_have_any_height_and_width(
     facts = opencv.load(model.save(tmp_path))
     assert signature(facts)[0] == [Tensor("image", "float32", (batch, 1, None, None))]
     for rows, columns in ((2, 3), (4, 1)):
-        images = np.arange(64 * rows * columns, dtype=np.float32)
-        images = images.reshape(1, 1, 8 * rows, 8 * columns)
+        pixels = np.arange(64 * rows * columns, dtype=np.float32)
+        images = pixels.reshape(1, 1, 8 * rows, 8 * columns)
         expected = images.reshape(rows, 8, columns, 8).max(axis=(1, 3))
         assert np.array_equal(opencv.predict(images)[0, 0], expected)
         assert len(opencv.profiles(1, images)[0].layers) >= 1
