@@ -11,6 +11,9 @@ __all__ = ["suppressed"]
 
 Array = NDArray[Any]
 
+_LEFT_TOP = np.s_[..., :2]
+_RIGHT_BOTTOM = np.s_[..., 2:]
+
 
 def suppressed(
     corners: Array, scores: Array, iou: float, most: int, classes: Array | None = None
@@ -41,17 +44,17 @@ def suppressed(
 
 
 def _areas(boxes: Array) -> Array:
-    left_top, right_bottom = np.split(boxes, 2, axis=1)
-    sides = np.maximum(right_bottom - left_top, 0)
+    sides = np.maximum(boxes[_RIGHT_BOTTOM] - boxes[_LEFT_TOP], 0)
     return np.asarray(sides.prod(axis=1))
 
 
 def _shared_areas(box: Array, others: Array) -> Array:
     """Return the areas of the intersections of a box (4) with others (n x 4)."""
-    left_top = np.maximum(box[:2], others[:, :2])
-    right_bottom = np.minimum(box[2:], others[:, 2:])
+    left_top = np.maximum(box[_LEFT_TOP], others[_LEFT_TOP])
+    right_bottom = np.minimum(box[_RIGHT_BOTTOM], others[_RIGHT_BOTTOM])
     sides = np.maximum(right_bottom - left_top, 0)
-    return np.asarray(sides[:, 0] * sides[:, 1])
+    width, height = sides.T
+    return np.asarray(width * height)
 
 
 def _ratios(shared: Array, union: Array) -> Array:
