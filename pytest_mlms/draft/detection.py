@@ -58,8 +58,9 @@ def guess_objects(
         form = _form_of(values)
         if form is not None:
             return [_boxes(name, form, categories, names)]
-    shown = ", ".join(f"{name} {values.shape[1:]}" for name, values in rows.items())
-    raise MlmsError(f"the outputs are no boxes of a form that is known here: {shown}; {_ADVICE}")
+    shapes = [f"{name} {values.shape[1:]}" for name, values in rows.items()]
+    problem = "the outputs are no boxes of a form that is known here"
+    raise MlmsError(f"{problem}: {', '.join(shapes)}; {_ADVICE}")
 
 
 def _are_boxes(values: Array) -> bool:
@@ -88,8 +89,15 @@ def _form_of(values: Array) -> _Form | None:
     if columns == 6 and rows <= _BEST_FEW:
         units = _units(values[..., :4])
         return _Form(f"columns: {{names: {_COLUMNS}{units}}}", None, "a guess by 6 columns")
+    return _form_of_anchors(values)
+
+
+def _form_of_anchors(values: Array) -> _Form | None:
+    """Return the form of a table with all anchors, which has them as columns or as rows."""
+    _, rows, columns = values.shape
     if rows > 4 and columns > 4 * rows:
-        step = "yolo: {units: relative}" if _units(values[:, :4]) else "yolo"
+        units = _units(values[:, :4])
+        step = "yolo: {units: relative}" if units else "yolo"
         return _Form(step, rows - 4, "YOLO's raw head, as of version 8")
     if columns > 5 and rows > columns:
         units = _units(values[..., :4])

@@ -43,7 +43,7 @@ def guess_inputs(tensors: Sequence[Tensor], data: Data | None, hints: OnnxHints)
 
 def _check_known(tensor: Tensor) -> None:
     """Raise MlmsError for an input that can't be written into a manifest."""
-    if not tensor.dtype or np.dtype(_dtype(tensor)).kind not in "biuf":
+    if not tensor.dtype or _dtype(tensor).kind not in "biuf":
         found = tensor.dtype or "of unknown type"
         problem = f"input {tensor.name!r} is {found}, not an array of numbers"
         raise MlmsError(f"{problem}; export the model so that it takes one")
@@ -165,37 +165,42 @@ def _color(tensor: Tensor) -> str:
 
 def _drawn(tensor: Tensor, tensors: Sequence[Tensor], vocabulary: Mapping[str, int]) -> InputPart:
     """Return an input of random numbers: its free axes, and the range of its numbers."""
-    shape, comment = _shape(tensor, tensors)
-    values, reason = _range(tensor, vocabulary)
+    shape, reason_of_shape = _shape(tensor, tensors)
+    values, reason_of_range = _range(tensor, vocabulary)
+    reasons = [reason for reason in (reason_of_shape, reason_of_range) if reason]
     return InputPart(
-        tensor.name,
-        "tensor",
-        tensor.dtype,
+        name=tensor.name,
+        type="tensor",
+        element_type=tensor.dtype,
         shape=shape,
         range=values,
-        comment="; ".join(filter(None, [comment, reason])),
+        comment="; ".join(reasons),
     )
 
 
 def _shape(tensor: Tensor, tensors: Sequence[Tensor]) -> tuple[list[int | str] | None, str]:
     """Return the shape to write, None where the model's own says enough, and why it is so."""
-    sizes = list(tensor.shape)
-    if not sizes:
+    if not tensor.shape:
         return [], "a single number"
-    batch = 0
-    free = [axis for axis, size in enumerate(sizes) if size is None]
-    if 0 not in free and len(free) == 1 and has_free_batch(tensors):
-        batch = free[0]
-    guessed = [axis for axis in free if axis != batch]
-    if batch == 0 and not guessed:
+    free = [axis for axis, size in enumerate(tensor.shape) if size is None]
+    batch = _batch_axis(free, has_free_batch(tensors))
+    is_guessed = any(axis != batch for axis in free)
+    if batch == 0 and not is_guessed:
         return None, ""
+    guess = _free_size(tensor)
     written: list[int | str] = []
-    for axis, size in enumerate(sizes):
+    for axis, size in enumerate(tensor.shape):
         if axis == batch and size is None:
             written.append(BATCH)
         else:
-            written.append(size or _free_size(tensor))
-    return written, f"{_free_size(tensor):,} is a guess for a free axis" if guessed else ""
+            written.append(size or guess)
+    return written, f"{guess:,} is a guess for a free axis" if is_guessed else ""
+
+
+def _batch_axis(free: Sequence[int], is_free: bool) -> int:
+    """Return the axis of the batch: the first one, or the only free one of a model that has one."""
+    is_only_free = len(free) == 1 and is_free
+    return free[0] if is_only_free else 0
 
 
 def _free_size(tensor: Tensor) -> int:

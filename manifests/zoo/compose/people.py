@@ -52,9 +52,11 @@ def compose_masks() -> bytes:
     files = {}
     lines = ["file,label"]
     for number, scene in enumerate(_scenes(_MASKS)):
-        files[f"{number:02}.jpg"] = jpeg(scene.pixels, _QUALITY)
-        files[f"{number:02}.png"] = _png(scene.mask)
-        lines.append(f"{number:02}.jpg,{number:02}.png")
+        photograph = f"{number:02}.jpg"
+        mask = f"{number:02}.png"
+        files[photograph] = jpeg(scene.pixels, _QUALITY)
+        files[mask] = _png(scene.mask)
+        lines.append(f"{photograph},{mask}")
     files["labels.csv"] = "\n".join(lines).encode()
     return zip_of(files)
 
@@ -70,7 +72,8 @@ def compose_faces() -> bytes:
 def _scenes(count: int) -> Iterator[_Scene]:
     rng = np.random.default_rng(_SEED)
     for number in range(count):
-        background = _background(_BACKGROUNDS[number % len(_BACKGROUNDS)])
+        name = _BACKGROUNDS[number % len(_BACKGROUNDS)]
+        background = _background(name)
         scale = float(rng.uniform(0.45, 0.75))
         left = int(rng.integers(-10, 40))
         scene = _placed(background, scale, left)
@@ -88,7 +91,8 @@ def _placed(background: Image.Image, scale: float, left: int) -> _Scene:
     """Return a scene with the person at the lower edge."""
     person = Image.fromarray(picture("astronaut.png"))
     cut = Image.new("L", person.size)
-    ImageDraw.Draw(cut).polygon(_OUTLINE, fill=255)
+    draw = ImageDraw.Draw(cut)
+    draw.polygon(_OUTLINE, fill=255)
     bottom = max(y for _, y in _OUTLINE)
     width = round(person.width * scale)
     height = round(bottom * scale)
@@ -113,9 +117,11 @@ def _face(scale: float, left: int, top: int) -> Box:
 
 def _mirrored(scene: _Scene) -> _Scene:
     flip = Image.Transpose.FLIP_LEFT_RIGHT
+    pixels = scene.pixels.transpose(flip)
+    mask = scene.mask.transpose(flip)
     left, top, width, height = scene.face
-    face = (round(_SIZE - left - width, 1), top, width, height)
-    return _Scene(scene.pixels.transpose(flip), scene.mask.transpose(flip), face)
+    mirrored_left = round(_SIZE - left - width, 1)
+    return _Scene(pixels, mask, (mirrored_left, top, width, height))
 
 
 def _png(image: Image.Image) -> bytes:

@@ -68,6 +68,11 @@ def _drawn(values: range, rng: np.random.Generator) -> int:
     return int(rng.integers(values.start, values.stop))
 
 
+def _phrase(known: Sequence[str], start: int, count: int) -> str:
+    """Return so many words that follow each other."""
+    return " ".join(known[start : start + count])
+
+
 def _photograph() -> Image.Image:
     """Return page.png in shades of grey."""
     return Image.fromarray(picture("page.png")).convert("L")
@@ -80,7 +85,7 @@ def compose_lines() -> dict[str, NDArray[np.generic]]:
     known = words()
     for _ in range(48):
         start = _drawn(range(len(known) - 2), rng)
-        text = " ".join(known[start : start + 2])
+        text = _phrase(known, start, 2)
         points = _drawn(range(22, 32), rng)
         lines.append(render(text, _LINE, points, rng))
     labels = np.arange(len(lines), dtype=np.int64) % 2
@@ -145,7 +150,8 @@ def _page(known: Sequence[str], rng: np.random.Generator) -> tuple[Pixels, Pixel
         box = draw.textbbox((left, top), text, font=font)
         mask[_core(box)] = 1
         _, _, _, bottom = box
-        top = int(bottom) + _drawn(range(8, 24), rng)
+        gap = _drawn(range(8, 24), rng)
+        top = int(bottom) + gap
     return np.asarray(page), mask
 
 
@@ -167,7 +173,7 @@ def compose_words() -> dict[str, NDArray[np.generic]]:
     for _ in range(40):
         start = _drawn(range(len(known) - 3), rng)
         count = _drawn(range(2, 4), rng)
-        text = " ".join(known[start : start + count])
+        text = _phrase(known, start, count)
         points = _drawn(range(20, 28), rng)
         lines.append(render(text, _WIDE_LINE, points, rng))
         texts.append(text)
