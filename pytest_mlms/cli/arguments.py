@@ -1,4 +1,4 @@
-"""Arguments that several subcommands of ``mlms`` have, and printing their errors."""
+"""Arguments that several subcommands of ``mlms`` have, and printing to standard error."""
 
 from __future__ import annotations
 
@@ -8,7 +8,15 @@ from pathlib import Path
 
 from pytest_mlms.artifacts.fetch import default_cache
 
-__all__ = ["add_cache", "add_folders", "add_predictors", "add_top", "positive", "print_error"]
+__all__ = [
+    "add_allow_code",
+    "add_cache",
+    "add_folders",
+    "add_predictors",
+    "add_top",
+    "positive",
+    "print_error",
+]
 
 
 def add_predictors(parser: argparse.ArgumentParser) -> None:
@@ -41,6 +49,16 @@ def add_cache(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_allow_code(parser: argparse.ArgumentParser) -> None:
+    """Add --mlms-allow-code, as ``allow_code``."""
+    parser.add_argument(
+        "--mlms-allow-code",
+        action="store_true",
+        dest="allow_code",
+        help="let the files of models run code",
+    )
+
+
 def add_top(parser: argparse.ArgumentParser, text: str) -> None:
     """Add --top, a number of rows."""
     parser.add_argument("--top", type=positive, metavar="N", help=text)
@@ -56,3 +74,9 @@ def positive(text: str) -> int:
 def print_error(text: object) -> None:
     """Print an error or a note of the command to standard error."""
     print(f"mlms: {text}", file=sys.stderr)
+
+
+def show_step(step: str) -> None:
+    """Print a step of an installation to standard error; the text is empty at its end."""
+    if step:
+        print(step, file=sys.stderr)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,11 +14,13 @@ from typing import Any
 from pytest_mlms.agent.registry import find_predictors
 from pytest_mlms.cases import Case
 from pytest_mlms.cli.arguments import (
+    add_allow_code,
     add_cache,
     add_predictors,
     add_top,
     positive,
     print_error,
+    show_step,
 )
 from pytest_mlms.errors import MlmsError, StackError
 from pytest_mlms.manifest import LoadedManifest, find_manifests, load
@@ -81,12 +82,7 @@ def add_describe(commands: Any) -> None:
         help="ask the framework of this stack, instead of reading the manifest's ONNX file; "
         "may be repeated",
     )
-    parser.add_argument(
-        "--mlms-allow-code",
-        action="store_true",
-        dest="allow_code",
-        help="let the files of models run code",
-    )
+    add_allow_code(parser)
     add_predictors(parser)
     add_cache(parser)
     parser.set_defaults(run=_describe)
@@ -156,19 +152,13 @@ def _subjects_below(path: Path, options: argparse.Namespace) -> Iterator[_Subjec
             continue
         for case in cases:
             predictor = predictors[case.stack.framework]
-            source = FrameworkSource(predictor, options.cache, options.allow_code, _show)
+            source = FrameworkSource(predictor, options.cache, options.allow_code, show_step)
             stack = case.stack.label if chosen else None
             yield _Subject(manifest, stack, partial(describe_case, case, axes, source))
 
 
 def _fail(error: MlmsError) -> ModelCost:
     raise error
-
-
-def _show(step: str) -> None:
-    """Print a step of an installation; the text is empty at its end."""
-    if step:
-        print(step, file=sys.stderr)
 
 
 def _cases(

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_mlms.agent.registry import find_predictors
-from pytest_mlms.cli.arguments import add_cache, add_predictors, positive
+from pytest_mlms.cli.arguments import add_allow_code, add_cache, add_predictors, positive, show_step
 from pytest_mlms.doctor.comparison import Finding
 from pytest_mlms.doctor.examination import Examination, open_patient
 from pytest_mlms.doctor.search import Diagnosis, diagnose
@@ -55,12 +55,7 @@ def add_doctor(commands: Any) -> None:
         dest="stack",
         help="stack that runs the model, as of pytest",
     )
-    parser.add_argument(
-        "--mlms-allow-code",
-        action="store_true",
-        dest="allow_code",
-        help="let the files of models run code",
-    )
+    add_allow_code(parser)
     add_predictors(parser)
     add_cache(parser)
     parser.set_defaults(run=_doctor)
@@ -99,7 +94,7 @@ def _examination(options: argparse.Namespace) -> Examination:
                 predictors=predictors,
                 cache=options.cache,
                 allow_code=options.allow_code,
-                show=_show,
+                show=show_step,
             )
     names = ", ".join(sorted(offered))
     raise StackError(f"--mlms-stack {options.stack}: no model is for it, but for {names}")
@@ -188,9 +183,3 @@ def _signed(value: float, quantity: Quantity) -> str:
 
 def _note(text: str) -> None:
     print(f"mlms: {text}", file=sys.stderr)
-
-
-def _show(step: str) -> None:
-    """Print a step of an installation; the text is empty at its end."""
-    if step:
-        print(step, file=sys.stderr)

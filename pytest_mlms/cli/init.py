@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_mlms.agent.registry import find_predictors
-from pytest_mlms.cli.arguments import add_cache, add_predictors, positive
+from pytest_mlms.cli.arguments import add_allow_code, add_cache, add_predictors, positive, show_step
 from pytest_mlms.doctor.examination import Examination
 from pytest_mlms.draft.data import recognise_data
 from pytest_mlms.draft.drafting import draft_manifest
@@ -89,12 +89,7 @@ def add_init(commands: Any) -> None:
         dest="stacks",
         help="stack that runs the model, as of pytest; may be repeated",
     )
-    parser.add_argument(
-        "--mlms-allow-code",
-        action="store_true",
-        dest="allow_code",
-        help="let the files of models run code",
-    )
+    add_allow_code(parser)
     add_predictors(parser)
     add_cache(parser)
     parser.set_defaults(run=_init)
@@ -121,7 +116,7 @@ def _init(options: argparse.Namespace) -> int:
         predictors=predictors,
         cache=options.cache,
         say=_say,
-        show=_show,
+        show=show_step,
         data=None if options.data is None else recognise_data(options.data),
         most_inputs=options.inputs,
         labels=options.labels,
@@ -173,7 +168,7 @@ def _measured(
         predictors=request.predictors,
         cache=request.cache,
         allow_code=request.allow_code,
-        show=_show,
+        show=show_step,
     )
     draft = with_best_pixels(draft, examination, _say)
     temporary.write_text(measurable(draft).text(), encoding="utf-8")
@@ -237,9 +232,3 @@ def _command(target: Path, options: argparse.Namespace, models: Sequence[ModelFi
 
 def _say(line: str) -> None:
     print(visible(line), file=sys.stderr, flush=True)
-
-
-def _show(step: str) -> None:
-    """Print a step of an installation; the text is empty at its end."""
-    if step:
-        print(step, file=sys.stderr)
