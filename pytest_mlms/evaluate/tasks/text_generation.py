@@ -98,7 +98,7 @@ class _TokenScorer(Scorer):
             *_, prefix = compared
             self._rows.append(compared)
             self._expected.append(_text_from(label, prefix))
-            self._found.append(_text_from(tokens, prefix))
+            self._found.append(_text_from(tokens, prefix) if prefix < len(label) else "")
 
     def evidence(self) -> TokenEvidence:
         counts = np.array(self._rows, dtype=np.int64).reshape(-1, 3)

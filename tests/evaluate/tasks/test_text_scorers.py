@@ -109,8 +109,8 @@ def test_tokens_are_compared_by_place() -> None:
     assert figures["tokens_before_divergence"] == pytest.approx([5 / 8])
     assert found.losses.tolist() == [0, 1, 2]
     assert found.columns()["first_divergence"] == [3, 1, 1]
-    assert found.columns()["expected"][1] == "6"
-    assert found.columns()["found"][1] == "9 9 9"
+    assert found.columns()["expected"][:2] == ["", "6"]
+    assert found.columns()["found"][:2] == ["", "9 9 9"]
     short = evidence(
         TextGeneration(), [output("y", "tokens")], dataset(labels), {"y": tokens[:, :1]}
     )
