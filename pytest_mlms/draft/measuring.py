@@ -208,7 +208,7 @@ def _memory(items: Iterable[Item]) -> list[tuple[str, str]]:
     for item in items:
         estimate = item["estimates"].get("peak_memory") if item["kind"] == "performance" else None
         if estimate and not estimate["lacking"]:
-            peaks.append(estimate["high"] if math.isfinite(estimate["high"]) else estimate["value"])
+            peaks.append(estimate["high"] or estimate["value"])  # a single process has no interval
     if not peaks:
         return []
     mebibytes = math.ceil(_MEMORY_TIMES * max(peaks) / 2**20)

@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 
 from pytest_mlms.cli.main import main
+from pytest_mlms.draft import measuring
 from pytest_mlms.manifest import load
 from tests.support.project import DIGITS
 
@@ -41,10 +42,11 @@ def error_of(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     return capsys.readouterr().err.splitlines()[-1]
 
 
-@pytest.mark.slow  # 15 s
+@pytest.mark.slow  # 8 s
 def test_a_model_and_a_folder_of_pictures_become_a_gate_that_passes(
-    folder: Path, capsys: pytest.CaptureFixture[str]
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(measuring, "_PROCESSES", 1)
     write_pictures(folder / "pictures")
     assert main(["init", "model.onnx", "--data", "pictures"]) == 0
     command = capsys.readouterr().out.strip()

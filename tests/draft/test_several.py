@@ -20,16 +20,7 @@ from pytest_mlms.draft.request import DraftRequest
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.manifest import load
 from tests.support.onnx_models import ModelBuilder
-from tests.support.project import DIGITS
-
-TWIN = """
-from mlms_predictors import onnxruntime
-from mlms_predictors.onnxruntime import bind, devices, load, predict
-
-def versions():
-    return {**onnxruntime.versions(), "twin": "1.0"}
-"""
-"""ONNX Runtime as another framework."""
+from tests.support.project import DIGITS, TWIN
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from tests.support.project import DIGITS, QUICK
+from tests.support.project import DIGITS, QUICK, TWIN
 
 
 def test_a_model_without_a_manifest_has_items(pytester: pytest.Pytester) -> None:
@@ -33,3 +33,14 @@ def test_a_model_without_limits_is_measured_also_by_workers(pytester: pytest.Pyt
     run = pytester.runpytest_subprocess("--mlms-model=model.onnx", "-n2", "--mlms-strict", *QUICK)
     run.assert_outcomes(passed=2)
     run.stdout.fnmatch_lines(["mlms: model.onnx: onnxruntime *", "mlms: drafted *model.yaml, *"])
+
+
+def test_several_models_are_run_and_compared_with_the_first_one(pytester: pytest.Pytester) -> None:
+    shutil.copy(DIGITS / "digits_cnn.onnx", pytester.path / "model.onnx")
+    models = ("--mlms-model=model.onnx", "--mlms-model=twin=model.onnx")
+    pytester.mkdir("twins").joinpath("twin.py").write_text(TWIN)
+    run = pytester.runpytest_subprocess(
+        *models, "--mlms-predictors=twins", "-kagreement", "--mlms-strict", *QUICK
+    )
+    run.assert_outcomes(passed=1, deselected=4)
+    run.stdout.fnmatch_lines(["PASSED *model *twin-cpu*"])

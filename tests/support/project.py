@@ -37,6 +37,15 @@ QUICK = (
     "-Wignore:no limit judges",
 )
 
+TWIN = """
+from mlms_predictors import onnxruntime
+from mlms_predictors.onnxruntime import bind, devices, load, predict
+
+def versions():
+    return {**onnxruntime.versions(), "twin": "1.0"}
+"""
+"""ONNX Runtime as another framework."""
+
 MATRIX = """\
 name: matrix
 version: 1.0.0
