@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -166,6 +168,35 @@ def test_labels_are_compared_with_the_classes_of_the_model(
     manifest.write_text(text.replace(names, "    steps: [softmax]"))
     assert main(["lint", "manifests"]) == 1
     assert "the label is 10, of labels from 0 to 10" in capsys.readouterr().out
+
+
+SOUNDS = """\
+name: words
+version: 1.0.0
+task: keyword-spotting
+license: MIT
+models: [{{framework: tflite, graph: g, sha256: {graph}}}]
+inputs: [{{name: x, type: audio, element_type: float32, sample_rate: 16000, steps: [mono]}}]
+outputs: [{{name: y, type: classification}}]
+dataset: {{name: d, version: 1.0.0, source: d.zip, sha256: {data}}}
+"""
+
+
+def test_elements_that_need_a_library_that_is_missing_are_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "soundfile", None)
+    Path("g").write_bytes(b"g")
+    with zipfile.ZipFile("d.zip", "w") as archive:
+        archive.writestr("a.wav", b"RIFF")
+        archive.writestr("labels.csv", "file,label\na.wav,0\n")
+    digests = {"graph": sha256(b"g"), "data": sha256(Path("d.zip").read_bytes())}
+    Path("m.yaml").write_text(SOUNDS.format(**digests))
+    assert main(["lint", "m.yaml", "--mlms-cache=cache"]) == 0
+    note, summary = capsys.readouterr().err.splitlines()
+    assert note.startswith("m.yaml:8: the dataset's elements were not read; files of sound need")
+    assert summary == "1 manifest, 0 with errors"
 
 
 def test_corrupt_elements_that_are_allowed_are_no_errors(manifest: Path) -> None:
