@@ -40,7 +40,7 @@ from mlms_predictors._run.timeline import in_turn
 _ONNX_PREFIX = "onnx_node!"
 """Prefix that the reader of ONNX files puts before the names of layers."""
 _FLOAT_BYTES = 4
-_TELLS_SHAPES = hasattr(cv2.dnn_Net, "getLayersShapes")
+_TELLS_SHAPES = hasattr(cv2.dnn.Net, "getLayersShapes")
 """Whether a network tells the shapes of its layers, as in OpenCV 4."""
 
 
