@@ -40,8 +40,6 @@ from mlms_predictors._run.timeline import in_turn
 _ONNX_PREFIX = "onnx_node!"
 """Prefix that the reader of ONNX files puts before the names of layers."""
 _FLOAT_BYTES = 4
-_TELLS_SHAPES = hasattr(cv2.dnn.Net, "getLayersShapes")
-"""Whether a network tells the shapes of its layers, as in OpenCV 4."""
 
 
 class _Model(NamedTuple):
@@ -182,7 +180,7 @@ def _shapes(net, inputs):
 
     It is None for a layer without a known shape. There are none where OpenCV doesn't tell them.
     """
-    if not _TELLS_SHAPES:
+    if not hasattr(net, "getLayersShapes"):
         return {}
     ids, _, outputs = net.getLayersShapes([list(shape) for shape in inputs])
     by_number = {}
