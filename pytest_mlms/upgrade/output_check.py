@@ -143,10 +143,11 @@ class OutputCheck:
 
 
 def _without_accuracy(agreement: Comparison, error: MlmsError) -> Comparison:
-    """Return the verdict on outputs whose accuracy can't be computed: they are wrong."""
-    reasons = [agreement.lacking, str(error)]
-    lacking = "; ".join(reason for reason in reasons if reason)
-    return agreement.but(verdict=Verdict.REGRESSED, lacking=lacking)
+    """Return the verdict on outputs whose accuracy can't be computed: they are wrong.
+
+    The reason is that of the outputs, if they have one already.
+    """
+    return agreement.but(verdict=Verdict.REGRESSED, lacking=agreement.lacking or str(error))
 
 
 def _check_baseline(outputs: Outputs) -> None:
