@@ -31,7 +31,7 @@ Masks and images of files are read when they are asked for.
 
 
 class TaskFacts(NamedTuple):
-    """What the check of a manifest needs to know of a task.
+    """The facts of a task that the check of a manifest needs.
 
     ``labels``, ``output_types`` and ``quantities`` are those of the task's class, ``location`` is
     that class as module:class, and ``problem`` says why a task of another package can't be used.

@@ -23,7 +23,7 @@ _RETRIEVERS: dict[str, Retrieve] = {
     "az": retrieve_by_child,
     "doi": retrieve_by_doi,
 }
-"""What completes the partial file; http:// and https:// are the downloader's own."""
+"""Scheme -> completion of the partial file; http:// and https:// are the downloader's own."""
 
 
 def download(

@@ -74,7 +74,7 @@ def _fixed(text: str, missing: MissingDigest, finder: _Finder) -> tuple[str, str
 
 @dataclass(frozen=True)
 class _Finder:
-    """What finds the digests of the files that a line of a manifest in ``folder`` names."""
+    """The finder of the digests of the files that a line of a manifest in ``folder`` names."""
 
     folder: Path
     place: Place

@@ -29,7 +29,7 @@ _TIMEOUT = 300.0  # seconds for a reply
 
 @dataclass(frozen=True)
 class Examination:
-    """What is examined: a model of a manifest on a stack, with at most so many inputs."""
+    """The subject: a model of a manifest on a stack, with at most so many inputs."""
 
     loaded: LoadedManifest
     model: Model

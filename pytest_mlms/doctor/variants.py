@@ -49,12 +49,12 @@ class Variant:
 
     @property
     def name(self) -> str:
-        """What was changed."""
+        """The name of the change."""
         return ", ".join(change.name for change in self.changes) or "as written"
 
     @property
     def offset(self) -> int:
-        """What is added to labels."""
+        """The number that is added to labels."""
         return sum(change.offset for change in self.changes)
 
 

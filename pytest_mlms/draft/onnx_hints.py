@@ -18,7 +18,7 @@ _MOST_CLASSES = 100_000
 
 @dataclass(frozen=True)
 class OnnxHints:
-    """What an ONNX file says beside its signature.
+    """Hints of an ONNX file beside its signature.
 
     Attributes:
         vocabulary: The rows of the table that each input indexes, where there is one.

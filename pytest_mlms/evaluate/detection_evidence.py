@@ -19,7 +19,7 @@ Array = NDArray[Any]
 
 
 class _Cut(NamedTuple):
-    """What is found (N), wrong (N) and missed (N) in each picture, at one score."""
+    """The objects found (N), wrong (N) and missed (N) in each picture, at one score."""
 
     score: float
     found: Array

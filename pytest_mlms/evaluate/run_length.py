@@ -1,4 +1,4 @@
-"""Whether a process is timed for longer before it counts: pure functions."""
+"""The rule for timing a process longer before it counts: pure functions."""
 
 from __future__ import annotations
 

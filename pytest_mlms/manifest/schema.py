@@ -335,7 +335,7 @@ OutputType = Literal[
     "span_start",
     "span_end",
 ]
-"""What an output is once its steps are done; docs/tasks.md has their shapes."""
+"""The forms of an output once its steps are done; docs/tasks.md has their shapes."""
 
 
 _NUMBERS = frozenset({"softmax", "sigmoid", "threshold", "argmax"})
@@ -462,7 +462,7 @@ class Manifest(Closed):
 
     @property
     def task_facts(self) -> TaskFacts:
-        """What its task takes and measures."""
+        """The facts of its task: what it takes and measures."""
         return facts_of(self.task)
 
     @property

@@ -31,7 +31,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Geometry:
-    """Where the points of a picture are in what was made of it.
+    """The places of a picture's points in what was made of it.
 
     A point x of the picture is at ``scale`` · x + ``offset``; both have a number for x and one for
     y. ``size`` is the height and width that the steps so far have led to.

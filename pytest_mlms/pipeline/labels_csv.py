@@ -36,7 +36,7 @@ class Table(NamedTuple):
 
 
 class TablePlaces(Sequence[str]):
-    """What messages call the elements of a table: the line of each, and its file if it has one."""
+    """The names of a table's elements in messages: the line of each, and its file if it has one."""
 
     def __init__(self, table: Table, files: Sequence[str] | None) -> None:
         self._table = table

@@ -84,7 +84,7 @@ class _Records(Sequence[bytes]):
 
 
 class _Read(Sequence[Any]):
-    """What a function makes of the number of each record."""
+    """The results of a function of the number of each record."""
 
     def __init__(self, count: int, read: Callable[[int], Any]) -> None:
         self._count = count

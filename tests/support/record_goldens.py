@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 PICTURES = [bytes([137, 80, 78, 71]) + bytes(range(number)) for number in range(5)]
-"""What stands for pictures: their bytes are compared, not decoded."""
+"""Stand-ins for pictures: their bytes are compared, not decoded."""
 
 MAGIC = b"\x0a\x23\xd7\xce"
 PARTED = [b"1234" + MAGIC + b"5678" + MAGIC, MAGIC, b"ab" + MAGIC + b"c"]

@@ -107,7 +107,7 @@ class ClassificationEvidence(Evidence):
 
     @property
     def shares(self) -> dict[str, NDArray[np.bool_]]:
-        """Whether each label is the best class, and whether it is among the best five.
+        """Return whether each label is the best class, and whether it is among the best five.
 
         With five classes or fewer every label is among the best five, which says nothing.
         """

@@ -34,7 +34,7 @@ class Regression(Task):
 
 
 class _Sums(NamedTuple):
-    """What the quantities need of one input, or of each of several.
+    """The sums that the quantities need of one input, or of each of several.
 
     ``numbers`` is how many it has. Labels are summed up less the first number of the first label,
     which keeps digits that the variance of large numbers would lose.

@@ -1,4 +1,4 @@
-"""What a task of machine learning is: its labels, its outputs, and how well these fit.
+"""A task of machine learning: its labels, its outputs, and how well these fit.
 
 A task is one file beside this one. Its scorer turns the outputs of each input into evidence, which
 is small, so that a dataset of any size streams through it. Estimates, their intervals and the
@@ -26,7 +26,7 @@ Array = NDArray[Any]
 
 
 class Evidence(ABC):
-    """What each of N inputs says of the quantities of a task."""
+    """The evidence of each of N inputs for the quantities of a task."""
 
     @abstractmethod
     def __len__(self) -> int:
