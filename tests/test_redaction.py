@@ -98,6 +98,7 @@ def test_no_output_of_a_run_has_the_secrets_of_an_address(project: Project, page
     assert "s3cret" not in written_by(project.path)
 
 
+@pytest.mark.slow
 def test_a_stack_that_can_not_be_made_shows_no_secrets(project: Project) -> None:
     stack = "onnxruntime @ http://joe:s3cret@127.0.0.1:9/onnxruntime-1-py3-none-any.whl?k=s3cret"
     result = project.run(

@@ -263,6 +263,7 @@ def mutants(content: bytes, seed: int) -> Iterator[bytes]:
         yield bytes(changed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["a.zip", "a.tar", "a.tar.gz", "a.tgz", "a.tar.bz2", "a.tar.xz"])
 def test_every_mutant_of_an_archive_is_refused_or_stays_inside(tmp_path: Path, name: str) -> None:
     content = small_archive(tmp_path / name).read_bytes()

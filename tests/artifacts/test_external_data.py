@@ -188,6 +188,7 @@ def use_graph(project: Project, source: str, **digests: str) -> None:
     project.edit(old, "\n    ".join(lines))
 
 
+@pytest.mark.slow
 def test_a_model_whose_external_data_was_swapped_does_not_run(
     project: Project, tmp_path: Path
 ) -> None:

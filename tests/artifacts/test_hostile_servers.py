@@ -91,6 +91,7 @@ def failure_of(url: str, folder: Path, limits: DownloadLimits = LIMITS) -> str:
 TIME = "the time for the download is over; run again to go on with what is there, or allow more by"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "answer",
     [

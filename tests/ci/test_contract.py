@@ -39,6 +39,7 @@ def test_the_table_says_what_passed(tmp_path: Path) -> None:
     assert done.returncode == 0
 
 
+@pytest.mark.slow
 def test_a_run_in_which_no_test_passes_is_a_failure(tmp_path: Path) -> None:
     options = "--deselect tests -p no:cacheprovider"
     done = contract("onnxruntime", MLMS_CACHE=str(tmp_path), PYTEST_ADDOPTS=options)

@@ -256,6 +256,7 @@ def test_a_worker_that_falls_silent_is_given_up(project: Project) -> None:
     assert sorted(item.get("attempt", 1) for item in project.items()) == [1, 2]
 
 
+@pytest.mark.slow
 def test_workers_that_always_die_at_their_start_end_the_run_with_all_items_as_errors(
     project: Project,
 ) -> None:

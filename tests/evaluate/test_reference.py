@@ -196,6 +196,7 @@ def test_without_a_dataset_both_get_the_same_random_inputs(pair: Pair) -> None:
     assert pair.project.items()[0]["estimates"]["deviation"]["replicates"] == 16
 
 
+@pytest.mark.slow
 def test_further_limits_are_on_classes_and_probabilities(pair: Pair) -> None:
     pair.add("other", off="linear_9")
     pair.project.edit(

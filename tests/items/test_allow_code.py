@@ -45,6 +45,7 @@ def test_the_reference_of_an_agreement_obeys_the_command_line(teller: Project) -
     check_code(teller, "-k", "agreement")
 
 
+@pytest.mark.slow
 def test_both_sides_of_an_upgrade_obey_the_command_line(teller: Project) -> None:
     teller.edit("models:\n", PLAIN)
     check_code(teller, "-k", "b8", "--mlms-aa", "--mlms-budget=0")

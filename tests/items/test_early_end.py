@@ -45,6 +45,7 @@ def test_an_item_whose_limits_are_far_away_ends_early(far_limits: Project) -> No
     assert item["estimates"]["latency_p95"]["lacking"] == ""  # as in full
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("option", ["--mlms-full", "--mlms-duration=1"])
 def test_an_item_is_measured_in_full_on_demand(far_limits: Project, option: str) -> None:
     item = measure(far_limits, option)

@@ -80,6 +80,7 @@ def test_an_interrupted_item_is_written_as_far_as_it_came(project: Project) -> N
     assert project.lines()[-1]["type"] == "end"
 
 
+@pytest.mark.slow
 def test_with_xdist_an_interrupted_item_is_written_with_its_samples(project: Project) -> None:
     interrupt_in_mid_item(project, "-n", "1")
     (item,) = project.items()

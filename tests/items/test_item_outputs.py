@@ -113,6 +113,7 @@ def test_one_worker_gets_the_items_that_share_outputs(two: TwoFrameworks) -> Non
     assert items[AGREEMENT]["outputs_of"] == ACCURACY
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", [(ACCURACY, AGREEMENT), (AGREEMENT, ACCURACY)])
 def test_shared_outputs_give_the_same_results_to_the_bit(
     two: TwoFrameworks, order: tuple[str, str]

@@ -255,6 +255,7 @@ def test_an_agent_that_dies_at_a_level_costs_that_level_alone(project: Project) 
     assert [run.level for run in load_only_trace(project).runs] == LEVELS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("strict", "outcome"), [((), "passed"), (("--mlms-strict",), "failed")])
 def test_a_level_that_was_cut_short_is_a_warning_or_fails_a_strict_run(
     project: Project, strict: tuple[str, ...], outcome: str

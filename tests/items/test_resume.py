@@ -143,6 +143,7 @@ def test_mine(mlms_recorder, ending):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [[], ["-n1"]], ids=["alone", "xdist"])
 def test_ctrl_c_in_a_tear_down_adds_no_second_line(project: Project, workers: list[str]) -> None:
     project.use_faulty()
@@ -170,6 +171,7 @@ def pytest_runtest_logreport(report):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("workers", "where"), [([], "alone"), (["-n1"], "worker")])
 def test_a_result_that_is_on_its_way_when_ctrl_c_is_pressed_is_written(
     project: Project, workers: list[str], where: str

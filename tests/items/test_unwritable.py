@@ -71,6 +71,7 @@ def use_hostile(project: Project, code: str) -> str:
     return f"--mlms-predictors={folder}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [(), ("-n", "1")], ids=["here", "xdist"])
 def test_what_a_hostile_agent_says_of_itself_can_be_written(
     project: Project, options: tuple[str, ...]
@@ -89,6 +90,7 @@ def test_what_a_hostile_agent_says_of_itself_can_be_written(
     assert r"mlms_version_of_a\x00b\x1b[31m" in names
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("old", "new"),
     [

@@ -58,6 +58,7 @@ class Run:
         return self._process.wait(HANG_GUARD)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "prefix"), [((), ""), (("-n1",), "[gw0] ")], ids=["alone", "worker"]
 )

@@ -286,6 +286,7 @@ needs_script = pytest.mark.skipif(
 )
 
 
+@pytest.mark.slow
 @needs_script
 @pytest.mark.parametrize("on_terminal", [True, False])
 def test_the_progress_of_a_long_download_is_shown(

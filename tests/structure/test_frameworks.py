@@ -166,6 +166,7 @@ def known_flops(cost: ModelCost) -> list[int]:
     return [layer.flops for layer in cost.layers if layer.flops]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("framework", "name"), [(name, name) for name in SCRIPTS], indirect=["framework"]
 )
