@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_mlms.artifacts.package_index import pip_settings
 from pytest_mlms.stacks import environments
 
 MODULE = """\
@@ -86,5 +87,7 @@ def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(wheels))
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    pip_settings.cache_clear()  # those of an earlier test
     yield
     environments.release()
+    pip_settings.cache_clear()

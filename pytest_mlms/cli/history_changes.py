@@ -1,0 +1,251 @@
+"""``mlms history changes`` and ``mlms history accept``: what changed, and what people say of it."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import getpass
+import json
+import shutil
+import sys
+import textwrap
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from pytest_mlms.cli.history_confirm import add_confirm_arguments, confirm_changes
+from pytest_mlms.report.table import KEEP, format_table
+from pytest_mlms.text import visible
+from pytest_mlms.units import format_quantity
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+    from pytest_mlms.history.change_groups import ChangeGroup, Difference
+    from pytest_mlms.history.change_scan import Scanned
+    from pytest_mlms.history.changes import Change
+
+__all__ = ["add_accept", "add_changes"]
+
+_WIDTH = 80  # columns of a log
+_HEADER = ("change", "before → after", "ratio", "95 %")
+_MOST_DIFFERENCES = 12
+_SHORT_SHA = 7
+
+
+def add_changes(commands: Any, common: argparse.ArgumentParser) -> None:
+    """Add ``mlms history changes``."""
+    parser = commands.add_parser(
+        "changes", parents=[common], help="find series that became slower, faster, worse or better"
+    )
+    parser.add_argument(
+        "-k",
+        dest="expression",
+        metavar="EXPR",
+        default="",
+        help="only series whose names match, as pytest's -k: 'digits and not p99'",
+    )
+    parser.add_argument(
+        "--all",
+        action="store_true",
+        help="also changes that are accepted, dismissed or undone",
+    )
+    parser.add_argument(
+        "--fail",
+        action="store_true",
+        help="end with status 1 if a change for the worse is confirmed; suspicions never fail",
+    )
+    parser.add_argument("--format", choices=["table", "json"], default="table")
+    add_confirm_arguments(parser)
+    parser.set_defaults(run=_changes)
+
+
+def add_accept(commands: Any, common: argparse.ArgumentParser) -> None:
+    """Add ``mlms history accept``."""
+    parser = commands.add_parser(
+        "accept", parents=[common], help="accept changes: their new levels are right from now on"
+    )
+    parser.add_argument("changes", nargs="+", type=int, metavar="CHANGE", help="its number")
+    parser.add_argument(
+        "--reason", required=True, type=_reason, help="why, for those who ask later"
+    )
+    parser.set_defaults(run=_accept)
+
+
+def _reason(text: str) -> str:
+    if not text.strip():
+        raise argparse.ArgumentTypeError("it is empty; say why the change is accepted")
+    return text
+
+
+def _changes(options: argparse.Namespace) -> int:
+    """Search, and print what was found; return 1 where a change that fails is confirmed."""
+    from pytest_mlms.history.change_groups import group_changes
+    from pytest_mlms.history.change_scan import scan
+
+    history = _existing(options.history)
+    scanned = scan(history)
+    selected = _selected(history, options.expression)
+    if options.confirm:
+        confirm_changes(history, selected, options)
+        selected = _selected(history, options.expression)
+    shown = selected
+    if not options.all:
+        shown = [change for change in selected if change.status in ("open", "confirmed")]
+    groups = group_changes(history, shown)
+    if options.format == "json":
+        _print_json(scanned, groups)
+    else:
+        _print_groups(groups)
+        _print_summary(scanned, selected)
+    fails = [change for change in selected if change.status == "confirmed" and change.is_worse]
+    return 1 if options.fail and fails else 0
+
+
+def _accept(options: argparse.Namespace) -> int:
+    from pytest_mlms.history.changes import accept_changes
+
+    history = _existing(options.history)
+    accepted = accept_changes(history, options.changes, options.reason, _user())
+    for number in dict.fromkeys(options.changes):
+        done = "accepted" if number in accepted else "was accepted before"
+        print(f"change {number}: {done}")
+    return 0
+
+
+def _existing(address: str) -> Engine:
+    """Return the history at an address; raises HistoryError where there is none."""
+    from pytest_mlms.history.store import open_history, open_to_read
+
+    open_to_read(address).dispose()
+    return open_history(address)
+
+
+def _user() -> str | None:
+    """Return the user's name; None where the system knows none, as in some containers."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return None
+
+
+def _selected(history: Engine, expression: str) -> list[Change]:
+    """Return the changes of the series that an expression selects; raises HistoryError."""
+    from pytest_mlms.history.changes import read_changes
+    from pytest_mlms.history.selection import select_series
+
+    changes = read_changes(history)
+    if not expression:
+        return changes
+    with history.connect() as connection:
+        series = set(select_series(connection, expression))
+    return [change for change in changes if change.series in series]
+
+
+def _print_json(scanned: Scanned, groups: Sequence[ChangeGroup]) -> None:
+    found = [dataclasses.asdict(group) for group in groups]
+    print(json.dumps({**dataclasses.asdict(scanned), "groups": found}, indent=1))
+
+
+def _print_groups(groups: Sequence[ChangeGroup]) -> None:
+    width = _WIDTH
+    if sys.stdout.isatty():
+        width = shutil.get_terminal_size((_WIDTH, 0)).columns
+    for group in groups:
+        for line in _heading(group):
+            print(textwrap.fill(visible(line), width, subsequent_indent="  "))
+        rows = [_row(change) for change in group.changes]
+        header, *of_rows = format_table(_HEADER, rows, width, left=1)
+        print("\n".join(header))
+        for change, lines in zip(group.changes, of_rows, strict=True):
+            print("\n".join(lines))
+            for note in _notes(change):
+                print(
+                    textwrap.fill(visible(note), width, initial_indent="  ", subsequent_indent="  ")
+                )
+        print()
+
+
+def _heading(group: ChangeGroup) -> list[str]:
+    date = group.started[:10]
+    lines = [f"since run {group.first_run} of {date}, on {group.machine}"]
+    if group.last_run:
+        lines.append(f"  last run before: {group.last_run}")
+    shown = [_difference_label(side) for side in group.differences]
+    more = len(shown) - _MOST_DIFFERENCES
+    if more > 0:
+        shown = [*shown[:_MOST_DIFFERENCES], f"and {more} more: --format json has them"]
+    lines.append(f"  differs: {', '.join(shown) or 'nothing that results record'}")
+    return lines
+
+
+def _difference_label(side: Difference) -> str:
+    before = side.before or "none"
+    after = side.after or "none"
+    if side.name == "git":
+        return f"git {_short(before)}..{_short(after)}"
+    return f"{side.name} {before} → {after}"
+
+
+def _short(commit: str) -> str:
+    star = "*" if commit.endswith("*") else ""
+    return f"{commit.rstrip('*')[:_SHORT_SHA]}{star}"
+
+
+def _row(change: Change) -> tuple[str, ...]:
+    from pytest_mlms.history.series import case_label
+
+    before = format_quantity(change.before, change.unit)
+    after = format_quantity(change.after, change.unit)
+    ratio = interval = "-"
+    if change.before > 0 and change.after > 0:
+        ratio = _percent(change.ratio)
+        if change.low is not None and change.high is not None:
+            interval = f"{_percent(change.low)} to {_percent(change.high)}"
+    series = f"{change.parts['manifest']} {case_label(change.parts)} {change.quantity}"
+    return (
+        f"{change.id} {_status(change)}: {series}",
+        f"{before} → {after}".replace(" ", KEEP),
+        ratio.replace(" ", KEEP),
+        interval.replace(" ", KEEP),
+    )
+
+
+def _status(change: Change) -> str:
+    direction = "worse" if change.is_worse else "better"
+    return f"{change.status}, {direction}"
+
+
+def _percent(ratio: float) -> str:
+    return f"{ratio - 1:+.1%}".replace("%", " %")
+
+
+def _notes(change: Change) -> list[str]:
+    """Return what is said of a change, a line each."""
+    notes = []
+    if change.kind == "drift":
+        notes.append("slow drift: found by the distance from where the level began")
+    if change.undone_run:
+        notes.append(f"the old level is back since run {change.undone_run}")
+    if change.cause:
+        by = f", by run {change.confirmed_by}" if change.confirmed_by else ""
+        notes.append(f"cause: {change.cause}{by}")
+    if change.reason:
+        by = f" ({change.decided_by}, {change.decided})" if change.decided else ""
+        notes.append(f"reason: {change.reason}{by}")
+    return notes
+
+
+def _print_summary(scanned: Scanned, selected: Sequence[Change]) -> None:
+    counts: dict[str, int] = {}
+    for change in selected:
+        counts[change.status] = counts.get(change.status, 0) + 1
+    found = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
+    print(
+        f"{scanned.series:,} series, {scanned.searched:,} with new points: {found or 'no change'}"
+    )
+    if scanned.too_few:
+        print(
+            f"{scanned.too_few:,} have fewer than {scanned.least} points: too few to tell a change"
+        )
+    if counts.get("open"):
+        print("open ones are suspicions: mlms history changes --confirm measures both sides")

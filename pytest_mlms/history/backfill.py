@@ -1,0 +1,240 @@
+"""Releases of a package that were never measured, measured each in a stack of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, select
+
+from pytest_mlms.errors import MlmsError
+from pytest_mlms.history import schema
+from pytest_mlms.history.child_session import ChildOptions, run_child
+from pytest_mlms.history.machine_class import machine_class
+from pytest_mlms.history.queries import series_by_id, series_names
+from pytest_mlms.history.recreation import write_stacks
+from pytest_mlms.history.releases import Release
+from pytest_mlms.history.stacks import canonical_name
+from pytest_mlms.host.machine import machine_state
+from pytest_mlms.manifest.load import find_manifests, load
+from pytest_mlms.records import Stack
+from pytest_mlms.results_reader import read_results
+from pytest_mlms.serialization import to_plain
+from pytest_mlms.stacks.declared import framework_of
+from pytest_mlms.stacks.installers import Show
+from pytest_mlms.stacks.launch import prepare
+from pytest_mlms.stacks.schema import STACK_FILES
+
+__all__ = ["BackfillOptions", "Outcome", "Work", "measure_release", "measured_cases", "plan_work"]
+
+_QUIET = ("-q", "--no-header", "--tb=line", "-rN")
+_NOTHING_COLLECTED = 5
+_SHOWN_LINES = 12
+
+
+class CaseKey(NamedTuple):
+    """A case without its stack: of different stacks, the same cases are compared."""
+
+    manifest: str
+    kind: str
+    point: str
+
+
+@dataclass(frozen=True)
+class BackfillOptions:
+    """Measurements of each release, and their place.
+
+    ``more`` are requirements that each stack has beside the release and numpy.
+    """
+
+    child: ChildOptions
+    manifests: tuple[Path, ...]
+    expression: str
+    more: tuple[str, ...]
+    history: str
+
+    @property
+    def child_to_add(self) -> ChildOptions:
+        """The options of a child that adds its run to the history.
+
+        The address is in the environment, not in the command: it may have a password.
+        """
+        return replace(self.child, variables={"MLMS_HISTORY": self.history})
+
+    def stack_of(self, release: Release) -> Stack:
+        """Return the stack of a release."""
+        framework = framework_of(release.package)
+        names = {canonical_name(text) for text in map(_name_of, self.more)}
+        numpy = () if "numpy" in names else ("numpy",)
+        requirements = (release.requirement, *self.more, *numpy)
+        return Stack(release.stack, framework, requirements=requirements)
+
+
+@dataclass(frozen=True)
+class Work:
+    """The items of a release that the history lacks; ``present`` are the ids of the others."""
+
+    release: Release
+    missing: tuple[str, ...]
+    present: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Result of a release: the number of items measured, and the reason why others were not."""
+
+    measured: int
+    problem: str = ""
+
+
+def _name_of(requirement: str) -> str:
+    for end, character in enumerate(requirement):
+        if not (character.isalnum() or character in "-_."):
+            return requirement[:end]
+    return requirement
+
+
+def plan_work(
+    releases: Sequence[Release],
+    options: BackfillOptions,
+    measured: Mapping[str, Collection[CaseKey]],
+) -> list[Work]:
+    """Return the items of each release; ``measured`` has the cases that are there by version.
+
+    pytest is asked for the items of one release: those of the others differ by its name. Raises
+    MlmsError where it finds none.
+    """
+    first = options.stack_of(releases[0])
+    names = _manifest_names(options.manifests)
+    items = _collected(first, options)
+    planned = []
+    for release in releases:
+        there = measured.get(str(release.version), ())
+        missing: list[str] = []
+        present: list[str] = []
+        for item in items:
+            own = item.replace(f"[{first.name}-", f"[{release.stack}-")
+            key = _key_of(item, first.name, names)
+            (present if key in there else missing).append(own)
+        planned.append(Work(release, tuple(missing), tuple(present)))
+    return planned
+
+
+def measured_cases(connection: Connection, package: str) -> dict[str, set[CaseKey]]:
+    """Return the cases that the history has of each version of a package, on such a machine."""
+    machine = to_plain(machine_state())
+    keys = {}
+    for series in series_by_id(connection, series_names(connection)):
+        if series.machine == machine_class(machine, series.parts["device"]):
+            keys[series.id] = _key_of_parts(series.parts)
+    of_package = schema.package.c
+    query = (
+        select(schema.point.c.series, of_package.version)
+        .join(schema.package, of_package.lock_sha256 == schema.point.c.stack)
+        .where(of_package.name == canonical_name(package))
+        .distinct()
+    )
+    found: dict[str, set[CaseKey]] = {}
+    for number, version in connection.execute(query):
+        if number in keys:
+            found.setdefault(version, set()).add(keys[number])
+    return found
+
+
+def _key_of_parts(parts: Mapping[str, Any]) -> CaseKey:
+    words = [parts["device"]]
+    if parts["scenario"]:
+        words += [f"b{parts['batch_size']}", parts["scenario"]]
+    return CaseKey(parts["manifest"], parts["kind"], "-".join(words))
+
+
+def _manifest_names(paths: Iterable[Path]) -> dict[Path, str]:
+    """Return the name of the model of each manifest."""
+    names = {}
+    for path in find_manifests(paths):
+        if path.name not in STACK_FILES:
+            names[path.absolute()] = load(path).manifest.name
+    return names
+
+
+def _key_of(item: str, stack: str, names: Mapping[Path, str]) -> CaseKey | None:
+    """Return the key of an item's id; None where its manifest isn't certain."""
+    file, _, function = item.partition("::")
+    kind, _, case = function.partition("[")
+    found = [name for path, name in names.items() if f"/{path}".endswith(f"/{file}")]
+    if len(found) != 1:
+        return None
+    point = case.removeprefix(f"{stack}-").removesuffix("]")
+    return CaseKey(found[0], kind.removeprefix("test_"), point)
+
+
+def _collected(stack: Stack, options: BackfillOptions) -> list[str]:
+    """Return the ids of the items that a stack runs. Raises MlmsError where there are none."""
+    with tempfile.TemporaryDirectory(prefix="mlms-backfill-") as folder:
+        words = _arguments([stack], folder, options)
+        command = [sys.executable, "-m", "pytest", "--collect-only", "-q", *words]
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
+    marker = f"[{stack.name}-"
+    items = [line for line in done.stdout.splitlines() if "::test_" in line and marker in line]
+    if items:
+        return items
+    if done.returncode == _NOTHING_COLLECTED:
+        paths = ", ".join(map(str, options.manifests))
+        raise MlmsError(f"{paths} has no item for {stack.framework}; name others, or another -k")
+    lines = [*done.stdout.splitlines(), *done.stderr.splitlines()]
+    shown = "\n  ".join(lines[-_SHOWN_LINES:])
+    raise MlmsError(f"pytest can't collect the items of {stack.name}:\n  {shown}")
+
+
+def _arguments(stacks: Sequence[Stack], folder: str, options: BackfillOptions) -> list[str]:
+    """Write the stacks into a folder; return the arguments of pytest that choose them."""
+    write_stacks(Path(folder, "stacks.yaml"), {stack.name: stack for stack in stacks})
+    arguments = [f"--mlms-manifests={path}" for path in (*options.manifests, folder)]
+    arguments += [f"--mlms-stack={stack.name}" for stack in stacks]
+    if options.expression:
+        arguments.append(f"-k={options.expression}")
+    return arguments + options.child.arguments
+
+
+def measure_release(work: Work, options: BackfillOptions, show: Show) -> Outcome:
+    """Measure the missing items of a release; pytest adds them to the history.
+
+    A release that can't be installed has that as its problem.
+    """
+    stack = options.stack_of(work.release)
+    try:
+        prepare(stack, options.child.cache, show=show)
+    except MlmsError as error:
+        return Outcome(0, str(error))
+    with tempfile.TemporaryDirectory(prefix="mlms-backfill-") as folder:
+        arguments = _arguments([stack], folder, options)
+        arguments += [f"--deselect={item}" for item in work.present]
+        done = run_child([*arguments, *_QUIET, "--mlms-history="], options.child_to_add, folder)
+    if done.run is None:
+        return Outcome(0, f"pytest made no run (exit status {done.status})")
+    return _outcome_of(read_results(done.run / "results.jsonl"))
+
+
+def _outcome_of(lines: Iterator[Mapping[str, Any]]) -> Outcome:
+    measured = 0
+    problems = []
+    for line in lines:
+        if line["type"] != "item" or line.get("control"):
+            continue
+        if line["verdict"] in ("ERROR", "SKIPPED"):
+            problems.append(str(line.get("message") or line["verdict"]))
+        else:
+            measured += 1
+    return Outcome(measured, problems[0] if problems else "")

@@ -1,0 +1,167 @@
+"""A session of pytest as a child: its run's folder, and its end with ours."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from types import FrameType
+
+from pytest_mlms.results_reader import read_results
+
+__all__ = ["ChildOptions", "ChildResult", "run_child"]
+
+_GRACE_SECONDS = 60  # for a child that was interrupted: it writes results and ends its agents
+_ENDING = (signal.SIGTERM, signal.SIGHUP)
+_PR_SET_PDEATHSIG = 1  # of prctl(2)
+
+
+@dataclass(frozen=True)
+class ChildOptions:
+    """Common settings of the children of a command; paths as for pytest.
+
+    ``variables`` are added to their environment.
+    """
+
+    results: Path
+    cache: Path
+    predictors: tuple[Path, ...] = ()
+    allow_code: bool = False
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def arguments(self) -> list[str]:
+        """The options of pytest."""
+        arguments = [f"--mlms-results={self.results}", f"--mlms-cache={self.cache}"]
+        arguments += [f"--mlms-predictors={folder}" for folder in self.predictors]
+        if self.allow_code:
+            arguments.append("--mlms-allow-code")
+        return arguments
+
+
+@dataclass(frozen=True)
+class ChildResult:
+    """The exit status of a session, and its run's folder; None where it made none."""
+
+    status: int
+    run: Path | None
+
+
+def run_child(arguments: Sequence[str], options: ChildOptions, marker: str) -> ChildResult:
+    """Run pytest to its end, with its output on our standard error.
+
+    ``marker`` is a part of one of the arguments that no other session has: its run is found by it.
+    Where this process is interrupted, terminated or hung up, the child is interrupted and waited
+    for, so that neither it nor its agents stay. On Linux it is interrupted also where this process
+    is killed. The link ``latest`` stays at the run that it names.
+    """
+    before = _runs(options.results)
+    latest = _latest(options.results)
+    words = [sys.executable, "-m", "pytest", *arguments, *options.arguments]
+    child = subprocess.Popen(
+        words,
+        stdout=sys.stderr,
+        env={**os.environ, **options.variables},
+        start_new_session=True,
+        preexec_fn=_bind_to(os.getpid()),  # noqa: PLW1509  no thread of ours runs Python
+    )
+    with _ended_by_signals(), child:
+        try:
+            status = child.wait()
+        finally:
+            _end(child)
+            run = _find(_runs(options.results) - before, marker)
+            if run is not None and latest and _latest(options.results) == run.name:
+                _set_latest(options.results, latest)
+    return ChildResult(status, run)
+
+
+def _latest(results: Path) -> str:
+    """Return the name of the run that ``latest`` links to; empty where there is no such link."""
+    link = results / "latest"
+    return os.readlink(link) if link.is_symlink() else ""
+
+
+def _set_latest(results: Path, run: str) -> None:
+    link = results / f".latest-{run}"
+    with contextlib.suppress(OSError):
+        link.symlink_to(run)
+        os.replace(link, results / "latest")
+
+
+def _bind_to(parent: int) -> Callable[[], None]:
+    """Return a function that a child calls before it is pytest: it can be interrupted by then on.
+
+    Background jobs of a shell ignore SIGINT, which their children would inherit. On Linux the
+    kernel interrupts the child when the parent ends.
+    """
+    libc = ctypes.CDLL(None) if sys.platform == "linux" else None
+
+    def bind() -> None:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        if libc is None:
+            return
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGINT, 0, 0, 0)
+        if os.getppid() != parent:  # it ended before the kernel was asked
+            os._exit(1)
+
+    return bind
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """Interrupt a child that still runs, and kill one that doesn't end."""
+    if child.poll() is not None:
+        return
+    child.send_signal(signal.SIGINT)
+    try:
+        child.wait(_GRACE_SECONDS)
+    except (subprocess.TimeoutExpired, KeyboardInterrupt):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+
+
+@contextlib.contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Have signals that end this process raise KeyboardInterrupt, as Ctrl-C does.
+
+    One that is ignored, as SIGHUP is below nohup, stays so.
+    """
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    former = {}
+    try:
+        for number in _ENDING:
+            if signal.getsignal(number) != signal.SIG_IGN:
+                former[number] = signal.signal(number, interrupt)
+    except ValueError:  # signals are the main thread's
+        pass
+    try:
+        yield
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)
+
+
+def _runs(results: Path) -> set[Path]:
+    if not results.is_dir():
+        return set()
+    return {path for path in results.iterdir() if path.is_dir() and not path.is_symlink()}
+
+
+def _find(runs: set[Path], marker: str) -> Path | None:
+    """Return the run whose command has the marker, of those that began meanwhile."""
+    for run in runs:
+        for line in islice(read_results(run / "results.jsonl"), 1):
+            if any(marker in word for word in line.get("command", ())):
+                return run
+    return None

@@ -1,0 +1,167 @@
+"""Plans of confirmations: what is to be measured for a change, or why nothing can be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, Engine
+
+from pytest_mlms.errors import MlmsError
+from pytest_mlms.history.changes import Change, read_changes
+from pytest_mlms.history.gate_verdict import (
+    Circumstances,
+    Finding,
+    Gate,
+    cause_without_software,
+    gate_of,
+)
+from pytest_mlms.history.machine_class import machine_class
+from pytest_mlms.history.queries import points
+from pytest_mlms.history.sides import Side, sides_of
+from pytest_mlms.host.machine import machine_state
+from pytest_mlms.manifest.load import LoadedManifest, load
+from pytest_mlms.serialization import to_plain
+
+__all__ = ["Plan", "StackNames", "plan_of"]
+
+_REACH_OF_CONTROL = 2
+"""Runs between the change of a control item and another one that it may explain."""
+
+
+class _Refused(MlmsError):
+    """A change can't be confirmed; the text says why."""
+
+
+class StackNames(NamedTuple):
+    """Names of both stacks that no declared stack has."""
+
+    before: str
+    after: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A change with both sides of it, and what the upgrade has to decide."""
+
+    change: Change
+    before: Side
+    after: Side
+    manifest: LoadedManifest
+    gate: Gate
+    circumstances: Circumstances
+
+    @property
+    def group(self) -> tuple[str, str, Path]:
+        """The properties that plans have in common which share a session of pytest."""
+        return self.before.stack.identity, self.after.stack.identity, self.manifest.path
+
+    def case(self, names: StackNames) -> str:
+        """Return the id of the upgrade's case."""
+        line = self.after.line
+        return f"{names.after}-vs-{names.before}-{line['device']}-b{line['batch_size']}"
+
+
+def plan_of(history: Engine, change: Change) -> Plan | Finding:
+    """Return how to confirm a change, or what is known of it without measuring."""
+    try:
+        with history.connect() as connection:
+            sides = sides_of(connection, change)
+            control = _step_of_control(history, connection, change)
+        if sides is None:
+            raise _Refused("the runs on both sides of it are not in the history")
+        return _plan(change, *sides, control)
+    except MlmsError as error:
+        return Finding(change, None, str(error))
+
+
+def _plan(change: Change, before: Side, after: Side, control: str) -> Plan | Finding:
+    plugin = ""
+    if before.plugin != after.plugin:
+        plugin = f"{before.plugin} → {after.plugin}"
+    circumstances = Circumstances(plugin, control)
+    if before.stack.identity == after.stack.identity and not before.stack.missing:
+        cause, why = cause_without_software(circumstances)
+        return Finding(change, cause, f"both runs had the same software; {why}")
+    if "::" in change.parts["test"]:
+        raise _Refused("it was measured by a test of your own, which upgrades don't run")
+    _check_machine(change)
+    manifest = _manifest_of(after.line)
+    gate = gate_of(change, manifest.manifest.thresholds.upgrade.tolerances())
+    if gate is None:
+        raise _Refused(f"upgrades don't compare {change.quantity}")
+    return Plan(change, before, after, manifest, gate, circumstances)
+
+
+def _step_of_control(history: Engine, connection: Connection, change: Change) -> str:
+    """Return the change of a control item on such a machine at the same time; "" for none."""
+    near = _runs_near(connection, change)
+    for other in read_changes(history):
+        same_machine = other.parts.get("machine") == change.parts.get("machine")
+        same_direction = other.is_worse == change.is_worse
+        if other.control and same_machine and same_direction and other.first_run in near:
+            return f"{other.quantity} ×{other.ratio:.3f}, change {other.id}"
+    return ""
+
+
+def _runs_near(connection: Connection, change: Change) -> set[str]:
+    """Return the runs of a series beside the first run of a change."""
+    runs = list(dict.fromkeys(row.run for row in points(connection, change.series)))
+    if change.first_run not in runs:
+        return set()
+    located = runs.index(change.first_run)
+    begin = max(0, located - _REACH_OF_CONTROL)
+    return set(runs[begin : located + _REACH_OF_CONTROL + 1])
+
+
+def _check_machine(change: Change) -> None:
+    here = machine_class(to_plain(machine_state()), change.parts["device"])
+    there = change.parts["machine"]
+    if here != there:
+        problem = f"it was measured on {there}, and this machine is {here}"
+        raise _Refused(f"{problem}; confirm it on a machine of that class")
+
+
+def _manifest_of(line: Mapping[str, Any]) -> LoadedManifest:
+    """Return the manifest of an item. Raises MlmsError where its files are not those any more."""
+    path = Path(line["manifest"]["path"])
+    if not path.is_file():
+        raise _Refused(f"there is no {path} below {Path.cwd()}; run it where the manifest is")
+    loaded = load(path)
+    _check_model(loaded, line)
+    if (line.get("dataset") or {}).get("sha256") != loaded.dataset_digest:
+        problem = "the dataset is not the one that was measured"
+        raise _Refused(f"{loaded.place('dataset')}: {problem}; restore it")
+    _check_case(loaded, line)
+    return loaded
+
+
+def _check_model(loaded: LoadedManifest, line: Mapping[str, Any]) -> None:
+    models = loaded.manifest.models
+    found = [model for model in models if model.name == line["framework"]]
+    if not found:
+        problem = f"there is no model for {line['framework']} any more"
+        raise _Refused(f"{loaded.place('models')}: {problem}; restore it")
+    index = models.index(found[0])
+    digests = loaded.model_digests(found[0])
+    for role, digest in line["model"]["sha256"].items():
+        if digests.get(role) != digest:
+            problem = f"the {role} is not the one that was measured ({digest[:12]}…)"
+            raise _Refused(f"{loaded.place('models', index, role)}: {problem}; restore it")
+    if to_plain(found[0].options) != line["options"]:
+        place = loaded.place("models", index, "options")
+        raise _Refused(f"{place}: the options are not those that were measured; restore them")
+
+
+def _check_case(loaded: LoadedManifest, line: Mapping[str, Any]) -> None:
+    evaluate = loaded.manifest.evaluate
+    device = line["device"]
+    if device not in evaluate.devices:
+        place = loaded.place("evaluate", "devices")
+        raise _Refused(f"{place}: the device {device} isn't there any more; restore it")
+    size = line["batch_size"]
+    if size not in evaluate.batch_sizes:
+        place = loaded.place("evaluate", "batch_sizes")
+        raise _Refused(f"{place}: the batch size {size} isn't there any more; restore it")

@@ -1,0 +1,133 @@
+"""Stacks as results record them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from packaging.utils import canonicalize_name
+
+from pytest_mlms.stacks.exact_packages import parse_package
+from pytest_mlms.stacks.recreated import NOT_IN_AGENTS
+
+__all__ = ["RecordedStack"]
+
+_ENVIRONMENT = ("env", "env_passthrough", "libraries")
+"""The declared keys that are no packages and change what a stack does."""
+
+
+@dataclass(frozen=True)
+class RecordedStack:
+    """A stack as an item's line of results.jsonl has it.
+
+    Attributes:
+        name: Its name.
+        framework: The framework that the item ran.
+        python: The exact version of Python.
+        packages: The exact packages, a line each, without those that no agent imports.
+        missing: The reason why there are no packages, or empty.
+        declared: The keys of stacks.yaml that declare it.
+        threads: The number of threads that was asked for; None for the framework's own choice.
+        cores: The cores that its agents were held to; empty for all.
+        driver: The version of the GPU's driver; empty for an item on the CPU.
+    """
+
+    name: str
+    framework: str
+    python: str
+    packages: tuple[str, ...]
+    missing: str
+    declared: Mapping[str, Any]
+    threads: int | None
+    cores: tuple[int, ...]
+    driver: str
+
+    @classmethod
+    def of(cls, line: Mapping[str, Any]) -> RecordedStack:
+        """Return the stack of an item's line."""
+        stack = line["stack"]
+        launch = line.get("launch") or {}
+        packages = launch.get("lock") or launch.get("packages") or []
+        missing = launch.get("lacking") or "the run doesn't tell them"
+        return cls(
+            name=stack["name"],
+            framework=line["framework"],
+            python=line.get("python") or "",
+            packages=tuple(_of_agents(packages)),
+            missing="" if packages else missing,
+            declared=stack.get("declared") or {},
+            threads=stack.get("threads"),
+            cores=tuple(stack.get("cores") or ()),
+            driver=_driver_of(line),
+        )
+
+    @cached_property
+    def identity(self) -> str:
+        """A text that two stacks share where nothing differs that can change a measurement."""
+        environment = {key: self.declared.get(key) for key in _ENVIRONMENT}
+        software = (self.framework, self.python, self.packages, self.driver)
+        parts = (software, environment, self.threads, self.cores)
+        return json.dumps(parts, sort_keys=True)
+
+    @property
+    def developed(self) -> list[str]:
+        """The names of packages that were installed from a folder, whose code may be any."""
+        parsed = map(parse_package, self.packages)
+        return [package.name for package in parsed if package and package.is_developed]
+
+    def differences(self, after: RecordedStack) -> list[str]:
+        """Return what differs in ``after``, a text each, as in "numpy 2.3.0 → 2.4.6"."""
+        found = []
+        if self.python != after.python:
+            found.append(f"Python {self.python} → {after.python}")
+        if self.driver != after.driver:
+            old = self.driver or "none"
+            new = after.driver or "none"
+            found.append(f"driver {old} → {new}")
+        found += _differing(_versions(self.packages), _versions(after.packages))
+        for key in _ENVIRONMENT:
+            if self.declared.get(key) != after.declared.get(key):
+                found.append(f"{key} of the stack")
+        if self.threads != after.threads or self.cores != after.cores:
+            found.append("threads or cores of the stack")
+        return found
+
+
+def _driver_of(line: Mapping[str, Any]) -> str:
+    """Return the version of the GPU's driver; "" for an item on the CPU."""
+    device = str(line["device"])
+    if device.startswith("cpu"):
+        return ""
+    driver = line["machine"].get("gpu_driver")
+    return str(driver or "unknown")
+
+
+def _of_agents(packages: list[str]) -> Iterator[str]:
+    """Yield the packages without this plugin and installers."""
+    for line in packages:
+        package = parse_package(line)
+        if package is None or package.key not in NOT_IN_AGENTS:
+            yield line
+
+
+def _versions(packages: tuple[str, ...]) -> dict[str, str]:
+    versions: dict[str, str] = {}
+    for line in packages:
+        name, _, version = line.partition("==")
+        name, _, address = name.partition(" @ ")
+        versions[canonicalize_name(name)] = version or address
+    return versions
+
+
+def _differing(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
+    found = []
+    names = {*before, *after}
+    for name in sorted(names):
+        old = before.get(name, "none")
+        new = after.get(name, "none")
+        if old != new:
+            found.append(f"{name} {old} → {new}")
+    return found

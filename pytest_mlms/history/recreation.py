@@ -1,0 +1,189 @@
+"""Stacks of earlier runs, declared and made again from what their results recorded.
+
+What can't be recreated is a StackError that names the package, the Python, the image, the variable
+or the driver.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from pytest_mlms.artifacts.package_index import PipSettings, offered_files, pip_settings
+from pytest_mlms.artifacts.transfer import DownloadError
+from pytest_mlms.errors import MlmsError, StackError
+from pytest_mlms.history.recorded_stack import RecordedStack
+from pytest_mlms.host.machine import machine_state
+from pytest_mlms.records import Launch, Library, Stack
+from pytest_mlms.stacks.declaration import HIDDEN, declaration_of
+from pytest_mlms.stacks.environments import existing
+from pytest_mlms.stacks.exact_packages import parse_package
+from pytest_mlms.stacks.installed import with_packages
+from pytest_mlms.stacks.installers import Show
+from pytest_mlms.stacks.launch import base_interpreter, prepare
+from pytest_mlms.stacks.recreated import NOT_IN_AGENTS, ExactSoftware, recreated_stack
+
+__all__ = ["make_stack", "recreate", "settings_of", "write_stacks"]
+
+_INDEX_SECONDS = 60  # for the question why a package isn't there
+_SHOWN_VERSIONS = 3
+_NOT_FOUND = re.compile(r"(?:No matching distribution found for|no version of) (\S+==\S+)")
+"""Lines of pip and uv on a package that the index lacks."""
+
+
+def recreate(name: str, recorded: RecordedStack, cache: Path) -> Stack:
+    """Return a stack of this name that is a recorded one again; nothing is made.
+
+    A stack that is on this machine as it was is declared as it was. Raises StackError, which names
+    what can't be recreated.
+    """
+    _check_secrets(recorded)
+    _check_driver(recorded)
+    if recorded.missing:
+        raise _cannot(recorded, f"its packages are not known: {recorded.missing}; measure it again")
+    declared = replace(_declared_stack(recorded), name=name)
+    if _has_same_packages(declared, recorded, cache):
+        return declared
+    exact = ExactSoftware(recorded.name, recorded.framework, recorded.python, recorded.packages)
+    return recreated_stack(name, exact, like=declared)
+
+
+def write_stacks(path: Path, stacks: Mapping[str, Stack]) -> None:
+    """Write a stacks.yaml that declares these stacks, by name."""
+    entries = {}
+    for name, stack in stacks.items():
+        entry = {"framework": stack.framework, **declaration_of(stack)}
+        if stack.threads:
+            entry["threads"] = stack.threads
+        if stack.cores:
+            entry["cores"] = list(stack.cores)
+        entries[name] = entry
+    path.write_text(json.dumps(entries, indent=1), encoding="utf-8")
+
+
+def make_stack(stack: Stack, recorded: RecordedStack, cache: Path, show: Show) -> Launch:
+    """Make the environment of a recreated stack.
+
+    Raises StackError, which names the package that can't be had any more.
+    """
+    try:
+        return prepare(stack, cache, threads=recorded.threads, show=show)
+    except MlmsError as error:
+        raise _cannot(recorded, _explained(str(error), stack, recorded)) from None
+
+
+def _cannot(recorded: RecordedStack, problem: str) -> StackError:
+    return StackError(f"stack {recorded.name} can't be recreated: {problem}")
+
+
+def _check_secrets(recorded: RecordedStack) -> None:
+    for name, value in recorded.declared.get("env", {}).items():
+        if value == HIDDEN:
+            problem = f"results don't keep the value of its variable {name}"
+            advice = f"declare it as 'env_passthrough: [{name}]' instead"
+            raise _cannot(recorded, f"{problem}; {advice}")
+
+
+def _check_driver(recorded: RecordedStack) -> None:
+    """Refuse another driver than today's: no environment has one."""
+    if not recorded.driver:
+        return
+    today = machine_state().get("gpu_driver") or "unknown"
+    if today != recorded.driver:
+        problem = f"it ran with the GPU's driver {recorded.driver}, and here is {today}"
+        advice = "a driver can't be recreated: compare two hosts, see docs/distribution.md"
+        raise _cannot(recorded, f"{problem}; {advice}")
+
+
+def _declared_stack(recorded: RecordedStack) -> Stack:
+    """Return the stack as it was declared, with the threads and cores of the item."""
+    declared = recorded.declared
+    libraries = declared.get("libraries", {}).items()
+    return Stack(
+        recorded.name,
+        recorded.framework,
+        interpreter=declared.get("interpreter"),
+        python=declared.get("python"),
+        requirements=tuple(declared.get("requirements", ())),
+        installer=declared.get("installer", "pip"),
+        options=tuple(declared.get("pip_options", ())),
+        lock=Path(declared["lock"]) if "lock" in declared else None,
+        container=declared.get("container"),
+        libraries=tuple(Library(name, **found) for name, found in libraries),
+        env=tuple(declared.get("env", {}).items()),
+        env_passthrough=tuple(declared.get("env_passthrough", ())),
+        threads=recorded.threads,
+        cores=recorded.cores,
+    )
+
+
+def _has_same_packages(stack: Stack, recorded: RecordedStack, cache: Path) -> bool:
+    """Return whether a stack, as it was declared, has the recorded packages today."""
+    if stack.container or not recorded.declared:
+        return False
+    try:
+        interpreter = base_interpreter(stack)
+        if stack.requirements:
+            made = existing(stack, interpreter, cache)
+            packages = made.lock if made else ()
+        else:
+            packages = with_packages(prepare(stack, cache)).packages
+    except MlmsError:
+        return False
+    if interpreter.version != recorded.python:
+        return False
+    return _comparable(packages) == _comparable(recorded.packages)
+
+
+def _comparable(lines: tuple[str, ...]) -> list[str]:
+    found = []
+    for line in lines:
+        package = parse_package(line)
+        if package is None or package.key not in NOT_IN_AGENTS:
+            found.append(line)
+    return found
+
+
+def _explained(error: str, stack: Stack, recorded: RecordedStack) -> str:
+    """Return an installer's error, or the reason where the index lacks a package."""
+    found = _NOT_FOUND.search(error)
+    if found is None:
+        return error
+    package = found[1].rstrip(",.;)")
+    return f"{package} {_reason_of(package, stack, recorded)}"
+
+
+def _reason_of(package: str, stack: Stack, recorded: RecordedStack) -> str:
+    name, _, version = package.partition("==")
+    try:
+        end = time.monotonic() + _INDEX_SECONDS
+        files = offered_files(name, settings_of(stack), end)
+    except DownloadError as error:
+        return f"can't be had: {error}"
+    offered = sorted({file.version for file in files}, reverse=True)
+    if not offered:
+        return "is not on the index"
+    if version not in map(str, offered):
+        shown = ", ".join(str(one) for one in offered[:_SHOWN_VERSIONS])
+        return f"is not on the index any more; it has {shown}"
+    return f"is on the index, without a file for Python {recorded.python} on this platform"
+
+
+def settings_of(stack: Stack) -> PipSettings:
+    """Return pip's settings with the options of a stack; raises DownloadError without a pip."""
+    own = pip_settings()
+    indexes = list(own.indexes)
+    links = list(own.links)
+    for option in stack.options:
+        name, _, value = option.partition("=")
+        if name == "--index-url":
+            indexes[:1] = [value]
+        elif name == "--extra-index-url":
+            indexes.append(value)
+        elif name == "--find-links":
+            links.append(value)
+    return PipSettings(tuple(indexes), tuple(links), own.certificates)

@@ -1,0 +1,98 @@
+"""Releases of a package that this Python and platform can install."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.tags import sys_tags
+from packaging.utils import parse_wheel_filename
+from packaging.version import Version
+
+from pytest_mlms.artifacts.package_index import PackageFile, PipSettings, offered_files
+from pytest_mlms.artifacts.transfer import DownloadError
+from pytest_mlms.errors import MlmsError
+
+__all__ = ["Release", "parse_requirement", "releases_of", "select_releases"]
+
+_INDEX_SECONDS = 60
+
+
+@dataclass(frozen=True)
+class Release:
+    """A release; ``size`` is that of its wheel in bytes, 0 where the index doesn't tell it."""
+
+    package: str
+    version: Version
+    size: int
+
+    @property
+    def requirement(self) -> str:
+        """The requirement that installs it."""
+        return f"{self.package}=={self.version}"
+
+    @property
+    def stack(self) -> str:
+        """The name of its stack."""
+        return f"{self.package}-{self.version}".replace("+", "-").replace("!", "-")
+
+
+def parse_requirement(text: str) -> Requirement:
+    """Return a requirement of one package; raises MlmsError, which says what to write."""
+    try:
+        requirement = Requirement(text)
+    except InvalidRequirement:
+        requirement = None
+    if requirement is None or requirement.url or requirement.marker:
+        problem = f"{text!r} is no package with its versions"
+        raise MlmsError(f"{problem}; write one as in 'onnxruntime>=1.17'") from None
+    return requirement
+
+
+def releases_of(requirement: Requirement, settings: PipSettings, pre: bool) -> list[Release]:
+    """Return the releases of a package that meet a requirement, the newest first.
+
+    Raises MlmsError where an index can't be read, or has none.
+    """
+    try:
+        files = offered_files(requirement.name, settings, time.monotonic() + _INDEX_SECONDS)
+    except DownloadError as error:
+        raise MlmsError(str(error)) from None
+    found = select_releases(requirement, files, pre)
+    if not found:
+        here = "with a wheel for this Python and platform"
+        problem = f"no release of {requirement.name} that is {requirement} {here}"
+        offered = sorted({file.version for file in files})
+        known = f"it has {offered[0]} to {offered[-1]}" if offered else "it has no such package"
+        raise MlmsError(f"{problem} is on the index; {known}")
+    return found
+
+
+def select_releases(
+    requirement: Requirement, files: Iterable[PackageFile], pre: bool
+) -> list[Release]:
+    """Return the releases of an index's files that meet a requirement, the newest first.
+
+    They have a wheel for this Python and platform, and are not yanked. Pre-releases are among them
+    only if they are asked for.
+    """
+    sizes: dict[Version, int] = {}
+    for file in _installable(files):
+        if file.version.is_prerelease and not pre:
+            continue
+        if requirement.specifier.contains(file.version, prereleases=True):
+            sizes.setdefault(file.version, file.size)
+    return [Release(requirement.name, one, sizes[one]) for one in sorted(sizes, reverse=True)]
+
+
+def _installable(files: Iterable[PackageFile]) -> Iterator[PackageFile]:
+    """Yield the wheels for this Python and platform that are not yanked."""
+    here = set(sys_tags())
+    for file in files:
+        if not file.is_wheel or file.yanked is not None:
+            continue
+        _, _, _, tags = parse_wheel_filename(file.name)
+        if not here.isdisjoint(tags):
+            yield file

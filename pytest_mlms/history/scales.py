@@ -1,0 +1,97 @@
+"""Scales on which the values of a quantity are compared over time."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pytest_mlms.history.shifts import Sensitivity
+from pytest_mlms.quantities import QUANTITIES
+from pytest_mlms.quantities.quantity import Quantity
+
+__all__ = ["Scale", "scale_of"]
+
+_LEAST = 0.02
+"""The least change that is reported, where the gate's tolerance is not larger."""
+
+_LEAST_SHARE = 0.01
+"""The same of shares of a whole, as a difference."""
+
+_EXACT_KINDS = ("accuracy", "agreement")
+
+_AGREEMENT_BASE = 1e-6
+"""Differences that are small beside this one come from the order of float32's sums."""
+
+_AGREEMENT_LEAST = math.log(2)
+"""Differences from a reference are errors of rounding: less than a factor of two is no change."""
+
+_LEAST_VALUE = 1e-12
+"""Smaller values count as this one, which has a logarithm."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Values as they are, for shares of a whole, or else logarithms of the value and a base.
+
+    ``base`` is in the quantity's unit: values that are small beside it don't matter.
+    """
+
+    sensitivity: Sensitivity
+    is_share: bool = False
+    base: float = 0.0
+
+    def of(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return values on this scale; of what has no logarithm that of the least number."""
+        if self.is_share:
+            return values
+        return np.asarray(np.log(np.maximum(values + self.base, _LEAST_VALUE)))
+
+    def value(self, level: float) -> float:
+        """Return a level of this scale in the quantity's unit."""
+        if self.is_share:
+            return level
+        value = math.exp(level) - self.base
+        return value if value > _LEAST_VALUE else 0.0
+
+    def ratio(self, before: float, after: float) -> float:
+        """Return the ratio of two levels' values; a value of 0 counts as the least one."""
+        low, high = (max(_LEAST_VALUE, self.value(level)) for level in (before, after))
+        return high / low
+
+
+def scale_of(name: str, unit: str) -> Scale:
+    """Return the scale of a quantity, which may be a user's own, and has this base unit."""
+    quantity = QUANTITIES.get(name)
+    if quantity is None:
+        least = _LEAST_SHARE if unit == "fraction" else _LEAST
+        return Scale(Sensitivity(least), is_share=unit == "fraction")
+    exact = quantity.kind in _EXACT_KINDS
+    if quantity.unit == "fraction":
+        return Scale(Sensitivity(_tolerance(quantity, _LEAST_SHARE), exact), is_share=True)
+    if quantity.kind == "agreement":
+        return Scale(Sensitivity(_AGREEMENT_LEAST, exact), base=_AGREEMENT_BASE)
+    least = max(_LEAST, math.log1p(_tolerance(quantity, _LEAST)))
+    return Scale(Sensitivity(least, exact), base=_base(quantity))
+
+
+def _tolerance(quantity: Quantity, default: float) -> float:
+    rule = _rule_source(quantity).upgrade
+    return rule.tolerance if rule else default
+
+
+def _base(quantity: Quantity) -> float:
+    rule = _rule_source(quantity).upgrade
+    return rule.base if rule else 0.0
+
+
+def _rule_source(quantity: Quantity) -> Quantity:
+    """Return the quantity whose rule of upgrades holds: that of the same name, or of its turns."""
+    if quantity.upgrade:
+        return quantity
+    for other in QUANTITIES.values():
+        if other.upgrade and other.upgrade.estimate == quantity.name:
+            return other
+    return quantity

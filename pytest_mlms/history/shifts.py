@@ -1,0 +1,72 @@
+"""Records of shifts: changes of the level of a series."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["Estimate", "Sensitivity", "Shift"]
+
+_RISK = 3e-4  # of Student's test, two-sided, over all windows
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """Differences of the level that matter, on the scale of the values.
+
+    ``least`` is the least one that is reported. Where ``exact`` is set, the quantity is computed
+    and not timed: a series that never moved shifts by a single point. ``risk`` is the probability
+    of a report in a night without a change, were values independent and normal.
+    """
+
+    least: float
+    exact: bool = False
+    risk: float = _RISK
+
+    @property
+    def noise(self) -> float:
+        """The least standard deviation that values are taken to have: 0.4 % for 2 %."""
+        return self.least / 5
+
+
+@dataclass(frozen=True)
+class Shift:
+    """A change of level; places are indices of points.
+
+    Attributes:
+        first: The first point after it.
+        found: The newest point when it was reported.
+        old: The level before it.
+        change: How much higher the level after it is.
+        kind: A step from the points before, or drift from the begin of the level.
+        undone: The first point at the old level again.
+        accepted: True if it is not undone by a return, which is a shift of its own then.
+    """
+
+    first: int
+    found: int
+    old: float
+    change: float
+    kind: Literal["step", "drift"] = "step"
+    undone: int | None = None
+    accepted: bool = False
+
+    @property
+    def boundary(self) -> int:
+        """The first point of the newest level."""
+        return self.first if self.undone is None else self.undone
+
+    @property
+    def can_be_undone(self) -> bool:
+        """True if a return to the old level ends this shift."""
+        return self.undone is None and not self.accepted
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A change of level with its 95 % interval, and the level before it."""
+
+    old: float
+    change: float
+    low: float
+    high: float

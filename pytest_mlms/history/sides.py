@@ -1,0 +1,80 @@
+"""Both sides of a change: the last run before it and its first run, with their items."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, select
+
+from pytest_mlms.history.changes import Change
+from pytest_mlms.history.recorded_stack import RecordedStack
+from pytest_mlms.history.schema import line, point, run
+
+__all__ = ["Side", "sides_of"]
+
+_REACH = 3
+"""Runs before and after the one where a change was located: it may be a few runs off."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """A run on one side of a change: its item's line, and the version of this plugin."""
+
+    run: str
+    plugin: str | None
+    line: Mapping[str, Any]
+    stack: RecordedStack
+
+
+def sides_of(connection: Connection, change: Change) -> tuple[Side, Side] | None:
+    """Return the last run before a change and its first run; None where a point is gone.
+
+    The change of software that is nearest to where the change was located separates them; without
+    one, the two runs are those beside that place.
+    """
+    points = _points(connection, change.series)
+    runs = [row.run for row in points]
+    if change.first_run not in runs[1:]:
+        return None
+    located = runs.index(change.first_run)
+    begin = max(0, located - _REACH)
+    sides = {}
+    near = points[begin : located + _REACH]
+    for index, of_point in enumerate(near, start=begin):
+        sides[index] = _side(connection, of_point)
+    boundary = _nearest_boundary(sides, located)
+    return sides[boundary - 1], sides[boundary]
+
+
+def _nearest_boundary(sides: Mapping[int, Side], located: int) -> int:
+    """Return the index of the first side with other software than the one before."""
+    boundaries = []
+    for index, side in sides.items():
+        before = sides.get(index - 1)
+        if before is not None and before.stack.identity != side.stack.identity:
+            boundaries.append(index)
+    return min(boundaries, key=lambda index: abs(index - located), default=located)
+
+
+def _points(connection: Connection, number: int) -> Sequence[Any]:
+    """Return the run and the line of each point of a series, the oldest first, one a run."""
+    of = point.c
+    query = (
+        select(of.run, of.number).where(of.series == number).order_by(of.started, of.run, of.number)
+    )
+    by_run = {row.run: row for row in connection.execute(query)}
+    return list(by_run.values())
+
+
+def _side(connection: Connection, of_point: Any) -> Side:
+    query = (
+        select(line.c.json, run.c.plugin)
+        .join(run, run.c.id == line.c.run)
+        .where(line.c.run == of_point.run, line.c.number == of_point.number)
+    )
+    row = connection.execute(query).one()
+    item = json.loads(row.json)
+    return Side(of_point.run, row.plugin, item, RecordedStack.of(item))

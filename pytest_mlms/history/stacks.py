@@ -1,0 +1,114 @@
+"""The software that an item ran with: its exact packages, Python and driver."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+from urllib.parse import unquote
+
+from pytest_mlms.history.machine_class import device_kind
+
+__all__ = ["Software", "canonical_name", "software_of"]
+
+_ORIGIN = " # "
+_ADDRESS = " @ "
+_WHEEL = re.compile(r"/[^/]+?-([^/-]+)(-\d[^/-]*)?-[^/-]+-[^/-]+-[^/-]+\.whl")
+_LOCAL = re.compile(r"(file://|/)\S*")
+
+
+@dataclass(frozen=True)
+class Software:
+    """The software of a stack.
+
+    ``packages`` are versions by name, ``origins`` are where those come from that no index has.
+    """
+
+    framework: str
+    python: str | None
+    driver: str | None
+    packages: Mapping[str, str]
+    origins: Mapping[str, str]
+
+    @cached_property
+    def lock_sha256(self) -> str:
+        """The digest of the sorted packages with Python and the driver.
+
+        A local folder counts as one, whichever it is, as each job of a CI has another.
+        """
+        lines = [f"{self.framework} python {self.python} driver {self.driver}"]
+        for name, version in sorted(self.packages.items()):
+            origin = _LOCAL.sub("local", self.origins.get(name, ""))
+            lines.append(f"{name}=={version} {origin}")
+        return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def software_of(line: Mapping[str, Any]) -> Software:
+    """Return the software of an item's line of results.jsonl.
+
+    What only the predictor tells, such as cuDNN's version, counts as a package, and so does an
+    image, whose version is its id. Where exact packages are not known, there are only these.
+    """
+    launch = line.get("launch") or {}
+    listed = launch.get("lock") or launch.get("packages") or []
+    versions = line.get("versions") or {}
+    of_agent = tuple(versions.items())
+    driver = _driver_of(line)
+    return _software(line["framework"], line.get("python"), driver, tuple(listed), of_agent)
+
+
+@lru_cache(maxsize=64)  # the items of a run share few stacks, each of a hundred packages
+def _software(
+    framework: str,
+    python: str | None,
+    driver: str | None,
+    listed: Sequence[str],
+    versions: Sequence[tuple[str, str]],
+) -> Software:
+    packages: dict[str, str] = {}
+    origins = {}
+    for text in listed:
+        name, version, origin = _parsed(text)
+        packages[name] = version
+        if origin:
+            origins[name] = origin
+    for name, version in versions:
+        packages.setdefault(canonical_name(name), str(version))
+    return Software(framework, python, driver, packages, origins)
+
+
+def canonical_name(name: str) -> str:
+    """Return the form of a distribution's name that PEP 503 compares."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _parsed(text: str) -> tuple[str, str, str]:
+    """Return name, version and origin of a line of ``launch.lock`` or ``launch.packages``.
+
+    The version of a package with an address is that of its wheel, or else the address.
+    """
+    exact, _, origin = text.partition(_ORIGIN)
+    name, is_exact, version = exact.partition("==")
+    if is_exact:
+        return canonical_name(name), version, origin
+    name, _, address = text.partition(_ADDRESS)
+    if "/" in name or ":" in name:
+        return name, address, "image"
+    wheel = _WHEEL.search(address)
+    version = unquote(wheel[1]) if wheel else address
+    return canonical_name(name), version, address
+
+
+def _driver_of(line: Mapping[str, Any]) -> str | None:
+    """Return the version of the GPU's driver; None for the CPU, which doesn't use it."""
+    if device_kind(line["device"]) == "cpu":
+        return None
+    machine = line["machine"]
+    for gpu in machine.get("gpus") or []:
+        if gpu.get("driver"):
+            return str(gpu["driver"])
+    driver: str | None = machine.get("gpu_driver")
+    return driver

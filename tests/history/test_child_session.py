@@ -1,0 +1,96 @@
+"""Sessions of pytest that commands run: they end with the command, however that ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from pytest_mlms.history.child_session import ChildOptions, run_child
+from tests.support.histories import run_name, write_run
+from tests.support.project import HANG_GUARD, Project
+from tests.support.waiting import wait_until
+
+LONG_TEST = """\
+import os, pathlib, signal
+
+def test_that_waits():
+    pathlib.Path("number.new").write_text(str(os.getpid()))
+    os.rename("number.new", "number")
+    try:
+        while True:
+            signal.pause()
+    finally:
+        pathlib.Path("interrupted").touch()
+"""
+COMMAND = """\
+from pathlib import Path
+from pytest_mlms.history.child_session import ChildOptions, run_child
+options = ChildOptions(Path("results"), Path("cache"))
+run_child(["-p", "no:cacheprovider", "test_long.py"], options, "marker")
+"""
+
+
+def start(folder: Path, *before: str) -> tuple[subprocess.Popen[bytes], psutil.Process]:
+    """Start a command whose session waits for ever; return it and the session."""
+    (folder / "test_long.py").write_text(LONG_TEST)
+    number = folder / "number"
+    environment = {**os.environ, "PYTEST_ADDOPTS": "-p no:hypothesispytest"}
+    words = [*before, sys.executable, "-c", COMMAND]
+    command = subprocess.Popen(words, cwd=folder, env=environment, stderr=subprocess.DEVNULL)
+    wait_until(number.exists)
+    return command, psutil.Process(int(number.read_text()))
+
+
+def has_ended(process: psutil.Process) -> bool:
+    try:
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="needs prctl(2)")
+
+
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, signal.SIGHUP, pytest.param(signal.SIGKILL, marks=needs_linux)]
+)
+def test_a_session_is_interrupted_with_its_command(tmp_path: Path, number: signal.Signals) -> None:
+    command, session = start(tmp_path)
+    command.send_signal(number)
+    command.wait(HANG_GUARD)
+    wait_until(lambda: has_ended(session))
+    assert (tmp_path / "interrupted").exists()
+
+
+@needs_linux
+def test_a_background_job_goes_on_after_a_hangup_and_ends_its_session(tmp_path: Path) -> None:
+    command, session = start(tmp_path, "sh", "-c", 'trap "" INT HUP; exec "$@"', "sh")
+    status = Path(f"/proc/{command.pid}/status").read_text()
+    ignored = int(status.partition("SigIgn:")[2].split()[0], 16)
+    assert ignored & (1 << signal.SIGHUP - 1)
+    command.terminate()
+    command.wait(HANG_GUARD)
+    assert has_ended(session)
+    assert (tmp_path / "interrupted").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("has_latest", [True, False])
+def test_latest_stays_at_the_run_that_a_person_made(project: Project, has_latest: bool) -> None:
+    results = project.path / "mlms-results"
+    former = write_run(results, 0)
+    latest = results / "latest"
+    if has_latest:
+        latest.symlink_to(former.name)
+    words = [f"--mlms-manifests={project.folder}", "-ktest_accuracy", "-pno:cacheprovider"]
+    options = ChildOptions(results, project.path / "cache")
+    child = run_child(words, options, marker=str(project.folder))
+    assert child.run is not None
+    assert child.run.name != run_name(0)
+    assert latest.resolve() == (former if has_latest else child.run)

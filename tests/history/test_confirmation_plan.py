@@ -1,0 +1,175 @@
+"""Plans of confirmations: both sides of a change, and the reasons why nothing is measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, insert
+
+from pytest_mlms.history import schema
+from pytest_mlms.history.adding import add_run
+from pytest_mlms.history.changes import Change, suspicions
+from pytest_mlms.history.confirmation_plan import Plan, plan_of
+from pytest_mlms.history.gate_verdict import Finding
+from pytest_mlms.history.queries import series_by_id, series_names
+from pytest_mlms.history.sides import sides_of
+from pytest_mlms.history.store import open_history
+from pytest_mlms.host.machine import machine_state
+from pytest_mlms.serialization import to_plain
+from tests.support.histories import run_name, write_run
+from tests.support.project import copy_digits
+
+OLD = "onnxruntime==1.30.0"
+NEW = "onnxruntime==1.31.0"
+
+
+@pytest.fixture
+def history(address: str) -> Engine:
+    return open_history(address)
+
+
+def measure(history: Engine, folder: Path, night: int, *packages: str, **fields: Any) -> None:
+    """Add a run of this machine that had these packages."""
+    launch = {"command": ["python"], "lock": list(packages)}
+    machine = to_plain(machine_state())
+    run = write_run(folder, night, **{"launch": launch, "machine": machine, **fields})
+    add_run(history, run)
+
+
+def change_at(history: Engine, night: int, quantity: str = "latency_p50") -> Change:
+    """Note an open change of the only series of a quantity; return it."""
+    run = run_name(night)
+    with history.begin() as connection:
+        (series,) = series_by_id(connection, series_names(connection, quantity))
+        row = {"series": series.id, "kind": "step", "first_run": run, "found_run": run}
+        levels = {"before": 1.0, "after": 1.3, "ratio": 1.3, "status": "open"}
+        connection.execute(insert(schema.change), {**row, **levels})
+    return suspicions(history)[-1]
+
+
+def runs_beside(history: Engine, change: Change) -> list[str]:
+    with history.connect() as connection:
+        sides = sides_of(connection, change)
+    return [side.run for side in sides or ()]
+
+
+def finding_of(history: Engine, change: Change) -> Finding:
+    finding = plan_of(history, change)
+    assert isinstance(finding, Finding)
+    return finding
+
+
+@pytest.mark.parametrize("located", [6, 7, 8, 9])
+def test_the_nearest_change_of_software_separates_both_sides(
+    history: Engine, tmp_path: Path, located: int
+) -> None:
+    for night in range(1, 12):
+        measure(history, tmp_path, night, OLD if night < 7 else NEW)
+    expected = [run_name(6), run_name(7)]
+    assert runs_beside(history, change_at(history, located)) == expected
+
+
+def test_without_a_change_of_software_the_runs_beside_the_step_are_the_sides(
+    history: Engine, tmp_path: Path
+) -> None:
+    for night in range(1, 8):
+        measure(history, tmp_path, night, OLD)
+    change = change_at(history, 5)
+    assert runs_beside(history, change) == [run_name(4), run_name(5)]
+    finding = finding_of(history, change)
+    assert finding.cause == "noise"
+    assert finding.reason.startswith("both runs had the same software; ")
+
+
+def test_a_run_that_is_not_there_any_more_is_a_reason(history: Engine, tmp_path: Path) -> None:
+    measure(history, tmp_path, 1, OLD)
+    measure(history, tmp_path, 2, NEW)
+    finding = finding_of(history, change_at(history, 1))
+    assert finding.cause is None
+    assert finding.reason == "the runs on both sides of it are not in the history"
+
+
+def test_another_class_of_machine_is_refused(history: Engine, tmp_path: Path) -> None:
+    cores = {"physical": 512, "logical": 1024}
+    for night, package in enumerate([OLD, NEW], start=1):
+        elsewhere = {**to_plain(machine_state()), "cores": cores}
+        measure(history, tmp_path, night, package, machine=elsewhere)
+    finding = finding_of(history, change_at(history, 2))
+    assert "1024 cores" in finding.reason
+    assert finding.reason.endswith("; confirm it on a machine of that class")
+
+
+def test_a_manifest_that_is_not_here_is_a_reason(
+    history: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    measure(history, tmp_path, 1, OLD)
+    measure(history, tmp_path, 2, NEW)
+    finding = finding_of(history, change_at(history, 2))
+    expected = f"there is no manifests/model-0.yaml below {tmp_path}; run it where the manifest is"
+    assert finding.reason == expected
+
+
+class Digits:
+    """The manifest of the digits, with two runs of it that had other packages."""
+
+    def __init__(self, history: Engine, folder: Path) -> None:
+        self.history = history
+        self.path = copy_digits(folder / "digits")
+        for night, package in enumerate([OLD, NEW], start=1):
+            manifest = {"path": str(self.path), "name": "model-0", "version": "1.0.0"}
+            measure(history, folder, night, package, manifest=manifest)
+
+    def edit(self, old: str, new: str) -> None:
+        text = self.path.read_text()
+        assert old in text
+        self.path.write_text(text.replace(old, new))
+
+    def reason(self, quantity: str = "latency_p50") -> str:
+        return finding_of(self.history, change_at(self.history, 2, quantity)).reason
+
+
+@pytest.fixture
+def digits(history: Engine, tmp_path: Path) -> Digits:
+    return Digits(history, tmp_path)
+
+
+def test_a_change_is_planned_with_its_case_and_gate(digits: Digits) -> None:
+    plan = plan_of(digits.history, change_at(digits.history, 2))
+    assert isinstance(plan, Plan)
+    assert plan.manifest.path == digits.path
+    assert plan.gate == ("latency", 0.03)
+    assert plan.before.stack.differences(plan.after.stack) == ["onnxruntime 1.30.0 → 1.31.0"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("sha256: 237cb7d4", "sha256: 00000000", "the graph is not the one that was measured"),
+        ("sha256: 5c435567", "sha256: 00000000", "the dataset is not the one that was measured"),
+        ("batch_sizes: [1, 8, 64]", "batch_sizes: [3]", "isn't there any more; restore it"),
+        ("framework: onnxruntime >=1.17", "framework: mxnet", "no model for onnxruntime any more"),
+    ],
+)
+def test_a_changed_manifest_is_refused_with_its_line(
+    digits: Digits, old: str, new: str, reason: str
+) -> None:
+    digits.edit(old, new)
+    found = digits.reason()
+    assert reason in found
+    assert found.startswith(f"{digits.path}:")
+
+
+def test_a_quantity_that_upgrades_do_not_compare_is_a_reason(digits: Digits) -> None:
+    assert digits.reason("latency_p99") == "upgrades don't compare latency_p99"
+
+
+def test_quantities_of_own_tests_are_not_compared(history: Engine, tmp_path: Path) -> None:
+    own = {"rmse": {"value": 0.1, "unit": "m", "better": "lower"}}
+    node = "test_own.py::test_rmse[onnxruntime-cpu]"
+    for night, package in enumerate([OLD, NEW], start=1):
+        measure(history, tmp_path, night, package, nodeid=node, quantities=own)
+    expected = "it was measured by a test of your own, which upgrades don't run"
+    assert finding_of(history, change_at(history, 2, "rmse")).reason == expected

@@ -1,0 +1,111 @@
+"""Stacks as results record them, and their declaration from these records."""
+
+from __future__ import annotations
+
+import json
+import platform
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_mlms.errors import StackError
+from pytest_mlms.history.recorded_stack import RecordedStack
+from pytest_mlms.history.recreation import recreate, write_stacks
+from pytest_mlms.stacks.schema import load_stacks
+from tests.support.histories import item_line
+
+PYTHON = platform.python_version()
+
+
+def recorded(*packages: str, **fields: Any) -> RecordedStack:
+    """Return the stack of an item that had these packages; ``fields`` are those of its line."""
+    declared = fields.pop("declared", {"requirements": ["onnxruntime"]})
+    stack = {"name": "ort", "threads": 2, "cores": [], "declared": declared}
+    launch = {"command": ["python"], "lock": list(packages)}
+    line = item_line(1, stack=stack, launch=launch, python=PYTHON, **fields)
+    return RecordedStack.of(line)
+
+
+def declared_again(stack: RecordedStack, folder: Path) -> dict[str, Any]:
+    """Return the entry of stacks.yaml that declares a recorded stack."""
+    made = recreate("before", stack, folder / "cache")
+    path = folder / "stacks.yaml"
+    write_stacks(path, {"before": made})
+    assert load_stacks(path)["before"].requirements == made.requirements
+    entry: dict[str, Any] = json.loads(path.read_text())["before"]
+    return entry
+
+
+def test_a_stack_is_declared_by_its_exact_packages_with_its_own_keys(tmp_path: Path) -> None:
+    declared = {
+        "requirements": ["onnxruntime"],
+        "pip_options": ["--prefer-binary"],
+        "env": {"ORT_MODE": "2"},
+        "env_passthrough": ["MY_*"],
+        "libraries": {"libmpi.so.1": {"library": "libmpi.so.40", "package": "libopenmpi3"}},
+    }
+    stack = recorded("numpy==2.4.6", "onnxruntime==1.30.0", declared=declared)
+    assert declared_again(stack, tmp_path) == {
+        **declared,
+        "framework": "onnxruntime",
+        "python": PYTHON,
+        "requirements": ["numpy==2.4.6", "onnxruntime==1.30.0"],
+        "pip_options": ["--prefer-binary", "--no-deps"],
+        "threads": 2,
+    }
+
+
+def test_a_container_is_the_image_that_ran(tmp_path: Path) -> None:
+    image = "sha256:" + "a" * 64
+    stack = recorded(f"mxnet:1 @ {image}", declared={"container": "mxnet:1"})
+    assert declared_again(stack, tmp_path)["container"] == image
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"declared": {"env": {"HF_TOKEN": "***"}}}, "its variable HF_TOKEN; declare it as"),
+        (
+            {"device": "cuda:0", "machine": {"gpu_driver": "99.1"}},
+            "the GPU's driver 99.1, and here is unknown; a driver can't be recreated",
+        ),
+    ],
+)
+def test_a_package_that_cannot_be_recreated_is_named(
+    fields: dict[str, Any], reason: str, tmp_path: Path
+) -> None:
+    with pytest.raises(StackError, match="stack ort can't be recreated: ") as refused:
+        recreate("before", recorded("numpy==2.4.6", **fields), tmp_path)
+    assert reason in str(refused.value)
+
+
+def test_a_stack_whose_packages_are_not_known_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StackError, match="its packages are not known: .*; measure it again"):
+        recreate("before", recorded(), tmp_path)
+
+
+def test_differences_are_listed_by_package() -> None:
+    before = recorded("numpy==2.3.0", "onnxruntime==1.30.0", "six==1.0")
+    after = recorded("numpy==2.4.6", "onnxruntime==1.30.0", "ml-dtypes==0.5")
+    expected = ["ml-dtypes none → 0.5", "numpy 2.3.0 → 2.4.6", "six 1.0 → none"]
+    assert before.differences(after) == expected
+    assert before.identity != after.identity
+
+
+def test_this_plugin_and_installers_are_no_difference() -> None:
+    before = recorded("numpy==2.4.6", "pip==25.0", "pytest-mlms==0.1.0")
+    after = recorded("numpy==2.4.6", "pip==26.0", "pytest-mlms==0.2.0")
+    assert before.identity == after.identity
+    assert not before.differences(after)
+
+
+def test_the_variables_of_a_stack_are_a_difference() -> None:
+    before = recorded("numpy==2.4.6", declared={"env": {"MODE": "1"}})
+    after = recorded("numpy==2.4.6", declared={"env": {"MODE": "2"}})
+    assert before.differences(after) == ["env of the stack"]
+
+
+def test_packages_of_a_folder_are_developed() -> None:
+    stack = recorded("numpy==2.4.6", "shop==1.0 # editable file:///src/shop")
+    assert stack.developed == ["shop"]
