@@ -1,0 +1,111 @@
+"""The locked software of a case: the baseline of an upgrade against a lock file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytest_mlms.cases import Case
+from pytest_mlms.errors import Unavailable
+from pytest_mlms.lockfile.lock import Lock, LockedItem, short_digest
+from pytest_mlms.lockfile.reading import LockError
+from pytest_mlms.lockfile.software import exact_software
+from pytest_mlms.lockfile.stack_keys import stack_name
+from pytest_mlms.records import Stack
+from pytest_mlms.stacks.recreated import recreated_stack
+
+__all__ = ["LockFile", "locked_stack"]
+
+_WRITE_FIRST = "run it without --mlms-against, and 'mlms lock write'"
+_KEEP_ONE = (
+    "measure all items of one, and 'mlms lock write --prune', or name one of them with --mlms-stack"
+)
+
+
+@dataclass(frozen=True)
+class LockFile:
+    """A lock, and the file that it was read from."""
+
+    path: Path
+    lock: Lock
+
+    @property
+    def name(self) -> str:
+        """The name of the file, without its folder."""
+        return self.path.name
+
+
+def locked_stack(case: Case, file: LockFile, name: str, declared: Mapping[str, Stack]) -> Stack:
+    """Return a stack of this name with the locked software of a case.
+
+    The software is that of the locked items of the same manifest, framework and device, whatever
+    their kind and batch size. Of several stacks it is the one with the name of the case's stack.
+    ``declared`` has the stacks of today, by name. Raises Unavailable where the case isn't locked,
+    LockError where the lock is of other files, and StackError for a package that can't be had
+    again.
+    """
+    item = _locked_item(case, file)
+    software = file.lock.stacks[item.stack]
+    exact = exact_software(item, software, file.path.parent)
+    like = declared.get(stack_name(item.stack))
+    return recreated_stack(name, exact, like)
+
+
+def _locked_item(case: Case, file: LockFile) -> LockedItem:
+    """Return an item that has the locked stack of a case."""
+    items = _items_of(case, file)
+    same_name = [item for item in items if stack_name(item.stack) == case.stack.name]
+    candidates = same_name or items
+    stacks = {item.stack for item in candidates}
+    if len(stacks) > 1:
+        names = ", ".join(sorted(stacks))
+        raise Unavailable(f"{file.name} has several stacks for it: {names}; {_KEEP_ONE}")
+    return candidates[0]
+
+
+def _items_of(case: Case, file: LockFile) -> Sequence[LockedItem]:
+    """Return the items with the case's model, dataset and device: one or more."""
+    framework = case.stack.framework
+    candidates = _items_of_device(case, file.lock)
+    if not candidates:
+        problem = f"{framework} on {case.device} is not locked in {file.name}"
+        raise Unavailable(f"{problem}; {_WRITE_FIRST}")
+    files = _files_of(case)
+    items = [item for item in candidates if _locked_files(item) == files]
+    if not items:
+        there = ", ".join(_locked_files(candidates[0]))
+        now = ", ".join(files)
+        problem = f"{file.name} is of other files ({there} there, {now} now)"
+        advice = f"an upgrade is of one model: {_WRITE_FIRST}"
+        raise LockError(f"{case.place()}: {problem}; {advice}")
+    return items
+
+
+def _items_of_device(case: Case, lock: Lock) -> Sequence[LockedItem]:
+    """Return the items of the case's manifest, framework and device."""
+    wanted = (case.loaded.manifest.name, case.stack.framework, case.device)
+    items = []
+    for item in lock.items.values():
+        if (item.manifest, item.framework, item.device) == wanted:
+            items.append(item)
+    return items
+
+
+def _files_of(case: Case) -> list[str]:
+    """Return the roles and digests of the case's model and dataset."""
+    files = []
+    for role, digest in case.loaded.model_digests(case.model).items():
+        files.append(f"{role} {short_digest(digest)}")
+    dataset = case.loaded.dataset_digest
+    if dataset is not None:
+        files.append(f"dataset {short_digest(dataset)}")
+    return sorted(files)
+
+
+def _locked_files(item: LockedItem) -> list[str]:
+    """Return the roles and digests of the model and dataset of a locked item."""
+    files = [f"{role} {digest}" for role, digest in item.model.items()]
+    if item.dataset is not None:
+        files.append(f"dataset {item.dataset}")
+    return sorted(files)

@@ -1,0 +1,162 @@
+"""The items of a run as a lock has them, from the lines of results.jsonl."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pytest_mlms.history.machine_class import machine_class
+from pytest_mlms.lockfile.lock import LockedItem, LockedStack, short_digest
+from pytest_mlms.lockfile.software import software_of
+from pytest_mlms.lockfile.timing import timings_of
+
+__all__ = ["MeasuredItem", "RunItems", "items_of_run"]
+
+_WRITTEN = ("PASSED", "INCONCLUSIVE", "XFAILED")
+_UNMEASURED = ("ERROR", "INVALID")
+
+Line = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class MeasuredItem:
+    """An item of a run, as a lock would have it; ``item.stack`` is the stack's name."""
+
+    verdict: str
+    item: LockedItem
+    software: LockedStack
+    machine: str
+    timings: Mapping[str, str]
+
+    def is_written(self, force: bool) -> bool:
+        """Return whether a lock may have the item; with ``force`` also if it FAILED."""
+        if self.verdict == "FAILED":
+            return force
+        return self.verdict in _WRITTEN
+
+
+@dataclass(frozen=True)
+class RunItems:
+    """The items of a run by node id: measured ones, and the reason why others have no measurements.
+
+    ``upgrades`` is the number of upgrades, which have two stacks and are never locked.
+    """
+
+    measured: Mapping[str, MeasuredItem]
+    unmeasured: Mapping[str, str]
+    upgrades: int
+
+    def written(self, force: bool = False) -> dict[str, MeasuredItem]:
+        """Return the items that a lock is written from."""
+        written = {}
+        for nodeid, found in self.measured.items():
+            if found.is_written(force):
+                written[nodeid] = found
+        return written
+
+    def refused(self, force: bool = False) -> dict[str, str]:
+        """Return the reason for each item that a lock isn't written from."""
+        reasons = dict(self.unmeasured)
+        for nodeid, found in self.measured.items():
+            if not found.is_written(force):
+                reasons[nodeid] = found.verdict
+        return dict(sorted(reasons.items()))
+
+
+def items_of_run(lines: Iterable[Line], folder: Path) -> RunItems:
+    """Return the items of a run's lines, of which the last one of each item counts.
+
+    ``folder`` is that of the lock. Skipped items are left out.
+    """
+    last = {line["nodeid"]: line for line in lines if line.get("type") == "item"}
+    kinds = [line["kind"] for line in last.values()]
+    measured = {}
+    unmeasured = {}
+    for nodeid, line in last.items():
+        if line["kind"] == "upgrade" or line["verdict"] == "SKIPPED":
+            continue
+        software = software_of(line, folder)
+        if software is None or line["verdict"] in _UNMEASURED:
+            unmeasured[nodeid] = _reason(line)
+        else:
+            measured[nodeid] = _measured(line, software)
+    return RunItems(measured, unmeasured, kinds.count("upgrade"))
+
+
+def _reason(line: Line) -> str:
+    """Return why an item has no measurements, or no packages with them."""
+    verdict: str = line["verdict"]
+    if verdict in _UNMEASURED:
+        return verdict
+    launch = line.get("launch") or {}
+    return launch.get("lacking") or "no packages in the results"
+
+
+def _measured(line: Line, software: LockedStack) -> MeasuredItem:
+    return MeasuredItem(
+        verdict=line["verdict"],
+        item=_item(line),
+        software=software,
+        machine=machine_class(line["machine"]),
+        timings=_timings(line),
+    )
+
+
+def _timings(line: Line) -> dict[str, str]:
+    if line["kind"] != "performance":
+        return {}
+    estimates = line.get("estimates") or {}
+    return dict(timings_of(estimates))
+
+
+def _item(line: Line) -> LockedItem:
+    dataset = line.get("dataset") or {}
+    trace = line.get("trace") or {}
+    return LockedItem(
+        stack=line["stack"]["name"],
+        manifest=line["manifest"]["name"],
+        framework=line["framework"],
+        device=line["device"],
+        model=_model(line),
+        dataset=_short(dataset.get("sha256")),
+        layers=_short(trace.get("layers_sha256")),
+        **_answers(line),
+    )
+
+
+def _model(line: Line) -> dict[str, str]:
+    digests = {}
+    for role, digest in sorted(line["model"]["sha256"].items()):
+        digests[role] = short_digest(digest)
+    return digests
+
+
+def _answers(line: Line) -> dict[str, Any]:
+    """Return the fields of an item of accuracy that are about its answers."""
+    if line["kind"] != "accuracy":
+        return {}
+    record = line.get("predictions") or {}
+    digest = _short(record.get("sha256"))
+    if record.get("right") is not None:
+        return {"predictions": digest, "right": record["right"], "inputs": record["inputs"]}
+    estimates = line.get("estimates") or {}
+    accuracy = dict(_figures(estimates))
+    return {"predictions": digest, "accuracy": accuracy}
+
+
+def _short(sha256: str | None) -> str | None:
+    if sha256 is None:
+        return None
+    return short_digest(sha256)
+
+
+def _figures(estimates: Mapping[str, Line]) -> Iterator[tuple[str, float]]:
+    """Yield the quantities with four digits, which the last bits of scores rarely change."""
+    for name, estimate in sorted(estimates.items()):
+        value = estimate.get("value")
+        if isinstance(value, (int, float)) and math.isfinite(value):
+            rounded = f"{value:.4g}"
+            yield name, float(rounded)

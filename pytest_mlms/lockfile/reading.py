@@ -1,0 +1,134 @@
+"""Reading of a lock file; every error has its line."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+import pytest_mlms
+from pytest_mlms.errors import MlmsError
+from pytest_mlms.files import read_regular
+from pytest_mlms.lockfile.lock import FORMAT, Lock
+from pytest_mlms.lockfile.toml_lines import document_of
+from pytest_mlms.manifest.load import shown
+from pytest_mlms.manifest.messages import describe
+from pytest_mlms.manifest.yaml12 import Document, Error
+
+__all__ = ["LockError", "parse_lock", "read_lock"]
+
+_MOST_BYTES = 64 << 20
+_MOST_ERRORS = 20
+_ADVICE = "restore it from version control, or remove it and run 'mlms lock write'"
+_CONFLICT = re.compile(r"^(<{7}|={7}|>{7}|\|{7})( |$)", re.MULTILINE)
+_AT_LINE = re.compile(r" \(at (line (?P<line>\d+), column \d+|end of document)\)$")
+
+
+class LockError(MlmsError):
+    """A lock file can't be read, or doesn't fit."""
+
+
+def read_lock(path: Path) -> Lock:
+    """Return the lock in a file.
+
+    Raises LockError with the errors of the file, each with its line, and for a newer format.
+    """
+    name = str(shown(path.absolute()))
+    try:
+        data = read_regular(path, _MOST_BYTES)
+    except FileNotFoundError:
+        raise LockError(f"there is no {name}; write it by 'mlms lock write'") from None
+    except OSError as error:
+        raise LockError(f"{name} can't be read: {error.strerror}; check the path") from None
+    return parse_lock(data, name)
+
+
+def parse_lock(data: bytes, name: str) -> Lock:
+    """Return the lock of a file's content; ``name`` is what errors call the file."""
+    text = _decode(data, name)
+    _check_merged(text, name)
+    try:
+        document = document_of(_parse_toml(text, name), text)
+    except RecursionError:
+        raise LockError(f"{name}:1: is nested too deeply; {_ADVICE}") from None
+    _check_format(document, name)
+    return _validate(document, name)
+
+
+def _decode(data: bytes, name: str) -> str:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise LockError(f"{name}:{line}: is not UTF-8; {_ADVICE}") from None
+
+
+def _check_merged(text: str, name: str) -> None:
+    """Raise LockError for a file with the markers of a conflict."""
+    conflict = _CONFLICT.search(text)
+    if conflict:
+        line = text.count("\n", 0, conflict.start()) + 1
+        advice = "keep the lines that hold, or take one side and run 'mlms lock write'"
+        raise LockError(f"{name}:{line}: has a conflict of a merge; {advice}")
+
+
+def _parse_toml(text: str, name: str) -> dict[str, Any]:
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    try:
+        return tomllib.loads(text)
+    except ValueError as error:
+        problem = str(error)
+        reason = _AT_LINE.sub("", problem)
+        line = _line_of(problem) or text.count("\n") + 1
+        raise LockError(f"{name}:{line}: is not TOML: {reason}; {_ADVICE}") from None
+
+
+def _line_of(problem: str) -> int | None:
+    """Return the line that the parser's error names; None for the end of the document."""
+    found = _AT_LINE.search(problem)
+    if found is None or found["line"] is None:
+        return None
+    return int(found["line"])
+
+
+def _check_format(document: Document, name: str) -> None:
+    """Raise LockError for a file without a format, or with a newer one."""
+    found = document.value.get("format")
+    line = document.line(("format",))
+    if not isinstance(found, int) or isinstance(found, bool) or found < 1:
+        raise LockError(f"{name}:{line}: 'format = {FORMAT}' is missing; {_ADVICE}")
+    if found > FORMAT:
+        ours = f"pytest-mlms {pytest_mlms.__version__} reads format {FORMAT}"
+        problem = f"is of format {found}, and {ours}"
+        raise LockError(f"{name}:{line}: {problem}; install a newer one; the file is left as it is")
+
+
+def _validate(document: Document, name: str) -> Lock:
+    """Return the lock; raises LockError with the errors of the document."""
+    lock = Lock()
+    errors = list(document.errors)
+    try:
+        lock = Lock.model_validate(document.value)
+    except ValidationError as error:
+        for found in error.errors(include_url=False)[:_MOST_ERRORS]:
+            errors.append(describe(found, document, Lock))
+    errors += _unknown_stacks(lock, document)
+    if errors:
+        first = sorted(errors)[:_MOST_ERRORS]
+        lines = [f"{name}:{line}: {problem}" for line, problem in first]
+        raise LockError("\n".join(lines))
+    return lock
+
+
+def _unknown_stacks(lock: Lock, document: Document) -> Iterator[Error]:
+    for nodeid, item in lock.items.items():
+        if item.stack not in lock.stacks:
+            line = document.line(("items", nodeid))
+            yield line, f"there is no stack {item.stack!r} in the file; {_ADVICE}"
