@@ -24,6 +24,7 @@ __all__ = [
     "check_labels",
     "choose",
     "declared_stacks",
+    "framework_of",
     "install_advice",
     "resolve",
     "stacks_for",
@@ -172,7 +173,7 @@ def check_labels(values: Sequence[str], frameworks: Collection[str]) -> None:
     """
     for value in values:
         name, _, version = value.partition("=")
-        if _framework_of(name) in frameworks:
+        if framework_of(name) in frameworks:
             advice = f"for a version write {name}=={version}"
             raise StackError(f"{value} would be a label of hosts; {advice}")
 
@@ -200,7 +201,7 @@ def resolve(
         problem = _unknown(value, declared)
         raise StackError(f"{option}: {problem}") from None
     first = canonicalize_name(requirements[0].name)
-    framework = _framework_of(first)
+    framework = framework_of(first)
     if framework not in frameworks:
         problem = _unknown(value, declared)
         raise StackError(f"{option}: {problem}; no framework is known by {first!r}")
@@ -216,7 +217,7 @@ def _ad_hoc(framework: str, requirements: Sequence[Requirement]) -> Stack:
     return Stack(name, framework, requirements=tuple(written))
 
 
-def _framework_of(distribution: str) -> str:
+def framework_of(distribution: str) -> str:
     """Return the framework that a distribution has, by either's name."""
     name = canonicalize_name(distribution)
     return _FRAMEWORKS.get(name, name.replace("-", "_"))

@@ -29,8 +29,8 @@ STACK_FILES = ("stacks.yaml", "stacks.yml")
 
 _MAX_BYTES = 4 << 20  # of pyproject.toml, which others write into, too
 
-_RESERVED = {"all": "every stack that is declared"}
-"""Names that have a meaning for --mlms-stack."""
+_RESERVED = {"all": "every stack that is declared", "lock": "the stacks of mlms.lock"}
+"""Names that have a meaning for --mlms-stack or --mlms-against."""
 
 _NAME = next(pattern for pattern, text in PATTERNS.items() if text.startswith("letters"))
 _FILE_NAME = r"^[^/]+$"

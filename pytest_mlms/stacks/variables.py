@@ -18,6 +18,7 @@ __all__ = [
     "advice_on_missing",
     "agent_variables",
     "installer_variables",
+    "is_secret_name",
     "passed_through",
 ]
 
@@ -116,6 +117,11 @@ def passed_through(base: Mapping[str, str], patterns: Iterable[str]) -> dict[str
     return {name: value for name, value in base.items() if _matches(name, wanted)}
 
 
+def is_secret_name(name: str) -> bool:
+    """Return whether a variable's name looks like that of a secret, such as NVIDIA_API_KEY."""
+    return _SECRET.search(name.upper()) is not None
+
+
 def advice_on_missing(text: str, env: Mapping[str, str]) -> str:
     """Return what to do where an agent's error names a variable that it was not given; else ""."""
     for name in dict.fromkeys(_WORD.findall(text)):
@@ -131,7 +137,7 @@ def _listed(base: Mapping[str, str], patterns: tuple[str, ...]) -> dict[str, str
     """Return the variables on a list of ours, without what looks like a secret."""
     found = passed_through(base, patterns)
     for name in tuple(found):
-        if _SECRET.search(name.upper()) or _matches(name, _OF_OTHERS):
+        if is_secret_name(name) or _matches(name, _OF_OTHERS):
             del found[name]
     return found
 

@@ -28,6 +28,7 @@ from pytest_mlms.stacks.environments import (
     remove,
 )
 from pytest_mlms.stacks.interpreters import Interpreter, probe
+from tests.support.small_disk import mount_small_disk
 from tests.support.wheels import offline, write_wheel  # noqa: F401
 
 pytestmark = pytest.mark.usefixtures("offline")
@@ -370,14 +371,8 @@ def test_a_cache_that_can_not_be_written_is_an_error(python: Interpreter, tmp_pa
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 48 MiB."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=48m", "tmpfs", str(folder)]
-    mounted = subprocess.run(mount, capture_output=True, text=True, check=False)
-    if mounted.returncode:
-        pytest.skip(f"can't mount a small file system here: {mounted.stderr.strip()}")
-    yield folder
-    subprocess.run(["umount", "-l", folder], check=True)
+    with mount_small_disk(tmp_path / "disk", size="48m") as folder:
+        yield folder
 
 
 @pytest.mark.slow

@@ -204,8 +204,10 @@ def test_threads_of_the_manifest_reach_the_framework_and_the_results(project: Pr
     project.run("-k", "accuracy").assert_outcomes(passed=1)
     (item,) = project.items()
     assert item["threads_used"] == 1
-    assert item["stack"] == {"name": "here", "threads": 1, "cores": []}
+    declared = {"interpreter": "current"}
+    assert item["stack"] == {"name": "here", "threads": 1, "cores": [], "declared": declared}
     assert item["launch"]["lock"] == []
+    assert f"onnxruntime=={item['versions']['onnxruntime']}" in item["launch"]["packages"]
 
 
 def test_other_threads_than_those_asked_for_are_an_error(project: Project) -> None:
@@ -349,6 +351,7 @@ def test_an_existing_interpreter_runs_the_agent(
     project.run(f"--mlms-stack={interpreter}", "-k", "accuracy").assert_outcomes(passed=1)
     (item,) = project.items()
     assert item["launch"]["command"][0] == str(interpreter)
+    assert any(line.startswith("pytest-mlms==") for line in item["launch"]["packages"])
     assert item["case"] == f"{interpreter}-faulty-cpu"
 
 
@@ -379,6 +382,7 @@ def test_a_real_framework_is_installed_used_recorded_and_found_again(project: Pr
     (item,) = project.items()
     assert item["versions"]["onnxruntime"] == "1.30.0"
     assert "onnxruntime==1.30.0" in item["launch"]["lock"]
+    assert "packages" not in item["launch"], "the lock has them"
     assert item["executable"].startswith(str(project.path / "cache" / "stacks"))
     project.run(*options, "--mlms-stack=here", "-n", "2").assert_outcomes(passed=2)
     assert len({item["executable"] for item in project.items()}) == 2

@@ -1,0 +1,44 @@
+"""The declaration of a stack as results keep it: the keys of stacks.yaml that it has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pytest_mlms.records import Stack
+from pytest_mlms.stacks.variables import is_secret_name
+
+__all__ = ["HIDDEN", "declaration_of"]
+
+HIDDEN = "***"
+"""The value of a variable in ``env`` whose name looks like that of a secret."""
+
+
+def declaration_of(stack: Stack) -> dict[str, Any]:
+    """Return the keys of stacks.yaml that declare ``stack``, without its name and framework.
+
+    An entry of stacks.yaml with these keys is the same stack, as far as nobody installs other
+    packages: paths are absolute. Keys that have their defaults are left out, as are threads and
+    cores, which results have beside it.
+    """
+    libraries = {
+        library.name: {"library": library.library, "package": library.package}
+        for library in stack.libraries
+    }
+    keys = {
+        "interpreter": stack.interpreter,
+        "python": stack.python,
+        "requirements": list(stack.requirements),
+        "installer": "" if stack.installer == "pip" else stack.installer,
+        "pip_options": list(stack.options),
+        "lock": str(stack.lock or ""),
+        "container": stack.container,
+        "libraries": libraries,
+        "env": _without_secrets(dict(stack.env)),
+        "env_passthrough": list(stack.env_passthrough),
+    }
+    return {key: value for key, value in keys.items() if value}
+
+
+def _without_secrets(env: Mapping[str, str]) -> dict[str, str]:
+    return {name: HIDDEN if is_secret_name(name) else value for name, value in env.items()}

@@ -1,0 +1,76 @@
+"""Exact packages of a stack, as results tell them: a line each."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import unquote, urlsplit
+
+from packaging.utils import canonicalize_name
+
+__all__ = ["ExactPackage", "image_of", "parse_package"]
+
+_VERSION = re.compile(r"(?P<name>[\w.-]+)==(?P<version>[^\s#;]+)( # (?P<origin>.+))?")
+_ADDRESS = re.compile(r"(?P<name>[\w.-]+) @ (?P<origin>\S+)")
+_IMAGE = re.compile(r".+ @ (?P<id>(sha256:)?[0-9a-f]{12,64})")
+_EDITABLE = "editable "
+_ARCHIVES = (".whl", ".tar.gz", ".zip")
+
+
+class ExactPackage(NamedTuple):
+    """A package: its name, its version, and its origin where that is no index.
+
+    The version is empty where pip lists only the address. The origin is an address, ``editable``
+    with one, or the name of another installer, such as conda.
+    """
+
+    name: str
+    version: str
+    origin: str = ""
+
+    @property
+    def key(self) -> str:
+        """The name, of which there is one spelling."""
+        return str(canonicalize_name(self.name))
+
+    @property
+    def address(self) -> str:
+        """The address that it was installed from, with a scheme; "" for none."""
+        address = self.origin.removeprefix(_EDITABLE)
+        return address if urlsplit(address).scheme else ""
+
+    @property
+    def is_developed(self) -> bool:
+        """True for an editable install or one of a folder, which a person works on."""
+        if self.origin.startswith(_EDITABLE):
+            return True
+        return self.file is not None and not self.file.name.endswith(_ARCHIVES)
+
+    @property
+    def file(self) -> Path | None:
+        """The local file or folder that it was installed from; None for none."""
+        parts = urlsplit(self.address)
+        if parts.scheme != "file":
+            return None
+        return Path(unquote(parts.path))
+
+
+def parse_package(line: str) -> ExactPackage | None:
+    """Return the package of a line; None for a line of another form.
+
+    The forms are ``name==version``, the same with `` # origin``, and pip's ``name @ address``.
+    """
+    found = _VERSION.fullmatch(line) or _ADDRESS.fullmatch(line)
+    if found is None:
+        return None
+    parts = found.groupdict()
+    return ExactPackage(parts["name"], parts.get("version") or "", parts["origin"] or "")
+
+
+def image_of(packages: tuple[str, ...]) -> str:
+    """Return the id of the image that a container's one line has; "" for packages."""
+    if len(packages) != 1:
+        return ""
+    found = _IMAGE.fullmatch(packages[0])
+    return found["id"] if found else ""
