@@ -1,0 +1,81 @@
+"""Charts of mistakes by class: classes that are taken for others, and what is found of each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from markupsafe import Markup
+
+from pytest_mlms.charts.axes import Axis, rows_axis
+from pytest_mlms.charts.plot import Plot, around
+from pytest_mlms.charts.scales import linear_scale
+from pytest_mlms.charts.ticks import whole_number
+from pytest_mlms.evaluate.tasks.marks import ClassCounts
+from pytest_mlms.text import shortened
+from pytest_mlms.views.confusion import Confusion, Mistake
+
+__all__ = ["classes_chart", "mistake_text", "mistakes_chart"]
+
+_LONGEST_NAME = 14  # characters of a class
+_HALF = 0.34  # of a bar's height, in rows
+_PARTS = (("found", "good"), ("missed", "muted"), ("wrong", "bad"))
+"""The parts of a bar from the left, with their paints."""
+
+
+def mistakes_chart(confusion: Confusion, most: int = 12) -> Markup:
+    """Return a bar for each of the most frequent mistakes: label, best class, inputs."""
+    mistakes = confusion.top_mistakes(most)
+    words = list(map(mistake_text, mistakes))
+    names = [f"{_short(each.label)} → {_short(each.best)}" for each in mistakes]
+    scale = linear_scale([each.count for each in mistakes], zero=True)
+    axis = Axis("inputs", scale, whole_number)
+    plot = Plot("; ".join(words), axis, rows_axis(names))
+    for row, each in enumerate(mistakes):
+        count = each.count
+        plot.bar((0, count), around(row, _HALF), "b", words[row])
+        plot.beside(count, row, f"{count:,}")
+    return plot.svg()
+
+
+def mistake_text(mistake: Mistake) -> str:
+    """Return how many inputs of a class are taken for another one."""
+    noun = "input" if mistake.count == 1 else "inputs"
+    return f"{mistake.count:,} {noun} of class {mistake.label} taken for {mistake.best}"
+
+
+def classes_chart(classes: Sequence[ClassCounts]) -> Markup:
+    """Return what was found, missed and wrong of each class, in this order from the left."""
+    words = list(map(_of_class, classes))
+    names = [_short(each.name) for each in classes]
+    scale = linear_scale([_ends(each)[-1] for each in classes], zero=True)
+    axis = Axis("", scale, whole_number)
+    plot = Plot("; ".join(words[:5]), axis, rows_axis(names))
+    for row, each in enumerate(classes):
+        _add_parts(plot, row, each, words[row])
+    for name, paint in _PARTS:
+        plot.legend(name, paint)
+    return plot.svg()
+
+
+def _add_parts(plot: Plot, row: int, each: ClassCounts, title: str) -> None:
+    """Add a bar for each part that isn't empty."""
+    begin = 0
+    for (_, paint), end in zip(_PARTS, _ends(each), strict=True):
+        if end > begin:
+            plot.bar((begin, end), around(row, _HALF), paint, title)
+        begin = end
+
+
+def _ends(each: ClassCounts) -> Sequence[int]:
+    """Return where each of the parts ends."""
+    return (each.right, each.labelled, each.labelled + each.wrong)
+
+
+def _of_class(each: ClassCounts) -> str:
+    missed = each.labelled - each.right
+    parts = [f"{each.right:,} found", f"{missed:,} missed", f"{each.wrong:,} wrong"]
+    return f"{each.name}: {', '.join(parts)}"
+
+
+def _short(name: str) -> str:
+    return shortened(name, _LONGEST_NAME)

@@ -1,0 +1,133 @@
+"""Scales of axes: from values to pixels, with ticks at round numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+__all__ = ["Scale", "linear_scale", "linear_ticks", "log_scale", "log_ticks"]
+
+_STEPS = (1, 2, 5, 10)
+_LOG_DIGITS = ((1,), (1, 3), (1, 2, 5))  # of a decade, from sparse to dense
+_LEAST_RATIO = 4.0  # of the ends of a logarithmic axis that has ticks at powers of ten
+_MOST_RATIO = 1e12  # of the ends of a logarithmic axis
+_LEAST = 1e-200  # of a positive value; those below can't be divided
+_GREATEST = 1e200
+_PAD = 0.04  # of the length of an axis, on both ends
+_EQUAL_ROOM = 1.5  # ratio of the ends to values that are all the same
+_ROUNDING = 1e-9  # of a step, within which a value is on a tick
+
+
+@dataclass(frozen=True)
+class Scale:
+    """A mapping of the values from ``low`` to ``high``; those beyond are put on the nearest end.
+
+    A logarithmic scale has positive ends.
+    """
+
+    low: float
+    high: float
+    log: bool = False
+
+    def share(self, value: float) -> float:
+        """Return where a value is: 0 at the low end, 1 at the high end."""
+        inside = min(max(value, self.low), self.high)
+        low = self.low
+        high = self.high
+        if self.log:
+            inside, low, high = map(math.log, (inside, low, high))
+        return (inside - low) / (high - low)
+
+    def ticks(self, count: int) -> Sequence[float]:
+        """Return about ``count`` round values within the ends."""
+        if self.log and self.high / self.low >= _LEAST_RATIO:
+            return log_ticks(self.low, self.high, count)
+        return linear_ticks(self.low, self.high, count)
+
+
+def linear_scale(values: Iterable[float], zero: bool = False) -> Scale:
+    """Return a scale for these values with some room around them, from 0 on if ``zero``."""
+    finite = [value for value in values if math.isfinite(value)]
+    if not finite:
+        finite = [0.0, 1.0]
+    if zero:
+        finite.append(0.0)
+    low = min(finite)
+    high = max(finite)
+    room = _room(low, high)
+    if zero and low == 0:
+        return Scale(0.0, high + room)
+    return Scale(low - room, high + room)
+
+
+def _room(low: float, high: float) -> float:
+    """Return the room at an end of a linear scale, also where all values are the same."""
+    for length in (high - low, abs(high)):
+        room = length * _PAD
+        if room:
+            return room
+    return 1.0
+
+
+def log_scale(values: Iterable[float]) -> Scale:
+    """Return a logarithmic scale for those of the values that are positive.
+
+    The least are put on its end where the values are more than twelve powers of ten apart.
+    """
+    positive = [value for value in values if _LEAST < value < _GREATEST]
+    if not positive:
+        positive = [1.0, 10.0]
+    high = max(positive)
+    low = max(min(positive), high / _MOST_RATIO)
+    room = _EQUAL_ROOM
+    if high > low:
+        room = (high / low) ** _PAD
+    return Scale(low / room, high * room, log=True)
+
+
+def linear_ticks(low: float, high: float, count: int) -> Sequence[float]:
+    """Return about ``count`` multiples of 1, 2 or 5 times a power of ten from ``low`` to ``high``.
+
+    Source: Heckbert, Nice numbers for graph labels, Graphics Gems, 1990.
+    """
+    least = (high - low) / max(count, 1)
+    step = _round_step(least)
+    first = math.ceil(low / step - _ROUNDING)
+    last = math.floor(high / step + _ROUNDING)
+    ticks = [index * step for index in range(first, last + 1)]
+    return ticks or linear_ticks(low, high, count + 1)
+
+
+def _round_step(least: float) -> float:
+    """Return the first of 1, 2, 5 and 10 times a power of ten that isn't less than ``least``."""
+    power = 10.0 ** math.floor(math.log10(least))
+    for digit in _STEPS:
+        step = power * digit
+        if least <= step * (1 + _ROUNDING):
+            break
+    return step
+
+
+def log_ticks(low: float, high: float, count: int) -> Sequence[float]:
+    """Return powers of ten, or also 2, 3 or 5 times these where there is room for them."""
+    sparse, *denser = _LOG_DIGITS
+    chosen: Sequence[float] = _multiples(low, high, sparse)
+    for digits in denser:
+        ticks = _multiples(low, high, digits)
+        if len(ticks) <= count:
+            chosen = ticks
+    while len(chosen) > count:
+        chosen = chosen[::2]
+    return chosen
+
+
+def _multiples(low: float, high: float, digits: Sequence[int]) -> list[float]:
+    """Return the digits times powers of ten that are between the ends."""
+    first = math.floor(math.log10(low))
+    last = math.ceil(math.log10(high))
+    found = []
+    for exponent in range(first, last + 1):
+        power = 10.0**exponent
+        found += [digit * power for digit in digits]
+    return [value for value in found if low <= value <= high]

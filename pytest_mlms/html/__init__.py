@@ -1,0 +1,1 @@
+"""The HTML report: pages of views, as one file."""

@@ -1,0 +1,126 @@
+"""Sections of accuracy: intervals against limits, mistakes by class, and the worst inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from markupsafe import Markup
+
+from pytest_mlms.charts.accuracy import intervals_charts
+from pytest_mlms.charts.matrix import confusion_matrix
+from pytest_mlms.charts.mistakes import classes_chart, mistakes_chart
+from pytest_mlms.charts.thumbnails import thumbnail
+from pytest_mlms.html.section import FIGURES, Context, Figure, Section
+from pytest_mlms.views.classes import read_classes, worst_classes
+from pytest_mlms.views.confusion import read_confusion
+from pytest_mlms.views.examples import Example, Examples, read_examples
+from pytest_mlms.views.item import ItemView
+
+__all__ = ["ACCURACY", "AGREEMENT"]
+
+_MOST_CLASSES = 12  # of a matrix
+_MOST_BARS = 12
+_BOXES = "Dashed yellow boxes are labels; detections are green where right, red where wrong."
+_MASKS = "Pixels in red are wrong, pixels of objects in green are right."
+_CLASSES_CAPTION = "labelled objects or pixels that are found and missed, and those found wrongly"
+
+
+class ShownExample(NamedTuple):
+    """One of the worst inputs, as the template shows it: its picture, None without one."""
+
+    example: Example
+    picture: Markup | None
+    summary: str
+
+
+def intervals(item: ItemView) -> Context | None:
+    """Return the estimates with their limits."""
+    charts = intervals_charts(item.estimates, item.limits)
+    if not charts:
+        return None
+    return {"figures": [Figure(caption, svg) for caption, svg in charts]}
+
+
+def mistakes(item: ItemView) -> Context | None:
+    """Return which classes are taken for which; None where no input is wrong."""
+    classes = worst_classes(read_classes(item), _MOST_BARS)
+    if classes:
+        return {"figures": [Figure(_CLASSES_CAPTION, classes_chart(classes))]}
+    confusion = read_confusion(item)
+    if confusion is None or not confusion.wrong:
+        return None
+    frequent = confusion.top_mistakes(_MOST_BARS)
+    shown = sum(mistake.count for mistake in frequent)
+    inputs = sum(confusion.counts.values())
+    caption = (
+        f"{confusion.wrong:,} of {inputs:,} inputs are wrong; label → best class of the most "
+        f"frequent mistakes, {shown:,} of them"
+    )
+    figures = [Figure(caption, mistakes_chart(confusion))]
+    if len(confusion.classes) <= _MOST_CLASSES:
+        figures.append(Figure("inputs by label and best class", confusion_matrix(confusion)))
+    return {"figures": figures}
+
+
+def worst_inputs(item: ItemView) -> Context | None:
+    """Return the worst inputs, with pictures where they are kept."""
+    found = read_examples(item)
+    if found is None:
+        return None
+    return {"found": found, "shown": list(_shown(item, found)), "legend": _legend(found)}
+
+
+def _shown(item: ItemView, found: Examples) -> Iterator[ShownExample]:
+    for example in found.examples:
+        path = item.artifact(example.picture) if example.picture else None
+        summary = _summary(example)
+        label = f"{example.name}: {summary}"
+        picture = None if path is None else thumbnail(path, example.boxes, label)
+        yield ShownExample(example, picture, summary)
+
+
+def _summary(example: Example) -> str:
+    """Return prediction against truth in a line."""
+    columns = example.columns
+    if "class_1" in columns and "label" in columns:
+        score = columns.get("probability_1") or columns.get("score_1") or ""
+        best = f"predicted {columns['class_1']}"
+        if score:
+            best = f"{best} ({_value(score)})"
+        return f"label {columns['label']}, {best}"
+    if "detections" in columns:
+        counts = [f"{columns[name]} {name}" for name in ("found", "wrong", "missed")]
+        return f"of {columns['objects']} objects {', '.join(counts)}"
+    return ", ".join(f"{name} {_value(value)}" for name, value in columns.items())
+
+
+def _value(text: str) -> str:
+    """Return a cell, a number with three digits."""
+    try:
+        return f"{float(text):.3g}"
+    except ValueError:
+        return text or "(none)"
+
+
+def _legend(found: Examples) -> str:
+    """Return what colours on the pictures mean; "" where there are none."""
+    parts = []
+    if any(example.boxes for example in found.examples):
+        parts.append(_BOXES)
+    if any(example.has_masks for example in found.examples):
+        parts.append(_MASKS)
+    return " ".join(parts)
+
+
+_INTERVALS = Section("Accuracy against its limits", FIGURES, intervals)
+
+ACCURACY = [
+    _INTERVALS,
+    Section("Worst inputs", "_worst_inputs.html", worst_inputs),
+    Section("Mistakes by class", FIGURES, mistakes),
+]
+"""Sections of items of accuracy."""
+
+AGREEMENT = [Section("Agreement against its limits", FIGURES, intervals)]
+"""Sections of items of agreement."""

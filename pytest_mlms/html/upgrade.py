@@ -1,0 +1,62 @@
+"""Sections of an upgrade: all quantities, its rounds, both distributions, and layers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pytest_mlms.charts.latency import distributions_chart
+from pytest_mlms.charts.upgrade import forest_chart, layers_chart, rounds_chart
+from pytest_mlms.html.section import FIGURES, Context, Figure, Section
+from pytest_mlms.views.item import ItemView
+from pytest_mlms.views.samples import pair_ratios, side_distributions
+
+__all__ = ["CHANGES", "LAYERS"]
+
+
+def _changes(item: ItemView) -> Context | None:
+    figures = []
+    forest = forest_chart(item.comparisons)
+    if forest is not None:
+        caption = "Change of every quantity with its interval, over what its tolerance allows"
+        figures.append(Figure(caption, forest))
+    rounds = rounds_chart(_rounds_of(item), pair_ratios(item), _tolerance(item))
+    if rounds is not None:
+        caption = "Change of latency over time: rounds of fresh processes, and their pairs of turns"
+        figures.append(Figure(caption, rounds))
+    sides = side_distributions(item)
+    if sides:
+        caption = "Wall time of all timed calls of both sides, as a cumulative distribution"
+        figures.append(Figure(caption, distributions_chart(sides, paints=("a", "b"))))
+    return {"figures": figures} if figures else None
+
+
+def _rounds_of(item: ItemView) -> Sequence[tuple[float, float]]:
+    """Return the change of latency in each round as a logarithm, and its standard error."""
+    found = []
+    for each in item.rounds:
+        figure = each.figures.get("latency", ())
+        if len(figure) >= 4 and figure[2] is not None:
+            found.append((figure[2], figure[3] or 0.0))
+    return found
+
+
+def _tolerance(item: ItemView) -> float | None:
+    for compared in item.comparisons:
+        if compared.quantity == "latency":
+            return compared.tolerance
+    return None
+
+
+def _layers(item: ItemView) -> Context | None:
+    chart = layers_chart(item.layers)
+    if chart is None:
+        return None
+    caption = "Change of time a call by layer, in a traced pass of its own; the last row is the sum"
+    return {"figures": [Figure(caption, chart)]}
+
+
+CHANGES = Section("What changed", FIGURES, _changes)
+"""A forest plot of all quantities, the rounds over time, and both sides' distributions."""
+
+LAYERS = Section("Layers that moved", FIGURES, _layers)
+"""A bar for each layer whose time changed."""

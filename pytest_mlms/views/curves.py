@@ -1,0 +1,68 @@
+"""Curves over batch sizes: the same model, device and scenario by stack, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from pytest_mlms.views.item import EstimateView, ItemView
+
+__all__ = ["CURVES", "Curves", "curves_of"]
+
+Group: TypeAlias = tuple[str, str, str]
+"""Model, device and scenario."""
+
+CURVES = ("latency_p50", "throughput")
+"""The quantities that are shown over batch sizes."""
+
+
+@dataclass(frozen=True)
+class Curves:
+    """The estimates of a quantity by stack, each by batch size from the smallest."""
+
+    model: str
+    device: str
+    scenario: str
+    quantity: str
+    unit: str
+    stacks: Mapping[str, Mapping[int, EstimateView]]
+
+    @property
+    def batch_sizes(self) -> Sequence[int]:
+        """All batch sizes that a stack was measured at."""
+        return sorted({batch for points in self.stacks.values() for batch in points})
+
+
+def curves_of(items: Iterable[ItemView]) -> Sequence[Curves]:
+    """Return the curves that have something to compare: batch sizes, or stacks at one of them."""
+    found = []
+    for (model, device, scenario), group in _groups(items).items():
+        for quantity in CURVES:
+            stacks = _by_stack(group, quantity)
+            points = [point for points in stacks.values() for point in points.values()]
+            if len(points) >= 2:
+                unit = points[0].unit
+                found.append(Curves(model, device, scenario, quantity, unit, stacks))
+    return found
+
+
+def _groups(items: Iterable[ItemView]) -> Mapping[Group, Sequence[ItemView]]:
+    groups: dict[Group, list[ItemView]] = {}
+    for item in items:
+        if item.kind == "performance" and item.estimates:
+            group = (item.manifest.name, item.device, item.scenario or "")
+            groups.setdefault(group, []).append(item)
+    return groups
+
+
+def _by_stack(items: Iterable[ItemView], quantity: str) -> dict[str, dict[int, EstimateView]]:
+    """Return the estimates of a quantity by stack and batch size."""
+    stacks: dict[str, dict[int, EstimateView]] = {}
+    for item in sorted(items, key=lambda item: item.batch_size):
+        estimate = item.estimates.get(quantity)
+        if estimate is None or not estimate.value or estimate.lacking:
+            continue
+        points = stacks.setdefault(item.stack_label, {})
+        points[item.batch_size] = estimate
+    return stacks

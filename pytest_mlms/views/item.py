@@ -1,0 +1,404 @@
+"""View of an item: its line of results.jsonl as a record, with what pages and tables ask of it.
+
+The fields are those of docs/results.md. Where there is no number, there is None.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pytest_mlms.records import Comparison, Kind, Verdict
+from pytest_mlms.trace.summary import TraceSummary
+from pytest_mlms.units import format_quantity
+from pytest_mlms.upgrade.labels import (
+    format_change,
+    percent,
+    point_label,
+    sides_label,
+    software_text,
+)
+from pytest_mlms.upgrade.layer_diff import LayerChange
+from pytest_mlms.views.machine import MachineView
+
+__all__ = [
+    "BaselineView",
+    "EstimateView",
+    "ItemView",
+    "LaunchView",
+    "LimitView",
+    "ManifestView",
+    "OwnQuantityView",
+    "ProcessView",
+    "RoundView",
+    "StackView",
+]
+
+_BAD = (Verdict.ERROR, Verdict.INVALID, Verdict.FAILED, Verdict.REGRESSED)
+_REPRODUCE = "reproduce: "
+_HEADLINES = ("top1", "latency_p50", "deviation")
+
+
+@dataclass(frozen=True)
+class ManifestView:
+    """A manifest: its file, and the name and version of its model."""
+
+    name: str
+    path: str = ""
+    version: str = ""
+
+
+@dataclass(frozen=True)
+class ModelView:
+    """A model's framework as the manifest constrains it, and the digest of each file by role."""
+
+    framework: str = ""
+    sha256: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class DatasetView:
+    """A dataset."""
+
+    name: str
+    version: str = ""
+    sha256: str = ""
+
+
+@dataclass(frozen=True)
+class StackView:
+    """A stack, with the threads and cores that were asked for."""
+
+    name: str
+    threads: int | None = None
+    cores: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class BaselineView:
+    """The stack that an upgrade is compared with."""
+
+    name: str
+    threads: int | None = None
+
+
+@dataclass(frozen=True)
+class LaunchView:
+    """The command that starts agents, and the exact packages of an environment made for them."""
+
+    command: tuple[str, ...] = ()
+    lock: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class EstimateView:
+    """An estimate with its interval in the base unit; an end that is None is unbounded."""
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    unit: str = ""
+    confidence: float = 0.0
+    replicates: int = 0
+    of: str = ""
+    lacking: str = ""
+    less_wait: float | None = None
+
+
+@dataclass(frozen=True)
+class LimitView:
+    """A limit, either ``min`` or ``max`` in the base unit, and the verdict on it."""
+
+    quantity: str
+    verdict: Verdict
+    min: float | None = None
+    max: float | None = None
+    place: str = ""
+    reason: str = ""
+
+    @property
+    def value(self) -> float:
+        """The limit in the base unit, NaN where the line has none."""
+        bound = self.min if self.max is None else self.max
+        return float("nan") if bound is None else bound
+
+
+@dataclass(frozen=True)
+class OwnQuantityView:
+    """A quantity that a user's own test measured."""
+
+    value: float | None
+    unit: str = ""
+    better: str = ""
+    low: float | None = None
+    high: float | None = None
+    confidence: float | None = None
+    replicates: int | None = None
+
+
+@dataclass(frozen=True)
+class ProcessView:
+    """A fresh process of a performance item."""
+
+    load_seconds: float | None = None
+    first_seconds: float | None = None
+    loop_seconds: float | None = None
+    calls: int = 0
+    steady: bool = True
+    waited: float | None = None
+    peak_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class SideView:
+    """The software of one side of a round."""
+
+    versions: Mapping[str, str] = field(default_factory=dict)
+    python: str = ""
+
+
+@dataclass(frozen=True)
+class RoundView:
+    """A round of an upgrade: by quantity ``(a, b, log(b / a), error, calls)``."""
+
+    figures: Mapping[str, tuple[float | None, ...]] = field(default_factory=dict)
+    sides: Mapping[str, SideView] = field(default_factory=dict)
+    seconds: float | None = None
+    pairs: int = 0
+    steady: bool = True
+
+
+@dataclass(frozen=True)
+class TermsView:
+    """The tolerances of an upgrade by quantity, and those that must be shown to be within them.
+
+    ``places`` has the line or the option that set each tolerance; a default has none.
+    """
+
+    tolerances: Mapping[str, float] = field(default_factory=dict)
+    gates: tuple[str, ...] = ()
+    clock: str | None = None
+    places: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ReferenceView:
+    """The reference that outputs agree with."""
+
+    stack: str = ""
+    framework: str = ""
+    device: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class SkippedView:
+    """A corrupt element of a dataset that was left out."""
+
+    element: str
+    error: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ItemView:
+    """An item of a run; ``folder`` is the run's, below which its files are."""
+
+    nodeid: str
+    kind: Kind
+    verdict: Verdict
+    manifest: ManifestView
+    stack: StackView
+    folder: Path
+    run: str = ""
+    case: str = ""
+    outcome: str = ""
+    phase: str | None = None
+    message: str | None = None
+    time: str = ""
+    model: ModelView = field(default_factory=ModelView)
+    dataset: DatasetView | None = None
+    framework: str = ""
+    device: str = ""
+    batch_size: int = 1
+    scenario: str | None = None
+    seed: int | None = None
+    against: BaselineView | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    machine: MachineView = field(default_factory=MachineView)
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    worker: str | None = None
+    repetition: int = 1
+    attempt: int = 1
+    earlier: Any = None
+    place: str = ""
+    reproduce: str = ""
+    launch: LaunchView | None = None
+    launch_against: LaunchView | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+    python: str = ""
+    executable: str = ""
+    device_used: str = ""
+    threads_used: int | None = None
+    cores_used: tuple[int, ...] | None = None
+    estimates: Mapping[str, EstimateView] = field(default_factory=dict)
+    quantities: Mapping[str, OwnQuantityView] = field(default_factory=dict)
+    unwritten: Mapping[str, str] = field(default_factory=dict)
+    limits: tuple[LimitView, ...] = ()
+    margin: float | None = None
+    artifacts: Mapping[str, str] = field(default_factory=dict)
+    artifacts_lost: Mapping[str, str] = field(default_factory=dict)
+    logs: tuple[str, ...] = ()
+    skipped_elements: tuple[SkippedView, ...] = ()
+    outputs_of: str | None = None
+    reference: ReferenceView | None = None
+    processes: tuple[ProcessView, ...] = ()
+    ended: str = ""
+    doubts: str = ""
+    trace: TraceSummary | None = None
+    terms: TermsView | None = None
+    clock: str | None = None
+    comparisons: tuple[Comparison, ...] = ()
+    rounds: tuple[RoundView, ...] = ()
+    layers: tuple[LayerChange, ...] = ()
+    layers_lacking: str | None = None
+    worse_inputs: tuple[str, ...] = ()
+    text: str | None = None
+    complete: bool = True
+    gpu_notes: Any = None
+    teardown: str | None = None
+
+    @property
+    def anchor(self) -> str:
+        """The item's name within a page: letters and digits that only it has among some runs."""
+        name = f"{self.run} {self.nodeid}#{self.repetition}"
+        digest = hashlib.sha256(name.encode(errors="replace")).hexdigest()
+        return f"item-{digest[:12]}"
+
+    @property
+    def title(self) -> str:
+        """The model and the case, as people read them."""
+        case = self.case
+        if self.against is not None:
+            sides = sides_label(self.stack.name, self.against.name, self.framework)
+            case = f"{sides}, {point_label(self.device, self.batch_size)}"
+        again = f" #{self.repetition}" if self.repetition > 1 else ""
+        return f"{self.manifest.name}: {case}{again}"
+
+    @property
+    def stack_label(self) -> str:
+        """The stack's name; that of the framework for the interpreter that runs pytest."""
+        return self.framework if self.stack.name == "here" else self.stack.name
+
+    @property
+    def software(self) -> str:
+        """The stack with the versions of its software, in a line."""
+        side = self.rounds[0].sides.get("b") if self.rounds else None
+        if side is not None:
+            return _software(self.stack.name, side.versions, side.python)
+        return _software(self.stack.name, self.versions, self.python)
+
+    @property
+    def baseline_software(self) -> str:
+        """The baseline of an upgrade with the versions of its software; "" without one."""
+        if self.against is None:
+            return ""
+        for measured in self.rounds:
+            side = measured.sides.get("a")
+            if side is not None:
+                return _software(self.against.name, side.versions, side.python)
+        return self.against.name
+
+    @property
+    def case_text(self) -> str:
+        """The case in words: device, batch size, scenario, threads."""
+        parts = [self.device_used or self.device, f"batch size {self.batch_size}"]
+        if self.scenario:
+            parts.append(self.scenario.replace("_", " "))
+        threads = self.threads_used or self.stack.threads
+        if threads:
+            parts.append("1 thread" if threads == 1 else f"{threads} threads")
+        if self.seconds:
+            parts.append(f"took {sum(self.seconds.values()):.1f} s")
+        return ", ".join(parts)
+
+    @property
+    def headline(self) -> str:
+        """The number that says most of an item, with its name; "" where nothing was measured."""
+        for compared in self.comparisons:
+            if compared.quantity == "latency":
+                return f"latency {format_change(compared)}"
+        for name in (*_HEADLINES, *self.estimates):
+            estimate = self.estimates.get(name)
+            if estimate is not None and estimate.value is not None and not estimate.lacking:
+                shown = format_quantity(estimate.value, estimate.unit)
+                return f"{name.replace('_', ' ')} {shown}"
+        if self.trace is not None and self.trace.slowest:
+            slowest = self.trace.slowest[0]
+            share = percent(slowest.share, ".2g")
+            return f"slowest of {self.trace.layers:,} layers: {slowest.name}, {share}"
+        return ""
+
+    def limit_on(self, quantity: str) -> LimitView | None:
+        """Return the limit on a quantity, the worst where it has several."""
+        order = list(Verdict)
+        limits = [limit for limit in self.limits if limit.quantity == quantity]
+        return min(limits, key=lambda limit: order.index(limit.verdict), default=None)
+
+    @property
+    def is_bad(self) -> bool:
+        """True if the item makes the run fail."""
+        return self.verdict in _BAD
+
+    @property
+    def badness(self) -> tuple[int, float]:
+        """The key that sorts items worst first."""
+        margin = float("inf") if self.margin is None else self.margin
+        return list(Verdict).index(self.verdict), margin
+
+    @property
+    def command(self) -> str:
+        """The command that runs the item again; "" where the results don't have it."""
+        if self.reproduce:
+            return self.reproduce
+        for line in (self.message or "").splitlines():
+            if line.startswith(_REPRODUCE):
+                return line.removeprefix(_REPRODUCE)
+        return ""
+
+    @property
+    def explanation(self) -> str:
+        """The text of the outcome for a person, without the command that reproduces it."""
+        lines = (self.message or self.text or "").splitlines()
+        kept = [line for line in lines if not line.startswith(_REPRODUCE)]
+        return "\n".join(kept).strip()
+
+    def artifact(self, name: str) -> Path | None:
+        """Return the path of a file of the item; None where it is missing or outside of the run."""
+        below = self.artifacts.get(name)
+        if not below:
+            return None
+        try:
+            folder = self.folder.resolve()
+            path = (folder / below).resolve()
+            is_ours = path.is_relative_to(folder) and path.is_file()
+        except (OSError, ValueError):  # a name that no file can have
+            return None
+        return path if is_ours else None
+
+    def artifacts_like(self, prefix: str, suffix: str) -> Mapping[str, Path]:
+        """Return the files whose names begin and end so, by name, in the order of their numbers."""
+        found = {}
+        for name in sorted(self.artifacts, key=lambda name: (len(name), name)):
+            path = self.artifact(name)
+            if name.startswith(prefix) and name.endswith(suffix) and path is not None:
+                found[name] = path
+        return found
+
+
+def _software(stack: str, versions: Mapping[str, str], python: str) -> str:
+    """Return a stack with the versions of its software, in a line."""
+    known = software_text(versions, python)
+    return f"{stack}: {known}" if known else stack

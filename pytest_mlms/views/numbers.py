@@ -1,0 +1,101 @@
+"""Texts of numbers: the one place where terminal, pages and reports get them from."""
+
+from __future__ import annotations
+
+import math
+
+from pytest_mlms.quantities import QUANTITIES
+from pytest_mlms.records import Verdict
+from pytest_mlms.units import format_quantity
+from pytest_mlms.upgrade.labels import percent
+from pytest_mlms.views.item import EstimateView, LimitView, OwnQuantityView
+
+__all__ = [
+    "distance_text",
+    "estimate_text",
+    "interval_text",
+    "limit_text",
+    "own_text",
+    "quantity_label",
+    "unit_of",
+    "value_text",
+    "verdict_words",
+]
+
+_WORDS = {Verdict.ERROR: "with errors", Verdict.INCONCLUSIVE: "undecided"}
+"""Verdict -> its words after a number, where these are not the verdict's own."""
+
+NONE = "-"
+"""Shown where there is no number."""
+
+
+def verdict_words(verdict: Verdict) -> str:
+    """Return a verdict's words after a number: 3 undecided, 2 failed."""
+    return _WORDS.get(verdict, verdict.value.lower())
+
+
+def value_text(value: float | None, unit: str) -> str:
+    """Return a value with its unit; "-" for None and NaN."""
+    return NONE if value is None else format_quantity(value, unit)
+
+
+def interval_text(value: float | None, low: float | None, high: float | None, unit: str) -> str:
+    """Return a value with both ends of its interval; an end that is None is unbounded.
+
+    Fractions are written in percent with one sign for all three.
+    """
+    if value is None:
+        return NONE
+    if low is None and high is None:
+        return value_text(value, unit)
+    ends = [value, -math.inf if low is None else low, math.inf if high is None else high]
+    if unit == "fraction":
+        middle, lower, upper = (f"{100 * end:.2f}" for end in ends)
+        return f"{middle} ({lower} to {upper}) %"
+    middle, lower, upper = (format_quantity(end, unit) for end in ends)
+    return f"{middle} ({lower} to {upper})"
+
+
+def estimate_text(estimate: EstimateView | None) -> str:
+    """Return an estimate with its interval; "-" where it is missing or can't be judged."""
+    if estimate is None or estimate.lacking:
+        return NONE
+    return interval_text(estimate.value, estimate.low, estimate.high, estimate.unit)
+
+
+def own_text(quantity: OwnQuantityView) -> str:
+    """Return a quantity of a user's own test, with its interval if it has one."""
+    return interval_text(quantity.value, quantity.low, quantity.high, quantity.unit)
+
+
+def unit_of(limit: LimitView, estimate: EstimateView | None) -> str:
+    """Return the base unit of a limit."""
+    if estimate is not None:
+        return estimate.unit
+    known = QUANTITIES.get(limit.quantity)
+    return known.unit if known else ""
+
+
+def limit_text(limit: LimitView, unit: str) -> str:
+    """Return a limit as a bound: "at most 50.0 ms"."""
+    bound = "at least" if limit.max is None else "at most"
+    return f"{bound} {value_text(limit.value, unit)}"
+
+
+def distance_text(limit: LimitView, value: float | None) -> str:
+    """Return how far a value is from its limit, as a share of that: "12 % above".
+
+    "" where there is no value or the limit is 0.
+    """
+    if value is None or not limit.value or math.isnan(limit.value):
+        return ""
+    share = value / limit.value - 1
+    if share == 0:
+        return "at the limit"
+    side = "above" if share > 0 else "below"
+    return f"{percent(abs(share))} {side}"
+
+
+def quantity_label(name: str) -> str:
+    """Return a quantity's name as people read it: "latency p50"."""
+    return name.replace("_", " ")

@@ -1,0 +1,225 @@
+"""View of a run: its folder's results.jsonl as records."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from pytest_mlms.errors import MlmsError
+from pytest_mlms.records import Verdict
+from pytest_mlms.results_reader import read_line
+from pytest_mlms.serialization import from_plain
+from pytest_mlms.views.item import ItemView
+
+__all__ = ["RunView", "item_of", "read_run"]
+
+
+@dataclass(frozen=True)
+class GitView:
+    """The commit that was checked out, and whether files differed from it."""
+
+    sha: str = ""
+    branch: str | None = None
+    dirty: bool | None = None
+
+
+@dataclass(frozen=True)
+class RunView:
+    """A run: how it was started and ended, and its items in the order in which they finished.
+
+    ``exit_status`` is pytest's, None for a run that was killed or goes on. ``sessions`` is more
+    than 1 for a run that was resumed. ``time`` and ``ended`` are ISO 8601, UTC.
+    """
+
+    name: str
+    folder: Path
+    items: tuple[ItemView, ...] = ()
+    time: str = ""
+    ended: str = ""
+    command: tuple[str, ...] = ()
+    python: str = ""
+    plugin: str = ""
+    exit_status: int | None = None
+    sessions: int = 1
+    git: GitView | None = None
+
+    @property
+    def worst_first(self) -> Sequence[ItemView]:
+        """The items, those with the worst verdict and margin first."""
+        return sorted(self.items, key=lambda item: item.badness)
+
+    @property
+    def counts(self) -> Mapping[Verdict, int]:
+        """The number of items by verdict, worst first, without zeros."""
+        counts = Counter(item.verdict for item in self.items)
+        return {verdict: counts[verdict] for verdict in Verdict if counts[verdict]}
+
+    @property
+    def git_text(self) -> str:
+        """The commit in a line; "" where it is not known."""
+        if self.git is None or not self.git.sha:
+            return ""
+        branch = f" on {self.git.branch}" if self.git.branch else ""
+        dirty = ", with changes that were not committed" if self.git.dirty else ""
+        return f"{self.git.sha[:12]}{branch}{dirty}"
+
+    @property
+    def models(self) -> Sequence[str]:
+        """The names of the models, in the order of the items."""
+        return list(dict.fromkeys(item.manifest.name for item in self.items))
+
+    @property
+    def headline(self) -> str:
+        """The run in a line: its models, and how many items failed."""
+        models = self.models
+        names = ", ".join(models[:3]) or self.name
+        if len(models) > 3:
+            names = f"{len(models):,} models"
+        bad = sum(item.is_bad for item in self.items)
+        count = len(self.items)
+        if bad:
+            return f"{names}: {bad:,} of {count:,} failed"
+        undecided = self.counts.get(Verdict.INCONCLUSIVE, 0)
+        if undecided:
+            return f"{names}: {undecided:,} of {count:,} undecided"
+        noun = "item" if count == 1 else "items"
+        return f"{names}: {count:,} {noun}, none failed"
+
+    @property
+    def command_text(self) -> str:
+        """The command that began the run, as it is typed; pytest's module is "pytest"."""
+        words = list(self.command)
+        if words and words[0].endswith(("pytest/__main__.py", "/pytest")):
+            words[0] = "pytest"
+        return shlex.join(words)
+
+    @property
+    def stacks(self) -> Sequence[str]:
+        """The stacks that were measured, each with its versions in a line."""
+        measured = [item.software for item in self.items if item.versions]
+        return list(dict.fromkeys(measured))
+
+    @property
+    def machines(self) -> Sequence[str]:
+        """The machines that items ran on, each in a line."""
+        return list(dict.fromkeys(item.machine.text for item in self.items if item.machine.text))
+
+
+@dataclass
+class _Lines:
+    """Contents of the lines read so far; of several lines of an item the last counts."""
+
+    about: dict[str, Any]
+    items: dict[str, ItemView]
+    ended: Mapping[str, Any] | None = None
+    sessions: int = 0
+    first_time: str = ""
+    last_time: str = ""
+
+
+def read_run(folder: Path) -> RunView:
+    """Return the run of a folder, or of its results.jsonl, from that file alone.
+
+    A line that is cut off at the end was being written when the run was killed, and is left out.
+    Raises MlmsError where there is no results.jsonl, or where a line of it is of no item.
+    """
+    path = folder if folder.name == "results.jsonl" else folder / "results.jsonl"
+    lines = _Lines({}, {})
+    for number, line in _numbered_lines(path):
+        _take(lines, line, path, number)
+    if not lines.sessions and not lines.items:
+        raise MlmsError(f"{path}: it has no line of a run; name the folder of a run")
+    end = lines.ended or {}
+    return RunView(
+        name=str(lines.about.get("run") or path.parent.resolve().name),
+        folder=path.parent,
+        items=tuple(lines.items.values()),
+        time=lines.first_time,
+        ended=lines.last_time,
+        command=_command_of(lines.about),
+        python=str(lines.about.get("python") or ""),
+        plugin=str(lines.about.get("plugin") or ""),
+        exit_status=end.get("exit_status"),
+        sessions=max(lines.sessions, 1),
+        git=_git_of(lines.about),
+    )
+
+
+def _numbered_lines(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """Yield the whole lines of a file with their numbers, from 1; raises MlmsError."""
+    try:
+        file = path.open("rb")
+    except OSError as error:
+        advice = "name the folder of a run, such as mlms-results/latest"
+        raise MlmsError(f"{path}: {error.strerror}; {advice}") from None
+    with file:
+        for number, text in enumerate(file, 1):
+            line = read_line(text)
+            if line is not None:
+                yield number, line
+
+
+def _take(lines: _Lines, line: Mapping[str, Any], path: Path, number: int) -> None:
+    """Add what a line tells."""
+    kind = line.get("type")
+    time = str(line.get("time") or "")
+    lines.first_time = lines.first_time or time
+    lines.last_time = time or lines.last_time
+    lines.about.setdefault("run", line.get("run"))
+    if kind == "run":
+        lines.sessions += 1
+        lines.ended = None
+        lines.about.update(line)
+    elif kind == "end":
+        lines.ended = line
+    elif kind == "item":
+        item = item_of(line, path, number)
+        lines.items.pop(item.nodeid, None)
+        lines.items[item.nodeid] = item
+    elif kind == "teardown":
+        _fail_teardown(lines, line)
+
+
+def item_of(line: Mapping[str, Any], path: Path, number: int) -> ItemView:
+    """Return the item of a line; fields that a later version added are left out.
+
+    Raises MlmsError where the line is of no item.
+    """
+    known = {name: value for name, value in line.items() if value is not None}
+    try:
+        return from_plain(ItemView, {**known, "folder": path.parent})
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise MlmsError(
+            f"{path}:{number}: {where}: {first['msg']}; this is no line of a run's item"
+        ) from None
+
+
+def _fail_teardown(lines: _Lines, line: Mapping[str, Any]) -> None:
+    """Have the item count as an error whose tear-down failed."""
+    item = lines.items.get(str(line.get("nodeid")))
+    if item is None or item.repetition != line.get("repetition", 1):
+        return
+    message = str(line.get("message") or "")
+    lines.items[item.nodeid] = replace(item, verdict=Verdict.ERROR, teardown=message)
+
+
+def _command_of(about: Mapping[str, Any]) -> tuple[str, ...]:
+    command = about.get("command")
+    return tuple(map(str, command)) if isinstance(command, list) else ()
+
+
+def _git_of(about: Mapping[str, Any]) -> GitView | None:
+    git = about.get("git")
+    if not isinstance(git, Mapping):
+        return None
+    branch = git.get("branch")
+    dirty = git.get("dirty")
+    return GitView(str(git.get("sha") or ""), str(branch) if branch else None, dirty)

@@ -1,0 +1,135 @@
+"""Raw samples of an item, read from its artifacts as few numbers that a picture needs.
+
+An artifact that is missing or damaged gives nothing: a picture of the rest is better than none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pytest_mlms.arrays import DamagedFile, content_size, read_arrays
+from pytest_mlms.views.item import ItemView
+
+__all__ = [
+    "Distribution",
+    "PairRatios",
+    "pair_ratios",
+    "process_distributions",
+    "side_distributions",
+]
+
+_MOST_BYTES = 1 << 28  # of the content of an artifact; a run that was pushed may have a bomb
+_QUANTILES = np.concatenate([np.linspace(0, 0.9, 46), [0.925, 0.95, 0.97, 0.98, 0.99, 0.995, 1]])
+_MOST_PAIRS = 400  # of the ratios that a picture shows
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """Latencies in seconds: how many, and the value of each of some shares."""
+
+    name: str
+    count: int
+    points: tuple[tuple[float, float], ...]
+
+    @property
+    def median(self) -> float:
+        """The median in seconds."""
+        return min(self.points, key=lambda point: abs(point[1] - 0.5))[0]
+
+
+@dataclass(frozen=True)
+class PairRatios:
+    """B over A of each pair of turns, in the order in which they ran, by round from 1 on."""
+
+    number: int
+    ratios: tuple[float, ...]
+
+
+def process_distributions(item: ItemView) -> Sequence[Distribution]:
+    """Return the latencies of each process of a performance item."""
+    found: list[Distribution] = []
+    for number, arrays in enumerate(_arrays_of(item, "samples-"), 1):
+        if _have(arrays, "start", "end"):
+            latencies = arrays["end"] - arrays["start"]
+            found += _distribution(f"process {number}", latencies)
+    return found
+
+
+def side_distributions(item: ItemView) -> Sequence[Distribution]:
+    """Return the latencies of both sides of an upgrade, over all of its rounds."""
+    if item.against is None:
+        return []
+    walls: dict[str, list[Any]] = {"wall_a": [], "wall_b": []}
+    for arrays in _arrays_of(item, "pairs-"):
+        if _have(arrays, *walls):
+            for name, values in walls.items():
+                values.append(np.ravel(arrays[name]))
+    names = (f"A: {item.against.name}", f"B: {item.stack.name}")
+    found: list[Distribution] = []
+    for name, values in zip(names, walls.values(), strict=True):
+        if values:
+            found += _distribution(name, np.concatenate(values))
+    return found
+
+
+def pair_ratios(item: ItemView) -> Sequence[PairRatios]:
+    """Return the ratio of each pair of turns of an upgrade, thinned evenly where there are many."""
+    rounds = {}
+    for number, arrays in enumerate(_arrays_of(item, "pairs-"), 1):
+        if _have(arrays, "wall_a", "wall_b"):
+            a = arrays["wall_a"]
+            b = arrays["wall_b"]
+            if a.shape == b.shape:
+                rounds[number] = _ratios(a, b)
+    total = sum(map(len, rounds.values()))
+    step = max(math.ceil(total / _MOST_PAIRS), 1)
+    found = []
+    for number, ratios in rounds.items():
+        thinned = ratios[::step].tolist()
+        found.append(PairRatios(number, tuple(thinned)))
+    return found
+
+
+def _ratios(a: Any, b: Any) -> Any:
+    """Return B over A by the mean of each pair's calls, where that is a number."""
+    with np.errstate(all="ignore"):
+        means_a = a.reshape(len(a), -1).mean(axis=1)
+        means_b = b.reshape(len(b), -1).mean(axis=1)
+        ratios = means_b / means_a
+    return ratios[np.isfinite(ratios)]
+
+
+def _arrays_of(item: ItemView, prefix: str) -> Iterator[dict[str, Any]]:
+    for path in item.artifacts_like(prefix, ".npz").values():
+        try:
+            if content_size(path) <= _MOST_BYTES:
+                yield read_arrays(path)
+        except (OSError, DamagedFile):
+            continue
+
+
+def _have(arrays: dict[str, Any], *names: str) -> bool:
+    """Return whether these arrays are there, have numbers, and have some."""
+    for name in names:
+        values = arrays.get(name)
+        if values is None or values.dtype.kind != "f" or not values.size:
+            return False
+    return True
+
+
+def _distribution(name: str, latencies: Any) -> Iterator[Distribution]:
+    """Yield the distribution of some latencies, nothing where there is no number among them."""
+    finite = latencies[np.isfinite(latencies)]
+    if not finite.size:
+        return
+    shares = _QUANTILES
+    if finite.size <= len(_QUANTILES):
+        shares = np.linspace(0, 1, finite.size)
+    values = np.quantile(finite, shares)
+    points = zip(values.tolist(), shares.tolist(), strict=True)
+    yield Distribution(name, int(finite.size), tuple(points))

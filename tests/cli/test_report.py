@@ -1,0 +1,45 @@
+"""``mlms report``."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_mlms.cli.main import main
+from tests.support.report_runs import every_verdict, write_lines
+
+
+def test_runs_become_one_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = [str(write_lines(tmp_path / name, every_verdict())) for name in ("a", "b")]
+    out = tmp_path / "out.html"
+    assert main(["report", *runs, "--against", runs[0], "--out", str(out)]) == 0
+    assert capsys.readouterr().out == f"{out}\n"
+    assert out.read_text().count("<dt>Command</dt>") == 2
+
+
+def test_a_folder_without_a_run_and_a_wrong_file_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = str(write_lines(tmp_path / "a", every_verdict()))
+    assert main(["report", str(tmp_path / "no"), "--out", str(tmp_path / "x.html")]) == 2
+    assert "name the folder of a run" in capsys.readouterr().err
+    assert main(["report", run, "--out", str(tmp_path)]) == 2
+    assert "is a folder; name a file" in capsys.readouterr().err
+    assert main(["report", run, "--out", str(tmp_path / "no" / "x.html")]) == 2
+    assert "there is no folder" in capsys.readouterr().err
+
+
+def test_the_extra_is_named_where_jinja2_is_missing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find = importlib.util.find_spec
+
+    def find_without_jinja2(name: str, package: str | None = None) -> Any:
+        return None if name == "jinja2" else find(name, package)
+
+    monkeypatch.setattr(importlib.util, "find_spec", find_without_jinja2)
+    assert main(["report", str(tmp_path)]) == 2
+    assert "pip install 'pytest-mlms[report]'" in capsys.readouterr().err

@@ -1,0 +1,51 @@
+"""Findings: what decided an item."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pytest_mlms.records import Verdict
+from pytest_mlms.views.findings import findings_of
+from tests.support.report_runs import read_lines
+from tests.support.result_lines import broken_limit, estimate, line_of, upgrade
+
+
+def test_limits_that_hold_are_no_findings(tmp_path: Path) -> None:
+    (item,) = read_lines(tmp_path, [line_of()]).items
+    assert findings_of(item) == []
+
+
+def test_a_broken_limit_is_one(tmp_path: Path) -> None:
+    (item,) = read_lines(tmp_path, [broken_limit()]).items
+    (finding,) = findings_of(item)
+    assert finding.quantity == "latency p50"
+    assert finding.verdict is Verdict.FAILED
+    assert finding.distance == "300 % above"
+    assert finding.place == "models/m.yaml:88"
+
+
+def test_a_limit_on_what_was_not_measured_is_one(tmp_path: Path) -> None:
+    (item,) = read_lines(tmp_path, [broken_limit(estimates={})]).items
+    (finding,) = findings_of(item)
+    assert finding.measured == "not measured"
+    assert finding.bound == "limit at most 1.00 ms"
+
+
+def test_an_interval_without_an_upper_end_is_unbounded(tmp_path: Path) -> None:
+    estimates = {"latency_p50": estimate(0.004, 0.003, None)}
+    (item,) = read_lines(tmp_path, [broken_limit(estimates=estimates)]).items
+    (finding,) = findings_of(item)
+    assert finding.measured == "4.00 ms (3.00 ms to unbounded)"
+
+
+@pytest.mark.parametrize(
+    ("places", "shown"), [({"latency": "--mlms-tolerance"}, "--mlms-tolerance"), ({}, "")]
+)
+def test_a_tolerance_has_the_place_that_set_it_and_a_default_has_none(
+    tmp_path: Path, places: dict[str, str], shown: str
+) -> None:
+    line = {**upgrade(), "terms": {"places": places}}
+    (item,) = read_lines(tmp_path, [line]).items
+    assert [finding.place for finding in findings_of(item)] == [shown]
