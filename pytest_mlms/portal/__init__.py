@@ -1,0 +1,1 @@
+"""The portal: a web server of views over results and history."""

@@ -1,0 +1,107 @@
+"""Addresses: the one that the portal listens on, and the names that requests may call it by."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import socket
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from pytest_mlms.errors import MlmsError
+
+__all__ = ["ListenAddress", "OwnNames", "PortalError"]
+
+
+class PortalError(MlmsError):
+    """The portal can't be started as it was asked for."""
+
+
+@dataclass(frozen=True)
+class ListenAddress:
+    """The host and the port to listen on; port 0 is any that is free."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> ListenAddress:
+        """Read HOST:PORT, such as 127.0.0.1:8765 or [::1]:8765; raises PortalError."""
+        host, _, port = text.rpartition(":")
+        host = host.removeprefix("[").removesuffix("]")
+        if not host or not port.isdecimal() or int(port) > 65535:
+            raise PortalError(f"--listen {text}: write HOST:PORT, such as 127.0.0.1:8765")
+        return cls(host, int(port))
+
+    def bind(self) -> socket.socket:
+        """Return a socket that is bound to the address; raises PortalError."""
+        try:
+            family, kind, protocol, _, address = self._resolve()[0]
+            bound = socket.socket(family, kind, protocol)
+        except OSError as error:
+            raise PortalError(f"--listen {self}: {error.strerror}; name another address") from None
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            bound.bind(address)
+            bound.listen(128)
+        except OSError as error:
+            bound.close()
+            raise PortalError(f"--listen {self}: {error.strerror}; choose another port") from None
+        return bound
+
+    @property
+    def is_loopback(self) -> bool:
+        """True if only this machine can reach the address."""
+        try:
+            resolved = self._resolve()
+        except OSError:
+            return False
+        return all(ipaddress.ip_address(entry[4][0]).is_loopback for entry in resolved)
+
+    def _resolve(self) -> list[Any]:
+        """Return what the system knows of the host; raises OSError."""
+        return list(socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM))
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+
+class OwnNames:
+    """The names that requests may call the portal by: its own, and any IP address.
+
+    A page of a stranger can point its own name to this machine (DNS rebinding), and its scripts
+    would then read the portal as their own site. It can't do so with an IP address.
+    """
+
+    def __init__(self, listen: ListenAddress, urls: Iterable[str] = ()) -> None:
+        names = {"localhost", listen.host, socket.gethostname()}
+        with contextlib.suppress(OSError):
+            names.add(socket.getfqdn())
+        names |= {urlsplit(url).hostname or "" for url in urls}
+        self._names = {name.lower().rstrip(".") for name in names} - {""}
+
+    def has_host(self, header: str) -> bool:
+        """Return whether the Host header of a request is one of the portal's names."""
+        try:
+            name = urlsplit(f"//{header}").hostname or ""
+        except ValueError:
+            return False
+        name = name.rstrip(".")
+        return name in self._names or _is_ip_address(name)
+
+
+def is_same_origin(origin: str, host: str) -> bool:
+    """Return whether an Origin header is that of the site that a Host header names."""
+    parts = urlsplit(origin)
+    return parts.scheme in ("http", "https") and parts.netloc.lower() == host.lower()
+
+
+def _is_ip_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,140 @@
+"""The REST interface, ``/api/v1``: the views of pages, as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+from fastapi import APIRouter, HTTPException, Query, Response
+from fastapi import Path as PathOf
+
+from pytest_mlms.portal.catalog import Catalog, Page
+from pytest_mlms.portal.downloads import serve_file
+from pytest_mlms.portal.histories import Histories
+from pytest_mlms.portal.run_index import RunIndex
+from pytest_mlms.portal.run_views import RunViews
+from pytest_mlms.serialization import to_plain
+from pytest_mlms.views.item import ItemView
+
+__all__ = ["Limit", "Number", "Offset", "make_api"]
+
+Limit = Annotated[int, Query(ge=1, le=1000)]
+Offset = Annotated[int, Query(ge=0, le=1 << 40)]
+Number = Annotated[int, PathOf(ge=0, lt=1 << 31)]
+Json = dict[str, Any]
+
+
+def make_api(index: RunIndex, catalog: Catalog, views: RunViews, history: Histories) -> APIRouter:
+    """Return the routes."""
+    router = APIRouter(prefix="/api/v1")
+    router.include_router(_of_runs(catalog, views))
+    router.include_router(_of_files(index, catalog))
+    router.include_router(_of_lists(catalog))
+    router.include_router(_of_history(history))
+    return router
+
+
+def _of_runs(catalog: Catalog, views: RunViews) -> APIRouter:
+    """Return the routes of runs and their items."""
+    router = APIRouter()
+
+    @router.get("/runs", summary="Runs, the newest first")
+    def runs(limit: Limit = 100, offset: Offset = 0) -> Json:
+        return _page("runs", catalog.runs(limit, offset))
+
+    @router.get("/runs/{run}", summary="A run with all of its items")
+    def run(run: str) -> Json:
+        found = views.run(run)
+        if found is None:
+            raise HTTPException(404, f"there is no run {run[:100]}")
+        items = tuple(_without_folder(item) for item in found.view.items)
+        view = replace(found.view, items=items, folder=Path(run))
+        return {**to_plain(view), "numbers": to_plain(found.numbers)}
+
+    @router.get("/runs/{run}/items/{number}", summary="An item by the number of its line")
+    def item(run: str, number: Number) -> Json:
+        found = views.item(run, number)
+        if found is None:
+            raise HTTPException(404, "there is no such item")
+        plain: Json = to_plain(_without_folder(found))
+        return plain
+
+    return router
+
+
+def _of_files(index: RunIndex, catalog: Catalog) -> APIRouter:
+    """Return the routes of items' files."""
+    router = APIRouter()
+
+    @router.get("/runs/{run}/items/{number}/artifacts", summary="Names of an item's files")
+    def artifacts(run: str, number: Number) -> Json:
+        return {"artifacts": catalog.artifacts(run, number)}
+
+    @router.get("/runs/{run}/items/{number}/artifacts/{name:path}", summary="A file of an item")
+    def artifact(run: str, number: Number, name: str) -> Response:
+        path = catalog.artifacts(run, number).get(name)
+        if path is None:
+            raise HTTPException(404, "there is no such artifact")
+        return serve_file(index, run, path)
+
+    return router
+
+
+def _of_lists(catalog: Catalog) -> APIRouter:
+    """Return the routes of lists over all runs."""
+    router = APIRouter()
+
+    @router.get("/items", summary="Items of all runs, the newest first")
+    def items(
+        limit: Limit = 100, offset: Offset = 0, model: str = "", host: str = "", stack: str = ""
+    ) -> Json:
+        return _page("items", catalog.items(limit, offset, model, host, stack))
+
+    @router.get("/models", summary="Models that were evaluated")
+    def models() -> Json:
+        return {"models": to_plain(catalog.models())}
+
+    @router.get("/hosts", summary="Hosts that items ran on, with the last item of each")
+    def hosts() -> Json:
+        return {"hosts": to_plain(catalog.hosts())}
+
+    @router.get("/stacks", summary="Stacks that items ran on, with the last item of each")
+    def stacks() -> Json:
+        return {"stacks": to_plain(catalog.stacks())}
+
+    return router
+
+
+def _of_history(history: Histories) -> APIRouter:
+    """Return the routes that read the history; without one they answer 404."""
+    router = APIRouter()
+
+    @router.get("/series", summary="Series of the history, by name")
+    def series(limit: Limit = 100, offset: Offset = 0, contains: str = "") -> Json:
+        return _page("series", history.series(limit, offset, contains))
+
+    @router.get("/series/{number}", summary="A series")
+    def one_series(number: Number) -> Json:
+        plain: Json = to_plain(history.one_series(number))
+        return plain
+
+    @router.get("/series/{number}/points", summary="The newest points of a series, in order")
+    def points(number: Number, limit: Limit = 100) -> Json:
+        return {"points": to_plain(history.points(number, limit))}
+
+    @router.get("/changes", summary="Changes that were found, the newest first")
+    def changes(limit: Limit = 100, offset: Offset = 0) -> Json:
+        return _page("changes", history.changes(limit, offset))
+
+    return router
+
+
+def _page(name: str, page: Page[Any]) -> Json:
+    rows = to_plain(page.rows)
+    return {name: rows, "total": page.total, "offset": page.offset, "limit": page.limit}
+
+
+def _without_folder(item: ItemView) -> ItemView:
+    """Return an item that doesn't tell where the portal has its files."""
+    return replace(item, folder=Path(item.folder.name))

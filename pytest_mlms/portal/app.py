@@ -1,0 +1,136 @@
+"""The application: its routes, behind the guard."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Callable
+
+from anyio import to_thread
+from fastapi import FastAPI, Request
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse, Response
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp
+
+import pytest_mlms
+from pytest_mlms.errors import MlmsError
+from pytest_mlms.history.errors import HistoryUnavailable
+from pytest_mlms.html.pages import style_sheet
+from pytest_mlms.portal.api import make_api
+from pytest_mlms.portal.catalog import Catalog
+from pytest_mlms.portal.evaluation_pages import make_evaluation_api, make_evaluation_pages
+from pytest_mlms.portal.evaluations import Evaluations
+from pytest_mlms.portal.guard import API, Guard
+from pytest_mlms.portal.histories import Histories
+from pytest_mlms.portal.history_pages import make_history_pages
+from pytest_mlms.portal.history_writer import HistoryWriter
+from pytest_mlms.portal.login import make_login
+from pytest_mlms.portal.manifests import Manifests
+from pytest_mlms.portal.pages import make_pages
+from pytest_mlms.portal.receiving import make_receiving
+from pytest_mlms.portal.rendering import STATIC, Pages
+from pytest_mlms.portal.run_index import PORTAL_FOLDER, RunIndex
+from pytest_mlms.portal.run_views import RunViews
+from pytest_mlms.portal.settings import PortalSettings
+
+__all__ = ["make_app"]
+
+_THREADS = 12
+"""Threads that answer requests: each has a cache of the databases, and Python runs one at once."""
+
+
+def make_app(settings: PortalSettings) -> ASGIApp:
+    """Return the application of ASGI for these settings; raises MlmsError."""
+    index = RunIndex(settings.results, settings.limits.line_bytes)
+    catalog = Catalog(index)
+    views = RunViews(settings.results, index, catalog)
+    history = Histories(settings.history)
+    manifests = Manifests(settings.manifests)
+    pages = Pages(settings)
+    evaluations = _evaluations(settings)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        to_thread.current_default_thread_limiter().total_tokens = _THREADS
+        index.refresh(wait=True)
+        yield
+        if evaluations is not None:
+            await evaluations.cancel()
+        history.close()
+        index.close()
+
+    app = FastAPI(
+        title="pytest-mlms portal",
+        version=pytest_mlms.__version__,
+        openapi_url="/api/v1/openapi.json",
+        docs_url=None,  # its page loads scripts from elsewhere
+        redoc_url=None,
+        lifespan=lifespan,
+    )
+    app.add_api_route("/static/style.css", _style_sheet, include_in_schema=False)
+    app.mount("/static", StaticFiles(directory=STATIC))
+    app.include_router(make_login(settings, pages))
+    app.include_router(make_receiving(settings, index, _writer(settings)))
+    app.include_router(make_api(index, catalog, views, history))
+    app.include_router(make_pages(catalog, views, manifests, pages))
+    app.include_router(make_history_pages(history, pages))
+    if evaluations is not None and settings.manifests is not None:
+        folder = settings.manifests
+        app.include_router(make_evaluation_api(evaluations, manifests, folder))
+        app.include_router(make_evaluation_pages(evaluations, manifests, folder, pages))
+    app.add_exception_handler(HTTPException, _http_error(pages))
+    app.add_exception_handler(MlmsError, _our_error(pages, settings))
+    return Guard(app, settings)
+
+
+def _evaluations(settings: PortalSettings) -> Evaluations | None:
+    """Return what starts evaluations, where people may do so."""
+    if not settings.allow_run or settings.manifests is None:
+        return None
+    folder = settings.results / PORTAL_FOLDER / "evaluations"
+    return Evaluations(settings.manifests, settings.results, folder)
+
+
+def _writer(settings: PortalSettings) -> HistoryWriter | None:
+    """Return what adds runs to the history, for a portal that takes runs; raises HistoryError."""
+    if settings.history is None or not settings.tokens:
+        return None
+    return HistoryWriter(settings.history, settings.results)
+
+
+def _style_sheet() -> Response:
+    return Response(style_sheet(), media_type="text/css")
+
+
+def _http_error(pages: Pages) -> Callable[[Request, Exception], Response]:
+    """Return a handler of errors of requests."""
+
+    def handle(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        is_page = error.status_code == 404 and error.detail == "Not Found"
+        text = "There is no such page." if is_page else error.detail
+        answer = _error(pages, request, error.status_code, text)
+        answer.headers.update(error.headers or {})
+        if error.status_code in (408, 413):  # the rest of the body is not read
+            answer.headers["Connection"] = "close"
+        return answer
+
+    return handle
+
+
+def _our_error(pages: Pages, settings: PortalSettings) -> Callable[[Request, Exception], Response]:
+    """Return a handler of runs and histories that can't be read."""
+
+    def handle(request: Request, error: Exception) -> Response:
+        status = 503 if isinstance(error, HistoryUnavailable) else 500
+        text = str(error).replace(f"{settings.results}/", "")
+        return _error(pages, request, status, text)
+
+    return handle
+
+
+def _error(pages: Pages, request: Request, status: int, text: str) -> Response:
+    """Return an error as JSON to programs, and as a page to people."""
+    if request.url.path.startswith(API):
+        return JSONResponse({"detail": text}, status)
+    return pages.page(request, "message.html", status, title="Error", text=text)

@@ -1,0 +1,204 @@
+"""Lists of runs, items, models, hosts and stacks, asked of the index."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from pytest_mlms.portal.run_index import RunIndex
+
+__all__ = ["Catalog", "HostRow", "ItemRow", "ModelRow", "Page", "RunRow", "StackRow"]
+
+Row = TypeVar("Row")
+
+_VERDICTS = """
+SELECT run, verdict, count(*) AS count FROM item
+WHERE is_last AND run IN ({marks}) GROUP BY run, verdict ORDER BY run, verdict
+"""
+
+
+@dataclass(frozen=True)
+class Page(Generic[Row]):
+    """Some rows of a list: those from ``offset`` on, of ``total``."""
+
+    rows: tuple[Row, ...]
+    total: int
+    offset: int
+    limit: int
+
+
+@dataclass(frozen=True)
+class RunRow:
+    """A run; ``exit_status`` is None of one that goes on or was killed.
+
+    ``counts`` has the number of items by verdict, and ``too_long`` that of lines that are left out.
+    """
+
+    name: str
+    started: str
+    host: str
+    plugin: str
+    exit_status: int | None
+    counts: Mapping[str, int]
+    too_long: int
+
+
+@dataclass(frozen=True)
+class ItemRow:
+    """An item of a run; ``number`` is that of its line, from 0."""
+
+    run: str
+    number: int
+    nodeid: str
+    case: str
+    kind: str
+    verdict: str
+    model: str
+    version: str
+    framework: str
+    stack: str
+    device: str
+    host: str
+    time: str
+
+
+@dataclass(frozen=True)
+class ModelRow:
+    """A model that was evaluated; ``last`` is when."""
+
+    name: str
+    frameworks: tuple[str, ...]
+    items: int
+    last: str
+
+
+@dataclass(frozen=True)
+class HostRow:
+    """A host that items ran on, and the last of them."""
+
+    host: str
+    items: int
+    last: str
+    run: str
+    number: int
+
+
+@dataclass(frozen=True)
+class StackRow:
+    """A stack with one of its frameworks, and the last item that ran on it."""
+
+    stack: str
+    framework: str
+    items: int
+    last: str
+    run: str
+    number: int
+
+
+class Catalog:
+    """Queries of the index that return records."""
+
+    def __init__(self, index: RunIndex) -> None:
+        self._index = index
+
+    def runs(self, limit: int, offset: int) -> Page[RunRow]:
+        """Return runs, the newest first."""
+        query = "SELECT * FROM run ORDER BY started DESC, name DESC LIMIT ? OFFSET ?"
+        rows = self._rows(query, limit, offset)
+        total = self._rows("SELECT count(*) FROM run")[0][0]
+        return Page(tuple(self._with_counts(rows)), total, offset, limit)
+
+    def run(self, name: str) -> RunRow | None:
+        """Return a run by its name."""
+        rows = self._rows("SELECT * FROM run WHERE name = ?", name)
+        return next(iter(self._with_counts(rows)), None)
+
+    def numbers(self, run: str) -> dict[str, int]:
+        """Return the number of the line of each item of a run, by node id."""
+        query = "SELECT nodeid, number FROM item WHERE run = ? AND is_last"
+        return {row["nodeid"]: row["number"] for row in self._rows(query, run)}
+
+    def items(
+        self, limit: int, offset: int, model: str = "", host: str = "", stack: str = ""
+    ) -> Page[ItemRow]:
+        """Return items, the newest first; of one model, host or stack where these are given."""
+        wanted = {"model": model, "host": host, "stack": stack}
+        chosen = {column: value for column, value in wanted.items() if value}
+        where = " AND ".join(["is_last", *(f"{column} = ?" for column in chosen)])
+        values = tuple(chosen.values())
+        query = f"SELECT * FROM item WHERE {where} ORDER BY time DESC LIMIT ? OFFSET ?"
+        rows = self._rows(query, *values, limit, offset)
+        total = self._rows(f"SELECT count(*) FROM item WHERE {where}", *values)[0][0]
+        return Page(tuple(map(_item, rows)), total, offset, limit)
+
+    def artifacts(self, run: str, number: int) -> dict[str, str]:
+        """Return the paths of an item's files below the run's folder, by name."""
+        query = "SELECT name, path FROM artifact WHERE run = ? AND number = ? ORDER BY name"
+        return {row["name"]: row["path"] for row in self._rows(query, run, number)}
+
+    def models(self) -> Sequence[ModelRow]:
+        """Return all models, by name."""
+        query = """
+            SELECT model, framework, count(*) AS items, max(time) AS last FROM item
+            WHERE model != '' GROUP BY model, framework ORDER BY model, framework
+        """
+        by_name = defaultdict(list)
+        for row in self._rows(query):
+            by_name[row["model"]].append(row)
+        return [_model(name, rows) for name, rows in by_name.items()]
+
+    def hosts(self) -> Sequence[HostRow]:
+        """Return all hosts, by name."""
+        # With max(), SQLite takes the other columns from the row that has the maximum.
+        query = """
+            SELECT host, count(*) AS items, max(time) AS last, run, number FROM item
+            WHERE host != '' GROUP BY host ORDER BY host
+        """
+        return [HostRow(**row) for row in self._rows(query)]
+
+    def stacks(self) -> Sequence[StackRow]:
+        """Return all stacks with their frameworks, by name."""
+        query = """
+            SELECT stack, framework, count(*) AS items, max(time) AS last, run, number FROM item
+            WHERE stack != '' GROUP BY stack, framework ORDER BY stack, framework
+        """
+        return [StackRow(**row) for row in self._rows(query)]
+
+    def _rows(self, query: str, *values: object) -> list[sqlite3.Row]:
+        self._index.refresh()
+        return self._index.rows(query, *values)
+
+    def _with_counts(self, runs: Sequence[sqlite3.Row]) -> Iterable[RunRow]:
+        """Yield runs with the numbers of their items by verdict."""
+        names = [row["name"] for row in runs]
+        counts: dict[str, dict[str, int]] = defaultdict(dict)
+        query = _VERDICTS.format(marks=", ".join("?" * len(names)))
+        for row in self._rows(query, *names):
+            counts[row["run"]][row["verdict"]] = row["count"]
+        for row in runs:
+            yield RunRow(
+                name=row["name"],
+                started=row["started"] or "",
+                host=row["host"] or "",
+                plugin=row["plugin"] or "",
+                exit_status=row["exit_status"],
+                counts=counts[row["name"]],
+                too_long=row["too_long"],
+            )
+
+
+def _item(row: sqlite3.Row) -> ItemRow:
+    names = [name for name in ItemRow.__dataclass_fields__ if name != "case"]
+    return ItemRow(case=row["point"], **{name: row[name] for name in names})
+
+
+def _model(name: str, rows: Sequence[sqlite3.Row]) -> ModelRow:
+    return ModelRow(
+        name=name,
+        frameworks=tuple(row["framework"] for row in rows),
+        items=sum(row["items"] for row in rows),
+        last=max(row["last"] for row in rows),
+    )

@@ -1,0 +1,254 @@
+"""Evaluations that people start from a page: pytest as a child of the portal, one at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+from pytest_mlms.errors import MlmsError
+from pytest_mlms.files import write_atomically
+from pytest_mlms.portal.evaluation_request import EvaluationRequest
+from pytest_mlms.portal.lifeline import DESCRIPTOR
+from pytest_mlms.serialization import from_plain
+
+__all__ = ["Busy", "Evaluation", "Evaluations"]
+
+_NAME = re.compile(r"\d{8}-\d{6}-[0-9a-f]{6}")
+_RUN = re.compile(rb"; results (?:[^\n]*/)?([\w.+-]+)\n")
+_SECRETS = ("MLMS_PORTAL_TOKEN", "MLMS_PUSH_TOKEN")
+_MOST_OUTPUT = 16 << 20  # bytes
+_CHUNK = 1 << 16
+_LONGEST_HEAD = 1 << 14  # bytes
+_GRACE_SECONDS = 30  # between Ctrl-C and the end by force
+_HEARTBEAT_SECONDS = 2.0
+_KEPT = 200
+
+
+class Busy(MlmsError):
+    """An evaluation goes on already."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """An evaluation; ``status`` is pytest's, None while it goes on.
+
+    ``run`` is the name of its run once pytest has told it. Times are ISO 8601, UTC.
+    """
+
+    id: str
+    request: EvaluationRequest
+    started: str
+    ended: str = ""
+    status: int | None = None
+    run: str = ""
+    cancelled: bool = False
+
+
+@dataclass
+class _Child:
+    """A process that runs, and the end of the pipe that keeps it alive.
+
+    ``head`` is what it printed first, where it names its run.
+    """
+
+    process: asyncio.subprocess.Process
+    lifeline: int
+    evaluation: Evaluation
+    head: bytes = b""
+    changed: asyncio.Condition = field(default_factory=asyncio.Condition)
+
+    def interrupt(self) -> None:
+        """Do what Ctrl-C does."""
+        with contextlib.suppress(ProcessLookupError):
+            self.process.send_signal(signal.SIGINT)
+
+    def kill(self) -> None:
+        """End its process group; the supervisors of its agents end those."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+
+
+class Evaluations:
+    """Starts evaluations of the manifests of a folder, and keeps what they printed."""
+
+    def __init__(self, manifests: Path, results: Path, folder: Path) -> None:
+        self._manifests = manifests
+        self._results = results
+        self._folder = folder
+        self._child: _Child | None = None
+        self._is_starting = False
+        self._following: asyncio.Task[None] | None = None
+
+    def all(self) -> Sequence[Evaluation]:
+        """Return the evaluations, the newest first."""
+        names = sorted(
+            (path.parent.name for path in self._folder.glob("*/about.json")), reverse=True
+        )
+        found = [self.get(name) for name in names[:_KEPT]]
+        return [evaluation for evaluation in found if evaluation is not None]
+
+    def get(self, name: str) -> Evaluation | None:
+        """Return an evaluation by its id."""
+        if self._child is not None and self._child.evaluation.id == name:
+            return self._child.evaluation
+        if not _NAME.fullmatch(name):
+            return None
+        try:
+            plain = json.loads((self._folder / name / "about.json").read_text())
+            evaluation = from_plain(Evaluation, plain)
+        except (OSError, ValueError):
+            return None
+        if evaluation.status is None:  # the portal was killed
+            return replace(evaluation, status=-1)
+        return evaluation
+
+    def output(self, name: str, start: int = 0) -> bytes:
+        """Return what an evaluation printed, from a byte on."""
+        if not _NAME.fullmatch(name):
+            return b""
+        try:
+            with (self._folder / name / "output.log").open("rb") as file:
+                file.seek(start)
+                return file.read(_MOST_OUTPUT)
+        except OSError:
+            return b""
+
+    @property
+    def running(self) -> Evaluation | None:
+        """The evaluation that goes on."""
+        return self._child.evaluation if self._child else None
+
+    async def start(self, request: EvaluationRequest) -> Evaluation:
+        """Start an evaluation; raises Busy while another one goes on, and OSError."""
+        if self._child is not None or self._is_starting:
+            raise Busy("an evaluation goes on; wait for it, or cancel it")
+        self._is_starting = True
+        try:
+            self._child = await self._start(request)
+        finally:
+            self._is_starting = False
+        self._following = asyncio.create_task(self._follow(self._child))
+        return self._child.evaluation
+
+    async def cancel(self) -> None:
+        """Interrupt the evaluation that goes on, and wait for its end."""
+        child = self._child
+        following = self._following
+        if child is None or following is None:
+            return
+        child.evaluation = replace(child.evaluation, cancelled=True)
+        child.interrupt()
+        done, _ = await asyncio.wait([following], timeout=_GRACE_SECONDS)
+        if not done:
+            child.kill()
+            await asyncio.wait([following])
+
+    async def events(self, name: str, start: int) -> AsyncIterator[tuple[int, bytes]]:
+        """Yield what an evaluation prints, from a byte on, with the number of the next byte.
+
+        An empty part is a sign of life. Ends when the evaluation has ended.
+        """
+        while True:
+            child = self._child
+            part = self.output(name, start)
+            start += len(part)
+            if part:
+                yield start, part
+            if child is None or child.evaluation.id != name:
+                return
+            if not part and not await _changed_within(child, _HEARTBEAT_SECONDS):
+                yield start, b""
+
+    async def _start(self, request: EvaluationRequest) -> _Child:
+        name = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{os.urandom(3).hex()}"
+        (self._folder / name).mkdir(parents=True)
+        evaluation = Evaluation(name, request, _now())
+        self._write(evaluation)
+        reading, writing = os.pipe()
+        environment = {key: value for key, value in os.environ.items() if key not in _SECRETS}
+        environment.update({DESCRIPTOR: str(reading), "COLUMNS": "100"})
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *self._command(request),
+                cwd=self._manifests,
+                env=environment,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.STDOUT,
+                start_new_session=True,
+                pass_fds=[reading],
+            )
+        except OSError:
+            os.close(writing)
+            raise
+        finally:
+            os.close(reading)
+        return _Child(process, writing, evaluation)
+
+    def _command(self, request: EvaluationRequest) -> Sequence[str]:
+        return [
+            *(sys.executable, "-u", "-m", "pytest"),
+            *("-p", "pytest_mlms.portal.lifeline"),
+            *("-p", "no:cacheprovider"),
+            "--color=no",
+            f"--mlms-manifests={self._manifests / request.manifest}",
+            f"--mlms-results={self._results}",
+            *request.options(),
+        ]
+
+    async def _follow(self, child: _Child) -> None:
+        """Keep what a child prints until it ends."""
+        assert child.process.stdout is not None
+        kept = 0
+        with (self._folder / child.evaluation.id / "output.log").open("ab", buffering=0) as log:
+            while part := await child.process.stdout.read(_CHUNK):
+                shown = part[: _MOST_OUTPUT - kept]
+                kept += log.write(shown) or 0
+                self._note_run(child, shown)
+                await _notify(child)
+        status = await child.process.wait()
+        os.close(child.lifeline)
+        ended = replace(child.evaluation, ended=_now(), status=status)
+        child.evaluation = ended
+        self._write(ended)
+        self._child = None
+        await _notify(child)
+
+    def _note_run(self, child: _Child, part: bytes) -> None:
+        if child.evaluation.run or len(child.head) > _LONGEST_HEAD:
+            return
+        child.head += part  # a line may come in parts
+        found = _RUN.search(child.head)
+        if found:
+            run = found[1].decode(errors="replace")
+            child.evaluation = replace(child.evaluation, run=run)
+
+    def _write(self, evaluation: Evaluation) -> None:
+        text = json.dumps(asdict(evaluation), indent=1)
+        write_atomically(self._folder / evaluation.id / "about.json", text)
+
+
+async def _changed_within(child: _Child, seconds: float) -> bool:
+    """Return whether a child has printed something, or ended, within a time."""
+    async with child.changed:
+        with contextlib.suppress(asyncio.TimeoutError):
+            return await asyncio.wait_for(child.changed.wait(), seconds)
+    return False
+
+
+async def _notify(child: _Child) -> None:
+    async with child.changed:
+        child.changed.notify_all()
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime())

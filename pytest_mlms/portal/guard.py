@@ -1,0 +1,152 @@
+"""The guard in front of all pages: names, origins, tokens, sizes, times, and headers of answers.
+
+It is a layer of ASGI below all routes, so that no route can forget it.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from pytest_mlms.portal.addresses import OwnNames, is_same_origin
+from pytest_mlms.portal.request_body import LimitedBody, announced_length
+from pytest_mlms.portal.settings import PortalSettings
+from pytest_mlms.units import format_quantity
+
+__all__ = ["API", "SESSION_COOKIE", "UPLOADS", "Guard"]
+
+API = "/api/"
+UPLOADS = "/api/v1/runs"
+"""The path that takes runs, whose requests may be larger."""
+
+SESSION_COOKIE = "mlms_portal"
+
+_OPEN = ("/login", "/static/")
+"""The beginnings of paths that need no token."""
+
+_SAFE_METHODS = ("GET", "HEAD")
+
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+
+_HEADERS = {
+    "Content-Security-Policy": _POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    # With no-referrer, browsers would also hide the origin of forms.
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    # The timeline of a trace is sent to a window of Perfetto that a page opens.
+    "Cross-Origin-Opener-Policy": "same-origin-allow-popups",
+    "Cache-Control": "no-store",
+}
+
+
+class Guard:
+    """Refuses requests that nobody here has sent, and limits the others."""
+
+    def __init__(self, app: ASGIApp, settings: PortalSettings) -> None:
+        self._app = app
+        self._settings = settings
+        self._names = OwnNames(settings.listen, settings.urls)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request; pass on the messages of the server's start and end."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+        if scope["type"] != "http":
+            return
+        request = Request(scope)
+        protected = _with_headers(send)
+        answer = self._refusal(request)
+        if answer is not None:
+            await answer(scope, receive, protected)
+            return
+        most = self._most_bytes(request)
+        if announced_length(request) > most:
+            answer = _refused(request, 413, f"it is larger than {format_quantity(most, 'B')}")
+            await answer(scope, receive, protected)
+            return
+        body = LimitedBody(receive, most, self._settings.limits)
+        await self._app(scope, body.receive, protected)
+
+    def _refusal(self, request: Request) -> Response | None:
+        """Return the answer to a request that must not get any further; None for the others."""
+        if not self._names.has_host(request.headers.get("host", "")):
+            return _refused(request, 421, "this portal has another name; see --url")
+        if request.method not in _SAFE_METHODS and self._is_cross_site(request):
+            return _refused(request, 403, "the request comes from another site")
+        if request.method not in _SAFE_METHODS and not self._settings.tokens:
+            return _refused(request, 403, "a portal without a token takes nothing")
+        if self._settings.tokens and not self._is_known(request):
+            return _login(request)
+        return None
+
+    def _is_cross_site(self, request: Request) -> bool:
+        """Return whether a request that changes something was made by a page of another site.
+
+        Browsers name the site with each such request. What has neither header is no browser's, and
+        a program has no cookie that could be misused.
+        """
+        origin = request.headers.get("origin")
+        if origin is not None:
+            host = request.headers.get("host", "")
+            return origin not in self._settings.urls and not is_same_origin(origin, host)
+        site = request.headers.get("sec-fetch-site")
+        if site is not None:
+            return site != "same-origin"
+        return SESSION_COOKIE in request.cookies
+
+    def _is_known(self, request: Request) -> bool:
+        """Return whether a request has a token, or a browser's session, or needs neither."""
+        if request.url.path.startswith(_OPEN):
+            return True
+        tokens = self._settings.tokens
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer":
+            return tokens.accepts(token.strip())
+        return tokens.accepts_session(request.cookies.get(SESSION_COOKIE, ""))
+
+    def _most_bytes(self, request: Request) -> int:
+        limits = self._settings.limits
+        is_upload = request.method == "POST" and request.url.path == UPLOADS
+        return limits.upload_bytes if is_upload else limits.form_bytes
+
+
+def _with_headers(send: Send) -> Send:
+    """Return ``send`` with the headers of all answers; a route may set others of these names."""
+
+    async def send_protected(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            for name, value in _HEADERS.items():
+                headers.setdefault(name, value)
+        await send(message)
+
+    return send_protected
+
+
+def _login(request: Request) -> Response:
+    """Return the answer to a request without a token: for a person's page the one to log in."""
+    if request.url.path.startswith(API) or request.method not in _SAFE_METHODS:
+        answer = _refused(request, 401, "the token is missing, or is none of this portal's")
+        answer.headers["WWW-Authenticate"] = "Bearer"
+        return answer
+    place = request.url.path
+    if request.url.query:
+        place += f"?{request.url.query}"
+    return RedirectResponse(f"/login?next={quote(place, safe='/')}", 303)
+
+
+def _refused(request: Request, status: int, reason: str) -> Response:
+    # The rest of a body that nobody reads would be taken for the next request.
+    headers = {"Connection": "close"}
+    if request.url.path.startswith(API):
+        return JSONResponse({"detail": reason}, status, headers)
+    return PlainTextResponse(f"{reason}\n", status, headers)

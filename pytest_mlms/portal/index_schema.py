@@ -1,0 +1,89 @@
+"""Tables of the index of runs, in SQLite. They can be made again from the results at any time."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+__all__ = ["open_index"]
+
+_VERSION = 1
+
+_TABLES = """
+CREATE TABLE run (
+    name TEXT PRIMARY KEY,
+    inode INTEGER NOT NULL,
+    modified INTEGER NOT NULL,      -- ns
+    size INTEGER NOT NULL,          -- bytes of results.jsonl when it was read
+    position INTEGER NOT NULL,      -- the end of its last whole line
+    lines INTEGER NOT NULL,
+    too_long INTEGER NOT NULL,      -- lines that were skipped
+    started TEXT,                   -- ISO 8601, UTC
+    host TEXT,
+    plugin TEXT,
+    exit_status INTEGER             -- null while it is written, and of one that was killed
+);
+CREATE INDEX run_by_time ON run (started);
+CREATE TABLE item (
+    run TEXT NOT NULL REFERENCES run (name) ON DELETE CASCADE,
+    number INTEGER NOT NULL,        -- of the line, from 0
+    position INTEGER NOT NULL,      -- of the line in the file, in bytes
+    length INTEGER NOT NULL,
+    nodeid TEXT NOT NULL,
+    repetition INTEGER,
+    is_last INTEGER NOT NULL,       -- 0 for an item that ran again in the same run
+    point TEXT NOT NULL,            -- the case
+    kind TEXT NOT NULL,
+    verdict TEXT NOT NULL,
+    model TEXT NOT NULL,
+    version TEXT NOT NULL,
+    framework TEXT NOT NULL,
+    stack TEXT NOT NULL,
+    device TEXT NOT NULL,
+    host TEXT NOT NULL,
+    time TEXT NOT NULL,
+    PRIMARY KEY (run, number)
+) WITHOUT ROWID;
+CREATE INDEX item_by_verdict ON item (run, is_last, verdict);
+CREATE INDEX item_by_model ON item (model, time);
+CREATE INDEX item_by_host ON item (host, time);
+CREATE INDEX item_by_stack ON item (stack, framework, time);
+CREATE INDEX item_again ON item (run, nodeid);
+CREATE TABLE artifact (
+    run TEXT NOT NULL,
+    number INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    path TEXT NOT NULL,             -- below the run's folder
+    PRIMARY KEY (run, number, name),
+    FOREIGN KEY (run, number) REFERENCES item (run, number) ON DELETE CASCADE
+) WITHOUT ROWID;
+"""
+
+
+def open_index(path: Path) -> sqlite3.Connection:
+    """Open the index at a path, which is made new where there is none of this version.
+
+    Raises sqlite3.Error and OSError where it can't be written.
+    """
+    connection = _connect(path)
+    try:
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+    except sqlite3.DatabaseError:  # it is something else, or damaged
+        version = -1
+    if version != _VERSION:
+        connection.close()
+        for name in (path, Path(f"{path}-wal"), Path(f"{path}-shm")):
+            name.unlink(missing_ok=True)
+        connection = _connect(path)
+        connection.executescript(f"{_TABLES} PRAGMA user_version = {_VERSION};")
+    return connection
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, timeout=30, check_same_thread=False)
+    connection.row_factory = sqlite3.Row
+    connection.execute("PRAGMA foreign_keys = ON")
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA cache_size = -512")  # KiB, for each thread
+    connection.execute("PRAGMA synchronous = OFF")  # a damaged index is made again
+    return connection

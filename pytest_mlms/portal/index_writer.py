@@ -1,0 +1,134 @@
+"""Writing of the index: the lines of a run, from where they were read to before."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import IO, Any
+
+from pytest_mlms.portal.result_lines import ResultLine, lines_from
+from pytest_mlms.portal.run_files import is_file_of_run
+from pytest_mlms.portal.run_reader import item_row, run_row
+
+__all__ = ["FileState", "forget_run", "read_run"]
+
+_NEW_RUN = "INSERT INTO run VALUES (?, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL)"
+
+_PROGRESS = """
+UPDATE run SET inode = ?, modified = ?, size = ?, position = ?, lines = ?, too_long = ?
+WHERE name = ?
+"""
+
+
+@dataclass(frozen=True)
+class FileState:
+    """Facts of a results file that differ once it was written to."""
+
+    inode: int
+    modified: int
+    size: int
+
+    def is_of(self, row: sqlite3.Row) -> bool:
+        """Return whether a run's row was read from the file as it is."""
+        return self == FileState(row["inode"], row["modified"], row["size"])
+
+    def continues(self, row: sqlite3.Row) -> bool:
+        """Return whether the file has grown since a run's row was read from it."""
+        return bool(row["inode"] == self.inode and row["position"] <= self.size)
+
+
+def read_run(
+    database: sqlite3.Connection,
+    run: str,
+    file: IO[bytes],
+    state: FileState,
+    known: sqlite3.Row | None,
+    longest_line: int,
+) -> None:
+    """Read the lines of a run into the index, whole or not at all.
+
+    ``known`` is its row where only what is new is to be read.
+    """
+    with database:
+        if known is None:
+            _delete(database, run)
+            database.execute(_NEW_RUN, (run,))
+        position, number, too_long = _reached(known)
+        for line in lines_from(file, position, longest_line):
+            position = line.end
+            too_long += line.is_too_long
+            if line.content is not None:
+                _add_line(database, run, number, line, line.content)
+                number += 1
+        progress = (position, number, too_long, run)
+        database.execute(_PROGRESS, (state.inode, state.modified, state.size, *progress))
+
+
+def forget_run(database: sqlite3.Connection, run: str) -> None:
+    """Remove a run from the index."""
+    with database:
+        _delete(database, run)
+
+
+def _reached(known: sqlite3.Row | None) -> tuple[int, int, int]:
+    if known is None:
+        return 0, 0, 0
+    return known["position"], known["lines"], known["too_long"]
+
+
+def _delete(database: sqlite3.Connection, run: str) -> None:
+    database.execute("DELETE FROM run WHERE name = ?", (run,))
+
+
+def _add_line(
+    database: sqlite3.Connection,
+    run: str,
+    number: int,
+    line: ResultLine,
+    content: Mapping[str, Any],
+) -> None:
+    kind = content.get("type")
+    if kind == "item":
+        _add_item(database, run, number, line, content)
+    elif kind == "teardown":
+        _fail_item(database, run, str(content.get("nodeid")))
+    for column, value in run_row(content).items():
+        # The first start counts, and the last end: a run that was resumed has several.
+        value_of = "?" if column == "exit_status" else f"COALESCE({column}, ?)"
+        database.execute(f"UPDATE run SET {column} = {value_of} WHERE name = ?", (value, run))
+
+
+def _add_item(
+    database: sqlite3.Connection,
+    run: str,
+    number: int,
+    line: ResultLine,
+    content: Mapping[str, Any],
+) -> None:
+    row = item_row(content)
+    again = "UPDATE item SET is_last = 0 WHERE run = ? AND nodeid = ?"
+    database.execute(again, (run, row["nodeid"]))
+    row.update(run=run, number=number, position=line.position, length=line.length, is_last=1)
+    marks = ", ".join(f":{column}" for column in row)
+    database.execute(f"INSERT INTO item ({', '.join(row)}) VALUES ({marks})", row)
+    for name, path in _files(content):
+        if is_file_of_run(path):
+            values = (run, number, name, path)
+            database.execute("INSERT OR REPLACE INTO artifact VALUES (?, ?, ?, ?)", values)
+
+
+def _files(content: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the names and paths of an item's artifacts, and of its logs, which have no names."""
+    artifacts = content.get("artifacts")
+    if isinstance(artifacts, dict):
+        yield from ((name, path) for name, path in artifacts.items() if isinstance(path, str))
+    logs = content.get("logs")
+    if isinstance(logs, list):
+        yield from ((path, path) for path in logs if isinstance(path, str))
+
+
+def _fail_item(database: sqlite3.Connection, run: str, nodeid: str) -> None:
+    """Note that the tear-down of an item failed after its line was written."""
+    change = "UPDATE item SET verdict = 'ERROR' WHERE run = ? AND nodeid = ? AND is_last"
+    database.execute(change, (run, nodeid))

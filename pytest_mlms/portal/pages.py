@@ -1,0 +1,251 @@
+"""Pages of runs, items, models, hosts and stacks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import APIRouter, HTTPException, Query, Request
+from starlette.responses import RedirectResponse, Response
+
+from pytest_mlms.html.sections import sections_of
+from pytest_mlms.portal.api import Number, Offset
+from pytest_mlms.portal.catalog import Catalog, ModelRow
+from pytest_mlms.portal.manifests import ManifestEntry, Manifests
+from pytest_mlms.portal.rendering import Pages
+from pytest_mlms.portal.run_views import RunViews
+from pytest_mlms.records import Verdict
+from pytest_mlms.upgrade.labels import format_change
+from pytest_mlms.views.findings import findings_of
+from pytest_mlms.views.item import ItemView
+from pytest_mlms.views.numbers import estimate_text, own_text, quantity_label
+
+__all__ = ["make_pages"]
+
+_ROWS = 50
+_MOST_COMPARED = 8
+_OPEN_ITEMS = 20
+"""Items of a run that are shown with what failed; the others are rows."""
+
+_TRACE = "trace.pftrace"
+
+
+@dataclass(frozen=True)
+class _Model:
+    """A model of the list: as it was evaluated, and as its manifest says, where there is one."""
+
+    name: str
+    evaluated: ModelRow | None
+    manifest: ManifestEntry | None
+
+
+@dataclass(frozen=True)
+class _Compared:
+    """A quantity of items side by side, as texts; "" where an item has none."""
+
+    quantity: str
+    values: tuple[str, ...]
+
+
+def make_pages(catalog: Catalog, views: RunViews, manifests: Manifests, pages: Pages) -> APIRouter:
+    """Return the routes."""
+    router = APIRouter(include_in_schema=False)
+    router.include_router(_of_runs(catalog, views, pages))
+    router.include_router(_of_models(catalog, views, manifests, pages))
+    router.include_router(_of_places(catalog, views, pages))
+    return router
+
+
+def _of_runs(catalog: Catalog, views: RunViews, pages: Pages) -> APIRouter:
+    router = APIRouter()
+
+    @router.get("/")
+    def first() -> Response:
+        return RedirectResponse("/runs", 303)
+
+    @router.get("/runs")
+    def runs(request: Request, offset: Offset = 0) -> Response:
+        found = catalog.runs(_ROWS, offset)
+        return pages.page(request, "runs.html", place="runs", page=found)
+
+    @router.get("/runs/{name}")
+    def run(request: Request, name: str) -> Response:
+        found = views.run(name)
+        if found is None:
+            raise HTTPException(404, f"there is no run {name[:100]}")
+        view = found.view
+        worst = view.worst_first
+        bad = [item for item in worst if item.is_bad or item.verdict is Verdict.INCONCLUSIVE]
+        return pages.page(
+            request,
+            "run.html",
+            place="runs",
+            run=view,
+            numbers=found.numbers,
+            bad=[(item, findings_of(item)) for item in bad[:_OPEN_ITEMS]],
+            items=worst,
+        )
+
+    @router.get("/runs/{name}/items/{number}")
+    def item(request: Request, name: str, number: Number) -> Response:
+        found = views.item(name, number)
+        if found is None:
+            raise HTTPException(404, "there is no such item")
+        files = catalog.artifacts(name, number)
+        return pages.page(
+            request,
+            "item.html",
+            place="runs",
+            item=found,
+            findings=findings_of(found),
+            sections=list(sections_of(found)),
+            run=name,
+            number=number,
+            files=files,
+            trace=_TRACE if _TRACE in files else "",
+        )
+
+    return router
+
+
+def _of_models(catalog: Catalog, views: RunViews, manifests: Manifests, pages: Pages) -> APIRouter:
+    router = APIRouter()
+
+    @router.get("/models")
+    def models(
+        request: Request,
+        task: str = "",
+        framework: str = "",
+        license: str = "",  # noqa: A002
+    ) -> Response:
+        every = list(_models(catalog, manifests))
+        wanted = {"task": task, "framework": framework, "license": license}
+        chosen = [model for model in every if _fits(model, wanted)]
+        return pages.page(
+            request,
+            "models.html",
+            place="models",
+            models=chosen,
+            choices=_choices(every),
+            chosen=wanted,
+        )
+
+    @router.get("/models/{name:path}")
+    def model(request: Request, name: str, offset: Offset = 0) -> Response:
+        entry = manifests.of_model(name)
+        page = catalog.items(_ROWS, offset, model=name)
+        if entry is None and not page.total:
+            raise HTTPException(404, "there is no such model")
+        return pages.page(
+            request, "model.html", place="models", name=name, manifest=entry, page=page
+        )
+
+    @router.get("/compare")
+    def compare(request: Request, item: Annotated[list[str], Query()] = []) -> Response:  # noqa: B006
+        items = [_named(views, name) for name in item[:_MOST_COMPARED]]
+        if len(items) < 2:
+            raise HTTPException(400, "choose two items or more to compare")
+        names = item[: len(items)]
+        return pages.page(
+            request,
+            "compare.html",
+            place="models",
+            items=list(zip(names, items, strict=True)),
+            rows=list(_rows(items)),
+        )
+
+    return router
+
+
+def _of_places(catalog: Catalog, views: RunViews, pages: Pages) -> APIRouter:
+    """Return the routes of hosts and stacks, each with the last item that ran there."""
+    router = APIRouter()
+
+    @router.get("/hosts")
+    def hosts(request: Request) -> Response:
+        rows = [(row, views.item(row.run, row.number)) for row in catalog.hosts()]
+        return pages.page(request, "hosts.html", place="hosts", rows=rows)
+
+    @router.get("/hosts/{name:path}")
+    def host(request: Request, name: str, offset: Offset = 0) -> Response:
+        page = catalog.items(_ROWS, offset, host=name)
+        if not page.total:
+            raise HTTPException(404, "there is no such host")
+        last = views.item(page.rows[0].run, page.rows[0].number) if page.rows else None
+        return pages.page(request, "host.html", place="hosts", name=name, page=page, last=last)
+
+    @router.get("/stacks")
+    def stacks(request: Request) -> Response:
+        rows = [(row, views.item(row.run, row.number)) for row in catalog.stacks()]
+        return pages.page(request, "stacks.html", place="stacks", rows=rows)
+
+    @router.get("/stacks/{name:path}")
+    def stack(request: Request, name: str, offset: Offset = 0) -> Response:
+        page = catalog.items(_ROWS, offset, stack=name)
+        if not page.total:
+            raise HTTPException(404, "there is no such stack")
+        last = views.item(page.rows[0].run, page.rows[0].number) if page.rows else None
+        return pages.page(request, "stack.html", place="stacks", name=name, page=page, last=last)
+
+    return router
+
+
+def _models(catalog: Catalog, manifests: Manifests) -> Iterator[_Model]:
+    """Yield the models that were evaluated, or have a manifest, by name."""
+    evaluated = {row.name: row for row in catalog.models()}
+    declared = {entry.name: entry for entry in manifests.by_path().values()}
+    for name in sorted(evaluated.keys() | declared.keys()):
+        yield _Model(name, evaluated.get(name), declared.get(name))
+
+
+def _facts(model: _Model) -> dict[str, Sequence[str]]:
+    """Return what models may be chosen by."""
+    manifest = model.manifest
+    frameworks = set(manifest.frameworks if manifest else ())
+    frameworks |= set(model.evaluated.frameworks if model.evaluated else ())
+    return {
+        "task": [manifest.task] if manifest else [],
+        "framework": sorted(frameworks),
+        "license": [manifest.license] if manifest and manifest.license else [],
+    }
+
+
+def _fits(model: _Model, wanted: dict[str, str]) -> bool:
+    facts = _facts(model)
+    return all(value in facts[name] for name, value in wanted.items() if value)
+
+
+def _choices(models: Sequence[_Model]) -> dict[str, list[str]]:
+    """Return the values of each fact that any model has."""
+    values: dict[str, set[str]] = {"task": set(), "framework": set(), "license": set()}
+    for model in models:
+        for name, of_model in _facts(model).items():
+            values[name] |= set(of_model)
+    return {name: sorted(found) for name, found in values.items()}
+
+
+def _named(views: RunViews, name: str) -> ItemView:
+    """Return an item by RUN:NUMBER; raises HTTPException."""
+    run, _, number = name.rpartition(":")
+    found = views.item(run, int(number)) if number.isdecimal() and len(number) < 12 else None
+    if found is None:
+        raise HTTPException(404, "one of the items is not there")
+    return found
+
+
+def _rows(items: Sequence[ItemView]) -> Iterator[_Compared]:
+    """Yield the quantities that any of the items has."""
+    columns = [dict(_values(item)) for item in items]
+    for name in dict.fromkeys(name for column in columns for name in column):
+        yield _Compared(name, tuple(column.get(name, "") for column in columns))
+
+
+def _values(item: ItemView) -> Iterator[tuple[str, str]]:
+    """Yield the name and the value of each quantity of an item, those of an upgrade as B over A."""
+    for name, estimate in item.estimates.items():
+        yield quantity_label(name), estimate_text(estimate)
+    for name, own in item.quantities.items():
+        yield name, own_text(own)
+    for compared in item.comparisons:
+        yield f"{quantity_label(compared.quantity)}, B / A", format_change(compared)

@@ -1,0 +1,82 @@
+"""``POST /api/v1/runs``: the body of an upload on its way to the disk, and what follows it."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from pathlib import Path
+
+from fastapi import APIRouter, HTTPException, Request
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect
+from starlette.responses import JSONResponse, Response
+
+from pytest_mlms.portal.guard import UPLOADS
+from pytest_mlms.portal.history_writer import HistoryWriter
+from pytest_mlms.portal.run_index import PORTAL_FOLDER, RunIndex
+from pytest_mlms.portal.settings import PortalSettings
+from pytest_mlms.portal.uploads import BadUpload, Conflict, Received, Uploads
+
+__all__ = ["make_receiving"]
+
+_UPLOADING = "upload-"
+_STATUS = {"new": 201, "longer": 200, "unchanged": 200}
+
+
+def make_receiving(
+    settings: PortalSettings, index: RunIndex, history: HistoryWriter | None
+) -> APIRouter:
+    """Return the route."""
+    router = APIRouter()
+    folder = settings.results / PORTAL_FOLDER
+    uploads = Uploads(settings.results, settings.limits)
+    at_a_time = asyncio.Semaphore(settings.limits.uploads)
+    _remove_leftovers(folder)
+
+    def take(archive: Path) -> tuple[Received, str]:
+        received = uploads.take(archive)
+        index.refresh(wait=True)
+        return received, history.add(received.run) if history else ""
+
+    @router.post(UPLOADS, status_code=201, summary="Take a run: a tar.gz or zip of its folder")
+    async def receive(request: Request) -> Response:
+        async with at_a_time:
+            place = await run_in_threadpool(_make_place, folder)
+            try:
+                archive = place / "archive"
+                await _save(request, archive)
+                received, note = await run_in_threadpool(take, archive)
+            except BadUpload as error:
+                raise HTTPException(400, str(error)) from None
+            except Conflict as error:
+                raise HTTPException(409, str(error)) from None
+            except OSError as error:
+                raise HTTPException(507, f"the run can't be written: {error.strerror}") from None
+            finally:
+                await run_in_threadpool(shutil.rmtree, place, ignore_errors=True)
+        content = {"run": received.run, "state": received.state, "history": note}
+        return JSONResponse(content, _STATUS[received.state])
+
+    return router
+
+
+async def _save(request: Request, archive: Path) -> None:
+    """Write the body of a request to a file; raises HTTPException and OSError."""
+    with archive.open("xb") as file:
+        try:
+            async for part in request.stream():
+                await run_in_threadpool(file.write, part)
+        except ClientDisconnect:
+            raise HTTPException(400, "the client went away") from None
+
+
+def _make_place(folder: Path) -> Path:
+    folder.mkdir(exist_ok=True)
+    return Path(tempfile.mkdtemp(prefix=_UPLOADING, dir=folder))
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """Remove the uploads of a portal that was killed."""
+    for place in folder.glob(f"{_UPLOADING}*"):
+        shutil.rmtree(place, ignore_errors=True)

@@ -1,0 +1,142 @@
+"""The index of the runs in a folder of results, so that no page has to read all of them."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import sqlite3
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from pytest_mlms.portal.index_schema import open_index
+from pytest_mlms.portal.index_writer import FileState, forget_run, read_run
+from pytest_mlms.portal.run_files import open_below
+from pytest_mlms.results_reader import read_line
+
+__all__ = ["PORTAL_FOLDER", "RESULTS_FILE", "RUN_FOLDER", "RunIndex"]
+
+RUN_FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,127}")
+"""Names of the folders of runs that the portal shows and takes."""
+
+RESULTS_FILE = "results.jsonl"
+PORTAL_FOLDER = ".portal"
+"""The folder of what the portal itself writes, beside the runs."""
+
+_STALE_SECONDS = 1.0
+
+
+class RunIndex:
+    """The runs of a folder, brought up to date as they are asked for.
+
+    Its database is in the folder ``.portal`` beside the runs, or a temporary one where that can't
+    be written. Each thread reads by a connection of its own.
+    """
+
+    def __init__(self, results: Path, longest_line: int) -> None:
+        self._results = results
+        self._longest_line = longest_line
+        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        self._path, self._writer = self._open()
+        self._readers = threading.local()
+        self._opened = [self._writer]
+        self._writing = threading.Lock()
+        self._refreshed = 0.0
+
+    def close(self) -> None:
+        """Close the database; no thread may use it any more."""
+        for connection in self._opened:
+            connection.close()
+        if self._temporary:
+            self._temporary.cleanup()
+
+    def rows(self, query: str, *values: object) -> list[sqlite3.Row]:
+        """Return the rows of a query of ours; ``values`` are those of its parameters."""
+        return self._reader().execute(query, values).fetchall()
+
+    def refresh(self, wait: bool = False) -> None:
+        """Read what is new in the folder, at most once a second unless ``wait`` is true."""
+        if not wait and time.monotonic() - self._refreshed < _STALE_SECONDS:
+            return
+        if not self._writing.acquire(blocking=wait):
+            return  # another request does it
+        try:
+            self._refresh()
+            self._refreshed = time.monotonic()
+        finally:
+            self._writing.release()
+
+    def read_line(self, run: str, number: int) -> dict[str, Any] | None:
+        """Return the line of an item; None where the run has no such line, or not any more."""
+        query = "SELECT position, length FROM item WHERE run = ? AND number = ?"
+        found = self.rows(query, run, number)
+        if not found:
+            return None
+        try:
+            with self.open_file(run, RESULTS_FILE) as file:
+                file.seek(found[0]["position"])
+                return read_line(file.read(found[0]["length"]))
+        except OSError:
+            return None
+
+    def open_file(self, run: str, path: str) -> IO[bytes]:
+        """Open a file of a run by the path that a line of its results has; raises OSError."""
+        return open_below(self._results / run, path)
+
+    def _open(self) -> tuple[Path, sqlite3.Connection]:
+        folder = self._results / PORTAL_FOLDER
+        try:
+            folder.mkdir(exist_ok=True)
+            path = folder / "index.sqlite"
+            return path, open_index(path)
+        except (OSError, sqlite3.Error):
+            self._temporary = tempfile.TemporaryDirectory(prefix="mlms-portal-")
+            path = Path(self._temporary.name, "index.sqlite")
+            return path, open_index(path)
+
+    def _reader(self) -> sqlite3.Connection:
+        connection: sqlite3.Connection | None = getattr(self._readers, "connection", None)
+        if connection is None:
+            connection = open_index(self._path)
+            self._readers.connection = connection
+            self._opened.append(connection)
+        return connection
+
+    def _refresh(self) -> None:
+        known = {row["name"]: row for row in self._writer.execute("SELECT * FROM run")}
+        present = set()
+        for name in self._folders():
+            with contextlib.suppress(FileNotFoundError):  # it was removed meanwhile
+                self._refresh_run(name, known.get(name))
+                present.add(name)
+        for name in known.keys() - present:
+            forget_run(self._writer, name)
+
+    def _folders(self) -> Iterator[str]:
+        """Yield the names of the folders of runs; links to others are not followed."""
+        try:
+            entries = list(self._results.iterdir())
+        except FileNotFoundError:  # before the first run
+            return
+        for entry in entries:
+            is_folder = entry.is_dir() and not entry.is_symlink()
+            results = entry / RESULTS_FILE
+            if is_folder and RUN_FOLDER.fullmatch(entry.name) and results.is_file():
+                yield entry.name
+
+    def _refresh_run(self, name: str, known: sqlite3.Row | None) -> None:
+        status = (self._results / name / RESULTS_FILE).lstat()
+        state = FileState(status.st_ino, status.st_mtime_ns, status.st_size)
+        if known and state.is_of(known):
+            return
+        is_longer = known is not None and state.continues(known)
+        try:
+            file = self.open_file(name, RESULTS_FILE)
+        except OSError:  # a link, or nothing that we may read
+            return
+        with file:
+            before = known if is_longer else None
+            read_run(self._writer, name, file, state, before, self._longest_line)

@@ -1,0 +1,52 @@
+"""Rows of the index, read from lines that strangers may have written: any field may be missing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["item_row", "run_row"]
+
+
+def item_row(line: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the columns of an item that its line has; a text that is missing is empty."""
+    return {
+        "nodeid": _text(line, "nodeid"),
+        "repetition": _whole(line.get("repetition")),
+        "point": _text(line, "case"),
+        "kind": _text(line, "kind"),
+        "verdict": _text(line, "verdict"),
+        "model": _text(line, "manifest", "name"),
+        "version": _text(line, "manifest", "version"),
+        "framework": _text(line, "framework"),
+        "stack": _text(line, "stack", "name"),
+        "device": _text(line, "device"),
+        "host": _text(line, "machine", "host"),
+        "time": _text(line, "time"),
+    }
+
+
+def run_row(line: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the columns of a run that a line tells."""
+    kind = line.get("type")
+    if kind == "run":
+        return {"started": _text(line, "time"), "plugin": _text(line, "plugin")}
+    if kind == "item":
+        return {"started": _text(line, "time"), "host": _text(line, "machine", "host")}
+    if kind == "end":
+        return {"exit_status": _whole(line.get("exit_status"))}
+    return {}
+
+
+def _whole(value: object) -> int | None:
+    """Return a whole number that SQLite can have; None for anything else."""
+    if not isinstance(value, int) or value.bit_length() > 63:
+        return None
+    return value
+
+
+def _text(line: Mapping[str, Any], *keys: str) -> str:
+    value: Any = line
+    for key in keys:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,73 @@
+"""Views of runs and items by the names that requests have."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pytest_mlms.errors import MlmsError
+from pytest_mlms.portal.catalog import Catalog
+from pytest_mlms.portal.run_index import RunIndex
+from pytest_mlms.views.item import ItemView
+from pytest_mlms.views.run import RunView, item_of, read_run
+
+__all__ = ["IndexedRun", "RunViews"]
+
+_KEPT = 8
+"""Runs that are kept in memory, the last ones that were asked for."""
+
+_LARGEST = 256 << 20
+"""The bytes of a results file that is read whole."""
+
+
+@dataclass(frozen=True)
+class IndexedRun:
+    """A run, and the numbers of the lines of its items by node id."""
+
+    view: RunView
+    numbers: Mapping[str, int]
+
+
+class RunViews:
+    """Reads views of the runs of an index, and keeps the last ones."""
+
+    def __init__(self, results: Path, index: RunIndex, catalog: Catalog) -> None:
+        self._results = results
+        self._index = index
+        self._catalog = catalog
+        self._kept: OrderedDict[tuple[object, ...], IndexedRun] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def run(self, name: str) -> IndexedRun | None:
+        """Return a run; None where there is none. Raises MlmsError where it can't be read."""
+        self._index.refresh()
+        found = self._index.rows("SELECT * FROM run WHERE name = ?", name)
+        if not found:
+            return None
+        row = found[0]
+        if row["too_long"] or row["size"] > _LARGEST:
+            raise MlmsError(f"{name}: it is too large for a page; its items have pages")
+        key = (name, row["inode"], row["modified"], row["size"])
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+                return self._kept[key]
+        made = IndexedRun(read_run(self._results / name), self._catalog.numbers(name))
+        with self._lock:
+            self._kept[key] = made
+            while len(self._kept) > _KEPT:
+                self._kept.popitem(last=False)
+        return made
+
+    def item(self, run: str, number: int) -> ItemView | None:
+        """Return an item; None where there is none. Raises MlmsError where it can't be read."""
+        self._index.refresh()
+        line = self._index.read_line(run, number)
+        if line is None:
+            return None
+        view = item_of(line, self._results / run / "results.jsonl", number + 1)
+        # Paths that lead out of the run are not in the index.
+        return replace(view, artifacts=self._catalog.artifacts(run, number))

@@ -1,0 +1,136 @@
+"""The server process: uvicorn on a socket of ours, with time limits, and a clean end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from types import FrameType
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from pytest_mlms.portal.addresses import ListenAddress, PortalError
+from pytest_mlms.portal.app import make_app
+from pytest_mlms.portal.settings import Limits, PortalSettings
+
+__all__ = ["serve"]
+
+_SHUTDOWN_SECONDS = 5
+
+
+def serve(settings: PortalSettings) -> None:
+    """Serve the portal until SIGINT or SIGTERM; print its address once it listens.
+
+    Raises PortalError.
+    """
+    _check_listen(settings)
+    with settings.listen.bind() as bound:
+        server = _Server(_config(settings))
+        server.greeting = f"mlms portal: {_url(settings.listen, bound)} (Ctrl-C ends it)"
+        server.run(sockets=[bound])
+    print("mlms portal: ended", flush=True)
+
+
+def _check_listen(settings: PortalSettings) -> None:
+    """Refuse to show results to the network without a token."""
+    if settings.tokens or settings.listen.is_loopback:
+        return
+    raise PortalError(
+        f"--listen {settings.listen}: other machines can reach it, and there is no token; set "
+        f"MLMS_PORTAL_TOKEN or --token-file, or listen on 127.0.0.1"
+    )
+
+
+def _url(listen: ListenAddress, bound: socket.socket) -> str:
+    port = bound.getsockname()[1]
+    return f"http://{ListenAddress(listen.host, port)}/"
+
+
+def _config(settings: PortalSettings) -> uvicorn.Config:
+    limits = settings.limits
+    protocol = type("_LimitedProtocol", (_TimedProtocol,), {"limits": limits})
+    return uvicorn.Config(
+        make_app(settings),
+        http=protocol,
+        ws="none",
+        loop="asyncio",
+        lifespan="on",
+        log_level="error",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=limits.connections,
+        timeout_keep_alive=15,
+        timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
+    )
+
+
+class _Server(uvicorn.Server):
+    greeting = ""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        print(self.greeting, flush=True)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        # Requests that are cut off at the end are no errors.
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
+        await super().shutdown(sockets)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """End the server; uvicorn's own method would raise the signal again at the end."""
+        self.force_exit = self.should_exit
+        self.should_exit = True
+
+
+class _TimedProtocol(H11Protocol):
+    """A connection that ends where its client stalls: uvicorn waits for ever.
+
+    There is a limit for the head of a request, and one for a client that doesn't read its answer.
+    ``LimitedBody`` has those of the body.
+    """
+
+    limits: Limits
+    _head_timer: asyncio.TimerHandle | None = None
+    _write_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._expect_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_head_timer()
+        self._stop_write_timer()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._stop_head_timer()
+        elif self._head_timer is None:
+            self._expect_head()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        seconds = self.limits.stall_seconds
+        self._write_timer = self.loop.call_later(seconds, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        self._stop_write_timer()
+        super().resume_writing()
+
+    def _expect_head(self) -> None:
+        seconds = self.limits.header_seconds
+        self._head_timer = self.loop.call_later(seconds, self.transport.abort)
+
+    def _stop_head_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _stop_write_timer(self) -> None:
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+            self._write_timer = None

@@ -1,0 +1,163 @@
+"""Runs that CI jobs push: unpacked safely, checked, and put among the results whole or not at all.
+
+An upload is an archive (tar.gz or zip) of a run's folder. It is checked like what a worker returns:
+files in ``items`` and ``agents`` only, and lines of one run.
+"""
+
+from __future__ import annotations
+
+import filecmp
+import os
+import shutil
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from pytest_mlms.artifacts.archives import ArchiveTooLarge, UnsafeArchive, unpack
+from pytest_mlms.errors import MlmsError
+from pytest_mlms.portal.result_lines import lines_from
+from pytest_mlms.portal.run_files import is_file_of_run
+from pytest_mlms.portal.run_index import RESULTS_FILE, RUN_FOLDER
+from pytest_mlms.portal.settings import Limits
+from pytest_mlms.units import format_quantity
+from pytest_mlms.views.run import read_run
+
+__all__ = ["BadUpload", "Conflict", "Received", "Uploads"]
+
+_FORMAT = 1
+
+
+class BadUpload(MlmsError):
+    """An upload that is no run, or is too large."""
+
+
+class Conflict(MlmsError):
+    """The portal has another run of this name."""
+
+
+@dataclass(frozen=True)
+class Received:
+    """A run that was pushed: its name, and what became of it: new, longer, or unchanged."""
+
+    run: str
+    state: str
+
+
+class Uploads:
+    """Takes runs into a folder of results, one after the other."""
+
+    def __init__(self, results: Path, limits: Limits) -> None:
+        self._results = results
+        self._limits = limits
+        self._placing = threading.Lock()
+
+    def take(self, archive: Path) -> Received:
+        """Take a packed run; raises BadUpload and Conflict, and OSError where the disk is full."""
+        unpacked = archive.with_name("run")
+        try:
+            unpack(archive, unpacked, self._limits.unpacked_bytes, self._limits.unpacked_files)
+        except ArchiveTooLarge:
+            limits = self._limits
+            most = format_quantity(limits.unpacked_bytes, "B")
+            raise BadUpload(
+                f"it unpacks to more than {most} or {limits.unpacked_files:,} files; the portal's "
+                f"--upload-limit allows more"
+            ) from None
+        except UnsafeArchive as error:
+            raise BadUpload(f"the archive can't be unpacked: {error}") from None
+        name = _check_run(unpacked, self._limits.line_bytes)
+        with self._placing:
+            return Received(name, self._place(unpacked, name))
+
+    def _place(self, unpacked: Path, name: str) -> str:
+        folder = self._results / name
+        if folder.is_symlink() or (folder.exists() and not (folder / RESULTS_FILE).is_file()):
+            raise Conflict(f"{name}: something else has this name; rename it")
+        if not folder.exists():
+            unpacked.rename(folder)
+            return "new"
+        if _begins_with(folder / RESULTS_FILE, unpacked / RESULTS_FILE):
+            return "unchanged"
+        if not _begins_with(unpacked / RESULTS_FILE, folder / RESULTS_FILE):
+            raise Conflict(f"{name}: the portal has another run of this name, with other results")
+        _continue_run(unpacked, folder)
+        return "longer"
+
+
+def _check_run(folder: Path, longest_line: int) -> str:
+    """Return the name of an unpacked run; raises BadUpload for anything that is no run."""
+    for path in _files(folder):
+        if path != RESULTS_FILE and not is_file_of_run(path):
+            raise BadUpload(f"{path}: a run has results.jsonl, items and agents, and nothing else")
+    names = set(_names(folder / RESULTS_FILE, longest_line))
+    if len(names) != 1:
+        raise BadUpload(f"{RESULTS_FILE}: it has the lines of {len(names)} runs; push one run")
+    name = names.pop()
+    if not RUN_FOLDER.fullmatch(name):
+        raise BadUpload(f"{RESULTS_FILE}: {name[:100]!r} is no name of a run")
+    try:
+        read_run(folder)
+    except (MlmsError, ValidationError) as error:
+        raise BadUpload(str(error).replace(f"{folder}/", "")) from None
+    return name
+
+
+def _files(folder: Path) -> Iterator[str]:
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            yield str(Path(parent, name).relative_to(folder))
+
+
+def _names(results: Path, longest_line: int) -> Iterator[str]:
+    """Yield the run's name of each line; raises BadUpload."""
+    try:
+        file = results.open("rb")
+    except OSError:
+        raise BadUpload(f"there is no {RESULTS_FILE} at the top of the archive") from None
+    with file:
+        for number, line in enumerate(lines_from(file, 0, longest_line), 1):
+            if line.is_too_long:
+                raise BadUpload(f"{RESULTS_FILE}:{number}: the line has {line.length:,} bytes")
+            yield _name(line.content, number)
+
+
+def _name(line: dict[str, Any] | None, number: int) -> str:
+    run = line.get("run") if line else None
+    if line is None or not isinstance(run, str) or line.get("format") != _FORMAT:
+        raise BadUpload(f"{RESULTS_FILE}:{number}: it is no line of results, format {_FORMAT}")
+    return run
+
+
+def _begins_with(whole: Path, part: Path) -> bool:
+    """Return whether a file begins with the content of another one."""
+    size = part.stat().st_size
+    if size > whole.stat().st_size:
+        return False
+    with whole.open("rb") as left, part.open("rb") as right:
+        while chunk := right.read(1 << 20):
+            if left.read(len(chunk)) != chunk:
+                return False
+    return True
+
+
+def _continue_run(unpacked: Path, folder: Path) -> None:
+    """Replace a run by one that went on: its files first, and the lines that name them last.
+
+    Readers see the old lines or the new ones. A portal that is killed amid it has the old ones.
+    """
+    for path in _files(unpacked):
+        target = folder / path
+        if path == RESULTS_FILE or _is_same(unpacked / path, target):
+            continue
+        target.parent.mkdir(parents=True, exist_ok=True)
+        os.replace(unpacked / path, target)
+    os.replace(unpacked / RESULTS_FILE, folder / RESULTS_FILE)
+    shutil.rmtree(unpacked, ignore_errors=True)
+
+
+def _is_same(path: Path, other: Path) -> bool:
+    return other.is_file() and filecmp.cmp(path, other, shallow=False)

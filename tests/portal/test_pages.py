@@ -1,0 +1,243 @@
+"""Pages of a real portal: what they show, with names of strangers, and in a real browser."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_mlms.history.adding import add_run
+from pytest_mlms.history.store import open_history
+from pytest_mlms.views.numbers import estimate_text
+from pytest_mlms.views.run import read_run
+from tests.support.browser import check_accessibility, open_browser, overflow
+from tests.support.histories import item_line, run_lines, run_name, write_lines
+from tests.support.portals import TOKEN, Portal, serving
+from tests.support.project import HANG_GUARD, copy_digits
+from tests.support.report_runs import HEAD
+from tests.support.result_lines import line_of, upgrade
+
+HOSTILE = "<script>alert(1)</script>\"'><svg onload=alert(2)>&amp;{{7*7}}"
+NUMBER = 1  # of the line of the first item
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with three runs, the last of which is of a stranger."""
+    folder = tmp_path_factory.mktemp("portal") / "results"
+    history = open_history(folder.parent / "history.sqlite")
+    for number in range(3):
+        run = folder / run_name(number)
+        write_lines(run, hostile_lines() if number == 2 else list(run_lines(number, items=2)))
+        add_run(history, run)
+    history.dispose()
+    return folder
+
+
+def hostile_lines() -> list[dict[str, Any]]:
+    """Return lines whose every name holds HTML, SVG, script, and a template."""
+    lines = list(run_lines(2))
+    line = item_line(2)
+    line.update(verdict="FAILED", message=HOSTILE, framework=HOSTILE, device=HOSTILE, case=HOSTILE)
+    line["nodeid"] = f"m.yaml::test_performance[{HOSTILE}]"
+    line["manifest"] = {"path": HOSTILE, "name": HOSTILE, "version": HOSTILE}
+    line["stack"]["name"] = HOSTILE
+    line["machine"]["host"] = HOSTILE
+    line["versions"] = {HOSTILE: HOSTILE}
+    line["artifacts"] = {HOSTILE: f"items/{HOSTILE}"}
+    line["limits"] = [{"quantity": HOSTILE, "max": 1.0, "place": HOSTILE, "verdict": "FAILED"}]
+    lines[0]["command"] = [HOSTILE]
+    lines[1] = line
+    return lines
+
+
+@pytest.fixture(scope="module")
+def portal(results: Path) -> Iterator[Portal]:
+    manifests = results.parent / "manifests"
+    copy_digits(manifests)
+    history = f"--history={results.parent / 'history.sqlite'}"
+    with serving(results, history, "--allow-run", f"--manifests={manifests}") as made:
+        yield made
+
+
+def item_path(run: int) -> str:
+    return f"/runs/{run_name(run)}/items/{NUMBER}"
+
+
+def links(text: str) -> list[str]:
+    """Return the links of a page to pages of the portal."""
+    found = [unescape(link) for link in re.findall(r'href="([^"]*)"', text)]
+    return [link for link in found if link.startswith("/") and not link.startswith("/static")]
+
+
+def test_every_page_that_is_linked_is_there_and_escapes_all_names(portal: Portal) -> None:
+    waiting = ["/runs"]
+    seen = set(waiting)
+    while waiting:
+        path = waiting.pop()
+        answer = portal.get(path)
+        # The files of the stranger's run are named, but aren't there.
+        assert answer.status == 200 or "/artifacts/" in path or path == "/", path
+        if not answer.headers.get("Content-Type", "").startswith("text/html"):
+            continue
+        assert "<script>alert" not in answer.text, path
+        assert "<svg onload" not in answer.text, path
+        assert "&amp;amp;49" not in answer.text, "a name was taken for a template"
+        new = set(links(answer.text)) - seen
+        seen |= new
+        waiting += sorted(new)
+    for part in ("/models/", "/hosts/", "/stacks/", "/series/", "/items/", "/artifacts/"):
+        assert any(part in path for path in seen), part
+
+
+def test_a_page_its_json_and_the_view_show_the_same_numbers(portal: Portal, results: Path) -> None:
+    item = read_run(results / run_name(0)).items[0]
+    page = unescape(portal.get(item_path(0)).text)
+    plain = portal.get(f"/api/v1{item_path(0)}").json
+    for name, estimate in item.estimates.items():
+        assert estimate_text(estimate) in page
+        assert plain["estimates"][name]["value"] == estimate.value
+        assert plain["estimates"][name]["low"] == estimate.low
+    assert item.verdict.value in page
+    assert plain["verdict"] == item.verdict.value
+
+
+def test_models_are_chosen_by_task_framework_and_licence(portal: Portal) -> None:
+    assert "digits-cnn" in portal.get("/models?task=image-classification").text
+    assert "digits-cnn" not in portal.get("/models?framework=pytorch").text
+    assert "model-0" in portal.get("/models?framework=onnxruntime").text
+    assert "There is no such model" in portal.get("/models?license=none").text
+
+
+def test_items_are_compared_side_by_side(portal: Portal, results: Path) -> None:
+    both = "&".join(f"item={run_name(run)}:{NUMBER}" for run in (0, 1))
+    page = portal.get(f"/compare?{both}").text
+    assert page.count('scope="row">latency p50') == 1
+    assert estimate_text(read_run(results / run_name(0)).items[0].estimates["latency_p50"]) in page
+    assert portal.get(f"/compare?item={run_name(0)}:{NUMBER}").status == 400
+    assert portal.get("/compare?item=../x:1&item=y:2").status == 404
+
+
+def test_upgrades_and_own_quantities_are_compared_too(tmp_path: Path) -> None:
+    own = {"words": {"value": 12.5, "unit": "", "better": "higher"}}
+    lines = [{**HEAD, "type": "run"}]
+    for item in (upgrade(), line_of(quantities=own)):
+        lines.append({**HEAD, "type": "item", **item, "against": {"name": "old"}})
+    write_lines(tmp_path / str(HEAD["run"]), lines)
+    with serving(tmp_path, token=None) as portal:
+        page = portal.get(f"/compare?item={HEAD['run']}:1&item={HEAD['run']}:2").text
+    assert '<th scope="row">latency, B / A</th><td>×1.079 (1.071 to 1.088)</td><td></td>' in page
+    assert '<th scope="row">words</th><td></td><td>12.5</td>' in page
+
+
+def test_lists_are_paged(portal: Portal) -> None:
+    first = portal.get("/api/v1/runs?limit=2").json
+    second = portal.get("/api/v1/runs?limit=2&offset=2").json
+    assert (len(first["runs"]), len(second["runs"]), first["total"]) == (2, 1, 3)
+    assert portal.get("/api/v1/runs?limit=0").status == 422
+    assert portal.get("/api/v1/runs?offset=-1").status == 422
+
+
+def test_the_interface_describes_itself(portal: Portal) -> None:
+    paths = portal.get("/api/v1/openapi.json").json["paths"]
+    assert {"/api/v1/runs", "/api/v1/series/{number}/points"} <= set(paths)
+    assert not any(path.startswith("/login") for path in paths)
+
+
+def test_the_history_of_the_folder_of_results_is_found(tmp_path: Path) -> None:
+    run = tmp_path / run_name(0)
+    write_lines(run, list(run_lines(0)))
+    history = open_history(tmp_path / "history.sqlite")
+    add_run(history, run)
+    history.dispose()
+    with serving(tmp_path) as portal:
+        found = portal.get("/api/v1/series").json
+        assert found["total"] == 9
+        page = portal.get(f"/series/{found['series'][0]['id']}").text
+        assert re.search(r'<svg [^>]*aria-label="[^"]+ over 1 run; last [^"]+"', page)
+        assert portal.get("/series/999").status == 404
+
+
+def test_a_portal_of_an_empty_folder_says_what_to_do(tmp_path: Path) -> None:
+    with serving(tmp_path) as portal:
+        assert "There is no run yet" in portal.get("/runs").text
+        assert "Start it with --history" in portal.get("/series").text
+        for path in ("/models", "/hosts", "/stacks", "/changes"):
+            assert portal.get(path).status == 200
+        detail = "this portal has no history; start it with --history"
+        assert portal.get("/api/v1/series").json == {"detail": detail}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scripts", [True, False], ids=["with scripts", "without scripts"])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 400])
+def test_pages_fit_and_can_be_used_by_all(
+    portal: Portal, width: int, scheme: str, scripts: bool
+) -> None:
+    series = portal.get("/api/v1/series?contains=model-0").json["series"][0]["id"]
+    both = "&".join(f"item={run_name(run)}:{NUMBER}" for run in (0, 1))
+    paths = ["runs", f"runs/{run_name(0)}", f"runs/{run_name(2)}", item_path(0)[1:]]
+    paths += ["models", "models/model-0", f"compare?{both}", "hosts", "stacks", "series"]
+    paths += [f"series/{series}", "changes", "evaluations", "nowhere"]
+    with open_browser() as browser:
+        context = browser.new_context(
+            viewport={"width": width, "height": 900},
+            color_scheme=scheme,
+            java_script_enabled=scripts,
+        )
+        context.set_default_timeout(1000 * HANG_GUARD)
+        page = context.new_page()
+        refused: list[str] = []
+        page.on("console", lambda message: refused.append(message.text))
+        page.goto(f"{portal.url}models")  # leads to the form, and from there back
+        page.fill("#token", TOKEN)
+        page.keyboard.press("Enter")
+        page.wait_for_url(f"{portal.url}models")
+        for path in paths:
+            page.goto(portal.url + path)
+            assert overflow(page) <= 0, path
+            if scripts:
+                check_accessibility(page)
+        assert not [text for text in refused if "Content Security Policy" in text]
+        context.close()
+
+
+@pytest.mark.slow
+def test_a_table_is_sorted_and_filtered_by_the_keyboard(tmp_path: Path) -> None:
+    for number in range(12):
+        write_lines(tmp_path / run_name(number), list(run_lines(number)))
+    with serving(tmp_path, token=None) as portal, open_browser() as browser:
+        page = browser.new_page()
+        page.set_default_timeout(1000 * HANG_GUARD)
+        page.goto(f"{portal.url}runs")
+        first = page.locator("tbody tr").first
+        assert run_name(11) in first.inner_text()
+        page.locator("th button").first.focus()
+        page.keyboard.press("Enter")
+        assert run_name(0) in first.inner_text()
+        assert page.locator("th").first.get_attribute("aria-sort") == "ascending"
+        page.get_by_label("Filter rows").fill(run_name(7))
+        assert page.locator("tbody tr:visible").count() == 1
+
+
+@pytest.mark.slow
+def test_scripts_of_strangers_never_run(portal: Portal) -> None:
+    with open_browser() as browser:
+        context = browser.new_context(extra_http_headers={"Authorization": f"Bearer {TOKEN}"})
+        context.set_default_timeout(1000 * HANG_GUARD)
+        page = context.new_page()
+        alerts: list[str] = []
+
+        def note(dialog: Any) -> None:
+            alerts.append(dialog.message)
+            dialog.dismiss()
+
+        page.on("dialog", note)
+        for path in ("runs", f"runs/{run_name(2)}", item_path(2)[1:], "models", "hosts", "stacks"):
+            page.goto(portal.url + path)
+        assert alerts == []

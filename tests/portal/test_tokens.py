@@ -1,0 +1,56 @@
+"""Tokens of files and of the environment, and the sessions of browsers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pytest_mlms.portal.addresses import PortalError
+from pytest_mlms.portal.tokens import SESSION_SECONDS, Tokens, read_tokens
+
+ONE = "first-token-1234567890"
+OTHER = "other-token-1234567890"
+
+
+def test_a_session_ends() -> None:
+    tokens = Tokens((ONE, OTHER))
+    cookie = tokens.sign_session(OTHER, now=1000)
+    assert tokens.accepts_session(cookie, now=1000 + SESSION_SECONDS - 1)
+    assert not tokens.accepts_session(cookie, now=1000 + SESSION_SECONDS)
+
+
+def test_a_session_of_a_token_that_was_removed_is_void() -> None:
+    cookie = Tokens((ONE, OTHER)).sign_session(OTHER, now=1000)
+    assert not Tokens((ONE,)).accepts_session(cookie, now=1000)
+    assert not Tokens().accepts_session(cookie, now=1000)
+
+
+@pytest.mark.parametrize("cookie", ["", ".", "9" * 5000 + ".x", "1e9.x", "-1.x", "\u0661.x"])
+def test_what_is_no_session_is_refused(cookie: str) -> None:
+    assert not Tokens((ONE,)).accepts_session(cookie, now=0)
+
+
+def test_a_file_may_have_several_tokens_and_comments(tmp_path: Path) -> None:
+    file = tmp_path / "tokens"
+    file.write_text(f"# CI\n{ONE}\n\n  {OTHER}  \n")
+    assert read_tokens(file) == Tokens((ONE, OTHER))
+
+
+@pytest.mark.parametrize(
+    "text", ["", "# none\n", "short\n", "a token with spaces in it\n", "ü" * 20]
+)
+def test_a_file_without_a_good_token_is_an_error(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "tokens"
+    file.write_text(text)
+    with pytest.raises(PortalError, match="make one with: python -c"):
+        read_tokens(file)
+
+
+def test_the_environment_has_a_token_where_no_file_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("MLMS_PORTAL_TOKEN", f" {ONE}\n")
+    assert read_tokens(None) == Tokens((ONE,))
+    monkeypatch.delenv("MLMS_PORTAL_TOKEN")
+    assert not read_tokens(None)
