@@ -17,6 +17,7 @@ from pytest_mlms.report.table import KEEP
 from pytest_mlms.serialization import from_plain
 from pytest_mlms.units import format_quantity
 from pytest_mlms.upgrade.labels import format_change, percent
+from pytest_mlms.views.numbers import interval_text, value_text
 
 __all__ = [
     "NO_LIMIT",
@@ -87,7 +88,7 @@ def _value(quantity: str) -> Cell:
         estimate = result["estimates"].get(quantity)
         if not estimate or estimate["lacking"]:
             return "-"
-        return format_quantity(estimate["value"], estimate["unit"])
+        return value_text(estimate["value"], estimate["unit"])
 
     return cell
 
@@ -125,12 +126,8 @@ def _interval(quantity: str) -> Cell:
         estimate = result["estimates"].get(quantity)
         if not estimate or estimate["lacking"]:
             return "-"
-        ends = [estimate[key] for key in ("value", "low", "high")]
-        if estimate["unit"] == "fraction":
-            value, low, high = (f"{100 * end:.2f}" for end in ends)
-            return f"{value} ({low} to {high}) %"
-        value, low, high = (format_quantity(end, estimate["unit"]) for end in ends)
-        return f"{value} ({low} to {high})"
+        value, low, high = (estimate[key] for key in ("value", "low", "high"))
+        return interval_text(value, low, high, estimate["unit"])
 
     return cell
 

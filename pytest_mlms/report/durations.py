@@ -1,16 +1,26 @@
-"""Durations of items in earlier runs, read from their results."""
+"""Durations of items in earlier runs, read from the history or from their results."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from pytest_mlms.report.results_reader import read_results
+from pytest_mlms.results_reader import duration_of, read_results
 
-__all__ = ["earlier_durations"]
+__all__ = ["earlier_durations", "known_durations"]
 
 _RUNS = 3
+
+
+def known_durations(results: Path, history: str | None = None) -> dict[str, float]:
+    """Return the seconds of each item, by node id, as the scheduler expects them.
+
+    They are those of the ``history``, which has other hosts' runs, too. What it doesn't tell, and
+    everything where it can't be read, comes from the last three runs below ``results``.
+    """
+    found = earlier_durations(results)
+    if history is not None:
+        found.update(_durations_in_history(history))
+    return found
 
 
 def earlier_durations(results: Path) -> dict[str, float]:
@@ -22,12 +32,25 @@ def earlier_durations(results: Path) -> dict[str, float]:
     runs = sorted(results.glob("*/results.jsonl"))
     for run in runs[-_RUNS:]:
         for line in read_results(run):
-            if _has_duration(line):
-                found[line["nodeid"]] = sum(line["seconds"].values())
+            seconds = duration_of(line)
+            if seconds is not None:
+                found[line["nodeid"]] = seconds
     return found
 
 
-def _has_duration(line: Mapping[str, Any]) -> bool:
-    if line.get("type") != "item" or line["verdict"] == "SKIPPED":
-        return False
-    return isinstance(line.get("seconds"), dict)
+def _durations_in_history(address: str) -> dict[str, float]:
+    """Return the durations in a history; none where it isn't there yet or is away.
+
+    The end of the run says so: there it is a loss, here it only costs a good order.
+    """
+    from pytest_mlms.history.durations import durations_in
+    from pytest_mlms.history.errors import HistoryError
+    from pytest_mlms.history.machine_class import machine_class
+    from pytest_mlms.history.store import open_to_read
+    from pytest_mlms.host.machine import machine_state
+
+    try:
+        with open_to_read(address).connect() as connection:
+            return durations_in(connection, machine_class(machine_state()))
+    except HistoryError:
+        return {}

@@ -8,7 +8,10 @@ from typing import Any
 from pytest_mlms.quantities import QUANTITIES
 from pytest_mlms.text import visible
 
-__all__ = ["junit_properties"]
+__all__ = ["ITEM_PROPERTY", "junit_properties"]
+
+ITEM_PROPERTY = "mlms_item"
+"""Name of the property that has an item's node id, as results have it."""
 
 Properties = dict[str, object]
 
@@ -31,6 +34,7 @@ def _case_properties(line: Mapping[str, Any]) -> Properties:
     manifest = line["manifest"]
     stack = line["stack"]
     return {
+        ITEM_PROPERTY: visible(line["nodeid"]),
         "mlms_verdict": line["verdict"],
         "mlms_manifest": manifest["path"],
         "mlms_model": manifest["name"],

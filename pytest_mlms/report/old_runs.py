@@ -1,7 +1,7 @@
 """Removal of old runs from a folder of results.
 
-A run is kept while a session writes to it, and where a person has named it: by another name of its
-folder, or by a link beside it.
+A run is kept while a session writes to it, while it waits for a history or a portal, and where a
+person has named it: by another name of its folder, or by a link beside it.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from pytest_mlms.history.queue import queued_folders
+from pytest_mlms.report.push_queue import is_waiting
 from pytest_mlms.report.run_lock import RunInUse, RunLock
 
 __all__ = ["RUN_NAME", "remove_old_runs"]
@@ -25,12 +27,15 @@ _REMOVED = ".removed-"
 def remove_old_runs(results: Path, keep: int) -> int:
     """Remove runs but the last ``keep``, and return how many.
 
-    Runs that are in use or named stay, whatever their number. What can't be removed stays, too.
+    Runs that are in use, queued or named stay, whatever their number. What can't be removed stays,
+    too.
     """
     removed = 0
     with contextlib.suppress(OSError):
+        queued = queued_folders(results)
         for run in list(_runs(results))[:-keep]:
-            removed += _remove(run)
+            if run.name not in queued:
+                removed += _remove(run)
         for rest in results.glob(f"{_REMOVED}*"):  # of a session that was killed
             shutil.rmtree(rest, ignore_errors=True)
     return removed
@@ -46,7 +51,12 @@ def _runs(results: Path) -> Iterator[Path]:
     linked = {link.resolve() for link in links}
     for entry in entries:
         is_run = re.fullmatch(RUN_NAME, entry.name) and (entry / "results.jsonl").is_file()
-        if is_run and not entry.is_symlink() and entry.resolve() not in linked:
+        if (
+            is_run
+            and not is_waiting(entry)
+            and not entry.is_symlink()
+            and entry.resolve() not in linked
+        ):
             yield entry
 
 

@@ -138,6 +138,7 @@ def _result(
         outcome=outcome,
         recording=recorder.recording() if recorder else None,
         repetition=repetition_of(item),
+        reproduce=reproduce_command(item),
     )
 
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import csv
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_mlms.evaluate.tasks.marks import ClassCounts
 from pytest_mlms.evaluate.worst_inputs import worst_inputs
 from pytest_mlms.report.artifacts import keep_arrays
 
@@ -15,7 +19,38 @@ if TYPE_CHECKING:
     from pytest_mlms.pipeline import Dataset
     from pytest_mlms.recorder import Recorder
 
-__all__ = ["keep_predictions", "list_worst_inputs"]
+__all__ = ["PredictionsRecord", "keep_predictions", "list_worst_inputs"]
+
+
+@dataclass(frozen=True)
+class PredictionsRecord:
+    """The field ``predictions`` of an item's results.
+
+    ``sha256`` is the digest of the answers, which rounding doesn't change; None for a task whose
+    answers are numbers. ``right`` is how many of ``inputs`` are right by ``quantity``, the task's
+    first one that is a share of inputs; None and "" where it has none.
+    """
+
+    sha256: str | None
+    inputs: int
+    right: int | None = None
+    quantity: str = ""
+
+    @classmethod
+    def of(cls, evidence: Evidence) -> PredictionsRecord:
+        """Return the record of a dataset's evidence."""
+        digest = _digest(evidence.answers())
+        for name, is_right in evidence.shares.items():
+            return cls(digest, len(evidence), int(is_right.sum()), name)
+        return cls(digest, len(evidence))
+
+
+def _digest(answers: Sequence[Any] | None) -> str | None:
+    """Return the digest of the answers as JSON, without blanks, and with escapes beyond ASCII."""
+    if answers is None:
+        return None
+    text = json.dumps(list(answers), separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def keep_predictions(
@@ -23,8 +58,11 @@ def keep_predictions(
 ) -> None:
     """Keep the arrays of the evidence, and its columns, a row for each input (predictions.csv).
 
+    Of objects and pixels also what was found of each class (classes.csv).
+
     ``files`` has the file of each input, where inputs are files.
     """
+    recorder.note(predictions=PredictionsRecord.of(evidence))
     for name, arrays in evidence.arrays().items():
         keep_arrays(recorder, name, arrays)
     columns: dict[str, Sequence[Any]] = {"input": range(len(evidence))}
@@ -32,6 +70,10 @@ def keep_predictions(
         columns["file"] = files
     columns.update(evidence.columns())
     recorder.keep("predictions.csv", lambda path: _write(path, columns))
+    classes = evidence.by_class()
+    if classes:
+        table = dict(zip(ClassCounts._fields, zip(*classes, strict=True), strict=True))
+        recorder.keep("classes.csv", lambda path: _write(path, table))
 
 
 def _write(path: Path, columns: Mapping[str, Sequence[Any]]) -> None:

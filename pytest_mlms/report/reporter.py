@@ -5,25 +5,31 @@ It runs in the process that the user started; with xdist that is the controller.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pytest_mlms.errors import MlmsError
+from pytest_mlms.options import source_of
 from pytest_mlms.session import Session
 
 if TYPE_CHECKING:
+    from pytest_mlms.report.ci_outputs import CiRun
     from pytest_mlms.report.results import ResultsFile
 
 __all__ = ["Reporter"]
 
 _SHOWN_FIELDS = (
     "nodeid",
+    "place",
     "case",
     "repetition",
     "kind",
     "verdict",
+    "outcome",
+    "message",
     "margin",
     "estimates",
     "limits",
@@ -35,6 +41,7 @@ _SHOWN_FIELDS = (
     "dataset",
     "skipped_elements",
     "artifacts",
+    "logs",
     "trace",
     "framework",
     "device",
@@ -59,7 +66,11 @@ class Reporter:
         self._opened_file: ResultsFile | None = None
         self._results: list[dict[str, Any]] = []
         self._errors: list[str] = []
+        self._collection_errors: list[str] = []
         self._notes: list[str] = []
+        self._written: list[str] = []
+        if session.config.report is not None:
+            _check_templates(config)
 
     @property
     def _file(self) -> ResultsFile:
@@ -67,7 +78,7 @@ class Reporter:
         if self._opened_file is None:
             from pytest_mlms.report.results import ResultsFile
 
-            self._opened_file = ResultsFile(self._session.run_folder)
+            self._opened_file = ResultsFile(self._session.run_folder, self._config.rootpath)
         return self._opened_file
 
     def take_run(self) -> None:
@@ -110,9 +121,24 @@ class Reporter:
         if teardown is not None:
             self._add_teardown(teardown)
 
+    def pytest_sessionstart(self) -> None:
+        if os.environ.get("GITHUB_ACTIONS") == "true":
+            from pytest_mlms.report.other_annotations import leave_items_to_us
+
+            leave_items_to_us(self._config.pluginmanager)
+
     def pytest_unconfigure(self) -> None:
         if self._opened_file is not None:
             self._opened_file.close()
+        if self._opened_file is None and not self._collection_errors:
+            return
+        from pytest_mlms.report.ci_outputs import print_annotations
+
+        print_annotations(self._ci_run())
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self._collection_errors.append(report.longreprtext)
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
@@ -120,9 +146,14 @@ class Reporter:
         if file is None:
             return
         self._write_benchmark_json()
+        self._write_documents()
         self._check_upgrades()
         self._fail_on_errors(session)
         file.finish(int(session.exitstatus))
+        self._write_for_ci()
+        self._add_to_history(file)
+        self._write_report()
+        self._push()
         self._remove_old_runs()
         if file.error:
             self._errors.append(f"{file.error}; {len(file.unwritten)} lines were not written")
@@ -143,6 +174,8 @@ class Reporter:
             terminalreporter.write_line(f"mlms: {note}", yellow=True)
         for error in self._errors:
             terminalreporter.write_line(f"mlms: {error}", red=True)
+        for text in self._written:
+            terminalreporter.write_line(f"mlms: {text}")
         if file.path.exists():
             terminalreporter.write_line(f"mlms: results in {file.path}")
 
@@ -159,7 +192,7 @@ class Reporter:
         self.note("teardown", **error)
         for result in self._results:
             if _is_of(error, result):
-                result["verdict"] = "ERROR"
+                result.update(verdict="ERROR", outcome="failed", message=error["message"])
 
     def _write_benchmark_json(self) -> None:
         target = self._session.config.benchmark_json
@@ -174,6 +207,67 @@ class Reporter:
             return
         if count == 0:
             self._notes.append(f"{target} is empty: no performance item was measured")
+
+    def _write_documents(self) -> None:
+        from pytest_mlms.report.ci_outputs import write_documents
+
+        self._errors += write_documents(self._ci_run())
+
+    def _write_for_ci(self) -> None:
+        """Write what the page of a job shows; what can't be written changes no exit status."""
+        from pytest_mlms.report.ci_outputs import attach_to_junit, write_step_summary
+
+        run = self._ci_run()
+        self._notes += write_step_summary(run)
+        self._notes += attach_to_junit(run, self._config.getoption("xmlpath", None))
+
+    def _write_report(self) -> None:
+        """Write the HTML report; where it can't be written, that changes no exit status."""
+        config = self._session.config
+        target = config.report
+        if target is None:
+            return
+        from pytest_mlms.report.run_report import write_run_report
+
+        outcome = write_run_report(target, self._session.run_folder, config.history)
+        self._written += outcome.lines
+        self._notes += outcome.notes
+
+    def _ci_run(self) -> CiRun:
+        from pytest_mlms.report.ci_outputs import CiRun
+
+        return CiRun(
+            session=self._session,
+            results=self._results,
+            folder=self._config.invocation_params.dir,
+            environ=os.environ,
+            collection=list(dict.fromkeys(self._collection_errors)),
+        )
+
+    def _add_to_history(self, file: ResultsFile) -> None:
+        address = self._session.config.history
+        if address is None or not file.path.exists():
+            return
+        from pytest_mlms.report.run_history import add_to_history
+
+        outcome = add_to_history(address, self._session.config.results, file.path.parent)
+        self._written += outcome.lines
+        self._notes += outcome.notes
+
+    def _push(self) -> None:
+        """Push the run, and those that wait, to a portal; a failure costs no verdict."""
+        config = self._session.config
+        if config.push is None:
+            return
+        from pytest_mlms.portal_address import read_token
+        from pytest_mlms.report.push import Portal, push_after_run
+
+        try:
+            portal = Portal(config.push, read_token(config.push_token_file))
+        except MlmsError as error:
+            self._notes.append(f"not pushed: {error}")
+            return
+        self._notes += push_after_run(portal, config.results, self._session.run_folder)
 
     def _remove_old_runs(self) -> None:
         from pytest_mlms.report.old_runs import remove_old_runs
@@ -225,6 +319,16 @@ class Reporter:
             advice = ""
         text = f"mlms: nothing was measured: {skipped}, -rs says why{advice}"
         terminal.write_line(text, yellow=True)
+
+
+def _check_templates(config: pytest.Config) -> None:
+    """Refuse a report that no library is there for, before anything is measured."""
+    from pytest_mlms.html.pages import require_templates
+
+    try:
+        require_templates()
+    except MlmsError as error:
+        raise pytest.UsageError(f"{source_of(config, 'mlms_report')}: {error}") from None
 
 
 def _shown(result: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,17 @@ from pytest_mlms.redaction import redact
 
 __all__ = ["command_for", "reproduce_command"]
 
-_LEFT_OUT = ("results", "benchmark_json", "model", "resume", "fleet", "worker_timeout")
+_LEFT_OUT = (
+    "results",
+    "benchmark_json",
+    "bencher_json",
+    "metrics",
+    "report",
+    "model",
+    "resume",
+    "fleet",
+    "worker_timeout",
+)
 """Options that say where results go and how a run is distributed.
 
 A model without a manifest has its draft in the run's folder, which the node id names.

@@ -23,15 +23,17 @@ from typing import Any, NamedTuple
 import pytest_mlms
 from pytest_mlms.redaction import redact_all
 from pytest_mlms.report.old_runs import RUN_NAME
-from pytest_mlms.report.results_reader import read_line
+from pytest_mlms.report.provenance import job_of, revision_of
 from pytest_mlms.report.run_lock import RunLock
+from pytest_mlms.results_reader import read_line
+from pytest_mlms.serialization import to_plain
 
 __all__ = ["ResultsFile"]
 
 FORMAT = 1
 """The format of the lines: raised when a field changes its meaning, not when one is added."""
 
-_OUR_FILES = re.compile(rf"{RUN_NAME}|\.?latest.*|\.removed-.*")
+_OUR_FILES = re.compile(rf"{RUN_NAME}|\.?latest.*|\.removed-.*|\.?history.*|\.portal")
 
 
 _SYNC_SECONDS = 1.0  # between two times that the disk is waited for
@@ -53,11 +55,13 @@ class _Tail(NamedTuple):
 class ResultsFile:
     """Appends lines to results.jsonl in a run's folder, which is made for the first one.
 
-    ``error`` is why lines can't be written at the moment, or empty.
+    ``root`` is the folder whose revision the run is of; without one, none is told. ``error`` is why
+    lines can't be written at the moment, or empty.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, root: Path | None = None) -> None:
         self.path = folder / "results.jsonl"
+        self._root = root
         self.error = ""
         self._tail = _Tail(0)
         self._synced = -_SYNC_SECONDS
@@ -99,7 +103,7 @@ class ResultsFile:
     def append(self, item: Mapping[str, Any]) -> None:
         """Write an item's line; before the first one, the line of the run."""
         if self.items == 0:
-            self.note("run", _about_run())
+            self.note("run", _about_run(self._root))
         self.note("item", item)
 
     def note(self, kind: str, fields: Mapping[str, Any]) -> None:
@@ -187,9 +191,15 @@ def _append(descriptor: int, data: bytes, end: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def _about_run() -> dict[str, Any]:
-    command = redact_all(sys.argv)
-    return {"command": command, "python": sys.version, "plugin": pytest_mlms.__version__}
+def _about_run(root: Path | None) -> dict[str, Any]:
+    revision = revision_of(root) if root else None
+    return {
+        "command": redact_all(sys.argv),
+        "python": sys.version,
+        "plugin": pytest_mlms.__version__,
+        "git": to_plain(revision),
+        "ci": to_plain(job_of()),
+    }
 
 
 def _make_run_folder(folder: Path) -> None:

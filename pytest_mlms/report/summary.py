@@ -8,6 +8,7 @@ from typing import Any
 
 from pytest_mlms.records import Verdict
 from pytest_mlms.stacks.labels import label_of
+from pytest_mlms.views.numbers import verdict_words
 
 __all__ = ["is_gated", "is_measured", "summary_line"]
 
@@ -16,8 +17,6 @@ Result = Mapping[str, Any]
 
 _MEASURED = ("estimates", "comparisons", "quantities", "trace")
 _GATED_BY_LIMITS = ("accuracy", "performance", "agreement")
-_WORDS = {Verdict.ERROR: "with errors", Verdict.INCONCLUSIVE: "undecided"}
-"""Verdict -> its word after a number, where that is not the verdict's own."""
 
 
 def summary_line(results: Iterable[Result]) -> str:
@@ -54,6 +53,5 @@ def _count_verdicts(items: Iterable[Result]) -> str:
     for verdict in Verdict:  # worst first
         count = counts[verdict.value]
         if count:
-            word = _WORDS.get(verdict, verdict.value.lower())
-            parts.append(f"{count:,} {word}")
+            parts.append(f"{count:,} {verdict_words(verdict)}")
     return ", ".join(parts)

@@ -6,7 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pytest_mlms.report.durations import earlier_durations
+from pytest_mlms.history.adding import add_run
+from pytest_mlms.history.machine_class import machine_class
+from pytest_mlms.history.store import open_history
+from pytest_mlms.host.machine import machine_state
+from pytest_mlms.report.durations import earlier_durations, known_durations
+from tests.support.histories import ITEM
+from tests.support.histories import write_run as write_full_run
 
 
 def write_run(results: Path, name: str, *lines: dict[str, Any], rest: str = "") -> None:
@@ -41,3 +47,32 @@ def test_skipped_items_and_items_without_durations_are_left_out(tmp_path: Path) 
 
 def test_there_may_be_no_earlier_run(tmp_path: Path) -> None:
     assert earlier_durations(tmp_path / "missing") == {}
+
+
+def nodeid_of(model: int) -> str:
+    return f"model-{model}.yaml::test_performance[{ITEM['case']}]"
+
+
+def test_a_history_knows_durations_of_other_hosts_of_this_class(tmp_path: Path) -> None:
+    here = {**machine_state(), "host": "another"}
+    elsewhere = {**ITEM["machine"], "memory": 2**45}
+    assert machine_class(here) != machine_class(elsewhere)
+    history = open_history(tmp_path / "h.sqlite")
+    seconds = [{"setup": 1, "call": call} for call in (1, 2, 3)]
+    runs = [(elsewhere, seconds[0], 2), (here, seconds[1], 1), (elsewhere, seconds[2], 1)]
+    for night, (machine, phases, items) in enumerate(runs):
+        fields: dict[str, Any] = {"machine": machine, "seconds": phases}
+        add_run(history, write_full_run(tmp_path / "far", night, items=items, **fields))
+    write_run(tmp_path, "20260101", item(nodeid_of(0), 50, 50), item("only here", 1, 0))
+    found = known_durations(tmp_path, str(tmp_path / "h.sqlite"))
+    assert found == {nodeid_of(0): 3, nodeid_of(1): 2, "only here": 1}
+
+
+def test_a_history_that_is_not_there_leaves_the_results(tmp_path: Path) -> None:
+    write_run(tmp_path, "20260101", item("a", 1, 1))
+    assert known_durations(tmp_path, str(tmp_path / "missing.sqlite")) == {"a": 2}
+    (tmp_path / "broken.sqlite").write_text("no database")
+    assert known_durations(tmp_path, str(tmp_path / "broken.sqlite")) == {"a": 2}
+    away = "postgresql+psycopg://localhost:1/mlms"
+    assert known_durations(tmp_path, away) == {"a": 2}
+    assert known_durations(tmp_path) == {"a": 2}

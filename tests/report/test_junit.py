@@ -7,6 +7,7 @@ from typing import Any
 from pytest_mlms.report.junit import junit_properties
 
 LINE: dict[str, Any] = {
+    "nodeid": "digits.yaml::test_accuracy[here-cpu]",
     "verdict": "PASSED",
     "manifest": {"path": "manifests/digits.yaml", "name": "digits-cnn", "version": "1.0.0"},
     "framework": "onnxruntime",
@@ -16,6 +17,7 @@ LINE: dict[str, Any] = {
 
 def test_an_item_has_its_case_and_its_verdict() -> None:
     assert junit_properties(LINE) == [
+        ("mlms_item", "digits.yaml::test_accuracy[here-cpu]"),
         ("mlms_verdict", "PASSED"),
         ("mlms_manifest", "manifests/digits.yaml"),
         ("mlms_model", "digits-cnn"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,8 @@ from pytest_mlms.manifest.schema import Input, Output
 from pytest_mlms.pipeline import Dataset
 from pytest_mlms.recorder import Recorder
 from pytest_mlms.records import Place
-from pytest_mlms.report.predictions import keep_predictions, list_worst_inputs
+from pytest_mlms.report.predictions import PredictionsRecord, keep_predictions, list_worst_inputs
+from tests.support.scored import evidence_of
 
 OUTPUT = Output.model_validate({"name": "y", "type": "classification"})
 PIXEL = Input.model_validate({"name": "x", "type": "tensor", "element_type": "float32"})
@@ -55,6 +57,22 @@ def test_predictions_name_the_files_of_their_inputs(recorder: Recorder) -> None:
     assert header[:3] == ["input", "file", "label"]
     assert first[:3] == ["0", "cats/1.png", "b"]
     assert second[:3] == ["1", "dogs/2.png", "c"]
+
+
+def test_the_digest_of_the_answers_is_that_of_the_best_classes(recorder: Recorder) -> None:
+    keep_predictions(recorder, evidence())
+    record = recorder.recording().as_fields()["predictions"]
+    digest = hashlib.sha256(b"[1,0]").hexdigest()
+    assert record == {"sha256": digest, "inputs": 2, "right": 1, "quantity": "top1"}
+    noise = ClassificationEvidence(VALUES + 1e-7, np.array([1, 2]), OUTPUT, ["a", "b", "c"])
+    assert PredictionsRecord.of(noise).sha256 == digest
+    other = ClassificationEvidence(VALUES[::-1], np.array([1, 2]), OUTPUT, ["a", "b", "c"])
+    assert PredictionsRecord.of(other).sha256 != digest
+
+
+def test_answers_that_are_numbers_have_no_digest() -> None:
+    numbers = evidence_of("regression", np.array([7.0, 7.0]), [[1.0], [2.0]])
+    assert PredictionsRecord.of(numbers) == PredictionsRecord(sha256=None, inputs=2)
 
 
 def test_the_worst_inputs_are_those_that_are_wrong() -> None:

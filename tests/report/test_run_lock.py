@@ -26,6 +26,6 @@ def test_a_lock_that_is_held_names_its_holder(tmp_path: Path) -> None:
         RunLock(tmp_path).acquire()
 
 
-def test_a_folder_that_can_not_be_locked_is_nobodys(tmp_path: Path) -> None:
+def test_a_folder_that_can_not_be_locked_has_no_holder(tmp_path: Path) -> None:
     (tmp_path / "run").write_text("a file where the folder should be")
     assert not RunLock(tmp_path / "run").acquire()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pytest_mlms.report.results_reader import read_results
+import pytest
+
+from pytest_mlms.results_reader import read_line, read_results
 
 
 def test_every_line_is_read_but_one_that_is_cut_off(tmp_path: Path) -> None:
@@ -17,6 +19,17 @@ def test_lines_that_are_no_objects_are_skipped(tmp_path: Path) -> None:
     path = tmp_path / "results.jsonl"
     path.write_bytes(b'[1]\n\n\xff\n{"nodeid": "first"}\n')
     assert list(read_results(path)) == [{"nodeid": "first"}]
+
+
+@pytest.mark.parametrize(
+    "line", [r'{"host": "\ud800"}', b'{"host": "\xed\xa0\x80"}', "[" * 100_000, '{"host": "x']
+)
+def test_a_line_that_no_page_or_database_could_have_is_none(line: str | bytes) -> None:
+    assert read_line(line) is None
+
+
+def test_pairs_of_surrogates_are_characters() -> None:
+    assert read_line(r'{"host": "\ud83d\ude00"}') == {"host": "\U0001f600"}
 
 
 def test_a_file_that_is_not_there_has_no_lines(tmp_path: Path) -> None:

@@ -1,0 +1,163 @@
+"""The revision of the code that a run is of, and the job of the CI that it is in.
+
+Nothing here fails a run: where git is missing, slow, or refuses a folder, there is no revision.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import quote
+
+from pytest_mlms.redaction import redact
+from pytest_mlms.text import encodable
+
+__all__ = ["Job", "Revision", "job_of", "revision_of"]
+
+_SECONDS = 5  # for each command of git
+_HARMLESS = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
+"""Settings of a repository that have git run a program of the repository."""
+
+_STATUS = ("status", "--porcelain", "--untracked-files=no", "--ignore-submodules=dirty")
+_DETACHED = "HEAD"
+_REPOSITORY = {
+    "GIT_COMMON_DIR",
+    "GIT_DIR",
+    "GIT_INDEX_FILE",
+    "GIT_NAMESPACE",
+    "GIT_OBJECT_DIRECTORY",
+    "GIT_WORK_TREE",
+}
+_BRANCHES = (
+    *("GITHUB_HEAD_REF", "GITHUB_REF_NAME", "CI_COMMIT_REF_NAME", "BUILDKITE_BRANCH"),
+    *("CHANGE_BRANCH", "BRANCH_NAME", "BUILD_SOURCEBRANCHNAME"),
+)
+"""Variables of CI services that name the branch: they check out a commit, which has none."""
+
+_COMMITS = ("GITHUB_SHA", "CI_COMMIT_SHA", "BUILDKITE_COMMIT", "GIT_COMMIT", "BUILD_SOURCEVERSION")
+_SHA = re.compile(r"[0-9a-f]{40,64}")
+
+
+class Revision(NamedTuple):
+    """A commit, whether tracked files differ from it, and its branch; None where git can't say."""
+
+    sha: str
+    dirty: bool | None
+    branch: str | None
+
+
+class Job(NamedTuple):
+    """A job of a CI service, with the address of its page."""
+
+    service: str
+    url: str | None
+
+
+def revision_of(folder: Path, env: Mapping[str, str] = os.environ) -> Revision | None:
+    """Return the revision of the repository that a folder is in; None where nothing tells it.
+
+    Each command of git has 5 seconds. The branch of a commit that a CI has checked out is that of
+    the CI's variables. So is the commit where an image has no git, or git refuses a folder that
+    another user owns, as in containers.
+    """
+    answer = _git(folder, "rev-parse", "HEAD", "--abbrev-ref", "HEAD")
+    lines = (answer or "").splitlines()
+    if len(lines) != 2:
+        return _revision_of_job(env)
+    sha, branch = lines
+    changes = _git(folder, *_STATUS)
+    dirty = None if changes is None else bool(changes)
+    if branch == _DETACHED:
+        return Revision(sha, dirty, _branch_of_job(env))
+    return Revision(sha, dirty, encodable(branch))
+
+
+def job_of(env: Mapping[str, str] = os.environ) -> Job | None:
+    """Return the job that the variables of a CI service tell; None outside of these services.
+
+    Known are GitHub Actions, GitLab, Jenkins, Buildkite and Azure Pipelines.
+    """
+    if env.get("GITHUB_ACTIONS"):
+        return Job("GitHub Actions", _github_url(env))
+    if env.get("GITLAB_CI"):
+        return Job("GitLab", _address(env.get("CI_JOB_URL")))
+    if env.get("BUILDKITE"):
+        return Job("Buildkite", _address(env.get("BUILDKITE_BUILD_URL")))
+    if env.get("TF_BUILD"):
+        return Job("Azure Pipelines", _azure_url(env))
+    if env.get("JENKINS_URL"):
+        return Job("Jenkins", _address(env.get("BUILD_URL")))
+    return None
+
+
+def _github_url(env: Mapping[str, str]) -> str | None:
+    server = env.get("GITHUB_SERVER_URL")
+    repository = env.get("GITHUB_REPOSITORY")
+    run = env.get("GITHUB_RUN_ID", "")
+    if not server or not repository or not run.isdecimal():
+        return None
+    return _address(f"{server}/{repository}/actions/runs/{run}")
+
+
+def _azure_url(env: Mapping[str, str]) -> str | None:
+    project = env.get("SYSTEM_TEAMPROJECT")
+    build = env.get("BUILD_BUILDID", "")
+    base = _address(env.get("SYSTEM_COLLECTIONURI"))
+    if not base or not project or not build.isdecimal():
+        return None
+    return f"{base.rstrip('/')}/{quote(project)}/_build/results?buildId={build}"
+
+
+def _address(url: str | None) -> str | None:
+    """Return an address of the web without users, passwords and values; None for anything else."""
+    if not url or not url.startswith(("http://", "https://")) or not url.isprintable():
+        return None
+    return redact(encodable(url))
+
+
+def _revision_of_job(env: Mapping[str, str]) -> Revision | None:
+    """Return the revision that a CI says it has checked out."""
+    if job_of(env) is None:
+        return None
+    for name in _COMMITS:
+        if _SHA.fullmatch(env.get(name, "")):
+            return Revision(env[name], None, _branch_of_job(env))
+    return None
+
+
+def _branch_of_job(env: Mapping[str, str]) -> str | None:
+    for name in _BRANCHES:
+        if env.get(name):
+            return encodable(env[name])
+    return None
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    """Return the output of a command of git; None where there is none."""
+    command = ["git", *_HARMLESS, "--no-optional-locks", *arguments]
+    try:
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            env=_environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    if done.returncode:
+        return None
+    return done.stdout.decode(errors="replace")
+
+
+def _environment() -> dict[str, str]:
+    """Return pytest's variables without those of another repository, which hooks of git set."""
+    environment = {name: value for name, value in os.environ.items() if name not in _REPOSITORY}
+    return {**environment, "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0"}

@@ -1,0 +1,159 @@
+"""Pushing of runs to a portal: packed, sent, and tried again with the next run.
+
+It changes no result and no verdict: what goes wrong is a note at the end of the run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import tarfile
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+from urllib.parse import urlsplit
+
+import pytest_mlms
+from pytest_mlms.errors import MlmsError
+from pytest_mlms.portal_address import TOKEN_VARIABLE
+from pytest_mlms.report.push_queue import mark_waiting, unmark, waiting_runs
+from pytest_mlms.text import shortened
+
+__all__ = ["Portal", "PushError", "push_after_run"]
+
+_PATH = "/api/v1/runs"
+_SECONDS = 60  # without a byte of the portal
+_FOLDERS = ("items", "agents")
+_REFUSED = (400, 409, 413)
+"""Statuses of a run that no portal takes: it is not tried again."""
+
+
+class PushError(MlmsError):
+    """A run was not pushed; ``is_final`` if it never can be."""
+
+    def __init__(self, text: str, is_final: bool = False) -> None:
+        super().__init__(text)
+        self.is_final = is_final
+
+
+@dataclass(frozen=True)
+class Portal:
+    """A portal that takes runs."""
+
+    url: str
+    token: str
+
+    def push(self, run: Path) -> str:
+        """Push the folder of a run; return "new", "longer" or "unchanged".
+
+        Raises PushError.
+        """
+        with tempfile.TemporaryFile() as packed:
+            try:
+                _pack(run, packed)
+            except OSError as error:
+                raise PushError(f"{run.name} can't be packed: {error.strerror}") from None
+            try:
+                return self._send(packed)
+            except (OSError, http.client.HTTPException) as error:
+                reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+                raise PushError(f"{self.url}: {reason}") from None
+
+    def _send(self, packed: IO[bytes]) -> str:
+        with self._connect() as connection:
+            # A refusal amid a large body may not arrive, so that the token is tried first.
+            self._request(connection, "GET", f"{_PATH}?limit=1", None)
+            content = self._request(connection, "POST", _PATH, packed)
+        try:
+            return str(json.loads(content)["state"])
+        except (ValueError, KeyError, TypeError):
+            raise PushError(f"{self.url} is no portal; name the address that it prints") from None
+
+    @contextlib.contextmanager
+    def _connect(self) -> Iterator[http.client.HTTPConnection]:
+        parts = urlsplit(self.url)
+        is_https = parts.scheme == "https"
+        made = http.client.HTTPSConnection if is_https else http.client.HTTPConnection
+        connection = made(parts.hostname or "", parts.port, timeout=_SECONDS)
+        try:
+            yield connection
+        finally:
+            connection.close()
+
+    def _request(
+        self,
+        connection: http.client.HTTPConnection,
+        method: str,
+        path: str,
+        packed: IO[bytes] | None,
+    ) -> bytes:
+        """Send a request, and return the content of its answer; follows no redirect."""
+        headers = {
+            "Authorization": f"Bearer {self.token}",
+            "User-Agent": f"pytest-mlms/{pytest_mlms.__version__}",
+        }
+        if packed is not None:
+            headers["Content-Type"] = "application/gzip"
+            headers["Content-Length"] = str(packed.seek(0, os.SEEK_END))
+            packed.seek(0)
+        connection.request(method, urlsplit(self.url).path + path, packed, headers)
+        answer = connection.getresponse()
+        content = answer.read()
+        if answer.status not in (200, 201):
+            raise _refusal(self.url, answer.status, content)
+        return content
+
+
+def push_after_run(portal: Portal, results: Path, run: Path) -> list[str]:
+    """Push a run that ends, and those that wait; return what to tell."""
+    mark_waiting(run)
+    return list(push_waiting(portal, results))
+
+
+def push_waiting(portal: Portal, results: Path) -> Iterator[str]:
+    """Push the runs that wait, the oldest first; yield what to tell of those that failed."""
+    runs = waiting_runs(results)
+    for done, run in enumerate(runs):
+        try:
+            portal.push(run)
+        except PushError as error:
+            if not error.is_final:
+                count = len(runs) - done
+                noun = "run waits" if count == 1 else "runs wait"
+                yield f"not pushed: {error}; {count} {noun} for the next run, or for 'mlms push'"
+                return
+            yield f"{run.name} was not pushed, and won't be: {error}"
+        unmark(run)
+
+
+def _refusal(url: str, status: int, content: bytes) -> PushError:
+    if status in (401, 403):
+        return PushError(
+            f"{url} does not accept the token; set {TOKEN_VARIABLE} or --mlms-push-token-file"
+        )
+    try:
+        reason = str(json.loads(content)["detail"])
+    except (ValueError, KeyError, TypeError):
+        reason = f"status {status}"
+    return PushError(f"{url}: {shortened(reason, 300)}", is_final=status in _REFUSED)
+
+
+def _pack(run: Path, packed: IO[bytes]) -> None:
+    """Write a tar.gz of what a portal takes of a run: the lines, and the files."""
+    with tarfile.open(fileobj=packed, mode="w:gz", compresslevel=1) as archive:
+        for path in _files(run):
+            archive.add(path, str(path.relative_to(run)), recursive=False)
+
+
+def _files(run: Path) -> Iterable[Path]:
+    yield run / "results.jsonl"
+    for folder in _FOLDERS:
+        for parent, _, names in os.walk(run / folder):
+            for name in sorted(names):
+                path = Path(parent, name)
+                if path.is_file() and not path.is_symlink():
+                    yield path

@@ -1,0 +1,45 @@
+"""The HTML report of a run at its end; what can't be written or read costs no result."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytest_mlms.errors import MlmsError
+from pytest_mlms.html.report import HistoryFigures, write_report
+from pytest_mlms.views.run import RunView, read_run
+
+__all__ = ["ReportOutcome", "write_run_report"]
+
+
+@dataclass(frozen=True)
+class ReportOutcome:
+    """Notice of a report for the terminal: its place, and what is missing."""
+
+    lines: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def write_run_report(target: Path, folder: Path, history: str | None) -> ReportOutcome:
+    """Write the report of a run's folder, with the series of a history if there is one."""
+    notes: list[str] = []
+    try:
+        run = read_run(folder)
+        figures = _history_figures(history, run, notes)
+        write_report(target, [run], history=figures)
+    except MlmsError as error:
+        return ReportOutcome(notes=(*notes, f"{error}; try: mlms report {folder}"))
+    return ReportOutcome((f"report in {target}",), tuple(notes))
+
+
+def _history_figures(history: str | None, run: RunView, notes: list[str]) -> HistoryFigures:
+    """Return the series of the run's items; adds a note where the history can't be read."""
+    if history is None:
+        return ()
+    from pytest_mlms.html.history import history_figures
+
+    try:
+        return history_figures(history, [run])
+    except MlmsError as error:
+        notes.append(f"the report is without series: {error}")
+        return ()

@@ -1,0 +1,89 @@
+"""Tests of the annotations of GitHub Actions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pytest_mlms.report.github_annotations import github_annotations, place_of
+from tests.support.result_lines import HOSTILE, broken_limit, line_of, undecided, upgrade
+
+FOLDER = Path("/home/runner/work/repository/sub")
+WORKSPACE = Path("/home/runner/work/repository")
+
+
+def annotated(*results: dict[str, object]) -> list[str]:
+    return list(github_annotations(results, [], FOLDER, WORKSPACE))
+
+
+def test_a_broken_limit_is_an_error_at_its_line() -> None:
+    (command,) = annotated(broken_limit(), line_of(2))
+    head, _, message = command.removeprefix("::error ").partition("::")
+    properties = dict(pair.split("=") for pair in head.split(","))
+    assert properties == {
+        "file": "sub/models/m.yaml",
+        "line": "88",
+        "title": "digits here-cpu-b1%3A FAILED",
+    }
+    assert message.startswith("digits b1: latency_p50 is not at most 1.00 ms%0A  limit set by")
+
+
+def test_an_undecided_item_is_a_warning() -> None:
+    (command,) = annotated(undecided())
+    assert command.startswith("::warning file=sub/models/m.yaml,line=88,")
+
+
+def test_nine_errors_and_nine_warnings_come_worst_first_and_the_tenth_counts_the_rest() -> None:
+    results = [broken_limit(number) for number in range(1, 13)]
+    results += [undecided(number) for number in range(20, 30)]
+    commands = annotated(*results)
+    errors = [command for command in commands if command.startswith("::error ")]
+    warnings = [command for command in commands if command.startswith("::warning ")]
+    assert len(errors) == len(warnings) == 10
+    assert "here-cpu-b12%3A" in errors[0]
+    assert errors[-1].endswith("::and 3 more failed items; the summary of the run lists them")
+    assert "::and 1 more undecided item;" in warnings[-1]
+
+
+def test_an_upgrade_is_annotated_at_its_tolerances() -> None:
+    line = upgrade()
+    line["terms"] = {"places": {"latency": "models/m.yaml:12"}}
+    (command,) = annotated(line)
+    assert command.startswith("::error file=sub/models/m.yaml,line=12,")
+    line["terms"] = {"places": {"latency": "--mlms-tolerance"}}
+    (command,) = annotated(line)
+    assert command.startswith("::error file=sub/models/m.yaml,line=95,")
+
+
+def test_an_error_is_annotated_at_the_line_that_it_names() -> None:
+    message = "models/m.yaml:12: no such file; name one"
+    failed = line_of(verdict="ERROR", outcome="failed", limits=None, message=message)
+    assert place_of(failed) == "models/m.yaml:12"
+    elsewhere = {**failed, "message": "/etc/passwd:1: it is not yours"}
+    assert place_of(elsewhere) == "models/m.yaml:9"
+
+
+def test_a_manifest_outside_of_the_workspace_has_no_file() -> None:
+    failed = broken_limit(limits=None, place="../../else/m.yaml:3")
+    (command,) = annotated(failed)
+    assert command.startswith("::error title=")
+
+
+def test_a_strangers_name_and_message_begin_no_command_of_their_own() -> None:
+    model = {"path": "models/m.yaml", "name": HOSTILE, "version": "1.0.0"}
+    (command,) = annotated(broken_limit(manifest=model, message=HOSTILE, case=HOSTILE))
+    assert "\n" not in command
+    assert command.count("::error") == 2  # the command, and the escaped line of its message
+    assert "%0A::error::d" in command
+    long = broken_limit(message="x" * 100_000)
+    assert len(annotated(long)[0]) < 5000
+
+
+def test_each_error_of_a_manifest_is_annotated_at_its_line() -> None:
+    text = "models/m.yaml:3: unknown key 'nam'; did you mean 'name'?\nmodels/m.yaml:9: no model\n"
+    traceback = "E   ImportError: no module\ntest_own.py:3: in <module>"
+    commands = list(github_annotations([broken_limit()], [text, traceback], FOLDER, WORKSPACE))
+    assert [command.partition(",title")[0] for command in commands] == [
+        "::error file=sub/models/m.yaml,line=3",
+        "::error file=sub/models/m.yaml,line=9",
+        "::error file=sub/models/m.yaml,line=88",
+    ]
