@@ -1,0 +1,1 @@
+"""Manifests of MLModelScope: read into records, and translated to native manifests."""

@@ -1,0 +1,130 @@
+"""Import of legacy manifests: each file becomes a native one beside the others, or is refused."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytest_mlms.errors import ManifestError, MlmsError
+from pytest_mlms.files import replacing
+from pytest_mlms.legacy.agents import FRAMEWORKS
+from pytest_mlms.legacy.digests import DigestOfFile
+from pytest_mlms.legacy.modalities import modality_of
+from pytest_mlms.legacy.notes import Note, Refused
+from pytest_mlms.legacy.outside_dataset import OutsideDataset
+from pytest_mlms.legacy.reading import read_legacy
+from pytest_mlms.legacy.records import LegacyManifest
+from pytest_mlms.legacy.translated import Translation
+from pytest_mlms.legacy.translation import translate
+from pytest_mlms.manifest.load import find_manifests, load, shown
+from pytest_mlms.records import Place
+
+__all__ = ["Imported", "Original", "find_originals", "import_original"]
+
+UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Original:
+    """A YAML file, and the path of what is made of it."""
+
+    path: Path
+    target: Path
+
+
+@dataclass(frozen=True)
+class Imported:
+    """The outcome for a file: its native manifest, or the reason why there is none.
+
+    ``kind`` is a short reason for tables, "" where it was written. ``problem`` is "" there, too.
+    """
+
+    framework: str
+    modality: str
+    has_accuracy: bool = False
+    kind: str = ""
+    problem: str = ""
+    notes: Sequence[Note] = ()
+    digests: Sequence[DigestOfFile] = ()
+    has_container: bool = False
+
+
+def find_originals(paths: Sequence[Path], out: Path) -> Iterator[Original]:
+    """Yield the YAML files of paths and folders, with targets in the same folders below ``out``.
+
+    Raises MlmsError for a path that doesn't exist.
+    """
+    for path in paths:
+        base = path if path.is_dir() else path.parent
+        for file in find_manifests([path]):
+            yield Original(file, out / file.relative_to(base).with_suffix(".yaml"))
+
+
+def import_original(
+    original: Original, datasets: Sequence[OutsideDataset], frameworks: Collection[str]
+) -> Imported | None:
+    """Write the native manifest; return the outcome, None for a file that is no such manifest.
+
+    Raises MlmsError where it can't be written.
+    """
+    try:
+        manifest = read_legacy(original.path)
+    except Refused as error:
+        return Imported(UNKNOWN, UNKNOWN, kind=error.kind, problem=str(error))
+    if manifest is None:
+        return None
+    try:
+        translation = translate(manifest, original.target.parent, datasets)
+        _write(original, translation, frameworks)
+    except Refused as error:
+        return _outcome(manifest, kind=error.kind, problem=str(error))
+    return _outcome(manifest, translation)
+
+
+def _outcome(
+    manifest: LegacyManifest,
+    translation: Translation | None = None,
+    kind: str = "",
+    problem: str = "",
+) -> Imported:
+    return Imported(
+        framework=FRAMEWORKS.get(manifest.framework.name.lower(), manifest.framework.name),
+        modality=modality_of(manifest),
+        has_accuracy=translation is not None and translation.has_accuracy,
+        kind=kind,
+        problem=problem,
+        notes=manifest.notes if translation is None else translation.notes,
+        digests=() if translation is None else translation.digests,
+        has_container=manifest.has_container,
+    )
+
+
+def _write(original: Original, translation: Translation, frameworks: Collection[str]) -> None:
+    """Write a manifest whole, once it is one that can be read.
+
+    Raises Refused where it isn't, and MlmsError where it can't be written.
+    """
+    target = original.target
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(target) as temporary:
+            temporary.write_text(translation.text, encoding="utf-8")
+            _check(original, temporary, frameworks)
+    except OSError as error:
+        problem = f"{target} can't be written: {error.strerror}"
+        raise MlmsError(f"{problem}; make room, or name another folder with --out") from error
+
+
+def _check(original: Original, path: Path, frameworks: Collection[str]) -> None:
+    """Raise Refused for what isn't a native manifest, with the first of its errors."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a dataset that is described later
+            load(path, frameworks)
+    except ManifestError as error:
+        first = str(error).splitlines()[0]
+        _, _, text = first.removeprefix(f"{shown(path)}:").partition(": ")
+        problem = f"has no native form: {text}"
+        raise Refused(Place(shown(original.path), 1), problem, "no native form") from error

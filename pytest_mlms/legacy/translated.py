@@ -1,0 +1,93 @@
+"""Parts of a translation: keys of a native manifest, and warnings about the original."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pytest_mlms.legacy.digests import DigestOfFile
+from pytest_mlms.legacy.native_text import Key, Part, Step
+from pytest_mlms.legacy.notes import Note
+
+__all__ = [
+    "TensorName",
+    "TranslatedFiles",
+    "TranslatedInput",
+    "TranslatedOutput",
+    "TranslatedOutputs",
+    "Translation",
+]
+
+
+@dataclass(frozen=True)
+class TensorName:
+    """The name of an input or output in the model, or else its position and a name of ours.
+
+    ``why`` says why it has it if the original doesn't.
+    """
+
+    text: str
+    position: int | None = None
+    why: str = ""
+
+    def keys(self, comment: str = "") -> list[Key]:
+        """Return the keys that say it, with a comment above."""
+        why = "; ".join(filter(None, [comment, self.why]))
+        keys = [Key("name", self.text, why)]
+        if self.position is not None:
+            keys.append(Key("position", self.position))
+        return keys
+
+
+@dataclass(frozen=True)
+class TranslatedInput:
+    """An input; ``axes`` are its sizes behind the batch, None for a free one."""
+
+    name: TensorName
+    element_type: str
+    axes: Sequence[int | None] | None
+    part: Part
+    notes: Sequence[Note] = ()
+
+
+@dataclass(frozen=True)
+class TranslatedOutput:
+    """An output with its steps; ``why`` is a comment above it."""
+
+    name: TensorName
+    type: str
+    steps: Sequence[Step] = ()
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class TranslatedOutputs:
+    """The outputs of a model, and the task of the native manifest."""
+
+    task: str
+    outputs: Sequence[TranslatedOutput]
+    notes: Sequence[Note] = ()
+    digests: Sequence[DigestOfFile] = ()
+
+
+@dataclass(frozen=True)
+class TranslatedFiles:
+    """The framework that runs the files, its versions, and the keys that name the files."""
+
+    predictor: str
+    part: Part
+    digests: Sequence[DigestOfFile] = ()
+    notes: Sequence[Note] = ()
+
+
+@dataclass(frozen=True)
+class Translation:
+    """The text of a native manifest and the warnings.
+
+    ``has_accuracy`` is True if its outputs are scored once it has a dataset.
+    """
+
+    text: str
+    has_accuracy: bool
+    digests: Sequence[DigestOfFile] = ()
+    notes: Sequence[Note] = ()
