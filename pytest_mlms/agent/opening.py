@@ -221,6 +221,7 @@ def _load(agent: Agent, spec: PredictorSpec, hello: HelloReply, start_seconds: f
     predictor = load_model(agent, request, hello, start_seconds)
     _check_used_device(case, predictor.device)
     _check_used_threads(case, predictor.threads)
+    predictor = predictor.named_by(case.loaded)
     check_signature(case.loaded, predictor.inputs, predictor.outputs)
     return predictor
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +15,8 @@ from mlms_predictors._run.replies import BindReply, ProfileReply, RunReply, Trac
 from pytest_mlms.agent.process import Agent, Array, Reply
 from pytest_mlms.agent.replies import check_outputs, check_trace, read_record, take_times
 from pytest_mlms.agent.signature import ordered_batch
+from pytest_mlms.agent.tensor_names import named_tensors
+from pytest_mlms.manifest.load import LoadedManifest
 
 __all__ = ["Clocks", "Predictor", "ScenarioRun", "Turn"]
 
@@ -75,7 +77,8 @@ class Predictor:
 
     ``device``, ``threads`` and ``cores`` are what it really uses; None is the framework's choice of
     threads, and all cores. ``versions``, ``python`` and ``executable`` are the agent's. Times are
-    seconds, memory is bytes.
+    seconds, memory is bytes. ``own_inputs`` and ``own_outputs`` are the model's own names by those
+    of a manifest, where they differ.
     """
 
     agent: Agent
@@ -92,14 +95,27 @@ class Predictor:
     load_waited: float
     rss_before: int
     peak_is_since_load: bool
+    own_inputs: Mapping[str, str] = field(default_factory=dict)
+    own_outputs: Mapping[str, str] = field(default_factory=dict)
+
+    def named_by(self, loaded: LoadedManifest) -> Predictor:
+        """Return the predictor with the manifest's names of its inputs and outputs.
+
+        Raises OutputError where the model has none at a position.
+        """
+        inputs, own_inputs = named_tensors(loaded, "inputs", self.inputs)
+        outputs, own_outputs = named_tensors(loaded, "outputs", self.outputs)
+        return replace(
+            self, inputs=inputs, outputs=outputs, own_inputs=own_inputs, own_outputs=own_outputs
+        )
 
     def predict(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
         """Run one batch of arrays by input name; return arrays by output name.
 
         Raises AgentError.
         """
-        batch = ordered_batch(self.inputs, arrays)
-        found = self.agent.request("predict", arrays=batch).arrays
+        batch = self._batch(arrays)
+        found = self._named(self.agent.request("predict", arrays=batch).arrays)
         with self.agent.checking("predict"):
             check_outputs(self.outputs, found)
         return found
@@ -129,6 +145,7 @@ class Predictor:
         with self.agent.checking("run"):
             record = read_record(RunReply, facts)
             times = take_times(named, _RUN_TIMES)
+            named = self._named(named)
             check_outputs(self.outputs, named)
         return ScenarioRun(
             times=times,
@@ -143,8 +160,7 @@ class Predictor:
 
         Raises Refused where the framework can't tell.
         """
-        batch = ordered_batch(self.inputs, arrays)
-        reply = self.agent.request("inner", arrays=batch)
+        reply = self.agent.request("inner", arrays=self._batch(arrays))
         return list(reply.arrays.items())
 
     def bind(self, batches: Sequence[Mapping[str, Array]]) -> Clocks:
@@ -176,6 +192,7 @@ class Predictor:
         with self.agent.checking("turn"):
             record = read_record(TurnReply, facts)
             times = take_times(arrays, names)
+            arrays = self._named(arrays)
             if outputs:
                 check_outputs(self.outputs, arrays)
         return Turn(times, arrays, record.peak_rss)
@@ -185,7 +202,7 @@ class Predictor:
 
         Raises Refused where the framework has none.
         """
-        arrays = ordered_batch(self.inputs, batch)
+        arrays = self._batch(batch)
         facts = self.agent.request("profile", {"count": count}, arrays).facts
         with self.agent.checking("profile"):
             return read_record(ProfileReply, facts).profiles
@@ -205,7 +222,7 @@ class Predictor:
 
         Raises Refused where the framework can't tell.
         """
-        plain = {name: list(shape) for name, shape in shapes.items()}
+        plain = {self.own_inputs.get(name, name): list(shape) for name, shape in shapes.items()}
         facts = self.agent.request("structure", {"shapes": plain}).facts
         with self.agent.checking("structure"):
             return read_record(Structure, facts)
@@ -231,7 +248,7 @@ class Predictor:
             "plain": (count + 1) // 2,
             "options": options,
         }
-        batch = ordered_batch(self.inputs, arrays)
+        batch = self._batch(arrays)
         reply = self.agent.request("trace", fields, batch, seconds=seconds)
         with self.agent.checking("trace"):
             check_trace(read_record(TraceReply, reply.facts), reply.arrays)
@@ -241,5 +258,15 @@ class Predictor:
         """Return the arrays of all batches, one batch after the other."""
         joined: list[tuple[str, Array]] = []
         for batch in batches:
-            joined += ordered_batch(self.inputs, batch)
+            joined += self._batch(batch)
         return joined
+
+    def _batch(self, arrays: Mapping[str, Array]) -> list[tuple[str, Array]]:
+        """Return a batch in the model's order, with its own names."""
+        batch = ordered_batch(self.inputs, arrays)
+        return [(self.own_inputs.get(name, name), array) for name, array in batch]
+
+    def _named(self, outputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Return outputs that have the model's own names by those of the manifest."""
+        names = {own: name for name, own in self.own_outputs.items()}
+        return {names.get(own, own): array for own, array in outputs.items()}

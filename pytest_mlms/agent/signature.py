@@ -92,7 +92,7 @@ def _difference(
         f"{place}: the model has other {section} than the manifest\n"
         f"  the manifest: {declared_text}\n"
         f"  the model:    {listed_text}\n"
-        f"  write the model's names and types into the manifest"
+        f"  write the model's names and types into the manifest, or positions and names of your own"
     )
 
 

@@ -28,7 +28,7 @@ from mlms_predictors._run.zip_files import begins_as_zip, check_name, comparable
 
 from pytest_mlms.units import format_quantity
 
-__all__ = ["MissingMember", "UnsafeArchive", "extract", "is_archive", "unpack"]
+__all__ = ["ArchiveTooLarge", "MissingMember", "UnsafeArchive", "extract", "is_archive", "unpack"]
 
 _SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 
@@ -52,6 +52,10 @@ class UnsafeArchive(Exception):
     """An archive that can't be unpacked, or must not be; the text says why."""
 
 
+class ArchiveTooLarge(UnsafeArchive):
+    """An archive unpacks to more bytes or more members than it may; the text says which."""
+
+
 class MissingMember(Exception):
     """An archive has no such file; ``names`` are those of its files."""
 
@@ -73,13 +77,15 @@ def is_archive(path: Path) -> bool:
     return path.name.endswith(_SUFFIXES)
 
 
-def unpack(path: Path, folder: Path, limit: float = math.inf) -> dict[str, str]:
+def unpack(
+    path: Path, folder: Path, limit: float = math.inf, most: int = _MOST_MEMBERS
+) -> dict[str, str]:
     """Unpack the archive ``path`` to ``folder``, which appears when it is complete.
 
     Return the sha256 of each file by its path. Raise UnsafeArchive for a damaged archive; for
     members that are neither files nor folders, that would be written outside of the folder, or that
-    have one name; and for content of more than ``limit`` bytes, or more than the disk has room for.
-    Raise OSError where it can't be written.
+    have one name; and for content of more than ``limit`` bytes, more than ``most`` members, or more
+    than the disk has room for. Raise OSError where it can't be written.
     """
     read = _reader_of(path)
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -88,7 +94,7 @@ def unpack(path: Path, folder: Path, limit: float = math.inf) -> dict[str, str]:
         target.mkdir()
         room = _Room(target, limit)
         with path.open("rb") as file:
-            digests = _write_members(_translated(read(file, room)), target)
+            digests = _write_members(_translated(read(file, room)), target, most)
         target.rename(folder)
     return digests
 
@@ -130,7 +136,7 @@ class _Room:
         self._taken += size
         if self._taken > self._limit:
             problem = f"it unpacks to more than {format_quantity(self._limit, 'B')}"
-            raise UnsafeArchive(f"{problem}; allow more with --mlms-unpack-limit if you trust it")
+            raise ArchiveTooLarge(f"{problem}; allow more with --mlms-unpack-limit if you trust it")
 
     def check_disk(self, size: int) -> None:
         """Raise UnsafeArchive where the disk has no room for ``size`` bytes."""
@@ -155,12 +161,12 @@ def _translated(parts: Iterator[T]) -> Iterator[T]:
         raise UnsafeArchive(f"it is damaged: {reason}; get it or pack it again") from error
 
 
-def _write_members(members: Iterator[_Member], target: Path) -> dict[str, str]:
+def _write_members(members: Iterator[_Member], target: Path, most: int) -> dict[str, str]:
     names: dict[str, _Member] = {}
     digests = {}
     for count, member in enumerate(members, 1):
-        if count > _MOST_MEMBERS:
-            raise UnsafeArchive(f"it has more than {_MOST_MEMBERS:,} members; make several of it")
+        if count > most:
+            raise ArchiveTooLarge(f"it has more than {most:,} members; make several of it")
         if member.name == ".":
             continue
         _claim(member, names)

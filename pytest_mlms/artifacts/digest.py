@@ -24,9 +24,11 @@ def check_digest(artifact: Artifact, path: Path) -> None:
     if not has_digest(path, artifact.sha256):
         kind = "md5 than" if artifact.sha256.startswith("md5:") else f"sha256 {digest_of(path)}"
         problem = f"{path} has {kind}, expected {artifact.sha256}"
+        advice = "write its digest into the manifest"
+        if artifact.recorded:
+            advice = f"remove its line from {artifact.recorded.file}"
         raise ArtifactError(
-            f"{artifact.place}: {problem}; "
-            f"restore the file, or write its digest into the manifest if you mean this one"
+            f"{artifact.place}: {problem}; restore the file, or {advice} if you mean this one"
         )
 
 

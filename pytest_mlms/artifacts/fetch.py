@@ -7,13 +7,15 @@ takes half a second, and minutes where coverage is measured beside an installed 
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
@@ -27,6 +29,7 @@ from pytest_mlms.artifacts.external_data import check_external_data, with_extern
 from pytest_mlms.artifacts.lfs import POINTER_ADVICE, is_pointer_file
 from pytest_mlms.artifacts.limits import DownloadLimits
 from pytest_mlms.artifacts.unpacked import unpacked
+from pytest_mlms.artifacts.unpinned import if_recorded, pinned
 from pytest_mlms.errors import ArtifactError
 from pytest_mlms.manifest.load import LoadedManifest
 from pytest_mlms.manifest.schema import Model
@@ -139,13 +142,61 @@ def fetch(
     ArtifactError, which names the manifest's line, what was expected and what was found.
     """
     try:
-        path = _checked(artifact, cache, progress, limits)
-        if _is_unpacked(artifact, path):
-            folder = _unpacked(artifact, path, cache, limits, say)
-            return _member(artifact, path, folder)
-        return path
+        known = pinned(artifact, partial(_first_digest, artifact, cache, progress, limits))
+        path = _checked(known, cache, progress, limits)
+        if not _is_unpacked(known, path):
+            return path
+        with _removing_others(known, path):
+            folder = _unpacked(known, path, cache, limits, say)
+            member = _member(known, path, folder)
+            _check_either(known, path, member)
+        return member
     except OSError as error:
         raise _disk_error(artifact, error, cache) from error
+
+
+def _may_be_of_member(artifact: Artifact) -> bool:
+    """Return whether a digest is an md5 beside a member: old manifests have that of either."""
+    is_web = scheme_of(artifact.source) in ("http", "https")
+    return is_web and artifact.member is not None and (artifact.sha256 or "").startswith("md5:")
+
+
+@contextmanager
+def _removing_others(artifact: Artifact, path: Path) -> Iterator[None]:
+    """Remove a download whose digest could not be checked before, if an error follows."""
+    try:
+        yield
+    except ArtifactError:
+        if _may_be_of_member(artifact):
+            path.unlink(missing_ok=True)
+        raise
+
+
+def _check_either(artifact: Artifact, path: Path, member: Path) -> None:
+    """Raise ArtifactError unless an md5 is that of an archive or of its member."""
+    digest = artifact.sha256 or ""
+    if not _may_be_of_member(artifact) or has_digest(path, digest):
+        return
+    if member.is_file() and has_digest(member, digest):
+        text = f"the md5 is that of {artifact.member} in the archive, not of the archive"
+        warnings.warn_explicit(text, UserWarning, str(artifact.place.path), artifact.place.line)
+        return
+    problem = f"neither {path.name} nor {artifact.member} in it has {digest}"
+    advice = "restore the file, or write the sha256 of the archive if you mean this one"
+    raise ArtifactError(f"{artifact.place}: {problem}; {advice}")
+
+
+def _first_digest(
+    artifact: Artifact, cache: Path, progress: ReportProgress, limits: DownloadLimits
+) -> str:
+    """Return the digest of a file that is used for the first time."""
+    if not is_remote(artifact.source):
+        return digest_of(_local(artifact))
+    locks = cache / "artifacts"
+    locks.mkdir(parents=True, exist_ok=True)
+    name = hashlib.sha256(artifact.source.encode()).hexdigest()
+    with hold_lock(locks / f"unpinned-{name}.lock"):
+        return if_recorded(artifact).sha256 or fetch_unpinned(artifact, cache, progress, limits)
 
 
 def _disk_error(artifact: Artifact, error: OSError, cache: Path) -> ArtifactError:
@@ -175,7 +226,7 @@ def check_local(loaded: LoadedManifest) -> Iterator[ArtifactError]:
 
 def _local_errors(artifact: Artifact) -> Iterator[ArtifactError]:
     try:
-        _checked(artifact, Path(), _report_nothing, _LIMITS)
+        _checked(if_recorded(artifact), Path(), _report_nothing, _LIMITS)
     except ArtifactError as error:
         yield error
     except OSError as error:
@@ -270,7 +321,8 @@ def _downloaded(
     name = digest.replace(":", "-")
     folder = cache / "artifacts" / name[:2] / name
     path = folder / _name_of(artifact.source)
-    if path.is_file() and has_digest(path, digest):
+    is_checked_later = _may_be_of_member(artifact)
+    if path.is_file() and (is_checked_later or has_digest(path, digest)):
         return path
     folder.mkdir(parents=True, exist_ok=True)
 
@@ -283,10 +335,19 @@ def _downloaded(
         for stray in folder.glob("tmp*"):
             stray.unlink()  # pooch's temporary file, of a process that was killed
         try:
-            download(artifact, path, cache, progress, limits)
+            known = replace(artifact, sha256=None) if is_checked_later else artifact
+            download(known, path, cache, progress, limits)
         except DownloadError as error:
-            raise ArtifactError(f"{artifact.place}: {artifact.source}: {error}") from error
+            problem = f"{artifact.source}: {error}{_recorded(artifact)}"
+            raise ArtifactError(f"{artifact.place}: {problem}") from error
     return path
+
+
+def _recorded(artifact: Artifact) -> str:
+    """Return where the digest of an unpinned file is from, as the end of an error."""
+    if artifact.recorded is None:
+        return ""
+    return f" (recorded in {artifact.recorded.file}; remove its line there if you mean this file)"
 
 
 def fetch_unpinned(

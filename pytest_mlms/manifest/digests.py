@@ -23,7 +23,7 @@ _SOURCES = ("graph", "weights", "source", "labels", "file")
 """Keys that name a file, beside its ``sha256``."""
 
 _CHUNK = 1 << 20
-_DIGEST = re.compile(r"[0-9a-f]{64}|md5:[0-9a-f]{32}")
+_DIGEST = re.compile(r"[0-9a-f]{64}|md5:[0-9a-f]{32}|unpinned")
 _NUMBER = re.compile(r"[0-9]+(e[0-9]+)?")
 
 

@@ -12,11 +12,13 @@ from urllib.request import url2pathname
 
 from pydantic import ValidationError
 
-from pytest_mlms.errors import ManifestError, MlmsError
-from pytest_mlms.files import read_regular
+from pytest_mlms.errors import ArtifactError, ManifestError, MlmsError
 from pytest_mlms.manifest import yaml12
+from pytest_mlms.manifest.datasets import DATASET_FILES, with_described_dataset
+from pytest_mlms.manifest.digest_record import UNPINNED, recorded_digest, recorded_in
 from pytest_mlms.manifest.digests import found_digests
 from pytest_mlms.manifest.messages import describe
+from pytest_mlms.manifest.reading import read, shown
 from pytest_mlms.manifest.schema import Manifest, Model
 from pytest_mlms.manifest.sources import scheme_of, split_source
 from pytest_mlms.manifest.thresholds import AgreementThreshold, Entry, agreement_limits, value_of
@@ -27,7 +29,6 @@ from pytest_mlms.text import shortened
 
 __all__ = ["LoadedManifest", "find_manifests", "load", "read", "shown"]
 
-_MAX_BYTES = 1 << 20
 _SHOWN_ERRORS = 100
 _LONGEST_ERROR = 1000  # characters
 _SUFFIXES = (".yaml", ".yml")
@@ -58,6 +59,16 @@ class LoadedManifest:
             files[role] = self._artifact(source, digest, "models", index, role)
         return files
 
+    def model_digests(self, model: Model) -> dict[str, str]:
+        """Return the digests of one of the models by role; of unpinned files those recorded."""
+        files = self.model_files(model)
+        return {role: _digest_of(artifact) for role, artifact in files.items()}
+
+    @property
+    def dataset_digest(self) -> str | None:
+        """The dataset's digest, that recorded if it is unpinned; None without a dataset."""
+        return _digest_of(self.dataset_file) if self.dataset_file else None
+
     @cached_property
     def dataset_file(self) -> Artifact | None:
         """The dataset's file; None for a manifest without a dataset."""
@@ -81,7 +92,7 @@ class LoadedManifest:
         found: dict[str, Artifact] = {}
         for path, file in self.manifest.step_files:
             artifact = self._artifact(file.source, file.sha256, *path, file.key)
-            if artifact.sha256 or file.source not in found:
+            if file.sha256 or file.source not in found:
                 found[file.source] = artifact
         return found
 
@@ -137,12 +148,25 @@ class LoadedManifest:
             location = url2pathname(urlsplit(location).path)
         elif not scheme:
             location = os.path.normpath(self.path.parent / location)
+        is_unpinned = sha256 == UNPINNED
         return Artifact(
             source=location,
-            sha256=sha256,
+            sha256=None if is_unpinned else sha256,
             place=self.place(*path),
             member=member,
+            recorded=recorded_in(self.path, location) if is_unpinned else None,
         )
+
+
+def _digest_of(artifact: Artifact) -> str:
+    """Return the digest of a file of a model or dataset; "unpinned" until one is recorded."""
+    if artifact.recorded is None:
+        assert artifact.sha256, "the schema asks for it"
+        return artifact.sha256
+    try:
+        return recorded_digest(artifact.recorded) or UNPINNED
+    except ArtifactError:  # which whoever fetches the file is told
+        return UNPINNED
 
 
 def _limited_by(key: str) -> Quantity:
@@ -163,8 +187,9 @@ def load(path: Path, frameworks: Collection[str] | None = None) -> LoadedManifes
     errors = list(document.errors)
     manifest = None
     if document.value is not None or not errors:
+        content = with_described_dataset(document, path)
         try:
-            manifest = Manifest.model_validate(document.value, context={"frameworks": frameworks})
+            manifest = Manifest.model_validate(content, context={"frameworks": frameworks})
         except ValidationError as error:
             details = error.errors(include_url=False)
             for detail in details:
@@ -193,54 +218,16 @@ def _manifest_error(path: Path, errors: list[yaml12.Error]) -> ManifestError:
     return ManifestError("\n".join(lines))
 
 
-def read(path: Path, beginning: str = "a manifest begins with 'name: …'") -> yaml12.Document:
-    """Read a YAML file of keys and values.
-
-    What is wrong with it is in the document's errors. ``beginning`` tells the user how such a file
-    begins.
-    """
-    try:
-        data = read_regular(path, _MAX_BYTES)
-    except OSError as error:
-        advice = "check the path, its permissions, and that it is the file you mean"
-        return _unreadable(f"can't be read: {error.strerror}; {advice}")
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        return _unreadable(f"is not UTF-8 (byte {error.start}); save it as UTF-8", line)
-    document = yaml12.parse(text)
-    if isinstance(document.value, dict) or document.errors:
-        return document
-    return _unreadable(f"{_wrong_content(document.value)}; {beginning}")
-
-
-def _wrong_content(value: object) -> str:
-    if value is None:
-        return "is empty"
-    kind = "a list" if isinstance(value, list) else "one value"
-    return f"holds {kind}, not keys and values"
-
-
-def _unreadable(text: str, line: int = 1) -> yaml12.Document:
-    return yaml12.Document(errors=[(line, text)])
-
-
-def shown(path: Path) -> Path:
-    """Return the path relative to the current folder, where it lies there."""
-    try:
-        return path.relative_to(Path.cwd())
-    except ValueError:
-        return path
-
-
 def _yaml_files(folder: Path) -> list[Path]:
-    found = [path for path in folder.rglob("*") if path.suffix in _SUFFIXES]
+    found = []
+    for path in folder.rglob("*"):
+        if path.suffix in _SUFFIXES and path.name not in DATASET_FILES:
+            found.append(path)
     return sorted(path for path in found if path.is_file() or not path.exists())
 
 
 def find_manifests(paths: Iterable[Path]) -> Iterator[Path]:
-    """Yield these files, and the YAML files of these folders, stacks.yaml too.
+    """Yield these files, and the YAML files of these folders, stacks.yaml but not datasets.yaml.
 
     Folders, pipes and devices that are named like a YAML file are left out, as pytest does.
     Raises MlmsError for a path that doesn't exist, another file, and a folder without YAML files.

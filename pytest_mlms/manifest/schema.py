@@ -127,6 +127,10 @@ Digests = Annotated[
     ),
     Short(_digests, {"type": "string"}),
 ]
+TensorPosition = Annotated[
+    int,
+    Field(ge=0, description="its number among the model's, from 0; name is then free to choose"),
+]
 GpuName = Annotated[
     str, Field(min_length=1, description="a part of the GPU's name; for cases on a GPU")
 ]
@@ -167,7 +171,7 @@ class Model(Closed):
 
 
 class Input(Closed):
-    """An input of the model, by its name there.
+    """An input of the model, by its name there, or by its ``position`` among the model's.
 
     The steps make it from the dataset, and run in order. ``shape`` has the sizes of its axes where
     the model leaves them free, with the word batch for the axis of the batch. ``range`` has the
@@ -179,6 +183,7 @@ class Input(Closed):
     """
 
     name: str
+    position: TensorPosition | None = None
     type: Literal["image", "audio", "text", "tensor"]
     element_type: ElementType
     layout: Layout | None = None
@@ -340,7 +345,7 @@ OutputType = Literal[
 
 _NUMBERS = frozenset({"softmax", "sigmoid", "threshold", "argmax"})
 _STEPS_OF_OUTPUT: dict[str, frozenset[str]] = {
-    "classification": frozenset({"softmax", "top_k"}),
+    "classification": frozenset({"drop_background", "softmax", "top_k"}),
     "tensor": _NUMBERS,
     "mask": _NUMBERS | {"mask"},
     "image": frozenset({"sigmoid", "image"}),
@@ -349,7 +354,7 @@ _STEPS_OF_OUTPUT: dict[str, frozenset[str]] = {
 
 
 class Output(Closed):
-    """An output of the model, by its name there, and the steps that follow.
+    """An output of the model, by its name there or its ``position``, and the steps that follow.
 
     ``type`` says what it is once these are done, and so what a task makes of it. ``shape`` has the
     sizes of its axes where the model doesn't tell which is the axis of the batch, with the word
@@ -357,6 +362,7 @@ class Output(Closed):
     """
 
     name: str
+    position: TensorPosition | None = None
     type: OutputType
     shape: Shape | None = None
     steps: list[OutputStep] = []
@@ -376,6 +382,8 @@ class Output(Closed):
         names = [step.name for step in self.steps]
         if "top_k" in names[:-1]:
             raise ValueError("step 'top_k' leaves no scores to go on with; move it to the end")
+        if self.type == "classification" and "drop_background" in names[1:]:
+            raise ValueError("step 'drop_background' takes a column of the output; put it first")
         check_text_steps(self.type, {step.name: step.parameters for step in self.steps})
         for name in names:
             self._check_step(name)
@@ -416,6 +424,10 @@ class DatasetEntry(Closed):
     skip_corrupt: Annotated[int, Field(ge=0)] = 0
 
 
+DescribedDataset = Annotated[DatasetEntry, Short(lambda value: value, {"type": "string"})]
+"""A dataset; its name alone stands for one of a datasets.yaml, which is read before."""
+
+
 class Evaluate(Closed):
     """The points: every device with every batch size and scenario.
 
@@ -443,7 +455,11 @@ class Hardware(Closed):
 
 
 class Manifest(Closed):
-    """One model, with everything that is needed to evaluate it."""
+    """One model, with everything that is needed to evaluate it.
+
+    ``control`` makes it the control of a host: a model that always runs on this stack, so that only
+    the machine changes what is measured.
+    """
 
     name: Name
     version: SemanticVersion
@@ -454,8 +470,11 @@ class Manifest(Closed):
     models: Annotated[list[Model], Field(min_length=1)]
     inputs: Annotated[list[Input], Field(min_length=1)]
     outputs: Annotated[list[Output], Field(min_length=1)]
-    dataset: DatasetEntry | None = None
+    dataset: DescribedDataset | None = None
     hardware: Hardware | None = None
+    control: Annotated[
+        Name | None, Field(description="the stack that it always runs on, as control of a host")
+    ] = None
     evaluate: Evaluate = Evaluate()
     thresholds: Thresholds = Thresholds()
     marks: dict[Literal["xfail", "skip"], dict[str, str]] = {}

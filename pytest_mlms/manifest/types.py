@@ -216,7 +216,7 @@ def _quantity_type(unit: str) -> Any:
 PATTERNS = {
     _SEMVER: "a semantic version, as in 1.0.0",
     r"^[A-Za-z0-9][A-Za-z0-9._-]*$": "letters, digits, '.', '_' and '-'",
-    r"^([0-9a-f]{64}|md5:[0-9a-f]{32})$": "64 hexadecimal digits, as sha256sum prints",
+    r"^([0-9a-f]{64}|md5:[0-9a-f]{32}|unpinned)$": "64 hexadecimal digits, as sha256sum prints",
     r"^(cpu|cuda(:\d+)?)$": "cpu, cuda or cuda:N",
 }
 """Pattern -> what to write."""

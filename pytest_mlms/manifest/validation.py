@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pytest_mlms.manifest.box_outputs import box_output_errors
-from pytest_mlms.manifest.schema import Manifest
+from pytest_mlms.manifest.schema import Input, Manifest, Output
 from pytest_mlms.manifest.thresholds import AgreementThreshold, Entry, agreement_limits
 from pytest_mlms.manifest.yaml12 import Path
 from pytest_mlms.quantities import QUANTITIES
@@ -39,6 +39,21 @@ def _repeated_names(manifest: Manifest) -> Iterator[Error]:
                 text = f"{section} has {part.name!r} twice; keep one, or write a manifest for each"
                 yield (section, index), text
             names.add(part.name)
+
+
+def _repeated_positions(manifest: Manifest) -> Iterator[Error]:
+    parts: dict[str, Sequence[Input | Output]] = {
+        "inputs": manifest.inputs,
+        "outputs": manifest.outputs,
+    }
+    for section, members in parts.items():
+        names: dict[int, str] = {}
+        for index, part in enumerate(members):
+            if part.position in names:
+                text = f"{names[part.position]!r} has this position, too; correct one of them"
+                yield (section, index, "position"), text
+            elif part.position is not None:
+                names[part.position] = part.name
 
 
 def _states_alone(manifest: Manifest) -> Iterator[Error]:
@@ -191,6 +206,7 @@ def _judged_pairs(manifest: Manifest, agreement: AgreementThreshold) -> Iterator
 
 _CHECKS = (
     _repeated_names,
+    _repeated_positions,
     _states_alone,
     _task_errors,
     _upgrade_without_accuracy,

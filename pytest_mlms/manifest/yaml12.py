@@ -17,7 +17,7 @@ import yaml
 
 from pytest_mlms.text import find_control, shortened
 
-__all__ = ["Document", "Error", "Lines", "Path", "joined", "parse"]
+__all__ = ["Document", "Error", "Lines", "Path", "Repeated", "WrittenFloat", "joined", "parse"]
 
 Path = tuple[str | int, ...]
 """Keys and indices from the root of a document to a value."""
@@ -100,13 +100,40 @@ def _as_text(path: Path) -> str:
     return text
 
 
+class WrittenFloat(float):
+    """A number and how it is written: 1.10 is the number of 1.1, and another version."""
+
+    text: str
+
+    @classmethod
+    def of(cls, text: str) -> WrittenFloat:
+        """Return the number that a text says."""
+        number = cls(text)
+        number.text = text
+        return number
+
+
+class Repeated(NamedTuple):
+    """A key that a mapping has again: the mapping's path, the key, the value before, and lines."""
+
+    path: Path
+    key: str
+    earlier: Any
+    line: int
+    first_line: int
+
+
 @dataclass
 class Document:
-    """The values of a file, the lines of its keys and items, and the errors."""
+    """The values of a file, the lines of its keys and items, and the errors.
+
+    Each of the ``repeated`` keys is among the errors, too. Its last value counts.
+    """
 
     value: Any = None
     lines: Lines = field(default_factory=Lines)
     errors: list[Error] = field(default_factory=list)
+    repeated: list[Repeated] = field(default_factory=list)
 
     def line(self, path: Path) -> int:
         """Return the line of ``path``; of its nearest parent where it isn't there itself."""
@@ -121,15 +148,16 @@ class _Refused(Exception):
         self.error: Error = (_line(event), text)
 
 
-def parse(text: str) -> Document:
+def parse(text: str, keep_written: bool = False) -> Document:
     """Return the document in ``text``.
 
-    Where it can't be read, the reason is in its errors, and its value is None.
+    Where it can't be read, the reason is in its errors, and its value is None. With
+    ``keep_written`` fractions are WrittenFloat, and numbers of more than 64 bits are texts.
     """
     document = Document()
     try:
         events = iter(yaml.parse(text, Loader=_LOADER))
-        _Builder(events, document).build()
+        _Builder(events, document, keep_written).build()
     except _Refused as refused:
         _give_up(document, refused.error)
     except yaml.MarkedYAMLError as error:
@@ -164,9 +192,10 @@ class _Builder:
     Every node is counted, so that neither depth nor aliases can exhaust memory.
     """
 
-    def __init__(self, events: Iterator[_Event], document: Document) -> None:
+    def __init__(self, events: Iterator[_Event], document: Document, keep_written: bool) -> None:
         self._events = events
         self._document = document
+        self._keep_written = keep_written
         self._lines = document.lines
         self._anchors: dict[str, _Anchored] = {}
         self._nodes = 0
@@ -196,7 +225,7 @@ class _Builder:
 
     def _value(self, event: _Event, path: str, depth: int) -> Any:
         if isinstance(event, yaml.ScalarEvent):
-            return _scalar(event)
+            return _written(event) if self._keep_written else _scalar(event)
         if isinstance(event, yaml.MappingStartEvent):
             return self._mapping(path, depth + 1)
         return self._sequence(path, depth + 1)
@@ -212,10 +241,15 @@ class _Builder:
             key_path = joined(path, key)
             first = self._lines.add(key_path, _line(event))
             if key in values:
-                text = f"has the key {key!r} again, first on line {first}; keep one"
-                self._document.errors.append((_line(event), text))
+                self._add_repeated(path, key, values[key], _line(event), first)
             values[key] = self._node(next(self._events), key_path, depth)
         return values
+
+    def _add_repeated(self, path: str, key: str, earlier: Any, line: int, first: int) -> None:
+        text = f"has the key {key!r} again, first on line {first}; keep one"
+        self._document.errors.append((line, text))
+        parts = tuple(path.split("\0")[1:])
+        self._document.repeated.append(Repeated(parts, key, earlier, line, first))
 
     def _sequence(self, path: str, depth: int) -> list[Any]:
         values: list[Any] = []
@@ -248,6 +282,18 @@ def _scalar(event: _Event) -> Any:
     if form is None or form.lastgroup is None:
         return _text(event)
     return _converted(event, _CONVERSIONS[form.lastgroup])
+
+
+def _written(event: _Event) -> Any:
+    """Return the value of a scalar, that of a fraction with its text.
+
+    A number that is none here, such as a digest of decimal digits, is a text.
+    """
+    try:
+        value = _scalar(event)
+    except _Refused:
+        return _text(event)
+    return WrittenFloat.of(event.value) if isinstance(value, float) else value
 
 
 def _converted(event: _Event, convert: Callable[[str], Any]) -> Any:

@@ -104,6 +104,12 @@ def test_the_shape_of_an_output_names_the_axis_of_the_batch(tmp_path: Path) -> N
     assert loaded.manifest.outputs[0].batch_axis == 1
 
 
+def test_the_background_of_classes_is_dropped_first(tmp_path: Path) -> None:
+    output = {"name": "y", "type": "classification", "steps": ["softmax", "drop_background"]}
+    message = "step 'drop_background' takes a column of the output; put it first"
+    assert message in error_of(tmp_path, small(outputs=[output]))
+
+
 def test_a_tensor_has_no_top_k(tmp_path: Path) -> None:
     output = {"name": "y", "type": "tensor", "steps": ["top_k"]}
     assert "type tensor has no step 'top_k'" in error_of(tmp_path, small(outputs=[output]))
