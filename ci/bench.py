@@ -1,6 +1,7 @@
 """Measure what pytest-mlms costs, each against what it is compared with, interleaved in one run.
 
-    bash ci/bench [loop|agent|collect|item|idle|tasks|trace|fleet|frameworks|NAME of a framework]...
+    bash ci/bench [loop|agent|collect|item|idle|tasks|trace|report|portal|fleet|history|
+                   FRAMEWORK]...
 
 Prints a table; ends with 1 where a bound is passed. It has ratios, medians and peaks; absolute
 times are those of the machine. What runs of pytest cost is CPU time, as other work on the machine
@@ -15,7 +16,12 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 from bench_fleet import measure_fleet
+from bench_history import measure_writing
+from bench_history_changes import measure_changes
+from bench_history_show import measure_show
 from bench_loop import measure_agent, measure_loop
+from bench_portal import measure_portal
+from bench_report import measure_report
 from bench_row import Row
 from bench_runs import measure_collection, measure_idle, measure_item
 from bench_tasks import measure_tasks
@@ -39,6 +45,13 @@ def measure_framework(name: str) -> Iterator[Row]:
     yield from rows_of(name)
 
 
+def measure_history() -> Iterator[Row]:
+    """Measure the history on each kind of database."""
+    yield from measure_writing()
+    yield from measure_show()
+    yield from measure_changes()
+
+
 MEASUREMENTS: dict[str, Measurement] = {
     "loop": measure_loop,
     "agent": measure_agent,
@@ -47,7 +60,10 @@ MEASUREMENTS: dict[str, Measurement] = {
     "idle": measure_idle,
     "tasks": measure_tasks,
     "trace": measure_trace,
+    "report": measure_report,
+    "portal": measure_portal,
     "fleet": measure_fleet,
+    "history": measure_history,
     "frameworks": measure_frameworks,
 }
 

@@ -8,13 +8,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
-__all__ = ["DamagedFile", "read_arrays", "write_arrays"]
+__all__ = ["DamagedFile", "content_size", "read_arrays", "write_arrays"]
 
 _DAMAGES = (
     ValueError,
     KeyError,
     EOFError,
     NotImplementedError,
+    OverflowError,
+    MemoryError,  # of a header with a size that the file does not have
     zipfile.BadZipFile,
     zlib.error,
 )
@@ -35,6 +37,15 @@ def read_arrays(path: Path) -> dict[str, Any]:
         with np.load(path, allow_pickle=False) as file:
             return dict(file)
     except _DAMAGES as error:
+        raise DamagedFile(str(error)) from error
+
+
+def content_size(path: Path) -> int:
+    """Return the size in bytes of what an .npz file unpacks to; raises OSError and DamagedFile."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return sum(member.file_size for member in archive.infolist())
+    except zipfile.BadZipFile as error:
         raise DamagedFile(str(error)) from error
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pytest_mlms.errors import MlmsError
 from pytest_mlms.manifest.load import LoadedManifest
 from pytest_mlms.manifest.schema import Manifest, Model
 from pytest_mlms.manifest.thresholds import AgreementThreshold
@@ -36,7 +37,8 @@ class Case:
     """A model on a stack and a device, with a batch size and, for performance, a scenario.
 
     An agreement has the stack of its reference. An upgrade has the stack that it is ``against``,
-    the baseline, and the model there.
+    the baseline, and the model there. ``unlocked`` is why its baseline can't be that of the lock
+    file, which is then raised where it runs.
     """
 
     kind: Kind
@@ -49,6 +51,7 @@ class Case:
     reference_stack: Stack | None = None
     against: Stack | None = None
     model_against: Model | None = None
+    unlocked: MlmsError | None = None
 
     @property
     def id(self) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,16 @@ import pytest
 
 from pytest_mlms.options import OPTIONS, is_set, read_option, source_of
 
-__all__ = ["MANIFEST_SUFFIXES", "Config"]
+__all__ = ["LOCK", "LOCK_FILE", "MANIFEST_SUFFIXES", "Config"]
 
 MANIFEST_SUFFIXES = (".yaml", ".yml")
+
+_DOCUMENTS = ("benchmark_json", "bencher_json", "metrics", "report")
+LOCK = "lock"
+"""The value of --mlms-against that stands for the locked stack of each item."""
+
+LOCK_FILE = "mlms.lock"
+"""The name of the lock file, in the root directory."""
 
 _MODELS = re.compile(rb"^models\s*:", re.MULTILINE)
 _LABEL = re.compile(r"[A-Za-z][\w.-]*=[\w.+-]+")
@@ -26,7 +33,10 @@ _LABEL = re.compile(r"[A-Za-z][\w.-]*=[\w.+-]+")
 
 @dataclass(frozen=True)
 class Config:
-    """Every option of the plugin; paths are absolute, times in seconds."""
+    """Every option of the plugin; paths are absolute, times in seconds.
+
+    ``lock`` is the lock file that --mlms-against names, if it names one.
+    """
 
     root: Path
     manifests: tuple[Path, ...]
@@ -34,7 +44,13 @@ class Config:
     stack: tuple[str, ...]
     results: Path
     keep: int
+    history: str | None = field(repr=False)  # a URL may have a password
     benchmark_json: Path | None
+    bencher_json: Path | None
+    metrics: Path | None
+    report: Path | None
+    push: str | None
+    push_token_file: Path | None
     env_passthrough: tuple[str, ...]
     predictors: tuple[Path, ...]
     cache: Path | None
@@ -57,7 +73,9 @@ class Config:
     against: tuple[str, ...]
     aa: bool
     tolerance: float | None
+    gate: tuple[str, ...]
     clock: str | None
+    lock: Path | None = None
 
     @classmethod
     def from_pytest(cls, config: pytest.Config) -> Config:
@@ -71,8 +89,9 @@ class Config:
             return cls._unpack(packed, config.rootpath)
         values = {option.name: read_option(config, option) for option in OPTIONS}
         values["manifests"] += tuple(_named_manifests(config, values["manifests"]))
+        values["history"] = _history(config, values["history"], values["results"])
         values["full"] = values["full"] or _sets_what_is_measured(config)
-        made = cls(root=config.rootpath, **values)
+        made = cls(root=config.rootpath, lock=_named_lock(values["against"], config), **values)
         _check(made, config)
         return made
 
@@ -84,12 +103,19 @@ class Config:
         return bool(self.against) and not self.sides
 
     @property
+    def baselines(self) -> tuple[str, ...]:
+        """The stacks that --mlms-against names, without a lock file."""
+        return tuple(name for name in self.against if not _is_lock(name))
+
+    @property
     def measures_in_full(self) -> bool:
         """True if no performance item ends early.
 
         What is compared with other runs is always measured in full.
         """
-        return self.full or self.benchmark_json is not None or bool(self.sides)
+        documents = (self.benchmark_json, self.bencher_json, self.metrics, self.history)
+        is_compared = bool(self.sides) or any(path is not None for path in documents)
+        return self.full or is_compared
 
     @property
     def sides(self) -> tuple[str, ...]:
@@ -105,16 +131,18 @@ class Config:
     def pack(self, place: Callable[[Path], str]) -> dict[str, Any]:
         """Return the options as plain values for a worker on another host.
 
-        ``place`` returns where that host has a path, relative to its root directory.
+        ``place`` returns where that host has a path, relative to its root directory. The history
+        is not among them: only the controller writes it.
         """
         packed: dict[str, Any] = {}
-        for field in fields(self):
-            value = getattr(self, field.name)
+        for option in fields(self):
+            value = getattr(self, option.name)
             if isinstance(value, Path):
                 value = {"path": place(value)}
             elif _are_paths(value):
                 value = {"paths": [place(path) for path in value]}
-            packed[field.name] = value
+            packed[option.name] = value
+        packed["history"] = None
         return packed
 
     @classmethod
@@ -128,6 +156,18 @@ class Config:
                 paths = [root / path for path in value["paths"]]
                 values[name] = tuple(paths)
         return cls(**values)
+
+
+def _history(config: pytest.Config, value: str | None, results: Path) -> str | None:
+    """Return the absolute address of the history that the run is added to."""
+    if value is None:
+        return None
+    address = value or os.environ.get("MLMS_HISTORY") or str(results / "history.sqlite")
+    if "://" in address:
+        return address
+    is_ini = config.getoption("mlms_history") is None
+    folder = config.rootpath if is_ini else config.invocation_params.dir
+    return os.path.normpath(folder / os.path.expanduser(address))
 
 
 def _named_manifests(config: pytest.Config, roots: tuple[Path, ...]) -> Iterator[Path]:
@@ -155,6 +195,34 @@ def _is_label(name: str) -> bool:
     return _LABEL.fullmatch(name) is not None
 
 
+def _is_lock(name: str) -> bool:
+    """Return whether a value of --mlms-against is a lock file."""
+    return name == LOCK or name.startswith(f"{LOCK}:")
+
+
+def _named_lock(against: tuple[str, ...], config: pytest.Config) -> Path | None:
+    """Return the lock file among the values of --mlms-against; raises UsageError.
+
+    ``lock`` is that of the root directory, and ``lock:FILE`` any.
+    """
+    locks = [name for name in against if _is_lock(name)]
+    if not locks:
+        return None
+    source = source_of(config, "mlms_against")
+    if len(locks) > 1:
+        raise pytest.UsageError(f"{source}: {' and '.join(locks)} are two lock files; name one")
+    on_command_line = config.getoption("mlms_against") is not None
+    folder = config.invocation_params.dir if on_command_line else config.rootpath
+    name = locks[0].partition(":")[2]
+    path = config.rootpath / LOCK_FILE
+    if name:
+        path = Path(os.path.normpath(folder / os.path.expanduser(name)))
+    if not path.is_file():
+        problem = f"there is no {path}"
+        raise pytest.UsageError(f"{source} {locks[0]}: {problem}; write it by 'mlms lock write'")
+    return path
+
+
 def _are_paths(value: Any) -> bool:
     if not isinstance(value, tuple):
         return False
@@ -171,6 +239,8 @@ def _check(options: Config, config: pytest.Config) -> None:
     _check_manifests(options, config)
     _check_sides(options)
     _check_results(options, config)
+    for name in _DOCUMENTS:
+        _check_document(name, getattr(options, name), config)
     _check_benchmark_json(options, config)
     _check_trace(options, config)
 
@@ -221,20 +291,24 @@ def _check_results(options: Config, config: pytest.Config) -> None:
         raise pytest.UsageError(f"{source}: {nearest} is a file; name a folder")
 
 
-def _check_benchmark_json(options: Config, config: pytest.Config) -> None:
-    """Refuse a file that can't be made, and upgrades, which the document has no place for.
-
-    An ini file may name it for the runs that are no upgrades.
-    """
-    path = options.benchmark_json
+def _check_document(name: str, path: Path | None, config: pytest.Config) -> None:
+    """Refuse a file that can't be made."""
     if path is None:
         return
-    source = source_of(config, "mlms_benchmark_json")
+    source = source_of(config, f"mlms_{name}")
     if path.is_dir():
         raise pytest.UsageError(f"{source}: {path} is a folder; name a file")
     if not path.parent.is_dir():
         problem = f"there is no folder {path.parent}"
         raise pytest.UsageError(f"{source}: {problem}; make it, or name a file in another one")
+
+
+def _check_benchmark_json(options: Config, config: pytest.Config) -> None:
+    """Refuse upgrades, which the document has no place for.
+
+    An ini file may name it for the runs that are no upgrades.
+    """
+    source = "--mlms-benchmark-json"
     if options.upgrade and config.getoption("mlms_benchmark_json"):
         problem = "it has the performance items, of which an upgrade has none"
         raise pytest.UsageError(f"{source}: {problem}; leave it out: results.jsonl has the upgrade")

@@ -20,7 +20,10 @@ def replacing(path: Path) -> Iterator[Path]:
     Readers see the old file or the new one, never a part. Where the block fails, the temporary file
     is removed and ``path`` is left as it was. The folder must exist. The name can't be guessed: the
     folder may be one where others put links. It has the same suffix, as some libraries add one.
+    Raises OSError where ``path`` is a device, such as /dev/full, which the rename would remove.
     """
+    with contextlib.suppress(FileNotFoundError):
+        _check_regular(path, os.stat(path))
     token = os.urandom(8).hex()
     temporary = path.with_name(f".{token}.{path.name}")
     try:

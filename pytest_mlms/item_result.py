@@ -14,9 +14,11 @@ from pytest_mlms.agent.predictor import Predictor
 from pytest_mlms.cases import Case
 from pytest_mlms.evaluate.limits import scale_of
 from pytest_mlms.quantities import QUANTITIES
-from pytest_mlms.records import Decision, Estimate, Kind, Launch, Stack, Verdict
+from pytest_mlms.quantities.methods import METHODS
+from pytest_mlms.records import Decision, Estimate, Kind, Launch, Place, Stack, Verdict
 from pytest_mlms.redaction import redact_all
 from pytest_mlms.serialization import omitted_if_default, to_plain
+from pytest_mlms.stacks.declaration import declaration_of
 
 __all__ = [
     "CaseIdentity",
@@ -55,11 +57,12 @@ class DatasetIdentity(NamedTuple):
 
 
 class StackIdentity(NamedTuple):
-    """A stack, and the threads and cores that were asked for."""
+    """A stack, the threads and cores that were asked for, and the other keys that declare it."""
 
     name: str
     threads: int | None
     cores: tuple[int, ...]
+    declared: Mapping[str, Any]
 
 
 class BaselineIdentity(NamedTuple):
@@ -75,6 +78,7 @@ class CaseIdentity:
 
     case: str
     kind: Kind
+    place: str
     manifest: ManifestIdentity
     model: ModelIdentity
     dataset: DatasetIdentity | None
@@ -86,20 +90,23 @@ class CaseIdentity:
     batch_size: int
     scenario: str | None
     seed: int
+    method: int
+    control: bool = omitted_if_default(False)
 
     @classmethod
     def of(cls, case: Case) -> CaseIdentity:
         """Return the identity of ``case``."""
         manifest = case.loaded.manifest
         path = str(case.loaded.place().path)
-        digests = {str(role): digest for role, digest in case.model.sha256.items()}
+        digests = case.loaded.model_digests(case.model)
         return cls(
             case=case.id,
             kind=case.kind,
+            place=str(_place(case)),
             manifest=ManifestIdentity(path, manifest.name, manifest.version),
             model=ModelIdentity(case.model.framework, digests),
             dataset=_dataset_identity(case),
-            stack=StackIdentity(case.stack.name, case.threads, case.stack.cores),
+            stack=_stack_identity(case),
             against=_baseline_identity(case, case.against),
             options=case.model.options,
             framework=case.stack.framework,
@@ -107,14 +114,29 @@ class CaseIdentity:
             batch_size=case.batch_size,
             scenario=case.scenario,
             seed=manifest.evaluate.seed,
+            control=manifest.control is not None,
+            method=METHODS[case.kind],
         )
+
+
+def _stack_identity(case: Case) -> StackIdentity:
+    stack = case.stack
+    return StackIdentity(stack.name, case.threads, stack.cores, declaration_of(stack))
+
+
+def _place(case: Case) -> Place:
+    """Return the line of an item: of an upgrade that of its tolerances, else that of its model."""
+    if case.kind == "upgrade":
+        return case.loaded.place("thresholds", "upgrade")
+    return case.place()
 
 
 def _dataset_identity(case: Case) -> DatasetIdentity | None:
     dataset = case.loaded.manifest.dataset
-    if dataset is None:
+    digest = case.loaded.dataset_digest
+    if dataset is None or digest is None:
         return None
-    return DatasetIdentity(dataset.name, dataset.version, dataset.sha256)
+    return DatasetIdentity(dataset.name, dataset.version, digest)
 
 
 def _baseline_identity(case: Case, against: Stack | None) -> BaselineIdentity | None:
@@ -123,16 +145,23 @@ def _baseline_identity(case: Case, against: Stack | None) -> BaselineIdentity | 
     return BaselineIdentity(against.name, case.baseline.threads)
 
 
-class LaunchRecord(NamedTuple):
-    """The command that starts agents, and the exact packages of an environment made for them."""
+@dataclass(frozen=True)
+class LaunchRecord:
+    """The command that starts agents, and the exact packages that they find.
+
+    An environment that was made for them has a ``lock``, an interpreter that was there before has
+    ``packages``, or the reason why they are ``lacking``.
+    """
 
     command: tuple[str, ...]
     lock: tuple[str, ...]
+    packages: tuple[str, ...] = omitted_if_default(())
+    lacking: str = omitted_if_default("")
 
     @classmethod
     def of(cls, launch: Launch) -> LaunchRecord:
         """Return what results tell of ``launch``."""
-        return cls(launch.command, launch.lock)
+        return cls(launch.command, launch.lock, launch.packages, launch.lacking)
 
 
 @dataclass(frozen=True)
@@ -303,6 +332,7 @@ class ItemResult:
     outcome: Outcome
     recording: Recording | None = None
     repetition: int = 1
+    reproduce: str = ""
 
     def as_line(self) -> dict[str, Any]:
         """Return the item's line of results.jsonl as plain values, without secrets."""
@@ -314,4 +344,5 @@ class ItemResult:
         if self.recording is not None:
             line.update(self.recording.as_fields())
         line.update(to_plain(self.outcome))
+        line["reproduce"] = self.reproduce
         return {**redact_all(line), "nodeid": self.nodeid}

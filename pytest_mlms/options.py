@@ -16,6 +16,7 @@ from typing import Any, Literal
 import pytest
 
 from pytest_mlms.artifacts.limits import DownloadLimits
+from pytest_mlms.errors import MlmsError
 from pytest_mlms.trace import LEVELS
 
 __all__ = ["OPTIONS", "Option", "add_options", "is_set", "read_option", "read_share", "source_of"]
@@ -106,6 +107,29 @@ def _size(text: str) -> float:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
+def _gate(text: str) -> str:
+    """Return a quantity and its tolerance, as in latency_p90=0.05."""
+    from pytest_mlms.quantities import upgrade_rules
+
+    name, equals, share = text.partition("=")
+    known = [*upgrade_rules(), *upgrade_rules("inputs")]
+    if name not in known or not equals:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a quantity of upgrades with its tolerance; write one as in "
+            f"latency_p90=5%, with one of {', '.join(known)}"
+        )
+    return f"{name}={read_share(share)}"
+
+
+def _portal_url(text: str) -> str:
+    from pytest_mlms.portal_address import read_url
+
+    try:
+        return read_url(text)
+    except MlmsError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def _clock(text: str) -> str:
     clocks = ("adj", "cpu", "wall", "device")
     if text not in clocks:
@@ -160,8 +184,45 @@ OPTIONS = [
         default=50,
     ),
     Option(
+        "history",
+        "add the run to a history, a file or a database's URL "
+        "(default: $MLMS_HISTORY, or history.sqlite beside the results)",
+        metavar="FILE|URL",
+        bare="",
+    ),
+    Option(
         "benchmark_json",
         "also write the performance items as a pytest-benchmark document",
+        metavar="FILE",
+        read=Path,
+    ),
+    Option(
+        "bencher_json",
+        "also write all values with their intervals in Bencher Metric Format",
+        metavar="FILE",
+        read=Path,
+    ),
+    Option(
+        "metrics",
+        "also write all values as OpenMetrics text, such as GitLab's metrics report",
+        metavar="FILE",
+        read=Path,
+    ),
+    Option(
+        "report",
+        "also write the run as one HTML file: verdicts, numbers and charts",
+        metavar="FILE",
+        read=Path,
+    ),
+    Option(
+        "push",
+        "portal that the run is pushed to at its end; MLMS_PUSH_TOKEN has the token",
+        metavar="URL",
+        read=_portal_url,
+    ),
+    Option(
+        "push_token_file",
+        "file with the token for --mlms-push, in place of MLMS_PUSH_TOKEN",
         metavar="FILE",
         read=Path,
     ),
@@ -247,6 +308,13 @@ OPTIONS = [
         "how much slower an upgrade may be (default: the manifest's, or 3 %)",
         metavar="SHARE",
         read=read_share,
+    ),
+    Option(
+        "gate",
+        "quantity that an upgrade must be shown to keep within a tolerance; may be repeated",
+        metavar="QUANTITY=SHARE",
+        read=_gate,
+        repeatable=True,
     ),
     Option(
         "clock",

@@ -59,6 +59,8 @@ def pytest_configure(config: pytest.Config) -> None:
         _resume(config)
     if options.model:
         _draft_manifest(session)
+    if options.history is not None and options.manifests and session.worker is None:
+        _check_history(session)
     _collect_manifests(config, session.config)
     distributes = session.config.manifests or options.fleet
     if distributes and config.pluginmanager.hasplugin("xdist"):
@@ -81,7 +83,7 @@ def pytest_report_header(config: pytest.Config) -> str | None:
     paths = [os.path.relpath(path) for path in session.config.manifests]
     results = os.path.relpath(session.run_folder)
     lines = [f"mlms: manifests {', '.join(paths)}; results {results}"]
-    lines += [f"mlms: {line}" for line in session.drafted]
+    lines += [f"mlms: {line}" for line in (*session.drafted, *session.history_notices)]
     return "\n".join(lines)
 
 
@@ -228,6 +230,13 @@ def _draft_manifest(session: Session) -> None:
         raise pytest.UsageError(f"--mlms-model: {error}") from None
 
 
+def _check_history(session: Session) -> None:
+    """Refuse an address of a history that is wrong, before anything is measured."""
+    from pytest_mlms.report.run_history import check_address
+
+    session.history_notices = check_address(session.config)
+
+
 def _check_stacks(session: Session) -> None:
     """Report an error of the stacks once, instead of once for each manifest."""
     from pytest_mlms.errors import MlmsError
@@ -238,6 +247,10 @@ def _check_stacks(session: Session) -> None:
             "--mlms-aa is each stack against itself; leave out --mlms-aa or --mlms-against"
         )
     try:
+        if options.lock is not None:
+            from pytest_mlms.lockfile.reading import read_lock
+
+            read_lock(options.lock)
         candidates = session.chosen_stacks or [session.declared_stacks["here"]]
         baselines = session.baseline_stacks
     except MlmsError as error:

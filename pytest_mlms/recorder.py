@@ -40,6 +40,7 @@ __all__ = [
     "MlmsContention",
     "MlmsInconclusive",
     "MlmsNotGated",
+    "MlmsNotLocked",
     "MlmsWarning",
     "Recorder",
 ]
@@ -57,6 +58,10 @@ class MlmsInconclusive(MlmsWarning):
 
 class MlmsNotGated(MlmsWarning):
     """A manifest has no limit, so that nothing judges what its items measure."""
+
+
+class MlmsNotLocked(MlmsWarning):
+    """An item has no line in the lock file that upgrades are judged against."""
 
 
 class MlmsContention(MlmsWarning):

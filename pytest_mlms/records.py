@@ -45,17 +45,26 @@ class Place(NamedTuple):
         return f"{self.path}:{self.line}"
 
 
+class RecordedDigest(NamedTuple):
+    """The file that records the digest of an unpinned one, and the name of that one there."""
+
+    file: Path
+    name: str
+
+
 @dataclass(frozen=True)
 class Artifact:
     """A file that a manifest names.
 
-    ``source`` is an absolute path or a URL, ``member`` a path inside an archive.
+    ``source`` is an absolute path or a URL, ``member`` a path inside an archive. ``recorded`` is
+    where the digest of an unpinned file is kept, whose ``sha256`` is None.
     """
 
     source: str
     sha256: str | None
     place: Place
     member: str | None = None
+    recorded: RecordedDigest | None = None
 
 
 class Library(NamedTuple):
@@ -117,6 +126,8 @@ class Launch:
         cores: The cores that it is held to; empty for all.
         lock: The exact packages of an environment that was made for it.
         end: A command that ends what outlives the process, such as a container.
+        packages: The exact packages of an interpreter that was there before, a line each.
+        lacking: The reason why there are no ``packages``, or empty.
 
     In ``command`` and ``end``, ``{agent}`` stands for a name that each agent has for itself.
     """
@@ -126,6 +137,8 @@ class Launch:
     cores: tuple[int, ...] = ()
     lock: tuple[str, ...] = ()
     end: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
+    lacking: str = ""
 
 
 class OwnScale(NamedTuple):

@@ -13,6 +13,9 @@ __all__ = ["redact", "redact_all"]
 
 _HIDDEN = "***"
 _USER = re.compile(r"""(?<=://)[^\s/?#"'<>]+@""")
+_DATABASE = re.compile(r"""(postgres(?:ql)?(?:\+\w+)?://)[^\s"'<>]*@""")
+"""The user of a database's URL, whose password may have what others would have to escape."""
+
 _VALUE = re.compile(r"""([?&][\w.~%+\[\]-]+=)[^\s&#"'<>)]+""")
 
 
@@ -23,6 +26,7 @@ def redact(text: str) -> str:
     service has names of its own. The names stay, so that a person sees which address it was.
     """
     if "://" in text:
+        text = _DATABASE.sub(rf"\1{_HIDDEN}@", text)
         text = _USER.sub(f"{_HIDDEN}@", text)
     if "?" in text:
         text = _VALUE.sub(rf"\1{_HIDDEN}", text)

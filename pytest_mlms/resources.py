@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import warnings
 from collections.abc import Hashable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import pytest
 
-from pytest_mlms.errors import Unavailable
+from pytest_mlms.errors import MlmsError, Unavailable
 from pytest_mlms.session import Session
 
 if TYPE_CHECKING:
@@ -68,9 +69,22 @@ def open_or_skip(session: Session, opening: AbstractContextManager[Value]) -> It
 def skip_if_known_unavailable(case: Case, session: Session) -> None:
     """Skip an item that can't run, as far as that is known before anything is started."""
     with skip_if_unavailable(session):
+        if case.unlocked is not None:
+            _refuse_unlocked(case, case.unlocked, session.config.strict)
         check_known(case, session)
         if case.against is not None:
             check_known(case.baseline, session)
+
+
+def _refuse_unlocked(case: Case, error: MlmsError, strict: bool) -> NoReturn:
+    """Raise the reason why an item has no locked baseline; warn where that only skips it."""
+    from pytest_mlms.recorder import MlmsNotLocked
+
+    if isinstance(error, Unavailable) and not strict:
+        place = case.place()
+        text = f"{case.label}: {error}"
+        warnings.warn_explicit(text, MlmsNotLocked, str(place.path), place.line)
+    raise error
 
 
 def check_known(case: Case, session: Session) -> None:
@@ -184,6 +198,7 @@ def files_of(case: Case, session: Session, item: pytest.Item) -> CaseFiles:
 def launch_of(case: Case, files: CaseFiles, session: Session, item: pytest.Item) -> Launch:
     """Return how to start an agent of the case's stack; its environment is made if need be."""
     from pytest_mlms.report.progress import Status, waiting_in
+    from pytest_mlms.stacks.installed import with_packages
     from pytest_mlms.stacks.launch import prepare
 
     predictor = session.predictors[case.stack.framework]
@@ -192,7 +207,9 @@ def launch_of(case: Case, files: CaseFiles, session: Session, item: pytest.Item)
     passthrough = (*case.stack.env_passthrough, *session.config.env_passthrough)
     stack = replace(case.stack, env_passthrough=passthrough)
     with skip_if_unavailable(session), waiting_in(item)(status.text):
-        return prepare(stack, session.cache, threads=case.threads, mounts=mounts, show=status.show)
+        threads = case.threads
+        launch = prepare(stack, session.cache, threads=threads, mounts=mounts, show=status.show)
+    return with_packages(launch)
 
 
 def hold_device(case: Case, item: pytest.Item) -> AbstractContextManager[None]:

@@ -58,7 +58,8 @@ class Session:
     ``unavailable`` has the reason why the models of a stack could not be opened, such as a missing
     framework; ``available`` has the stacks whose models could. ``missing_here`` has the packages of
     a framework that this interpreter lacks. ``bring`` brings a local artifact of the controller to
-    this host. ``drafted`` says what was found out about the models of --mlms-model.
+    this host. ``drafted`` says what was found out about the models of --mlms-model,
+    ``history_notices`` why the run will be queued for its history.
     """
 
     config: Config
@@ -74,6 +75,7 @@ class Session:
     missing_here: dict[str, list[str]] = field(default_factory=dict)
     bring: Callable[[Any, Any], Any] = _local_artifact
     drafted: tuple[str, ...] = ()
+    history_notices: tuple[str, ...] = ()
     _log_numbers: itertools.count[int] = field(default_factory=itertools.count)
 
     @cached_property
@@ -113,12 +115,13 @@ class Session:
 
     @cached_property
     def baseline_stacks(self) -> list[Stack]:
-        """The stacks that --mlms-against names. Raises MlmsError."""
+        """The stacks that --mlms-against names, beside those of a lock file. Raises MlmsError."""
         from pytest_mlms.stacks.declared import choose
 
         if self.config.sides:
             return []  # each side has items of its own, on hosts of its own
-        return choose(self.config.against, self.declared_stacks, self.predictors, "--mlms-against")
+        names = self.config.baselines
+        return choose(names, self.declared_stacks, self.predictors, "--mlms-against")
 
     @property
     def draft(self) -> Path | None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support.postgresql import Server, running_server
 from tests.support.project import Project
 from tests.support.small_disk import mount_small_disk
 
@@ -31,8 +32,8 @@ settings.load_profile("same")
 # Shells have what they start in the background ignore Ctrl-C, and processes inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Where one of these is set, pytest prints summaries of another form.
-for name in ("CI", "BUILD_NUMBER"):
+# Where one of these is set, pytest prints summaries of another form, and we write what CI reads.
+for name in ("CI", "BUILD_NUMBER", "GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "GITLAB_CI"):
     os.environ.pop(name, None)
 
 
@@ -40,10 +41,17 @@ for name in ("CI", "BUILD_NUMBER"):
 def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Project:
     # No test of the project depends on speed, so none has to wait for the device.
     monkeypatch.setenv("MLMS_LOCKS", str(tmp_path / "locks"))
-    # The plugin of hypothesis takes most of a second to import.
-    monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:hypothesispytest")
+    # These plugins take longer to import than pytest itself.
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:hypothesispytest -p no:anyio")
     monkeypatch.setenv("COLUMNS", "200")
     return Project(pytester)
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[Server]:
+    """A PostgreSQL server that runs; skips where it isn't installed."""
+    with running_server() as server:
+        yield server
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ import yaml
 
 from tests.support.project import ROOT, copy_digits
 
-GITHUB, GITLAB = (
+GITHUB, GITLAB, GITHUB_NIGHTLY, GITLAB_NIGHTLY = (
     yaml.safe_load(block)
     for block in re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "ci.md").read_text(), re.DOTALL)
 )
@@ -30,6 +30,13 @@ def commands() -> list[str]:
 
 def test_both_workflows_run_the_same_commands() -> None:
     assert GITLAB["models"]["script"] == commands()
+
+
+def test_both_nightly_jobs_run_the_same_commands() -> None:
+    steps = GITHUB_NIGHTLY["jobs"]["nightly"]["steps"]
+    install, measure, changes = [step["run"] for step in steps if "run" in step]
+    script = GITLAB_NIGHTLY["nightly"]["script"]
+    assert script == [install, "status=0", f"{measure} || status=$?", changes, "exit $status"]
 
 
 def make_repository(folder: Path) -> dict[str, str]:

@@ -39,6 +39,8 @@ def test_options_are_read_into_one_record(pytester: pytest.Pytester, manifests: 
         "--mlms-processes=3",
         "--mlms-duration=1",
         "--mlms-benchmark-json=x.json",
+        "--mlms-bencher-json=x.json",
+        "--mlms-metrics=x.txt",
         "-omlms_processes=3",
         "-omlms_duration=1",
         "-omlms_full=true",
@@ -136,3 +138,31 @@ def test_a_worker_on_another_host_has_the_options_with_its_own_paths(
         manifests=(remote / "manifests",),
         results=remote / "mlms-results",
     )
+
+
+def test_a_lock_file_is_the_baseline_of_each_item(pytester: pytest.Pytester) -> None:
+    lock = pytester.path / "mlms.lock"
+    lock.write_text("format = 1\n")
+    config = read(pytester, "--mlms-against=lock", "--mlms-against=old")
+    assert config.upgrade
+    assert (config.lock, config.baselines) == (lock, ("old",))
+    assert config.pack(lambda path: path.name)["lock"] == {"path": "mlms.lock"}
+    other = pytester.path / "old.lock"
+    other.write_text("format = 1\n")
+    assert read(pytester, "--mlms-against=lock:old.lock").lock == other
+    assert read(pytester, "--mlms-against=old").lock is None
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        (["lock"], "there is no .*mlms.lock; write it by 'mlms lock write'"),
+        (["lock:none.lock"], "--mlms-against lock:none.lock: there is no .*none.lock"),
+        (["lock:a", "lock:b"], "lock:a and lock:b are two lock files; name one"),
+    ],
+)
+def test_a_lock_file_must_be_there(
+    pytester: pytest.Pytester, values: list[str], problem: str
+) -> None:
+    with pytest.raises(pytest.UsageError, match=problem):
+        read(pytester, *[f"--mlms-against={value}" for value in values])

@@ -16,6 +16,7 @@ from tests.support.project import ROOT
 
 MUTANTS = {
     "manifests": 200,
+    "legacy": 100,
     "stacks": 100,
     "labels": 100,
     "coco": 100,
@@ -24,6 +25,7 @@ MUTANTS = {
     "pictures": 100,
     "models": 60,
     "sounds": 100,
+    "locks": 100,
     "tokenizers": 100,
 }
 

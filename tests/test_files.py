@@ -81,3 +81,14 @@ def test_a_file_that_is_too_large_is_not_read_whole(tmp_path: Path) -> None:
         file.truncate(1 << 40)
     with pytest.raises(OSError, match="it is larger than 2 KiB"):
         read_regular(tmp_path / "sparse", 2048)
+
+
+def test_a_device_or_a_pipe_is_never_replaced(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    (tmp_path / "link").symlink_to(pipe)
+    for path in (pipe, tmp_path / "link"):
+        with pytest.raises(OSError, match="it is a device, a pipe or a socket"):
+            write_atomically(path, "x")
+    assert pipe.is_fifo()
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["link", "pipe"]

@@ -67,7 +67,9 @@ def test_a_line_tells_the_case_the_measurement_and_the_outcome() -> None:
     assert line["model"]["framework"] == "onnxruntime >=1.17"
     assert re.fullmatch("[0-9a-f]{64}", line["model"]["sha256"]["graph"])
     assert line["dataset"]["name"] == "digits-test"
-    assert line["stack"] == {"name": "here", "threads": None, "cores": []}
+    declared = {"interpreter": "current"}
+    expected: dict[str, object] = {"name": "here", "threads": None, "cores": []}
+    assert line["stack"] == {**expected, "declared": declared}
     assert line["against"] is None
     assert line["versions"] == {"onnxruntime": "1.30"}
     assert line["device_used"] == "cpu"

@@ -1,4 +1,4 @@
-"""The wheel has every module of both sides, and nothing else."""
+"""The wheel has every file of both sides, and nothing else."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ import pytest
 from tests.support.project import ROOT
 
 NOT_SOURCE = (".git", ".venv*", "build", "*.egg-info", "mlms-results")
+PACKAGED = {".py", ".typed", ".html", ".css", ".js", ".onnx"}
 
 
-def modules_of(package: str, folder: str) -> set[str]:
-    """Return the paths that the modules of a folder have in a wheel."""
+def files_of(package: str, folder: str) -> set[str]:
+    """Return the paths that the files of a folder have in a wheel."""
     root = ROOT / folder
-    return {f"{package}/{path.relative_to(root)}" for path in root.rglob("*.py")}
+    files = [path for path in root.rglob("*.*") if path.suffix in PACKAGED]
+    return {f"{package}/{path.relative_to(root)}" for path in files}
 
 
 def build_wheel(folder: Path) -> Path:
@@ -31,10 +33,9 @@ def build_wheel(folder: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_the_wheel_has_every_module_of_both_sides(tmp_path: Path) -> None:
+def test_the_wheel_has_every_file_of_both_sides(tmp_path: Path) -> None:
     with zipfile.ZipFile(build_wheel(tmp_path)) as wheel:
         names = {name for name in wheel.namelist() if ".dist-info/" not in name}
-    expected = modules_of("pytest_mlms", "pytest_mlms")
-    expected |= modules_of("mlms_predictors", "predictors")
-    expected |= {"pytest_mlms/py.typed", "mlms_predictors/py.typed"}
-    assert names == expected
+    assert names == files_of("pytest_mlms", "pytest_mlms") | files_of(
+        "mlms_predictors", "predictors"
+    )

@@ -30,6 +30,11 @@ from tests.support.project import Project
             "(https://h/x?key=s3cret), (https://u:s3cret@h)",
             "(https://h/x?key=***), (https://***@h)",
         ),
+        (
+            "--mlms-history=postgresql+psycopg://u:s3/cr?e#t@h:5432/d",
+            "--mlms-history=postgresql+psycopg://***@h:5432/d",
+        ),
+        ("postgresql://h/d?user=u&password=s3cret", "postgresql://h/d?user=***&password=***"),
         ("https://h/x?a[b]=s3cret", "https://h/x?a[b]=***"),
     ],
 )

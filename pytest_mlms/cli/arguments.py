@@ -77,6 +77,13 @@ def print_error(text: object) -> None:
 
 
 def show_step(step: str) -> None:
-    """Print a step of an installation to standard error; the text is empty at its end."""
-    if step:
-        print(step, file=sys.stderr)
+    """Print a step of an installation to standard error; the text is empty at its end.
+
+    A package has the line of its download, but none where pip begins to look for it.
+    """
+    if not step or step.startswith("Collecting "):
+        return
+    head, has_list, packages = step.partition("Installing collected packages: ")
+    if has_list and not head:
+        step = f"Installing {len(packages.split(', ')):,} packages"
+    print(step, file=sys.stderr)

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from pytest_mlms.artifacts.fetch import fetch
+from pytest_mlms.artifacts.unpinned import without_record
 from pytest_mlms.cli.model_check import known_classes
 from pytest_mlms.errors import ArtifactError, DatasetError
 from pytest_mlms.evaluate.tasks.classification import check_labels
@@ -30,7 +31,7 @@ def check_dataset(loaded: LoadedManifest, cache: Path) -> Iterator[DatasetError 
     if artifact is None or is_remote(artifact.source):
         return
     try:
-        _check(loaded, fetch(artifact, cache), cache)
+        _check(loaded, fetch(without_record(artifact), cache), cache)
     except (DatasetError, ArtifactError) as error:
         yield error
 
@@ -56,7 +57,7 @@ def _local_step_files(loaded: LoadedManifest, cache: Path) -> dict[str, Path]:
     files = {}
     for name, artifact in loaded.step_files.items():
         if not is_remote(artifact.source):
-            files[name] = fetch(artifact, cache)
+            files[name] = fetch(without_record(artifact), cache)
     return files
 
 

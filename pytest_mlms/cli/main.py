@@ -11,20 +11,27 @@ from collections.abc import Iterable, Sequence
 
 import pytest_mlms
 from pytest_mlms.errors import MlmsError
+from pytest_mlms.extras import missing_extra
 
 __all__ = ["main"]
 
 _SUBCOMMANDS = {
     "init": ("init", "add_init"),
+    "import": ("import_legacy", "add_import"),
     "schema": ("schema", "add_schema"),
     "lint": ("lint", "add_lint"),
     "doctor": ("doctor", "add_doctor"),
     "describe": ("describe", "add_describe"),
     "judge": ("judge", "add_judge"),
+    "lock": ("lock", "add_lock"),
+    "history": ("history", "add_history"),
+    "portal": ("portal", "add_portal"),
+    "push": ("push", "add_push"),
     "worker": ("worker", "add_worker"),
     "stack": ("stack", "add_stack_commands"),
     "analyze": ("trace", "add_analyze"),
     "export": ("trace", "add_export"),
+    "report": ("report", "add_report"),
 }
 """Subcommand -> its file in this package, and the function there that adds it to a parser.
 
@@ -51,6 +58,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except MlmsError as error:
         print(f"mlms: {error}", file=sys.stderr)
+        return 2
+    except ImportError as error:
+        missing = missing_extra(error)
+        if missing is None:
+            raise
+        print(f"mlms: {missing}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("mlms: interrupted", file=sys.stderr)

@@ -9,6 +9,7 @@ from pathlib import Path
 from mlms_predictors import Tensor
 
 from pytest_mlms.agent.signature import check_fit, check_signature
+from pytest_mlms.agent.tensor_names import named_tensors
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.evaluate.random_inputs import input_shape, known_axes
 from pytest_mlms.manifest.load import LoadedManifest
@@ -43,16 +44,19 @@ def _is_local_onnx(graph: Artifact) -> bool:
 
 
 def _errors_of(loaded: LoadedManifest, signature: OnnxSignature) -> Iterator[MlmsError]:
-    error = _error_of(partial(check_signature, loaded, signature.inputs, signature.outputs))
-    if error:
+    try:
+        inputs = named_tensors(loaded, "inputs", signature.inputs).tensors
+        outputs = named_tensors(loaded, "outputs", signature.outputs).tensors
+        check_signature(loaded, inputs, outputs)
+    except MlmsError as error:
         yield error
         return
-    tensors = {tensor.name: tensor for tensor in signature.inputs}
+    tensors = {tensor.name: tensor for tensor in inputs}
     for number, spec in enumerate(loaded.manifest.inputs):
-        error = _input_error(loaded, spec, tensors[spec.name])
-        if error:
-            yield MlmsError(f"{loaded.place('inputs', number)}: {error}")
-    yield from _output_errors(loaded, signature.outputs)
+        problem = _input_error(loaded, spec, tensors[spec.name])
+        if problem:
+            yield MlmsError(f"{loaded.place('inputs', number)}: {problem}")
+    yield from _output_errors(loaded, outputs)
 
 
 def _error_of(check: Callable[[], object]) -> MlmsError | None:
@@ -120,7 +124,8 @@ def known_classes(loaded: LoadedManifest) -> int | None:
         graph = loaded.model_files(model)["graph"]
         if not _is_local_onnx(graph):
             continue
-        for tensor in read_signature(Path(graph.source)).outputs:
+        signature = read_signature(Path(graph.source))
+        for tensor in named_tensors(loaded, "outputs", signature.outputs).tensors:
             classes = _axes_of_classes(output, tensor.shape)
             if tensor.name == output.name and len(classes) == 1:
                 return classes[0]

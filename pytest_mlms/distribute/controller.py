@@ -32,7 +32,7 @@ from pytest_mlms.distribute.side_channel import CHANNEL_INPUT, Handler, SideChan
 from pytest_mlms.distribute.silence import SilenceMonitor
 from pytest_mlms.distribute.workers import Connection, WorkerState
 from pytest_mlms.distribute.xdist_patches import XdistPatches
-from pytest_mlms.report.durations import earlier_durations
+from pytest_mlms.report.durations import known_durations
 from pytest_mlms.session import REPORTER, Session
 
 __all__ = ["Controller"]
@@ -52,10 +52,13 @@ class Controller:
         self._notices = Notices(config)
         self._workspace = WorkspaceSync(config, session.config)
         self._patches = XdistPatches(config, self, self._notices, self._workspace)
+        options = session.config
+        # Whether the history can be reached is known; a host that is away would be waited for.
+        history = None if session.history_notices else options.history
         run = RunInfo(
             self._notices,
-            earlier_durations(session.config.results),
-            session.config.strict,
+            known_durations(options.results, history),
+            options.strict,
             self._expects_workers,
         )
         self._scheduler = FleetScheduler(self._workers, run, config)

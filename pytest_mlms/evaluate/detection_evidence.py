@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pytest_mlms.evaluate.average_precision import Matches, coco_figures
+from pytest_mlms.evaluate.tasks.marks import BoxMark, ClassCounts, MaskPair
 from pytest_mlms.evaluate.tasks.task import Evidence
 
 __all__ = ["DetectionEvidence"]
@@ -36,12 +37,14 @@ class DetectionEvidence(Evidence):
         boxes: Left, top, width and height of each detection, in pixels (D x 4).
         categories: The names of the categories, by index.
         prefix: Of the names of quantities.
+        masks: Those of the pictures where they differ most, by the number of the picture.
     """
 
     matches: Matches
     boxes: Array
     categories: Sequence[str]
     prefix: str = ""
+    masks: Mapping[int, MaskPair] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return self.matches.size
@@ -61,6 +64,10 @@ class DetectionEvidence(Evidence):
         objects = 2 * cut.found + cut.wrong + cut.missed
         return np.where(objects == 0, 0.0, 1 - 2 * cut.found / np.maximum(objects, 1))
 
+    def answers(self) -> Sequence[Any]:
+        """Return how many objects of each picture are found, and how many detections are wrong."""
+        return list(zip(self._cut.found.tolist(), self._cut.wrong.tolist(), strict=True))
+
     def columns(self) -> Mapping[str, Sequence[Any]]:
         """Return what is found, wrong and missed in each picture, and its detections as text."""
         cut = self._cut
@@ -71,6 +78,37 @@ class DetectionEvidence(Evidence):
             "missed": cut.missed.tolist(),
             "detections": self._texts(cut.score),
         }
+
+    def by_class(self) -> Sequence[ClassCounts]:
+        """Return the objects of each category that are found, and wrong detections, at the cut."""
+        matches = self.matches
+        size = len(self.categories)
+        objects = np.zeros(size, np.int64)
+        np.add.at(objects, matches.object_categories, matches.object_counts)
+        is_shown = ~matches.ignored[:, 0] & (matches.scores >= self._cut.score)
+        is_right = matches.found[:, 0]
+        right = np.bincount(matches.categories[is_shown & is_right], minlength=size)
+        wrong = np.bincount(matches.categories[is_shown & ~is_right], minlength=size)
+        counts = zip(self.categories, objects.tolist(), right.tolist(), wrong.tolist(), strict=True)
+        return [ClassCounts(*each) for each in counts]
+
+    def boxes_on(self, index: int) -> Sequence[BoxMark]:
+        """Return the detections of a picture with at least the score of the cut, best first."""
+        matches = self.matches
+        is_shown = (matches.images == index) & ~matches.ignored[:, 0]
+        chosen = np.flatnonzero(is_shown & (matches.scores >= self._cut.score))
+        marks = []
+        for number in chosen[np.argsort(-matches.scores[chosen], kind="stable")].tolist():
+            left, top, width, height = self.boxes[number].tolist()
+            name = self.categories[matches.categories[number]]
+            kind: Literal["right", "wrong"] = "right" if matches.found[number, 0] else "wrong"
+            score = float(matches.scores[number])
+            marks.append(BoxMark(kind, name, score, (left, top, width, height)))
+        return marks
+
+    def masks_on(self, index: int) -> MaskPair | None:
+        """Return the pixels of the objects of a picture, and of as many detections."""
+        return self.masks.get(index)
 
     def arrays(self) -> Mapping[str, Mapping[str, Array]]:
         """Return all detections: their picture, category, score and box."""

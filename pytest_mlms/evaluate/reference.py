@@ -31,12 +31,13 @@ __all__ = [
 
 
 class ReferenceIdentity(NamedTuple):
-    """Record of a reference."""
+    """Record of a reference; ``sha256`` has the digest of each of its model's files by role."""
 
     stack: str
     framework: str
     device: str
     versions: Mapping[str, str]
+    sha256: Mapping[str, str]
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +80,7 @@ class Reference:
             framework=stack.framework,
             device=self.case.device,
             versions=self.versions,
+            sha256=self.case.loaded.model_digests(self.case.model),
         )
 
     @property
@@ -123,8 +125,8 @@ def compare_outputs(
     if output is None or not is_table(reference.outputs[output.name]):
         return OutputComparison(found, None)
     count = len(reference.inputs)
-    ours = table_of(output.name, outputs[output.name], count)
-    expected = table_of(output.name, reference.outputs[output.name], count)
+    ours = table_of(output, outputs[output.name], count)
+    expected = table_of(output, reference.outputs[output.name], count)
     return OutputComparison(found, rank(_scored_chunks(ours, expected, output)))
 
 

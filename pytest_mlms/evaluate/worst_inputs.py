@@ -14,7 +14,7 @@ from pytest_mlms.text import shortened
 if TYPE_CHECKING:
     from pytest_mlms.pipeline import Dataset
 
-__all__ = ["worse_inputs", "worst_inputs"]
+__all__ = ["largest_losses", "worse_inputs", "worst_inputs"]
 
 _MOST_SHOWN = 5  # inputs
 _MOST_COLUMNS = 5
@@ -30,12 +30,12 @@ def worst_inputs(evidence: Evidence, dataset: Dataset) -> list[str]:
 
     There are none where no input is wrong.
     """
-    return _lines(_largest(evidence.losses), evidence, evidence, dataset)
+    return _lines(largest_losses(evidence.losses), evidence, evidence, dataset)
 
 
 def worse_inputs(baseline: Evidence, candidate: Evidence, dataset: Dataset) -> list[str]:
     """Return a line for each of the inputs that got worst: what differs, before and after."""
-    worst = _largest(candidate.losses - baseline.losses)
+    worst = largest_losses(candidate.losses - baseline.losses)
     return _lines(worst, baseline, candidate, dataset)
 
 
@@ -53,10 +53,10 @@ def _lines(
     return lines
 
 
-def _largest(losses: Array) -> list[int]:
+def largest_losses(losses: Array, most: int = _MOST_SHOWN) -> list[int]:
     """Return the numbers of the largest losses above 0; NaN is the largest."""
     known = np.nan_to_num(losses, nan=np.inf)
-    worst = np.argsort(-known, kind="stable")[:_MOST_SHOWN]
+    worst = np.argsort(-known, kind="stable")[:most]
     return [int(index) for index in worst if known[index] > 0]
 
 

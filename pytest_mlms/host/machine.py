@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -20,6 +21,7 @@ Facts = dict[str, Any]
 """Plain values by name; ``unavailable`` maps the names of the others to the reasons."""
 
 _CPU = Path("/sys/devices/system/cpu")
+_NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
 
 
 class _Unreadable(Exception):
@@ -199,6 +201,15 @@ def _thread_settings() -> dict[str, str]:
     return settings
 
 
+def _gpu_driver() -> str:
+    """Return the version of NVIDIA's driver, which Linux shows also where there is no NVML."""
+    text = _NVIDIA_DRIVER.read_text()
+    found = re.search(r"NVRM version:.*?\s(\d+(?:\.\d+)+)\s", text)
+    if found is None:
+        raise _Unreadable(f"{_NVIDIA_DRIVER} has no version")
+    return found[1]
+
+
 def _gpus() -> list[Facts]:
     """Return the state of each GPU by NVML, tested with a hand-written fake of it.
 
@@ -259,6 +270,7 @@ _FIXED: dict[str, Callable[[], Any]] = {
     "memory": _memory,
     "virtual_machine": _is_virtual_machine,
     "cgroup_limits": _cgroup_limits,
+    "gpu_driver": _gpu_driver,
 }
 """Facts that stay the same while a process runs."""
 

@@ -19,6 +19,7 @@ from pytest_mlms.cases import Case, case_of
 from pytest_mlms.config import MANIFEST_SUFFIXES
 from pytest_mlms.errors import ManifestError, MlmsError
 from pytest_mlms.items.selection import select_cases
+from pytest_mlms.manifest.datasets import DATASET_FILES
 from pytest_mlms.manifest.load import LoadedManifest, load
 from pytest_mlms.manifest.types import instead
 from pytest_mlms.records import Kind
@@ -31,9 +32,12 @@ KINDS: tuple[Kind, ...] = ("accuracy", "agreement", "performance", "upgrade", "t
 """The kinds of items, in the order in which those of a manifest run."""
 
 
+_NO_MANIFESTS = (*STACK_FILES, *DATASET_FILES)
+
+
 def is_manifest(path: Path, roots: Iterable[Path]) -> bool:
     """Return whether a file is a manifest: YAML that is one of ``roots``, or below one of them."""
-    if path.suffix not in MANIFEST_SUFFIXES or path.name in STACK_FILES:
+    if path.suffix not in MANIFEST_SUFFIXES or path.name in _NO_MANIFESTS:
         return False
     return any(path.is_relative_to(root) for root in roots)
 
@@ -64,9 +68,12 @@ class ManifestFile(pytest.Module):
     def cases(self, kind: Kind) -> list[Case]:
         """Return the cases of a kind that this session runs.
 
-        Upgrades replace all others. There are traces where levels were asked for.
+        Upgrades replace all others. There are traces where levels were asked for. The control of a
+        host is only timed.
         """
         config = self._session.config
+        if self.loaded.manifest.control and kind != "performance":
+            return []
         if config.upgrade != (kind == "upgrade"):
             return []
         if kind == "trace" and not config.trace:

@@ -160,7 +160,7 @@ class ItemTracer:
         size = self.case.batch_size
         axis = BatchAxis.of(output, predictor, manifest.batch_axes)
         rows = axis.rows(outputs[output.name], size)
-        postprocess(table_of(output.name, rows, size), output)
+        postprocess(table_of(output, rows, size), output)
 
     def _keep(self, trace: Trace) -> None:
         """Write all files of the trace so far."""

@@ -11,7 +11,7 @@ import pytest
 from pytest_mlms.config import Config
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.report.reporter import Reporter
-from pytest_mlms.report.results_reader import read_results
+from pytest_mlms.results_reader import read_results
 from pytest_mlms.session import SESSION
 
 __all__ = ["Resume", "finished_items", "resumed_run", "take_run"]

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from pytest_mlms.cases import Case, cases_of, upgrades_of
+from pytest_mlms.errors import ManifestError
+from pytest_mlms.items.locked_baselines import with_locked_baseline
 from pytest_mlms.manifest.load import LoadedManifest
 from pytest_mlms.records import Kind, Stack
 from pytest_mlms.session import Session
-from pytest_mlms.stacks.declared import DEFAULT, stacks_for
+from pytest_mlms.stacks.declared import DEFAULT, declared_stacks, stacks_for
 from pytest_mlms.stacks.labels import visit_of
 
 __all__ = ["StackSelection", "select_cases"]
@@ -19,6 +22,8 @@ def select_cases(loaded: LoadedManifest, kind: Kind, session: Session) -> list[C
     """Return the cases of one kind. Raises MlmsError where a stack is not declared properly."""
     models = loaded.manifest.models
     stacks = StackSelection.of(session, [model.name for model in models])
+    if loaded.manifest.control:
+        stacks = replace(stacks, chosen=[_control_stack(loaded, session)])
     if kind == "upgrade":
         return _upgrades(loaded, stacks, compare_with_itself=session.config.aa)
     cases = cases_of(loaded, kind, stacks.candidates, stacks.reference)
@@ -28,16 +33,36 @@ def select_cases(loaded: LoadedManifest, kind: Kind, session: Session) -> list[C
     return [case for case in cases if visit_of(case.stack.name) <= 1]
 
 
+def _control_stack(loaded: LoadedManifest, session: Session) -> Stack:
+    """Return the stack of a host's control, which the manifest's own folder may declare.
+
+    Raises ManifestError where it isn't declared.
+    """
+    name = str(loaded.manifest.control)
+    stack = declared_stacks(session.config.root, [loaded.path]).get(name)
+    if stack is None:
+        problem = f"there is no stack {name!r}"
+        advice = "declare it in a stacks.yaml beside the manifest"
+        raise ManifestError(f"{loaded.place('control')}: {problem}; {advice}")
+    return stack
+
+
 def _upgrades(
     loaded: LoadedManifest, stacks: StackSelection, compare_with_itself: bool
 ) -> list[Case]:
     if compare_with_itself:
         upgrades = upgrades_of(loaded, stacks.candidates, stacks.candidates)
         return [case for case in upgrades if case.against == case.stack]
-    if not stacks.against:
-        return []
-    upgrades = upgrades_of(loaded, stacks.candidates, stacks.baselines)
-    return [case for case in upgrades if case.against != case.stack]
+    upgrades = []
+    if stacks.lock is not None:
+        candidates = cases_of(loaded, "upgrade", stacks.candidates, lambda framework: None)
+        upgrades += [
+            with_locked_baseline(case, stacks.lock, stacks.declared) for case in candidates
+        ]
+    if stacks.against:
+        others = upgrades_of(loaded, stacks.candidates, stacks.baselines)
+        upgrades += [case for case in others if case.against != case.stack]
+    return upgrades
 
 
 @dataclass(frozen=True)
@@ -46,13 +71,14 @@ class StackSelection:
 
     ``chosen`` and ``against`` are those that the options name, and ``declared`` all by name, with
     the interpreter that runs pytest as "here". ``frameworks`` are those that the manifest has
-    models for.
+    models for, and ``lock`` is the lock file whose stacks are baselines, too.
     """
 
     chosen: Sequence[Stack]
     against: Sequence[Stack]
     declared: dict[str, Stack]
     frameworks: Collection[str]
+    lock: Path | None = None
 
     @classmethod
     def of(cls, session: Session, frameworks: Collection[str]) -> StackSelection:
@@ -62,6 +88,7 @@ class StackSelection:
             against=session.baseline_stacks,
             declared=session.declared_stacks,
             frameworks=frameworks,
+            lock=session.config.lock,
         )
 
     def candidates(self, framework: str) -> list[Stack]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pytest_mlms.artifacts.fetch import CaseFiles, fetch
+from pytest_mlms.artifacts.unpinned import without_record
 from pytest_mlms.cases import Case
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.manifest.sources import is_remote
@@ -38,5 +39,5 @@ def _onnx_file(case: Case, files: CaseFiles) -> Path | None:
     for model in case.loaded.manifest.models:
         artifact = case.loaded.model_files(model)["graph"]
         if not is_remote(artifact.source) and artifact.source.endswith(".onnx"):
-            return fetch(artifact, Path())  # only its digest is checked
+            return fetch(without_record(artifact), Path())  # only its digest is checked
     return None

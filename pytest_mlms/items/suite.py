@@ -48,11 +48,13 @@ def test_accuracy(
     from pytest_mlms.evaluate.limits import judge
     from pytest_mlms.evaluate.scoring import score
     from pytest_mlms.report.predictions import keep_predictions, list_worst_inputs
+    from pytest_mlms.report.worst_examples import keep_worst_examples
 
     manifest = mlms_case.loaded.manifest
     batches = mlms_outputs.batches(manifest.scored_outputs, mlms_dataset)
     evidence = score(batches, manifest, mlms_dataset, mlms_artifacts.steps)
     keep_predictions(mlms_recorder, evidence, mlms_dataset.files)
+    keep_worst_examples(mlms_recorder, evidence, mlms_dataset)
     estimates = estimate_evidence(evidence, manifest.evaluate.seed)
     decisions = judge(mlms_case.limits, estimates)
     mlms_recorder.settle(

@@ -40,6 +40,8 @@ def failure_without_limits(case: Case, config: Config) -> str:
 def _is_judged(loaded: LoadedManifest, config: Config) -> bool:
     """Return whether a manifest has a limit, or a comparison judges all that is measured.
 
-    A model without a manifest needs none.
+    A model without a manifest needs none, and neither does the control of a host.
     """
+    if loaded.manifest.control:
+        return True
     return config.upgrade or bool(config.sides or config.model) or loaded.has_limits

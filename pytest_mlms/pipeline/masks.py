@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -13,7 +14,16 @@ from PIL import Image
 from pytest_mlms.pipeline.geometry import Geometry
 from pytest_mlms.pipeline.objects import RunLengths
 
-__all__ = ["check_segmentation", "encode_mask", "mask_in_picture", "pixels_in", "run_lengths_of"]
+__all__ = [
+    "check_segmentation",
+    "decode_mask",
+    "encode_mask",
+    "mask_in_picture",
+    "overlap",
+    "pixels_in",
+    "run_lengths_of",
+    "union",
+]
 
 Array = NDArray[Any]
 
@@ -115,6 +125,29 @@ def encode_mask(pixels: NDArray[np.bool_]) -> RunLengths:
     from pycocotools import mask
 
     return dict(mask.encode(np.asfortranarray(pixels, dtype=np.uint8)))
+
+
+def union(masks: Sequence[RunLengths]) -> RunLengths:
+    """Return the pixels that any of some masks has, of one size."""
+    from pycocotools import mask
+
+    return dict(mask.merge(list(masks)))
+
+
+def overlap(first: RunLengths, second: RunLengths) -> float:
+    """Return the intersection over union of two masks."""
+    from pycocotools import mask
+
+    return float(mask.iou([first], [second], [False])[0, 0])
+
+
+def decode_mask(run_lengths: RunLengths) -> NDArray[np.uint8]:
+    """Return the pixels of a mask (height x width), 0 and 1."""
+    from pycocotools import mask
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of numpy, about pycocotools' arrays
+        return np.asarray(mask.decode(run_lengths))
 
 
 def mask_in_picture(

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from pytest_mlms.errors import DatasetError, OutputError
+from pytest_mlms.manifest.box_steps import DropBackground
 from pytest_mlms.manifest.schema import Output
 from pytest_mlms.pipeline import observers
 from pytest_mlms.pipeline.name_files import read_names
@@ -31,22 +32,36 @@ def is_table(values: Array) -> bool:
     return len(long_axes) <= 1
 
 
-def table_of(name: str, values: Array, inputs: int) -> Array:
-    """Return an output of so many inputs as inputs x classes.
+def table_of(spec: Output, values: Array, inputs: int) -> Array:
+    """Return an output of so many inputs as inputs x classes, without the background.
 
     Raises OutputError where it isn't a table of them.
     """
     if len(values.shape) == 0 or len(values) != inputs or not is_table(values):
-        found = f"output {name!r} of {inputs} inputs is {values.shape}"
+        found = f"output {spec.name!r} of {inputs} inputs is {values.shape}"
         advice = "name another output, or write 'type: tensor'"
         raise OutputError(f"{found}; expected inputs x classes; {advice}")
-    return values.reshape(inputs, -1)
+    return _without_background(spec, values.reshape(inputs, -1))
+
+
+def _without_background(spec: Output, table: Array) -> Array:
+    """Return a table without the class that the first step drops, if it is ``drop_background``."""
+    dropped = spec.steps[0].parameters if spec.steps else None
+    if not isinstance(dropped, DropBackground):
+        return table
+    classes = table.shape[1]
+    if dropped.index >= classes:
+        problem = f"output {spec.name!r} has {classes} classes"
+        raise OutputError(f"{problem}, and the background is number {dropped.index}; correct it")
+    with observers.step("drop_background"):
+        return np.delete(table, dropped.index, axis=1)
 
 
 def postprocess(output: Array, spec: Output) -> Array:
     """Return the scores of a model's output, both N x classes.
 
-    All steps but top_k are done, in the order of the manifest.
+    All steps but top_k are done, in the order of the manifest. The background is dropped already,
+    by ``table_of``.
     """
     scores = output
     for step in spec.steps:

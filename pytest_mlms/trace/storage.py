@@ -7,6 +7,7 @@ stored as an array of bytes with the name ``tables``.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from pytest_mlms.arrays import read_arrays
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.files import replacing
 from pytest_mlms.serialization import from_plain, to_plain
+from pytest_mlms.trace import LEVELS
 from pytest_mlms.trace.metadata import TraceMetadata
 from pytest_mlms.trace.runs import TraceRun
 from pytest_mlms.trace.spans import (
@@ -85,8 +87,11 @@ def _parse(arrays: dict[str, Array], path: Path) -> Trace:
     tracks = [Track(*track) for track in tables["tracks"]]
     series = [CounterSeries(*series) for series in tables["series"]]
     runs = [from_plain(TraceRun, run) for run in tables["runs"]]
+    texts = dict.fromkeys(("name", "type", "shape"), tables["strings"])
+    spans = _spans_of(arrays)
+    _check_indices(spans, {**texts, "track": tracks, "run": runs, "level": LEVELS})
     return Trace(
-        spans=_spans_of(arrays),
+        spans=spans,
         counters=_counters_of(arrays),
         strings=tuple(tables["strings"]),
         tracks=tuple(tracks),
@@ -104,6 +109,14 @@ def _spans_of(arrays: dict[str, Array]) -> Spans:
         if key in arrays or name not in SPAN_DEFAULTS:
             columns[name] = arrays[key]
     return Spans.of(**columns)
+
+
+def _check_indices(spans: Spans, tables: Mapping[str, Sequence[object]]) -> None:
+    """Raise ValueError where a column has an index that its table does not have."""
+    for name, table in tables.items():
+        column = spans.column(name)
+        if len(column) and not (column.min() >= 0 and column.max() < len(table)):
+            raise ValueError(f"column {name} of its spans has an index that is not there")
 
 
 def _counters_of(arrays: dict[str, Array]) -> Counters:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -33,6 +35,7 @@ class TraceSummary:
     ``levels`` are those that the user asked for. ``layers`` is the number of layers, ``layers_us``
     is the sum of their latencies, ``call_us`` is the call that they are part of, and ``coverage``
     is their share of it. All of these, and ``slowest``, the slowest layers, are of one run.
+    ``layers_sha256`` is the digest of their names and types in order, None where there are none.
     ``ambiguous`` counts the spans whose parent is ambiguous. ``unseen`` maps each level without a
     span or counter to the reason. ``faults`` maps each level that was cut short to the reason.
     """
@@ -47,6 +50,7 @@ class TraceSummary:
     faults: Mapping[str, str]
     layers_us: float | None = None
     call_us: float | None = None
+    layers_sha256: str | None = None
 
     def runs_at(self, level: str) -> list[TraceRun]:
         """Return all runs of a level, void ones too."""
@@ -74,7 +78,15 @@ def summarize(trace: Trace) -> TraceSummary:
         faults=faults,
         layers_us=time.layers_us if time else None,
         call_us=time.call_us if time else None,
+        layers_sha256=_digest(layers),
     )
+
+
+def _digest(layers: Sequence[LayerRow]) -> str | None:
+    if not layers:
+        return None
+    names = [(row.name, row.type) for row in layers]
+    return hashlib.sha256(json.dumps(names).encode()).hexdigest()
 
 
 def _slowest(layers: Sequence[LayerRow]) -> tuple[SlowLayer, ...]:

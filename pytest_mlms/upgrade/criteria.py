@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import cast
 
 from pytest_mlms.cases import Case
 from pytest_mlms.config import Config
 from pytest_mlms.errors import InvalidRun
-from pytest_mlms.quantities import upgrade_rules
+from pytest_mlms.quantities import QUANTITIES, upgrade_rules
 from pytest_mlms.upgrade.interleave import InterleavePlan
 from pytest_mlms.upgrade.rounds import Clock
 
@@ -25,29 +25,47 @@ class Criteria:
 
     ``tolerances`` by quantity override the defaults, ``gates`` are the quantities that must be
     shown to be within their tolerances, and ``clock`` is the clock asked for (None: the best one
-    that both sides have).
+    that both sides have). ``places`` has the line or the option that set each tolerance; a default
+    has none.
     """
 
     tolerances: Mapping[str, float]
     gates: Sequence[str] = ("latency",)
     clock: Clock | None = None
+    places: Mapping[str, str] = field(default_factory=dict)
 
 
 def criteria_of(case: Case, config: Config) -> Criteria:
     """Return the criteria of a case.
 
-    The tolerance of latency is that of the command line, else the manifest's, else the default.
-    What the manifest names is a gate.
+    Tolerances are those of the command line, else the manifest's, else the defaults. What either
+    names is a gate.
     """
     tolerances = {"latency": upgrade_rules()["latency"].tolerance}
-    tolerances.update(case.loaded.manifest.thresholds.upgrade.tolerances())
+    places: dict[str, str] = {}
+    for name, share in case.loaded.manifest.thresholds.upgrade.tolerances().items():
+        tolerances[name] = share
+        places[name] = _place(case, name)
     if config.tolerance is not None:
         tolerances["latency"] = config.tolerance
+        places["latency"] = "--mlms-tolerance"
+    for gate in config.gate:
+        name, _, number = gate.partition("=")
+        tolerances[name] = float(number)
+        places[name] = "--mlms-gate"
     return Criteria(
         tolerances=tolerances,
         gates=tuple(tolerances),
         clock=cast("Clock | None", config.clock),
+        places=places,
     )
+
+
+def _place(case: Case, name: str) -> str:
+    """Return the manifest's line that sets the tolerance of a quantity."""
+    rule = QUANTITIES[name].upgrade
+    key = rule.key if rule and rule.key else name
+    return str(case.loaded.place("thresholds", "upgrade", key))
 
 
 def interleave_plan_of(case: Case, config: Config) -> InterleavePlan:

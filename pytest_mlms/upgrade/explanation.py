@@ -9,7 +9,13 @@ from pytest_mlms.quantities import upgrade_rules
 from pytest_mlms.records import Comparison, Verdict
 from pytest_mlms.units import format_quantity
 from pytest_mlms.upgrade.advice import advice_on
-from pytest_mlms.upgrade.labels import NOT_SHOWN, format_change, percent, verdict_label
+from pytest_mlms.upgrade.labels import (
+    NOT_SHOWN,
+    format_change,
+    percent,
+    software_text,
+    verdict_label,
+)
 from pytest_mlms.upgrade.layer_diff import LayerChange
 from pytest_mlms.upgrade.result import UpgradeResult
 from pytest_mlms.upgrade.rounds import CLOCKS
@@ -33,6 +39,7 @@ def explain_upgrade(result: UpgradeResult, setting: UpgradeSetting) -> str:
         *_worse_inputs(result),
         *_precision(result),
         _method(result),
+        *_software(result),
         f"machine: {_machine(result, setting)}",
         *_layers(result),
         *advice_on(result, setting),
@@ -208,6 +215,18 @@ def _turns(result: UpgradeResult) -> str:
 def _plural(count: int, noun: str) -> str:
     ending = "" if count == 1 else "s"
     return f"{count} {noun}{ending}"
+
+
+def _software(result: UpgradeResult) -> list[str]:
+    """Return the versions of both sides: a stack's name, such as "lock", may not have them."""
+    if not result.rounds:
+        return []
+    sides = result.rounds[0].sides
+    a = software_text(sides["a"].versions, sides["a"].python)
+    b = software_text(sides["b"].versions, sides["b"].python)
+    if a == b:
+        return [f"both sides: {a}"]
+    return [f"A: {a}", f"B: {b}"]
 
 
 def _machine(result: UpgradeResult, setting: UpgradeSetting) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pytest_mlms.records import Comparison, Verdict
 
@@ -14,6 +14,7 @@ __all__ = [
     "percent",
     "point_label",
     "sides_label",
+    "software_text",
     "verdict_label",
 ]
 
@@ -30,6 +31,14 @@ def sides_label(candidate: str, baseline: str, framework: str) -> str:
     if framework in candidate:
         return label
     return f"{label}, {framework}"
+
+
+def software_text(versions: Mapping[str, str], python: str) -> str:
+    """Return versions as "onnxruntime 1.31.0, numpy 2.4.6, Python 3.11.7"; "" for none."""
+    known = [f"{name} {version}" for name, version in versions.items()]
+    if python:
+        known.append(f"Python {python}")
+    return ", ".join(known)
 
 
 def point_label(device: str, batch_size: int) -> str:

@@ -30,6 +30,21 @@ def test_a_folder_without_errors_is_quiet(
     assert summary == "1 manifest, 0 with errors\n"
 
 
+def test_unpinned_files_are_checked_and_not_recorded(
+    manifest: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = manifest.read_text()
+    text = text.replace(sha256(manifest.with_name("digits_test.npz").read_bytes()), "unpinned")
+    manifest.write_text(text)
+    record = manifest.with_suffix(".sha256")
+    assert main(["lint", "manifests"]) == 0
+    assert not record.exists()
+    record.write_text(f"{'0' * 64}  digits_test.npz\n")
+    assert main(["lint", "manifests"]) == 1
+    output, _ = capsys.readouterr()
+    assert "remove its line from" in output
+
+
 def test_each_error_is_printed_with_its_line(
     manifest: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

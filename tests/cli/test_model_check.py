@@ -76,3 +76,13 @@ def test_the_classes_of_an_output_may_be_on_any_axis(tmp_path: Path) -> None:
     assert output_errors(tmp_path, 10, "n", type="classification", shape=[10, "batch"]) == []
     (error,) = output_errors(tmp_path, 10, "n", 3, type="classification", shape=[10, "batch", 3])
     assert "output 'y' is (10, None, 3), not inputs x classes" in error
+
+
+def test_inputs_and_outputs_are_found_by_their_positions(tmp_path: Path) -> None:
+    output = {"name": "scores", "position": 0, "type": "classification"}
+    renamed = tensor(position=0, shape=["batch", 128])
+    renamed["inputs"][0]["name"] = "tokens"
+    assert errors_of(tmp_path, ["n", 128], **renamed, outputs=[output]) == []
+    output["position"] = 1
+    (error,) = errors_of(tmp_path, ["n", 128], **renamed, outputs=[output])
+    assert error.endswith("the model has no 1 among its outputs; write one of 0 (y)")

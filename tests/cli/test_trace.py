@@ -117,5 +117,5 @@ def test_an_export_that_cannot_be_written_is_an_error_and_leaves_no_part(
     folder = tmp_path / "out"
     (folder / "0.pftrace").mkdir(parents=True)
     assert main(["export", run, str(folder), "--format", "perfetto"]) == 2
-    assert "0.pftrace can't be written: Is a directory" in capsys.readouterr().err
+    assert "0.pftrace can't be written: it is a folder" in capsys.readouterr().err
     assert [path.name for path in folder.iterdir()] == ["0.pftrace"]

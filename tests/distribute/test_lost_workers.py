@@ -180,8 +180,9 @@ def start_interrupted(project: Project) -> subprocess.Popen[bytes]:
 def are_running(folder: Path) -> bool:
     if not ((folder / "agent").exists() and (folder / "long").exists()):
         return False
-    lines = folder / "mlms-results" / "latest" / "results.jsonl"
-    return lines.read_text().count("test_quick") == 2
+    results = folder / "mlms-results" / "latest" / "results.jsonl"
+    lines = results.read_text().splitlines()
+    return sum("test_quick" in line for line in lines) == 2
 
 
 @pytest.mark.parametrize(

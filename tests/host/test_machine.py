@@ -22,6 +22,7 @@ FIXED = {
     "memory",
     "virtual_machine",
     "cgroup_limits",
+    "gpu_driver",
 }
 CHANGING = {
     "affinity",
@@ -49,6 +50,22 @@ def test_the_state_is_json() -> None:
     state = machine_state()
     text = json.dumps(state, allow_nan=False)
     assert json.loads(text) == state
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023",
+        "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  535.104.05  Release Build  (a@b)",
+    ],
+)
+def test_the_driver_of_a_gpu_is_read_without_nvml(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    path = tmp_path / "version"
+    path.write_text(f"{text}\nGCC version:  gcc version 12.2.0\n")
+    monkeypatch.setattr(machine, "_NVIDIA_DRIVER", path)
+    assert machine._gpu_driver() == "535.104.05"
 
 
 def test_thread_settings_are_the_variables_of_thread_counts(

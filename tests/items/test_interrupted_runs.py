@@ -72,7 +72,8 @@ def test_a_killed_run_keeps_what_was_measured(small: Project) -> None:
 
 
 def test_an_interrupted_item_is_written_as_far_as_it_came(project: Project) -> None:
-    output = interrupt_in_mid_item(project)
+    output = interrupt_in_mid_item(project, "--mlms-report=report.html")
+    assert "interrupted before it was done" in (project.path / "report.html").read_text()
     (item,) = project.items()
     assert (item["verdict"], item["outcome"]) == ("ERROR", "interrupted")
     assert len(item["processes"]) >= 2

@@ -16,8 +16,8 @@ import pytest
 
 from pytest_mlms.items.resume import finished_items
 from pytest_mlms.report.results import ResultsFile
-from pytest_mlms.report.results_reader import read_results
 from pytest_mlms.report.run_lock import RunLock
+from pytest_mlms.results_reader import read_results
 from tests.support.project import HANG_GUARD, PREDICTORS, Project
 
 STOPS = """

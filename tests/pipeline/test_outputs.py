@@ -58,14 +58,28 @@ def test_steps_are_observed() -> None:
 @pytest.mark.parametrize("shape", [(2, 3), (2, 3, 1, 1), (2, 1, 1, 3), (2, 1, 3)])
 def test_axes_of_one_are_left_out_beside_the_classes(shape: tuple[int, ...]) -> None:
     values = np.arange(6.0).reshape(shape)
-    assert table_of("y", values, 2).tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert table_of(spec(), values, 2).tolist() == [[0, 1, 2], [3, 4, 5]]
+
+
+def test_the_background_is_no_class() -> None:
+    values = np.array([[9.0, 1.0, 3.0], [0.0, 2.0, 1.0]])
+    output = spec({"drop_background": {"index": 0}}, "softmax")
+    table = table_of(output, values.reshape(2, 3, 1, 1), 2)
+    assert table.tolist() == [[1, 3], [2, 1]]
+    assert postprocess(table, output).sum(axis=1) == pytest.approx(np.ones(2))
+
+
+def test_a_background_beyond_the_classes_is_refused() -> None:
+    message = "output 'y' has 3 classes, and the background is number 3; correct it"
+    with pytest.raises(OutputError, match=message):
+        table_of(spec({"drop_background": {"index": 3}}), np.zeros((2, 3)), 2)
 
 
 @pytest.mark.parametrize("shape", [(2,), (3, 2), (2, 3, 2), ()])
 def test_another_output_is_refused_with_an_advice(shape: tuple[int, ...]) -> None:
     message = r"output 'y' of 2 inputs is \(.*\); expected inputs x classes; .*'type: tensor'"
     with pytest.raises(OutputError, match=message):
-        table_of("y", np.zeros(shape), 2)
+        table_of(spec(), np.zeros(shape), 2)
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.bool_, np.int64, np.float16])

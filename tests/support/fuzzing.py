@@ -21,6 +21,9 @@ from pytest_mlms.artifacts.fetch import check_local
 from pytest_mlms.cases import Case, cases_of
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.item_result import CaseIdentity
+from pytest_mlms.legacy.importing import Original, import_original
+from pytest_mlms.lockfile.reading import parse_lock, read_lock
+from pytest_mlms.lockfile.writing import lock_text
 from pytest_mlms.manifest import LoadedManifest, load
 from pytest_mlms.manifest.schema import Input
 from pytest_mlms.pipeline.dataset import open_dataset
@@ -48,6 +51,7 @@ __all__ = ["CORPUS", "TARGETS", "Failure", "Target"]
 CORPUS = ROOT / "tests" / "corpus"
 
 _FRAMEWORKS = ["onnxruntime", "mxnet"]
+_PREDICTORS = ["tensorflow", "mxnet", "pytorch", "caffe", "caffe2", "cntk", "onnxruntime"]
 _KINDS: tuple[Kind, ...] = ("accuracy", "performance", "agreement", "upgrade", "trace")
 _HERE = Stack("here", "onnxruntime", interpreter="current")
 _PLACE = Place(Path("m.yaml"), 1)
@@ -133,6 +137,28 @@ def _read_manifest(data: bytes, folder: Path) -> None:
             assert case.limits is not None
     for error in check_local(loaded):
         assert str(error)
+
+
+def _read_legacy(data: bytes, folder: Path) -> None:
+    """Import a manifest of MLModelScope; what is written must be a native one."""
+    path = folder / "legacy.yml"
+    path.write_bytes(data)
+    target = folder / "imported" / "legacy.yaml"
+    target.unlink(missing_ok=True)
+    outcome = import_original(Original(path, target), (), _PREDICTORS)
+    if outcome is None:
+        return
+    assert target.exists() != bool(outcome.kind)
+    if outcome.problem:
+        raise MlmsError(outcome.problem)
+
+
+def _read_lock(data: bytes, folder: Path) -> None:
+    """Read a lock file, and write it again."""
+    path = folder / "mlms.lock"
+    path.write_bytes(data)
+    lock = read_lock(path)
+    assert parse_lock(lock_text(lock).encode(), "again") == lock
 
 
 def _cases(loaded: LoadedManifest, kind: Kind) -> list[Case]:
@@ -245,6 +271,7 @@ def _read_model(data: bytes, folder: Path) -> None:
 
 _ALL = [
     Target("manifests", (mutated_yaml, mutated_text), _read_manifest, 1, others=(MANIFEST,)),
+    Target("legacy", (mutated_yaml, mutated_text), _read_legacy, 0.1),
     Target("stacks", (mutated_yaml, mutated_text), _read_stacks, 0.1),
     Target("labels", (mutated_text, mutated_bytes), _read_labels, 0.1),
     Target("coco", (mutated_text, mutated_bytes), _read_coco, 0.1),
@@ -254,6 +281,7 @@ _ALL = [
     Target("pictures", (mutated_picture,), _read_picture, 0.2, most_seconds=10.0),
     Target("models", (mutated_bytes,), _read_model, 0.1),
     Target("sounds", (mutated_bytes,), _read_sound, 0.1),
+    Target("locks", (mutated_text, mutated_bytes), _read_lock, 0.1),
     Target("tokenizers", (mutated_text,), _read_tokenizer, 0.1),
 ]
 TARGETS = {target.name: target for target in _ALL}

@@ -1,4 +1,4 @@
-"""A file system that is full after 64 KiB."""
+"""Small file systems, which are soon full."""
 
 from __future__ import annotations
 
@@ -11,17 +11,20 @@ import pytest
 
 
 @contextlib.contextmanager
-def mount_small_disk(folder: Path) -> Iterator[Path]:
-    """Mount it at ``folder``; skips the test where that is not allowed."""
+def mount_small_disk(folder: Path, size: str = "64k") -> Iterator[Path]:
+    """Mount one at ``folder``; skips the test where that is not allowed.
+
+    It is unmounted also where a process still has a file of it open.
+    """
     folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)]
+    command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
     mounted = subprocess.run(command, capture_output=True, text=True)
     if mounted.returncode:
         pytest.skip(f"can't mount a small file system here: {mounted.stderr.strip()}")
     try:
         yield folder
     finally:
-        subprocess.run(["umount", folder], check=True)
+        subprocess.run(["umount", "--lazy", folder], check=True)
 
 
 def fill(folder: Path) -> Path:

@@ -39,6 +39,15 @@ def example(count: int = 3) -> Trace:
     return writer.build()
 
 
+@pytest.mark.parametrize("column", ["name", "type", "shape", "track", "run", "level"])
+def test_an_index_that_is_not_there_is_an_error(tmp_path: Path, column: str) -> None:
+    trace = example()
+    trace.spans.column(column)[0] = 99
+    save_trace(trace, tmp_path / "trace.npz")
+    with pytest.raises(MlmsError, match=f"column {column} of its spans has an index that is not"):
+        load_trace(tmp_path / "trace.npz")
+
+
 def tables_of(path: Path) -> dict[str, Any]:
     with np.load(path) as file:
         tables: dict[str, Any] = json.loads(file["tables"].tobytes())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,12 +24,14 @@ def test_the_manifest_sets_the_tolerance_of_latency(tmp_path: Path) -> None:
     case = case_of(tmp_path, "{tolerance: 7 %}")
     criteria = criteria_of(case, options())
     assert criteria.tolerances == {"latency": 0.07}
+    assert re.fullmatch(r"\S+\.yaml:\d+", criteria.places["latency"])
 
 
 def test_the_command_line_overrides_the_manifest(tmp_path: Path) -> None:
     case = case_of(tmp_path, "{tolerance: 7 %}")
     criteria = criteria_of(case, options(tolerance=0.02))
     assert criteria.tolerances == {"latency": 0.02}
+    assert criteria.places == {"latency": "--mlms-tolerance"}
 
 
 def test_quantities_that_the_manifest_names_are_gates(tmp_path: Path) -> None:
@@ -39,11 +42,20 @@ def test_quantities_that_the_manifest_names_are_gates(tmp_path: Path) -> None:
     assert criteria.clock == "wall"
 
 
+def test_the_command_line_makes_quantities_gates(tmp_path: Path) -> None:
+    case = case_of(tmp_path, "{latency_p90: 9 %}")
+    criteria = criteria_of(case, options(gate=("latency_p90=0.02", "throughput=0.04")))
+    assert criteria.tolerances == {"latency": 0.03, "latency_p90": 0.02, "throughput": 0.04}
+    assert criteria.places == {"latency_p90": "--mlms-gate", "throughput": "--mlms-gate"}
+    assert set(criteria.gates) == {"latency", "latency_p90", "throughput"}
+
+
 def test_criteria_have_the_keys_that_results_document() -> None:
     assert to_plain(Criteria({"latency": 0.03})) == {
         "tolerances": {"latency": 0.03},
         "gates": ["latency"],
         "clock": None,
+        "places": {},
     }
 
 

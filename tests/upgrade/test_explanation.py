@@ -49,6 +49,16 @@ def test_the_headline_names_both_stacks_and_the_verdict(value: float, summary: s
     assert lines[0] == f"new (B) against old (A): {summary}"
 
 
+def test_the_versions_of_both_sides_are_named() -> None:
+    result = result_of(alike(0.0))
+    assert line_with("both sides:", explain(result)) == "both sides: labour 1.0, Python 3.11.7"
+    newer = replace(ROUND_RECORD.sides["b"], versions={"labour": "1.1"})
+    rounds = [replace(ROUND_RECORD, sides={**ROUND_RECORD.sides, "b": newer})]
+    lines = explain(replace(result, rounds=rounds))
+    assert line_with("labour 1.0", lines) == "A: labour 1.0, Python 3.11.7"
+    assert line_with("labour 1.1", lines) == "B: labour 1.1, Python 3.11.7"
+
+
 def test_without_any_comparison_the_verdict_is_inconclusive() -> None:
     lines = explain(result_of(latencies(0.0), comparisons=[]))
     assert "INCONCLUSIVE" in lines[0]

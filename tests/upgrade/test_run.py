@@ -302,7 +302,8 @@ def test_everything_that_is_noted_has_a_form_in_json(upgrade: LabourUpgrade) -> 
     assert first["sides"]["a"]["versions"] == {"labour": "1.0"}
     assert first["figures"]["latency"][4] >= 30
     assert line["comparisons"][0]["quantity"] == "agreement"
-    assert line["terms"] == {"tolerances": {"latency": 0.5}, "gates": ["latency"], "clock": None}
+    terms = {"tolerances": {"latency": 0.5}, "gates": ["latency"], "clock": None, "places": {}}
+    assert line["terms"] == terms
     assert (line["complete"], line["duel_seed"]) == (True, 7)
 
 

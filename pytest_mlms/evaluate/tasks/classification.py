@@ -57,7 +57,7 @@ class ClassificationScorer(Scorer):
     def add(self, outputs: Mapping[str, Array], inputs: range) -> None:
         """Take the values of a batch; raises OutputError where they are no table of classes."""
         rows = outputs[self._output.name]
-        values = table_of(self._output.name, rows, len(rows))
+        values = table_of(self._output, rows, len(rows))
         self._finite.append(finite_rows(values))
         self._values.append(values)
 
@@ -150,6 +150,10 @@ class ClassificationEvidence(Evidence):
             columns[f"class_{rank}"] = list(names[classes])
             columns[f"{self._word}_{rank}"] = number_texts(values)
         return columns
+
+    def answers(self) -> Sequence[int]:
+        """Return the best class of each input."""
+        return list(map(int, self.values.argmax(axis=1)))
 
     def arrays(self) -> dict[str, dict[str, Array]]:
         """Return the scores of all classes: probabilities.npz, or scores.npz for other scores."""

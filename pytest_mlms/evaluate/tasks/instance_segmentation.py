@@ -9,6 +9,7 @@ import numpy as np
 from pytest_mlms.errors import OutputError
 from pytest_mlms.evaluate.detection_evidence import DetectionEvidence
 from pytest_mlms.evaluate.object_matching import MatchedImage, ObjectMatcher, joined_matches
+from pytest_mlms.evaluate.tasks.marks import MaskPair, WorstMasks
 from pytest_mlms.evaluate.tasks.task import Array, Scorer, Task
 from pytest_mlms.manifest.box_steps import Masks
 from pytest_mlms.manifest.schema import Output
@@ -16,14 +17,20 @@ from pytest_mlms.pipeline import Dataset
 from pytest_mlms.pipeline.detected import DetectedPicture, PictureDetector
 from pytest_mlms.pipeline.masks import (
     check_segmentation,
+    decode_mask,
     encode_mask,
     mask_in_picture,
+    overlap,
     pixels_in,
     run_lengths_of,
+    union,
 )
 from pytest_mlms.pipeline.objects import Detections, RunLengths
 
 __all__ = ["InstanceSegmentation"]
+
+_KEPT_MASKS = 48
+"""Pictures whose masks are kept: more than are shown, as those are chosen by their objects."""
 
 
 class InstanceSegmentation(Task):
@@ -46,6 +53,7 @@ class _MaskScorer(Scorer):
         self._matcher = ObjectMatcher("segm")
         self._parameters = _mask_step(outputs)
         self._matched: list[MatchedImage] = []
+        self._worst = WorstMasks(_KEPT_MASKS)
         self._check_masks(dataset)
 
     def _check_masks(self, dataset: Dataset) -> None:
@@ -64,7 +72,21 @@ class _MaskScorer(Scorer):
             row = {name: outputs[name][number] for name in self._names}
             picture = self._detector.detect(row, index, number)
             found = self._with_masks(picture)
-            self._matched.append(self._matcher.match(picture.objects, found, _label_masks(picture)))
+            labels = _label_masks(picture)
+            self._matched.append(self._matcher.match(picture.objects, found, labels))
+            self._offer(index, labels, found)
+
+    def _offer(self, index: int, labels: Sequence[RunLengths], found: Detections) -> None:
+        """Keep the pixels of all objects, and of as many detections, where they differ most."""
+        surest = np.argsort(-found.scores, kind="stable")[: len(labels)]
+        if not labels or not len(surest) or found.masks is None:
+            return
+        of_labels = union(labels)
+        of_found = union([found.masks[number] for number in surest.tolist()])
+        loss = 1 - overlap(of_labels, of_found)
+        if self._worst.takes(loss):
+            pair = MaskPair(decode_mask(of_labels), decode_mask(of_found))
+            self._worst.offer(loss, index, pair)
 
     def _with_masks(self, picture: DetectedPicture) -> Detections:
         """Return the detections with their masks in the pixels of the picture."""
@@ -88,7 +110,9 @@ class _MaskScorer(Scorer):
         names = [category.name for category in self._detector.labels.categories]
         boxes = np.concatenate([image.boxes for image in self._matched])
         matches = joined_matches(self._matched)
-        return DetectionEvidence(matches, boxes.astype(np.float32), names, "mask_")
+        return DetectionEvidence(
+            matches, boxes.astype(np.float32), names, "mask_", self._worst.kept()
+        )
 
 
 def _mask_step(outputs: Sequence[Output]) -> Masks:

@@ -10,6 +10,7 @@ import numpy as np
 from pytest_mlms.errors import OutputError
 from pytest_mlms.evaluate.tasks.columns import number_texts
 from pytest_mlms.evaluate.tasks.labels import labels_of
+from pytest_mlms.evaluate.tasks.marks import ClassCounts, MaskPair, WorstMasks
 from pytest_mlms.evaluate.tasks.shapes import in_shape
 from pytest_mlms.evaluate.tasks.task import Array, Evidence, Scorer, Task
 from pytest_mlms.manifest.mask_steps import Mask
@@ -46,6 +47,7 @@ class SegmentationScorer(Scorer):
         self._labels = labels_of(dataset, "the class of each pixel")
         self._parameters = _parameters(output)
         self._pixels: list[Array] = []
+        self._worst = WorstMasks()
 
     def add(self, outputs: Mapping[str, Array], inputs: range) -> None:
         """Take the masks of a batch.
@@ -67,7 +69,7 @@ class SegmentationScorer(Scorer):
         pixels = np.zeros((len(self._pixels), 3, classes))
         for counts, found in zip(pixels, self._pixels, strict=True):
             counts[:, : found.shape[1]] = found
-        return SegmentationEvidence(pixels)
+        return SegmentationEvidence(pixels, self._worst.kept())
 
     def _mask(self, mask: Array, label: Array, index: int) -> Array:
         """Return the mask of an input in the shape of its label."""
@@ -98,7 +100,11 @@ class SegmentationScorer(Scorer):
             place = self._dataset.place(index)
             raise OutputError(f"{place}: {self._wrong_output(of_mask.wrong)}")
         size = max(of_label.high, of_mask.high) + 1
-        both = found[found == truth]
+        is_right = found == truth
+        both = found[is_right]
+        loss = 1 - float(is_right.mean()) if len(found) else 0.0
+        shown = np.where(counted, label.astype(np.int64) - self._parameters.offset, -1)
+        self._worst.offer(loss, index, MaskPair(shown, mask))
         return np.array([np.bincount(of, minlength=size) for of in (truth, found, both)])
 
     def _wrong_label(self, wrong: int, classes: int | None) -> str:
@@ -149,10 +155,14 @@ def _classes(values: Array, output: Output) -> int | None:
 
 
 class SegmentationEvidence(Evidence):
-    """The pixels of each class in each input: of the label, the output, and both (N x 3 x C)."""
+    """The pixels of each class in each input: of the label, the output, and both (N x 3 x C).
 
-    def __init__(self, pixels: Array) -> None:
+    ``masks`` are those of the worst inputs, by their number.
+    """
+
+    def __init__(self, pixels: Array, masks: Mapping[int, MaskPair] | None = None) -> None:
         self._pixels = pixels
+        self._masks = masks or {}
 
     def __len__(self) -> int:
         return len(self._pixels)
@@ -172,6 +182,20 @@ class SegmentationEvidence(Evidence):
         """The share of each input's pixels that is wrong."""
         right = _figures(self._pixels)["pixel_accuracy"]
         return np.asarray(1 - np.nan_to_num(right, nan=1.0))
+
+    def by_class(self) -> list[ClassCounts]:
+        """Return the pixels of each class that is a label or was found."""
+        label, found, both = self._pixels.sum(axis=0).astype(np.int64).tolist()
+        counts = []
+        for number, labelled in enumerate(label):
+            if labelled or found[number]:
+                wrong = found[number] - both[number]
+                counts.append(ClassCounts(str(number), labelled, both[number], wrong))
+        return counts
+
+    def masks_on(self, index: int) -> MaskPair | None:
+        """Return the masks of one of the worst inputs."""
+        return self._masks.get(index)
 
     def columns(self) -> dict[str, Sequence[Any]]:
         """Return the quantities of each input by itself, and its worst class."""

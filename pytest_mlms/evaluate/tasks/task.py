@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from pytest_mlms.evaluate.tasks.marks import BoxMark, ClassCounts, MaskPair
 from pytest_mlms.tasks import LabelForm
 
 if TYPE_CHECKING:  # the schema of manifests imports tasks of other packages while it is made
@@ -59,6 +60,25 @@ class Evidence(ABC):
     @abstractmethod
     def columns(self) -> Mapping[str, Sequence[Any]]:
         """Return the columns of predictions.csv, N values each, beside the input and its file."""
+
+    def answers(self) -> Sequence[Any] | None:
+        """Return the answer to each input (N), as plain values that rounding doesn't change.
+
+        None where the answers are numbers, whose last bits differ between machines.
+        """
+        return None
+
+    def by_class(self) -> Sequence[ClassCounts]:
+        """Return what was found of each class, where inputs have several objects or pixels."""
+        return ()
+
+    def boxes_on(self, index: int) -> Sequence[BoxMark]:
+        """Return the boxes that the model found on the picture of an input, surest first."""
+        return ()
+
+    def masks_on(self, index: int) -> MaskPair | None:
+        """Return the masks of an input where they are kept: those of the worst ones."""
+        return None
 
     def arrays(self) -> Mapping[str, Mapping[str, Array]]:
         """Return what else is kept of the item: by the name of an .npz file, arrays by name."""

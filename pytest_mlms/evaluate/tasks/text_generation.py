@@ -68,6 +68,10 @@ class TokenEvidence(Evidence):
         """The tokens from the first divergence on."""
         return self.lengths - self.prefixes
 
+    def answers(self) -> Sequence[Any]:
+        """Return how many tokens of each input are the label's, and the others at first."""
+        return list(zip(self.prefixes.tolist(), self.same.tolist(), self.found, strict=True))
+
     def columns(self) -> Mapping[str, Sequence[Any]]:
         """Return the counts, and the tokens from the first divergence on."""
         return {

@@ -70,6 +70,10 @@ class TextEvidence(Evidence):
         """The losses of the measure."""
         return self.measure.losses(self.counts)
 
+    def answers(self) -> Sequence[str]:
+        """Return the text of each input."""
+        return self.texts
+
     def columns(self) -> Mapping[str, Sequence[object]]:
         """Return label, text and counts."""
         columns: dict[str, Sequence[object]] = {"label": self.labels, "text": self.texts}

@@ -20,6 +20,7 @@ class FakeOptions:
     predictors: tuple[Path, ...] = ()
     results: Path = Path("mlms-results")
     cache: Path | None = None
+    lock: Path | None = None
 
     def pack(self, place: Any) -> dict[str, Any]:
         places = [place(path) for path in self.manifests]
@@ -54,6 +55,13 @@ def test_manifests_and_conftests_keep_their_places(root: Path) -> None:
         "conftest.py": b"",
         "pytest.ini": b"[pytest]\n",
     }
+
+
+def test_the_lock_file_that_upgrades_are_judged_against_is_sent(root: Path) -> None:
+    lock = root / "mlms.lock"
+    lock.write_text("format = 1")
+    assert sync_of(root, lock=lock).files["mlms.lock"] == b"format = 1"
+    assert "mlms.lock" not in sync_of(root).files
 
 
 def test_the_whole_rootdir_is_not_sent(root: Path) -> None:

@@ -85,6 +85,15 @@ def test_masks_are_compared_in_the_pixels_of_the_picture(tmp_path: Path) -> None
     assert evidence.columns()["found"] == [1]
 
 
+def test_masks_that_differ_are_kept_to_be_looked_at(tmp_path: Path) -> None:
+    dataset = open_masks(tmp_path, TRIANGLE)
+    masks = evidence_of(dataset, np.ones((1, 1, 64, 96), np.float32)).masks_on(0)
+    assert masks is not None
+    assert masks.found.all()
+    assert masks.label.sum() == pytest.approx(416, rel=0.05)
+    assert evidence_of(dataset, np.zeros((1, 1, 64, 96), np.float32)).masks_on(1) is None
+
+
 def test_masks_may_be_those_of_the_boxes(tmp_path: Path) -> None:
     inner = triangle(128, 192)[16:120, 16:144]
     dataset = open_masks(tmp_path, TRIANGLE)

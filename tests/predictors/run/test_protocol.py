@@ -29,7 +29,7 @@ def write(header: dict[str, Any], *arrays: tuple[str, np.ndarray]) -> bytes:
     return b"".join(bytes(buffer) for buffer in buffers)
 
 
-@given(st.lists(named_arrays(), max_size=3), st.integers())
+@given(st.lists(named_arrays(), max_size=3), st.integers(-(2**63), 2**63 - 1))
 def test_a_frame_is_read_as_it_was_written(
     arrays: list[tuple[str, np.ndarray]], number: int
 ) -> None:

@@ -1,0 +1,22 @@
+"""Extras of this package: what to install for an import that fails."""
+
+from __future__ import annotations
+
+__all__ = ["missing_extra"]
+
+_EXTRAS = {
+    "fastapi": "portal",
+    "jinja2": "report",
+    "psycopg": "postgresql",
+    "sqlalchemy": "history",
+    "uvicorn": "portal",
+}
+"""Package -> the extra that installs it."""
+
+
+def missing_extra(error: ImportError) -> str | None:
+    """Return what is missing and how to install it; None for an import of no extra."""
+    package = (error.name or "").partition(".")[0]
+    if package not in _EXTRAS:
+        return None
+    return f"this needs {package}: pip install 'pytest-mlms[{_EXTRAS[package]}]'"

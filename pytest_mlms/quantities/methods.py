@@ -1,0 +1,24 @@
+"""Versions of the methods of measurement, by kind of item."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pytest_mlms.records import Kind
+
+__all__ = ["METHODS"]
+
+METHODS: Mapping[Kind, int] = {
+    "accuracy": 1,
+    "agreement": 1,
+    "performance": 1,
+    "upgrade": 1,
+    "trace": 1,
+}
+"""Kind of item -> the version of its method.
+
+Raise it when the same software on the same machine would measure another value, or one that means
+something else: another clock, loop, warm-up, estimator or definition of a metric. The history then
+begins new series, as the values before and after can't be compared. Don't raise it for other
+intervals, limits or fields.
+"""
