@@ -36,6 +36,7 @@ LAYERS = [
     ["doctor"],
     ["structure"],
     ["evaluate"],
+    ["load"],
     ["agent"],
     ["cases"],
     ["pipeline"],

@@ -1,0 +1,74 @@
+"""Tests of the verdict on a run under load, and of how often it is wrong."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pytest_mlms.load.verdict import judge_run
+from pytest_mlms.records import Verdict
+
+LIMIT = 1_000_000
+FAST = LIMIT // 2
+SLOW = LIMIT + 1
+
+
+def latencies_of(fast: int, slow: int) -> np.ndarray:
+    return np.repeat(np.array([FAST, SLOW]), [fast, slow])
+
+
+def verdict_of(fast: int, slow: int, share: float = 0.99, delay: int = 0) -> Verdict:
+    latencies = latencies_of(fast, slow)
+    return judge_run(latencies, np.full(len(latencies), delay), LIMIT, share).verdict
+
+
+def test_a_run_passes_with_the_queries_that_loadgen_asks_for() -> None:
+    assert verdict_of(459, 0) is Verdict.PASSED
+    assert verdict_of(458, 0) is Verdict.INCONCLUSIVE
+    assert verdict_of(661, 1) is Verdict.PASSED
+    assert verdict_of(660, 1) is Verdict.INCONCLUSIVE
+
+
+def test_a_run_fails_with_more_over_the_limit_than_chance_allows() -> None:
+    # P[Bin(100, 0.01) >= 5] is 0.0034, and of 4 or more 0.018
+    assert verdict_of(95, 5) is Verdict.FAILED
+    assert verdict_of(96, 4) is Verdict.INCONCLUSIVE
+
+
+def test_a_latency_at_the_limit_is_within_it() -> None:
+    latencies = np.full(500, LIMIT)
+    assert judge_run(latencies, np.zeros(500, np.int64), LIMIT, 0.99).verdict is Verdict.PASSED
+
+
+def test_queries_that_were_issued_late_make_a_run_invalid() -> None:
+    assert verdict_of(1000, 0, delay=LIMIT // 20) is Verdict.PASSED
+    assert verdict_of(1000, 0, delay=LIMIT // 20 + 1) is Verdict.INVALID
+    assert verdict_of(0, 1000, delay=LIMIT) is Verdict.INVALID
+
+
+def test_an_undecided_run_says_how_many_more_queries_would_pass_it() -> None:
+    latencies = latencies_of(500, 1)
+    verdict = judge_run(latencies, np.zeros(len(latencies), np.int64), LIMIT, 0.99)
+    assert (verdict.queries, verdict.over, verdict.missing) == (501, 1, 161)
+
+
+def test_a_run_without_queries_is_open() -> None:
+    none = np.empty(0, np.int64)
+    verdict = judge_run(none, none, LIMIT, 0.99)
+    assert verdict.verdict is Verdict.INCONCLUSIVE
+    assert verdict.missing == 459
+
+
+@pytest.mark.parametrize("share", [0.9, 0.99])
+def test_independent_queries_at_the_limit_are_rarely_decided(share: float) -> None:
+    """At the edge each verdict is wrong in 1 % of runs at most, which 5 sigma of 4,000 allow for."""
+    generator = np.random.default_rng(1)
+    queries = 2000
+    runs = 4000
+    counts = generator.binomial(queries, 1 - share, runs).tolist()
+    verdicts = [verdict_of(queries - over, over, share) for over in counts]
+    most = 0.01 * runs + 5 * (0.01 * runs) ** 0.5
+    assert verdicts.count(Verdict.PASSED) < most
+    assert verdicts.count(Verdict.FAILED) < most
+    assert verdicts.count(Verdict.PASSED) > 0
+    assert verdicts.count(Verdict.FAILED) > 0
