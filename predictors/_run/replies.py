@@ -50,6 +50,25 @@ class RunReply(NamedTuple):
     bind_seconds: float
 
 
+class LoadRunReply(NamedTuple):
+    """The end of a load; its records came before, in blocks, and the last of them come with it.
+
+    ``peak_rss`` is the process's peak of resident memory in bytes, ``own_bytes`` the part of it
+    that the schedule takes. ``instance_bytes`` has the resident memory that each instance after the
+    first took. ``output_samples`` are the samples whose outputs come with the reply. ``joules`` are
+    those of each counter of energy during the load, ``idle_watts`` the power before it, and
+    ``energy_missing`` says why there is no counter, or is empty.
+    """
+
+    peak_rss: int
+    own_bytes: int
+    instance_bytes: List[int]
+    output_samples: List[int]
+    joules: Dict[str, float]
+    idle_watts: Dict[str, float]
+    energy_missing: str
+
+
 class BindReply(NamedTuple):
     """The clocks that turns have: waits for a core, the device's own events.
 

@@ -57,7 +57,15 @@ from mlms_predictors._run.channel import (  # noqa: E402
     end_all,
     take_channel,
 )
+from mlms_predictors._run.instances import Instances, Library  # noqa: E402
 from mlms_predictors._run.interface import Functions, functions_of  # noqa: E402
+from mlms_predictors._run.load_request import (  # noqa: E402
+    SendPart,
+    answer_load,
+    check_batches,
+    request_of,
+    take_library,
+)
 from mlms_predictors._run.protocol import (  # noqa: E402
     TIME,
     VERSION,
@@ -101,6 +109,11 @@ class Worker:
         self._device_clock: Optional[_DeviceClock] = None
         self._load_times = _LoadTimes(0, 0)
         self._samples = scenarios.Samples()
+        self._instances: Optional[Instances] = None
+        self._library: Library = []
+        self._model_bytes = 0
+        # Sends a part of the reply to a request, before the reply itself.
+        self.send: Optional[Callable[[Header, NamedArrays], None]] = None
 
     def hello(self, header: Header, arrays: NamedArrays) -> OutgoingReply:
         """Import the framework; reply with its versions and devices, and the interpreter."""
@@ -141,6 +154,8 @@ class Worker:
         waited = queue.read() - waited_before
         queue.close()
         self._current = loaded
+        self._instances = Instances(self._predictor, loaded, request)
+        self._model_bytes = max(0, process.rss() - rss_before)
         self._load_times = _LoadTimes(int(began * 1e9), int(ended * 1e9))
         record = LoadReply(
             device=loaded.device,
@@ -224,6 +239,24 @@ class Worker:
         outputs = self._named(self._samples.outputs[0])
         return make_reply(TurnReply(process.peak_rss()), _as_numpy(times) + outputs)
 
+    def load_run(self, header: Header, arrays: NamedArrays) -> OutgoingReply:
+        """Serve queries by instances of the model, as they arrive or one after the other.
+
+        Reply with the records of the queries, in parts, and with the last outputs.
+        """
+        request = request_of(header)
+        schedule, library = take_library(request, arrays)
+        self._library = library or self._library
+        check_batches(self._loaded.inputs, self._library, request)
+        instances = self._pool
+        instances.load(request.instances, request.available, self._model_bytes)
+        sizes = [request.per_query * count for count in range(1, request.most + 1)]
+        instances.run(lambda instance: instance.prepare(self._library, sizes))
+        send = self._part_sender(header)
+        reply, outputs = answer_load(instances, self._library, request, schedule, send)
+        named = [] if outputs is None else self._named(outputs)
+        return OutgoingReply(reply.fields, reply.arrays + named)
+
     def profile(self, header: Header, arrays: NamedArrays) -> OutgoingReply:
         """Run one batch ``count`` times under the framework's own profiler.
 
@@ -278,7 +311,9 @@ class Worker:
         self._calls = []
         self._device_clock = None
         self._samples.outputs = []
+        self._library = []
         try:
+            self._pool.close()
             self._predictor.close(loaded)
         except (Exception, SystemExit):
             _log_error()
@@ -294,6 +329,20 @@ class Worker:
         if self._current is None:
             raise RuntimeError("no model is loaded; request 'load' first")
         return self._current
+
+    @property
+    def _pool(self) -> Instances:
+        if self._instances is None:
+            raise RuntimeError("no model is loaded; request 'load' first")
+        return self._instances
+
+    def _part_sender(self, header: Header) -> Optional[SendPart]:
+        """Return a function that sends a part of the reply to a request."""
+        send = self.send
+        if send is None:
+            return None
+        fields = {"type": header["type"], "number": header["number"], "part": True}
+        return functools.partial(send, fields)
 
     def _bind_all(self, arrays, batches):
         """Bind a call to each of the batches, whose arrays follow one another.
@@ -328,6 +377,7 @@ REQUESTS = (
     "bind",
     "hold",
     "turn",
+    "load_run",
     "profile",
     "trace",
     "peaks",
@@ -414,6 +464,11 @@ def _message_of(error):
 def _serve(worker: Worker, channel: AgentChannel) -> None:
     """Serve requests until ``bye``; the end of the input ends the process."""
     monitor = HangUpMonitor(channel.requests)
+
+    def send(fields: Header, arrays: NamedArrays) -> None:
+        channel.write(encode(fields, arrays))
+
+    worker.send = send
     while True:
         try:
             header, arrays = read_frame(channel.requests)

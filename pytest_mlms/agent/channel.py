@@ -47,6 +47,11 @@ class Channel:
         self._requests.close()
         self._replies.close()
 
+    def check_deadline(self) -> None:
+        """Raise TimeoutError after the deadline, also where there is always more to read."""
+        if time.monotonic() >= self.deadline:
+            raise TimeoutError
+
     def write(self, buffers: Iterable[Any]) -> None:
         """Send the buffers of a frame."""
         for buffer in buffers:
@@ -107,8 +112,7 @@ class Channel:
                 # A child of a dead process may still hold the pipe open.
                 if has_ended and not selector.select(0):
                     raise EOFError
-                if time.monotonic() >= self.deadline:
-                    raise TimeoutError
+                self.check_deadline()
 
     def _next_wait(self) -> float:
         left = self.deadline - time.monotonic()

@@ -10,12 +10,29 @@ import numpy as np
 from mlms_predictors import Profile, Structure, Tensor
 from mlms_predictors._run.peaks import Peaks
 from mlms_predictors._run.protocol import TIME
-from mlms_predictors._run.replies import BindReply, ProfileReply, RunReply, TraceReply, TurnReply
+from mlms_predictors._run.replies import (
+    BindReply,
+    LoadRunReply,
+    ProfileReply,
+    RunReply,
+    TraceReply,
+    TurnReply,
+)
 
+from pytest_mlms.agent.load import (
+    LoadInterrupted,
+    LoadLost,
+    LoadPlan,
+    LoadRecords,
+    LoadRun,
+    request_fields,
+    schedule_arrays,
+)
 from pytest_mlms.agent.process import Agent, Array, Reply
 from pytest_mlms.agent.replies import check_outputs, check_trace, read_record, take_times
 from pytest_mlms.agent.signature import ordered_batch
 from pytest_mlms.agent.tensor_names import named_tensors
+from pytest_mlms.errors import AgentError
 from pytest_mlms.manifest.load import LoadedManifest
 
 __all__ = ["Clocks", "Predictor", "ScenarioRun", "Turn"]
@@ -154,6 +171,35 @@ class Predictor:
             peak_bytes=record.peak_rss,
             bind_seconds=record.bind_seconds,
         )
+
+    def load_run(self, batches: Sequence[Mapping[str, Array]], plan: LoadPlan) -> LoadRun:
+        """Serve the queries of a plan, whose samples are places in ``batches``.
+
+        Where no batches are given, they are those of the last load. Raises LoadLost where the
+        agent ends or the framework fails, and LoadInterrupted at Ctrl-C; both have what was
+        received.
+        """
+        records = LoadRecords(plan)
+        fields = request_fields(plan, len(batches))
+        arrays = [*schedule_arrays(plan), *self._joined(batches)]
+        seconds = plan.longest + plan.idle_seconds
+
+        def take_part(reply: Reply) -> None:
+            records.add(reply.arrays)
+
+        try:
+            facts, named = self.agent.request("load_run", fields, arrays, seconds, take_part)
+            with self.agent.checking("load_run"):
+                record = read_record(LoadRunReply, facts)
+                records.add(named)
+                outputs = self._named(named)
+                if record.output_samples:
+                    check_outputs(self.outputs, outputs)
+        except AgentError as error:
+            raise LoadLost(str(error), records.run()) from error
+        except KeyboardInterrupt as error:
+            raise LoadInterrupted(records.run()) from error
+        return replace(records.run(record), outputs=outputs)
 
     def inner(self, arrays: Mapping[str, Array]) -> list[tuple[str, Array]]:
         """Run one batch; return each layer's name and output, in the order in which they ran.

@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
@@ -111,16 +111,18 @@ class Agent:
         fields: Mapping[str, Any] | None = None,
         arrays: Iterable[tuple[str, Array]] = (),
         seconds: float = 0.0,
+        take_part: Callable[[Reply], None] | None = None,
     ) -> Reply:
         """Send a request and return its reply.
 
-        ``seconds`` is the time that the work itself may take. Raises Refused with what the
-        framework raised, and AgentError where there is no reply.
+        ``seconds`` is the time that the work itself may take. ``take_part`` gets the parts of a
+        reply that come before its end; it raises ProtocolError for a part that is wrong. Raises
+        Refused with what the framework raised, and AgentError where there is no reply.
         """
         if self.channel.closed:
             raise AgentError(self._report("has ended; ask for a new one"))
         header = {**(fields or {}), "type": kind, "number": next(self._numbers)}
-        reply = self._exchange(header, arrays, self.timeout + seconds)
+        reply = self._exchange(header, arrays, self.timeout + seconds, take_part)
         if reply.facts["type"] == "error":
             raise self._refusal(kind, reply.facts)
         return reply
@@ -184,7 +186,11 @@ class Agent:
         self.log.close()
 
     def _exchange(
-        self, header: Mapping[str, Any], arrays: Iterable[tuple[str, Array]], limit: float
+        self,
+        header: Mapping[str, Any],
+        arrays: Iterable[tuple[str, Array]],
+        limit: float,
+        take_part: Callable[[Reply], None] | None,
     ) -> Reply:
         """Send a frame and return the one that answers it; end the agent where there is none."""
         kind = header["type"]
@@ -194,9 +200,12 @@ class Agent:
             # Where the process has ended, reading tells how.
             with contextlib.suppress(BrokenPipeError):
                 self.channel.write(frame)
-            facts, named = protocol.read_frame(self.channel)
-            check_answers(kind, header["number"], facts)
-            return Reply(facts, _real_arrays(named))
+            reply = self._read_reply(header)
+            while take_part is not None and reply.facts.get("part") is True:
+                take_part(reply)
+                self.channel.check_deadline()
+                reply = self._read_reply(header)
+            return reply
         except TimeoutError:
             self.kill()
             problem = f"gave no reply to '{kind}' in {limit:g} s and was killed"
@@ -211,6 +220,11 @@ class Agent:
         except BaseException:  # Ctrl-C: nobody will read the reply
             self.kill()
             raise
+
+    def _read_reply(self, header: Mapping[str, Any]) -> Reply:
+        facts, named = protocol.read_frame(self.channel)
+        check_answers(header["type"], header["number"], facts)
+        return Reply(facts, _real_arrays(named))
 
     def _fault(self, kind: str, error: protocol.ProtocolError) -> AgentError:
         self.kill()

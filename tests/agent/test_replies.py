@@ -13,6 +13,7 @@ import pytest
 from mlms_predictors._run.protocol import ProtocolError
 from mlms_predictors._run.replies import LoadReply
 
+from pytest_mlms.agent.load import LoadPlan
 from pytest_mlms.agent.opening import PredictorSpec, open_predictor
 from pytest_mlms.agent.process import Refused, start_agent
 from pytest_mlms.agent.replies import read_record, take_times
@@ -47,6 +48,8 @@ def converse(spec: PredictorSpec) -> None:
         predictor.run("single_stream", [BATCH], seconds=0, least=3, longest=60)
         predictor.bind([BATCH])
         predictor.turn(count=2, outputs=True)
+        schedule = np.arange(20, dtype=np.int64) * 50_000
+        predictor.load_run([BATCH], LoadPlan(np.zeros(20, int), 60, schedule))
         predictor.profile(BATCH, 2)
         with pytest.raises(Refused):
             predictor.inner(BATCH)

@@ -1,0 +1,80 @@
+"""Energy of the device over an interval, as the difference of two readings of a counter.
+
+On the CPU it is that of RAPL's packages and memory (DRAM): all that the machine does, whoever does
+it. On an NVIDIA GPU it is that of the whole device, by NVML, without the host. Nothing is modelled,
+and what has no counter is missing.
+"""
+
+import time
+from typing import Any, Dict
+
+from .probe import ProbeUnavailable
+from .probes.nvml import Nvml
+from .probes.rapl import Rapl
+
+SHORTEST = 0.1
+"""Seconds; in less the counters of GPUs are not right (ml-energy/zeus#181)."""
+_COUNTED = ("package-", "dram ", "gpu energy")
+"""Beginnings of the names of counters. RAPL's others are parts of a package, or contain it."""
+
+
+class EnergyMeter:
+    """The counters of a device; ``missing`` says why there are none, or is empty."""
+
+    def __init__(self, device: str):
+        self.missing = ""
+        self._probe: Any = Rapl(device) if device == "cpu" else Nvml(device)
+        self._first: Dict[str, float] = {}
+        self._began = 0.0
+        try:
+            self._probe.start()
+            if not self.read():
+                raise ProbeUnavailable("no counter of energy; " + _reasons(self._probe.missing))
+        except ProbeUnavailable as error:
+            self.missing = str(error)
+
+    def read(self) -> Dict[str, float]:
+        """Return joules by counter, from any start; none where they are missing.
+
+        Counters of RAPL wrap within an hour or less, and must be read more often than that.
+        """
+        if self.missing:
+            return {}
+        found = {}
+        for name, value in self._probe.read().items():
+            if name.startswith(_COUNTED):
+                found[name] = float(value)
+        return found
+
+    def begin(self) -> None:
+        """Let the interval begin."""
+        self._began = time.perf_counter()
+        self._first = self.read()
+
+    def joules(self) -> Dict[str, float]:
+        """Return the joules by counter since the begin; none of an interval that is too short."""
+        last = self.read()
+        seconds = time.perf_counter() - self._began
+        if not self.missing and seconds < SHORTEST:
+            self.missing = "timed for %.3f s, and counters need %g s" % (seconds, SHORTEST)
+        if self.missing:
+            return {}
+        return {name: last[name] - value for name, value in self._first.items()}
+
+    def idle_watts(self, seconds: float) -> Dict[str, float]:
+        """Sleep for some seconds; return the mean power by counter. None for less than 0.1 s."""
+        if self.missing or seconds < SHORTEST:
+            return {}
+        self.begin()
+        time.sleep(seconds)
+        joules = self.joules()
+        passed = time.perf_counter() - self._began
+        return {name: value / passed for name, value in joules.items()}
+
+    def close(self) -> None:
+        """Leave the counters."""
+        self._probe.stop()
+
+
+def _reasons(missing):
+    return "; ".join(sorted(set(missing.values()))) or "the device has none"

@@ -1,0 +1,215 @@
+"""A load: queries that are served by a pool of instances, and what is recorded of each.
+
+Records are sent in blocks while the load runs, so that memory stays bounded, and what was measured
+outlives this process.
+"""
+
+import gc
+import sys
+import threading
+from array import array
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
+
+from .arrivals import ClosedLoop, OpenLoop, Taken, clock
+from .instances import Instance, Instances
+from .process import QueueWait, cpu_time
+
+RECORD = ("query", "scheduled", "issued", "done", "inputs")
+"""The columns of a record: the number of a query, three times in nanoseconds from the start of the
+load, and the size of the batch in which it ran.
+
+``issued`` is later than ``scheduled`` by our own lag, and not by any wait for an instance.
+"""
+READING = ("at", "cpu", "wait")
+"""The columns of a reading: nanoseconds from the start, CPU time of all threads of the process, and
+the wait of the instances' threads for a core, both in nanoseconds since the start."""
+
+_SWITCH_INTERVAL = 5e-5
+"""Seconds after which a thread that waits for Python's lock gets it from one that runs Python.
+
+The usual 5 ms would be our own lag. The framework holds the lock for longer where it likes.
+"""
+_BLOCK_SECONDS = 0.5  # between two blocks of records
+_LEAD = 1000000  # nanoseconds from the last preparation to the start
+
+Arrivals = Union[OpenLoop, ClosedLoop]
+Send = Callable[[Any, Any], None]
+"""Sends the records and the readings of a block."""
+
+
+class Queries(NamedTuple):
+    """The samples of the queries: ``per_query`` of ``samples`` for each, one query after another.
+
+    A closed loop begins again with the first ones. ``rows`` is the size of a sample on the batch
+    axis.
+    """
+
+    samples: Any
+    per_query: int
+    rows: int
+
+    def of(self, taken: Taken) -> Sequence[int]:
+        """Return the places in the library of the samples that one call takes."""
+        first = taken.first * self.per_query % len(self.samples)
+        return self.samples[first : first + taken.number * self.per_query]
+
+
+class Served(NamedTuple):
+    """The samples of the last call of the first instance, and their outputs."""
+
+    samples: Tuple[int, ...]
+    outputs: Any
+
+
+class Recorder:
+    """The records and the readings since the last block."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._records = array("q")
+        self._start = 0
+        self._cpu = 0.0
+        self._waits: List[QueueWait] = []
+        self._waited = 0.0
+
+    def watch(self, wait: QueueWait) -> None:
+        """Read also the waits of another thread."""
+        with self._lock:
+            self._waits.append(wait)
+
+    def begin(self, start: int) -> None:
+        """Let the time of the readings begin."""
+        self._start = start
+        self._cpu = cpu_time()
+        self._waited = self._read_waits()
+
+    def add(self, arrivals: Arrivals, taken: Taken, rows: int, times: Tuple[int, int]) -> None:
+        """Record the queries of a call that took place between two ``times``."""
+        started, done = times
+        origin = arrivals.start
+        for offset in range(taken.number):
+            scheduled = arrivals.scheduled(taken, offset)
+            lag = started - max(origin + scheduled, taken.ready)
+            record = (taken.first + offset, scheduled, scheduled + lag, done - origin, rows)
+            with self._lock:
+                self._records.extend(record)
+
+    def take_block(self) -> Tuple[Any, Any]:
+        """Return the records since the last block, and a reading, as arrays of two axes."""
+        import numpy
+
+        with self._lock:
+            records = self._records
+            self._records = array("q")
+        reading = array("q", self._read())
+        rows = numpy.frombuffer(records, "i8") if records else numpy.empty(0, "i8")
+        return rows.reshape(-1, len(RECORD)), numpy.frombuffer(reading, "i8").reshape(1, -1)
+
+    def close(self) -> None:
+        """Close the kernel's files of waits."""
+        for wait in self._waits:
+            wait.close()
+
+    def _read(self):
+        at = clock() - self._start
+        cpu = cpu_time() - self._cpu
+        wait = self._read_waits() - self._waited
+        return at, int(cpu * 1e9), int(wait * 1e9)
+
+    def _read_waits(self):
+        return sum(wait.read() for wait in self._waits)
+
+
+class Reporter:
+    """A thread that sends a block now and then, until its context ends."""
+
+    def __init__(self, recorder: Recorder, send: Optional[Send]):
+        self._recorder = recorder
+        self._send = send
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._report, name="mlms-reporter", daemon=True)
+
+    def __enter__(self) -> "Reporter":
+        if self._send is not None:
+            self._thread.start()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._ended.set()
+        if self._send is not None:
+            self._thread.join()
+
+    def _report(self):
+        send: Any = self._send
+        try:
+            while not self._ended.wait(_BLOCK_SECONDS):
+                send(*self._recorder.take_block())
+        except OSError:
+            """The other end is gone, which ends this process; see channel.HangUpMonitor."""
+
+
+def run_load(
+    instances: Instances, arrivals: Arrivals, queries: Queries, recorder: Recorder
+) -> Served:
+    """Serve the queries of ``arrivals`` until there are no more; raises what a call raised."""
+    barrier = threading.Barrier(instances.count, lambda: _begin(arrivals, recorder))
+    last: Dict[Instance, Served] = {}
+
+    def serve(instance: Instance) -> None:
+        wait = QueueWait()
+        recorder.watch(wait)
+        try:
+            barrier.wait()
+            last[instance] = _serve(instance, arrivals, queries, recorder)
+        finally:
+            arrivals.stop()
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(_SWITCH_INTERVAL)
+    _freeze_garbage()
+    try:
+        instances.run(serve)
+    finally:
+        sys.setswitchinterval(interval)
+        _unfreeze_garbage()
+    return max(last.values(), key=_sample_count)
+
+
+def _begin(arrivals, recorder):
+    start = clock() + _LEAD
+    recorder.begin(start)
+    arrivals.begin(start)
+
+
+def _serve(instance, arrivals, queries, recorder):
+    """Serve queries with one instance; return the last ones with their outputs."""
+    free = arrivals.start
+    samples: Sequence[int] = ()
+    outputs = None
+    while clock() < free:
+        pass
+    while True:
+        taken = arrivals.take(free)
+        if taken is None:
+            return Served(tuple(samples), outputs)
+        started = clock()
+        samples = queries.of(taken)
+        outputs = instance.serve(samples)
+        free = clock()
+        recorder.add(arrivals, taken, len(samples) * queries.rows, (started, free))
+
+
+def _sample_count(served):
+    return len(served.samples)
+
+
+def _freeze_garbage():
+    """Keep the objects there are out of collections, which would stop all threads for long."""
+    gc.collect()
+    if hasattr(gc, "freeze"):  # since Python 3.7
+        gc.freeze()  # novm
+
+
+def _unfreeze_garbage():
+    if hasattr(gc, "unfreeze"):
+        gc.unfreeze()  # novm
