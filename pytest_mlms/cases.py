@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.manifest.load import LoadedManifest
+from pytest_mlms.manifest.scenarios import Load, ScenarioEntry
 from pytest_mlms.manifest.schema import Manifest, Model
 from pytest_mlms.manifest.thresholds import AgreementThreshold
 from pytest_mlms.records import Kind, Limit, Place, Stack
@@ -36,6 +37,7 @@ class Mark(NamedTuple):
 class Case:
     """A model on a stack and a device, with a batch size and, for performance, a scenario.
 
+    ``scenario`` is what ids call it: its name, with what tells it from others of that name.
     An agreement has the stack of its reference. An upgrade has the stack that it is ``against``,
     the baseline, and the model there. ``unlocked`` is why its baseline can't be that of the lock
     file, which is then raised where it runs.
@@ -52,6 +54,18 @@ class Case:
     against: Stack | None = None
     model_against: Model | None = None
     unlocked: MlmsError | None = None
+
+    @property
+    def load(self) -> Load | None:
+        """The load of its scenario, where queries are recorded one by one."""
+        entry = self._scenario_entry
+        return entry.load if entry else None
+
+    @property
+    def _scenario_entry(self) -> ScenarioEntry | None:
+        if self.scenario is None:
+            return None
+        return self.loaded.manifest.evaluate.scenario_labels[self.scenario]
 
     @property
     def id(self) -> str:
@@ -107,9 +121,10 @@ class Case:
         return tuple(filter(self._is_judged_by, self.loaded.limits(self.kind)))
 
     def _is_judged_by(self, limit: Limit) -> bool:
+        entry = self._scenario_entry
         return (
             _selects(limit.batch_sizes, self.batch_size)
-            and _selects(limit.scenarios, self.scenario)
+            and _selects(limit.scenarios, entry and entry.name)
             and _selects(limit.devices, self.device)
             and _selects(limit.frameworks, self.stack.framework)
         )
@@ -195,8 +210,9 @@ def _points(kind: Kind, manifest: Manifest) -> list[_Point]:
     evaluate = manifest.evaluate
     if kind == "performance":
         points = []
-        for scenario in evaluate.scenarios:
-            points += [_Point(size, scenario) for size in evaluate.batch_sizes]
+        for label, entry in evaluate.scenario_labels.items():
+            sizes = [min(evaluate.batch_sizes)] if entry.load else evaluate.batch_sizes
+            points += [_Point(size, label) for size in sizes]
         return points
     if kind in ("upgrade", "trace"):
         return [_Point(size, None) for size in evaluate.batch_sizes]

@@ -11,11 +11,9 @@ from numpy.typing import NDArray
 
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.load.mersenne import OUTPUTS, MersenneTwister
+from pytest_mlms.manifest.scenarios import HIGHEST_RATE, LOWEST_RATE
 
-__all__ = ["HIGHEST_RATE", "LOWEST_RATE", "poisson_arrivals", "read_arrivals"]
-
-LOWEST_RATE = 0.001
-HIGHEST_RATE = 1_000_000.0
+__all__ = ["poisson_arrivals", "read_arrivals"]
 
 _SECOND = 1_000_000_000
 _BLOCK = 4096  # gaps that are drawn, or rows that are read, at a time

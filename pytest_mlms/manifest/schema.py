@@ -8,11 +8,13 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Annotated, Any, Literal, TypeVar
 
 from packaging.specifiers import SpecifierSet
 from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 
+from pytest_mlms.manifest.scenarios import ScenarioEntry, SingleStream, labels_of
 from pytest_mlms.manifest.steps import (
     ARRAY_STEPS,
     SOUND_STEPS,
@@ -35,7 +37,6 @@ from pytest_mlms.manifest.types import (
     Name,
     Positive,
     Scalar,
-    Scenario,
     SemanticVersion,
     Sha256,
     Short,
@@ -437,9 +438,14 @@ class Evaluate(Closed):
 
     devices: Distinct[Device] = ["cpu"]
     batch_sizes: Distinct[Positive] = [1]
-    scenarios: Distinct[Scenario] = ["single_stream"]
+    scenarios: Distinct[ScenarioEntry] = [ScenarioEntry(single_stream=SingleStream())]
     seed: Annotated[int, Field(ge=0)] = 0
     threads: Positive | None = None
+
+    @cached_property
+    def scenario_labels(self) -> dict[str, ScenarioEntry]:
+        """The scenarios by what ids call them."""
+        return dict(zip(labels_of(self.scenarios), self.scenarios, strict=True))
 
 
 class Hardware(Closed):

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
-from pydantic import AfterValidator, Field, GetJsonSchemaHandler, model_validator
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
+from pydantic import AfterValidator, Field, model_validator
 
 from pytest_mlms.manifest import audio_steps, box_steps, mask_steps, text_steps
+from pytest_mlms.manifest.one_key import OneKey
 from pytest_mlms.manifest.sources import is_remote
 from pytest_mlms.manifest.types import (
     Closed,
@@ -265,48 +264,10 @@ class StepFile(NamedTuple):
     sha256: str | None
 
 
-class Step(Closed):
+class Step(OneKey):
     """One key, the step's name, with its parameters; a bare word is a step without parameters."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _from_word(cls, value: Any) -> Any:
-        if isinstance(value, str):
-            return {value: {}}
-        if not isinstance(value, dict):
-            return value
-        steps = {}
-        for name, parameters in value.items():
-            steps[name] = {} if parameters is None else parameters
-        return steps
-
-    @model_validator(mode="after")
-    def _check_names(self) -> Step:
-        count = len(self.model_fields_set)
-        if count != 1:
-            raise ValueError(f"a step has one name, this one has {count}; begin each with '- '")
-        return self
-
-    @classmethod
-    def __get_pydantic_json_schema__(
-        cls, core: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
-        form = handler.resolve_ref_schema(handler(core))
-        form.update(minProperties=1, maxProperties=1)
-        for parameters in form["properties"].values():
-            parameters.pop("default", None)
-        words = {"enum": sorted(cls.model_fields)}
-        return {"anyOf": [words, dict(form)]}
-
-    @property
-    def name(self) -> str:
-        """The step's name."""
-        return next(iter(self.model_fields_set))
-
-    @property
-    def parameters(self) -> Any:
-        """The step's parameters, an object of the class that the name stands for."""
-        return getattr(self, self.name)
+    WORD: ClassVar[str] = "step"
 
     @property
     def files(self) -> Iterator[StepFile]:

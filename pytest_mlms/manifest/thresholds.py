@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
 from pydantic import Field, create_model
 
+from pytest_mlms.manifest.scenarios import ScenarioName
 from pytest_mlms.manifest.types import (
     Closed,
     Device,
     Fraction,
     NotNegative,
     Positive,
-    Scenario,
     Short,
     value_type,
 )
@@ -74,7 +74,7 @@ class PerformanceThreshold(Threshold):
     """The cases of performance that a limit judges."""
 
     batch_sizes: list[Positive] = []
-    scenarios: list[Scenario] = []
+    scenarios: list[ScenarioName] = []
 
 
 _BASES: dict[Kind, type[Closed]] = {

@@ -40,9 +40,10 @@ __all__ = [
     "Name",
     "NotNegative",
     "PerChannel",
+    "PerSecond",
     "Positive",
     "Scalar",
-    "Scenario",
+    "Seconds",
     "SemanticVersion",
     "Sha256",
     "Short",
@@ -242,11 +243,12 @@ ElementType = Literal[
     "float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool"
 ]
 Layout = Literal["NCHW", "NHWC"]
-Scenario = Literal["single_stream", "offline"]
 Scalar = str | int | float | bool
 Positive = Annotated[int, Field(ge=1)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False, description="a number, 0 or more")]
 Fraction = _quantity_type("fraction")
+Seconds = _quantity_type("s")
+PerSecond = _quantity_type("/s")
 PerChannel = Annotated[
     tuple[float, ...], Field(min_length=1), Short(_per_channel, {"type": "number"})
 ]

@@ -151,7 +151,7 @@ def _evaluated(manifest: Manifest) -> dict[str, dict[Any, None]]:
     evaluate = manifest.evaluate
     return {
         "batch_sizes": dict.fromkeys(evaluate.batch_sizes),
-        "scenarios": dict.fromkeys(evaluate.scenarios),
+        "scenarios": dict.fromkeys(entry.name for entry in evaluate.scenarios),
         "devices": dict.fromkeys(evaluate.devices),
         "frameworks": dict.fromkeys(model.name for model in manifest.models),
     }

@@ -95,8 +95,8 @@ def test_a_missing_type_is_an_error_with_its_values(
             "evaluate.devices[0]: found 'gpu'; write cpu, cuda or cuda:N",
         ),
         (
-            {"evaluate": {"scenarios": ["server"]}},
-            "evaluate.scenarios[0]: 'server' is not known; write one of single_stream, offline",
+            {"evaluate": {"scenarios": ["ofline"]}},
+            "evaluate.scenarios[0]: unknown key 'ofline'; did you mean 'offline'?",
         ),
         ({"marks": {"xfial": {}}}, "marks.xfial: 'xfial' is not known; did you mean 'xfail'?"),
         ({"license": 7}, "license: found 7; write text"),

@@ -1,0 +1,210 @@
+"""Scenarios of a manifest: how requests arrive, as MLPerf Inference defines it."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from decimal import Decimal
+from pathlib import PurePosixPath
+from typing import Annotated, Any, ClassVar, Literal, get_args
+
+from pydantic import AfterValidator, Field
+
+from pytest_mlms.manifest.one_key import OneKey
+from pytest_mlms.manifest.types import Closed, Fraction, PerSecond, Positive, Seconds
+
+__all__ = [
+    "HIGHEST_RATE",
+    "LOWEST_RATE",
+    "Batcher",
+    "Load",
+    "MultiStream",
+    "OpenLoad",
+    "Peak",
+    "Replay",
+    "ScenarioEntry",
+    "ScenarioName",
+    "Server",
+    "labels_of",
+]
+
+LOWEST_RATE = 0.001
+HIGHEST_RATE = 1_000_000.0
+"""Queries a second."""
+
+_MOST_PER_QUERY = 65_536
+_FINEST = 0.01
+_COARSEST = 0.5
+_LONGEST = 3600  # seconds of a time that somebody may mean
+
+ScenarioName = Literal["single_stream", "offline"]
+
+
+def _checked_rate(rate: float) -> float:
+    if not LOWEST_RATE <= rate <= HIGHEST_RATE:
+        advice = f"write {LOWEST_RATE:g} /s to {HIGHEST_RATE:,.0f} /s"
+        raise ValueError(f"a rate of {rate:g} /s can't be generated; {advice}")
+    return rate
+
+
+def _checked_latency(seconds: float) -> float:
+    if not 0 < seconds <= _LONGEST:
+        raise ValueError("a latency is more than 0 s, and at most 60 min; write it, as in '15 ms'")
+    return seconds
+
+
+def _checked_delay(seconds: float) -> float:
+    if seconds > _LONGEST:
+        raise ValueError("a delay is at most 60 min; write it, as in '2 ms'")
+    return seconds
+
+
+def _checked_precision(share: float) -> float:
+    if not _FINEST <= share <= _COARSEST:
+        raise ValueError(f"a precision is {_FINEST:.0%} to {_COARSEST:.0%}; write it, as in '5 %'")
+    return share
+
+
+Rate = Annotated[PerSecond, AfterValidator(_checked_rate), Field(description="as in '200 /s'")]
+Latency = Annotated[Seconds, AfterValidator(_checked_latency), Field(description="as in '15 ms'")]
+Delay = Annotated[Seconds, AfterValidator(_checked_delay), Field(description="as in '2 ms'")]
+Percentile = Annotated[
+    float, Field(gt=0, lt=100, description="a percentile above 0 and below 100, as in 99")
+]
+Speed = Annotated[float, Field(ge=1e-3, le=1e6, description="a number from 0.001 to 1,000,000")]
+Precision = Annotated[Fraction, AfterValidator(_checked_precision)]
+PerQuery = Annotated[
+    int, Field(ge=1, le=_MOST_PER_QUERY, description="a whole number from 1 to 65,536")
+]
+ArrivalsFile = Annotated[
+    str, Field(min_length=1, description="a CSV file beside the manifest, with a time on each row")
+]
+
+
+class SingleStream(Closed):
+    """The next request is sent when the last one is done."""
+
+
+class Offline(Closed):
+    """All requests are there at once; they are made one after the other."""
+
+
+class MultiStream(Closed):
+    """The next query is sent when the last one is done; it has several samples, as one batch."""
+
+    samples_per_query: PerQuery = 8
+
+    def parts(self) -> Sequence[str]:
+        """Return words that tell it from others, the most telling first."""
+        return [str(self.samples_per_query)]
+
+
+class OpenLoad(Closed):
+    """Queries arrive when they are scheduled, however busy the model is.
+
+    ``percentile`` of their latencies, counted from the scheduled time, must be within ``latency``
+    where there is one.
+    """
+
+    latency: Latency | None = None
+    percentile: Percentile = 99.0
+
+    @property
+    def share(self) -> float:
+        """The percentile as a share, rounded once: 99.9 is 0.999."""
+        return float(Decimal(repr(self.percentile)) / 100)
+
+    def parts(self) -> Sequence[str]:
+        """Return words that tell it from others, the most telling first."""
+        limit = "" if self.latency is None else f"{self.latency * 1e3:g}ms"
+        return [limit, f"p{self.percentile:g}"]
+
+
+class Server(OpenLoad):
+    """Queries arrive at random, at a ``rate``, as a Poisson process."""
+
+    rate: Rate
+    latency: Latency
+
+    def parts(self) -> Sequence[str]:
+        """Return words that tell it from others, the most telling first."""
+        return [f"{self.rate:g}", *super().parts()]
+
+
+class Replay(OpenLoad):
+    """Queries arrive as a file says, ``speed`` times as fast."""
+
+    arrivals: ArrivalsFile
+    speed: Speed = 1.0
+
+    def parts(self) -> Sequence[str]:
+        """Return words that tell it from others, the most telling first."""
+        stem = PurePosixPath(self.arrivals).stem
+        name = re.sub(r"\W", "_", stem, flags=re.ASCII)
+        return [name, f"x{self.speed:g}", *super().parts()]
+
+
+class Peak(OpenLoad):
+    """The highest rate at which the percentile is within the latency, to a ``precision``."""
+
+    latency: Latency
+    precision: Precision = 0.05
+
+
+Load = MultiStream | Server | Replay
+"""A scenario whose queries are recorded one by one."""
+
+
+class ScenarioEntry(OneKey):
+    """A scenario: its name, or the name with its keys."""
+
+    WORD: ClassVar[str] = "scenario"
+
+    single_stream: SingleStream | None = None
+    offline: Offline | None = None
+
+    def __repr__(self) -> str:
+        """Return the name in quotes, as messages show it."""
+        return repr(self.name)
+
+    @property
+    def load(self) -> Load | None:
+        """Its keys where queries are recorded one by one, else None."""
+        parameters: Any = self.parameters
+        return parameters if isinstance(parameters, get_args(Load)) else None
+
+
+class Batcher(Closed):
+    """A dynamic batcher: queries that wait are joined to one call.
+
+    A call has at most ``max_batch`` queries, and waits for them for ``max_delay`` at most from the
+    arrival of the first one.
+    """
+
+    max_batch: Positive
+    max_delay: Delay = 0.0
+
+
+def labels_of(entries: Sequence[ScenarioEntry]) -> list[str]:
+    """Return what ids call each scenario: its name, with as much as tells it from others."""
+    labels = []
+    counts: Counter[str] = Counter()
+    for entry in entries:
+        label = _label(entry, entries)
+        counts[label] += 1
+        number = counts[label]
+        labels.append(label if number == 1 else f"{label}-{number}")
+    return labels
+
+
+def _label(entry: ScenarioEntry, entries: Sequence[ScenarioEntry]) -> str:
+    same = [other for other in entries if other.name == entry.name and other is not entry]
+    if entry.load is None or not same:
+        return entry.name
+    parts = entry.load.parts()
+    for count in range(1, len(parts)):
+        others = [other.load.parts()[:count] for other in same if other.load]
+        if parts[:count] not in others:
+            return "-".join([entry.name, *parts[:count]])
+    return "-".join([entry.name, *parts])
