@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from pytest_mlms.agent.predictor import Predictor
 from pytest_mlms.cases import Case
 from pytest_mlms.evaluate.limits import scale_of
+from pytest_mlms.manifest.load import Remark
 from pytest_mlms.quantities import QUANTITIES
 from pytest_mlms.quantities.methods import METHODS
 from pytest_mlms.records import Decision, Estimate, Kind, Launch, Place, Stack, Verdict
@@ -72,6 +73,14 @@ class BaselineIdentity(NamedTuple):
     threads: int | None
 
 
+class OriginalIdentity(NamedTuple):
+    """The dialect of an original manifest, what was decided about it, and what is wrong in it."""
+
+    dialect: str
+    decisions: Sequence[Remark]
+    warnings: Sequence[Remark]
+
+
 @dataclass(frozen=True)
 class CaseIdentity:
     """The fields that tell which case an item evaluates."""
@@ -92,6 +101,7 @@ class CaseIdentity:
     seed: int
     method: int
     control: bool = omitted_if_default(False)
+    original: OriginalIdentity | None = omitted_if_default(None)
 
     @classmethod
     def of(cls, case: Case) -> CaseIdentity:
@@ -115,8 +125,16 @@ class CaseIdentity:
             scenario=case.scenario,
             seed=manifest.evaluate.seed,
             control=manifest.control is not None,
+            original=_original_identity(case),
             method=METHODS[case.kind],
         )
+
+
+def _original_identity(case: Case) -> OriginalIdentity | None:
+    origin = case.loaded.origin
+    if origin is None:
+        return None
+    return OriginalIdentity(origin.dialect, origin.decisions, origin.warnings)
 
 
 def _stack_identity(case: Case) -> StackIdentity:
@@ -333,6 +351,7 @@ class ItemResult:
     recording: Recording | None = None
     repetition: int = 1
     reproduce: str = ""
+    other_version: str = ""
 
     def as_line(self) -> dict[str, Any]:
         """Return the item's line of results.jsonl as plain values, without secrets."""
@@ -343,6 +362,8 @@ class ItemResult:
         line["machine"] = to_plain(self.machine)
         if self.recording is not None:
             line.update(self.recording.as_fields())
+        if self.other_version:
+            line["other_version"] = self.other_version
         line.update(to_plain(self.outcome))
         line["reproduce"] = self.reproduce
         return {**redact_all(line), "nodeid": self.nodeid}

@@ -114,11 +114,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     pytest-benchmark only knows the items with its own fixture.
     """
-    options = config.stash[SESSION].config
+    session = config.stash[SESSION]
+    options = session.config
     if options.stack or options.against:
         from pytest_mlms.items.unused_stacks import check_stacks
 
         check_stacks(config)
+    if session.originals or session.strangers:
+        from pytest_mlms.items.originals import warn_of_originals
+
+        warn_of_originals(config)
     if config.getoption("benchmark_only", False) or config.getoption("benchmark_skip", False):
         from pytest_mlms.items.benchmarks import select_benchmarks
 

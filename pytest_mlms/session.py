@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pytest_mlms.agent.predictor import Predictor
     from pytest_mlms.evaluate.kept_outputs import OutputsStore
     from pytest_mlms.evaluate.reference import Reference
+    from pytest_mlms.manifest.load import Origin
     from pytest_mlms.pipeline import Dataset
     from pytest_mlms.records import Stack
 
@@ -55,6 +56,8 @@ class Session:
     ``reference`` keep what the last item used: ``predictor`` is the agent that items share, while
     it lives. ``outputs`` are those for whole datasets. ``evidence`` is that of both sides of
     upgrades. ``offered_frameworks`` are those that the collected manifests have models for.
+    ``originals`` are the collected manifests of MLModelScope, ``strangers`` YAML files that are no
+    manifests.
     ``unavailable`` has the reason why the models of a stack could not be opened, such as a missing
     framework; ``available`` has the stacks whose models could. ``missing_here`` has the packages of
     a framework that this interpreter lacks. ``bring`` brings a local artifact of the controller to
@@ -70,6 +73,8 @@ class Session:
     reference: SingleEntryCache[Reference] = field(default_factory=SingleEntryCache)
     evidence: dict[Hashable, Any] = field(default_factory=dict)
     offered_frameworks: set[str] = field(default_factory=set)
+    originals: list[Origin] = field(default_factory=list)
+    strangers: list[Path] = field(default_factory=list)
     unavailable: dict[Hashable, str] = field(default_factory=dict)
     available: set[Hashable] = field(default_factory=set)
     missing_here: dict[str, list[str]] = field(default_factory=dict)

@@ -32,6 +32,7 @@ LAYERS = [
     ["portal_address", "results_reader"],
     ["own_quantities"],
     ["trace"],
+    ["loading"],
     ["draft", "legacy"],
     ["doctor"],
     ["structure"],
@@ -172,4 +173,5 @@ def test_collection_imports_nothing_heavy_but_what_reads_manifests(tmp_path: Pat
     imported = imported_by_a_run(tmp_path, *options)
     heavy = HEAVY & {name.partition(".")[0] for name in imported}
     assert "pytest_mlms.items.suite" in imported
+    assert not [name for name in imported if name.startswith("pytest_mlms.legacy")]
     assert heavy <= COLLECTING

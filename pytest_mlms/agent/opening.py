@@ -17,9 +17,7 @@ from typing import Any
 from mlms_predictors._run import protocol
 from mlms_predictors._run.replies import HelloReply, LoadReply
 from packaging.requirements import Requirement
-from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion
 
 from pytest_mlms.agent.predictor import Predictor
 from pytest_mlms.agent.process import Agent, Refused, start_agent
@@ -181,20 +179,12 @@ def _check_version(hello: HelloReply, spec: PredictorSpec) -> None:
     case = spec.case
     framework = case.stack.framework
     version = hello.versions.get(framework)
-    if not _is_one_of(version, case.model.versions):
+    model = case.model
+    if version is None or not (model.or_nearest or model.is_for(version)):
         raise Unavailable(
             f"{case.place('framework')}: asks for {case.model.framework}, "
             f"and {spec.environment} has {framework} {version}"
         )
-
-
-def _is_one_of(version: str | None, versions: SpecifierSet) -> bool:
-    if version is None:
-        return False
-    try:
-        return versions.contains(version, prereleases=True)
-    except InvalidVersion:
-        return False
 
 
 def _check_device(hello: HelloReply, spec: PredictorSpec) -> None:

@@ -23,7 +23,8 @@ from pytest_mlms.cli.arguments import (
     show_step,
 )
 from pytest_mlms.errors import MlmsError, StackError
-from pytest_mlms.manifest import LoadedManifest, find_manifests, load
+from pytest_mlms.loading import load_manifest
+from pytest_mlms.manifest import LoadedManifest, find_manifests
 from pytest_mlms.manifest.schema import Model
 from pytest_mlms.records import Stack
 from pytest_mlms.report.table import KEEP, format_table
@@ -145,7 +146,7 @@ def _subjects_below(path: Path, options: argparse.Namespace) -> Iterator[_Subjec
         if manifest.name in STACK_FILES:
             continue
         try:
-            loaded = load(manifest, predictors)
+            loaded = load_manifest(manifest, predictors)
             cases = _cases(loaded, chosen, declared, options.batch_size)
         except MlmsError as error:  # other manifests may do
             yield _Subject(manifest, None, partial(_fail, error))

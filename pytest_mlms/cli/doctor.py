@@ -17,7 +17,7 @@ from pytest_mlms.doctor.examination import Examination, open_patient
 from pytest_mlms.doctor.search import Diagnosis, diagnose
 from pytest_mlms.doctor.variants import step_lines
 from pytest_mlms.errors import MlmsError, StackError
-from pytest_mlms.manifest import load
+from pytest_mlms.loading import load_manifest
 from pytest_mlms.manifest.load import shown
 from pytest_mlms.quantities import Quantity
 from pytest_mlms.report.table import format_table
@@ -79,7 +79,7 @@ def _doctor(options: argparse.Namespace) -> int:
 def _examination(options: argparse.Namespace) -> Examination:
     """Return what is examined: the first model that the stack, or this interpreter, runs."""
     predictors = find_predictors(options.predictors)
-    loaded = load(options.manifest, predictors)
+    loaded = load_manifest(options.manifest, predictors)
     declared = declared_stacks(Path.cwd(), [options.manifest.absolute()])
     chosen = choose([options.stack] if options.stack else [], declared, predictors)
     models = loaded.manifest.models

@@ -16,7 +16,8 @@ from pytest_mlms.cli.dataset_check import check_dataset
 from pytest_mlms.cli.lint_fix import fix_digests
 from pytest_mlms.cli.model_check import check_models
 from pytest_mlms.errors import MlmsError
-from pytest_mlms.manifest import LoadedManifest, find_manifests, load
+from pytest_mlms.loading import load_manifest
+from pytest_mlms.manifest import LoadedManifest, find_manifests
 from pytest_mlms.records import Artifact
 from pytest_mlms.redaction import redact
 from pytest_mlms.stacks.declared import check_framework
@@ -88,7 +89,7 @@ def _errors_of_stacks(path: Path, frameworks: Collection[str]) -> list[MlmsError
 
 def _errors_of_manifest(path: Path, frameworks: Collection[str], cache: Path) -> list[MlmsError]:
     try:
-        loaded = load(path, frameworks)
+        loaded = load_manifest(path, frameworks)
     except MlmsError as error:
         return [error]
     errors: list[MlmsError] = list(check_local(loaded))

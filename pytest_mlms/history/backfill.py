@@ -21,7 +21,8 @@ from pytest_mlms.history.recreation import write_stacks
 from pytest_mlms.history.releases import Release
 from pytest_mlms.history.stacks import canonical_name
 from pytest_mlms.host.machine import machine_state
-from pytest_mlms.manifest.load import find_manifests, load
+from pytest_mlms.loading import load_manifest
+from pytest_mlms.manifest.load import find_manifests
 from pytest_mlms.records import Stack
 from pytest_mlms.results_reader import read_results
 from pytest_mlms.serialization import to_plain
@@ -158,7 +159,7 @@ def _manifest_names(paths: Iterable[Path]) -> dict[Path, str]:
     names = {}
     for path in find_manifests(paths):
         if path.name not in STACK_FILES:
-            names[path.absolute()] = load(path).manifest.name
+            names[path.absolute()] = load_manifest(path).manifest.name
     return names
 
 

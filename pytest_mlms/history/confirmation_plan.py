@@ -22,7 +22,8 @@ from pytest_mlms.history.machine_class import machine_class
 from pytest_mlms.history.queries import points
 from pytest_mlms.history.sides import Side, sides_of
 from pytest_mlms.host.machine import machine_state
-from pytest_mlms.manifest.load import LoadedManifest, load
+from pytest_mlms.loading import load_manifest
+from pytest_mlms.manifest.load import LoadedManifest
 from pytest_mlms.serialization import to_plain
 
 __all__ = ["Plan", "StackNames", "plan_of"]
@@ -129,7 +130,7 @@ def _manifest_of(line: Mapping[str, Any]) -> LoadedManifest:
     path = Path(line["manifest"]["path"])
     if not path.is_file():
         raise _Refused(f"there is no {path} below {Path.cwd()}; run it where the manifest is")
-    loaded = load(path)
+    loaded = load_manifest(path)
     _check_model(loaded, line)
     if (line.get("dataset") or {}).get("sha256") != loaded.dataset_digest:
         problem = "the dataset is not the one that was measured"

@@ -121,6 +121,8 @@ def _framework_misses(needs: Needs, host: Capabilities) -> list[str]:
     name = needs["framework"]
     if name not in host["frameworks"]:
         return [f"has no {name}"]
+    if needs.get("any_version"):
+        return []
     version = host["frameworks"][name]
     written = needs["model"]["framework"]  # such as onnxruntime >=1.17
     asked = written.removeprefix(name).strip()

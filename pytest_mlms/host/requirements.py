@@ -17,7 +17,7 @@ from pytest_mlms.stacks.labels import label_of, visit_of
 
 __all__ = ["OF_HOSTS", "Needs", "NeedsTable", "check_hardware", "needs_of", "table_of"]
 
-OF_HOSTS = ("exclusive", "here", "hardware", "labels", "visit", "outputs")
+OF_HOSTS = ("exclusive", "here", "any_version", "hardware", "labels", "visit", "outputs")
 """The keys of Needs that are only for the choice of a host; the others identify the case."""
 
 
@@ -37,7 +37,8 @@ class Needs(TypedDict):
     """Needs of an item: plain values, as workers send them to the controller.
 
     The item holds ``device`` alone where ``exclusive``. ``here`` says that the framework must be in
-    the worker's own interpreter, as no stack brings it. ``hardware`` and ``labels`` are those that
+    the worker's own interpreter, as no stack brings it, and ``any_version`` that each version of it
+    will do. ``hardware`` and ``labels`` are those that
     the manifest and the stack ask for; ``visit`` is the number of a measurement between hosts, else
     0. ``outputs`` is a text that only items have in common which need the same outputs, "" for
     other items. The mapping also has the other fields of the case's identity
@@ -50,6 +51,7 @@ class Needs(TypedDict):
     stack: StackNeeds
     exclusive: bool
     here: bool
+    any_version: bool
     hardware: Mapping[str, str]
     labels: Mapping[str, str]
     visit: int
@@ -125,6 +127,7 @@ def _needs(case: Case, uses: _Uses) -> Needs:
     needs: dict[str, Any] = to_plain(CaseIdentity.of(case))
     needs["exclusive"] = uses.device
     needs["here"] = case.stack.interpreter == "current"
+    needs["any_version"] = case.model.or_nearest
     needs["hardware"] = _hardware_of(case)
     needs["labels"] = _labels_of(case)
     needs["visit"] = visit_of(case.stack.name)

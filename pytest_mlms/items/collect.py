@@ -19,8 +19,9 @@ from pytest_mlms.cases import Case, case_of
 from pytest_mlms.config import MANIFEST_SUFFIXES
 from pytest_mlms.errors import ManifestError, MlmsError
 from pytest_mlms.items.selection import select_cases
+from pytest_mlms.loading import NoManifestError, load_manifest
 from pytest_mlms.manifest.datasets import DATASET_FILES
-from pytest_mlms.manifest.load import LoadedManifest, load
+from pytest_mlms.manifest.load import LoadedManifest
 from pytest_mlms.manifest.types import instead
 from pytest_mlms.records import Kind
 from pytest_mlms.session import SESSION, Session
@@ -61,9 +62,9 @@ class ManifestFile(pytest.Module):
     def loaded(self) -> LoadedManifest:
         """The manifest. Raises CollectError with all of its errors."""
         try:
-            return load(self.path, self._session.predictors)
+            return load_manifest(self.path, self._session.predictors)
         except ManifestError as error:
-            raise self.CollectError(str(error)) from None
+            raise self.CollectError(str(error)) from error
 
     def cases(self, kind: Kind) -> list[Case]:
         """Return the cases of a kind that this session runs.
@@ -99,12 +100,24 @@ class ManifestFile(pytest.Module):
         """
         from pytest_mlms.items.ungated import warn_without_limits
 
-        warn_without_limits(self.loaded, self._session)
+        try:
+            loaded = self.loaded
+        except self.CollectError as error:
+            if not self._is_stranger(error):
+                raise
+            self._session.strangers.append(self.path)
+            return
+        warn_without_limits(loaded, self._session)
         for kind in KINDS:
             if self.cases(kind):
                 for item in self._items(f"test_{kind}"):
                     _locate(item)
                     yield item
+
+    def _is_stranger(self, error: BaseException) -> bool:
+        """Return whether a file of another kind is only below a folder of manifests."""
+        is_named = self.path in self._session.config.manifests
+        return isinstance(error.__cause__, NoManifestError) and not is_named
 
     def _items(self, name: str) -> Iterable[pytest.Item | pytest.Collector]:
         """Return what pytest and its plugins make of a test of suite.py."""
@@ -187,7 +200,7 @@ def _cases_of_manifest(path: Path, kind: Kind, session: Session) -> list[Case]:
     A manifest without a classification has those of accuracy, too: the test measures what it likes.
     """
     try:
-        loaded = load(path, session.predictors)
+        loaded = load_manifest(path, session.predictors)
     except MlmsError as error:
         raise pytest.Collector.CollectError(str(error)) from None
     return _cases(loaded, kind, session)

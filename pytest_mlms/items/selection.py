@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+from packaging.specifiers import SpecifierSet
 
 from pytest_mlms.cases import Case, cases_of, upgrades_of
 from pytest_mlms.errors import ManifestError
@@ -14,6 +16,7 @@ from pytest_mlms.records import Kind, Stack
 from pytest_mlms.session import Session
 from pytest_mlms.stacks.declared import DEFAULT, declared_stacks, stacks_for
 from pytest_mlms.stacks.labels import visit_of
+from pytest_mlms.stacks.nearest import nearest_stack
 
 __all__ = ["StackSelection", "select_cases"]
 
@@ -22,6 +25,8 @@ def select_cases(loaded: LoadedManifest, kind: Kind, session: Session) -> list[C
     """Return the cases of one kind. Raises MlmsError where a stack is not declared properly."""
     models = loaded.manifest.models
     stacks = StackSelection.of(session, [model.name for model in models])
+    nearest = {model.name: model.versions for model in models if model.or_nearest}
+    stacks = replace(stacks, nearest=nearest)
     if loaded.manifest.control:
         stacks = replace(stacks, chosen=[_control_stack(loaded, session)])
     if kind == "upgrade":
@@ -71,7 +76,8 @@ class StackSelection:
 
     ``chosen`` and ``against`` are those that the options name, and ``declared`` all by name, with
     the interpreter that runs pytest as "here". ``frameworks`` are those that the manifest has
-    models for, and ``lock`` is the lock file whose stacks are baselines, too.
+    models for, and ``lock`` is the lock file whose stacks are baselines, too. ``nearest`` has the
+    versions of those whose models may run with the nearest one.
     """
 
     chosen: Sequence[Stack]
@@ -79,6 +85,7 @@ class StackSelection:
     declared: dict[str, Stack]
     frameworks: Collection[str]
     lock: Path | None = None
+    nearest: Mapping[str, SpecifierSet] = field(default_factory=dict)
 
     @classmethod
     def of(cls, session: Session, frameworks: Collection[str]) -> StackSelection:
@@ -93,7 +100,11 @@ class StackSelection:
 
     def candidates(self, framework: str) -> list[Stack]:
         """Return the stacks that run the model for ``framework``."""
-        return self._among(framework, self.chosen)
+        if self.chosen or framework not in self.nearest:
+            return self._among(framework, self.chosen)
+        declared = self.declared.values()
+        stack = nearest_stack(framework, self.nearest[framework], declared)
+        return self._among(framework, [] if stack is None else [stack])
 
     def baselines(self, framework: str) -> list[Stack]:
         """Return the stacks that upgrades of ``framework`` are compared with."""

@@ -13,7 +13,10 @@ __all__ = ["failure_without_limits", "warn_without_limits"]
 
 
 def warn_without_limits(loaded: LoadedManifest, session: Session) -> None:
-    """Warn once of a manifest that judges nothing."""
+    """Warn once of a manifest that judges nothing; of originals, one warning tells of all."""
+    if loaded.origin is not None:
+        session.originals.append(loaded.origin)
+        return
     if _is_judged(loaded, session.config) or session.worker not in FIRST_WORKERS:
         return
     from pytest_mlms.recorder import MlmsNotGated

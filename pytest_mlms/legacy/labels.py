@@ -54,6 +54,6 @@ def class_names(labels: str, md5: str, line: int, digest_line: int) -> ClassName
     source, why = address_of(labels, line)
     if not md5:
         text = "the names of classes have no md5; their sha256 is recorded when they are fetched"
-        return ClassNames(source, UNPINNED, why, notes=(Note(line, text),))
+        return ClassNames(source, UNPINNED, why, line, (Note(line, text),))
     digest = digest_of(md5, digest_line, "features_checksum")
     return ClassNames(source, digest, why, digest_line)

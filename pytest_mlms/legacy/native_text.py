@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from pytest_mlms.draft.parts import scalar
 
-__all__ = ["Block", "Key", "Part", "Step", "text_of"]
+__all__ = ["Block", "Key", "NativeLine", "Part", "Step", "decisions_of", "native_lines"]
 
 _WIDTH = 100  # columns
 _INDENT = "  "
@@ -17,11 +17,15 @@ _INDENT = "  "
 
 @dataclass(frozen=True)
 class Step:
-    """A step with its parameters, and why it is there if the original doesn't say it."""
+    """A step with its parameters, and why it is there if the original doesn't say it.
+
+    ``line`` is that of the original, 0 for the line of what has the step.
+    """
 
     name: str
     parameters: Mapping[str, Any] | None = None
     why: str = ""
+    line: int = 0
 
     @property
     def content(self) -> Any:
@@ -31,11 +35,15 @@ class Step:
 
 @dataclass(frozen=True)
 class Key:
-    """A key and its value: a scalar, a list or a mapping in one line, parts, steps, or a block."""
+    """A key and its value: a scalar, a list or a mapping in one line, parts, steps, or a block.
+
+    ``line`` is that of the original, 0 for the line of what has the key.
+    """
 
     name: str
     value: Any
     why: str = ""
+    line: int = 0
 
 
 Part = Sequence[Key]
@@ -49,50 +57,81 @@ class Block:
     text: str
 
 
-def text_of(keys: Sequence[Key]) -> str:
-    """Return the text of a manifest."""
-    return "\n".join([*_lines_of_keys(keys, ""), ""])
+class NativeLine(NamedTuple):
+    """A line of a native manifest, and the line of the original that it is from."""
+
+    text: str
+    line: int
 
 
-def _lines_of_keys(keys: Sequence[Key], indent: str) -> Iterator[str]:
+def native_lines(keys: Sequence[Key]) -> list[NativeLine]:
+    """Return the lines of a manifest."""
+    return list(_lines_of_keys(keys, "", 1))
+
+
+def decisions_of(keys: Sequence[Key], line: int = 1) -> Iterator[NativeLine]:
+    """Yield what was decided rather than copied: the name of a key or step, and why."""
     for key in keys:
-        yield from _comment(key.why, indent)
-        yield from _lines_of_value(key, indent)
+        own = key.line or line
+        if key.why:
+            yield NativeLine(f"{key.name}: {key.why}", own)
+        if _is_list_of(key.value, Step):
+            for step in key.value:
+                if step.why:
+                    yield NativeLine(f"{step.name}: {step.why}", step.line or own)
+        elif _is_list_of(key.value, Sequence):
+            for part in key.value:
+                yield from decisions_of(part, own)
 
 
-def _lines_of_value(key: Key, indent: str) -> Iterator[str]:
+def _lines_of_keys(keys: Sequence[Key], indent: str, line: int) -> Iterator[NativeLine]:
+    for key in keys:
+        own = key.line or line
+        for text in _comment(key.why, indent):
+            yield NativeLine(text, own)
+        yield from _lines_of_value(key, indent, own)
+
+
+def _lines_of_value(key: Key, indent: str, line: int) -> Iterator[NativeLine]:
     value = key.value
     if isinstance(value, Block):
-        yield f"{indent}{key.name}: >-"
-        yield from _wrapped(value.text, f"{indent}{_INDENT}")
+        yield NativeLine(f"{indent}{key.name}: >-", line)
+        for text in _wrapped(value.text, f"{indent}{_INDENT}"):
+            yield NativeLine(text, line)
     elif _is_list_of(value, Step):
-        yield f"{indent}{key.name}:"
+        yield NativeLine(f"{indent}{key.name}:", line)
         for step in value:
-            yield from _comment(step.why, f"{indent}{_INDENT}")
-            yield f"{indent}{_INDENT}- {_flow(step.content).removeprefix('{').removesuffix('}')}"
+            yield from _lines_of_step(step, f"{indent}{_INDENT}", step.line or line)
     elif _is_list_of(value, Sequence):
-        yield f"{indent}{key.name}:"
+        yield NativeLine(f"{indent}{key.name}:", line)
         for part in value:
-            yield from _lines_of_part(part, f"{indent}{_INDENT}")
+            yield from _lines_of_part(part, f"{indent}{_INDENT}", line)
     else:
-        yield f"{indent}{key.name}: {_flow(value)}"
+        yield NativeLine(f"{indent}{key.name}: {_flow(value)}", line)
+
+
+def _lines_of_step(step: Step, indent: str, line: int) -> Iterator[NativeLine]:
+    for text in _comment(step.why, indent):
+        yield NativeLine(text, line)
+    content = _flow(step.content).removeprefix("{").removesuffix("}")
+    yield NativeLine(f"{indent}- {content}", line)
 
 
 def _is_list_of(value: Any, kind: type) -> bool:
     return isinstance(value, tuple) and bool(value) and isinstance(value[0], kind)
 
 
-def _lines_of_part(part: Part, indent: str) -> Iterator[str]:
+def _lines_of_part(part: Part, indent: str, line: int) -> Iterator[NativeLine]:
     """Yield the lines of an entry; the dash stands before the first line that is no comment."""
     is_first = True
-    for line in _lines_of_keys(part, f"{indent}{_INDENT}"):
-        if is_first and not line.lstrip().startswith("#"):
-            yield f"{indent}- {line.lstrip()}"
+    for text, own in _lines_of_keys(part, f"{indent}{_INDENT}", line):
+        if is_first and not text.lstrip().startswith("#"):
+            yield NativeLine(f"{indent}- {text.lstrip()}", own)
             is_first = False
         elif is_first:
-            yield f"{indent}{line.lstrip()}"
+            yield NativeLine(f"{indent}{text.lstrip()}", own)
         else:
-            yield line
+            yield NativeLine(text, own)
 
 
 def _comment(why: str, indent: str) -> Iterator[str]:

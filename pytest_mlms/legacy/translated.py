@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pytest_mlms.legacy.digests import DigestOfFile
-from pytest_mlms.legacy.native_text import Key, Part, Step
+from pytest_mlms.legacy.native_text import Key, NativeLine, Part, Step
 from pytest_mlms.legacy.notes import Note
 
 __all__ = [
@@ -30,12 +30,12 @@ class TensorName:
     position: int | None = None
     why: str = ""
 
-    def keys(self, comment: str = "") -> list[Key]:
-        """Return the keys that say it, with a comment above."""
+    def keys(self, line: int, comment: str = "") -> list[Key]:
+        """Return the keys that say it, from a line of the original, with a comment above."""
         why = "; ".join(filter(None, [comment, self.why]))
-        keys = [Key("name", self.text, why)]
+        keys = [Key("name", self.text, why, line)]
         if self.position is not None:
-            keys.append(Key("position", self.position))
+            keys.append(Key("position", self.position, line=line))
         return keys
 
 
@@ -82,12 +82,18 @@ class TranslatedFiles:
 
 @dataclass(frozen=True)
 class Translation:
-    """The text of a native manifest and the warnings.
+    """The lines of a native manifest, what was decided for it, and the warnings.
 
     ``has_accuracy`` is True if its outputs are scored once it has a dataset.
     """
 
-    text: str
+    lines: Sequence[NativeLine]
     has_accuracy: bool
+    decisions: Sequence[Note] = ()
     digests: Sequence[DigestOfFile] = ()
     notes: Sequence[Note] = ()
+
+    @property
+    def text(self) -> str:
+        """The text of the native manifest."""
+        return "\n".join([*(line.text for line in self.lines), ""])

@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from pytest_mlms.legacy.native_text import Block, Key, Part, text_of
-from pytest_mlms.legacy.notes import Refused, UnclearManifest
+from pytest_mlms.legacy.native_text import Block, Key, Part, decisions_of, native_lines
+from pytest_mlms.legacy.notes import Note, Refused, UnclearManifest
 from pytest_mlms.legacy.outside_dataset import OutsideDataset, plain_name
 from pytest_mlms.legacy.records import LegacyManifest
 from pytest_mlms.legacy.translated import (
@@ -68,9 +68,9 @@ def _translation(
         outputs = translate_outputs(manifest, files.predictor)
     keys = [
         *_beginning(manifest, outputs.task),
-        Key("models", (_model_part(files, inputs, outputs),)),
-        Key("inputs", tuple(spec.part for spec in inputs)),
-        Key("outputs", tuple(_output_part(output) for output in outputs.outputs)),
+        Key("models", (_model_part(files, inputs, outputs),), line=manifest.line["model"]),
+        Key("inputs", tuple(spec.part for spec in inputs), line=manifest.line["inputs"]),
+        _outputs_key(manifest, outputs),
         *_dataset(manifest, folder, datasets),
         *_ending(manifest),
     ]
@@ -78,8 +78,9 @@ def _translation(
     for spec in inputs:
         notes += spec.notes
     return Translation(
-        text=text_of(keys),
+        lines=native_lines(keys),
         has_accuracy=any(output.type != "tensor" for output in outputs.outputs),
+        decisions=list(_decisions(manifest, keys)),
         digests=[*files.digests, *outputs.digests],
         notes=sorted(notes),
     )
@@ -103,16 +104,18 @@ def _beginning(manifest: LegacyManifest, task: str) -> Iterator[Key]:
     name = native_name(manifest)
     why_name = "" if name == manifest.name else f"the original's name is {manifest.name!r}"
     origin = f"From a manifest of MLModelScope, {manifest.path.name}, dialect {manifest.dialect}"
-    yield Key("name", name, "; ".join(filter(None, [origin, _claims(manifest), why_name])))
+    about = "; ".join(filter(None, [origin, _claims(manifest), why_name]))
+    lines = manifest.line
+    yield Key("name", name, about, lines["name"])
     version, why = _version(manifest)
-    yield Key("version", version, why)
+    yield Key("version", version, why, lines["version"])
     yield Key("task", task)
     if manifest.description:
-        yield Key("description", Block(manifest.description))
+        yield Key("description", Block(manifest.description), line=lines["description"])
     if manifest.license:
-        yield Key("license", manifest.license)
+        yield Key("license", manifest.license, line=lines["license"])
     if manifest.references:
-        yield Key("references", list(manifest.references))
+        yield Key("references", list(manifest.references), line=lines["references"])
 
 
 def native_name(manifest: LegacyManifest) -> str:
@@ -171,8 +174,15 @@ def _option_outputs(outputs: Sequence[TranslatedOutput]) -> list[str]:
     return names if len(names) == len(outputs) else []
 
 
-def _output_part(output: TranslatedOutput) -> Part:
-    part = [*output.name.keys(output.why), Key("type", output.type)]
+def _outputs_key(manifest: LegacyManifest, outputs: TranslatedOutputs) -> Key:
+    line = manifest.outputs[0].line["type"]
+    if manifest.postprocess:
+        line = manifest.line["postprocess"]
+    return Key("outputs", tuple(_output_part(one, line) for one in outputs.outputs), line=line)
+
+
+def _output_part(output: TranslatedOutput, line: int) -> Part:
+    part = [*output.name.keys(line, output.why), Key("type", output.type)]
     if output.steps:
         part.append(Key("steps", tuple(output.steps)))
     return part
@@ -189,12 +199,23 @@ def _dataset(
             return
     if plain_name(name) not in ("", "unknown"):
         why = f"the training dataset {name}; describe it in a datasets.yaml (docs/datasets.md)"
-        yield Key("dataset", plain_name(name), why)
+        yield Key("dataset", plain_name(name), why, manifest.line["attributes"])
 
 
 def _ending(manifest: LegacyManifest) -> Iterator[Key]:
     if manifest.is_hidden:
-        yield Key("marks", {"skip": {"*": "hidden: true in the original"}})
+        skipped = {"skip": {"*": "hidden: true in the original"}}
+        yield Key("marks", skipped, line=manifest.line["hidden"])
+
+
+def _decisions(manifest: LegacyManifest, keys: Sequence[Key]) -> Iterator[Note]:
+    """Yield what was decided; of the name only that it has other characters."""
+    first, *others = keys
+    if first.value != manifest.name:
+        text = f"name: the original's name is {manifest.name!r}"
+        yield Note(first.line, text)
+    for text, line in decisions_of(others):
+        yield Note(line, text)
 
 
 def _claims(manifest: LegacyManifest) -> str:

@@ -38,9 +38,14 @@ def translate_files(manifest: LegacyManifest) -> TranslatedFiles:
     versions = _versions(framework) if predictor == framework.name.lower() else ""
     written = framework.version or "nothing"
     if not why and versions:
-        why = f"the original has the version {written}"
+        why = f"the original has the version {written}; the nearest one runs it if no stack has it"
     addresses = _addresses(files)
-    part = [Key("framework", f"{predictor} {versions}".strip(), why), *addresses.values()]
+    line = framework.line["version"]
+    part = [
+        Key("framework", f"{predictor} {versions}".strip(), why, line),
+        Key("or_nearest", True, line=line),
+        *addresses.values(),
+    ]
     digests = _digests(files)
     part.append(_digest_key(manifest, digests))
     known = []
@@ -142,7 +147,8 @@ def _digest_key(manifest: LegacyManifest, digests: Mapping[str, str]) -> Key:
         why = f"{why}; it is that of {owner}"
     if UNPINNED in values:
         why = "the original has no digest; it is recorded when the file is first fetched"
-    return Key("sha256", values[0] if len(values) == 1 else dict(digests), why)
+    line = manifest.files.line["graph_checksum"]
+    return Key("sha256", values[0] if len(values) == 1 else dict(digests), why, line)
 
 
 def digest_of(md5: str, line: int, key: str) -> str:
@@ -155,14 +161,15 @@ def digest_of(md5: str, line: int, key: str) -> str:
 
 
 def _address_key(files: LegacyFiles, name: str, path: str) -> Key:
+    line = files.line[f"{name}_path"]
     if files.is_archive and files.base_url:
         archive, why = address_of(files.base_url, files.line["base_url"])
-        return Key(name, f"{archive}#{path}", why)
+        return Key(name, f"{archive}#{path}", why, line)
     written = path
     if files.base_url and not _is_url(path):
         written = f"{files.base_url.rstrip('/')}/{path.lstrip('/')}"
-    address, why = address_of(written, files.line[f"{name}_path"])
-    return Key(name, address, why)
+    address, why = address_of(written, line)
+    return Key(name, address, why, line)
 
 
 def _is_url(text: str) -> bool:

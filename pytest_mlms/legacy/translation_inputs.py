@@ -58,6 +58,11 @@ def input_name(spec: LegacyInput, number: int, predictor: str) -> TensorName:
     return TensorName(own, number, f"{_BY_POSITION}, as the original has no name")
 
 
+def _line_of_name(spec: LegacyInput) -> int:
+    key = "input_layer" if "input_layer" in spec.line.lines else "layer_name"
+    return spec.line[key]
+
+
 def element_type_of(spec: LegacyInput) -> tuple[str, str]:
     """Return the element type of an input, and why it is that if nothing says so."""
     if not spec.element_type:
@@ -73,9 +78,9 @@ def _tensor(spec: LegacyInput, number: int, predictor: str) -> TranslatedInput:
     name = input_name(spec, number, predictor)
     element_type, why_type = element_type_of(spec)
     part = (
-        *name.keys(),
+        *name.keys(_line_of_name(spec)),
         Key("type", "tensor"),
-        Key("element_type", element_type, why_type),
+        Key("element_type", element_type, why_type, spec.line["element_type"]),
     )
     return TranslatedInput(name, element_type, None, part)
 
@@ -91,10 +96,10 @@ def _image(
     element_type, why_type = element_type_of(spec)
     size = _size(spec)
     part = (
-        *name.keys(),
+        *name.keys(_line_of_name(spec)),
         Key("type", "image"),
-        Key("element_type", element_type, why_type),
-        Key("layout", _LAYOUTS[layout], why_layout),
+        Key("element_type", element_type, why_type, spec.line["element_type"]),
+        Key("layout", _LAYOUTS[layout], why_layout, spec.line["layout"]),
         Key("steps", tuple(_steps(spec, size, color, why_color))),
     )
     height, width = size or (None, None)
@@ -137,11 +142,13 @@ def _steps(
 ) -> Iterator[Step]:
     """Yield the steps: decode and resize, then normalise."""
     order = f"{why_color}; " if why_color else ""
-    yield Step("decode", {"color": color, "orientation": "stored"}, f"{order}{_STORED}")
+    why = f"{order}{_STORED}"
+    color_line = spec.line["color_mode"]
+    yield Step("decode", {"color": color, "orientation": "stored"}, why, color_line)
     if spec.max_dimension is not None:
         yield _resize_to_longest(spec)
     elif size is not None:
-        yield Step("resize", {"size": list(size)}, _LINEAR)
+        yield Step("resize", {"size": list(size)}, _LINEAR, spec.line["dimensions"])
     yield from _normalize(spec, color)
 
 
@@ -153,6 +160,7 @@ def _resize_to_longest(spec: LegacyInput) -> Step:
         "resize",
         {"longest": spec.max_dimension},
         "the other side is rounded down, as the agents did until 2020; those of 2021 rounded it",
+        spec.line["max_dimension"],
     )
 
 
@@ -169,7 +177,8 @@ def _normalize(spec: LegacyInput, color: str) -> Iterator[Step]:
             is_reversed = True
         parameters[key] = values[0] if len(set(values)) == 1 else values
     if parameters:
-        yield Step("normalize", parameters, _REVERSED if is_reversed else "")
+        why = _REVERSED if is_reversed else ""
+        yield Step("normalize", parameters, why, spec.line["mean"])
 
 
 def _per_channel(spec: LegacyInput, key: str, numbers: Sequence[float]) -> list[float]:

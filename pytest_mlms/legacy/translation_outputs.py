@@ -106,7 +106,7 @@ def _names_of(output: LegacyOutput) -> ClassNames:
 
 
 def _top(names: ClassNames) -> Step:
-    return Step("top_k", {"k": _BEST, **names.parameters}, names.why)
+    return Step("top_k", {"k": _BEST, **names.parameters}, names.why, names.line)
 
 
 def _detection(manifest: LegacyManifest, output: LegacyOutput, predictor: str) -> TranslatedOutputs:
@@ -155,7 +155,7 @@ def _classes(names: ClassNames, predictor: str) -> Iterator[Step]:
     if names.lacks_background and predictor == "tensorflow":
         yield Step("classes", {"ids": "same"}, _OFFSET)
     elif names.source:
-        yield Step("classes", names.parameters, names.why)
+        yield Step("classes", names.parameters, names.why, names.line)
 
 
 def _box_reader(manifest: LegacyManifest, output: LegacyOutput, predictor: str) -> Step:

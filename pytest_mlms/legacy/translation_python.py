@@ -65,11 +65,16 @@ def _input(
     name = input_name(spec, number, predictor)
     if number and name.position is not None:
         name = replace(name, position=number)
-    part = [*name.keys(), Key("type", code.type), Key("element_type", element_type)]
+    line = manifest.line["preprocess"]
+    part = [
+        *name.keys(spec.line["input_layer"]),
+        Key("type", code.type),
+        Key("element_type", element_type),
+    ]
     axes: Sequence[int | None] | None = None
     if code.type == "image":
-        part.append(Key("layout", code.layout, _CODE))
-        part.append(Key("steps", tuple(_steps(code))))
+        part.append(Key("layout", code.layout, _CODE, line))
+        part.append(Key("steps", tuple(_steps(code)), line=line))
         axes = _axes(code)
     notes = [] if number else list(_code_notes(manifest, spec, code))
     return TranslatedInput(name, element_type, axes, tuple(part), notes)
@@ -179,7 +184,7 @@ def _output(
     if output.type == "classification":
         steps = _with_names(steps, names)
     if output.type == "boxes" and names.source:
-        steps.append(Step("classes", names.parameters, names.why))
+        steps.append(Step("classes", names.parameters, names.why, names.line))
     origin = f"read as the code of postprocess does, form {code.form[:8]}"
     return TranslatedOutput(name, output.type, steps, origin)
 
@@ -205,5 +210,5 @@ def _with_names(steps: Sequence[Step], names: ClassNames) -> list[Step]:
             others.append(step)
         elif step.parameters:
             parameters = step.parameters
-    top = Step("top_k", {**parameters, **names.parameters}, names.why)
+    top = Step("top_k", {**parameters, **names.parameters}, names.why, names.line)
     return [*others, top]

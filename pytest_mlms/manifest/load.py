@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
@@ -27,20 +28,52 @@ from pytest_mlms.quantities import QUANTITIES, Quantity
 from pytest_mlms.records import Artifact, Kind, Limit, Place
 from pytest_mlms.text import shortened
 
-__all__ = ["LoadedManifest", "find_manifests", "load", "read", "shown"]
+__all__ = [
+    "LoadedManifest",
+    "Origin",
+    "Remark",
+    "find_manifests",
+    "load",
+    "load_document",
+    "read",
+    "shown",
+]
 
 _SHOWN_ERRORS = 100
 _LONGEST_ERROR = 1000  # characters
 _SUFFIXES = (".yaml", ".yml")
 
 
+class Remark(NamedTuple):
+    """A text about a line of a file: what was decided there, or is wrong there."""
+
+    place: str
+    text: str
+
+
+class Origin(NamedTuple):
+    """The original that a manifest was translated from as it was loaded.
+
+    ``dataset`` is the name of a dataset that nothing describes, "" where there is none.
+    """
+
+    dialect: str
+    decisions: tuple[Remark, ...]
+    warnings: tuple[Remark, ...]
+    dataset: str = ""
+
+
 @dataclass(frozen=True, eq=False)
 class LoadedManifest:
-    """A manifest, the file that it is from, and the lines of its keys."""
+    """A manifest, the file that it is from, and the lines of its keys.
+
+    ``origin`` is there for a manifest of MLModelScope, whose file is loaded as it is.
+    """
 
     path: Path
     manifest: Manifest
     lines: yaml12.Lines
+    origin: Origin | None = None
 
     def place(self, *path: str | int) -> Place:
         """Return the line of a key, or of its nearest parent that is written down."""
@@ -178,12 +211,18 @@ def _limited_by(key: str) -> Quantity:
 
 
 def load(path: Path, frameworks: Collection[str] | None = None) -> LoadedManifest:
-    """Read and check the manifest at ``path``.
+    """Read and check the manifest at ``path``, which is a native one.
 
     ``frameworks`` are those that have a predictor; None accepts all. Raises ManifestError with
     every error of the file, a line each.
     """
-    document = read(path)
+    return load_document(path, read(path), frameworks)
+
+
+def load_document(
+    path: Path, document: yaml12.Document, frameworks: Collection[str] | None = None
+) -> LoadedManifest:
+    """Check the content of the manifest at ``path``, as ``load`` does."""
     errors = list(document.errors)
     manifest = None
     if document.value is not None or not errors:

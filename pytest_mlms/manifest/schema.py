@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Annotated, Any, Literal, TypeVar
 
 from packaging.specifiers import SpecifierSet
+from packaging.version import InvalidVersion
 from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 
 from pytest_mlms.manifest.scenarios import ScenarioEntry, SingleStream, labels_of
@@ -141,10 +142,13 @@ Architecture = Annotated[str, Field(min_length=1, description="as uname -m print
 class Model(Closed):
     """The weights in one framework's own format.
 
-    ``options`` go to its predictor, which documents them.
+    ``options`` go to its predictor, which documents them. With ``or_nearest`` the framework's
+    versions are those that it was made for: a declared stack that has one of them runs it, or else
+    the one that has the nearest version.
     """
 
     framework: Framework
+    or_nearest: bool = False
     graph: Source
     weights: Source | None = None
     sha256: Digests
@@ -169,6 +173,13 @@ class Model(Closed):
     def versions(self) -> SpecifierSet:
         """The framework's versions that it is meant for."""
         return split_framework(self.framework)[1]
+
+    def is_for(self, version: str) -> bool:
+        """Return whether a version of the framework is one of those that it is meant for."""
+        try:
+            return self.versions.contains(version, prereleases=True)
+        except InvalidVersion:
+            return False
 
 
 class Input(Closed):

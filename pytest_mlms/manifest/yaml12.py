@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -80,6 +80,13 @@ class Lines:
     def add(self, path: str, line: int) -> int:
         """Add a path as text, unless it is there; return its line."""
         return self._lines.setdefault(path, line)
+
+    def moved(self, lines: Sequence[int]) -> Lines:
+        """Return the lines in another file, which ``lines`` has for each line of this one."""
+        moved = Lines()
+        for path, line in self._lines.items():
+            moved.add(path, lines[min(line, len(lines)) - 1])
+        return moved
 
     def nearest(self, path: Path) -> int:
         """Return the line of ``path``; of its nearest parent where it isn't there itself."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_mlms.errors import MlmsError
-from pytest_mlms.manifest.load import load
+from pytest_mlms.loading import load_manifest
 
 __all__ = ["ManifestEntry", "Manifests"]
 
@@ -77,7 +77,7 @@ class Manifests:
 def _entry(name: str, path: Path) -> ManifestEntry | None:
     """Return a manifest; None for other YAML files, and for one that has errors."""
     try:
-        manifest = load(path).manifest
+        manifest = load_manifest(path).manifest
         text = path.read_text(encoding="utf-8", errors="replace")
     except (MlmsError, OSError):
         return None

@@ -17,7 +17,7 @@ import pytest
 from pytest_mlms.cases import Case, case_of
 from pytest_mlms.errors import InvalidRun, MlmsError
 from pytest_mlms.host.machine import machine_state
-from pytest_mlms.item_result import CaseIdentity, ItemResult, Outcome
+from pytest_mlms.item_result import CaseIdentity, ItemResult, Outcome, Software
 from pytest_mlms.recorder import RECORDER, MlmsWarning, Recorder
 from pytest_mlms.records import Verdict
 from pytest_mlms.report.junit import junit_properties
@@ -130,16 +130,29 @@ def interrupted_result(item: pytest.Item) -> dict[str, Any] | None:
 def _result(
     item: pytest.Item, case: Case, recorder: Recorder | None, outcome: Outcome
 ) -> ItemResult:
+    recording = recorder.recording() if recorder else None
+    software = recording.software if recording else None
     return ItemResult(
         nodeid=item.nodeid,
         worker=item.config.stash[SESSION].worker,
         identity=CaseIdentity.of(case),
         machine=machine_state(),
         outcome=outcome,
-        recording=recorder.recording() if recorder else None,
+        recording=recording,
         repetition=repetition_of(item),
         reproduce=reproduce_command(item),
+        other_version=_other_version(case, software) if software else "",
     )
+
+
+def _other_version(case: Case, software: Software) -> str:
+    """Return a text where the framework has another version than the model was made for."""
+    framework = case.stack.framework
+    version = software.versions.get(framework, "")
+    if case.model.is_for(version):
+        return ""
+    asked = case.model.framework
+    return f"asked for {asked}, ran with {version} of stack {case.stack.name}"
 
 
 def repetition_of(item: pytest.Item) -> int:

@@ -49,6 +49,8 @@ _SHOWN_FIELDS = (
     "scenario",
     "versions",
     "stack",
+    "original",
+    "other_version",
     "against",
     "comparisons",
     "rounds",

@@ -20,6 +20,7 @@ from pytest_mlms.report.columns import (
     own_columns,
     verdict_in,
 )
+from pytest_mlms.report.originals import ORIGINALS_TITLE, original_lines
 from pytest_mlms.report.summary import is_measured
 from pytest_mlms.report.table import format_table
 from pytest_mlms.report.traces import (
@@ -65,6 +66,7 @@ def write_tables(terminal: pytest.TerminalReporter, results: Results) -> None:
         doubts = _doubts_of(result)
         if doubts:
             terminal.write_line(f"{doubts}: {result['nodeid']}", yellow=True)
+    writer.write_originals(results)
     for line in _skipped_lines(results):
         terminal.write_line(line, yellow=True)
     writer.write_unmeasured([result for result in ordered if _is_without_result(result)])
@@ -170,6 +172,18 @@ class _TableWriter:
                 self._write_rows(results, columns)
         for line in note_lines(results):
             self._terminal.write_line(line, yellow=True)
+
+    def write_originals(self, results: Results) -> None:
+        """Write what was decided about original manifests, and which other versions ran."""
+        lines = list(original_lines(results))
+        if not lines:
+            return
+        self._terminal.write_sep("-", ORIGINALS_TITLE)
+        for line in lines[:_MOST_ROWS]:
+            self._terminal.write_line(line)
+        more = len(lines) - _MOST_ROWS
+        if more > 0:
+            self._terminal.write_line(f"… and {more:,} more; results.jsonl has them all")
 
     def write_unmeasured(self, results: Results) -> None:
         """Write a line for each item that failed before it measured anything."""

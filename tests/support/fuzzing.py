@@ -19,9 +19,10 @@ from pathlib import Path
 
 from pytest_mlms.artifacts.fetch import check_local
 from pytest_mlms.cases import Case, cases_of
-from pytest_mlms.errors import MlmsError
+from pytest_mlms.errors import ManifestError, MlmsError
 from pytest_mlms.item_result import CaseIdentity
 from pytest_mlms.legacy.importing import Original, import_original
+from pytest_mlms.loading import load_manifest
 from pytest_mlms.lockfile.reading import parse_lock, read_lock
 from pytest_mlms.lockfile.writing import lock_text
 from pytest_mlms.manifest import LoadedManifest, load
@@ -140,7 +141,10 @@ def _read_manifest(data: bytes, folder: Path) -> None:
 
 
 def _read_legacy(data: bytes, folder: Path) -> None:
-    """Import a manifest of MLModelScope; what is written must be a native one."""
+    """Import a manifest of MLModelScope, and load it as it is: both must do the same.
+
+    What is written must be a native one. Lines are those of the original.
+    """
     path = folder / "legacy.yml"
     path.write_bytes(data)
     target = folder / "imported" / "legacy.yaml"
@@ -149,8 +153,19 @@ def _read_legacy(data: bytes, folder: Path) -> None:
     if outcome is None:
         return
     assert target.exists() != bool(outcome.kind)
-    if outcome.problem:
-        raise MlmsError(outcome.problem)
+    try:
+        loaded = load_manifest(path, _PREDICTORS)
+    except ManifestError as error:
+        assert outcome.problem, error
+        raise
+    assert not outcome.problem
+    assert loaded.origin is not None
+    last = data.count(b"\n") + 1
+    for kind in _KINDS:
+        for case in _cases(loaded, kind):
+            line = to_plain(CaseIdentity.of(case))
+            json.dumps(line, allow_nan=False).encode()
+            assert 1 <= case.place().line <= last
 
 
 def _read_lock(data: bytes, folder: Path) -> None:

@@ -29,7 +29,8 @@ from pytest_mlms.distribute.messages import (
 from pytest_mlms.distribute.remote.workspace_sync import WorkspaceSync
 from pytest_mlms.distribute.side_channel import Handler, Handlers, SideChannel
 from pytest_mlms.errors import ArtifactError, MlmsError
-from pytest_mlms.manifest.load import LoadedManifest, load
+from pytest_mlms.loading import load_manifest
+from pytest_mlms.manifest.load import LoadedManifest
 from pytest_mlms.records import Artifact
 
 __all__ = ["ArtifactClient", "ArtifactServer"]
@@ -215,7 +216,7 @@ def _relative(source: str, manifest: Path) -> str:
 
 @lru_cache(maxsize=4096)
 def _artifacts_of(manifest: Path) -> list[Artifact]:
-    return list(_artifacts(load(manifest)))
+    return list(_artifacts(load_manifest(manifest)))
 
 
 def _artifacts(loaded: LoadedManifest) -> Iterator[Artifact]:

@@ -1,0 +1,56 @@
+"""Loading of manifests of either form: native ones, and those of MLModelScope as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pytest_mlms.errors import ManifestError
+from pytest_mlms.manifest import yaml12
+from pytest_mlms.manifest.load import LoadedManifest, load_document
+from pytest_mlms.manifest.reading import read
+
+__all__ = ["NoManifestError", "load_manifest"]
+
+_KEYS = frozenset({"framework", "models", "inputs", "outputs", "task"})
+"""Keys of which every manifest has one, of either form, and other YAML files seldom any."""
+
+
+class NoManifestError(ManifestError):
+    """A file of keys and values that are those of something else, such as a CI service."""
+
+
+def load_manifest(path: Path, frameworks: Collection[str] | None = None) -> LoadedManifest:
+    """Read and check the manifest at ``path``; one of MLModelScope is translated in memory.
+
+    ``frameworks`` are those that have a predictor; None accepts all. Nothing of the file is run,
+    and nothing is fetched. Raises ManifestError with every error of the file, a line each;
+    NoManifestError where it seems to be a file of another kind.
+    """
+    document = read(path)
+    if _may_be_original(document, path):
+        from pytest_mlms.legacy.loading import load_original
+
+        loaded = load_original(path, frameworks)
+        if loaded is not None:
+            return loaded
+    try:
+        return load_document(path, document, frameworks)
+    except ManifestError as error:
+        if document.value and _KEYS.isdisjoint(document.value):
+            raise NoManifestError(str(error)) from None
+        raise
+
+
+def _may_be_original(document: yaml12.Document, path: Path) -> bool:
+    content = document.value
+    if content is None:  # a digest of decimal digits alone is too long for a number
+        content = read(path, parse=partial(yaml12.parse, keep_written=True)).value
+    return _has_one_framework(content)
+
+
+def _has_one_framework(content: Any) -> bool:
+    """Return whether content has the framework at its top, where native manifests have models."""
+    return isinstance(content, dict) and "framework" in content and "models" not in content

@@ -1,0 +1,113 @@
+"""Runs of original manifests as they are."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.fileserver import serving
+from tests.support.legacy_manifests import A0, A2
+from tests.support.original_digits import accuracy_of_script, serve_network, write_dataset
+from tests.support.project import Project
+
+SHOW_WARNINGS = "-Walways:no limit judges"
+
+
+@pytest.fixture
+def originals(project: Project) -> Project:
+    """A project whose folder has two originals and a file of a CI service instead of a manifest."""
+    project.drop()
+    (project.folder / "one.yml").write_text(A2)
+    (project.folder / "two.yml").write_text(A2)
+    (project.folder / ".travis.yml").write_text("language: go\nscript: [make]\n")
+    return project
+
+
+def test_originals_are_collected_and_warned_of_once(originals: Project) -> None:
+    result = originals.run("--collect-only", "-q", SHOW_WARNINGS)
+    result.stdout.fnmatch_lines(
+        [
+            "manifests/one.yml::test_performance[[]tensorflow-cpu-b1-single_stream]",
+            "manifests/two.yml::test_performance[[]tensorflow-cpu-b1-single_stream]",
+            "*original manifests: imagenet (2); add them to one, so that accuracy is measured",
+            "*no limit judges what 2 original manifests measure*",
+            "*1 YAML file is no manifest and was left alone: manifests/.travis.yml",
+            "2 tests collected*",
+        ]
+    )
+    assert result.ret == 0
+
+
+def test_a_refused_original_is_an_error_with_its_line(originals: Project) -> None:
+    (originals.folder / "stub.yml").write_text(A0)
+    result = originals.run("--collect-only", "-q", "--continue-on-collection-errors")
+    result.stdout.fnmatch_lines(["manifests/stub.yml:7: has no model file*", "*1 error in*"])
+
+
+def test_a_file_of_something_else_that_is_named_is_an_error(originals: Project) -> None:
+    result = originals.run("--collect-only", "-q", "--mlms-manifests=manifests/.travis.yml")
+    result.stdout.fnmatch_lines(["manifests/.travis.yml:1: 'models' is missing*"])
+
+
+def test_the_nearest_declared_stack_is_chosen(originals: Project) -> None:
+    (originals.folder / "stacks.yaml").write_text(
+        "old: {framework: tensorflow, requirements: [tensorflow==1.4.0]}\n"
+        "new: {framework: tensorflow, requirements: [tensorflow==2.15.1]}\n"
+        "newer: {framework: tensorflow, requirements: [tensorflow==2.21.0]}\n"
+    )
+    result = originals.run("--collect-only", "-q")
+    result.stdout.fnmatch_lines(["manifests/one.yml::test_performance[[]new-cpu-b1-single_stream]"])
+    chosen = originals.run("--collect-only", "-q", "--mlms-stack=old")
+    chosen.stdout.fnmatch_lines(["manifests/one.yml::test_performance[[]old-cpu-b1-single_stream]"])
+
+
+@pytest.fixture
+def digits(project: Project) -> Iterator[Project]:
+    """A project with an original of a real network, whose files a server has."""
+    project.drop()
+    write_dataset(project.folder)
+    with serving() as server:
+        (project.folder / "digits.yml").write_text(serve_network(server))
+        yield project
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["alone", "xdist"])
+def test_an_original_runs_as_it_is(digits: Project, workers: tuple[str, ...]) -> None:
+    result = digits.run(*workers)
+    result.assert_outcomes(passed=2)
+    items = {item["kind"]: item for item in digits.items()}
+    assert items["accuracy"]["estimates"]["top1"]["value"] == accuracy_of_script()
+    assert items["performance"]["nodeid"].startswith("manifests/digits.yml::test_performance[")
+    for item in items.values():
+        assert item["manifest"]["path"] == os.path.join("manifests", "digits.yml")
+        assert item["original"]["dialect"] == "A2"
+        assert item["other_version"].startswith("asked for onnxruntime ==1.7.1, ran with 1.")
+    softmax = {"place": "manifests/digits.yml:13", "text": _RESIZED}
+    assert softmax in items["accuracy"]["original"]["decisions"]
+    result.stdout.fnmatch_lines(
+        [
+            "*mlms: decided about original manifests*",
+            "manifests/digits.yml: asked for onnxruntime ==1.7.1, ran with 1.* of stack here",
+            f"manifests/digits.yml:13: {_RESIZED}",
+        ]
+    )
+    recorded = (digits.folder / "digits.sha256").read_text()
+    assert recorded.endswith("/names.txt\n")
+
+
+_RESIZED = (
+    "resize: the agents stretched to this size by Go's linear filter, which is Pillow's bilinear"
+)
+
+
+@pytest.mark.slow
+def test_an_original_is_upgraded_as_another_manifest(digits: Project, tmp_path: Path) -> None:
+    result = digits.run("--mlms-aa", "--mlms-stack=here")
+    assert "error" not in result.parseoutcomes()
+    (item,) = digits.items()
+    assert item["kind"] == "upgrade"
+    assert item["original"]["dialect"] == "A2"
