@@ -16,7 +16,7 @@ from pytest_mlms.manifest.load import LoadedManifest
 from pytest_mlms.manifest.schema import Input
 from pytest_mlms.manifest.sources import is_remote
 from pytest_mlms.pipeline import Dataset, open_dataset, read_labels
-from pytest_mlms.pipeline.step_files import with_local_files
+from pytest_mlms.pipeline.step_files import class_numbers_of, with_local_files
 
 __all__ = ["check_dataset"]
 
@@ -43,7 +43,8 @@ def _check(loaded: LoadedManifest, path: Path, cache: Path) -> None:
     files = _local_step_files(loaded, cache)
     inputs = [with_local_files(spec, files) for spec in manifest.inputs]
     place = loaded.place("dataset", "source")
-    dataset = open_dataset(path, inputs, place, entry.source, manifest.label_form)
+    classes = _class_numbers(loaded, files)
+    dataset = open_dataset(path, inputs, place, entry.source, manifest.label_form, classes)
     _check_classes(loaded, dataset)
     are_files_here = all(_has_files(spec, files) for spec in manifest.inputs)
     if entry.skip_corrupt or not are_files_here:
@@ -51,6 +52,21 @@ def _check(loaded: LoadedManifest, path: Path, cache: Path) -> None:
     dataset.batch([0])
     if dataset.labels is not None:
         dataset.label(0)
+
+
+def _class_numbers(loaded: LoadedManifest, files: Mapping[str, Path]) -> Mapping[str, int]:
+    """Return the numbers of classes by their names; 0 for all if the names aren't here yet."""
+    names = loaded.labels_file
+    if names is not None and is_remote(names.source):
+        return _AnyName()
+    return class_numbers_of(loaded.manifest, files)
+
+
+class _AnyName(dict[str, int]):
+    """A mapping that has every name, of class 0."""
+
+    def get(self, key: object, default: object = None) -> int:
+        return 0
 
 
 def _local_step_files(loaded: LoadedManifest, cache: Path) -> dict[str, Path]:

@@ -17,7 +17,7 @@ from pytest_mlms.errors import MlmsError
 from pytest_mlms.manifest import LoadedManifest
 from pytest_mlms.manifest.schema import Model
 from pytest_mlms.pipeline import open_dataset, without_corrupt
-from pytest_mlms.pipeline.step_files import with_local_files
+from pytest_mlms.pipeline.step_files import class_numbers_of, with_local_files
 from pytest_mlms.records import Stack
 from pytest_mlms.stacks.installers import Show
 from pytest_mlms.stacks.launch import prepare
@@ -57,7 +57,9 @@ def open_patient(examination: Examination) -> Iterator[Patient]:
     assert files.dataset is not None, "the manifest has a dataset"
     inputs = [with_local_files(spec, files.steps) for spec in manifest.inputs]
     place = loaded.place("dataset", "source")
-    dataset = open_dataset(files.dataset, inputs, place, entry.source, manifest.label_form)
+    classes = class_numbers_of(manifest, files.steps)
+    form = manifest.label_form
+    dataset = open_dataset(files.dataset, inputs, place, entry.source, form, classes)
     dataset = without_corrupt(dataset, entry.skip_corrupt)
     predictor = examination.predictors[examination.stack.framework]
     launch = prepare(

@@ -99,7 +99,7 @@ def mlms_dataset(
 ) -> Dataset | None:
     """The manifest's dataset, with its steps; None for a manifest without one."""
     from pytest_mlms.pipeline import open_dataset, without_corrupt
-    from pytest_mlms.pipeline.step_files import with_local_files
+    from pytest_mlms.pipeline.step_files import class_numbers_of, with_local_files
 
     path = mlms_artifacts.dataset
     if path is None:
@@ -114,7 +114,8 @@ def mlms_dataset(
     key = (path, loaded.path)
 
     def opened() -> Dataset:
-        dataset = open_dataset(path, inputs, place, source, labels)
+        classes = class_numbers_of(loaded.manifest, mlms_artifacts.steps)
+        dataset = open_dataset(path, inputs, place, source, labels, classes)
         return without_corrupt(dataset, skipped)
 
     return mlms_session.dataset.get(key, opened)

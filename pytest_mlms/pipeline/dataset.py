@@ -11,7 +11,9 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +29,7 @@ from pytest_mlms.pipeline.image_steps import original_size
 from pytest_mlms.pipeline.inputs import Element, preprocess
 from pytest_mlms.pipeline.labels import (
     READ_AS_NEEDED,
+    ClassNumbers,
     LabelForm,
     Labels,
     labels_of_array,
@@ -226,15 +229,17 @@ def open_dataset(
     place: Place,
     source: str = "",
     labels: LabelForm = "class",
+    classes: ClassNumbers = MappingProxyType({}),
 ) -> Dataset:
     """Open the file or folder at ``path``, whose labels are of the form ``labels``.
 
+    ``classes`` are the numbers of classes by their names, for a table that has names as labels.
     Errors begin with ``place``, the manifest's line that names it, and ``source``, what it says
     there; an archive is unpacked under another path, which its user doesn't know. Raises
     DatasetError, which says what was expected and what was found.
     """
     name = f"{place}: {source or path}"
-    read = _reader_of(path, labels)
+    read = _reader_of(path, labels, classes)
     try:
         content = read(path, inputs, labels)
         _check_counts(content)
@@ -257,14 +262,16 @@ def _without_states(inputs: Sequence[Input]) -> list[Input]:
 
 
 def _reader_of(
-    path: Path, form: LabelForm
+    path: Path, form: LabelForm, classes: ClassNumbers
 ) -> Callable[[Path, Sequence[Input], LabelForm], _Content]:
     """Return what reads a dataset whose labels have this form."""
     if form == "boxes" and (path.is_dir() or path.suffix == ".json"):
         return _read_coco
     if path.is_dir():
         has_table = any(path.rglob(LABELS_CSV))
-        return _read_folder if has_table or not find_records(path) else _read_record_files
+        if has_table or not find_records(path):
+            return partial(_read_folder, classes=classes)
+        return _read_record_files
     return _read_record_files if find_records(path) else _read_npz
 
 
@@ -377,18 +384,23 @@ def _column_names(inputs: Sequence[Input]) -> list[str]:
     return list(names)
 
 
-def _read_folder(path: Path, inputs: Sequence[Input], form: LabelForm) -> _Content:
+def _read_folder(
+    path: Path, inputs: Sequence[Input], form: LabelForm, classes: ClassNumbers
+) -> _Content:
     tables = sorted(path.rglob(LABELS_CSV))
     if len(tables) != 1:
         found = f"{len(tables)} {LABELS_CSV}"
         raise DatasetError(f"has {found}; write one, with a row for each element")
     try:
-        return _read_table(path, tables[0], inputs, form)
+        read_labels = partial(labels_of_column, form=form, classes=classes)
+        return _read_table(path, tables[0], inputs, read_labels)
     except DatasetError as error:
         raise DatasetError(f"has a table that can't be used: {error}") from error
 
 
-def _read_table(root: Path, path: Path, inputs: Sequence[Input], form: LabelForm) -> _Content:
+def _read_table(
+    root: Path, path: Path, inputs: Sequence[Input], read_labels: Callable[[TableFolder], Labels]
+) -> _Content:
     data_inputs = _without_states(inputs)
     has_files = not all(spec.takes_text for spec in data_inputs)
     optional = SEQUENCE if len(data_inputs) < len(inputs) else None
@@ -396,8 +408,9 @@ def _read_table(root: Path, path: Path, inputs: Sequence[Input], form: LabelForm
     source = TableFolder(table, path.parent, root)
     elements = {spec.name: _column(source, spec) for spec in data_inputs}
     files = _file_names(table, data_inputs)
-    labels = labels_of_column(source, form)
-    return _Content(elements, labels, files, TablePlaces(table, files), table.sequences)
+    return _Content(
+        elements, read_labels(source), files, TablePlaces(table, files), table.sequences
+    )
 
 
 def _file_names(table: Table, inputs: Sequence[Input]) -> Sequence[str] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +18,7 @@ from pytest_mlms.tasks import LabelForm
 
 __all__ = [
     "READ_AS_NEEDED",
+    "ClassNumbers",
     "LabelForm",
     "Labels",
     "labels_of_array",
@@ -27,6 +28,7 @@ __all__ = [
 
 Array = NDArray[Any]
 Labels = Array | Sequence[Any]
+ClassNumbers = Mapping[str, int]
 
 READ_AS_NEEDED: tuple[LabelForm, ...] = ("array", "mask", "image")
 """The forms whose labels may be large."""
@@ -81,20 +83,27 @@ def texts_of(array: Array | StoredRows) -> list[str]:
 _COCO = "are read from a COCO file; name that as the dataset's source, or beside its images"
 
 
-def labels_of_column(source: TableFolder, form: LabelForm) -> Labels:
+def labels_of_column(source: TableFolder, form: LabelForm, classes: ClassNumbers) -> Labels:
     """Return the labels of a table, which are no boxes.
 
-    Raises DatasetError, which names the line of a wrong one.
+    ``classes`` are the numbers of classes by their names in small letters. Raises DatasetError,
+    which names the line of a wrong one.
     """
+    if form == "class":
+        return _classes(source, classes)
     return _COLUMNS[form](source)
 
 
-def _classes(source: TableFolder) -> Labels:
+def _classes(source: TableFolder, classes: ClassNumbers) -> Labels:
     numbers = []
     for index, text in enumerate(source.table.labels):
         number = _whole_number(text)
         if number is None:
+            number = classes.get(text.casefold())
+        if number is None:
             advice = "write the number of its class, from 0"
+            if classes:
+                advice = f"{advice}, or its name as the file of top_k's labels has it"
             raise DatasetError(f"{_wrong_label(source, index)}; {advice}")
         numbers.append(number)
     return np.array(numbers, dtype=np.int64)
@@ -149,7 +158,6 @@ def _images(source: TableFolder) -> Labels:
 
 
 _COLUMNS: dict[LabelForm, Callable[[TableFolder], Labels]] = {
-    "class": _classes,
     "text": _texts,
     "array": _arrays,
     "mask": _masks,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pytest_mlms.errors import DatasetError
 from pytest_mlms.files import read_regular
 
-__all__ = ["read_names", "read_text"]
+__all__ = ["class_numbers", "read_names", "read_text"]
 
 _MOST_BYTES = 64 << 20
 
@@ -16,6 +18,16 @@ def read_names(path: Path, kind: str) -> list[str]:
     """Return the names in a file, without blanks around them; raises DatasetError."""
     lines = [line.strip() for line in read_text(path, kind).splitlines()]
     return [line for line in lines if line]
+
+
+def class_numbers(names: Sequence[str]) -> Mapping[str, int]:
+    """Return the number of each class by its name in small letters.
+
+    A name that several classes have stands for none of them.
+    """
+    lower = [name.casefold() for name in names]
+    counts = Counter(lower)
+    return {name: number for number, name in enumerate(lower) if counts[name] == 1}
 
 
 def read_text(path: Path, kind: str) -> str:

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pytest_mlms.manifest.schema import Input, Output
+from pytest_mlms.manifest.schema import Input, Manifest, Output
+from pytest_mlms.pipeline.name_files import class_numbers, read_names
 
-__all__ = ["with_local_files"]
+__all__ = ["class_numbers_of", "with_local_files"]
 
 Spec = TypeVar("Spec", Input, Output)
 
@@ -27,6 +28,19 @@ def with_local_files(spec: Spec, files: Mapping[str, Path]) -> Spec:
             step = step.model_copy(update={step.name: parameters})  # noqa: PLW2901
         steps.append(step)
     return spec.model_copy(update={"steps": steps})
+
+
+def class_numbers_of(manifest: Manifest, files: Mapping[str, Path]) -> Mapping[str, int]:
+    """Return the numbers of the classes by their names, as the file of top_k's labels has them.
+
+    It is empty where there is no such file. ``files`` are as for ``with_local_files``. Raises
+    DatasetError for a file that can't be read.
+    """
+    output = manifest.classification
+    top_k = output.top_k if output else None
+    if top_k is None or top_k.labels is None:
+        return {}
+    return class_numbers(read_names(files[top_k.labels], "label"))
 
 
 def _changes(parameters: Any, files: Mapping[str, Path]) -> dict[str, str]:

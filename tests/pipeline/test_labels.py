@@ -13,6 +13,7 @@ from pytest_mlms.errors import DatasetError
 from pytest_mlms.manifest.schema import Input
 from pytest_mlms.pipeline.dataset import Dataset, open_dataset
 from pytest_mlms.pipeline.labels import LabelForm
+from pytest_mlms.pipeline.name_files import class_numbers
 from pytest_mlms.records import Place
 
 HERE = Place(Path("m.yaml"), 30)
@@ -199,3 +200,32 @@ def test_the_error_of_a_label_names_its_line(folder: Path) -> None:
     data = table(folder, "file,label\na.png,7\n", "class")
     error = data.label_error(0, "class 7 is outside")
     assert str(error) == "m.yaml:30: set.zip: labels.csv:2: a.png: class 7 is outside"
+
+
+CLASSES = class_numbers(["Background", "Cat", "Dog", "crane", "Crane"])
+
+
+def named(folder: Path, label: str) -> Dataset:
+    (folder / "labels.csv").write_text(f"file,label\na.png,2\nb.png,{label}\n")
+    return open_dataset(folder, [IMAGE], HERE, "set.zip", classes=CLASSES)
+
+
+def test_the_name_of_a_class_stands_for_its_number(folder: Path) -> None:
+    assert np.asarray(named(folder, "cat").labels).tolist() == [2, 1]
+    assert np.asarray(named(folder, "DOG").labels).tolist() == [2, 2]
+
+
+@pytest.mark.parametrize("label", ["bird", "crane", "1.5", ""])
+def test_a_label_that_names_no_class_or_several_is_named_by_its_line(
+    folder: Path, label: str
+) -> None:
+    message = (
+        f"labels.csv:3: the label of b.png is '{label}'; write the number of its class, from 0, or"
+    )
+    with pytest.raises(DatasetError, match=message):
+        named(folder, label)
+
+
+def test_without_names_of_classes_a_label_is_a_number(folder: Path) -> None:
+    with pytest.raises(DatasetError, match="is 'cat'; write the number of its class, from 0$"):
+        table(folder, "file,label\na.png,cat\n", "class")
