@@ -12,7 +12,12 @@ from starlette.responses import JSONResponse, RedirectResponse, Response, Stream
 
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.portal.evaluation_request import BadRequest, read_request
-from pytest_mlms.portal.evaluations import Busy, Evaluation, Evaluations
+from pytest_mlms.portal.evaluations import (
+    Busy,
+    Evaluation,
+    Evaluations,
+    whole_characters,
+)
 from pytest_mlms.portal.forms import read_form
 from pytest_mlms.portal.manifests import Manifests
 from pytest_mlms.portal.rendering import Pages
@@ -95,14 +100,15 @@ def make_evaluation_pages(
     @router.get("/{name}")
     def show(request: Request, name: str) -> Response:
         evaluation = starter.known(name)
-        output = visible(evaluations.output(name).decode(errors="replace"))
+        is_over = evaluation.status is not None
+        output, read = whole_characters(evaluations.output(name), is_over)
         return pages.page(
             request,
             "evaluation.html",
             place="evaluations",
             evaluation=evaluation,
-            output=output,
-            read=len(evaluations.output(name)),
+            output=visible(output),
+            read=read,
         )
 
     @router.get("/{name}/events")
@@ -157,10 +163,10 @@ def make_evaluation_api(evaluations: Evaluations, manifests: Manifests, folder: 
 
 async def _events(evaluations: Evaluations, name: str, start: int) -> AsyncIterator[str]:
     """Yield server-sent events: ``output`` with a text, and ``end``."""
-    async for following, part in evaluations.events(name, start):
-        if not part:
+    async for following, text in evaluations.events(name, start):
+        if not text:
             yield ": alive\n\n"
             continue
-        text = json.dumps(visible(part.decode(errors="replace")))
-        yield f"id: {following}\nevent: output\ndata: {text}\n\n"
+        shown = json.dumps(visible(text))
+        yield f"id: {following}\nevent: output\ndata: {shown}\n\n"
     yield "event: end\ndata: {}\n\n"

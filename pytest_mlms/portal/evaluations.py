@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 import contextlib
 import json
 import os
@@ -20,7 +21,7 @@ from pytest_mlms.portal.evaluation_request import EvaluationRequest
 from pytest_mlms.portal.lifeline import DESCRIPTOR
 from pytest_mlms.serialization import from_plain
 
-__all__ = ["Busy", "Evaluation", "Evaluations"]
+__all__ = ["Busy", "Evaluation", "Evaluations", "whole_characters"]
 
 _NAME = re.compile(r"\d{8}-\d{6}-[0-9a-f]{6}")
 _RUN = re.compile(rb"; results (?:[^\n]*/)?([\w.+-]+)\n")
@@ -152,21 +153,22 @@ class Evaluations:
             child.kill()
             await asyncio.wait([following])
 
-    async def events(self, name: str, start: int) -> AsyncIterator[tuple[int, bytes]]:
+    async def events(self, name: str, start: int) -> AsyncIterator[tuple[int, str]]:
         """Yield what an evaluation prints, from a byte on, with the number of the next byte.
 
-        An empty part is a sign of life. Ends when the evaluation has ended.
+        An empty text is a sign of life. Ends when the evaluation has ended.
         """
         while True:
             child = self._child
-            part = self.output(name, start)
-            start += len(part)
-            if part:
-                yield start, part
-            if child is None or child.evaluation.id != name:
+            is_over = child is None or child.evaluation.id != name
+            text, length = whole_characters(self.output(name, start), is_over)
+            start += length
+            if text:
+                yield start, text
+            if child is None or is_over:
                 return
-            if not part and not await _changed_within(child, _HEARTBEAT_SECONDS):
-                yield start, b""
+            if not text and not await _changed_within(child, _HEARTBEAT_SECONDS):
+                yield start, ""
 
     async def _start(self, request: EvaluationRequest) -> _Child:
         name = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{os.urandom(3).hex()}"
@@ -235,6 +237,18 @@ class Evaluations:
     def _write(self, evaluation: Evaluation) -> None:
         text = json.dumps(asdict(evaluation), indent=1)
         write_atomically(self._folder / evaluation.id / "about.json", text)
+
+
+def whole_characters(output: bytes, is_over: bool) -> tuple[str, int]:
+    """Return a part of an output as text, and the bytes of that.
+
+    A character whose last bytes are missing is left for the next part, unless the output is over.
+    What is no UTF-8 is replaced.
+    """
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    text = decoder.decode(output, is_over)
+    unread, _ = decoder.getstate()
+    return text, len(output) - len(unread)
 
 
 async def _changed_within(child: _Child, seconds: float) -> bool:

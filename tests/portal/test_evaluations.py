@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,12 @@ from urllib.parse import urlencode
 
 import psutil
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pytest_mlms.portal.evaluation_request import BadRequest, EvaluationRequest, read_request
+from pytest_mlms.portal.evaluations import whole_characters
+from pytest_mlms.portal.settings import Limits
 from tests.support.portals import TOKEN, Answer, Portal, serving
 from tests.support.project import PREDICTORS, Project, copy_digits
 from tests.support.waiting import wait_until
@@ -33,6 +38,24 @@ HOSTILE = [
     None,
     ["digits.yaml"],
 ]
+
+
+IN_STEPS = """
+import os, pathlib, time, pytest
+
+def wait_for(name):
+    while not pathlib.Path(name).exists():
+        time.sleep(0.02)
+
+os.write(1, b"it took 5 \\xc2")
+wait_for("second")
+os.write(1, b"\\xb5s\\n")
+wait_for("third")
+
+def pytest_sessionstart():
+    pytest.exit("it went on", returncode=7)
+"""
+"""A conftest that prints half of a character, and goes on as files appear."""
 
 
 @pytest.fixture
@@ -60,6 +83,14 @@ def hanging(manifests: Path) -> Path:
 
 
 @pytest.fixture
+def in_steps(manifests: Path) -> Path:
+    """Return a folder of manifests whose evaluation prints half of a character and waits."""
+    (manifests / "pytest.ini").write_text("[pytest]\naddopts = -s\n")
+    (manifests / "conftest.py").write_text(IN_STEPS)
+    return manifests
+
+
+@pytest.fixture
 def portal(results: Path, manifests: Path) -> Iterator[Portal]:
     with allowing(results, manifests) as made:
         yield made
@@ -75,6 +106,24 @@ def start(portal: Portal, manifest: object = "digits.yaml", **fields: object) ->
 
 def evaluation(portal: Portal, name: str) -> Any:
     return portal.get(f"/api/v1/evaluations/{name}").json
+
+
+def follow(portal: Portal, name: str) -> socket.socket:
+    """Return a connection that an evaluation's events come on."""
+    connection = portal.connect()
+    request = f"GET /evaluations/{name}/events HTTP/1.1\r\nHost: localhost\r\n"
+    connection.sendall(f"{request}Authorization: Bearer {TOKEN}\r\n\r\n".encode())
+    return connection
+
+
+def receive(connection: socket.socket, wanted: bytes) -> bytes:
+    """Return what comes, up to what is wanted at least."""
+    received = b""
+    while wanted not in received:
+        part = connection.recv(65536)
+        assert part, f"the stream ended before {wanted!r}: {received!r}"
+        received += part
+    return received
 
 
 def descendants(process_id: int) -> list[psutil.Process]:
@@ -97,14 +146,8 @@ def are_gone(processes: list[psutil.Process]) -> bool:
 @pytest.mark.slow
 def test_an_evaluation_runs_shows_its_progress_and_is_kept(portal: Portal) -> None:
     name = start(portal).json["id"]
-    with portal.connect() as connection:
-        request = f"GET /evaluations/{name}/events HTTP/1.1\r\nHost: localhost\r\n"
-        connection.sendall(f"{request}Authorization: Bearer {TOKEN}\r\n\r\n".encode())
-        received = b""
-        while b"event: end" not in received:
-            part = connection.recv(65536)
-            assert part, "the stream ended before the evaluation"
-            received += part
+    with follow(portal, name) as connection:
+        received = receive(connection, b"event: end")
     assert b"event: output" in received
     assert b"test session starts" in received
     wait_until(lambda: evaluation(portal, name)["status"] is not None)
@@ -115,6 +158,55 @@ def test_an_evaluation_runs_shows_its_progress_and_is_kept(portal: Portal) -> No
     page = portal.get(f"/evaluations/{name}").text
     assert "test session starts" in page
     assert TOKEN not in done["output"]
+
+
+@pytest.mark.slow
+def test_a_character_that_comes_in_two_parts_is_shown_as_one(results: Path, in_steps: Path) -> None:
+    with allowing(results, in_steps) as portal:
+        name = start(portal).json["id"]
+        with follow(portal, name) as connection:
+            first = receive(connection, b"it took 5")
+            page = portal.get(f"/evaluations/{name}").text
+            (in_steps / "second").touch()
+            received = first + receive(connection, b"s\\n")
+            (in_steps / "third").touch()
+            receive(connection, b"event: end")
+    assert rb"\u00b5s\n" in received
+    assert rb"\ufffd" not in received
+    assert "\ufffd" not in page
+
+
+@pytest.mark.slow
+def test_clients_that_go_away_leave_nothing_and_the_evaluation_goes_on(
+    results: Path, in_steps: Path
+) -> None:
+    with allowing(results, in_steps) as portal:
+        name = start(portal).json["id"]
+        process = psutil.Process(portal.process.pid)
+        for _ in range(Limits.connections + 50):
+            with follow(portal, name) as connection:
+                receive(connection, b"it took 5")
+        # A portal that counts as many requests as it may have answers 503.
+        assert portal.get(f"/evaluations/{name}").status == 200
+        wait_until(lambda: len(process.net_connections()) == 1)
+        (in_steps / "second").touch()
+        (in_steps / "third").touch()
+        wait_until(lambda: evaluation(portal, name)["status"] is not None)
+        done = evaluation(portal, name)
+        assert done["status"] == 7
+        assert "it took 5 µs" in done["output"]
+        assert portal.end()[2] == ""
+
+
+@settings(max_examples=50)
+@given(st.text(max_size=20), st.binary(max_size=20), st.integers(0, 100))
+def test_parts_of_an_output_are_the_text_of_all_of_it(text: str, rest: bytes, cut: int) -> None:
+    output = text.encode(errors="surrogatepass") + rest
+    cut %= len(output) + 1
+    first, length = whole_characters(output[:cut], False)
+    second, end = whole_characters(output[length:], True)
+    assert first + second == output.decode(errors="replace")
+    assert length + end == len(output)
 
 
 @pytest.mark.slow
