@@ -9,7 +9,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pytest_mlms.serialization import NullAs
+from pytest_mlms.serialization import NullAs, omitted_if_default
 
 __all__ = [
     "Artifact",
@@ -242,6 +242,7 @@ class Comparison:
             share.
         least_change: The change in seconds that the tolerance stands for, where that is more than
             the share that was asked for; else 0.
+        asked: The tolerance that was asked for, where the one that decides is wider; else None.
     """
 
     quantity: str
@@ -260,6 +261,7 @@ class Comparison:
     floor: Annotated[float, NullAs(math.nan)] = math.nan
     detectable: Annotated[float, NullAs(math.nan)] = math.nan
     least_change: float = 0.0
+    asked: float | None = omitted_if_default(None)
 
     def but(self, **changes: Any) -> Comparison:
         """Return the same with some fields changed."""

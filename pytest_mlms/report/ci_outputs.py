@@ -9,12 +9,15 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.files import write_atomically
-from pytest_mlms.report.last_results import Result
+from pytest_mlms.report.last_results import Result, last_results
 from pytest_mlms.session import Session
+from pytest_mlms.views.item import ItemView
+from pytest_mlms.views.run import items_of
 
 __all__ = [
     "CiRun",
@@ -37,6 +40,11 @@ class CiRun:
     folder: Path
     environ: Mapping[str, str]
     collection: Sequence[str] = ()
+
+    @cached_property
+    def items(self) -> Sequence[ItemView]:
+        """The items, each as it was when it ran last."""
+        return items_of(last_results(self.results), self.folder)
 
     @property
     def is_on_github(self) -> bool:
@@ -89,7 +97,7 @@ def write_step_summary(run: CiRun) -> list[str]:
     try:
         size = path.stat().st_size if path.exists() else 0
         with path.open("a", encoding="utf-8") as file:
-            file.write(step_summary(run.results, MOST_BYTES - size))
+            file.write(step_summary(run.items, MOST_BYTES - size))
     except OSError as error:
         return [f"GITHUB_STEP_SUMMARY: {path} can't be written: {error.strerror}"]
     return []
@@ -117,6 +125,6 @@ def print_annotations(run: CiRun) -> None:
     if not run.is_on_github:
         return
     workspace = Path(run.environ.get("GITHUB_WORKSPACE") or run.folder)
-    for command in github_annotations(run.results, run.collection, run.folder, workspace):
+    for command in github_annotations(run.items, run.collection, run.folder, workspace):
         print(command)
     sys.stdout.flush()

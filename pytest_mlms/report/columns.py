@@ -1,32 +1,30 @@
-"""Tables of the terminal: their titles, and the cells that a result has in their columns.
+"""Tables of the terminal: their titles, and the cells that an item has in their columns.
 
 The columns of estimates are those of the registry of quantities.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pytest_mlms.evaluate.contention import LARGE_WAIT
 from pytest_mlms.evaluate.limits import worst
 from pytest_mlms.quantities import QUANTITIES, quantities_of
-from pytest_mlms.records import Comparison, Kind, Verdict
+from pytest_mlms.records import Comparison, Kind
 from pytest_mlms.report.table import KEEP
-from pytest_mlms.serialization import from_plain
 from pytest_mlms.units import format_quantity
 from pytest_mlms.upgrade.labels import format_change, percent
-from pytest_mlms.views.numbers import interval_text, value_text
+from pytest_mlms.views.item import EstimateView, ItemView, OwnQuantityView
+from pytest_mlms.views.numbers import NONE, estimate_text, value_text
 
 __all__ = [
     "NO_LIMIT",
     "OWN_TITLE",
     "TABLES",
     "Cell",
-    "Result",
     "Table",
-    "comparisons_of",
     "own_columns",
     "verdict_in",
 ]
@@ -37,10 +35,7 @@ NO_LIMIT = "no limit"
 OWN_TITLE = "mlms: quantities of own tests, worst verdicts first"
 """Title of the table of what users' tests measured."""
 
-Result = Mapping[str, Any]
-"""An item's line of results.jsonl."""
-
-Cell = Callable[[Result], str]
+Cell = Callable[[ItemView], str]
 """Returns the text of a column's cell."""
 
 
@@ -58,37 +53,26 @@ class Table(NamedTuple):
     quantities: frozenset[str] = frozenset()
 
 
-def verdict_in(table: Table, result: Result) -> str:
+def verdict_in(table: Table, item: ItemView) -> str:
     """Return the verdict on what a table shows of an item.
 
     It is the item's where its limits did not decide that, as for an expected failure.
     """
-    limits = result.get("limits")
-    if not table.quantities or limits is None:
-        return str(result["verdict"])
-    if result["verdict"] != _worst([limit["verdict"] for limit in limits]):
-        return str(result["verdict"])
-    shown = [limit["verdict"] for limit in limits if limit["quantity"] in table.quantities]
-    return _worst(shown) if shown else NO_LIMIT
-
-
-def _worst(verdicts: Iterable[str]) -> str:
-    return worst([Verdict(verdict) for verdict in verdicts]).value
-
-
-def comparisons_of(result: Result) -> list[Comparison]:
-    """Return the comparisons of an upgrade, [] where nothing was compared."""
-    return from_plain(list[Comparison], result.get("comparisons") or [])
+    limits = item.limits
+    if not table.quantities or item.verdict is not worst([limit.verdict for limit in limits]):
+        return item.verdict.value
+    shown = [limit.verdict for limit in limits if limit.quantity in table.quantities]
+    return worst(shown).value if shown else NO_LIMIT
 
 
 def _value(quantity: str) -> Cell:
     """Show the estimate of a quantity, "-" where it is missing."""
 
-    def cell(result: Result) -> str:
-        estimate = result["estimates"].get(quantity)
-        if not estimate or estimate["lacking"]:
-            return "-"
-        return value_text(estimate["value"], estimate["unit"])
+    def cell(item: ItemView) -> str:
+        estimate = item.estimates.get(quantity)
+        if estimate is None or estimate.lacking:
+            return NONE
+        return value_text(estimate.value, estimate.unit)
 
     return cell
 
@@ -97,23 +81,24 @@ def _spread(quantity: str) -> Cell:
     """Show the estimate of a quantity, how far its interval reaches above it, and a long wait."""
     value_cell = _value(quantity)
 
-    def cell(result: Result) -> str:
-        text = value_cell(result)
-        estimate = result["estimates"].get(quantity)
-        if not estimate or estimate["high"] is None or not estimate["value"]:
-            return text + _wait(result)
-        spread = estimate["high"] / estimate["value"] - 1
-        return f"{text} ±{percent(spread, '.2g')}{_wait(result)}"
+    def cell(item: ItemView) -> str:
+        estimate = item.estimates.get(quantity)
+        spread = _spread_text(estimate) if estimate else ""
+        return f"{value_cell(item)}{spread}{_wait(item)}"
 
     return cell
 
 
-def _wait(result: Result) -> str:
+def _spread_text(measured: EstimateView | OwnQuantityView) -> str:
+    """Return how far an interval reaches above its value; "" where it has no upper end."""
+    if measured.high is None or not measured.value:
+        return ""
+    return f" ±{percent(abs(measured.high / measured.value - 1), '.2g')}"
+
+
+def _wait(item: ItemView) -> str:
     """Return the share of the time that processes waited for a core; "" where it is small."""
-    shares = []
-    for process in result.get("processes") or ():
-        if process.get("waited") is not None:
-            shares.append(process["waited"])
+    shares = [process.waited for process in item.processes if process.waited is not None]
     if not shares or fmean(shares) < LARGE_WAIT:
         return ""
     return f", waited {percent(fmean(shares), '.0f')}"
@@ -121,35 +106,23 @@ def _wait(result: Result) -> str:
 
 def _interval(quantity: str) -> Cell:
     """Show the estimate of a quantity with its interval, "-" where it is missing."""
-
-    def cell(result: Result) -> str:
-        estimate = result["estimates"].get(quantity)
-        if not estimate or estimate["lacking"]:
-            return "-"
-        value, low, high = (estimate[key] for key in ("value", "low", "high"))
-        return interval_text(value, low, high, estimate["unit"])
-
-    return cell
+    return lambda item: estimate_text(item.estimates.get(quantity))
 
 
-def own_columns(results: Iterable[Result]) -> dict[str, Cell]:
-    """Return a column for each quantity of users' own tests that ``results`` have."""
+def own_columns(items: Iterable[ItemView]) -> dict[str, Cell]:
+    """Return a column for each quantity of users' own tests that ``items`` have."""
     names: dict[str, None] = {}
-    for result in results:
-        names.update(dict.fromkeys(result["quantities"]))
+    for item in items:
+        names.update(dict.fromkeys(item.quantities))
     return {name: _own(name) for name in names}
 
 
 def _own(name: str) -> Cell:
-    def cell(result: Result) -> str:
-        quantity = result["quantities"].get(name)
+    def cell(item: ItemView) -> str:
+        quantity = item.quantities.get(name)
         if quantity is None:
-            return "-"
-        text = format_quantity(quantity["value"], quantity["unit"])
-        if quantity.get("high") is None or not quantity["value"]:
-            return text
-        spread = abs(quantity["high"] / quantity["value"] - 1)
-        return f"{text} ±{percent(spread, '.2g')}"
+            return NONE
+        return f"{value_text(quantity.value, quantity.unit)}{_spread_text(quantity)}"
 
     return cell
 
@@ -157,34 +130,32 @@ def _own(name: str) -> Cell:
 _FORMS = {"value": _value, "spread": _spread, "interval": _interval}
 
 
-def _inputs(result: Result) -> str:
+def _inputs(item: ItemView) -> str:
     """Show the inputs of the dataset, over which all quantities of a task are estimated."""
-    estimate = next(iter(result["estimates"].values()))
-    return f"{estimate['replicates']:,}"
+    estimate = next(iter(item.estimates.values()))
+    return f"{estimate.replicates:,}"
 
 
-def _processes(result: Result) -> str:
-    return str(len(result["processes"]))
+def _processes(item: ItemView) -> str:
+    return str(len(item.processes))
 
 
-def _rounds(result: Result) -> str:
-    return str(len(result["rounds"]))
+def _rounds(item: ItemView) -> str:
+    return str(len(item.rounds))
 
 
-def _spent(result: Result) -> str:
-    if "seconds" not in result:
-        return "-"
-    return f"{sum(result['seconds'].values()):.1f} s"
+def _spent(item: ItemView) -> str:
+    return f"{sum(item.seconds.values()):.1f} s" if item.seconds else NONE
 
 
 def _of_latency(show: Callable[[Comparison], str]) -> Cell:
     """Show something of the comparison of latency, "-" where there is none."""
 
-    def cell(result: Result) -> str:
-        for compared in comparisons_of(result):
+    def cell(item: ItemView) -> str:
+        for compared in item.comparisons:
             if compared.quantity == "latency":
                 return show(compared)
-        return "-"
+        return NONE
 
     return cell
 

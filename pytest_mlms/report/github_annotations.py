@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from pytest_mlms.records import Verdict
-from pytest_mlms.report.last_results import Result, last_results, worst_first
 from pytest_mlms.report.workflow_commands import Level, workflow_command
 from pytest_mlms.text import shortened
+from pytest_mlms.views.findings import findings_of
+from pytest_mlms.views.item import ItemView
 
 __all__ = ["github_annotations", "place_of"]
 
@@ -21,7 +21,6 @@ _MOST = 9
 _LONGEST = 4000  # characters of a message
 _PLACE = re.compile(r"(?P<path>[^\n]+?):(?P<line>\d+)(?=:|$)")
 _MANIFEST_ERROR = re.compile(r"(?P<place>[^\n]+?\.ya?ml:\d+): (?P<message>.+)")
-_BROKEN = (Verdict.FAILED.value, Verdict.INVALID.value)
 _BAD_OUTCOMES = ("failed", "interrupted")
 
 
@@ -34,23 +33,22 @@ class _Note(NamedTuple):
 
 
 def github_annotations(
-    results: Sequence[Result], collection: Sequence[str], folder: Path, workspace: Path
+    items: Iterable[ItemView], collection: Sequence[str], folder: Path, workspace: Path
 ) -> Iterator[str]:
     """Yield the commands for a run: errors of manifests first, then items, the worst ones first.
 
-    ``collection`` has the texts of what could not be collected. ``folder`` is what paths of results
+    ``collection`` has the texts of what could not be collected. ``folder`` is what paths of items
     are relative to, and ``workspace`` what those of GitHub are.
     """
     errors: list[_Note] = []
     warnings: list[_Note] = []
     for text in collection:
         errors += _manifest_errors(text)
-    for result in worst_first(last_results(results)):
-        outcome = result.get("outcome")
-        if outcome in _BAD_OUTCOMES:
-            errors.append(_of_item(result))
-        elif outcome == "undecided":
-            warnings.append(_of_item(result))
+    for item in sorted(items, key=lambda item: item.badness):
+        if item.outcome in _BAD_OUTCOMES:
+            errors.append(_of_item(item))
+        elif item.outcome == "undecided":
+            warnings.append(_of_item(item))
     yield from _limited("error", errors, folder, workspace)
     yield from _limited("warning", warnings, folder, workspace)
 
@@ -63,9 +61,9 @@ def _manifest_errors(text: str) -> Iterator[_Note]:
             yield _Note("mlms: the manifest is wrong", found["message"], found["place"])
 
 
-def _of_item(result: Result) -> _Note:
-    title = f"{result['manifest']['name']} {result['case']}: {result['verdict']}"
-    return _Note(title, result.get("message") or result["nodeid"], place_of(result))
+def _of_item(item: ItemView) -> _Note:
+    title = f"{item.manifest.name} {item.case}: {item.verdict.value}"
+    return _Note(title, item.message or item.nodeid, place_of(item))
 
 
 def _limited(level: Level, notes: Sequence[_Note], folder: Path, workspace: Path) -> Iterator[str]:
@@ -85,36 +83,19 @@ def _others(level: Level, count: int) -> str:
     return f"and {count:,} more {kind} {noun}; the summary of the run lists them"
 
 
-def place_of(result: Result) -> str:
+def place_of(item: ItemView) -> str:
     """Return the line that decided an item as ``path:line``.
 
     It is that of the worst limit or tolerance, else the one that its error names, else its own.
+    Options that set a tolerance have no line.
     """
-    places = (*_limit_places(result), *_tolerance_places(result))
-    if places:
-        return places[0]
-    named = _PLACE.match(result.get("message") or "")
-    if named is not None and named["path"] == result["manifest"]["path"]:
+    for finding in findings_of(item):
+        if _PLACE.fullmatch(finding.place):
+            return finding.place
+    named = _PLACE.match(item.message or "")
+    if named is not None and named["path"] == item.manifest.path:
         return named[0]
-    return str(result.get("place") or result["manifest"]["path"])
-
-
-def _limit_places(result: Result) -> Iterator[str]:
-    """Yield the lines of the limits that decided an item."""
-    verdict = result["verdict"]
-    verdicts = _BROKEN if verdict in _BROKEN else (verdict,)
-    for limit in result.get("limits") or ():
-        if limit["verdict"] in verdicts:
-            yield limit["place"]
-
-
-def _tolerance_places(result: Result) -> Iterator[str]:
-    """Yield the lines of the tolerances that decided an upgrade; options have none."""
-    places = (result.get("terms") or {}).get("places") or {}
-    for compared in result.get("comparisons") or ():
-        place = places.get(compared["quantity"], "")
-        if compared["verdict"] == result["verdict"] and _PLACE.fullmatch(place):
-            yield place
+    return item.place or item.manifest.path
 
 
 def _location(place: str, folder: Path, workspace: Path) -> dict[str, str]:

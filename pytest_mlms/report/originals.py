@@ -2,37 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+
+from pytest_mlms.views.item import ItemView
 
 __all__ = ["ORIGINALS_TITLE", "original_lines"]
 
 ORIGINALS_TITLE = "mlms: decided about original manifests"
 
 
-def original_lines(results: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def original_lines(items: Sequence[ItemView]) -> Iterator[str]:
     """Yield each decision and warning with the first line that it is about.
 
     Other versions of frameworks than asked for come first, then the most frequent texts.
     """
-    yield from _other_versions(results)
+    yield from _other_versions(items)
     places: dict[str, dict[str, None]] = {}
-    for result in results:
-        original = result.get("original") or {}
-        for key, mark in (("warnings", "warning: "), ("decisions", "")):
-            for remark in original.get(key, ()):
-                found = places.setdefault(f"{mark}{remark['text']}", {})
-                found[remark["place"]] = None
+    for item in items:
+        if item.original is None:
+            continue
+        for remark in item.original.warnings:
+            places.setdefault(f"warning: {remark.text}", {})[remark.place] = None
+        for remark in item.original.decisions:
+            places.setdefault(remark.text, {})[remark.place] = None
     for text in sorted(places, key=lambda text: -len(places[text])):
         yield f"{_shown(list(places[text]))}: {text}"
 
 
-def _other_versions(results: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _other_versions(items: Sequence[ItemView]) -> Iterator[str]:
     files: dict[str, dict[str, None]] = {}
-    for result in results:
-        text = result.get("other_version")
-        if text:
-            files.setdefault(text, {})[result["manifest"]["path"]] = None
+    for item in items:
+        if item.other_version:
+            files.setdefault(item.other_version, {})[item.manifest.path] = None
     for text, found in files.items():
         yield f"{_shown(list(found))}: {text}"
 

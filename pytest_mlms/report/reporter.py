@@ -53,6 +53,7 @@ _SHOWN_FIELDS = (
     "other_version",
     "against",
     "comparisons",
+    "terms",
     "rounds",
     "seconds",
 )
@@ -167,8 +168,9 @@ class Reporter:
             self._write_unfinished(terminalreporter)
             return
         from pytest_mlms.report.terminal import write_tables
+        from pytest_mlms.views.run import items_of
 
-        write_tables(terminalreporter, self._results)
+        write_tables(terminalreporter, items_of(self._results, self._session.run_folder))
         self._write_nothing_measured(terminalreporter)
         for line in file.unwritten:
             terminalreporter.write_line(line)
@@ -186,8 +188,9 @@ class Reporter:
         if not self._results:
             return
         from pytest_mlms.report.summary import summary_line
+        from pytest_mlms.views.run import items_of
 
-        terminal.write_line(summary_line(self._results))
+        terminal.write_line(summary_line(items_of(self._results, self._session.run_folder)))
 
     def _add_teardown(self, error: Mapping[str, Any]) -> None:
         """Write the line of a tear-down that failed; tables show its item as an error."""

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 from pytest_mlms.records import Verdict
 from pytest_mlms.stacks.labels import label_of
+from pytest_mlms.views.item import ItemView
 from pytest_mlms.views.numbers import verdict_words
 
 __all__ = ["is_gated", "is_measured", "summary_line"]
 
-Result = Mapping[str, Any]
-"""An item's line of results.jsonl."""
-
-_MEASURED = ("estimates", "comparisons", "quantities", "trace")
 _GATED_BY_LIMITS = ("accuracy", "performance", "agreement")
 
 
-def summary_line(results: Iterable[Result]) -> str:
+def summary_line(results: Iterable[ItemView]) -> str:
     """Return the summary of a run; of an item that ran more than once the last result counts."""
-    items = {result["nodeid"]: result for result in results}.values()
-    models = {(item["manifest"]["path"], item["manifest"]["name"]) for item in items}
+    items = {result.nodeid: result for result in results}.values()
+    models = {(item.manifest.path, item.manifest.name) for item in items}
     measured = sum(map(is_measured, items))
     counts = _count_verdicts(items)
     ungated = len([item for item in items if not is_gated(item)])
@@ -31,27 +27,26 @@ def summary_line(results: Iterable[Result]) -> str:
     return f"mlms: {len(models):,} {noun}: {counts}; {tail}"
 
 
-def is_measured(result: Result) -> bool:
+def is_measured(item: ItemView) -> bool:
     """Return whether an item measured anything."""
-    return any(result.get(field) for field in _MEASURED)
+    return bool(item.estimates or item.comparisons or item.quantities or item.trace)
 
 
-def is_gated(result: Result) -> bool:
+def is_gated(item: ItemView) -> bool:
     """Return False for an item whose measurements nothing judges.
 
     A trace judges nothing, and is not expected to. An item of one of two hosts is judged by their
     comparison, and a user's test judges its own quantities.
     """
-    if result["kind"] not in _GATED_BY_LIMITS or not result.get("estimates"):
+    if item.kind not in _GATED_BY_LIMITS or not item.estimates:
         return True
-    return bool(result.get("limits")) or label_of(result["stack"]["name"]) is not None
+    return bool(item.limits) or label_of(item.stack.name) is not None
 
 
-def _count_verdicts(items: Iterable[Result]) -> str:
-    counts = Counter(item["verdict"] for item in items)
+def _count_verdicts(items: Iterable[ItemView]) -> str:
+    counts = Counter(item.verdict for item in items)
     parts = []
     for verdict in Verdict:  # worst first
-        count = counts[verdict.value]
-        if count:
-            parts.append(f"{count:,} {verdict_words(verdict)}")
+        if counts[verdict]:
+            parts.append(f"{counts[verdict]:,} {verdict_words(verdict)}")
     return ", ".join(parts)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
@@ -14,9 +13,7 @@ from pytest_mlms.report.columns import (
     OWN_TITLE,
     TABLES,
     Cell,
-    Result,
     Table,
-    comparisons_of,
     own_columns,
     verdict_in,
 )
@@ -31,16 +28,17 @@ from pytest_mlms.report.traces import (
     time_columns,
 )
 from pytest_mlms.upgrade.labels import deciding_label, point_label, sides_label
+from pytest_mlms.views.item import ItemView
+from pytest_mlms.views.numbers import NONE
 
 __all__ = ["write_tables"]
 
-Results = Sequence[Result]
+Items = Sequence[ItemView]
 
-_EMPTY = "-"
 _MOST_ROWS = 100
 _SHOWN_SKIPPED = 5
 _VERDICTS = [*[verdict.value for verdict in Verdict], NO_LIMIT]  # worst first
-_WITHOUT_RESULT = ("ERROR", "INVALID", "FAILED")
+_WITHOUT_RESULT = (Verdict.ERROR, Verdict.INVALID, Verdict.FAILED)
 _MARKUP: dict[str, dict[str, bool]] = {
     "ERROR": {"red": True},
     "INVALID": {"red": True},
@@ -51,86 +49,75 @@ _MARKUP: dict[str, dict[str, bool]] = {
 }
 
 
-def write_tables(terminal: pytest.TerminalReporter, results: Results) -> None:
+def write_tables(terminal: pytest.TerminalReporter, items: Items) -> None:
     """Write a table for each kind of item, and what else the user should know of the results.
 
     The worst items come first. Rows beyond ``_MOST_ROWS`` are counted, not shown.
     """
     writer = _TableWriter(terminal, terminal._tw.fullwidth)
-    ordered = sorted(results, key=_badness)
+    ordered = sorted(items, key=lambda item: item.badness)
     for table in TABLES:
-        writer.write(table, [result for result in results if _belongs_to(result, table)])
-    writer.write_own([result for result in ordered if result.get("quantities")])
-    writer.write_traces([result for result in ordered if result.get("trace")])
-    for result in ordered:
-        doubts = _doubts_of(result)
+        writer.write(table, [item for item in items if _belongs_to(item, table)])
+    writer.write_own([item for item in ordered if item.quantities])
+    writer.write_traces([item for item in ordered if item.trace is not None])
+    for item in ordered:
+        doubts = _doubts_of(item)
         if doubts:
-            terminal.write_line(f"{doubts}: {result['nodeid']}", yellow=True)
-    writer.write_originals(results)
-    for line in _skipped_lines(results):
+            terminal.write_line(f"{doubts}: {item.nodeid}", yellow=True)
+        for name, reason in item.unread.items():
+            text = f"the test noted {name}, which is a field of other items: {reason}"
+            terminal.write_line(f"{text}: {item.nodeid}", yellow=True)
+    writer.write_originals(items)
+    for line in _skipped_lines(items):
         terminal.write_line(line, yellow=True)
-    writer.write_unmeasured([result for result in ordered if _is_without_result(result)])
+    writer.write_unmeasured([item for item in ordered if _is_without_result(item)])
 
 
-def _badness(result: Result, verdict: str = "") -> tuple[int, float]:
-    """Return the sort key of an item, or of the verdict that a table shows of it."""
-    margin = result.get("margin")
-    if margin is None:
-        margin = math.inf
-    return _VERDICTS.index(verdict or result["verdict"]), margin
+def _verdict_of_item(item: ItemView) -> str:
+    return item.verdict.value
 
 
-def _verdict_of_item(result: Result) -> str:
-    return str(result["verdict"])
-
-
-def _belongs_to(result: Result, table: Table) -> bool:
-    estimates = result.get("estimates") or {}
-    if result["kind"] != table.kind or not (estimates or _is_compared(result)):
+def _belongs_to(item: ItemView, table: Table) -> bool:
+    if item.kind != table.kind or not (item.estimates or item.comparisons):
         return False
-    if estimates and table.quantities and table.quantities.isdisjoint(estimates):
+    if item.estimates and table.quantities and table.quantities.isdisjoint(item.estimates):
         return False
     if table.same_stack_only:
-        return bool(result["against"]["name"] == result["stack"]["name"])
+        return item.against is not None and item.against.name == item.stack.name
     return True
 
 
-def _is_compared(result: Result) -> bool:
-    return bool(result.get("comparisons"))
-
-
-def _doubts_of(result: Result) -> str:
+def _doubts_of(item: ItemView) -> str:
     """Return what a person should know of the processes of an item, "" where there is nothing.
 
     It doesn't matter to an item that ended early: its limits are far beyond what may change.
     """
-    if result.get("ended") == "early":
+    if item.ended == "early":
         return ""
-    processes = result.get("processes") or ()
-    if result.get("doubts") or all(process["steady"] for process in processes):
-        return str(result.get("doubts", ""))
+    if item.doubts or all(process.steady for process in item.processes):
+        return item.doubts
     return "warm-up did not reach a steady state"
 
 
-def _skipped_lines(results: Results) -> list[str]:
+def _skipped_lines(items: Items) -> list[str]:
     """Return a line for each dataset of which corrupt elements were left out."""
     lines = {}
-    for result in results:
-        skipped = result.get("skipped_elements")
-        if skipped:
-            dataset = result["dataset"]["name"]
+    for item in items:
+        skipped = item.skipped_elements
+        if skipped and item.dataset is not None:
             count = "1 corrupt element" if len(skipped) == 1 else f"{len(skipped)} corrupt elements"
-            shown = [each["element"] for each in skipped[:_SHOWN_SKIPPED]]
+            shown = [each.element for each in skipped[:_SHOWN_SKIPPED]]
             if len(skipped) > len(shown):
                 shown.append("…")
-            model = result["manifest"]["name"]
-            lines[model] = f"{model}: {count} of {dataset} left out: {', '.join(shown)}"
+            model = item.manifest.name
+            text = f"{model}: {count} of {item.dataset.name} left out: {', '.join(shown)}"
+            lines[model] = text
     return list(lines.values())
 
 
-def _is_without_result(result: Result) -> bool:
+def _is_without_result(item: ItemView) -> bool:
     """Return whether an item failed before it measured anything that a table shows."""
-    return result["verdict"] in _WITHOUT_RESULT and not is_measured(result)
+    return item.verdict in _WITHOUT_RESULT and not is_measured(item)
 
 
 class _TableWriter:
@@ -140,12 +127,12 @@ class _TableWriter:
         self._terminal = terminal
         self._width = width
 
-    def write(self, table: Table, results: Results) -> None:
+    def write(self, table: Table, items: Items) -> None:
         """Write a table under its title, upgrades in a part for each pair of stacks."""
-        if not results:
+        if not items:
             return
         verdict_of = partial(verdict_in, table)
-        ordered = sorted(results, key=lambda result: _badness(result, verdict_of(result)))
+        ordered = sorted(items, key=lambda item: _order(verdict_of(item), item))
         self._terminal.write_sep("-", f"mlms: {table.title}, worst first")
         for sides, alike in _by_sides(ordered).items():
             if sides:
@@ -153,29 +140,29 @@ class _TableWriter:
             for part in _by_columns(table, alike):
                 self._write_rows(part, _filled(table, part), verdict_of)
 
-    def write_own(self, results: Results) -> None:
+    def write_own(self, items: Items) -> None:
         """Write what users' own tests measured."""
-        if results:
+        if items:
             self._terminal.write_sep("-", OWN_TITLE)
-            self._write_rows(results, own_columns(results))
+            self._write_rows(items, own_columns(items))
 
-    def write_traces(self, results: Results) -> None:
+    def write_traces(self, items: Items) -> None:
         """Write where the time went, what tracing added to it, and what could not be seen."""
-        if not results:
+        if not items:
             return
         for title, columns in (
             (TIME_TITLE, time_columns()),
-            (OVERHEAD_TITLE, overhead_columns(results)),
+            (OVERHEAD_TITLE, overhead_columns(items)),
         ):
             if columns:
                 self._terminal.write_sep("-", title)
-                self._write_rows(results, columns)
-        for line in note_lines(results):
+                self._write_rows(items, columns)
+        for line in note_lines(items):
             self._terminal.write_line(line, yellow=True)
 
-    def write_originals(self, results: Results) -> None:
+    def write_originals(self, items: Items) -> None:
         """Write what was decided about original manifests, and which other versions ran."""
-        lines = list(original_lines(results))
+        lines = list(original_lines(items))
         if not lines:
             return
         self._terminal.write_sep("-", ORIGINALS_TITLE)
@@ -185,33 +172,33 @@ class _TableWriter:
         if more > 0:
             self._terminal.write_line(f"… and {more:,} more; results.jsonl has them all")
 
-    def write_unmeasured(self, results: Results) -> None:
+    def write_unmeasured(self, items: Items) -> None:
         """Write a line for each item that failed before it measured anything."""
-        if not results:
+        if not items:
             return
         self._terminal.write_sep("-", "mlms: without a result")
-        for result in results[:_MOST_ROWS]:
-            line = f"{result['verdict']}  {result['nodeid']}"
+        for item in items[:_MOST_ROWS]:
+            line = f"{item.verdict.value}  {item.nodeid}"
             self._terminal.write_line(line, red=True)
-        self._write_rest(len(results))
+        self._write_rest(len(items))
 
     def _write_rows(
         self,
-        results: Results,
+        items: Items,
         columns: Mapping[str, Cell],
         verdict_of: Cell = _verdict_of_item,
     ) -> None:
-        shown = results[:_MOST_ROWS]
+        shown = items[:_MOST_ROWS]
         header = ["verdict", "model", "case", *columns]
-        rows = [_row(result, [verdict_of, *columns.values()]) for result in shown]
+        rows = [_row(item, [verdict_of, *columns.values()]) for item in shown]
         header_lines, *row_lines = format_table(header, rows, self._width, left=3)
         for line in header_lines:
             self._terminal.write_line(line, bold=True)
-        for result, lines in zip(shown, row_lines, strict=True):
-            markup = _MARKUP.get(verdict_of(result), {})
-            for line in [*lines, *_decided_by(result)]:
+        for item, lines in zip(shown, row_lines, strict=True):
+            markup = _MARKUP.get(verdict_of(item), {})
+            for line in [*lines, *_decided_by(item)]:
                 self._terminal.write_line(line, **markup)
-        self._write_rest(len(results))
+        self._write_rest(len(items))
 
     def _write_rest(self, count: int) -> None:
         if count > _MOST_ROWS:
@@ -220,8 +207,13 @@ class _TableWriter:
             self._terminal.write_line(line)
 
 
-def _filled(table: Table, results: Results) -> Mapping[str, Cell]:
-    """Return the columns of a table, of accuracy those that any of the results has.
+def _order(verdict: str, item: ItemView) -> tuple[int, float]:
+    """Return the sort key of an item by the verdict that a table shows of it."""
+    return _VERDICTS.index(verdict), item.badness[1]
+
+
+def _filled(table: Table, items: Items) -> Mapping[str, Cell]:
+    """Return the columns of a table, of accuracy those that any of the items has.
 
     Each task has other quantities.
     """
@@ -229,59 +221,55 @@ def _filled(table: Table, results: Results) -> Mapping[str, Cell]:
         return table.columns
     filled = {}
     for title, cell in table.columns.items():
-        if any(cell(result) != _EMPTY for result in results):
+        if any(cell(item) != NONE for item in items):
             filled[title] = cell
     return filled
 
 
-def _by_columns(table: Table, results: Results) -> list[list[Result]]:
-    """Group results by the columns that they have, or a part of which they have.
+def _by_columns(table: Table, items: Items) -> list[list[ItemView]]:
+    """Group items by the columns that they have, or a part of which they have.
 
     Tasks that share a table have columns of their own.
     """
-    parts: list[tuple[set[str], list[Result]]] = []
-    for result in results:
-        titles = set(_filled(table, [result]))
+    parts: list[tuple[set[str], list[ItemView]]] = []
+    for item in items:
+        titles = set(_filled(table, [item]))
         for known, part in parts:
             if known <= titles or titles <= known:
                 known.update(titles)
-                part.append(result)
+                part.append(item)
                 break
         else:
-            parts.append((titles, [result]))
+            parts.append((titles, [item]))
     return [part for _, part in parts]
 
 
-def _by_sides(results: Results) -> dict[str, list[Result]]:
+def _by_sides(items: Items) -> dict[str, list[ItemView]]:
     """Group upgrades by what they compare, whose long names are then written once.
 
-    Results of other kinds have the key "".
+    Items of other kinds have the key "".
     """
-    by_sides: dict[str, list[Result]] = {}
-    for result in results:
-        by_sides.setdefault(_sides(result), []).append(result)
+    by_sides: dict[str, list[ItemView]] = {}
+    for item in items:
+        by_sides.setdefault(_sides(item), []).append(item)
     return by_sides
 
 
-def _sides(result: Result) -> str:
-    if not _is_compared(result):
+def _sides(item: ItemView) -> str:
+    if item.against is None or not item.comparisons:
         return ""
-    candidate = result["stack"]["name"]
-    baseline = result["against"]["name"]
-    return sides_label(candidate, baseline, result["framework"])
+    return sides_label(item.stack.name, item.against.name, item.framework)
 
 
-def _row(result: Result, cells: Iterable[Cell]) -> list[str]:
-    case = result["case"]
-    if _is_compared(result):
-        case = point_label(result["device"], result["batch_size"])
-    if "repetition" in result:
-        case = f"{case} #{result['repetition']}"
-    verdict, *shown = (cell(result) for cell in cells)
-    return [verdict, result["manifest"]["name"], case, *shown]
+def _row(item: ItemView, cells: Iterable[Cell]) -> list[str]:
+    case = point_label(item.device, item.batch_size) if item.comparisons else item.case
+    if item.repetition > 1:
+        case = f"{case} #{item.repetition}"
+    verdict, *shown = (cell(item) for cell in cells)
+    return [verdict, item.manifest.name, case, *shown]
 
 
-def _decided_by(result: Result) -> list[str]:
+def _decided_by(item: ItemView) -> list[str]:
     """Return a line of the quantities that decided an upgrade, if latency alone did not."""
-    names = deciding_label(Verdict(result["verdict"]), comparisons_of(result))
+    names = deciding_label(item.verdict, item.comparisons)
     return [f"  {names}"] if names else []

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from pytest_mlms.report.table import KEEP
-from pytest_mlms.serialization import from_plain
 from pytest_mlms.text import visible
 from pytest_mlms.trace import BY_LAYER, LEVELS
 from pytest_mlms.trace.runs import ProbeStatus, TraceRun
 from pytest_mlms.trace.summary import TraceSummary
 from pytest_mlms.units import format_quantity
+from pytest_mlms.views.item import ItemView
+from pytest_mlms.views.numbers import NONE
 
 __all__ = [
     "OVERHEAD_TITLE",
@@ -44,12 +45,11 @@ class _Note(NamedTuple):
     reason: str
 
 
-Result = Mapping[str, Any]
-Columns = dict[str, Callable[[Result], str]]
+Columns = dict[str, Callable[[ItemView], str]]
 
 
 def time_columns() -> Columns:
-    """Return the columns of the table of what was found, each a function of a result."""
+    """Return the columns of the table of what was found, each a function of an item."""
     return {
         "untraced": _column(_untraced),
         "in layers": _column(_in_layers),
@@ -57,20 +57,20 @@ def time_columns() -> Columns:
     }
 
 
-def overhead_columns(results: Sequence[Result]) -> Columns:
-    """Return a column for each level whose overhead was measured in one of the results."""
-    items = [_traced_item(result) for result in results]
+def overhead_columns(items: Sequence[ItemView]) -> Columns:
+    """Return a column for each level whose overhead was measured in one of the items."""
+    traced = _traced_items(items)
     columns: Columns = {}
     for level in (*LEVELS[2:], BY_LAYER):
-        if any(_overhead(item, level) is not None for item in items):
+        if any(_overhead(item, level) is not None for item in traced):
             title = "+" + level.replace("+", " +")
             columns[title] = _column(_overhead_cell(level))
     return columns
 
 
-def note_lines(results: Sequence[Result]) -> list[str]:
-    """Return what is missing in the tables of these results, and why."""
-    return notes_on([_traced_item(result) for result in results])
+def note_lines(items: Sequence[ItemView]) -> list[str]:
+    """Return what is missing in the tables of these items, and why."""
+    return notes_on(_traced_items(items))
 
 
 def notes_on(items: Sequence[TracedItem]) -> list[str]:
@@ -86,18 +86,18 @@ def notes_on(items: Sequence[TracedItem]) -> list[str]:
     return lines
 
 
-def _traced_item(result: Result) -> TracedItem:
-    summary = from_plain(TraceSummary, result["trace"])
-    return TracedItem(result["framework"], summary)
+def _traced_items(items: Iterable[ItemView]) -> list[TracedItem]:
+    return [TracedItem(item.framework, item.trace) for item in items if item.trace is not None]
 
 
-def _column(cell: Callable[[TracedItem], str]) -> Callable[[Result], str]:
-    """Return a column of results, of which each has a trace."""
+def _column(cell: Callable[[TracedItem], str]) -> Callable[[ItemView], str]:
+    """Return a column of items; "-" for one without a trace."""
 
-    def cell_of_result(result: Result) -> str:
-        return cell(_traced_item(result))
+    def cell_of_item(item: ItemView) -> str:
+        traced = _traced_items([item])
+        return cell(traced[0]) if traced else NONE
 
-    return cell_of_result
+    return cell_of_item
 
 
 def _untraced(item: TracedItem) -> str:
@@ -119,7 +119,7 @@ def _in_layers(item: TracedItem) -> str:
     """Return the time in layers, that of the traced call around them, and the share."""
     summary = item.summary
     if summary.coverage is None:
-        return "-"
+        return NONE
     share = f"{summary.coverage:.0%}"
     if summary.layers_us is None:
         return share
@@ -128,13 +128,13 @@ def _in_layers(item: TracedItem) -> str:
 
 def _time(us: float | None) -> str:
     if us is None:
-        return "-"
+        return NONE
     return format_quantity(us / 1e6, "s").replace(" ", KEEP)
 
 
 def _slowest_layer(item: TracedItem) -> str:
     if not item.summary.slowest:
-        return "-"
+        return NONE
     layer = item.summary.slowest[0]
     return f"{_shortened(layer.name)} {layer.share:.0%}"
 
@@ -159,7 +159,7 @@ def _overhead_cell(level: str) -> Callable[[TracedItem], str]:
     def cell(item: TracedItem) -> str:
         overhead = _overhead(item, level)
         if overhead is None:
-            return "-"
+            return NONE
         return f"{100 * overhead:+.0f}{KEEP}%"
 
     return cell

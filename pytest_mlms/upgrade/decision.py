@@ -91,10 +91,14 @@ def compare_rounds(
 
 
 class _Tolerance(NamedTuple):
-    """A tolerance as a share, and the seconds that it stands for where these decided it."""
+    """A tolerance as a share, and the seconds that it stands for where these decided it.
+
+    ``asked`` is the narrower share that was asked for, None where that is the tolerance.
+    """
 
     share: float
     least_change: float = 0.0
+    asked: float | None = None
 
 
 def _tolerance_of_latency(
@@ -107,7 +111,7 @@ def _tolerance_of_latency(
     baseline = median(values) if values else 0.0
     if baseline * share >= rule.least_change or not baseline:
         return _Tolerance(share)
-    return _Tolerance(rule.least_change / baseline, rule.least_change)
+    return _Tolerance(rule.least_change / baseline, rule.least_change, share)
 
 
 def _tolerance_of(name: str, tolerances: Mapping[str, float], of_latency: _Tolerance) -> _Tolerance:
@@ -119,10 +123,10 @@ def _tolerance_of(name: str, tolerances: Mapping[str, float], of_latency: _Toler
         return of_latency
     if name in tolerances:
         return _Tolerance(tolerances[name])
-    default = _Tolerance(upgrade_rules()[name].tolerance)
-    if QUANTITIES[name].unit == "B":
-        return default
-    return max(default, of_latency)
+    default = upgrade_rules()[name].tolerance
+    if QUANTITIES[name].unit == "B" or default >= of_latency.share:
+        return _Tolerance(default)
+    return of_latency._replace(asked=default)
 
 
 def _compare(name: str, figures: Sequence[Figure], tolerance: _Tolerance, gate: bool) -> Comparison:
@@ -136,6 +140,7 @@ def _compare(name: str, figures: Sequence[Figure], tolerance: _Tolerance, gate: 
         unit=quantity.unit,
         tolerance=tolerance.share,
         least_change=tolerance.least_change,
+        asked=tolerance.asked,
         gate=gate,
         replicates=len(figures),
         of="rounds",

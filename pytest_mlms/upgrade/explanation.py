@@ -11,9 +11,11 @@ from pytest_mlms.units import format_quantity
 from pytest_mlms.upgrade.advice import advice_on
 from pytest_mlms.upgrade.labels import (
     NOT_SHOWN,
+    difference_label,
     format_change,
     percent,
     software_text,
+    tolerance_label,
     verdict_label,
 )
 from pytest_mlms.upgrade.layer_diff import LayerChange
@@ -128,7 +130,7 @@ def _finding(compared: Comparison) -> str:
         return _difference_of_outputs(compared)
     a = format_quantity(compared.a, compared.unit)
     b = format_quantity(compared.b, compared.unit)
-    text = f"A {a}, B {b}, {_change(compared)}, tolerance {_tolerance(compared)}"
+    text = f"A {a}, B {b}, {_change(compared)}, tolerance {tolerance_label(compared)}"
     if compared.lacking:
         text += f"; {compared.lacking}"
     if verdict_label(compared) == NOT_SHOWN:
@@ -139,26 +141,12 @@ def _finding(compared: Comparison) -> str:
 
 
 def _difference_of_outputs(agreement: Comparison) -> str:
-    found = f"outputs differ by {_multiple(agreement)} what is allowed"
+    found = difference_label(agreement)
     if not agreement.lacking:
         return found
     if agreement.ratio > 1:
         return f"{found}; {agreement.lacking}"
     return agreement.lacking
-
-
-def _tolerance(compared: Comparison) -> str:
-    share = percent(compared.tolerance)
-    if not compared.least_change:
-        return share
-    seconds = format_quantity(compared.least_change, "s")
-    return f"{share} ({seconds}, the least change that is judged)"
-
-
-def _multiple(agreement: Comparison) -> str:
-    if agreement.ratio < 0.01:
-        return "less than 0.01 times"
-    return f"up to {agreement.ratio:.3g} times"
 
 
 def _change(compared: Comparison) -> str:

@@ -6,16 +6,20 @@ import math
 from collections.abc import Mapping, Sequence
 
 from pytest_mlms.records import Comparison, Verdict
+from pytest_mlms.units import format_quantity
 
 __all__ = [
     "NOT_SHOWN",
     "deciding_label",
+    "difference_label",
     "format_change",
     "percent",
     "point_label",
     "sides_label",
     "software_text",
+    "tolerance_label",
     "verdict_label",
+    "widening_label",
 ]
 
 NOT_SHOWN = "not shown to be worse"
@@ -67,6 +71,30 @@ def deciding_label(verdict: Verdict, comparisons: Sequence[Comparison]) -> str:
         if counts and compared.verdict is verdict:
             names.append(compared.quantity)
     return "" if names == ["latency"] else ", ".join(names)
+
+
+def tolerance_label(compared: Comparison) -> str:
+    """Return the tolerance; of one that is wider than what was asked for also that, and why."""
+    return f"{percent(compared.tolerance)}{widening_label(compared)}"
+
+
+def widening_label(compared: Comparison) -> str:
+    """Return what was asked for in place of a wider tolerance, and why; else ""."""
+    reason = "it is as wide as that of latency"
+    if compared.least_change:
+        seconds = format_quantity(compared.least_change, "s")
+        reason = f"{seconds} is the least change that is judged"
+    if compared.asked is not None:
+        return f" (instead of {percent(compared.asked)}: {reason})"
+    return f" ({reason})" if compared.least_change else ""  # of an earlier version
+
+
+def difference_label(agreement: Comparison) -> str:
+    """Return how far the outputs of both sides are apart."""
+    multiple = f"up to {agreement.ratio:.3g} times"
+    if agreement.ratio < 0.01:
+        multiple = "less than 0.01 times"
+    return f"outputs differ by {multiple} what is allowed"
 
 
 def percent(share: float, form: str = ".3g") -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pytest_mlms.quantities import QUANTITIES
 from pytest_mlms.records import Comparison, Verdict
-from pytest_mlms.upgrade.labels import format_change, percent
+from pytest_mlms.upgrade.labels import difference_label, format_change, percent, widening_label
 from pytest_mlms.views.item import ItemView
 from pytest_mlms.views.numbers import (
     distance_text,
@@ -19,14 +19,14 @@ from pytest_mlms.views.numbers import (
     value_text,
 )
 
-__all__ = ["Finding", "findings_of"]
+__all__ = ["Finding", "findings_of", "judged_of"]
 
 _DECIDED = (Verdict.PASSED, Verdict.IMPROVED, Verdict.SKIPPED)
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A limit that is broken or open: what was measured, the bound, how far apart, and set where.
+    """A limit or a tolerance: what was measured, the bound, how far apart, and set where.
 
     All but ``verdict`` are texts; those that aren't known are "".
     """
@@ -42,14 +42,20 @@ class Finding:
 
 def findings_of(item: ItemView) -> Sequence[Finding]:
     """Return what decided an item that did not simply pass, the worst first."""
+    return [finding for finding in judged_of(item) if finding.verdict not in _DECIDED]
+
+
+def judged_of(item: ItemView) -> Sequence[Finding]:
+    """Return what an item was judged by, the worst first: limits, and tolerances of an upgrade.
+
+    A quantity that would only fail where it is surely worse is left out while it is open.
+    """
     found = [*_of_limits(item), *_of_comparisons(item)]
     return sorted(found, key=lambda finding: list(Verdict).index(finding.verdict))
 
 
 def _of_limits(item: ItemView) -> Iterator[Finding]:
     for limit in item.limits:
-        if limit.verdict in _DECIDED:
-            continue
         estimate = item.estimates.get(limit.quantity)
         own = item.quantities.get(limit.quantity)
         unit = own.unit if own else unit_of(limit, estimate)
@@ -72,8 +78,7 @@ def _of_limits(item: ItemView) -> Iterator[Finding]:
 def _of_comparisons(item: ItemView) -> Iterator[Finding]:
     places = item.terms.places if item.terms else {}
     for compared in item.comparisons:
-        is_open = compared.verdict is Verdict.INCONCLUSIVE and not compared.gate
-        if compared.verdict in _DECIDED or is_open:
+        if compared.verdict is Verdict.INCONCLUSIVE and not compared.gate:
             continue
         yield Finding(
             quantity=quantity_label(compared.quantity),
@@ -87,6 +92,8 @@ def _of_comparisons(item: ItemView) -> Iterator[Finding]:
 
 def _measured(compared: Comparison) -> str:
     """Return both values of a comparison, and B over A with its interval."""
+    if compared.quantity == "agreement":
+        return difference_label(compared)
     a = value_text(compared.a, compared.unit)
     b = value_text(compared.b, compared.unit)
     sides = "" if math.isnan(compared.a) or math.isnan(compared.b) else f"{a} → {b}"
@@ -98,6 +105,8 @@ def _measured(compared: Comparison) -> str:
 
 def tolerance_text(compared: Comparison) -> str:
     """Return the tolerance of a comparison, and the direction that it bounds."""
+    if compared.quantity == "agreement":
+        return percent(compared.tolerance)
     known = QUANTITIES.get(compared.quantity)
     direction = "less" if known is not None and known.better == "higher" else "more"
-    return f"{percent(compared.tolerance)} {direction}"
+    return f"{percent(compared.tolerance)} {direction}{widening_label(compared)}"

@@ -25,6 +25,7 @@ from pytest_mlms.upgrade.layer_diff import LayerChange
 from pytest_mlms.views.machine import MachineView
 
 __all__ = [
+    "NOTED",
     "BaselineView",
     "EstimateView",
     "ItemView",
@@ -36,6 +37,27 @@ __all__ = [
     "RoundView",
     "StackView",
 ]
+
+NOTED = frozenset(
+    {
+        "clock",
+        "comparisons",
+        "complete",
+        "doubts",
+        "ended",
+        "layers",
+        "layers_lacking",
+        "outputs_of",
+        "processes",
+        "reference",
+        "rounds",
+        "skipped_elements",
+        "terms",
+        "trace",
+        "worse_inputs",
+    }
+)
+"""Fields that items of some kinds note, and under whose names a user's test may note anything."""
 
 _BAD = (Verdict.ERROR, Verdict.INVALID, Verdict.FAILED, Verdict.REGRESSED)
 _REPRODUCE = "reproduce: "
@@ -49,6 +71,23 @@ class ManifestView:
     name: str
     path: str = ""
     version: str = ""
+
+
+@dataclass(frozen=True)
+class RemarkView:
+    """A text about a line of a file."""
+
+    place: str = ""
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class OriginalView:
+    """A manifest of MLModelScope: what was decided about it, and what is wrong in it."""
+
+    dialect: str = ""
+    decisions: tuple[RemarkView, ...] = ()
+    warnings: tuple[RemarkView, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -204,7 +243,10 @@ class SkippedView:
 
 @dataclass(frozen=True, kw_only=True)
 class ItemView:
-    """An item of a run; ``folder`` is the run's, below which its files are."""
+    """An item of a run; ``folder`` is the run's, below which its files are.
+
+    ``unread`` has why fields are not those of docs/results.md, by name.
+    """
 
     nodeid: str
     kind: Kind
@@ -227,6 +269,8 @@ class ItemView:
     seed: int | None = None
     against: BaselineView | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+    original: OriginalView | None = None
+    other_version: str = ""
     machine: MachineView = field(default_factory=MachineView)
     seconds: Mapping[str, float] = field(default_factory=dict)
     worker: str | None = None
@@ -246,6 +290,7 @@ class ItemView:
     estimates: Mapping[str, EstimateView] = field(default_factory=dict)
     quantities: Mapping[str, OwnQuantityView] = field(default_factory=dict)
     unwritten: Mapping[str, str] = field(default_factory=dict)
+    unread: Mapping[str, str] = field(default_factory=dict)
     limits: tuple[LimitView, ...] = ()
     margin: float | None = None
     artifacts: Mapping[str, str] = field(default_factory=dict)

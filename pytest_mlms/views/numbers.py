@@ -11,6 +11,7 @@ from pytest_mlms.upgrade.labels import percent
 from pytest_mlms.views.item import EstimateView, LimitView, OwnQuantityView
 
 __all__ = [
+    "NONE",
     "distance_text",
     "estimate_text",
     "interval_text",

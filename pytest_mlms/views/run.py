@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,9 @@ from pytest_mlms.errors import MlmsError
 from pytest_mlms.records import Verdict
 from pytest_mlms.results_reader import read_line
 from pytest_mlms.serialization import from_plain
-from pytest_mlms.views.item import ItemView
+from pytest_mlms.views.item import NOTED, ItemView
 
-__all__ = ["RunView", "item_of", "read_run"]
+__all__ = ["RunView", "item_of", "items_of", "read_run"]
 
 
 @dataclass(frozen=True)
@@ -186,20 +186,30 @@ def _take(lines: _Lines, line: Mapping[str, Any], path: Path, number: int) -> No
         _fail_teardown(lines, line)
 
 
+def items_of(lines: Iterable[Mapping[str, Any]], folder: Path) -> list[ItemView]:
+    """Return the items of lines that are in memory; raises MlmsError as ``item_of`` does."""
+    path = folder / "results.jsonl"
+    return [item_of(line, path, number) for number, line in enumerate(lines, 1)]
+
+
 def item_of(line: Mapping[str, Any], path: Path, number: int) -> ItemView:
     """Return the item of a line; fields that a later version added are left out.
 
     Raises MlmsError where the line is of no item.
     """
     known = {name: value for name, value in line.items() if value is not None}
+    known.update(folder=path.parent, unread={})
     try:
-        return from_plain(ItemView, {**known, "folder": path.parent})
+        return from_plain(ItemView, known)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        raise MlmsError(
-            f"{path}:{number}: {where}: {first['msg']}; this is no line of a run's item"
-        ) from None
+        problems = error.errors(include_url=False, include_input=False)
+    unread = {str(problem["loc"][0]): problem["msg"] for problem in problems}
+    if unread.keys() <= NOTED:  # a user's test noted something else under these names
+        kept = {name: value for name, value in known.items() if name not in unread}
+        return from_plain(ItemView, {**kept, "unread": unread})
+    first = next(problem for problem in problems if problem["loc"][0] not in NOTED)
+    where = ".".join(map(str, first["loc"]))
+    raise MlmsError(f"{path}:{number}: {where}: {first['msg']}; this is no line of a run's item")
 
 
 def _fail_teardown(lines: _Lines, line: Mapping[str, Any]) -> None:

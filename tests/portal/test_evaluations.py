@@ -47,12 +47,11 @@ def wait_for(name):
     while not pathlib.Path(name).exists():
         time.sleep(0.02)
 
-os.write(1, b"it took 5 \\xc2")
-wait_for("second")
-os.write(1, b"\\xb5s\\n")
-wait_for("third")
-
 def pytest_sessionstart():
+    os.write(1, b"it took 5 \\xc2")
+    wait_for("second")
+    os.write(1, b"\\xb5s\\n")
+    wait_for("third")
     pytest.exit("it went on", returncode=7)
 """
 """A conftest that prints half of a character, and goes on as files appear."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from pytest_mlms.report.columns import TABLES, Cell, comparisons_of
+from pytest_mlms.report.columns import TABLES
 from pytest_mlms.report.table import KEEP
 from pytest_mlms.serialization import to_plain
 from tests.support.upgrades import alike, result_of
+from tests.support.views import view_of
 
 COLUMNS = {table.title: table.columns for table in TABLES}
 
@@ -20,8 +22,9 @@ def estimate(value: float, unit: str = "s", **fields: Any) -> dict[str, Any]:
     return {"value": value, "low": low, "high": high, "unit": unit, **fields}
 
 
-def cell(title: str, header: str) -> Cell:
-    return COLUMNS[title][header]
+def cell(title: str, header: str) -> Callable[[dict[str, Any]], str]:
+    """Return a function of a line."""
+    return lambda line: COLUMNS[title][header](view_of(line))
 
 
 def test_the_tables_and_their_columns_are_in_order() -> None:
@@ -105,7 +108,7 @@ def upgrade(value: float) -> dict[str, Any]:
 
 def test_an_upgrade_is_shown_by_its_latency() -> None:
     line = upgrade(0.1)
-    cells = [show(line) for show in COLUMNS["upgrades, latency"].values()]
+    cells = [show(view_of(line)) for show in COLUMNS["upgrades, latency"].values()]
     assert cells[:2] == ["1.00 ms", "1.11 ms"]
     assert cells[2].startswith("×1.105 (1.0")
     assert f"{KEEP}to{KEEP}1.1" in cells[2]
@@ -125,9 +128,3 @@ def test_the_noise_of_a_machine_is_shown_in_percent(header: str, shown: str) -> 
 
 def test_an_upgrade_without_latency_has_dashes() -> None:
     assert cell("upgrades, latency", "B / A")({"comparisons": []}) == "-"
-    assert comparisons_of({}) == []
-
-
-def test_comparisons_are_read_as_records() -> None:
-    made = result_of(alike(0.1))
-    assert comparisons_of(to_plain(made)) == list(made.comparisons)

@@ -6,13 +6,14 @@ from pathlib import Path
 
 from pytest_mlms.report.github_annotations import github_annotations, place_of
 from tests.support.result_lines import HOSTILE, broken_limit, line_of, undecided, upgrade
+from tests.support.views import view_of, views_of
 
 FOLDER = Path("/home/runner/work/repository/sub")
 WORKSPACE = Path("/home/runner/work/repository")
 
 
 def annotated(*results: dict[str, object]) -> list[str]:
-    return list(github_annotations(results, [], FOLDER, WORKSPACE))
+    return list(github_annotations(views_of(results), [], FOLDER, WORKSPACE))
 
 
 def test_a_broken_limit_is_an_error_at_its_line() -> None:
@@ -57,9 +58,9 @@ def test_an_upgrade_is_annotated_at_its_tolerances() -> None:
 def test_an_error_is_annotated_at_the_line_that_it_names() -> None:
     message = "models/m.yaml:12: no such file; name one"
     failed = line_of(verdict="ERROR", outcome="failed", limits=None, message=message)
-    assert place_of(failed) == "models/m.yaml:12"
+    assert place_of(view_of(failed)) == "models/m.yaml:12"
     elsewhere = {**failed, "message": "/etc/passwd:1: it is not yours"}
-    assert place_of(elsewhere) == "models/m.yaml:9"
+    assert place_of(view_of(elsewhere)) == "models/m.yaml:9"
 
 
 def test_a_manifest_outside_of_the_workspace_has_no_file() -> None:
@@ -81,7 +82,9 @@ def test_a_strangers_name_and_message_begin_no_command_of_their_own() -> None:
 def test_each_error_of_a_manifest_is_annotated_at_its_line() -> None:
     text = "models/m.yaml:3: unknown key 'nam'; did you mean 'name'?\nmodels/m.yaml:9: no model\n"
     traceback = "E   ImportError: no module\ntest_own.py:3: in <module>"
-    commands = list(github_annotations([broken_limit()], [text, traceback], FOLDER, WORKSPACE))
+    commands = list(
+        github_annotations(views_of([broken_limit()]), [text, traceback], FOLDER, WORKSPACE)
+    )
     assert [command.partition(",title")[0] for command in commands] == [
         "::error file=sub/models/m.yaml,line=3",
         "::error file=sub/models/m.yaml,line=9",

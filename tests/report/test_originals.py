@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from pytest_mlms.report.originals import original_lines
+from pytest_mlms.views.item import ItemView
+from tests.support.views import view_of
 
 
-def result(place: str, text: str, key: str = "decisions", **fields: Any) -> dict[str, Any]:
-    """Return a result with one remark."""
+def result(place: str, text: str, key: str = "decisions", **fields: Any) -> ItemView:
+    """Return an item with one remark."""
     remark = {"place": place, "text": text}
     original = {"dialect": "A2", "decisions": [], "warnings": [], key: [remark]}
-    return {"manifest": {"path": place.partition(":")[0]}, "original": original, **fields}
+    manifest = {"name": "m", "path": place.partition(":")[0]}
+    return view_of({"manifest": manifest, "original": original, **fields})
 
 
 def test_a_decision_is_told_once_with_its_first_line() -> None:
@@ -39,4 +42,4 @@ def test_other_versions_come_first() -> None:
 
 
 def test_native_manifests_have_no_lines() -> None:
-    assert list(original_lines([{"manifest": {"path": "a.yaml"}}])) == []
+    assert list(original_lines([view_of({})])) == []

@@ -13,10 +13,11 @@ from pytest_mlms.config import Config
 from pytest_mlms.report import benchmark_json, terminal
 from pytest_mlms.report.reporter import Reporter
 from pytest_mlms.session import Session
+from tests.support.views import REQUIRED
 
 BENCHMARK_JSON = benchmark_json.__name__  # imported here, as numpy is imported once a process
 
-SKIPPED = {"kind": "performance", "verdict": "SKIPPED", "nodeid": "m.yaml::skipped"}
+SKIPPED = {**REQUIRED, "verdict": "SKIPPED", "nodeid": "m.yaml::skipped"}
 
 
 class FakeTerminal:

@@ -7,13 +7,16 @@ from typing import Any
 import pytest
 
 from pytest_mlms.report.summary import is_gated, summary_line
+from pytest_mlms.views.item import ItemView
+from tests.support.result_lines import upgrade
+from tests.support.views import view_of
 
 MEASURED = {"latency_p50": {"value": 0.001}}
 LIMIT = {"quantity": "latency_p50", "verdict": "PASSED"}
 
 
-def line(verdict: str, case: str = "cpu-b8", **fields: Any) -> dict[str, Any]:
-    """Return the line of a performance item."""
+def item(verdict: str, case: str = "cpu-b8", **fields: Any) -> ItemView:
+    """Return a performance item."""
     made = {
         "nodeid": f"m.yaml::test_performance[{case}]",
         "kind": "performance",
@@ -23,17 +26,17 @@ def line(verdict: str, case: str = "cpu-b8", **fields: Any) -> dict[str, Any]:
         "estimates": MEASURED,
         "limits": [LIMIT],
     }
-    return {**made, **fields}
+    return view_of({**made, **fields})
 
 
 def test_models_verdicts_and_what_was_measured_are_counted() -> None:
     other = {"path": "n.yaml", "name": "words"}
     results = [
-        line("PASSED", "a"),
-        line("PASSED", "b", limits=[]),
-        line("FAILED", "c", manifest=other),
-        line("INCONCLUSIVE", "d"),
-        line("SKIPPED", "e", estimates=None),
+        item("PASSED", "a"),
+        item("PASSED", "b", limits=[]),
+        item("FAILED", "c", manifest=other),
+        item("INCONCLUSIVE", "d"),
+        item("SKIPPED", "e", estimates=None),
     ]
     assert summary_line(results) == (
         "mlms: 2 models: 1 failed, 1 undecided, 2 passed, 1 skipped; 4 measured, 1 not gated"
@@ -41,12 +44,12 @@ def test_models_verdicts_and_what_was_measured_are_counted() -> None:
 
 
 def test_the_last_result_of_an_item_counts() -> None:
-    results = [line("ERROR", estimates=None), line("PASSED")]
+    results = [item("ERROR", estimates=None), item("PASSED")]
     assert summary_line(results) == "mlms: 1 model: 1 passed; 1 measured, 0 not gated"
 
 
 def test_errors_are_counted_in_words() -> None:
-    results = [line("ERROR", "a", estimates=None), line("INVALID", "b", estimates=None)]
+    results = [item("ERROR", "a", estimates=None), item("INVALID", "b", estimates=None)]
     assert "1 model: 1 with errors, 1 invalid; 0 measured" in summary_line(results)
 
 
@@ -55,7 +58,12 @@ def test_errors_are_counted_in_words() -> None:
     [
         {},
         {"kind": "trace", "estimates": {}, "trace": {"levels": ["model"]}, "limits": []},
-        {"kind": "upgrade", "estimates": None, "comparisons": [{}], "limits": None},
+        {
+            "kind": "upgrade",
+            "estimates": None,
+            "comparisons": upgrade()["comparisons"],
+            "limits": None,
+        },
         {"stack": {"name": "gpu=new#1"}, "limits": []},
         {"estimates": None, "limits": None},
     ],
@@ -64,9 +72,9 @@ def test_errors_are_counted_in_words() -> None:
 def test_items_that_something_judges_or_that_measured_nothing_are_gated(
     fields: dict[str, Any],
 ) -> None:
-    assert is_gated(line("PASSED", **fields))
+    assert is_gated(item("PASSED", **fields))
 
 
 @pytest.mark.parametrize("kind", ["accuracy", "performance", "agreement"])
 def test_a_measurement_without_a_limit_is_not_gated(kind: str) -> None:
-    assert not is_gated(line("PASSED", kind=kind, limits=[]))
+    assert not is_gated(item("PASSED", kind=kind, limits=[]))

@@ -17,12 +17,12 @@ from typing import Any, cast
 
 import pytest
 
-from pytest_mlms.report.columns import Result
 from pytest_mlms.report.reporter import _shown
 from pytest_mlms.report.terminal import write_tables
 from pytest_mlms.serialization import to_plain
 from tests.support.project import DIGITS, HANG_GUARD, Project
 from tests.support.upgrades import alike, changed, result_of
+from tests.support.views import views_of
 
 
 class FakeTerminal:
@@ -41,10 +41,14 @@ class FakeTerminal:
         self.lines.append(f"[{title}]")
 
 
-def written(results: Sequence[Result], width: int = 80) -> FakeTerminal:
+def written(results: Sequence[dict[str, Any]], width: int = 80) -> FakeTerminal:
     terminal = FakeTerminal(width)
-    write_tables(cast(pytest.TerminalReporter, terminal), results)
+    write_tables(cast(pytest.TerminalReporter, terminal), views_of(results))
     return terminal
+
+
+def limited(quantity: str, verdict: str) -> dict[str, Any]:
+    return {"quantity": quantity, "verdict": verdict}
 
 
 def performance(verdict: str = "PASSED", **fields: Any) -> dict[str, Any]:
@@ -59,6 +63,7 @@ def performance(verdict: str = "PASSED", **fields: Any) -> dict[str, Any]:
         "case": "here-cpu-b8",
         "margin": 0.5,
         "estimates": estimates,
+        "limits": [limited(name, verdict) for name in estimates],
         "processes": [{"steady": True}],
     }
     return {**line, **fields}
@@ -95,7 +100,8 @@ def accuracy(case: str, *quantities: str) -> dict[str, Any]:
     """Return the line of an accuracy item with these quantities."""
     share = {"value": 0.5, "low": 0.4, "high": 0.6, "unit": "fraction", "lacking": ""}
     estimates = {name: {**share, "replicates": 40} for name in quantities}
-    return performance(kind="accuracy", case=case, estimates=estimates)
+    limits = [limited(name, "PASSED") for name in quantities]
+    return performance(kind="accuracy", case=case, estimates=estimates, limits=limits)
 
 
 def test_tasks_that_share_a_table_have_columns_of_their_own() -> None:
@@ -148,11 +154,7 @@ def test_tables_are_no_wider_than_the_terminal(width: int) -> None:
     assert width - 10 <= max(len(line) for line in lines) <= width
 
 
-def limited(quantity: str, verdict: str) -> dict[str, Any]:
-    return {"quantity": quantity, "verdict": verdict}
-
-
-def verdicts_of(result: Result) -> list[str]:
+def verdicts_of(result: dict[str, Any]) -> list[str]:
     """Return the verdicts of the rows of an item: of its speed, and of its start-up."""
     rows = [line for line in written([result]).lines if "here-cpu-b8" in line]
     return [row.partition("  ")[0] for row in rows]

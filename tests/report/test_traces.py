@@ -9,6 +9,8 @@ from pytest_mlms.report.traces import note_lines, overhead_columns, time_columns
 from pytest_mlms.serialization import to_plain
 from pytest_mlms.trace.runs import ProbeStatus, TraceRun
 from pytest_mlms.trace.summary import SlowLayer, TraceSummary
+from pytest_mlms.views.item import ItemView
+from tests.support.views import view_of
 
 RUNS = ("layer", "library", "kernel", "hardware", "layer+hardware")
 LONG_NAME = "StatefulPartitionedCall/model_1/conv2d_12/Conv2D"
@@ -20,8 +22,8 @@ def traced(level: str, **facts: Any) -> TraceRun:
     return TraceRun(level, **values)
 
 
-def result(*runs: TraceRun, **facts: Any) -> dict[str, Any]:
-    """The results of an item of the framework ``any``, with facts of its summary."""
+def result(*runs: TraceRun, **facts: Any) -> ItemView:
+    """An item of the framework ``any``, with facts of its summary."""
     values: dict[str, Any] = {
         "levels": ("layer", "hardware"),
         "runs": (traced("model"), *runs),
@@ -35,7 +37,7 @@ def result(*runs: TraceRun, **facts: Any) -> dict[str, Any]:
         "faults": {},
         **facts,
     }
-    return {"framework": "any", "trace": to_plain(TraceSummary(**values))}
+    return view_of({"framework": "any", "trace": to_plain(TraceSummary(**values))})
 
 
 def layers_profiler(**facts: Any) -> ProbeStatus:
@@ -57,7 +59,7 @@ def test_an_item_without_a_level_has_an_empty_cell() -> None:
     assert [cell(layers).split() for cell in columns.values()] == [["+257", "%"], ["-"]]
 
 
-def cells_of(seen: dict[str, Any]) -> dict[str, str]:
+def cells_of(seen: ItemView) -> dict[str, str]:
     """Return the cells of the table of what was found, by column."""
     cells = {}
     for title, cell in time_columns().items():

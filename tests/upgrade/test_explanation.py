@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from pytest_mlms.records import Comparison, Verdict
-from pytest_mlms.upgrade.decision import compare_accuracy
+from pytest_mlms.upgrade.decision import compare_accuracy, compare_rounds
 from pytest_mlms.upgrade.explanation import explain_upgrade, layer_table
 from pytest_mlms.upgrade.figures import Figure
+from pytest_mlms.upgrade.labels import tolerance_label
 from pytest_mlms.upgrade.layer_diff import LayerChange
 from pytest_mlms.upgrade.output_check import check_outputs
 from pytest_mlms.upgrade.result import UpgradeResult
@@ -98,10 +99,16 @@ def test_the_worst_quantities_come_first() -> None:
     assert lines[2].endswith("), tolerance 3 %")
 
 
-def test_the_tolerance_of_a_short_call_names_the_least_change_that_is_judged() -> None:
+def test_a_tolerance_that_is_wider_than_the_one_asked_for_names_both_and_the_reason() -> None:
     short = Figure(6e-6, 6e-6, 0.0, 0.002, 400)
     lines = explain(result_of([{"latency": short}] * 5))
-    assert lines[1].endswith(", tolerance 10 % (600 ns, the least change that is judged)")
+    reason = "600 ns is the least change that is judged"
+    assert lines[1].endswith(f", tolerance 10 % (instead of 3 %: {reason})")
+    wide = compare_rounds([{"latency": SAME, "cpu_time": SAME}] * 5, {"latency": 0.2})
+    assert list(map(tolerance_label, wide)) == [
+        "20 %",
+        "20 % (instead of 3 %: it is as wide as that of latency)",
+    ]
 
 
 def test_guards_that_lack_rounds_are_summed_up_in_a_line() -> None:

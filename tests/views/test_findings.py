@@ -40,6 +40,15 @@ def test_an_interval_without_an_upper_end_is_unbounded(tmp_path: Path) -> None:
     assert finding.measured == "4.00 ms (3.00 ms to unbounded)"
 
 
+def test_a_tolerance_that_was_widened_says_what_was_asked_for_and_why(tmp_path: Path) -> None:
+    (compared,) = upgrade()["comparisons"]
+    wide = {**compared, "tolerance": 0.0857, "asked": 0.05, "least_change": 0.6e-6}
+    (item,) = read_lines(tmp_path, [{**upgrade(), "comparisons": [wide]}]).items
+    (finding,) = findings_of(item)
+    reason = "600 ns is the least change that is judged"
+    assert finding.bound == f"tolerance 8.57 % more (instead of 5 %: {reason})"
+
+
 @pytest.mark.parametrize(
     ("places", "shown"), [({"latency": "--mlms-tolerance"}, "--mlms-tolerance"), ({}, "")]
 )

@@ -76,6 +76,16 @@ def test_a_line_of_something_else_is_named(tmp_path: Path) -> None:
         read_run(tmp_path)
 
 
+def test_a_field_that_a_test_noted_otherwise_is_left_out_and_named(tmp_path: Path) -> None:
+    (only,) = read_run(write(tmp_path, item(rounds=3, ended=["x"], verdict="FAILED"))).items
+    assert only.verdict is Verdict.FAILED
+    assert (only.rounds, only.ended) == ((), "")
+    assert only.unread == {
+        "rounds": "Input should be a valid tuple",
+        "ended": "Input should be a valid string",
+    }
+
+
 def test_a_folder_without_results_is_named(tmp_path: Path) -> None:
     with pytest.raises(MlmsError, match="name the folder of a run"):
         read_run(tmp_path)
