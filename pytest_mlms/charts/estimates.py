@@ -48,9 +48,8 @@ def add_estimate(plot: Plot, row: int, name: str, estimate: EstimateView) -> Non
         low = estimate.low
     if estimate.high is not None:
         high = estimate.high
-    plot.interval((low, high), row, "b", title)
     if estimate.value is not None:
-        plot.dot(estimate.value, row, "b", title, radius=4)
+        plot.estimate(estimate.value, (low, high), row, "b", title)
 
 
 def add_limit(plot: Plot, row: int, limit: LimitView, title: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
@@ -12,7 +12,7 @@ from markupsafe import Markup
 from pytest_mlms.charts.axes import Axis
 from pytest_mlms.charts.paints import stroked
 from pytest_mlms.charts.picture import WIDTH
-from pytest_mlms.charts.svg import CHARACTER, element, number, path_from, words
+from pytest_mlms.charts.svg import CHARACTER, element, group_of_words, number, path_from, words
 from pytest_mlms.text import shortened
 
 __all__ = ["Frame", "Point", "height_of_rows"]
@@ -21,20 +21,32 @@ _TOP = 14.0
 _BOTTOM = 40.0
 _RIGHT = 14.0
 _MARGIN = 12.0  # of the texts of the vertical axis
-_WIDEST_TEXTS = 0.42  # of the picture, for the texts of the vertical axis
-_LONGEST_NAME = 26  # characters of a row's name; the rest is in the tooltip
+_LONGEST_BESIDE = 23  # characters of names beside their rows; longer ones are above them
+_LONGEST_ABOVE = 54  # characters of a name above its row; the rest is in the tooltip
 _TITLE = 12.0  # height of the title of the vertical axis, above the chart
 _ROW = 22.0  # height of a row
-_COLUMN = 70.0  # least distance of ticks from left to right
+_NAME = 14.0  # height of a name above its row
+_COLUMN = 50.0  # least distance of ticks from left to right
+_GAP = 8.0  # least distance of their texts
 _LINE = 36.0  # least distance of ticks from top to bottom
 
 Point: TypeAlias = tuple[float, float]
 """A value of ``x`` and one of ``y``, or their pixels."""
 
 
-def height_of_rows(count: int) -> float:
-    """Return the height of a chart with so many rows."""
-    return _TOP + _BOTTOM + _ROW * count
+def height_of_rows(names: Sequence[str]) -> float:
+    """Return the height of a chart with a row for each name."""
+    return _TOP + _BOTTOM + _pitch(names) * len(names)
+
+
+def _are_above(names: Sequence[str]) -> bool:
+    """Return whether names have lines of their own, as one is too long for a place beside them."""
+    return any(len(name) > _LONGEST_BESIDE for name in names)
+
+
+def _pitch(names: Sequence[str]) -> float:
+    """Return the distance of rows."""
+    return _ROW + _NAME if _are_above(names) else _ROW
 
 
 @dataclass(frozen=True)
@@ -48,11 +60,11 @@ class Frame:
     @cached_property
     def left(self) -> float:
         """The left end, beside the names or numbers of the vertical axis."""
-        texts: Sequence[str] = [_short(name) for name in self.y.names]
-        if not texts:
-            texts = [self.y.text(value) for value in self._heights]
+        if _are_above(self.y.names):
+            return _MARGIN
+        texts = self.y.names or [self.y.text(value) for value in self._heights]
         longest = max(map(len, texts), default=0)
-        return min(_MARGIN + longest * CHARACTER, WIDTH * _WIDEST_TEXTS)
+        return _MARGIN + longest * CHARACTER
 
     @property
     def right(self) -> float:
@@ -76,11 +88,17 @@ class Frame:
 
     def down(self, y: float) -> float:
         """Return a value of ``y`` in pixels from the top; rows are counted from there."""
-        share = self.y.scale.share(y)
-        length = share * (self.bottom - self.top)
         if self.y.names:
-            return self.top + length
-        return self.bottom - length
+            return self._row_down(y)
+        share = self.y.scale.share(y)
+        return self.bottom - share * (self.bottom - self.top)
+
+    def _row_down(self, y: float) -> float:
+        """Return a place in or near a row; the names of rows may need room between them."""
+        row = min(max(round(y), 0), len(self.y.names) - 1)
+        pitch = _pitch(self.y.names)
+        foot = self.top + (row + 1) * pitch
+        return foot + (y - row - 0.5) * _ROW
 
     def place(self, point: Point) -> Point:
         """Return a point of values in pixels."""
@@ -100,39 +118,55 @@ class Frame:
     def grid(self) -> Iterator[Markup]:
         """Yield the lines of the grid, and the texts of both axes."""
         yield from self._columns()
-        if self.y.names:
-            yield from self._names()
-        else:
+        if not self.y.names:
             yield from self._lines()
+        elif not _are_above(self.y.names):
+            left = self.left - 6
+            texts = [(left, self.down(row) + 4, name) for row, name in enumerate(self.y.names)]
+            yield group_of_words(texts, "end", "ink")
+
+    def headings(self) -> Iterator[Markup]:
+        """Yield the names that are above their rows; lines that cross them don't reach them."""
+        if not _are_above(self.y.names):
+            return
+        halo = stroked("paper", 4)
+        for row, name in enumerate(self.y.names):
+            short = shortened(name, _LONGEST_ABOVE)
+            full = "" if short == name else name
+            top = self.down(row) - _ROW / 2
+            yield element("text", short, x=self.left, y=top, **halo)
+            yield words(self.left, top, short, "start", "ink", full)
 
     def _columns(self) -> Iterator[Markup]:
         """Yield the lines, texts and title of the horizontal axis."""
-        count = int((self.right - self.left) / _COLUMN)
-        for value in self.x.ticks_of(count):
-            yield element("path", d=self.column(value), **stroked("grid", 1))
+        places = self._places()
+        texts = []
+        for value in places:
             text = self.x.text(value)
             farthest = WIDTH - 2 - len(text) * CHARACTER / 2
-            left = min(self.across(value), farthest)
-            yield words(left, self.bottom + 15, text, "middle", "muted")
+            texts.append((min(self.across(value), farthest), self.bottom + 15, text))
+        yield _grid_line(map(self.column, places))
+        yield group_of_words(texts, "middle", "muted")
         middle = (self.left + self.right) / 2
         yield words(middle, self.height - 6, self.x.title, "middle", "ink")
 
-    def _names(self) -> Iterator[Markup]:
-        """Yield the name of each row."""
-        left = self.left - 6
-        for row, name in enumerate(self.y.names):
-            top = self.down(row) + 4
-            short = _short(name)
-            full = "" if short == name else name
-            yield words(left, top, short, "end", "ink", full)
+    def _places(self) -> Sequence[float]:
+        """Return the ticks of the horizontal axis, as many as have room for their texts."""
+        length = self.right - self.left
+        for count in range(int(length / _COLUMN), 1, -1):
+            ticks = self.x.ticks_of(count)
+            longest = max((len(self.x.text(value)) for value in ticks), default=0)
+            if len(ticks) * (longest * CHARACTER + _GAP) <= length:
+                return ticks
+        return self.x.ticks_of(1)
 
     def _lines(self) -> Iterator[Markup]:
         """Yield the lines, texts and title of a vertical axis of numbers."""
         left = self.left - 5
-        for value in self._heights:
-            yield element("path", d=self.row(value), **stroked("grid", 1))
-            top = self.down(value) + 4
-            yield words(left, top, self.y.text(value), "end", "muted")
+        heights = self._heights
+        texts = [(left, self.down(value) + 4, self.y.text(value)) for value in heights]
+        yield _grid_line(map(self.row, heights))
+        yield group_of_words(texts, "end", "muted")
         yield words(2, _TOP - 2, self.y.title, "start", "ink")
 
     @cached_property
@@ -142,5 +176,7 @@ class Frame:
         return self.y.ticks_of(most)
 
 
-def _short(name: str) -> str:
-    return shortened(name, _LONGEST_NAME)
+def _grid_line(paths: Iterable[str]) -> Markup:
+    """Return all lines of the grid in a direction as one path; nothing without any."""
+    path = "".join(paths)
+    return element("path", d=path, **stroked("grid", 1)) if path else Markup()

@@ -48,7 +48,7 @@ def classes_chart(classes: Sequence[ClassCounts]) -> Markup:
     words = list(map(_of_class, classes))
     names = [_short(each.name) for each in classes]
     scale = linear_scale([_ends(each)[-1] for each in classes], zero=True)
-    axis = Axis("", scale, whole_number)
+    axis = Axis("objects or pixels", scale, whole_number)
     plot = Plot("; ".join(words[:5]), axis, rows_axis(names))
     for row, each in enumerate(classes):
         _add_parts(plot, row, each, words[row])

@@ -56,7 +56,7 @@ class Plot:
 
     def __post_init__(self) -> None:
         if self.y.names:
-            self.height = height_of_rows(len(self.y.names))
+            self.height = height_of_rows(self.y.names)
 
     def line(self, points: Iterable[Point], paint: str, title: str = "") -> None:
         """Add a line through points."""
@@ -106,14 +106,20 @@ class Plot:
         )
         self._marks.append(rectangle)
 
-    def interval(self, x: Span, y: float, paint: str, title: str) -> None:
-        """Add a horizontal line from one value to another, with a tick at each end."""
+    def estimate(self, value: float, x: Span, row: float, paint: str, title: str) -> None:
+        """Add a dot on its interval, a line from left to right with a tick at each end."""
+        line = element("path", d=self._interval(x, row), **stroked(paint, _MEDIUM))
+        left, top = self._frame.place((value, row))
+        circle = element("circle", cx=left, cy=top, r=4, **filled(paint))
+        self._marks.append(element("g", line, circle, title=title))
+
+    def _interval(self, x: Span, y: float) -> str:
         left, right = map(self._frame.across, x)
         middle = self._frame.down(y)
         path = f"{path_from(left, middle)}H{number(right)}"
         for end in (left, right):
             path += f"{path_from(end, middle - 4)}v8"
-        self._stroke(path, _Pen(paint, _MEDIUM), title)
+        return path
 
     def whisker(self, x: float, y: Span, paint: str, title: str) -> None:
         """Add a vertical line from one value to another, with a tick at each end."""
@@ -166,7 +172,8 @@ class Plot:
         """Return the chart."""
         placed = place_entries(self._entries, WIDTH)
         legend = draw_legend(placed, self.height + 6)
-        parts = [*self._frame.grid(), *self._marks, *self._labels, legend]
+        frame = self._frame
+        parts = [*frame.grid(), *self._marks, *frame.headings(), *self._labels, legend]
         return picture(self.label, self.height + height_of(placed), parts)
 
     def _stroke(self, path: str, pen: _Pen, title: str = "") -> None:

@@ -10,7 +10,17 @@ from markupsafe import Markup, escape
 from pytest_mlms.charts.paints import filled
 from pytest_mlms.text import visible
 
-__all__ = ["CHARACTER", "FONT", "Attribute", "element", "number", "path_from", "path_of", "words"]
+__all__ = [
+    "CHARACTER",
+    "FONT",
+    "Attribute",
+    "element",
+    "group_of_words",
+    "number",
+    "path_from",
+    "path_of",
+    "words",
+]
 
 FONT = 12.0
 """The size of the text in units of the picture."""
@@ -54,11 +64,21 @@ def path_from(x: float, y: float) -> str:
 
 
 def path_of(points: Iterable[tuple[float, float]]) -> str:
-    """Return the path of a line through points in pixels; "" without any."""
-    words = [f"{number(x)} {number(y)}" for x, y in points]
-    if not words:
+    """Return the path of a line through points in pixels; "" without any.
+
+    Each point is written by its distance from the one before, both in tenths, which is shorter.
+    """
+    tenths = [(round(10 * x), round(10 * y)) for x, y in points]
+    if not tenths:
         return ""
-    return f"M{'L'.join(words)}"
+    before = tenths[0]
+    path = path_from(before[0] / 10, before[1] / 10)
+    for point in tenths[1:]:
+        across = number((point[0] - before[0]) / 10)
+        down = number((point[1] - before[1]) / 10)
+        path += f"l{across}{'' if down.startswith('-') else ' '}{down}"
+        before = point
+    return path
 
 
 def words(x: float, y: float, text: str, anchor: str, paint: str, title: str = "") -> Markup:
@@ -66,6 +86,14 @@ def words(x: float, y: float, text: str, anchor: str, paint: str, title: str = "
     if not text:
         return Markup()
     return element("text", text, x=x, y=y, text_anchor=anchor, title=title, **filled(paint))
+
+
+def group_of_words(texts: Iterable[tuple[float, float, str]], anchor: str, paint: str) -> Markup:
+    """Return texts at points that have the anchor and the paint in common; empty ones left out."""
+    children = [element("text", text, x=x, y=y) for x, y, text in texts if text]
+    if not children:
+        return Markup()
+    return element("g", *children, text_anchor=anchor, **filled(paint))
 
 
 def _attribute(name: str, value: Attribute) -> str:

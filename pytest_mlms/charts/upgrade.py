@@ -30,6 +30,10 @@ _PAINTS = {
     Verdict.INCONCLUSIVE: "warn",
     Verdict.IMPROVED: "good",
 }
+_LEGEND = {"bad": "worse", "warn": "undecided", "good": "improved", "b": "passed"}
+"""Paint of a change -> its name in the legend."""
+
+_WORST_FIRST = list(Verdict)
 _REACH = 1.5  # times the largest change or tolerance of a gate, where intervals are cut off
 _MOST_NUMBERS = 12  # of rounds on their axis
 _CUT_SHARE = 0.25  # of the pairs at each end, whose spread does not widen the axis
@@ -39,13 +43,14 @@ Round: TypeAlias = tuple[float, float]
 
 
 def forest_chart(comparisons: Sequence[Comparison]) -> Markup | None:
-    """Return the change of each quantity with its interval, on its tolerance.
+    """Return the change of each quantity with its interval, on its tolerance, the worst first.
 
     None where nothing was compared as a share.
     """
     shown = [each for each in comparisons if not math.isnan(_change(each, each.ratio))]
     if not shown:
         return None
+    shown.sort(key=lambda each: _WORST_FIRST.index(each.verdict))
     words = list(map(_in_words, shown))
     labels = [quantity_label(each.quantity) for each in shown]
     plot = Plot(
@@ -56,13 +61,23 @@ def forest_chart(comparisons: Sequence[Comparison]) -> Markup | None:
     for row, each in enumerate(shown):
         _add_tolerance(plot, row, each)
     plot.vertical(0.0, "muted", dashed=False)
+    paints = [_PAINTS.get(each.verdict, "b") for each in shown]
     for row, each in enumerate(shown):
-        paint = _PAINTS.get(each.verdict, "b")
-        ends = (_change(each, each.low), _change(each, each.high))
-        plot.interval(ends, row, paint, words[row])
-        plot.dot(_change(each, each.ratio), row, paint, words[row], radius=4.5)
+        change = _change(each, each.ratio)
+        if _is_unbounded(each):
+            plot.dot(change, row, paints[row], words[row], radius=4)
+        else:
+            ends = (_change(each, each.low), _change(each, each.high))
+            plot.estimate(change, ends, row, paints[row], words[row])
     plot.legend("within the tolerance or better", "band")
+    for paint in dict.fromkeys(paints):
+        plot.legend(_LEGEND[paint], paint)
     return plot.svg()
+
+
+def _is_unbounded(compared: Comparison) -> bool:
+    """Return whether a change has no interval yet, as after its first round."""
+    return compared.low <= 0 and math.isinf(compared.high)
 
 
 def _add_tolerance(plot: Plot, row: int, compared: Comparison) -> None:
@@ -92,10 +107,8 @@ def _change(compared: Comparison, ratio: float) -> float:
 
 
 def _in_words(compared: Comparison) -> str:
-    change = format_change(compared)
-    if compared.of == "inputs":
-        change = f"{100 * compared.ratio:+.2f} %"
-    return f"{quantity_label(compared.quantity)} {change}, {verdict_label(compared)}"
+    name = quantity_label(compared.quantity)
+    return f"{name} {format_change(compared)}, {verdict_label(compared)}"
 
 
 def _scale_of(comparisons: Sequence[Comparison]) -> Scale:
@@ -112,6 +125,8 @@ def _scale_of(comparisons: Sequence[Comparison]) -> Scale:
             values += [tolerance, -tolerance]
     reach = max(map(abs, values)) * _REACH or 1.0
     for each in comparisons:
+        if _is_unbounded(each):
+            continue
         low = _change(each, each.low)
         high = _change(each, each.high)
         values += [max(low, -reach), min(high, reach)]
@@ -203,7 +218,7 @@ def layers_chart(layers: Sequence[LayerChange]) -> Markup | None:
     plot = Plot(
         f"change of each layer's time from A to B: {'; '.join(words)}",
         Axis("change of time a call, from A to B", changes, _signed_tick),
-        rows_axis([layer.name for layer in shown]),
+        rows_axis([_row_name(layer) for layer in shown]),
     )
     for row, layer in enumerate(shown):
         paint = "bad" if layer.change > 0 else "good"
@@ -211,6 +226,15 @@ def layers_chart(layers: Sequence[LayerChange]) -> Markup | None:
         plot.bar((0.0, layer.change), around(row, 0.32), paint, title)
     plot.vertical(0.0, "muted", dashed=False)
     return plot.svg()
+
+
+def _row_name(layer: LayerChange) -> str:
+    """Return a layer's name, and the side that has it where the other one doesn't."""
+    if layer.a is None:
+        return f"{layer.name}, only in B"
+    if layer.b is None:
+        return f"{layer.name}, only in A"
+    return layer.name
 
 
 def _side(seconds: float | None) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from markupsafe import Markup
@@ -21,6 +21,7 @@ __all__ = ["ACCURACY", "AGREEMENT"]
 
 _MOST_CLASSES = 12  # of a matrix
 _MOST_BARS = 12
+_OUTCOMES = ("found", "missed", "wrong")
 _BOXES = "Dashed yellow boxes are labels; detections are green where right, red where wrong."
 _MASKS = "Pixels in red are wrong, pixels of objects in green are right."
 _CLASSES_CAPTION = "labelled objects or pixels that are found and missed, and those found wrongly"
@@ -90,9 +91,16 @@ def _summary(example: Example) -> str:
             best = f"{best} ({_value(score)})"
         return f"label {columns['label']}, {best}"
     if "detections" in columns:
-        counts = [f"{columns[name]} {name}" for name in ("found", "wrong", "missed")]
-        return f"of {columns['objects']} objects {', '.join(counts)}"
+        return _of_objects(columns)
     return ", ".join(f"{name} {_value(value)}" for name, value in columns.items())
+
+
+def _of_objects(columns: Mapping[str, str]) -> str:
+    """Return how many objects are found and missed, and how many detections are wrong."""
+    objects = columns["objects"]
+    noun = "object" if objects == "1" else "objects"
+    counts = [f"{columns[name]} {name}" for name in _OUTCOMES if columns[name] != "0"]
+    return f"{objects} {noun}: {', '.join(counts)}"
 
 
 def _value(text: str) -> str:

@@ -9,10 +9,13 @@ from markupsafe import Markup
 
 from pytest_mlms.views.item import ItemView
 
-__all__ = ["FIGURES", "Context", "Figure", "Section"]
+__all__ = ["FIGURES", "NOTED_FIGURES", "Context", "Figure", "Section"]
 
 FIGURES = "_figures.html"
 """The template of a section of pictures: its context has ``figures``, a list of ``Figure``."""
+
+NOTED_FIGURES = "_noted_figures.html"
+"""The template of pictures with notes: ``figures``, and ``notes``, a list of texts."""
 
 Context = Mapping[str, Any]
 """The names that a template uses."""

@@ -18,7 +18,7 @@ SECTIONS: Mapping[str, Sequence[Section]] = {
     "agreement": accuracy.AGREEMENT,
     "performance": [performance.LATENCY, traces.TIME],
     "trace": [traces.TIME],
-    "upgrade": [upgrade.CHANGES, upgrade.LAYERS],
+    "upgrade": [upgrade.INPUTS, upgrade.CHANGES, upgrade.LAYERS],
 }
 """Kind of item -> its sections, in the order in which they are shown."""
 

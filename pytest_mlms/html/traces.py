@@ -9,7 +9,7 @@ from pytest_mlms.charts.roofline import BOUNDS, roofline_chart
 from pytest_mlms.charts.shares import shares_chart
 from pytest_mlms.charts.ticks import microseconds
 from pytest_mlms.charts.timeline import timeline_chart
-from pytest_mlms.html.section import Context, Figure, Section
+from pytest_mlms.html.section import NOTED_FIGURES, Context, Figure, Section
 from pytest_mlms.trace.context import TraceContext
 from pytest_mlms.trace.summary import TraceSummary
 from pytest_mlms.upgrade.labels import percent
@@ -107,5 +107,5 @@ def _roofline(context: TraceContext, paints: Mapping[str, str]) -> Iterator[Figu
     yield Figure(caption, roofline_chart(peaks, model, layers, paints))
 
 
-TIME = Section("Where the time went", "_trace.html", figures_of)
+TIME = Section("Where the time went", NOTED_FIGURES, figures_of)
 """Pictures of a trace, also of an item that was traced because it failed."""

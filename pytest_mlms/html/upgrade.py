@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from pytest_mlms.charts.latency import distributions_chart
 from pytest_mlms.charts.upgrade import forest_chart, layers_chart, rounds_chart
-from pytest_mlms.html.section import FIGURES, Context, Figure, Section
+from pytest_mlms.html.section import FIGURES, NOTED_FIGURES, Context, Figure, Section
+from pytest_mlms.records import Comparison
+from pytest_mlms.upgrade.labels import precision_text
 from pytest_mlms.views.item import ItemView
 from pytest_mlms.views.samples import pair_ratios, side_distributions
 
-__all__ = ["CHANGES", "LAYERS"]
+__all__ = ["CHANGES", "INPUTS", "LAYERS"]
 
 
 def _changes(item: ItemView) -> Context | None:
@@ -27,7 +29,22 @@ def _changes(item: ItemView) -> Context | None:
     if sides:
         caption = "Wall time of all timed calls of both sides, as a cumulative distribution"
         figures.append(Figure(caption, distributions_chart(sides, paints=("a", "b"))))
-    return {"figures": figures} if figures else None
+    return {"figures": figures, "notes": list(_notes(item))} if figures else None
+
+
+def _notes(item: ItemView) -> Iterator[str]:
+    """Yield how precisely latency was compared, and by what."""
+    latency = _latency(item)
+    if latency is not None:
+        yield precision_text(latency)
+    if item.rounds:
+        pairs = sum(each.pairs for each in item.rounds)
+        rounds = "1 round" if len(item.rounds) == 1 else f"{len(item.rounds)} rounds"
+        yield f"{pairs:,} pairs of turns in {rounds} of fresh processes"
+
+
+def _worse_inputs(item: ItemView) -> Context | None:
+    return {"lines": item.worse_inputs} if item.worse_inputs else None
 
 
 def _rounds_of(item: ItemView) -> Sequence[tuple[float, float]]:
@@ -41,9 +58,14 @@ def _rounds_of(item: ItemView) -> Sequence[tuple[float, float]]:
 
 
 def _tolerance(item: ItemView) -> float | None:
+    latency = _latency(item)
+    return None if latency is None else latency.tolerance
+
+
+def _latency(item: ItemView) -> Comparison | None:
     for compared in item.comparisons:
         if compared.quantity == "latency":
-            return compared.tolerance
+            return compared
     return None
 
 
@@ -55,7 +77,10 @@ def _layers(item: ItemView) -> Context | None:
     return {"figures": [Figure(caption, chart)]}
 
 
-CHANGES = Section("What changed", FIGURES, _changes)
+INPUTS = Section("Inputs that got worst, from A to B", "_lines.html", _worse_inputs)
+"""The inputs of which the candidate makes less than the baseline."""
+
+CHANGES = Section("What changed", NOTED_FIGURES, _changes)
 """A forest plot of all quantities, the rounds over time, and both sides' distributions."""
 
 LAYERS = Section("Layers that moved", FIGURES, _layers)

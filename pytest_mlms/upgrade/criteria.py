@@ -25,8 +25,8 @@ class Criteria:
 
     ``tolerances`` by quantity override the defaults, ``gates`` are the quantities that must be
     shown to be within their tolerances, and ``clock`` is the clock asked for (None: the best one
-    that both sides have). ``places`` has the line or the option that set each tolerance; a default
-    has none.
+    that both sides have). ``places`` has the line or the option that set each tolerance, also that
+    of the agreement of outputs; a default has none.
     """
 
     tolerances: Mapping[str, float]
@@ -46,6 +46,8 @@ def criteria_of(case: Case, config: Config) -> Criteria:
     for name, share in case.loaded.manifest.thresholds.upgrade.tolerances().items():
         tolerances[name] = share
         places[name] = _place(case, name)
+    if case.agreement is not None:
+        places["agreement"] = str(case.loaded.place("thresholds", "agreement"))
     if config.tolerance is not None:
         tolerances["latency"] = config.tolerance
         places["latency"] = "--mlms-tolerance"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from pytest_mlms.quantities import upgrade_rules
@@ -14,6 +13,7 @@ from pytest_mlms.upgrade.labels import (
     difference_label,
     format_change,
     percent,
+    precision_text,
     software_text,
     tolerance_label,
     verdict_label,
@@ -150,9 +150,9 @@ def _difference_of_outputs(agreement: Comparison) -> str:
 
 
 def _change(compared: Comparison) -> str:
-    if compared.of == "inputs":
-        return _change_of_accuracy(compared)
     change = format_change(compared)
+    if compared.of == "inputs":
+        return f"{change} of {compared.replicates} inputs"
     rule = upgrade_rules()[compared.quantity]
     if not rule.base:
         return change
@@ -160,23 +160,8 @@ def _change(compared: Comparison) -> str:
     return f"{change} with {base} added to both"
 
 
-def _change_of_accuracy(compared: Comparison) -> str:
-    change = f"{100 * compared.ratio:+.2f}"
-    low = f"{100 * compared.low:+.2f}"
-    high = percent(compared.high, "+.2f")
-    return f"{change} ({low} to {high}) of {compared.replicates} inputs"
-
-
 def _precision(result: UpgradeResult) -> list[str]:
-    latency = result.latency
-    if latency is None:
-        return []
-    if not math.isfinite(latency.floor):
-        return ["noise floor: unknown, there is no interval"]
-    floor = percent(latency.floor, ".2g")
-    detectable = percent(latency.detectable, ".2g")
-    found = f"the smallest slowdown that it would have found, four times of five: {detectable}"
-    return [f"noise floor of this item: ±{floor}; {found}"]
+    return [] if result.latency is None else [precision_text(result.latency)]
 
 
 def _method(result: UpgradeResult) -> str:

@@ -15,6 +15,7 @@ __all__ = [
     "format_change",
     "percent",
     "point_label",
+    "precision_text",
     "sides_label",
     "software_text",
     "tolerance_label",
@@ -91,10 +92,23 @@ def widening_label(compared: Comparison) -> str:
 
 def difference_label(agreement: Comparison) -> str:
     """Return how far the outputs of both sides are apart."""
-    multiple = f"up to {agreement.ratio:.3g} times"
+    return f"outputs differ by {_multiple(agreement)} what is allowed"
+
+
+def _multiple(agreement: Comparison) -> str:
     if agreement.ratio < 0.01:
-        multiple = "less than 0.01 times"
-    return f"outputs differ by {multiple} what is allowed"
+        return "less than 0.01 times"
+    return f"up to {agreement.ratio:.3g} times"
+
+
+def precision_text(latency: Comparison) -> str:
+    """Return the noise floor of an upgrade, and the smallest slowdown that it would have found."""
+    if not math.isfinite(latency.floor):
+        return "noise floor: unknown, there is no interval"
+    floor = percent(latency.floor, ".2g")
+    detectable = percent(latency.detectable, ".2g")
+    found = f"the smallest slowdown that it would have found, four times of five: {detectable}"
+    return f"noise floor of this item: ±{floor}; {found}"
 
 
 def percent(share: float, form: str = ".3g") -> str:
@@ -111,10 +125,18 @@ def percent(share: float, form: str = ".3g") -> str:
 def format_change(compared: Comparison, space: str = " ") -> str:
     """Return B over A with its interval, such as "×1.079 (1.071 to 1.088)".
 
-    ``space`` is the space within the brackets. "-" where there is no ratio.
+    For quantities over inputs it is the difference in points, "-0.17 (-0.83 to +0.99 %)", and for
+    the agreement of outputs a multiple. ``space`` is the space within the brackets. "-" where there
+    is no number.
     """
     if math.isnan(compared.ratio):
         return "-"
+    if compared.quantity == "agreement":
+        return f"{_multiple(compared)} what is allowed"
+    if compared.of == "inputs":
+        low = f"{100 * compared.low:+.2f}"
+        high = percent(compared.high, "+.2f").replace(" ", space)
+        return f"{100 * compared.ratio:+.2f} ({low}{space}to{space}{high})"
     low = f"{max(0.0, compared.low):.3f}"
     high = "unbounded"
     if math.isfinite(compared.high):

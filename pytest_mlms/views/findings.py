@@ -14,6 +14,7 @@ from pytest_mlms.views.numbers import (
     distance_text,
     interval_text,
     limit_text,
+    more_or_less,
     quantity_label,
     unit_of,
     value_text,
@@ -76,18 +77,46 @@ def _of_limits(item: ItemView) -> Iterator[Finding]:
 
 
 def _of_comparisons(item: ItemView) -> Iterator[Finding]:
-    places = item.terms.places if item.terms else {}
     for compared in item.comparisons:
         if compared.verdict is Verdict.INCONCLUSIVE and not compared.gate:
             continue
+        place = _place_of(compared, item)
         yield Finding(
             quantity=quantity_label(compared.quantity),
             verdict=compared.verdict,
             measured=_measured(compared),
-            bound=f"tolerance {tolerance_text(compared)}",
-            place=places.get(compared.quantity, ""),
+            bound=_bound(compared, is_default=item.terms is not None and not place),
+            distance=_change(compared),
+            place=place,
             reason=compared.lacking,
         )
+
+
+def _place_of(compared: Comparison, item: ItemView) -> str:
+    """Return what set a tolerance; "" for a default.
+
+    Other times and throughput have the tolerance of latency where that is wider than their own.
+    """
+    places = item.terms.places if item.terms else {}
+    own = places.get(compared.quantity, "")
+    if own or compared.of != "rounds":
+        return own
+    of_latency = [each.tolerance for each in item.comparisons if each.quantity == "latency"]
+    return places.get("latency", "") if compared.tolerance in of_latency else ""
+
+
+def _bound(compared: Comparison, is_default: bool) -> str:
+    default = "default " if is_default else ""
+    if compared.quantity == "agreement":
+        return f"{default}relative tolerance {percent(compared.tolerance)}"
+    return f"{default}tolerance {tolerance_text(compared)}"
+
+
+def _change(compared: Comparison) -> str:
+    """Return the change of a ratio from A to B, as its tolerance is written; "" for others."""
+    if compared.of != "rounds" or math.isnan(compared.ratio):
+        return ""
+    return f"is {more_or_less(compared.ratio)}"
 
 
 def _measured(compared: Comparison) -> str:
@@ -98,15 +127,13 @@ def _measured(compared: Comparison) -> str:
     b = value_text(compared.b, compared.unit)
     sides = "" if math.isnan(compared.a) or math.isnan(compared.b) else f"{a} → {b}"
     change = "" if math.isnan(compared.ratio) else format_change(compared)
-    if change and compared.of == "inputs":
-        change = f"{100 * compared.ratio:+.2f} %"
+    if compared.of == "rounds" and math.isinf(compared.high):
+        change = f"×{compared.ratio:.3f}"
     return ", ".join(part for part in (sides, change) if part)
 
 
 def tolerance_text(compared: Comparison) -> str:
     """Return the tolerance of a comparison, and the direction that it bounds."""
-    if compared.quantity == "agreement":
-        return percent(compared.tolerance)
     known = QUANTITIES.get(compared.quantity)
     direction = "less" if known is not None and known.better == "higher" else "more"
     return f"{percent(compared.tolerance)} {direction}{widening_label(compared)}"

@@ -16,6 +16,7 @@ __all__ = [
     "estimate_text",
     "interval_text",
     "limit_text",
+    "more_or_less",
     "own_text",
     "quantity_label",
     "unit_of",
@@ -25,6 +26,9 @@ __all__ = [
 
 _WORDS = {Verdict.ERROR: "with errors", Verdict.INCONCLUSIVE: "undecided"}
 """Verdict -> its words after a number, where these are not the verdict's own."""
+
+_MANY_TIMES = 2.0
+"""The ratio from which on it is written as such, and no longer as a change in percent."""
 
 NONE = "-"
 """Shown where there is no number."""
@@ -84,17 +88,27 @@ def limit_text(limit: LimitView, unit: str) -> str:
 
 
 def distance_text(limit: LimitView, value: float | None) -> str:
-    """Return how far a value is from its limit, as a share of that: "12 % above".
+    """Return how far a value is from its limit: "12 % above", "22.2 times as much".
 
     "" where there is no value or the limit is 0.
     """
     if value is None or not limit.value or math.isnan(limit.value):
         return ""
-    share = value / limit.value - 1
-    if share == 0:
+    ratio = value / limit.value
+    if ratio == 1:
         return "at the limit"
-    side = "above" if share > 0 else "below"
-    return f"{percent(abs(share))} {side}"
+    if ratio >= _MANY_TIMES:
+        return f"{ratio:,.3g} times as much"
+    side = "above" if ratio > 1 else "below"
+    return f"{percent(abs(ratio - 1))} {side}"
+
+
+def more_or_less(ratio: float) -> str:
+    """Return a ratio as a change: "33.2 % more"."""
+    if ratio >= _MANY_TIMES:
+        return f"{ratio:,.3g} times as much"
+    side = "more" if ratio > 1 else "less"
+    return f"{percent(abs(ratio - 1))} {side}"
 
 
 def quantity_label(name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import xml.etree.ElementTree as ET
 
 from pytest_mlms.charts.axes import Axis, rows_axis
@@ -21,7 +22,7 @@ def full_plot() -> Plot:
     plot.line([(1, 0.2), (5, 1)], "a", "process 1")
     plot.dot(3, 0.5, "b", "median: 3 ms")
     plot.bar((1, 2), (0, 0.5), "c0", "bar")
-    plot.interval((1, 3), 0.2, "ink", "interval")
+    plot.estimate(2, (1, 3), 0.2, "ink", "estimate")
     plot.whisker(2, (0.1, 0.9), "ink", "whisker")
     plot.vertical(50, "bad", "limit 50 ms")
     plot.horizontal(0.9, "warn", "p90")
@@ -32,10 +33,11 @@ def full_plot() -> Plot:
 
 def test_a_chart_is_whole_without_a_style_sheet() -> None:
     parsed = ET.fromstring(full_plot().svg())
+    grouped = {text for group in parsed.iter(f"{SVG}g") if "fill" in group.attrib for text in group}
     for node in parsed.iter():
         assert "style" not in node.attrib
         if node.tag.removeprefix(SVG) in ("path", "circle", "rect", "text"):
-            assert node.attrib.get("fill") or node.attrib.get("stroke")
+            assert node in grouped or node.attrib.get("fill") or node.attrib.get("stroke")
 
 
 def test_a_chart_says_what_it_shows_and_each_mark_what_it_is() -> None:
@@ -87,3 +89,22 @@ def test_text_can_be_read_and_lines_be_seen_on_light_and_dark() -> None:
         for ground in (PAINTS["paper"], PAINTS["panel"]):
             assert contrast(paint.light, ground.light) >= needed.get(name, 3), name
             assert contrast(paint.dark, ground.dark) >= needed.get(name, 3), name
+
+
+def test_long_names_are_whole_above_their_rows() -> None:
+    names = ["/model.22/cv2.0/cv2.0.0/conv/Conv", "/model.22/cv2.0/cv2.0.1/conv/Conv"]
+    plot = Plot("rows", Axis("time", linear_scale([0, 1])), rows_axis(names))
+    plot.dot(1.0, 0, "b")
+    plot.dot(1.0, 1, "b")
+    parsed = ET.fromstring(plot.svg())
+    tops = {text.text: float(text.attrib["y"]) for text in parsed.iter(f"{SVG}text")}
+    first, second = (float(circle.attrib["cy"]) for circle in parsed.iter(f"{SVG}circle"))
+    assert tops[names[0]] < first < tops[names[1]] < second
+
+
+def test_ticks_have_room_for_their_texts() -> None:
+    axis = Axis("time", linear_scale([1.0001, 1.0002]), "{:.9f} seconds".format)
+    parsed = ET.fromstring(Plot("wide", axis, Axis("share", linear_scale([0, 1]))).svg())
+    wide = [text for text in parsed.iter(f"{SVG}text") if "seconds" in (text.text or "")]
+    places = sorted(float(text.attrib["x"]) for text in wide)
+    assert all(after - before > 100 for before, after in itertools.pairwise(places))

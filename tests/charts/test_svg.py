@@ -31,5 +31,5 @@ def test_an_attribute_that_is_none_is_left_out() -> None:
 
 def test_coordinates_are_short() -> None:
     assert [number(value) for value in (1.0, -0.04, 2.25, 10.06)] == ["1", "0", "2.2", "10.1"]
-    assert path_of([(0, 0), (1.5, 2)]) == "M0 0L1.5 2"
+    assert path_of([(0, 0), (1.5, 2)]) == "M0 0l1.5 2"
     assert path_of([]) == ""

@@ -76,7 +76,7 @@ def test_a_stack_with_a_hostile_name_stays_text_in_charts(tmp_path: Path) -> Non
 def test_the_worst_item_comes_first_and_passing_ones_are_folded(tmp_path: Path) -> None:
     page = render_report([read_lines(tmp_path, every_verdict())])
     shown = re.findall(
-        r'<(article|details)[^>]*class="(?:item|row)[^>]*>.*?verdict \w+">(\w+)<', page, re.S
+        r'<(article|details)[^>]*class="(?:item|row)[^>]*>.*?<b class="\w+">(\w+)<', page, re.S
     )
     verdicts = [verdict for _, verdict in shown]
     assert verdicts == [verdict.value for verdict in Verdict]
@@ -90,11 +90,11 @@ def test_a_failure_says_what_by_how_much_against_which_limit_and_where_it_is_set
     text = Elements(render_report([read_lines(tmp_path, every_verdict())])).text
     words = " ".join(text.split())
     assert (
-        "latency p50: 4.00 ms (3.00 ms to 5.00 ms), limit at most 1.00 ms — 300 % above, "
+        "latency p50: 4.00 ms (3.00 ms to 5.00 ms), limit at most 1.00 ms — 4 times as much, "
         "set in models/m.yaml:88" in words
     )
     assert (
-        "latency: 264 µs → 285 µs, ×1.079 (1.071 to 1.088), tolerance 3 % more, "
+        "latency: 264 µs → 285 µs, ×1.079 (1.071 to 1.088), tolerance 3 % more — is 7.9 % more, "
         "set in models/m.yaml:95" in words
     )
 
@@ -123,7 +123,8 @@ def test_a_large_report_leaves_out_the_least_and_says_so(tmp_path: Path) -> None
     page = render_report([run])
     assert len(page.encode()) <= MOST_BYTES
     assert page.count("<article") == 2
-    assert re.search(r"To keep this file below 1\.91 MiB, \d+ items are without pictures", page)
+    assert "To keep this file below 1.91 MiB, 998 items are without pictures. " in page
+    assert page.count("<th>value (interval)</th>") == 1000
     article = page[page.index("<article") : page.index("</article>")]
     assert "<svg" in article
     assert page.count("test_performance") + page.count("onnxruntime-cpu") >= 1000
@@ -170,3 +171,18 @@ def test_a_report_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> N
     with pytest.raises(MlmsError, match=r"no/report\.html: the report can't be written: No such"):
         write_report(tmp_path / "no" / "report.html", [run])
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["report.html"]
+
+
+def test_a_report_of_few_items_folds_none(tmp_path: Path) -> None:
+    few = render_report([read_lines(tmp_path / "a", [line_of(1), line_of(2)])])
+    assert len(re.findall(r'<details class="row good" id="item-\w+" open>', few)) == 2
+    more = render_report([read_lines(tmp_path / "b", map(line_of, range(1, 7)))])
+    assert re.search(r'<details class="row[^>]* open', more) is None
+
+
+def test_an_item_that_passed_names_its_machine_where_the_run_has_several(tmp_path: Path) -> None:
+    lines = [line_of(1, machine={"host": "h1"}), line_of(2, machine={"host": "h1"})]
+    one = render_report([read_lines(tmp_path / "a", lines)])
+    lines[1]["machine"] = {"host": "h2"}
+    two = render_report([read_lines(tmp_path / "b", lines)])
+    assert (one.count("<dt>Machine</dt>"), two.count("<dt>Machine</dt>")) == (1, 4)

@@ -50,7 +50,7 @@ def test_a_picture_that_is_gone_leaves_the_name_and_the_text(tmp_path: Path) -> 
     (tmp_path / "worst-01.png").unlink()
     worst = shown(item)["Worst inputs"]
     assert "<svg" not in worst
-    assert "of 2 objects 0 found, 3 wrong, 2 missed" in worst
+    assert "2 objects: 2 missed, 3 wrong" in worst
 
 
 def test_a_trace_shows_its_timelines_and_layers(tmp_path: Path) -> None:

@@ -27,6 +27,11 @@ def test_the_manifest_sets_the_tolerance_of_latency(tmp_path: Path) -> None:
     assert re.fullmatch(r"\S+\.yaml:\d+", criteria.places["latency"])
 
 
+def test_the_agreement_of_the_manifest_has_its_place(tmp_path: Path) -> None:
+    case = case_of(tmp_path, "{}\n  agreement: {rtol: 1e-3, atol: 1e-5, reference: onnxruntime}")
+    assert re.fullmatch(r"\S+\.yaml:\d+", criteria_of(case, options()).places["agreement"])
+
+
 def test_the_command_line_overrides_the_manifest(tmp_path: Path) -> None:
     case = case_of(tmp_path, "{tolerance: 7 %}")
     criteria = criteria_of(case, options(tolerance=0.02))

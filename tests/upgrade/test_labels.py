@@ -42,3 +42,11 @@ def test_an_interval_may_be_unbounded_and_is_never_below_zero() -> None:
 
 def test_a_change_without_a_ratio_is_a_dash() -> None:
     assert format_change(KNOWN.but(ratio=math.nan)) == "-"
+
+
+def test_a_change_of_accuracy_is_a_difference_and_that_of_outputs_a_multiple() -> None:
+    accuracy = KNOWN.but(quantity="top1", of="inputs", ratio=-0.0017, low=-0.0083, high=0.0099)
+    assert format_change(accuracy) == "-0.17 (-0.83 to +0.99 %)"
+    assert format_change(accuracy, "_") == "-0.17 (-0.83_to_+0.99_%)"
+    outputs = KNOWN.but(quantity="agreement", of="outputs", ratio=646.4)
+    assert format_change(outputs) == "up to 646 times what is allowed"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,7 @@ def test_a_broken_limit_is_one(tmp_path: Path) -> None:
     (finding,) = findings_of(item)
     assert finding.quantity == "latency p50"
     assert finding.verdict is Verdict.FAILED
-    assert finding.distance == "300 % above"
+    assert finding.distance == "4 times as much"
     assert finding.place == "models/m.yaml:88"
 
 
@@ -58,3 +59,37 @@ def test_a_tolerance_has_the_place_that_set_it_and_a_default_has_none(
     line = {**upgrade(), "terms": {"places": places}}
     (item,) = read_lines(tmp_path, [line]).items
     assert [finding.place for finding in findings_of(item)] == [shown]
+
+
+def compared(**fields: Any) -> dict[str, Any]:
+    return {**upgrade()["comparisons"][0], **fields}
+
+
+def test_a_time_that_has_the_tolerance_of_latency_has_its_place_and_others_are_defaults(
+    tmp_path: Path,
+) -> None:
+    others = [compared(quantity="cpu_time"), compared(quantity="wall_time", tolerance=0.1)]
+    line = upgrade()
+    line["comparisons"] += others
+    (item,) = read_lines(tmp_path, [line]).items
+    found = [(finding.bound, finding.place) for finding in findings_of(item)]
+    place = "models/m.yaml:95"
+    assert found[1:] == [("tolerance 3 % more", place), ("default tolerance 10 % more", "")]
+
+
+def test_wrong_outputs_are_a_multiple_of_what_is_allowed(tmp_path: Path) -> None:
+    wrong = {"quantity": "agreement", "of": "outputs", "a": None, "b": None, "ratio": 646.4}
+    line = {**upgrade(), "comparisons": [compared(tolerance=1e-4, **wrong)]}
+    (item,) = read_lines(tmp_path, [line]).items
+    (finding,) = findings_of(item)
+    assert finding.measured == "outputs differ by up to 646 times what is allowed"
+    assert finding.bound == "default relative tolerance 0.01 %"
+    assert finding.distance == ""
+
+
+def test_a_change_without_an_interval_shows_none(tmp_path: Path) -> None:
+    first = compared(verdict="INCONCLUSIVE", low=0.0, high=None, lacking="needs 3 rounds, had 1")
+    (item,) = read_lines(tmp_path, [{**upgrade(), "comparisons": [first]}]).items
+    (finding,) = findings_of(item)
+    assert finding.measured == "264 µs → 285 µs, ×1.079"
+    assert finding.reason == "needs 3 rounds, had 1"
