@@ -11,6 +11,7 @@ from pytest_mlms.charts.accuracy import intervals_charts
 from pytest_mlms.charts.matrix import confusion_matrix
 from pytest_mlms.charts.mistakes import classes_chart, mistakes_chart
 from pytest_mlms.charts.thumbnails import thumbnail
+from pytest_mlms.charts.waveforms import waveform_chart
 from pytest_mlms.html.section import FIGURES, Context, Figure, Section
 from pytest_mlms.views.classes import read_classes, worst_classes
 from pytest_mlms.views.confusion import read_confusion
@@ -24,6 +25,7 @@ _MOST_BARS = 12
 _OUTCOMES = ("found", "missed", "wrong")
 _BOXES = "Dashed yellow boxes are labels; detections are green where right, red where wrong."
 _MASKS = "Pixels in red are wrong, pixels of objects in green are right."
+_INSTANCES = "Each detected instance has a colour of its own; the labels are outlined in yellow."
 _CLASSES_CAPTION = "labelled objects or pixels that are found and missed, and those found wrongly"
 
 
@@ -78,6 +80,8 @@ def _shown(item: ItemView, found: Examples) -> Iterator[ShownExample]:
         summary = _summary(example)
         label = f"{example.name}: {summary}"
         picture = None if path is None else thumbnail(path, example.boxes, label)
+        if example.waveform is not None:
+            picture = waveform_chart(example.waveform, label)
         yield ShownExample(example, picture, summary)
 
 
@@ -116,7 +120,9 @@ def _legend(found: Examples) -> str:
     parts = []
     if any(example.boxes for example in found.examples):
         parts.append(_BOXES)
-    if any(example.has_masks for example in found.examples):
+    if any(example.has_instances for example in found.examples):
+        parts.append(_INSTANCES)
+    elif any(example.has_masks for example in found.examples):
         parts.append(_MASKS)
     return " ".join(parts)
 

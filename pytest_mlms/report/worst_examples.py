@@ -1,6 +1,7 @@
 """The worst inputs of an item of accuracy, kept for people to look at once the dataset is away.
 
-worst.json has what was expected and predicted, and worst-01.png … are thumbnails of pictures.
+worst.json has what was expected and predicted, with the waveform of sounds, and worst-01.png … are
+thumbnails of pictures.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from pytest_mlms.files import write_atomically
 from pytest_mlms.pipeline.coco import CocoLabels
 from pytest_mlms.pipeline.image_steps import as_image
 from pytest_mlms.pipeline.pictures import decode_picture
+from pytest_mlms.report.mask_pictures import draw_masks
+from pytest_mlms.report.waveforms import waveform_of
 from pytest_mlms.serialization import to_plain
 from pytest_mlms.text import shortened, visible
 from pytest_mlms.views.examples import WORST, Example, Examples
@@ -38,10 +41,6 @@ _LONGEST_TEXT = 1000  # characters
 _SIDE = 128  # pixels of a thumbnail
 _SMALL = 64  # pixels: smaller pictures are kept exactly
 _DARK = 64  # shade: pictures without a lighter pixel are stretched
-_COLOURED = 0.55  # share of the colour in a pixel that is marked
-_KEPT = 0.45  # share of the picture in it
-_RIGHT = (20, 160, 70)
-_WRONG = (220, 30, 40)
 
 
 def keep_worst_examples(recorder: Recorder, evidence: Evidence, dataset: Dataset) -> None:
@@ -80,8 +79,10 @@ class _Maker:
             columns=_cells(self._columns, index),
             picture=self._keep(rank, picture, masks),
             has_masks=masks is not None,
+            has_instances=masks is not None and masks.are_instances,
             boxes=self._boxes(index, picture),
             texts=self._texts(index),
+            waveform=waveform_of(self._dataset, index),
         )
 
     def _name(self, index: int) -> str:
@@ -100,7 +101,7 @@ class _Maker:
 
     def _keep(self, rank: int, picture: Image.Image | None, masks: MaskPair | None) -> str:
         """Keep a thumbnail, and return the name of its artifact; "" where there is none."""
-        shown = picture if masks is None else _tinted(picture, masks)
+        shown = picture if masks is None else draw_masks(picture, masks)
         if shown is None:
             return ""
         is_small = max(shown.size) <= _SMALL or masks is not None
@@ -172,34 +173,6 @@ def _stretched(pixels: Any) -> Any:
     span = float(pixels.max() - least) or 1.0
     shades = 255 * (pixels.astype(np.float64) - least) / span
     return shades.astype(np.uint8)
-
-
-def _tinted(picture: Image.Image | None, masks: MaskPair) -> Image.Image:
-    """Return a picture with wrong pixels in red, and right ones of objects (not 0) in green."""
-    counted = masks.label >= 0
-    is_wrong = counted & (masks.label != masks.found)
-    is_right = counted & ~is_wrong & (masks.label > 0)
-    height, width = masks.label.shape
-    pixels = _grey(picture, (width, height))
-    for chosen, colour in ((is_right, _RIGHT), (is_wrong, _WRONG)):
-        tint = _COLOURED * np.array(colour)
-        pixels[chosen] = _KEPT * pixels[chosen] + tint
-    return Image.fromarray(pixels.astype(np.uint8))
-
-
-def _grey(picture: Image.Image | None, size: tuple[int, int]) -> Any:
-    """Return a picture of this size without colours; even grey for one of another shape."""
-    width, height = size
-    if picture is None or not _have_one_shape(picture.size, size):
-        return np.full((height, width, 3), 128.0)
-    grey = picture.convert("L").convert("RGB")
-    return np.array(grey.resize(size), np.float64)
-
-
-def _have_one_shape(first: tuple[int, int], second: tuple[int, int]) -> bool:
-    """Return whether two sizes have about the same ratio of their sides."""
-    ratio = (first[0] * second[1]) / (first[1] * second[0])
-    return abs(ratio - 1) < 0.05
 
 
 def _in_shares(mark: BoxMark, picture: Image.Image) -> BoxMark:

@@ -13,7 +13,7 @@ from pytest_mlms.files import read_regular
 from pytest_mlms.serialization import from_plain
 from pytest_mlms.views.item import ItemView
 
-__all__ = ["WORST", "Example", "Examples", "read_examples"]
+__all__ = ["WORST", "Example", "Examples", "Waveform", "read_examples"]
 
 WORST = "worst.json"
 """The name of the artifact."""
@@ -22,12 +22,24 @@ _MOST_BYTES = 2**20
 
 
 @dataclass(frozen=True)
+class Waveform:
+    """A sound: its seconds, and the least and the greatest sample of each of its columns.
+
+    Samples are from -1 to 1.
+    """
+
+    seconds: float
+    lows: tuple[float, ...]
+    highs: tuple[float, ...]
+
+
+@dataclass(frozen=True)
 class Example:
     """One of the worst inputs.
 
     ``columns`` are those of predictions.csv. ``picture`` is the artifact with its thumbnail, ""
     without one, and ``boxes`` are in shares of the picture: left, top, width and height. ``texts``
-    are the inputs that are texts.
+    are the inputs that are texts. ``has_instances`` is whether masks are drawn one by one.
     """
 
     input: int
@@ -36,8 +48,10 @@ class Example:
     columns: Mapping[str, str]
     picture: str = ""
     has_masks: bool = False
+    has_instances: bool = False
     boxes: tuple[BoxMark, ...] = ()
     texts: Mapping[str, str] | None = None
+    waveform: Waveform | None = None
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from pytest_mlms.evaluate.tasks.marks import BoxMark
 from pytest_mlms.html.sections import sections_of
 from pytest_mlms.serialization import to_plain
 from pytest_mlms.trace.storage import save_trace
-from pytest_mlms.views.examples import WORST, Example, Examples
+from pytest_mlms.views.examples import WORST, Example, Examples, Waveform
 from pytest_mlms.views.item import EstimateView, ItemView
 from tests.support.result_lines import HOSTILE
 from tests.views.test_confusion import item_with
@@ -51,6 +51,15 @@ def test_a_picture_that_is_gone_leaves_the_name_and_the_text(tmp_path: Path) -> 
     worst = shown(item)["Worst inputs"]
     assert "<svg" not in worst
     assert "2 objects: 2 missed, 3 wrong" in worst
+
+
+def test_a_worst_input_that_is_a_sound_shows_its_waveform(tmp_path: Path) -> None:
+    item = accuracy_item(tmp_path, label="a", class_1="b")
+    example = Example(0, "a.wav", 1.0, {}, waveform=Waveform(2.0, (-0.5, 0.0), (0.5, 0.1)))
+    (tmp_path / WORST).write_text(json.dumps(to_plain(Examples(9, 1, (example,)))))
+    worst = shown(item)["Worst inputs"]
+    assert "<svg" in worst
+    assert "2.00 s, loudest 0.5" in worst
 
 
 def test_a_trace_shows_its_timelines_and_layers(tmp_path: Path) -> None:

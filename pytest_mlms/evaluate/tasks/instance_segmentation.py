@@ -81,11 +81,10 @@ class _MaskScorer(Scorer):
         surest = np.argsort(-found.scores, kind="stable")[: len(labels)]
         if not labels or not len(surest) or found.masks is None:
             return
-        of_labels = union(labels)
-        of_found = union([found.masks[number] for number in surest.tolist()])
-        loss = 1 - overlap(of_labels, of_found)
+        chosen = [found.masks[number] for number in surest.tolist()]
+        loss = 1 - overlap(union(labels), union(chosen))
         if self._worst.takes(loss):
-            pair = MaskPair(decode_mask(of_labels), decode_mask(of_found))
+            pair = MaskPair(_numbered(labels), _numbered(chosen), are_instances=True)
             self._worst.offer(loss, index, pair)
 
     def _with_masks(self, picture: DetectedPicture) -> Detections:
@@ -113,6 +112,14 @@ class _MaskScorer(Scorer):
         return DetectionEvidence(
             matches, boxes.astype(np.float32), names, "mask_", self._worst.kept()
         )
+
+
+def _numbered(masks: Sequence[RunLengths]) -> Array:
+    """Return the number of the mask that each pixel is in, the first of several, 0 for none."""
+    numbers = np.zeros_like(decode_mask(masks[0]), dtype=np.int32)
+    for number, mask in reversed(list(enumerate(masks, 1))):
+        numbers[decode_mask(mask) > 0] = number
+    return numbers
 
 
 def _mask_step(outputs: Sequence[Output]) -> Masks:

@@ -38,10 +38,14 @@ class ClassCounts(NamedTuple):
 
 
 class MaskPair(NamedTuple):
-    """The class of each pixel (H x W) by the label and by the model; label -1 doesn't count."""
+    """The class of each pixel (H x W) by the label and by the model; label -1 doesn't count.
+
+    Of instances it is the number of the object and of the detection, from 1 on, and 0 elsewhere.
+    """
 
     label: Array
     found: Array
+    are_instances: bool = False
 
 
 class WorstMasks:
@@ -55,7 +59,7 @@ class WorstMasks:
         """Keep the masks of an input where its loss is among the largest; volumes are not kept."""
         if masks.label.ndim != 2 or not self.takes(loss):
             return
-        small = MaskPair(_small(masks.label), _small(masks.found))
+        small = masks._replace(label=_small(masks.label), found=_small(masks.found))
         heapq.heappush(self._heap, (loss, -index, small))
         if len(self._heap) > self._most:
             heapq.heappop(self._heap)

@@ -1,0 +1,88 @@
+"""Pictures of masks: wrong and right pixels, or instances one by one, on the grey input."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from pytest_mlms.evaluate.tasks.marks import MaskPair
+
+__all__ = ["draw_masks"]
+
+_COLOURED = 0.55  # share of the colour in a pixel that is marked
+_KEPT = 0.45  # share of the picture in it
+_RIGHT = (20, 160, 70)
+_WRONG = (220, 30, 40)
+_LABEL = (255, 214, 10)
+_INSTANCES = (
+    (66, 133, 244),
+    (234, 88, 12),
+    (20, 184, 166),
+    (168, 85, 247),
+    (236, 72, 153),
+    (132, 204, 22),
+)
+"""Colours of detections, which take turns."""
+
+
+def draw_masks(picture: Image.Image | None, masks: MaskPair) -> Image.Image:
+    """Return a picture with its masks; without the picture where that has another shape.
+
+    Instances have a colour for each detection, and a yellow outline for each object of the labels.
+    Other masks have wrong pixels in red, and right ones of objects (not 0) in green.
+    """
+    if masks.are_instances:
+        return _with_instances(picture, masks)
+    return _tinted(picture, masks)
+
+
+def _with_instances(picture: Image.Image | None, masks: MaskPair) -> Image.Image:
+    height, width = masks.label.shape
+    pixels = _grey(picture, (width, height))
+    for number in range(1, int(masks.found.max(initial=0)) + 1):
+        colour = _INSTANCES[(number - 1) % len(_INSTANCES)]
+        chosen = masks.found == number
+        pixels[chosen] = _KEPT * pixels[chosen] + _COLOURED * np.array(colour)
+    pixels[_outlines(masks.label)] = _LABEL
+    return Image.fromarray(pixels.astype(np.uint8))
+
+
+def _outlines(numbers: Any) -> Any:
+    """Return the pixels of objects (H x W) beside which another object or none begins."""
+    padded = np.pad(numbers, 1)
+    centre = padded[1:-1, 1:-1]
+    beside = (padded[:-2, 1:-1], padded[2:, 1:-1], padded[1:-1, :-2], padded[1:-1, 2:])
+    differs = np.zeros(numbers.shape, bool)
+    for neighbour in beside:
+        differs |= neighbour != centre
+    return differs & (numbers > 0)
+
+
+def _tinted(picture: Image.Image | None, masks: MaskPair) -> Image.Image:
+    """Return a picture with wrong pixels in red, and right ones of objects (not 0) in green."""
+    counted = masks.label >= 0
+    is_wrong = counted & (masks.label != masks.found)
+    is_right = counted & ~is_wrong & (masks.label > 0)
+    height, width = masks.label.shape
+    pixels = _grey(picture, (width, height))
+    for chosen, colour in ((is_right, _RIGHT), (is_wrong, _WRONG)):
+        tint = _COLOURED * np.array(colour)
+        pixels[chosen] = _KEPT * pixels[chosen] + tint
+    return Image.fromarray(pixels.astype(np.uint8))
+
+
+def _grey(picture: Image.Image | None, size: tuple[int, int]) -> Any:
+    """Return a picture of this size without colours; even grey for one of another shape."""
+    width, height = size
+    if picture is None or not _have_one_shape(picture.size, size):
+        return np.full((height, width, 3), 128.0)
+    grey = picture.convert("L").convert("RGB")
+    return np.array(grey.resize(size), np.float64)
+
+
+def _have_one_shape(first: tuple[int, int], second: tuple[int, int]) -> bool:
+    """Return whether two sizes have about the same ratio of their sides."""
+    ratio = (first[0] * second[1]) / (first[1] * second[0])
+    return abs(ratio - 1) < 0.05
