@@ -1,0 +1,143 @@
+"""Evidence for and against a rate: queries over a limit, of which neighbours depend on each other.
+
+LoadGen's early stopping takes queries to be independent. In a queue they are not: a burst makes
+many neighbours late at once, and a search that stops as soon as it sees a result would stop at
+lucky ones. So queries count here as fewer independent ones, by their design effect (Kish 1965,
+Survey Sampling): the variance of the share over the limit between blocks of queries, over that of
+independent queries.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import chdtri
+
+from pytest_mlms.load.early_stopping import fails, least_within
+
+__all__ = ["Criterion", "Outcome", "judge_rate", "multiple_to_decide"]
+
+Flags = NDArray[np.bool_]
+"""True for each query over the limit, in the order in which they were scheduled."""
+
+_BLOCKS = 32
+_LEAST_BLOCKS = 4
+_BLOCK_LIMITS = 5  # times the limit that a block lasts at least; bursts are shorter
+_VAGUENESS = 0.05  # quantile of the variance between blocks
+_ASSUMED = 8.0  # times the design effect of a queue in heavy traffic, by simulation
+_FIRST_LIMITS = 20  # times the limit that a first run lasts
+_LEAST_FIRST = 50  # queries of it
+_MULTIPLES = (2, 4, 8, 16, 32, 64, 128)
+
+
+class Outcome(enum.Enum):
+    """The outcome of the load at a rate.
+
+    ``UNTRUSTED`` load was issued late by the generator, so that nothing follows for the model.
+    """
+
+    GOOD = "good"
+    BAD = "bad"
+    UNDECIDED = "undecided"
+    UNTRUSTED = "untrusted"
+
+
+class Criterion(NamedTuple):
+    """A latency limit in seconds that the given share of queries must meet, such as 0.99.
+
+    ``precision`` is the difference between rates that has to be seen, as a share.
+    """
+
+    limit: float
+    share: float
+    precision: float
+
+    def assumed_effect(self, rate: float) -> float:
+        """Return the design effect to assume at least: too few late queries hide a larger one.
+
+        In heavy traffic the share of latencies above x falls by exp(-a x), with a = ln(1 / (1 - p))
+        over the limit at the peak, and the excess of a queue of fixed service times lasts for
+        2 / (a^2 D) (Kingman 1962, Journal of the Royal Statistical Society B 24:383). One server
+        as fast as all of them has D = 1 / rate. The effect is a multiple of these many queries. It
+        matters less where the share over the limit rises steeply with the rate, as it then shows
+        at the next rate anyway.
+        """
+        arriving = rate * self.limit
+        decay = math.log(1 / (1 - self.share))
+        effect = _ASSUMED * (arriving / decay) ** 2
+        steepness = 2 * self.precision * arriving
+        return max(1.0, effect / (1 + steepness**2))
+
+    def first_queries(self, rate: float) -> int:
+        """Return the queries that show a rate to be bad by far."""
+        return max(_LEAST_FIRST, math.ceil(_FIRST_LIMITS * rate * self.limit))
+
+    def least_queries(self, rate: float) -> int:
+        """Return the queries that show a rate to be good if none of them is over the limit."""
+        return math.ceil(least_within(0, self.share) * self.assumed_effect(rate))
+
+
+def judge_rate(runs: Sequence[Flags], rate: float, criterion: Criterion) -> Outcome:
+    """Return what the runs at a rate say together, by LoadGen's rules at its confidence of 99 %."""
+    if not sum(map(len, runs)):
+        return Outcome.UNDECIDED
+    if any(_is_overrun(run, rate, criterion) for run in runs):
+        return Outcome.BAD
+    return _decide(np.concatenate(runs), rate, criterion, multiple=1)
+
+
+def multiple_to_decide(runs: Sequence[Flags], rate: float, criterion: Criterion) -> int | None:
+    """Return how many times as many queries would decide a rate, if the share over the limit stays.
+
+    None where 128 times as many would not.
+    """
+    flags = np.concatenate(runs)
+    for multiple in _MULTIPLES:
+        if _decide(flags, rate, criterion, multiple) is not Outcome.UNDECIDED:
+            return multiple
+    return None
+
+
+def _is_overrun(run: Flags, rate: float, criterion: Criterion) -> bool:
+    """Return whether the whole second half of a run is over the limit."""
+    half = run[len(run) // 2 :]
+    return len(run) >= criterion.first_queries(rate) and bool(half.all())
+
+
+def _decide(flags: Flags, rate: float, criterion: Criterion, multiple: int) -> Outcome:
+    """Decide as if there were ``multiple`` times as many queries of the same kind."""
+    effect = _design_effect(flags, rate, criterion)
+    queries = multiple * len(flags) / effect
+    over = multiple * int(np.count_nonzero(flags)) / effect
+    most_over = math.ceil(over)
+    if least_within(most_over, criterion.share) + most_over <= int(queries):
+        return Outcome.GOOD
+    if fails(math.ceil(queries), int(over), criterion.share):
+        return Outcome.BAD
+    return Outcome.UNDECIDED
+
+
+def _design_effect(flags: NDArray[Any], rate: float, criterion: Criterion) -> float:
+    """Return how many queries count as one: an upper bound, as a variance of few blocks is vague.
+
+    The variance of the share of flags between blocks, over that of independent flags, over the
+    5 % quantile of chi-squared for its degrees of freedom.
+    """
+    share = float(flags.mean())
+    least = criterion.assumed_effect(rate)
+    if share in (0.0, 1.0):
+        return least
+    size = math.ceil(max(len(flags) / _BLOCKS, _BLOCK_LIMITS * rate * criterion.limit, 2))
+    count = len(flags) // size
+    if count < _LEAST_BLOCKS:
+        return max(least, float(len(flags)))
+    blocks = flags[: size * count].reshape(count, size).mean(axis=1)
+    independent = share * (1 - share) / size
+    freedom = count - 1
+    vague = freedom / float(chdtri(freedom, 1 - _VAGUENESS))
+    return max(least, vague * float(blocks.var(ddof=1)) / independent)
