@@ -28,9 +28,10 @@ from pytest_mlms.legacy.python_forms import (
     recognise_postprocess,
     recognise_preprocess,
 )
-from pytest_mlms.manifest.schema import Input, Output
+from pytest_mlms.manifest.schema import Output
 from pytest_mlms.pipeline import preprocess
 from tests.support.embedded_python import POSTPROCESS, PREPROCESS
+from tests.support.legacy_manifests import input_of
 
 CORPUS = os.environ.get("MLMS_LEGACY_CORPUS")
 
@@ -169,15 +170,6 @@ def postprocess_of(text: str) -> Postprocess:
     found = recognise_postprocess(text)
     assert found is not None
     return found
-
-
-def input_of(found: Preprocess) -> Input:
-    """Return an input of a manifest with the steps that were recognised."""
-    element_type = found.element_types[0]
-    steps = list(found.steps)
-    fields = {"name": "x", "type": found.type, "element_type": element_type, "steps": steps}
-    layout = {"layout": found.layout} if found.layout else {}
-    return Input.model_validate({**fields, **layout})
 
 
 def test_there_is_a_text_of_each_form() -> None:

@@ -7,11 +7,13 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
+from pytest_mlms.legacy.python_forms import Preprocess
 from pytest_mlms.legacy.reading import read_legacy
 from pytest_mlms.legacy.records import LegacyManifest
 from pytest_mlms.legacy.translated import Translation
 from pytest_mlms.legacy.translation import translate
 from pytest_mlms.manifest import yaml12
+from pytest_mlms.manifest.schema import Input
 from tests.support.embedded_python import POSTPROCESS, PREPROCESS
 
 __all__ = [
@@ -19,6 +21,7 @@ __all__ = [
     "A1",
     "A2",
     "detector",
+    "input_of",
     "native",
     "read_text",
     "translated",
@@ -171,6 +174,15 @@ def with_lines(text: str, old: str, new: str) -> str:
     """Return a text with some of its lines replaced, which must be there."""
     assert old in text
     return text.replace(old, new)
+
+
+def input_of(found: Preprocess) -> Input:
+    """Return an input of a manifest with the steps that were recognised."""
+    element_type = found.element_types[0]
+    steps = list(found.steps)
+    fields = {"name": "x", "type": found.type, "element_type": element_type, "steps": steps}
+    layout = {"layout": found.layout} if found.layout else {}
+    return Input.model_validate({**fields, **layout})
 
 
 def read_text(folder: Path, text: str) -> LegacyManifest:
