@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pytest_mlms.manifest.types import Closed, Layout, PerChannel
 
 __all__ = ["Image", "Mask"]
 
 
 class Mask(Closed):
-    """Say how the classes of labels are numbered.
+    """Say how the classes of labels are numbered, and how a mask gets the size of its label.
 
     ``ignore`` is the number of the pixels of labels that aren't judged, and ``offset`` is how much
-    the labels' numbers are above the model's.
+    the labels' numbers are above the model's. ``resize`` takes the nearest pixel, as OpenCV does.
     """
 
     ignore: int | None = None
     offset: int = 0
+    resize: Literal["nearest"] | None = None
 
 
 class Image(Closed):

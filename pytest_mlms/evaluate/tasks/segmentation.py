@@ -11,7 +11,7 @@ from pytest_mlms.errors import OutputError
 from pytest_mlms.evaluate.tasks.columns import number_texts
 from pytest_mlms.evaluate.tasks.labels import labels_of
 from pytest_mlms.evaluate.tasks.marks import ClassCounts, MaskPair, WorstMasks
-from pytest_mlms.evaluate.tasks.shapes import in_shape
+from pytest_mlms.evaluate.tasks.shapes import in_shape, resized_mask
 from pytest_mlms.evaluate.tasks.task import Array, Evidence, Scorer, Task
 from pytest_mlms.manifest.mask_steps import Mask
 from pytest_mlms.pipeline.text_outputs import steps_done
@@ -78,9 +78,11 @@ class SegmentationScorer(Scorer):
             advice = "add a step 'argmax' over the axis of the classes, or 'threshold'"
             raise OutputError(f"output {name!r} has {mask.dtype}, not classes of pixels; {advice}")
         mask = in_shape(mask, label.shape)
+        if self._parameters.resize == "nearest":
+            mask = resized_mask(mask, label.shape)
         if mask.shape != label.shape:
             found = f"the label is {label.shape}, and output {name!r} {mask.shape}"
-            advice = "resize the label to that, by the nearest pixel"
+            advice = "add the step 'mask: {resize: nearest}', or resize the label to that"
             raise self._dataset.label_error(index, f"{found}; {advice}")
         return mask
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pytest_mlms.evaluate.tasks.task import Array
+from pytest_mlms.pipeline import opencv_resizing
+from pytest_mlms.pipeline.sizes import Size
 
-__all__ = ["in_shape"]
+__all__ = ["in_shape", "resized_mask"]
 
 
 def in_shape(values: Array, shape: Sequence[int]) -> Array:
@@ -14,6 +16,17 @@ def in_shape(values: Array, shape: Sequence[int]) -> Array:
     if _long_axes(values.shape) != _long_axes(shape):
         return values
     return values.reshape(shape)
+
+
+def resized_mask(mask: Array, shape: Sequence[int]) -> Array:
+    """Return a mask of two axes, beside those of 1, in a shape of two, by the nearest pixel.
+
+    Others are returned as they are.
+    """
+    squeezed = mask.squeeze()
+    if squeezed.ndim != 2 or len(shape) != 2:
+        return mask
+    return opencv_resizing.METHODS["nearest"](squeezed, Size(*shape))
 
 
 def _long_axes(shape: Sequence[int]) -> list[int]:

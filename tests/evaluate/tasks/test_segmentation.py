@@ -64,7 +64,7 @@ def test_labels_may_be_numbered_from_one() -> None:
         ),
         (
             LABELS[:, :1],
-            r"d\.npz: element 0: the label is \(1, 2\), and output 'y' \(2, 2\); resize",
+            r"d\.npz: element 0: the label is \(1, 2\), and output 'y' \(2, 2\); add the step",
         ),
         (LABELS.astype(int) - 1, "element 0: the label has class -1, and the model has 2 from 0"),
     ],
@@ -73,6 +73,18 @@ def test_labels_that_do_not_fit_are_an_error(labels: Any, message: str) -> None:
     scores = np.moveaxis(np.eye(2)[MASKS], -1, 1)
     with pytest.raises(DatasetError, match=message):
         evidence({"argmax": {"axis": 1}}, labels=labels, masks=scores)
+
+
+def test_a_mask_gets_the_size_of_its_label_by_the_nearest_pixel() -> None:
+    labels = LABELS.repeat(3, axis=1).repeat(2, axis=2)
+    step = {"mask": {"ignore": 255, "resize": "nearest"}}
+    assert figures_of(evidence(step, labels=labels)) == figures_of(
+        evidence({"mask": {"ignore": 255}})
+    )
+    smaller = evidence(step, labels=LABELS[:, :1])
+    assert figures_of(smaller)["pixel_accuracy"] == 0.75
+    with pytest.raises(DatasetError, match="the label is"):
+        evidence(step, labels=np.zeros((2, 3, 4, 5), np.uint8))
 
 
 def test_a_mask_of_scores_needs_a_step() -> None:
