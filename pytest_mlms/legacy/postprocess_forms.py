@@ -64,6 +64,7 @@ _PIXELS_XY: Step = {"boxes": {"format": "xyxy", "units": "pixels"}}
 _MIN_SCORE: Step = {"min_score": {"score": Number("min_score")}}
 _IN_BOX: Step = {"masks": {"frame": "box"}}
 _PASTED: Step = {"masks": {"frame": "box", "threshold": Number("threshold")}}
+_RESIZED: Step = {"mask": {"resize": "nearest"}}
 _SCALED: Step = {"image": {"layout": "NCHW", "scale": Number("scale")}}
 
 _NEAREST = "the code resizes the classes of pixels to the picture, by the nearest"
@@ -155,7 +156,7 @@ OUTPUT_FORMS: Mapping[str, OutputForm] = {
     "769a3d030a5d93dd055a180429a4612a": OutputForm(
         "place place",
         "semantic-segmentation",
-        (OutputPart("place", "mask"),),
+        (OutputPart("place", "mask", (_RESIZED,)),),
         notes=(_NEAREST,),
     ),
     # one picture with the number of the object in each pixel: 4

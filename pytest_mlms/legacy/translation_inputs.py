@@ -10,7 +10,7 @@ from pytest_mlms.legacy.notes import Note, UnclearManifest
 from pytest_mlms.legacy.records import LegacyInput, LegacyManifest
 from pytest_mlms.legacy.translated import TensorName, TranslatedInput
 
-__all__ = ["element_type_of", "input_name", "translate_input"]
+__all__ = ["element_type_of", "input_name", "random_shape", "translate_input"]
 
 _ELEMENT_TYPES = {
     "float16": "float16",
@@ -25,10 +25,18 @@ _LAYOUTS = {"CHW": "NCHW", "HWC": "NHWC"}
 _COLORS = ("RGB", "BGR")
 _TENSORS = ("raw", "general")
 _CHANNELS = 3
+_COCO = 480, 640  # height and width
 _UNCLEAR = "unclear input"
 
 _BY_POSITION = "found by its position in the model"
 _STORED = "the agents decoded pictures as they are stored, without their EXIF orientation"
+_VALUES = (
+    "are not taken; for a dataset write each line of it, with blanks for commas, into a column of "
+    "a labels.csv (docs/datasets.md)"
+)
+_FREE = (
+    "for random pictures, which have the size of most of COCO's; those of a dataset keep their own"
+)
 _LINEAR = "the agents stretched to this size by Go's linear filter, which is Pillow's bilinear"
 _REVERSED = "reversed: the original has them for R, G, B, whatever the order of the channels"
 
@@ -82,7 +90,10 @@ def _tensor(spec: LegacyInput, number: int, predictor: str) -> TranslatedInput:
         Key("type", "tensor"),
         Key("element_type", element_type, why_type, spec.line["element_type"]),
     )
-    return TranslatedInput(name, element_type, None, part)
+    notes = []
+    if spec.url:
+        notes.append(Note(spec.line["url"], f"the values in {spec.url} {_VALUES}"))
+    return TranslatedInput(name, element_type, None, part, notes)
 
 
 def _image(
@@ -95,15 +106,16 @@ def _image(
     name = input_name(spec, number, predictor)
     element_type, why_type = element_type_of(spec)
     size = _size(spec)
+    height, width = size or (None, None)
+    axes = [_CHANNELS, height, width] if layout == "CHW" else [height, width, _CHANNELS]
     part = (
         *name.keys(_line_of_name(spec)),
         Key("type", "image"),
         Key("element_type", element_type, why_type, spec.line["element_type"]),
         Key("layout", _LAYOUTS[layout], why_layout, spec.line["layout"]),
+        *random_shape(axes, spec.max_dimension),
         Key("steps", tuple(_steps(spec, size, color, why_color))),
     )
-    height, width = size or (None, None)
-    axes = [_CHANNELS, height, width] if layout == "CHW" else [height, width, _CHANNELS]
     notes = [*_number_notes(spec), *_ignored_notes(spec, pixels)]
     return TranslatedInput(name, element_type, axes, part, notes)
 
@@ -123,10 +135,25 @@ def _chosen(
     return default, f"{default}, the default of its agent"
 
 
+def random_shape(axes: Sequence[int | None], longest: int | None = None) -> Iterator[Key]:
+    """Yield the shape of random pictures, whose sizes behind the batch are free.
+
+    It is that of most of COCO's pictures, with a longest side if there is one.
+    """
+    if None not in axes:
+        return
+    height, width = _COCO
+    if longest is not None:
+        height, width = longest * height // width, longest
+    sizes = [height, width]
+    shape = ["batch", *(sizes.pop(0) if size is None else size for size in axes)]
+    yield Key("shape", shape, _FREE)
+
+
 def _size(spec: LegacyInput) -> tuple[int, int] | None:
     """Return height and width; None where pictures keep their own."""
     sizes = spec.dimensions
-    if not sizes:
+    if not sizes or spec.max_dimension is not None:
         return None
     if len(sizes) == 1:
         return sizes[0], sizes[0]

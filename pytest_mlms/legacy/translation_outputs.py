@@ -22,6 +22,7 @@ _FEATURE = "the type feature is a classification by labels"
 _YXYX = "the agents read ymin, xmin, ymax, xmax as shares of the picture"
 _XYXY_PIXELS = "corrected: GluonCV's boxes are x, y in pixels, and were read as y, x in shares"
 _XYXY = "corrected: the boxes are xmin, ymin, xmax, ymax, as the agents of 2021 read them"
+_MASK_SIZE = "added: a mask has the size of what the model gets, and its label that of the picture"
 _OFFSET = (
     "corrected: the original's names lack the background, so that each box was named one class on; "
     "classes are the ids of COCO's categories"
@@ -215,6 +216,7 @@ def _segmentation(
     if predictor != "tensorflow":
         best = "the best class of each pixel; the model has a score for each, on axis 1"
         steps.append(Step("argmax", {"axis": 1}, best))
+    steps.append(Step("mask", {"resize": "nearest"}, _MASK_SIZE))
     part = TranslatedOutput(name, "mask", steps)
     notes = _notes_of(output, _names_of(output))
     return TranslatedOutputs("semantic-segmentation", (part,), notes)

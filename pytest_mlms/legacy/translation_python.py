@@ -26,7 +26,7 @@ from pytest_mlms.legacy.translated import (
     TranslatedOutput,
     TranslatedOutputs,
 )
-from pytest_mlms.legacy.translation_inputs import input_name
+from pytest_mlms.legacy.translation_inputs import input_name, random_shape
 
 __all__ = ["translate_python_inputs", "translate_python_outputs"]
 
@@ -73,9 +73,10 @@ def _input(
     ]
     axes: Sequence[int | None] | None = None
     if code.type == "image":
-        part.append(Key("layout", code.layout, _CODE, line))
-        part.append(Key("steps", tuple(_steps(code)), line=line))
         axes = _axes(code)
+        part.append(Key("layout", code.layout, _CODE, line))
+        part += random_shape(axes)
+        part.append(Key("steps", tuple(_steps(code)), line=line))
     notes = [] if number else list(_code_notes(manifest, spec, code))
     return TranslatedInput(name, element_type, axes, tuple(part), notes)
 
@@ -186,7 +187,7 @@ def _output(
     if output.type == "boxes" and names.source:
         steps.append(Step("classes", names.parameters, names.why, names.line))
     origin = f"read as the code of postprocess does, form {code.form[:8]}"
-    return TranslatedOutput(name, output.type, steps, origin)
+    return TranslatedOutput(name, output.type, steps, "; ".join([origin, *code.notes]))
 
 
 def _output_name(manifest: LegacyManifest, output: RecognisedOutput, predictor: str) -> TensorName:

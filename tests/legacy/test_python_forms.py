@@ -133,7 +133,7 @@ OUTPUTS: Mapping[str, tuple[str, Mapping[str, tuple[int, Sequence[Any]]]]] = {
     "detections_from": (OBJECTS, {"boxes": (1, [YX, HALF]), "scores": (2, []), "classes": (3, [])}),
     "scored": (OBJECTS, {"boxes": (1, [XY]), "scores": (0, [{"best_class": {}}])}),
     "classes_of_pixels": (PIXELS, {"mask": (1, [{"argmax": {"axis": 1}}])}),
-    "resized_classes": (PIXELS, {"mask": (0, [])}),
+    "resized_classes": (PIXELS, {"mask": (0, [{"mask": {"resize": "nearest"}}])}),
     "painted": (
         MASKED,
         {

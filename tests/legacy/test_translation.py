@@ -166,6 +166,33 @@ def test_the_longest_side_keeps_the_aspect_ratio(tmp_path: Path) -> None:
     found = native(tmp_path, with_lines(A2, "dimensions: [3, 8, 6]", sides))
     assert found["inputs"][0]["steps"][1] == {"resize": {"longest": 513}}
     assert found["models"][0]["options"]["inputs"] == "pixels float32[?,?,?,3]"
+    assert found["inputs"][0]["shape"] == ["batch", 384, 513, 3]
+
+
+def test_pictures_of_any_size_have_one_where_they_are_random(tmp_path: Path) -> None:
+    text = with_lines(A2, "      dimensions: [3, 8, 6]\n", "")
+    found = native(tmp_path, text)["inputs"][0]
+    assert found["shape"] == ["batch", 480, 640, 3]
+    assert [next(iter(step)) for step in found["steps"]] == ["decode", "normalize"]
+    assert "for random pictures" in above(translated(tmp_path, text).text, "shape:")
+    found = native(tmp_path, with_python("as_is", "softmax"))["inputs"][0]
+    assert found["shape"] == ["batch", 480, 640, 3]
+
+
+def test_masks_are_compared_in_the_size_of_their_labels(tmp_path: Path) -> None:
+    text = A2.replace("type: classification", "type: semanticsegment")
+    (output,) = native(tmp_path, text)["outputs"]
+    assert (output["type"], output["steps"]) == ("mask", [{"mask": {"resize": "nearest"}}])
+    (output,) = native(tmp_path, text.replace("name: TensorFlow", "name: PyTorch"))["outputs"]
+    assert output["steps"] == [{"argmax": {"axis": 1}}, {"mask": {"resize": "nearest"}}]
+
+
+def test_the_file_of_values_of_an_input_is_told(tmp_path: Path) -> None:
+    values = "type: raw\n    parameters:\n      url: https://example.org/ids.txt\n"
+    text = with_lines(A2, "type: image\n    parameters:\n", values)
+    (spec,) = native(tmp_path, text)["inputs"]
+    assert spec["type"] == "tensor"
+    assert "15: the values in https://example.org/ids.txt are not taken" in notes_of(tmp_path, text)
 
 
 def test_a_member_of_an_archive_has_the_archive_s_address(tmp_path: Path) -> None:
