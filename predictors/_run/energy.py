@@ -40,8 +40,13 @@ class EnergyMeter:
         """
         if self.missing:
             return {}
+        try:
+            counters = self._probe.read()
+        except Exception as error:  # a driver may end; the load goes on
+            self.missing = "%s: %s" % (type(error).__name__, error)
+            return {}
         found = {}
-        for name, value in self._probe.read().items():
+        for name, value in counters.items():
             if name.startswith(_COUNTED):
                 found[name] = float(value)
         return found

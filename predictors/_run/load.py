@@ -14,11 +14,12 @@ from .arrivals import ClosedLoop, OpenLoop, Taken, clock
 from .instances import Instance, Instances
 from .process import QueueWait, cpu_time
 
-RECORD = ("query", "scheduled", "issued", "done", "inputs")
-"""The columns of a record: the number of a query, three times in nanoseconds from the start of the
+RECORD = ("query", "scheduled", "issued", "started", "done", "inputs")
+"""The columns of a record: the number of a query, four times in nanoseconds from the start of the
 load, and the size of the batch in which it ran.
 
-``issued`` is later than ``scheduled`` by our own lag, and not by any wait for an instance.
+``issued`` is later than ``scheduled`` by our own lag, and not by any wait for an instance or a
+batch. ``started`` and ``done`` are those of the call.
 """
 READING = ("at", "cpu", "wait")
 """The columns of a reading: nanoseconds from the start, CPU time of all threads of the process, and
@@ -83,16 +84,16 @@ class Recorder:
         self._cpu = cpu_time()
         self._waited = self._read_waits()
 
-    def add(self, arrivals: Arrivals, taken: Taken, rows: int, times: Tuple[int, int]) -> None:
-        """Record the queries of a call that took place between two ``times``."""
-        started, done = times
+    def add(self, arrivals: Arrivals, taken: Taken, rows: int, call: Tuple[int, int]) -> None:
+        """Record the queries of a ``call``, which is its start and its end."""
+        started, done = call
         origin = arrivals.start
         for offset in range(taken.number):
             scheduled = arrivals.scheduled(taken, offset)
             lag = started - max(origin + scheduled, taken.ready)
-            record = (taken.first + offset, scheduled, scheduled + lag, done - origin, rows)
+            times = (scheduled, scheduled + lag, started - origin, done - origin)
             with self._lock:
-                self._records.extend(record)
+                self._records.extend((taken.first + offset, *times, rows))
 
     def take_block(self) -> Tuple[Any, Any]:
         """Return the records since the last block, and a reading, as arrays of two axes."""

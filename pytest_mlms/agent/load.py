@@ -108,6 +108,7 @@ class LoadRun:
         queries: The number of each query in the plan.
         scheduled: When it arrived, or should have.
         issued: When it could be served at the earliest.
+        started: When the call that served it began.
         done: When its outputs were in host memory.
         batch_sizes: The number of inputs of the call that served it.
         readings: ``at``, ``cpu`` and ``wait``: int64 nanoseconds from the start, CPU time of the
@@ -124,6 +125,7 @@ class LoadRun:
     queries: Array
     scheduled: Array
     issued: Array
+    started: Array
     done: Array
     batch_sizes: Array
     readings: Mapping[str, Array]
@@ -202,8 +204,9 @@ class LoadRecords:
         """Move a part out of the arrays of a reply; raises ProtocolError where it is wrong."""
         records = _table(arrays, RECORDS, RECORD)
         readings = _table(arrays, READINGS, READING)
-        queries, scheduled, issued, done, sizes = records.T
-        if not ((scheduled <= issued) & (issued <= done) & (sizes > 0)).all():
+        queries, scheduled, issued, started, done, sizes = records.T
+        in_order = (scheduled <= issued) & (issued <= started) & (started <= done)
+        if not (in_order & (sizes > 0)).all():
             raise ProtocolError("a query was issued before it was due, or done before that")
         self._check_queries(queries, scheduled)
         self._parts.append(records)
@@ -220,8 +223,9 @@ class LoadRecords:
             queries=columns[0],
             scheduled=columns[1],
             issued=columns[2],
-            done=columns[3],
-            batch_sizes=columns[4],
+            started=columns[3],
+            done=columns[4],
+            batch_sizes=columns[5],
             readings=dict(zip(READING, readings.T, strict=True)),
             complete=record is not None and bool(self._served.all()),
             instances=self._plan.instances,

@@ -43,7 +43,8 @@ def test_each_query_of_a_schedule_is_served_once(server: Predictor) -> None:
     assert run.queries.tolist() == list(range(200))
     assert np.array_equal(run.scheduled, every(1, 200))
     assert (run.issued >= run.scheduled).all()
-    assert (run.done >= run.issued).all()
+    assert (run.started >= run.issued).all()
+    assert (run.done >= run.started).all()
     assert (run.batch_sizes == 1).all()
     (place,) = run.output_samples
     assert run.outputs["y"].tolist() == [place]
@@ -190,7 +191,7 @@ def test_a_plan_that_can_not_be_run_is_refused(fields: dict[str, Any], message: 
         LoadPlan(np.arange(2), 60, **fields)
 
 
-RECORD = [0, 0, 1, 2, 1]
+RECORD = [0, 0, 1, 1, 2, 1]
 READING = np.zeros((1, 3), np.int64)
 
 
@@ -198,19 +199,19 @@ READING = np.zeros((1, 3), np.int64)
     ("records", "message"),
     [
         ([RECORD, RECORD], "served twice"),
-        ([[2, 0, 1, 2, 1]], "was not scheduled"),
-        ([[-1, 0, 1, 2, 1]], "was not scheduled"),
-        ([[1, 0, 1, 2, 1]], "another scheduled time"),
-        ([[0, 0, -1, 2, 1]], "before it was due"),
-        ([[0, 0, 1, 0, 1]], "before it was due"),
+        ([[2, 0, 1, 1, 2, 1]], "was not scheduled"),
+        ([[-1, 0, 1, 1, 2, 1]], "was not scheduled"),
+        ([[1, 0, 1, 1, 2, 1]], "another scheduled time"),
+        ([[0, 0, -1, 1, 2, 1]], "before it was due"),
+        ([[0, 0, 1, 1, 0, 1]], "before it was due"),
         ([[0, 0, 1, 2]], "4 columns"),
-        ([0, 0, 1, 2, 1], "no table"),
+        ([0, 0, 1, 1, 2, 1], "no table"),
     ],
 )
 def test_records_that_can_not_be_are_refused(records: list[Any], message: str) -> None:
     scheduled = np.array([0, 5], np.int64)
     found = LoadRecords(LoadPlan(np.arange(2), 60, scheduled))
-    found.add({RECORDS: np.array([[1, 5, 5, 6, 1]]), READINGS: READING})
+    found.add({RECORDS: np.array([[1, 5, 5, 5, 6, 1]]), READINGS: READING})
     with pytest.raises(ProtocolError, match=message):
         found.add({RECORDS: np.array(records), READINGS: READING})
 
@@ -218,4 +219,4 @@ def test_records_that_can_not_be_are_refused(records: list[Any], message: str) -
 def test_records_that_do_not_follow_are_refused() -> None:
     found = LoadRecords(LoadPlan(np.arange(2), 60))
     with pytest.raises(ProtocolError, match="not those that follow"):
-        found.add({RECORDS: np.array([[1, 5, 5, 6, 1]]), READINGS: READING})
+        found.add({RECORDS: np.array([[1, 5, 5, 5, 6, 1]]), READINGS: READING})
