@@ -1,7 +1,7 @@
 """Measure what pytest-mlms costs, each against what it is compared with, interleaved in one run.
 
-    bash ci/bench [loop|agent|collect|item|idle|tasks|trace|report|portal|fleet|history|
-                   FRAMEWORK]...
+    bash ci/bench [loop|agent|collect|item|idle|scenarios|tasks|trace|report|portal|fleet|
+                   history|FRAMEWORK]...
 
 Prints a table; ends with 1 where a bound is passed. It has ratios, medians and peaks; absolute
 times are those of the machine. What runs of pytest cost is CPU time, as other work on the machine
@@ -24,6 +24,7 @@ from bench_portal import measure_portal
 from bench_report import measure_report
 from bench_row import Row
 from bench_runs import measure_collection, measure_idle, measure_item
+from bench_scenarios import measure_scenarios
 from bench_tasks import measure_tasks
 from bench_trace import measure_trace
 
@@ -58,6 +59,7 @@ MEASUREMENTS: dict[str, Measurement] = {
     "collect": measure_collection,
     "item": measure_item,
     "idle": measure_idle,
+    "scenarios": measure_scenarios,
     "tasks": measure_tasks,
     "trace": measure_trace,
     "report": measure_report,

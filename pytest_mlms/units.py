@@ -1,6 +1,6 @@
 """Parsing and formatting of quantities with units.
 
-The base units are seconds, bytes, per second, and fractions.
+The base units are seconds, bytes, per second, joules, and fractions.
 """
 
 import math
@@ -16,11 +16,13 @@ UNITS: dict[str, dict[str, float]] = {
     "B": {"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30},
     "/s": {"/s": 1.0, "/min": 1 / 60},
     "fraction": {"%": 0.01},
+    "J": {"J": 1.0, "mJ": 1e-3, "uJ": 1e-6, "µJ": 1e-6, "kJ": 1e3},
     "dB": {"dB": 1.0},
 }
 """Base unit -> the units that may be written, with their factors."""
 
-_SHOWN_UNITS = {"s": ["s", "ms", "µs", "ns"], "B": ["GiB", "MiB", "KiB", "B"]}
+_JOULES = ["kJ", "J", "mJ", "µJ"]
+_SHOWN_UNITS = {"s": ["s", "ms", "µs", "ns"], "B": ["GiB", "MiB", "KiB", "B"], "J": _JOULES}
 """Base unit -> the units that values are shown in, largest first."""
 
 _NUMBER_AND_UNIT = re.compile(r"([-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?)\s*(\S*)")

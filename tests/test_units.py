@@ -23,6 +23,7 @@ from pytest_mlms.units import UNITS, format_quantity, parse_quantity
         ("1 GB", "B", 1e9),
         ("200 /s", "/s", 200),
         ("30 /min", "/s", 0.5),
+        ("3 mJ", "J", 0.003),
         ("97 %", "fraction", 0.97),
         (0.97, "fraction", 0.97),
         (1, "fraction", 1),

@@ -14,10 +14,11 @@ import threading
 import time
 from typing import Any, NamedTuple, Optional
 
-SPIN = 200000
+SPIN = 50000
 """Nanoseconds before a query is due in which an instance spins instead of sleeping.
 
-A sleep on Linux ends 50 to 150 us late: the timer slack of a thread is 50 us (prctl(2)).
+A sleep ends 15 to 25 us late with the timer slack of load.py. Longer spins would be CPU time that
+the system takes back when it is busy, by stopping the thread in a call.
 """
 _LONGEST_SLEEP = 100000000  # ns between two looks at whether the load was stopped
 

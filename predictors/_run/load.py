@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tu
 
 from .arrivals import ClosedLoop, OpenLoop, Taken, clock
 from .instances import Instance, Instances
-from .process import QueueWait, cpu_time
+from .process import QueueWait, cpu_time, use_timer_slack
 
 RECORD = ("query", "scheduled", "issued", "started", "done", "inputs")
 """The columns of a record: the number of a query, four times in nanoseconds from the start of the
@@ -159,11 +159,13 @@ def run_load(
     def serve(instance: Instance) -> None:
         wait = QueueWait()
         recorder.watch(wait)
+        use_timer_slack(1)
         try:
             barrier.wait()
             last[instance] = _serve(instance, arrivals, queries, recorder)
         finally:
             arrivals.stop()
+            use_timer_slack(0)
 
     interval = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH_INTERVAL)

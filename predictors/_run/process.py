@@ -4,11 +4,14 @@ Linux shows more than other systems, on which getrusage stands in.
 """
 
 import contextlib
+import ctypes
 import os
 import resource
 import sys
 import time
 from typing import Any, Collection, List, Optional
+
+_PR_SET_TIMERSLACK = 29  # of prctl(2)
 
 
 def rss() -> int:
@@ -54,6 +57,16 @@ def cores() -> Optional[List[int]]:
     if not hasattr(os, "sched_getaffinity"):
         return None
     return sorted(os.sched_getaffinity(0))
+
+
+def use_timer_slack(nanoseconds: int) -> None:
+    """Let sleeps of the calling thread end so late at most; 0 is the default of 50 us.
+
+    Only Linux can (prctl(2), PR_SET_TIMERSLACK); elsewhere nothing happens. With 1 ns a sleep ends
+    15 to 25 us late instead of 70.
+    """
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, nanoseconds, 0, 0, 0)
 
 
 class QueueWait:

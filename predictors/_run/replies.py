@@ -42,12 +42,16 @@ class LoadReply(NamedTuple):
 class RunReply(NamedTuple):
     """The process's peak of resident memory in bytes, and a digest of the outputs of all calls.
 
-    ``bind_seconds`` is what it took to bind the first batch, 0 where none was sent.
+    ``bind_seconds`` is what it took to bind the first batch, 0 where none was sent. The energy is
+    as in LoadRunReply.
     """
 
     peak_rss: int
     output_sha256: str
     bind_seconds: float
+    joules: Dict[str, float]
+    idle_watts: Dict[str, float]
+    energy_missing: str
 
 
 class LoadRunReply(NamedTuple):

@@ -57,6 +57,7 @@ from mlms_predictors._run.channel import (  # noqa: E402
     end_all,
     take_channel,
 )
+from mlms_predictors._run.energy import EnergyMeter  # noqa: E402
 from mlms_predictors._run.instances import Instances, Library  # noqa: E402
 from mlms_predictors._run.interface import Functions, functions_of  # noqa: E402
 from mlms_predictors._run.load_request import (  # noqa: E402
@@ -180,14 +181,26 @@ class Worker:
         Reply with the raw times, the last outputs for the first batch, and a digest of the last
         outputs for all batches.
         """
+        meter = EnergyMeter(self._loaded.device)
+        idle_watts = meter.idle_watts(header.get("idle", 0.0))
         bind_seconds = 0.0
         if "batches" in header:
             bind_seconds = self._bind_all(arrays, header["batches"])
         run_scenario = scenarios.SCENARIOS[header["scenario"]]
+        meter.begin()
         run_scenario(self._calls, scenarios.Stop(**header["stop"]), self._samples)
+        joules = meter.joules()
+        meter.close()
         outputs = [output for output in self._samples.outputs if output is not None]
         first = self._named(outputs[0])
-        record = RunReply(process.peak_rss(), _digest(outputs), bind_seconds)
+        record = RunReply(
+            peak_rss=process.peak_rss(),
+            output_sha256=_digest(outputs),
+            bind_seconds=bind_seconds,
+            joules=joules,
+            idle_watts=idle_watts,
+            energy_missing=meter.missing,
+        )
         times = _as_numpy(self._samples.arrays())
         return make_reply(record, times + first)
 

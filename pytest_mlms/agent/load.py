@@ -12,13 +12,13 @@ from mlms_predictors._run.load_request import READINGS, RECORDS, SAMPLES, SCHEDU
 from mlms_predictors._run.protocol import ProtocolError
 from mlms_predictors._run.replies import LoadRunReply
 
+from pytest_mlms.agent.energy import Energy
 from pytest_mlms.agent.process import Array
 from pytest_mlms.errors import AgentError
 from pytest_mlms.memory import available_memory
 
 __all__ = [
     "Batcher",
-    "Energy",
     "LoadInterrupted",
     "LoadLost",
     "LoadPlan",
@@ -82,19 +82,6 @@ class LoadPlan:
             raise ValueError("the schedule is not in whole nanoseconds from the start")
         if (self.scheduled[1:] < self.scheduled[:-1]).any():
             raise ValueError("the schedule is not in ascending order")
-
-
-@dataclass(frozen=True)
-class Energy:
-    """Energy of the device during a load.
-
-    ``joules`` has that of each counter, empty where there is none: ``missing`` is the reason.
-    ``idle_watts`` is the power by counter before the load, empty where it was not measured.
-    """
-
-    joules: Mapping[str, float]
-    idle_watts: Mapping[str, float]
-    missing: str
 
 
 @dataclass(frozen=True)

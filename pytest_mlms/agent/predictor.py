@@ -19,6 +19,7 @@ from mlms_predictors._run.replies import (
     TurnReply,
 )
 
+from pytest_mlms.agent.energy import UNTOLD, Energy
 from pytest_mlms.agent.load import (
     LoadInterrupted,
     LoadLost,
@@ -80,6 +81,7 @@ class ScenarioRun:
     sha256: str
     peak_bytes: int
     bind_seconds: float = 0.0
+    energy: Energy = UNTOLD
 
     @property
     def latencies(self) -> Array:
@@ -145,20 +147,23 @@ class Predictor:
         seconds: float,
         least: int,
         longest: float,
+        idle: float = 0.0,
     ) -> ScenarioRun:
         """Time a scenario over ``batches``, or over those of the last run where none are given.
 
         It ends once ``seconds`` and ``least`` calls are both reached, or after ``longest`` seconds.
-        Raises AgentError.
+        The power of the idle device is measured for ``idle`` seconds before, where it has a counter
+        of energy. Raises AgentError.
         """
         fields: dict[str, Any] = {
             "scenario": scenario,
             "stop": {"seconds": seconds, "least": least, "longest": longest},
+            "idle": idle,
         }
         if batches:
             fields["batches"] = len(batches)
         arrays = self._joined(batches)
-        facts, named = self.agent.request("run", fields, arrays, seconds=longest)
+        facts, named = self.agent.request("run", fields, arrays, seconds=longest + idle)
         with self.agent.checking("run"):
             record = read_record(RunReply, facts)
             times = take_times(named, _RUN_TIMES)
@@ -170,6 +175,7 @@ class Predictor:
             sha256=record.output_sha256,
             peak_bytes=record.peak_rss,
             bind_seconds=record.bind_seconds,
+            energy=Energy(record.joules, record.idle_watts, record.energy_missing),
         )
 
     def load_run(self, batches: Sequence[Mapping[str, Array]], plan: LoadPlan) -> LoadRun:

@@ -40,6 +40,8 @@ class TimesLessWait:
     load_seconds: float
     peak_bytes: int
     peak_is_since_load: bool
+    joules_per_input: float
+    energy_missing: str
 
     @property
     def mean_latency(self) -> float:

@@ -24,6 +24,7 @@ __all__ = ["Batches", "measure_process"]
 _WINDOW_CALLS = 8  # of the warm-up
 _WINDOW_SECONDS = 0.05
 _WINDOWS = 20
+_IDLE_SECONDS = 0.5  # in which the power of the idle device is measured, if it has a counter
 
 Batches: TypeAlias = Sequence[Mapping[str, Array]]
 
@@ -37,7 +38,9 @@ def measure_process(
     since its calls still get faster or slower.
     """
     began = time.perf_counter()
-    first = predictor.run("single_stream", batches, seconds=0, least=1, longest=plan.longest)
+    first = predictor.run(
+        "single_stream", batches, seconds=0, least=1, longest=plan.longest, idle=_IDLE_SECONDS
+    )
     warm_up = _warm_up(plan, predictor)
     run = _short_run(plan, predictor, warm_up) if early else _full_run(plan, predictor)
     in_full = not (early and _is_short(plan, run))
@@ -113,8 +116,18 @@ def _result(plan: PerformancePlan, predictor: Predictor, timed: _Timed) -> Proce
         first_waited=_seconds_waited(timed.first),
         in_full=timed.in_full,
         change=settling.change,
+        joules_per_input=_joules_per_input(plan, run),
+        idle_watts=timed.first.energy.idle,
+        energy_missing=run.energy.missing,
     )
     return ProcessResult(record, run, _seconds_per_input(plan, run), settling)
+
+
+def _joules_per_input(plan: PerformancePlan, run: ScenarioRun) -> float | None:
+    joules = run.energy.total
+    if joules is None:
+        return None
+    return joules / len(run.latencies) / plan.batch_size
 
 
 def _seconds_waited(run: ScenarioRun) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -111,7 +112,8 @@ class _Processes:
         estimates = estimate_performance(self.results, confidence)
         decisions = withhold(judge(self._plan.limits, estimates), self.results)
         doubts = describe_doubts(self.results)
-        return Measurement(estimates, decisions, tuple(self._looks), "decided", doubts)
+        measured = {name: found for name, found in estimates.items() if _has_value(found)}
+        return Measurement(measured, decisions, tuple(self._looks), "decided", doubts)
 
     def never_settle(self) -> bool:
         """Return whether no process settled, of enough to say that others won't either."""
@@ -125,6 +127,11 @@ class _Processes:
         estimates = estimate_performance(self.results, self._plan.early_confidence)
         limits = [limit for limit in self._plan.limits if not estimates[limit.quantity].lacking]
         return not are_promising(limits, estimates, ROOM)
+
+
+def _has_value(estimate: Estimate) -> bool:
+    """Return whether there is a number; a quantity without one is in the decisions only."""
+    return not math.isnan(estimate.value)
 
 
 def measure_performance(

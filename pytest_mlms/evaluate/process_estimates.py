@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean
@@ -51,6 +52,8 @@ def _estimate(
     estimator: ProcessEstimator, results: Sequence[ProcessResult], confidence: float
 ) -> Estimate:
     values = [estimator.value(result) for result in results]
+    if np.isnan(values).any():
+        return _nothing(_missing(estimator, results), len(results), confidence)
     value = fmean(values)
     interval = student_interval(values, confidence)
     if estimator.is_rate:
@@ -67,6 +70,19 @@ def _estimate(
         replicates=len(results),
         of="processes",
         lacking=_missing(estimator, results),
+    )
+
+
+def _nothing(missing: str, replicates: int, confidence: float) -> Estimate:
+    """Return the estimate of a quantity that has no value."""
+    return Estimate(
+        value=math.nan,
+        low=0.0,
+        high=math.inf,
+        confidence=confidence,
+        replicates=replicates,
+        of="processes",
+        lacking=missing,
     )
 
 

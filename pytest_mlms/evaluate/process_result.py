@@ -8,6 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
+from pytest_mlms.agent.energy import UNTOLD
 from pytest_mlms.agent.predictor import ScenarioRun
 from pytest_mlms.agent.process import Array
 from pytest_mlms.evaluate.contention import TimesLessWait, latencies_less_wait
@@ -25,6 +26,8 @@ class ProcessRecord:
     the kernel doesn't count it. ``load_waited`` and ``first_waited`` are seconds of such a wait.
     ``steady`` is whether the warm-up ended and the timed calls are on one plateau. ``change`` is
     the last plateau of these over the one that is furthest from it, 1 where there is one.
+    ``joules_per_input`` is None where ``energy_missing`` says why, and ``idle_watts`` is the power
+    of the device before the first call, None where it was not measured.
     ``in_full`` is False where it was timed for a part of the duration, since that may be enough.
     """
 
@@ -43,6 +46,9 @@ class ProcessRecord:
     first_waited: float
     in_full: bool
     change: float = 1.0
+    joules_per_input: float | None = None
+    idle_watts: float | None = None
+    energy_missing: str = UNTOLD.missing
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +84,17 @@ class ProcessResult:
     def peak_is_since_load(self) -> bool:
         """True if the kernel could reset the peak before the model was loaded."""
         return self.record.peak_is_since_load
+
+    @property
+    def joules_per_input(self) -> float:
+        """Energy of the device for one input, in joules; NaN where ``energy_missing`` says why."""
+        joules = self.record.joules_per_input
+        return math.nan if joules is None else joules
+
+    @property
+    def energy_missing(self) -> str:
+        """The reason why there is no energy, or ""."""
+        return self.record.energy_missing
 
     def percentile(self, percent: float) -> float:
         """Return a percentile (0 to 100) of the timed calls' latencies, in seconds."""
@@ -125,4 +142,6 @@ class ProcessResult:
             load_seconds=record.load_seconds - record.load_waited,
             peak_bytes=record.peak_bytes,
             peak_is_since_load=record.peak_is_since_load,
+            joules_per_input=self.joules_per_input,
+            energy_missing=record.energy_missing,
         )

@@ -156,5 +156,17 @@ PERFORMANCE = [
         upgrade=UpgradeRule(tolerance=0.10, estimate="peak_memory"),
         column=Column("start-up and memory", "peak memory"),
     ),
+    Quantity(
+        name="energy_per_input",
+        unit="J",
+        better="lower",
+        kind="performance",
+        description="energy of the device during the timed calls for one input, by its counters",
+        limit_key="energy_per_input",
+        estimator=ProcessEstimator(
+            lambda process: process.joules_per_input,
+            missing=lambda process: process.energy_missing,
+        ),
+    ),
 ]
 """Quantities that are estimated from fresh processes."""

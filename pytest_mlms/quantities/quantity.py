@@ -10,7 +10,7 @@ from pytest_mlms.records import Kind
 
 __all__ = ["Column", "ProcessEstimator", "ProcessValues", "Quantity", "UpgradeRule", "percentile"]
 
-_PROPERTY_SUFFIXES = {"s": "_seconds", "B": "_bytes", "/s": "_per_second"}
+_PROPERTY_SUFFIXES = {"s": "_seconds", "B": "_bytes", "/s": "_per_second", "J": "_joules"}
 
 
 class ProcessValues(Protocol):
@@ -43,6 +43,14 @@ class ProcessValues(Protocol):
     def peak_is_since_load(self) -> bool:
         """True if the kernel could reset the peak before the model was loaded."""
 
+    @property
+    def joules_per_input(self) -> float:
+        """Energy of the device for one input, in joules; NaN where ``energy_missing`` says why."""
+
+    @property
+    def energy_missing(self) -> str:
+        """The reason why there is no energy, or ""."""
+
     def percentile(self, percent: float) -> float:
         """Return a percentile (0 to 100) of the timed calls' latencies, in seconds."""
 
@@ -59,7 +67,8 @@ class ProcessEstimator:
     Student's interval. Where ``is_rate`` is set, ``value`` returns seconds for a fixed amount of
     work, and the estimate is one over their mean. ``percent`` is set for percentiles, which need a
     least number of calls. ``of_calls`` is set where ``value`` is computed from the timed calls.
-    ``missing`` returns the reason why a process can't tell the quantity, or "".
+    ``missing`` returns the reason why a process can't tell the quantity, or "". The value is NaN
+    where there is none at all.
     """
 
     value: Callable[[ProcessValues], float]

@@ -44,6 +44,8 @@ def test_a_scenario_returns_raw_times_outputs_and_their_digest(predictor: Predic
     assert (run.latencies >= 0).all()
     assert run.outputs["logits"].shape == (4, 10)
     assert run.peak_bytes > 0
+    assert run.energy.missing, "three calls are too few for any counter"
+    assert run.energy.total is None
     again = predictor.run("single_stream", seconds=0, least=1, longest=60)
     assert again.sha256 == run.sha256, "without batches those of the last run are taken"
 

@@ -358,3 +358,15 @@ def test_outputs_that_differ_by_more_than_rounding_are_an_error(
 ) -> None:
     with pytest.raises(OutputError, match=difference):
         performance._check_same_outputs([with_output(first), with_output(second)])
+
+
+def test_a_quantity_without_a_value_is_in_the_decisions_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    limit = Limit("energy_per_input", 1.0, PLACE)
+    processes = FakeProcesses(monkeypatch, [0.002] * 20)
+    measurement = processes.measure(plan(limits=[limit]))
+    assert "energy_per_input" not in measurement.estimates
+    (decision,) = measurement.decisions
+    assert decision.estimate.lacking == "it was not measured"
+    assert measurement.ended == "lacking"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -69,6 +70,21 @@ def test_memory_whose_peak_can_not_be_reset_is_not_judged() -> None:
     result = result_of(scenario_run([0.01]), peak_is_since_load=False)
     found = estimate([result] * 3)
     assert "can't reset the peak" in found["peak_memory"].lacking
+
+
+def test_energy_is_that_of_an_input() -> None:
+    results = [result_of(scenario_run([0.01]), joules_per_input=2.0, energy_missing="")] * 3
+    assert estimate(results)["energy_per_input"].value == 2.0
+
+
+def test_energy_without_a_counter_is_missing_and_decides_no_limit() -> None:
+    reason = "no RAPL domains in /sys/class/powercap"
+    results = [result_of(scenario_run([0.01]), energy_missing=reason)] * 3
+    found = estimate(results)["energy_per_input"]
+    assert math.isnan(found.value)
+    assert found.lacking == reason
+    (decision,) = judge([Limit("energy_per_input", 1.0, PLACE)], {"energy_per_input": found})
+    assert decision.verdict is Verdict.INCONCLUSIVE
 
 
 @pytest.mark.parametrize(("percent", "calls"), [(90, 29), (95, 59), (99, 299)])

@@ -23,6 +23,7 @@ VALUES: dict[str, Strategy] = {
     "s": st.floats(0, 1e6).map(lambda number: f"{number!r} ms"),
     "B": st.integers(0, 10**6).map(lambda number: f"{number} MiB"),
     "/s": st.floats(0, 1e9).map(lambda number: f"{number!r}/s"),
+    "J": st.floats(0, 1e6).map(lambda number: f"{number!r} J"),
 }
 
 

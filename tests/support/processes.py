@@ -94,6 +94,7 @@ class FakePredictor:
         seconds: float,
         least: int,
         longest: float,
+        idle: float = 0.0,
     ) -> ScenarioRun:
         """Make calls until ``seconds`` and ``least`` are reached."""
         latencies: list[float] = []

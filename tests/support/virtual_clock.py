@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from mlms_predictors._run import arrivals
 
@@ -15,7 +17,7 @@ class VirtualClock:
         self.now = 0
         self.slept: list[float] = []
         patches.setattr(arrivals, "clock", self.read)
-        patches.setattr(arrivals.time, "sleep", self.sleep)
+        patches.setattr(time, "sleep", self.sleep)
 
     def read(self) -> int:
         self.now += _TICK

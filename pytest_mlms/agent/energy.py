@@ -1,0 +1,35 @@
+"""Energy of a device during a timed run, as an agent reads it from counters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+__all__ = ["UNTOLD", "Energy"]
+
+
+@dataclass(frozen=True)
+class Energy:
+    """Energy of the device during a run.
+
+    ``joules`` has that of each counter, empty where there is none: ``missing`` is the reason.
+    ``idle_watts`` is the power by counter before the run, empty where it was not measured.
+    """
+
+    joules: Mapping[str, float]
+    idle_watts: Mapping[str, float]
+    missing: str
+
+    @property
+    def total(self) -> float | None:
+        """Joules of all counters; None where they are missing."""
+        return sum(self.joules.values()) if self.joules else None
+
+    @property
+    def idle(self) -> float | None:
+        """Watts of all counters before the run; None where they were not measured."""
+        return sum(self.idle_watts.values()) if self.idle_watts else None
+
+
+UNTOLD = Energy({}, {}, "it was not measured")
+"""No energy."""
