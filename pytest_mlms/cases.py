@@ -62,6 +62,16 @@ class Case:
         return entry.load if entry else None
 
     @property
+    def scenario_place(self) -> Place:
+        """The manifest's line of its scenario, or of its latency where it has one."""
+        evaluate = self.loaded.manifest.evaluate
+        entry = self._scenario_entry
+        if entry is None:
+            return self.place()
+        number = evaluate.scenarios.index(entry)
+        return self.loaded.place("evaluate", "scenarios", number, entry.name, "latency")
+
+    @property
     def _scenario_entry(self) -> ScenarioEntry | None:
         if self.scenario is None:
             return None

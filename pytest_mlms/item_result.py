@@ -14,6 +14,7 @@ from pytest_mlms.agent.predictor import Predictor
 from pytest_mlms.cases import Case
 from pytest_mlms.evaluate.limits import scale_of
 from pytest_mlms.manifest.load import Remark
+from pytest_mlms.manifest.scenarios import OpenLoad
 from pytest_mlms.quantities import QUANTITIES
 from pytest_mlms.quantities.methods import METHODS
 from pytest_mlms.records import Decision, Estimate, Kind, Launch, Place, Stack, Verdict
@@ -102,6 +103,7 @@ class CaseIdentity:
     method: int
     control: bool = omitted_if_default(False)
     original: OriginalIdentity | None = omitted_if_default(None)
+    load: Mapping[str, Any] | None = omitted_if_default(None)
 
     @classmethod
     def of(cls, case: Case) -> CaseIdentity:
@@ -126,6 +128,7 @@ class CaseIdentity:
             seed=manifest.evaluate.seed,
             control=manifest.control is not None,
             original=_original_identity(case),
+            load=_load_identity(case),
             method=METHODS[case.kind],
         )
 
@@ -135,6 +138,18 @@ def _original_identity(case: Case) -> OriginalIdentity | None:
     if origin is None:
         return None
     return OriginalIdentity(origin.dialect, origin.decisions, origin.warnings)
+
+
+def _load_identity(case: Case) -> dict[str, Any] | None:
+    """Return the keys of a case's load, and what serves it."""
+    if case.load is None:
+        return None
+    keys = dict(case.load)
+    if not isinstance(case.load, OpenLoad):
+        return keys
+    evaluate = case.loaded.manifest.evaluate
+    batcher = dict(evaluate.batcher) if evaluate.batcher else None
+    return {**keys, "instances": evaluate.instances, "batcher": batcher}
 
 
 def _stack_identity(case: Case) -> StackIdentity:

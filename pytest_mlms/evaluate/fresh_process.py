@@ -19,12 +19,12 @@ from pytest_mlms.evaluate.run_length import is_promising, may_settle
 from pytest_mlms.evaluate.settling import settling_of
 from pytest_mlms.statistics import is_steady
 
-__all__ = ["Batches", "measure_process"]
+__all__ = ["IDLE_SECONDS", "Batches", "WarmUp", "measure_process", "warm_up"]
 
 _WINDOW_CALLS = 8  # of the warm-up
 _WINDOW_SECONDS = 0.05
 _WINDOWS = 20
-_IDLE_SECONDS = 0.5  # in which the power of the idle device is measured, if it has a counter
+IDLE_SECONDS = 0.5  # in which the power of the idle device is measured, if it has a counter
 
 Batches: TypeAlias = Sequence[Mapping[str, Array]]
 
@@ -39,20 +39,20 @@ def measure_process(
     """
     began = time.perf_counter()
     first = predictor.run(
-        "single_stream", batches, seconds=0, least=1, longest=plan.longest, idle=_IDLE_SECONDS
+        "single_stream", batches, seconds=0, least=1, longest=plan.longest, idle=IDLE_SECONDS
     )
-    warm_up = _warm_up(plan, predictor)
-    run = _short_run(plan, predictor, warm_up) if early else _full_run(plan, predictor)
+    warmed = warm_up(plan, predictor)
+    run = _short_run(plan, predictor, warmed) if early else _full_run(plan, predictor)
     in_full = not (early and _is_short(plan, run))
-    result = _result(plan, predictor, _Timed(began, first, warm_up, run, in_full))
+    result = _result(plan, predictor, _Timed(began, first, warmed, run, in_full))
     if not in_full and is_promising(plan, result):
         return result
     runs = int(in_full)
-    while runs == 0 or (may_settle(plan, result, runs) and warm_up.leaves_time(plan, run)):
-        warm_up = warm_up.and_run(run)
+    while runs == 0 or (may_settle(plan, result, runs) and warmed.leaves_time(plan, run)):
+        warmed = warmed.and_run(run)
         run = _full_run(plan, predictor)
         runs += 1
-        result = _result(plan, predictor, _Timed(began, first, warm_up, run, True, runs))
+        result = _result(plan, predictor, _Timed(began, first, warmed, run, True, runs))
     return result
 
 
@@ -172,7 +172,7 @@ class WarmUp(NamedTuple):
         return self.seconds + _seconds_of(run) + next_run <= plan.longest
 
 
-def _warm_up(plan: PerformancePlan, predictor: Predictor) -> WarmUp:
+def warm_up(plan: PerformancePlan, predictor: Predictor) -> WarmUp:
     """Run windows of calls until their median no longer falls."""
     windows: list[Array] = []
     medians: list[float] = []

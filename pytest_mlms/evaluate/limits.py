@@ -130,7 +130,9 @@ def explain(decision: Decision) -> str:
     lines = [_measurement(decision), f"  limit set by {decision.limit.place}"]
     if decision.verdict is Verdict.INCONCLUSIVE:
         lines.append(f"  {_advice(decision)}")
-    if decision.verdict is Verdict.INVALID:
+    elif decision.reason:
+        lines.append(f"  {decision.reason}")
+    elif decision.verdict is Verdict.INVALID:
         lines.append(f"  {_advice_on_wait(decision)}")
     return "\n".join(lines)
 
@@ -146,7 +148,8 @@ def _measurement(decision: Decision) -> str:
     """Return the limit, the verdict on it, and what was measured."""
     limit = decision.limit
     quantity = scale_of(limit)
-    verb = _VERBS[decision.verdict]
+    is_disturbed = decision.verdict is Verdict.INVALID and decision.reason
+    verb = "may not be" if is_disturbed else _VERBS[decision.verdict]
     side = "at least" if quantity.bound == "min" else "at most"
     bound = format_quantity(limit.value, quantity.unit)
     value = format_quantity(decision.estimate.value, quantity.unit)

@@ -33,7 +33,7 @@ from pytest_mlms.evaluate.process_result import ProcessResult
 from pytest_mlms.evaluate.run_length import is_promising
 from pytest_mlms.records import Decision, Estimate, Verdict
 
-__all__ = ["Ending", "Measurement", "measure_performance"]
+__all__ = ["Ending", "Measurement", "has_value", "measure_performance"]
 
 Ending: TypeAlias = Literal[
     "early", "decided", "lacking", "unsettled", "last look", "budget", "no limits"
@@ -112,7 +112,7 @@ class _Processes:
         estimates = estimate_performance(self.results, confidence)
         decisions = withhold(judge(self._plan.limits, estimates), self.results)
         doubts = describe_doubts(self.results)
-        measured = {name: found for name, found in estimates.items() if _has_value(found)}
+        measured = {name: found for name, found in estimates.items() if has_value(found)}
         return Measurement(measured, decisions, tuple(self._looks), "decided", doubts)
 
     def never_settle(self) -> bool:
@@ -129,7 +129,7 @@ class _Processes:
         return not are_promising(limits, estimates, ROOM)
 
 
-def _has_value(estimate: Estimate) -> bool:
+def has_value(estimate: Estimate) -> bool:
     """Return whether there is a number; a quantity without one is in the decisions only."""
     return not math.isnan(estimate.value)
 

@@ -12,7 +12,9 @@ from pytest_mlms.agent.energy import UNTOLD
 from pytest_mlms.agent.predictor import ScenarioRun
 from pytest_mlms.agent.process import Array
 from pytest_mlms.evaluate.contention import TimesLessWait, latencies_less_wait
+from pytest_mlms.evaluate.load_record import LoadRecord
 from pytest_mlms.evaluate.settling import SETTLED, Settling
+from pytest_mlms.serialization import omitted_if_default
 from pytest_mlms.statistics import persistence
 
 __all__ = ["ProcessRecord", "ProcessResult"]
@@ -29,6 +31,7 @@ class ProcessRecord:
     ``joules_per_input`` is None where ``energy_missing`` says why, and ``idle_watts`` is the power
     of the device before the first call, None where it was not measured.
     ``in_full`` is False where it was timed for a part of the duration, since that may be enough.
+    ``load`` is there for a process under load, which has no digest.
     """
 
     start_seconds: float
@@ -49,6 +52,7 @@ class ProcessRecord:
     joules_per_input: float | None = None
     idle_watts: float | None = None
     energy_missing: str = UNTOLD.missing
+    load: LoadRecord | None = omitted_if_default(None)
 
 
 @dataclass(frozen=True, eq=False)

@@ -159,7 +159,9 @@ def _common_parts(line: Mapping[str, Any]) -> dict[str, Any]:
     dataset = line.get("dataset") or {}
     stack = line["stack"]
     declared = stack.get("declared") or {}
+    load = {"load": line["load"]} if line.get("load") else {}  # other keys stay as they were
     return {
+        **load,
         "manifest": line["manifest"]["name"],
         "test": _test_of(line),
         "kind": line["kind"],

@@ -7,6 +7,7 @@ names of the tests.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
@@ -109,24 +110,16 @@ def test_performance(
     mlms_tracer: ItemTracer,
     mlms_config: Config,
 ) -> None:
-    """Measure latency, throughput, memory and start-up over fresh processes."""
+    """Measure latency, throughput, memory and start-up over fresh processes, or under load."""
     from pytest_mlms.evaluate.contention import explain_wait
+    from pytest_mlms.evaluate.load_performance import measure_load
     from pytest_mlms.evaluate.looks import EARLY_PROCESSES
     from pytest_mlms.evaluate.performance import measure_performance
     from pytest_mlms.evaluate.performance_plan import PerformancePlan
-    from pytest_mlms.report.artifacts import keep_process
+    from pytest_mlms.items.load_plans import load_plan_of
+    from pytest_mlms.report.artifacts import keep_part, keep_process
 
     assert mlms_case.scenario is not None, "every performance item has a scenario"
-    plan = PerformancePlan(
-        scenario=mlms_case.scenario,
-        batch_size=mlms_case.batch_size,
-        processes=mlms_config.processes,
-        duration=mlms_config.duration,
-        budget=mlms_config.budget,
-        limits=mlms_case.limits,
-        early=0 if mlms_config.measures_in_full else EARLY_PROCESSES,
-        names=_timed_names(mlms_case, mlms_dataset),
-    )
     batches_for = _timed_batches(mlms_case, mlms_dataset)
     records: list[ProcessRecord] = []
 
@@ -135,7 +128,26 @@ def test_performance(
         records.append(result.record)
         mlms_recorder.note(processes=tuple(records))
 
-    measured = measure_performance(plan, mlms_predictor_factory, batches_for, keep)
+    if mlms_case.load is None:
+        plan = PerformancePlan(
+            scenario=mlms_case.scenario,
+            batch_size=mlms_case.batch_size,
+            processes=mlms_config.processes,
+            duration=mlms_config.duration,
+            budget=mlms_config.budget,
+            limits=mlms_case.limits,
+            early=0 if mlms_config.measures_in_full else EARLY_PROCESSES,
+            names=_timed_names(mlms_case, mlms_dataset),
+        )
+        measured = measure_performance(plan, mlms_predictor_factory, batches_for, keep)
+    else:
+        measured = measure_load(
+            load_plan_of(mlms_case, mlms_config),
+            mlms_predictor_factory,
+            batches_for,
+            keep,
+            functools.partial(keep_part, mlms_recorder),
+        )
     estimates = measured.estimates
     mlms_recorder.note(looks=measured.looks, ended=measured.ended, doubts=measured.doubts)
     contention = explain_wait([record.waited for record in records], estimates)

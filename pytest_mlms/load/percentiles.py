@@ -16,7 +16,7 @@ LOADGEN_SHARES = (0.5, 0.9, 0.95, 0.97, 0.99, 0.999)
 class PercentilePair(NamedTuple):
     """A percentile by both definitions, in the unit of its values."""
 
-    loadgen: int
+    loadgen: float
     interpolated: float
 
 

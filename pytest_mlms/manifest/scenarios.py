@@ -38,7 +38,7 @@ _FINEST = 0.01
 _COARSEST = 0.5
 _LONGEST = 3600  # seconds of a time that somebody may mean
 
-ScenarioName = Literal["single_stream", "offline"]
+ScenarioName = Literal["single_stream", "offline", "multi_stream", "server", "replay"]
 
 
 def _checked_rate(rate: float) -> float:
@@ -163,6 +163,9 @@ class ScenarioEntry(OneKey):
 
     single_stream: SingleStream | None = None
     offline: Offline | None = None
+    multi_stream: MultiStream | None = None
+    server: Server | None = None
+    replay: Replay | None = None
 
     def __repr__(self) -> str:
         """Return the name in quotes, as messages show it."""

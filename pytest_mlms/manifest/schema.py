@@ -15,7 +15,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion
 from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 
-from pytest_mlms.manifest.scenarios import ScenarioEntry, SingleStream, labels_of
+from pytest_mlms.manifest.scenarios import Batcher, ScenarioEntry, SingleStream, labels_of
 from pytest_mlms.manifest.steps import (
     ARRAY_STEPS,
     SOUND_STEPS,
@@ -53,6 +53,8 @@ T = TypeVar("T")
 
 BATCH = "batch"
 """The word for the axis of the batch in the shape of an input."""
+
+_MOST_INSTANCES = 1024
 
 _STEPS_OF_ANY_SHAPE = ("normalize", "cast")
 """Input steps that work on tensors, and with the channels first."""
@@ -444,7 +446,8 @@ class Evaluate(Closed):
     """The points: every device with every batch size and scenario.
 
     ``seed`` draws the performance inputs. ``threads`` are the CPU threads that each framework must
-    use; without them it chooses itself.
+    use; without them it chooses itself. ``instances`` copies of the model serve the queries of
+    a server at the same time, and the ``batcher`` joins those that wait.
     """
 
     devices: Distinct[Device] = ["cpu"]
@@ -452,6 +455,8 @@ class Evaluate(Closed):
     scenarios: Distinct[ScenarioEntry] = [ScenarioEntry(single_stream=SingleStream())]
     seed: Annotated[int, Field(ge=0)] = 0
     threads: Positive | None = None
+    instances: Annotated[int, Field(ge=1, le=_MOST_INSTANCES)] = 1
+    batcher: Batcher | None = None
 
     @cached_property
     def scenario_labels(self) -> dict[str, ScenarioEntry]:

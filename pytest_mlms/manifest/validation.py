@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pytest_mlms.manifest.box_outputs import box_output_errors
+from pytest_mlms.manifest.scenarios import OpenLoad
 from pytest_mlms.manifest.schema import Input, Manifest, Output
 from pytest_mlms.manifest.thresholds import AgreementThreshold, Entry, agreement_limits
 from pytest_mlms.manifest.yaml12 import Path
@@ -69,6 +70,18 @@ def _too_many_cases(manifest: Manifest) -> Iterator[Error]:
     if cases > _MOST_CASES:
         advice = f"write fewer devices, batch_sizes or scenarios: at most {_MOST_CASES:,} cases"
         yield ("evaluate",), f"evaluate makes {cases:,} cases of performance; {advice}"
+
+
+def _idle_instances(manifest: Manifest) -> Iterator[Error]:
+    """Yield an error where no scenario has queries that wait for an instance or a batcher."""
+    evaluate = manifest.evaluate
+    if any(isinstance(entry.load, OpenLoad) for entry in evaluate.scenarios):
+        return
+    set_keys = {"instances": evaluate.instances > 1, "batcher": evaluate.batcher is not None}
+    for key, is_set in set_keys.items():
+        if is_set:
+            advice = "add the scenario server, replay or peak, or leave it out"
+            yield ("evaluate", key), f"{key} serves no scenario here; {advice}"
 
 
 def _task_errors(manifest: Manifest) -> Iterator[Error]:
@@ -208,6 +221,7 @@ _CHECKS = (
     _repeated_names,
     _repeated_positions,
     _states_alone,
+    _idle_instances,
     _task_errors,
     _upgrade_without_accuracy,
     _step_digests,

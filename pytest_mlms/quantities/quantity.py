@@ -133,6 +133,8 @@ class Quantity:
         estimator: The estimator of a quantity of performance.
         upgrade: The default rule of upgrades, for the quantities that they compare.
         column: The column that shows it, if there is one.
+        under_load: True for a quantity of performance that only queries under load have;
+            ``evaluate.load_performance`` estimates it.
     """
 
     name: str
@@ -144,6 +146,7 @@ class Quantity:
     estimator: ProcessEstimator | None = None
     upgrade: UpgradeRule | None = None
     column: Column | None = None
+    under_load: bool = False
 
     @property
     def bound(self) -> Literal["min", "max"]:

@@ -6,19 +6,26 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pytest_mlms.agent.predictor import ScenarioRun
 from pytest_mlms.arrays import DamagedFile, read_arrays, write_arrays
 from pytest_mlms.evaluate.process_result import ProcessResult
 from pytest_mlms.recorder import Recorder
 
-__all__ = ["keep_arrays", "keep_process", "load_latencies"]
+__all__ = ["keep_arrays", "keep_part", "keep_process", "load_latencies"]
 
 
 def keep_process(recorder: Recorder, index: int, result: ProcessResult) -> None:
     """Keep the raw times of one process (samples-N.npz).
 
-    mlms_predictors._run.scenarios.Samples describes the arrays.
+    mlms_predictors._run.scenarios.Samples describes the arrays. Under load ``start`` is when a
+    query was scheduled, and the counters are of all instances, read at the times ``read``.
     """
     keep_arrays(recorder, f"samples-{index}.npz", result.run.times)
+
+
+def keep_part(recorder: Recorder, index: int, run: ScenarioRun) -> None:
+    """Keep the raw times of a process whose load did not come to its end (part-N.npz)."""
+    keep_arrays(recorder, f"part-{index}.npz", run.times)
 
 
 def keep_arrays(recorder: Recorder, name: str, arrays: Mapping[str, Any]) -> None:

@@ -1,0 +1,168 @@
+"""Performance under load over fresh processes, each of which LoadGen's rule judges."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from statistics import fmean
+
+from pytest_mlms.agent.predictor import Predictor
+from pytest_mlms.evaluate.doubts import withhold
+from pytest_mlms.evaluate.fresh_process import Batches
+from pytest_mlms.evaluate.limits import QUIETER, judge, worst
+from pytest_mlms.evaluate.load_plan import LoadItemPlan
+from pytest_mlms.evaluate.load_process import (
+    FastestCall,
+    KeepPart,
+    LoadResult,
+    measure_load_process,
+)
+from pytest_mlms.evaluate.looks import RISK
+from pytest_mlms.evaluate.performance import Ending, Measurement, has_value
+from pytest_mlms.evaluate.process_estimates import estimate_performance
+from pytest_mlms.evaluate.process_result import ProcessResult
+from pytest_mlms.load.bounds import worst_of
+from pytest_mlms.load.early_stopping import CONFIDENCE
+from pytest_mlms.load.verdict import LATE_SHARE
+from pytest_mlms.records import Decision, Estimate, Limit, Verdict
+from pytest_mlms.statistics import rate_interval, student_interval
+from pytest_mlms.units import format_quantity
+
+__all__ = ["measure_load"]
+
+_NANO = 1e-9
+_DECISIVE = (Verdict.FAILED, Verdict.INVALID)
+
+
+def measure_load(
+    plan: LoadItemPlan,
+    new_predictor: Callable[[], AbstractContextManager[Predictor]],
+    batches_for: Callable[[Predictor], Batches],
+    keep: Callable[[int, ProcessResult], None],
+    keep_part: KeepPart,
+) -> Measurement:
+    """Load fresh processes one after the other, and return what they say together.
+
+    Every one of them must meet the scenario's limit, so the first that doesn't is the last.
+    ``keep`` gets the number and the result of each process when it is done, and ``keep_part`` what
+    there is of one whose load does not come to its end. Raises MlmsError for a percentile that no
+    process can have the queries for.
+    """
+    plan.check()
+    results: list[LoadResult] = []
+    for number in range(plan.processes):
+        with new_predictor() as predictor:
+            batches = batches_for(predictor)
+            try:
+                result = measure_load_process(plan, predictor, batches, number, keep_part)
+            except FastestCall as fastest:
+                return _without_load(plan, fastest)
+        results.append(result)
+        keep(number, result)
+        if result.verdict is not None and result.verdict.verdict in _DECISIVE:
+            break
+    return _measurement(plan, results)
+
+
+def _without_load(plan: LoadItemPlan, fastest: FastestCall) -> Measurement:
+    """Return the measurement of a model whose fastest call breaks the limit already."""
+    assert plan.criterion is not None, "only a limit can be too low"
+    estimate = Estimate(
+        value=fastest.seconds,
+        low=fastest.seconds,
+        high=float("inf"),
+        confidence=CONFIDENCE,
+        replicates=fastest.calls,
+        of="calls without load",
+    )
+    reason = "the fastest call alone takes longer, so no load was generated; raise the latency"
+    decision = Decision(plan.criterion, estimate, Verdict.FAILED, reason)
+    return Measurement({"query_latency": estimate}, [decision], (), "decided", "")
+
+
+def _measurement(plan: LoadItemPlan, results: Sequence[LoadResult]) -> Measurement:
+    estimates = {**_load_estimates(results), **estimate_performance(results, 1 - RISK)}
+    decisions = withhold(judge(plan.limits, estimates), results)
+    if plan.criterion is not None:
+        decisions.insert(0, _decide_criterion(plan, plan.criterion, results, estimates))
+    measured = {name: found for name, found in estimates.items() if has_value(found)}
+    return Measurement(measured, decisions, (), _ending(decisions), _doubts(results))
+
+
+def _load_estimates(results: Sequence[LoadResult]) -> dict[str, Estimate]:
+    """Return the quantities that only a load has."""
+    estimates = {"query_latency": _query_latency(results)}
+    rates = [result.load.rate for result in results]
+    seconds = [1 / rate for rate in rates if rate]
+    if len(seconds) == len(rates):
+        interval = rate_interval(seconds, 1 - RISK)
+        estimates["query_rate"] = _estimate(1 / fmean(seconds), interval, len(results))
+    values = {
+        "queue_delay": [result.load.queue_delay for result in results],
+        "issue_delay": [result.load.issue_delay for result in results],
+    }
+    for name, delays in values.items():
+        interval = student_interval(delays, 1 - RISK)
+        estimates[name] = _estimate(fmean(delays), interval, len(results))
+    return estimates
+
+
+def _estimate(value: float, interval: tuple[float, float], processes: int) -> Estimate:
+    return Estimate(value, interval[0], interval[1], 1 - RISK, processes, "processes")
+
+
+def _query_latency(results: Sequence[LoadResult]) -> Estimate:
+    """Return the percentile of the process with the longest latencies, by LoadGen's rule."""
+    worst = worst_of([result.bounds for result in results])
+    return Estimate(
+        value=worst.value * _NANO,
+        low=worst.low * _NANO,
+        high=worst.high * _NANO,
+        confidence=CONFIDENCE,
+        replicates=worst.queries,
+        of="queries of each process",
+    )
+
+
+def _decide_criterion(
+    plan: LoadItemPlan,
+    limit: Limit,
+    results: Sequence[LoadResult],
+    estimates: dict[str, Estimate],
+) -> Decision:
+    """Return the decision on the scenario's own limit: that of its processes' verdicts."""
+    estimate = estimates["query_latency"]
+    verdicts = [result.verdict for result in results if result.verdict]
+    late = [verdict for verdict in verdicts if verdict.verdict is Verdict.INVALID]
+    if late:
+        delay = format_quantity(late[0].issue_delay * _NANO, "s")
+        reason = (
+            f"invalid: queries were issued {delay} late (p99), more than {100 * LATE_SHARE:.0f} % "
+            f"of the limit, so the load generator may be the cause; {QUIETER}"
+        )
+        return Decision(limit, estimate, Verdict.INVALID, reason)
+    verdict = worst([each.verdict for each in verdicts])
+    if verdict is not Verdict.INCONCLUSIVE:
+        return Decision(limit, estimate, verdict)
+    missing = max(each.missing for each in verdicts)
+    reason = f"LoadGen's rule takes {missing:,} further queries within the limit, or more"
+    return Decision(limit, estimate, verdict, f"{reason}; raise --mlms-budget")
+
+
+def _ending(decisions: Sequence[Decision]) -> Ending:
+    if not decisions:
+        return "no limits"
+    if any(decision.verdict is Verdict.INCONCLUSIVE for decision in decisions):
+        return "budget"
+    return "decided"
+
+
+def _doubts(results: Sequence[LoadResult]) -> str:
+    """Return what a person should know of the processes, "" where there is nothing."""
+    unserved = sum(result.load.unserved for result in results)
+    if unserved:
+        queries = sum(result.load.queries for result in results)
+        return f"{unserved:,} of {queries:,} queries were not served when the load ended"
+    if not all(result.record.steady for result in results):
+        return "warm-up did not reach a steady state"
+    return ""

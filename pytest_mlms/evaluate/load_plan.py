@@ -1,0 +1,159 @@
+"""The plan of an item under load: its queries, and how long they go on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pytest_mlms.agent.load import Batcher, LoadPlan
+from pytest_mlms.errors import MlmsError
+from pytest_mlms.load.arrivals import poisson_arrivals
+from pytest_mlms.load.early_stopping import least_within, queries_needed
+from pytest_mlms.load.sample_order import loaded_samples, sample_order
+from pytest_mlms.manifest.scenarios import Load, MultiStream, Server
+from pytest_mlms.records import Limit, Place
+
+__all__ = ["LoadItemPlan"]
+
+_SECOND = 1_000_000_000
+_STREAM_SHARE = 0.99  # of MultiStream, whose result is the p99
+_DRAIN_SHARE = 0.5  # of a schedule, in which queries that wait may still be served
+_LEAST_DRAIN = 1.0  # seconds
+
+
+@dataclass(frozen=True)
+class LoadItemPlan:
+    """The runs of an item under load.
+
+    Attributes:
+        load: Its scenario.
+        place: The scenario's line in the manifest.
+        batch_size: Inputs of a sample.
+        processes: Fresh processes, each of which is loaded.
+        duration: Seconds of the first run of a process, at least.
+        budget: Seconds for all processes.
+        limits: The limits under ``thresholds``.
+        seed: Draws arrivals and samples; a process adds its number.
+        instances: Copies of the model.
+        batcher: The dynamic batcher, if there is one.
+        arrivals: Those of a replay: nanoseconds from the start.
+    """
+
+    load: Load
+    place: Place
+    batch_size: int
+    processes: int
+    duration: float
+    budget: float
+    limits: Sequence[Limit]
+    seed: int = 0
+    instances: int = 1
+    batcher: Batcher | None = None
+    arrivals: NDArray[np.int64] | None = None
+
+    @property
+    def share(self) -> float:
+        """The percentile that counts, as a share."""
+        return _STREAM_SHARE if isinstance(self.load, MultiStream) else self.load.share
+
+    @property
+    def criterion(self) -> Limit | None:
+        """The limit that the scenario itself has."""
+        if isinstance(self.load, MultiStream) or self.load.latency is None:
+            return None
+        return Limit("query_latency", self.load.latency, self.place)
+
+    @property
+    def least(self) -> int:
+        """Queries that the percentile takes, if none is over the limit."""
+        if isinstance(self.load, MultiStream):
+            return queries_needed(self.share)
+        return least_within(0, self.share)
+
+    @property
+    def longest(self) -> float:
+        """Seconds that a run of a process may take: its share of the budget."""
+        return self.budget / self.processes
+
+    @property
+    def samples_per_query(self) -> int:
+        """Samples of a query."""
+        return self.load.samples_per_query if isinstance(self.load, MultiStream) else 1
+
+    def check(self) -> None:
+        """Raise MlmsError where no process can have the queries that the percentile takes."""
+        if isinstance(self.load, Server):
+            seconds = self.least / self.load.rate
+            if seconds > self.longest:
+                raise MlmsError(
+                    f"{self.place}: {self._needed}, {seconds:,.0f} s at {self.load.rate:g} /s, and "
+                    f"a process has {self.longest:,.0f} s; raise --mlms-budget or the rate, or "
+                    f"write a lower percentile"
+                )
+        if self.arrivals is None:
+            return
+        if self.criterion and len(self.arrivals) < self.least:
+            found = f"{self._needed}, and the file has {len(self.arrivals):,}"
+            raise MlmsError(
+                f"{self.place}: {found}; replay a longer one, or write a lower percentile"
+            )
+        seconds = float(self.arrivals[-1]) / _SECOND
+        if seconds > self.longest:
+            found = f"the arrivals take {seconds:,.0f} s, and a process has {self.longest:,.0f} s"
+            raise MlmsError(f"{self.place}: {found}; raise --mlms-budget or the speed")
+
+    @property
+    def _needed(self) -> str:
+        return f"p{100 * self.share:g} takes {self.least:,} queries in each process"
+
+    def runs(self, process: int, samples: int) -> Iterator[LoadPlan]:
+        """Yield the runs of a process, each longer than the one before.
+
+        ``samples`` are distinct ones that queries choose from. A run begins with the arrivals of
+        the one before, as one that goes on would, but starts with an empty queue. The last is the
+        longest that a process may take.
+        """
+        seed = self.seed + process
+        if isinstance(self.load, MultiStream):
+            yield self._stream(seed, samples)
+            return
+        if self.arrivals is not None:
+            yield self._scheduled(self.arrivals, seed, samples)
+            return
+        assert isinstance(self.load, Server), "a load is one of three"
+        seconds = min(max(self.duration, self.least / self.load.rate), self.longest)
+        while seconds <= self.longest:
+            arrivals = poisson_arrivals(self.load.rate, seed, round(seconds * _SECOND), self.least)
+            yield self._scheduled(arrivals, seed, samples)
+            seconds *= 2
+
+    def _stream(self, seed: int, samples: int) -> LoadPlan:
+        order = sample_order(
+            loaded_samples(samples, seed),
+            self.least,
+            seed,
+            least=self.least,
+            samples_per_query=self.samples_per_query,
+        )
+        return LoadPlan(
+            order.ravel(),
+            longest=self.longest,
+            samples_per_query=self.samples_per_query,
+            seconds=self.duration,
+            least=self.least,
+        )
+
+    def _scheduled(self, arrivals: NDArray[np.int64], seed: int, samples: int) -> LoadPlan:
+        loaded = loaded_samples(samples, seed)
+        order = sample_order(loaded, len(arrivals), seed, least=self.least)
+        seconds = float(arrivals[-1]) / _SECOND
+        return LoadPlan(
+            order.ravel(),
+            longest=seconds + max(_LEAST_DRAIN, _DRAIN_SHARE * seconds),
+            scheduled=arrivals,
+            instances=self.instances,
+            batcher=self.batcher,
+        )

@@ -1,0 +1,227 @@
+"""Measuring one fresh process under load: first call, warm-up, and runs until they decide."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from pytest_mlms.agent.load import LoadInterrupted, LoadLost, LoadPlan, LoadRun
+from pytest_mlms.agent.predictor import Predictor, ScenarioRun
+from pytest_mlms.agent.process import Array
+from pytest_mlms.errors import OutputError
+from pytest_mlms.evaluate.agreement import rounding_tolerance
+from pytest_mlms.evaluate.fresh_process import IDLE_SECONDS, Batches, WarmUp, warm_up
+from pytest_mlms.evaluate.load_plan import LoadItemPlan
+from pytest_mlms.evaluate.load_record import (
+    LoadRecord,
+    QueryTimes,
+    load_record,
+    query_times,
+    scenario_run,
+)
+from pytest_mlms.evaluate.outputs import check_finite, finite_rows
+from pytest_mlms.evaluate.performance_plan import PerformancePlan
+from pytest_mlms.evaluate.process_result import ProcessRecord, ProcessResult
+from pytest_mlms.load.bounds import Bounds, bounds_of
+from pytest_mlms.load.verdict import RunVerdict, judge_run
+from pytest_mlms.records import Verdict
+
+__all__ = ["FastestCall", "KeepPart", "LoadResult", "measure_load_process"]
+
+_SECOND = 1_000_000_000
+
+KeepPart = Callable[[int, ScenarioRun], None]
+"""Keeps what was received from a process whose load did not come to its end."""
+
+
+class FastestCall(Exception):
+    """The fastest of some calls takes longer than the limit on queries, without any load."""
+
+    def __init__(self, seconds: float, calls: int) -> None:
+        super().__init__(f"{seconds} s")
+        self.seconds = seconds
+        self.calls = calls
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LoadResult(ProcessResult):
+    """The measurements of a process under load.
+
+    ``bounds`` are those of its latencies, in nanoseconds. ``verdict`` is None without a limit.
+    """
+
+    load: LoadRecord
+    bounds: Bounds
+    verdict: RunVerdict | None
+
+
+def measure_load_process(
+    plan: LoadItemPlan, predictor: Predictor, batches: Batches, number: int, keep_part: KeepPart
+) -> LoadResult:
+    """Measure process ``number`` by longer and longer runs, until one decides or time is up.
+
+    Raises FastestCall before any load where the limit is below the model's fastest call,
+    OutputError for wrong outputs, and LoadLost or LoadInterrupted once ``keep_part`` has what was
+    received until then.
+    """
+    began = time.perf_counter()
+    first = predictor.run(
+        "single_stream", batches, seconds=0, least=1, longest=plan.longest, idle=IDLE_SECONDS
+    )
+    warmed = warm_up(_single_calls(plan), predictor)
+    _check_fastest(plan, warmed)
+    served = _serve_until_decided(plan, predictor, batches, number, began, keep_part)
+    _check_outputs(predictor, batches, served.run)
+    view = scenario_run(served.run, served.times)
+    load = load_record(
+        served.run, served.times, served.verdict, seed=plan.seed + number, runs=served.runs
+    )
+    record = ProcessRecord(
+        start_seconds=predictor.start_seconds,
+        load_seconds=predictor.load_seconds,
+        first_seconds=first.bind_seconds + float(first.latencies[0]),
+        loop_seconds=time.perf_counter() - began,
+        warmup_calls=sum(map(len, warmed.latencies)),
+        steady=warmed.steady,
+        peak_bytes=view.peak_bytes - predictor.rss_before,
+        peak_is_since_load=predictor.peak_is_since_load,
+        calls=len(served.times),
+        output_sha256="",
+        waited=None,
+        load_waited=predictor.load_waited,
+        first_waited=0.0,
+        in_full=True,
+        load=load,
+        joules_per_input=_joules_per_input(plan, served),
+        idle_watts=first.energy.idle,
+        energy_missing=view.energy.missing,
+    )
+    return LoadResult(
+        record=record,
+        run=view,
+        seconds_per_input=_seconds_per_input(plan, served),
+        load=load,
+        bounds=bounds_of(served.times.latencies, plan.share),
+        verdict=served.verdict,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Served:
+    """The last of the ``runs`` of a process."""
+
+    run: LoadRun
+    times: QueryTimes
+    verdict: RunVerdict | None
+    runs: int
+
+
+def _single_calls(plan: LoadItemPlan) -> PerformancePlan:
+    """Return a plan for calls one by one, ahead of any load."""
+    return PerformancePlan(
+        scenario="single_stream",
+        batch_size=plan.batch_size,
+        processes=1,
+        duration=plan.duration,
+        budget=plan.longest,
+        limits=(),
+    )
+
+
+def _check_fastest(plan: LoadItemPlan, warmed: WarmUp) -> None:
+    """Raise FastestCall where no call was within the limit of the scenario."""
+    if plan.criterion is None or not warmed.latencies:
+        return
+    calls = np.concatenate(warmed.latencies)
+    fastest = float(np.nanmin(calls)) if np.isfinite(calls).any() else 0.0
+    if fastest > plan.criterion.value:
+        raise FastestCall(fastest, len(calls))
+
+
+def _serve_until_decided(
+    plan: LoadItemPlan,
+    predictor: Predictor,
+    batches: Batches,
+    number: int,
+    began: float,
+    keep_part: KeepPart,
+) -> _Served:
+    """Serve longer and longer runs while the verdict is open and a longer one fits the time."""
+    sent = batches
+    served: _Served | None = None
+    for load_plan in plan.runs(number, len(batches)):
+        if served and time.perf_counter() - began + load_plan.longest > plan.longest:
+            break
+        run = _serve(predictor, sent, load_plan, number, keep_part)
+        sent = ()
+        times = query_times(load_plan, run)
+        runs = served.runs + 1 if served else 1
+        served = _Served(run, times, _judge(plan, times), runs)
+        if served.verdict is None or served.verdict.verdict is not Verdict.INCONCLUSIVE:
+            break
+    assert served is not None, "a plan has a run"
+    return served
+
+
+def _serve(
+    predictor: Predictor, batches: Batches, plan: LoadPlan, number: int, keep_part: KeepPart
+) -> LoadRun:
+    try:
+        return predictor.load_run(batches, plan)
+    except (LoadLost, LoadInterrupted) as error:
+        run = error.run
+        times = QueryTimes(run.scheduled, run.issued, run.done, 0)
+        keep_part(number, scenario_run(run, times))
+        raise
+
+
+def _judge(plan: LoadItemPlan, times: QueryTimes) -> RunVerdict | None:
+    if plan.criterion is None:
+        return None
+    limit = round(plan.criterion.value * _SECOND)
+    return judge_run(times.latencies, times.issue_delays, limit, plan.share)
+
+
+def _seconds_per_input(plan: LoadItemPlan, served: _Served) -> float:
+    """Return the seconds from one done input to the next, on average."""
+    done = served.run.done
+    inputs = plan.samples_per_query * plan.batch_size
+    queries = max(1, len(done) - 1)
+    return float(done.max(initial=1)) / _SECOND / queries / inputs
+
+
+def _joules_per_input(plan: LoadItemPlan, served: _Served) -> float | None:
+    joules = served.run.energy.total if served.run.energy else None
+    inputs = len(served.run.done) * plan.samples_per_query * plan.batch_size
+    return joules / inputs if joules is not None and inputs else None
+
+
+def _check_outputs(predictor: Predictor, batches: Batches, run: LoadRun) -> None:
+    """Raise OutputError where outputs under load aren't those of the same inputs alone.
+
+    A batcher joins inputs in any way, and instances run beside each other.
+    """
+    for name, output in run.outputs.items():
+        check_finite(name, finite_rows(output))
+    if not run.output_samples:
+        return
+    alone = [predictor.predict(batches[sample]) for sample in run.output_samples]
+    for name, output in run.outputs.items():
+        expected = np.concatenate([np.atleast_1d(outputs[name]) for outputs in alone])
+        _check_same(name, np.atleast_1d(output), expected)
+
+
+def _check_same(name: str, output: Array, expected: Array) -> None:
+    if output.shape != expected.shape:
+        found = f"{name!r} is {output.shape} under load, and {expected.shape} one by one"
+        raise OutputError(f"{found}; its first axis must be that of the batch")
+    differences = np.abs(output.astype(np.float64) - expected)
+    largest = float(differences.max(initial=0.0))
+    if largest > rounding_tolerance(expected).atol:
+        raise OutputError(
+            f"the model computed another {name!r} under load than alone from the same inputs, up "
+            f"to {largest:g} off; what is timed must be right: look for state that calls share"
+        )

@@ -1,0 +1,192 @@
+"""Tests of performance under load on queues that are computed, not run."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from pytest_mlms.agent.load import LoadLost, LoadPlan, LoadRun
+from pytest_mlms.agent.predictor import Predictor, ScenarioRun
+from pytest_mlms.errors import MlmsError, OutputError
+from pytest_mlms.evaluate.limits import explain
+from pytest_mlms.evaluate.load_performance import measure_load
+from pytest_mlms.evaluate.load_plan import LoadItemPlan
+from pytest_mlms.evaluate.performance import Measurement
+from pytest_mlms.evaluate.process_result import ProcessResult
+from pytest_mlms.records import Verdict
+from tests.evaluate.test_load_plan import plan_of, server
+
+SECOND = 1_000_000_000
+BATCHES = [{"x": np.full((1, 2), value, np.float32)} for value in range(3)]
+
+
+@dataclass
+class FakeServer:
+    """A model with one instance whose calls take ``seconds``; each process has the next of them."""
+
+    seconds: float
+    late: float = 0.0
+    wrong: bool = False
+    dies_at: int | None = None
+    start_seconds: float = 0.1
+    load_seconds: float = 0.1
+    load_waited: float = 0.0
+    rss_before: int = 0
+    peak_is_since_load: bool = True
+    loads: list[LoadPlan] = field(default_factory=list)
+
+    def run(self, scenario: str, batches: Any = (), **limits: Any) -> ScenarioRun:
+        start = np.arange(20) * 1.0
+        times = {"start": start, "end": start + self.seconds}
+        counters = {"wait": np.zeros(2), "cpu": np.zeros(2), "at": np.array([0.0, 20.0])}
+        return ScenarioRun({**times, **counters}, {}, "digest", 100)
+
+    def predict(self, batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return {"y": batch["x"].mean(axis=1)}
+
+    def load_run(self, batches: Sequence[Any], plan: LoadPlan) -> LoadRun:
+        assert bool(batches) == (not self.loads), "batches are sent once"
+        assert plan.scheduled is not None
+        self.loads.append(plan)
+        run = self._served(plan, plan.scheduled)
+        if self.dies_at is not None:
+            raise LoadLost("the agent ended", run)
+        return run
+
+    def _served(self, plan: LoadPlan, scheduled: np.ndarray) -> LoadRun:
+        free = 0
+        done = []
+        for time in scheduled[: self.dies_at].tolist():
+            free = max(free, time) + round(self.seconds * SECOND)
+            done.append(free)
+        count = len(done)
+        sample = int(plan.samples[0])
+        return LoadRun(
+            queries=np.arange(count),
+            scheduled=scheduled[:count],
+            issued=scheduled[:count] + round(self.late * SECOND),
+            started=np.array(done, np.int64) - round((self.seconds - self.late) * SECOND),
+            done=np.array(done, np.int64) + round(self.late * SECOND),
+            batch_sizes=np.ones(count, np.int64),
+            readings={name: np.array([0, 100]) for name in ("at", "cpu", "wait")},
+            complete=True,
+            instances=1,
+            peak_bytes=1000,
+            outputs={"y": np.array([sample + 1.0 if self.wrong else sample])},
+            output_samples=(sample,),
+        )
+
+
+@dataclass
+class Kept:
+    results: list[ProcessResult] = field(default_factory=list)
+    parts: list[ScenarioRun] = field(default_factory=list)
+
+
+def measure(plan: LoadItemPlan, servers: Sequence[FakeServer]) -> tuple[Measurement, Kept]:
+    kept = Kept()
+    waiting = iter(servers)
+
+    @contextlib.contextmanager
+    def new_predictor() -> Iterator[Predictor]:
+        yield cast(Predictor, next(waiting))
+
+    measurement = measure_load(
+        plan,
+        new_predictor,
+        lambda predictor: BATCHES,
+        lambda number, result: kept.results.append(result),
+        lambda number, run: kept.parts.append(run),
+    )
+    return measurement, kept
+
+
+def test_a_server_that_keeps_up_passes_with_every_process() -> None:
+    fast = [FakeServer(0.001), FakeServer(0.001)]
+    measured, kept = measure(plan_of(server()), fast)
+    (decision,) = measured.decisions
+    assert decision.verdict is Verdict.PASSED
+    assert decision.estimate.high <= 0.015
+    assert len(kept.results) == 2
+    assert measured.ended == "decided"
+    assert measured.estimates["query_rate"].value == pytest.approx(100, rel=0.2)
+    assert measured.estimates["throughput"].value == pytest.approx(100, rel=0.2)
+    assert measured.estimates["issue_delay"].value == 0
+
+
+def test_a_server_that_can_not_keep_up_fails_with_its_first_process() -> None:
+    measured, kept = measure(plan_of(server()), [FakeServer(0.012)])
+    (decision,) = measured.decisions
+    assert decision.verdict is Verdict.FAILED
+    assert decision.estimate.low > 0.015
+    assert len(kept.results) == 1
+
+
+def test_one_slow_process_fails_the_item() -> None:
+    measured, kept = measure(plan_of(server()), [FakeServer(0.001), FakeServer(0.012)])
+    assert measured.decisions[0].verdict is Verdict.FAILED
+    assert len(kept.results) == 2
+
+
+def test_an_open_verdict_goes_on_for_longer_and_says_what_it_would_take() -> None:
+    scarce = FakeServer(0.006)
+    plan = plan_of(server(latency="28 ms"), processes=1, budget=40.0)
+    measured, kept = measure(plan, [scarce])
+    runs = [len(load.samples) for load in scarce.loads]
+    assert len(runs) > 1
+    assert runs == sorted(runs)
+    load = kept.results[0].record.load
+    assert load is not None
+    assert load.runs == len(runs)
+    (decision,) = measured.decisions
+    assert decision.verdict is Verdict.INCONCLUSIVE
+    assert "undecided: LoadGen's rule takes" in explain(decision)
+
+
+def test_queries_that_are_issued_late_make_the_item_invalid() -> None:
+    measured, _ = measure(plan_of(server()), [FakeServer(0.001, late=0.002)])
+    (decision,) = measured.decisions
+    assert decision.verdict is Verdict.INVALID
+    text = explain(decision)
+    assert "query_latency may not be at most 15.0 ms" in text
+    assert "invalid: queries were issued 2.00 ms late (p99), more than 5 % of the limit" in text
+
+
+def test_a_limit_below_the_fastest_call_fails_before_any_load() -> None:
+    slow = FakeServer(0.02)
+    measured, kept = measure(plan_of(server()), [slow])
+    (decision,) = measured.decisions
+    assert decision.verdict is Verdict.FAILED
+    assert "the fastest call alone takes longer, so no load was generated" in explain(decision)
+    assert not slow.loads
+    assert not kept.results
+
+
+def test_a_percentile_without_its_queries_is_an_error_before_any_process() -> None:
+    with pytest.raises(MlmsError, match="takes 459 queries in each process, 459 s at 1 /s"):
+        measure(plan_of(server(rate="1 /s")), [])
+
+
+def test_other_outputs_under_load_than_alone_are_an_error() -> None:
+    with pytest.raises(OutputError, match="computed another 'y' under load than alone"):
+        measure(plan_of(server()), [FakeServer(0.001, wrong=True)])
+
+
+def test_what_was_received_from_an_agent_that_died_is_kept() -> None:
+    kept = Kept()
+    dying = FakeServer(0.001, dies_at=100)
+    with pytest.raises(LoadLost):
+        measure_load(
+            plan_of(server()),
+            lambda: contextlib.nullcontext(cast(Predictor, dying)),
+            lambda predictor: BATCHES,
+            lambda number, result: kept.results.append(result),
+            lambda number, run: kept.parts.append(run),
+        )
+    assert len(kept.parts[0].latencies) == 100
+    assert not kept.results

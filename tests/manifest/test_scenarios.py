@@ -1,0 +1,96 @@
+"""Tests of the scenarios of a manifest: their keys, labels and errors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_mlms.manifest.scenarios import MultiStream, ScenarioEntry, Server, labels_of
+from tests.support.small_manifest import error_of, small
+
+LIMITED = {"rate": "200 /s", "latency": "15 ms"}
+
+
+def labels(*entries: Any) -> list[str]:
+    return labels_of([ScenarioEntry.model_validate(entry) for entry in entries])
+
+
+def server(**changes: Any) -> dict[str, Any]:
+    return {"server": {**LIMITED, **changes}}
+
+
+def test_a_server_has_its_rate_and_limit_in_base_units() -> None:
+    load = ScenarioEntry.model_validate(server(percentile=99.9)).load
+    assert isinstance(load, Server)
+    assert (load.rate, load.latency, load.share) == (200, 0.015, 0.999)
+
+
+def test_a_name_alone_has_the_defaults() -> None:
+    assert ScenarioEntry.model_validate("single_stream").load is None
+    assert ScenarioEntry.model_validate("multi_stream").load == MultiStream(samples_per_query=8)
+
+
+def test_a_scenario_is_called_by_its_name_with_what_tells_it_from_others() -> None:
+    assert labels("offline", server(), "multi_stream") == ["offline", "server", "multi_stream"]
+    assert labels(server(), server(rate="0.5 /s")) == ["server-200", "server-0.5"]
+    assert labels(server(), server(latency="2 ms")) == ["server-200-15ms", "server-200-2ms"]
+    assert labels(server(), server(percentile=90)) == ["server-200-15ms-p99", "server-200-15ms-p90"]
+
+
+def test_replays_of_files_with_one_name_are_numbered() -> None:
+    first = {"replay": {"arrivals": "day one/trace.csv"}}
+    other = {"replay": {"arrivals": "day two/trace.csv"}}
+    third = {"replay": {"arrivals": "busy hour.csv"}}
+    assert labels(first, third) == ["replay-trace", "replay-busy_hour"]
+    assert labels(first, other) == ["replay-trace-x1--p99", "replay-trace-x1--p99-2"]
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        (server(rate="0 /s"), ".rate: a rate of 0 /s can't be generated; write 0.001 /s to "),
+        (server(rate="1e9 /s"), ".rate: a rate of 1e+09 /s can't be generated; write 0.001 /s "),
+        (server(rate=200), ".rate: 200 has no unit; write one of /s, /min, as in '200 /s'"),
+        (server(latency="0 ms"), ".latency: a latency is more than 0 s, and at most 60 min; "),
+        (server(latency="2 h"), ".latency: '2 h' has the unit 'h'; write one of ns, us,"),
+        (server(percentile=100), ".percentile: found 100; write a percentile above 0 and below"),
+        (server(percentile=0), ".percentile: found 0; write a percentile above 0 and below 100"),
+        (server(burst=2), ": unknown key 'burst'; write one of latency, percentile, rate"),
+        ({"server": {"rate": "1 /s"}}, ": 'latency' is missing; write 'latency: …', as in '15 ms'"),
+        ({"sever": LIMITED}, ": unknown key 'sever'; did you mean 'server'?"),
+        (
+            {"server": LIMITED, "offline": None},
+            ": a scenario has one name, this one has 2; begin each with '- '",
+        ),
+        (
+            {"multi_stream": {"samples_per_query": 0}},
+            ".samples_per_query: found 0; write a whole number from 1 to 65,536",
+        ),
+        ({"replay": {}}, ": 'arrivals' is missing; write 'arrivals: …', a CSV file beside the"),
+        (
+            {"replay": {"arrivals": "t.csv", "speed": 0}},
+            ".speed: found 0; write a number from 0.001 to 1,000,000",
+        ),
+    ],
+)
+def test_a_wrong_scenario_says_what_to_write(
+    entry: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    error = error_of(tmp_path, small(evaluate={"scenarios": [entry]}))
+    assert message in error
+    assert "evaluate.scenarios[0]" in error
+
+
+def test_a_scenario_that_is_there_twice_is_an_error(tmp_path: Path) -> None:
+    error = error_of(tmp_path, small(evaluate={"scenarios": [server(), server()]}))
+    assert "evaluate.scenarios: 'server' is there twice; keep one" in error
+
+
+@pytest.mark.parametrize("key", ["instances", "batcher"])
+def test_instances_without_queries_that_wait_are_an_error(key: str, tmp_path: Path) -> None:
+    values: dict[str, Any] = {"instances": 2, "batcher": {"max_batch": 8, "max_delay": "2 ms"}}
+    evaluate = {"scenarios": ["multi_stream"], key: values[key]}
+    error = error_of(tmp_path, small(evaluate=evaluate))
+    assert f"{key} serves no scenario here; add the scenario server, replay or peak" in error
