@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import socket
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -76,12 +76,14 @@ class OwnNames:
     would then read the portal as their own site. It can't do so with an IP address.
     """
 
-    def __init__(self, listen: ListenAddress, urls: Iterable[str] = ()) -> None:
+    def __init__(self, listen: ListenAddress, urls: Collection[str] = ()) -> None:
         names = {"localhost", listen.host, socket.gethostname()}
         with contextlib.suppress(OSError):
             names.add(socket.getfqdn())
         names |= {urlsplit(url).hostname or "" for url in urls}
         self._names = {name.lower().rstrip(".") for name in names} - {""}
+        self._urls = frozenset(urls)
+        self._names_of_urls = {urlsplit(url).hostname for url in self._urls}
 
     def has_host(self, header: str) -> bool:
         """Return whether the Host header of a request is one of the portal's names."""
@@ -92,11 +94,18 @@ class OwnNames:
         name = name.rstrip(".")
         return name in self._names or _is_ip_address(name)
 
+    def has_origin(self, origin: str, host: str) -> bool:
+        """Return whether an Origin header is that of the portal, given a Host header of its own.
 
-def is_same_origin(origin: str, host: str) -> bool:
-    """Return whether an Origin header is that of the site that a Host header names."""
-    parts = urlsplit(origin)
-    return parts.scheme in ("http", "https") and parts.netloc.lower() == host.lower()
+        By a name of ``--url`` people use that address and no other: behind a proxy, the Host header
+        tells neither whether there is TLS nor the port.
+        """
+        if origin in self._urls:
+            return True
+        parts = urlsplit(origin)
+        if urlsplit(f"//{host}").hostname in self._names_of_urls:
+            return False
+        return parts.scheme in ("http", "https") and parts.netloc.lower() == host.lower()
 
 
 def _is_ip_address(text: str) -> bool:

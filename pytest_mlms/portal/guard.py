@@ -12,16 +12,19 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pytest_mlms.portal.addresses import OwnNames, is_same_origin
+from pytest_mlms.portal.addresses import OwnNames
 from pytest_mlms.portal.request_body import LimitedBody, announced_length
 from pytest_mlms.portal.settings import PortalSettings
 from pytest_mlms.units import format_quantity
 
-__all__ = ["API", "SESSION_COOKIE", "UPLOADS", "Guard"]
+__all__ = ["API", "SESSION_COOKIE", "TOKEN_PATH", "UPLOADS", "Guard"]
 
 API = "/api/"
 UPLOADS = "/api/v1/runs"
 """The path that takes runs, whose requests may be larger."""
+
+TOKEN_PATH = "/api/v1/token"
+"""The path that any token opens, so that a program can try it before a large upload."""
 
 SESSION_COOKIE = "mlms_portal"
 
@@ -84,9 +87,19 @@ class Guard:
             return _refused(request, 403, "the request comes from another site")
         if request.method not in _SAFE_METHODS and not self._settings.tokens:
             return _refused(request, 403, "a portal without a token takes nothing")
-        if self._settings.tokens and not self._is_known(request):
-            return _login(request)
+        if self._settings.tokens and not request.url.path.startswith(_OPEN):
+            return self._refusal_of_token(request)
         return None
+
+    def _refusal_of_token(self, request: Request) -> Response | None:
+        """Return the answer to a request whose token or session isn't for it; None for others."""
+        purposes = self._purposes(request)
+        if not purposes:
+            return _login(request)
+        if request.url.path == TOKEN_PATH or _purpose_of(request) in purposes:
+            return None
+        allowed = " and ".join(sorted(purposes))
+        return _refused(request, 403, f"this token may {allowed}, and nothing else")
 
     def _is_cross_site(self, request: Request) -> bool:
         """Return whether a request that changes something was made by a page of another site.
@@ -96,27 +109,31 @@ class Guard:
         """
         origin = request.headers.get("origin")
         if origin is not None:
-            host = request.headers.get("host", "")
-            return origin not in self._settings.urls and not is_same_origin(origin, host)
+            return not self._names.has_origin(origin, request.headers.get("host", ""))
         site = request.headers.get("sec-fetch-site")
         if site is not None:
             return site != "same-origin"
         return SESSION_COOKIE in request.cookies
 
-    def _is_known(self, request: Request) -> bool:
-        """Return whether a request has a token, or a browser's session, or needs neither."""
-        if request.url.path.startswith(_OPEN):
-            return True
+    def _purposes(self, request: Request) -> frozenset[str]:
+        """Return what the token or the browser's session of a request is for."""
         tokens = self._settings.tokens
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer":
-            return tokens.accepts(token.strip())
-        return tokens.accepts_session(request.cookies.get(SESSION_COOKIE, ""))
+            return tokens.purposes_of(token.strip())
+        return tokens.purposes_of_session(request.cookies.get(SESSION_COOKIE, ""))
 
     def _most_bytes(self, request: Request) -> int:
         limits = self._settings.limits
         is_upload = request.method == "POST" and request.url.path == UPLOADS
         return limits.upload_bytes if is_upload else limits.form_bytes
+
+
+def _purpose_of(request: Request) -> str:
+    """Return the purpose that a token needs for a request."""
+    if request.method in _SAFE_METHODS or request.url.path == "/logout":
+        return "read"
+    return "push" if request.url.path == UPLOADS else "run"
 
 
 def _with_headers(send: Send) -> Send:

@@ -28,7 +28,7 @@ def make_login(settings: PortalSettings, pages: Pages) -> APIRouter:
         form = await read_form(request)
         token = form.get("token", "").strip()
         place = _own_path(form.get("next", "/"))
-        if not settings.tokens.accepts(token):
+        if "read" not in settings.tokens.purposes_of(token):
             return pages.page(request, "login.html", 401, next=place, wrong=True)
         answer = RedirectResponse(place, 303)
         answer.set_cookie(

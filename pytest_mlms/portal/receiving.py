@@ -12,7 +12,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 
-from pytest_mlms.portal.guard import UPLOADS
+from pytest_mlms.portal.guard import TOKEN_PATH, UPLOADS
 from pytest_mlms.portal.history_writer import HistoryWriter
 from pytest_mlms.portal.run_index import PORTAL_FOLDER, RunIndex
 from pytest_mlms.portal.settings import PortalSettings
@@ -27,7 +27,7 @@ _STATUS = {"new": 201, "longer": 200, "unchanged": 200}
 def make_receiving(
     settings: PortalSettings, index: RunIndex, history: HistoryWriter | None
 ) -> APIRouter:
-    """Return the route."""
+    """Return the routes."""
     router = APIRouter()
     folder = settings.results / PORTAL_FOLDER
     uploads = Uploads(settings.results, settings.limits)
@@ -57,6 +57,10 @@ def make_receiving(
                 await run_in_threadpool(shutil.rmtree, place, ignore_errors=True)
         content = {"run": received.run, "state": received.state, "history": note}
         return JSONResponse(content, _STATUS[received.state])
+
+    @router.get(TOKEN_PATH, summary="Whether the token of the request is one of the portal's")
+    def token() -> dict[str, bool]:
+        return {"known": bool(settings.tokens)}
 
     return router
 

@@ -1,4 +1,7 @@
-"""Tokens: read from a file or the environment, compared in constant time, kept by browsers."""
+"""Tokens: read from a file or the environment, compared in constant time, kept by browsers.
+
+A token may be for some purposes only, which stand before it: ``push:TOKEN``, ``read,run:TOKEN``.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,19 @@ import hashlib
 import hmac
 import os
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_mlms.files import read_regular
 from pytest_mlms.portal.addresses import PortalError
 
-__all__ = ["SESSION_SECONDS", "TOKEN_VARIABLE", "Tokens", "read_tokens"]
+__all__ = ["PURPOSES", "SESSION_SECONDS", "TOKEN_VARIABLE", "Token", "Tokens", "read_tokens"]
 
 TOKEN_VARIABLE = "MLMS_PORTAL_TOKEN"
+PURPOSES = frozenset({"push", "read", "run"})
+"""Push runs, read everything, start and cancel evaluations."""
+
 SESSION_SECONDS = 12 * 3600
 """The time that a browser stays logged in."""
 
@@ -24,18 +31,28 @@ _MAKE = 'make one with: python -c "import secrets; print(secrets.token_urlsafe()
 
 
 @dataclass(frozen=True)
-class Tokens:
-    """The tokens that open the portal; each of them opens all of it."""
+class Token:
+    """A token and what it is for."""
 
-    values: tuple[str, ...] = ()
+    value: str
+    purposes: frozenset[str] = PURPOSES
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """The tokens that open the portal."""
+
+    known: tuple[Token, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.values)
+        return bool(self.known)
 
-    def accepts(self, token: str) -> bool:
-        """Return whether a token is one of these, in a time that doesn't depend on which."""
-        matches = [_equal(token, value) for value in self.values]
-        return any(matches)
+    def purposes_of(self, token: str) -> frozenset[str]:
+        """Return what a token is for, nothing for one that isn't known.
+
+        The time that it takes doesn't depend on which it is.
+        """
+        return _purposes((_equal(token, each.value), each) for each in self.known)
 
     def sign_session(self, token: str, now: float | None = None) -> str:
         """Return the cookie of a browser that has shown this token."""
@@ -43,15 +60,18 @@ class Tokens:
         ends = int(begins + SESSION_SECONDS)
         return f"{ends}.{_signature(token, ends)}"
 
-    def accepts_session(self, cookie: str, now: float | None = None) -> bool:
-        """Return whether a cookie was signed for one of the tokens, and has not ended."""
+    def purposes_of_session(self, cookie: str, now: float | None = None) -> frozenset[str]:
+        """Return what the token is for that a cookie was signed for, nothing once it has ended."""
         text, _, signature = cookie.partition(".")
         if not text.isdecimal() or len(text) > 12:
-            return False
+            return frozenset()
         ends = int(text)
-        matches = [_equal(signature, _signature(value, ends)) for value in self.values]
         present = time.time() if now is None else now
-        return any(matches) and ends > present
+        if ends <= present:
+            return frozenset()
+        return _purposes(
+            (_equal(signature, _signature(each.value, ends)), each) for each in self.known
+        )
 
 
 def read_tokens(file: Path | None) -> Tokens:
@@ -70,17 +90,27 @@ def read_tokens(file: Path | None) -> Tokens:
     values = [line for line in lines if line and not line.startswith("#")]
     if not values:
         raise PortalError(f"--token-file {file}: it has no token; {_MAKE}")
-    for value in values:
-        _check(value, f"--token-file {file}")
-    return Tokens(tuple(values))
+    return Tokens(tuple(_parse(value, f"--token-file {file}") for value in values))
 
 
 def _token_of_environment() -> Tokens:
     value = os.environ.get(TOKEN_VARIABLE, "").strip()
     if not value:
         return Tokens()
-    _check(value, TOKEN_VARIABLE)
-    return Tokens((value,))
+    return Tokens((_parse(value, TOKEN_VARIABLE),))
+
+
+def _parse(text: str, source: str) -> Token:
+    """Return the token of a line, with the purposes before it if it has any; raises PortalError."""
+    before, colon, value = text.rpartition(":")
+    _check(value, source)
+    if not colon:
+        return Token(value)
+    purposes = frozenset(before.split(","))
+    if not purposes <= PURPOSES:
+        known = ", ".join(sorted(PURPOSES))
+        raise PortalError(f"{source}: before a token and a colon may stand some of {known}")
+    return Token(value, purposes)
 
 
 def _check(value: str, source: str) -> None:
@@ -89,6 +119,15 @@ def _check(value: str, source: str) -> None:
         raise PortalError(f"{source}: a token is shorter than {_SHORTEST} characters; {_MAKE}")
     if not value.isascii() or not value.isprintable() or " " in value:
         raise PortalError(f"{source}: a token has other characters than ASCII; {_MAKE}")
+
+
+def _purposes(matches: Iterator[tuple[bool, Token]]) -> frozenset[str]:
+    """Return the purposes of all tokens that match; each of them is compared."""
+    found: frozenset[str] = frozenset()
+    for matches_token, token in matches:
+        if matches_token:
+            found |= token.purposes
+    return found
 
 
 def _signature(token: str, ends: int) -> str:

@@ -26,6 +26,7 @@ from pytest_mlms.text import shortened
 __all__ = ["Portal", "PushError", "push_after_run"]
 
 _PATH = "/api/v1/runs"
+_TOKEN_PATH = "/api/v1/token"
 _SECONDS = 60  # without a byte of the portal
 _FOLDERS = ("items", "agents")
 _REFUSED = (400, 409, 413)
@@ -66,7 +67,7 @@ class Portal:
     def _send(self, packed: IO[bytes]) -> str:
         with self._connect() as connection:
             # A refusal amid a large body may not arrive, so that the token is tried first.
-            self._request(connection, "GET", f"{_PATH}?limit=1", None)
+            self._request(connection, "GET", _TOKEN_PATH, None)
             content = self._request(connection, "POST", _PATH, packed)
         try:
             return str(json.loads(content)["state"])

@@ -259,3 +259,59 @@ def test_without_a_token_pages_are_shown_and_nothing_changes(results: Path) -> N
     with serving(results, token=None) as portal:
         assert portal.get("/api/v1/runs").status == 200
         assert portal.post("/api/v1/runs", b"").status == 403
+
+
+PUSHING = "a-token-that-may-push-4d1c"
+READING = "a-token-that-may-read-7b2e"
+RUNNING = "a-token-that-may-run-0a9f"
+
+
+@pytest.fixture(scope="module")
+def divided(results: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Portal]:
+    """A portal whose tokens are for a purpose each."""
+    folder = tmp_path_factory.mktemp("divided")
+    file = folder / "tokens"
+    file.write_text(f"push:{PUSHING}\nread:{READING}\nrun:{RUNNING}\n")
+    arguments = (f"--token-file={file}", "--allow-run", f"--manifests={folder}")
+    with serving(results, *arguments, token=None) as made:
+        yield made
+
+
+ALLOWED = [("GET", "/api/v1/runs", READING), ("GET", "/runs", READING)]
+ALLOWED += [("POST", "/api/v1/runs", PUSHING), ("POST", "/api/v1/evaluations", RUNNING)]
+
+
+@pytest.mark.parametrize(("method", "path", "allowed"), ALLOWED)
+def test_a_token_opens_only_what_it_is_for(
+    divided: Portal, method: str, path: str, allowed: str
+) -> None:
+    for token in (PUSHING, READING, RUNNING):
+        headers = {"Authorization": f"Bearer {token}"}
+        answer = divided.request(method, path, b"" if method == "POST" else None, headers)
+        assert (answer.status != 403) == (token == allowed), token
+        if token != allowed:
+            assert "and nothing else" in answer.text
+
+
+def test_any_token_can_be_tried(divided: Portal) -> None:
+    for token in (PUSHING, READING, RUNNING):
+        answer = divided.get("/api/v1/token", Authorization=f"Bearer {token}")
+        assert answer.json == {"known": True}
+    assert divided.get("/api/v1/token", Authorization="Bearer of-nobody-at-all").status == 401
+
+
+def test_a_browser_logs_in_with_a_token_that_may_read(divided: Portal) -> None:
+    for token, status in ((READING, 303), (PUSHING, 401), (RUNNING, 401)):
+        body = urlencode({"token": token})
+        answer = divided.post("/login", body, Content_Type=FORM, Origin=divided.origin, Cookie="")
+        assert answer.status == status
+
+
+def test_by_the_name_of_a_proxy_only_its_own_address_may_change_something(results: Path) -> None:
+    host = "portal.example.org"
+    with serving(results, f"--url=https://{host}:8443") as portal:
+        for origin in (f"http://{host}", f"https://{host}", "https://evil.example"):
+            answer = portal.post("/logout", b"", Host=host, Origin=origin, Cookie="mlms_portal=1.2")
+            assert answer.status == 403
+        answer = portal.post("/logout", b"", Host=host, Origin=f"https://{host}:8443")
+        assert answer.status == 303

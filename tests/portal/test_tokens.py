@@ -7,34 +7,34 @@ from pathlib import Path
 import pytest
 
 from pytest_mlms.portal.addresses import PortalError
-from pytest_mlms.portal.tokens import SESSION_SECONDS, Tokens, read_tokens
+from pytest_mlms.portal.tokens import PURPOSES, SESSION_SECONDS, Token, Tokens, read_tokens
 
 ONE = "first-token-1234567890"
 OTHER = "other-token-1234567890"
 
 
 def test_a_session_ends() -> None:
-    tokens = Tokens((ONE, OTHER))
+    tokens = Tokens((Token(ONE), Token(OTHER)))
     cookie = tokens.sign_session(OTHER, now=1000)
-    assert tokens.accepts_session(cookie, now=1000 + SESSION_SECONDS - 1)
-    assert not tokens.accepts_session(cookie, now=1000 + SESSION_SECONDS)
+    assert tokens.purposes_of_session(cookie, now=1000 + SESSION_SECONDS - 1) == PURPOSES
+    assert not tokens.purposes_of_session(cookie, now=1000 + SESSION_SECONDS)
 
 
 def test_a_session_of_a_token_that_was_removed_is_void() -> None:
-    cookie = Tokens((ONE, OTHER)).sign_session(OTHER, now=1000)
-    assert not Tokens((ONE,)).accepts_session(cookie, now=1000)
-    assert not Tokens().accepts_session(cookie, now=1000)
+    cookie = Tokens((Token(ONE), Token(OTHER))).sign_session(OTHER, now=1000)
+    assert not Tokens((Token(ONE),)).purposes_of_session(cookie, now=1000)
+    assert not Tokens().purposes_of_session(cookie, now=1000)
 
 
 @pytest.mark.parametrize("cookie", ["", ".", "9" * 5000 + ".x", "1e9.x", "-1.x", "\u0661.x"])
 def test_what_is_no_session_is_refused(cookie: str) -> None:
-    assert not Tokens((ONE,)).accepts_session(cookie, now=0)
+    assert not Tokens((Token(ONE),)).purposes_of_session(cookie, now=0)
 
 
 def test_a_file_may_have_several_tokens_and_comments(tmp_path: Path) -> None:
     file = tmp_path / "tokens"
     file.write_text(f"# CI\n{ONE}\n\n  {OTHER}  \n")
-    assert read_tokens(file) == Tokens((ONE, OTHER))
+    assert read_tokens(file) == Tokens((Token(ONE), Token(OTHER)))
 
 
 @pytest.mark.parametrize(
@@ -51,6 +51,25 @@ def test_the_environment_has_a_token_where_no_file_is_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("MLMS_PORTAL_TOKEN", f" {ONE}\n")
-    assert read_tokens(None) == Tokens((ONE,))
+    assert read_tokens(None) == Tokens((Token(ONE),))
     monkeypatch.delenv("MLMS_PORTAL_TOKEN")
     assert not read_tokens(None)
+
+
+def test_a_token_is_for_the_purposes_before_it(tmp_path: Path) -> None:
+    file = tmp_path / "tokens"
+    file.write_text(f"push:{ONE}\nread,run:{OTHER}\n")
+    tokens = read_tokens(file)
+    assert tokens.purposes_of(ONE) == {"push"}
+    assert tokens.purposes_of(OTHER) == {"read", "run"}
+    assert tokens.purposes_of(f"push:{ONE}") == set()
+    cookie = tokens.sign_session(OTHER, now=1000)
+    assert tokens.purposes_of_session(cookie, now=1000) == {"read", "run"}
+
+
+@pytest.mark.parametrize("before", ["psuh", "", "read, run", "read,", "PUSH"])
+def test_another_word_before_a_token_is_an_error(tmp_path: Path, before: str) -> None:
+    file = tmp_path / "tokens"
+    file.write_text(f"{before}:{ONE}\n")
+    with pytest.raises(PortalError, match="may stand some of push, read, run"):
+        read_tokens(file)
