@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,7 +26,7 @@ _LONGEST_BESIDE = 23  # characters of names beside their rows; longer ones are a
 _LONGEST_ABOVE = 54  # characters of a name above its row; the rest is in the tooltip
 _TITLE = 12.0  # height of the title of the vertical axis, above the chart
 _ROW = 22.0  # height of a row
-_NAME = 14.0  # height of a name above its row
+_NAME = 16.0  # height of a name above its row
 _COLUMN = 50.0  # least distance of ticks from left to right
 _GAP = 8.0  # least distance of their texts
 _LINE = 36.0  # least distance of ticks from top to bottom
@@ -133,7 +134,7 @@ class Frame:
         for row, name in enumerate(self.y.names):
             short = shortened(name, _LONGEST_ABOVE)
             full = "" if short == name else name
-            top = self.down(row) - _ROW / 2
+            top = self.down(row) - _ROW / 2 - 3
             yield element("text", short, x=self.left, y=top, **halo)
             yield words(self.left, top, short, "start", "ink", full)
 
@@ -155,10 +156,20 @@ class Frame:
         length = self.right - self.left
         for count in range(int(length / _COLUMN), 1, -1):
             ticks = self.x.ticks_of(count)
-            longest = max((len(self.x.text(value)) for value in ticks), default=0)
-            if len(ticks) * (longest * CHARACTER + _GAP) <= length:
+            if self._have_room(ticks):
                 return ticks
         return self.x.ticks_of(1)
+
+    def _have_room(self, ticks: Sequence[float]) -> bool:
+        """Return whether the texts don't overlap, as they may on a logarithmic axis."""
+        end = -math.inf
+        for value in ticks:
+            half = len(self.x.text(value)) * CHARACTER / 2
+            middle = self.across(value)
+            if middle - half < end + _GAP:
+                return False
+            end = middle + half
+        return True
 
     def _lines(self) -> Iterator[Markup]:
         """Yield the lines, texts and title of a vertical axis of numbers."""

@@ -18,23 +18,30 @@ __all__ = ["classes_chart", "mistake_text", "mistakes_chart"]
 
 _LONGEST_NAME = 14  # characters of a class
 _HALF = 0.34  # of a bar's height, in rows
-_PARTS = (("found", "good"), ("missed", "muted"), ("wrong", "bad"))
+_PARTS = {"found": "good", "missed": "muted", "wrong": "bad"}
 """The parts of a bar from the left, with their paints."""
+
+_SPOKEN = 5  # classes that are told to screen readers
 
 
 def mistakes_chart(confusion: Confusion, most: int = 12) -> Markup:
     """Return a bar for each of the most frequent mistakes: label, best class, inputs."""
     mistakes = confusion.top_mistakes(most)
-    words = list(map(mistake_text, mistakes))
+    counts = [each.count for each in mistakes]
+    words = [mistake_text(each) for each in mistakes]
     names = [f"{_short(each.label)} → {_short(each.best)}" for each in mistakes]
-    scale = linear_scale([each.count for each in mistakes], zero=True)
-    axis = Axis("inputs", scale, whole_number)
+    axis = _axis_of("inputs", counts)
     plot = Plot("; ".join(words), axis, rows_axis(names))
-    for row, each in enumerate(mistakes):
-        count = each.count
+    for row, count in enumerate(counts):
         plot.bar((0, count), around(row, _HALF), "b", words[row])
         plot.beside(count, row, f"{count:,}")
     return plot.svg()
+
+
+def _axis_of(title: str, counts: Sequence[int]) -> Axis:
+    """Return the horizontal axis for these counts."""
+    scale = linear_scale(counts, zero=True)
+    return Axis(title, scale, whole_number)
 
 
 def mistake_text(mistake: Mistake) -> str:
@@ -45,30 +52,29 @@ def mistake_text(mistake: Mistake) -> str:
 
 def classes_chart(classes: Sequence[ClassCounts]) -> Markup:
     """Return what was found, missed and wrong of each class, in this order from the left."""
-    words = list(map(_of_class, classes))
+    words = [_of_class(each) for each in classes]
     names = [_short(each.name) for each in classes]
-    scale = linear_scale([_ends(each)[-1] for each in classes], zero=True)
-    axis = Axis("objects or pixels", scale, whole_number)
-    plot = Plot("; ".join(words[:5]), axis, rows_axis(names))
+    ends = [each.labelled + each.wrong for each in classes]
+    axis = _axis_of("objects or pixels", ends)
+    label = "; ".join(words[:_SPOKEN])
+    plot = Plot(label, axis, rows_axis(names))
     for row, each in enumerate(classes):
         _add_parts(plot, row, each, words[row])
-    for name, paint in _PARTS:
+    for name, paint in _PARTS.items():
         plot.legend(name, paint)
     return plot.svg()
 
 
 def _add_parts(plot: Plot, row: int, each: ClassCounts, title: str) -> None:
     """Add a bar for each part that isn't empty."""
+    missed = each.labelled - each.right
+    counts = {"found": each.right, "missed": missed, "wrong": each.wrong}
     begin = 0
-    for (_, paint), end in zip(_PARTS, _ends(each), strict=True):
-        if end > begin:
-            plot.bar((begin, end), around(row, _HALF), paint, title)
+    for name, count in counts.items():
+        end = begin + count
+        if count:
+            plot.bar((begin, end), around(row, _HALF), _PARTS[name], title)
         begin = end
-
-
-def _ends(each: ClassCounts) -> Sequence[int]:
-    """Return where each of the parts ends."""
-    return (each.right, each.labelled, each.labelled + each.wrong)
 
 
 def _of_class(each: ClassCounts) -> str:

@@ -108,10 +108,12 @@ class Plot:
 
     def estimate(self, value: float, x: Span, row: float, paint: str, title: str) -> None:
         """Add a dot on its interval, a line from left to right with a tick at each end."""
-        line = element("path", d=self._interval(x, row), **stroked(paint, _MEDIUM))
+        path = self._interval(x, row)
+        line = element("path", d=path, **stroked(paint, _MEDIUM))
         left, top = self._frame.place((value, row))
         circle = element("circle", cx=left, cy=top, r=4, **filled(paint))
-        self._marks.append(element("g", line, circle, title=title))
+        group = element("g", line, circle, title=title)
+        self._marks.append(group)
 
     def _interval(self, x: Span, y: float) -> str:
         left, right = map(self._frame.across, x)
@@ -139,11 +141,10 @@ class Plot:
         self._stroke(frame.column(x), pen, title or text)
         left = frame.across(x)
         foot = frame.bottom - 8
-        end = left + len(text) * CHARACTER
-        if end > frame.right:
+        length = len(text) * CHARACTER
+        label = words(left + 5, foot, text, "start", paint)
+        if left + length > frame.right:
             label = words(left - 5, foot, text, "end", paint)
-        else:
-            label = words(left + 5, foot, text, "start", paint)
         self._labels.append(label)
 
     def horizontal(self, y: float, paint: str, text: str = "", dashed: bool = True) -> None:
@@ -170,11 +171,14 @@ class Plot:
 
     def svg(self) -> Markup:
         """Return the chart."""
-        placed = place_entries(self._entries, WIDTH)
-        legend = draw_legend(placed, self.height + 6)
         frame = self._frame
-        parts = [*frame.grid(), *self._marks, *frame.headings(), *self._labels, legend]
-        return picture(self.label, self.height + height_of(placed), parts)
+        placed = place_entries(self._entries, WIDTH)
+        height = self.height + height_of(placed)
+        parts = [*frame.grid(), *self._marks]
+        parts += frame.headings()
+        parts += self._labels
+        parts.append(draw_legend(placed, self.height + 6))
+        return picture(self.label, height, parts)
 
     def _stroke(self, path: str, pen: _Pen, title: str = "") -> None:
         """Add a path, unless it is empty."""

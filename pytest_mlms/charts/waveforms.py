@@ -28,21 +28,32 @@ def waveform_chart(waveform: Waveform, label: str) -> Markup | None:
     """
     if not waveform.lows or len(waveform.lows) != len(waveform.highs):
         return None
-    loudest = max(map(abs, (*waveform.lows, *waveform.highs)))
-    scale = _HALF / (loudest or 1.0)
-    upper = _places([max(high * scale, _THINNEST) for high in waveform.highs])
-    lower = _places([min(low * scale, -_THINNEST) for low in waveform.lows])
-    outline = path_of([*upper, *reversed(lower)])
+    loudest = max(*waveform.highs, -min(waveform.lows))
+    outline = _outline(waveform, _HALF / (loudest or 1.0))
+    silence = f"M0 {number(_MIDDLE)}H{number(_WIDTH)}"
     length = format_quantity(waveform.seconds, "s")
-    parts = [
-        element("path", d=f"M0 {number(_MIDDLE)}H{number(_WIDTH)}", **stroked("grid", 1)),
-        element("path", d=f"{outline}z", title=label, **filled("b")),
-        words(0, _HEIGHT - 4, f"{length}, loudest {loudest:.3g}", "start", "muted"),
-    ]
-    return picture(f"sound of {label}", _HEIGHT, parts, width=_WIDTH)
+    caption = f"{length}, loudest {loudest:.3g}"
+    line = element("path", d=silence, **stroked("grid", 1))
+    sound = element("path", d=outline, title=label, **filled("b"))
+    text = words(0, _HEIGHT - 4, caption, "start", "muted")
+    return picture(f"sound of {label}", _HEIGHT, [line, sound, text], width=_WIDTH)
+
+
+def _outline(waveform: Waveform, scale: float) -> str:
+    """Return the path around a sound; silence has a thin line."""
+    upper = [max(high * scale, _THINNEST) for high in waveform.highs]
+    lower = [min(low * scale, -_THINNEST) for low in waveform.lows]
+    points = _places(upper)
+    points += reversed(_places(lower))
+    return f"{path_of(points)}z"
 
 
 def _places(heights: Sequence[float]) -> list[tuple[float, float]]:
     """Return points from left to right at heights over the middle."""
     step = _WIDTH / len(heights)
-    return [((column + 0.5) * step, _MIDDLE - height) for column, height in enumerate(heights)]
+    places = []
+    left = step / 2
+    for height in heights:
+        places.append((left, _MIDDLE - height))
+        left += step
+    return places

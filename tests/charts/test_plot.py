@@ -5,10 +5,12 @@ from __future__ import annotations
 import itertools
 import xml.etree.ElementTree as ET
 
+import pytest
+
 from pytest_mlms.charts.axes import Axis, rows_axis
 from pytest_mlms.charts.paints import PAINTS
 from pytest_mlms.charts.plot import Plot
-from pytest_mlms.charts.scales import linear_scale, log_scale
+from pytest_mlms.charts.scales import Scale, linear_scale, log_scale
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -102,8 +104,9 @@ def test_long_names_are_whole_above_their_rows() -> None:
     assert tops[names[0]] < first < tops[names[1]] < second
 
 
-def test_ticks_have_room_for_their_texts() -> None:
-    axis = Axis("time", linear_scale([1.0001, 1.0002]), "{:.9f} seconds".format)
+@pytest.mark.parametrize("scale", [linear_scale([1.0001, 1.0002]), log_scale([0.085, 0.21])])
+def test_ticks_have_room_for_their_texts(scale: Scale) -> None:
+    axis = Axis("time", scale, "{:.9f} seconds".format)
     parsed = ET.fromstring(Plot("wide", axis, Axis("share", linear_scale([0, 1]))).svg())
     wide = [text for text in parsed.iter(f"{SVG}text") if "seconds" in (text.text or "")]
     places = sorted(float(text.attrib["x"]) for text in wide)
