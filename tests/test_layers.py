@@ -25,6 +25,7 @@ LAYERS = [
     ["html"],
     ["charts"],
     ["views"],
+    ["bisect"],
     ["history", "lockfile"],
     ["upgrade"],
     ["host"],

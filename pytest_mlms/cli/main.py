@@ -23,6 +23,7 @@ _SUBCOMMANDS = {
     "doctor": ("doctor", "add_doctor"),
     "describe": ("describe", "add_describe"),
     "judge": ("judge", "add_judge"),
+    "bisect": ("bisect", "add_bisect"),
     "lock": ("lock", "add_lock"),
     "history": ("history", "add_history"),
     "portal": ("portal", "add_portal"),
@@ -39,6 +40,12 @@ They are in the order of the help. A file is imported where its subcommand is as
 needs other libraries.
 """
 
+_USAGE = 2
+"""The exit status of a command that was called wrongly."""
+
+_OWN_USAGE = {"bisect": 3}
+"""That of subcommands for which 2 is an answer."""
+
 _INTERRUPTED = 130
 """The exit status of a program that Ctrl-C ended: 128 and the number of SIGINT."""
 
@@ -50,21 +57,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command.
 
     Returns 0, or 1 where it found errors, or 2 where it was called wrongly, or 130 where Ctrl-C
-    ended it.
+    ended it. ``mlms bisect`` has an exit status of its own.
     """
     words = sys.argv[1:] if arguments is None else arguments
+    usage = _OWN_USAGE.get(words[0], _USAGE) if words else _USAGE
     try:
         status = _run(words)
         sys.stdout.flush()
     except MlmsError as error:
         print(f"mlms: {error}", file=sys.stderr)
-        return 2
+        return usage
     except ImportError as error:
         missing = missing_extra(error)
         if missing is None:
             raise
         print(f"mlms: {missing}", file=sys.stderr)
-        return 2
+        return usage
+    except SystemExit as end:  # of argparse, which has printed its error
+        if end.code != _USAGE:
+            raise
+        raise SystemExit(usage) from None
     except KeyboardInterrupt:
         print("mlms: interrupted", file=sys.stderr)
         return _INTERRUPTED

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from types import FrameType
+from typing import IO
 
 from pytest_mlms.results_reader import read_results
 
@@ -54,8 +55,10 @@ class ChildResult:
     run: Path | None
 
 
-def run_child(arguments: Sequence[str], options: ChildOptions, marker: str) -> ChildResult:
-    """Run pytest to its end, with its output on our standard error.
+def run_child(
+    arguments: Sequence[str], options: ChildOptions, marker: str, output: IO[bytes] | None = None
+) -> ChildResult:
+    """Run pytest to its end, with its output on our standard error, or in the file ``output``.
 
     ``marker`` is a part of one of the arguments that no other session has: its run is found by it.
     Where this process is interrupted, terminated or hung up, the child is interrupted and waited
@@ -67,7 +70,8 @@ def run_child(arguments: Sequence[str], options: ChildOptions, marker: str) -> C
     words = [sys.executable, "-m", "pytest", *arguments, *options.arguments]
     child = subprocess.Popen(
         words,
-        stdout=sys.stderr,
+        stdout=output or sys.stderr,
+        stderr=output,
         env={**os.environ, **options.variables},
         start_new_session=True,
         preexec_fn=_bind_to(os.getpid()),  # noqa: PLW1509  no thread of ours runs Python

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -13,7 +13,7 @@ from packaging.utils import canonicalize_name
 from pytest_mlms.stacks.exact_packages import parse_package
 from pytest_mlms.stacks.recreated import NOT_IN_AGENTS
 
-__all__ = ["RecordedStack"]
+__all__ = ["RecordedStack", "differing_packages"]
 
 _ENVIRONMENT = ("env", "env_passthrough", "libraries")
 """The declared keys that are no packages and change what a stack does."""
@@ -87,7 +87,7 @@ class RecordedStack:
             old = self.driver or "none"
             new = after.driver or "none"
             found.append(f"driver {old} → {new}")
-        found += _differing(_versions(self.packages), _versions(after.packages))
+        found += differing_packages(self.packages, after.packages)
         for key in _ENVIRONMENT:
             if self.declared.get(key) != after.declared.get(key):
                 found.append(f"{key} of the stack")
@@ -113,7 +113,12 @@ def _of_agents(packages: list[str]) -> Iterator[str]:
             yield line
 
 
-def _versions(packages: tuple[str, ...]) -> dict[str, str]:
+def differing_packages(before: Iterable[str], after: Iterable[str]) -> list[str]:
+    """Return the packages that two lists of exact ones differ in, as in "numpy 2.3.0 → 2.4.6"."""
+    return _differing(_versions(before), _versions(after))
+
+
+def _versions(packages: Iterable[str]) -> dict[str, str]:
     versions: dict[str, str] = {}
     for line in packages:
         name, _, version = line.partition("==")

@@ -53,11 +53,11 @@ class Nights:
         self.address = project.path / "history.sqlite"
         self.history: Engine = open_history(self.address)
         self._night = 0
-        _write_predictor(self.predictors)
+        write_predictor(self.predictors)
         for version, facts in (("1", "WORK = 10"), ("2", "WORK = 13"), ("3", "WORK = 10")):
             fault = "wrong" if version == "3" else ""
             write_wheel(wheels, "pacekit", version, code=f"{facts}\nFAULT = {fault!r}")
-        _write_numpy(wheels)
+        write_numpy(wheels)
         project.edit("onnxruntime >=1.17", "pacekit")
         project.edit("batch_sizes: [1, 8, 64]", "batch_sizes: [8]")
         project.edit("[single_stream, offline]", "[single_stream]")
@@ -123,7 +123,7 @@ def _add_change(connection: Connection, of_series: int | None, night: int, ratio
     return int(connection.scalar(insert(change).returning(change.c.id), row) or 0)
 
 
-def _write_predictor(folder: Path) -> None:
+def write_predictor(folder: Path) -> None:
     folder.mkdir()
     text = (PREDICTORS / "labour.py").read_text()
     for line, name in ((_WORK, "WORK"), (_FAULT, "FAULT")):
@@ -135,7 +135,7 @@ def _write_predictor(folder: Path) -> None:
     (folder / "pacekit.py").write_text(text)
 
 
-def _write_numpy(wheels: Path) -> None:
+def write_numpy(wheels: Path) -> None:
     """Write a wheel of numpy that finds this interpreter's, so that nothing is downloaded."""
     info = "numpy-99.0.dist-info"
     packages = Path(np.__file__).parent.parent

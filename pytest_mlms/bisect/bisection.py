@@ -1,0 +1,154 @@
+"""A bisection as it runs: each judgement is measured once, recorded at once, and told."""
+
+from __future__ import annotations
+
+import datetime
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pytest_mlms.bisect.gate import Gate
+from pytest_mlms.bisect.judgement import CRASH, Judgement, judgement_of
+from pytest_mlms.bisect.record import Conclusion, Probe, Record, StackRecord
+from pytest_mlms.bisect.search import Answer, Outcome, Pair, Purpose, search
+from pytest_mlms.errors import MlmsError
+from pytest_mlms.history.recorded_stack import differing_packages
+from pytest_mlms.records import Stack
+
+__all__ = ["Bisection"]
+
+
+@dataclass(frozen=True)
+class Bisection:
+    """A record, its file, and the gate that judges.
+
+    ``tell`` is called with each probe once: when it was measured, or found in the record.
+    """
+
+    record: Record
+    path: Path
+    gate: Gate
+    tell: Callable[[Probe], None]
+    _told: list[Probe] = field(default_factory=list)
+
+    def judge(self, before: Stack, after: Stack, purpose: Purpose, effort: int) -> Outcome:
+        """Judge a stack against an earlier one, unless the record has that judgement.
+
+        Raises MlmsError where one of the ends can't be installed, or nothing could be measured.
+        """
+        probe = self.record.find(before.name, after.name, purpose, effort)
+        if probe is None:
+            probe = self._measure(before, after, purpose, effort)
+            self.record.probes.append(probe)
+            self._choose_quantity(probe.judgement)
+            self.record.write(self.path)
+        if probe not in self._told:
+            self._told.append(probe)
+            self.tell(probe)
+        return probe.judgement.outcome
+
+    def judge_twice(self, before: Stack, after: Stack, purpose: Purpose) -> Outcome:
+        """Judge a stack; where that stays undecided, again with twice the budget."""
+        outcome = self.judge(before, after, purpose, 1)
+        if outcome is Outcome.UNDECIDED:
+            return self.judge(before, after, purpose, 2)
+        return outcome
+
+    def search(self, stacks: Sequence[Stack], limit: int) -> Answer:
+        """Search the stacks for the first one that is worse than the one before it."""
+
+        def judge(pair: Pair) -> Outcome:
+            return self.judge(stacks[pair.before], stacks[pair.after], pair.purpose, pair.effort)
+
+        return search(len(stacks), judge, limit)
+
+    def conclude(self, answer: Answer, stacks: Sequence[Stack], versions: Sequence[str]) -> None:
+        """Record the answer of a search over these stacks, which have these versions."""
+        before = stacks[answer.before].name
+        after = stacks[answer.after].name
+        probe = self._last_probe(before, after)
+        self.record.answer = Conclusion(
+            kind=answer.kind,
+            before=before,
+            after=after,
+            package=self.record.package,
+            old=versions[answer.before],
+            new=versions[answer.after],
+            between=tuple(versions[answer.before + 1 : answer.after]),
+            others=tuple(self._others(before, after)),
+            judgement=probe.judgement,
+            run=probe.run,
+            nodeid=probe.nodeid,
+            spent=answer.spent,
+        )
+        self.record.write(self.path)
+
+    def _last_probe(self, before: str, after: str) -> Probe:
+        for probe in reversed(self.record.probes):
+            if (probe.before, probe.after) == (before, after):
+                return probe
+        raise AssertionError(f"{after} was not judged against {before}")
+
+    def _others(self, before: str, after: str) -> list[str]:
+        """Return the packages that differ between two stacks beside the one that is searched."""
+        stacks = self.record.stacks
+        differing = differing_packages(stacks[before].packages, stacks[after].packages)
+        searched = self.record.package.split()
+        return [text for text in differing if text.partition(" ")[0] not in searched]
+
+    def _measure(self, before: Stack, after: Stack, purpose: Purpose, effort: int) -> Probe:
+        began = datetime.datetime.now(datetime.timezone.utc)
+        start = time.monotonic()
+        problem = self._install(before)
+        if problem:
+            raise MlmsError(problem)
+        problem = self._install(after)
+        if problem and purpose == "ends":
+            raise MlmsError(problem)
+        run = ""
+        nodeid = ""
+        if problem:
+            judgement = Judgement(Outcome.UNAVAILABLE, "", "SKIPPED", reason=problem)
+        else:
+            quantity = self.record.quantity
+            self.gate.show(f"judging {after.name} against {before.name}")
+            done = self.gate.run(before, after, quantity, effort)
+            run = done.run
+            nodeid = str(done.line["nodeid"])
+            judgement = judgement_of(done.line, quantity)
+        return Probe(
+            before=before.name,
+            after=after.name,
+            purpose=purpose,
+            effort=effort,
+            judgement=judgement,
+            run=run,
+            nodeid=nodeid,
+            began=began.isoformat(timespec="seconds"),
+            seconds=round(time.monotonic() - start, 1),
+        )
+
+    def _install(self, stack: Stack) -> str:
+        """Make a stack and record its packages; return why it can't be made, "" where it can."""
+        packages: tuple[str, ...] = ()
+        problem = ""
+        try:
+            packages = self.gate.install(stack)
+        except MlmsError as error:
+            problem = str(error)
+        self.record.stacks[stack.name] = StackRecord(
+            framework=stack.framework,
+            requirements=stack.requirements,
+            python=stack.python,
+            options=stack.options,
+            packages=packages,
+            problem=problem,
+        )
+        return problem
+
+    def _choose_quantity(self, judgement: Judgement) -> None:
+        """Search for the quantity that the ends differ in, where none was asked for."""
+        is_bad = judgement.outcome is Outcome.BAD
+        if self.record.quantity is None and (is_bad or judgement.quantity == CRASH):
+            self.record.quantity = judgement.quantity

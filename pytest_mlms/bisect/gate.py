@@ -1,0 +1,139 @@
+"""The upgrade gate between two stacks, run by pytest in a process of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pytest_mlms.bisect.judgement import AGREEMENT, CRASH
+from pytest_mlms.bisect.question import Point
+from pytest_mlms.errors import MlmsError
+from pytest_mlms.history.child_session import ChildOptions, run_child
+from pytest_mlms.history.recreation import write_stacks
+from pytest_mlms.quantities import upgrade_rules
+from pytest_mlms.records import Stack
+from pytest_mlms.results_reader import read_results
+from pytest_mlms.stacks.installers import Show
+from pytest_mlms.stacks.launch import prepare
+
+__all__ = ["Gate", "GateRun", "check_quantity"]
+
+_QUIET = ("-q", "--no-header", "--tb=short", "-rN", "-p", "no:cacheprovider")
+_SHOWN_LINES = 12
+_LARGEST_TOLERANCE = 1.0
+"""Of latency where another quantity is asked for: it then ends no later than that one."""
+
+
+@dataclass(frozen=True)
+class GateRun:
+    """The line of an upgrade in results.jsonl, and the name of its run."""
+
+    line: Mapping[str, Any]
+    run: str
+
+
+@dataclass(frozen=True)
+class Gate:
+    """Runs upgrades of one point of a manifest.
+
+    Attributes:
+        point: What is measured.
+        child: The options of the sessions.
+        seconds: The budget of an upgrade, and the least timed seconds of a process.
+        tolerance: How much worse a quantity may be; None for the manifest's or the default.
+        show: Called with each step of an installation.
+    """
+
+    point: Point
+    child: ChildOptions
+    seconds: tuple[float, float]
+    tolerance: float | None
+    show: Show
+    _locks: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def install(self, stack: Stack) -> tuple[str, ...]:
+        """Make the environment of a stack, once; return its exact packages.
+
+        Raises MlmsError where it can't be made.
+        """
+        if stack.name not in self._locks:
+            self._locks[stack.name] = prepare(stack, self.child.cache, show=self.show).lock
+        return self._locks[stack.name]
+
+    def run(self, before: Stack, after: Stack, quantity: str | None, effort: int) -> GateRun:
+        """Judge a stack against an earlier one; both must be installed.
+
+        Raises MlmsError, which has pytest's last lines, where it measured nothing.
+        """
+        with tempfile.TemporaryDirectory(prefix="mlms-bisect-") as folder:
+            write_stacks(
+                Path(folder, "stacks.yaml"), {stack.name: stack for stack in (before, after)}
+            )
+            arguments = [*self._arguments(before, after, folder), *self._limits(quantity, effort)]
+            log = Path(folder, "output.txt")
+            with log.open("wb") as output:
+                done = run_child(arguments, self.child, marker=folder, output=output)
+            lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+        line = _upgrade(done.run) if done.run else None
+        if done.run is None or line is None:
+            shown = "\n  ".join(lines[-_SHOWN_LINES:])
+            raise MlmsError(f"pytest judged nothing (exit status {done.status}):\n  {shown}")
+        _keep(done.run)
+        return GateRun(line, done.run.name)
+
+    def _arguments(self, before: Stack, after: Stack, folder: str) -> Iterator[str]:
+        point = self.point
+        case = f"{after.label}-vs-{before.label}-{point.device}-b{point.batch_size}"
+        yield f"{point.path}::test_upgrade[{case}]"
+        yield from _QUIET
+        yield f"--mlms-manifests={folder}"
+        yield f"--mlms-stack={after.name}"
+        yield f"--mlms-against={before.name}"
+
+    def _limits(self, quantity: str | None, effort: int) -> Iterator[str]:
+        """Yield the budget, and the gates: the quantity with its tolerance."""
+        budget, duration = self.seconds
+        yield f"--mlms-budget={effort * budget:g}"
+        yield f"--mlms-duration={effort * duration:g}"
+        if quantity is None:
+            return
+        if quantity not in (AGREEMENT, CRASH):
+            yield f"--mlms-gate={quantity}={self._tolerance_of(quantity):.6f}"
+        if quantity != "latency":
+            yield f"--mlms-gate=latency={_LARGEST_TOLERANCE:g}"
+
+    def _tolerance_of(self, quantity: str) -> float:
+        """Return the tolerance that was asked for, else the manifest's, else the default."""
+        if self.tolerance is not None:
+            return self.tolerance
+        rules = {**upgrade_rules(), **upgrade_rules("inputs")}
+        upgrade = self.point.loaded.manifest.thresholds.upgrade
+        return upgrade.tolerances().get(quantity, rules[quantity].tolerance)
+
+
+def check_quantity(name: str) -> None:
+    """Raise MlmsError where upgrades don't compare a quantity."""
+    known = ["latency", AGREEMENT, CRASH, *upgrade_rules(), *upgrade_rules("inputs")]
+    if name not in known:
+        names = ", ".join(dict.fromkeys(known))
+        raise MlmsError(f"--quantity {name!r} is none that upgrades compare; write one of {names}")
+
+
+def _upgrade(run: Path) -> Mapping[str, Any] | None:
+    """Return the last line of an upgrade; None where an interruption ended it, too."""
+    found = None
+    for line in read_results(run / "results.jsonl"):
+        if line["type"] == "item" and line["kind"] == "upgrade":
+            found = line
+    return found
+
+
+def _keep(run: Path) -> None:
+    """Name a run by a link: later runs don't remove it then."""
+    with contextlib.suppress(OSError):  # a file system without links, or one of that name
+        os.symlink(run.name, run.parent / f"bisect-{run.name}")

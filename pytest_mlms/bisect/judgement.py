@@ -1,0 +1,171 @@
+"""The judgement on a pair of stacks, from the line of its upgrade in results.jsonl.
+
+All functions are pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pytest_mlms.bisect.search import Outcome
+from pytest_mlms.quantities import QUANTITIES
+from pytest_mlms.records import Verdict
+
+__all__ = ["AGREEMENT", "CRASH", "Judgement", "judgement_of"]
+
+AGREEMENT = "agreement"
+CRASH = "crash"
+LATENCY = "latency"
+
+_OUTCOMES = {
+    Verdict.REGRESSED: Outcome.BAD,
+    Verdict.PASSED: Outcome.GOOD,
+    Verdict.IMPROVED: Outcome.GOOD,
+}
+_FAILURES = (Verdict.ERROR, Verdict.INVALID, Verdict.SKIPPED, Verdict.FAILED)
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """The outcome of judging a stack against an earlier one by one quantity.
+
+    Attributes:
+        outcome: Good, bad or neither.
+        quantity: The quantity that decided it; "crash" for a stack that crashes or doesn't load.
+        verdict: The gate's verdict on the quantity, or on the item where it has none.
+        a: The earlier stack's value in ``unit``.
+        b: The later stack's value in ``unit``.
+        unit: The base unit.
+        of: What the samples are, such as rounds or inputs.
+        ratio: B over A; of accuracy the difference, of outputs the multiple of what is allowed.
+        low: The lower end of its interval.
+        high: The upper end of its interval.
+        tolerance: How much worse B may be, as a share.
+        reason: Why it is undecided, or the error.
+        layers: The layers that changed, as ``pytest_mlms.upgrade.layer_diff.LayerChange``.
+    """
+
+    outcome: Outcome
+    quantity: str
+    verdict: str
+    a: float | None = None
+    b: float | None = None
+    unit: str = ""
+    of: str = ""
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+    tolerance: float | None = None
+    reason: str = ""
+    layers: tuple[tuple[Any, ...], ...] = ()
+
+
+def judgement_of(line: Mapping[str, Any], quantity: str | None) -> Judgement:
+    """Return the judgement by a quantity; by None, the first one that regressed, else latency."""
+    name = quantity or _regressed(line)
+    if name == CRASH:
+        return _judge_crash(line)
+    compared = _comparison(line, name)
+    if line["verdict"] in _FAILURES or compared is None:
+        reason = _problem(line, name)
+        return Judgement(Outcome.UNDECIDED, name, str(line["verdict"]), reason=reason)
+    return Judgement(
+        outcome=_outcome_of(compared),
+        quantity=name,
+        verdict=str(compared["verdict"]),
+        a=compared["a"],
+        b=compared["b"],
+        unit=compared["unit"],
+        of=compared["of"],
+        ratio=compared["ratio"],
+        low=compared["low"],
+        high=compared["high"],
+        tolerance=compared["tolerance"],
+        reason=_reason(line, compared),
+        layers=tuple(tuple(layer) for layer in line.get("layers") or ()),
+    )
+
+
+def _regressed(line: Mapping[str, Any]) -> str:
+    """Return the first quantity that regressed: a crash, outputs, accuracy, latency, others."""
+    if _crash_of(line):
+        return CRASH
+    comparisons = line.get("comparisons") or []
+    names = [one["quantity"] for one in comparisons if one["verdict"] == Verdict.REGRESSED]
+    for name in (AGREEMENT, LATENCY):
+        if name in names:
+            return name
+    return names[0] if names else LATENCY
+
+
+def _judge_crash(line: Mapping[str, Any]) -> Judgement:
+    verdict = str(line["verdict"])
+    crash = _crash_of(line)
+    if crash:
+        return Judgement(Outcome.BAD, CRASH, "CRASHED", reason=crash)
+    if verdict in _FAILURES:
+        return Judgement(Outcome.UNDECIDED, CRASH, verdict, reason=_first_line(line))
+    return Judgement(Outcome.GOOD, CRASH, "RUNS")
+
+
+def _crash_of(line: Mapping[str, Any]) -> str:
+    """Return the error of the later stack that ended an upgrade; "" where none did.
+
+    The upgrade puts the role and the name of a stack in front of its errors.
+    """
+    if line["verdict"] != Verdict.ERROR:
+        return ""
+    label = f": candidate {line['stack']['name']}: "
+    _, _, error = f": {_first_line(line)}".partition(label)
+    return error
+
+
+def _comparison(line: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
+    comparisons: Sequence[Mapping[str, Any]] = line.get("comparisons") or []
+    for compared in comparisons:
+        if compared["quantity"] == name:
+            return compared
+    return None
+
+
+def _outcome_of(compared: Mapping[str, Any]) -> Outcome:
+    outcome = _OUTCOMES.get(compared["verdict"], Outcome.UNDECIDED)
+    if outcome is Outcome.UNDECIDED and compared["of"] == "inputs" and _is_as_right(compared):
+        return Outcome.GOOD
+    return outcome
+
+
+def _is_as_right(compared: Mapping[str, Any]) -> bool:
+    """Return whether the same inputs are not answered worse.
+
+    Bounds over few inputs reach beyond any tolerance, also where both sides answer the same.
+    """
+    change = compared["ratio"]
+    if change is None:
+        return False
+    quantity = QUANTITIES.get(compared["quantity"])
+    sign = quantity.sign if quantity else -1
+    return bool(sign * change <= 0)
+
+
+def _reason(line: Mapping[str, Any], compared: Mapping[str, Any]) -> str:
+    if compared["verdict"] != Verdict.INCONCLUSIVE:
+        return str(compared["lacking"])
+    outputs = _comparison(line, AGREEMENT)
+    if outputs is not None and outputs["verdict"] == Verdict.REGRESSED:
+        return "the outputs differ, which ends an upgrade; bisect --quantity agreement first"
+    return str(compared["lacking"] or "the interval straddles the tolerance")
+
+
+def _problem(line: Mapping[str, Any], name: str) -> str:
+    if line["verdict"] in _FAILURES:
+        return _first_line(line)
+    return f"the upgrade did not compare {name}"
+
+
+def _first_line(line: Mapping[str, Any]) -> str:
+    message = str(line.get("message") or "")
+    lines = message.splitlines()
+    return lines[0] if lines else f"{line['verdict']}, without a message"

@@ -1,0 +1,61 @@
+"""The stacks that two lock files have for one point of a manifest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pytest_mlms.bisect.question import End, Point
+from pytest_mlms.cases import Case
+from pytest_mlms.config import LOCK_FILE
+from pytest_mlms.errors import MlmsError
+from pytest_mlms.lockfile.baseline import LockFile, locked_stack
+from pytest_mlms.lockfile.lock import Lock
+from pytest_mlms.lockfile.revision import read_version
+from pytest_mlms.records import Stack
+from pytest_mlms.stacks.declared import declared_stacks
+
+__all__ = ["end_of", "locked_stacks"]
+
+
+def locked_stacks(point: Point, good: str, bad: str) -> tuple[Stack, Stack]:
+    """Return the locked stacks of both files, which may be ``git:REV``.
+
+    The framework is that of the locked items of the manifest; of several, that whose stack the node
+    id names. Raises MlmsError where a file has no such item, or several.
+    """
+    return _locked_stack(point, good), _locked_stack(point, bad)
+
+
+def _locked_stack(point: Point, name: str) -> Stack:
+    lock = read_version(name, Path(LOCK_FILE))
+    file = LockFile(Path(name).absolute(), lock)
+    framework = _framework(point, lock, file.name)
+    models = [model for model in point.loaded.manifest.models if model.name == framework]
+    stack = Stack(point.item or framework, framework)
+    case = Case("upgrade", point.loaded, models[0], stack, point.device, point.batch_size, None)
+    declared = declared_stacks(Path.cwd(), [point.path])
+    return locked_stack(case, file, stack.name, declared)
+
+
+def _framework(point: Point, lock: Lock, file: str) -> str:
+    offered = {model.name for model in point.loaded.manifest.models}
+    found = {}
+    for nodeid, item in lock.items.items():
+        is_same = item.manifest == point.loaded.manifest.name and item.device == point.device
+        if is_same and item.framework in offered:
+            found[item.framework] = nodeid
+    named = [framework for framework in found if point.item.startswith(framework)]
+    if len(found) == 1 or len(named) == 1:
+        return (named or list(found))[0]
+    model = f"{point.loaded.manifest.name} on {point.device}"
+    if not found:
+        problem = f"{file} has no item of {model}"
+        raise MlmsError(f"{problem}; name a lock file of a run that measured it")
+    example = f"{point.path}::test_upgrade[{min(found)}-{point.device}-b{point.batch_size}]"
+    problem = f"{file} has several frameworks for {model}: {', '.join(sorted(found))}"
+    raise MlmsError(f"{problem}; begin the case with one of them, as in '{example}'")
+
+
+def end_of(text: str, stack: Stack) -> End:
+    """Return a lock file as an end of a bisection, with the stack that it has."""
+    return End(text, stack.requirements, stack.python)

@@ -1,0 +1,185 @@
+"""The question of a bisection: the point of a manifest, both ends, and the quantity."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from packaging.requirements import Requirement
+
+from pytest_mlms.errors import MlmsError
+from pytest_mlms.history.machine_class import machine_class
+from pytest_mlms.history.releases import parse_requirement
+from pytest_mlms.host.machine import machine_state
+from pytest_mlms.manifest.load import LoadedManifest, load
+from pytest_mlms.manifest.schema import Model
+from pytest_mlms.serialization import to_plain
+from pytest_mlms.stacks.declared import framework_of
+
+__all__ = [
+    "End",
+    "Point",
+    "Question",
+    "exact_release",
+    "framework_for",
+    "model_of",
+    "question_of",
+    "read_point",
+]
+
+
+class Point(NamedTuple):
+    """What an upgrade measures beside its stacks; ``item`` is the stack's name in the node id."""
+
+    loaded: LoadedManifest
+    path: Path
+    device: str
+    batch_size: int
+    item: str = ""
+
+    @property
+    def label(self) -> str:
+        """The model, the device and the batch size."""
+        return f"{self.loaded.manifest.name} {self.device}-b{self.batch_size}"
+
+
+class End(NamedTuple):
+    """An end of a bisection as it was asked for; of a lock file, its packages and its Python."""
+
+    text: str
+    requirements: tuple[str, ...] = ()
+    python: str | None = None
+
+
+@dataclass(frozen=True)
+class Question:
+    """Everything that the answer depends on; the record of another question isn't continued.
+
+    ``model`` has the digests of the model by role, and ``machine`` the class of the machine.
+    """
+
+    manifest: str
+    framework: str
+    device: str
+    batch_size: int
+    model: dict[str, str]
+    dataset: str | None
+    good: End
+    bad: End
+    quantity: str | None
+    tolerance: float | None
+    requirements: tuple[str, ...]
+    machine: str
+
+    def difference(self, other: Question) -> str:
+        """Return how another question differs, as a text; "" where it is the same."""
+        for field in fields(self):
+            mine = getattr(self, field.name)
+            theirs = getattr(other, field.name)
+            if mine != theirs:
+                return f"{field.name} is {_shown(theirs)} there, and {_shown(mine)} here"
+        return ""
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, End):
+        return value.text
+    return "not given" if value in (None, ()) else str(value)
+
+
+def question_of(
+    point: Point,
+    framework: str,
+    ends: tuple[End, End],
+    quantity: str | None,
+    tolerance: float | None,
+    more: Iterable[str],
+) -> Question:
+    """Return the question of a bisection on this machine."""
+    model = model_of(point, framework)
+    good, bad = ends
+    return Question(
+        manifest=str(point.path),
+        framework=framework,
+        device=point.device,
+        batch_size=point.batch_size,
+        model=point.loaded.model_digests(model),
+        dataset=point.loaded.dataset_digest,
+        good=good,
+        bad=bad,
+        quantity=quantity,
+        tolerance=tolerance,
+        requirements=tuple(more),
+        machine=machine_class(to_plain(machine_state()), point.device),
+    )
+
+
+def read_point(nodeid: str) -> Point:
+    """Return the point of a manifest that a node id names, that of any of its items.
+
+    Raises MlmsError, which lists the points of the manifest.
+    """
+    file, _, function = nodeid.partition("::")
+    path = Path(file)
+    if not file or not path.is_file():
+        problem = f"{nodeid!r} names no manifest: there is no {file or 'file'} below {Path.cwd()}"
+        raise MlmsError(f"{problem}; write FILE::test_upgrade[…], an id that pytest lists")
+    loaded = load(path)
+    _, _, rest = function.partition("[")
+    return _point_of(loaded, path, rest.removesuffix("]"))
+
+
+def _point_of(loaded: LoadedManifest, path: Path, case: str) -> Point:
+    points = list(_points(loaded, path))
+    for point in points:
+        name = f"-{point.device}-b{point.batch_size}"
+        before, found, after = f"-{case}".partition(name)
+        if found and (not after or after.startswith("-")):
+            stack, _, _ = before.removeprefix("-").partition("-vs-")
+            return point._replace(item=stack)
+    if len(points) == 1 and not case:
+        return points[0]
+    known = ", ".join(f"{point.device}-b{point.batch_size}" for point in points)
+    said = f"no device and batch size of it ends {case!r}" if case else "there are several items"
+    first = f"{path}::test_upgrade[{points[0].device}-b{points[0].batch_size}]"
+    raise MlmsError(f"{path}: {said}; it has {known}: write one as in '{first}'")
+
+
+def _points(loaded: LoadedManifest, path: Path) -> Iterator[Point]:
+    evaluate = loaded.manifest.evaluate
+    for device in evaluate.devices:
+        for size in evaluate.batch_sizes:
+            yield Point(loaded, path, device, size)
+
+
+def framework_for(point: Point, packages: Iterable[str]) -> str:
+    """Return the framework of the manifest that one of these requirements installs."""
+    offered = [model.name for model in point.loaded.manifest.models]
+    names = [parse_requirement(text).name for text in packages]
+    for name in names:
+        if framework_of(name) in offered:
+            return framework_of(name)
+    problem = f"{', '.join(names)} is no framework of {point.path}, which has {', '.join(offered)}"
+    advice = "name the framework's release beside it, as in --with onnxruntime==1.31.1"
+    raise MlmsError(f"{problem}; {advice}")
+
+
+def model_of(point: Point, framework: str) -> Model:
+    """Return the model for a framework; raises MlmsError where there is none."""
+    for model in point.loaded.manifest.models:
+        if model.name == framework:
+            return model
+    raise MlmsError(f"{point.loaded.place('models')}: there is no model for {framework}; add one")
+
+
+def exact_release(text: str, option: str) -> Requirement:
+    """Return a requirement of one release; raises MlmsError, which says what to write."""
+    requirement = parse_requirement(text)
+    specifiers = list(requirement.specifier)
+    is_one = len(specifiers) == 1 and specifiers[0].operator == "=="
+    if not is_one or specifiers[0].version.endswith("*"):
+        problem = f"{option} {text!r} is no release"
+        raise MlmsError(f"{problem}; write one as in 'onnxruntime==1.20.1', or name a lock file")
+    return requirement

@@ -1,0 +1,104 @@
+"""The releases of a package between two ends, each in a stack of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from pytest_mlms.artifacts.package_index import PipSettings
+from pytest_mlms.bisect.bisection import Bisection
+from pytest_mlms.errors import MlmsError
+from pytest_mlms.history.releases import Release, releases_of
+from pytest_mlms.records import Stack
+
+__all__ = ["bisect_releases", "release_stacks", "releases_between"]
+
+_SHOWN_RELEASES = 6
+
+
+def releases_between(
+    good: Requirement, bad: Requirement, settings: PipSettings, pre: bool
+) -> list[str]:
+    """Return the versions from the good one to the bad one, the oldest first.
+
+    They have a wheel for this Python and platform and are not yanked. Pre-releases are among them
+    where an end is one. Raises MlmsError where the index lacks an end, or they are no two releases
+    in this order.
+    """
+    ends = _versions_of(good, bad)
+    before, after = ends
+    pre = pre or any(version.is_prerelease for version in ends)
+    wanted = Requirement(f"{good.name}>={before},<={after}")
+    found = sorted(map(_version, releases_of(wanted, settings, pre)))
+    for version in ends:
+        if version not in found:
+            raise MlmsError(_not_offered(good.name, version, settings))
+    return [str(version) for version in found]
+
+
+def _versions_of(good: Requirement, bad: Requirement) -> tuple[Version, Version]:
+    """Return both ends; raises MlmsError where they aren't two releases of one package."""
+    if canonicalize_name(good.name) != canonicalize_name(bad.name):
+        problem = f"--good is of {good.name} and --bad of {bad.name}"
+        raise MlmsError(f"{problem}; name two releases of one package, or two lock files")
+    before = Version(next(iter(good.specifier)).version)
+    after = Version(next(iter(bad.specifier)).version)
+    if before == after:
+        raise MlmsError(f"--good and --bad are both {good.name} {before}; name two releases")
+    if before > after:
+        problem = f"--good {good.name} {before} is newer than --bad {after}"
+        raise MlmsError(f"{problem}; the good release is the older one: exchange them")
+    return before, after
+
+
+def _version(release: Release) -> Version:
+    return release.version
+
+
+def _not_offered(package: str, version: Version, settings: PipSettings) -> str:
+    offered = releases_of(Requirement(package), settings, version.is_prerelease)
+    near = sorted(offered, key=lambda release: _distance(release.version, version))
+    shown = sorted(map(_version, near[:_SHOWN_RELEASES]))
+    names = ", ".join(map(str, shown))
+    problem = f"the index has no wheel of {package} {version} for this Python and platform"
+    return f"{problem}, or it is yanked; it has {names}"
+
+
+def _distance(version: Version, wanted: Version) -> tuple[int, ...]:
+    """Return how far a version is from another one, its first numbers first."""
+    pairs = zip(version.release, wanted.release, strict=False)
+    return tuple(abs(number - other) for number, other in pairs)
+
+
+def release_stacks(
+    package: str,
+    versions: Sequence[str],
+    framework: str,
+    more: Sequence[str],
+    taken: Collection[str],
+) -> list[Stack]:
+    """Return the stack of each release, the oldest first, by names that are not ``taken``.
+
+    ``more`` are requirements that each stack has beside the release. numpy is added where it isn't
+    one of them, as agents need it.
+    """
+    names = {canonicalize_name(Requirement(text).name) for text in (package, *more)}
+    numpy = () if "numpy" in names else ("numpy",)
+    stacks = []
+    for version in versions:
+        release = Release(package, Version(version), 0)
+        name = release.stack
+        while name in taken:
+            name += "-again"
+        requirements = (release.requirement, *more, *numpy)
+        stacks.append(Stack(name, framework, requirements=requirements))
+    return stacks
+
+
+def bisect_releases(bisection: Bisection, stacks: Sequence[Stack], limit: int) -> None:
+    """Find the release that made it worse; the record has the answer then."""
+    answer = bisection.search(stacks, limit)
+    bisection.conclude(answer, stacks, bisection.record.releases)

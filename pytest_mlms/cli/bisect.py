@@ -1,0 +1,246 @@
+"""``mlms bisect``: the release, or the package, that made an upgrade worse."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_mlms.cli.arguments import positive, print_error, show_step
+from pytest_mlms.cli.history_confirm import add_session_arguments, child_options
+from pytest_mlms.options import read_share
+
+if TYPE_CHECKING:
+    from pytest_mlms.artifacts.package_index import PipSettings
+    from pytest_mlms.bisect.bisection import Bisection
+    from pytest_mlms.bisect.question import End, Point
+    from pytest_mlms.bisect.record import Probe, Record
+
+__all__ = ["add_bisect"]
+
+_STATUS = {"found": 0, "same": 1, "range": 2, "gradual": 2}
+_RECORD = Path("bisect.json")
+_LOCKS = (".lock", ".toml")
+_BUDGET = 60.0  # seconds of an upgrade, as pytest's --mlms-budget
+_DURATION = 1.0  # seconds of a process, as pytest's --mlms-duration
+
+
+def add_bisect(commands: Any) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "bisect",
+        help="find the release, or the package, that made an upgrade worse",
+        description="Exit status: 0 found, 1 the ends don't differ, 2 only a range, 3 usage.",
+    )
+    parser.add_argument("nodeid", metavar="NODEID", help="FILE::test_upgrade[…-DEVICE-bN]")
+    for name, which in (("good", "last good"), ("bad", "first bad")):
+        text = f"the {which} release known, as in onnxruntime==1.20.1; or a lock file"
+        parser.add_argument(f"--{name}", required=True, metavar="RELEASE|LOCK", help=text)
+    parser.add_argument(
+        "--quantity",
+        metavar="NAME",
+        help="latency, agreement, crash, top1, peak_memory or another one that upgrades compare "
+        "(default: the first that the ends differ in)",
+    )
+    parser.add_argument(
+        "--tolerance",
+        type=read_share,
+        metavar="SHARE",
+        help="how much worse the quantity may be (default: the manifest's)",
+    )
+    parser.add_argument("--resume", action="store_true", help="go on with the file of --file")
+    parser.add_argument(
+        "--file",
+        type=Path,
+        default=_RECORD,
+        metavar="FILE",
+        help=f"what was judged so far (default: {_RECORD})",
+    )
+    _add_search(parser)
+    add_session_arguments(parser)
+    parser.set_defaults(run=_bisect)
+
+
+def _add_search(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--with",
+        action="append",
+        default=[],
+        metavar="REQUIREMENT",
+        dest="more",
+        help="what each stack has beside the release, such as 'numpy<2'; may be repeated",
+    )
+    parser.add_argument("--pre", action="store_true", help="pre-releases, too")
+    parser.add_argument(
+        "--probes",
+        type=_probes,
+        metavar="N",
+        help="releases to judge at most, 2 or more (default: log2 of their number, and 4)",
+    )
+    parser.add_argument(
+        "--budget",
+        type=float,
+        default=_BUDGET,
+        metavar="SECONDS",
+        help=f"seconds for a judgement, at most (default: {_BUDGET:g})",
+    )
+
+
+def _probes(text: str) -> int:
+    if text == "1":
+        raise argparse.ArgumentTypeError("the ends and their neighbours need 2 or more")
+    return positive(text)
+
+
+def _bisect(options: argparse.Namespace) -> int:
+    """Bisect; return the exit status that the help tells."""
+    from pytest_mlms.bisect.gate import check_quantity
+    from pytest_mlms.bisect.question import read_point
+    from pytest_mlms.errors import MlmsError
+
+    if options.quantity is not None:
+        check_quantity(options.quantity)
+    elif options.tolerance is not None:
+        raise MlmsError("--tolerance is of one quantity; name it with --quantity")
+    point = read_point(options.nodeid)
+    locks = [_is_lock(text) for text in (options.good, options.bad)]
+    if locks[0] != locks[1]:
+        raise MlmsError("--good and --bad are a release and a lock file; name two of one kind")
+    if all(locks):
+        return _bisect_locks(point, options)
+    return _bisect_releases(point, options)
+
+
+def _is_lock(text: str) -> bool:
+    return text.startswith("git:") or text.endswith(_LOCKS) or Path(text).is_file()
+
+
+def _bisect_releases(point: Point, options: argparse.Namespace) -> int:
+    """Search the releases of one package."""
+    from pytest_mlms.bisect.question import End, exact_release, framework_for
+    from pytest_mlms.bisect.releases import bisect_releases, release_stacks, releases_between
+    from pytest_mlms.bisect.search import most_probes
+    from pytest_mlms.stacks.declared import declared_stacks
+
+    good = exact_release(options.good, "--good")
+    bad = exact_release(options.bad, "--bad")
+    framework = framework_for(point, [options.good, *options.more])
+    record = _record(point, framework, (End(str(good)), End(str(bad))), options)
+    if not record.releases:
+        record.package = good.name
+        record.releases = releases_between(good, bad, _pip_settings(), options.pre)
+    declared = declared_stacks(Path.cwd(), [point.path])
+    stacks = release_stacks(record.package, record.releases, framework, options.more, declared)
+    versions = record.releases
+    most = options.probes or most_probes(len(versions))
+    _print(f"{point.label}, {record.package} {versions[0]} (good) to {versions[-1]} (bad)")
+    _print(f"{len(versions)} releases, {most} probes at most")
+    bisection = _bisection(point, record, options)
+    return _finish(bisection, lambda: bisect_releases(bisection, stacks, most), options)
+
+
+def _pip_settings() -> PipSettings:
+    from pytest_mlms.artifacts.package_index import pip_settings
+    from pytest_mlms.artifacts.transfer import DownloadError
+    from pytest_mlms.errors import MlmsError
+
+    try:
+        return pip_settings()
+    except DownloadError as error:
+        raise MlmsError(str(error)) from None
+
+
+def _bisect_locks(point: Point, options: argparse.Namespace) -> int:
+    """Search the packages that differ between two lock files, then the releases of one."""
+    from pytest_mlms.bisect.locks import end_of, locked_stacks
+    from pytest_mlms.bisect.packages import bisect_packages, ends_of
+
+    good, bad = locked_stacks(point, options.good, options.bad)
+    ends = ends_of(good, bad)
+    record = _record(
+        point, good.framework, (end_of(options.good, good), end_of(options.bad, bad)), options
+    )
+    record.changed = [change.name for change in ends.changes]
+    _print(f"{point.label}, {options.good} (good) to {options.bad} (bad)")
+    for change in ends.changes:
+        _print(f"  {change}")
+    bisection = _bisection(point, record, options)
+    return _finish(bisection, lambda: bisect_packages(bisection, ends, options.probes), options)
+
+
+def _record(
+    point: Point, framework: str, ends: tuple[End, End], options: argparse.Namespace
+) -> Record:
+    """Return the record to go on with, or a new one; an old file is set aside then."""
+    from pytest_mlms.bisect.question import question_of
+    from pytest_mlms.bisect.record import Record, read_record
+
+    question = question_of(
+        point, framework, ends, options.quantity, options.tolerance, options.more
+    )
+    if options.resume:
+        record = read_record(options.file, question)
+        record.reopen()
+        return record
+    began = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+    return Record(question, began=began, quantity=options.quantity)
+
+
+def _bisection(point: Point, record: Record, options: argparse.Namespace) -> Bisection:
+    """Return the bisection of a record, whose file is there then."""
+    from pytest_mlms.bisect.bisection import Bisection
+    from pytest_mlms.bisect.gate import Gate
+    from pytest_mlms.bisect.record import set_aside
+    from pytest_mlms.bisect.text import probe_lines
+
+    gate = Gate(
+        point=point,
+        child=child_options(options),
+        seconds=(options.budget, _DURATION),
+        tolerance=options.tolerance,
+        show=show_step,
+    )
+    earlier = None if options.resume else set_aside(options.file)
+    if earlier:
+        print_error(f"{options.file} was there; it is {earlier} now")
+    record.write(options.file)
+
+    def tell(probe: Probe) -> None:
+        for line in probe_lines(probe, record):
+            _print(line)
+
+    return Bisection(record, options.file, gate, tell)
+
+
+def _finish(bisection: Bisection, search: Callable[[], None], options: argparse.Namespace) -> int:
+    """Search, and print the answer; where it is interrupted, say how to go on."""
+    from pytest_mlms.bisect.text import answer_lines
+
+    record = bisection.record
+    try:
+        search()
+    except KeyboardInterrupt:
+        print_error(f"{options.file} has what was judged so far; go on with:")
+        print_error(f"  {_resuming()}")
+        raise
+    answer = record.answer
+    assert answer is not None, "a search ends with an answer"
+    for line in answer_lines(record, answer):
+        _print(line)
+    place = options.results / answer.run
+    _print(f"{options.file} has all judgements; the last one is in {place}")
+    return _STATUS[answer.kind]
+
+
+def _resuming() -> str:
+    """Return the command that goes on."""
+    words = [word for word in sys.argv[1:] if word != "--resume"]
+    return shlex.join(["mlms", *words, "--resume"])
+
+
+def _print(line: str) -> None:
+    print(line, flush=True)
