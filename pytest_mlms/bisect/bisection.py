@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
-from pytest_mlms.bisect.gate import Gate
+from pytest_mlms.bisect.gate import GateRun
 from pytest_mlms.bisect.judgement import CRASH, Judgement, judgement_of
 from pytest_mlms.bisect.record import Conclusion, Probe, Record, StackRecord
 from pytest_mlms.bisect.search import Answer, Outcome, Pair, Purpose, search
@@ -17,6 +18,21 @@ from pytest_mlms.history.recorded_stack import differing_packages
 from pytest_mlms.records import Stack
 
 __all__ = ["Bisection"]
+
+_NOT_MEASURED = ("ERROR", "SKIPPED", "FAILED")
+
+
+class PairGate(Protocol):
+    """The part of ``pytest_mlms.bisect.gate.Gate`` that a bisection uses."""
+
+    def show(self, step: str) -> None:
+        """Tell a step."""
+
+    def install(self, stack: Stack) -> tuple[str, ...]:
+        """Make a stack; return its exact packages. Raises MlmsError."""
+
+    def run(self, before: Stack, after: Stack, quantity: str | None, effort: int) -> GateRun:
+        """Judge a stack against an earlier one."""
 
 
 @dataclass(frozen=True)
@@ -28,14 +44,14 @@ class Bisection:
 
     record: Record
     path: Path
-    gate: Gate
+    gate: PairGate
     tell: Callable[[Probe], None]
     _told: list[Probe] = field(default_factory=list)
 
     def judge(self, before: Stack, after: Stack, purpose: Purpose, effort: int) -> Outcome:
         """Judge a stack against an earlier one, unless the record has that judgement.
 
-        Raises MlmsError where one of the ends can't be installed, or nothing could be measured.
+        Raises MlmsError where one of the ends can't be installed or measured.
         """
         probe = self.record.find(before.name, after.name, purpose, effort)
         if probe is None:
@@ -117,6 +133,8 @@ class Bisection:
             run = done.run
             nodeid = str(done.line["nodeid"])
             judgement = judgement_of(done.line, quantity)
+        if purpose == "ends":
+            _check_measured(judgement)
         return Probe(
             before=before.name,
             after=after.name,
@@ -152,3 +170,11 @@ class Bisection:
         is_bad = judgement.outcome is Outcome.BAD
         if self.record.quantity is None and (is_bad or judgement.quantity == CRASH):
             self.record.quantity = judgement.quantity
+
+
+def _check_measured(judgement: Judgement) -> None:
+    """Raise MlmsError where the ends could not be measured: a search would not be, either."""
+    if judgement.outcome is not Outcome.UNDECIDED or judgement.verdict not in _NOT_MEASURED:
+        return
+    problem = f"the ends can't be judged by {judgement.quantity}: {judgement.reason}"
+    raise MlmsError(f"{problem}; mend that, or bisect --quantity crash")

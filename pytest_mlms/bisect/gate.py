@@ -46,15 +46,19 @@ class Gate:
         child: The options of the sessions.
         seconds: The budget of an upgrade, and the least timed seconds of a process.
         tolerance: How much worse a quantity may be; None for the manifest's or the default.
-        show: Called with each step of an installation.
+        tell_step: Called with each step of an installation.
     """
 
     point: Point
     child: ChildOptions
     seconds: tuple[float, float]
     tolerance: float | None
-    show: Show
+    tell_step: Show
     _locks: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def show(self, step: str) -> None:
+        """Tell a step."""
+        self.tell_step(step)
 
     def install(self, stack: Stack) -> tuple[str, ...]:
         """Make the environment of a stack, once; return its exact packages.
@@ -62,7 +66,7 @@ class Gate:
         Raises MlmsError where it can't be made.
         """
         if stack.name not in self._locks:
-            self._locks[stack.name] = prepare(stack, self.child.cache, show=self.show).lock
+            self._locks[stack.name] = prepare(stack, self.child.cache, show=self.tell_step).lock
         return self._locks[stack.name]
 
     def run(self, before: Stack, after: Stack, quantity: str | None, effort: int) -> GateRun:
@@ -116,12 +120,19 @@ class Gate:
         return upgrade.tolerances().get(quantity, rules[quantity].tolerance)
 
 
-def check_quantity(name: str) -> None:
-    """Raise MlmsError where upgrades don't compare a quantity."""
+def check_quantity(name: str | None, tolerance: float | None) -> None:
+    """Raise MlmsError where upgrades don't compare a quantity, or not by a tolerance."""
+    if name is None:
+        if tolerance is not None:
+            raise MlmsError("--tolerance is of one quantity; name it with --quantity")
+        return
     known = ["latency", AGREEMENT, CRASH, *upgrade_rules(), *upgrade_rules("inputs")]
     if name not in known:
         names = ", ".join(dict.fromkeys(known))
         raise MlmsError(f"--quantity {name!r} is none that upgrades compare; write one of {names}")
+    if tolerance is not None and name in (AGREEMENT, CRASH):
+        problem = f"{name} has no tolerance to set"
+        raise MlmsError(f"{problem}; that of outputs is the manifest's thresholds: agreement")
 
 
 def _upgrade(run: Path) -> Mapping[str, Any] | None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from pytest_mlms.bisect.question import End, Point
 from pytest_mlms.cases import Case
 from pytest_mlms.config import LOCK_FILE
-from pytest_mlms.errors import MlmsError
+from pytest_mlms.errors import MlmsError, Unavailable
 from pytest_mlms.lockfile.baseline import LockFile, locked_stack
 from pytest_mlms.lockfile.lock import Lock
 from pytest_mlms.lockfile.revision import read_version
@@ -15,6 +15,8 @@ from pytest_mlms.records import Stack
 from pytest_mlms.stacks.declared import declared_stacks
 
 __all__ = ["end_of", "locked_stacks"]
+
+_EXAMPLE = "'m.yaml::test_upgrade[STACK-cpu-b1]'"
 
 
 def locked_stacks(point: Point, good: str, bad: str) -> tuple[Stack, Stack]:
@@ -34,7 +36,11 @@ def _locked_stack(point: Point, name: str) -> Stack:
     stack = Stack(point.item or framework, framework)
     case = Case("upgrade", point.loaded, models[0], stack, point.device, point.batch_size, None)
     declared = declared_stacks(Path.cwd(), [point.path])
-    return locked_stack(case, file, stack.name, declared)
+    try:
+        return locked_stack(case, file, stack.name, declared)
+    except Unavailable as error:
+        advice = f"or begin the case of the node id with one, as in {_EXAMPLE}"
+        raise MlmsError(f"{error}; {advice}") from None
 
 
 def _framework(point: Point, lock: Lock, file: str) -> str:

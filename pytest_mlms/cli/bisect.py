@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import math
 import shlex
 import sys
 from collections.abc import Callable
@@ -83,11 +84,21 @@ def _add_search(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--budget",
-        type=float,
+        type=_seconds,
         default=_BUDGET,
         metavar="SECONDS",
         help=f"seconds for a judgement, at most (default: {_BUDGET:g})",
     )
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if math.isfinite(seconds) and seconds > 0:
+        return seconds
+    raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds above 0")
 
 
 def _probes(text: str) -> int:
@@ -102,10 +113,7 @@ def _bisect(options: argparse.Namespace) -> int:
     from pytest_mlms.bisect.question import read_point
     from pytest_mlms.errors import MlmsError
 
-    if options.quantity is not None:
-        check_quantity(options.quantity)
-    elif options.tolerance is not None:
-        raise MlmsError("--tolerance is of one quantity; name it with --quantity")
+    check_quantity(options.quantity, options.tolerance)
     point = read_point(options.nodeid)
     locks = [_is_lock(text) for text in (options.good, options.bad)]
     if locks[0] != locks[1]:
@@ -202,7 +210,7 @@ def _bisection(point: Point, record: Record, options: argparse.Namespace) -> Bis
         child=child_options(options),
         seconds=(options.budget, _DURATION),
         tolerance=options.tolerance,
-        show=show_step,
+        tell_step=show_step,
     )
     earlier = None if options.resume else set_aside(options.file)
     if earlier:

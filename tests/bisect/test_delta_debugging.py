@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_mlms.bisect.delta_debugging import Changes, reduce_changes
@@ -16,6 +16,7 @@ def culprits(draw: st.DrawFn) -> tuple[int, set[int]]:
     return count, chosen
 
 
+@settings(max_examples=40)
 @given(culprits())
 def test_the_changes_that_are_bad_together_are_found(case: tuple[int, set[int]]) -> None:
     count, bad = case
@@ -31,6 +32,7 @@ def test_the_changes_that_are_bad_together_are_found(case: tuple[int, set[int]])
     assert tuple(range(count)) not in tested
 
 
+@settings(max_examples=40)
 @given(st.integers(2, 64), st.data())
 def test_one_culprit_takes_two_tests_a_halving_at_most(count: int, data: st.DataObject) -> None:
     culprit = data.draw(st.integers(0, count - 1))
@@ -44,6 +46,7 @@ def test_one_culprit_takes_two_tests_a_halving_at_most(count: int, data: st.Data
     assert len(tested) <= 2 * (count - 1).bit_length()
 
 
+@settings(max_examples=40)
 @given(st.integers(1, 12), st.data())
 def test_what_is_found_is_bad_whatever_else_stays_undecided(
     count: int, data: st.DataObject

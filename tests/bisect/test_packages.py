@@ -12,12 +12,12 @@ from packaging.version import Version
 
 from pytest_mlms.bisect import packages
 from pytest_mlms.bisect.bisection import Bisection
-from pytest_mlms.bisect.gate import Gate, GateRun
 from pytest_mlms.bisect.packages import bisect_packages, ends_of
 from pytest_mlms.bisect.record import Record
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.history.releases import Release
 from pytest_mlms.records import Stack
+from tests.support.bisections import SimulatedGate
 from tests.support.questions import QUESTION
 
 OLD = ("pace==1.0", "numpy==1.26.4", "gone==1.0")
@@ -26,29 +26,6 @@ NEW = ("pace==1.4", "numpy==2.4.6", "added==3.0")
 
 def stack(requirements: tuple[str, ...], **fields: Any) -> Stack:
     return Stack("locked", "pacekit", requirements=requirements, **fields)
-
-
-class SimulatedGate(Gate):
-    """A gate that judges by a function of the later stack's packages; nothing is installed."""
-
-    def __init__(self, is_worse: Callable[[set[str]], bool]) -> None:
-        object.__setattr__(self, "is_worse", is_worse)
-        object.__setattr__(self, "show", lambda step: None)
-
-    def install(self, stack: Stack) -> tuple[str, ...]:
-        return stack.requirements
-
-    def run(self, before: Stack, after: Stack, quantity: str | None, effort: int) -> GateRun:
-        is_worse: Callable[[set[str]], bool] = self.__dict__["is_worse"]
-        worse = is_worse({*after.requirements, str(after.python)}) and not is_worse(
-            {*before.requirements, str(before.python)}
-        )
-        verdict = "REGRESSED" if worse else "PASSED"
-        compared = {"quantity": "latency", "verdict": verdict, "of": "rounds", "lacking": ""}
-        figures = dict.fromkeys(("a", "b", "ratio", "low", "high", "tolerance"), 1.0)
-        line = {"verdict": verdict, "comparisons": [{**compared, **figures, "unit": "s"}]}
-        names = {"stack": {"name": after.name}, "nodeid": f"{after.name}-vs-{before.name}"}
-        return GateRun({**line, **names}, "run")
 
 
 @pytest.fixture

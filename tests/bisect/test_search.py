@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pytest_mlms.bisect.search import Answer, Outcome, Pair, most_probes, search
@@ -70,6 +70,7 @@ def test_a_step_is_found_by_the_logarithm_of_the_releases_and_four_probes(
     assert judge.pairs[-1] == Pair(first - 1, first, "neighbours", effort=2)
 
 
+@settings(max_examples=50)
 @given(steps(), st.data())
 def test_a_release_that_cannot_be_judged_is_never_accused(
     case: tuple[int, int], data: st.DataObject

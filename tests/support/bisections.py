@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pytest_mlms.bisect.gate import GateRun
 from pytest_mlms.cli.main import main
+from pytest_mlms.errors import StackError
+from pytest_mlms.records import Stack
 from tests.support.confirmations import KEPT, write_numpy, write_predictor
 from tests.support.project import PREDICTORS, Project
 from tests.support.wheels import write_wheel
 
-__all__ = ["KEPT", "RELEASES", "Releases"]
+__all__ = ["KEPT", "RELEASES", "Releases", "SimulatedGate"]
 
 RELEASES = [f"1.{minor}" for minor in range(1, 13)]
 """The twelve releases of the package, the oldest first."""
@@ -89,3 +92,51 @@ def options_of_pytest() -> str:
     """Return what the sessions of a command are to use: short rounds, no plugins of tests."""
     plugins = "-p no:hypothesispytest -p no:anyio"
     return f"{plugins} --mlms-predictors={PREDICTORS}"
+
+
+class SimulatedGate:
+    """A gate that judges by a function of a stack's packages; nothing is installed or run.
+
+    The stacks ``missing`` can't be installed, those in ``also`` have more packages. Ctrl-C comes
+    after ``interrupted_after`` judgements. ``line`` replaces the fields of each upgrade. ``runs``
+    counts the judgements.
+    """
+
+    def __init__(
+        self,
+        is_worse: Callable[[set[str]], bool],
+        missing: Sequence[str] = (),
+        also: Mapping[str, tuple[str, ...]] | None = None,
+        interrupted_after: int = 1000,
+        line: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.runs = 0
+        self._is_worse = is_worse
+        self._missing = missing
+        self._also = also or {}
+        self._most_runs = interrupted_after
+        self._line = line or {}
+
+    def show(self, step: str) -> None:
+        pass
+
+    def install(self, stack: Stack) -> tuple[str, ...]:
+        if stack.name in self._missing:
+            raise StackError("no such package")
+        return (*stack.requirements, *self._also.get(stack.name, ()))
+
+    def run(self, before: Stack, after: Stack, quantity: str | None, effort: int) -> GateRun:
+        if self.runs == self._most_runs:
+            raise KeyboardInterrupt
+        self.runs += 1
+        worse = self._is_worse(_software(after)) and not self._is_worse(_software(before))
+        verdict = "REGRESSED" if worse else "PASSED"
+        compared = {"quantity": "latency", "verdict": verdict, "of": "rounds", "lacking": ""}
+        figures = dict.fromkeys(("a", "b", "ratio", "low", "high", "tolerance"), 1.0)
+        line = {"verdict": verdict, "comparisons": [{**compared, **figures, "unit": "s"}]}
+        names = {"stack": {"name": after.name}, "nodeid": f"{after.name}-vs-{before.name}"}
+        return GateRun({**line, **names, **self._line}, "run")
+
+
+def _software(stack: Stack) -> set[str]:
+    return {*stack.requirements, str(stack.python)}

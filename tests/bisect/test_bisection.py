@@ -1,0 +1,99 @@
+"""A bisection over a simulated gate: what is recorded and told, and what stops it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_mlms.bisect.bisection import Bisection
+from pytest_mlms.bisect.record import Probe, Record, read_record
+from pytest_mlms.bisect.releases import bisect_releases, release_stacks
+from pytest_mlms.errors import MlmsError
+from tests.support.bisections import SimulatedGate
+from tests.support.questions import QUESTION
+
+VERSIONS = ["1.0", "1.1", "1.2", "1.3", "1.4"]
+STACKS = release_stacks("pace", VERSIONS, "pacekit", (), ())
+
+
+def is_slow(packages: set[str]) -> bool:
+    return bool(packages & {"pace==1.3", "pace==1.4"})
+
+
+class Bisected:
+    """A bisection in a folder, and what it told."""
+
+    def __init__(self, folder: Path, gate: SimulatedGate, record: Record | None = None) -> None:
+        self.path = folder / "bisect.json"
+        self.gate = gate
+        self.record = record or Record(QUESTION, package="pace", releases=VERSIONS)
+        self.told: list[Probe] = []
+
+    def run(self) -> None:
+        bisection = Bisection(self.record, self.path, self.gate, self.told.append)
+        bisect_releases(bisection, STACKS, 6)
+
+
+def test_each_probe_is_written_before_it_is_told_and_the_answer_at_the_end(tmp_path: Path) -> None:
+    bisected = Bisected(tmp_path, SimulatedGate(is_slow))
+    bisected.run()
+    record = read_record(bisected.path, QUESTION)
+    assert record == bisected.record
+    assert bisected.told == record.probes
+    assert record.quantity == "latency"
+    assert record.answer is not None
+    assert (record.answer.old, record.answer.new) == ("1.2", "1.3")
+    assert record.stacks["pace-1.3"].packages == ("pace==1.3", "numpy")
+
+
+@pytest.mark.parametrize("stop", range(1, 4))
+def test_a_bisection_that_was_stopped_asks_nothing_again(tmp_path: Path, stop: int) -> None:
+    whole = Bisected(tmp_path, SimulatedGate(is_slow))
+    whole.run()
+    gate = SimulatedGate(is_slow, interrupted_after=stop)
+    first = Bisected(tmp_path, gate)
+    with pytest.raises(KeyboardInterrupt):
+        first.run()
+    record = read_record(first.path, QUESTION)
+    assert len(record.probes) == stop
+    record.reopen()
+    rest = Bisected(tmp_path, SimulatedGate(is_slow), record)
+    rest.run()
+    assert rest.gate.runs == len(whole.record.probes) - stop
+    assert [probe.after for probe in rest.told] == [probe.after for probe in whole.told]
+    assert rest.record.answer == whole.record.answer
+
+
+def test_a_release_that_cannot_be_installed_is_recorded_and_an_end_is_an_error(
+    tmp_path: Path,
+) -> None:
+    bisected = Bisected(tmp_path, SimulatedGate(is_slow, missing=["pace-1.2"]))
+    bisected.run()
+    record = bisected.record
+    assert record.stacks["pace-1.2"].problem == "no such package"
+    assert record.answer is not None
+    assert (record.answer.kind, record.answer.between) == ("range", ("1.2",))
+    for end in ("pace-1.0", "pace-1.4"):
+        with pytest.raises(MlmsError, match="no such package"):
+            Bisected(tmp_path, SimulatedGate(is_slow, missing=[end])).run()
+
+
+@pytest.mark.parametrize("verdict", ["ERROR", "SKIPPED"])
+def test_ends_that_cannot_be_measured_are_an_error_and_asked_again(
+    tmp_path: Path, verdict: str
+) -> None:
+    failed: dict[str, Any] = {"verdict": verdict, "comparisons": [], "message": "no such device"}
+    bisected = Bisected(tmp_path, SimulatedGate(is_slow, line=failed))
+    with pytest.raises(MlmsError, match="can't be judged by latency: no such device; mend that"):
+        bisected.run()
+    assert bisected.record.probes == []
+
+
+def test_packages_that_changed_with_the_release_are_told(tmp_path: Path) -> None:
+    also = {"pace-1.3": ("numpy==2.0",), "pace-1.2": ("numpy==1.9",)}
+    bisected = Bisected(tmp_path, SimulatedGate(is_slow, also=also))
+    bisected.run()
+    assert bisected.record.answer is not None
+    assert bisected.record.answer.others == ("numpy 1.9 → 2.0",)
