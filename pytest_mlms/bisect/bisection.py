@@ -116,23 +116,14 @@ class Bisection:
     def _measure(self, before: Stack, after: Stack, purpose: Purpose, effort: int) -> Probe:
         began = datetime.datetime.now(datetime.timezone.utc)
         start = time.monotonic()
-        problem = self._install(before)
+        problem = self._install_both(before, after, purpose)
         if problem:
-            raise MlmsError(problem)
-        problem = self._install(after)
-        if problem and purpose == "ends":
-            raise MlmsError(problem)
-        run = ""
-        nodeid = ""
-        if problem:
-            judgement = Judgement(Outcome.UNAVAILABLE, "", "SKIPPED", reason=problem)
-        else:
-            quantity = self.record.quantity
-            self.gate.show(f"judging {after.name} against {before.name}")
-            done = self.gate.run(before, after, quantity, effort)
-            run = done.run
-            nodeid = str(done.line["nodeid"])
-            judgement = judgement_of(done.line, quantity)
+            missing = Judgement(Outcome.UNAVAILABLE, "", "SKIPPED", reason=problem)
+            return Probe(before.name, after.name, purpose, effort, missing)
+        quantity = self.record.quantity
+        self.gate.show(f"judging {after.name} against {before.name}")
+        done = self.gate.run(before, after, quantity, effort)
+        judgement = judgement_of(done.line, quantity)
         if purpose == "ends":
             _check_measured(judgement)
         return Probe(
@@ -141,11 +132,24 @@ class Bisection:
             purpose=purpose,
             effort=effort,
             judgement=judgement,
-            run=run,
-            nodeid=nodeid,
+            run=done.run,
+            nodeid=str(done.line["nodeid"]),
             began=began.isoformat(timespec="seconds"),
             seconds=round(time.monotonic() - start, 1),
         )
+
+    def _install_both(self, before: Stack, after: Stack, purpose: Purpose) -> str:
+        """Make both stacks; return why the later one can't be made, "" where it can.
+
+        Raises MlmsError where the earlier one or an end can't be made.
+        """
+        problem = self._install(before)
+        if problem:
+            raise MlmsError(problem)
+        problem = self._install(after)
+        if problem and purpose == "ends":
+            raise MlmsError(problem)
+        return problem
 
     def _install(self, stack: Stack) -> str:
         """Make a stack and record its packages; return why it can't be made, "" where it can."""

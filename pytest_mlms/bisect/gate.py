@@ -75,9 +75,8 @@ class Gate:
         Raises MlmsError, which has pytest's last lines, where it measured nothing.
         """
         with tempfile.TemporaryDirectory(prefix="mlms-bisect-") as folder:
-            write_stacks(
-                Path(folder, "stacks.yaml"), {stack.name: stack for stack in (before, after)}
-            )
+            stacks = {stack.name: stack for stack in (before, after)}
+            write_stacks(Path(folder, "stacks.yaml"), stacks)
             arguments = [*self._arguments(before, after, folder), *self._limits(quantity, effort)]
             log = Path(folder, "output.txt")
             with log.open("wb") as output:
@@ -136,7 +135,7 @@ def check_quantity(name: str | None, tolerance: float | None) -> None:
 
 
 def _upgrade(run: Path) -> Mapping[str, Any] | None:
-    """Return the last line of an upgrade; None where an interruption ended it, too."""
+    """Return the last line of an upgrade; None where there is none."""
     found = None
     for line in read_results(run / "results.jsonl"):
         if line["type"] == "item" and line["kind"] == "upgrade":

@@ -166,7 +166,10 @@ def _bisect_locks(point: Point, options: argparse.Namespace) -> int:
     """Search the packages that differ between two lock files, then the releases of one."""
     from pytest_mlms.bisect.locks import end_of, locked_stacks
     from pytest_mlms.bisect.packages import bisect_packages, ends_of
+    from pytest_mlms.errors import MlmsError
 
+    if options.more:
+        raise MlmsError("lock files have all packages; leave out --with")
     good, bad = locked_stacks(point, options.good, options.bad)
     ends = ends_of(good, bad)
     record = _record(
@@ -225,13 +228,14 @@ def _bisection(point: Point, record: Record, options: argparse.Namespace) -> Bis
 
 
 def _finish(bisection: Bisection, search: Callable[[], None], options: argparse.Namespace) -> int:
-    """Search, and print the answer; where it is interrupted, say how to go on."""
+    """Search, and print the answer; where that is interrupted, say how to go on."""
     from pytest_mlms.bisect.text import answer_lines
+    from pytest_mlms.errors import MlmsError
 
     record = bisection.record
     try:
         search()
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, MlmsError):
         print_error(f"{options.file} has what was judged so far; go on with:")
         print_error(f"  {_resuming()}")
         raise

@@ -197,6 +197,7 @@ POINT = "manifests/digits.yaml::test_upgrade[cpu-b8]"
         ([POINT, "--good=numpy==1.26.4", "--bad=numpy==2.0.0"], "name the framework's release"),
         ([POINT, "--good=a.lock", "--bad=onnxruntime==1.2"], "name two of one kind"),
         ([POINT, "--good=a.lock", "--bad=b.lock"], "there is no a.lock"),
+        ([POINT, "--good=a.lock", "--bad=b.lock", "--with=numpy"], "leave out --with"),
         (["nowhere.yaml::test_upgrade", *ENDS], "there is no nowhere.yaml below"),
         (["manifests/digits.yaml", *ENDS], "it has cpu-b1, cpu-b8, cpu-b64"),
         ([POINT, *ENDS], "no release of onnxruntime that is"),
