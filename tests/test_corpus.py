@@ -19,6 +19,7 @@ MUTANTS = {
     "legacy": 100,
     "stacks": 100,
     "labels": 100,
+    "arrivals": 100,
     "coco": 100,
     "npz": 100,
     "records": 100,

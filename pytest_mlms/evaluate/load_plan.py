@@ -22,6 +22,7 @@ _SECOND = 1_000_000_000
 _STREAM_SHARE = 0.99  # of MultiStream, whose result is the p99
 _DRAIN_SHARE = 0.5  # of a schedule, in which queries that wait may still be served
 _LEAST_DRAIN = 1.0  # seconds
+_STEADY = 100  # times the limit: most queues are then as long as they will be
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class LoadItemPlan:
         place: The scenario's line in the manifest.
         batch_size: Inputs of a sample.
         processes: Fresh processes, each of which is loaded.
-        duration: Seconds of the first run of a process, at least.
+        duration: Seconds of the first run of a process, at least, if its share allows it.
         budget: Seconds for all processes.
         limits: The limits under ``thresholds``.
         seed: Draws arrivals and samples; a process adds its number.
@@ -124,7 +125,8 @@ class LoadItemPlan:
             yield self._scheduled(self.arrivals, seed, samples)
             return
         assert isinstance(self.load, Server), "a load is one of three"
-        seconds = min(max(self.duration, self.least / self.load.rate), self.longest)
+        first = max(self.duration, self.least / self.load.rate, _STEADY * self.load.latency)
+        seconds = min(first, self.longest)
         while seconds <= self.longest:
             arrivals = poisson_arrivals(self.load.rate, seed, round(seconds * _SECOND), self.least)
             yield self._scheduled(arrivals, seed, samples)

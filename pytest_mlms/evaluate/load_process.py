@@ -26,12 +26,17 @@ from pytest_mlms.evaluate.outputs import check_finite, finite_rows
 from pytest_mlms.evaluate.performance_plan import PerformancePlan
 from pytest_mlms.evaluate.process_result import ProcessRecord, ProcessResult
 from pytest_mlms.load.bounds import Bounds, bounds_of
+from pytest_mlms.load.evidence import Criterion, Outcome, judge_rate
 from pytest_mlms.load.verdict import RunVerdict, judge_run
+from pytest_mlms.manifest.scenarios import Server
 from pytest_mlms.records import Verdict
 
 __all__ = ["FastestCall", "KeepPart", "LoadResult", "measure_load_process"]
 
 _SECOND = 1_000_000_000
+_CLEAR = 2  # times the percentile and more: a limit that far away is met
+_PRECISION = 0.05  # the difference between rates that is to be seen
+_OUTCOMES = {Verdict.PASSED: Outcome.GOOD, Verdict.FAILED: Outcome.BAD}
 
 KeepPart = Callable[[int, ScenarioRun], None]
 """Keeps what was received from a process whose load did not come to its end."""
@@ -160,7 +165,7 @@ def _serve_until_decided(
         times = query_times(load_plan, run)
         runs = served.runs + 1 if served else 1
         served = _Served(run, times, _judge(plan, times), runs)
-        if served.verdict is None or served.verdict.verdict is not Verdict.INCONCLUSIVE:
+        if _is_decided(plan, served):
             break
     assert served is not None, "a plan has a run"
     return served
@@ -183,6 +188,28 @@ def _judge(plan: LoadItemPlan, times: QueryTimes) -> RunVerdict | None:
         return None
     limit = round(plan.criterion.value * _SECOND)
     return judge_run(times.latencies, times.issue_delays, limit, plan.share)
+
+
+def _is_decided(plan: LoadItemPlan, served: _Served) -> bool:
+    """Return whether a longer run would say the same.
+
+    LoadGen's rule takes queries to be independent, so a run that it decides goes on where these
+    queries, counted as fewer independent ones, leave the limit open and close.
+    """
+    verdict = served.verdict
+    if verdict is None or verdict.verdict is Verdict.INVALID:
+        return True
+    if verdict.verdict is Verdict.INCONCLUSIVE:
+        return False
+    if not isinstance(plan.load, Server):
+        return True
+    limit = plan.load.latency * _SECOND
+    latencies = served.times.latencies
+    if bounds_of(latencies, plan.share).high * _CLEAR <= limit:
+        return True
+    criterion = Criterion(plan.load.latency, plan.share, _PRECISION)
+    outcome = judge_rate([latencies > limit], plan.load.rate, criterion)
+    return outcome is _OUTCOMES[verdict.verdict]
 
 
 def _seconds_per_input(plan: LoadItemPlan, served: _Served) -> float:

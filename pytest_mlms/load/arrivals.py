@@ -66,7 +66,7 @@ def read_arrivals(path: Path, speed: float = 1.0) -> NDArray[np.int64]:
     read. Raises MlmsError with the file and line of a row that is no such time.
     """
     try:
-        with path.open(encoding="utf-8") as lines:
+        with path.open(encoding="utf-8-sig") as lines:
             blocks = list(_blocks(path, lines))
     except (OSError, UnicodeDecodeError) as error:
         raise MlmsError(f"{path}: can't be read ({error}); name a CSV file of arrivals") from error
@@ -82,8 +82,8 @@ def _blocks(path: Path, lines: Iterable[str]) -> Iterator[NDArray[np.int64]]:
     block: list[int] = []
     last = 0
     for number, line in enumerate(lines, start=1):
-        text = line.partition(",")[0].strip()
-        if number == 1 and text.strip('"').lower() == _HEADER:
+        text = line.partition(",")[0].strip().strip('"')
+        if number == 1 and text.lower() == _HEADER:
             continue
         time = _nanoseconds(path, number, text)
         if time < last:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import numpy as np
@@ -146,6 +146,17 @@ def test_an_open_verdict_goes_on_for_longer_and_says_what_it_would_take() -> Non
     (decision,) = measured.decisions
     assert decision.verdict is Verdict.INCONCLUSIVE
     assert "undecided: LoadGen's rule takes" in explain(decision)
+
+
+def test_a_run_goes_on_where_its_queries_were_lucky() -> None:
+    # 90 % busy: the true p99 is some 210 ms, and LoadGen's rule passes the first run
+    lucky = plan_of(server(latency="180 ms"), processes=1, budget=20.0)
+    measured, _ = measure(lucky, [FakeServer(0.009)])
+    assert measured.decisions[0].verdict is Verdict.PASSED
+    busy = FakeServer(0.009)
+    measured, _ = measure(replace(lucky, budget=400.0), [busy])
+    assert measured.decisions[0].verdict is Verdict.FAILED
+    assert len(busy.loads) > 1
 
 
 def test_queries_that_are_issued_late_make_the_item_invalid() -> None:

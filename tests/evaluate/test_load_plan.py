@@ -47,6 +47,15 @@ def test_a_server_runs_twice_as_long_each_time_within_its_share() -> None:
     assert all(run.longest > second for run, second in zip(runs, seconds, strict=True))
 
 
+def test_a_first_run_lasts_a_hundred_times_the_limit() -> None:
+    first = next(plan_of(server(latency="80 ms")).runs(0, samples=8))
+    assert first.scheduled is not None
+    assert first.scheduled[-1] / SECOND == pytest.approx(8, abs=0.5)
+    capped = next(plan_of(server(latency="60 s")).runs(0, samples=8))
+    assert capped.scheduled is not None
+    assert capped.scheduled[-1] / SECOND == pytest.approx(10, abs=0.5)
+
+
 def test_a_longer_run_begins_as_the_one_before() -> None:
     first, second = plan_of(server()).runs(0, samples=8)
     assert first.scheduled is not None

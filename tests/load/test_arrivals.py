@@ -56,6 +56,12 @@ def test_a_file_has_a_time_a_row_and_begins_at_zero(tmp_path: Path) -> None:
     assert read_arrivals(path).tolist() == [0, 0, SECOND // 2, 1_500_000_001]
 
 
+def test_a_file_of_a_spreadsheet_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_bytes(b'\xef\xbb\xbf"Seconds",\r\n"0.5"\r\n1.5,x\r\n')
+    assert read_arrivals(path).tolist() == [0, SECOND]
+
+
 def test_a_file_is_replayed_at_a_speed(tmp_path: Path) -> None:
     path = written(tmp_path, "0\n1\n3\n")
     assert read_arrivals(path, speed=2).tolist() == [0, SECOND // 2, 3 * SECOND // 2]

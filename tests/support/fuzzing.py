@@ -22,6 +22,7 @@ from pytest_mlms.cases import Case, cases_of
 from pytest_mlms.errors import ManifestError, MlmsError
 from pytest_mlms.item_result import CaseIdentity
 from pytest_mlms.legacy.importing import Original, import_original
+from pytest_mlms.load.arrivals import read_arrivals
 from pytest_mlms.loading import load_manifest
 from pytest_mlms.lockfile.reading import parse_lock, read_lock
 from pytest_mlms.lockfile.writing import lock_text
@@ -206,6 +207,13 @@ def _read_labels(data: bytes, folder: Path) -> None:
     dataset.batch(range(min(3, len(dataset))))
 
 
+def _read_arrivals(data: bytes, folder: Path) -> None:
+    """Read the arrivals of a replay."""
+    path = folder / "trace.csv"
+    path.write_bytes(data)
+    read_arrivals(path, speed=2)
+
+
 def _read_coco(data: bytes, folder: Path) -> None:
     """Open a COCO file beside a picture, and read its boxes and masks."""
     (folder / "labels.json").write_bytes(data)
@@ -289,6 +297,7 @@ _ALL = [
     Target("legacy", (mutated_yaml, mutated_text), _read_legacy, 0.1),
     Target("stacks", (mutated_yaml, mutated_text), _read_stacks, 0.1),
     Target("labels", (mutated_text, mutated_bytes), _read_labels, 0.1),
+    Target("arrivals", (mutated_text, mutated_bytes), _read_arrivals, 0.1),
     Target("coco", (mutated_text, mutated_bytes), _read_coco, 0.1),
     Target("npz", (mutated_npz,), _read_npz, 0.1),
     Target("records", (mutated_bytes,), _read_record_file, 0.1),
