@@ -220,3 +220,19 @@ def test_records_that_do_not_follow_are_refused() -> None:
     found = LoadRecords(LoadPlan(np.arange(2), 60))
     with pytest.raises(ProtocolError, match="not those that follow"):
         found.add({RECORDS: np.array([[1, 5, 5, 5, 6, 1]]), READINGS: READING})
+
+
+@pytest.mark.slow
+def test_ten_million_arrivals_take_no_memory_but_their_schedule(tmp_path: Path) -> None:
+    count = 10_000_000
+    scheduled = np.arange(count, dtype=np.int64) * 100
+    plan = LoadPlan(np.zeros(count, np.int32), 5, scheduled)
+    with open_server(tmp_path) as server:
+        before = server.load_run(LIBRARY, plan_of(100)).peak_bytes
+        run = server.load_run((), plan)
+    assert before is not None
+    assert run.peak_bytes is not None
+    assert run.peak_bytes - before < 64 << 20, "an object each would take 300 MB and more"
+    assert not run.complete
+    assert len(run.done) > 10_000
+    assert np.array_equal(run.queries, np.arange(len(run.done)))
