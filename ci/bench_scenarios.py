@@ -32,8 +32,8 @@ DRAINED = 0.1  # of the duration, after which all queries are done
 PROCESSES = 3  # that find both highest rates
 CALL_SECONDS = 0.01  # of the calls whose latencies are compared
 COMPARED_RATE = 50.0  # queries a second
-COMPARED_SECONDS = 10.0
-TURNS = 5
+COMPARED_SECONDS = 6.0
+TURNS = 9
 PERCENTILES = (50, 90, 99)
 SECOND = 1e9  # nanoseconds
 

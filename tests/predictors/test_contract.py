@@ -19,6 +19,7 @@ import psutil
 import pytest
 from onnx.reference import ReferenceEvaluator
 
+from pytest_mlms.agent.load import Batcher, LoadPlan, request_fields, schedule_arrays
 from pytest_mlms.agent.process import Refused
 from pytest_mlms.artifacts.fetch import default_cache, fetch_files
 from pytest_mlms.manifest import load
@@ -165,6 +166,29 @@ def subject(
     subject = Subject(request.param, tmp_path_factory.mktemp("agent") / "log")
     yield subject
     subject.agent.close()
+
+
+def load_fields(batcher: Batcher | None, instances: int) -> tuple[dict[str, Any], Any]:
+    """Return the request for 40 queries of single images, a millisecond apart."""
+    scheduled = np.arange(40, dtype=np.int64) * 1_000_000
+    samples = np.arange(40, dtype=np.int32) % len(IMAGES)
+    plan = LoadPlan(samples, 60, scheduled, instances=instances, batcher=batcher)
+    arrays = schedule_arrays(plan)
+    for number in range(len(IMAGES)):
+        arrays.append(("image", IMAGES[number : number + 1]))
+    return request_fields(plan, len(IMAGES)), arrays
+
+
+@pytest.mark.parametrize(("instances", "batcher"), [(1, None), (2, Batcher(3, 2_000_000))])
+def test_instances_under_load_give_the_outputs_of_each_alone(
+    model: Subject, instances: int, batcher: Batcher | None
+) -> None:
+    alone = model.predict()
+    fields, arrays = load_fields(batcher, instances)
+    parts: list[Any] = []
+    reply = model.agent.request("load_run", fields, arrays, 60, parts.append)
+    places = reply.facts["output_samples"]
+    assert_close(reply.arrays["logits"], alone[places])
 
 
 @pytest.mark.parametrize("name", FRAMEWORKS)
