@@ -102,7 +102,7 @@ def highest_rate(client: Client) -> float:
     """Return the highest rate that a client keeps up with: doubled, then bisected."""
     low = LEAST_RATE
     if not is_good(client, low):
-        sys.exit("no query is issued in time: the machine is too busy to measure rates")
+        raise RuntimeError("queries are not issued in time at any rate: the machine is too busy")
     while is_good(client, 2 * low):
         low *= 2
     high = 2 * low
