@@ -96,15 +96,18 @@ class Recorder:
                 self._records.extend((taken.first + offset, *times, rows))
 
     def take_block(self) -> Tuple[Any, Any]:
-        """Return the records since the last block, and a reading, as arrays of two axes."""
+        """Return the records since the last block, and a reading, as arrays of two axes.
+
+        There is no reading before the load begins.
+        """
         import numpy
 
         with self._lock:
             records = self._records
             self._records = array("q")
-        reading = array("q", self._read())
-        rows = numpy.frombuffer(records, "i8") if records else numpy.empty(0, "i8")
-        return rows.reshape(-1, len(RECORD)), numpy.frombuffer(reading, "i8").reshape(1, -1)
+        reading = array("q", self._read() if self._start else ())
+        rows = numpy.array(records, "i8").reshape(-1, len(RECORD))
+        return rows, numpy.array(reading, "i8").reshape(-1, len(READING))
 
     def close(self) -> None:
         """Close the kernel's files of waits."""

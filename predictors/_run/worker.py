@@ -260,6 +260,8 @@ class Worker:
         request = request_of(header)
         schedule, library = take_library(request, arrays)
         self._library = library or self._library
+        if not self._library:
+            raise ValueError("there are no samples; send some with the first load of a model")
         check_batches(self._loaded.inputs, self._library, request)
         instances = self._pool
         instances.load(request.instances, request.available, self._model_bytes)

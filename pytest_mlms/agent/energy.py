@@ -25,6 +25,10 @@ class Energy:
         """Joules of all counters; None where they are missing."""
         return sum(self.joules.values()) if self.joules else None
 
+    def per_input(self, inputs: int) -> float | None:
+        """Return the joules for each of ``inputs``; None where they are missing."""
+        return None if self.total is None else self.total / inputs
+
     @property
     def idle(self) -> float | None:
         """Watts of all counters before the run; None where they were not measured."""

@@ -116,18 +116,11 @@ def _result(plan: PerformancePlan, predictor: Predictor, timed: _Timed) -> Proce
         first_waited=_seconds_waited(timed.first),
         in_full=timed.in_full,
         change=settling.change,
-        joules_per_input=_joules_per_input(plan, run),
+        joules_per_input=run.energy.per_input(len(run.latencies) * plan.batch_size),
         idle_watts=timed.first.energy.idle,
         energy_missing=run.energy.missing,
     )
     return ProcessResult(record, run, _seconds_per_input(plan, run), settling)
-
-
-def _joules_per_input(plan: PerformancePlan, run: ScenarioRun) -> float | None:
-    joules = run.energy.total
-    if joules is None:
-        return None
-    return joules / len(run.latencies) / plan.batch_size
 
 
 def _seconds_waited(run: ScenarioRun) -> float:

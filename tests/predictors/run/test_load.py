@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from mlms_predictors._run.arrivals import OpenLoop, Taken
-from mlms_predictors._run.load import RECORD, Recorder
+from mlms_predictors._run.load import READING, RECORD, Recorder
 from mlms_predictors._run.load_request import READINGS, RECORDS
 from mlms_predictors._run.worker import Worker
 
@@ -66,6 +66,13 @@ def test_outputs_under_load_are_those_of_the_same_inputs_alone(
     assert sorted(found[RECORDS][:, 0].tolist()) == list(range(10 * SAMPLES))
 
 
+def test_a_load_without_samples_is_refused(worker: Worker) -> None:
+    plan = open_plan()
+    header = {**request_fields(plan, 0), "type": "load_run", "number": 1}
+    with pytest.raises(ValueError, match="there are no samples"):
+        worker.load_run(header, schedule_arrays(plan))
+
+
 def test_copies_are_freed_with_the_model(worker: Worker) -> None:
     serve(worker, open_plan(instances=3))
     assert len(instance_threads()) == 2
@@ -95,6 +102,7 @@ def test_parts_are_sent_while_the_load_runs(worker: Worker) -> None:
 
 def test_the_lag_of_a_query_is_from_the_moment_at_which_it_could_start() -> None:
     recorder = Recorder()
+    assert recorder.take_block()[1].shape == (0, len(READING)), "no reading before the start"
     arrivals = OpenLoop(np.array([100, 400, 900], np.int64), 3, 0, 10**9)
     arrivals.begin(1000)
     recorder.add(arrivals, Taken(0, 3, 1500), 3, (1950, 2500))
