@@ -69,7 +69,7 @@ def measure_load_process(
     """Measure process ``number`` by longer and longer runs, until one decides or time is up.
 
     Raises FastestCall before any load where the limit is below the model's fastest call,
-    OutputError for wrong outputs, and LoadLost or LoadInterrupted once ``keep_part`` has what was
+    OutputError for wrong outputs, and LoadLost or KeyboardInterrupt once ``keep_part`` has what was
     received until then.
     """
     began = time.perf_counter()
@@ -176,11 +176,17 @@ def _serve(
 ) -> LoadRun:
     try:
         return predictor.load_run(batches, plan)
-    except (LoadLost, LoadInterrupted) as error:
-        run = error.run
-        times = QueryTimes(run.scheduled, run.issued, run.done, 0)
-        keep_part(number, scenario_run(run, times))
+    except LoadLost as error:
+        keep_part(number, _view(error.run))
         raise
+    except LoadInterrupted as error:
+        keep_part(number, _view(error.run))
+        raise KeyboardInterrupt from error  # pytest shows the name of the class
+
+
+def _view(run: LoadRun) -> ScenarioRun:
+    """Return the queries that were received of a run that did not come to its end."""
+    return scenario_run(run, QueryTimes(run.scheduled, run.issued, run.done, 0))
 
 
 def _judge(plan: LoadItemPlan, times: QueryTimes) -> RunVerdict | None:
