@@ -36,11 +36,11 @@ from pytest_mlms.structure.onnx_graph import describe_onnx
 from pytest_mlms.structure.source import FrameworkSource, describe_case, is_onnx
 from pytest_mlms.text import visible
 from pytest_mlms.units import format_quantity
+from pytest_mlms.views.numbers import count_text
 
 __all__ = ["add_describe"]
 
 _WIDTH = 80  # columns of output that is not a terminal
-_SCALES = [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")]
 _HEADER = ("layer", "type", "output", "parameters", "FLOPs", "weights", "activations")
 _TEXT_COLUMNS = 3
 
@@ -278,11 +278,7 @@ def _bytes(size: int) -> str:
 
 
 def _scaled(count: int) -> str:
-    """Return a count with three digits, such as 1.43 G."""
-    for scale, unit in _SCALES:
-        if count >= scale:
-            return f"{count / scale:.3g}{KEEP}{unit}"
-    return str(count)
+    return count_text(count).replace(" ", KEEP)
 
 
 def _notes(cost: ModelCost) -> Iterator[str]:

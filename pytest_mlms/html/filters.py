@@ -9,6 +9,7 @@ from pytest_mlms.records import Verdict
 from pytest_mlms.text import visible
 from pytest_mlms.upgrade.labels import format_change, percent, verdict_label
 from pytest_mlms.views.numbers import (
+    count_text,
     distance_text,
     estimate_text,
     interval_text,
@@ -52,6 +53,7 @@ def moment(time: str) -> str:
 
 FILTERS: Mapping[str, Callable[..., Any]] = {
     "change": format_change,
+    "count": count_text,
     "distance": distance_text,
     "estimate": estimate_text,
     "interval": interval_text,

@@ -22,10 +22,11 @@ from pytest_mlms.cases import Case
 from pytest_mlms.config import Config
 from pytest_mlms.evaluate.inputs import random_batch
 from pytest_mlms.evaluate.rows import BatchAxis
-from pytest_mlms.items.static_work import static_work
+from pytest_mlms.items.static_cost import static_cost
 from pytest_mlms.pipeline import Dataset, postprocess, table_of
 from pytest_mlms.recorder import MlmsWarning, Recorder
 from pytest_mlms.serialization import to_plain
+from pytest_mlms.structure.summary import summarize_cost
 from pytest_mlms.trace.correlate import parents_of
 from pytest_mlms.trace.counters import CounterRow, counter_rows
 from pytest_mlms.trace.csv_table import write_table
@@ -33,6 +34,7 @@ from pytest_mlms.trace.exporters.perfetto import write_perfetto
 from pytest_mlms.trace.metadata import TraceMetadata
 from pytest_mlms.trace.plan import TracePlan
 from pytest_mlms.trace.request_phases import PreparedRequest
+from pytest_mlms.trace.roofline import work_of
 from pytest_mlms.trace.runner import run_trace
 from pytest_mlms.trace.spans import Trace
 from pytest_mlms.trace.storage import save_trace
@@ -114,6 +116,7 @@ class ItemTracer:
 
     def _metadata(self) -> TraceMetadata:
         case = self.case
+        cost = static_cost(case, self.files)
         return TraceMetadata(
             manifest=case.loaded.manifest.name,
             case=case.id,
@@ -121,7 +124,8 @@ class ItemTracer:
             framework=case.stack.framework,
             device=case.device,
             kind=case.kind,
-            static=static_work(case, self.files),
+            static=tuple(map(work_of, cost.layers)) if cost else (),
+            cost=summarize_cost(cost) if cost else None,
             wall_offset_ns=time.time_ns() - time.monotonic_ns(),
         )
 

@@ -30,7 +30,7 @@ def make_api(index: RunIndex, catalog: Catalog, views: RunViews, history: Histor
     router = APIRouter(prefix="/api/v1")
     router.include_router(_of_runs(catalog, views))
     router.include_router(_of_files(index, catalog))
-    router.include_router(_of_lists(catalog))
+    router.include_router(_of_lists(catalog, views))
     router.include_router(_of_history(history))
     return router
 
@@ -81,7 +81,7 @@ def _of_files(index: RunIndex, catalog: Catalog) -> APIRouter:
     return router
 
 
-def _of_lists(catalog: Catalog) -> APIRouter:
+def _of_lists(catalog: Catalog, views: RunViews) -> APIRouter:
     """Return the routes of lists over all runs."""
     router = APIRouter()
 
@@ -95,13 +95,28 @@ def _of_lists(catalog: Catalog) -> APIRouter:
     def models() -> Json:
         return {"models": to_plain(catalog.models())}
 
+    @router.get("/models/{name:path}", summary="Structure and static cost of a model, by trace")
+    def model(name: str) -> Json:
+        _check(catalog, model=name)
+        return {"name": name, "structures": to_plain(views.structures(name))}
+
     @router.get("/hosts", summary="Hosts that items ran on, with the last item of each")
     def hosts() -> Json:
         return {"hosts": to_plain(catalog.hosts())}
 
+    @router.get("/hosts/{name:path}", summary="Stacks and versions that a host had")
+    def host(name: str) -> Json:
+        _check(catalog, host=name)
+        return {"host": name, "software": to_plain(catalog.software(host=name))}
+
     @router.get("/stacks", summary="Stacks that items ran on, with the last item of each")
     def stacks() -> Json:
         return {"stacks": to_plain(catalog.stacks())}
+
+    @router.get("/stacks/{name:path}", summary="Hosts and versions that a stack had")
+    def stack(name: str) -> Json:
+        _check(catalog, stack=name)
+        return {"stack": name, "software": to_plain(catalog.software(stack=name))}
 
     return router
 
@@ -128,6 +143,12 @@ def _of_history(history: Histories) -> APIRouter:
         return _page("changes", history.changes(limit, offset))
 
     return router
+
+
+def _check(catalog: Catalog, **of: str) -> None:
+    """Refuse the name of a model, host or stack without any item; raises HTTPException."""
+    if not catalog.items(1, 0, **of).total:
+        raise HTTPException(404, f"there is no such {', '.join(of)}")
 
 
 def _page(name: str, page: Page[Any]) -> Json:

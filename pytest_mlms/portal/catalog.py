@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 from pytest_mlms.portal.run_index import RunIndex
 
-__all__ = ["Catalog", "HostRow", "ItemRow", "ModelRow", "Page", "RunRow", "StackRow"]
+__all__ = ["Catalog", "HostRow", "ItemRow", "ModelRow", "Page", "RunRow", "SoftwareRow", "StackRow"]
 
 Row = TypeVar("Row")
 
@@ -18,6 +18,10 @@ _VERDICTS = """
 SELECT run, verdict, count(*) AS count FROM item
 WHERE is_last AND run IN ({marks}) GROUP BY run, verdict ORDER BY run, verdict
 """
+
+
+_MOST_SOFTWARE = 200
+_MOST_STRUCTURES = 8
 
 
 @dataclass(frozen=True)
@@ -98,6 +102,19 @@ class StackRow:
     number: int
 
 
+@dataclass(frozen=True)
+class SoftwareRow:
+    """A version of a framework that a host had in a stack, and when items ran there."""
+
+    host: str
+    stack: str
+    framework: str
+    version: str
+    items: int
+    first: str
+    last: str
+
+
 class Catalog:
     """Queries of the index that return records."""
 
@@ -166,6 +183,30 @@ class Catalog:
             WHERE stack != '' GROUP BY stack, framework ORDER BY stack, framework
         """
         return [StackRow(**row) for row in self._rows(query)]
+
+    def software(self, host: str = "", stack: str = "") -> Sequence[SoftwareRow]:
+        """Return the software of a host or of a stack, the one that ran last first."""
+        column = "host" if host else "stack"
+        query = f"""
+            SELECT host, stack, framework, version, count(*) AS items, min(time) AS first,
+            max(time) AS last FROM software WHERE {column} = ?
+            GROUP BY host, stack, framework, version ORDER BY last DESC LIMIT {_MOST_SOFTWARE}
+        """
+        return [SoftwareRow(**row) for row in self._rows(query, host or stack)]
+
+    def structures(self, model: str) -> Sequence[tuple[str, int]]:
+        """Return the run and number of items that tell a model's structure, the latest first.
+
+        Of each framework and version of the model it is the last item of the smallest batch.
+        """
+        query = f"""
+            SELECT run, number FROM (
+                SELECT run, number, time, row_number() OVER
+                (PARTITION BY framework, version ORDER BY cost_batch, time DESC) AS place
+                FROM item WHERE model = ? AND cost_batch IS NOT NULL
+            ) WHERE place = 1 ORDER BY time DESC LIMIT {_MOST_STRUCTURES}
+        """
+        return [(row["run"], row["number"]) for row in self._rows(query, model)]
 
     def _rows(self, query: str, *values: object) -> list[sqlite3.Row]:
         self._index.refresh()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 __all__ = ["open_index"]
 
-_VERSION = 1
+_VERSION = 2
 
 _TABLES = """
 CREATE TABLE run (
@@ -42,13 +42,30 @@ CREATE TABLE item (
     device TEXT NOT NULL,
     host TEXT NOT NULL,
     time TEXT NOT NULL,
+    cost_batch INTEGER,             -- the batch size of the static cost that its trace has
     PRIMARY KEY (run, number)
 ) WITHOUT ROWID;
 CREATE INDEX item_by_verdict ON item (run, is_last, verdict);
 CREATE INDEX item_by_model ON item (model, time);
 CREATE INDEX item_by_host ON item (host, time);
 CREATE INDEX item_by_stack ON item (stack, framework, time);
+CREATE INDEX item_with_cost ON item (model, framework, version, cost_batch, time)
+WHERE cost_batch IS NOT NULL;
 CREATE INDEX item_again ON item (run, nodeid);
+CREATE TABLE software (             -- of each side of an item
+    run TEXT NOT NULL,
+    number INTEGER NOT NULL,
+    side TEXT NOT NULL,             -- b, and a for the baseline of an upgrade
+    host TEXT NOT NULL,
+    stack TEXT NOT NULL,
+    framework TEXT NOT NULL,
+    version TEXT NOT NULL,          -- of the framework
+    time TEXT NOT NULL,
+    PRIMARY KEY (run, number, side),
+    FOREIGN KEY (run, number) REFERENCES item (run, number) ON DELETE CASCADE
+) WITHOUT ROWID;
+CREATE INDEX software_by_host ON software (host, stack, framework, version, time);
+CREATE INDEX software_by_stack ON software (stack, host, framework, version, time);
 CREATE TABLE artifact (
     run TEXT NOT NULL,
     number INTEGER NOT NULL,

@@ -9,7 +9,7 @@ from typing import IO, Any
 
 from pytest_mlms.portal.result_lines import ResultLine, lines_from
 from pytest_mlms.portal.run_files import is_file_of_run
-from pytest_mlms.portal.run_reader import item_row, run_row
+from pytest_mlms.portal.run_reader import item_row, run_row, software_rows
 
 __all__ = ["FileState", "forget_run", "read_run"]
 
@@ -110,12 +110,18 @@ def _add_item(
     again = "UPDATE item SET is_last = 0 WHERE run = ? AND nodeid = ?"
     database.execute(again, (run, row["nodeid"]))
     row.update(run=run, number=number, position=line.position, length=line.length, is_last=1)
-    marks = ", ".join(f":{column}" for column in row)
-    database.execute(f"INSERT INTO item ({', '.join(row)}) VALUES ({marks})", row)
+    _insert(database, "item", row)
+    for software in software_rows(content):
+        _insert(database, "software", {**software, "run": run, "number": number})
     for name, path in _files(content):
         if is_file_of_run(path):
             values = (run, number, name, path)
             database.execute("INSERT OR REPLACE INTO artifact VALUES (?, ?, ?, ?)", values)
+
+
+def _insert(database: sqlite3.Connection, table: str, row: Mapping[str, Any]) -> None:
+    marks = ", ".join(f":{column}" for column in row)
+    database.execute(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({marks})", row)
 
 
 def _files(content: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -53,7 +53,8 @@ def make_pages(catalog: Catalog, views: RunViews, manifests: Manifests, pages: P
     router = APIRouter(include_in_schema=False)
     router.include_router(_of_runs(catalog, views, pages))
     router.include_router(_of_models(catalog, views, manifests, pages))
-    router.include_router(_of_places(catalog, views, pages))
+    for of in ("host", "stack"):
+        router.include_router(_of_places(catalog, views, pages, of))
     return router
 
 
@@ -138,7 +139,13 @@ def _of_models(catalog: Catalog, views: RunViews, manifests: Manifests, pages: P
         if entry is None and not page.total:
             raise HTTPException(404, "there is no such model")
         return pages.page(
-            request, "model.html", place="models", name=name, manifest=entry, page=page
+            request,
+            "model.html",
+            place="models",
+            name=name,
+            manifest=entry,
+            structures=views.structures(name),
+            page=page,
         )
 
     @router.get("/compare")
@@ -158,35 +165,31 @@ def _of_models(catalog: Catalog, views: RunViews, manifests: Manifests, pages: P
     return router
 
 
-def _of_places(catalog: Catalog, views: RunViews, pages: Pages) -> APIRouter:
-    """Return the routes of hosts and stacks, each with the last item that ran there."""
-    router = APIRouter()
+def _of_places(catalog: Catalog, views: RunViews, pages: Pages, of: str) -> APIRouter:
+    """Return the routes of hosts or of stacks, each with the last item that ran there."""
+    router = APIRouter(prefix=f"/{of}s")
 
-    @router.get("/hosts")
-    def hosts(request: Request) -> Response:
-        rows = [(row, views.item(row.run, row.number)) for row in catalog.hosts()]
-        return pages.page(request, "hosts.html", place="hosts", rows=rows)
+    @router.get("")
+    def places(request: Request) -> Response:
+        found = catalog.hosts() if of == "host" else catalog.stacks()
+        rows = [(row, views.item(row.run, row.number)) for row in found]
+        return pages.page(request, "places.html", place=f"{of}s", of=of, rows=rows)
 
-    @router.get("/hosts/{name:path}")
-    def host(request: Request, name: str, offset: Offset = 0) -> Response:
-        page = catalog.items(_ROWS, offset, host=name)
+    @router.get("/{name:path}")
+    def place(request: Request, name: str, offset: Offset = 0) -> Response:
+        page = catalog.items(_ROWS, offset, **{of: name})
         if not page.total:
-            raise HTTPException(404, "there is no such host")
-        last = views.item(page.rows[0].run, page.rows[0].number) if page.rows else None
-        return pages.page(request, "host.html", place="hosts", name=name, page=page, last=last)
-
-    @router.get("/stacks")
-    def stacks(request: Request) -> Response:
-        rows = [(row, views.item(row.run, row.number)) for row in catalog.stacks()]
-        return pages.page(request, "stacks.html", place="stacks", rows=rows)
-
-    @router.get("/stacks/{name:path}")
-    def stack(request: Request, name: str, offset: Offset = 0) -> Response:
-        page = catalog.items(_ROWS, offset, stack=name)
-        if not page.total:
-            raise HTTPException(404, "there is no such stack")
-        last = views.item(page.rows[0].run, page.rows[0].number) if page.rows else None
-        return pages.page(request, "stack.html", place="stacks", name=name, page=page, last=last)
+            raise HTTPException(404, f"there is no such {of}")
+        return pages.page(
+            request,
+            "place.html",
+            place=f"{of}s",
+            of=of,
+            name=name,
+            page=page,
+            last=views.item(page.rows[0].run, page.rows[0].number) if page.rows else None,
+            software=catalog.software(**{of: name}),
+        )
 
     return router
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-__all__ = ["item_row", "run_row"]
+__all__ = ["item_row", "run_row", "software_rows"]
 
 
 def item_row(line: Mapping[str, Any]) -> dict[str, Any]:
@@ -23,7 +23,32 @@ def item_row(line: Mapping[str, Any]) -> dict[str, Any]:
         "device": _text(line, "device"),
         "host": _text(line, "machine", "host"),
         "time": _text(line, "time"),
+        "cost_batch": _whole(_value(line, "trace", "cost") and line.get("batch_size", 1)),
     }
+
+
+def software_rows(line: Mapping[str, Any]) -> Iterator[dict[str, str]]:
+    """Yield the software of each side of an item, where its framework has a version.
+
+    Upgrades have that of both sides in their rounds.
+    """
+    rounds = line.get("rounds")
+    first = rounds[0] if isinstance(rounds, list) and rounds else {}
+    of_sides = {"a": "against", "b": "stack"}
+    framework = _text(line, "framework")
+    for side, stack in of_sides.items():
+        version = _text(first, "sides", side, "versions", framework)
+        if side == "b":
+            version = version or _text(line, "versions", framework)
+        if version:
+            yield {
+                "side": side,
+                "host": _text(line, "machine", "host"),
+                "stack": _text(line, stack, "name"),
+                "framework": framework,
+                "version": version,
+                "time": _text(line, "time"),
+            }
 
 
 def run_row(line: Mapping[str, Any]) -> dict[str, Any]:
@@ -45,8 +70,13 @@ def _whole(value: object) -> int | None:
     return value
 
 
-def _text(line: Mapping[str, Any], *keys: str) -> str:
-    value: Any = line
+def _text(line: Any, *keys: str) -> str:
+    value = _value(line, *keys)
+    return value if isinstance(value, str) else ""
+
+
+def _value(line: Any, *keys: str) -> Any:
+    value = line
     for key in keys:
         value = value.get(key) if isinstance(value, Mapping) else None
-    return value if isinstance(value, str) else ""
+    return value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from pytest_mlms.portal.catalog import Catalog
 from pytest_mlms.portal.run_index import RunIndex
 from pytest_mlms.views.item import ItemView
 from pytest_mlms.views.run import RunView, item_of, read_run
+from pytest_mlms.views.structure import StructureView, structure_of
 
 __all__ = ["IndexedRun", "RunViews"]
 
@@ -71,3 +72,9 @@ class RunViews:
         view = item_of(line, self._results / run / "results.jsonl", number + 1)
         # Paths that lead out of the run are not in the index.
         return replace(view, artifacts=self._catalog.artifacts(run, number))
+
+    def structures(self, model: str) -> Sequence[StructureView]:
+        """Return the structures of a model that its traces recorded, the latest first."""
+        items = [self.item(run, number) for run, number in self._catalog.structures(model)]
+        found = [structure_of(item) for item in items if item is not None]
+        return [structure for structure in found if structure is not None]

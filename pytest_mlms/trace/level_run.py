@@ -17,6 +17,7 @@ from pytest_mlms.agent.predictor import Predictor
 from pytest_mlms.agent.process import Array, Reply
 from pytest_mlms.errors import AgentError
 from pytest_mlms.structure.cost import cost_of
+from pytest_mlms.structure.summary import summarize_cost
 from pytest_mlms.trace import BY_LAYER
 from pytest_mlms.trace.builder import TraceBuilder
 from pytest_mlms.trace.grouping import trimmed_mean
@@ -125,7 +126,7 @@ class LevelRunner:
         try:
             described = cost_of(predictor.structure(shapes))
             work = tuple(work_of(layer) for layer in described.layers)
-            self._note(static=work)
+            self._note(static=work, cost=summarize_cost(described))
         except AgentError as error:
             self._note(structure_unavailable=str(error))
 

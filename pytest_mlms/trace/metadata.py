@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pytest_mlms.serialization import omitted_if_default
+from pytest_mlms.structure.summary import CostSummary
 
 __all__ = ["LayerWork", "Peaks", "TraceMetadata"]
 
@@ -40,7 +41,8 @@ class Peaks:
 class TraceMetadata:
     """The case of a trace, and facts that the analyses need beside spans and counters.
 
-    ``levels`` are those that the user asked for. ``static`` has the work of each layer.
+    ``levels`` are those that the user asked for. ``static`` has the work of each layer, and
+    ``cost`` the sums of the model.
     ``wall_offset_ns`` is the wall clock minus the monotonic clock when the trace was made, in
     nanoseconds. ``peaks_unavailable`` and ``structure_unavailable`` say why the peaks of the
     device, or the structure of the model, are unknown.
@@ -55,6 +57,7 @@ class TraceMetadata:
     static: tuple[LayerWork, ...] = ()
     wall_offset_ns: int = 0
     levels: tuple[str, ...] = ()
+    cost: CostSummary | None = omitted_if_default(None)
     peaks: Peaks | None = omitted_if_default(None)
     peaks_unavailable: str = omitted_if_default("")
     structure_unavailable: str = omitted_if_default("")

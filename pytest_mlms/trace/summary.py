@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from pytest_mlms.structure.summary import CostSummary
 from pytest_mlms.trace.correlate import parents_of
 from pytest_mlms.trace.latency import layer_time
 from pytest_mlms.trace.runs import TraceRun
@@ -36,8 +37,9 @@ class TraceSummary:
     is the sum of their latencies, ``call_us`` is the call that they are part of, and ``coverage``
     is their share of it. All of these, and ``slowest``, the slowest layers, are of one run.
     ``layers_sha256`` is the digest of their names and types in order, None where there are none.
-    ``ambiguous`` counts the spans whose parent is ambiguous. ``unseen`` maps each level without a
-    span or counter to the reason. ``faults`` maps each level that was cut short to the reason.
+    ``cost`` is the static cost of the model, None where its structure is unknown. ``ambiguous``
+    counts the spans whose parent is ambiguous. ``unseen`` maps each level without a span or counter
+    to the reason. ``faults`` maps each level that was cut short to the reason.
     """
 
     levels: tuple[str, ...]
@@ -51,6 +53,7 @@ class TraceSummary:
     layers_us: float | None = None
     call_us: float | None = None
     layers_sha256: str | None = None
+    cost: CostSummary | None = None
 
     def runs_at(self, level: str) -> list[TraceRun]:
         """Return all runs of a level, void ones too."""
@@ -79,6 +82,7 @@ def summarize(trace: Trace) -> TraceSummary:
         layers_us=time.layers_us if time else None,
         call_us=time.call_us if time else None,
         layers_sha256=_digest(layers),
+        cost=trace.metadata.cost,
     )
 
 

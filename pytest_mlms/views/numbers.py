@@ -12,6 +12,7 @@ from pytest_mlms.views.item import EstimateView, LimitView, OwnQuantityView
 
 __all__ = [
     "NONE",
+    "count_text",
     "distance_text",
     "estimate_text",
     "interval_text",
@@ -30,6 +31,8 @@ _WORDS = {Verdict.ERROR: "with errors", Verdict.INCONCLUSIVE: "undecided"}
 _MANY_TIMES = 2.0
 """The ratio from which on it is written as such, and no longer as a change in percent."""
 
+_SCALES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+
 NONE = "-"
 """Shown where there is no number."""
 
@@ -42,6 +45,14 @@ def verdict_words(verdict: Verdict) -> str:
 def value_text(value: float | None, unit: str) -> str:
     """Return a value with its unit; "-" for None and NaN."""
     return NONE if value is None else format_quantity(value, unit)
+
+
+def count_text(count: int) -> str:
+    """Return a count with three digits, such as "1.43 G"."""
+    for scale, unit in _SCALES:
+        if count >= scale:
+            return f"{count / scale:.3g} {unit}"
+    return str(count)
 
 
 def interval_text(value: float | None, low: float | None, high: float | None, unit: str) -> str:

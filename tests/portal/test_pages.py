@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from html import unescape
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -19,7 +20,7 @@ from tests.support.histories import item_line, run_lines, run_name, write_lines
 from tests.support.portals import TOKEN, Portal, serving
 from tests.support.project import HANG_GUARD, copy_digits
 from tests.support.report_runs import HEAD
-from tests.support.result_lines import line_of, upgrade
+from tests.support.result_lines import line_of, traced, upgrade
 
 HOSTILE = "<script>alert(1)</script>\"'><svg onload=alert(2)>&amp;{{7*7}}"
 NUMBER = 1  # of the line of the first item
@@ -50,6 +51,10 @@ def hostile_lines() -> list[dict[str, Any]]:
     line["versions"] = {HOSTILE: HOSTILE}
     line["artifacts"] = {HOSTILE: f"items/{HOSTILE}"}
     line["limits"] = [{"quantity": HOSTILE, "max": 1.0, "place": HOSTILE, "verdict": "FAILED"}]
+    line["framework"] = HOSTILE
+    line["trace"] = traced()["trace"]
+    line["trace"]["cost"].update(counter=HOSTILE, unknown=[HOSTILE])
+    line["trace"]["cost"]["types"][0]["type"] = HOSTILE
     lines[0]["command"] = [HOSTILE]
     lines[1] = line
     return lines
@@ -134,6 +139,100 @@ def test_upgrades_and_own_quantities_are_compared_too(tmp_path: Path) -> None:
     assert '<th scope="row">words</th><td></td><td>12.5</td>' in page
 
 
+@pytest.fixture
+def moved(tmp_path: Path) -> Iterator[Portal]:
+    """A portal of two runs: a host gets another version of a framework, and traces a model."""
+    write_fleet(tmp_path)
+    with serving(tmp_path, token=None) as made:
+        yield made
+
+
+def write_fleet(folder: Path) -> None:
+    """Write what two hosts measured, one of which got another version between two runs."""
+    for number, version in enumerate(("1.30.0", "1.31.0")):
+        time = f"2026-11-0{number + 1}T10:00:00.000+00:00"
+        head = {**HEAD, "run": run_name(number), "time": time}
+        items = [on_host("one", line_of(1), version), on_host("one", traced(), version)]
+        items.append(on_host("one", traced(case="b8", batch_size=8), version))
+        if number:
+            items.append(on_host("two", both_sides(), version))
+        lines = [{**head, "type": "run"}, *({**head, "type": "item", **item} for item in items)]
+        write_lines(folder / run_name(number), lines)
+
+
+def on_host(host: str, line: dict[str, Any], version: str) -> dict[str, Any]:
+    return {**line, "machine": {"host": host}, "versions": {"onnxruntime": version}}
+
+
+def both_sides() -> dict[str, Any]:
+    """Return an upgrade whose rounds name the software of both sides."""
+    sides = {side: {"versions": {"onnxruntime": f"2.{side}"}, "python": "3"} for side in "ab"}
+    return {**upgrade(), "against": {"name": "old"}, "rounds": [{"figures": {}, "sides": sides}]}
+
+
+def cells_of(page: str, heading: str) -> list[list[str]]:
+    """Return the cells of the table below a heading, row by row."""
+    table = page.partition(f">{heading}</h2>")[2].partition("</table>")[0]
+    rows = re.findall(r"<tr>(<td.*?)</tr>", table)
+    return [re.findall(r">([^<>]+)</", row) for row in rows]
+
+
+def test_a_host_shows_the_stacks_and_versions_that_it_had(moved: Portal) -> None:
+    page = moved.get("/hosts/one").text
+    first, second = "2026-11-01 10:00:00 UTC", "2026-11-02 10:00:00 UTC"
+    assert cells_of(page, "Stacks and versions") == [
+        ["here", "onnxruntime", "1.31.0", "3", second, second],
+        ["here", "onnxruntime", "1.30.0", "3", first, first],
+    ]
+    assert moved.get("/hosts/nobody").status == 404
+
+
+def test_both_sides_of_an_upgrade_are_software_of_their_host(moved: Portal) -> None:
+    software = moved.get("/api/v1/hosts/two").json["software"]
+    assert {(row["stack"], row["version"]) for row in software} == {("here", "2.b"), ("old", "2.a")}
+    assert moved.get("/api/v1/hosts/nobody").status == 404
+
+
+def test_a_stack_shows_the_hosts_and_versions_that_had_it(moved: Portal) -> None:
+    shown = {
+        tuple(cells[:4]) for cells in cells_of(moved.get("/stacks/here").text, "Hosts and versions")
+    }
+    software = moved.get("/api/v1/stacks/here").json["software"]
+    names = ("host", "framework", "version")
+    assert shown == {(*(row[name] for name in names), str(row["items"])) for row in software}
+    assert {(row["host"], row["version"]) for row in software} == {
+        ("one", "1.30.0"),
+        ("one", "1.31.0"),
+        ("two", "2.b"),
+    }
+
+
+def test_a_model_shows_the_structure_and_cost_that_its_last_trace_recorded(moved: Portal) -> None:
+    page = moved.get("/models/digits").text
+    (structure,) = moved.get("/api/v1/models/digits").json["structures"]
+    assert structure["cost"] == traced()["trace"]["cost"]
+    assert structure["time"].startswith("2026-11-02")
+    assert structure["batch_size"] == 1
+    shown = re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", page)
+    assert ("Multiply-accumulates", "4.09 G") in shown
+    assert ("Parameters", "25.5 M") in shown
+    assert cells_of(page, "Structure and cost")[0] == [
+        "Conv",
+        "2",
+        "23.5 M",
+        "4.08 G",
+        "89.6 MiB",
+        "39.1 MiB",
+    ]
+    assert "The sums leave out what is unknown of Loop." in page
+    assert moved.get("/api/v1/models/nothing").status == 404
+
+
+def test_a_model_without_a_trace_says_how_to_get_its_structure(portal: Portal) -> None:
+    assert "pytest --mlms-trace=layer" in portal.get("/models/model-0").text
+    assert portal.get("/api/v1/models/model-0").json == {"name": "model-0", "structures": []}
+
+
 def test_lists_are_paged(portal: Portal) -> None:
     first = portal.get("/api/v1/runs?limit=2").json
     second = portal.get("/api/v1/runs?limit=2&offset=2").json
@@ -183,6 +282,7 @@ def test_pages_fit_and_can_be_used_by_all(
     both = "&".join(f"item={run_name(run)}:{NUMBER}" for run in (0, 1))
     paths = ["runs", f"runs/{run_name(0)}", f"runs/{run_name(2)}", item_path(0)[1:]]
     paths += ["models", "models/model-0", f"compare?{both}", "hosts", "stacks", "series"]
+    paths += [f"models/{quote(HOSTILE)}", f"hosts/{quote(HOSTILE)}", "stacks/here"]
     paths += [f"series/{series}", "changes", "evaluations", "nowhere"]
     with open_browser() as browser:
         context = browser.new_context(

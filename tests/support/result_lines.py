@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["HOSTILE", "broken_limit", "line_of", "undecided", "upgrade"]
+__all__ = ["HOSTILE", "broken_limit", "line_of", "traced", "undecided", "upgrade"]
 
 HOSTILE = "a|b`c\n::error::d<script>alert(1)</script>\"'&amp;%0A"
 """A name that begins what it must not in Markdown, in HTML and in the log of GitHub."""
@@ -91,3 +91,36 @@ def upgrade(number: int = 1) -> dict[str, Any]:
         "terms": {"places": {"latency": "models/m.yaml:95"}},
         "message": "onnxruntime 2 (B) against onnxruntime 1 (A): REGRESSED in latency",
     }
+
+
+def traced(**fields: Any) -> dict[str, Any]:
+    """Return a trace item whose model has a known structure."""
+    convolutions = {"type": "Conv", "layers": 2, "parameters": 23_500_000, "flops": 8_170_000_000}
+    products = {"type": "Gemm", "layers": 1, "parameters": 2_049_000, "flops": 4_000_000}
+    cost = {
+        "layers": 3,
+        "parameters": 25_549_000,
+        "flops": 8_174_000_000,
+        "weight_bytes": 102_196_000,
+        "activation_bytes": 41_000_000,
+        "peak_bytes": None,
+        "counter": "onnx",
+        "types": [
+            {**convolutions, "weight_bytes": 94_000_000, "output_bytes": 40_996_000},
+            {**products, "weight_bytes": 8_196_000, "output_bytes": 4_000},
+        ],
+        "unknown": ["Loop"],
+    }
+    trace = {
+        "levels": ["model", "layer"],
+        "runs": [],
+        "coverage": None,
+        "layers": 0,
+        "slowest": [],
+        "ambiguous": 0,
+        "unseen": {},
+        "faults": {},
+        "cost": cost,
+    }
+    line = line_of(estimates={}, limits=[], kind="trace", trace=trace, **fields)
+    return {**line, "nodeid": f"models/m.yaml::test_trace[{line['case']}]"}

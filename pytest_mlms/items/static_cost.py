@@ -1,4 +1,4 @@
-"""Operations and bytes of the layers of a case, by an ONNX file of its manifest."""
+"""Static cost of the model of a case, by an ONNX file of its manifest."""
 
 from __future__ import annotations
 
@@ -9,27 +9,23 @@ from pytest_mlms.artifacts.unpinned import without_record
 from pytest_mlms.cases import Case
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.manifest.sources import is_remote
+from pytest_mlms.structure.cost import ModelCost
 from pytest_mlms.structure.onnx_graph import describe_onnx
-from pytest_mlms.trace.metadata import LayerWork
-from pytest_mlms.trace.roofline import work_of
 
-__all__ = ["static_work"]
+__all__ = ["static_cost"]
 
 
-def static_work(case: Case, files: CaseFiles) -> tuple[LayerWork, ...]:
-    """Return the work of each layer by an ONNX file; nothing where there is none.
+def static_cost(case: Case, files: CaseFiles) -> ModelCost | None:
+    """Return the cost of the model by an ONNX file; None where there is none.
 
     The file is the case's own or that of another model of the manifest, because all models of a
     manifest are the same network. Where the framework describes its own model, that replaces this.
     """
     try:
         path = _onnx_file(case, files)
-        if path is None:
-            return ()
-        layers = describe_onnx(path, case.batch_size).layers
+        return describe_onnx(path, case.batch_size) if path else None
     except MlmsError:
-        return ()
-    return tuple(work_of(layer) for layer in layers)
+        return None
 
 
 def _onnx_file(case: Case, files: CaseFiles) -> Path | None:

@@ -1,4 +1,4 @@
-"""Operations and bytes of the layers of a case."""
+"""Static cost of the model of a case."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from pytest_mlms.artifacts.fetch import CaseFiles
 from pytest_mlms.cases import Case
-from pytest_mlms.items.static_work import static_work
+from pytest_mlms.items.static_cost import static_cost
 from pytest_mlms.manifest.load import load
 from tests.support.cases import digits_case
 from tests.support.project import DIGITS, copy_digits
@@ -29,12 +29,15 @@ def files_of(graph: Path) -> CaseFiles:
 
 
 def flops_of(case: Case, graph: Path) -> int:
-    return sum(layer.flops or 0 for layer in static_work(case, files_of(graph)))
+    cost = static_cost(case, files_of(graph))
+    assert cost is not None
+    return cost.flops
 
 
 def test_the_work_is_that_of_the_cases_own_onnx_file(case: Case) -> None:
-    types = [layer.type for layer in static_work(case, files_of(ONNX))]
-    assert types.count("Conv") == 3
+    cost = static_cost(case, files_of(ONNX))
+    assert cost is not None
+    assert [layer.type for layer in cost.layers].count("Conv") == 3
 
 
 def test_the_work_is_for_a_whole_batch(case: Case) -> None:
@@ -52,7 +55,7 @@ def test_an_onnx_file_that_cannot_be_read_leaves_the_work_unknown(
 ) -> None:
     broken = tmp_path / "broken.onnx"
     broken.write_bytes(b"no model")
-    assert static_work(case, files_of(broken)) == ()
+    assert static_cost(case, files_of(broken)) is None
 
 
 def test_a_manifest_without_a_local_onnx_file_leaves_the_work_unknown(case: Case) -> None:
@@ -60,4 +63,4 @@ def test_a_manifest_without_a_local_onnx_file_leaves_the_work_unknown(case: Case
     model = case.model.model_copy(update=remote)
     manifest = case.loaded.manifest.model_copy(update={"models": [model]})
     without_onnx = replace(case, loaded=replace(case.loaded, manifest=manifest))
-    assert static_work(without_onnx, files_of(DIGITS / "digits_cnn-symbol.json")) == ()
+    assert static_cost(without_onnx, files_of(DIGITS / "digits_cnn-symbol.json")) is None
