@@ -22,18 +22,21 @@ class NoManifestError(ManifestError):
     """A file of keys and values that are those of something else, such as a CI service."""
 
 
-def load_manifest(path: Path, frameworks: Collection[str] | None = None) -> LoadedManifest:
+def load_manifest(
+    path: Path, frameworks: Collection[str] | None = None, allow_code: bool = False
+) -> LoadedManifest:
     """Read and check the manifest at ``path``; one of MLModelScope is translated in memory.
 
-    ``frameworks`` are those that have a predictor; None accepts all. Nothing of the file is run,
-    and nothing is fetched. Raises ManifestError with every error of the file, a line each;
+    ``frameworks`` are those that have a predictor; None accepts all. With ``allow_code`` one whose
+    Python is unknown is taken, too, and agents run it for its items. Nothing of the file is run
+    here, and nothing is fetched. Raises ManifestError with every error of the file, a line each;
     NoManifestError where it seems to be a file of another kind.
     """
     document = read(path)
     if _may_be_original(document, path):
         from pytest_mlms.legacy.loading import load_original
 
-        loaded = load_original(path, frameworks)
+        loaded = load_original(path, frameworks, allow_code)
         if loaded is not None:
             return loaded
     try:

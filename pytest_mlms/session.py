@@ -15,6 +15,7 @@ from pytest_mlms.config import Config
 from pytest_mlms.single_entry_cache import SingleEntryCache
 
 if TYPE_CHECKING:
+    from pytest_mlms.agent.embedded_code import CodeAgent
     from pytest_mlms.agent.predictor import Predictor
     from pytest_mlms.evaluate.kept_outputs import OutputsStore
     from pytest_mlms.evaluate.reference import Reference
@@ -43,6 +44,14 @@ def _is_alive(predictor: Predictor) -> bool:
     return predictor.agent.alive
 
 
+def _shared_code() -> SingleEntryCache[CodeAgent]:
+    return SingleEntryCache(_is_code_alive)
+
+
+def _is_code_alive(code: CodeAgent) -> bool:
+    return code.agent.alive
+
+
 def _shared_predictor() -> SingleEntryCache[Predictor]:
     return SingleEntryCache(_is_alive)
 
@@ -54,21 +63,22 @@ class Session:
     ``run_folder`` is named after the run; with xdist the controller and its workers share one.
     ``worker`` is xdist's name for this process, None without xdist. ``predictor``, ``dataset`` and
     ``reference`` keep what the last item used: ``predictor`` is the agent that items share, while
-    it lives. ``outputs`` are those for whole datasets. ``evidence`` is that of both sides of
-    upgrades. ``offered_frameworks`` are those that the collected manifests have models for.
-    ``originals`` are the collected manifests of MLModelScope, ``strangers`` YAML files that are no
-    manifests.
-    ``unavailable`` has the reason why the models of a stack could not be opened, such as a missing
-    framework; ``available`` has the stacks whose models could. ``missing_here`` has the packages of
-    a framework that this interpreter lacks. ``bring`` brings a local artifact of the controller to
-    this host. ``drafted`` says what was found out about the models of --mlms-model,
-    ``history_notices`` why the run will be queued for its history.
+    it lives, and ``code`` the one that runs the Python of a manifest. ``outputs`` are those for
+    whole datasets. ``evidence`` is that of both sides of upgrades. ``offered_frameworks`` are those
+    that the collected manifests have models for. ``originals`` are the collected manifests of
+    MLModelScope, ``strangers`` YAML files that are no manifests. ``unavailable`` has the reason why
+    the models of a stack could not be opened, such as a missing framework; ``available`` has the
+    stacks whose models could. ``missing_here`` has the packages of a framework that this
+    interpreter lacks. ``bring`` brings a local artifact of the controller to this host. ``drafted``
+    says what was found out about the models of --mlms-model, ``history_notices`` why the run will
+    be queued for its history.
     """
 
     config: Config
     run_folder: Path
     worker: str | None = None
     predictor: SingleEntryCache[Predictor] = field(default_factory=_shared_predictor)
+    code: SingleEntryCache[CodeAgent] = field(default_factory=_shared_code)
     dataset: SingleEntryCache[Dataset] = field(default_factory=SingleEntryCache)
     reference: SingleEntryCache[Reference] = field(default_factory=SingleEntryCache)
     evidence: dict[Hashable, Any] = field(default_factory=dict)

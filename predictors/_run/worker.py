@@ -57,6 +57,7 @@ from mlms_predictors._run.channel import (  # noqa: E402
     end_all,
     take_channel,
 )
+from mlms_predictors._run.embedded_code import Element, EmbeddedCode, Text  # noqa: E402
 from mlms_predictors._run.energy import EnergyMeter  # noqa: E402
 from mlms_predictors._run.instances import Instances, Library  # noqa: E402
 from mlms_predictors._run.interface import Functions, functions_of  # noqa: E402
@@ -106,6 +107,7 @@ class Worker:
         self._supervised = supervised
         self._functions: Optional[Functions] = None
         self._current: Optional[Loaded] = None
+        self._code: Optional[EmbeddedCode] = None
         self._calls: List[Callable[[], Any]] = []
         self._device_clock: Optional[_DeviceClock] = None
         self._load_times = _LoadTimes(0, 0)
@@ -317,6 +319,24 @@ class Worker:
         shapes = {name: tuple(shape) for name, shape in header["shapes"].items()}
         return make_reply(self._predictor.structure(self._loaded, shapes))
 
+    def open_code(self, header: Header, arrays: NamedArrays) -> OutgoingReply:
+        """Run the Python that a manifest embeds, which defines its functions."""
+        texts = [Text(text, line) for text, line in header["texts"]]
+        self._code = EmbeddedCode(header["path"], texts)
+        return OutgoingReply({}, [])
+
+    def preprocess(self, header: Header, arrays: NamedArrays) -> OutgoingReply:
+        """Reply with the inputs that embedded code makes of elements, by their number."""
+        elements = []
+        for (index, suffix), (_, content) in zip(header["elements"], arrays):
+            elements.append(Element(index, suffix, content.tobytes()))
+        return OutgoingReply({}, _numbered(self._embedded.preprocess(elements)))
+
+    def postprocess(self, header: Header, arrays: NamedArrays) -> OutgoingReply:
+        """Reply with what embedded code makes of the outputs sent."""
+        outputs = [array for _, array in arrays]
+        return OutgoingReply({}, _numbered([self._embedded.postprocess(outputs)]))
+
     def close(self) -> None:
         """Free the loaded model, if there is one; an error of that goes to the log only."""
         if self._current is None:
@@ -338,6 +358,12 @@ class Worker:
         if self._functions is None:
             raise RuntimeError("the framework is not imported; request 'hello' first")
         return self._functions
+
+    @property
+    def _embedded(self) -> EmbeddedCode:
+        if self._code is None:
+            raise RuntimeError("there is no code; request 'open_code' first")
+        return self._code
 
     @property
     def _loaded(self) -> Loaded:
@@ -398,6 +424,9 @@ REQUESTS = (
     "peaks",
     "inner",
     "structure",
+    "open_code",
+    "preprocess",
+    "postprocess",
 )
 """The requests beside ``bye``, which ends the agent."""
 
@@ -432,6 +461,11 @@ def _as_numpy(buffers):
     import numpy
 
     return [(TIME + name, numpy.frombuffer(values)) for name, values in buffers]
+
+
+def _numbered(arrays):
+    """Return arrays with their numbers as names."""
+    return [(str(number), array) for number, array in enumerate(arrays)]
 
 
 def _digest(batches):

@@ -35,7 +35,7 @@ def score(
     done = 0
     for rows in batches:
         count = len(next(iter(rows.values())))
-        scorer.add(rows, range(done, done + count))
+        scorer.add(dataset.scored(rows), range(done, done + count))
         done += count
     return scorer.evidence()
 

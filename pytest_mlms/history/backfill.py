@@ -159,7 +159,7 @@ def _manifest_names(paths: Iterable[Path]) -> dict[Path, str]:
     names = {}
     for path in find_manifests(paths):
         if path.name not in STACK_FILES:
-            names[path.absolute()] = load_manifest(path).manifest.name
+            names[path.absolute()] = load_manifest(path, allow_code=True).manifest.name
     return names
 
 

@@ -62,7 +62,8 @@ class ManifestFile(pytest.Module):
     def loaded(self) -> LoadedManifest:
         """The manifest. Raises CollectError with all of its errors."""
         try:
-            return load_manifest(self.path, self._session.predictors)
+            config = self._session.config
+            return load_manifest(self.path, self._session.predictors, config.allow_code)
         except ManifestError as error:
             raise self.CollectError(str(error)) from error
 
@@ -200,7 +201,7 @@ def _cases_of_manifest(path: Path, kind: Kind, session: Session) -> list[Case]:
     A manifest without a classification has those of accuracy, too: the test measures what it likes.
     """
     try:
-        loaded = load_manifest(path, session.predictors)
+        loaded = load_manifest(path, session.predictors, session.config.allow_code)
     except MlmsError as error:
         raise pytest.Collector.CollectError(str(error)) from None
     return _cases(loaded, kind, session)

@@ -52,6 +52,7 @@ def mlms_session(pytestconfig: pytest.Config) -> Iterator[Session]:
     session = pytestconfig.stash[SESSION]
     yield session
     session.predictor.close()
+    session.code.close()
 
 
 @pytest.fixture(scope="session")
@@ -95,7 +96,10 @@ def mlms_artifacts(
 
 @pytest.fixture
 def mlms_dataset(
-    mlms_case: Case, mlms_artifacts: CaseFiles, mlms_session: Session
+    mlms_case: Case,
+    mlms_artifacts: CaseFiles,
+    mlms_session: Session,
+    request: pytest.FixtureRequest,
 ) -> Dataset | None:
     """The manifest's dataset, with its steps; None for a manifest without one."""
     from pytest_mlms.pipeline import open_dataset, without_corrupt
@@ -111,11 +115,17 @@ def mlms_dataset(
     inputs = [with_local_files(spec, mlms_artifacts.steps) for spec in loaded.manifest.inputs]
     place = loaded.place("dataset", "source")
     labels = loaded.manifest.label_form
-    key = (path, loaded.path)
+    has_code = loaded.origin is not None and bool(loaded.origin.code)
+    key = (path, loaded.path, mlms_case.stack if has_code else None)
 
     def opened() -> Dataset:
-        classes = class_numbers_of(loaded.manifest, mlms_artifacts.steps)
-        dataset = open_dataset(path, inputs, place, source, labels, classes)
+        if has_code:
+            from pytest_mlms.items.embedded_code import open_with_code
+
+            dataset = open_with_code(path, mlms_case, mlms_artifacts, mlms_session, request.node)
+        else:
+            classes = class_numbers_of(loaded.manifest, mlms_artifacts.steps)
+            dataset = open_dataset(path, inputs, place, source, labels, classes)
         return without_corrupt(dataset, skipped)
 
     return mlms_session.dataset.get(key, opened)

@@ -84,12 +84,14 @@ class TranslatedFiles:
 class Translation:
     """The lines of a native manifest, what was decided for it, and the warnings.
 
-    ``has_accuracy`` is True if its outputs are scored once it has a dataset.
+    ``has_accuracy`` is True if its outputs are scored once it has a dataset. ``code`` are the keys
+    of the original whose Python agents must run.
     """
 
     lines: Sequence[NativeLine]
     has_accuracy: bool
     decisions: Sequence[Note] = ()
+    code: Sequence[str] = ()
     digests: Sequence[DigestOfFile] = ()
     notes: Sequence[Note] = ()
 

@@ -20,13 +20,10 @@ from pytest_mlms.legacy.translated import (
     TranslatedOutputs,
     Translation,
 )
+from pytest_mlms.legacy.translation_code import translate_embedded
 from pytest_mlms.legacy.translation_files import translate_files
 from pytest_mlms.legacy.translation_inputs import translate_input
 from pytest_mlms.legacy.translation_outputs import translate_outputs
-from pytest_mlms.legacy.translation_python import (
-    translate_python_inputs,
-    translate_python_outputs,
-)
 from pytest_mlms.manifest.load import shown
 from pytest_mlms.records import Place
 
@@ -41,27 +38,32 @@ _WITH_INPUTS = ("tensorflow", "pytorch", "mxnet", "caffe2")
 
 
 def translate(
-    manifest: LegacyManifest, folder: Path = Path(), datasets: Sequence[OutsideDataset] = ()
+    manifest: LegacyManifest,
+    folder: Path = Path(),
+    datasets: Sequence[OutsideDataset] = (),
+    allow_code: bool = False,
 ) -> Translation:
     """Return the native manifest, for a place in a folder.
 
-    Raises Refused, with file and line, where there is none.
+    With ``allow_code`` Python of an unknown form stands for inputs and outputs that agents make
+    by running it. Raises Refused, with file and line, where there is none.
     """
     try:
-        return _translation(manifest, folder, datasets)
+        return _translation(manifest, folder, datasets, allow_code)
     except UnclearManifest as error:
         place = Place(shown(manifest.path), error.line)
         raise Refused(place, error.text, error.kind) from error
 
 
 def _translation(
-    manifest: LegacyManifest, folder: Path, datasets: Sequence[OutsideDataset]
+    manifest: LegacyManifest, folder: Path, datasets: Sequence[OutsideDataset], allow_code: bool
 ) -> Translation:
     files = translate_files(manifest)
     _check_parts(manifest)
+    code: Sequence[str] = ()
     if manifest.dialect == "B" and manifest.preprocess:
-        inputs = translate_python_inputs(manifest, files.predictor)
-        outputs = translate_python_outputs(manifest, files.predictor)
+        embedded = translate_embedded(manifest, files.predictor, allow_code)
+        inputs, outputs, code = embedded.inputs, embedded.outputs, embedded.code
     else:
         numbers = range(len(manifest.inputs))
         inputs = [translate_input(manifest, number, files.predictor) for number in numbers]
@@ -81,6 +83,7 @@ def _translation(
         lines=native_lines(keys),
         has_accuracy=any(output.type != "tensor" for output in outputs.outputs),
         decisions=list(_decisions(manifest, keys)),
+        code=code,
         digests=[*files.digests, *outputs.digests],
         notes=sorted(notes),
     )

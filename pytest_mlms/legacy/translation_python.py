@@ -28,7 +28,7 @@ from pytest_mlms.legacy.translated import (
 )
 from pytest_mlms.legacy.translation_inputs import input_name, random_shape
 
-__all__ = ["translate_python_inputs", "translate_python_outputs"]
+__all__ = ["output_name", "translate_python_inputs", "translate_python_outputs"]
 
 _UNKNOWN = "unknown Python"
 _BEST = 5  # classes
@@ -50,7 +50,8 @@ def translate_python_inputs(manifest: LegacyManifest, predictor: str) -> list[Tr
 
 def _unknown(manifest: LegacyManifest, key: str) -> UnclearManifest:
     problem = "is Python of an unknown form" if manifest.line.lines.get(key) else "is missing"
-    advice = "it is never run; write the model's steps into a native manifest (docs/steps.md)"
+    steps = "write the model's steps into a native manifest (docs/steps.md)"
+    advice = f"{steps}, or run pytest with --mlms-allow-code, which has agents run it"
     return UnclearManifest(manifest.line[key], f"{key} {problem}; {advice}", _UNKNOWN)
 
 
@@ -180,7 +181,7 @@ def _output(
     names: ClassNames,
     predictor: str,
 ) -> TranslatedOutput:
-    name = _output_name(manifest, output, predictor)
+    name = output_name(manifest, output, predictor)
     steps = [Step(key, value) for step in output.steps for key, value in step.items()]
     if output.type == "classification":
         steps = _with_names(steps, names)
@@ -190,7 +191,7 @@ def _output(
     return TranslatedOutput(name, output.type, steps, "; ".join([origin, *code.notes]))
 
 
-def _output_name(manifest: LegacyManifest, output: RecognisedOutput, predictor: str) -> TensorName:
+def output_name(manifest: LegacyManifest, output: RecognisedOutput, predictor: str) -> TensorName:
     """Return the name of an output, or its place."""
     if output.place < len(manifest.outputs):
         layer = manifest.outputs[output.place].layers.get("output_layer")

@@ -30,6 +30,7 @@ from pytest_mlms.records import Artifact, Kind, Limit, Place
 from pytest_mlms.text import shortened
 
 __all__ = [
+    "EmbeddedText",
     "LoadedManifest",
     "Origin",
     "Remark",
@@ -52,16 +53,32 @@ class Remark(NamedTuple):
     text: str
 
 
+class EmbeddedText(NamedTuple):
+    """A text of Python in a file, and the line of its key, before its own first line."""
+
+    text: str
+    line: int
+
+
 class Origin(NamedTuple):
     """The original that a manifest was translated from as it was loaded.
 
     ``dataset`` is the name of a dataset that nothing describes, "" where there is none.
+    ``preprocess`` and ``postprocess`` are code that makes the inputs, and scores of the outputs;
+    None where no code is needed for that. It is only run in an agent.
     """
 
     dialect: str
     decisions: tuple[Remark, ...]
     warnings: tuple[Remark, ...]
     dataset: str = ""
+    preprocess: EmbeddedText | None = None
+    postprocess: EmbeddedText | None = None
+
+    @property
+    def code(self) -> tuple[EmbeddedText, ...]:
+        """The code that must be run, in the order of the file's use."""
+        return tuple(text for text in (self.preprocess, self.postprocess) if text)
 
 
 @dataclass(frozen=True, eq=False)

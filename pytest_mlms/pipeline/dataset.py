@@ -148,6 +148,10 @@ class Dataset:
             raise DatasetError(f"{self.name}: {error}") from error
         return batch
 
+    def scored(self, rows: Mapping[str, Array]) -> Mapping[str, Array]:
+        """Return the rows of outputs as a task scores them: here as they are."""
+        return rows
+
     def _preprocessed(self, indices: Sequence[int], spec: Input) -> Array:
         if spec.is_state:
             return start_state(spec, len(indices))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
+import textwrap
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from tests.support.archives import write_zip
 from tests.support.fileserver import FileServer
 from tests.support.project import DIGITS
 
-__all__ = ["accuracy_of_script", "serve_network", "write_dataset"]
+__all__ = ["accuracy_of_script", "serve_network", "serve_network_with_code", "write_dataset"]
 
 PICTURES = 600
 _LEVEL = 15  # of a picture, for a level of the data, which has 16
@@ -52,13 +53,51 @@ attributes:
 """
 
 
+_MANIFEST_WITH_CODE = """\
+name: Digits
+framework:
+  name: Onnxruntime
+  version: 1.7.1
+version: 1.0
+modality: image_classification
+inputs:
+  - type: image
+    parameters:
+      element_type: float32
+      input_layer: 0
+outputs:
+  - type: classification
+    parameters:
+      element_type: float32
+model:
+  graph_path: {url}/digits.onnx
+  is_archive: false
+  graph_checksum: {md5}
+  features_path: {url}/names.txt
+attributes:
+  training_dataset: Digits
+"""
+
+
+def serve_network_with_code(server: FileServer, preprocess: str, postprocess: str) -> str:
+    """Serve the network; return a manifest of dialect B with this code."""
+    beginning = _served(server, _MANIFEST_WITH_CODE)
+    texts = (("preprocess", preprocess), ("postprocess", postprocess))
+    parts = [f"{key}: |\n{textwrap.indent(code, '  ')}\n" for key, code in texts]
+    return beginning + "".join(parts)
+
+
 def serve_network(server: FileServer) -> str:
     """Serve the network and its names; return a manifest of dialect A2 that names them."""
+    return _served(server, _MANIFEST)
+
+
+def _served(server: FileServer, manifest: str) -> str:
     data = _network()
     server.files["/digits.onnx"] = data
     server.files["/names.txt"] = b"".join(b"%d\n" % number for number in range(10))
     md5 = hashlib.md5(data, usedforsecurity=False).hexdigest()
-    return _MANIFEST.format(url=server.url(""), md5=md5)
+    return manifest.format(url=server.url(""), md5=md5)
 
 
 def _network() -> bytes:

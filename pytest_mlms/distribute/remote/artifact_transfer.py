@@ -216,7 +216,7 @@ def _relative(source: str, manifest: Path) -> str:
 
 @lru_cache(maxsize=4096)
 def _artifacts_of(manifest: Path) -> list[Artifact]:
-    return list(_artifacts(load_manifest(manifest)))
+    return list(_artifacts(load_manifest(manifest, allow_code=True)))
 
 
 def _artifacts(loaded: LoadedManifest) -> Iterator[Artifact]:

@@ -1,0 +1,114 @@
+"""The Python that a manifest embeds, run by an agent in the stack of its model."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from pytest_mlms.agent.process import Agent, Array, Refused, start_agent
+from pytest_mlms.errors import AgentError, DatasetError, MlmsError, OutputError
+from pytest_mlms.manifest.load import EmbeddedText, LoadedManifest
+from pytest_mlms.pipeline.code_dataset import CodeElement
+from pytest_mlms.records import Launch, Place
+
+__all__ = ["CodeAgent", "CodeSpec", "open_code"]
+
+
+@dataclass(frozen=True)
+class CodeSpec:
+    """Everything that is needed to run the code of a manifest in an agent of a stack.
+
+    ``predictor`` is the file of the stack's predictor, which the agent doesn't import. ``log`` is
+    where its output goes. ``timeout`` is the longest wait for a reply, in seconds.
+    """
+
+    loaded: LoadedManifest
+    stack: str
+    launch: Launch
+    predictor: Path
+    log: Path
+    timeout: float
+
+    def place(self, key: str) -> Place:
+        """Return the place of the code under a key of the manifest."""
+        text = getattr(self.loaded.origin, key)
+        return Place(self.loaded.place().path, text.line)
+
+    @property
+    def texts(self) -> Sequence[EmbeddedText]:
+        """The code, in the order in which it is run."""
+        origin = self.loaded.origin
+        return origin.code if origin else ()
+
+
+@dataclass(frozen=True)
+class CodeAgent:
+    """An agent that has run the code of a manifest, whose functions it calls.
+
+    Raises AgentError where the code ends the agent, or takes longer than the longest wait.
+    """
+
+    agent: Agent
+    spec: CodeSpec
+
+    def preprocess(self, elements: Sequence[CodeElement]) -> list[Array]:
+        """Return the inputs for some elements, by their number; raises DatasetError."""
+        fields = {"elements": [(element.number, element.suffix) for element in elements]}
+        contents = [np.frombuffer(element.content, np.uint8) for element in elements]
+        with self._telling("preprocess", DatasetError):
+            reply = self.agent.request("preprocess", fields, _numbered(contents))
+        return list(reply.arrays.values())
+
+    def postprocess(self, outputs: Sequence[Array]) -> Array:
+        """Return what the code makes of the outputs of a batch; raises OutputError."""
+        with self._telling("postprocess", OutputError):
+            reply = self.agent.request("postprocess", arrays=_numbered(outputs))
+        (found,) = reply.arrays.values()
+        return found
+
+    @contextlib.contextmanager
+    def _telling(self, key: str, kind: type[MlmsError]) -> Iterator[None]:
+        """Raise an error of the code as one of a kind; that of an agent that ended has its line."""
+        try:
+            yield
+        except Refused as error:
+            raise kind(_advised(error, self.spec.stack)) from None
+        except AgentError as error:
+            raise AgentError(f"{self.spec.place(key)}: {error}") from None
+
+
+def _numbered(arrays: Iterable[Array]) -> list[tuple[str, Array]]:
+    return [(str(number), array) for number, array in enumerate(arrays)]
+
+
+def _advised(error: Refused, stack: str) -> str:
+    """Return the text of an error, and what to do where a module is missing."""
+    _, _, own = str(error).partition("CodeError: ")  # which begins with the place
+    text = own or str(error)
+    if "ModuleNotFoundError" in text or "ImportError" in text:
+        return f"{text}; add it to the stack {stack}"
+    return text
+
+
+@contextlib.contextmanager
+def open_code(spec: CodeSpec) -> Iterator[CodeAgent]:
+    """Start an agent that runs the code of a manifest; it ends with the context.
+
+    Raises DatasetError, with the line, for code that can't be run, such as an import of what the
+    stack doesn't have.
+    """
+    agent = start_agent(spec.launch, spec.predictor, spec.log, spec.timeout)
+    try:
+        texts = [(text.text, text.line) for text in spec.texts]
+        fields = {"path": str(spec.loaded.place().path), "texts": texts}
+        try:
+            agent.request("open_code", fields)
+        except Refused as error:
+            raise DatasetError(_advised(error, spec.stack)) from None
+        yield CodeAgent(agent, spec)
+    finally:
+        agent.close()
