@@ -33,7 +33,7 @@ def test_originals_are_collected_and_warned_of_once(originals: Project) -> None:
             "manifests/one.yml::test_performance[[]tensorflow-cpu-b1-single_stream]",
             "manifests/two.yml::test_performance[[]tensorflow-cpu-b1-single_stream]",
             "*original manifests: imagenet (2); add them to one, so that accuracy is measured",
-            "*no limit judges what 2 original manifests measure*",
+            "*no limit judges what is measured of 2 original manifests*",
             "*1 YAML file is no manifest and was left alone: manifests/.travis.yml",
             "2 tests collected*",
         ]
