@@ -16,6 +16,7 @@ __all__ = ["answer_lines", "figure_text", "probe_lines"]
 _WIDTH = 100
 _PURPOSES = {"ends": "ends", "packages": "", "search": "", "neighbours": "fresh data"}
 _MOST_LAYERS = 4
+_LEAST_SHARE = 0.01  # of the change of all layers
 _NAME_OF_LAYER = 50  # characters
 _LARGE = 100  # a ratio from which on it has no decimals
 
@@ -164,15 +165,20 @@ def _last_judgement(answer: Conclusion) -> Iterator[str]:
 
 def _layers(layers: Sequence[Sequence[Any]]) -> Iterator[str]:
     """Yield the layers that moved most; those without a type are sums."""
-    named = [layer for layer in layers if layer[1]]
-    if named:
+    moved = [layer for layer in layers if layer[1] and _has_moved(layer)]
+    if moved:
         yield "layers that moved most:"
-    for name, kind, a, b, _, share in named[:_MOST_LAYERS]:
+    for name, kind, a, b, _, share in moved[:_MOST_LAYERS]:
         label = shortened(f"{name} ({kind})", _NAME_OF_LAYER)
         line = f"  {label:<{_NAME_OF_LAYER}} {_seconds(a):>8} → {_seconds(b):<8}"
         if share is not None:
             line += f" {100 * share:.0f} % of the change"
         yield line.rstrip()
+
+
+def _has_moved(layer: Sequence[Any]) -> bool:
+    share = layer[-1]
+    return share is None or abs(share) >= _LEAST_SHARE
 
 
 def _seconds(value: float | None) -> str:

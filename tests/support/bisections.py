@@ -62,9 +62,14 @@ class Releases:
         write_wheel(self.wheels, "pacekit", version, needs=needs, code=code)
 
     @property
-    def words(self) -> list[str]:
-        """The options of the command that name the project's folders."""
+    def folders(self) -> list[str]:
+        """The options of pytest and the command that name the project's folders."""
         return [f"--mlms-cache={self.cache}", f"--mlms-predictors={self.predictors}"]
+
+    @property
+    def words(self) -> list[str]:
+        """The options of the command; nothing ends early because the machine is busy."""
+        return ["--budget=600", *self.folders]
 
     def bisect(self, *arguments: str, good: str = "1.1", bad: str = "1.12") -> int:
         """Run the command over releases; return its exit status."""
