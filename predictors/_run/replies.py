@@ -73,6 +73,12 @@ class LoadRunReply(NamedTuple):
     energy_missing: str
 
 
+class LoadGenReply(NamedTuple):
+    """The process's peak of resident memory in bytes, after a run of LoadGen."""
+
+    peak_rss: int
+
+
 class BindReply(NamedTuple):
     """The clocks that turns have: waits for a core, the device's own events.
 

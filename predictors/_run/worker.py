@@ -68,6 +68,11 @@ from mlms_predictors._run.load_request import (  # noqa: E402
     request_of,
     take_library,
 )
+from mlms_predictors._run.loadgen import (  # noqa: E402
+    LoadGenRequest,
+    import_loadgen,
+    run_loadgen,
+)
 from mlms_predictors._run.protocol import (  # noqa: E402
     TIME,
     VERSION,
@@ -81,6 +86,7 @@ from mlms_predictors._run.protocol import (  # noqa: E402
 from mlms_predictors._run.replies import (  # noqa: E402
     BindReply,
     HelloReply,
+    LoadGenReply,
     LoadReply,
     RunReply,
     TurnReply,
@@ -274,6 +280,26 @@ class Worker:
         named = [] if outputs is None else self._named(outputs)
         return OutgoingReply(reply.fields, reply.arrays + named)
 
+    def loadgen(self, header: Header, arrays: NamedArrays) -> OutgoingReply:
+        """Let MLPerf's LoadGen send queries to instances of the model; reply with its logs."""
+        module = import_loadgen(sys.executable)
+        request = request_of(header)
+        _, self._library = take_library(request, arrays)
+        check_batches(self._loaded.inputs, self._library, request)
+        instances = self._pool
+        instances.load(request.instances, request.available, self._model_bytes)
+        sizes = [request.per_query * count for count in range(1, request.most + 1)]
+        instances.run(lambda instance: instance.prepare(self._library, sizes))
+        run = LoadGenRequest(
+            scenario=header["scenario"],
+            mode=header["mode"],
+            settings=header["settings"],
+            most=request.most,
+            max_delay=request.max_delay,
+        )
+        logs = run_loadgen(module, instances, len(self._library), run)
+        return make_reply(LoadGenReply(process.peak_rss()), logs)
+
     def profile(self, header: Header, arrays: NamedArrays) -> OutgoingReply:
         """Run one batch ``count`` times under the framework's own profiler.
 
@@ -419,6 +445,7 @@ REQUESTS = (
     "hold",
     "turn",
     "load_run",
+    "loadgen",
     "profile",
     "trace",
     "peaks",

@@ -8,10 +8,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from mlms_predictors import Profile, Structure, Tensor
+from mlms_predictors._run.loadgen import LOG
 from mlms_predictors._run.peaks import Peaks
 from mlms_predictors._run.protocol import TIME
 from mlms_predictors._run.replies import (
     BindReply,
+    LoadGenReply,
     LoadRunReply,
     ProfileReply,
     RunReply,
@@ -29,6 +31,7 @@ from pytest_mlms.agent.load import (
     request_fields,
     schedule_arrays,
 )
+from pytest_mlms.agent.loadgen import LoadGenPlan
 from pytest_mlms.agent.process import Agent, Array, Reply
 from pytest_mlms.agent.replies import check_outputs, check_trace, read_record, take_times
 from pytest_mlms.agent.signature import ordered_batch
@@ -206,6 +209,20 @@ class Predictor:
         except KeyboardInterrupt as error:
             raise LoadInterrupted(records.run()) from error
         return replace(records.run(record), outputs=outputs)
+
+    def run_loadgen(
+        self, batches: Sequence[Mapping[str, Array]], plan: LoadGenPlan
+    ) -> dict[str, bytes]:
+        """Let MLPerf's LoadGen send queries whose samples are ``batches``; return its logs by name.
+
+        Raises Refused where the stack has no LoadGen, or where LoadGen refuses the settings.
+        """
+        arrays = self._joined(batches)
+        fields = plan.request_fields(len(batches))
+        facts, named = self.agent.request("loadgen", fields, arrays, plan.longest)
+        with self.agent.checking("loadgen"):
+            read_record(LoadGenReply, facts)
+        return {name[len(LOG) :]: array.tobytes() for name, array in named.items()}
 
     def inner(self, arrays: Mapping[str, Array]) -> list[tuple[str, Array]]:
         """Run one batch; return each layer's name and output, in the order in which they ran.
