@@ -61,6 +61,7 @@ class Config:
     duration: float
     full: bool
     budget: float
+    loadgen: str | None
     timeout: float
     allow_code: bool
     trace: tuple[str, ...]

@@ -130,6 +130,12 @@ def _portal_url(text: str) -> str:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
+def _loadgen(text: str) -> str:
+    if text not in ("short", "valid"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not one of short, valid")
+    return text
+
+
 def _clock(text: str) -> str:
     clocks = ("adj", "cpu", "wall", "device")
     if text not in clocks:
@@ -291,6 +297,13 @@ OPTIONS = [
         metavar="SECONDS",
         read=_seconds(0),
         default=60.0,
+    ),
+    Option(
+        "loadgen",
+        "let MLPerf's LoadGen in the stack measure performance; =valid: as long as a result takes",
+        metavar="LENGTH",
+        read=_loadgen,
+        bare="short",
     ),
     Option(
         "against",

@@ -28,7 +28,7 @@ from pytest_mlms.records import Decision, Estimate, Limit, Verdict
 from pytest_mlms.statistics import rate_interval, student_interval
 from pytest_mlms.units import format_quantity
 
-__all__ = ["measure_load"]
+__all__ = ["measure_load", "without_load"]
 
 _NANO = 1e-9
 _DECISIVE = (Verdict.FAILED, Verdict.INVALID)
@@ -56,7 +56,7 @@ def measure_load(
             try:
                 result = measure_load_process(plan, predictor, batches, number, keep_part)
             except FastestCall as fastest:
-                return _without_load(plan, fastest)
+                return without_load(plan, fastest)
         results.append(result)
         keep(number, result)
         if result.verdict is not None and result.verdict.verdict in _DECISIVE:
@@ -64,7 +64,7 @@ def measure_load(
     return _measurement(plan, results)
 
 
-def _without_load(plan: LoadItemPlan, fastest: FastestCall) -> Measurement:
+def without_load(plan: LoadItemPlan, fastest: FastestCall) -> Measurement:
     """Return the measurement of a model whose fastest call breaks the limit already."""
     assert plan.criterion is not None, "only a limit can be too low"
     estimate = Estimate(

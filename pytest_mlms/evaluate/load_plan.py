@@ -122,15 +122,28 @@ class LoadItemPlan:
             yield self._stream(seed, samples)
             return
         if self.arrivals is not None:
-            yield self._scheduled(self.arrivals, seed, samples)
+            yield self.scheduled(self.arrivals, seed, samples)
             return
         assert isinstance(self.load, Server), "a load is one of three"
         first = max(self.duration, self.least / self.load.rate, _STEADY * self.load.latency)
         seconds = min(first, self.longest)
         while seconds <= self.longest:
             arrivals = poisson_arrivals(self.load.rate, seed, round(seconds * _SECOND), self.least)
-            yield self._scheduled(arrivals, seed, samples)
+            yield self.scheduled(arrivals, seed, samples)
             seconds *= 2
+
+    def scheduled(self, arrivals: NDArray[np.int64], seed: int, samples: int) -> LoadPlan:
+        """Return a run with these arrivals, in nanoseconds from its start."""
+        loaded = loaded_samples(samples, seed)
+        order = sample_order(loaded, len(arrivals), seed, least=self.least)
+        seconds = float(arrivals[-1]) / _SECOND
+        return LoadPlan(
+            order.ravel(),
+            longest=seconds + max(_LEAST_DRAIN, _DRAIN_SHARE * seconds),
+            scheduled=arrivals,
+            instances=self.instances,
+            batcher=self.batcher,
+        )
 
     def _stream(self, seed: int, samples: int) -> LoadPlan:
         order = sample_order(
@@ -146,16 +159,4 @@ class LoadItemPlan:
             samples_per_query=self.samples_per_query,
             seconds=self.duration,
             least=self.least,
-        )
-
-    def _scheduled(self, arrivals: NDArray[np.int64], seed: int, samples: int) -> LoadPlan:
-        loaded = loaded_samples(samples, seed)
-        order = sample_order(loaded, len(arrivals), seed, least=self.least)
-        seconds = float(arrivals[-1]) / _SECOND
-        return LoadPlan(
-            order.ravel(),
-            longest=seconds + max(_LEAST_DRAIN, _DRAIN_SHARE * seconds),
-            scheduled=arrivals,
-            instances=self.instances,
-            batcher=self.batcher,
         )

@@ -31,7 +31,14 @@ from pytest_mlms.load.verdict import RunVerdict, judge_run
 from pytest_mlms.manifest.scenarios import Server
 from pytest_mlms.records import Verdict
 
-__all__ = ["FastestCall", "KeepPart", "LoadResult", "measure_load_process"]
+__all__ = [
+    "FastestCall",
+    "KeepPart",
+    "LoadResult",
+    "check_fastest",
+    "measure_load_process",
+    "single_calls",
+]
 
 _SECOND = 1_000_000_000
 _CLEAR = 2  # times the percentile and more: a limit that far away is met
@@ -76,8 +83,8 @@ def measure_load_process(
     first = predictor.run(
         "single_stream", batches, seconds=0, least=1, longest=plan.longest, idle=IDLE_SECONDS
     )
-    warmed = warm_up(_single_calls(plan), predictor)
-    _check_fastest(plan, warmed)
+    warmed = warm_up(single_calls(plan), predictor)
+    check_fastest(plan, warmed)
     served = _serve_until_decided(plan, predictor, batches, number, began, keep_part)
     _check_outputs(predictor, batches, served.run)
     view = scenario_run(served.run, served.times)
@@ -124,7 +131,7 @@ class _Served:
     runs: int
 
 
-def _single_calls(plan: LoadItemPlan) -> PerformancePlan:
+def single_calls(plan: LoadItemPlan) -> PerformancePlan:
     """Return a plan for calls one by one, ahead of any load."""
     return PerformancePlan(
         scenario="single_stream",
@@ -136,7 +143,7 @@ def _single_calls(plan: LoadItemPlan) -> PerformancePlan:
     )
 
 
-def _check_fastest(plan: LoadItemPlan, warmed: WarmUp) -> None:
+def check_fastest(plan: LoadItemPlan, warmed: WarmUp) -> None:
     """Raise FastestCall where no call was within the limit of the scenario."""
     if plan.criterion is None or not warmed.latencies:
         return

@@ -6,11 +6,28 @@ from pytest_mlms.agent.load import Batcher
 from pytest_mlms.cases import Case
 from pytest_mlms.config import Config
 from pytest_mlms.evaluate.load_plan import LoadItemPlan
+from pytest_mlms.evaluate.loadgen import LoadGenItemPlan
 from pytest_mlms.load.arrivals import read_arrivals
 from pytest_mlms.manifest.load import shown
 from pytest_mlms.manifest.scenarios import Replay
 
-__all__ = ["load_plan_of"]
+__all__ = ["load_plan_of", "loadgen_plan_of"]
+
+
+def loadgen_plan_of(case: Case, config: Config) -> LoadGenItemPlan:
+    """Return the plan of a case that LoadGen measures."""
+    evaluate = case.loaded.manifest.evaluate
+    assert case.scenario is not None, "every performance item has a scenario"
+    return LoadGenItemPlan(
+        scenario=evaluate.scenario_labels[case.scenario],
+        place=case.scenario_place,
+        seed=evaluate.seed,
+        duration=config.duration,
+        budget=config.budget,
+        valid=config.loadgen == "valid",
+        instances=evaluate.instances,
+        batcher=_batcher_of(case),
+    )
 
 
 def load_plan_of(case: Case, config: Config) -> LoadItemPlan:
@@ -18,10 +35,6 @@ def load_plan_of(case: Case, config: Config) -> LoadItemPlan:
     load = case.load
     assert load is not None, f"{case.id} is no load"
     evaluate = case.loaded.manifest.evaluate
-    batcher = None
-    if evaluate.batcher is not None:
-        delay = round(evaluate.batcher.max_delay * 1e9)
-        batcher = Batcher(evaluate.batcher.max_batch, delay)
     arrivals = None
     if isinstance(load, Replay):
         arrivals = read_arrivals(shown(case.loaded.path.parent / load.arrivals), load.speed)
@@ -35,6 +48,13 @@ def load_plan_of(case: Case, config: Config) -> LoadItemPlan:
         limits=case.limits,
         seed=evaluate.seed,
         instances=evaluate.instances,
-        batcher=batcher,
+        batcher=_batcher_of(case),
         arrivals=arrivals,
     )
+
+
+def _batcher_of(case: Case) -> Batcher | None:
+    keys = case.loaded.manifest.evaluate.batcher
+    if keys is None:
+        return None
+    return Batcher(keys.max_batch, round(keys.max_delay * 1e9))

@@ -113,11 +113,14 @@ def test_performance(
     """Measure latency, throughput, memory and start-up over fresh processes, or under load."""
     from pytest_mlms.evaluate.contention import explain_wait
     from pytest_mlms.evaluate.load_performance import measure_load
+    from pytest_mlms.evaluate.loadgen import measure_by_loadgen
     from pytest_mlms.evaluate.looks import EARLY_PROCESSES
+    from pytest_mlms.evaluate.peak import measure_peak
     from pytest_mlms.evaluate.performance import measure_performance
     from pytest_mlms.evaluate.performance_plan import PerformancePlan
-    from pytest_mlms.items.load_plans import load_plan_of
-    from pytest_mlms.report.artifacts import keep_part, keep_process
+    from pytest_mlms.items.load_plans import load_plan_of, loadgen_plan_of
+    from pytest_mlms.manifest.scenarios import Peak
+    from pytest_mlms.report.artifacts import keep_log, keep_part, keep_process, keep_run, note_peak
 
     assert mlms_case.scenario is not None, "every performance item has a scenario"
     batches_for = _timed_batches(mlms_case, mlms_dataset)
@@ -128,7 +131,14 @@ def test_performance(
         records.append(result.record)
         mlms_recorder.note(processes=tuple(records))
 
-    if mlms_case.load is None:
+    if mlms_config.loadgen:
+        measured = measure_by_loadgen(
+            loadgen_plan_of(mlms_case, mlms_config),
+            mlms_predictor_factory,
+            batches_for,
+            functools.partial(keep_log, mlms_recorder),
+        )
+    elif mlms_case.load is None:
         plan = PerformancePlan(
             scenario=mlms_case.scenario,
             batch_size=mlms_case.batch_size,
@@ -140,6 +150,15 @@ def test_performance(
             names=_timed_names(mlms_case, mlms_dataset),
         )
         measured = measure_performance(plan, mlms_predictor_factory, batches_for, keep)
+    elif isinstance(mlms_case.load, Peak):
+        measured = measure_peak(
+            load_plan_of(mlms_case, mlms_config),
+            mlms_predictor_factory,
+            batches_for,
+            functools.partial(keep_run, mlms_recorder),
+            functools.partial(keep_part, mlms_recorder),
+            functools.partial(note_peak, mlms_recorder),
+        )
     else:
         measured = measure_load(
             load_plan_of(mlms_case, mlms_config),

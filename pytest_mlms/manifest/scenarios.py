@@ -151,8 +151,12 @@ class Peak(OpenLoad):
     latency: Latency
     precision: Precision = 0.05
 
+    def parts(self) -> Sequence[str]:
+        """Return words that tell it from others, the most telling first."""
+        return [*super().parts(), f"{self.precision:g}"]
 
-Load = MultiStream | Server | Replay
+
+Load = MultiStream | Server | Replay | Peak
 """A scenario whose queries are recorded one by one."""
 
 
@@ -166,6 +170,7 @@ class ScenarioEntry(OneKey):
     multi_stream: MultiStream | None = None
     server: Server | None = None
     replay: Replay | None = None
+    peak: Peak | None = None
 
     def __repr__(self) -> str:
         """Return the name in quotes, as messages show it."""

@@ -140,6 +140,16 @@ PERFORMANCE = [
         under_load=True,
     ),
     Quantity(
+        name="peak_rate",
+        unit="/s",
+        better="higher",
+        kind="performance",
+        description="highest rate of queries at which the scenario's percentile of latencies is "
+        "within its limit; the interval is the highest rate shown good and the lowest shown bad",
+        column=Column("queries under load", "peak", "interval"),
+        under_load=True,
+    ),
+    Quantity(
         name="queue_delay",
         unit="s",
         better="lower",

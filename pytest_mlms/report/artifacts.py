@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pytest_mlms.agent.predictor import ScenarioRun
 from pytest_mlms.arrays import DamagedFile, read_arrays, write_arrays
 from pytest_mlms.evaluate.process_result import ProcessResult
+from pytest_mlms.load.peak import Peak, Probe
 from pytest_mlms.recorder import Recorder
 
-__all__ = ["keep_arrays", "keep_part", "keep_process", "load_latencies"]
+__all__ = [
+    "keep_arrays",
+    "keep_log",
+    "keep_part",
+    "keep_process",
+    "keep_run",
+    "load_latencies",
+    "note_peak",
+]
 
 
 def keep_process(recorder: Recorder, index: int, result: ProcessResult) -> None:
@@ -26,6 +35,25 @@ def keep_process(recorder: Recorder, index: int, result: ProcessResult) -> None:
 def keep_part(recorder: Recorder, index: int, run: ScenarioRun) -> None:
     """Keep the raw times of a process whose load did not come to its end (part-N.npz)."""
     keep_arrays(recorder, f"part-{index}.npz", run.times)
+
+
+def keep_run(recorder: Recorder, index: int, run: ScenarioRun) -> None:
+    """Keep the raw times of a run of load of a search (load-N.npz)."""
+    keep_arrays(recorder, f"load-{index}.npz", run.times)
+
+
+def keep_log(recorder: Recorder, name: str, content: bytes) -> None:
+    """Keep a log of LoadGen as it is."""
+
+    def write(path: Path) -> None:
+        path.write_bytes(content)
+
+    recorder.keep(name, write)
+
+
+def note_peak(recorder: Recorder, probes: Sequence[Probe], found: Peak | None) -> None:
+    """Note the runs of load of a search so far, and its answer if there is one."""
+    recorder.note(probes=tuple(probes), peak=found)
 
 
 def keep_arrays(recorder: Recorder, name: str, arrays: Mapping[str, Any]) -> None:

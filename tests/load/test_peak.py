@@ -116,6 +116,25 @@ def test_a_late_load_generator_is_not_taken_for_a_slow_model() -> None:
     assert "the load generator was late at" in found.reason
 
 
+def test_load_that_was_late_once_is_repeated() -> None:
+    machine = capacity(100.0)
+    kept: list[Probe] = []
+    late = iter(["late"])
+
+    @contextlib.contextmanager
+    def open_process() -> Iterator[Drive]:
+        def drive(rate: float, queries: int) -> Load:
+            load = machine.drive(rate, queries)
+            return Load(load.over, load.seconds, next(late, ""))
+
+        yield drive
+
+    found = find_peak(plan(), open_process, kept.append)
+    assert found.good <= 100 <= found.bad
+    assert kept[0].outcome is Outcome.UNTRUSTED
+    assert kept[1].rate == kept[0].rate
+
+
 def test_outcomes_that_are_not_monotone_are_reported() -> None:
     machine = Machine(lambda rate: float(rate > 800 or 80 < rate < 150))
     found = find_peak(plan(start=100.0), machine)

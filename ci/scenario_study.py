@@ -1,0 +1,86 @@
+"""How well the search finds the peak of queues whose peak is known, simulated.
+
+``bash ci/scenario_study [--runs N] [--budget SECONDS]`` prints the table of docs/methodology.md:
+for each queue the share of answers that have the peak inside, the share whose middle is within the
+precision asked for, the middle's largest distance, and the seconds of load.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from pytest_mlms.load.evidence import Criterion
+from pytest_mlms.load.peak import Peak, PeakPlan, find_peak
+from tests.support.queues import Queue
+
+_PRECISION = 0.05
+_RESOLUTION = 1.005  # of the true peaks
+
+
+class _Setting(NamedTuple):
+    name: str
+    queue: Queue
+    limit: float  # in calls
+    share: float
+
+
+_SETTINGS = [
+    _Setting("M/D/1", Queue(0.005), 3, 0.9),
+    _Setting("M/D/1", Queue(0.005), 10, 0.99),
+    _Setting("M/D/1", Queue(0.005), 40, 0.99),
+    _Setting("M/D/2", Queue(0.001, 2), 100, 0.99),
+    _Setting("M/D/4", Queue(0.005, 4), 3, 0.9),
+    _Setting("M/D/4", Queue(0.005, 4), 3, 0.99),
+    _Setting("M/D/4", Queue(0.005, 4), 10, 0.9),
+    _Setting("M/D/8", Queue(0.005, 8), 1.2, 0.99),
+    _Setting("M/G/1, 20 % noise", Queue(0.005, noise=0.2), 10, 0.99),
+    _Setting("M/D/4, processes 3 % apart", Queue(0.005, 4, spread=0.03), 3, 0.99),
+]
+
+
+def _search(setting: _Setting, criterion: Criterion, budget: float, seed: int) -> Peak:
+    queue = setting.queue
+    rng = np.random.default_rng(seed)
+    queue.elapsed = 0.0
+    plan = PeakPlan(criterion, queue.capacity, queue.service, budget)
+    return find_peak(plan, functools.partial(queue.open, criterion, rng))
+
+
+def _row(setting: _Setting, budget: float, runs: int) -> str:
+    criterion = Criterion(setting.limit * setting.queue.service, setting.share, _PRECISION)
+    peak = setting.queue.peak(criterion)
+    answers = [_search(setting, criterion, budget, seed) for seed in range(runs)]
+    inside = 0
+    near = 0
+    for found in answers:
+        inside += found.good <= _RESOLUTION * peak and peak <= _RESOLUTION * found.bad
+        is_there = 0 < found.rate < math.inf
+        near += is_there and abs(math.log(found.rate / peak)) <= math.log1p(_PRECISION)
+    precision = float(np.median([found.precision for found in answers]))
+    seconds = float(np.median([found.seconds for found in answers]))
+    return (
+        f"| {setting.name} | {setting.limit:g} calls, p{100 * setting.share:g} "
+        f"| {peak * setting.queue.service / setting.queue.servers:.0%} | {inside / runs:.0%} "
+        f"| {near / runs:.0%} | {precision:.1%} | {seconds:,.0f} s |"
+    )
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=100)
+    parser.add_argument("--budget", type=float, default=3600.0, help="seconds of load")
+    options = parser.parse_args()
+    print("| model | limit | busy at the peak | inside | within 5 % | precision | load |")
+    print("|---|---|---|---|---|---|---|")
+    for setting in _SETTINGS:
+        print(_row(setting, options.budget, options.runs), flush=True)
+
+
+if __name__ == "__main__":
+    main()

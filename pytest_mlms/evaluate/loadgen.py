@@ -1,0 +1,153 @@
+"""Performance as MLPerf's own LoadGen measures it: one run, whose logs are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pytest_mlms.agent.load import Batcher
+from pytest_mlms.agent.loadgen import LoadGenPlan
+from pytest_mlms.agent.predictor import Predictor
+from pytest_mlms.evaluate.fresh_process import Batches
+from pytest_mlms.evaluate.performance import Measurement
+from pytest_mlms.load.early_stopping import CONFIDENCE
+from pytest_mlms.load.loadgen import (
+    LoadGenSettings,
+    LoadGenSummary,
+    read_summary,
+    server_settings,
+    settings_of,
+)
+from pytest_mlms.manifest.scenarios import MultiStream, ScenarioEntry, Server
+from pytest_mlms.records import Decision, Estimate, Limit, Place, Verdict
+
+__all__ = ["LoadGenItemPlan", "measure_by_loadgen"]
+
+_SPARE = 2.0  # times the queries that LoadGen makes, beyond what the model takes one by one
+_TRIAL = 0.1  # seconds of calls before, which also warm up
+_TRIAL_CALLS = 8
+_SUMMARY = "mlperf_log_summary.txt"
+_STREAM_PERCENTILES = {"single_stream": 0.9, "multi_stream": 0.99}
+_RATES = ("Completed samples per second", "Samples per second", "QPS w/ loadgen overhead")
+
+
+@dataclass(frozen=True)
+class LoadGenItemPlan:
+    """A run of LoadGen.
+
+    Attributes:
+        scenario: The scenario of the manifest.
+        place: Its line.
+        seed: LoadGen's seeds.
+        duration: Seconds of the run, at least.
+        budget: Seconds that it may take.
+        valid: Whether it must be as long as a valid result takes.
+        instances: Copies of the model.
+        batcher: The dynamic batcher, if there is one.
+    """
+
+    scenario: ScenarioEntry
+    place: Place
+    seed: int
+    duration: float
+    budget: float
+    valid: bool
+    instances: int = 1
+    batcher: Batcher | None = None
+
+    def settings(self, call: float) -> LoadGenSettings:
+        """Return LoadGen's settings for a model whose calls take so many seconds.
+
+        LoadGen makes its queries in advance: too few would end before the duration. Raises
+        MlmsError for a scenario that it doesn't have.
+        """
+        own: dict[str, Any] = {
+            "single_stream_expected_latency_ns": max(1, round(call / _SPARE * 1e9)),
+            "multi_stream_expected_latency_ns": max(1, round(call / _SPARE * 1e9)),
+            "offline_expected_qps": _SPARE * self.instances / call,
+        }
+        load = self.scenario.load
+        if isinstance(load, Server):
+            own |= server_settings(load.rate, load.latency, load.share)
+        if isinstance(load, MultiStream):
+            own["multi_stream_samples_per_query"] = load.samples_per_query
+        return settings_of(self.scenario.name, self.seed, self.duration, self.valid, **own)
+
+    def run_plan(self, call: float) -> LoadGenPlan:
+        """Return the plan of the run in an agent, for calls of so many seconds."""
+        asked = self.settings(call)
+        load = self.scenario.load
+        is_served = isinstance(load, Server) or self.scenario.name == "offline"
+        seconds = float(asked.settings["min_duration_ms"]) / 1000
+        return LoadGenPlan(
+            scenario=asked.scenario,
+            settings=asked.settings,
+            longest=self.budget + seconds,
+            samples_per_query=load.samples_per_query if isinstance(load, MultiStream) else 1,
+            instances=self.instances if is_served else 1,
+            batcher=self.batcher if is_served else None,
+        )
+
+
+def measure_by_loadgen(
+    plan: LoadGenItemPlan,
+    new_predictor: Callable[[], AbstractContextManager[Predictor]],
+    batches_for: Callable[[Predictor], Batches],
+    keep: Callable[[str, bytes], None],
+) -> Measurement:
+    """Let LoadGen measure a fresh process; return its figures, and its result as ``doubts``.
+
+    ``keep`` gets its logs. A server that is INVALID is FAILED. Raises Refused where the stack has
+    no LoadGen.
+    """
+    plan.settings(1.0)
+    with new_predictor() as predictor:
+        batches = batches_for(predictor)
+        single = predictor.run(
+            "single_stream", batches, seconds=_TRIAL, least=_TRIAL_CALLS, longest=plan.budget
+        )
+        run = plan.run_plan(float(np.median(single.latencies)))
+        logs = predictor.run_loadgen(batches, run)
+    for name, content in logs.items():
+        keep(name, content)
+    summary = read_summary(logs.get(_SUMMARY, b"").decode(errors="replace"))
+    estimates = _estimates(plan, summary)
+    decisions = _decisions(plan, summary, estimates)
+    return Measurement(estimates, decisions, (), "decided", summary.text)
+
+
+def _estimates(plan: LoadGenItemPlan, summary: LoadGenSummary) -> dict[str, Estimate]:
+    load = plan.scenario.load
+    share = _STREAM_PERCENTILES.get(plan.scenario.name)
+    if isinstance(load, Server):
+        share = load.share
+    estimates = {}
+    if share is not None:
+        latency = summary.values.get(f"{100 * share:.2f} percentile latency (ns)")
+        if latency is not None:
+            estimates["query_latency"] = _estimate(latency * 1e-9)
+    for name in _RATES:
+        if name in summary.values:
+            estimates["query_rate"] = _estimate(summary.values[name])
+            break
+    return estimates
+
+
+def _estimate(value: float) -> Estimate:
+    return Estimate(value, value, value, CONFIDENCE, 1, "runs of LoadGen")
+
+
+def _decisions(
+    plan: LoadGenItemPlan, summary: LoadGenSummary, estimates: dict[str, Estimate]
+) -> list[Decision]:
+    """Return the decision on a server's own limit: LoadGen's."""
+    load = plan.scenario.load
+    if not isinstance(load, Server) or "query_latency" not in estimates:
+        return []
+    limit = Limit("query_latency", load.latency, plan.place)
+    verdict = Verdict.PASSED if summary.valid else Verdict.FAILED
+    return [Decision(limit, estimates["query_latency"], verdict, "; ".join(summary.unmet))]
