@@ -10,12 +10,16 @@ from __future__ import annotations
 import argparse
 import functools
 import math
+import sys
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from pytest_mlms.load.evidence import Criterion
 from pytest_mlms.load.peak import Peak, PeakPlan, find_peak
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # of the tests' support
 from tests.support.queues import Queue
 
 _PRECISION = 0.05
@@ -73,7 +77,7 @@ def _row(setting: _Setting, budget: float, runs: int) -> str:
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=100)
+    parser.add_argument("--runs", type=int, default=60)
     parser.add_argument("--budget", type=float, default=3600.0, help="seconds of load")
     options = parser.parse_args()
     print("| model | limit | busy at the peak | inside | within 5 % | precision | load |")

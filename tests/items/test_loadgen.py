@@ -26,6 +26,7 @@ def test_loadgen_measures_each_scenario_and_its_logs_are_kept(loads: Project) ->
         "offline",
         "multi_stream: {samples_per_query: 4}",
         "server: {rate: 500 /s, latency: 60 s}",
+        options="seconds: 0.002",
         more="  instances: 2\n  batcher: {max_batch: 4, max_delay: 1 ms}",
     )
     result = loads.run("-k", "performance", "--mlms-loadgen", "--mlms-duration=2")
