@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from pytest_mlms.agent.load import Batcher
+from pytest_mlms.agent.load import Batcher, LoadPlan
 from pytest_mlms.agent.loadgen import LoadGenPlan
 from pytest_mlms.agent.predictor import Predictor
 from pytest_mlms.evaluate.fresh_process import Batches
@@ -59,8 +59,8 @@ class LoadGenItemPlan:
     instances: int = 1
     batcher: Batcher | None = None
 
-    def settings(self, call: float) -> LoadGenSettings:
-        """Return LoadGen's settings for a model whose calls take so many seconds.
+    def settings(self, call: float, throughput: float) -> LoadGenSettings:
+        """Return LoadGen's settings for calls of so many seconds, and samples a second offline.
 
         LoadGen makes its queries in advance: too few would end before the duration. Raises
         MlmsError for a scenario that it doesn't have.
@@ -68,7 +68,7 @@ class LoadGenItemPlan:
         own: dict[str, Any] = {
             "single_stream_expected_latency_ns": max(1, round(call / _SPARE * 1e9)),
             "multi_stream_expected_latency_ns": max(1, round(call / _SPARE * 1e9)),
-            "offline_expected_qps": _SPARE * self.instances / call,
+            "offline_expected_qps": _SPARE * throughput,
         }
         load = self.scenario.load
         if isinstance(load, Server):
@@ -77,9 +77,9 @@ class LoadGenItemPlan:
             own["multi_stream_samples_per_query"] = load.samples_per_query
         return settings_of(self.scenario.name, self.seed, self.duration, self.valid, **own)
 
-    def run_plan(self, call: float) -> LoadGenPlan:
-        """Return the plan of the run in an agent, for calls of so many seconds."""
-        asked = self.settings(call)
+    def run_plan(self, call: float, throughput: float) -> LoadGenPlan:
+        """Return the plan of the run in an agent; see ``settings``."""
+        asked = self.settings(call, throughput)
         load = self.scenario.load
         is_served = isinstance(load, Server) or self.scenario.name == "offline"
         seconds = float(asked.settings["min_duration_ms"]) / 1000
@@ -104,13 +104,14 @@ def measure_by_loadgen(
     ``keep`` gets its logs. A server that is INVALID is FAILED. Raises Refused where the stack has
     no LoadGen.
     """
-    plan.settings(1.0)
+    plan.settings(1.0, 1.0)
     with new_predictor() as predictor:
         batches = batches_for(predictor)
         single = predictor.run(
             "single_stream", batches, seconds=_TRIAL, least=_TRIAL_CALLS, longest=plan.budget
         )
-        run = plan.run_plan(float(np.median(single.latencies)))
+        call = float(np.median(single.latencies))
+        run = plan.run_plan(call, _throughput(plan, predictor, batches, call))
         logs = predictor.run_loadgen(batches, run)
     for name, content in logs.items():
         keep(name, content)
@@ -118,6 +119,26 @@ def measure_by_loadgen(
     estimates = _estimates(plan, summary)
     decisions = _decisions(plan, summary, estimates)
     return Measurement(estimates, decisions, (), "decided", summary.text)
+
+
+def _throughput(
+    plan: LoadGenItemPlan, predictor: Predictor, batches: Batches, call: float
+) -> float:
+    """Return the samples a second that are done where all are there at once."""
+    if plan.scenario.name != "offline":
+        return 1.0
+    most = plan.batcher.max_batch if plan.batcher else 1
+    calls = max(_TRIAL_CALLS, round(_TRIAL / call))
+    samples = np.arange(calls * most * plan.instances) % len(batches)
+    trial = LoadPlan(
+        samples,
+        longest=plan.budget,
+        scheduled=np.zeros(len(samples), np.int64),
+        instances=plan.instances,
+        batcher=plan.batcher,
+    )
+    run = predictor.load_run(batches, trial)
+    return len(run.done) / (float(run.done.max()) * 1e-9)
 
 
 def _estimates(plan: LoadGenItemPlan, summary: LoadGenSummary) -> dict[str, Estimate]:

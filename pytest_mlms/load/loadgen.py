@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from pytest_mlms.errors import MlmsError
+from pytest_mlms.load.early_stopping import queries_needed
 
 __all__ = ["LoadGenSettings", "LoadGenSummary", "read_summary", "server_settings", "settings_of"]
 
 _NANO = 1_000_000_000
 _VALID_MILLISECONDS = 600_000
-_VALID_QUERIES = {"Offline": 24_576, "MultiStream": 662}
+_STREAM_QUERIES = queries_needed(0.99)  # 662, for LoadGen's estimate of p99
+_VALID_QUERIES = {"Offline": 24_576, "MultiStream": _STREAM_QUERIES}
 _LEAST_QUERIES = 100
 _SEEDS = ("qsl_rng_seed", "sample_index_rng_seed", "schedule_rng_seed")
 _NAMES = {
@@ -52,7 +54,7 @@ def settings_of(
         )
     settings: dict[str, Any] = dict.fromkeys(_SEEDS, seed)
     settings["min_duration_ms"] = round(seconds * 1000)
-    settings["min_query_count"] = 1
+    settings["min_query_count"] = _STREAM_QUERIES if name == "MultiStream" else 1
     if valid:
         settings["min_duration_ms"] = max(_VALID_MILLISECONDS, settings["min_duration_ms"])
         settings["min_query_count"] = _VALID_QUERIES.get(name, _LEAST_QUERIES)
@@ -60,8 +62,12 @@ def settings_of(
 
 
 def server_settings(rate: float, limit: float, share: float) -> dict[str, Any]:
-    """Return the settings of Server: queries a second, the limit in seconds, and its share."""
+    """Return the settings of Server: queries a second, the limit in seconds, and its share.
+
+    The queries are enough for early stopping where hardly any is over the limit.
+    """
     return {
+        "min_query_count": max(_LEAST_QUERIES, queries_needed(share)),
         "server_target_qps": rate,
         "server_target_latency_ns": round(limit * _NANO),
         "server_target_latency_percentile": share,

@@ -100,9 +100,9 @@ def test_a_call_that_raises_ends_the_run_with_its_error(tmp_path: Path) -> None:
 
 @needs_loadgen
 def test_both_generators_schedule_the_same_queries(server: Predictor, tmp_path: Path) -> None:
-    asked = settings_of("server", 7, 0.5, valid=False, **server_settings(200, 1.0, 0.99))
+    asked = settings_of("server", 7, 0.5, valid=False, **server_settings(1000, 1.0, 0.99))
     theirs = kept(tmp_path, server.run_loadgen(LIBRARY, plan_of(asked)))
-    arrivals = poisson_arrivals(200, 7, 500_000_000, 1)
+    arrivals = poisson_arrivals(1000, 7, 500_000_000, 662)
     ours = server.load_run(LIBRARY, LoadPlan(in_turn(len(arrivals)), 60, arrivals))
     assert np.array_equal(theirs.scheduled, ours.scheduled)
     assert len(theirs.latencies) == len(ours.latencies)

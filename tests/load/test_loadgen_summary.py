@@ -50,6 +50,7 @@ def test_a_valid_run_takes_600_seconds_and_the_queries_of_the_scenario() -> None
     assert short.settings["min_duration_ms"] == 1500
     assert short.settings["schedule_rng_seed"] == 7
     assert short.settings["server_target_latency_ns"] == 15_000_000
+    assert short.settings["min_query_count"] == 662
     valid = settings_of("offline", 7, 1.5, valid=True)
     assert valid.settings["min_duration_ms"] == 600_000
     assert valid.settings["min_query_count"] == 24_576
