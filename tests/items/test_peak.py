@@ -21,15 +21,17 @@ def test_the_peak_of_a_model_of_fixed_time_is_measured(loads: Project) -> None:
         options="seconds: 0.02",
         more="  instances: 2",
     )
-    result = loads.run("-k", "performance", "--mlms-budget", "60")
+    result = loads.run("-k", "performance", "--mlms-budget", "20")
     result.assert_outcomes(passed=1)
     (item,) = loads.items()
     peak = item["estimates"]["peak_rate"]
-    assert 0 < peak["low"] <= peak["value"]
-    assert item["peak"]["good"] == peak["low"]
+    found = item["peak"]
+    assert found["good"] == peak["low"]  # 0 on a machine that is busy with other work
+    assert found["seconds"] == pytest.approx(sum(probe["seconds"] for probe in item["probes"]))
+    tried = {rate["rate"] for rate in found["rates"]}
+    assert {probe["rate"] for probe in item["probes"]} == tried
     runs = [name for name in item["artifacts"] if name.startswith("load-")]
     assert len(runs) == len(item["probes"])
-    assert max(probe["process"] for probe in item["probes"]) >= 3
 
 
 def test_a_limit_below_the_fastest_call_fails_before_any_load(loads: Project) -> None:
