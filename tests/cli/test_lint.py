@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import sys
 import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from pytest_mlms.arrays import write_arrays
 from pytest_mlms.cli.main import main
+from tests.support.archives import write_zip
 from tests.support.project import PREDICTORS, copy_digits, sha256
 
 
@@ -183,6 +186,34 @@ def test_labels_are_compared_with_the_classes_of_the_model(
     manifest.write_text(text.replace(names, "    steps: [softmax]"))
     assert main(["lint", "manifests"]) == 1
     assert "the label is 10, of labels from 0 to 10" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("label", "names", "error"),
+    [
+        ("three", "labels.txt", ""),
+        ("thee", "labels.txt", "labels.csv:2: the label of 0.png is 'thee'; write the number"),
+        ("thee", "https://example.org/labels.txt", ""),
+    ],
+)
+def test_labels_that_are_names_are_those_of_the_file_of_names_if_it_is_here(
+    manifest: Path, capsys: pytest.CaptureFixture[str], label: str, names: str, error: str
+) -> None:
+    picture = io.BytesIO()
+    Image.new("L", (8, 8)).save(picture, "PNG")
+    members = {"0.png": picture.getvalue(), "labels.csv": f"file,label\n0.png,{label}\n".encode()}
+    path = write_zip(manifest.with_name("digits.zip"), members)
+    manifest.with_name("labels.txt").write_text(
+        "zero one two three four 5 6 7 8 9".replace(" ", "\n")
+    )
+    digest = sha256(manifest.with_name("digits_test.npz").read_bytes())
+    text = manifest.read_text().replace(digest, sha256(path.read_bytes()))
+    text = text.replace("digits_test.npz", "digits.zip")
+    if names != "labels.txt":
+        names = f"'{names}', sha256: '{'0' * 64}'"
+    manifest.write_text(text.replace("labels: labels.txt", f"labels: {names}"))
+    assert main(["lint", "manifests", "--mlms-cache=cache"]) == bool(error)
+    assert error in capsys.readouterr().out
 
 
 SOUNDS = """\

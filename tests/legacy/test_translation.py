@@ -286,6 +286,19 @@ def test_masks_are_those_of_the_boxes(tmp_path: Path) -> None:
     }
 
 
+def test_labels_without_background_are_corrected_for_masks_too(tmp_path: Path) -> None:
+    text = detector(masks_layer="'masks'", features_checksum=PAPER_LABELS)
+    text = text.replace("boundingbox", "instancesegment")
+    assert native(tmp_path, text)["outputs"][0]["steps"][1] == {"classes": {"ids": "same"}}
+
+
+def test_the_background_of_pytorch_s_detectors_is_none_of_the_categories(tmp_path: Path) -> None:
+    text = detector("PyTorch", background_index="0").replace("    classes_layer: 'classes'\n", "")
+    scores, boxes = native(tmp_path, text)["outputs"]
+    assert scores["steps"] == ["best_class"]
+    assert boxes["steps"][1]["classes"]["labels"] == "https://example.org/names.txt"
+
+
 def test_pictures_are_the_reverse_of_the_input(tmp_path: Path) -> None:
     text = A2.replace("type: classification", "type: image")
     text = with_lines(text, "probabilities_layer", "masks_layer")
