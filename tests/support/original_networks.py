@@ -75,8 +75,8 @@ class Original:
     """A manifest's network, and what its agent did to a picture.
 
     ``runs_in`` is the framework that runs it here. ``has_softmax`` is set where the file or its
-    agent of 2021 has one. ``made_by`` is a script of the tests, where the
-    format isn't one of manifests/convert.
+    agent of 2021 has one. ``made_by`` is a script of the tests, where the format isn't one of
+    manifests/convert.
     """
 
     network: ColourNetwork
