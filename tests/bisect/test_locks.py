@@ -10,8 +10,7 @@ import pytest
 from pytest_mlms.bisect.locks import end_of, locked_stacks
 from pytest_mlms.bisect.question import Point, read_point
 from pytest_mlms.errors import MlmsError
-from pytest_mlms.lockfile.writing import lock_text
-from tests.support.locks import ACCURACY, PERFORMANCE, line_of, lock_of
+from tests.support.locks import ACCURACY, PERFORMANCE, line_of, write_lock
 from tests.support.project import copy_digits
 
 OLD = ("numpy==2.4.5", "onnxruntime==1.20.1")
@@ -27,11 +26,7 @@ def point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Point:
 
 def write(point: Point, name: str, *lines: dict[str, Any]) -> None:
     """Write a lock of these lines, which have the files of the point's manifest."""
-    loaded = point.loaded
-    model = {"sha256": loaded.model_digests(loaded.manifest.models[0])}
-    files = {"model": model, "dataset": {"sha256": loaded.dataset_digest}}
-    lock = lock_of(*[{**line, **files} for line in lines], folder=Path.cwd())
-    Path(name).write_text(lock_text(lock))
+    write_lock(Path(name), point.loaded, *lines)
 
 
 def test_each_end_has_the_packages_of_its_file(point: Point) -> None:

@@ -1,50 +1,71 @@
-"""Bisections of twelve releases of a package of ours, each installed and judged in turns."""
+"""Bisections of releases of a package of ours, each installed and judged in turns."""
 
 from __future__ import annotations
 
 import json
 import math
+import platform
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
+from pytest_mlms.bisect.question import read_point
 from pytest_mlms.cli.main import main
-from tests.support.bisections import BASE, RELEASES, Releases, options_of_pytest
+from tests.support.bisections import Release, Releases, write_releases
+from tests.support.locks import line_of, write_lock
 from tests.support.project import HANG_GUARD, Project
-from tests.support.wheels import offline, write_wheel  # noqa: F401
+from tests.support.wheels import only_wheels, write_wheel
 
-pytestmark = pytest.mark.usefixtures("offline")
-
-Make = Callable[..., Releases]
-
-SLOWER = 108
-COUNT = len(RELEASES)
 WIDTH = 100
+BASE = Release(100)
+SLOWER = Release(120)
+HISTORY = {
+    "0.8": Release(96),
+    "0.9": Release(98),
+    "1.0": BASE,
+    "1.1": Release(100, broken=True),
+    "1.2": BASE,
+    "1.3": SLOWER,
+    "1.4": SLOWER,
+    "1.5": BASE,
+    "1.6": Release(100, "wrong"),
+    "1.7": Release(100, "wrong"),
+    "1.8": Release(100, "die"),
+}
+"""The releases of the package. Tests bisect short parts, and share the environments."""
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the wheels of all releases, and the cache with the environments."""
+    folder = tmp_path_factory.mktemp("shared")
+    wheels = folder / "wheels"
+    write_releases(wheels, HISTORY)
+    for version in ("1.0", "2.0"):
+        write_wheel(wheels, "sounds", version)
+    return folder
 
 
 @pytest.fixture
-def make(project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
+def releases(project: Project, shared: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Releases]:
     monkeypatch.chdir(project.path)
-    monkeypatch.setenv("PYTEST_ADDOPTS", options_of_pytest())
-
-    def made(**planted: Any) -> Releases:
-        return Releases(project, tmp_path / "wheels", **planted)
-
-    return made
+    with only_wheels(shared / "wheels", monkeypatch):
+        yield Releases(project, shared / "cache")
 
 
 def check_output(capfd: pytest.CaptureFixture[str], releases: Releases) -> str:
     """Check what each bisection keeps to; return what it printed."""
     text = capfd.readouterr().out
     assert max(map(len, text.splitlines())) <= WIDTH
-    probes = [probe for probe in releases.record["probes"] if probe["run"]]
-    assert len(probes) <= math.log2(COUNT) + 4
+    record = releases.record
+    probes = [probe for probe in record["probes"] if probe["run"]]
+    assert len(probes) <= math.log2(len(record["releases"])) + 4
     results = releases.project.path / "mlms-results"
     for probe in probes:
         assert (results / f"bisect-{probe['run']}" / "results.jsonl").is_file()
@@ -53,59 +74,54 @@ def check_output(capfd: pytest.CaptureFixture[str], releases: Releases) -> str:
 
 @pytest.mark.slow
 def test_a_slow_down_is_found_beside_a_release_that_cannot_be_installed(
-    make: Make, capfd: pytest.CaptureFixture[str]
+    releases: Releases, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    releases = make(work=[BASE] * 7 + [SLOWER] * 5, broken=["1.6"])
-    assert releases.bisect("--quantity=latency") == 0
+    assert releases.bisect("1.0", "1.3", "--quantity=latency") == 0
     text = check_output(capfd, releases)
-    assert "1.6: can't be installed here, and is left out" in text
-    assert "latency became worse in pacekit 1.8: ×1.080 (1.080 to 1.080)" in text
-    assert "ms → 108 ms" in text
+    assert "1.1: can't be installed here, and is left out" in text
+    assert "latency became worse in pacekit 1.3: ×1.200 (1.200 to 1.200)" in text
+    assert "ms → 120 ms" in text
     assert "common (MatMul)" not in text  # it didn't move
     assert "extra (MatMul)" in text
     answer = releases.answer
-    assert (answer["kind"], answer["old"], answer["new"]) == ("found", "1.7", "1.8")
+    assert (answer["kind"], answer["old"], answer["new"]) == ("found", "1.2", "1.3")
     stacks = releases.record["stacks"]
-    assert "pacekit==1.8" in stacks[answer["after"]]["packages"]
-    again = releases.bisect("--quantity=latency", "--resume")
-    assert again == 0
-    assert "latency became worse in pacekit 1.8" in capfd.readouterr().out
+    assert "pacekit==1.3" in stacks[answer["after"]]["packages"]
+    assert releases.bisect("1.0", "1.3", "--quantity=latency", "--resume") == 0
+    assert "latency became worse in pacekit 1.3" in capfd.readouterr().out
 
 
 @pytest.mark.slow
 def test_wrong_outputs_are_found_without_being_asked_for(
-    make: Make, capfd: pytest.CaptureFixture[str]
+    releases: Releases, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    wrong = dict.fromkeys(RELEASES[4:], "wrong")
-    releases = make(faults=wrong)
-    assert releases.bisect() == 0
+    assert releases.bisect("1.4", "1.7") == 0
     text = check_output(capfd, releases)
-    assert "agreement became worse in pacekit 1.5" in text
+    assert "agreement became worse in pacekit 1.6" in text
     assert releases.record["quantity"] == "agreement"
 
 
 @pytest.mark.slow
-def test_a_crash_is_found_with_its_error(make: Make, capfd: pytest.CaptureFixture[str]) -> None:
-    releases = make(faults={**dict.fromkeys(RELEASES[8:], "die"), "1.3": "load"})
-    assert releases.bisect("--quantity=crash") == 0
+def test_a_crash_is_found_with_its_error(
+    releases: Releases, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert releases.bisect("1.6", "1.8", "--quantity=crash") == 0
     text = check_output(capfd, releases)
-    assert "pacekit 1.9 crashes, and 1.8 does not" in text
+    assert "pacekit 1.8 crashes, and 1.7 does not" in text
     assert "exit status 7" in text
 
 
 @pytest.mark.slow
-def test_a_drift_has_no_culprit(make: Make, capfd: pytest.CaptureFixture[str]) -> None:
-    releases = make(work=range(BASE, BASE + COUNT))
-    assert releases.bisect("--quantity=latency") == 2
+def test_a_drift_has_no_culprit(releases: Releases, capfd: pytest.CaptureFixture[str]) -> None:
+    assert releases.bisect("0.8", "1.0", "--quantity=latency") == 2
     assert "gradual, or not monotone" in check_output(capfd, releases)
 
 
 @pytest.mark.slow
 def test_a_slow_down_that_is_undone_again_leaves_the_ends_alike(
-    make: Make, capfd: pytest.CaptureFixture[str]
+    releases: Releases, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    releases = make(work=[BASE] * 3 + [SLOWER] * 5 + [BASE] * 4)
-    assert releases.bisect() == 1
+    assert releases.bisect("1.2", "1.5") == 1
     text = check_output(capfd, releases)
     assert "the ends don't differ in latency: PASSED, latency ×1.000" in text
     assert "--good or --bad inside" in text
@@ -113,13 +129,12 @@ def test_a_slow_down_that_is_undone_again_leaves_the_ends_alike(
 
 @pytest.mark.slow
 def test_an_interrupted_bisection_goes_on_where_it_was(
-    make: Make, capfd: pytest.CaptureFixture[str]
+    releases: Releases, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    releases = make(work=[BASE] * 10 + [SLOWER] * 2)
-    words = ["bisect", "manifests/digits.yaml::test_upgrade", "--quantity=latency"]
-    words += ["--good=pacekit==1.1", "--bad=pacekit==1.12", *releases.words]
+    ends = ("--good=pacekit==1.2", "--bad=pacekit==1.4")
+    words = releases.arguments(*ends, "--quantity=latency")
     program = psutil.Popen([sys.executable, "-m", "pytest_mlms", *words])
-    while len(probes_of(releases.file)) < 2 and program.poll() is None:
+    while not probes_of(releases.file) and program.poll() is None:
         time.sleep(0.05)
     started = program.children(recursive=True)
     program.send_signal(signal.SIGINT)
@@ -132,7 +147,7 @@ def test_an_interrupted_bisection_goes_on_where_it_was(
     kept = probes_of(releases.file)
     assert main([*words, "--resume"]) == 0
     assert probes_of(releases.file)[: len(kept)] == kept
-    assert releases.answer["new"] == "1.11"
+    assert releases.answer["new"] == "1.3"
     check_output(capfd, releases)
 
 
@@ -145,36 +160,26 @@ def probes_of(path: Path) -> list[Any]:
 
 @pytest.mark.slow
 def test_the_package_and_its_release_are_found_between_two_lock_files(
-    make: Make, capfd: pytest.CaptureFixture[str]
+    releases: Releases, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    releases = make(work=[BASE] * 5 + [SLOWER] * 7)
-    for name in ("colours", "shapes", "sounds"):
-        for version in ("1.0", "2.0"):
-            write_wheel(releases.wheels, name, version)
-    for name, version, others in (("old", "1.2", "1.0"), ("new", "1.9", "2.0")):
-        write_lock(releases, name, version, others)
-    capfd.readouterr()
-    assert releases.command("--good=old.lock", "--bad=new.lock", "--quantity=latency") == 0
-    text = capfd.readouterr().out
+    write_lock_of("old.lock", "1.2", "1.0")
+    write_lock_of("new.lock", "1.4", "2.0")
+    words = ("--good=old.lock", "--bad=new.lock", "--quantity=latency")
+    assert main(releases.arguments(*words)) == 0
+    text = check_output(capfd, releases)
     assert "sounds 1.0 → 2.0" in text
-    assert "latency became worse in pacekit 1.6: ×1.080" in text
+    assert "latency became worse in pacekit 1.3: ×1.200" in text
     record = releases.record
     assert record["culprits"] == ["pacekit"]
     packages = record["stacks"][record["answer"]["after"]]["packages"]
-    assert "colours==1.0" in packages
-    assert max(map(len, text.splitlines())) <= WIDTH
+    assert "sounds==1.0" in packages
 
 
-def write_lock(releases: Releases, name: str, version: str, others: str) -> None:
-    """Measure a stack of these packages, and lock it as NAME.lock."""
-    requirements = [f"pacekit=={version}", "numpy"]
-    requirements += [f"{other}=={others}" for other in ("colours", "shapes", "sounds")]
-    stack = {"framework": "pacekit", "requirements": requirements}
-    project = releases.project
-    (project.folder / "stacks.yaml").write_text(json.dumps({"pacekit": stack}))
-    result = project.run("--mlms-stack=pacekit", "-ktest_performance", *releases.folders)
-    result.assert_outcomes(passed=1)
-    assert main(["lock", "write", f"--file={project.path / name}.lock"]) == 0
+def write_lock_of(name: str, pacekit: str, sounds: str) -> None:
+    """Write the lock file of a stack that was measured with these versions."""
+    packages = ("numpy==99.0", f"pacekit=={pacekit}", f"sounds=={sounds}")
+    line = line_of(packages=packages, framework="pacekit", python=platform.python_version())
+    write_lock(Path(name), read_point("manifests/digits.yaml::test_upgrade").loaded, line)
 
 
 USAGE = 3

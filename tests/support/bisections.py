@@ -1,9 +1,10 @@
-"""A project whose framework is a package of ours with many releases, for bisections."""
+"""A package with many releases, a project that measures it, and a gate without measurements."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,73 +13,60 @@ from pytest_mlms.cli.main import main
 from pytest_mlms.errors import StackError
 from pytest_mlms.records import Stack
 from tests.support.confirmations import KEPT, write_numpy, write_predictor
-from tests.support.project import PREDICTORS, Project
+from tests.support.project import Project
 from tests.support.wheels import write_wheel
 
-__all__ = ["KEPT", "RELEASES", "Releases", "SimulatedGate"]
+__all__ = ["KEPT", "Release", "Releases", "SimulatedGate", "write_releases"]
 
-RELEASES = [f"1.{minor}" for minor in range(1, 13)]
-"""The twelve releases of the package, the oldest first."""
 
-BASE = 100
-"""Units of work of a call, each of a millisecond by the agent's own clock."""
+@dataclass(frozen=True)
+class Release:
+    """A release of the package "pacekit".
+
+    ``work`` is that of a call, in milliseconds by the agent's own clock. ``fault`` is one of
+    tests/support/predictors/labour.py. A release that is ``broken`` can't be installed.
+    """
+
+    work: float
+    fault: str = ""
+    broken: bool = False
+
+
+def write_releases(wheels: Path, releases: Mapping[str, Release]) -> None:
+    """Write the wheels of the package's releases by version, and that of numpy."""
+    for version, release in releases.items():
+        code = f"WORK = {release.work}\nFAULT = {release.fault!r}"
+        needs = "nowhere" if release.broken else ""
+        write_wheel(wheels, "pacekit", version, needs=needs, code=code)
+    write_numpy(wheels)
 
 
 class Releases:
-    """A project that measures the package "pacekit", of which there are twelve releases.
+    """A project that measures the package, and its bisections.
 
-    Each works as much as ``work`` says, and has the fault of tests/support/predictors/labour.py
-    that ``faults`` names by version. Those in ``broken`` can't be installed. Time is the agent's
-    own, so that no other work changes it.
+    Time is the agent's own, so that no other work changes it.
     """
 
-    def __init__(
-        self,
-        project: Project,
-        wheels: Path,
-        work: Sequence[int] = (BASE,) * len(RELEASES),
-        faults: Mapping[str, str] | None = None,
-        broken: Sequence[str] = (),
-    ) -> None:
+    def __init__(self, project: Project, cache: Path) -> None:
         self.project = project
-        self.wheels = wheels
-        self.cache = project.path / "cache"
-        self.predictors = project.path / "predictors"
         self.file = project.path / "bisect.json"
-        write_predictor(self.predictors)
-        for version, units in zip(RELEASES, work, strict=True):
-            fault = (faults or {}).get(version, "")
-            needs = "nowhere" if version in broken else ""
-            self.add(version, units, fault, needs)
-        write_numpy(wheels)
+        predictors = project.path / "predictors"
+        write_predictor(predictors)
+        self.folders = [f"--mlms-cache={cache}", f"--mlms-predictors={predictors}"]
         project.edit("onnxruntime >=1.17", "pacekit")
         project.edit("batch_sizes: [1, 8, 64]", "batch_sizes: [8]")
         project.edit("[single_stream, offline]", "[single_stream]")
         project.set_thresholds()
 
-    def add(self, version: str, units: int, fault: str = "", needs: str = "") -> None:
-        """Add a release."""
-        code = f"WORK = {units}\nFAULT = {fault!r}"
-        write_wheel(self.wheels, "pacekit", version, needs=needs, code=code)
+    def arguments(self, *words: str) -> list[str]:
+        """Return the arguments of the command; nothing ends early because the machine is busy."""
+        nodeid = "manifests/digits.yaml::test_upgrade"
+        return ["bisect", nodeid, *words, "--budget=600", *self.folders]
 
-    @property
-    def folders(self) -> list[str]:
-        """The options of pytest and the command that name the project's folders."""
-        return [f"--mlms-cache={self.cache}", f"--mlms-predictors={self.predictors}"]
-
-    @property
-    def words(self) -> list[str]:
-        """The options of the command; nothing ends early because the machine is busy."""
-        return ["--budget=600", *self.folders]
-
-    def bisect(self, *arguments: str, good: str = "1.1", bad: str = "1.12") -> int:
-        """Run the command over releases; return its exit status."""
-        ends = [f"--good=pacekit=={good}", f"--bad=pacekit=={bad}"]
-        return self.command(*ends, *arguments)
-
-    def command(self, *arguments: str) -> int:
-        """Run the command; return its exit status."""
-        return main(["bisect", "manifests/digits.yaml::test_upgrade", *arguments, *self.words])
+    def bisect(self, good: str, bad: str, *words: str) -> int:
+        """Bisect the releases between two versions; return the exit status."""
+        ends = (f"--good=pacekit=={good}", f"--bad=pacekit=={bad}")
+        return main(self.arguments(*ends, *words))
 
     @property
     def record(self) -> dict[str, Any]:
@@ -91,12 +79,6 @@ class Releases:
         """The answer in bisect.json."""
         answer: dict[str, Any] = self.record["answer"]
         return answer
-
-
-def options_of_pytest() -> str:
-    """Return what the sessions of a command are to use: short rounds, no plugins of tests."""
-    plugins = "-p no:hypothesispytest -p no:anyio"
-    return f"{plugins} --mlms-predictors={PREDICTORS}"
 
 
 class SimulatedGate:

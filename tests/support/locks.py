@@ -9,8 +9,19 @@ from typing import Any
 from pytest_mlms.lockfile.from_results import items_of_run
 from pytest_mlms.lockfile.lock import Lock
 from pytest_mlms.lockfile.merging import renewed
+from pytest_mlms.lockfile.writing import lock_text
+from pytest_mlms.manifest import LoadedManifest
 
-__all__ = ["ACCURACY", "MACHINE", "PACKAGES", "PERFORMANCE", "line_of", "lock_of", "slower"]
+__all__ = [
+    "ACCURACY",
+    "MACHINE",
+    "PACKAGES",
+    "PERFORMANCE",
+    "line_of",
+    "lock_of",
+    "slower",
+    "write_lock",
+]
 
 ACCURACY = "digits.yaml::test_accuracy[here-cpu]"
 PERFORMANCE = "digits.yaml::test_performance[here-cpu-b8-offline]"
@@ -66,3 +77,11 @@ def lock_of(*lines: Any, old: Lock | None = None, folder: Path = Path("/project"
     before = old or Lock()
     measured = items_of_run(lines, folder).measured
     return renewed(before, measured, before.items.keys() - measured.keys())
+
+
+def write_lock(path: Path, loaded: LoadedManifest, *lines: Any) -> None:
+    """Write the lock of a run with these lines, which measured the files of a manifest."""
+    model = {"sha256": loaded.model_digests(loaded.manifest.models[0])}
+    files = {"model": model, "dataset": {"sha256": loaded.dataset_digest}}
+    measured = [{**line, **files} for line in lines]
+    path.write_text(lock_text(lock_of(*measured, folder=Path.cwd())))

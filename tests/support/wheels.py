@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import os
 import zipfile
@@ -84,9 +85,16 @@ def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Have pip use the test's wheels only; release the environments of this process at the end."""
     wheels = tmp_path / "wheels"
     wheels.mkdir()
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(wheels))
-    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    with only_wheels(wheels, monkeypatch):
+        yield
+
+
+@contextlib.contextmanager
+def only_wheels(wheels: Path, patches: pytest.MonkeyPatch) -> Iterator[None]:
+    """Have pip use the wheels of a folder only; release this process's environments at the end."""
+    patches.setenv("PIP_NO_INDEX", "1")
+    patches.setenv("PIP_FIND_LINKS", str(wheels))
+    patches.setenv("PIP_CONFIG_FILE", os.devnull)
     pip_settings.cache_clear()  # those of an earlier test
     yield
     environments.release()
