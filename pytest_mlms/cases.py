@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.manifest.load import LoadedManifest
-from pytest_mlms.manifest.scenarios import Load, ScenarioEntry
+from pytest_mlms.manifest.scenarios import Load, Peak, ScenarioEntry
 from pytest_mlms.manifest.schema import Manifest, Model
 from pytest_mlms.manifest.thresholds import AgreementThreshold
 from pytest_mlms.records import Kind, Limit, Place, Stack
@@ -35,7 +35,7 @@ class Mark(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """A model on a stack and a device, with a batch size and, for performance, a scenario.
+    """A model on a stack and a device, with a batch size and, where one is timed, a scenario.
 
     ``scenario`` is what ids call it: its name, with what tells it from others of that name.
     An agreement has the stack of its reference. An upgrade has the stack that it is ``against``,
@@ -81,7 +81,9 @@ class Case:
     def id(self) -> str:
         """The part of the node id in brackets."""
         if self.against:
-            return f"{self.stack.label}-{self._baseline_id}-{self.device}-b{self.batch_size}"
+            sides = f"{self.stack.label}-{self._baseline_id}"
+            point = f"{sides}-{self.device}-b{self.batch_size}"
+            return f"{point}-{self.scenario}" if self.scenario else point
         where = f"{self.stack.label}-{self.device}"
         if self.kind == "trace":
             return f"{where}-b{self.batch_size}"
@@ -133,7 +135,8 @@ class Case:
     def _is_judged_by(self, limit: Limit) -> bool:
         entry = self._scenario_entry
         return (
-            _selects(limit.batch_sizes, self.batch_size)
+            (limit.quantity == "peak_rate") == isinstance(self.load, Peak)
+            and _selects(limit.batch_sizes, self.batch_size)
             and _selects(limit.scenarios, entry and entry.name)
             and _selects(limit.devices, self.device)
             and _selects(limit.frameworks, self.stack.framework)
@@ -225,10 +228,22 @@ def _points(kind: Kind, manifest: Manifest) -> list[_Point]:
             points += [_Point(size, label) for size in sizes]
         return points
     if kind in ("upgrade", "trace"):
-        return [_Point(size, None) for size in evaluate.batch_sizes]
+        points = [_Point(size, None) for size in evaluate.batch_sizes]
+        return points + _compared_loads(manifest) if kind == "upgrade" else points
     if manifest.has_state:  # a batch of N goes through N sequences side by side
         return [_Point(min(evaluate.batch_sizes), None)]
     return [_Point(max(evaluate.batch_sizes), None)]
+
+
+def _compared_loads(manifest: Manifest) -> list[_Point]:
+    """Return the loads that an upgrade compares: all but the search for a peak."""
+    evaluate = manifest.evaluate
+    size = min(evaluate.batch_sizes)
+    points = []
+    for label, entry in evaluate.scenario_labels.items():
+        if entry.load and not isinstance(entry.load, Peak):
+            points.append(_Point(size, label))
+    return points
 
 
 def _with_reference(cases: Iterable[Case], reference_of: ReferenceOf) -> Iterator[Case]:

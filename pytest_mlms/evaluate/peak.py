@@ -12,6 +12,7 @@ import numpy as np
 from pytest_mlms.agent.load import LoadInterrupted, LoadLost
 from pytest_mlms.agent.predictor import Predictor, ScenarioRun
 from pytest_mlms.evaluate.fresh_process import Batches, WarmUp, warm_up
+from pytest_mlms.evaluate.limits import judge
 from pytest_mlms.evaluate.load_performance import without_load
 from pytest_mlms.evaluate.load_plan import LoadItemPlan
 from pytest_mlms.evaluate.load_process import FastestCall, KeepPart, check_fastest, single_calls
@@ -62,7 +63,8 @@ def measure_peak(
     note(probes, found)
     estimates = {"peak_rate": _estimate(found)}
     ended: Ending = "budget" if found.reason else "no limits"
-    return Measurement(estimates, [], (), ended, _doubts(found))
+    decisions = judge(plan.limits, estimates)
+    return Measurement(estimates, decisions, (), ended, _doubts(found))
 
 
 def _estimate(found: Peak) -> Estimate:

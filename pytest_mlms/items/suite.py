@@ -189,6 +189,7 @@ def test_upgrade(
 ) -> None:
     """Compare the candidate stack with the baseline: speed, memory, start-up, outputs, accuracy."""
     from pytest_mlms.item_result import Judgement
+    from pytest_mlms.items.load_plans import load_plan_of
     from pytest_mlms.upgrade.criteria import criteria_of, interleave_plan_of
     from pytest_mlms.upgrade.explanation import explain_upgrade
     from pytest_mlms.upgrade.output_check import OutputCheck
@@ -207,6 +208,8 @@ def test_upgrade(
         criteria, mlms_case.batch_size, check, mlms_recorder, mlms_device_monitor.check
     )
     plan = interleave_plan_of(mlms_case, mlms_config)
+    if mlms_case.load is not None:
+        plan = plan.under_load(load_plan_of(mlms_case, mlms_config))
     batches_for = _timed_batches(mlms_case, mlms_dataset)
     result = run.run(plan, mlms_pair_factory, batches_for)
     cpu_shares = mlms_recorder.cpu_shares()

@@ -88,11 +88,10 @@ class LoadGenSummary:
 
     @property
     def text(self) -> str:
-        """The result in a line."""
+        """The result and what it lacks, in a line; the log has the figures."""
         result = "VALID" if self.valid else "INVALID"
-        figures = [f"{name}: {value:g}" for name, value in self.values.items()]
         unmet = [f"not met: {name}" for name in self.unmet]
-        return "; ".join([f"LoadGen: {result}", *unmet, *figures])
+        return "; ".join([f"LoadGen: {result}", *unmet])
 
 
 def read_summary(text: str) -> LoadGenSummary:

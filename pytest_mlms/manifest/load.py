@@ -20,7 +20,7 @@ from pytest_mlms.manifest.digest_record import UNPINNED, recorded_digest, record
 from pytest_mlms.manifest.digests import found_digests
 from pytest_mlms.manifest.messages import describe
 from pytest_mlms.manifest.reading import read, shown
-from pytest_mlms.manifest.scenarios import OpenLoad
+from pytest_mlms.manifest.scenarios import Replay, Server
 from pytest_mlms.manifest.schema import Manifest, Model
 from pytest_mlms.manifest.sources import scheme_of, split_source
 from pytest_mlms.manifest.thresholds import AgreementThreshold, Entry, agreement_limits, value_of
@@ -159,7 +159,7 @@ class LoadedManifest:
     def has_limits(self) -> bool:
         """True if a limit judges any of its items, apart from upgrades."""
         loads = [entry.load for entry in self.manifest.evaluate.scenarios]
-        if any(isinstance(load, OpenLoad) and load.latency is not None for load in loads):
+        if any(isinstance(load, Server | Replay) and load.latency is not None for load in loads):
             return True
         return any(True for entry in self.manifest.thresholds.entries())
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pytest_mlms.manifest.box_outputs import box_output_errors
-from pytest_mlms.manifest.scenarios import OpenLoad
+from pytest_mlms.manifest.scenarios import OpenLoad, Peak
 from pytest_mlms.manifest.schema import Input, Manifest, Output
 from pytest_mlms.manifest.thresholds import AgreementThreshold, Entry, agreement_limits
 from pytest_mlms.manifest.yaml12 import Path
@@ -82,6 +82,25 @@ def _idle_instances(manifest: Manifest) -> Iterator[Error]:
         if is_set:
             advice = "add the scenario server, replay or peak, or leave it out"
             yield ("evaluate", key), f"{key} serves no scenario here; {advice}"
+
+
+def _idle_loads(manifest: Manifest) -> Iterator[Error]:
+    """Yield errors of limits and tolerances on queries that no scenario has."""
+    loads = [entry.load for entry in manifest.evaluate.scenarios]
+    peaks = [load for load in loads if isinstance(load, Peak)]
+    for entry in manifest.thresholds.entries():
+        if entry.key == "peak_rate":
+            path = ("thresholds", entry.key, entry.number)
+            if not peaks:
+                yield path, "peak_rate judges nothing; add the scenario peak, or leave it out"
+            if entry.threshold.filters()["scenarios"]:
+                yield path, "only a peak has a peak_rate; leave 'scenarios' out"
+    if any(load and not isinstance(load, Peak) for load in loads):
+        return
+    for name in manifest.thresholds.upgrade.tolerances():
+        if name in ("query_latency", "query_rate"):
+            advice = "add the scenario server, replay or multi_stream, or leave it out"
+            yield ("thresholds", "upgrade", name), f"{name} judges nothing; {advice}"
 
 
 def _task_errors(manifest: Manifest) -> Iterator[Error]:
@@ -222,6 +241,7 @@ _CHECKS = (
     _repeated_positions,
     _states_alone,
     _idle_instances,
+    _idle_loads,
     _task_errors,
     _upgrade_without_accuracy,
     _step_digests,

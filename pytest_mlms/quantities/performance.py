@@ -128,6 +128,7 @@ PERFORMANCE = [
         description="percentile of the queries' latencies under load, of the process in which it "
         "is longest, from the time for which they were scheduled, by LoadGen's definition",
         column=Column("queries under load", "latency", "interval"),
+        upgrade=UpgradeRule(tolerance=0.08),
         under_load=True,
     ),
     Quantity(
@@ -137,6 +138,7 @@ PERFORMANCE = [
         kind="performance",
         description="queries a second that were done under load",
         column=Column("queries under load", "rate"),
+        upgrade=UpgradeRule(tolerance=0.05),
         under_load=True,
     ),
     Quantity(
@@ -146,6 +148,7 @@ PERFORMANCE = [
         kind="performance",
         description="highest rate of queries at which the scenario's percentile of latencies is "
         "within its limit; the interval is the highest rate shown good and the lowest shown bad",
+        limit_key="peak_rate",
         column=Column("queries under load", "peak", "interval"),
         under_load=True,
     ),

@@ -262,7 +262,9 @@ def _sides(item: ItemView) -> str:
 
 
 def _row(item: ItemView, cells: Iterable[Cell]) -> list[str]:
-    case = point_label(item.device, item.batch_size) if item.comparisons else item.case
+    case = item.case
+    if item.comparisons:
+        case = point_label(item.device, item.batch_size, item.scenario)
     if item.repetition > 1:
         case = f"{case} #{item.repetition}"
     verdict, *shown = (cell(item) for cell in cells)

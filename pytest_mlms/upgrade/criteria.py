@@ -39,9 +39,10 @@ def criteria_of(case: Case, config: Config) -> Criteria:
     """Return the criteria of a case.
 
     Tolerances are those of the command line, else the manifest's, else the defaults. What either
-    names is a gate.
+    names is a gate; else it is latency, and under load that of queries.
     """
-    tolerances = {"latency": upgrade_rules()["latency"].tolerance}
+    main = "latency" if case.load is None else "query_latency"
+    tolerances = {main: upgrade_rules()[main].tolerance}
     places: dict[str, str] = {}
     for name, share in case.loaded.manifest.thresholds.upgrade.tolerances().items():
         tolerances[name] = share

@@ -24,6 +24,7 @@ from pytest_mlms.upgrade.rounds import Array
 
 __all__ = [
     "LEAST_ROUNDS",
+    "MAIN_QUANTITIES",
     "MOST_ROUNDS",
     "RISK_OF_FAILING",
     "RISK_OF_PASSING",
@@ -45,6 +46,9 @@ Where processes are in one of two states, so many rounds are seldom all of the s
 """
 
 MOST_ROUNDS = 12
+
+MAIN_QUANTITIES = ("latency", "query_latency")
+"""Quantities that an item is about: of calls one by one, and of queries under load."""
 
 RISK_OF_FAILING = 0.01
 """Of calling a change at the edge of the tolerance REGRESSED, over all looks together."""
@@ -318,7 +322,7 @@ def verdict_of(comparisons: Sequence[Comparison]) -> Verdict:
     """Return the verdict of the item.
 
     It is REGRESSED where any quantity is, INCONCLUSIVE where a gate is or where there is no gate,
-    and otherwise the verdict on latency.
+    and otherwise the verdict on latency, or on that of queries where it is the gate.
     """
     if any(compared.verdict is Verdict.REGRESSED for compared in comparisons):
         return Verdict.REGRESSED
@@ -326,6 +330,6 @@ def verdict_of(comparisons: Sequence[Comparison]) -> Verdict:
     if not gates or Verdict.INCONCLUSIVE in gates:
         return Verdict.INCONCLUSIVE
     for compared in comparisons:
-        if compared.quantity == "latency":
+        if compared.gate and compared.quantity in MAIN_QUANTITIES:
             return compared.verdict
     return Verdict.PASSED

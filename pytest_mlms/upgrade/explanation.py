@@ -63,7 +63,7 @@ def _summary(result: UpgradeResult) -> str:
         return f"REGRESSED in {', '.join(names)}"
     if result.undecided_gates or not result.comparisons:
         return "INCONCLUSIVE, the measurements do not decide it"
-    if result.latency is not None and result.latency.verdict is Verdict.IMPROVED:
+    if result.main is not None and result.main.verdict is Verdict.IMPROVED:
         return "IMPROVED"
     return "PASSED"
 
@@ -161,7 +161,7 @@ def _change(compared: Comparison) -> str:
 
 
 def _precision(result: UpgradeResult) -> list[str]:
-    return [] if result.latency is None else [precision_text(result.latency)]
+    return [] if result.main is None else [precision_text(result.main)]
 
 
 def _method(result: UpgradeResult) -> str:

@@ -12,16 +12,18 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
 from pytest_mlms.agent.predictor import Clocks, Predictor, Turn
 from pytest_mlms.evaluate.contention import call_waits
+from pytest_mlms.evaluate.load_plan import LoadItemPlan
 from pytest_mlms.statistics import is_steady
 from pytest_mlms.upgrade.agents import AgentPair, TurnPlan
 from pytest_mlms.upgrade.decision import MOST_ROUNDS, ROUNDS_TO_FAIL
+from pytest_mlms.upgrade.load_round import LoadRound, load_round
 from pytest_mlms.upgrade.round_record import RoundRecord, SideRecord
 from pytest_mlms.upgrade.rounds import SIDES, Array, Outputs, Round, Side, SideName
 
@@ -44,6 +46,8 @@ _TURN_SECONDS = 0.002  # so that waking up is a small part of a turn
 _MOST_CALLS = 200  # in a turn
 _MUCH_SLOWER = 1.5
 _PROBE_SECONDS = 1.0  # that finding out how to measure may take
+_LOADS = 4 * ROUNDS_TO_FAIL  # both sides' take half of the budget
+_MOST_DRAWS = 1 << 31
 _REFILL = 1.02  # ratio of a turn's first call to its second where caches have to be filled again
 
 
@@ -53,7 +57,7 @@ class InterleavePlan:
 
     ``seconds`` is the time that the turns of a round take, ``budget`` that of the whole run.
     ``cores`` may be used, ``threads`` of them by a side (None: all). ``seed`` draws the order of
-    everything, and the cores of each round.
+    everything, and the cores of each round. ``load`` is put on both sides after their turns.
     """
 
     seconds: float
@@ -61,6 +65,17 @@ class InterleavePlan:
     seed: int
     cores: Sequence[int] = ()
     threads: int | None = None
+    load: LoadItemPlan | None = None
+
+    def under_load(self, load: LoadItemPlan) -> InterleavePlan:
+        """Return the plan with a load in each round; instances may use all cores.
+
+        Raises MlmsError where a side's share of the budget can't have the queries that the
+        percentile takes.
+        """
+        load = replace(load, processes=_LOADS)
+        load.check()
+        return replace(self, threads=None, load=load)
 
     @property
     def longest_turns(self) -> float:
@@ -84,13 +99,15 @@ class InterleavePlan:
 class MeasuredRound(NamedTuple):
     """A round: its raw measurements, its record, and the outputs of its last calls.
 
-    ``first_sides`` says for each pair of turns which side began.
+    ``first_sides`` says for each pair of turns which side began. ``load`` is None where there is
+    none.
     """
 
     raw: Round
     record: RoundRecord
     first_sides: Sequence[SideName]
     outputs: Mapping[SideName, Outputs]
+    load: LoadRound | None = None
 
     def arrays(self) -> dict[str, Array]:
         """Return the arrays of ``pairs-N.npz`` by name."""
@@ -98,6 +115,8 @@ class MeasuredRound(NamedTuple):
         for side, raw in zip(SIDES, self.raw, strict=True):
             for name, values in raw.arrays().items():
                 arrays[f"{name}_{side}"] = values
+        if self.load is not None:
+            arrays.update(self.load.arrays())
         return arrays
 
 
@@ -169,6 +188,7 @@ class RoundRunner:
         turn_plan = self._plan_turns(warm_up)
         turns, first_sides = self._run_turns(turn_plan)
         last_turns = self._turn_with_outputs()
+        load = self._run_load(calling_core)
         sides: dict[SideName, Side] = {}
         for side in SIDES:
             all_turns = _SideTurns(first_turns[side], turns[side], last_turns[side])
@@ -185,10 +205,20 @@ class RoundRunner:
             turns_exclusive=pair.exclusive,
             seconds=time.monotonic() - began,
             sides={side: _side_record(pair[side], sides[side]) for side in SIDES},
+            loads=load.records if load else {},
         )
         raw = Round(sides["a"], sides["b"])
         outputs = {side: last_turns[side].outputs for side in SIDES}
-        return MeasuredRound(raw, record, first_sides, outputs)
+        return MeasuredRound(raw, record, first_sides, outputs, load)
+
+    def _run_load(self, calling_core: int | None) -> LoadRound | None:
+        """Put the load on both sides, whose threads may use all cores of the round again."""
+        if self._plan.load is None:
+            return None
+        if calling_core is not None:
+            self._hold_to(self._cores)
+        order = self._draw_order()
+        return load_round(self._plan.load, self._pair, order, self._rng.randrange(_MOST_DRAWS))
 
     def _draw_order(self) -> list[SideName]:
         return self._rng.sample(SIDES, 2)

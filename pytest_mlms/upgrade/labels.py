@@ -46,9 +46,10 @@ def software_text(versions: Mapping[str, str], python: str) -> str:
     return ", ".join(known)
 
 
-def point_label(device: str, batch_size: int) -> str:
+def point_label(device: str, batch_size: int, scenario: str | None) -> str:
     """Return the rest of the case, beside its sides."""
-    return f"{device}-b{batch_size}"
+    point = f"{device}-b{batch_size}"
+    return f"{point}-{scenario}" if scenario else point
 
 
 def verdict_label(compared: Comparison) -> str:

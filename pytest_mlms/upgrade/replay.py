@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from pytest_mlms.arrays import DamagedFile, read_arrays
 from pytest_mlms.errors import MlmsError
+from pytest_mlms.quantities import QUANTITIES
 from pytest_mlms.records import Comparison, Verdict
 from pytest_mlms.serialization import from_plain
 from pytest_mlms.upgrade.criteria import Criteria
@@ -63,6 +64,7 @@ class RecordedUpgrade:
     rounds: list[RoundRecord]
     comparisons: list[Comparison] = field(default_factory=list)
     artifacts: dict[str, str] = field(default_factory=dict)
+    scenario: str | None = None
 
     @property
     def sides(self) -> str:
@@ -72,7 +74,7 @@ class RecordedUpgrade:
     @property
     def point(self) -> str:
         """The rest of the case."""
-        return point_label(self.device, self.batch_size)
+        return point_label(self.device, self.batch_size, self.scenario)
 
 
 class Replay(NamedTuple):
@@ -203,7 +205,17 @@ def _figures_from_pairs(
             f"{upgrade.nodeid}: the clock {clock} ({CLOCKS[clock]}) was not measured; "
             f"there are {', '.join(available)}"
         )
-    return [figures_of(measured, clock, upgrade.batch_size) for measured in raw_rounds]
+    found = []
+    for measured, record in zip(raw_rounds, upgrade.rounds, strict=True):
+        figures = figures_of(measured, clock, upgrade.batch_size)
+        found.append({**figures, **_under_load(record)})
+    return found
+
+
+def _under_load(record: RoundRecord) -> dict[str, Figure]:
+    """Return the figures of the load of a round, which no clock changes."""
+    figures = record.figures.items()
+    return {name: figure for name, figure in figures if QUANTITIES[name].under_load}
 
 
 def _recorded_figures(upgrade: RecordedUpgrade, clock: Clock | None) -> Figures:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pytest_mlms.records import Comparison, Verdict
-from pytest_mlms.upgrade.decision import verdict_of
+from pytest_mlms.upgrade.decision import MAIN_QUANTITIES, verdict_of
 from pytest_mlms.upgrade.layer_diff import LayerChange
 from pytest_mlms.upgrade.round_record import RoundRecord
 from pytest_mlms.upgrade.rounds import Clock
@@ -47,6 +47,14 @@ class UpgradeResult:
         return None
 
     @property
+    def main(self) -> Comparison | None:
+        """The comparison of the first gate on a latency, that of queries under load; else None."""
+        for compared in self.comparisons:
+            if compared.gate and compared.quantity in MAIN_QUANTITIES:
+                return compared
+        return None
+
+    @property
     def regressed(self) -> list[Comparison]:
         """The quantities that are worse than their tolerances."""
         return [one for one in self.comparisons if one.verdict is Verdict.REGRESSED]
@@ -64,10 +72,10 @@ class UpgradeResult:
 
     @property
     def margin(self) -> float:
-        """The distance of latency's interval from its limit, as a ratio; infinite without one.
+        """The distance of the main interval from its limit, as a ratio; infinite without one.
 
         It is negative where the interval reaches beyond the limit.
         """
-        if self.latency is None:
+        if self.main is None:
             return math.inf
-        return 1 + self.latency.tolerance - self.latency.high
+        return 1 + self.main.tolerance - self.main.high

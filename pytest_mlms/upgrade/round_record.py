@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from pytest_mlms.evaluate.load_record import LoadRecord
 from pytest_mlms.upgrade.figures import Figure
 from pytest_mlms.upgrade.rounds import SideName
 
@@ -34,7 +35,8 @@ class RoundRecord:
     A side had ``pairs`` turns of ``calls`` timed calls, each after ``skipped`` calls that were not
     timed. ``calling_core`` is the core that the calling threads were held to, None where they were
     not. ``steady`` is whether the warm-up of ``warmup_pairs`` reached a steady state,
-    ``turns_exclusive`` whether the waiting side was stopped.
+    ``turns_exclusive`` whether the waiting side was stopped. ``loads`` are those of a scenario with
+    queries.
     """
 
     started_first: SideName
@@ -49,3 +51,4 @@ class RoundRecord:
     seconds: float
     sides: Mapping[SideName, SideRecord]
     figures: Mapping[str, Figure] = field(default_factory=dict)
+    loads: Mapping[str, LoadRecord] = field(default_factory=dict)

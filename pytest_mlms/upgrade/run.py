@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,6 +15,8 @@ from pytest_mlms.agent.predictor import Predictor
 from pytest_mlms.arrays import write_arrays
 from pytest_mlms.errors import AgentError, InvalidRun
 from pytest_mlms.evaluate.agreement import ROUNDING_SHARE
+from pytest_mlms.evaluate.limits import QUIETER
+from pytest_mlms.load.verdict import LATE_SHARE
 from pytest_mlms.records import Comparison, Verdict
 from pytest_mlms.upgrade.agents import AgentPair
 from pytest_mlms.upgrade.criteria import Criteria
@@ -99,7 +102,20 @@ class UpgradeRun:
         self._update(rounds=(), complete=False)
         run_interleaved(plan, open_pair, batches_for, self.after_round)
         self._update(complete=True)
+        self._check_late()
         return self.result
+
+    def _check_late(self) -> None:
+        """Raise InvalidRun where an upgrade is open for lack of rounds whose load was in time."""
+        found = [record.figures.get("query_latency") for record in self.result.rounds]
+        late = [figure for figure in found if figure and math.isinf(figure.error)]
+        if not late or self.result.verdict is not Verdict.INCONCLUSIVE:
+            return
+        raise InvalidRun(
+            f"the load generator was late in {len(late)} of {len(found)} rounds (the p99 of its "
+            f"delay was above {LATE_SHARE:.0%} of the limit), and the others don't decide it; "
+            f"{QUIETER}, or raise --mlms-budget"
+        )
 
     def after_round(self, index: int, measured: MeasuredRound, pair: AgentPair) -> bool:
         """Take a round whose agents are alive; return whether every gate is decided.
@@ -139,6 +155,8 @@ class UpgradeRun:
         self._update(clock=clock, rounds=(*earlier, measured.record))
         self.sink.keep(f"pairs-{index}.npz", _writer(measured.arrays()))
         figures = figures_of(measured.raw, clock, self.batch_size)
+        if measured.load is not None:
+            figures.update(measured.load.figures())
         record = replace(measured.record, figures=figures)
         self._update(rounds=(*earlier, record))
 

@@ -328,7 +328,7 @@ class ItemView:
         case = self.case
         if self.against is not None:
             sides = sides_label(self.stack.name, self.against.name, self.framework)
-            case = f"{sides}, {point_label(self.device, self.batch_size)}"
+            case = f"{sides}, {point_label(self.device, self.batch_size, self.scenario)}"
         again = f" #{self.repetition}" if self.repetition > 1 else ""
         return f"{self.manifest.name}: {case}{again}"
 

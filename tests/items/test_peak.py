@@ -19,10 +19,12 @@ def test_the_peak_of_a_model_of_fixed_time_is_measured(loads: Project) -> None:
         loads,
         "peak: {latency: 100 ms, percentile: 90, precision: 20 %}",
         options="seconds: 0.02",
-        more="  instances: 2",
+        more="  instances: 2\nthresholds:\n  peak_rate: {min: 100000 /s}\n  latency_p50: {max: 1 ns}",
     )
     result = loads.run("-k", "performance", "--mlms-budget", "20")
-    result.assert_outcomes(passed=1)
+    result.assert_outcomes(failed=1)
+    assert "peak_rate is not at least 100,000 /s" in result.stdout.str()
+    assert "latency_p50" not in result.stdout.str(), "a peak has no such quantity"
     (item,) = loads.items()
     peak = item["estimates"]["peak_rate"]
     found = item["peak"]

@@ -27,6 +27,8 @@ def test_two_models_of_one_framework_are_an_error(tmp_path: Path) -> None:
     [
         ({"top1": {"min": 0.9}}, "top1 judges nothing; add a dataset"),
         ({"upgrade": {"top1": 0.01}}, "top1 judges nothing; add a dataset"),
+        ({"upgrade": {"query_latency": 0.1}}, "query_latency judges nothing; add the scenario"),
+        ({"peak_rate": {"min": "9 /s"}}, "peak_rate judges nothing; add the scenario peak"),
         (
             {"latency_p50": {"max": "1 s", "batch_sizes": [3]}},
             "latency_p50 names batch_sizes that nothing is evaluated with; write some of 1",

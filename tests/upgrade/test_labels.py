@@ -19,8 +19,9 @@ def test_the_framework_is_left_out_where_the_stack_is_named_after_it() -> None:
     assert sides_label("new", "old", "mxnet") == "new (B) against old (A), mxnet"
 
 
-def test_a_point_is_the_device_and_the_batch_size() -> None:
-    assert point_label("cuda:0", 8) == "cuda:0-b8"
+def test_a_point_is_the_device_the_batch_size_and_the_scenario() -> None:
+    assert point_label("cuda:0", 8, None) == "cuda:0-b8"
+    assert point_label("cpu", 1, "server") == "cpu-b1-server"
 
 
 @pytest.mark.parametrize(

@@ -31,5 +31,6 @@ def test_the_keys_of_a_round_are_those_that_results_document() -> None:
         "seconds",
         "sides",
         "figures",
+        "loads",
     }
     assert plain["sides"]["b"]["pid"] == 102

@@ -1,0 +1,81 @@
+"""Upgrades of a model under load, with real agents whose calls sleep."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pytest_mlms.arrays import read_arrays
+from pytest_mlms.cli.main import main
+from tests.items.test_load import loads, write_manifest
+from tests.support.project import Project
+
+__all__ = ["loads"]
+
+STACKS = """
+old: {framework: server, interpreter: current, env: {SERVER_FACTOR: "1.0"}}
+new: {framework: server, interpreter: current, env: {SERVER_FACTOR: "1.3"}}
+"""
+UPGRADE = ("--mlms-stack=new", "--mlms-against=old", "-k", "upgrade")
+SERVER = "server: {rate: 60 /s, latency: 1 s, percentile: 90}"
+
+
+@pytest.fixture
+def stacks(loads: Project) -> Project:
+    """A project with two stacks, whose calls differ by 30 %."""
+    (loads.folder / "stacks.yaml").write_text(STACKS)
+    return loads
+
+
+def by_quantity(item: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {compared["quantity"]: compared for compared in item["comparisons"]}
+
+
+@pytest.mark.slow
+def test_a_server_is_compared_under_the_same_arrivals(
+    stacks: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_manifest(stacks, "single_stream", SERVER, options="seconds: 0.008")
+    result = stacks.run(*UPGRADE, "--mlms-budget=40", "-k", "upgrade and server")
+    result.assert_outcomes(failed=1)
+    (item,) = stacks.items()
+    assert item["nodeid"].endswith("::test_upgrade[new-vs-old-cpu-b1-server]")
+    assert item["scenario"] == "server"
+    assert item["terms"]["gates"] == ["query_latency"]
+    compared = by_quantity(item)
+    assert compared["query_latency"]["gate"]
+    assert not compared["latency"]["gate"]
+    assert compared["query_latency"]["ratio"] > 1
+    assert "REGRESSED in " in result.stdout.str()
+    run = stacks.path / "mlms-results" / "latest"
+    for index, record in enumerate(item["rounds"]):
+        arrays = read_arrays(run / item["artifacts"][f"pairs-{index}.npz"])
+        scheduled = arrays["query_scheduled_a"]
+        assert np.array_equal(scheduled, arrays["query_scheduled_b"])
+        assert record["loads"]["a"]["queries"] == len(scheduled)
+        assert record["loads"]["a"]["seed"] == record["loads"]["b"]["seed"]
+    seeds = {record["loads"]["a"]["seed"] for record in item["rounds"]}
+    assert len(seeds) == len(item["rounds"])
+    capsys.readouterr()
+    assert main(["judge", str(run)]) == 1
+    assert "0 of 1 would have been decided otherwise" in capsys.readouterr().out
+
+
+def test_a_share_of_the_budget_that_is_too_small_is_an_error(stacks: Project) -> None:
+    write_manifest(stacks, "server: {rate: 10 /s, latency: 1 s}")
+    result = stacks.run(*UPGRADE, "-k", "upgrade and server", "--mlms-budget=60")
+    result.assert_outcomes(failed=1)
+    text = result.stdout.str()
+    assert "p99 takes 459 queries in each process, 46 s at 10 /s" in text
+    assert "raise --mlms-budget" in text
+
+
+def test_a_peak_is_left_out_of_an_upgrade_with_a_warning(stacks: Project) -> None:
+    write_manifest(stacks, "peak: {latency: 1 s}", SERVER)
+    result = stacks.run(*UPGRADE, "--collect-only", "-q")
+    text = result.stdout.str()
+    assert "new-vs-old-cpu-b1-server]" in text
+    assert "b1-peak]" not in text
+    assert "an upgrade doesn't compare the peak; add a server at a rate near it" in text
