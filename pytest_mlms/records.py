@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
@@ -25,6 +25,7 @@ __all__ = [
     "Stack",
     "Verdict",
     "device_name",
+    "main_comparison",
 ]
 
 Kind = Literal["accuracy", "performance", "agreement", "upgrade", "trace"]
@@ -266,3 +267,12 @@ class Comparison:
     def but(self, **changes: Any) -> Comparison:
         """Return the same with some fields changed."""
         return replace(self, **changes)
+
+
+def main_comparison(comparisons: Iterable[Comparison]) -> Comparison | None:
+    """Return the comparison that an upgrade is about, None where there is none.
+
+    It is that of latency, and under load that of the latency of queries.
+    """
+    by_name = {compared.quantity: compared for compared in comparisons}
+    return by_name.get("query_latency", by_name.get("latency"))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_mlms.options import read_share
-from pytest_mlms.records import Comparison, Verdict
+from pytest_mlms.records import Comparison, Verdict, main_comparison
 from pytest_mlms.report.table import KEEP, format_table
 from pytest_mlms.upgrade.decision import LEAST_ROUNDS, ROUNDS_TO_FAIL
 from pytest_mlms.upgrade.labels import deciding_label, format_change, percent
@@ -113,7 +113,7 @@ def _row(replay: Replay) -> tuple[str, ...]:
 
 
 def _latency_cells(comparisons: Sequence[Comparison]) -> tuple[str, str]:
-    for compared in comparisons:
-        if compared.quantity == "latency":
-            return format_change(compared, KEEP), percent(compared.tolerance)
-    return "-", "-"
+    compared = main_comparison(comparisons)
+    if compared is None:
+        return "-", "-"
+    return format_change(compared, KEEP), percent(compared.tolerance)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from pytest_mlms.evaluate.contention import LARGE_WAIT
 from pytest_mlms.evaluate.limits import worst
 from pytest_mlms.quantities import QUANTITIES, quantities_of
-from pytest_mlms.records import Comparison, Kind
+from pytest_mlms.records import Comparison, Kind, main_comparison
 from pytest_mlms.report.table import KEEP
 from pytest_mlms.units import format_quantity
 from pytest_mlms.upgrade.labels import format_change, percent
@@ -149,13 +149,11 @@ def _spent(item: ItemView) -> str:
 
 
 def _of_latency(show: Callable[[Comparison], str]) -> Cell:
-    """Show something of the comparison of latency, "-" where there is none."""
+    """Show something of the comparison of latency or of queries', "-" where there is none."""
 
     def cell(item: ItemView) -> str:
-        for compared in item.comparisons:
-            if compared.quantity == "latency":
-                return show(compared)
-        return NONE
+        compared = main_comparison(item.comparisons)
+        return NONE if compared is None else show(compared)
 
     return cell
 

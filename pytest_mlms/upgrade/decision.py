@@ -11,7 +11,7 @@ from statistics import median
 from typing import NamedTuple
 
 from pytest_mlms.quantities import QUANTITIES, Quantity, upgrade_rules
-from pytest_mlms.records import Comparison, Verdict
+from pytest_mlms.records import Comparison, Verdict, main_comparison
 from pytest_mlms.statistics import (
     Pooled,
     largest_loss,
@@ -24,7 +24,6 @@ from pytest_mlms.upgrade.rounds import Array
 
 __all__ = [
     "LEAST_ROUNDS",
-    "MAIN_QUANTITIES",
     "MOST_ROUNDS",
     "RISK_OF_FAILING",
     "RISK_OF_PASSING",
@@ -46,9 +45,6 @@ Where processes are in one of two states, so many rounds are seldom all of the s
 """
 
 MOST_ROUNDS = 12
-
-MAIN_QUANTITIES = ("latency", "query_latency")
-"""Quantities that an item is about: of calls one by one, and of queries under load."""
 
 RISK_OF_FAILING = 0.01
 """Of calling a change at the edge of the tolerance REGRESSED, over all looks together."""
@@ -329,7 +325,5 @@ def verdict_of(comparisons: Sequence[Comparison]) -> Verdict:
     gates = {compared.verdict for compared in comparisons if compared.gate}
     if not gates or Verdict.INCONCLUSIVE in gates:
         return Verdict.INCONCLUSIVE
-    for compared in comparisons:
-        if compared.gate and compared.quantity in MAIN_QUANTITIES:
-            return compared.verdict
-    return Verdict.PASSED
+    main = main_comparison(comparisons)
+    return main.verdict if main is not None and main.gate else Verdict.PASSED

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pytest_mlms.records import Comparison, Verdict
-from pytest_mlms.upgrade.decision import MAIN_QUANTITIES, verdict_of
+from pytest_mlms.records import Comparison, Verdict, main_comparison
+from pytest_mlms.upgrade.decision import verdict_of
 from pytest_mlms.upgrade.layer_diff import LayerChange
 from pytest_mlms.upgrade.round_record import RoundRecord
 from pytest_mlms.upgrade.rounds import Clock
@@ -48,11 +48,8 @@ class UpgradeResult:
 
     @property
     def main(self) -> Comparison | None:
-        """The comparison of the first gate on a latency, that of queries under load; else None."""
-        for compared in self.comparisons:
-            if compared.gate and compared.quantity in MAIN_QUANTITIES:
-                return compared
-        return None
+        """The comparison of latency, under load of queries; None before the first round."""
+        return main_comparison(self.comparisons)
 
     @property
     def regressed(self) -> list[Comparison]:

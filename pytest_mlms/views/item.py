@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pytest_mlms.records import Comparison, Kind, Verdict
+from pytest_mlms.records import Comparison, Kind, Verdict, main_comparison
 from pytest_mlms.trace.summary import TraceSummary
 from pytest_mlms.units import format_quantity
 from pytest_mlms.upgrade.labels import (
@@ -372,9 +372,9 @@ class ItemView:
     @property
     def headline(self) -> str:
         """The number that says most of an item, with its name; "" where nothing was measured."""
-        for compared in self.comparisons:
-            if compared.quantity == "latency":
-                return f"latency {format_change(compared)}"
+        compared = main_comparison(self.comparisons)
+        if compared is not None:
+            return f"{compared.quantity.replace('_', ' ')} {format_change(compared)}"
         for name in (*_HEADLINES, *self.estimates):
             estimate = self.estimates.get(name)
             if estimate is not None and estimate.value is not None and not estimate.lacking:

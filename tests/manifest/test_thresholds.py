@@ -16,8 +16,16 @@ from pytest_mlms.manifest.thresholds import (
 from pytest_mlms.quantities import QUANTITIES, Quantity
 
 LIMITED = [quantity for name, quantity in QUANTITIES.items() if quantity.limit_key == name]
-EXAMPLES = {"fraction": "50 %", "s": "1 ms", "B": "1 MiB", "/s": "1 /s", "dB": "28 dB", "": 3}
-VALUES = {"fraction": 0.5, "s": 0.001, "B": 2.0**20, "/s": 1.0, "dB": 28.0, "": 3.0}
+EXAMPLES = {
+    "fraction": "50 %",
+    "s": "1 ms",
+    "B": "1 MiB",
+    "J": "2 J",
+    "/s": "1 /s",
+    "dB": "28 dB",
+    "": 3,
+}
+VALUES = {"fraction": 0.5, "s": 0.001, "B": 2.0**20, "J": 2.0, "/s": 1.0, "dB": 28.0, "": 3.0}
 
 
 def test_thresholds_have_a_key_for_every_quantity_that_is_limited() -> None:

@@ -46,9 +46,8 @@ def side(latency: float, delay: float = 0.0) -> SideLoad:
 
 
 def test_the_percentile_of_the_scenario_is_compared() -> None:
-    loads = {"a": side(4), "b": side(5)}
     for share, factor in ((0.5, 1), (0.9, 2)):
-        figure = LoadRound(loads, share).figures()["query_latency"]
+        figure = LoadRound({"a": side(4), "b": side(5)}, share).figures()["query_latency"]
         assert figure.a == pytest.approx(0.004 * factor)
         assert figure.b == pytest.approx(0.005 * factor)
         assert figure.value == pytest.approx(math.log(1.25))
@@ -74,8 +73,8 @@ def test_the_rate_is_that_of_queries_that_were_done() -> None:
 def test_a_late_load_says_nothing_of_the_model(
     delay: float, limit: float | None, late: bool
 ) -> None:
-    for loads in ({"a": side(4, delay), "b": side(9)}, {"a": side(4), "b": side(4, delay)}):
-        made = LoadRound(loads, 0.9, limit)
+    for a, b in ((side(4, delay), side(9)), (side(4), side(4, delay))):
+        made = LoadRound({"a": a, "b": b}, 0.9, limit)
         assert made.late is late
         assert math.isinf(made.figures()["query_latency"].error) is late
 

@@ -54,7 +54,7 @@ def predict(loaded, arrays):
         os._exit(7)
     if number == options.get("fault"):
         raise RuntimeError("call %d is one too many" % number)
-    factor = float(os.environ.get("SERVER_FACTOR", 1))
+    factor = float(os.environ.get("SERVER_FACTOR", "1"))
     _spend(factor * options.get("seconds", 0), options.get("hold"))
     if number == options.get("stall"):
         time.sleep(STALL)
