@@ -40,7 +40,7 @@ def test_the_tables_and_their_columns_are_in_order() -> None:
             "largest KL",
         ],
         "latency and throughput": ["p50", "p90", "p99", "throughput"],
-        "queries under load": ["latency", "rate", "queue delay", "issue delay"],
+        "queries under load": ["latency", "rate", "peak", "queue delay", "issue delay"],
         "start-up and memory": ["load", "first call", "peak memory", "processes"],
         "upgrades, latency": ["A", "B", "B / A", "spent"],
         "noise of this machine": ["tolerance", "noise floor", "finds from", "rounds"],
