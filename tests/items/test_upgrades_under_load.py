@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
 import pytest
 
 from pytest_mlms.arrays import read_arrays
-from pytest_mlms.cli.main import main
 from tests.items.test_load import loads, write_manifest
 from tests.support.project import Project
 
@@ -34,9 +34,7 @@ def by_quantity(item: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.slow
-def test_a_server_is_compared_under_the_same_arrivals(
-    stacks: Project, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_server_is_compared_under_the_same_arrivals(stacks: Project) -> None:
     write_manifest(stacks, "single_stream", SERVER, options="seconds: 0.008")
     result = stacks.run(*UPGRADE, "--mlms-budget=40", "-k", "upgrade and server")
     result.assert_outcomes(failed=1)
@@ -58,9 +56,9 @@ def test_a_server_is_compared_under_the_same_arrivals(
         assert record["loads"]["a"]["seed"] == record["loads"]["b"]["seed"]
     seeds = {record["loads"]["a"]["seed"] for record in item["rounds"]}
     assert len(seeds) == len(item["rounds"])
-    capsys.readouterr()
-    assert main(["judge", str(run)]) == 1
-    assert "0 of 1 would have been decided otherwise" in capsys.readouterr().out
+    judged = stacks.pytester.run(sys.executable, "-m", "pytest_mlms", "judge", str(run))
+    assert judged.ret == 1
+    assert "0 of 1 would have been decided otherwise" in judged.stdout.str()
 
 
 def test_a_share_of_the_budget_that_is_too_small_is_an_error(stacks: Project) -> None:
