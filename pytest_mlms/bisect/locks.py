@@ -44,22 +44,33 @@ def _locked_stack(point: Point, name: str) -> Stack:
 
 
 def _framework(point: Point, lock: Lock, file: str) -> str:
-    offered = {model.name for model in point.loaded.manifest.models}
-    found = {}
-    for nodeid, item in lock.items.items():
-        is_same = item.manifest == point.loaded.manifest.name and item.device == point.device
-        if is_same and item.framework in offered:
-            found[item.framework] = nodeid
-    named = [framework for framework in found if point.item.startswith(framework)]
-    if len(found) == 1 or len(named) == 1:
-        return (named or list(found))[0]
+    """Return the one framework of the point in a lock, or the one that the node id names."""
+    frameworks = _locked_frameworks(point, lock)
+    if len(frameworks) == 1:
+        return frameworks[0]
+    named = [framework for framework in frameworks if point.item.startswith(framework)]
+    if len(named) == 1:
+        return named[0]
     model = f"{point.loaded.manifest.name} on {point.device}"
-    if not found:
+    if not frameworks:
         problem = f"{file} has no item of {model}"
         raise MlmsError(f"{problem}; name a lock file of a run that measured it")
-    example = f"{point.path}::test_upgrade[{min(found)}-{point.device}-b{point.batch_size}]"
-    problem = f"{file} has several frameworks for {model}: {', '.join(sorted(found))}"
+    case = f"{frameworks[0]}-{point.device}-b{point.batch_size}"
+    example = f"{point.path}::test_upgrade[{case}]"
+    problem = f"{file} has several frameworks for {model}: {', '.join(frameworks)}"
     raise MlmsError(f"{problem}; begin the case with one of them, as in '{example}'")
+
+
+def _locked_frameworks(point: Point, lock: Lock) -> list[str]:
+    """Return the manifest's frameworks that a lock has on the point's device, sorted."""
+    manifest = point.loaded.manifest
+    offered = {model.name for model in manifest.models}
+    found = set()
+    for item in lock.items.values():
+        is_same = item.manifest == manifest.name and item.device == point.device
+        if is_same and item.framework in offered:
+            found.add(item.framework)
+    return sorted(found)
 
 
 def end_of(text: str, stack: Stack) -> End:

@@ -67,22 +67,28 @@ def figure_text(judged: Judgement) -> str:
 
 
 def _change(judged: Judgement) -> str:
+    """Return how much a quantity changed; "" where nothing was measured."""
     if judged.ratio is None:
         return ""
-    low = judged.low or 0.0
-    high = judged.high
-    if judged.of == "outputs" and judged.reason:
-        return "can't be compared"
-    if judged.of == "outputs" and not judged.ratio:
-        return "of all outputs"
     if judged.of == "outputs":
-        form = ",.0f" if judged.ratio >= _LARGE else ".2g"
-        return f"{judged.ratio:{form}} times what is allowed"
+        return _change_of_outputs(judged.ratio, judged.reason)
+    low = judged.low or 0.0
     if judged.of == "inputs":
-        ends = f"{100 * low:+.2f} to {100 * (high or 0.0):+.2f} %"
-        return f"{100 * judged.ratio:+.2f} % ({ends})"
-    end = "unbounded" if high is None else f"{high:.3f}"
+        high = judged.high or 0.0
+        interval = f"{100 * low:+.2f} to {100 * high:+.2f} %"
+        return f"{100 * judged.ratio:+.2f} % ({interval})"
+    end = "unbounded" if judged.high is None else f"{judged.high:.3f}"
     return f"×{judged.ratio:.3f} ({low:.3f} to {end})"
+
+
+def _change_of_outputs(ratio: float, reason: str) -> str:
+    if reason:
+        return "can't be compared"
+    if ratio == 0:
+        return "of all outputs"
+    if ratio >= _LARGE:
+        return f"{ratio:,.0f} times what is allowed"
+    return f"{ratio:.2g} times what is allowed"
 
 
 def answer_lines(record: Record, answer: Conclusion) -> Iterator[str]:

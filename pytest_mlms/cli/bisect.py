@@ -111,6 +111,7 @@ def _bisect(options: argparse.Namespace) -> int:
     """Bisect; return the exit status that the help tells."""
     from pytest_mlms.bisect.gate import check_quantity
     from pytest_mlms.bisect.question import read_point
+    from pytest_mlms.bisect.record_lock import hold_record
     from pytest_mlms.errors import MlmsError
 
     check_quantity(options.quantity, options.tolerance)
@@ -118,9 +119,9 @@ def _bisect(options: argparse.Namespace) -> int:
     locks = [_is_lock(text) for text in (options.good, options.bad)]
     if locks[0] != locks[1]:
         raise MlmsError("--good and --bad are a release and a lock file; name two of one kind")
-    if all(locks):
-        return _bisect_locks(point, options)
-    return _bisect_releases(point, options)
+    search = _bisect_locks if all(locks) else _bisect_releases
+    with hold_record(options.file):
+        return search(point, options)
 
 
 def _is_lock(text: str) -> bool:

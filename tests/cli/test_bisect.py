@@ -16,11 +16,12 @@ import psutil
 import pytest
 
 from pytest_mlms.bisect.question import read_point
+from pytest_mlms.bisect.record_lock import hold_record
 from pytest_mlms.cli.main import main
 from tests.support.bisections import Release, Releases, write_releases
 from tests.support.locks import line_of, write_lock
 from tests.support.project import HANG_GUARD, Project
-from tests.support.wheels import only_wheels, write_wheel
+from tests.support.wheels import offline, only_wheels, write_wheel  # noqa: F401
 
 WIDTH = 100
 BASE = Release(100)
@@ -187,6 +188,7 @@ ENDS = ("--good=onnxruntime==1.20.1", "--bad=onnxruntime==1.31.1")
 POINT = "manifests/digits.yaml::test_upgrade[cpu-b8]"
 
 
+@pytest.mark.usefixtures("offline")
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
@@ -225,3 +227,13 @@ def test_wrong_use_has_an_exit_status_of_its_own(
     assert status == USAGE
     assert problem in capsys.readouterr().err
     assert not Path("bisect.json").exists()
+
+
+@pytest.mark.usefixtures("offline")
+def test_a_record_that_another_bisection_writes_is_refused(
+    project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(project.path)
+    with hold_record(Path("bisect.json")):
+        assert main(["bisect", POINT, *ENDS]) == USAGE
+    assert "bisect.json is in use by" in capsys.readouterr().err
