@@ -152,6 +152,7 @@ class SimulatedPredictor:
         seconds: float,
         least: int,
         longest: float,
+        idle: float = 0.0,
     ) -> ScenarioRun:
         """Return simulated times of a scenario."""
         while len(self._left) < least or self._left.sum() < seconds:

@@ -213,6 +213,7 @@ MODULES = {
     "caffe": {"caffe", "google"},
     "caffe2": {"caffe2", "google", "torch"},
     "jax": {"jax", "jaxlib"},
+    "loadgen": {"mlperf_loadgen"},
     "opencv": {"cv2"},
     "pytorch": {"torch"},
     "tensorflow": {"h5py", "keras", "tensorflow"},
