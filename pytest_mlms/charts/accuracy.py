@@ -19,7 +19,7 @@ from pytest_mlms.charts.plot import Plot
 from pytest_mlms.charts.scales import linear_scale
 from pytest_mlms.charts.ticks import TickText, short_value
 from pytest_mlms.records import Verdict
-from pytest_mlms.views.item import EstimateView, LimitView
+from pytest_mlms.views.measured import EstimateView, LimitView
 from pytest_mlms.views.numbers import limit_text, quantity_label
 
 __all__ = ["intervals_charts"]

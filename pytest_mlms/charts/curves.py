@@ -13,7 +13,7 @@ from pytest_mlms.charts.plot import Plot
 from pytest_mlms.charts.scales import log_scale
 from pytest_mlms.charts.ticks import short_value
 from pytest_mlms.views.curves import Curves
-from pytest_mlms.views.item import EstimateView
+from pytest_mlms.views.measured import EstimateView
 from pytest_mlms.views.numbers import estimate_text, quantity_label
 
 __all__ = ["curves_chart"]

@@ -13,7 +13,7 @@ from pytest_mlms.charts.plot import Plot
 from pytest_mlms.charts.scales import Scale, log_scale
 from pytest_mlms.charts.ticks import short_value
 from pytest_mlms.units import format_quantity
-from pytest_mlms.views.item import EstimateView, LimitView
+from pytest_mlms.views.measured import EstimateView, LimitView
 from pytest_mlms.views.numbers import estimate_text, quantity_label
 from pytest_mlms.views.samples import Distribution
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from pytest_mlms.records import Verdict
 from pytest_mlms.text import visible
-from pytest_mlms.upgrade.labels import format_change, percent, verdict_label
+from pytest_mlms.upgrade.labels import format_change, tolerance_label, verdict_label
 from pytest_mlms.views.numbers import (
     count_text,
     distance_text,
@@ -61,8 +61,8 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "limit": limit_text,
     "moment": moment,
     "own": own_text,
-    "percent": percent,
     "quantity": value_text,
+    "tolerance": tolerance_label,
     "tone": tone,
     "verdict": verdict_label,
     "visible": visible,

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from markupsafe import Markup
 
-from pytest_mlms.html import accuracy, performance, traces, upgrade
+from pytest_mlms.html import accuracy, performance, structure, traces, upgrade
 from pytest_mlms.html.pages import environment
 from pytest_mlms.html.section import Section
 from pytest_mlms.views.item import ItemView
@@ -16,8 +16,8 @@ __all__ = ["SECTIONS", "sections_of"]
 SECTIONS: Mapping[str, Sequence[Section]] = {
     "accuracy": accuracy.ACCURACY,
     "agreement": accuracy.AGREEMENT,
-    "performance": [performance.LATENCY, traces.TIME],
-    "trace": [traces.TIME],
+    "performance": [performance.LATENCY, traces.TIME, structure.STRUCTURE],
+    "trace": [traces.TIME, structure.STRUCTURE],
     "upgrade": [upgrade.INPUTS, upgrade.CHANGES, upgrade.LAYERS],
 }
 """Kind of item -> its sections, in the order in which they are shown."""

@@ -16,7 +16,8 @@ from pytest_mlms.records import Comparison, Kind, main_comparison
 from pytest_mlms.report.table import KEEP
 from pytest_mlms.units import format_quantity
 from pytest_mlms.upgrade.labels import format_change, percent
-from pytest_mlms.views.item import EstimateView, ItemView, OwnQuantityView
+from pytest_mlms.views.item import ItemView
+from pytest_mlms.views.measured import EstimateView, OwnQuantityView
 from pytest_mlms.views.numbers import NONE, estimate_text, value_text
 
 __all__ = [

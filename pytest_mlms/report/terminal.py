@@ -64,9 +64,8 @@ def write_tables(terminal: pytest.TerminalReporter, items: Items) -> None:
         doubts = _doubts_of(item)
         if doubts:
             terminal.write_line(f"{doubts}: {item.nodeid}", yellow=True)
-        for name, reason in item.unread.items():
-            text = f"the test noted {name}, which is a field of other items: {reason}"
-            terminal.write_line(f"{text}: {item.nodeid}", yellow=True)
+        for note in item.unread_notes:
+            terminal.write_line(f"{note}: {item.nodeid}", yellow=True)
     writer.write_originals(items)
     for line in _skipped_lines(items):
         terminal.write_line(line, yellow=True)

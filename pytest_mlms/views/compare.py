@@ -9,7 +9,8 @@ from typing import TypeAlias
 from pytest_mlms.quantities import QUANTITIES
 from pytest_mlms.records import Verdict
 from pytest_mlms.upgrade.labels import percent
-from pytest_mlms.views.item import EstimateView, ItemView
+from pytest_mlms.views.item import ItemView
+from pytest_mlms.views.measured import EstimateView
 from pytest_mlms.views.run import RunView
 
 __all__ = ["CompareView", "ComparedItem", "Moved", "compare_runs", "compare_stacks"]

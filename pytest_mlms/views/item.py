@@ -6,7 +6,7 @@ The fields are those of docs/results.md. Where there is no number, there is None
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,20 +23,27 @@ from pytest_mlms.upgrade.labels import (
 )
 from pytest_mlms.upgrade.layer_diff import LayerChange
 from pytest_mlms.views.machine import MachineView
+from pytest_mlms.views.measured import (
+    EstimateView,
+    LimitView,
+    OwnQuantityView,
+    ProcessView,
+    RoundView,
+    SkippedView,
+    TermsView,
+)
+from pytest_mlms.views.subject import (
+    BaselineView,
+    DatasetView,
+    LaunchView,
+    ManifestView,
+    ModelView,
+    OriginalView,
+    ReferenceView,
+    StackView,
+)
 
-__all__ = [
-    "NOTED",
-    "BaselineView",
-    "EstimateView",
-    "ItemView",
-    "LaunchView",
-    "LimitView",
-    "ManifestView",
-    "OwnQuantityView",
-    "ProcessView",
-    "RoundView",
-    "StackView",
-]
+__all__ = ["NOTED", "ItemView"]
 
 NOTED = frozenset(
     {
@@ -62,183 +69,6 @@ NOTED = frozenset(
 _BAD = (Verdict.ERROR, Verdict.INVALID, Verdict.FAILED, Verdict.REGRESSED)
 _REPRODUCE = "reproduce: "
 _HEADLINES = ("top1", "latency_p50", "deviation")
-
-
-@dataclass(frozen=True)
-class ManifestView:
-    """A manifest: its file, and the name and version of its model."""
-
-    name: str
-    path: str = ""
-    version: str = ""
-
-
-@dataclass(frozen=True)
-class RemarkView:
-    """A text about a line of a file."""
-
-    place: str = ""
-    text: str = ""
-
-
-@dataclass(frozen=True)
-class OriginalView:
-    """A manifest of MLModelScope: what was decided about it, and what is wrong in it."""
-
-    dialect: str = ""
-    decisions: tuple[RemarkView, ...] = ()
-    warnings: tuple[RemarkView, ...] = ()
-
-
-@dataclass(frozen=True)
-class ModelView:
-    """A model's framework as the manifest constrains it, and the digest of each file by role."""
-
-    framework: str = ""
-    sha256: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class DatasetView:
-    """A dataset."""
-
-    name: str
-    version: str = ""
-    sha256: str = ""
-
-
-@dataclass(frozen=True)
-class StackView:
-    """A stack, with the threads and cores that were asked for."""
-
-    name: str
-    threads: int | None = None
-    cores: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True)
-class BaselineView:
-    """The stack that an upgrade is compared with."""
-
-    name: str
-    threads: int | None = None
-
-
-@dataclass(frozen=True)
-class LaunchView:
-    """The command that starts agents, and the exact packages of an environment made for them."""
-
-    command: tuple[str, ...] = ()
-    lock: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class EstimateView:
-    """An estimate with its interval in the base unit; an end that is None is unbounded."""
-
-    value: float | None
-    low: float | None = None
-    high: float | None = None
-    unit: str = ""
-    confidence: float = 0.0
-    replicates: int = 0
-    of: str = ""
-    lacking: str = ""
-    less_wait: float | None = None
-
-
-@dataclass(frozen=True)
-class LimitView:
-    """A limit, either ``min`` or ``max`` in the base unit, and the verdict on it."""
-
-    quantity: str
-    verdict: Verdict
-    min: float | None = None
-    max: float | None = None
-    place: str = ""
-    reason: str = ""
-
-    @property
-    def value(self) -> float:
-        """The limit in the base unit, NaN where the line has none."""
-        bound = self.min if self.max is None else self.max
-        return float("nan") if bound is None else bound
-
-
-@dataclass(frozen=True)
-class OwnQuantityView:
-    """A quantity that a user's own test measured."""
-
-    value: float | None
-    unit: str = ""
-    better: str = ""
-    low: float | None = None
-    high: float | None = None
-    confidence: float | None = None
-    replicates: int | None = None
-
-
-@dataclass(frozen=True)
-class ProcessView:
-    """A fresh process of a performance item."""
-
-    load_seconds: float | None = None
-    first_seconds: float | None = None
-    loop_seconds: float | None = None
-    calls: int = 0
-    steady: bool = True
-    waited: float | None = None
-    peak_bytes: int | None = None
-
-
-@dataclass(frozen=True)
-class SideView:
-    """The software of one side of a round."""
-
-    versions: Mapping[str, str] = field(default_factory=dict)
-    python: str = ""
-
-
-@dataclass(frozen=True)
-class RoundView:
-    """A round of an upgrade: by quantity ``(a, b, log(b / a), error, calls)``."""
-
-    figures: Mapping[str, tuple[float | None, ...]] = field(default_factory=dict)
-    sides: Mapping[str, SideView] = field(default_factory=dict)
-    seconds: float | None = None
-    pairs: int = 0
-    steady: bool = True
-
-
-@dataclass(frozen=True)
-class TermsView:
-    """The tolerances of an upgrade by quantity, and those that must be shown to be within them.
-
-    ``places`` has the line or the option that set each tolerance; a default has none.
-    """
-
-    tolerances: Mapping[str, float] = field(default_factory=dict)
-    gates: tuple[str, ...] = ()
-    clock: str | None = None
-    places: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class ReferenceView:
-    """The reference that outputs agree with."""
-
-    stack: str = ""
-    framework: str = ""
-    device: str = ""
-    versions: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class SkippedView:
-    """A corrupt element of a dataset that was left out."""
-
-    element: str
-    error: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -391,6 +221,14 @@ class ItemView:
         order = list(Verdict)
         limits = [limit for limit in self.limits if limit.quantity == quantity]
         return min(limits, key=lambda limit: order.index(limit.verdict), default=None)
+
+    @property
+    def unread_notes(self) -> Sequence[str]:
+        """Texts on what the user's test noted under names that fields of other items have."""
+        notes = []
+        for name, reason in self.unread.items():
+            notes.append(f"the test noted {name}, which is a field of other items: {reason}")
+        return notes
 
     @property
     def is_bad(self) -> bool:

@@ -8,7 +8,7 @@ from pytest_mlms.quantities import QUANTITIES
 from pytest_mlms.records import Verdict
 from pytest_mlms.units import format_quantity
 from pytest_mlms.upgrade.labels import percent
-from pytest_mlms.views.item import EstimateView, LimitView, OwnQuantityView
+from pytest_mlms.views.measured import EstimateView, LimitView, OwnQuantityView
 
 __all__ = [
     "NONE",

@@ -12,7 +12,7 @@ from pytest_mlms.errors import MlmsError
 from pytest_mlms.html.report import MOST_BYTES, render_report, write_report
 from pytest_mlms.records import Verdict
 from tests.support.report_runs import every_verdict, hostile, many, read_lines
-from tests.support.result_lines import HOSTILE, broken_limit, line_of
+from tests.support.result_lines import HOSTILE, broken_limit, line_of, traced, upgrade
 
 VOID = {"meta", "br", "link"}
 
@@ -186,3 +186,31 @@ def test_an_item_that_passed_names_its_machine_where_the_run_has_several(tmp_pat
     lines[1]["machine"] = {"host": "h2"}
     two = render_report([read_lines(tmp_path / "b", lines)])
     assert (one.count("<dt>Machine</dt>"), two.count("<dt>Machine</dt>")) == (1, 4)
+
+
+def test_the_table_of_an_upgrade_says_what_was_asked_for_in_place_of_a_wider_tolerance(
+    tmp_path: Path,
+) -> None:
+    line = upgrade()
+    line["comparisons"][0].update(tolerance=0.0857, asked=0.05, least_change=0.6e-6)
+    page = render_report([read_lines(tmp_path, [line])])
+    why = "instead of 5 %: 600 ns is the least change that is judged"
+    assert f"<td>8.57 % ({why})</td>" in page
+
+
+def test_a_trace_shows_what_its_model_costs(tmp_path: Path) -> None:
+    page = render_report([read_lines(tmp_path, [traced()])])
+    text = " ".join(Elements(page).text.split())
+    assert "Structure and cost Layers3 Parameters25.5 M Multiply-accumulates4.09 G" in text
+    assert "Conv223.5 M4.08 G89.6 MiB39.1 MiB" in text
+    assert "Counted by onnx, without running the model." in text
+    without = traced()
+    del without["trace"]["cost"]
+    assert "Structure and cost" not in render_report([read_lines(tmp_path / "b", [without])])
+
+
+def test_what_a_test_noted_under_the_name_of_another_field_is_named(tmp_path: Path) -> None:
+    lines = [line_of(1, rounds=3), line_of(2, "FAILED", rounds=3)]
+    page = render_report([read_lines(tmp_path, lines)])
+    note = "the test noted rounds, which is a field of other items: Input should be a valid tuple"
+    assert page.count(f'<p class="warn">{note}</p>') == 2

@@ -13,7 +13,8 @@ from pytest_mlms.html.sections import sections_of
 from pytest_mlms.serialization import to_plain
 from pytest_mlms.trace.storage import save_trace
 from pytest_mlms.views.examples import WORST, Example, Examples, Waveform
-from pytest_mlms.views.item import EstimateView, ItemView
+from pytest_mlms.views.item import ItemView
+from pytest_mlms.views.measured import EstimateView
 from tests.support.result_lines import HOSTILE
 from tests.views.test_confusion import item_with
 from tests.views.test_traces import three_calls

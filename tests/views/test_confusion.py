@@ -8,7 +8,8 @@ import pytest
 
 from pytest_mlms.records import Verdict
 from pytest_mlms.views.confusion import Mistake, read_confusion
-from pytest_mlms.views.item import ItemView, ManifestView, StackView
+from pytest_mlms.views.item import ItemView
+from pytest_mlms.views.subject import ManifestView, StackView
 
 
 def item_with(folder: Path, predictions: str) -> ItemView:
