@@ -1,4 +1,4 @@
-"""Pages of a portal over a history of a million points, and many clients at once, on loopback."""
+"""Pages of a portal over the runs of a million points, and many clients at once, on loopback."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
-from bench_history_show import MODELS, fill
+from bench_history_show import MODELS, NIGHTS, fill
 from bench_row import ROOT, Row
 
 sys.path.insert(0, str(ROOT))  # of the tests' support
 
-from tests.support.histories import run_name, write_run
+from tests.support.histories import ITEM, run_name, write_run
 from tests.support.portals import Portal, serving
 
-RUNS = 20
 REPEATS = 100
 CLIENTS = 50
 SECONDS = 60
@@ -32,7 +31,15 @@ PAGES = {
     "a run": f"/runs/{run_name(7)}",
     "an item": f"/runs/{run_name(7)}/items/77",
     "the list of models": "/models",
+    "a model": "/models/model-77",
+    "the list of hosts": "/hosts",
+    "a host": "/hosts/host-3",
+    "the list of stacks": "/stacks",
+    "a stack": "/stacks/stack-1",
 }
+HOSTS = 8
+STACKS = 4
+UPGRADED = 20  # nights after which the framework has another version
 
 
 def measure_portal() -> Iterator[Row]:
@@ -41,13 +48,22 @@ def measure_portal() -> Iterator[Row]:
         folder = Path(temporary)
         history = folder / "history.sqlite"
         count = fill(str(history))
-        for number in range(RUNS):
-            write_run(folder / "results", number, items=MODELS)
+        for number in range(NIGHTS):
+            _write_night(folder / "results", number)
         with serving(folder / "results", f"--history={history}", token=None) as portal:
             for name, path in PAGES.items():
                 title = f"portal: {name}, {count:,} points, p95 in seconds"
                 yield Row(title, _percentile(portal, path), 0.1)
             yield from _crowd(portal)
+
+
+def _write_night(results: Path, number: int) -> None:
+    """Write a run of all models on one of the hosts and stacks."""
+    machine = {**ITEM["machine"], "host": f"host-{number % HOSTS}"}
+    stack = {**ITEM["stack"], "name": f"stack-{number % STACKS}"}
+    versions = {**ITEM["versions"], ITEM["framework"]: f"1.{number // UPGRADED}"}
+    fields = {"machine": machine, "stack": stack, "versions": versions}
+    write_run(results, number, items=MODELS, **fields)
 
 
 def _percentile(portal: Portal, path: str) -> float:

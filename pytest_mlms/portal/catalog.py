@@ -144,7 +144,7 @@ class Catalog:
         """Return items, the newest first; of one model, host or stack where these are given."""
         wanted = {"model": model, "host": host, "stack": stack}
         chosen = {column: value for column, value in wanted.items() if value}
-        where = " AND ".join(["is_last", *(f"{column} = ?" for column in chosen)])
+        where = " AND ".join(["is_last = 1", *(f"{column} = ?" for column in chosen)])
         values = tuple(chosen.values())
         query = f"SELECT * FROM item WHERE {where} ORDER BY time DESC LIMIT ? OFFSET ?"
         rows = self._rows(query, *values, limit, offset)

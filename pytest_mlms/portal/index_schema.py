@@ -7,7 +7,7 @@ from pathlib import Path
 
 __all__ = ["open_index"]
 
-_VERSION = 2
+_VERSION = 3
 
 _TABLES = """
 CREATE TABLE run (
@@ -46,9 +46,14 @@ CREATE TABLE item (
     PRIMARY KEY (run, number)
 ) WITHOUT ROWID;
 CREATE INDEX item_by_verdict ON item (run, is_last, verdict);
-CREATE INDEX item_by_model ON item (model, time);
-CREATE INDEX item_by_host ON item (host, time);
-CREATE INDEX item_by_stack ON item (stack, framework, time);
+-- Pages: the newest items, of all and of one model, host or stack, and their number.
+CREATE INDEX item_by_time ON item (is_last, time);
+CREATE INDEX item_by_model ON item (model, is_last, time);
+CREATE INDEX item_by_host ON item (host, is_last, time);
+CREATE INDEX item_by_stack ON item (stack, is_last, time);
+-- The lists of models and of stacks.
+CREATE INDEX item_of_model ON item (model, framework, time);
+CREATE INDEX item_of_stack ON item (stack, framework, time);
 CREATE INDEX item_with_cost ON item (model, framework, version, cost_batch, time)
 WHERE cost_batch IS NOT NULL;
 CREATE INDEX item_again ON item (run, nodeid);
