@@ -158,8 +158,12 @@ class Catalog:
 
     def models(self) -> Sequence[ModelRow]:
         """Return all models, by name."""
+        # An index has the last time of each group at its end; max() of the group reads them all.
         query = """
-            SELECT model, framework, count(*) AS items, max(time) AS last FROM item
+            SELECT model, framework, count(*) AS items, (
+                SELECT max(time) FROM item AS other
+                WHERE other.model = item.model AND other.framework = item.framework
+            ) AS last FROM item
             WHERE model != '' GROUP BY model, framework ORDER BY model, framework
         """
         by_name = defaultdict(list)
