@@ -62,8 +62,7 @@ def _write_night(results: Path, number: int) -> None:
     machine = {**ITEM["machine"], "host": f"host-{number % HOSTS}"}
     stack = {**ITEM["stack"], "name": f"stack-{number % STACKS}"}
     versions = {**ITEM["versions"], ITEM["framework"]: f"1.{number // UPGRADED}"}
-    fields = {"machine": machine, "stack": stack, "versions": versions}
-    write_run(results, number, items=MODELS, **fields)
+    write_run(results, number, items=MODELS, machine=machine, stack=stack, versions=versions)
 
 
 def _percentile(portal: Portal, path: str) -> float:
