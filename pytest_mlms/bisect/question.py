@@ -31,7 +31,7 @@ __all__ = [
 
 
 class Point(NamedTuple):
-    """What an upgrade measures beside its stacks; ``item`` is the stack's name in the node id."""
+    """The case that an upgrade measures; ``item`` is the stack's name in the node id."""
 
     loaded: LoadedManifest
     path: Path

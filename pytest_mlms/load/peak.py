@@ -45,7 +45,7 @@ _MOST_MORE = 0.8  # of the rest of the budget, for more load at an end
 
 @dataclass(frozen=True)
 class PeakPlan:
-    """What a search looks for, and what it may take.
+    """The aim of a search, and the load that it may take.
 
     Attributes:
         criterion: The limit, the share of queries that must meet it, and how far both ends of the

@@ -43,8 +43,7 @@ def _with_instances(picture: Image.Image | None, masks: MaskPair) -> Image.Image
     pixels = _grey(picture, (width, height))
     for number in range(1, int(masks.found.max(initial=0)) + 1):
         colour = _INSTANCES[(number - 1) % len(_INSTANCES)]
-        chosen = masks.found == number
-        pixels[chosen] = _KEPT * pixels[chosen] + _COLOURED * np.array(colour)
+        _tint(pixels, masks.found == number, colour)
     pixels[_outlines(masks.label)] = _LABEL
     return Image.fromarray(pixels.astype(np.uint8))
 
@@ -67,10 +66,14 @@ def _tinted(picture: Image.Image | None, masks: MaskPair) -> Image.Image:
     is_right = counted & ~is_wrong & (masks.label > 0)
     height, width = masks.label.shape
     pixels = _grey(picture, (width, height))
-    for chosen, colour in ((is_right, _RIGHT), (is_wrong, _WRONG)):
-        tint = _COLOURED * np.array(colour)
-        pixels[chosen] = _KEPT * pixels[chosen] + tint
+    _tint(pixels, is_right, _RIGHT)
+    _tint(pixels, is_wrong, _WRONG)
     return Image.fromarray(pixels.astype(np.uint8))
+
+
+def _tint(pixels: Any, chosen: Any, colour: tuple[int, int, int]) -> None:
+    """Mix a colour into chosen pixels of a picture (H x W x 3), in place."""
+    pixels[chosen] = _KEPT * pixels[chosen] + _COLOURED * np.array(colour)
 
 
 def _grey(picture: Image.Image | None, size: tuple[int, int]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from pytest_mlms.views.item import ItemView
@@ -16,26 +17,34 @@ def original_lines(items: Sequence[ItemView]) -> Iterator[str]:
 
     Other versions of frameworks than asked for come first, then the most frequent texts.
     """
-    yield from _other_versions(items)
-    places: dict[str, dict[str, None]] = {}
-    for item in items:
-        if item.original is None:
-            continue
-        for remark in item.original.warnings:
-            places.setdefault(f"warning: {remark.text}", {})[remark.place] = None
-        for remark in item.original.decisions:
-            places.setdefault(remark.text, {})[remark.place] = None
-    for text in sorted(places, key=lambda text: -len(places[text])):
-        yield f"{_shown(list(places[text]))}: {text}"
-
-
-def _other_versions(items: Sequence[ItemView]) -> Iterator[str]:
-    files: dict[str, dict[str, None]] = {}
+    versions = _Places()
+    remarks = _Places()
     for item in items:
         if item.other_version:
-            files.setdefault(item.other_version, {})[item.manifest.path] = None
-    for text, found in files.items():
-        yield f"{_shown(list(found))}: {text}"
+            versions[item.other_version][item.manifest.path] = None
+        if item.original is None:
+            continue
+        for warning in item.original.warnings:
+            remarks[f"warning: {warning.text}"][warning.place] = None
+        for decision in item.original.decisions:
+            remarks[decision.text][decision.place] = None
+    yield from versions.lines()
+    yield from remarks.lines(most_frequent_first=True)
+
+
+class _Places(defaultdict[str, dict[str, None]]):
+    """The places that each text is about, each once, in order."""
+
+    def __init__(self) -> None:
+        super().__init__(dict)
+
+    def lines(self, most_frequent_first: bool = False) -> Iterator[str]:
+        """Yield a line for each text."""
+        texts = list(self)
+        if most_frequent_first:
+            texts.sort(key=lambda text: len(self[text]), reverse=True)
+        for text in texts:
+            yield f"{_shown(list(self[text]))}: {text}"
 
 
 def _shown(places: Sequence[str]) -> str:

@@ -60,7 +60,7 @@ class LoadRound:
 
     @property
     def records(self) -> Mapping[str, LoadRecord]:
-        """What is recorded of each side."""
+        """The record of each side, by its name."""
         return {name: side.record for name, side in self.sides.items()}
 
     def figures(self) -> dict[str, Figure]:

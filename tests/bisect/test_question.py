@@ -1,4 +1,4 @@
-"""What is asked of a bisection, and how wrong questions are refused."""
+"""The question of a bisection, and how wrong ones are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the agents of MLModelScope did to pictures, and scripts that run networks in frameworks.
+"""Pictures prepared as the agents of MLModelScope did, and scripts that run networks in frameworks.
 
 Both are written from the study of the agents, with no code of pytest_mlms. The manifests are our
 own, in tests/legacy/originals.
