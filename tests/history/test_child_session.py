@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -57,6 +58,15 @@ def has_ended(process: psutil.Process) -> bool:
 needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="needs prctl(2)")
 
 
+@pytest.fixture
+def hangup_is_not_ignored() -> Iterator[None]:
+    """Let children have SIGHUP's usual action, also where the tests run below nohup."""
+    former = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, former)
+
+
+@pytest.mark.usefixtures("hangup_is_not_ignored")
 @pytest.mark.parametrize(
     "number", [signal.SIGTERM, signal.SIGHUP, pytest.param(signal.SIGKILL, marks=needs_linux)]
 )
