@@ -44,6 +44,7 @@ def test_loadgen_measures_each_scenario_and_its_logs_are_kept(loads: Project) ->
 
 
 @needs_loadgen
+@pytest.mark.slow
 def test_a_server_that_loadgen_finds_invalid_fails(loads: Project) -> None:
     write_manifest(loads, "server: {rate: 500 /s, latency: 1 ms}", options="seconds: 0.01")
     result = loads.run("-k", "performance", "--mlms-loadgen")

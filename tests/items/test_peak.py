@@ -45,6 +45,7 @@ def test_a_limit_below_the_fastest_call_fails_before_any_load(loads: Project) ->
     assert "probes" not in item
 
 
+@pytest.mark.slow
 def test_an_agent_that_dies_under_load_leaves_what_was_measured(loads: Project) -> None:
     write_manifest(loads, "peak: {latency: 100 ms, percentile: 90}", options=DIES)
     result = loads.run("-k", "performance")

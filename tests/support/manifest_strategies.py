@@ -98,16 +98,17 @@ def _thresholds() -> Strategy:
     limits: dict[str, Strategy] = {"agreement": _AGREEMENTS}
     for name, quantity in QUANTITIES.items():
         is_measured = quantity.kind != "accuracy" or name in _MEASURED
-        if quantity.limit_key == name and is_measured:
+        if quantity.limit_key == name and is_measured and not quantity.under_load:
             limits[name] = _limits(quantity)
     return st.fixed_dictionaries({}, optional=limits)
 
 
+_SERVER = {"server": {"rate": "200 /s", "latency": "15 ms", "percentile": 90}}
 _EVALUATE = st.fixed_dictionaries(
     {"devices": st.just(["cpu"]) | st.just(["cpu", "cuda:1"])},
     optional={
         "batch_sizes": st.lists(st.integers(1, 999), min_size=1, max_size=4, unique=True),
-        "scenarios": st.just(["offline", "single_stream"]),
+        "scenarios": st.sampled_from([["offline", "single_stream"], ["offline", _SERVER]]),
         "seed": st.integers(0, 2**40),
     },
 )
