@@ -15,6 +15,11 @@ from pathlib import Path
 
 import pytest
 
+with contextlib.suppress(ImportError):
+    # Here, since pytester removes what a test imported first, and psycopg's compiled part, which
+    # stays, would raise errors of another psycopg than the one that is imported again.
+    import psycopg  # noqa: F401
+
 __all__ = ["PASSWORD", "Server", "find_binaries", "running_server"]
 
 PASSWORD = "s3cret-of-tests"
