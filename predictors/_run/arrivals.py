@@ -39,7 +39,25 @@ class Taken(NamedTuple):
     ready: int
 
 
-class OpenLoop:
+class _Loop:
+    """The next query of a loop, which ends ``longest`` nanoseconds after its start or before."""
+
+    def __init__(self, longest: int):
+        self._longest = longest
+        self._next = 0
+        self._stopped = False
+        self.start = 0
+
+    def begin(self, start: int) -> None:
+        """Let the time of the load begin."""
+        self.start = start
+
+    def stop(self) -> None:
+        """Have no more queries taken."""
+        self._stopped = True
+
+
+class OpenLoop(_Loop):
     """Queries that arrive at given times, whatever has become of those before.
 
     ``scheduled`` are nanoseconds from the start, in ascending order. A call takes up to ``most``
@@ -49,23 +67,12 @@ class OpenLoop:
     """
 
     def __init__(self, scheduled: Any, most: int, max_delay: int, longest: int):
+        super().__init__(longest)
         self._scheduled = memoryview(scheduled)
         self._count = len(scheduled)
         self._most = most
         self._max_delay = max_delay
-        self._longest = longest
         self._lock = threading.Lock()
-        self._next = 0
-        self._stopped = False
-        self.start = 0
-
-    def begin(self, start: int) -> None:
-        """Let the time of the schedule begin."""
-        self.start = start
-
-    def stop(self) -> None:
-        """Have no more queries taken."""
-        self._stopped = True
 
     def take(self, free: int) -> Optional[Taken]:
         """Wait for the next queries, for an instance that is free since then; None at the end."""
@@ -116,7 +123,7 @@ class OpenLoop:
         return now < over and not self._stopped
 
 
-class ClosedLoop:
+class ClosedLoop(_Loop):
     """Queries that arrive when the one before is done; one instance serves them.
 
     They end once ``seconds`` (in nanoseconds) and ``least`` queries are both reached, or after
@@ -124,20 +131,9 @@ class ClosedLoop:
     """
 
     def __init__(self, seconds: int, least: int, longest: int):
+        super().__init__(longest)
         self._seconds = seconds
         self._least = least
-        self._longest = longest
-        self._next = 0
-        self._stopped = False
-        self.start = 0
-
-    def begin(self, start: int) -> None:
-        """Let the first query arrive."""
-        self.start = start
-
-    def stop(self) -> None:
-        """Have no more queries taken."""
-        self._stopped = True
 
     def take(self, free: int) -> Optional[Taken]:
         """Return the next query, which arrives as the one before is done; None at the end."""
