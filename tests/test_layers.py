@@ -26,6 +26,7 @@ LAYERS = [
     ["charts"],
     ["views"],
     ["bisect"],
+    ["repro"],
     ["history", "lockfile"],
     ["upgrade"],
     ["host"],

@@ -1,0 +1,186 @@
+"""Bundles as zip files, written and read; the same bundle has the same bytes."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import mlms_predictors
+from mlms_predictors._run.zip_files import plain_members
+
+import pytest_mlms
+from pytest_mlms.arrays import read_arrays, write_arrays
+from pytest_mlms.artifacts.external_data import external_data, is_onnx
+from pytest_mlms.errors import MlmsError
+from pytest_mlms.files import replacing
+from pytest_mlms.repro import replay
+from pytest_mlms.repro.bundle import Bundle
+from pytest_mlms.repro.guide import guide_of
+from pytest_mlms.repro.replay import record as records
+from pytest_mlms.repro.replay.unpacking import read_record, unpack
+
+__all__ = ["members_of", "read_bundle", "write_bundle"]
+
+_MAIN = "from replay.main import main\n\nraise SystemExit(main())\n"
+_INPUTS = "inputs.npz"
+_REFERENCE = "reference.npz"
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # the first time that a zip file can have
+_MODE = 0o100644 << 16
+_SUFFIXES = 2  # of a file's name, as in model.tar.gz
+_COMPRESSED = 1 << 26  # bytes; larger files are weights, which shrink by little
+
+Content = Path | bytes
+
+
+def write_bundle(bundle: Bundle, path: Path) -> None:
+    """Write a bundle, or leave what is there; raises MlmsError where it can't be written."""
+    members = members_of(bundle)
+    try:
+        with replacing(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:
+            for name in sorted(members):
+                _add(archive, name, members[name])
+    except OSError as error:
+        problem = f"{path} can't be written: {error.strerror or error}"
+        raise MlmsError(f"{problem}; name another file with --out") from None
+
+
+def members_of(bundle: Bundle) -> dict[str, Content]:
+    """Return the content of each file of a bundle by its name in the zip."""
+    files = dict(_model_files(bundle))
+    record = _record_of(bundle)
+    members: dict[str, Content] = {
+        "__main__.py": _MAIN.encode(),
+        records.NAME: records.to_text(record).encode(),
+        "README.txt": guide_of(bundle).encode(),
+        _INPUTS: _npz(bundle.inputs),
+    }
+    if bundle.reference:
+        members[_REFERENCE] = _npz(bundle.reference)
+    members.update(files)
+    members.update(_code(bundle))
+    for wheel in bundle.wheels:
+        members[f"wheels/{wheel.name}"] = wheel
+    return members
+
+
+def read_bundle(path: Path, folder: Path) -> Bundle:
+    """Unpack a bundle into a folder and return it, with its files there.
+
+    Raises MlmsError where it is no bundle, or one of a later format.
+    """
+    try:
+        plain_members(str(path))
+        with zipfile.ZipFile(path) as archive:
+            record = read_record(archive)
+            unpack(archive, str(folder))
+        return _bundle_of(record, folder)
+    except (records.Malformed, ValueError) as error:  # zipfile's and DamagedFile are
+        raise MlmsError(f"{path} is no bundle that can be read: {error}") from None
+    except OSError as error:
+        raise MlmsError(f"{path} can't be read: {error.strerror or error}") from None
+
+
+def _bundle_of(record: records.Record, folder: Path) -> Bundle:
+    reference = read_arrays(folder / record.reference) if record.reference else {}
+    return Bundle(
+        title=record.title,
+        predictor=folder / "predictors" / f"{record.predictor}.py",
+        files={role: folder / name for role, name in record.files.items()},
+        device=record.device,
+        threads=record.threads,
+        options=record.options,
+        inputs=read_arrays(folder / record.inputs),
+        old=record.old,
+        new=record.new,
+        expected=record.expected,
+        reference=reference,
+        wheels=tuple(sorted(folder.glob("wheels/*.whl"))),
+        notes=record.notes,
+    )
+
+
+def _record_of(bundle: Bundle) -> records.Record:
+    return records.Record(
+        title=bundle.title,
+        plugin=pytest_mlms.__version__,
+        predictor=bundle.predictor.stem,
+        files={role: _name_of(role, path) for role, path in bundle.files.items()},
+        device=bundle.device,
+        threads=bundle.threads,
+        options=dict(bundle.options),
+        inputs=_INPUTS,
+        reference=_REFERENCE if bundle.reference else None,
+        old=bundle.old,
+        new=bundle.new,
+        expected=bundle.expected,
+        notes=bundle.notes,
+    )
+
+
+def _model_files(bundle: Bundle) -> Iterator[tuple[str, Content]]:
+    """Yield the files of the model by the names that a bundle has for them."""
+    for role, path in bundle.files.items():
+        name = _name_of(role, path)
+        if not path.is_dir():
+            yield name, path
+            continue
+        for inner in sorted(path.rglob("*")):
+            if inner.is_file():
+                yield f"{name}/{inner.relative_to(path).as_posix()}", inner
+    yield from _data_beside(bundle)
+
+
+def _name_of(role: str, path: Path) -> str:
+    """Return the name of a model's file: its role, as its own name may tell whose it is."""
+    suffix = "".join(path.suffixes[-_SUFFIXES:])
+    return f"model/{role}{suffix if suffix.replace('.', '').isalnum() else ''}"
+
+
+def _data_beside(bundle: Bundle) -> Iterator[tuple[str, Content]]:
+    """Yield the files in which an ONNX graph keeps weights, by the names that it has for them."""
+    graph = bundle.files.get("graph")
+    if graph is None or graph.is_dir() or not is_onnx(bundle.framework, graph):
+        return
+    try:
+        names = external_data(graph)
+    except ValueError:
+        return  # no ONNX file, whatever it is called
+    for name in names:
+        yield f"model/{name}", graph.parent / name
+
+
+def _npz(arrays: Mapping[str, Any]) -> bytes:
+    content = io.BytesIO()
+    write_arrays(content, arrays)
+    return content.getvalue()
+
+
+def _code(bundle: Bundle) -> Iterator[tuple[str, Content]]:
+    """Yield the code that a replay runs: our own, and the predictor with its parts."""
+    for path in Path(str(replay.__file__)).parent.glob("*.py"):
+        yield f"replay/{path.name}", path
+    runtime = Path(str(mlms_predictors.__file__)).parent
+    yield "predictors/__init__.py", runtime / "__init__.py"
+    for path in runtime.glob("_run/**/*.py"):
+        yield f"predictors/{path.relative_to(runtime).as_posix()}", path
+    own = bundle.predictor
+    yield f"predictors/{own.name}", own
+    for path in own.parent.glob(f"_{own.stem}_*.py"):
+        yield f"predictors/{path.name}", path
+
+
+def _add(archive: zipfile.ZipFile, name: str, content: Content) -> None:
+    info = zipfile.ZipInfo(name, _EPOCH)
+    info.external_attr = _MODE
+    size = len(content) if isinstance(content, bytes) else content.stat().st_size
+    info.compress_type = zipfile.ZIP_STORED if size > _COMPRESSED else zipfile.ZIP_DEFLATED
+    with archive.open(info, "w", force_zip64=True) as target:
+        if isinstance(content, bytes):
+            target.write(content)
+            return
+        with content.open("rb") as source:
+            shutil.copyfileobj(source, target, 1 << 20)

@@ -1,0 +1,36 @@
+"""The README of a bundle, for whoever gets one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pytest_mlms.repro.bundle import Bundle
+
+__all__ = ["guide_of"]
+
+
+def guide_of(bundle: Bundle) -> str:
+    """Return the text of README.txt."""
+    return "\n".join(_lines(bundle)) + "\n"
+
+
+def _lines(bundle: Bundle) -> Iterator[str]:
+    yield bundle.title
+    yield ""
+    yield bundle.expected.summary
+    yield ""
+    yield "To see it, on a machine with Python 3.6 or later and pip:"
+    yield ""
+    yield "    python repro.zip"
+    yield ""
+    yield "It says what it will install and run, and asks. It makes an environment for each side"
+    yield "in a temporary folder, which it removes. Exit status: 0 reproduced, 1 not reproduced,"
+    yield "2 it couldn't run. `python repro.zip --help` has its options."
+    for side in bundle.sides:
+        yield ""
+        yield f"{side.name}: Python {side.python}"
+        for requirement in side.requirements:
+            yield f"    {requirement}"
+    for note in bundle.notes:
+        yield ""
+        yield note

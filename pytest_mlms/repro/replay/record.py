@@ -1,0 +1,217 @@
+"""The record of a bundle, repro.json: what runs, on which sides, and what is expected of it."""
+
+import json
+import re
+from typing import Any, Dict, NamedTuple, Optional, Tuple
+
+FORMAT = 1
+"""Raised when a key changes its meaning; a replay refuses a later one than its own."""
+
+NAME = "repro.json"
+
+OUTPUTS = "outputs"
+RATIO = "ratio"
+CRASH = "crash"
+LIMIT = "limit"
+KINDS = (OUTPUTS, RATIO, CRASH, LIMIT)
+
+_PACKAGE = re.compile(r"[A-Za-z0-9][\w.-]*(==[\w.+!-]+| @ (https?|git\+https)://[^\s]+)")
+_VERSION = re.compile(r"3\.\d{1,2}(\.\d{1,2}\w*)?")
+_WORD = re.compile(r"\w[\w-]*")
+_PATH = re.compile(r"[\w-][\w .+-]*(/[\w-][\w .+-]*)*")
+_OPTION = re.compile(r"--(index-url|extra-index-url|find-links)=https?://\S+")
+
+
+class Malformed(Exception):
+    """A text is no record of a bundle, or one of a later format."""
+
+
+class BundleSide(NamedTuple):
+    """One side: the exact software that the model runs in.
+
+    ``python`` is the exact version that was measured, such as 3.11.7. ``requirements`` are all
+    packages, each as ``name==version`` or ``name @ address``. ``options`` are those of pip that say
+    where packages are, such as ``--extra-index-url=…``.
+    """
+
+    name: str
+    framework: str
+    python: str
+    requirements: Tuple[str, ...]
+    options: Tuple[str, ...] = ()
+
+
+class Expectation(NamedTuple):
+    """What was seen, and what a replay is held against.
+
+    Attributes:
+        kind: outputs (they differ), ratio (of a quantity, new over old), crash (of the new side),
+            or limit (a quantity of the new side alone is beyond it).
+        quantity: Such as agreement, latency, latency_p90, peak_memory, load_time, top1, crash.
+        verdict: The verdict of the item.
+        summary: What was seen, for a person.
+        a: The old side's value in ``unit``; None where there is none.
+        b: The new side's.
+        unit: The base unit, such as s or B.
+        ratio: New over old; of outputs the largest difference as a multiple of what is allowed.
+        low: The lower end of the ratio's interval.
+        high: The upper end.
+        tolerance: How much worse the new side may be, as a share.
+        better: lower or higher; which direction of a ratio is better.
+        rtol: Of outputs, the relative difference that is allowed.
+        atol: The absolute one; None: 1 % of each output's largest value.
+        limit: The limit of one side's quantity, in ``unit``.
+        labels: Of accuracy, the right class of each input.
+    """
+
+    kind: str
+    quantity: str
+    verdict: str
+    summary: str
+    a: Optional[float] = None
+    b: Optional[float] = None
+    unit: str = ""
+    ratio: Optional[float] = None
+    low: Optional[float] = None
+    high: Optional[float] = None
+    tolerance: Optional[float] = None
+    better: str = "lower"
+    rtol: float = 0.0
+    atol: Optional[float] = None
+    limit: Optional[float] = None
+    labels: Tuple[int, ...] = ()
+
+
+class Record(NamedTuple):
+    """The content of repro.json.
+
+    ``files`` are paths in the bundle by role, ``inputs`` and ``reference`` those of .npz files.
+    ``reference`` has the outputs that one side is held against; None where there are two sides, or
+    where no outputs are compared.
+    """
+
+    title: str
+    plugin: str
+    predictor: str
+    files: Dict[str, str]
+    device: str
+    threads: Optional[int]
+    options: Dict[str, Any]
+    inputs: str
+    reference: Optional[str]
+    old: Optional[BundleSide]
+    new: BundleSide
+    expected: Expectation
+    notes: Tuple[str, ...] = ()
+
+
+def to_text(record: Record) -> str:
+    """Return the text of repro.json."""
+    value = dict(record._asdict(), format=FORMAT)
+    for key in ("old", "new", "expected"):
+        if value[key] is not None:
+            value[key] = dict(value[key]._asdict())
+    return json.dumps(value, indent=1, sort_keys=True, allow_nan=False) + "\n"
+
+
+def from_text(text: str) -> Record:
+    """Return the record of a text; raises Malformed, which says what is wrong with it."""
+    value = _object(text)
+    if value.get("format") != FORMAT:
+        later = isinstance(value.get("format"), int) and value["format"] > FORMAT
+        problem = "is of a later format" if later else "has no format that is known"
+        raise Malformed(
+            "%s %s (%r); read it with a newer pytest-mlms" % (NAME, problem, value.get("format"))
+        )
+    try:
+        return _record(value)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise Malformed("%s is malformed: %s" % (NAME, error)) from None
+
+
+def _object(text):
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise Malformed("%s is no object of JSON" % NAME)
+    return value
+
+
+def _record(value: Dict[str, Any]) -> Record:
+    return Record(
+        title=_text(value["title"]),
+        plugin=_text(value["plugin"]),
+        predictor=_matching(_WORD, value["predictor"], "the predictor"),
+        files={
+            _matching(_WORD, role, "a role"): _path(path) for role, path in value["files"].items()
+        },
+        device=_text(value["device"]),
+        threads=_count(value["threads"]),
+        options=dict(value["options"]),
+        inputs=_path(value["inputs"]),
+        reference=None if value["reference"] is None else _path(value["reference"]),
+        old=None if value["old"] is None else _side(value["old"]),
+        new=_side(value["new"]),
+        expected=_expectation(value["expected"]),
+        notes=tuple(_text(note) for note in value.get("notes", ())),
+    )
+
+
+def _side(value: Dict[str, Any]) -> BundleSide:
+    requirements = tuple(
+        _matching(_PACKAGE, text, "a requirement") for text in value["requirements"]
+    )
+    options = tuple(_matching(_OPTION, text, "an option of pip") for text in value["options"])
+    return BundleSide(
+        name=_text(value["name"]),
+        framework=_text(value["framework"]),
+        python=_matching(_VERSION, value["python"], "a version of Python"),
+        requirements=requirements,
+        options=options,
+    )
+
+
+def _expectation(value: Dict[str, Any]) -> Expectation:
+    if value["kind"] not in KINDS:
+        raise ValueError("%r is none of %s" % (value["kind"], ", ".join(KINDS)))
+    found = {}
+    for field in Expectation._fields:
+        found[field] = value[field]
+    for field in ("quantity", "verdict", "summary", "unit", "better"):
+        _text(found[field])
+    for field in ("a", "b", "ratio", "low", "high", "tolerance", "rtol", "atol", "limit"):
+        _number(found[field], field)
+    found["labels"] = tuple(int(label) for label in found["labels"])
+    return Expectation(**found)
+
+
+def _text(value):
+    if not isinstance(value, str):
+        raise ValueError("%r is no text" % (value,))
+    return value
+
+
+def _number(value, field):
+    if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))):
+        raise ValueError("%s is %r, which is no number" % (field, value))
+
+
+def _count(value):
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+        raise ValueError("threads is %r, which is no number" % (value,))
+    return value
+
+
+def _matching(pattern, value, subject):
+    if not isinstance(value, str) or not pattern.fullmatch(value):
+        raise ValueError("%s is %r" % (subject, value))
+    return value
+
+
+def _path(value):
+    path = _matching(_PATH, value, "a path")
+    if ".." in path.split("/"):
+        raise ValueError("a path is %r" % path)
+    return path
