@@ -8,6 +8,7 @@ Layout below ``stacks/`` in the cache:
 - ``DIGEST.use``: held by a shared lock by every process that uses the environment.
 - ``requests/REQUEST``: the name of the environment that a request was resolved to, and
   ``requests/REQUEST.lock``: held by the one process that makes it, while the others wait.
+- ``seeds/``: environments with pip and nothing else, of pytest_mlms/stacks/seeds.py.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from pytest_mlms.files import write_atomically
 from pytest_mlms.records import Stack
 from pytest_mlms.stacks.installers import Show, install
 from pytest_mlms.stacks.interpreters import Interpreter
+from pytest_mlms.stacks.seeds import INCOMPLETE, incomplete_folder, move_scripts
 from pytest_mlms.waits import hold_lock
 
 __all__ = [
@@ -44,8 +46,6 @@ __all__ = [
 ]
 
 _FACTS = "mlms-stack.json"
-_INCOMPLETE = ".new"
-_SCRIPT_BYTES = 1 << 16  # of a script, enough for its first line
 
 _held: dict[Path, int] = {}
 """The open ``.use`` file of each environment that this process uses."""
@@ -140,7 +140,7 @@ def environments(cache: Path) -> Iterator[Environment]:
     """Yield the environments in the cache, sorted by the name of their stack."""
     found = []
     for facts in _folder(cache).glob(f"*/{_FACTS}"):
-        if facts.parent.suffix != _INCOMPLETE:
+        if facts.parent.suffix != INCOMPLETE:
             found.append(_read(facts.parent))
     found.sort(key=lambda made: (made.stack, made.python))
     yield from found
@@ -162,7 +162,7 @@ def remove(environment: Environment) -> None:
 def clear_strays(cache: Path) -> None:
     """Remove the leftovers of installations that were killed, not of those that are running."""
     folder = _folder(cache)
-    for stray in folder.glob(f"*{_INCOMPLETE}"):
+    for stray in folder.glob(f"*{INCOMPLETE}"):
         request = stray.name.partition("-")[0]
         path = folder / "requests" / f"{request}.lock"
         lock = filelock.FileLock(path, timeout=0)
@@ -248,21 +248,15 @@ def _write(environment: Environment, folder: Path) -> None:
 def _make(request: _Request, show: Show) -> Environment:
     """Make an environment in a folder of its own; the caller holds the lock of the request."""
     name = request.pointer.name
-    for stray in request.folder.glob(f"{name}-*{_INCOMPLETE}"):
+    for stray in request.folder.glob(f"{name}-*{INCOMPLETE}"):
         # A process was killed while it made this environment; its lock is ours now.
         shutil.rmtree(stray, ignore_errors=True)
     # The name is new each time: the pip of a killed process may still write to the old one.
-    new = _incomplete_folder(request.folder, name)
+    new = incomplete_folder(request.folder, name)
     try:
         return _make_in(new, request, show)
     finally:
         shutil.rmtree(new, ignore_errors=True)
-
-
-def _incomplete_folder(parent: Path, name: str) -> Path:
-    """Return a new name for an environment that is not complete, or no longer."""
-    token = os.urandom(4).hex()
-    return parent / f"{name}-{token}{_INCOMPLETE}"
 
 
 def _make_in(new: Path, request: _Request, show: Show) -> Environment:
@@ -280,23 +274,10 @@ def _make_in(new: Path, request: _Request, show: Show) -> Environment:
         lock=tuple(lock),
     )
     _write(made, new)
-    _rewrite_scripts(new, made.folder)
+    move_scripts(new / "bin", new, made.folder)
     if not made.folder.exists():  # else only its pointer was lost
         os.replace(new, made.folder)
     return made
-
-
-def _rewrite_scripts(new: Path, final: Path) -> None:
-    """Replace the folder's temporary name in the first lines of its scripts."""
-    old = os.fsencode(new)
-    for script in (new / "bin").iterdir():
-        if script.is_symlink() or not script.is_file():
-            continue
-        with script.open("rb") as file:
-            start = file.read(_SCRIPT_BYTES)
-        if start.startswith(b"#!") and old in start:
-            content = script.read_bytes()
-            script.write_bytes(content.replace(old, os.fsencode(final)))
 
 
 def _use(environment: Environment) -> None:
@@ -342,7 +323,7 @@ def _remove_locked(environment: Environment) -> None:
             pointer.unlink()
         folder = environment.folder
         # A folder that is half removed must not have the name of a complete environment.
-        gone = _incomplete_folder(folder.parent, folder.name)
+        gone = incomplete_folder(folder.parent, folder.name)
         os.replace(folder, gone)
         shutil.rmtree(gone)
         os.unlink(environment.use_file)

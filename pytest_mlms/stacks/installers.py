@@ -15,6 +15,7 @@ from pathlib import Path
 from pytest_mlms.errors import StackError, Unavailable
 from pytest_mlms.records import Stack
 from pytest_mlms.stacks.interpreters import Interpreter
+from pytest_mlms.stacks.seeds import copy_seed, provide_seed
 from pytest_mlms.stacks.variables import installer_variables
 
 __all__ = ["Show", "install"]
@@ -134,21 +135,37 @@ def _without_python(variables: Mapping[str, str]) -> dict[str, str]:
     return environment
 
 
+_PIP_INSTALL = ("-s", "-m", "pip", "install", "--disable-pip-version-check", "--no-input")
+
+
 def _make_with_pip(runner: _InstallerRunner, folder: Path, arguments: Sequence[str]) -> list[str]:
     """Make an environment, install into it, and return the lines of ``pip freeze``."""
     interpreter = runner.interpreter
-    venv = [str(interpreter.path), "-s", "-m", "venv", str(folder)]
+
+    def make_seed(path: Path) -> None:
+        _make_seed(runner, path)
+
+    newer = _PIP_FOR.get(interpreter.release, "")
+    seed = provide_seed(interpreter, newer, folder.parent / "seeds", make_seed)
+    venv = [str(interpreter.path), "-s", "-m", "venv", "--without-pip", str(folder)]
     runner.run(venv, "making the environment")
-    python = folder / "bin" / "python"
-    pip = [str(python), "-s", "-m", "pip"]
-    install = [*pip, "install", "--disable-pip-version-check", "--no-input", "--no-color"]
-    newer = _PIP_FOR.get(interpreter.release)
-    if newer:
-        runner.run([*install, "-q", newer], "renewing pip")
-    runner.run([*install, "--progress-bar=off", *arguments], "installing")
-    freeze = [*pip, "freeze", "--disable-pip-version-check", "--all"]
+    copy_seed(seed, folder)
+    python = str(folder / "bin" / "python")
+    install = [python, *_PIP_INSTALL, "--no-color", "--progress-bar=off"]
+    runner.run([*install, *arguments], "installing")
+    freeze = [python, "-s", "-m", "pip", "freeze", "--disable-pip-version-check", "--all"]
     packages = runner.run(freeze, "listing packages")
     return [line for line in packages if not line.startswith("pip==")]
+
+
+def _make_seed(runner: _InstallerRunner, folder: Path) -> None:
+    """Make an environment with pip in it, of a release that can read today's wheels."""
+    interpreter = runner.interpreter
+    runner.run([str(interpreter.path), "-s", "-m", "venv", str(folder)], "preparing pip")
+    newer = _PIP_FOR.get(interpreter.release)
+    if newer:
+        python = str(folder / "bin" / "python")
+        runner.run([python, *_PIP_INSTALL, "--no-color", "-q", newer], "renewing pip")
 
 
 def _make_with_uv(runner: _InstallerRunner, folder: Path, arguments: Sequence[str]) -> list[str]:

@@ -29,7 +29,7 @@ from pytest_mlms.stacks.environments import (
 )
 from pytest_mlms.stacks.interpreters import Interpreter, probe
 from tests.support.small_disk import mount_small_disk
-from tests.support.wheels import offline, write_wheel  # noqa: F401
+from tests.support.wheels import offline, share_seeds, write_wheel  # noqa: F401
 
 pytestmark = pytest.mark.usefixtures("offline")
 
@@ -76,12 +76,23 @@ class Cache:
         for path in (self.path / "stacks").iterdir():
             if path.is_dir():
                 names.add(path.name)
-        return names - {"requests"}
+        return names - {"requests", "seeds"}
+
+
+@pytest.fixture(scope="module")
+def seeds(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of seeds, so that not every cache makes its own."""
+    return tmp_path_factory.mktemp("seeds")
 
 
 @pytest.fixture
-def cache(tmp_path: Path, python: Interpreter) -> Cache:
-    return Cache(tmp_path / "cache", python)
+def cache(tmp_path: Path, python: Interpreter, seeds: Path) -> Cache:
+    return cache_in(tmp_path / "cache", python, seeds)
+
+
+def cache_in(folder: Path, python: Interpreter, seeds: Path) -> Cache:
+    share_seeds(folder, seeds)
+    return Cache(folder, python)
 
 
 def run(interpreter: Path, code: str) -> str:
@@ -377,10 +388,10 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.slow
 def test_a_full_disk_is_an_error_with_advice_and_leaves_nothing(
-    small_disk: Path, python: Interpreter, tmp_path: Path
+    small_disk: Path, python: Interpreter, seeds: Path, tmp_path: Path
 ) -> None:
     write_wheel(tmp_path / "wheels", "tiny", "1.0", size=64 << 20)
-    cache = Cache(small_disk, python)
+    cache = cache_in(small_disk, python, seeds)
     advice = "make room, or name another cache with --mlms-cache"
     with pytest.raises(StackError, match=advice) as raised:
         cache.provide(stack_of("tiny"))

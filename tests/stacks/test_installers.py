@@ -17,7 +17,10 @@ from pytest_mlms.stacks.interpreters import Interpreter
 PIP = """#!/bin/sh
 echo "$*" >> "{log}"
 case "$*" in
-  *"-m venv"*) mkdir -p "{folder}/bin"; cp "$0" "{folder}/bin/python";;
+  *"-m venv"*)
+    for last; do :; done
+    mkdir -p "$last/bin"
+    test -e "$last/bin/python" || cp "$0" "$last/bin/python";;
   *freeze*) printf 'tiny==1.0\\nWarning: odd\\npip==24.0\\nBig @ file:///big.whl\\n';;
   *broken*) echo 'Collecting broken'; echo 'ERROR: nothing found'; exit 3;;
   *huge*) echo 'OSError: No space left on device'; exit 1;;
@@ -37,7 +40,7 @@ class Installer:
         self.steps: list[str] = []
         self._log = folder / "log"
         self._program = folder / "python"
-        self._program.write_text(PIP.format(log=self._log, folder=self.folder))
+        self._program.write_text(PIP.format(log=self._log))
         self._program.chmod(0o755)
 
     def install(
@@ -65,6 +68,7 @@ def test_the_exact_packages_are_those_of_pip_freeze_without_pip(installer: Insta
 def test_the_steps_are_shown_and_an_empty_text_at_the_end(installer: Installer) -> None:
     installer.install("tiny")
     assert installer.steps == [
+        "preparing pip",
         "making the environment",
         "installing",
         "Collecting tiny",

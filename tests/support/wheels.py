@@ -99,3 +99,10 @@ def only_wheels(wheels: Path, patches: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     environments.release()
     pip_settings.cache_clear()
+
+
+def share_seeds(cache: Path, seeds: Path) -> None:
+    """Have a cache use a folder of seeds that several caches use: each takes seconds to make."""
+    stacks = cache / "stacks"
+    stacks.mkdir(parents=True, exist_ok=True)
+    (stacks / "seeds").symlink_to(seeds)
