@@ -20,7 +20,7 @@ __all__ = ["LOCK", "LOCK_FILE", "MANIFEST_SUFFIXES", "Config"]
 
 MANIFEST_SUFFIXES = (".yaml", ".yml")
 
-_DOCUMENTS = ("benchmark_json", "bencher_json", "metrics", "report")
+_DOCUMENTS = ("benchmark_json", "bencher_json", "metrics", "report", "upgrade_report")
 LOCK = "lock"
 """The value of --mlms-against that stands for the locked stack of each item."""
 
@@ -49,6 +49,7 @@ class Config:
     bencher_json: Path | None
     metrics: Path | None
     report: Path | None
+    upgrade_report: Path | None
     push: str | None
     push_token_file: Path | None
     env_passthrough: tuple[str, ...]

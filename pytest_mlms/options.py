@@ -221,6 +221,14 @@ OPTIONS = [
         read=Path,
     ),
     Option(
+        "upgrade_report",
+        "also write each REGRESSED upgrade as Markdown for an issue tracker "
+        "(default: upgrade-report.md)",
+        metavar="FILE",
+        read=Path,
+        bare="upgrade-report.md",
+    ),
+    Option(
         "push",
         "portal that the run is pushed to at its end; MLMS_PUSH_TOKEN has the token",
         metavar="URL",

@@ -26,6 +26,7 @@ __all__ = [
     "Verdict",
     "device_name",
     "main_comparison",
+    "regressed_comparison",
 ]
 
 Kind = Literal["accuracy", "performance", "agreement", "upgrade", "trace"]
@@ -276,3 +277,15 @@ def main_comparison(comparisons: Iterable[Comparison]) -> Comparison | None:
     """
     by_name = {compared.quantity: compared for compared in comparisons}
     return by_name.get("query_latency", by_name.get("latency"))
+
+
+def regressed_comparison(comparisons: Iterable[Comparison]) -> Comparison | None:
+    """Return the comparison that made an upgrade regress, None where none did.
+
+    That of outputs comes first, as it ends an upgrade, then the main one.
+    """
+    worse = [compared for compared in comparisons if compared.verdict is Verdict.REGRESSED]
+    for compared in worse:
+        if compared.quantity == "agreement":
+            return compared
+    return main_comparison(worse) or next(iter(worse), None)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pytest_mlms.errors import ArtifactError
-from pytest_mlms.redaction import redact, redact_all
+from pytest_mlms.redaction import anonymous, redact, redact_all
 from tests.support.fileserver import serving
 from tests.support.project import Project
 
@@ -114,3 +114,31 @@ def test_a_stack_that_can_not_be_made_shows_no_secrets(project: Project) -> None
     assert "joe:" not in output
     assert "s3cret" not in output
     assert "s3cret" not in written_by(project.path)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("Load from /home/joe/my/x.onnx failed:Protobuf", "Load from PATH failed:Protobuf"),
+        ("'/home/joe/my model/x.onnx' is bad", "'PATH' is bad"),
+        ("Name:'/model/layer.0/Resize' Status", "Name:'/model/layer.0/Resize' Status"),
+        ("node /layer1/layer1.0/conv1/Conv", "node /layer1/layer1.0/conv1/Conv"),
+        ("node conv/BiasAdd:0, 12 tokens/s, B/A", "node conv/BiasAdd:0, 12 tokens/s, B/A"),
+        ("/src/onnxruntime/core/model.cc:146 Model", "model.cc:146 Model"),
+        ("cannot open /usr/lib/x86_64/libcudnn.so.9", "cannot open libcudnn.so.9"),
+        ("numpy @ file:///home/joe/numpy-1.0.whl", "numpy @ PATH"),
+        ("C:\\Users\\Joe\\m.onnx: no", "PATH: no"),
+        ("~/models/m.onnx:3", "PATH:3"),
+        ("models/own/m.yaml:95: x", "PATH:95: x"),
+        ("in /tmp", "in PATH"),
+        ("vm-7 said, vm-71", "HOST said, vm-71"),
+        ("https://nexus.corp/x and https://pypi.org/x", "ADDRESS and https://pypi.org/x"),
+        ("https://joe:pw@nexus.corp/x", "ADDRESS"),
+    ],
+)
+def test_what_is_for_strangers_has_neither_paths_nor_hosts(text: str, shown: str) -> None:
+    assert anonymous(text, "vm-7") == shown
+
+
+def test_without_a_host_no_word_is_replaced() -> None:
+    assert anonymous("a vm-7") == "a vm-7"

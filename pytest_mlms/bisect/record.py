@@ -21,7 +21,16 @@ from pytest_mlms.errors import MlmsError
 from pytest_mlms.files import read_regular, write_atomically
 from pytest_mlms.serialization import from_plain, to_plain
 
-__all__ = ["FORMAT", "Conclusion", "Probe", "Record", "StackRecord", "read_record", "set_aside"]
+__all__ = [
+    "FORMAT",
+    "Conclusion",
+    "Probe",
+    "Record",
+    "StackRecord",
+    "load_record",
+    "read_record",
+    "set_aside",
+]
 
 FORMAT = 1
 """The format of the file: raised when an older pytest-mlms would misread it."""
@@ -152,6 +161,15 @@ class Record:
 
 def read_record(path: Path, question: Question) -> Record:
     """Return the record of a question; raises MlmsError where the file has another one."""
+    record = load_record(path)
+    difference = question.difference(record.question)
+    if difference:
+        raise MlmsError(f"{path} is of another question: {difference}; {_START_ANEW}")
+    return record
+
+
+def load_record(path: Path) -> Record:
+    """Return the record of a file; raises MlmsError where there is none that can be read."""
     try:
         value = json.loads(read_regular(path, _MOST_BYTES))
     except FileNotFoundError:
@@ -166,15 +184,11 @@ def read_record(path: Path, question: Question) -> Record:
         problem = f"{path} has format {found}, and this pytest-mlms reads {FORMAT}"
         raise MlmsError(f"{problem}; {_START_ANEW}")
     try:
-        record = from_plain(Record, value)
+        return from_plain(Record, value)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(map(str, first["loc"]))
         raise MlmsError(f"{path}: {place}: {first['msg']}; {_START_ANEW}") from None
-    difference = question.difference(record.question)
-    if difference:
-        raise MlmsError(f"{path} is of another question: {difference}; {_START_ANEW}")
-    return record
 
 
 _START_ANEW = "name another file with --file, or leave out --resume, which sets it aside"

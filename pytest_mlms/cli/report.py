@@ -1,4 +1,4 @@
-"""``mlms report``: the HTML report of runs that were measured before, from their results alone."""
+"""``mlms report``: reports of runs that were measured before, from their results alone."""
 
 from __future__ import annotations
 
@@ -13,10 +13,15 @@ if TYPE_CHECKING:
 
 __all__ = ["add_report"]
 
+_HTML = "report.html"
+_MARKDOWN = "upgrade-report.md"
+
 
 def add_report(commands: Any) -> None:
     """Add the command."""
-    report = commands.add_parser("report", help="write runs as one HTML file")
+    report = commands.add_parser(
+        "report", help="write runs as one HTML file, or an upgrade for an issue tracker"
+    )
     report.add_argument(
         "runs", nargs="+", type=Path, metavar="RUN", help="a run's folder, or its results.jsonl"
     )
@@ -27,24 +32,57 @@ def add_report(commands: Any) -> None:
         "--history", metavar="FILE|URL", help="history whose series of these items are shown"
     )
     report.add_argument(
+        "--upgrade-report",
+        action="store_true",
+        help="write each REGRESSED upgrade as Markdown for an issue tracker, in place of HTML",
+    )
+    report.add_argument(
+        "--bisection",
+        type=Path,
+        metavar="FILE",
+        help="bisect.json of 'mlms bisect', for --upgrade-report",
+    )
+    report.add_argument(
         "--out",
         type=Path,
-        default=Path("report.html"),
         metavar="FILE",
-        help="file to write (default: report.html)",
+        help=f"file to write (default: {_HTML}, {_MARKDOWN})",
     )
     report.set_defaults(run=_report)
 
 
 def _report(options: argparse.Namespace) -> int:
     """Write the report and print its path; return 0 whatever the verdicts are."""
+    write = _write_markdown if options.upgrade_report else _write_html
+    out = options.out or Path(_MARKDOWN if options.upgrade_report else _HTML)
+    if not out.parent.is_dir():
+        raise MlmsError(f"{out}: there is no folder {out.parent}; make it")
+    if out.is_dir():
+        raise MlmsError(f"{out} is a folder; name a file with --out")
+    write(options, out)
+    print(out)
+    return 0
+
+
+def _write_markdown(options: argparse.Namespace, out: Path) -> None:
+    from pytest_mlms.bisect.record import load_record
+    from pytest_mlms.report.upgrade_file import write_upgrades
+    from pytest_mlms.report.upgrade_report import Evidence
+    from pytest_mlms.views.run import read_run
+
+    if options.against or options.history:
+        problem = "--upgrade-report has neither another run nor a history"
+        raise MlmsError(f"{problem}; leave out --against and --history")
+    record = load_record(options.bisection) if options.bisection else None
+    write_upgrades(out, [read_run(run) for run in options.runs], Evidence(bisection=record))
+
+
+def _write_html(options: argparse.Namespace, out: Path) -> None:
     from pytest_mlms.html.pages import require_templates
 
     require_templates()
-    if not options.out.parent.is_dir():
-        raise MlmsError(f"{options.out}: there is no folder {options.out.parent}; make it")
-    if options.out.is_dir():
-        raise MlmsError(f"{options.out} is a folder; name a file with --out")
+    if options.bisection:
+        raise MlmsError("--bisection is for --upgrade-report; add that, or leave it out")
     from pytest_mlms.html.report import write_report
     from pytest_mlms.views.run import read_run
 
@@ -55,6 +93,4 @@ def _report(options: argparse.Namespace) -> int:
         from pytest_mlms.html.history import history_figures
 
         history = history_figures(options.history, runs)
-    write_report(options.out, runs, baseline, history)
-    print(options.out)
-    return 0
+    write_report(out, runs, baseline, history)

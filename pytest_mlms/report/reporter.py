@@ -156,6 +156,7 @@ class Reporter:
         self._write_for_ci()
         self._add_to_history(file)
         self._write_report()
+        self._write_upgrade_report()
         self._push()
         self._remove_old_runs()
         if file.error:
@@ -237,6 +238,17 @@ class Reporter:
         outcome = write_run_report(target, self._session.run_folder, config.history)
         self._written += outcome.lines
         self._notes += outcome.notes
+
+    def _write_upgrade_report(self) -> None:
+        """Write the upgrades that regressed; where that fails, it changes no exit status."""
+        target = self._session.config.upgrade_report
+        if target is None:
+            return
+        from pytest_mlms.report.upgrade_file import write_run_upgrades
+
+        line, note = write_run_upgrades(target, self._session.run_folder)
+        self._written += line
+        self._notes += note
 
     def _ci_run(self) -> CiRun:
         from pytest_mlms.report.ci_outputs import CiRun

@@ -21,6 +21,7 @@ _LEFT_OUT = (
     "bencher_json",
     "metrics",
     "report",
+    "upgrade_report",
     "model",
     "resume",
     "fleet",

@@ -37,6 +37,7 @@ class MachineView:
     boost: bool | None = None
     load_average: tuple[float, ...] | None = None
     gpus: tuple[GpuView, ...] | None = None
+    gpu_driver: str | None = None
     cgroup_limits: Mapping[str, float | None] = field(default_factory=dict)
     unavailable: Mapping[str, str] = field(default_factory=dict)
 

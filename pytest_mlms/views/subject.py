@@ -83,10 +83,20 @@ class BaselineView:
 
 @dataclass(frozen=True)
 class LaunchView:
-    """The command that starts agents, and the exact packages of an environment made for them."""
+    """The command that starts agents, and their exact packages.
+
+    ``lock`` has those of an environment made for them, ``packages`` those of an interpreter that
+    was there.
+    """
 
     command: tuple[str, ...] = ()
     lock: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
+
+    @property
+    def exact(self) -> tuple[str, ...]:
+        """The exact packages, a line each; none where they aren't known."""
+        return self.lock or self.packages
 
 
 @dataclass(frozen=True)

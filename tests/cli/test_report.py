@@ -32,6 +32,40 @@ def test_a_folder_without_a_run_and_a_wrong_file_are_named(
     assert "there is no folder" in capsys.readouterr().err
 
 
+def test_upgrades_become_markdown_for_an_issue_tracker(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = str(write_lines(tmp_path / "runs" / "a", every_verdict()))
+    assert main(["report", run, "--upgrade-report"]) == 0
+    assert capsys.readouterr().out == "upgrade-report.md\n"
+    text = Path("upgrade-report.md").read_text()
+    assert text.count("## Verdict: REGRESSED") == 1
+    assert "mlms repro 'runs/a::models/m.yaml" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["--upgrade-report", "--history=h"], "leave out --against and --history"),
+        (["--bisection=b.json"], "--bisection is for --upgrade-report"),
+        (["--upgrade-report", "--bisection=b.json"], "there is no b.json"),
+        (["--upgrade-report", "--out=no/x.md"], "there is no folder no"),
+    ],
+)
+def test_options_that_do_not_go_together_are_named(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    words: list[str],
+    problem: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = str(write_lines(tmp_path / "a", every_verdict()))
+    assert main(["report", run, *words]) == 2
+    assert problem in capsys.readouterr().err
+
+
 def test_the_extra_is_named_where_jinja2_is_missing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -82,6 +82,20 @@ def check_output(output: str) -> None:
     assert all(len(line) <= 100 for line in table[1:4])
 
 
+def check_report(project: Project) -> None:
+    """Check the text for an issue tracker on both upgrades that regressed."""
+    text = (project.path / "upgrade-report.md").read_text()
+    assert text.count("## Verdict: REGRESSED") == 2
+    assert "# `slow` beside `fast`: latency ×8" in text
+    assert "# `wrong` beside `fast`: other outputs" in text
+    assert "| `extra` " in text
+    assert str(project.path) not in text
+    assert (
+        f"mlms repro 'mlms-results/{project.results.resolve().name}::manifests/digits.yaml::"
+        in text
+    )
+
+
 def junit_properties(file: Path) -> dict[str | None, str | None]:
     """Return the properties of the first test case."""
     case = ElementTree.parse(file).find(".//testcase")
@@ -94,13 +108,16 @@ def test_upgrades_are_judged_shown_and_recorded_and_can_be_judged_again(
     upgrades: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stacks = [f"--mlms-stack={name}" for name in ("slow", "wrong", "elsewhere")]
-    result = upgrades.run("--mlms-against=fast", *stacks, "--junitxml=junit.xml", "-rA")
+    files = ("--junitxml=junit.xml", "--mlms-upgrade-report")
+    result = upgrades.run("--mlms-against=fast", *stacks, *files, "-rA")
     result.assert_outcomes(failed=3)
     expected = {"slow": "REGRESSED", "wrong": "REGRESSED", "elsewhere": "INVALID"}
     assert verdicts(upgrades) == expected
     slow = by_stack(upgrades)["slow"]
     check_line(slow)
     check_output(result.stdout.str())
+    check_report(upgrades)
+    result.stdout.fnmatch_lines(["mlms: report of 2 regressed upgrades in */upgrade-report.md"])
     properties = junit_properties(upgrades.path / "junit.xml")
     assert float(properties["mlms_ratio_of_latency"] or 0) == pytest.approx(8)
 

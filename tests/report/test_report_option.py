@@ -40,6 +40,17 @@ def test_what_is_missing_is_named_before_anything_is_measured(project: Project) 
     assert done.ret == pytest.ExitCode.USAGE_ERROR
 
 
+def test_a_run_without_a_regressed_upgrade_says_so_in_the_report_of_upgrades(
+    project: Project,
+) -> None:
+    done = project.run("--mlms-upgrade-report=u.md", "-kaccuracy")
+    done.stdout.fnmatch_lines(["mlms: no upgrade regressed, and */u.md says so"])
+    assert (project.path / "u.md").read_text() == "No upgrade is REGRESSED: 0 in this run.\n"
+    assert "upgrade-report" not in project.items()[0]["reproduce"]
+    done = project.run("--mlms-upgrade-report=no/u.md")
+    done.stderr.fnmatch_lines(["*--mlms-upgrade-report: there is no folder */no; make it*"])
+
+
 def test_with_a_history_the_report_has_its_series(project: Project) -> None:
     project.run("--mlms-report=report.html", "--mlms-history", "-kaccuracy")
     assert "Over time" in (project.path / "report.html").read_text()

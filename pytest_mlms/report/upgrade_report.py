@@ -1,0 +1,299 @@
+"""Report of a regressed upgrade in Markdown, for the issue tracker of the software that regressed.
+
+A pure function of the item's record. It names no host, user, path, file or dataset: of what is
+one's own it has the name of the model, and those of its layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pytest_mlms.records import Comparison, Verdict, regressed_comparison
+from pytest_mlms.redaction import anonymous
+from pytest_mlms.report.markdown import code, code_block, folded, table
+from pytest_mlms.report.upgrade_commands import making_commands, running_commands
+from pytest_mlms.report.upgrade_software import Difference, UpgradeSoftware, software_of
+from pytest_mlms.units import format_quantity
+from pytest_mlms.upgrade.labels import difference_label, format_change, percent, verdict_label
+from pytest_mlms.upgrade.layer_diff import LayerChange
+from pytest_mlms.upgrade.rounds import CLOCKS
+from pytest_mlms.views.item import ItemView
+from pytest_mlms.views.machine import MachineView
+from pytest_mlms.views.numbers import NONE, value_text
+
+if TYPE_CHECKING:
+    from pytest_mlms.bisect.record import Record
+
+__all__ = ["Evidence", "item_report", "regressed_items", "upgrade_report"]
+
+_MOST_PACKAGES = 30
+_LONGEST_TEXT = 2000  # characters of a message
+_VERDICTS = list(Verdict)  # worst first
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Findings on an item beside its line.
+
+    Attributes:
+        bisection: The record of a bisection.
+        departing: The first layer whose outputs depart, and by how much.
+        bundle: The name of the bundle that is attached; "" for none.
+        reduced: The bundle's model in words, where it is a part of the whole one.
+        notes: What could not be done, each with its reason.
+    """
+
+    bisection: Record | None = None
+    departing: str = ""
+    bundle: str = ""
+    reduced: str = ""
+    notes: Sequence[str] = ()
+
+
+def regressed_items(items: Sequence[ItemView]) -> list[ItemView]:
+    """Return the upgrades that regressed, the worst first."""
+    found = [item for item in items if item.verdict is Verdict.REGRESSED]
+    return sorted(found, key=lambda item: item.badness)
+
+
+def upgrade_report(
+    items: Sequence[ItemView], results: str, evidence: Evidence | None = None
+) -> str:
+    """Return a report for each upgrade that regressed, with rules between, or that there is none.
+
+    ``results`` is the run's folder as commands name it.
+    """
+    regressed = regressed_items(items)
+    if not regressed:
+        upgrades = sum(item.kind == "upgrade" for item in items)
+        return f"No upgrade is REGRESSED: {upgrades:,} in this run.\n"
+    reports = [item_report(item, results, evidence) for item in regressed]
+    return "\n---\n\n".join(reports)
+
+
+def item_report(item: ItemView, results: str, evidence: Evidence | None = None) -> str:
+    """Return the report of one upgrade, whatever its verdict."""
+    evidence = evidence or Evidence()
+    software = software_of(item)
+    parts = [
+        f"# {_title(item, software)}\n",
+        _summary(item),
+        *_software(software),
+        *_verdict(item),
+        *_culprit(evidence, item),
+        *_layers(item, evidence),
+        *_inputs(item),
+        *_machine(item.machine),
+        *_running(item, results, evidence),
+    ]
+    return "\n".join(parts)
+
+
+def _title(item: ItemView, software: UpgradeSoftware) -> str:
+    """Return what regressed in which release; of foreign text, code spans only."""
+    return f"{_release(item, software)}: {_regression(item)}"
+
+
+def _release(item: ItemView, software: UpgradeSoftware) -> str:
+    """Return the package that changed first of all, with both versions; else the stacks."""
+    changed = software.framework or next(iter(software.differing), None)
+    if changed is None:
+        against = item.against.name if item.against else ""
+        changed = Difference("", against, item.stack.name)
+    release = code(_clean(f"{changed.package} {changed.b}", item))
+    before = code(_clean(changed.a, item))
+    return f"{release} beside {before}" if before else release
+
+
+def _regression(item: ItemView) -> str:
+    """Return the change that decided, in a few words."""
+    compared = regressed_comparison(item.comparisons)
+    if compared is None:
+        return f"{item.verdict.value}, nothing was compared"
+    if compared.quantity == "agreement":
+        return "other outputs"
+    name = compared.quantity.replace("_", " ")
+    return f"{name} {format_change(compared)}"
+
+
+def _summary(item: ItemView) -> str:
+    parts = [f"Model {code(item.manifest.name)}", item.framework, item.case_text.split(", took")[0]]
+    return f"{', '.join(part for part in parts if part)}; both sides on one machine, in turns.\n"
+
+
+def _software(software: UpgradeSoftware) -> Iterator[str]:
+    """Yield the packages that differ, and the versions that are alike."""
+    yield "## Software\n"
+    shown = software.differing[:_MOST_PACKAGES]
+    rows = [_package_row(difference) for difference in shown]
+    yield table(("package", "A, before", "B, after"), rows) or "No package is known to differ.\n"
+    more = len(software.differing) - len(shown)
+    if more:
+        yield f"{more:,} more packages differ.\n"
+    alike = [f"{code(name)} {code(_clean(version))}" for name, version in software.alike.items()]
+    if alike:
+        yield f"Alike on both sides: {', '.join(alike)}.\n"
+
+
+def _package_row(difference: Difference) -> list[str]:
+    return [code(_clean(text)) or NONE for text in difference]
+
+
+def _verdict(item: ItemView) -> Iterator[str]:
+    yield f"## Verdict: {item.verdict.value}\n"
+    compared = sorted(item.comparisons, key=lambda one: _VERDICTS.index(one.verdict))
+    judged = [one for one in compared if _is_judged(one)]
+    rows = [_comparison_row(one) for one in judged]
+    titles = ("quantity", "verdict", "A", "B", "B over A (interval)", "tolerance")
+    if rows:
+        yield table(titles, rows)
+    for one in judged:
+        if one.lacking:
+            yield f"{code(one.quantity)}: {code(_clean(one.lacking, item))}\n"
+    if not rows and item.message:
+        yield code_block(_clean(item.message[:_LONGEST_TEXT], item).splitlines())
+    if item.rounds:
+        yield f"{_method(item)}\n"
+
+
+def _is_judged(compared: Comparison) -> bool:
+    return compared.gate or compared.verdict is not Verdict.INCONCLUSIVE
+
+
+def _comparison_row(compared: Comparison) -> list[str]:
+    change = format_change(compared)
+    if compared.quantity == "agreement":
+        change = difference_label(compared)
+    return [
+        compared.quantity.replace("_", " "),
+        verdict_label(compared),
+        value_text(compared.a, compared.unit),
+        value_text(compared.b, compared.unit),
+        change,
+        percent(compared.tolerance),
+    ]
+
+
+def _method(item: ItemView) -> str:
+    pairs = sum(measured.pairs for measured in item.rounds)
+    rounds = len(item.rounds)
+    text = f"Rounds of fresh processes: {rounds:,}; pairs of turns: {pairs:,}"
+    for clock, meaning in CLOCKS.items():
+        if clock == item.clock:
+            text += f"; clock: {meaning}"
+    return f"{text}. The risk to call an upgrade REGRESSED that isn't is 1 % at most."
+
+
+def _culprit(evidence: Evidence, item: ItemView) -> Iterator[str]:
+    """Yield what a bisection found, and each of its judgements."""
+    record = evidence.bisection
+    if record is None or record.answer is None:
+        return
+    from pytest_mlms.bisect.text import answer_lines, probe_lines
+
+    yield "## Culprit\n"
+    answer = [_clean(line, item) for line in answer_lines(record, record.answer)]
+    yield code_block(answer)
+    lines = []
+    for probe in record.probes:
+        lines += [_clean(line, item) for line in probe_lines(probe, record)]
+    yield folded("All judgements of the bisection", code_block(lines))
+
+
+def _layers(item: ItemView, evidence: Evidence) -> Iterator[str]:
+    """Yield the first layer that departs, and the layers whose time moved."""
+    if evidence.departing:
+        yield f"## First departing layer\n\n{evidence.departing}\n"
+    if item.verdict is not Verdict.REGRESSED:
+        return
+    rows = [_layer_row(layer) for layer in item.layers]
+    if rows:
+        yield "## Layers that moved\n"
+        yield table(("layer", "type", "A", "B", "change", "share"), rows)
+        yield "Times are of a call, in a traced pass of its own.\n"
+    elif item.layers_lacking:
+        yield f"No layer times: {code(_clean(item.layers_lacking, item))}\n"
+
+
+def _layer_row(layer: LayerChange) -> list[str]:
+    share = NONE if layer.share is None else percent(layer.share, ".0f")
+    change = format_quantity(layer.change, "s")
+    sign = "+" if layer.change > 0 else ""
+    sides = [value_text(side, "s") for side in (layer.a, layer.b)]
+    return [code(layer.name), code(layer.type) or NONE, *sides, f"{sign}{change}", share]
+
+
+def _inputs(item: ItemView) -> Iterator[str]:
+    """Yield the inputs that got worst, by their numbers: names and contents are one's own."""
+    if not item.worse_inputs:
+        return
+    numbers = [_number(line) for line in item.worse_inputs]
+    known = [number for number in numbers if number]
+    if known:
+        yield f"Inputs that got worst, by number, the worst first: {', '.join(known)}.\n"
+    else:
+        yield f"Inputs that got worst: {len(numbers)}, whose names are left out.\n"
+
+
+def _number(line: str) -> str:
+    """Return the number of an input of a dataset of rows; "" for a file."""
+    place, _, _ = line.partition(":")
+    number = place.removeprefix("row ")
+    return number if number.isdecimal() else ""
+
+
+def _machine(machine: MachineView) -> Iterator[str]:
+    """Yield the machine without its name."""
+    rows = [(name, code(value)) for name, value in _machine_facts(machine) if value]
+    if rows:
+        yield "## Machine\n"
+        yield table(("part", "is"), rows)
+
+
+def _machine_facts(machine: MachineView) -> Iterator[tuple[str, str]]:
+    cpu = machine.cpu
+    model = ", ".join(filter(None, (cpu.get("model"), cpu.get("microarchitecture"))))
+    yield "CPU", model
+    yield "cores", _cores(machine)
+    yield "memory", format_quantity(machine.memory, "B") if machine.memory else ""
+    virtual = ", virtual machine" if machine.virtual_machine else ""
+    system = ", ".join(filter(None, (machine.system, machine.architecture)))
+    yield "system", f"{system}{virtual}" if system else ""
+    for gpu in machine.gpus or ():
+        yield "GPU", gpu.name
+    drivers = [gpu.driver for gpu in machine.gpus or () if gpu.driver]
+    yield "GPU driver", machine.gpu_driver or next(iter(drivers), "")
+
+
+def _cores(machine: MachineView) -> str:
+    physical = machine.cores.get("physical")
+    logical = machine.cores.get("logical")
+    parts = []
+    if physical:
+        parts.append(f"{physical} physical")
+    if logical:
+        parts.append(f"{logical} logical")
+    limit = machine.cgroup_limits.get("cpus")
+    if limit:
+        parts.append(f"{limit:g} allowed")
+    return ", ".join(parts)
+
+
+def _running(item: ItemView, results: str, evidence: Evidence) -> Iterator[str]:
+    """Yield how to run the bundle, and how whoever measured it makes one."""
+    yield "## How to run it\n"
+    for note in evidence.notes:
+        yield f"Note: {code(_clean(note, item))}\n"
+    if evidence.bundle:
+        yield f"{code(evidence.bundle)} is attached{evidence.reduced}. It needs Python and pip:\n"
+        yield code_block(running_commands(evidence.bundle), "sh")
+        return
+    yield "No bundle is attached. Whoever measured this makes one by:\n"
+    yield code_block(making_commands(item, results), "sh")
+
+
+def _clean(text: str, item: ItemView | None = None) -> str:
+    """Return a text without secrets, paths and the host's name."""
+    return anonymous(text, item.machine.host if item else "")

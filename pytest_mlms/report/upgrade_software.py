@@ -1,0 +1,100 @@
+"""Software of both sides of an upgrade, from the item's line: what differs, and what is alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from pytest_mlms.history.recorded_stack import differing_packages
+from pytest_mlms.stacks.declared import framework_of
+from pytest_mlms.stacks.recreated import NOT_IN_AGENTS
+from pytest_mlms.views.item import ItemView
+from pytest_mlms.views.measured import SideView
+from pytest_mlms.views.subject import LaunchView
+
+__all__ = ["Difference", "UpgradeSoftware", "software_of"]
+
+NONE = "none"
+"""The version of a package that a side doesn't have, as ``differing_packages`` writes it."""
+
+
+class Difference(NamedTuple):
+    """A package with the versions of both sides; Python is one, too."""
+
+    package: str
+    a: str
+    b: str
+
+
+@dataclass(frozen=True)
+class UpgradeSoftware:
+    """The packages that differ between both sides, and the versions that agents told alike.
+
+    ``framework`` is the difference of a distribution of the framework; None where there is none.
+    """
+
+    differing: tuple[Difference, ...]
+    alike: Mapping[str, str]
+    framework: Difference | None
+
+
+def software_of(item: ItemView) -> UpgradeSoftware:
+    """Return the software of an upgrade; what the line doesn't tell is left out."""
+    told = _told(item)
+    listed = _listed(item)
+    known = {difference.package for difference in listed}
+    differing = list(listed)
+    alike = {}
+    for name, (a, b) in told.items():
+        if a == b:
+            alike[name] = a
+        elif name not in known:
+            differing.append(Difference(name, a, b))
+    differing.sort(key=lambda difference: not _is_framework(difference, item))
+    first = differing[0] if differing else None
+    framework = first if first is not None and _is_framework(first, item) else None
+    return UpgradeSoftware(tuple(differing), alike, framework)
+
+
+def _is_framework(difference: Difference, item: ItemView) -> bool:
+    return framework_of(difference.package) == item.framework
+
+
+def _told(item: ItemView) -> Mapping[str, tuple[str, str]]:
+    """Return the versions that agents told on both sides, by name, and those of Python."""
+    a = _versions(item, "a")
+    b = _versions(item, "b")
+    names = dict.fromkeys((*a, *b))
+    return {name: (a.get(name, NONE), b.get(name, NONE)) for name in names}
+
+
+def _versions(item: ItemView, name: str) -> Mapping[str, str]:
+    for measured in item.rounds:
+        side = measured.sides.get(name)
+        if side is not None:
+            return _with_python(side)
+    return {}
+
+
+def _with_python(side: SideView) -> Mapping[str, str]:
+    return {**side.versions, "Python": side.python} if side.python else side.versions
+
+
+def _listed(item: ItemView) -> list[Difference]:
+    """Return the packages that the lists of both environments differ in."""
+    before = _packages(item.launch_against)
+    after = _packages(item.launch)
+    if not before or not after:
+        return []
+    found = []
+    for text in differing_packages(before, after):
+        package, _, versions = text.partition(" ")
+        a, _, b = versions.partition(" → ")
+        if package not in NOT_IN_AGENTS:
+            found.append(Difference(package, a, b))
+    return found
+
+
+def _packages(launch: LaunchView | None) -> tuple[str, ...]:
+    return launch.exact if launch else ()
