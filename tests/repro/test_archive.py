@@ -25,7 +25,7 @@ def test_a_bundle_is_read_as_it_was_written(tmp_path: Path) -> None:
     write_bundle(bundle, tmp_path / "repro.zip")
     read = read_bundle(tmp_path / "repro.zip", tmp_path / "unpacked")
     assert (read.old, read.new, read.expected) == (bundle.old, bundle.new, bundle.expected)
-    assert read.framework == "matrix"
+    assert read.framework == "skewed"
     assert np.array_equal(read.inputs["x"], bundle.inputs["x"])
     assert read.files["graph"].read_bytes() == bundle.files["graph"].read_bytes()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import platform
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,8 +11,14 @@ from typing import Any
 import numpy as np
 
 from pytest_mlms.repro.bundle import Bundle, BundleSide, Expectation
+from pytest_mlms.repro.check import task_of
+from pytest_mlms.repro.replay.agent import Launch
+from pytest_mlms.repro.replay.sides import NEW, OLD
+from pytest_mlms.repro.replay.task import Task
+from tests.support.project import ROOT
 
-PREDICTOR = Path(__file__).parent / "predictors" / "matrix.py"
+PYTHON = platform.python_version()
+PREDICTOR = Path(__file__).parent / "predictors" / "skewed.py"
 OUTPUTS = Expectation("outputs", "agreement", "REGRESSED", "The outputs differ.", ratio=4.0)
 
 
@@ -19,7 +27,7 @@ def bundle_of_matrix(folder: Path, **changes: Any) -> Bundle:
     graph = folder / "weights of somebody.npy"
     np.save(graph, np.arange(6, dtype=np.float32).reshape(3, 2))
     parts: Mapping[str, Any] = {
-        "title": "matrix cpu-b2: outputs differ",
+        "title": "skewed cpu-b2: outputs differ",
         "predictor": PREDICTOR,
         "files": {"graph": graph},
         "device": "cpu",
@@ -36,4 +44,28 @@ def bundle_of_matrix(folder: Path, **changes: Any) -> Bundle:
 def side(version: str) -> BundleSide:
     """Return a side with a version of the package ``skewed``."""
     requirements = (f"numpy=={np.__version__}", f"skewed=={version}")
-    return BundleSide(f"skewed {version}", "matrix", "3.11.7", requirements)
+    return BundleSide(f"skewed {version}", "skewed", PYTHON, requirements)
+
+
+def launches(folder: Path, **code: str) -> dict[str, Launch]:
+    """Return launches of both sides in this interpreter, with the code of their package."""
+    return {name: _launch(folder / name, code.get(name, "")) for name in (OLD, NEW)}
+
+
+def _launch(folder: Path, code: str) -> Launch:
+    folder.mkdir(exist_ok=True)
+    Path(folder, "skewed.py").write_text(f"VERSION = '1.0'\n{code}\n")
+    return Launch(
+        command=(sys.executable, "-s", "-B"),
+        environment={"PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"},
+        worker=str(ROOT / "predictors" / "_run" / "worker.py"),
+        predictor=str(PREDICTOR),
+        log=str(folder / "agent.log"),
+        timeout=60,
+    )
+
+
+def task(folder: Path, expected: Expectation, seconds: float = 0.02, **changes: Any) -> Task:
+    """Return the task of a bundle with such an expectation."""
+    bundle = bundle_of_matrix(folder, expected=expected, **changes)
+    return task_of(bundle, folder, seconds)

@@ -13,7 +13,8 @@ OUTPUTS = "outputs"
 RATIO = "ratio"
 CRASH = "crash"
 LIMIT = "limit"
-KINDS = (OUTPUTS, RATIO, CRASH, LIMIT)
+ANSWERS = "answers"
+KINDS = (OUTPUTS, RATIO, CRASH, LIMIT, ANSWERS)
 
 _PACKAGE = re.compile(r"[A-Za-z0-9][\w.-]*(==[\w.+!-]+| @ (https?|git\+https)://[^\s]+)")
 _VERSION = re.compile(r"3\.\d{1,2}(\.\d{1,2}\w*)?")
@@ -46,7 +47,8 @@ class Expectation(NamedTuple):
 
     Attributes:
         kind: outputs (they differ), ratio (of a quantity, new over old), crash (of the new side),
-            or limit (a quantity of the new side alone is beyond it).
+            limit (a quantity of the new side alone is beyond it), or answers (the new side alone
+            has the outputs of ``reference``, which are wrong).
         quantity: Such as agreement, latency, latency_p90, peak_memory, load_time, top1, crash.
         verdict: The verdict of the item.
         summary: What was seen, for a person.
@@ -61,7 +63,7 @@ class Expectation(NamedTuple):
         rtol: Of outputs, the relative difference that is allowed.
         atol: The absolute one; None: 1 % of each output's largest value.
         limit: The limit of one side's quantity, in ``unit``.
-        labels: Of accuracy, the right class of each input.
+        crash: How the new side ended: SIGSEGV, "status 3", or the class of an error.
     """
 
     kind: str
@@ -79,7 +81,7 @@ class Expectation(NamedTuple):
     rtol: float = 0.0
     atol: Optional[float] = None
     limit: Optional[float] = None
-    labels: Tuple[int, ...] = ()
+    crash: str = ""
 
 
 class Record(NamedTuple):
@@ -179,11 +181,10 @@ def _expectation(value: Dict[str, Any]) -> Expectation:
     found = {}
     for field in Expectation._fields:
         found[field] = value[field]
-    for field in ("quantity", "verdict", "summary", "unit", "better"):
+    for field in ("quantity", "verdict", "summary", "unit", "better", "crash"):
         _text(found[field])
     for field in ("a", "b", "ratio", "low", "high", "tolerance", "rtol", "atol", "limit"):
         _number(found[field], field)
-    found["labels"] = tuple(int(label) for label in found["labels"])
     return Expectation(**found)
 
 

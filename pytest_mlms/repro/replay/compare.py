@@ -1,0 +1,88 @@
+"""The largest difference of outputs, computed where numpy is: run by path in a side's environment.
+
+``python compare.py OURS.npz REFERENCE.npz RTOL [ATOL]`` prints an object of JSON.
+"""
+
+import json
+import sys
+from typing import Any, Dict, List, Optional
+
+import numpy
+
+ROUNDING_SHARE = 0.01
+"""The difference that is taken for rounding, as a share of the largest value of an output."""
+
+
+def largest_difference(
+    ours: Dict[str, Any], reference: Dict[str, Any], rtol: float, atol: Optional[float]
+) -> Dict[str, Any]:
+    """Return the largest difference of arrays by name, and its place.
+
+    ``deviation`` is |a - b| / (atol + rtol |b|), b the reference; where ``atol`` is None, it is 1 %
+    of the reference's largest value. ``problem`` says why arrays can't be compared, or is "".
+    """
+    worst: Dict[str, Any] = {"deviation": 0.0, "problem": ""}
+    for name in sorted(reference):
+        problem = _problem(name, ours.get(name), reference[name])
+        if problem:
+            return dict(worst, deviation=float("inf"), problem=problem, output=name)
+        found = _largest(ours[name], reference[name], rtol, atol)
+        if "output" not in worst or found["deviation"] > worst["deviation"]:
+            worst = dict(found, output=name, problem="")
+    return worst
+
+
+def _problem(name, ours, reference):
+    if ours is None:
+        return "%r is absent" % name
+    if ours.shape != reference.shape:
+        return "%r is %s, and %s of the other side" % (name, ours.shape, reference.shape)
+    if not numpy.isfinite(ours).all() and numpy.isfinite(reference).all():
+        return "%r has NaN or infinity" % name
+    return ""
+
+
+def _largest(ours, reference, rtol, atol):
+    if not ours.size:
+        return {"deviation": 0.0}
+    a = _real(ours)
+    b = _real(reference)
+    sizes = numpy.abs(b)
+    if atol is None:
+        atol = ROUNDING_SHARE * float(sizes.max())
+    with numpy.errstate(all="ignore"):
+        absolute = numpy.abs(a - b)
+        deviation = numpy.where(a == b, 0.0, absolute / (atol + rtol * sizes))
+    deviation = numpy.where(numpy.isnan(deviation), numpy.inf, deviation)
+    place = numpy.unravel_index(int(deviation.argmax()), deviation.shape)
+    return {
+        "deviation": float(deviation[place]),
+        "place": [int(index) for index in place],
+        "ours": float(a[place]),
+        "reference": float(b[place]),
+        "elements": int((deviation > 1).sum()),
+        "of": int(deviation.size),
+    }
+
+
+def _real(values):
+    """Return values as float64; complex ones with a last axis of real and imaginary parts."""
+    if values.dtype.kind == "c":
+        values = numpy.stack([values.real, values.imag], axis=-1)
+    return values.astype(numpy.float64)
+
+
+def _load(path):
+    with numpy.load(path, allow_pickle=False) as file:
+        return dict(file)
+
+
+def _main(arguments: List[str]) -> None:
+    ours, reference, rtol = arguments[:3]
+    atol = float(arguments[3]) if len(arguments) > 3 else None
+    found = largest_difference(_load(ours), _load(reference), float(rtol), atol)
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    _main(sys.argv[1:])

@@ -1,0 +1,251 @@
+"""Rounds of fresh processes: a quantity of both sides in turns, or of one side against a limit."""
+
+import math
+from typing import Callable, Dict, List, NamedTuple, Sequence, Tuple
+
+from .agent import Agent, Ended, Failed, seconds_of
+from .intervals import Interval, ratio_interval, student_interval
+from .sides import NEW, OLD, Sides
+from .task import CannotRun, Seen, Task
+
+MOST_ROUNDS = 12
+LEAST_ROUNDS = 5
+_WARM_UP_PAIRS = 8
+_WARM_UP_SECONDS = 1.0
+_TURN_SECONDS = 0.002
+_MOST_CALLS = 200  # in a turn
+_MOST_TURNS = 500
+
+Tell = Callable[[str], None]
+
+
+class Turn(NamedTuple):
+    """Seconds of each call of a turn, less the calling thread's wait for a core; CPU seconds."""
+
+    calls: List[float]
+    waited: float
+    cpu: float
+
+    @property
+    def latency(self) -> float:
+        """The median call, less the mean wait, in seconds."""
+        return max(_median(self.calls) - self.waited, 1e-9)
+
+
+class Process(NamedTuple):
+    """What one process was measured to be: its turns, and what it has once."""
+
+    turns: List[Turn]
+    load_seconds: float
+    first_seconds: float
+    peak_bytes: float
+
+
+def _calls(process: Process) -> List[float]:
+    return [seconds for turn in process.turns for seconds in turn.calls]
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _median(values: Sequence[float]) -> float:
+    return percentile(values, 50)
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    """Return a percentile, interpolated linearly."""
+    ordered = sorted(values)
+    place = (len(ordered) - 1) * percent / 100
+    below = int(place)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
+
+
+def _latency(process: Process) -> float:
+    return _median([turn.latency for turn in process.turns])
+
+
+FIGURES: Dict[str, Callable[[Process], float]] = {
+    "latency": _latency,
+    "latency_p50": _latency,
+    "latency_mean": lambda process: _mean(_calls(process)),
+    "latency_p90": lambda process: percentile(_calls(process), 90),
+    "latency_p95": lambda process: percentile(_calls(process), 95),
+    "latency_p99": lambda process: percentile(_calls(process), 99),
+    "wall_time": lambda process: _median(_calls(process)),
+    "cpu_time": lambda process: _median([turn.cpu for turn in process.turns]),
+    "load_time": lambda process: process.load_seconds,
+    "first_inference": lambda process: process.first_seconds,
+    "peak_memory": lambda process: process.peak_bytes,
+}
+"""The quantities that a replay measures; ``throughput`` is one over the mean latency."""
+
+QUANTITIES = (*FIGURES, "throughput")
+
+
+def figure_of(process: Process, quantity: str, inputs: int) -> float:
+    """Return a quantity of a process in its base unit."""
+    if quantity == "throughput":
+        return inputs / _mean(_calls(process))
+    return FIGURES[quantity](process)
+
+
+def observe_ratio(task: Task, sides: Sides, tell: Tell) -> Seen:
+    """Measure both sides in rounds of fresh processes until the ratio is decided."""
+    sign = 1 if task.expected.better == "lower" else -1
+    limit = math.log1p(task.expected.tolerance or 0.0)
+    logs: List[float] = []
+    found = Interval(0.0, 0.0, 0.0)
+    for number in range(MOST_ROUNDS):
+        old, new = _round(task, sides, number)
+        logs.append(math.log(new / old))
+        worse = student_interval([sign * value for value in logs])
+        found = ratio_interval(logs)
+        tell("round %d: %s %s" % (number + 1, task.expected.quantity, _values(old, new, task)))
+        if number + 1 >= LEAST_ROUNDS and not worse.low <= limit <= worse.high:
+            break
+    return _seen_ratio(task, found, worse.low > limit, worse.high < limit, len(logs))
+
+
+def _values(old: float, new: float, task: Task) -> str:
+    unit = task.expected.unit
+    return "%.4g %s → %.4g %s (×%.4f)" % (old, unit, new, unit, new / old)
+
+
+def _seen_ratio(task: Task, found: Interval, worse: bool, fine: bool, rounds: int) -> Seen:
+    quantity = task.expected.quantity
+    ends = "×%.3f (×%.3f to ×%.3f, %d rounds)" % (found.mean, found.low, found.high, rounds)
+    allowed = "%.3g %%" % (100 * (task.expected.tolerance or 0.0))
+    if worse:
+        text = "%s is worse by more than %s: %s" % (quantity, allowed, ends)
+    elif fine:
+        text = "%s is within %s: %s" % (quantity, allowed, ends)
+    else:
+        text = "whether %s is within %s stays undecided: %s" % (quantity, allowed, ends)
+    return Seen(worse, text, ratio=found.mean, low=found.low, high=found.high)
+
+
+def observe_limit(task: Task, sides: Sides, tell: Tell) -> Seen:
+    """Measure one side in fresh processes until its quantity is surely beyond its limit or not."""
+    limit = task.expected.limit or 0.0
+    values: List[float] = []
+    found = Interval(0.0, 0.0, 0.0)
+    for number in range(MOST_ROUNDS):
+        values.append(_single(task, sides))
+        tell("process %d: %.4g %s" % (number + 1, values[-1], task.expected.unit))
+        found = student_interval(values)
+        if number + 1 >= LEAST_ROUNDS and not found.low <= limit <= found.high:
+            break
+    above = task.expected.better == "lower"
+    shows = found.low > limit if above else found.high < limit
+    unit = task.expected.unit
+    text = "%s is %.4g %s (%.4g to %.4g, %d processes); its limit is %.4g %s" % (
+        *(task.expected.quantity, found.mean, unit, found.low, found.high, len(values)),
+        *(limit, unit),
+    )
+    return Seen(shows, text)
+
+
+def _round(task: Task, sides: Sides, number: int) -> Tuple[float, float]:
+    """Measure both sides in turns, the waiting one stopped; return their figures."""
+    order = (OLD, NEW) if number % 2 == 0 else (NEW, OLD)
+    started: Dict[str, _Started] = {}
+    try:
+        for side in order:
+            started[side] = _Started(sides.fresh(side), task)
+            started[side].agent.pause()
+        _run_turns([started[side] for side in order], task.seconds)
+        figures = {}
+        for side in order:
+            process = started[side].finish()
+            figures[side] = figure_of(process, task.expected.quantity, _inputs(task))
+    except (Failed, Ended) as error:
+        raise CannotRun("a side can't run the model here: %s" % error) from None
+    finally:
+        sides.close()
+    return _positive(figures[OLD]), _positive(figures[NEW])
+
+
+def _positive(value: float) -> float:
+    if not value > 0:
+        raise CannotRun("this machine can't measure the quantity: it is %r" % value)
+    return value
+
+
+def _single(task: Task, sides: Sides) -> float:
+    try:
+        started = _Started(sides.fresh(NEW), task)
+        _run_turns([started], task.seconds)
+        return figure_of(started.finish(), task.expected.quantity, _inputs(task))
+    except (Failed, Ended) as error:
+        raise CannotRun("the model can't be run here: %s" % error) from None
+    finally:
+        sides.close()
+
+
+def _inputs(task: Task) -> int:
+    shape = task.inputs[0].shape if task.inputs else ()
+    return shape[0] if shape else 1
+
+
+class _Started:
+    """An agent with the model loaded and bound to the inputs, and the turns that it had."""
+
+    def __init__(self, agent: Agent, task: Task):
+        self.agent = agent
+        self.turns: List[Turn] = []
+        self._loaded, _ = agent.request("load", task.load)
+        bound, _ = agent.request("bind", {"batches": 1}, task.inputs)
+        first = self.turn(1, 0)
+        self._first = bound["bind_seconds"] + first.calls[0]
+
+    def turn(self, count: int, skip: int) -> Turn:
+        """Make ``count`` timed calls after ``skip`` others."""
+        request = {"count": count, "skip": skip, "first": 0, "outputs": False}
+        _, arrays = self.agent.request("turn", request)
+        pairs = zip(seconds_of(arrays, "start"), seconds_of(arrays, "end"))
+        waits = seconds_of(arrays, "wait")
+        cpu = seconds_of(arrays, "cpu")
+        calls = [end - start for start, end in pairs]
+        return Turn(calls, (waits[-1] - waits[0]) / count, (cpu[-1] - cpu[0]) / count)
+
+    def finish(self) -> Process:
+        """Return what was measured, with the peak of memory."""
+        self.agent.resume()
+        facts, _ = self.agent.request("turn", {"count": 1, "skip": 0, "first": 0, "outputs": True})
+        loaded = self._loaded
+        return Process(
+            turns=self.turns,
+            load_seconds=loaded["seconds"] - loaded["waited"],
+            first_seconds=self._first,
+            peak_bytes=float(facts["peak_rss"] - loaded["rss_before"]),
+        )
+
+
+def _run_turns(started: Sequence[_Started], seconds: float) -> None:
+    """Give all agents turns, one at a time, until they had so many seconds together."""
+    warm: List[float] = []
+    spent = 0.0
+    while len(warm) < _WARM_UP_PAIRS and spent < _WARM_UP_SECONDS:
+        longest = max(_turn(one, 1, 0).latency for one in started)
+        warm.append(longest)
+        spent += len(started) * longest
+    count = max(1, min(_MOST_CALLS, math.ceil(_TURN_SECONDS / warm[-1])))
+    spent = 0.0
+    turns = 0
+    while turns < _MOST_TURNS and (spent < seconds or turns < LEAST_ROUNDS):
+        order = list(started) if turns % 2 == 0 else list(reversed(started))
+        for one in order:
+            turn = _turn(one, count, 1 if count > 1 else 0)
+            one.turns.append(turn)
+            spent += sum(turn.calls)
+        turns += 1
+
+
+def _turn(one: "_Started", count: int, skip: int) -> Turn:
+    one.agent.resume()
+    try:
+        return one.turn(count, skip)
+    finally:
+        one.agent.pause()

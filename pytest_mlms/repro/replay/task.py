@@ -1,0 +1,63 @@
+"""What a replay does, and what it saw: records that its parts hand each other."""
+
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+from .npz import Array
+from .record import Expectation
+
+Compare = Callable[[str, str, float, Optional[float]], Dict[str, Any]]
+"""Compares two .npz files by a relative and an absolute difference, as compare.py does."""
+
+
+class CannotRun(Exception):
+    """A replay can't be done here; the text says why, and what to do."""
+
+
+class Task(NamedTuple):
+    """What both sides do.
+
+    Attributes:
+        expected: What was seen before.
+        load: The fields of the request that loads the model.
+        inputs: The arrays of one batch.
+        reference: The .npz file of the outputs that one side is held against, or None.
+        work: A folder for outputs.
+        compare: Compares outputs.
+        seconds: The timed seconds of a round.
+    """
+
+    expected: Expectation
+    load: Dict[str, Any]
+    inputs: Sequence[Array]
+    reference: Optional[str]
+    work: str
+    compare: Compare
+    seconds: float = 2.0
+
+
+class Seen(NamedTuple):
+    """What a replay saw.
+
+    Attributes:
+        shows: True where it is what was expected.
+        summary: One line for a person.
+        details: Further lines, such as those of a crash.
+        ratio: New over old; of outputs the largest difference as a multiple of what is allowed.
+        low: The lower end of its interval.
+        high: The upper end.
+        output: The name of the output with the largest difference, or "".
+        place: Its index there.
+    """
+
+    shows: bool
+    summary: str
+    details: Tuple[str, ...] = ()
+    ratio: Optional[float] = None
+    low: Optional[float] = None
+    high: Optional[float] = None
+    output: str = ""
+    place: Tuple[int, ...] = ()
+
+
+Rounds = List[Tuple[float, float]]
+"""A quantity of the old and of the new side in each round."""

@@ -1,0 +1,107 @@
+"""Both sides are run by real agents, and what they do is held against what was expected."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pytest_mlms.repro.bundle import Expectation
+from pytest_mlms.repro.replay.observe import observe
+from pytest_mlms.repro.replay.sides import NEW, Sides
+from pytest_mlms.repro.replay.task import CannotRun, Seen
+from tests.support.bundles import OUTPUTS, launches, task
+
+CRASH = Expectation("crash", "crash", "ERROR", "It crashes.", crash="SIGSEGV")
+
+
+def see(folder: Path, expected: Expectation, **code: str) -> Seen:
+    with Sides(launches(folder, **code)) as sides:
+        return observe(task(folder, expected), sides)
+
+
+def test_outputs_that_differ_are_found_with_their_place(tmp_path: Path) -> None:
+    code = "import numpy\nFACTOR = numpy.array([[1, 1], [1, 1.5]], numpy.float32)"
+    seen = see(tmp_path, OUTPUTS, new=code)
+    assert seen.shows
+    assert (seen.output, seen.place) == ("y", (1, 1))
+    assert seen.ratio == pytest.approx(50)
+    assert "y[1,1]: 13.5 instead of 9" in seen.summary
+
+
+def test_outputs_that_agree_do_not_show_it(tmp_path: Path) -> None:
+    seen = see(tmp_path, OUTPUTS, new="FACTOR = 1.001")
+    assert not seen.shows
+    assert "outputs agree" in seen.summary
+
+
+def test_nan_on_one_side_differs(tmp_path: Path) -> None:
+    seen = see(tmp_path, OUTPUTS, new="FACTOR = float('nan')")
+    assert seen.shows
+    assert "'y' has NaN or infinity" in seen.summary
+
+
+def test_a_crash_is_expected_by_its_signal(tmp_path: Path) -> None:
+    seen = see(tmp_path, CRASH, new=f"ENDING = {int(signal.SIGSEGV)}")
+    assert seen.shows
+    assert "was killed by SIGSEGV" in seen.summary
+
+
+def test_a_failure_of_another_kind_does_not_show_a_crash(tmp_path: Path) -> None:
+    seen = see(tmp_path, CRASH, new="ENDING = 'no such kernel'")
+    assert not seen.shows
+    assert "in another way (ValueError, not SIGSEGV)" in seen.summary
+
+
+def test_an_error_of_the_framework_is_expected_by_its_class(tmp_path: Path) -> None:
+    expected = CRASH._replace(crash="ValueError")
+    assert see(tmp_path, expected, new="ENDING = 'no such kernel'").shows
+    assert not see(tmp_path, expected).shows
+
+
+def test_an_old_side_that_fails_can_show_nothing(tmp_path: Path) -> None:
+    with pytest.raises(CannotRun, match="the old side can't run the model here: ValueError"):
+        see(tmp_path, OUTPUTS, old="ENDING = 'no such kernel'")
+
+
+def test_a_side_that_crashed_is_started_again(tmp_path: Path) -> None:
+    found = launches(tmp_path, new=f"ENDING = {int(signal.SIGKILL)}")
+    with Sides(found) as sides:
+        first = observe(task(tmp_path, CRASH._replace(crash="SIGKILL")), sides)
+        second = observe(task(tmp_path, CRASH._replace(crash="SIGKILL")), sides)
+    assert first.shows
+    assert second.shows
+
+
+def test_one_side_is_held_against_recorded_outputs(tmp_path: Path) -> None:
+    reference = {"y": np.array([[6, 9], [6, 9]], np.float32)}
+    found = launches(tmp_path, new="FACTOR = 2")
+    del found["old"]
+    with Sides(found) as sides:
+        assert observe(task(tmp_path, OUTPUTS, reference=reference), sides).shows
+        answers = OUTPUTS._replace(kind="answers")
+        assert not observe(task(tmp_path, answers, reference=reference), sides).shows
+
+
+def test_a_slower_side_is_found_in_turns(tmp_path: Path) -> None:
+    expected = Expectation("ratio", "latency", "REGRESSED", "", unit="s", tolerance=0.03)
+    seen = see(tmp_path, expected, old="SECONDS = 5e-4", new="SECONDS = 1e-3")
+    assert seen.shows
+    assert seen.low is not None
+    assert seen.low > 1.03
+
+
+def test_a_faster_side_does_not_show_a_regression(tmp_path: Path) -> None:
+    expected = Expectation("ratio", "latency", "REGRESSED", "", unit="s", tolerance=0.03)
+    seen = see(tmp_path, expected, old="SECONDS = 1e-3", new="SECONDS = 5e-4")
+    assert not seen.shows
+    assert "latency is within 3 %" in seen.summary
+
+
+def test_one_side_is_held_against_its_limit(tmp_path: Path) -> None:
+    expected = Expectation("limit", "latency_p50", "FAILED", "", unit="s", limit=5e-4)
+    with Sides({NEW: launches(tmp_path, new="SECONDS = 2e-3")[NEW]}) as sides:
+        assert observe(task(tmp_path, expected), sides).shows
+        assert not observe(task(tmp_path, expected._replace(limit=1.0)), sides).shows
