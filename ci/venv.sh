@@ -1,5 +1,7 @@
 # Sourced by the scripts in this folder: `venv EXTRAS` makes .venv with this project and its extras, if need be.
 
+unset PYTHONDONTWRITEBYTECODE # images of containers set it; each of the tests' processes would compile the project again
+
 venv() {
     local python=${PYTHON:-python3} stamp=.venv/installed-$1
     if [ ! -x .venv/bin/python ]; then
@@ -15,6 +17,7 @@ venv() {
     fi
     if [ ! "$stamp" -nt pyproject.toml ]; then
         .venv/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[$1]"
+        .venv/bin/python -m compileall -q predictors # agents read bytecode, and write none
         touch "$stamp"
     fi
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -35,6 +36,10 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # Where one of these is set, pytest prints summaries of another form, and we write what CI reads.
 for name in ("CI", "BUILD_NUMBER", "GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "GITLAB_CI"):
     os.environ.pop(name, None)
+
+# Images of containers set it; each process that a test starts would compile the project again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 
 @pytest.fixture

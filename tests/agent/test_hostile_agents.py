@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -73,7 +74,7 @@ class Scene:
         wait_until(lambda: len(self._noted()) >= STATES[self._state])
         found = []
         for pid in self._noted():
-            if psutil.pid_exists(pid):
+            with contextlib.suppress(psutil.NoSuchProcess):
                 found.append(psutil.Process(pid))
         return found
 
@@ -99,6 +100,15 @@ def is_gone(process: psutil.Process) -> bool:
 
 def wait_for_the_end_of(processes: list[psutil.Process]) -> None:
     wait_until(lambda: all(map(is_gone, processes)))
+
+
+@contextlib.contextmanager
+def running(action: Callable[[], None]) -> Iterator[None]:
+    """Run something in a thread, which has ended before the folder of the test is removed."""
+    with ThreadPoolExecutor() as pool:
+        done = pool.submit(action)
+        yield
+        done.result()
 
 
 @pytest.fixture
@@ -155,10 +165,10 @@ def end_with(number: signal.Signals, scene: Scene) -> None:
 def test_nothing_is_left_after_a_crash(agent: Agent, scene: Scene) -> None:
     def crash() -> None:
         for process in scene.processes()[:1]:
-            process.kill()
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
 
-    threading.Thread(target=crash).start()
-    with pytest.raises(AgentError):
+    with running(crash), pytest.raises(AgentError):
         use_for_ever(agent, scene)
     wait_for_the_end_of(scene.processes())
 
@@ -169,8 +179,7 @@ def test_nothing_is_left_of_an_agent_that_is_given_up(agent: Agent, scene: Scene
         scene.processes()
         agent.channel.deadline = 0
 
-    threading.Thread(target=give_up).start()
-    with pytest.raises(AgentError):
+    with running(give_up), pytest.raises(AgentError):
         use(agent, scene)
     assert all(map(is_gone, scene.processes()))
 
