@@ -7,6 +7,7 @@ __all__ = ["missing_extra"]
 _EXTRAS = {
     "fastapi": "portal",
     "jinja2": "report",
+    "onnx": "onnx",
     "psycopg": "postgresql",
     "sqlalchemy": "history",
     "uvicorn": "portal",

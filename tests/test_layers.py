@@ -25,6 +25,7 @@ LAYERS = [
     ["html"],
     ["charts"],
     ["views"],
+    ["reduce"],
     ["bisect"],
     ["repro"],
     ["history", "lockfile"],

@@ -10,7 +10,7 @@ from mlms_predictors import Operation, Structure, Tensor
 from pytest_mlms.structure.onnx_operations import operations_of, subgraphs
 from pytest_mlms.structure.onnx_shapes import dtype_of
 
-__all__ = ["structure_of"]
+__all__ = ["reads_of_outside", "structure_of"]
 
 _BUFFERS = {
     "BatchNormalization": (3, 4),
@@ -48,7 +48,7 @@ def structure_of(
         for body in subgraphs(node):
             weights = _weights_inside(body, f"{name}/")
             inner.update(weights)
-            reads += [*_reads_of_outside(body), *weights]
+            reads += [*reads_of_outside(body), *weights]
         writes = [written for written in node.output if written]
         flops = operations_of(node, tensors)
         layers.append(Operation(name, node.op_type, flops, reads, writes))
@@ -104,14 +104,14 @@ def _weights_inside(body: Any, prefix: str) -> dict[str, Tensor]:
     return weights
 
 
-def _reads_of_outside(body: Any) -> list[str]:
+def reads_of_outside(body: Any) -> list[str]:
     """Return the tensors of the graph around it that a graph inside of a node reads."""
     own = {value.name for value in (*body.input, *body.initializer)}
     reads = []
     for node in body.node:
         names = list(node.input)
         for deeper in subgraphs(node):
-            names += _reads_of_outside(deeper)
+            names += reads_of_outside(deeper)
         reads += [name for name in names if name and name not in own]
         own.update(node.output)
     reads += [value.name for value in body.output if value.name not in own]

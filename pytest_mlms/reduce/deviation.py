@@ -1,0 +1,116 @@
+"""How far tensors of both sides are apart, and the first layer that departs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pytest_mlms.evaluate.agreement import Tolerance, differences, rounding_tolerance
+from pytest_mlms.reduce.network import Network
+
+__all__ = ["DepartingLayer", "Deviation", "departing_rows", "deviation", "first_departure"]
+
+Array = NDArray[Any]
+
+
+class Deviation(NamedTuple):
+    """The largest difference of two tensors, and that as a multiple of what is allowed.
+
+    Both are infinite for tensors of different shapes, and where one side alone has NaN.
+    """
+
+    difference: float
+    multiple: float
+
+    @property
+    def departs(self) -> bool:
+        """Whether it is more than what is allowed."""
+        return self.multiple > 1
+
+
+def deviation(old: Array, new: Array, tolerance: Tolerance | None) -> Deviation:
+    """Return how far a tensor of the new side is from the old side's.
+
+    ``tolerance`` is the manifest's for an agreement; None: the default for rounding. Unlike outputs
+    of a model, tensors inside of it may have NaN and infinities, which agree with themselves.
+    """
+    if old.shape != new.shape:
+        return Deviation(np.inf, np.inf)
+    if not old.size:
+        return Deviation(0.0, 0.0)
+    multiples, absolute = _elements(old, new, tolerance)
+    return Deviation(float(absolute.max()), float(multiples.max()))
+
+
+def _elements(old: Array, new: Array, tolerance: Tolerance | None) -> tuple[Array, Array]:
+    """Return the multiple of what is allowed, and the difference, of each element."""
+    both = _is_nan(old) & _is_nan(new)
+    expected = np.where(both, 0, old)
+    found = differences(np.where(both, 0, new), expected, _allowed(expected, tolerance))
+    return found.deviation, found.absolute
+
+
+def _is_nan(array: Array) -> Array:
+    return np.isnan(array) if array.dtype.kind in "fc" else np.zeros(array.shape, bool)
+
+
+def _allowed(expected: Array, tolerance: Tolerance | None) -> Tolerance:
+    """Return the tolerance; infinities are no measure of what rounding is."""
+    if tolerance is not None:
+        return tolerance
+    finite = np.isfinite(expected.astype(np.float64))
+    return rounding_tolerance(np.where(finite, expected, 0))
+
+
+def departing_rows(old: Array, new: Array, tolerance: Tolerance | None) -> Array:
+    """Return the numbers of the rows that depart, the worst first; none for other shapes."""
+    if old.shape != new.shape or not old.ndim or not old.size:
+        return np.array([], np.int64)
+    multiples, _ = _elements(old, new, tolerance)
+    rows = multiples.reshape(len(old), -1).max(axis=1)
+    order = np.argsort(-rows, kind="stable")
+    departing: Array = order[rows[order] > 1]
+    return departing
+
+
+class DepartingLayer(NamedTuple):
+    """The first node whose outputs depart while all that it reads agrees.
+
+    ``difference`` is the largest of its outputs, and ``multiple`` that as a multiple of what is
+    allowed; ``before`` is the largest multiple of what it reads.
+    """
+
+    number: int
+    name: str
+    type: str
+    difference: float
+    multiple: float
+    before: float
+
+
+def first_departure(network: Network, found: Mapping[str, Deviation]) -> DepartingLayer | None:
+    """Return the first departing node in the order of the nodes; None where no tensor departs.
+
+    Tensors that are no arrays are not in ``found``, and count as agreeing.
+    """
+    for number, node in enumerate(network.nodes):
+        worst = _worst(node.writes, found)
+        before = _worst(node.reads, found)
+        if worst.departs and not before.departs:
+            return DepartingLayer(
+                number=number,
+                name=node.name,
+                type=node.type,
+                difference=worst.difference,
+                multiple=worst.multiple,
+                before=before.multiple,
+            )
+    return None
+
+
+def _worst(names: Iterable[str], found: Mapping[str, Deviation]) -> Deviation:
+    known = [found[name] for name in names if name in found]
+    return max(known, key=lambda one: one.multiple, default=Deviation(0.0, 0.0))

@@ -1,0 +1,53 @@
+"""The judge of models for the failure of a bundle, and the failures that there is one for."""
+
+from __future__ import annotations
+
+from pytest_mlms.errors import MlmsError
+from pytest_mlms.evaluate.agreement import Tolerance
+from pytest_mlms.reduce.judging import CrashJudge, Judge, OutputJudge
+from pytest_mlms.reduce.latency import LatencyJudge
+from pytest_mlms.reduce.sides import Sides
+from pytest_mlms.repro.bundle import Bundle, Expectation
+from pytest_mlms.repro.replay.record import CRASH, OUTPUTS, RATIO
+
+__all__ = ["check_reducible", "judge_of"]
+
+_SLOWER = 0.05
+"""How much slower a part may be, as a share, where a bundle doesn't say it."""
+_LATENCIES = ("latency", "throughput")
+
+
+def check_reducible(bundle: Bundle) -> None:
+    """Raise MlmsError, which says what to do, for a bundle that can't be reduced."""
+    expected = bundle.expected
+    if bundle.old is None:
+        problem = "the failure is one stack's, and a reduction compares two"
+        raise MlmsError(f"{problem}; name an item of an upgrade")
+    graph = bundle.files.get("graph")
+    if graph is None or graph.suffix != ".onnx":
+        name = "the model" if graph is None else graph.name
+        raise MlmsError(f"{name} is no ONNX file; export the model as ONNX to reduce it")
+    if expected.kind not in (OUTPUTS, CRASH) and not _is_latency(expected):
+        problem = f"the failure is of {expected.quantity}"
+        raise MlmsError(f"{problem}; what can be reduced is of outputs, latency or a crash")
+
+
+def judge_of(bundle: Bundle, sides: Sides) -> Judge:
+    """Return the judge of a bundle's failure."""
+    expected = bundle.expected
+    if expected.kind == CRASH:
+        return CrashJudge(sides, expected)
+    if _is_latency(expected):
+        return LatencyJudge(sides, expected, expected.tolerance or _SLOWER)
+    return OutputJudge(sides, expected, _tolerance(expected))
+
+
+def _is_latency(expected: Expectation) -> bool:
+    return expected.kind == RATIO and expected.quantity.startswith(_LATENCIES)
+
+
+def _tolerance(expected: Expectation) -> Tolerance | None:
+    """Return the tolerance of outputs; None for the default."""
+    if expected.atol is None:
+        return None
+    return Tolerance(expected.rtol, expected.atol)

@@ -1,0 +1,129 @@
+"""Whether a model shows the failure of a bundle: it runs on both sides, and is compared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pytest_mlms.bisect.search import Outcome
+from pytest_mlms.evaluate.agreement import Tolerance
+from pytest_mlms.reduce.deviation import departing_rows, deviation
+from pytest_mlms.reduce.sides import Failure, Sides
+from pytest_mlms.repro.bundle import Expectation
+from pytest_mlms.repro.replay.record import OUTPUTS
+
+__all__ = ["CrashJudge", "Judge", "ModelJudgement", "OutputJudge"]
+
+Array = NDArray[Any]
+Arrays = Mapping[str, Array]
+
+
+class ModelJudgement(NamedTuple):
+    """The outcome of a model on both sides: BAD shows the failure, UNDECIDED says nothing.
+
+    ``rows`` are the rows of the outputs that depart, the worst first. ``expected`` is what a replay
+    of this model is held against, None where it doesn't show the failure. ``crash`` is how the new
+    side failed.
+    """
+
+    outcome: Outcome
+    reason: str
+    rows: tuple[int, ...] = ()
+    expected: Expectation | None = None
+    crash: str = ""
+
+
+class Judge(Protocol):
+    """Runs a model on both sides."""
+
+    def __call__(self, model: Path, inputs: Arrays) -> ModelJudgement:
+        """Return whether the model shows the failure."""
+
+
+@dataclass(frozen=True)
+class OutputJudge:
+    """The failure is that outputs depart."""
+
+    sides: Sides
+    expected: Expectation
+    tolerance: Tolerance | None
+
+    def __call__(self, model: Path, inputs: Arrays) -> ModelJudgement:
+        """Compare the outputs of both sides."""
+        old = self.sides.old.run(model, inputs)
+        if isinstance(old, Failure):
+            return _undecided(self.sides.old.name, old)
+        new = self.sides.new.run(model, inputs)
+        if isinstance(new, Failure):
+            return _undecided(self.sides.new.name, new)
+        return self._compare(old, new)
+
+    def _compare(self, old: Arrays, new: Arrays) -> ModelJudgement:
+        worst = 0.0
+        rows: Array = np.array([], np.int64)
+        for name, expected in old.items():
+            if name not in new:
+                return ModelJudgement(Outcome.UNDECIDED, f"{name!r} is absent on one side")
+            if new[name].shape != expected.shape:
+                return self._differ(_shapes(name, expected, new[name]), np.inf, ())
+            found = deviation(expected, new[name], self.tolerance)
+            if found.multiple > worst:
+                worst = found.multiple
+                rows = departing_rows(expected, new[name], self.tolerance)
+        if worst <= 1:
+            return ModelJudgement(Outcome.GOOD, f"{worst:.2g} of what is allowed")
+        reason = f"the outputs differ by {worst:.3g} times what is allowed"
+        if np.isinf(worst):
+            reason = "one side alone has NaN or infinity"
+        return self._differ(reason, worst, tuple(rows.tolist()))
+
+    def _differ(self, reason: str, worst: float, rows: tuple[int, ...]) -> ModelJudgement:
+        """Return the judgement on outputs that depart; a replay is held against these."""
+        expected = Expectation(
+            kind=OUTPUTS,
+            quantity="agreement",
+            verdict=self.expected.verdict,
+            summary=reason,
+            ratio=worst if np.isfinite(worst) else None,
+            rtol=0.0 if self.tolerance is None else self.tolerance.rtol,
+            atol=None if self.tolerance is None else self.tolerance.atol,
+        )
+        return ModelJudgement(Outcome.BAD, reason, rows, expected)
+
+
+def _shapes(name: str, old: Array, new: Array) -> str:
+    return f"{name!r} is {old.shape} on the old side and {new.shape} on the new one"
+
+
+@dataclass(frozen=True)
+class CrashJudge:
+    """The failure is that the new side crashes, or refuses what the old one takes.
+
+    ``crash`` is how it fails, which smaller models must do, too; "" for any way.
+    """
+
+    sides: Sides
+    expected: Expectation
+    crash: str = ""
+
+    def __call__(self, model: Path, inputs: Arrays) -> ModelJudgement:
+        """Run the new side, and if it fails the old one, which must not."""
+        new = self.sides.new.run(model, inputs)
+        if not isinstance(new, Failure):
+            return ModelJudgement(Outcome.GOOD, "the new side runs it")
+        if self.crash and new.how != self.crash:
+            return ModelJudgement(Outcome.UNDECIDED, f"another failure: {new.text}")
+        old = self.sides.old.run(model, inputs)
+        if isinstance(old, Failure):
+            return _undecided(self.sides.old.name, old)
+        expected = self.expected._replace(summary=new.text)
+        return ModelJudgement(Outcome.BAD, new.text, (), expected, new.how)
+
+
+def _undecided(side: str, failure: Failure) -> ModelJudgement:
+    return ModelJudgement(Outcome.UNDECIDED, f"{side}: {failure.text}")

@@ -1,0 +1,190 @@
+"""The latency of one model on both sides, by turns, and the layers that became slower."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from pytest_mlms.agent.predictor import Predictor
+from pytest_mlms.bisect.search import Outcome
+from pytest_mlms.errors import AgentError, MlmsError
+from pytest_mlms.reduce.judging import ModelJudgement
+from pytest_mlms.reduce.network import Network
+from pytest_mlms.reduce.sides import Sides
+from pytest_mlms.repro.bundle import Expectation
+from pytest_mlms.repro.replay.record import RATIO
+from pytest_mlms.upgrade.layer_diff import changed_layers
+
+__all__ = ["LatencyJudge", "slower_layers", "slower_nodes"]
+
+Array = NDArray[Any]
+Arrays = Mapping[str, Array]
+
+_PAIRS = 24
+_TURN_SECONDS = 0.004
+_MOST_CALLS = 400  # in a turn
+_WARM_UP = 3  # turns of each side
+_CONFIDENCE = 0.99
+_ROUNDS = 2  # of fresh processes, that must agree on a failure
+_PROFILED = 10  # calls
+
+
+@dataclass(frozen=True)
+class LatencyJudge:
+    """The failure is that calls take longer by more than a share, ``tolerance``.
+
+    The sides are timed by turns, a pair of turns after the other, in changing order. The interval
+    of the mean of the logarithms of their ratios decides: what straddles the tolerance says
+    nothing. A failure must be seen in two processes of each side, as memory lies elsewhere in each.
+    """
+
+    sides: Sides
+    expected: Expectation
+    tolerance: float
+
+    def __call__(self, model: Path, inputs: Arrays) -> ModelJudgement:
+        """Time both sides by turns."""
+        limit = math.log1p(self.tolerance)
+        measured = []
+        try:
+            for number in range(_ROUNDS):
+                if number:
+                    self.sides.old.close()
+                    self.sides.new.close()
+                measured.append(_measure(self.sides, model, inputs))
+                if measured[-1].low <= limit:
+                    break
+        except AgentError as error:
+            return ModelJudgement(Outcome.UNDECIDED, str(error).splitlines()[0])
+        least = min(measured, key=lambda one: one.low)
+        outcome = _outcome(least, limit)
+        if outcome is not Outcome.BAD:
+            return ModelJudgement(outcome, str(least))
+        return ModelJudgement(outcome, str(least), (), self._expected(least))
+
+    def _expected(self, found: _Measured) -> Expectation:
+        return self.expected._replace(
+            kind=RATIO,
+            quantity="latency",
+            summary=str(found),
+            a=found.old,
+            b=found.new,
+            unit="s",
+            ratio=math.exp(found.mean),
+            low=math.exp(found.low),
+            high=math.exp(found.high),
+            tolerance=self.tolerance,
+            better="lower",
+        )
+
+
+class _Measured(NamedTuple):
+    """Median seconds a call of both sides, and the logarithm of their ratio with its interval."""
+
+    old: float
+    new: float
+    mean: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        interval = f"{math.exp(self.low):.3g} to {math.exp(self.high):.3g}"
+        return f"latency ×{math.exp(self.mean):.3g} ({interval})"
+
+
+def _outcome(found: _Measured, limit: float) -> Outcome:
+    if found.low > limit:
+        return Outcome.BAD
+    if found.high < limit:
+        return Outcome.GOOD
+    return Outcome.UNDECIDED
+
+
+def _measure(sides: Sides, model: Path, inputs: Arrays) -> _Measured:
+    """Time both sides by turns; raises AgentError."""
+    timers = [_timer(side.load(model), inputs) for side in sides]
+    for _ in range(_WARM_UP):
+        for timer in timers:
+            timer.seconds()
+    pairs = []
+    for number in range(_PAIRS):
+        first = number % 2
+        took = {first: timers[first].seconds()}
+        took[1 - first] = timers[1 - first].seconds()
+        pairs.append((took[0], took[1]))
+    return _summary(np.array(pairs))
+
+
+class _Timer(NamedTuple):
+    """A bound model, and the calls of a turn."""
+
+    predictor: Predictor
+    calls: int
+
+    def seconds(self) -> float:
+        """Return the median seconds a call of a turn."""
+        times = self.predictor.turn(self.calls).times
+        return float(np.median(times["end"] - times["start"]))
+
+
+def _timer(predictor: Predictor, inputs: Arrays) -> _Timer:
+    predictor.bind([inputs])
+    single = _Timer(predictor, 1)
+    single.seconds()
+    calls = math.ceil(_TURN_SECONDS / max(single.seconds(), 1e-6))
+    return _Timer(predictor, min(calls, _MOST_CALLS))
+
+
+def _summary(pairs: Array) -> _Measured:
+    """Return the mean logarithm of the ratios of pairs, with Student's interval."""
+    ratios = np.log(pairs[:, 1] / pairs[:, 0])
+    mean = float(ratios.mean())
+    error = float(ratios.std(ddof=1)) / math.sqrt(len(ratios))
+    half = float(stats.t.ppf((1 + _CONFIDENCE) / 2, len(ratios) - 1)) * error
+    old, new = np.median(pairs, axis=0)
+    return _Measured(float(old), float(new), mean, mean - half, mean + half)
+
+
+def slower_layers(sides: Sides, model: Path, inputs: Arrays) -> list[str]:
+    """Return the layers that take longer on the new side, the largest change first.
+
+    None where a framework has no profiler.
+    """
+    try:
+        old, new = (side.load(model).profile(inputs, _PROFILED) for side in sides)
+    except MlmsError:
+        return []
+    changes = changed_layers(old, new)
+    return [layer.name for layer in changes if layer.type and layer.change > 0]
+
+
+def slower_nodes(network: Network, layers: Sequence[str]) -> list[int]:
+    """Return the nodes of layers, which a framework may have fused and renamed.
+
+    A fused layer has the name of one of its nodes in its own, or that of a tensor they write.
+    """
+    found: dict[int, None] = {}
+    for layer in layers:
+        number = _node_of(network, layer)
+        if number is not None:
+            found[number] = None
+    return list(found)
+
+
+def _node_of(network: Network, layer: str) -> int | None:
+    """Return the node whose name, or whose tensor's name, is the longest in a layer's name."""
+    best: tuple[int, int] | None = None
+    for number, node in enumerate(network.nodes):
+        for name in (node.name, *node.writes):
+            if name == layer:
+                return number
+            if name in layer and (best is None or len(name) > best[0]):
+                best = (len(name), number)
+    return None if best is None else best[1]

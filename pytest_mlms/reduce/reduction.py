@@ -1,0 +1,227 @@
+"""The smallest model that still shows the failure of a bundle, found with both stacks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import onnx
+from numpy.typing import NDArray
+
+from pytest_mlms.bisect.search import Outcome
+from pytest_mlms.reduce.deviation import DepartingLayer, first_departure
+from pytest_mlms.reduce.extraction import CantExtract, Extract, extract, network_with_outputs
+from pytest_mlms.reduce.inner import Inner, StoredArrays, compare_inner, record_inner
+from pytest_mlms.reduce.judges import check_reducible, judge_of
+from pytest_mlms.reduce.judging import CrashJudge, Judge, ModelJudgement, OutputJudge
+from pytest_mlms.reduce.latency import LatencyJudge, slower_layers, slower_nodes
+from pytest_mlms.reduce.network import Network, read_network
+from pytest_mlms.reduce.result import Reduction, Size
+from pytest_mlms.reduce.rows import batch_of, fewest_rows, with_rows
+from pytest_mlms.reduce.search import Found, Judged, Nodes, Progress, Step, smallest_nodes
+from pytest_mlms.reduce.sides import Sides
+from pytest_mlms.repro.bundle import Bundle
+
+__all__ = ["ReductionPlan", "reduce_bundle"]
+
+Array = NDArray[Any]
+Arrays = Mapping[str, Array]
+
+_FUSED = (
+    "no inner output departs once all can be seen, so the failure comes with an optimization "
+    "over several nodes"
+)
+_MOST_STARTS = 8  # of nodes that became slower
+
+
+@dataclass(frozen=True)
+class ReductionPlan:
+    """How a bundle is reduced.
+
+    ``folder`` is where the reduced model is written, beside the inner outputs. ``seconds`` is the
+    budget of the search. ``tell`` is called with each step, ``show`` with what comes before.
+    """
+
+    folder: Path
+    seconds: float
+    tell: Callable[[Step], None]
+    show: Callable[[str], None]
+
+
+def reduce_bundle(bundle: Bundle, sides: Sides, plan: ReductionPlan) -> Reduction:
+    """Return the smallest model that still shows the failure of a bundle in both stacks.
+
+    Raises MlmsError for a bundle that can't be reduced: of one stack, of a model that is no ONNX
+    file, or of memory. Ctrl-C ends the search with the smallest model that was found; before there
+    is one, it is raised.
+    """
+    check_reducible(bundle)
+    network = read_network(bundle.files["graph"])
+    plan.folder.mkdir(parents=True, exist_ok=True)
+    search = _Search(bundle, network, plan, judge_of(bundle, sides))
+    return search.run(sides)
+
+
+class _Start(NamedTuple):
+    """The inner tensors, and the nodes to begin with; ``layer`` is the first departing one."""
+
+    inner: Inner
+    nodes: list[int]
+    layer: DepartingLayer | None = None
+
+
+@dataclass
+class _Search:
+    """The search in one bundle. ``judged`` has the judgements on models by their nodes."""
+
+    bundle: Bundle
+    network: Network
+    plan: ReductionPlan
+    judge: Judge
+    judged: dict[Nodes, ModelJudgement] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.deadline = time.monotonic() + self.plan.seconds
+        self.graph = self.bundle.files["graph"]
+        rows = batch_of(self.bundle.inputs)
+        self.unreduced = Reduction(Size(len(self.network.nodes), rows))
+
+    def run(self, sides: Sides) -> Reduction:
+        """Search; return what was found."""
+        self.plan.show(f"the whole model: {len(self.network.nodes)} nodes")
+        whole = self.judge(self.graph, self.bundle.inputs)
+        if whole.outcome is not Outcome.BAD:
+            reason = f"the whole model does not show the failure here: {whole.reason}"
+            return replace(self.unreduced, reason=reason)
+        if isinstance(self.judge, CrashJudge):
+            self.judge = replace(self.judge, crash=whole.crash)
+        inputs = self._fewer_rows(self.bundle.inputs, whole.rows, lambda _: self.graph)
+        start = self._look_inside(sides, inputs)
+        return self._smallest(start)
+
+    def _fewer_rows(
+        self, inputs: Arrays, departing: Sequence[int], model_for: Callable[[Arrays], Path]
+    ) -> Arrays:
+        """Return inputs with fewer rows; those of a latency stay, which depends on their number."""
+        if isinstance(self.judge, LatencyJudge):
+            return inputs
+        batch = batch_of(inputs)
+
+        def test(rows: Sequence[int]) -> Outcome:
+            if time.monotonic() >= self.deadline:
+                return Outcome.UNDECIDED
+            fewer = with_rows(inputs, batch, rows)
+            return self.judge(model_for(fewer), fewer).outcome
+
+        return with_rows(inputs, batch, fewest_rows(batch, departing, test))
+
+    def _look_inside(self, sides: Sides, inputs: Arrays) -> _Start:
+        """Return the inner tensors for these inputs, and where to begin."""
+        folder = self.plan.folder / "inner"
+        folder.mkdir(exist_ok=True)
+        self.plan.show(f"inner outputs, batch {batch_of(inputs)}")
+        if isinstance(self.judge, OutputJudge):
+            tolerance = self.judge.tolerance
+            return self._departing(compare_inner(self.network, inputs, sides, tolerance, folder))
+        inner = record_inner(self.network, inputs, sides.old, folder)
+        if isinstance(self.judge, CrashJudge):
+            return _Start(inner, [])
+        layers = slower_layers(sides, self.graph, inputs)
+        return _Start(inner, slower_nodes(self.network, layers)[:_MOST_STARTS])
+
+    def _departing(self, inner: Inner) -> _Start:
+        layer = first_departure(self.network, inner.deviations)
+        if layer is None:
+            return _Start(replace(inner, reason=inner.reason or _FUSED), [])
+        return _Start(inner, [layer.number], layer)
+
+    def _smallest(self, start: _Start) -> Reduction:
+        """Search from these nodes on."""
+        values = start.inner.values
+        progress = Progress(lambda nodes: self._test(nodes, values), self.plan.tell, self.deadline)
+        found = smallest_nodes(self.network, start.nodes, progress)
+        known = replace(
+            self.unreduced, layer=start.layer, steps=progress.steps, reason=start.inner.reason
+        )
+        if not found.nodes:
+            return _without_a_model(known, found.complete)
+        return self._reduced(found, known, values)
+
+    def _test(self, nodes: Nodes, values: StoredArrays) -> Judged:
+        """Run a model of some nodes on both sides."""
+        try:
+            small = self._extract(nodes, values)
+        except CantExtract as error:
+            return Judged(Outcome.UNDECIDED, str(error))
+        judged = self.judge(self._saved(small.model), small.inputs)
+        self.judged[nodes] = judged
+        return Judged(judged.outcome, judged.reason)
+
+    def _extract(self, nodes: Nodes, values: StoredArrays) -> Extract:
+        """Return a model of some nodes; of all of them, the whole one."""
+        if len(nodes) < len(self.network.nodes):
+            return extract(self.network, nodes, values)
+        inputs = {name: values[name] for name in self.network.inputs}
+        return Extract(network_with_outputs(self.network, ()), inputs)
+
+    def _saved(self, model: onnx.ModelProto) -> Path:
+        path = self.plan.folder / "reduced.onnx"
+        onnx.save(model, path)
+        return path
+
+    def _reduced(self, found: Found, known: Reduction, values: StoredArrays) -> Reduction:
+        """Return the reduction to some nodes, with fewer rows where these show the failure, too."""
+        small = self._extract(found.nodes, values)
+        judged = self.judged[found.nodes]
+        if found.complete:
+            small, judged = self._with_fewer_rows(found.nodes, small, judged, values)
+        kinds = tuple(self.network.nodes[number].type for number in found.nodes)
+        return replace(
+            known,
+            bundle=self._bundle(small, judged, len(kinds)),
+            after=Size(len(kinds), batch_of(small.inputs)),
+            kinds=kinds,
+            minimal=found.minimal,
+            complete=found.complete,
+        )
+
+    def _with_fewer_rows(
+        self, nodes: Nodes, small: Extract, judged: ModelJudgement, values: StoredArrays
+    ) -> tuple[Extract, ModelJudgement]:
+        """Return the model for fewer rows, where it shows the failure."""
+
+        def extract_for(inputs: Arrays) -> Extract:
+            return self._extract(nodes, values.with_arrays(inputs))
+
+        def model_for(inputs: Arrays) -> Path:
+            return self._saved(extract_for(inputs).model)
+
+        inputs = self._fewer_rows(small.inputs, judged.rows, model_for)
+        if batch_of(inputs) == batch_of(small.inputs):
+            return small, judged
+        fewer = extract_for(inputs)
+        again = self.judge(self._saved(fewer.model), fewer.inputs)
+        return (fewer, again) if again.outcome is Outcome.BAD else (small, judged)
+
+    def _bundle(self, small: Extract, judged: ModelJudgement, count: int) -> Bundle:
+        assert judged.expected is not None, "it shows the failure"
+        return replace(
+            self.bundle,
+            title=f"{self.bundle.title}: {count} of {len(self.network.nodes)} nodes",
+            files={"graph": self._saved(small.model)},
+            inputs=dict(small.inputs),
+            expected=judged.expected,
+        )
+
+
+def _without_a_model(known: Reduction, complete: bool) -> Reduction:
+    """Return a reduction that found no smaller model, with the reason."""
+    reason = "no model that was taken out of it shows the failure"
+    if not complete:
+        count = len(known.steps)
+        reason = f"the budget ended after {count} models, of which none shows the failure"
+    reasons = [reason, known.reason]
+    return replace(known, complete=complete, reason="; ".join(filter(None, reasons)))

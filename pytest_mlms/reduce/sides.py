@@ -1,0 +1,119 @@
+"""Both stacks of a bundle, each as an agent that runs one model after the other."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from mlms_predictors._run.replies import HelloReply
+from numpy.typing import NDArray
+
+from pytest_mlms.agent.opening import load_model
+from pytest_mlms.agent.predictor import Predictor
+from pytest_mlms.agent.process import Agent, Refused, start_agent
+from pytest_mlms.agent.replies import read_record
+from pytest_mlms.errors import AgentError, MlmsError
+from pytest_mlms.records import Launch
+
+__all__ = ["Failure", "Side", "Sides"]
+
+Array = NDArray[Any]
+Arrays = Mapping[str, Array]
+
+_LONGEST_TEXT = 4096  # characters
+_LONGEST_REASON = 160  # characters
+
+
+class Failure(NamedTuple):
+    """A model that a side didn't run.
+
+    ``how`` is "died" for an agent that ended or hung, else the class of the error.
+    """
+
+    how: str
+    text: str
+
+
+@dataclass
+class Side:
+    """One stack. The agent starts with the first model, and again after it died."""
+
+    name: str
+    launch: Launch
+    predictor: Path
+    log: Path
+    device: str
+    threads: int | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    timeout: float = 300.0
+    _agent: Agent | None = None
+    _hello: HelloReply | None = None
+
+    def run(self, model: Path, inputs: Arrays) -> dict[str, Array] | Failure:
+        """Load a model and run one batch; return its outputs by name, or why there are none.
+
+        Raises MlmsError where not even an agent starts.
+        """
+        self._start()
+        try:
+            return self.load(model).predict(inputs)
+        except Refused as error:
+            return Failure(error.error, _first_line(error))
+        except AgentError as error:
+            return Failure("died", _first_line(error))
+        except MlmsError as error:
+            return Failure(type(error).__name__, _first_line(error))
+
+    def load(self, model: Path) -> Predictor:
+        """Load a model instead of the one before; raises AgentError."""
+        agent, hello = self._start()
+        request = {
+            "files": {"graph": str(model)},
+            "device": self.device,
+            "threads": self.threads,
+            "options": dict(self.options),
+            "allow_code": False,
+        }
+        return load_model(agent, request, hello, 0.0)
+
+    def close(self) -> None:
+        """End the agent; the next model starts another."""
+        if self._agent is not None:
+            self._agent.close()
+        self._agent = None
+        self._hello = None
+
+    def _start(self) -> tuple[Agent, HelloReply]:
+        if self._agent is None or self._hello is None or not self._agent.alive:
+            self.close()
+            self._agent = start_agent(self.launch, self.predictor, self.log, self.timeout)
+            facts = self._agent.request("hello").facts
+            with self._agent.checking("hello"):
+                self._hello = read_record(HelloReply, facts, _LONGEST_TEXT)
+            self._agent.learn_pid(self._hello.process)
+        return self._agent, self._hello
+
+
+def _first_line(error: MlmsError) -> str:
+    """Return the beginning of an error, which may have the framework's own lines behind it."""
+    lines = str(error).splitlines() or [type(error).__name__]
+    return lines[0][:_LONGEST_REASON]
+
+
+class Sides(NamedTuple):
+    """The stack that is fine, and the one that fails."""
+
+    old: Side
+    new: Side
+
+    @contextlib.contextmanager
+    def closing(self) -> Iterator[Sides]:
+        """End both agents with the context."""
+        try:
+            yield self
+        finally:
+            self.old.close()
+            self.new.close()

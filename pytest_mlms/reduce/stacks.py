@@ -1,0 +1,77 @@
+"""The stacks of a bundle, made again on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pytest_mlms.agent.registry import find_predictors
+from pytest_mlms.errors import MlmsError, Unavailable
+from pytest_mlms.records import Launch
+from pytest_mlms.reduce.sides import Side, Sides
+from pytest_mlms.repro.bundle import Bundle, BundleSide
+from pytest_mlms.repro.check import stack_of
+from pytest_mlms.stacks.installers import Show
+from pytest_mlms.stacks.launch import prepare
+
+__all__ = ["StackSettings", "sides_of"]
+
+
+@dataclass(frozen=True)
+class StackSettings:
+    """Where stacks are made, and the folders of predictors beside ours.
+
+    ``show`` is called with the steps of an installation, ``timeout`` is the longest wait for a
+    reply in seconds, and ``logs`` is the folder of the agents' output.
+    """
+
+    cache: Path
+    predictors: tuple[Path, ...]
+    logs: Path
+    show: Show
+    timeout: float = 300.0
+
+
+def sides_of(bundle: Bundle, settings: StackSettings) -> Sides:
+    """Return both sides of a bundle, with their environments; no agent is started.
+
+    The predictor is the one that is installed here, never the code in a bundle. Raises MlmsError
+    where there is none, and for software that can't be had.
+    """
+    assert bundle.old is not None, "check_reducible comes first"
+    predictor = _predictor(bundle, find_predictors(settings.predictors))
+    old, new = (_side(bundle, side, predictor, settings) for side in (bundle.old, bundle.new))
+    return Sides(old, new)
+
+
+def _predictor(bundle: Bundle, known: Mapping[str, Path]) -> Path:
+    framework = bundle.framework
+    if framework not in known:
+        problem = f"no predictor for {framework} is installed here"
+        raise MlmsError(f"{problem}; name the folder that has it with --mlms-predictors")
+    return known[framework]
+
+
+def _side(bundle: Bundle, side: BundleSide, predictor: Path, settings: StackSettings) -> Side:
+    return Side(
+        name=side.name,
+        launch=_launch(bundle, side, settings),
+        predictor=predictor,
+        log=settings.logs / f"{side.name}.log",
+        device=bundle.device,
+        threads=bundle.threads,
+        options=bundle.options,
+        timeout=settings.timeout,
+    )
+
+
+def _launch(bundle: Bundle, side: BundleSide, settings: StackSettings) -> Launch:
+    """Make the environment of a side; of its Python, the minor version where it isn't here."""
+    stack = stack_of(bundle, side)
+    try:
+        return prepare(stack, settings.cache, threads=bundle.threads, show=settings.show)
+    except Unavailable:
+        major, minor, *_ = side.python.split(".")
+        other = replace(stack, python=f"{major}.{minor}")
+        return prepare(other, settings.cache, threads=bundle.threads, show=settings.show)

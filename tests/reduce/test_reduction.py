@@ -1,0 +1,106 @@
+"""Tests of reductions with agents whose operators fail as a variable says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from pytest_mlms.errors import MlmsError
+from pytest_mlms.reduce.reduction import ReductionPlan, reduce_bundle
+from pytest_mlms.reduce.result import Reduction, Size
+from pytest_mlms.reduce.search import Step
+from tests.support.reductions import EXPECTED, ROWS, bundle_of, deep_network, sides_of
+
+NODES = 33
+CRASH = EXPECTED._replace(kind="crash", quantity="crash")
+
+
+def reduced(folder: Path, fails: str, seconds: float = 60.0) -> Reduction:
+    expected = CRASH if fails.split(maxsplit=1)[0] in ("dies", "refuses") else EXPECTED
+    steps: list[Step] = []
+    plan = ReductionPlan(folder / "reduced", seconds, steps.append, lambda text: None)
+    bundle = bundle_of(deep_network(folder), expected)
+    with sides_of(folder, fails).closing() as sides:
+        found = reduce_bundle(bundle, sides, plan)
+    assert list(found.steps) == steps
+    return found
+
+
+def test_an_operator_that_is_wrong_is_found_inside_and_left_alone(tmp_path: Path) -> None:
+    found = reduced(tmp_path, "wrong Tanh")
+    assert found.layer is not None
+    assert (found.layer.name, found.layer.type) == ("Tanh_15", "Tanh")
+    assert found.layer.difference == pytest.approx(0.5, rel=1e-6)
+    assert found.layer.before == 0
+    assert found.kinds == ("Tanh",)
+    assert (found.before, found.after) == (Size(NODES, ROWS), Size(1, 1))
+    assert found.minimal
+    assert found.complete
+    assert found.bundle is not None
+    assert list(found.bundle.inputs) == ["a4"]
+    model = onnx.load(str(found.bundle.files["graph"]))
+    onnx.checker.check_model(model, full_check=True)
+    assert [node.op_type for node in model.graph.node] == ["Tanh"]
+    assert found.bundle.expected.kind == "outputs"
+    assert found.bundle.expected.ratio == pytest.approx(found.layer.multiple, rel=1e-6)
+
+
+def test_a_fusion_that_is_wrong_is_found_though_no_inner_output_departs(tmp_path: Path) -> None:
+    found = reduced(tmp_path, "fused Exp Sigmoid")
+    assert found.layer is None
+    assert "no inner output departs" in found.reason
+    assert found.kinds == ("Exp", "Sigmoid")
+    assert found.minimal
+
+
+@pytest.mark.parametrize(
+    "fails", [pytest.param("dies Tanh", marks=pytest.mark.slow), "refuses Tanh"]
+)
+def test_a_crash_is_reduced_to_the_operator_that_crashes(tmp_path: Path, fails: str) -> None:
+    found = reduced(tmp_path, fails)
+    assert found.kinds == ("Tanh",)
+    assert found.bundle is not None
+    assert found.bundle.expected.kind == "crash"
+    if fails.startswith("refuses"):
+        assert "no kernel for Tanh" in found.bundle.expected.summary
+
+
+def test_a_failure_that_is_not_shown_here_is_not_reduced(tmp_path: Path) -> None:
+    found = reduced(tmp_path, "wrong Cosh")
+    assert found.bundle is None
+    assert "the whole model does not show the failure here" in found.reason
+    assert not found.steps
+
+
+def test_without_a_budget_nothing_is_found_and_it_says_so(tmp_path: Path) -> None:
+    found = reduced(tmp_path, "fused Exp Sigmoid", seconds=0.0)
+    assert found.bundle is None
+    assert not found.complete
+    assert "the budget" in found.reason
+
+
+def test_reduced_inputs_are_what_the_old_side_computed(tmp_path: Path) -> None:
+    found = reduced(tmp_path, "wrong Sigmoid")
+    assert found.bundle is not None
+    (array,) = found.bundle.inputs.values()
+    assert array.shape == (1, 4)
+    assert np.abs(np.log(array)).max() < 1.001  # an exponential of a tanh
+
+
+def test_what_cannot_be_reduced_is_refused_with_advice(tmp_path: Path) -> None:
+    bundle = bundle_of(deep_network(tmp_path))
+    memory = EXPECTED._replace(kind="ratio", quantity="peak_memory")
+    torch = {"graph": tmp_path / "model.pt2"}
+    plan = ReductionPlan(tmp_path, 1, lambda step: None, lambda text: None)
+    cases = [
+        (replace(bundle, old=None), "name an item of an upgrade"),
+        (replace(bundle, files=torch), "export the model as ONNX"),
+        (replace(bundle, expected=memory), "the failure is of peak_memory"),
+    ]
+    for refused, reason in cases:
+        with pytest.raises(MlmsError, match=reason):
+            reduce_bundle(refused, sides_of(tmp_path, "nothing"), plan)
