@@ -1,0 +1,275 @@
+"""Tests of models with random weights of the same distributions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper, parser
+
+from pytest_mlms.errors import MlmsError
+from pytest_mlms.repro import random_weights
+from pytest_mlms.repro.bundle import Bundle
+from pytest_mlms.repro.onnx_names import graphs_of
+from pytest_mlms.repro.random_weights import NOTE, randomised
+from tests.support.varied_models import SECRET, bundle_of, varied_model
+
+KEPT = ("quantized_scale", "quantized_zero", "sizes", "shape", "order")
+DRAWN = ("kernel", "scale", "shift", "mean", "variance", "quantized", "half")
+REUSED = [HealthCheck.function_scoped_fixture]  # each example writes its own files there
+
+Array = NDArray[Any]
+
+
+def save(model: onnx.ModelProto, folder: Path) -> Path:
+    folder.mkdir(exist_ok=True)
+    path = folder / "own.onnx"
+    onnx.save(model, str(path))
+    return path
+
+
+def weights_of(model: onnx.ModelProto) -> dict[str, Array]:
+    """Return the weights by name, those of constants, too."""
+    found = {}
+    for graph in graphs_of(model.graph):
+        for tensor in graph.initializer:
+            found[tensor.name.removeprefix(f"{SECRET}.")] = numpy_helper.to_array(tensor)
+        for node in graph.node:
+            for attribute in node.attribute:
+                if node.op_type == "Constant" and attribute.HasField("t"):
+                    name = f"{graph.name}/{node.output[0].removeprefix(f'{SECRET}.')}"
+                    found[name] = numpy_helper.to_array(attribute.t)
+    return found
+
+
+def run(bundle: Bundle) -> list[Array]:
+    """Check a bundle's model, run it on the bundle's inputs, and return its outputs."""
+    path = str(bundle.files["graph"])
+    onnx.checker.check_model(path, full_check=True)
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    outputs: list[Array] = session.run(None, dict(bundle.inputs))
+    return outputs
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=REUSED)
+@given(seed=st.integers(0, 10_000), keep_names=st.booleans())
+def test_the_model_stays_valid_and_keeps_all_but_its_weights(
+    tmp_path: Path, seed: int, keep_names: bool
+) -> None:
+    model = varied_model(seed)
+    bundle = bundle_of(save(model, tmp_path))
+    made = randomised(bundle, tmp_path / "random", seed, keep_names)
+    (old,) = run(bundle)
+    (new,) = run(made)
+    assert new.shape == old.shape
+    assert new.dtype == old.dtype
+    assert np.isfinite(new).all()
+    assert not np.array_equal(new, old)
+    drawn = onnx.load(str(made.files["graph"]))
+    kinds = [node.op_type for graph in graphs_of(model.graph) for node in graph.node]
+    assert [node.op_type for graph in graphs_of(drawn.graph) for node in graph.node] == kinds
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=REUSED)
+@given(seed=st.integers(0, 10_000))
+def test_weights_are_others_within_the_same_bounds_and_the_rest_is_kept(
+    tmp_path: Path, seed: int
+) -> None:
+    path = save(varied_model(seed), tmp_path)
+    made = randomised(bundle_of(path), tmp_path / "random", seed, keep_names=True)
+    old = weights_of(varied_model(seed))
+    new = weights_of(onnx.load(str(made.files["graph"])))
+    for name in KEPT:
+        np.testing.assert_array_equal(new[name], old[name])
+    for name in (*DRAWN, f"{SECRET}/bias"):
+        assert (new[name].shape, new[name].dtype) == (old[name].shape, old[name].dtype)
+        assert new[name].min() >= old[name].min()
+        assert new[name].max() <= old[name].max()
+        assert not np.array_equal(new[name], old[name])
+    assert (new["variance"] > 0).all()
+    zeros = (new["kernel"] == 0).mean()
+    assert zeros == pytest.approx((old["kernel"] == 0).mean(), abs=0.2)
+    assert new["kernel"].std() == pytest.approx(old["kernel"].std(), rel=0.35)
+
+
+def test_nothing_of_ones_own_is_left_but_the_structure(tmp_path: Path) -> None:
+    bundle = bundle_of(save(varied_model(), tmp_path))
+    made = randomised(bundle, tmp_path / "random")
+    path = made.files["graph"]
+    assert SECRET.encode() not in path.read_bytes()
+    model = onnx.load(str(path))
+    assert [value.name for value in model.graph.input] == list(made.inputs)
+    assert made.notes == (NOTE,)
+    (drawn,) = made.inputs.values()
+    (own,) = bundle.inputs.values()
+    assert drawn.mean() == pytest.approx(own.mean(), abs=0.5)
+    assert drawn.std() == pytest.approx(own.std(), rel=0.2)
+
+
+def test_names_may_be_kept_without_descriptions(tmp_path: Path) -> None:
+    bundle = bundle_of(save(varied_model(), tmp_path))
+    made = randomised(bundle, tmp_path / "random", keep_names=True)
+    model = onnx.load(str(made.files["graph"]))
+    assert list(made.inputs) == list(bundle.inputs)
+    assert model.graph.node[0].name == f"{SECRET}.node of convolved"
+    assert not model.graph.doc_string
+    assert not model.graph.node[0].doc_string
+    assert not model.graph.input[0].doc_string
+    assert not model.metadata_props
+    assert not model.producer_name
+
+
+def test_a_seed_gives_one_model_and_another_seed_another_one(tmp_path: Path) -> None:
+    bundle = bundle_of(save(varied_model(), tmp_path))
+    made = [randomised(bundle, tmp_path / str(n), seed) for n, seed in enumerate((1, 1, 2))]
+    texts = [each.files["graph"].read_bytes() for each in made]
+    assert texts[0] == texts[1]
+    assert texts[0] != texts[2]
+    for name, array in made[0].inputs.items():
+        np.testing.assert_array_equal(array, made[1].inputs[name])
+
+
+def test_weights_in_other_files_are_replaced_and_may_stay_in_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "own.onnx"
+    onnx.save(
+        varied_model(), str(path), save_as_external_data=True, location="own.bin", size_threshold=0
+    )
+    bundle = bundle_of(path)
+    bundle = replace(bundle, files={"graph": path, "weights": tmp_path / "own.bin"})
+    small = randomised(bundle, tmp_path / "small")
+    assert list(small.files) == ["graph"]
+    assert [each.name for each in (tmp_path / "small").iterdir()] == ["model.onnx"]
+    monkeypatch.setattr(random_weights, "_LARGE", 10)
+    large = randomised(bundle, tmp_path / "large")
+    assert (tmp_path / "large" / "model.data").is_file()
+    for one, other in zip(run(small), run(large), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_functions_of_a_model_become_nodes(tmp_path: Path) -> None:
+    text = f"""
+        <ir_version: 8, opset_import: ["" : 17, "{SECRET}" : 1]>
+        agraph (float[N, 4] x) => (float[N, 4] y)
+        <float[4] w = {{1, 2, 3, 4}}> {{ y = {SECRET}.secretly(x, w) }}
+        <domain: "{SECRET}", opset_import: ["" : 17]>
+        secretly (a, b) => (c) {{ d = Mul(a, b)
+          c = Relu(d) }}
+    """
+    inputs = {"x": np.ones((2, 4), np.float32)}
+    bundle = bundle_of(save(parser.parse_model(text), tmp_path), inputs)
+    made = randomised(bundle, tmp_path / "random")
+    run(made)
+    model = onnx.load(str(made.files["graph"]))
+    assert [node.op_type for node in model.graph.node] == ["Mul", "Relu"]
+    assert b"secretly" not in made.files["graph"].read_bytes()
+
+
+def test_sparse_weights_keep_their_places(tmp_path: Path) -> None:
+    values = helper.make_tensor("w", TensorProto.FLOAT, [3], [1.0, 2.0, 5.0])
+    places = helper.make_tensor("w_places", TensorProto.INT64, [3], [0, 3, 7])
+    sparse = helper.make_sparse_tensor(values, places, [2, 4])
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 2])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 4])
+    node = helper.make_node("MatMul", ["x", "w"], ["y"])
+    graph = helper.make_graph([node], "g", [x], [y], sparse_initializer=[sparse])
+    imports = [helper.make_opsetid("", 17)]
+    model = helper.make_model(graph, opset_imports=imports, ir_version=8)
+    bundle = bundle_of(save(model, tmp_path), {"x": np.ones((1, 2), np.float32)})
+    made = onnx.load(str(randomised(bundle, tmp_path / "random").files["graph"]))
+    (drawn,) = made.graph.sparse_initializer
+    np.testing.assert_array_equal(numpy_helper.to_array(drawn.indices), [0, 3, 7])
+    numbers = numpy_helper.to_array(drawn.values)
+    assert not np.isin(numbers, [2.0]).any()
+    assert 1 <= numbers.min() <= numbers.max() <= 5
+
+
+def test_classic_models_keep_their_trees_and_not_their_texts(tmp_path: Path) -> None:
+    node = helper.make_node(
+        "TreeEnsembleClassifier",
+        ["x"],
+        ["label", "scores"],
+        domain="ai.onnx.ml",
+        nodes_treeids=[0, 0, 0],
+        nodes_nodeids=[0, 1, 2],
+        nodes_featureids=[0, 0, 0],
+        nodes_modes=["BRANCH_LEQ", "LEAF", "LEAF"],
+        nodes_values=[0.5, 0.0, 0.0],
+        nodes_truenodeids=[1, 0, 0],
+        nodes_falsenodeids=[2, 0, 0],
+        class_treeids=[0, 0],
+        class_nodeids=[1, 2],
+        class_ids=[0, 1],
+        class_weights=[0.25, 0.75],
+        classlabels_strings=[SECRET, "well"],
+    )
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [None, 1])
+    label = helper.make_tensor_value_info("label", TensorProto.STRING, [None])
+    scores = helper.make_tensor_value_info("scores", TensorProto.FLOAT, [None, 2])
+    graph = helper.make_graph([node], "g", [x], [label, scores])
+    imports = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 3)]
+    model = helper.make_model(graph, opset_imports=imports, ir_version=8)
+    bundle = bundle_of(save(model, tmp_path), {"x": np.array([[0.1], [0.9]], np.float32)})
+    made = randomised(bundle, tmp_path / "random")
+    labels, _ = run(made)
+    assert set(labels) <= {"text 0", "text 1"}
+    assert SECRET.encode() not in made.files["graph"].read_bytes()
+
+
+def test_equal_texts_stay_equal_in_the_model_and_its_inputs(tmp_path: Path) -> None:
+    node = helper.make_node(
+        "LabelEncoder",
+        ["x"],
+        ["y"],
+        domain="ai.onnx.ml",
+        keys_strings=[SECRET, "well"],
+        values_int64s=[7, 8],
+        default_int64=-1,
+    )
+    x = helper.make_tensor_value_info("x", TensorProto.STRING, [None])
+    y = helper.make_tensor_value_info("y", TensorProto.INT64, [None])
+    graph = helper.make_graph([node], "g", [x], [y])
+    imports = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 3)]
+    model = helper.make_model(graph, opset_imports=imports, ir_version=8)
+    texts = np.array(["well", "unknown", SECRET, "well"], object)
+    made = randomised(bundle_of(save(model, tmp_path), {"x": texts}), tmp_path / "random")
+    (found,) = run(made)
+    assert found.tolist() == [8, -1, 7, 8]
+    assert SECRET not in str(made.inputs)
+
+
+def test_outputs_of_other_weights_are_no_reference(tmp_path: Path) -> None:
+    bundle = bundle_of(save(varied_model(), tmp_path))
+    bundle = replace(bundle, old=None, reference={"y": np.ones(3)})
+    with pytest.raises(MlmsError, match="leave out --without-model"):
+        randomised(bundle, tmp_path / "random")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "problem"),
+    [
+        ("model.pt", b"x", "--without-model takes an ONNX model"),
+        ("model.onnx", b"not a model", "can't be read as an ONNX model"),
+        ("model.onnx", b"", "is no ONNX model, or one without nodes"),
+    ],
+)
+def test_what_is_no_onnx_model_is_refused(
+    tmp_path: Path, name: str, content: bytes, problem: str
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    bundle = bundle_of(path)
+    if name == "model.pt":
+        bundle = replace(bundle, predictor=bundle.predictor.with_name("pytorch.py"))
+    with pytest.raises(MlmsError, match=problem):
+        randomised(bundle, tmp_path / "random")
+    assert not (tmp_path / "random").exists()
