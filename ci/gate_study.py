@@ -52,7 +52,8 @@ from pytest_mlms.stacks.launch import prepare
 from pytest_mlms.upgrade.agents import AgentPair, open_pair
 from pytest_mlms.upgrade.criteria import Criteria
 from pytest_mlms.upgrade.figures import figures_of
-from pytest_mlms.upgrade.interleave import InterleavePlan, MeasuredRound, run_interleaved
+from pytest_mlms.upgrade.interleave import MeasuredRound, run_interleaved
+from pytest_mlms.upgrade.interleave_plan import InterleavePlan
 from pytest_mlms.upgrade.output_check import OutputFindings, check_outputs
 from pytest_mlms.upgrade.result import UpgradeResult
 from pytest_mlms.upgrade.rounds import Outputs, SideName

@@ -2,7 +2,8 @@
 
 ``bash ci/scenario_study [--runs N] [--budget SECONDS]`` prints the table of docs/methodology.md:
 for each queue the share of answers that have the peak inside, the share whose middle is within the
-precision asked for, the middle's largest distance, and the seconds of load.
+precision asked for, the middle's largest distance, and the seconds of load. ``--gate`` prints that
+of upgrades, whose gate is the ratio of both peaks.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from pytest_mlms.load.evidence import Criterion
 from pytest_mlms.load.peak import Peak, PeakPlan, find_peak
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # of the tests' support
+from peak_gates import print_table
+
 from tests.support.queues import Queue
 
 _PRECISION = 0.05
@@ -79,7 +82,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=60)
     parser.add_argument("--budget", type=float, default=3600.0, help="seconds of load")
+    parser.add_argument("--gate", action="store_true", help="upgrades instead of searches")
     options = parser.parse_args()
+    if options.gate:
+        print_table(options.runs)
+        return
     print("| model | limit | busy at the peak | inside | within 5 % | precision | load |")
     print("|---|---|---|---|---|---|---|")
     for setting in _SETTINGS:

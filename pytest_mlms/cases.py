@@ -236,14 +236,11 @@ def _points(kind: Kind, manifest: Manifest) -> list[_Point]:
 
 
 def _compared_loads(manifest: Manifest) -> list[_Point]:
-    """Return the loads that an upgrade compares: all but the search for a peak."""
+    """Return the loads that an upgrade compares."""
     evaluate = manifest.evaluate
     size = min(evaluate.batch_sizes)
-    points = []
-    for label, entry in evaluate.scenario_labels.items():
-        if entry.load and not isinstance(entry.load, Peak):
-            points.append(_Point(size, label))
-    return points
+    labels = evaluate.scenario_labels.items()
+    return [_Point(size, label) for label, entry in labels if entry.load]
 
 
 def _with_reference(cases: Iterable[Case], reference_of: ReferenceOf) -> Iterator[Case]:

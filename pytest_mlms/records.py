@@ -273,10 +273,13 @@ class Comparison:
 def main_comparison(comparisons: Iterable[Comparison]) -> Comparison | None:
     """Return the comparison that an upgrade is about, None where there is none.
 
-    It is that of latency, and under load that of the latency of queries.
+    It is that of latency, and under load that of the latency of queries, or of their peak.
     """
     by_name = {compared.quantity: compared for compared in comparisons}
-    return by_name.get("query_latency", by_name.get("latency"))
+    for name in ("peak_rate", "query_latency"):
+        if name in by_name:
+            return by_name[name]
+    return by_name.get("latency")
 
 
 def regressed_comparison(comparisons: Iterable[Comparison]) -> Comparison | None:

@@ -7,7 +7,6 @@ import warnings
 from pytest_mlms.cases import Case
 from pytest_mlms.config import Config
 from pytest_mlms.manifest.load import LoadedManifest
-from pytest_mlms.manifest.scenarios import Peak
 from pytest_mlms.records import Place
 from pytest_mlms.session import FIRST_WORKERS, Session
 
@@ -15,7 +14,7 @@ __all__ = ["failure_without_limits", "warn_without_limits"]
 
 
 def warn_without_limits(loaded: LoadedManifest, session: Session) -> None:
-    """Warn once of a manifest that judges nothing, or of a part that an upgrade leaves out.
+    """Warn once of a manifest that judges nothing.
 
     Of originals, one warning tells of all.
     """
@@ -24,20 +23,10 @@ def warn_without_limits(loaded: LoadedManifest, session: Session) -> None:
         return
     if session.worker not in FIRST_WORKERS:
         return
-    if session.config.upgrade:
-        _warn_of_peaks(loaded)
     if _is_judged(loaded, session.config):
         return
     name = loaded.manifest.name
     _warn(loaded.place(), f"no limit judges what {name} measures, so it can't fail; add thresholds")
-
-
-def _warn_of_peaks(loaded: LoadedManifest) -> None:
-    """Warn of each peak, whose search takes too long for the rounds of an upgrade."""
-    for number, entry in enumerate(loaded.manifest.evaluate.scenarios):
-        if isinstance(entry.load, Peak):
-            text = "an upgrade doesn't compare the peak; add a server at a rate near it"
-            _warn(loaded.place("evaluate", "scenarios", number), text)
 
 
 def _warn(place: Place, text: str) -> None:

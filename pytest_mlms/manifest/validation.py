@@ -95,12 +95,14 @@ def _idle_loads(manifest: Manifest) -> Iterator[Error]:
                 yield path, "peak_rate judges nothing; add the scenario peak, or leave it out"
             if entry.threshold.filters()["scenarios"]:
                 yield path, "only a peak has a peak_rate; leave 'scenarios' out"
-    if any(load and not isinstance(load, Peak) for load in loads):
-        return
+    others = [load for load in loads if load and not isinstance(load, Peak)]
+    advice = {"peak_rate": "" if peaks else "peak"}
+    for name in ("query_latency", "query_rate"):
+        advice[name] = "" if others else "server, replay or multi_stream"
     for name in manifest.thresholds.upgrade.tolerances():
-        if name in ("query_latency", "query_rate"):
-            advice = "add the scenario server, replay or multi_stream, or leave it out"
-            yield ("thresholds", "upgrade", name), f"{name} judges nothing; {advice}"
+        if advice.get(name):
+            problem = f"{name} judges nothing; add the scenario {advice[name]}, or leave it out"
+            yield ("thresholds", "upgrade", name), problem
 
 
 def _task_errors(manifest: Manifest) -> Iterator[Error]:

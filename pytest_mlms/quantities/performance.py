@@ -150,6 +150,7 @@ PERFORMANCE = [
         "within its limit; the interval is the highest rate shown good and the lowest shown bad",
         limit_key="peak_rate",
         column=Column("queries under load", "peak", "interval"),
+        upgrade=UpgradeRule(tolerance=0.08),
         under_load=True,
     ),
     Quantity(

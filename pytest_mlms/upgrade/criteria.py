@@ -10,8 +10,9 @@ from typing import cast
 from pytest_mlms.cases import Case
 from pytest_mlms.config import Config
 from pytest_mlms.errors import InvalidRun
+from pytest_mlms.manifest.scenarios import Peak
 from pytest_mlms.quantities import QUANTITIES, upgrade_rules
-from pytest_mlms.upgrade.interleave import InterleavePlan
+from pytest_mlms.upgrade.interleave_plan import InterleavePlan
 from pytest_mlms.upgrade.rounds import Clock
 
 __all__ = ["Criteria", "criteria_of", "interleave_plan_of"]
@@ -39,9 +40,9 @@ def criteria_of(case: Case, config: Config) -> Criteria:
     """Return the criteria of a case.
 
     Tolerances are those of the command line, else the manifest's, else the defaults. What either
-    names is a gate; else it is latency, and under load that of queries.
+    names is a gate; else it is latency, and under load that of queries, or their peak.
     """
-    main = "latency" if case.load is None else "query_latency"
+    main = _main_quantity(case)
     tolerances = {main: upgrade_rules()[main].tolerance}
     places: dict[str, str] = {}
     for name, share in case.loaded.manifest.thresholds.upgrade.tolerances().items():
@@ -62,6 +63,12 @@ def criteria_of(case: Case, config: Config) -> Criteria:
         clock=cast("Clock | None", config.clock),
         places=places,
     )
+
+
+def _main_quantity(case: Case) -> str:
+    if case.load is None:
+        return "latency"
+    return "peak_rate" if isinstance(case.load, Peak) else "query_latency"
 
 
 def _place(case: Case, name: str) -> str:

@@ -128,6 +128,8 @@ def _quantity_line(compared: Comparison) -> str:
 def _finding(compared: Comparison) -> str:
     if compared.quantity == "agreement":
         return _difference_of_outputs(compared)
+    if compared.of == "calls":
+        return compared.lacking
     a = format_quantity(compared.a, compared.unit)
     b = format_quantity(compared.b, compared.unit)
     text = f"A {a}, B {b}, {_change(compared)}, tolerance {tolerance_label(compared)}"

@@ -7,27 +7,29 @@ for work, and would take the cores from it.
 
 from __future__ import annotations
 
+import functools
 import math
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 
 from pytest_mlms.agent.predictor import Clocks, Predictor, Turn
 from pytest_mlms.evaluate.contention import call_waits
-from pytest_mlms.evaluate.load_plan import LoadItemPlan
 from pytest_mlms.statistics import is_steady
 from pytest_mlms.upgrade.agents import AgentPair, TurnPlan
-from pytest_mlms.upgrade.decision import MOST_ROUNDS, ROUNDS_TO_FAIL
-from pytest_mlms.upgrade.load_round import LoadRound, load_round
+from pytest_mlms.upgrade.decision import MOST_ROUNDS
+from pytest_mlms.upgrade.interleave_plan import InterleavePlan
+from pytest_mlms.upgrade.round_load import LoadRunner, LoadStrategy, RoundLoad
 from pytest_mlms.upgrade.round_record import RoundRecord, SideRecord
 from pytest_mlms.upgrade.rounds import SIDES, Array, Outputs, Round, Side, SideName
 
-__all__ = ["InterleavePlan", "MeasuredRound", "OpenPair", "run_interleaved"]
+__all__ = ["KeepPart", "MeasuredRound", "OpenPair", "run_interleaved"]
 
 OpenPair = Callable[[Sequence[SideName], Sequence[int]], AbstractContextManager[AgentPair]]
 """Starts both sides, in the order and on the cores given."""
@@ -35,88 +37,42 @@ OpenPair = Callable[[Sequence[SideName], Sequence[int]], AbstractContextManager[
 Batches = Callable[[Predictor], Sequence[Outputs]]
 """Returns the batches of inputs that both sides are timed on."""
 
+KeepPart = Callable[[int, Mapping[str, Array]], None]
+"""Keeps the arrays of a round, by its index, whose load did not come to its end."""
+
 Turns = dict[SideName, list[Turn]]
 
 _WINDOW_PAIRS = 8  # of the warm-up
 _MOST_WINDOWS = 6
-_LEAST_PAIRS = 30  # that p90 needs
 _MOST_PAIRS = 2000
-_LEAST_PAIRS_SLOW = 6  # of a slow model; fewer have no interval at all
 _TURN_SECONDS = 0.002  # so that waking up is a small part of a turn
 _MOST_CALLS = 200  # in a turn
 _MUCH_SLOWER = 1.5
 _PROBE_SECONDS = 1.0  # that finding out how to measure may take
-_LOADS = 4 * ROUNDS_TO_FAIL  # both sides' take half of the budget
 _MOST_DRAWS = 1 << 31
 _REFILL = 1.02  # ratio of a turn's first call to its second where caches have to be filled again
-
-
-@dataclass(frozen=True)
-class InterleavePlan:
-    """Parameters of an interleaved run.
-
-    ``seconds`` is the time that the turns of a round take, ``budget`` that of the whole run.
-    ``cores`` may be used, ``threads`` of them by a side (None: all). ``seed`` draws the order of
-    everything, and the cores of each round. ``load`` is put on both sides after their turns.
-    """
-
-    seconds: float
-    budget: float
-    seed: int
-    cores: Sequence[int] = ()
-    threads: int | None = None
-    load: LoadItemPlan | None = None
-
-    def under_load(self, load: LoadItemPlan) -> InterleavePlan:
-        """Return the plan with a load in each round; instances may use all cores.
-
-        Raises MlmsError where a side's share of the budget can't have the queries that the
-        percentile takes.
-        """
-        load = replace(load, processes=_LOADS)
-        load.check()
-        return replace(self, threads=None, load=load)
-
-    @property
-    def longest_turns(self) -> float:
-        """Seconds that the turns of a round may take: half of its share of the budget."""
-        return self.budget / ROUNDS_TO_FAIL / 2
-
-    def draw_cores(self, rng: random.Random) -> list[int]:
-        """Return the cores of a round, in ascending order."""
-        count = len(self.cores)
-        if self.threads:
-            count = min(self.threads, count)
-        return sorted(rng.sample(list(self.cores), count))
-
-    def is_measured(self, pairs: int, spent: float) -> bool:
-        """Return whether a round has enough turns after so many pairs and seconds."""
-        if spent >= self.longest_turns:
-            return pairs >= _LEAST_PAIRS_SLOW
-        return spent >= self.seconds and pairs >= _LEAST_PAIRS
 
 
 class MeasuredRound(NamedTuple):
     """A round: its raw measurements, its record, and the outputs of its last calls.
 
     ``first_sides`` says for each pair of turns which side began. ``load`` is None where there is
-    none.
+    none, and ``queries`` has its arrays.
     """
 
     raw: Round
     record: RoundRecord
     first_sides: Sequence[SideName]
     outputs: Mapping[SideName, Outputs]
-    load: LoadRound | None = None
+    load: RoundLoad | None = None
+    queries: Mapping[str, Array] = MappingProxyType({})
 
     def arrays(self) -> dict[str, Array]:
         """Return the arrays of ``pairs-N.npz`` by name."""
-        arrays = {"b_first": np.array(self.first_sides) == "b"}
+        arrays = {"b_first": np.array(self.first_sides) == "b", **self.queries}
         for side, raw in zip(SIDES, self.raw, strict=True):
             for name, values in raw.arrays().items():
                 arrays[f"{name}_{side}"] = values
-        if self.load is not None:
-            arrays.update(self.load.arrays())
         return arrays
 
 
@@ -125,15 +81,18 @@ def run_interleaved(
     open_pair: OpenPair,
     batches_for: Batches,
     after_round: Callable[[int, MeasuredRound, AgentPair], bool],
+    keep_part: KeepPart = lambda index, arrays: None,
 ) -> None:
     """Run rounds until ``after_round`` returns that they are enough.
 
     ``after_round`` gets each round while its agents are alive; what it does is no part of the
-    budget. There are at most ``MOST_ROUNDS``, and no further one that would exceed the budget if
-    it takes as long as those before.
+    budget. ``keep_part`` gets what there is of a round whose load is interrupted, or whose agent
+    dies under it. There are at most ``MOST_ROUNDS``, and no further one that would exceed the
+    budget if it takes as long as those before.
     """
     rng = random.Random(plan.seed)
     spent = 0.0
+    load = plan.load_strategy()
     for index in range(MOST_ROUNDS):
         began = time.monotonic()
         order = rng.sample(SIDES, 2)
@@ -141,6 +100,9 @@ def run_interleaved(
         with open_pair(order, cores) as pair:
             runner = RoundRunner(plan, pair, cores, rng)
             measured = runner.run(batches_for, started_first=order[0])
+            if load is not None:
+                keep = functools.partial(keep_part, index)
+                measured = runner.with_load(measured, load, keep)
             spent += time.monotonic() - began
             if after_round(index, measured, pair):
                 return
@@ -167,7 +129,7 @@ class _WarmUp(NamedTuple):
 
 
 class RoundRunner:
-    """The steps of one round: warm-up, choice of core and of the length of turns, turns."""
+    """The steps of one round: warm-up, choice of core and of the length of turns, turns, load."""
 
     def __init__(
         self, plan: InterleavePlan, pair: AgentPair, cores: Sequence[int], rng: random.Random
@@ -188,7 +150,6 @@ class RoundRunner:
         turn_plan = self._plan_turns(warm_up)
         turns, first_sides = self._run_turns(turn_plan)
         last_turns = self._turn_with_outputs()
-        load = self._run_load(calling_core)
         sides: dict[SideName, Side] = {}
         for side in SIDES:
             all_turns = _SideTurns(first_turns[side], turns[side], last_turns[side])
@@ -205,20 +166,30 @@ class RoundRunner:
             turns_exclusive=pair.exclusive,
             seconds=time.monotonic() - began,
             sides={side: _side_record(pair[side], sides[side]) for side in SIDES},
-            loads=load.records if load else {},
         )
         raw = Round(sides["a"], sides["b"])
         outputs = {side: last_turns[side].outputs for side in SIDES}
-        return MeasuredRound(raw, record, first_sides, outputs, load)
+        return MeasuredRound(raw, record, first_sides, outputs)
 
-    def _run_load(self, calling_core: int | None) -> LoadRound | None:
-        """Put the load on both sides, whose threads may use all cores of the round again."""
-        if self._plan.load is None:
-            return None
-        if calling_core is not None:
+    def with_load(
+        self, measured: MeasuredRound, strategy: LoadStrategy, keep: Callable[..., None]
+    ) -> MeasuredRound:
+        """Put load on both sides, whose threads may use all cores of the round again.
+
+        ``keep`` gets all arrays of the round where the load doesn't come to its end.
+        """
+        began = time.monotonic()
+        if measured.record.calling_core is not None:
             self._hold_to(self._cores)
-        order = self._draw_order()
-        return load_round(self._plan.load, self._pair, order, self._rng.randrange(_MOST_DRAWS))
+        runner = LoadRunner(self._pair)
+        try:
+            load = strategy.run(runner, self._draw_order(), self._rng.randrange(_MOST_DRAWS))
+        except BaseException:
+            keep({**measured.arrays(), **runner.arrays()})
+            raise
+        seconds = measured.record.seconds + time.monotonic() - began
+        record = replace(measured.record, seconds=seconds, loads=load.records, peaks=load.peaks)
+        return measured._replace(record=record, load=load, queries=runner.arrays())
 
     def _draw_order(self) -> list[SideName]:
         return self._rng.sample(SIDES, 2)

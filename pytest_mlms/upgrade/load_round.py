@@ -1,37 +1,17 @@
-"""The load of a round: the same arrivals on one side, then on the other, and its figures."""
+"""The same queries on one side, then on the other: their latency and their rate in a round."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
-from pytest_mlms.agent.load import LoadInterrupted
 from pytest_mlms.evaluate.load_plan import LoadItemPlan
-from pytest_mlms.evaluate.load_record import LoadRecord, QueryTimes, load_record, query_times
-from pytest_mlms.load.percentiles import loadgen_percentile
 from pytest_mlms.load.verdict import LATE_SHARE
-from pytest_mlms.upgrade.agents import AgentPair
 from pytest_mlms.upgrade.figures import Figure
-from pytest_mlms.upgrade.rounds import SIDES, Array, Outputs, SideName
+from pytest_mlms.upgrade.round_load import LoadRunner, RoundLoad, SideLoad, log_ratio
+from pytest_mlms.upgrade.rounds import SideName
 
-__all__ = ["LoadRound", "SideLoad", "load_round"]
-
-_NANO = 1e-9
-
-
-@dataclass(frozen=True, eq=False)
-class SideLoad:
-    """The load of one side: the times of all queries, and what is recorded of it."""
-
-    times: QueryTimes
-    record: LoadRecord
-
-    def latency(self, share: float) -> float:
-        """Return LoadGen's percentile of the latencies, in seconds."""
-        return loadgen_percentile(np.sort(self.times.latencies), share) * _NANO
+__all__ = ["LoadRound", "SameQueries"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,58 +38,33 @@ class LoadRound:
         limit = side.latency(self.share) if self.limit is None else self.limit
         return side.record.issue_delay > LATE_SHARE * limit
 
-    @property
-    def records(self) -> Mapping[str, LoadRecord]:
-        """The record of each side, by its name."""
-        return {name: side.record for name, side in self.sides.items()}
-
     def figures(self) -> dict[str, Figure]:
         """Return the quantities by name; a late load says nothing of them."""
         a = self.sides["a"]
         b = self.sides["b"]
         calls = len(a.times)
-        error = math.inf if self.late else 0.0
+        is_valid = not self.late
         latencies = (a.latency(self.share), b.latency(self.share))
-        figures = {"query_latency": _figure(*latencies, error, calls)}
+        figures = {"query_latency": log_ratio(*latencies, calls, is_valid)}
         if a.record.rate and b.record.rate:
-            figures["query_rate"] = _figure(a.record.rate, b.record.rate, error, calls)
+            figures["query_rate"] = log_ratio(a.record.rate, b.record.rate, calls, is_valid)
         return figures
 
-    def arrays(self) -> dict[str, Array]:
-        """Return the times of all queries in nanoseconds, by name."""
-        arrays: dict[str, Array] = {}
-        for name, side in self.sides.items():
-            arrays[f"query_scheduled_{name}"] = side.times.scheduled
-            arrays[f"query_issued_{name}"] = side.times.issued
-            arrays[f"query_done_{name}"] = side.times.done
-        return arrays
 
+class SameQueries:
+    """A load of the same queries on both sides, with new arrivals in each round."""
 
-def _figure(a: float, b: float, error: float, calls: int) -> Figure:
-    return Figure(a, b, math.log(b / a), error, calls)
+    def __init__(self, plan: LoadItemPlan) -> None:
+        self._plan = plan
 
+    def run(self, runner: LoadRunner, order: Sequence[SideName], draw: int) -> RoundLoad:
+        """Put the queries on each side in ``order``; ``draw`` is added to the plan's seed.
 
-def load_round(
-    plan: LoadItemPlan, pair: AgentPair, order: Sequence[SideName], draw: int
-) -> LoadRound:
-    """Put the same queries on each side in ``order``; ``draw`` is added to the plan's seed.
-
-    Raises LoadLost where an agent ended.
-    """
-    batches = pair.batches
-    sides = {side: _side_load(plan, pair, side, batches, draw) for side in order}
-    limit = plan.criterion.value if plan.criterion else None
-    return LoadRound({side: sides[side] for side in SIDES}, plan.share, limit)
-
-
-def _side_load(
-    plan: LoadItemPlan, pair: AgentPair, side: SideName, batches: Sequence[Outputs], draw: int
-) -> SideLoad:
-    queries = next(plan.runs(draw, len(batches)))
-    try:
-        with pair.running(side) as predictor:
-            run = predictor.load_run(batches, queries)
-    except LoadInterrupted as error:
-        raise KeyboardInterrupt from error  # pytest shows the name of the class
-    times = query_times(queries, run)
-    return SideLoad(times, load_record(run, times, None, seed=plan.seed + draw, runs=1))
+        Raises LoadLost where an agent ended.
+        """
+        plan = self._plan
+        queries = next(plan.runs(draw, runner.samples))
+        sides = {side: runner.serve(side, queries, plan.seed + draw) for side in order}
+        limit = plan.criterion.value if plan.criterion else None
+        measured = LoadRound(sides, plan.share, limit)
+        return RoundLoad(runner.runs, measured.figures())

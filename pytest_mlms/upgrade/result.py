@@ -48,7 +48,7 @@ class UpgradeResult:
 
     @property
     def main(self) -> Comparison | None:
-        """The comparison of latency, under load of queries; None before the first round."""
+        """The comparison of latency, under load that of queries; None before the first round."""
         return main_comparison(self.comparisons)
 
     @property
@@ -65,7 +65,7 @@ class UpgradeResult:
     @property
     def wrong_outputs(self) -> bool:
         """True if the candidate computes something else than the baseline."""
-        return any(compared.of != "rounds" for compared in self.regressed)
+        return any(compared.of in ("inputs", "outputs") for compared in self.regressed)
 
     @property
     def margin(self) -> float:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Annotated
 
 from pytest_mlms.evaluate.load_record import LoadRecord
+from pytest_mlms.serialization import NullAs
 from pytest_mlms.upgrade.figures import Figure
 from pytest_mlms.upgrade.rounds import SideName
 
-__all__ = ["RoundRecord", "SideRecord"]
+__all__ = ["PeakRecord", "RoundRecord", "SideRecord", "TriedRate"]
 
 
 @dataclass(frozen=True)
@@ -29,14 +32,50 @@ class SideRecord:
 
 
 @dataclass(frozen=True)
+class TriedRate:
+    """A rate in queries a second, and the seconds of the percentile of the latencies there.
+
+    ``late`` is whether the load generator was, so that it may be the cause.
+    """
+
+    rate: float
+    latency: float
+    late: bool = False
+
+
+@dataclass(frozen=True)
+class PeakRecord:
+    """The rate at which a side's percentile of latencies is at the limit in a round.
+
+    ``good`` is the highest rate within the limit, 0 where there is none, and ``bad`` the lowest
+    one above it that breaks the limit. ``rate`` is between both, or the one that is there.
+    ``tried`` has each run of load, in their order. ``exceptions`` are rates well below ``good``
+    that broke the limit: the outcomes are not monotone, as with a batcher.
+    """
+
+    rate: float
+    good: float
+    bad: Annotated[float, NullAs(math.inf)]
+    tried: Sequence[TriedRate] = ()
+    exceptions: Sequence[float] = ()
+
+    @property
+    def late(self) -> bool:
+        """True if the last run of load at an end was issued late."""
+        last = {tried.rate: tried.late for tried in self.tried}
+        return last.get(self.good, False) or last.get(self.bad, False)
+
+
+@dataclass(frozen=True)
 class RoundRecord:
     """How a round was run, and the quantities that it gave.
 
     A side had ``pairs`` turns of ``calls`` timed calls, each after ``skipped`` calls that were not
     timed. ``calling_core`` is the core that the calling threads were held to, None where they were
     not. ``steady`` is whether the warm-up of ``warmup_pairs`` reached a steady state,
-    ``turns_exclusive`` whether the waiting side was stopped. ``loads`` are those of a scenario with
-    queries.
+    ``turns_exclusive`` whether the waiting side was stopped. ``loads`` are the runs of a scenario
+    with queries: "a" is the first on side A, "a2" the second. ``peaks`` are those of both sides,
+    where they were searched.
     """
 
     started_first: SideName
@@ -52,3 +91,15 @@ class RoundRecord:
     sides: Mapping[SideName, SideRecord]
     figures: Mapping[str, Figure] = field(default_factory=dict)
     loads: Mapping[str, LoadRecord] = field(default_factory=dict)
+    peaks: Mapping[SideName, PeakRecord] = field(default_factory=dict)
+
+    @property
+    def load_counts(self) -> bool:
+        """False where the load says nothing of its quantities, as where it was issued late."""
+        figures = [self.figures.get(name) for name in ("peak_rate", "query_latency")]
+        return not any(figure and math.isinf(figure.error) for figure in figures)
+
+    @property
+    def late(self) -> bool:
+        """True if the load at an end of a side's peak was issued late."""
+        return any(peak.late for peak in self.peaks.values())

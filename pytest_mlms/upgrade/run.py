@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,19 +16,17 @@ from pytest_mlms.errors import AgentError, InvalidRun
 from pytest_mlms.evaluate.agreement import ROUNDING_SHARE
 from pytest_mlms.evaluate.limits import QUIETER
 from pytest_mlms.load.verdict import LATE_SHARE
+from pytest_mlms.quantities import upgrade_rules
 from pytest_mlms.records import Comparison, Verdict
 from pytest_mlms.upgrade.agents import AgentPair
 from pytest_mlms.upgrade.criteria import Criteria
 from pytest_mlms.upgrade.decision import compare_rounds, is_decided
 from pytest_mlms.upgrade.figures import figures_of
-from pytest_mlms.upgrade.interleave import (
-    InterleavePlan,
-    MeasuredRound,
-    OpenPair,
-    run_interleaved,
-)
+from pytest_mlms.upgrade.interleave import MeasuredRound, OpenPair, run_interleaved
+from pytest_mlms.upgrade.interleave_plan import InterleavePlan
 from pytest_mlms.upgrade.layer_diff import changed_layers
 from pytest_mlms.upgrade.output_check import OutputFindings, check_outputs
+from pytest_mlms.upgrade.peak_round import without_peak
 from pytest_mlms.upgrade.result import UpgradeResult
 from pytest_mlms.upgrade.rounds import (
     CLOCKS,
@@ -85,7 +82,7 @@ class UpgradeRun:
     check_device: Callable[[AgentPair], list[str]] = _trust_always
     result: UpgradeResult = field(init=False, default_factory=UpgradeResult)
     _first_outputs: Mapping[SideName, Outputs] = field(init=False, default_factory=dict)
-    _output_comparisons: Sequence[Comparison] = field(init=False, default=())
+    _lasting_comparisons: Sequence[Comparison] = field(init=False, default=())
 
     def run(
         self,
@@ -100,21 +97,33 @@ class UpgradeRun:
         """
         self.sink.note(terms=self.criteria, duel_seed=plan.seed)
         self._update(rounds=(), complete=False)
-        run_interleaved(plan, open_pair, batches_for, self.after_round)
+        run_interleaved(plan, open_pair, batches_for, self.after_round, self._keep_part)
         self._update(complete=True)
-        self._check_late()
+        self._check_load()
         return self.result
 
-    def _check_late(self) -> None:
-        """Raise InvalidRun where an upgrade is open for lack of rounds whose load was in time."""
-        found = [record.figures.get("query_latency") for record in self.result.rounds]
-        late = [figure for figure in found if figure and math.isinf(figure.error)]
-        if not late or self.result.verdict is not Verdict.INCONCLUSIVE:
+    def _keep_part(self, index: int, arrays: Mapping[str, Array]) -> None:
+        """Keep what there is of a round whose load did not come to its end (part-N.npz)."""
+        self.sink.keep(f"part-{index}.npz", _writer(arrays))
+
+    def _check_load(self) -> None:
+        """Raise InvalidRun where an upgrade is open for lack of rounds whose load says anything."""
+        if self.result.verdict is not Verdict.INCONCLUSIVE:
             return
+        rounds = self.result.rounds
+        unusable = [record for record in rounds if not record.load_counts]
+        if not unusable:
+            return
+        count = f"{len(unusable)} of {len(rounds)} rounds"
+        if any(record.peaks and not record.late for record in unusable):
+            raise InvalidRun(
+                f"neither side met the limit at any rate that was tried in {count}, and the others "
+                f"don't decide it; raise the latency, or --mlms-budget for lower rates"
+            )
         raise InvalidRun(
-            f"the load generator was late in {len(late)} of {len(found)} rounds (the p99 of its "
-            f"delay was above {LATE_SHARE:.0%} of the limit), and the others don't decide it; "
-            f"{QUIETER}, or raise --mlms-budget"
+            f"the load generator was late in {count} (the p99 of its delay was above "
+            f"{LATE_SHARE:.0%} of the limit), and the others don't decide it; {QUIETER}, or raise "
+            f"--mlms-budget"
         )
 
     def after_round(self, index: int, measured: MeasuredRound, pair: AgentPair) -> bool:
@@ -130,11 +139,13 @@ class UpgradeRun:
             )
         if index == 0:
             found = self.compare_outputs(pair, measured.outputs)
-            self._output_comparisons = found.comparisons
+            self._lasting_comparisons = found.comparisons
             self._update(worse_inputs=found.worse_inputs)
             self._first_outputs = measured.outputs
         else:
             self._check_stable(index, measured, pair)
+        if measured.load is not None and measured.load.without_peak:
+            self._without_peak(measured.load.without_peak)
         self._compare()
         if self._is_slower() and not self.result.layers:
             self._trace(pair)
@@ -156,7 +167,7 @@ class UpgradeRun:
         self.sink.keep(f"pairs-{index}.npz", _writer(measured.arrays()))
         figures = figures_of(measured.raw, clock, self.batch_size)
         if measured.load is not None:
-            figures.update(measured.load.figures())
+            figures.update(measured.load.figures)
         record = replace(measured.record, figures=figures)
         self._update(rounds=(*earlier, record))
 
@@ -186,10 +197,16 @@ class UpgradeRun:
                         f"memory or a race"
                     )
 
+    def _without_peak(self, reason: str) -> None:
+        default = upgrade_rules()["peak_rate"].tolerance
+        tolerance = self.criteria.tolerances.get("peak_rate", default)
+        found = without_peak(reason, tolerance)
+        self._lasting_comparisons = [*self._lasting_comparisons, found]
+
     def _compare(self) -> None:
         figures = [record.figures for record in self.result.rounds]
         of_rounds = compare_rounds(figures, self.criteria.tolerances, self.criteria.gates)
-        self._update(comparisons=[*self._output_comparisons, *of_rounds])
+        self._update(comparisons=[*self._lasting_comparisons, *of_rounds])
 
     def _is_slower(self) -> bool:
         return any(compared.unit in _TIME_UNITS for compared in self.result.regressed)

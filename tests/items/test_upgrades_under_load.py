@@ -70,10 +70,44 @@ def test_a_share_of_the_budget_that_is_too_small_is_an_error(stacks: Project) ->
     assert "raise --mlms-budget" in text
 
 
-def test_a_peak_is_left_out_of_an_upgrade_with_a_warning(stacks: Project) -> None:
-    write_manifest(stacks, "peak: {latency: 1 s}", SERVER)
-    result = stacks.run(*UPGRADE, "--collect-only", "-q")
-    text = result.stdout.str()
-    assert "new-vs-old-cpu-b1-server]" in text
-    assert "b1-peak]" not in text
-    assert "an upgrade doesn't compare the peak; add a server at a rate near it" in text
+@pytest.mark.slow
+def test_both_peaks_are_searched_in_each_round(stacks: Project) -> None:
+    write_manifest(
+        stacks, "peak: {latency: 20 ms, percentile: 50}", SERVER, options="seconds: 0.005"
+    )
+    stacks.run(*UPGRADE, "--mlms-budget=20", "-k", "upgrade and peak")
+    (item,) = stacks.items()
+    assert item["nodeid"].endswith("::test_upgrade[new-vs-old-cpu-b1-peak]")
+    assert item["terms"]["gates"] == ["peak_rate"]
+    assert by_quantity(item)["peak_rate"]["gate"]
+    run = stacks.path / "mlms-results" / "latest"
+    for index, record in enumerate(item["rounds"]):
+        arrays = read_arrays(run / item["artifacts"][f"pairs-{index}.npz"])
+        tried = [rate for peak in record["peaks"].values() for rate in peak["tried"]]
+        assert len(record["loads"]) == len(tried) == sum("query_done" in name for name in arrays)
+        assert len({load["seed"] for load in record["loads"].values()}) == 1
+        assert len({load["queries"] for load in record["loads"].values()}) == 1
+    judged = stacks.pytester.run(sys.executable, "-m", "pytest_mlms", "judge", str(run))
+    assert "0 of 1 would have been decided otherwise" in judged.stdout.str()
+
+
+def test_a_candidate_whose_calls_break_the_limit_has_regressed_at_once(stacks: Project) -> None:
+    write_manifest(stacks, "peak: {latency: 46 ms, percentile: 50}", options="seconds: 0.04")
+    result = stacks.run(*UPGRADE, "--mlms-budget=60", "-k", "upgrade and peak")
+    result.assert_outcomes(failed=1)
+    assert "REGRESSED in peak_rate" in result.stdout.str()
+    assert "B meets the limit of 46.0 ms at no rate" in result.stdout.str()
+    (item,) = stacks.items()
+    assert len(item["rounds"]) == 1
+    judged = stacks.pytester.run(
+        sys.executable, "-m", "pytest_mlms", "judge", "mlms-results/latest"
+    )
+    assert "0 of 1 would have been decided otherwise" in judged.stdout.str()
+
+
+def test_a_peak_that_the_budget_can_not_have_is_an_error(stacks: Project) -> None:
+    write_manifest(stacks, "peak: {latency: 1 s}", options="seconds: 0.01")
+    result = stacks.run(*UPGRADE, "--mlms-budget=60", "-k", "upgrade and peak")
+    result.assert_outcomes(failed=1)
+    assert "p99 takes" in result.stdout.str()
+    assert "of which --mlms-budget allows 6 s; raise it to" in result.stdout.str()

@@ -19,7 +19,7 @@ from pytest_mlms.stacks.launch import prepare
 from pytest_mlms.upgrade.agents import AgentPair, open_pair
 from pytest_mlms.upgrade.criteria import Criteria
 from pytest_mlms.upgrade.explanation import explain_upgrade
-from pytest_mlms.upgrade.interleave import InterleavePlan
+from pytest_mlms.upgrade.interleave_plan import InterleavePlan
 from pytest_mlms.upgrade.output_check import OutputCheck
 from pytest_mlms.upgrade.result import UpgradeResult
 from pytest_mlms.upgrade.rounds import Array, Clock, Outputs, SideName

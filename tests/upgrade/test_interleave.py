@@ -12,7 +12,8 @@ import pytest
 
 from pytest_mlms.agent.predictor import Clocks, Predictor
 from pytest_mlms.upgrade.agents import AgentPair
-from pytest_mlms.upgrade.interleave import InterleavePlan, MeasuredRound, run_interleaved
+from pytest_mlms.upgrade.interleave import MeasuredRound, run_interleaved
+from pytest_mlms.upgrade.interleave_plan import InterleavePlan
 from pytest_mlms.upgrade.rounds import Outputs, SideName
 from tests.support.fake_agents import FakePair
 

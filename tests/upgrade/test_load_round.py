@@ -12,7 +12,8 @@ from pytest_mlms.evaluate.load_record import QueryTimes, load_record
 from pytest_mlms.records import Verdict
 from pytest_mlms.upgrade.decision import compare_rounds, is_decided, verdict_of
 from pytest_mlms.upgrade.figures import Figure
-from pytest_mlms.upgrade.load_round import LoadRound, SideLoad
+from pytest_mlms.upgrade.load_round import LoadRound
+from pytest_mlms.upgrade.round_load import SideLoad
 from tests.support.upgrades import alike, changed, find
 
 MILLISECOND = 1_000_000
@@ -77,14 +78,6 @@ def test_a_late_load_says_nothing_of_the_model(
         made = LoadRound({"a": a, "b": b}, 0.9, limit)
         assert made.late is late
         assert math.isinf(made.figures()["query_latency"].error) is late
-
-
-def test_the_times_of_every_query_are_kept() -> None:
-    arrays = LoadRound({"a": side(4), "b": side(5)}, 0.9).arrays()
-    assert len(arrays) == 6
-    assert np.array_equal(arrays["query_scheduled_a"], arrays["query_scheduled_b"])
-    taken = arrays["query_done_b"] - arrays["query_scheduled_b"]
-    assert taken[0] == 5 * MILLISECOND
 
 
 def rounds_of(change: float, latency: float = 0.0) -> list[dict[str, Figure]]:

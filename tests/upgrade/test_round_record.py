@@ -32,5 +32,6 @@ def test_the_keys_of_a_round_are_those_that_results_document() -> None:
         "sides",
         "figures",
         "loads",
+        "peaks",
     }
     assert plain["sides"]["b"]["pid"] == 102

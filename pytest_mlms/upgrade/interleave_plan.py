@@ -1,0 +1,73 @@
+"""Parameters of an interleaved run of two stacks."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from pytest_mlms.evaluate.load_plan import LoadItemPlan
+from pytest_mlms.manifest.scenarios import Peak
+from pytest_mlms.upgrade.decision import ROUNDS_TO_FAIL
+from pytest_mlms.upgrade.load_round import SameQueries
+from pytest_mlms.upgrade.peak_round import PeakSearches
+from pytest_mlms.upgrade.round_load import LoadStrategy
+
+__all__ = ["InterleavePlan"]
+
+_LEAST_PAIRS = 30  # that p90 needs
+_LEAST_PAIRS_SLOW = 6  # of a slow model; fewer have no interval at all
+_LOADS = 4 * ROUNDS_TO_FAIL  # both sides' take half of the budget
+
+
+@dataclass(frozen=True)
+class InterleavePlan:
+    """Parameters of an interleaved run.
+
+    ``seconds`` is the time that the turns of a round take, ``budget`` that of the whole run.
+    ``cores`` may be used, ``threads`` of them by a side (None: all). ``seed`` draws the order of
+    everything, and the cores of each round. ``load`` is put on both sides after their turns.
+    """
+
+    seconds: float
+    budget: float
+    seed: int
+    cores: Sequence[int] = ()
+    threads: int | None = None
+    load: LoadItemPlan | None = None
+
+    def under_load(self, load: LoadItemPlan) -> InterleavePlan:
+        """Return the plan with a load in each round; instances may use all cores.
+
+        Raises MlmsError where a side's share of the budget can't have the queries that the
+        percentile takes. For a peak this is known when calls have been timed.
+        """
+        load = replace(load, processes=_LOADS)
+        load.check()
+        return replace(self, threads=None, load=load)
+
+    def load_strategy(self) -> LoadStrategy | None:
+        """Return what puts the load on each round; None where there is none."""
+        if self.load is None:
+            return None
+        if isinstance(self.load.load, Peak):
+            return PeakSearches(self.load, seconds=2 * self.load.longest)
+        return SameQueries(self.load)
+
+    @property
+    def longest_turns(self) -> float:
+        """Seconds that the turns of a round may take: half of its share of the budget."""
+        return self.budget / ROUNDS_TO_FAIL / 2
+
+    def draw_cores(self, rng: random.Random) -> list[int]:
+        """Return the cores of a round, in ascending order."""
+        count = len(self.cores)
+        if self.threads:
+            count = min(self.threads, count)
+        return sorted(rng.sample(list(self.cores), count))
+
+    def is_measured(self, pairs: int, spent: float) -> bool:
+        """Return whether a round has enough turns after so many pairs and seconds."""
+        if spent >= self.longest_turns:
+            return pairs >= _LEAST_PAIRS_SLOW
+        return spent >= self.seconds and pairs >= _LEAST_PAIRS
