@@ -182,7 +182,7 @@ def _expectation(value: Dict[str, Any]) -> Expectation:
     for field in Expectation._fields:
         found[field] = value[field]
     for field in ("quantity", "verdict", "summary", "unit", "better", "crash"):
-        _text(found[field])
+        found[field] = _text(found[field])
     for field in ("a", "b", "ratio", "low", "high", "tolerance", "rtol", "atol", "limit"):
         _number(found[field], field)
     return Expectation(**found)
@@ -191,7 +191,7 @@ def _expectation(value: Dict[str, Any]) -> Expectation:
 def _text(value):
     if not isinstance(value, str):
         raise ValueError("%r is no text" % (value,))
-    return value
+    return "".join(one if one.isprintable() else " " for one in value)  # no commands to a terminal
 
 
 def _number(value, field):

@@ -1,0 +1,245 @@
+"""The command ``python repro.zip``: a bundle is replayed, after it has said what it will do.
+
+Exit status: 0 reproduced, 1 not reproduced, 2 it couldn't run or was called wrongly, 130 Ctrl-C.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import zipfile
+from typing import Any, Dict, Iterator, List, NoReturn, Optional, Sequence
+
+from .agent import Ended, Failed, Launch
+from .environments import agent_variables, find_pip, make_environment, python_of
+from .interpreters import find_interpreter
+from .npz import read_npz
+from .observe import observe
+from .plan import Plan, plan_lines
+from .record import Malformed, Record
+from .sides import NEW, OLD, Sides
+from .task import CannotRun, Seen, Task
+from .unpacking import read_record, unpack
+
+REPRODUCED = 0
+NOT_REPRODUCED = 1
+CANNOT_RUN = 2
+INTERRUPTED = 130
+
+_TIMEOUT = 600.0  # seconds for an answer of an agent
+
+
+class Terminated(Exception):
+    """The process was asked to end."""
+
+
+def main(arguments: Optional[Sequence[str]] = None, bundle: Optional[str] = None) -> int:
+    """Replay a bundle, by default the file that runs; return the exit status."""
+    options = _parser().parse_args(arguments)
+    path = bundle or os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    try:
+        signal.signal(signal.SIGTERM, _terminate)
+        return _replay(path, options)
+    except CannotRun as error:
+        return _cannot_run(str(error))
+    except (Malformed, zipfile.BadZipFile) as error:
+        return _cannot_run("%s is no bundle that can be replayed: %s" % (path, error))
+    except OSError as error:
+        return _cannot_run("%s: %s" % (error.filename or path, error.strerror or error))
+    except (KeyboardInterrupt, Terminated):
+        sys.stderr.write("interrupted; what was made is removed\n")
+        return INTERRUPTED
+
+
+def _terminate(number: int, frame: Any) -> NoReturn:
+    raise Terminated
+
+
+def _cannot_run(text: str) -> int:
+    sys.stderr.write("can't replay: %s\n" % text)
+    return CANNOT_RUN
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python repro.zip",
+        description="Replay a failure that pytest-mlms saw. Exit status: 0 reproduced, "
+        "1 not reproduced, 2 it couldn't run, 130 interrupted.",
+    )
+    parser.add_argument(
+        "--side", choices=(OLD, NEW, "both"), default="both", help="(default: both)"
+    )
+    parser.add_argument("--yes", action="store_true", help="don't ask")
+    parser.add_argument("--plan", action="store_true", help="only say what it would do")
+    parser.add_argument(
+        "--keep", metavar="DIR", help="work in this folder, leave it there, and use it again"
+    )
+    parser.add_argument(
+        "--python", metavar="VERSION|PATH", help="another Python than that of the record"
+    )
+    return parser
+
+
+def _replay(path: str, options: argparse.Namespace) -> int:
+    with zipfile.ZipFile(path) as archive, _working_folder(options.keep) as folder:
+        record = read_record(archive)
+        content = os.path.join(folder, "bundle")
+        shutil.rmtree(content, ignore_errors=True)
+        unpack(archive, content)
+        plan = _plan_of(record, content, options)
+        for line in plan_lines(plan):
+            print(line)
+        if options.plan:
+            return REPRODUCED
+        sys.stdout.flush()
+        if not (options.yes or _agrees()):
+            return CANNOT_RUN
+        launches = _launches(plan, content, folder)
+        print()
+        return _run(plan, launches, content, folder)
+
+
+@contextlib.contextmanager
+def _working_folder(keep: Optional[str]) -> Iterator[str]:
+    """Yield the folder to work in; a temporary one is removed."""
+    if keep:
+        os.makedirs(keep, exist_ok=True)
+        yield os.path.abspath(keep)
+        return
+    with tempfile.TemporaryDirectory(prefix="mlms-repro-") as folder:
+        yield folder
+
+
+def _plan_of(record: Record, content: str, options: argparse.Namespace) -> Plan:
+    sides = {}
+    if record.old is not None and options.side != NEW:
+        sides[OLD] = record.old
+    if options.side != OLD:
+        sides[NEW] = record.new
+    if not sides:
+        raise CannotRun("it has no old side; leave out --side")
+    found = {name: find_interpreter(side.python, options.python) for name, side in sides.items()}
+    try:
+        inputs = read_npz(os.path.join(content, record.inputs))
+    except (ValueError, KeyError, SyntaxError, AssertionError) as error:
+        raise Malformed("its inputs can't be read: %s" % error) from None
+    wheels = os.path.join(content, "wheels")
+    names = sorted(os.listdir(wheels)) if os.path.isdir(wheels) else []
+    return Plan(record, sides, found, find_pip(), inputs, options.keep, names)
+
+
+def _agrees() -> bool:
+    """Ask a person; return whether to go on."""
+    if not sys.stdin.isatty():
+        sys.stderr.write("nothing was done: there is no terminal to ask on; say --yes to go on\n")
+        return False
+    try:
+        answer = input("Go on? [y/N] ")
+    except EOFError:
+        answer = ""
+    if answer.strip().lower() in ("y", "yes"):
+        return True
+    sys.stderr.write("nothing was done\n")
+    return False
+
+
+def _launches(plan: Plan, content: str, folder: str) -> Dict[str, Launch]:
+    """Make the environments; return how to start the agents of each side."""
+    record = plan.record
+    wheels = os.path.join(content, "wheels") if plan.wheels else None
+    found = {}
+    for name, side in plan.sides.items():
+        interpreter = plan.interpreters[name]
+        place = os.path.join(folder, "environment-" + name)
+        _tell("%s: making an environment of %d packages" % (name, len(side.requirements)))
+        make_environment(side, interpreter, plan.pip, place, wheels)
+        found[name] = Launch(
+            command=(python_of(place), "-s", "-B"),
+            environment=agent_variables(os.environ, record.threads),
+            worker=os.path.join(content, "predictors", "_run", "worker.py"),
+            predictor=os.path.join(content, "predictors", record.predictor + ".py"),
+            log=os.path.join(folder, name + ".log"),
+            timeout=_TIMEOUT,
+        )
+    return found
+
+
+def _tell(line: str) -> None:
+    print(line)
+    sys.stdout.flush()
+
+
+def _run(plan: Plan, launches: Dict[str, Launch], content: str, folder: str) -> int:
+    task = _task_of(plan, launches, content, folder)
+    with Sides(launches) as sides:
+        if len(launches) == 1 and plan.record.old is not None:
+            seen = _one_side(next(iter(launches)), task, sides)
+        else:
+            seen = observe(task, sides, _tell)
+    print("expected: %s" % plan.record.expected.summary)
+    print("seen:     %s" % seen.summary)
+    for line in seen.details:
+        print("  %s" % line)
+    print("REPRODUCED" if seen.shows else "NOT REPRODUCED")
+    return REPRODUCED if seen.shows else NOT_REPRODUCED
+
+
+def _one_side(name: str, task: Task, sides: Sides) -> Seen:
+    """Run one of two sides: it is as expected where only a new side that crashes fails."""
+    fails = name == NEW and task.expected.kind == "crash"
+    if fails:
+        return observe(task, sides)
+    try:
+        path = sides.write_outputs(name, task)
+    except (Failed, Ended) as error:
+        lines = str(error).splitlines()
+        return Seen(False, "the %s side fails: %s" % (name, lines[0]), tuple(lines[1:]))
+    outputs = ", ".join(map(str, read_npz(path)))
+    return Seen(True, "the %s side runs, and gives %s" % (name, outputs))
+
+
+def _task_of(plan: Plan, launches: Dict[str, Launch], content: str, folder: str) -> Task:
+    record = plan.record
+    python = next(reversed(list(launches.values()))).command[0]
+    script = os.path.join(content, "replay", "compare.py")
+
+    def compare(ours: str, reference: str, rtol: float, atol: Optional[float]) -> Dict[str, Any]:
+        numbers = [repr(number) for number in (rtol, atol) if number is not None]
+        found: Dict[str, Any] = _json_of([python, "-s", "-B", script, ours, reference, *numbers])
+        return found
+
+    return Task(
+        expected=record.expected,
+        load={
+            "files": {role: os.path.join(content, name) for role, name in record.files.items()},
+            "device": record.device,
+            "threads": record.threads,
+            "options": record.options,
+            "allow_code": False,
+        },
+        inputs=plan.inputs,
+        reference=os.path.join(content, record.reference) if record.reference else None,
+        work=folder,
+        compare=compare,
+    )
+
+
+def _json_of(command: List[str]) -> Any:
+    done = subprocess.run(
+        command,
+        check=False,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        universal_newlines=True,
+        env=agent_variables(os.environ, None),
+    )
+    if done.returncode:
+        lines = done.stderr.splitlines() or ["no reason"]
+        raise CannotRun("the outputs can't be compared: %s" % lines[-1])
+    return json.loads(done.stdout)
