@@ -24,6 +24,7 @@ _SUBCOMMANDS = {
     "describe": ("describe", "add_describe"),
     "judge": ("judge", "add_judge"),
     "bisect": ("bisect", "add_bisect"),
+    "repro": ("repro", "add_repro"),
     "lock": ("lock", "add_lock"),
     "history": ("history", "add_history"),
     "portal": ("portal", "add_portal"),

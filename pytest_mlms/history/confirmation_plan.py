@@ -26,7 +26,7 @@ from pytest_mlms.loading import load_manifest
 from pytest_mlms.manifest.load import LoadedManifest
 from pytest_mlms.serialization import to_plain
 
-__all__ = ["Plan", "StackNames", "plan_of"]
+__all__ = ["Plan", "StackNames", "manifest_of", "plan_of"]
 
 _REACH_OF_CONTROL = 2
 """Runs between the change of a control item and another one that it may explain."""
@@ -89,7 +89,7 @@ def _plan(change: Change, before: Side, after: Side, control: str) -> Plan | Fin
     if "::" in change.parts["test"]:
         raise _Refused("it was measured by a test of your own, which upgrades don't run")
     _check_machine(change)
-    manifest = _manifest_of(after.line)
+    manifest = manifest_of(after.line)
     gate = gate_of(change, manifest.manifest.thresholds.upgrade.tolerances())
     if gate is None:
         raise _Refused(f"upgrades don't compare {change.quantity}")
@@ -125,7 +125,7 @@ def _check_machine(change: Change) -> None:
         raise _Refused(f"{problem}; confirm it on a machine of that class")
 
 
-def _manifest_of(line: Mapping[str, Any]) -> LoadedManifest:
+def manifest_of(line: Mapping[str, Any]) -> LoadedManifest:
     """Return the manifest of an item. Raises MlmsError where its files are not those any more."""
     path = Path(line["manifest"]["path"])
     if not path.is_file():

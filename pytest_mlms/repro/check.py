@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import mlms_predictors
 
 from pytest_mlms.arrays import read_arrays, write_arrays
 from pytest_mlms.errors import MlmsError
+from pytest_mlms.records import Launch as StackLaunch
 from pytest_mlms.records import Stack
 from pytest_mlms.repro.bundle import Array, Bundle, BundleSide
 from pytest_mlms.repro.replay.agent import Launch
@@ -25,10 +26,11 @@ from pytest_mlms.repro.replay.npz import read_npz
 from pytest_mlms.repro.replay.observe import observe
 from pytest_mlms.repro.replay.sides import NEW, OLD, Sides
 from pytest_mlms.repro.replay.task import CannotRun, Seen, Task
+from pytest_mlms.stacks.environments import environments
 from pytest_mlms.stacks.installers import Show
 from pytest_mlms.stacks.launch import prepare
 
-__all__ = ["Checker", "Seen", "open_checker", "shows", "stack_of", "task_of"]
+__all__ = ["Checker", "Seen", "launch_of", "open_checker", "shows", "stack_of", "task_of"]
 
 _WORKER = Path(str(mlms_predictors.__file__)).parent / "_run" / "worker.py"
 _TIMEOUT = 600.0  # seconds for an answer of an agent
@@ -98,7 +100,7 @@ def _named_sides(bundle: Bundle) -> dict[str, BundleSide]:
 
 
 def _launch_of(bundle: Bundle, side: BundleSide, cache: Path, log: Path, show: Show) -> Launch:
-    made = prepare(stack_of(bundle, side), cache, threads=bundle.threads, show=show)
+    made = launch_of(bundle, side, cache, show)
     return Launch(
         command=made.command,
         environment=dict(made.env),
@@ -108,6 +110,27 @@ def _launch_of(bundle: Bundle, side: BundleSide, cache: Path, log: Path, show: S
         timeout=_TIMEOUT,
         cores=made.cores,
     )
+
+
+def launch_of(bundle: Bundle, side: BundleSide, cache: Path, show: Show) -> StackLaunch:
+    """Return how to start agents of a side; its environment is made in ``cache`` if needed.
+
+    An environment that has the same packages is used, whatever it was made for. Raises MlmsError.
+    """
+    stack = stack_of(bundle, side)
+    made = None if bundle.wheels else _environment_with(side, cache)
+    if made is not None:
+        stack = replace(stack, interpreter=str(made), python=None, requirements=(), options=())
+    return prepare(stack, cache, threads=bundle.threads, show=show)
+
+
+def _environment_with(side: BundleSide, cache: Path) -> Path | None:
+    """Return the interpreter of an environment with exactly the packages of a side."""
+    wanted = sorted(side.requirements)
+    for made in environments(cache):
+        if made.python == side.python and sorted(made.lock) == wanted:
+            return made.interpreter
+    return None
 
 
 def stack_of(bundle: Bundle, side: BundleSide) -> Stack:

@@ -1,0 +1,149 @@
+"""``mlms repro``: a zip that replays a failure of a run elsewhere."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shlex
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_mlms.cli.arguments import (
+    add_allow_code,
+    add_cache,
+    add_predictors,
+    print_error,
+    show_step,
+)
+from pytest_mlms.errors import MlmsError
+
+if TYPE_CHECKING:
+    from pytest_mlms.repro.bundle import Bundle
+
+__all__ = ["add_repro"]
+
+_LONGEST_NAME = 80  # characters
+_MEBIBYTE = 1 << 20
+
+
+def add_repro(commands: Any) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "repro",
+        help="make a zip that replays a failure elsewhere, with just Python and pip",
+        description="Exit status: 0 made, 1 the failure doesn't show, 2 it can't be made.",
+    )
+    parser.add_argument(
+        "item",
+        metavar="ITEM|RUN::NODEID",
+        help="an item of the last run, or of a run's folder or name; a part of its id will do",
+    )
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE", help="the zip to write (default: repro-ITEM.zip)"
+    )
+    parser.add_argument(
+        "--quantity", metavar="NAME", help="of an upgrade (default: the first that regressed)"
+    )
+    parser.add_argument(
+        "--without-model",
+        action="store_true",
+        help="random weights instead of the model's; checks that the failure still shows",
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="replay it in both stacks here before it is written"
+    )
+    parser.add_argument(
+        "--force", action="store_true", help="overwrite FILE, and write what doesn't show it"
+    )
+    parser.add_argument(
+        "--mlms-results",
+        default=Path("mlms-results"),
+        type=Path,
+        metavar="DIR",
+        dest="results",
+        help="folder of the runs (default: mlms-results)",
+    )
+    add_predictors(parser)
+    add_cache(parser)
+    add_allow_code(parser)
+    parser.set_defaults(run=_repro)
+
+
+def _repro(options: argparse.Namespace) -> int:
+    """Make a bundle; return the status that the help tells."""
+    from pytest_mlms.agent.registry import find_predictors
+    from pytest_mlms.repro.items import find_item
+    from pytest_mlms.repro.making import Making, bundle_of_item
+
+    found = find_item(options.item, options.results)
+    path = options.out or Path(_default_name(found.line["nodeid"]))
+    if path.exists() and not options.force:
+        raise MlmsError(f"{path} is there; name another with --out, or overwrite it with --force")
+    making = Making(
+        predictors=find_predictors(options.predictors),
+        cache=options.cache,
+        show=show_step,
+        quantity=options.quantity,
+        allow_code=options.allow_code,
+    )
+    bundle = bundle_of_item(found, making)
+    with tempfile.TemporaryDirectory(prefix="mlms-repro-") as folder:
+        if options.without_model:
+            from pytest_mlms.repro.random_weights import randomised
+
+            bundle = randomised(bundle, Path(folder))
+        if not (options.check or options.without_model) or _shows(bundle, options):
+            return _write(bundle, path)
+        if options.force:
+            _write(bundle, path)
+    return 1
+
+
+def _default_name(nodeid: str) -> str:
+    name = nodeid.rpartition("::")[2] or nodeid
+    plain = re.sub(r"[^\w.=-]+", "-", name).strip("-")[:_LONGEST_NAME]
+    return f"repro-{plain}.zip"
+
+
+def _shows(bundle: Bundle, options: argparse.Namespace) -> bool:
+    """Replay a bundle here, and tell what was seen; return whether the failure shows."""
+    from pytest_mlms.repro.check import open_checker
+
+    with open_checker(bundle, options.cache, show_step, print_error) as checker:
+        seen = checker.shows(bundle)
+    print(f"checked here: {seen.summary}")
+    if seen.shows:
+        return True
+    subject = "with random weights, the failure" if options.without_model else "the failure"
+    print_error(f"{subject} doesn't show: nothing is written without --force")
+    return False
+
+
+def _write(bundle: Bundle, path: Path) -> int:
+    from pytest_mlms.repro.archive import write_bundle
+
+    write_bundle(bundle, path)
+    print(f"{path}: {path.stat().st_size / _MEBIBYTE:.2f} MiB")
+    print(f"  {bundle.title}")
+    print(f"  expected: {bundle.expected.summary}")
+    for line in _content_lines(bundle, path):
+        print(f"  {line}")
+    print("run it anywhere with Python and pip; it says what it will do, and asks:")
+    print(f"  python {shlex.quote(str(path))}")
+    return 0
+
+
+def _content_lines(bundle: Bundle, path: Path) -> list[str]:
+    with zipfile.ZipFile(path) as archive:
+        sizes = {info.filename: info.file_size for info in archive.infolist()}
+    model = [f"{name} ({sizes[name]:,} bytes)" for name in sizes if name.startswith("model/")]
+    lines = [f"model: {', '.join(model)}"]
+    shapes = [f"{name} {array.dtype} {list(array.shape)}" for name, array in bundle.inputs.items()]
+    lines.append(f"inputs: {', '.join(shapes)}")
+    for side in bundle.sides:
+        count = len(side.requirements)
+        lines.append(f"side: {side.name}, Python {side.python}, {count} exact packages")
+    lines += [f"wheel: {wheel.name}, which comes along" for wheel in bundle.wheels]
+    return [*lines, *bundle.notes]

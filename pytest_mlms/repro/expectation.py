@@ -1,0 +1,188 @@
+"""What a bundle is held against, from an item's line of results.jsonl: pure functions."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from pytest_mlms.bisect.judgement import AGREEMENT, CRASH, Judgement, judgement_of
+from pytest_mlms.bisect.search import Outcome
+from pytest_mlms.errors import MlmsError
+from pytest_mlms.quantities import QUANTITIES
+from pytest_mlms.records import Verdict
+from pytest_mlms.redaction import anonymous
+from pytest_mlms.repro.bundle import Expectation
+from pytest_mlms.repro.replay.record import ANSWERS, LIMIT, OUTPUTS, RATIO
+from pytest_mlms.repro.replay.record import CRASH as CRASHES
+from pytest_mlms.repro.replay.rounds import QUANTITIES as MEASURED
+from pytest_mlms.units import format_quantity
+
+__all__ = ["expectation_of"]
+
+_SIGNAL = re.compile(r"killed by (SIG\w+)")
+_STATUS = re.compile(r"exit status (\d+)")
+_RAISED = re.compile(r"'\w+' raised (\w+)")
+_MOST_TEXT = 500  # characters of a summary
+
+Line = Mapping[str, Any]
+
+
+def expectation_of(line: Line, quantity: str | None = None) -> Expectation:
+    """Return what a replay of an item is held against; raises MlmsError where nothing failed.
+
+    ``quantity`` chooses one of an upgrade; None: the first that regressed. The tolerance of outputs
+    is the default, as lines don't have the manifest's.
+    """
+    if line["kind"] == "upgrade":
+        return _of_upgrade(line, quantity)
+    if quantity:
+        raise MlmsError(f"--quantity is for upgrades, and {line['nodeid']} is none; leave it out")
+    if line["verdict"] == Verdict.ERROR:
+        return _of_crash(line, str(line.get("message") or ""))
+    if line["verdict"] != Verdict.FAILED:
+        raise _nothing(line)
+    if line["kind"] == "agreement":
+        return _of_agreement(line)
+    return _of_limit(line)
+
+
+def _nothing(line: Line) -> MlmsError:
+    problem = f"{line['nodeid']} is {line['verdict']}: there is no failure to reproduce"
+    return MlmsError(f"{problem}; name an item that is REGRESSED or FAILED, or that crashed")
+
+
+def _of_upgrade(line: Line, quantity: str | None) -> Expectation:
+    judgement = judgement_of(line, quantity)
+    if judgement.outcome is not Outcome.BAD:
+        raise _nothing(line)
+    if judgement.quantity == CRASH:
+        return _of_crash(line, judgement.reason)
+    if judgement.of in ("inputs", "outputs"):
+        return _of_outputs(judgement)
+    return _of_ratio(judgement)
+
+
+def _of_crash(line: Line, text: str) -> Expectation:
+    how = _ending_of(text)
+    if not how:
+        problem = f"{line['nodeid']} ended with an error that is not the framework's"
+        raise MlmsError(f"{problem}: {text.partition(chr(10))[0]}")
+    first = anonymous(text.partition("\n")[0], (line.get("machine") or {}).get("host") or "")
+    summary = f"the new side fails: {first}"[:_MOST_TEXT]
+    return Expectation(CRASHES, CRASH, str(line["verdict"]), summary, crash=how)
+
+
+def _ending_of(text: str) -> str:
+    """Return how an agent ended, as ``Expectation.crash`` has it; "" where it is another error."""
+    for pattern, form in ((_SIGNAL, "{}"), (_STATUS, "status {}"), (_RAISED, "{}")):
+        found = pattern.search(text)
+        if found:
+            return form.format(found[1])
+    return ""
+
+
+def _of_outputs(judgement: Judgement) -> Expectation:
+    if judgement.quantity == AGREEMENT:
+        by = "" if judgement.ratio is None else f" by {judgement.ratio:.3g} × what is allowed"
+        summary = judgement.reason or f"the outputs differ{by}"
+    else:
+        change = f"{judgement.a} → {judgement.b}"
+        summary = f"{judgement.quantity} {change}: the inputs that got worst have other outputs"
+    return Expectation(
+        kind=OUTPUTS,
+        quantity=judgement.quantity,
+        verdict=judgement.verdict,
+        summary=summary,
+        a=_finite(judgement.a),
+        b=_finite(judgement.b),
+        unit=judgement.unit,
+        ratio=_finite(judgement.ratio),
+        tolerance=judgement.tolerance,
+        better="higher" if judgement.of == "inputs" else "lower",
+    )
+
+
+def _of_ratio(judgement: Judgement) -> Expectation:
+    quantity = judgement.quantity
+    _check_measured(quantity)
+    low, high = _finite(judgement.low), _finite(judgement.high)
+    ends = f" (×{low:.3f} to ×{high:.3f})" if low is not None and high is not None else ""
+    values = f"{_shown(judgement.a, judgement.unit)} → {_shown(judgement.b, judgement.unit)}"
+    allowed = f"{100 * (judgement.tolerance or 0):.3g} %"
+    summary = f"{quantity} {values}, ×{judgement.ratio:.3f}{ends}; {allowed} are allowed"
+    return Expectation(
+        kind=RATIO,
+        quantity=quantity,
+        verdict=judgement.verdict,
+        summary=summary,
+        a=_finite(judgement.a),
+        b=_finite(judgement.b),
+        unit=judgement.unit,
+        ratio=_finite(judgement.ratio),
+        low=low,
+        high=high,
+        tolerance=judgement.tolerance,
+        better=QUANTITIES[quantity].better,
+    )
+
+
+def _check_measured(quantity: str) -> None:
+    if quantity not in MEASURED:
+        known = ", ".join(MEASURED)
+        raise MlmsError(f"a bundle can't measure {quantity}; it can measure {known}, and outputs")
+
+
+def _of_agreement(line: Line) -> Expectation:
+    reference = line["reference"]
+    deviation = (line["estimates"].get("deviation") or {}).get("value")
+    by = f" by {deviation:.3g} × what is allowed" if deviation else ""
+    versions = reference.get("versions") or {}
+    framework = reference["framework"]
+    name = f"{framework} {versions.get(framework, '')}".strip()
+    return Expectation(
+        kind=OUTPUTS,
+        quantity=AGREEMENT,
+        verdict=str(line["verdict"]),
+        summary=f"the outputs differ from those of {name}{by}",
+        ratio=_finite(deviation),
+    )
+
+
+def _of_limit(line: Line) -> Expectation:
+    broken = [limit for limit in line.get("limits") or () if limit["verdict"] == Verdict.FAILED]
+    if not broken:
+        raise _nothing(line)
+    limit = broken[0]
+    quantity = limit["quantity"]
+    value = line["estimates"][quantity]["value"]
+    unit = QUANTITIES[quantity].unit
+    bound = limit["max"] if limit.get("max") is not None else limit["min"]
+    summary = f"{quantity} is {_shown(value, unit)}; the limit is {_shown(bound, unit)}"
+    kind = LIMIT
+    if line["kind"] == "accuracy":
+        kind = ANSWERS
+        summary += "; these inputs are answered worst"
+    else:
+        _check_measured(quantity)
+    return Expectation(
+        kind=kind,
+        quantity=quantity,
+        verdict=str(line["verdict"]),
+        summary=summary,
+        b=_finite(value),
+        unit=unit,
+        better=QUANTITIES[quantity].better,
+        limit=bound,
+    )
+
+
+def _shown(value: float | None, unit: str) -> str:
+    if value is None:
+        return "unknown"
+    return format_quantity(value, unit) if unit else f"{value:.4g}"
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None

@@ -1,0 +1,270 @@
+"""A bundle of an item of a run: its model, the inputs that matter, both stacks, what was seen."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pytest_mlms.agent.log import temporary_log
+from pytest_mlms.agent.opening import PredictorSpec, open_predictor
+from pytest_mlms.agent.predictor import Predictor
+from pytest_mlms.arrays import read_arrays
+from pytest_mlms.artifacts.fetch import CaseFiles, fetch_files
+from pytest_mlms.cases import Case
+from pytest_mlms.errors import MlmsError
+from pytest_mlms.evaluate.inputs import draw_batches, random_batch
+from pytest_mlms.history.confirmation_plan import manifest_of
+from pytest_mlms.history.machine_class import machine_class
+from pytest_mlms.manifest.load import LoadedManifest
+from pytest_mlms.manifest.schema import Model
+from pytest_mlms.pipeline import Dataset, open_dataset, without_corrupt
+from pytest_mlms.pipeline.step_files import class_numbers_of, with_local_files
+from pytest_mlms.records import Stack, device_name
+from pytest_mlms.redaction import redact_all
+from pytest_mlms.repro.bundle import Array, Bundle, Expectation
+from pytest_mlms.repro.check import launch_of, stack_of
+from pytest_mlms.repro.expectation import expectation_of
+from pytest_mlms.repro.items import FoundItem
+from pytest_mlms.repro.replay.record import ANSWERS, OUTPUTS
+from pytest_mlms.repro.software import ExactSide, new_side, old_side
+from pytest_mlms.stacks.declaration import HIDDEN
+from pytest_mlms.stacks.installers import Show
+from pytest_mlms.stacks.variables import is_secret_name
+
+__all__ = ["Making", "bundle_of_item"]
+
+_TIMEOUT = 600.0  # seconds for an answer of an agent
+_INDEX = "input"  # in outputs.npz, the number of each input
+_REFERENCE = "reference_"
+
+Arrays = Mapping[str, Array]
+
+
+@dataclass(frozen=True)
+class Making:
+    """Settings of making a bundle; ``quantity`` is one of an upgrade, or None for the first."""
+
+    predictors: Mapping[str, Path]
+    cache: Path
+    show: Show
+    quantity: str | None = None
+    allow_code: bool = False
+
+
+def bundle_of_item(found: FoundItem, making: Making) -> Bundle:
+    """Return the bundle of an item. The stack that works is made in the cache if needed.
+
+    Raises MlmsError where nothing failed, where the files are not those that were measured, and for
+    what a bundle can't have.
+    """
+    line = found.line
+    expected = expectation_of(line, making.quantity)
+    if line["framework"] not in making.predictors:
+        problem = f"there is no predictor for {line['framework']}"
+        raise MlmsError(f"{problem}; name its folder with --mlms-predictors")
+    predictor = making.predictors[line["framework"]]
+    loaded = manifest_of(line)
+    model = _model_of(loaded, line)
+    case = _case_of(loaded, model, line)
+    files = fetch_files(loaded, model, making.cache)
+    new = new_side(line, predictor)
+    old = old_side(line, predictor) if line["kind"] == "upgrade" else None
+    point = f"{loaded.manifest.name} on {case.device}, batch of {case.batch_size}"
+    bundle = Bundle(
+        title=f"{point}: {_what(new, old)}",
+        predictor=predictor,
+        files=files.model,
+        device=device_name(case.device),
+        threads=case.threads,
+        options=_without_secrets(model.options),
+        inputs={},
+        old=old.side if old else None,
+        new=new.side,
+        expected=_with_tolerance(expected, case),
+        wheels=tuple(dict.fromkeys((*(old.wheels if old else ()), *new.wheels))),
+        notes=tuple(_notes(line, new, old)),
+    )
+    return _with_inputs(bundle, case, files, found, making)
+
+
+def _model_of(loaded: LoadedManifest, line: Mapping[str, Any]) -> Model:
+    (model,) = (one for one in loaded.manifest.models if one.name == line["framework"])
+    return model
+
+
+def _case_of(loaded: LoadedManifest, model: Model, line: Mapping[str, Any]) -> Case:
+    recorded = line["stack"]
+    stack = Stack(recorded["name"], model.name, threads=recorded.get("threads"))
+    return Case(line["kind"], loaded, model, stack, line["device"], line["batch_size"], None)
+
+
+def _what(new: ExactSide, old: ExactSide | None) -> str:
+    if old is None:
+        return new.side.name
+    return f"{old.side.name} → {new.side.name}"
+
+
+def _with_tolerance(expected: Expectation, case: Case) -> Expectation:
+    """Return an expectation with the manifest's tolerance of outputs, if it has one."""
+    if expected.kind != OUTPUTS or case.agreement is None:
+        return expected
+    return expected._replace(rtol=case.agreement.rtol, atol=case.agreement.atol)
+
+
+def _notes(line: Mapping[str, Any], new: ExactSide, old: ExactSide | None) -> Iterator[str]:
+    yield f"It was seen on {machine_class(line['machine'], line['device'])}."
+    yield from dict.fromkeys((*new.notes, *(old.notes if old else ())))
+
+
+def _without_secrets(options: Mapping[str, Any]) -> dict[str, Any]:
+    hidden = {key: HIDDEN if is_secret_name(key) else value for key, value in options.items()}
+    found: dict[str, Any] = redact_all(hidden)
+    return found
+
+
+def _with_inputs(
+    bundle: Bundle, case: Case, files: CaseFiles, found: FoundItem, making: Making
+) -> Bundle:
+    """Return a bundle with the inputs that matter, by the model's own names."""
+    dataset = _dataset_of(case.loaded, files)
+    with _opened(bundle, case, making) as predictor:
+        chosen = _chosen(bundle.expected, case, dataset, found)
+        if dataset is None:
+            batch: Arrays = random_batch(predictor, case)
+        elif chosen:
+            batch = dataset.batch(_filled(chosen, case.batch_size))
+        else:
+            batch = draw_batches(dataset, case.batch_size, case.loaded.manifest.evaluate.seed)[0]
+        reference = _reference(bundle, case, found, chosen, predictor, batch)
+        inputs = _own(batch, predictor.own_inputs)
+    return replace(bundle, inputs=inputs, reference=reference)
+
+
+def _own(arrays: Arrays, names: Mapping[str, str]) -> dict[str, Array]:
+    return {names.get(name, name): np.asarray(array) for name, array in arrays.items()}
+
+
+def _filled(chosen: Sequence[int], size: int) -> list[int]:
+    """Return as many inputs as a batch takes: the last one again where there are fewer."""
+    return [*chosen, *[chosen[-1]] * size][:size]
+
+
+def _dataset_of(loaded: LoadedManifest, files: CaseFiles) -> Dataset | None:
+    manifest = loaded.manifest
+    entry = manifest.dataset
+    if entry is None or files.dataset is None:
+        return None
+    if loaded.origin is not None and loaded.origin.code:
+        problem = f"{loaded.place()}: its inputs are made by Python that the manifest embeds"
+        raise MlmsError(f"{problem}, which bundles don't run; import it with 'mlms import' first")
+    specs = [with_local_files(spec, files.steps) for spec in manifest.inputs]
+    place = loaded.place("dataset", "source")
+    classes = class_numbers_of(manifest, files.steps)
+    dataset = open_dataset(files.dataset, specs, place, entry.source, manifest.label_form, classes)
+    return without_corrupt(dataset, entry.skip_corrupt)
+
+
+@contextlib.contextmanager
+def _opened(bundle: Bundle, case: Case, making: Making) -> Iterator[Predictor]:
+    """Load the model in the stack that works, else in the one that fails."""
+    side = bundle.old or bundle.new
+    stack = stack_of(bundle, side)
+    launch = launch_of(bundle, side, making.cache, making.show)
+    with temporary_log("mlms-repro-") as log:
+        spec = PredictorSpec(
+            case=replace(case, stack=stack),
+            launch=launch,
+            predictor=bundle.predictor,
+            files=bundle.files,
+            log=log,
+            timeout=_TIMEOUT,
+            allow_code=making.allow_code,
+        )
+        with open_predictor(spec) as opened:
+            yield opened
+
+
+def _chosen(
+    expected: Expectation, case: Case, dataset: Dataset | None, found: FoundItem
+) -> list[int]:
+    """Return the inputs that the outputs differ most in; none where others don't matter more."""
+    if dataset is None or expected.kind not in (OUTPUTS, ANSWERS):
+        return []
+    if case.kind == "agreement":
+        return _most_different(expected, found)[: case.batch_size]
+    if case.kind == "accuracy":
+        return _worst(found)
+    if expected.quantity != "agreement":
+        return _worse(found.line, dataset)
+    return []
+
+
+def _recorded_outputs(found: FoundItem) -> dict[str, Array]:
+    path = found.artifact("outputs.npz")
+    if path is None:
+        problem = f"{found.line['nodeid']} has no outputs.npz any more"
+        raise MlmsError(f"{problem}, which has the reference's outputs; run it again")
+    return read_arrays(path)
+
+
+def _most_different(expected: Expectation, found: FoundItem) -> list[int]:
+    """Return the inputs of an agreement, the one with the largest difference first."""
+    arrays = _recorded_outputs(found)
+    rows = np.zeros(len(arrays[_INDEX]))
+    for name, reference in arrays.items():
+        if not name.startswith(_REFERENCE):
+            continue
+        ours = arrays[name.removeprefix(_REFERENCE)]
+        allowed = (expected.atol or 0.0) + expected.rtol * np.abs(reference)
+        with np.errstate(all="ignore"):
+            share = np.abs(ours - reference) / allowed
+        rows = np.fmax(rows, np.nan_to_num(share, nan=np.inf).reshape(len(rows), -1).max(axis=1))
+    order = np.argsort(-rows, kind="stable")
+    return [int(arrays[_INDEX][index]) for index in order]
+
+
+def _worst(found: FoundItem) -> list[int]:
+    """Return the inputs that an accuracy item answered worst."""
+    path = found.artifact("worst.json")
+    if path is None:
+        return []
+    return [int(entry["input"]) for entry in json.loads(path.read_text(encoding="utf-8"))]
+
+
+def _worse(line: Mapping[str, Any], dataset: Dataset) -> list[int]:
+    """Return the inputs that an upgrade answers worse, which its line names by row or file."""
+    numbers = {f"row {number}": number for number in range(len(dataset))}
+    if dataset.files is not None:
+        numbers = {name: number for number, name in enumerate(dataset.files)}
+    names = [text.partition(": ")[0] for text in line.get("worse_inputs") or ()]
+    return [numbers[name] for name in names if name in numbers]
+
+
+def _reference(
+    bundle: Bundle,
+    case: Case,
+    found: FoundItem,
+    chosen: Sequence[int],
+    predictor: Predictor,
+    batch: Arrays,
+) -> dict[str, Array]:
+    """Return the outputs that one side is held against, by the model's own names."""
+    if bundle.expected.kind == ANSWERS:
+        return _own(predictor.predict(batch), predictor.own_outputs)
+    if bundle.expected.kind != OUTPUTS or bundle.old is not None:
+        return {}
+    arrays = _recorded_outputs(found)
+    places = {int(number): place for place, number in enumerate(arrays[_INDEX])}
+    wanted = _filled(chosen or sorted(places), case.batch_size)
+    rows = [places[number] for number in wanted]
+    outputs = {}
+    for name, values in arrays.items():
+        if name.startswith(_REFERENCE):
+            outputs[name.removeprefix(_REFERENCE)] = values[rows]
+    return _own(outputs, predictor.own_outputs)
