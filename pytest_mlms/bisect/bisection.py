@@ -75,7 +75,9 @@ class Bisection:
         """Search the stacks for the first one that is worse than the one before it."""
 
         def judge(pair: Pair) -> Outcome:
-            return self.judge(stacks[pair.before], stacks[pair.after], pair.purpose, pair.effort)
+            before = stacks[pair.before]
+            after = stacks[pair.after]
+            return self.judge(before, after, pair.purpose, pair.effort)
 
         return search(len(stacks), judge, limit)
 
@@ -84,6 +86,8 @@ class Bisection:
         before = stacks[answer.before].name
         after = stacks[answer.after].name
         probe = self._last_probe(before, after)
+        between = versions[answer.before + 1 : answer.after]
+        others = self._others(before, after)
         self.record.answer = Conclusion(
             kind=answer.kind,
             before=before,
@@ -91,8 +95,8 @@ class Bisection:
             package=self.record.package,
             old=versions[answer.before],
             new=versions[answer.after],
-            between=tuple(versions[answer.before + 1 : answer.after]),
-            others=tuple(self._others(before, after)),
+            between=tuple(between),
+            others=tuple(others),
             judgement=probe.judgement,
             run=probe.run,
             nodeid=probe.nodeid,
@@ -109,9 +113,15 @@ class Bisection:
     def _others(self, before: str, after: str) -> list[str]:
         """Return the packages that differ between two stacks beside the one that is searched."""
         stacks = self.record.stacks
-        differing = differing_packages(stacks[before].packages, stacks[after].packages)
+        old = stacks[before].packages
+        new = stacks[after].packages
         searched = self.record.package.split()
-        return [text for text in differing if text.partition(" ")[0] not in searched]
+        others = []
+        for text in differing_packages(old, new):
+            name, _, _ = text.partition(" ")
+            if name not in searched:
+                others.append(text)
+        return others
 
     def _measure(self, before: Stack, after: Stack, purpose: Purpose, effort: int) -> Probe:
         began = datetime.datetime.now(datetime.timezone.utc)

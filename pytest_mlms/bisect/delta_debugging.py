@@ -52,7 +52,7 @@ def reduce_changes(count: int, test: Test) -> Reduction:
             parts = min(2 * parts, len(changes))
         else:
             break
-    minimal = all(memory.is_good(rest) for rest in _without_one(changes))
+    minimal = all(map(memory.is_good, _without_one(changes)))
     return Reduction(changes, minimal)
 
 
@@ -85,21 +85,31 @@ def _bad_part(changes: Changes, parts: int, memory: _Memory) -> Changes | None:
 def _bad_rest(changes: Changes, parts: int, memory: _Memory) -> Changes | None:
     """Return the changes without one part that are bad all the same; None where none are."""
     for part in _divided(changes, parts):
-        rest = tuple(change for change in changes if change not in part)
+        rest = _without(changes, part)
         if memory.is_bad(rest):
             return rest
     return None
 
 
+def _without(changes: Changes, part: Changes) -> Changes:
+    left = []
+    for change in changes:
+        if change not in part:
+            left.append(change)
+    return tuple(left)
+
+
 def _divided(changes: Sequence[int], parts: int) -> Iterator[Changes]:
     """Yield the changes in this many parts, of sizes that differ by one at most."""
     begin = 0
-    for number in range(parts):
-        end = begin + (len(changes) - begin) // (parts - number)
-        yield tuple(changes[begin:end])
+    for parts_left in range(parts, 0, -1):
+        changes_left = len(changes) - begin
+        end = begin + changes_left // parts_left
+        part = changes[begin:end]
+        yield tuple(part)
         begin = end
 
 
 def _without_one(changes: Changes) -> Iterator[Changes]:
-    for index in range(len(changes)):
-        yield changes[:index] + changes[index + 1 :]
+    for change in changes:
+        yield _without(changes, (change,))

@@ -23,6 +23,7 @@ from pytest_mlms.stacks.launch import prepare
 
 __all__ = ["Gate", "GateRun", "check_quantity"]
 
+_Line = Mapping[str, Any]
 _QUIET = ("-q", "--no-header", "--tb=short", "-rN", "-p", "no:cacheprovider")
 _SHOWN_LINES = 12
 _LARGEST_TOLERANCE = 1.0
@@ -33,7 +34,7 @@ _LARGEST_TOLERANCE = 1.0
 class GateRun:
     """The line of an upgrade in results.jsonl, and the name of its run."""
 
-    line: Mapping[str, Any]
+    line: _Line
     run: str
 
 
@@ -65,9 +66,11 @@ class Gate:
 
         Raises MlmsError where it can't be made.
         """
-        if stack.name not in self._locks:
-            self._locks[stack.name] = prepare(stack, self.child.cache, show=self.tell_step).lock
-        return self._locks[stack.name]
+        name = stack.name
+        if name not in self._locks:
+            launch = prepare(stack, self.child.cache, show=self.tell_step)
+            self._locks[name] = launch.lock
+        return self._locks[name]
 
     def run(self, before: Stack, after: Stack, quantity: str | None, effort: int) -> GateRun:
         """Judge a stack against an earlier one; both must be installed.
@@ -75,23 +78,26 @@ class Gate:
         Raises MlmsError, which has pytest's last lines, where it measured nothing.
         """
         with tempfile.TemporaryDirectory(prefix="mlms-bisect-") as folder:
-            stacks = {stack.name: stack for stack in (before, after)}
+            stacks = {before.name: before, after.name: after}
             write_stacks(Path(folder, "stacks.yaml"), stacks)
-            arguments = [*self._arguments(before, after, folder), *self._limits(quantity, effort)]
+            arguments = list(self._arguments(before, after, folder))
+            arguments += self._limits(quantity, effort)
             log = Path(folder, "output.txt")
             with log.open("wb") as output:
                 done = run_child(arguments, self.child, marker=folder, output=output)
-            lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-        line = _upgrade(done.run) if done.run else None
-        if done.run is None or line is None:
+            text = log.read_text(encoding="utf-8", errors="replace")
+        run = done.run
+        line = _upgrade(run) if run else None
+        if run is None or line is None:
+            lines = text.splitlines()
             shown = "\n  ".join(lines[-_SHOWN_LINES:])
             raise MlmsError(f"pytest judged nothing (exit status {done.status}):\n  {shown}")
-        _keep(done.run)
-        return GateRun(line, done.run.name)
+        _keep(run)
+        return GateRun(line, run.name)
 
     def _arguments(self, before: Stack, after: Stack, folder: str) -> Iterator[str]:
         point = self.point
-        case = f"{after.label}-vs-{before.label}-{point.device}-b{point.batch_size}"
+        case = f"{after.label}-vs-{before.label}-{point.case}"
         yield f"{point.path}::test_upgrade[{case}]"
         yield from _QUIET
         yield f"--mlms-manifests={folder}"
@@ -101,12 +107,15 @@ class Gate:
     def _limits(self, quantity: str | None, effort: int) -> Iterator[str]:
         """Yield the budget, and the gates: the quantity with its tolerance."""
         budget, duration = self.seconds
-        yield f"--mlms-budget={effort * budget:g}"
-        yield f"--mlms-duration={effort * duration:g}"
+        whole = effort * budget
+        process = effort * duration
+        yield f"--mlms-budget={whole:g}"
+        yield f"--mlms-duration={process:g}"
         if quantity is None:
             return
         if quantity not in (AGREEMENT, CRASH):
-            yield f"--mlms-gate={quantity}={self._tolerance_of(quantity):.6f}"
+            tolerance = self._tolerance_of(quantity)
+            yield f"--mlms-gate={quantity}={tolerance:.6f}"
         if quantity != "latency":
             yield f"--mlms-gate=latency={_LARGEST_TOLERANCE:g}"
 
@@ -115,8 +124,9 @@ class Gate:
         if self.tolerance is not None:
             return self.tolerance
         rules = {**upgrade_rules(), **upgrade_rules("inputs")}
-        upgrade = self.point.loaded.manifest.thresholds.upgrade
-        return upgrade.tolerances().get(quantity, rules[quantity].tolerance)
+        thresholds = self.point.loaded.manifest.thresholds
+        default = rules[quantity].tolerance
+        return thresholds.upgrade.tolerances().get(quantity, default)
 
 
 def check_quantity(name: str | None, tolerance: float | None) -> None:
@@ -134,11 +144,12 @@ def check_quantity(name: str | None, tolerance: float | None) -> None:
         raise MlmsError(f"{problem}; that of outputs is the manifest's thresholds: agreement")
 
 
-def _upgrade(run: Path) -> Mapping[str, Any] | None:
+def _upgrade(run: Path) -> _Line | None:
     """Return the last line of an upgrade; None where there is none."""
     found = None
     for line in read_results(run / "results.jsonl"):
-        if line["type"] == "item" and line["kind"] == "upgrade":
+        is_item = line["type"] == "item"
+        if is_item and line["kind"] == "upgrade":
             found = line
     return found
 

@@ -24,6 +24,7 @@ _OUTCOMES = {
     Verdict.PASSED: Outcome.GOOD,
     Verdict.IMPROVED: Outcome.GOOD,
 }
+_Line = Mapping[str, Any]
 _FAILURES = (Verdict.ERROR, Verdict.INVALID, Verdict.SKIPPED, Verdict.FAILED)
 
 
@@ -62,7 +63,7 @@ class Judgement:
     layers: tuple[tuple[Any, ...], ...] = ()
 
 
-def judgement_of(line: Mapping[str, Any], quantity: str | None) -> Judgement:
+def judgement_of(line: _Line, quantity: str | None) -> Judgement:
     """Return the judgement by a quantity; by None, the first one that regressed, else latency."""
     name = quantity or _regressed(line)
     if name == CRASH:
@@ -88,19 +89,21 @@ def judgement_of(line: Mapping[str, Any], quantity: str | None) -> Judgement:
     )
 
 
-def _regressed(line: Mapping[str, Any]) -> str:
+def _regressed(line: _Line) -> str:
     """Return the first quantity that regressed: a crash, outputs, accuracy, latency, others."""
     if _crash_of(line):
         return CRASH
-    comparisons = line.get("comparisons") or []
-    names = [one["quantity"] for one in comparisons if one["verdict"] == Verdict.REGRESSED]
+    names = []
+    for compared in _comparisons(line):
+        if compared["verdict"] == Verdict.REGRESSED:
+            names.append(compared["quantity"])
     for name in (AGREEMENT, LATENCY):
         if name in names:
             return name
     return names[0] if names else LATENCY
 
 
-def _judge_crash(line: Mapping[str, Any]) -> Judgement:
+def _judge_crash(line: _Line) -> Judgement:
     verdict = str(line["verdict"])
     crash = _crash_of(line)
     if crash:
@@ -110,34 +113,41 @@ def _judge_crash(line: Mapping[str, Any]) -> Judgement:
     return Judgement(Outcome.GOOD, CRASH, "RUNS")
 
 
-def _crash_of(line: Mapping[str, Any]) -> str:
+def _crash_of(line: _Line) -> str:
     """Return the error of the later stack that ended an upgrade; "" where none did.
 
     The upgrade puts the role and the name of a stack in front of its errors.
     """
     if line["verdict"] != Verdict.ERROR:
         return ""
-    label = f": candidate {line['stack']['name']}: "
-    _, _, error = f": {_first_line(line)}".partition(label)
+    stack = line["stack"]["name"]
+    message = _first_line(line)
+    _, _, error = f": {message}".partition(f": candidate {stack}: ")
     return error
 
 
-def _comparison(line: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
-    comparisons: Sequence[Mapping[str, Any]] = line.get("comparisons") or []
-    for compared in comparisons:
+def _comparisons(line: _Line) -> Sequence[_Line]:
+    return line.get("comparisons") or []
+
+
+def _comparison(line: _Line, name: str) -> _Line | None:
+    for compared in _comparisons(line):
         if compared["quantity"] == name:
             return compared
     return None
 
 
-def _outcome_of(compared: Mapping[str, Any]) -> Outcome:
-    outcome = _OUTCOMES.get(compared["verdict"], Outcome.UNDECIDED)
-    if outcome is Outcome.UNDECIDED and compared["of"] == "inputs" and _is_as_right(compared):
+def _outcome_of(compared: _Line) -> Outcome:
+    verdict = compared["verdict"]
+    if verdict in _OUTCOMES:
+        return _OUTCOMES[verdict]
+    is_of_inputs = compared["of"] == "inputs"
+    if is_of_inputs and _is_as_right(compared):
         return Outcome.GOOD
-    return outcome
+    return Outcome.UNDECIDED
 
 
-def _is_as_right(compared: Mapping[str, Any]) -> bool:
+def _is_as_right(compared: _Line) -> bool:
     """Return whether the same inputs are not answered worse.
 
     Bounds over few inputs reach beyond any tolerance, also where both sides answer the same.
@@ -150,22 +160,26 @@ def _is_as_right(compared: Mapping[str, Any]) -> bool:
     return bool(sign * change <= 0)
 
 
-def _reason(line: Mapping[str, Any], compared: Mapping[str, Any]) -> str:
+def _reason(line: _Line, compared: _Line) -> str:
+    missing = str(compared["lacking"])
     if compared["verdict"] != Verdict.INCONCLUSIVE:
-        return str(compared["lacking"])
+        return missing
     outputs = _comparison(line, AGREEMENT)
-    if outputs is not None and outputs["verdict"] == Verdict.REGRESSED:
+    if outputs and outputs["verdict"] == Verdict.REGRESSED:
         return "the outputs differ, which ends an upgrade; bisect --quantity agreement first"
-    return str(compared["lacking"] or "the interval straddles the tolerance")
+    return missing or "the interval straddles the tolerance"
 
 
-def _problem(line: Mapping[str, Any], name: str) -> str:
+def _problem(line: _Line, name: str) -> str:
     if line["verdict"] in _FAILURES:
         return _first_line(line)
     return f"the upgrade did not compare {name}"
 
 
-def _first_line(line: Mapping[str, Any]) -> str:
+def _first_line(line: _Line) -> str:
     message = str(line.get("message") or "")
     lines = message.splitlines()
-    return lines[0] if lines else f"{line['verdict']}, without a message"
+    if lines:
+        return lines[0]
+    verdict = line["verdict"]
+    return f"{verdict}, without a message"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pytest_mlms.bisect.question import End, Point
+from pytest_mlms.bisect.question import End, Point, model_of
 from pytest_mlms.cases import Case
 from pytest_mlms.config import LOCK_FILE
 from pytest_mlms.errors import MlmsError, Unavailable
@@ -30,11 +30,12 @@ def locked_stacks(point: Point, good: str, bad: str) -> tuple[Stack, Stack]:
 
 def _locked_stack(point: Point, name: str) -> Stack:
     lock = read_version(name, Path(LOCK_FILE))
-    file = LockFile(Path(name).absolute(), lock)
+    path = Path(name)
+    file = LockFile(path.absolute(), lock)
     framework = _framework(point, lock, file.name)
-    models = [model for model in point.loaded.manifest.models if model.name == framework]
+    model = model_of(point, framework)
     stack = Stack(point.item or framework, framework)
-    case = Case("upgrade", point.loaded, models[0], stack, point.device, point.batch_size, None)
+    case = Case("upgrade", point.loaded, model, stack, point.device, point.batch_size, None)
     declared = declared_stacks(Path.cwd(), [point.path])
     try:
         return locked_stack(case, file, stack.name, declared)
@@ -48,16 +49,18 @@ def _framework(point: Point, lock: Lock, file: str) -> str:
     frameworks = _locked_frameworks(point, lock)
     if len(frameworks) == 1:
         return frameworks[0]
-    named = [framework for framework in frameworks if point.item.startswith(framework)]
+    named = [name for name in frameworks if point.item.startswith(name)]
     if len(named) == 1:
         return named[0]
-    model = f"{point.loaded.manifest.name} on {point.device}"
+    manifest = point.loaded.manifest
+    model = f"{manifest.name} on {point.device}"
     if not frameworks:
         problem = f"{file} has no item of {model}"
         raise MlmsError(f"{problem}; name a lock file of a run that measured it")
-    case = f"{frameworks[0]}-{point.device}-b{point.batch_size}"
-    example = f"{point.path}::test_upgrade[{case}]"
-    problem = f"{file} has several frameworks for {model}: {', '.join(frameworks)}"
+    known = ", ".join(frameworks)
+    first = frameworks[0]
+    example = f"{point.path}::test_upgrade[{first}-{point.case}]"
+    problem = f"{file} has several frameworks for {model}: {known}"
     raise MlmsError(f"{problem}; begin the case with one of them, as in '{example}'")
 
 

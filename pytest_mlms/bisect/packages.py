@@ -36,16 +36,20 @@ class PackageChange:
     new: str | None
 
     def __str__(self) -> str:
-        return f"{self.name} {_shown(self.old)} → {_shown(self.new)}"
+        old = _shown(self.old)
+        new = _shown(self.new)
+        return f"{self.name} {old} → {new}"
 
     @property
     def versions(self) -> tuple[Version, Version] | None:
         """Both versions, the older one first; None where these are no two releases in order."""
-        found = [_release_of(self.old), _release_of(self.new)]
-        old, new = found
-        if self.name == PYTHON or old is None or new is None or old >= new:
+        if self.name == PYTHON:
             return None
-        return old, new
+        old = _release_of(self.old)
+        new = _release_of(self.new)
+        if old is None or new is None:
+            return None
+        return (old, new) if old < new else None
 
 
 def _shown(requirement: str | None) -> str:
@@ -53,14 +57,16 @@ def _shown(requirement: str | None) -> str:
     if requirement is None:
         return "none"
     name, address, origin = requirement.partition(" @ ")
-    return origin if address else name.partition("==")[2] or name
+    if address:
+        return origin
+    return _text(name) or name
 
 
 def _release_of(requirement: str | None) -> Version | None:
     if requirement is None or " @ " in requirement:
         return None
     try:
-        return Version(requirement.partition("==")[2])
+        return Version(_text(requirement))
     except InvalidVersion:
         return None
 
@@ -74,17 +80,21 @@ class LockedEnds:
 
     def stack(self, chosen: Changes) -> Stack:
         """Return the good stack with some of the changes."""
-        return self._with([self.changes[number] for number in chosen])
+        changes = [self.changes[number] for number in chosen]
+        return self._with(changes)
 
     def stack_of_release(self, change: PackageChange, version: str) -> Stack:
         """Return the good stack with another release of a package."""
-        ends = change.versions
-        if ends is not None and Version(version) == ends[0]:
+        old, new = change.versions or (None, None)
+        wanted = Version(version)
+        if wanted == old:
             return self.good
-        if ends is not None and Version(version) == ends[1]:
+        if wanted == new:
             return self._with([change])
-        made = self._with([replace(change, new=f"{change.name}=={version}")])
-        return replace(made, name=f"good-with-{change.name}-{version}".replace("+", "-"))
+        other = replace(change, new=f"{change.name}=={version}")
+        made = self._with([other])
+        name = f"good-with-{change.name}-{version}"
+        return replace(made, name=name.replace("+", "-"))
 
     def _with(self, changes: Sequence[PackageChange]) -> Stack:
         if not changes:
@@ -99,19 +109,25 @@ class LockedEnds:
             else:
                 lines[change.name] = change.new
         name = self._name(changes)
-        return replace(self.good, name=name, python=python, requirements=tuple(lines.values()))
+        requirements = tuple(lines.values())
+        return replace(self.good, name=name, python=python, requirements=requirements)
 
     def _name(self, changes: Sequence[PackageChange]) -> str:
         if len(changes) == len(self.changes):
             return "bad"
         if len(changes) <= _LONGEST_NAME:
-            return f"good-with-{'-'.join(change.name for change in changes)}"
-        digits = [str(self.changes.index(change) + 1) for change in changes]
-        return f"good-with-{'.'.join(digits)}"
+            names = "-".join(change.name for change in changes)
+            return f"good-with-{names}"
+        numbers = [self.changes.index(change) for change in changes]
+        digits = ".".join(str(number + 1) for number in numbers)
+        return f"good-with-{digits}"
 
 
 def _text(requirement: str | None) -> str:
-    return (requirement or "").partition("==")[2]
+    """Return the version of a requirement, "" where it has none."""
+    text = requirement or ""
+    _, _, version = text.partition("==")
+    return version
 
 
 def _key(requirement: str) -> str:
@@ -134,8 +150,10 @@ def ends_of(good: Stack, bad: Stack) -> LockedEnds:
     if good.python != bad.python:
         changes.append(PackageChange(PYTHON, good.python, bad.python))
     for name in sorted({*before, *after}):
-        if before.get(name) != after.get(name):
-            changes.append(PackageChange(name, before.get(name), after.get(name)))
+        old = before.get(name)
+        new = after.get(name)
+        if old != new:
+            changes.append(PackageChange(name, old, new))
     if not changes:
         raise MlmsError("both lock files have the same packages for it; name two that differ")
     return LockedEnds(replace(good, name="good"), tuple(changes))
@@ -161,7 +179,8 @@ def bisect_packages(bisection: Bisection, ends: LockedEnds, limit: int | None) -
         bisection.record.package = change.name
         bisection.record.releases = versions
         stacks = [ends.stack_of_release(change, version) for version in versions]
-        answer = bisection.search(stacks, limit or most_probes(len(stacks)))
+        most = limit or most_probes(len(stacks))
+        answer = bisection.search(stacks, most)
         bisection.conclude(answer, stacks, versions)
         return
     worse = ends.stack(reduction.changes)
@@ -179,20 +198,25 @@ def _versions_between(
     bisection: Bisection, culprits: Sequence[PackageChange], good: Stack
 ) -> list[str]:
     """Return the releases of the one culprit, the oldest first; none where they aren't known."""
-    if len(culprits) != 1 or culprits[0].versions is None:
+    if len(culprits) != 1:
         return []
-    old, new = culprits[0].versions
+    (culprit,) = culprits
+    if culprit.versions is None:
+        return []
+    old, new = culprit.versions
     known = bisection.record.releases
     if known:
         return known
-    wanted = Requirement(f"{culprits[0].name}>={old},<={new}")
+    wanted = Requirement(f"{culprit.name}>={old},<={new}")
+    pre = old.is_prerelease or new.is_prerelease
     try:
-        found = releases_of(wanted, settings_of(good), old.is_prerelease or new.is_prerelease)
+        found = releases_of(wanted, settings_of(good), pre)
     except MlmsError as error:
         bisection.gate.show(f"the releases between {old} and {new} are not known: {error}")
         return []
-    between = sorted(release.version for release in found if old < release.version < new)
-    return [str(version) for version in (old, *between, new)]
+    between = [release.version for release in found if old < release.version < new]
+    versions = [old, *sorted(between), new]
+    return list(map(str, versions))
 
 
 def _conclude(
@@ -207,7 +231,9 @@ def _conclude(
     record.package = " ".join(change.name for change in changes)
     numbers = tuple(ends.changes.index(change) for change in changes)
     stacks = [ends.good, ends.stack(numbers)]
-    one = changes[0] if len(changes) == 1 else None
-    versions = [_text(one.old), _text(one.new)] if one else ["", ""]
+    versions = ["", ""]
+    if len(changes) == 1:
+        (only,) = changes
+        versions = [_text(only.old), _text(only.new)]
     answer = Answer(kind, 0, 1, record.measured, judged)
     bisection.conclude(answer, stacks, versions)

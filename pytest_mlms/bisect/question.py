@@ -40,9 +40,15 @@ class Point(NamedTuple):
     item: str = ""
 
     @property
+    def case(self) -> str:
+        """The device and the batch size, as node ids end."""
+        return f"{self.device}-b{self.batch_size}"
+
+    @property
     def label(self) -> str:
         """The model, the device and the batch size."""
-        return f"{self.loaded.manifest.name} {self.device}-b{self.batch_size}"
+        manifest = self.loaded.manifest
+        return f"{manifest.name} {self.case}"
 
 
 class End(NamedTuple):
@@ -79,7 +85,9 @@ class Question:
             mine = getattr(self, field.name)
             theirs = getattr(other, field.name)
             if mine != theirs:
-                return f"{field.name} is {_shown(theirs)} there, and {_shown(mine)} here"
+                there = _shown(theirs)
+                here = _shown(mine)
+                return f"{field.name} is {there} there, and {here} here"
         return ""
 
 
@@ -134,16 +142,17 @@ def read_point(nodeid: str) -> Point:
 def _point_of(loaded: LoadedManifest, path: Path, case: str) -> Point:
     points = list(_points(loaded, path))
     for point in points:
-        name = f"-{point.device}-b{point.batch_size}"
-        before, found, after = f"-{case}".partition(name)
+        before, found, after = f"-{case}".partition(f"-{point.case}")
         if found and (not after or after.startswith("-")):
-            stack, _, _ = before.removeprefix("-").partition("-vs-")
+            stacks = before.removeprefix("-")
+            stack, _, _ = stacks.partition("-vs-")
             return point._replace(item=stack)
     if len(points) == 1 and not case:
         return points[0]
-    known = ", ".join(f"{point.device}-b{point.batch_size}" for point in points)
+    cases = [point.case for point in points]
+    known = ", ".join(cases)
     said = f"no device and batch size of it ends {case!r}" if case else "there are several items"
-    first = f"{path}::test_upgrade[{points[0].device}-b{points[0].batch_size}]"
+    first = f"{path}::test_upgrade[{cases[0]}]"
     raise MlmsError(f"{path}: {said}; it has {known}: write one as in '{first}'")
 
 
@@ -161,7 +170,9 @@ def framework_for(point: Point, packages: Iterable[str]) -> str:
     for name in names:
         if framework_of(name) in offered:
             return framework_of(name)
-    problem = f"{', '.join(names)} is no framework of {point.path}, which has {', '.join(offered)}"
+    named = ", ".join(names)
+    known = ", ".join(offered)
+    problem = f"{named} is no framework of {point.path}, which has {known}"
     advice = "name the framework's release beside it, as in --with onnxruntime==1.31.1"
     raise MlmsError(f"{problem}; {advice}")
 
@@ -178,8 +189,10 @@ def exact_release(text: str, option: str) -> Requirement:
     """Return a requirement of one release; raises MlmsError, which says what to write."""
     requirement = parse_requirement(text)
     specifiers = list(requirement.specifier)
-    is_one = len(specifiers) == 1 and specifiers[0].operator == "=="
-    if not is_one or specifiers[0].version.endswith("*"):
-        problem = f"{option} {text!r} is no release"
-        raise MlmsError(f"{problem}; write one as in 'onnxruntime==1.20.1', or name a lock file")
-    return requirement
+    if len(specifiers) == 1:
+        (only,) = specifiers
+        is_release = not only.version.endswith("*")
+        if only.operator == "==" and is_release:
+            return requirement
+    problem = f"{option} {text!r} is no release"
+    raise MlmsError(f"{problem}; write one as in 'onnxruntime==1.20.1', or name a lock file")

@@ -30,22 +30,26 @@ def releases_between(
     """
     ends = _versions_of(good, bad)
     before, after = ends
-    pre = pre or any(version.is_prerelease for version in ends)
+    if before.is_prerelease or after.is_prerelease:
+        pre = True
     wanted = Requirement(f"{good.name}>={before},<={after}")
-    found = sorted(map(_version, releases_of(wanted, settings, pre)))
+    releases = releases_of(wanted, settings, pre)
+    found = sorted(map(_version, releases))
     for version in ends:
         if version not in found:
-            raise MlmsError(_not_offered(good.name, version, settings))
-    return [str(version) for version in found]
+            problem = _not_offered(good.name, version, settings)
+            raise MlmsError(problem)
+    return list(map(str, found))
 
 
 def _versions_of(good: Requirement, bad: Requirement) -> tuple[Version, Version]:
     """Return both ends; raises MlmsError where they aren't two releases of one package."""
-    if canonicalize_name(good.name) != canonicalize_name(bad.name):
+    name = canonicalize_name(good.name)
+    if name != canonicalize_name(bad.name):
         problem = f"--good is of {good.name} and --bad of {bad.name}"
         raise MlmsError(f"{problem}; name two releases of one package, or two lock files")
-    before = Version(next(iter(good.specifier)).version)
-    after = Version(next(iter(bad.specifier)).version)
+    before = _exact_version(good)
+    after = _exact_version(bad)
     if before == after:
         raise MlmsError(f"--good and --bad are both {good.name} {before}; name two releases")
     if before > after:
@@ -54,13 +58,21 @@ def _versions_of(good: Requirement, bad: Requirement) -> tuple[Version, Version]
     return before, after
 
 
+def _exact_version(requirement: Requirement) -> Version:
+    (specifier,) = requirement.specifier
+    return Version(specifier.version)
+
+
 def _version(release: Release) -> Version:
     return release.version
 
 
 def _not_offered(package: str, version: Version, settings: PipSettings) -> str:
+    def distance(release: Release) -> tuple[int, ...]:
+        return _distance(release.version, version)
+
     offered = releases_of(Requirement(package), settings, version.is_prerelease)
-    near = sorted(offered, key=lambda release: _distance(release.version, version))
+    near = sorted(offered, key=distance)
     shown = sorted(map(_version, near[:_SHOWN_RELEASES]))
     names = ", ".join(map(str, shown))
     problem = f"the index has no wheel of {package} {version} for this Python and platform"
@@ -85,17 +97,27 @@ def release_stacks(
     ``more`` are requirements that each stack has beside the release. numpy is added where it isn't
     one of them, as agents need it.
     """
-    names = {canonicalize_name(Requirement(text).name) for text in (package, *more)}
-    numpy = () if "numpy" in names else ("numpy",)
+    companions = list(more)
+    if not _has_numpy([package, *more]):
+        companions.append("numpy")
     stacks = []
     for version in versions:
         release = Release(package, Version(version), 0)
         name = release.stack
         while name in taken:
             name += "-again"
-        requirements = (release.requirement, *more, *numpy)
-        stacks.append(Stack(name, framework, requirements=requirements))
+        requirements = (release.requirement, *companions)
+        stack = Stack(name, framework, requirements=requirements)
+        stacks.append(stack)
     return stacks
+
+
+def _has_numpy(requirements: Sequence[str]) -> bool:
+    for text in requirements:
+        name = Requirement(text).name
+        if canonicalize_name(name) == "numpy":
+            return True
+    return False
 
 
 def bisect_releases(bisection: Bisection, stacks: Sequence[Stack], limit: int) -> None:

@@ -93,14 +93,17 @@ def search(count: int, judge: Judge, limit: int) -> Answer:
     A release that stays undecided is replaced by the one that is next to the middle. ``limit`` is
     the most pairs to measure; releases that can't be installed don't count.
     """
-    state = _Search(judge, limit, low=0, high=count - 1)
-    ends = state.ask_twice(Pair(0, count - 1, "ends", effort=1))
+    last = count - 1
+    state = _Search(judge, limit, low=0, high=last)
+    both = Pair(0, last, "ends", effort=1)
+    ends = state.ask_twice(both)
     if ends is not Outcome.BAD:
-        return Answer("same", 0, count - 1, state.probes, ends)
+        return Answer("same", 0, last, state.probes, ends)
     state.narrow()
     neighbours = Pair(state.low, state.high, "neighbours", effort=2)
     judged = state.ask(neighbours)
-    kind = _kind_of(judged, is_one=state.high - state.low == 1)
+    distance = state.high - state.low
+    kind = _kind_of(judged, is_one=distance == 1)
     spent = state.middle() is not None
     return Answer(kind, state.low, state.high, state.probes, judged, spent)
 
@@ -135,7 +138,8 @@ class _Search:
         """Judge a pair; where that stays undecided, again with twice the budget."""
         outcome = self.ask(pair)
         if outcome is Outcome.UNDECIDED:
-            return self._judge(pair._replace(effort=2 * pair.effort))
+            again = pair._replace(effort=2 * pair.effort)
+            return self._judge(again)
         return outcome
 
     def narrow(self) -> None:
@@ -145,7 +149,8 @@ class _Search:
             middle = self.middle()
             if middle is None:
                 return
-            outcome = self.ask_twice(Pair(0, middle, "search", effort=1))
+            pair = Pair(0, middle, "search", effort=1)
+            outcome = self.ask_twice(pair)
             if outcome is Outcome.GOOD:
                 self.low = middle
             elif outcome is Outcome.BAD:

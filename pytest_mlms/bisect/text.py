@@ -24,40 +24,53 @@ _LARGE = 100  # a ratio from which on it has no decimals
 def probe_lines(probe: Probe, record: Record) -> Iterator[str]:
     """Yield the line of a probe, and one with the reason where it has one."""
     judged = probe.judgement
+    before = _short(probe.before, record)
     after = _short(probe.after, record)
     if judged.outcome is Outcome.UNAVAILABLE:
         yield f"  {after}: can't be installed here, and is left out"
-        yield _cut(_last_line(judged.reason), indent=4)
+        reason = _last_line(judged.reason)
+        yield _cut(reason, indent=4)
         return
-    pair = f"{after} against {_short(probe.before, record)}"
-    columns = f"{pair:<25} {judged.verdict:<12} {figure_text(judged):<37} {_note(probe)}"
-    yield _cut(columns.rstrip(), indent=2)
-    if judged.reason and judged.outcome is not Outcome.GOOD:
+    pair = f"{after} against {before}"
+    figure = figure_text(judged)
+    note = _note(probe)
+    columns = f"{pair:<25} {judged.verdict:<12} {figure:<37} {note}"
+    line = columns.rstrip()
+    yield _cut(line, indent=2)
+    is_good = judged.outcome is Outcome.GOOD
+    if judged.reason and not is_good:
         yield _cut(judged.reason, indent=4)
 
 
 def _note(probe: Probe) -> str:
     """Return the purpose of a probe, and the time that it took."""
-    parts = [_PURPOSES[probe.purpose]]
-    if probe.effort > 1 and probe.purpose != "neighbours":
-        parts.append("again")
-    parts.append(f"{probe.seconds:.0f} s")
-    return ", ".join(part for part in parts if part)
+    purpose = _PURPOSES[probe.purpose]
+    is_again = probe.effort > 1 and probe.purpose != "neighbours"
+    again = "again" if is_again else ""
+    seconds = f"{probe.seconds:.0f} s"
+    return _joined([purpose, again, seconds])
+
+
+def _joined(parts: Sequence[str]) -> str:
+    """Return the parts that are not empty, with commas between."""
+    return ", ".join(filter(None, parts))
 
 
 def _short(name: str, record: Record) -> str:
     """Return the name of a stack without what all names have in common."""
-    return name.removeprefix("good-with-" if record.changed else f"{record.package}-")
+    common = "good-with-" if record.changed else f"{record.package}-"
+    return name.removeprefix(common)
 
 
 def _last_line(text: str) -> str:
     """Return the last line of an installer's error, which tells the reason."""
-    lines = [line for line in text.splitlines() if line.strip()]
-    return lines[-1].strip() if lines else ""
+    _, _, last = text.rstrip().rpartition("\n")
+    return last.strip()
 
 
 def _cut(text: str, indent: int = 0) -> str:
-    return " " * indent + shortened(text, _WIDTH - indent)
+    room = _WIDTH - indent
+    return " " * indent + shortened(text, room)
 
 
 def figure_text(judged: Judgement) -> str:
@@ -68,17 +81,24 @@ def figure_text(judged: Judgement) -> str:
 
 def _change(judged: Judgement) -> str:
     """Return how much a quantity changed; "" where nothing was measured."""
-    if judged.ratio is None:
+    ratio = judged.ratio
+    if ratio is None:
         return ""
     if judged.of == "outputs":
-        return _change_of_outputs(judged.ratio, judged.reason)
+        return _change_of_outputs(ratio, judged.reason)
     low = judged.low or 0.0
+    high = judged.high
     if judged.of == "inputs":
-        high = judged.high or 0.0
-        interval = f"{100 * low:+.2f} to {100 * high:+.2f} %"
-        return f"{100 * judged.ratio:+.2f} % ({interval})"
-    end = "unbounded" if judged.high is None else f"{judged.high:.3f}"
-    return f"×{judged.ratio:.3f} ({low:.3f} to {end})"
+        return _change_of_inputs(ratio, low, high or 0.0)
+    end = "unbounded" if high is None else f"{high:.3f}"
+    return f"×{ratio:.3f} ({low:.3f} to {end})"
+
+
+def _change_of_inputs(change: float, low: float, high: float) -> str:
+    shown = 100 * change
+    begin = 100 * low
+    end = 100 * high
+    return f"{shown:+.2f} % ({begin:+.2f} to {end:+.2f} %)"
 
 
 def _change_of_outputs(ratio: float, reason: str) -> str:
@@ -108,17 +128,23 @@ def answer_lines(record: Record, answer: Conclusion) -> Iterator[str]:
         yield from _range(quantity, answer)
     yield from _layers(answer.judgement.layers)
     if answer.others:
-        yield _cut(f"changed with it: {', '.join(answer.others)}")
-        name, old, *_ = answer.others[0].split()
-        if not record.changed and old != "none":
-            yield f"  --with {name}=={old} has that one alike in all stacks"
+        yield from _others(answer.others, record)
+
+
+def _others(others: Sequence[str], record: Record) -> Iterator[str]:
+    """Yield what changed with the release, and how to have the first of it alike."""
+    names = ", ".join(others)
+    yield _cut(f"changed with it: {names}")
+    name, old, *_ = others[0].split()
+    if not record.changed and old != "none":
+        yield f"  --with {name}=={old} has that one alike in all stacks"
 
 
 def _same(quantity: str, answer: Conclusion) -> Iterator[str]:
     judged = answer.judgement
     if judged.outcome is Outcome.GOOD:
         figure = figure_text(judged)
-        shown = ", ".join(part for part in (judged.verdict, figure) if part)
+        shown = _joined([judged.verdict, figure])
         yield f"the ends don't differ in {quantity}: {shown}"
         yield "a change that was undone again is found with --good or --bad inside of it"
         return
@@ -135,12 +161,20 @@ def _found(quantity: str, answer: Conclusion) -> Iterator[str]:
         yield f"{release} crashes, and {before} does not:"
         yield _cut(judged.reason, indent=2)
         return
-    yield f"{quantity} became worse in {release}: {_change(judged)} beside {before}"
+    change = _change(judged)
+    yield f"{quantity} became worse in {release}: {change} beside {before}"
     if judged.reason:
         yield _cut(judged.reason, indent=2)
-    if judged.of == "rounds" and judged.a is not None and judged.b is not None:
-        a = format_quantity(judged.a, judged.unit)
-        yield f"  {a} → {format_quantity(judged.b, judged.unit)}"
+    yield from _values(judged)
+
+
+def _values(judged: Judgement) -> Iterator[str]:
+    """Yield the values of both sides, where they were timed in rounds."""
+    if judged.of != "rounds" or judged.a is None or judged.b is None:
+        return
+    before = format_quantity(judged.a, judged.unit)
+    after = format_quantity(judged.b, judged.unit)
+    yield f"  {before} → {after}"
 
 
 def _together(quantity: str, record: Record, answer: Conclusion) -> Iterator[str]:
@@ -150,13 +184,15 @@ def _together(quantity: str, record: Record, answer: Conclusion) -> Iterator[str
 
 
 def _range(quantity: str, answer: Conclusion) -> Iterator[str]:
+    package = answer.package
     releases = (*answer.between, answer.new)
-    if len(releases) == 1:
-        yield f"{quantity} became worse about {answer.package} {answer.new}, but is undecided there"
+    count = len(releases)
+    if count == 1:
+        yield f"{quantity} became worse about {package} {answer.new}, but is undecided there"
     else:
-        count = len(releases)
-        yield f"{quantity} became worse in one of {count} releases of {answer.package}:"
-        yield _cut(", ".join(releases), indent=2)
+        yield f"{quantity} became worse in one of {count} releases of {package}:"
+        names = ", ".join(releases)
+        yield _cut(names, indent=2)
     yield from _last_judgement(answer)
     if answer.spent:
         yield "  all probes were used; --resume with more --probes goes on"
@@ -164,28 +200,43 @@ def _range(quantity: str, answer: Conclusion) -> Iterator[str]:
 
 def _last_judgement(answer: Conclusion) -> Iterator[str]:
     judged = answer.judgement
-    pair = f"{answer.new} beside {answer.old}: " if answer.new and answer.old else ""
-    parts = [part for part in (judged.verdict, figure_text(judged), judged.reason) if part]
-    yield _cut(f"{pair}{', '.join(parts)}", indent=2)
+    has_pair = answer.new and answer.old
+    pair = f"{answer.new} beside {answer.old}: " if has_pair else ""
+    figure = figure_text(judged)
+    shown = _joined([judged.verdict, figure, judged.reason])
+    yield _cut(f"{pair}{shown}", indent=2)
 
 
 def _layers(layers: Sequence[Sequence[Any]]) -> Iterator[str]:
     """Yield the layers that moved most; those without a type are sums."""
-    moved = [layer for layer in layers if layer[1] and _has_moved(layer)]
+    moved = list(filter(_has_moved, layers))
     if moved:
         yield "layers that moved most:"
-    for name, kind, a, b, _, share in moved[:_MOST_LAYERS]:
-        label = shortened(f"{name} ({kind})", _NAME_OF_LAYER)
-        line = f"  {label:<{_NAME_OF_LAYER}} {_seconds(a):>8} → {_seconds(b):<8}"
-        if share is not None:
-            line += f" {100 * share:.0f} % of the change"
+    for layer in moved[:_MOST_LAYERS]:
+        line = _layer(*layer)
         yield line.rstrip()
 
 
 def _has_moved(layer: Sequence[Any]) -> bool:
-    share = layer[-1]
+    _, kind, *_, share = layer
+    if not kind:
+        return False
     return share is None or abs(share) >= _LEAST_SHARE
 
 
+def _layer(
+    name: str, kind: str, a: float | None, b: float | None, change: float, share: float | None
+) -> str:
+    label = shortened(f"{name} ({kind})", _NAME_OF_LAYER)
+    before = _seconds(a)
+    after = _seconds(b)
+    line = f"  {label:<{_NAME_OF_LAYER}} {before:>8} → {after:<8}"
+    if share is None:
+        return line
+    return f"{line} {100 * share:.0f} % of the change"
+
+
 def _seconds(value: float | None) -> str:
-    return "none" if value is None else format_quantity(value, "s")
+    if value is None:
+        return "none"
+    return format_quantity(value, "s")

@@ -96,7 +96,7 @@ def test_a_slow_down_is_found_beside_a_release_that_cannot_be_installed(
 def test_wrong_outputs_are_found_without_being_asked_for(
     releases: Releases, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert releases.bisect("1.4", "1.7") == 0
+    assert releases.bisect("1.5", "1.7") == 0
     text = check_output(capfd, releases)
     assert "agreement became worse in pacekit 1.6" in text
     assert releases.record["quantity"] == "agreement"
