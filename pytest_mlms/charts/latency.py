@@ -28,23 +28,25 @@ def distributions_chart(
     distributions: Sequence[Distribution],
     paints: Sequence[str] = (),
     limits: Mapping[str, float] | None = None,
+    noun: str = "calls",
 ) -> Markup:
     """Return the share of calls that take a latency or less, a line for each distribution.
 
-    ``limits`` are vertical lines: text -> seconds.
+    ``limits`` are vertical lines: text -> seconds. ``noun`` is what has the latencies.
     """
     ends = _shown_ends(distributions)
     near = _near(limits or {}, ends)
     scale = log_scale([*ends, *near.values()])
+    words = [_in_words(each, noun) for each in distributions]
     plot = Plot(
-        "share of calls up to each latency: " + "; ".join(map(_in_words, distributions)),
-        Axis("latency of a call, logarithmic", scale, short_value("s")),
-        Axis("share of calls", _SHARES, "{:.0%}".format),
+        f"share of {noun} up to each latency: {'; '.join(words)}",
+        Axis(f"latency of {noun}, logarithmic", scale, short_value("s")),
+        Axis(f"share of {noun}", _SHARES, "{:.0%}".format),
     )
     if len(distributions) > _MOST_NAMED:
-        _add_crowd(plot, distributions)
+        _add_crowd(plot, distributions, words)
     else:
-        _add_named(plot, distributions, paints)
+        _add_named(plot, distributions, words, paints)
     for text, value in near.items():
         plot.vertical(value, "bad", text)
     return plot.svg()
@@ -66,23 +68,25 @@ def _near(limits: Mapping[str, float], ends: Sequence[float]) -> Mapping[str, fl
     return {text: value for text, value in limits.items() if low <= value <= high}
 
 
-def _add_named(plot: Plot, distributions: Sequence[Distribution], paints: Sequence[str]) -> None:
+def _add_named(
+    plot: Plot, distributions: Sequence[Distribution], titles: Sequence[str], paints: Sequence[str]
+) -> None:
     for index, each in enumerate(distributions):
         paint = paints[index] if paints else paint_of(index)
-        plot.line(each.points, paint, _in_words(each))
+        plot.line(each.points, paint, titles[index])
         plot.legend(each.name, paint)
 
 
-def _add_crowd(plot: Plot, distributions: Sequence[Distribution]) -> None:
+def _add_crowd(plot: Plot, distributions: Sequence[Distribution], titles: Sequence[str]) -> None:
     """Add lines in one colour, as there are too many to tell them apart."""
     paint = paint_of(0)
-    for each in distributions:
-        plot.line(each.points, paint, _in_words(each))
+    for index, each in enumerate(distributions):
+        plot.line(each.points, paint, titles[index])
     plot.legend(f"each of {len(distributions)} processes", paint)
 
 
-def _in_words(each: Distribution) -> str:
-    return f"{each.name}: {each.count:,} calls, median {format_quantity(each.median, 's')}"
+def _in_words(each: Distribution, noun: str) -> str:
+    return f"{each.name}: {each.count:,} {noun}, median {format_quantity(each.median, 's')}"
 
 
 def percentiles_chart(

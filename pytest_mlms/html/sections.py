@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from markupsafe import Markup
 
-from pytest_mlms.html import accuracy, performance, structure, traces, upgrade
+from pytest_mlms.html import accuracy, performance, structure, traces, upgrade, upgrade_load
 from pytest_mlms.html.pages import environment
 from pytest_mlms.html.section import Section
 from pytest_mlms.views.item import ItemView
@@ -18,7 +18,7 @@ SECTIONS: Mapping[str, Sequence[Section]] = {
     "agreement": accuracy.AGREEMENT,
     "performance": [performance.LATENCY, traces.TIME, structure.STRUCTURE],
     "trace": [traces.TIME, structure.STRUCTURE],
-    "upgrade": [upgrade.INPUTS, upgrade.CHANGES, upgrade.LAYERS],
+    "upgrade": [upgrade.INPUTS, upgrade.CHANGES, upgrade_load.QUERIES, upgrade.LAYERS],
 }
 """Kind of item -> its sections, in the order in which they are shown."""
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pytest_mlms.charts.latency import distributions_chart
 from pytest_mlms.charts.upgrade import forest_chart, layers_chart, rounds_chart
 from pytest_mlms.html.section import FIGURES, NOTED_FIGURES, Context, Figure, Section
-from pytest_mlms.records import Comparison
+from pytest_mlms.records import Comparison, main_comparison
 from pytest_mlms.upgrade.labels import precision_text
 from pytest_mlms.views.item import ItemView
 from pytest_mlms.views.samples import pair_ratios, side_distributions
@@ -23,7 +23,7 @@ def _changes(item: ItemView) -> Context | None:
         figures.append(Figure(caption, forest))
     rounds = rounds_chart(_rounds_of(item), pair_ratios(item), _tolerance(item))
     if rounds is not None:
-        caption = "Change of latency over time: rounds of fresh processes, and their pairs of turns"
+        caption = "Latency of calls over time: rounds of fresh processes, and their pairs of turns"
         figures.append(Figure(caption, rounds))
     sides = side_distributions(item)
     if sides:
@@ -33,10 +33,10 @@ def _changes(item: ItemView) -> Context | None:
 
 
 def _notes(item: ItemView) -> Iterator[str]:
-    """Yield how precisely latency was compared, and by what."""
-    latency = _latency(item)
-    if latency is not None:
-        yield precision_text(latency)
+    """Yield how precisely the main quantity was compared, and by what."""
+    main = main_comparison(item.comparisons)
+    if main is not None:
+        yield precision_text(main)
     if item.rounds:
         pairs = sum(each.pairs for each in item.rounds)
         rounds = "1 round" if len(item.rounds) == 1 else f"{len(item.rounds)} rounds"

@@ -238,6 +238,8 @@ def _missing(quantity: Quantity, figures: Sequence[Figure], usable: int) -> str:
         fewest = min(figure.calls for figure in figures)
         if fewest < needed:
             return f"needs {needed} calls a round, had {fewest}"
+    if not usable and quantity.under_load:
+        return "no round whose load says anything of it"
     if not usable:
         return "too few pairs, or a clock that stands still between two readings"
     if usable < LEAST_ROUNDS:

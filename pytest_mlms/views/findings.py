@@ -126,9 +126,11 @@ def _measured(compared: Comparison) -> str:
     a = value_text(compared.a, compared.unit)
     b = value_text(compared.b, compared.unit)
     sides = "" if math.isnan(compared.a) or math.isnan(compared.b) else f"{a} → {b}"
-    change = "" if math.isnan(compared.ratio) else format_change(compared)
-    if compared.of == "rounds" and math.isinf(compared.high):
-        change = f"×{compared.ratio:.3f}"
+    change = ""
+    if not math.isnan(compared.ratio):
+        change = format_change(compared)
+        if compared.of == "rounds" and math.isinf(compared.high):
+            change = f"×{compared.ratio:.3f}"
     return ", ".join(part for part in (sides, change) if part)
 
 

@@ -26,6 +26,7 @@ from pytest_mlms.views.machine import MachineView
 from pytest_mlms.views.measured import (
     EstimateView,
     LimitView,
+    LoadView,
     OwnQuantityView,
     ProcessView,
     RoundView,
@@ -96,6 +97,7 @@ class ItemView:
     device: str = ""
     batch_size: int = 1
     scenario: str | None = None
+    load: LoadView | None = None
     seed: int | None = None
     against: BaselineView | None = None
     options: Mapping[str, Any] = field(default_factory=dict)

@@ -9,10 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pytest_mlms.records import Verdict
+from pytest_mlms.upgrade.round_record import PeakRecord
 
 __all__ = [
     "EstimateView",
     "LimitView",
+    "LoadView",
     "OwnQuantityView",
     "ProcessView",
     "RoundView",
@@ -91,13 +93,25 @@ class SideView:
 
 @dataclass(frozen=True)
 class RoundView:
-    """A round of an upgrade: by quantity ``(a, b, log(b / a), error, calls)``."""
+    """A round of an upgrade: by quantity ``(a, b, log(b / a), error, calls)``.
+
+    ``peaks`` are those of both sides, where they were searched.
+    """
 
     figures: Mapping[str, tuple[float | None, ...]] = field(default_factory=dict)
     sides: Mapping[str, SideView] = field(default_factory=dict)
     seconds: float | None = None
     pairs: int = 0
     steady: bool = True
+    peaks: Mapping[str, PeakRecord] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class LoadView:
+    """The load of a case: the limit on its queries in seconds, and the percentile that it is on."""
+
+    latency: float | None = None
+    percentile: float = 99.0
 
 
 @dataclass(frozen=True)

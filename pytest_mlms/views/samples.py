@@ -20,6 +20,7 @@ __all__ = [
     "PairRatios",
     "pair_ratios",
     "process_distributions",
+    "query_distributions",
     "side_distributions",
 ]
 
@@ -62,19 +63,47 @@ def process_distributions(item: ItemView) -> Sequence[Distribution]:
 
 def side_distributions(item: ItemView) -> Sequence[Distribution]:
     """Return the latencies of both sides of an upgrade, over all of its rounds."""
-    if item.against is None:
-        return []
     walls: dict[str, list[Any]] = {"wall_a": [], "wall_b": []}
     for arrays in _arrays_of(item, "pairs-"):
         if _have(arrays, *walls):
             for name, values in walls.items():
                 values.append(np.ravel(arrays[name]))
-    names = (f"A: {item.against.name}", f"B: {item.stack.name}")
-    found: list[Distribution] = []
-    for name, values in zip(names, walls.values(), strict=True):
-        if values:
-            found += _distribution(name, np.concatenate(values))
-    return found
+    return _both_sides(item, *walls.values())
+
+
+def query_distributions(item: ItemView) -> Sequence[Distribution]:
+    """Return the latencies of queries of both sides of an upgrade, over all of its rounds.
+
+    They are those of the first run of load in each round.
+    """
+    sides: dict[str, list[Any]] = {"a": [], "b": []}
+    for arrays in _arrays_of(item, "pairs-"):
+        found = {side: _query_latencies(arrays, side) for side in sides}
+        if all(latencies.size for latencies in found.values()):
+            for side, values in sides.items():
+                values.append(found[side])
+    return _both_sides(item, *sides.values())
+
+
+def _query_latencies(arrays: dict[str, Any], side: str) -> Any:
+    """Return seconds, none where they are missing."""
+    scheduled = arrays.get(f"query_scheduled_{side}")
+    done = arrays.get(f"query_done_{side}")
+    if scheduled is None or done is None or scheduled.shape != done.shape:
+        return np.empty(0)
+    if scheduled.dtype.kind != "i" or done.dtype.kind != "i":
+        return np.empty(0)
+    return (done - scheduled) * 1e-9
+
+
+def _both_sides(item: ItemView, a: Sequence[Any], b: Sequence[Any]) -> Sequence[Distribution]:
+    """Return the distribution of each side's values of all rounds, where there are any."""
+    if item.against is None or not a or not b:
+        return []
+    return [
+        *_distribution(f"A: {item.against.name}", np.concatenate(a)),
+        *_distribution(f"B: {item.stack.name}", np.concatenate(b)),
+    ]
 
 
 def pair_ratios(item: ItemView) -> Sequence[PairRatios]:

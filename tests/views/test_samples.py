@@ -8,8 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pytest_mlms.arrays import write_arrays
 from pytest_mlms.views.item import ItemView
-from pytest_mlms.views.samples import pair_ratios, process_distributions, side_distributions
+from pytest_mlms.views.samples import (
+    pair_ratios,
+    process_distributions,
+    query_distributions,
+    side_distributions,
+)
 from tests.support.report_runs import read_lines
 from tests.support.result_lines import line_of, upgrade
 
@@ -82,3 +88,21 @@ def test_pairs_are_thinned_to_what_a_picture_can_show(tmp_path: Path) -> None:
     ratios = [ratio for each in found for ratio in each.ratios]
     assert 300 <= len(ratios) <= 412
     assert set(ratios) == {2.0}
+
+
+def test_queries_of_both_sides_are_those_of_the_first_run_of_load(tmp_path: Path) -> None:
+    scheduled = np.arange(100, dtype=np.int64) * 1_000_000
+    arrays = {}
+    for side, milliseconds in (("a", 4), ("b", 6)):
+        for run in ("", "2"):
+            arrays[f"query_scheduled_{side}{run}"] = scheduled
+            arrays[f"query_done_{side}{run}"] = scheduled + milliseconds * 1_000_000
+    write_arrays(tmp_path / "pairs-0.npz", arrays)
+    np.savez(tmp_path / "pairs-1.npz", query_done_a=scheduled)
+    names = {name: name for name in ("pairs-0.npz", "pairs-1.npz")}
+    line = {**upgrade(), "against": {"name": "old"}, "artifacts": names}
+    (item,) = read_lines(tmp_path, [line]).items
+    a, b = query_distributions(item)
+    assert (a.name, a.count) == ("A: old", 100)
+    assert a.median == pytest.approx(0.004)
+    assert b.median == pytest.approx(0.006)
