@@ -24,7 +24,10 @@ alone. same: the ends are not shown to differ.
 """
 
 _MORE_THAN_THE_LOGARITHM = 4
-"""Probes beside those of a search by halves: both ends, both neighbours, and two to spare."""
+"""Probes beside those of a search by halves: both ends, both neighbours, and two to spare.
+
+The spare ones are for releases that are judged again, or replaced by others.
+"""
 
 
 class Outcome(str, Enum):
@@ -63,9 +66,9 @@ class Answer:
         kind: The kind of the answer.
         before: The last release that is good, or the good end.
         after: The first release that is bad, or the bad end.
-        probes: The number of pairs that were measured.
+        probes: The number of judgements that were made.
         judged: The outcome of the last judgement, of the ends or the neighbours.
-        spent: Whether releases were left out because all probes were used.
+        spent: Whether releases were left out, or not judged again, because all probes were used.
     """
 
     kind: AnswerKind
@@ -90,8 +93,9 @@ def search(count: int, judge: Judge, limit: int) -> Answer:
     accuse a wrong release is that of one judgement, however many were made before. It is therefore
     never repeated.
 
-    A release that stays undecided is replaced by the one that is next to the middle. ``limit`` is
-    the most pairs to measure; releases that can't be installed don't count.
+    A release that stays undecided is replaced by the one that is next to the middle, and judged
+    again only if no other is left. ``limit`` is the most judgements to make, these second ones
+    included; releases that can't be installed don't count.
     """
     last = count - 1
     state = _Search(judge, limit, low=0, high=last)
@@ -125,6 +129,7 @@ class _Search:
         self.probes = 0
         self._judge = judge
         self._limit = limit
+        self._undecided: set[int] = set()  # judged once
         self._left_out: set[int] = set()
 
     def ask(self, pair: Pair) -> Outcome:
@@ -135,32 +140,45 @@ class _Search:
         return outcome
 
     def ask_twice(self, pair: Pair) -> Outcome:
-        """Judge a pair; where that stays undecided, again with twice the budget."""
+        """Judge a pair; where that stays undecided and a probe is left, with twice the budget."""
         outcome = self.ask(pair)
-        if outcome is Outcome.UNDECIDED:
+        if outcome is Outcome.UNDECIDED and self._has_probe():
             again = pair._replace(effort=2 * pair.effort)
-            return self._judge(again)
+            return self.ask(again)
         return outcome
 
     def narrow(self) -> None:
         """Judge releases between ``low`` and ``high`` until none is left, or no probe is."""
-        needed_later = 1  # for the neighbours
-        while self._limit - self.probes > needed_later:
+        while self._has_probe():
             middle = self.middle()
             if middle is None:
                 return
-            pair = Pair(0, middle, "search", effort=1)
-            outcome = self.ask_twice(pair)
+            is_again = middle in self._undecided
+            pair = Pair(0, middle, "search", effort=2 if is_again else 1)
+            outcome = self.ask(pair)
             if outcome is Outcome.GOOD:
                 self.low = middle
             elif outcome is Outcome.BAD:
                 self.high = middle
+            elif outcome is Outcome.UNDECIDED and not is_again:
+                self._undecided.add(middle)
             else:
                 self._left_out.add(middle)
 
+    def _has_probe(self) -> bool:
+        """Return whether a probe is left beside that of the neighbours."""
+        return self._limit - self.probes > 1
+
     def middle(self) -> int | None:
-        """Return the release to judge next, the nearest to the middle; None where none is left."""
+        """Return the release to judge next, the nearest to the middle; None where none is left.
+
+        Those that were undecided are the last ones.
+        """
+        middle = (self.low + self.high) / 2
+
+        def order(release: int) -> tuple[bool, float]:
+            return release in self._undecided, abs(release - middle)
+
         between = range(self.low + 1, self.high)
         candidates = [release for release in between if release not in self._left_out]
-        middle = (self.low + self.high) / 2
-        return min(candidates, key=lambda release: abs(release - middle), default=None)
+        return min(candidates, key=order, default=None)

@@ -132,7 +132,7 @@ def test_a_slow_down_that_is_undone_again_leaves_the_ends_alike(
 def test_an_interrupted_bisection_goes_on_where_it_was(
     releases: Releases, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    ends = ("--good=pacekit==1.2", "--bad=pacekit==1.4")
+    ends = ("--good=pacekit==1.2", "--bad=pacekit==1.3")
     words = releases.arguments(*ends, "--quantity=latency")
     program = psutil.Popen([sys.executable, "-m", "pytest_mlms", *words])
     while not probes_of(releases.file) and program.poll() is None:
