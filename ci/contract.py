@@ -155,6 +155,7 @@ def main() -> int:
             known = ", ".join(stacks)
             print(f"no stack {name!r}; manifests/stacks.yaml has {known}", file=sys.stderr)
             return 2
+    names.sort(key=CONVERTED_IN.__contains__)  # they wait for another one's stack
     chosen = [stacks[name] for name in names]
     with ThreadPoolExecutor(AT_ONCE) as pool:
         rows = list(pool.map(partial(check, stacks=stacks), chosen))

@@ -7,7 +7,7 @@ import nox
 
 PYTHONS = ["3.10", "3.11", "3.12", "3.13"]
 PYTESTS = ["8", "9"]
-QUICK_TESTS = ("python", "-m", "pytest", "-n", "2", "-q", "-m", "not slow")
+QUICK_TESTS = ("python", "-m", "pytest", "-n", "2", "--dist", "worksteal", "-q", "-m", "not slow")
 
 nox.options.default_venv_backend = "venv"
 

@@ -40,6 +40,13 @@ HOSTILE = [
 ]
 
 
+QUICKLY = """\
+[pytest]
+mlms_processes = 1
+mlms_duration = 0.01
+mlms_budget = 600
+"""
+
 IN_STEPS = """
 import os, pathlib, time, pytest
 
@@ -65,8 +72,11 @@ def results(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def manifests(tmp_path: Path) -> Path:
+def manifests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a folder with the model of digits; it is measured quickly, and waits for no device."""
+    monkeypatch.setenv("MLMS_LOCKS", str(tmp_path / "locks"))
     copy_digits(tmp_path / "manifests")
+    (tmp_path / "manifests" / "pytest.ini").write_text(QUICKLY)
     return tmp_path / "manifests"
 
 

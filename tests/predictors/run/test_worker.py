@@ -172,14 +172,15 @@ def test_an_agent_greets_from_a_bare_interpreter(version: str, tmp_path: Path) -
 
 @pytest.fixture
 def python_with_numpy(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """Return an interpreter with numpy, which our own pip has installed."""
     version: str = request.param
-    python = tmp_path / "venv" / "bin" / "python"
-    subprocess.run([interpreter(version), "-m", "venv", tmp_path / "venv"], check=True)
-    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    if version == "3.6":  # its own pip knows no manylinux2014, the newest one no Python 3.6
-        subprocess.run([*pip, "pip==21.3.1"], check=True)
-    subprocess.run([*pip, "--only-binary=:all:", NUMPY.get(version, "numpy")], check=True)
-    return python
+    venv = tmp_path / "venv"
+    subprocess.run([interpreter(version), "-m", "venv", "--without-pip", venv], check=True)
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    target = venv / "lib" / f"python{version}" / "site-packages"
+    command = [*pip, "--no-compile", f"--target={target}", f"--python-version={version}"]
+    subprocess.run([*command, "--only-binary=:all:", NUMPY.get(version, "numpy")], check=True)
+    return venv / "bin" / "python"
 
 
 @pytest.mark.slow
