@@ -37,6 +37,7 @@ def add_repro(commands: Any) -> None:
     )
     parser.add_argument(
         "item",
+        nargs="?",
         metavar="ITEM|RUN::NODEID",
         help="an item of the last run, or of a run's folder or name; a part of its id will do",
     )
@@ -52,10 +53,16 @@ def add_repro(commands: Any) -> None:
         help="random weights instead of the model's; checks that the failure still shows",
     )
     parser.add_argument(
+        "--replay", metavar="FILE", help="replay a bundle by this installation's own code instead"
+    )
+    parser.add_argument("--yes", action="store_true", help="of --replay: don't ask")
+    parser.add_argument(
         "--check", action="store_true", help="replay it in both stacks here before it is written"
     )
     parser.add_argument(
-        "--force", action="store_true", help="overwrite FILE, and write what doesn't show it"
+        "--force",
+        action="store_true",
+        help="overwrite FILE, and write what doesn't show it or names this machine",
     )
     parser.add_argument(
         "--mlms-results",
@@ -72,10 +79,15 @@ def add_repro(commands: Any) -> None:
 
 
 def _repro(options: argparse.Namespace) -> int:
-    """Make a bundle; return the status that the help tells."""
+    """Make or replay a bundle; return the status that the help tells."""
+    if options.replay:
+        return _replay(options.replay, options.yes)
+    if not options.item:
+        raise MlmsError("name an item, as in 'mlms repro manifest.yaml::test_upgrade[…]'")
     from pytest_mlms.agent.registry import find_predictors
     from pytest_mlms.repro.items import find_item
     from pytest_mlms.repro.making import Making, bundle_of_item
+    from pytest_mlms.repro.privacy import without_places
 
     found = find_item(options.item, options.results)
     path = options.out or Path(_default_name(found.line["nodeid"]))
@@ -94,11 +106,23 @@ def _repro(options: argparse.Namespace) -> int:
             from pytest_mlms.repro.random_weights import randomised
 
             bundle = randomised(bundle, Path(folder))
+        bundle = without_places(bundle, Path(folder))
         if not (options.check or options.without_model) or _shows(bundle, options):
-            return _write(bundle, path)
+            return _write(bundle, path, options)
         if options.force:
-            _write(bundle, path)
+            _write(bundle, path, options)
     return 1
+
+
+def _replay(bundle: str, is_agreed: bool) -> int:
+    """Replay a bundle with the agent and the replay of this installation."""
+    import mlms_predictors
+
+    from pytest_mlms.repro.replay import main as replay
+
+    agent = Path(str(mlms_predictors.__file__)).parent
+    code = replay.Code(str(agent), str(Path(str(replay.__file__)).parent))
+    return replay.main(["--yes"] if is_agreed else [], bundle, code)
 
 
 def _default_name(nodeid: str) -> str:
@@ -121,10 +145,10 @@ def _shows(bundle: Bundle, options: argparse.Namespace) -> bool:
     return False
 
 
-def _write(bundle: Bundle, path: Path) -> int:
+def _write(bundle: Bundle, path: Path, options: argparse.Namespace) -> int:
     from pytest_mlms.repro.archive import write_bundle
 
-    write_bundle(bundle, path)
+    write_bundle(bundle, path, checked=not options.force)
     print(f"{path}: {path.stat().st_size / _MEBIBYTE:.2f} MiB")
     print(f"  {bundle.title}")
     print(f"  expected: {bundle.expected.summary}")

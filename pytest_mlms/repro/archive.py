@@ -20,6 +20,7 @@ from pytest_mlms.files import replacing
 from pytest_mlms.repro import replay
 from pytest_mlms.repro.bundle import Bundle
 from pytest_mlms.repro.guide import guide_of
+from pytest_mlms.repro.privacy import Content, check_private
 from pytest_mlms.repro.replay import record as records
 from pytest_mlms.repro.replay.unpacking import read_record, unpack
 
@@ -33,12 +34,16 @@ _MODE = 0o100644 << 16
 _SUFFIXES = 2  # of a file's name, as in model.tar.gz
 _COMPRESSED = 1 << 26  # bytes; larger files are weights, which shrink by little
 
-Content = Path | bytes
 
+def write_bundle(bundle: Bundle, path: Path, *, checked: bool = True) -> None:
+    """Write a bundle, or leave what is there.
 
-def write_bundle(bundle: Bundle, path: Path) -> None:
-    """Write a bundle, or leave what is there; raises MlmsError where it can't be written."""
+    Raises MlmsError where it can't be written, and, if it is ``checked``, where a file of it names
+    this machine or its user.
+    """
     members = members_of(bundle)
+    if checked:
+        check_private(members)
     try:
         with replacing(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:
             for name in sorted(members):

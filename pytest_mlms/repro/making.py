@@ -35,6 +35,7 @@ from pytest_mlms.repro.replay.record import ANSWERS, OUTPUTS
 from pytest_mlms.repro.software import ExactSide, new_side, old_side
 from pytest_mlms.stacks.declaration import HIDDEN
 from pytest_mlms.stacks.installers import Show
+from pytest_mlms.stacks.launch import prepare
 from pytest_mlms.stacks.variables import is_secret_name
 
 __all__ = ["Making", "bundle_of_item"]
@@ -133,7 +134,7 @@ def _with_inputs(
 ) -> Bundle:
     """Return a bundle with the inputs that matter, by the model's own names."""
     dataset = _dataset_of(case.loaded, files)
-    with _opened(bundle, case, making) as predictor:
+    with _opened(bundle, case, found, making) as predictor:
         chosen = _chosen(bundle.expected, case, dataset, found)
         if dataset is None:
             batch: Arrays = random_batch(predictor, case)
@@ -171,11 +172,20 @@ def _dataset_of(loaded: LoadedManifest, files: CaseFiles) -> Dataset | None:
 
 
 @contextlib.contextmanager
-def _opened(bundle: Bundle, case: Case, making: Making) -> Iterator[Predictor]:
-    """Load the model in the stack that works, else in the one that fails."""
+def _opened(bundle: Bundle, case: Case, found: FoundItem, making: Making) -> Iterator[Predictor]:
+    """Load the model in the stack that works, else in the one that fails.
+
+    The interpreter that was measured is used where it is there still.
+    """
     side = bundle.old or bundle.new
-    stack = stack_of(bundle, side)
-    launch = launch_of(bundle, side, making.cache, making.show)
+    recorded = found.line.get("launch_against" if bundle.old else "launch") or {}
+    command = (recorded.get("command") or [""])[0]
+    if Path(command).is_file():
+        stack = Stack(side.name, side.framework, interpreter=command, threads=bundle.threads)
+        launch = prepare(stack, making.cache, threads=bundle.threads, show=making.show)
+    else:
+        stack = stack_of(bundle, side)
+        launch = launch_of(bundle, side, making.cache, making.show)
     with temporary_log("mlms-repro-") as log:
         spec = PredictorSpec(
             case=replace(case, stack=stack),

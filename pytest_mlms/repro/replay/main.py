@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from typing import Any, Dict, Iterator, List, NoReturn, Optional, Sequence
+from typing import Any, Dict, Iterator, List, NamedTuple, NoReturn, Optional, Sequence
 
 from .agent import Ended, Failed, Launch
 from .environments import agent_variables, find_pip, make_environment, python_of
@@ -38,13 +38,27 @@ class Terminated(Exception):
     """The process was asked to end."""
 
 
-def main(arguments: Optional[Sequence[str]] = None, bundle: Optional[str] = None) -> int:
-    """Replay a bundle, by default the file that runs; return the exit status."""
+class Code(NamedTuple):
+    """The code that runs a bundle: the folders of the agent, and of this package."""
+
+    agent: str
+    replay: str
+
+
+def main(
+    arguments: Optional[Sequence[str]] = None,
+    bundle: Optional[str] = None,
+    code: Optional[Code] = None,
+) -> int:
+    """Replay a bundle, by default the file that runs; return the exit status.
+
+    Without ``code`` it is the bundle's own.
+    """
     options = _parser().parse_args(arguments)
     path = bundle or os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     try:
         signal.signal(signal.SIGTERM, _terminate)
-        return _replay(path, options)
+        return _replay(path, options, code)
     except CannotRun as error:
         return _cannot_run(str(error))
     except (Malformed, zipfile.BadZipFile) as error:
@@ -85,12 +99,15 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _replay(path: str, options: argparse.Namespace) -> int:
+def _replay(path: str, options: argparse.Namespace, code: Optional[Code]) -> int:
     with zipfile.ZipFile(path) as archive, _working_folder(options.keep) as folder:
         record = read_record(archive)
         content = os.path.join(folder, "bundle")
         shutil.rmtree(content, ignore_errors=True)
         unpack(archive, content)
+        own = Code(os.path.join(content, "predictors"), os.path.join(content, "replay"))
+        used = code or own
+        _check_predictor(used, record)
         plan = _plan_of(record, content, options)
         for line in plan_lines(plan):
             print(line)
@@ -99,9 +116,15 @@ def _replay(path: str, options: argparse.Namespace) -> int:
         sys.stdout.flush()
         if not (options.yes or _agrees()):
             return CANNOT_RUN
-        launches = _launches(plan, content, folder)
+        launches = _launches(plan, used, content, folder)
         print()
-        return _run(plan, launches, content, folder)
+        return _run(plan, launches, _task_of(plan, launches, used, content, folder))
+
+
+def _check_predictor(code: Code, record: Record) -> None:
+    if not os.path.isfile(os.path.join(code.agent, record.predictor + ".py")):
+        problem = "there is no predictor %s but the bundle's own" % record.predictor
+        raise CannotRun("%s; run the zip itself if you trust it" % problem)
 
 
 @contextlib.contextmanager
@@ -148,7 +171,7 @@ def _agrees() -> bool:
     return False
 
 
-def _launches(plan: Plan, content: str, folder: str) -> Dict[str, Launch]:
+def _launches(plan: Plan, code: Code, content: str, folder: str) -> Dict[str, Launch]:
     """Make the environments; return how to start the agents of each side."""
     record = plan.record
     wheels = os.path.join(content, "wheels") if plan.wheels else None
@@ -161,8 +184,8 @@ def _launches(plan: Plan, content: str, folder: str) -> Dict[str, Launch]:
         found[name] = Launch(
             command=(python_of(place), "-s", "-B"),
             environment=agent_variables(os.environ, record.threads),
-            worker=os.path.join(content, "predictors", "_run", "worker.py"),
-            predictor=os.path.join(content, "predictors", record.predictor + ".py"),
+            worker=os.path.join(code.agent, "_run", "worker.py"),
+            predictor=os.path.join(code.agent, record.predictor + ".py"),
             log=os.path.join(folder, name + ".log"),
             timeout=_TIMEOUT,
         )
@@ -174,8 +197,7 @@ def _tell(line: str) -> None:
     sys.stdout.flush()
 
 
-def _run(plan: Plan, launches: Dict[str, Launch], content: str, folder: str) -> int:
-    task = _task_of(plan, launches, content, folder)
+def _run(plan: Plan, launches: Dict[str, Launch], task: Task) -> int:
     with Sides(launches) as sides:
         if len(launches) == 1 and plan.record.old is not None:
             seen = _one_side(next(iter(launches)), task, sides)
@@ -203,10 +225,12 @@ def _one_side(name: str, task: Task, sides: Sides) -> Seen:
     return Seen(True, "the %s side runs, and gives %s" % (name, outputs))
 
 
-def _task_of(plan: Plan, launches: Dict[str, Launch], content: str, folder: str) -> Task:
+def _task_of(
+    plan: Plan, launches: Dict[str, Launch], code: Code, content: str, folder: str
+) -> Task:
     record = plan.record
     python = next(reversed(list(launches.values()))).command[0]
-    script = os.path.join(content, "replay", "compare.py")
+    script = os.path.join(code.replay, "compare.py")
 
     def compare(ours: str, reference: str, rtol: float, atol: Optional[float]) -> Dict[str, Any]:
         numbers = [repr(number) for number in (rtol, atol) if number is not None]

@@ -44,7 +44,7 @@ def plan_lines(plan: Plan) -> Iterator[str]:
         yield from _side_lines(name, side, plan)
     for wheel in plan.wheels:
         yield "     %s comes with the bundle, and from no index" % wheel
-    yield "3. run in each the bundle's agent, predictors/%s.py, which" % record.predictor
+    yield "3. run in each the agent of pytest-mlms, predictors/%s.py, which" % record.predictor
     yield "   - loads %s on %s%s" % (_files(record), record.device, _threads(record))
     if record.options:
         yield "     with the options %s" % _options(record)

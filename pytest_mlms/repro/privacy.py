@@ -1,0 +1,103 @@
+"""Search of a bundle's files for this machine: its user's home, its host, the folders in use."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import re
+import socket
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from pytest_mlms.artifacts.external_data import external_data, is_onnx
+from pytest_mlms.errors import MlmsError
+from pytest_mlms.repro.bundle import Bundle
+
+__all__ = ["Content", "check_private", "places_of_this_machine", "without_places"]
+
+Content = Path | bytes
+
+_SHORTEST = 4  # characters of a host's name that is looked for; shorter ones are everywhere
+_GRAPH = "graph.onnx"
+_NOTE = "Descriptions were removed from the ONNX file, as they named places of a machine."
+_COMMON = ("localhost", "ubuntu", "debian", "linux", "runner", "default", "worker", "build")
+_LISTED = ("model/", "predictors/", "repro.json", "README.txt")
+"""The files of a bundle that are not ours; arrays have no texts, and wheels are packages."""
+
+
+def places_of_this_machine() -> tuple[str, ...]:
+    """Return what tells whose machine this is: folders of the user, and the host's name."""
+    found = [tempfile.gettempdir() + "/mlms-", str(Path.cwd())]
+    with contextlib.suppress(RuntimeError):
+        found.append(f"{Path.home()}/")
+    cache = os.environ.get("MLMS_CACHE")
+    if cache:
+        found.append(cache)
+    host = socket.gethostname()
+    if len(host) >= _SHORTEST and host.lower() not in _COMMON:
+        found.append(host)
+    return tuple(place for place in dict.fromkeys(found) if place.strip("/"))
+
+
+def without_places(bundle: Bundle, folder: Path) -> Bundle:
+    """Return a bundle whose ONNX graph has no descriptions, if they name this machine.
+
+    Exporters write the source lines of each node there. The new graph is written to ``folder``.
+    """
+    graph = bundle.files.get("graph")
+    if graph is None or graph.is_dir() or not is_onnx(bundle.framework, graph):
+        return bundle
+    with _open(graph) as content:
+        if _pattern().search(content) is None:
+            return bundle
+    import onnx
+
+    from pytest_mlms.repro.onnx_names import strip_texts
+
+    model = onnx.load(str(graph), load_external_data=False)
+    strip_texts(model)
+    onnx.save(model, str(folder / _GRAPH))
+    files = {**bundle.files, "graph": folder / _GRAPH}
+    for name in external_data(graph):
+        place = folder / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.symlink_to((graph.parent / name).resolve())
+    for role, path in bundle.files.items():
+        if role != "graph" and (folder / path.name).is_symlink():
+            files[role] = folder / path.name
+    return replace(bundle, files=files, notes=(*bundle.notes, _NOTE))
+
+
+def _pattern() -> re.Pattern[bytes]:
+    places = [place.encode() for place in places_of_this_machine()]
+    return re.compile(rb"(?<![\w.-])(" + b"|".join(map(re.escape, places)) + rb")")
+
+
+def check_private(members: Mapping[str, Content]) -> None:
+    """Raise MlmsError where a file of a bundle names this machine; it says which and what."""
+    pattern = _pattern()
+    for name in sorted(members):
+        if name.startswith(_LISTED):
+            with _open(members[name]) as content:
+                found = pattern.search(content)
+                if found:
+                    place = found[1].decode(errors="replace")
+                    problem = f"{name} names this machine or its user ({place})"
+                    raise MlmsError(
+                        f"{problem}; remove that, use --without-model, or --force to keep it"
+                    )
+
+
+@contextlib.contextmanager
+def _open(content: Content) -> Iterator[bytes | mmap.mmap]:
+    if isinstance(content, bytes):
+        yield content
+        return
+    if not content.stat().st_size:
+        yield b""
+        return
+    with content.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
+        yield view

@@ -1,0 +1,109 @@
+"""A failed upgrade becomes a bundle, which a clean environment replays with Python and pip alone."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.support.bundles import PREDICTOR
+from tests.support.wheels import write_wheel
+
+HOME = "conspicuous-5c1d"
+MANIFEST = """\
+name: product
+version: 1.0.0
+task: regression
+models: [{{framework: skewed, graph: w.npy, sha256: {digest}}}]
+inputs: [{{name: x, type: tensor, element_type: float32, shape: [batch, 3]}}]
+outputs: [{{name: y, type: tensor}}]
+evaluate: {{batch_sizes: [2]}}
+"""
+STACKS = """\
+{name}:
+  framework: skewed
+  requirements: ["skewed=={version}", "numpy=={numpy}"]
+  pip_options: ["--find-links={wheels}"]
+"""
+
+
+def write_project(folder: Path) -> None:
+    """Write a manifest, and two stacks of a package whose second release computes otherwise."""
+    np.save(folder / "w.npy", np.arange(6, dtype=np.float32).reshape(3, 2))
+    digest = hashlib.sha256((folder / "w.npy").read_bytes()).hexdigest()
+    (folder / "m.yaml").write_text(MANIFEST.format(digest=digest))
+    stacks = ""
+    for version, factor in (("1.0", 1), ("2.0", 3)):
+        write_wheel(folder / "wheels", "skewed", version, code=f"FACTOR = {factor}\n")
+        stacks += STACKS.format(
+            name=f"v{version[0]}",
+            version=version,
+            numpy=np.__version__,
+            wheels=folder / "wheels",
+        )
+    (folder / "stacks.yaml").write_text(stacks)
+
+
+def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run a module in a folder, as a user whose home is conspicuous."""
+    home = folder / HOME
+    home.mkdir(exist_ok=True)
+    pip_cache = os.environ.get("PIP_CACHE_DIR", os.path.expanduser("~/.cache/pip"))
+    variables = {
+        **os.environ,
+        "HOME": str(home),
+        "USER": HOME,
+        "SECRET_TOKEN": HOME,
+        "PIP_CACHE_DIR": pip_cache,
+        "MLMS_CACHE": str(home / "cache"),
+    }
+    command = [sys.executable, "-m", *words]
+    return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True)
+
+
+@pytest.mark.slow
+def test_a_regressed_upgrade_is_replayed_in_a_clean_environment(tmp_path: Path) -> None:
+    write_project(tmp_path)
+    predictors = f"--mlms-predictors={PREDICTOR.parent}"
+    options = ("--mlms-manifests=.", "--mlms-stack=v2", "--mlms-against=v1", "--mlms-budget=5")
+    judged = run(tmp_path, "pytest", "-pno:xdist", "-kupgrade", predictors, *options)
+    assert "REGRESSED" in judged.stdout, judged.stdout + judged.stderr
+    made = run(tmp_path, "pytest_mlms", "repro", "upgrade", predictors, "--out=r.zip")
+    assert made.returncode == 0, made.stdout + made.stderr
+    assert "wheel: skewed-2.0-py3-none-any.whl, which comes along" in made.stdout
+    check_content(tmp_path / "r.zip")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    variables = {"PATH": os.environ["PATH"], "HOME": str(elsewhere), "TMPDIR": str(elsewhere)}
+    replayed = subprocess.run(
+        [sys.executable, "-I", str(tmp_path / "r.zip"), "--yes"],
+        cwd=elsewhere,
+        env=variables,
+        capture_output=True,
+        text=True,
+    )
+    assert replayed.returncode == 0, replayed.stdout + replayed.stderr
+    assert replayed.stdout.endswith("REPRODUCED\n")
+    assert "outputs differ in 4 of 4 elements of y" in replayed.stdout
+    assert not list(elsewhere.glob("mlms-*"))
+
+
+def check_content(bundle: Path) -> None:
+    """Check that a bundle is exact, and names neither the folder nor the user."""
+    with zipfile.ZipFile(bundle) as archive:
+        record = json.loads(archive.read("repro.json"))
+        for name in archive.namelist():
+            content = name.encode() + archive.read(name)
+            assert HOME.encode() not in content, name
+            assert str(bundle.parent).encode() not in content, name
+    assert f"numpy=={np.__version__}" in record["old"]["requirements"]
+    assert "skewed==1.0" in record["old"]["requirements"]
+    assert "skewed==2.0" in record["new"]["requirements"]
+    assert record["old"]["options"] == []
