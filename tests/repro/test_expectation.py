@@ -1,0 +1,87 @@
+"""What a bundle is held against follows from an item's line."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from pytest_mlms.errors import MlmsError
+from pytest_mlms.repro.expectation import expectation_of
+from tests.support.result_lines import broken_limit, line_of
+
+
+def upgrade(verdict: str = "REGRESSED", **fields: Any) -> dict[str, Any]:
+    line = line_of(1, verdict, kind="upgrade", comparisons=[], machine={"host": "somebody"})
+    return {**line, **fields}
+
+
+def comparison(quantity: str, **fields: Any) -> dict[str, Any]:
+    found = {
+        "quantity": quantity,
+        "verdict": "REGRESSED",
+        "a": 1e-3,
+        "b": 1.1e-3,
+        "unit": "s",
+        "of": "rounds",
+        "ratio": 1.1,
+        "low": 1.08,
+        "high": 1.12,
+        "tolerance": 0.03,
+        "lacking": "",
+    }
+    return {**found, **fields}
+
+
+def test_a_slower_upgrade_is_a_ratio_with_its_tolerance() -> None:
+    expected = expectation_of(upgrade(comparisons=[comparison("latency")]))
+    assert (expected.kind, expected.quantity, expected.better) == ("ratio", "latency", "lower")
+    assert (expected.ratio, expected.low, expected.tolerance) == (1.1, 1.08, 0.03)
+    assert "latency 1.00 ms → 1.10 ms, ×1.100 (×1.080 to ×1.120); 3 %" in expected.summary
+
+
+def test_outputs_that_differ_come_before_times() -> None:
+    outputs = comparison("agreement", of="outputs", a=None, b=None, ratio=math.inf)
+    line = upgrade(comparisons=[comparison("latency"), outputs])
+    expected = expectation_of(line)
+    assert (expected.kind, expected.ratio) == ("outputs", None)
+    assert expectation_of(line, "latency").kind == "ratio"
+
+
+def test_a_crash_is_told_without_paths_and_host() -> None:
+    message = (
+        "models/m.yaml:9: digits: candidate here: the agent (process 7) ended while it did 'load': "
+        "killed by SIGSEGV; see /home/somebody/x.log on somebody\n  its log"
+    )
+    expected = expectation_of(upgrade("ERROR", message=message))
+    assert (expected.kind, expected.crash) == ("crash", "SIGSEGV")
+    assert "somebody" not in expected.summary
+
+
+def test_an_error_of_the_framework_is_its_class() -> None:
+    message = "m.yaml:9: digits: candidate here: 'load' raised Fail: no such operator (log: x)"
+    assert expectation_of(upgrade("ERROR", message=message)).crash == "Fail"
+
+
+def test_an_error_of_the_manifest_is_no_crash() -> None:
+    message = "m.yaml:9: digits: candidate here: the model takes another input"
+    with pytest.raises(MlmsError, match="an error that is not the framework's"):
+        expectation_of(upgrade("ERROR", message=message))
+
+
+@pytest.mark.parametrize("verdict", ["PASSED", "INCONCLUSIVE", "IMPROVED"])
+def test_what_did_not_fail_can_not_be_reproduced(verdict: str) -> None:
+    line = upgrade(verdict, comparisons=[comparison("latency", verdict=verdict)])
+    with pytest.raises(MlmsError, match=f"is {verdict}: there is no failure to reproduce"):
+        expectation_of(line)
+
+
+def test_a_broken_limit_is_held_against_one_side() -> None:
+    expected = expectation_of(broken_limit())
+    assert (expected.kind, expected.quantity, expected.limit) == ("limit", "latency_p50", 0.001)
+
+
+def test_a_quantity_that_no_replay_measures_is_refused() -> None:
+    with pytest.raises(MlmsError, match="can't measure query_latency"):
+        expectation_of(upgrade(comparisons=[comparison("query_latency")]))
