@@ -12,6 +12,7 @@ from pytest_mlms.manifest.load import LoadedManifest
 from pytest_mlms.manifest.scenarios import Load, Peak, ScenarioEntry
 from pytest_mlms.manifest.schema import Manifest, Model
 from pytest_mlms.manifest.thresholds import AgreementThreshold
+from pytest_mlms.quantities import QUANTITIES
 from pytest_mlms.records import Kind, Limit, Place, Stack
 
 if TYPE_CHECKING:
@@ -135,12 +136,21 @@ class Case:
     def _is_judged_by(self, limit: Limit) -> bool:
         entry = self._scenario_entry
         return (
-            (limit.quantity == "peak_rate") == isinstance(self.load, Peak)
+            self._has(limit.quantity)
             and _selects(limit.batch_sizes, self.batch_size)
             and _selects(limit.scenarios, entry and entry.name)
             and _selects(limit.devices, self.device)
             and _selects(limit.frameworks, self.stack.framework)
         )
+
+    def _has(self, quantity: str) -> bool:
+        """Return whether this case measures a quantity, as far as its load decides that."""
+        if isinstance(self.load, Peak):
+            return quantity == "peak_rate"
+        known = QUANTITIES.get(quantity)
+        if known is None or not known.under_load:
+            return True
+        return self.load is not None and quantity != "peak_rate"
 
     @property
     def agreement(self) -> AgreementThreshold | None:

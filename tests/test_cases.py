@@ -107,6 +107,28 @@ def test_a_limit_judges_the_cases_that_it_selects(tmp_path: Path) -> None:
     assert values["second-cpu-b1-offline"] == [0.001, 0.009]
 
 
+def test_a_limit_on_queries_judges_loads_and_that_on_the_peak_a_peak(tmp_path: Path) -> None:
+    scenarios = [
+        "single_stream",
+        {"server": {"rate": "9 /s", "latency": "1 s"}},
+        {"peak": {"latency": "1 s"}},
+    ]
+    thresholds = {
+        "latency_p90": {"max": "9 s"},
+        "query_rate": {"min": "8 /s"},
+        "queue_delay": {"max": "1 ms", "scenarios": ["server"]},
+        "peak_rate": {"min": "7 /s"},
+    }
+    evaluate = {"batch_sizes": [1], "scenarios": scenarios}
+    manifest = loaded(tmp_path, evaluate=evaluate, thresholds=thresholds)
+    judged = {}
+    for case in cases(manifest, "performance"):
+        judged[case.scenario] = {limit.quantity for limit in case.limits}
+    assert judged["single_stream"] == {"latency_p90"}
+    assert judged["server"] == {"latency_p90", "query_rate", "queue_delay"}
+    assert judged["peak"] == {"peak_rate"}
+
+
 def test_marks_are_for_a_framework_a_stack_or_a_pattern_of_the_id(tmp_path: Path) -> None:
     marks = {"xfail": {"mxnet": "known bug", "*-b8-offline": "too slow"}, "skip": {"first": "old"}}
     manifest = loaded(tmp_path, marks=marks)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from pytest_mlms.manifest.box_outputs import box_output_errors
@@ -20,6 +20,10 @@ Error = tuple[Path, str]
 
 _MOST_CASES = 10_000
 _SHOWN_VALUES = 20
+_CALLS = {"single_stream", "offline"}
+"""Scenarios whose calls are timed, and no queries."""
+
+_OF_QUERIES = {name for name, quantity in QUANTITIES.items() if quantity.under_load}
 
 
 def inconsistencies(manifest: Manifest) -> list[Error]:
@@ -86,23 +90,42 @@ def _idle_instances(manifest: Manifest) -> Iterator[Error]:
 
 def _idle_loads(manifest: Manifest) -> Iterator[Error]:
     """Yield errors of limits and tolerances on queries that no scenario has."""
-    loads = [entry.load for entry in manifest.evaluate.scenarios]
-    peaks = [load for load in loads if isinstance(load, Peak)]
+    missing = _missing_loads(manifest)
     for entry in manifest.thresholds.entries():
-        if entry.key == "peak_rate":
-            path = ("thresholds", entry.key, entry.number)
-            if not peaks:
-                yield path, "peak_rate judges nothing; add the scenario peak, or leave it out"
-            if entry.threshold.filters()["scenarios"]:
-                yield path, "only a peak has a peak_rate; leave 'scenarios' out"
-    others = [load for load in loads if load and not isinstance(load, Peak)]
-    advice = {"peak_rate": "" if peaks else "peak"}
-    for name in ("query_latency", "query_rate"):
-        advice[name] = "" if others else "server, replay or multi_stream"
+        path = ("thresholds", entry.key, entry.number)
+        if entry.key in missing:
+            yield path, _idle(entry.key, missing)
+        if entry.key in _OF_QUERIES:
+            named = entry.threshold.filters()["scenarios"]
+            for problem in _wrong_scenarios(entry.key, named):
+                yield path, problem
     for name in manifest.thresholds.upgrade.tolerances():
-        if advice.get(name):
-            problem = f"{name} judges nothing; add the scenario {advice[name]}, or leave it out"
-            yield ("thresholds", "upgrade", name), problem
+        if name in missing:
+            yield ("thresholds", "upgrade", name), _idle(name, missing)
+
+
+def _missing_loads(manifest: Manifest) -> Mapping[str, str]:
+    """Return the quantities of queries that no scenario has, with those to add."""
+    loads = [entry.load for entry in manifest.evaluate.scenarios if entry.load]
+    missing = {}
+    if not any(isinstance(load, Peak) for load in loads):
+        missing["peak_rate"] = "peak"
+    if all(isinstance(load, Peak) for load in loads):
+        others = _OF_QUERIES - {"peak_rate"}
+        missing.update(dict.fromkeys(others, "server, replay or multi_stream"))
+    return missing
+
+
+def _idle(name: str, missing: Mapping[str, str]) -> str:
+    return f"{name} judges nothing; add the scenario {missing[name]}, or leave it out"
+
+
+def _wrong_scenarios(key: str, named: Collection[Any]) -> Iterator[str]:
+    if key == "peak_rate" and named:
+        yield "only a peak has a peak_rate; leave 'scenarios' out"
+        return
+    for name in sorted(_CALLS.intersection(named)):
+        yield f"{name} has no {key}, which is of queries under load; remove it"
 
 
 def _task_errors(manifest: Manifest) -> Iterator[Error]:

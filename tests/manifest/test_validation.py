@@ -29,6 +29,9 @@ def test_two_models_of_one_framework_are_an_error(tmp_path: Path) -> None:
         ({"upgrade": {"top1": 0.01}}, "top1 judges nothing; add a dataset"),
         ({"upgrade": {"query_latency": 0.1}}, "query_latency judges nothing; add the scenario"),
         ({"peak_rate": {"min": "9 /s"}}, "peak_rate judges nothing; add the scenario peak"),
+        ({"upgrade": {"peak_rate": 0.1}}, "peak_rate judges nothing; add the scenario peak"),
+        ({"query_rate": {"min": "9 /s"}}, "query_rate judges nothing; add the scenario server"),
+        ({"queue_delay": {"max": "9 s"}}, "queue_delay judges nothing; add the scenario server"),
         (
             {"latency_p50": {"max": "1 s", "batch_sizes": [3]}},
             "latency_p50 names batch_sizes that nothing is evaluated with; write some of 1",
@@ -43,6 +46,14 @@ def test_a_limit_that_judges_no_case_is_an_error(
     tmp_path: Path, thresholds: dict[str, Any], message: str
 ) -> None:
     assert message in error_of(tmp_path, small(thresholds=thresholds))
+
+
+def test_a_limit_on_queries_of_calls_is_an_error(tmp_path: Path) -> None:
+    scenarios = ["offline", {"server": {"rate": "9 /s", "latency": "1 s"}}]
+    thresholds = {"query_rate": {"min": "9 /s", "scenarios": ["offline"]}}
+    content = small(evaluate={"scenarios": scenarios}, thresholds=thresholds)
+    message = "offline has no query_rate, which is of queries under load; remove it"
+    assert message in error_of(tmp_path, content)
 
 
 def test_a_file_that_has_two_digests_is_an_error(tmp_path: Path) -> None:
