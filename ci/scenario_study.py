@@ -18,7 +18,8 @@ from typing import NamedTuple
 import numpy as np
 
 from pytest_mlms.load.evidence import Criterion
-from pytest_mlms.load.peak import Peak, PeakPlan, find_peak
+from pytest_mlms.load.peak import find_peak
+from pytest_mlms.load.peak_records import Peak, PeakPlan
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # of the tests' support
 from peak_gates import print_table

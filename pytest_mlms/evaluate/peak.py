@@ -21,7 +21,8 @@ from pytest_mlms.evaluate.performance import Ending, Measurement
 from pytest_mlms.load.arrivals import poisson_arrivals
 from pytest_mlms.load.early_stopping import CONFIDENCE
 from pytest_mlms.load.evidence import Criterion
-from pytest_mlms.load.peak import Drive, Load, Peak, PeakPlan, Probe, find_peak
+from pytest_mlms.load.peak import find_peak
+from pytest_mlms.load.peak_records import Drive, Load, Peak, PeakPlan, Probe
 from pytest_mlms.load.verdict import judge_run
 from pytest_mlms.manifest.scenarios import Peak as PeakKeys
 from pytest_mlms.records import Estimate, Verdict

@@ -9,7 +9,7 @@ from typing import Any
 from pytest_mlms.agent.predictor import ScenarioRun
 from pytest_mlms.arrays import DamagedFile, read_arrays, write_arrays
 from pytest_mlms.evaluate.process_result import ProcessResult
-from pytest_mlms.load.peak import Peak, Probe
+from pytest_mlms.load.peak_records import Peak, Probe
 from pytest_mlms.recorder import Recorder
 
 __all__ = [

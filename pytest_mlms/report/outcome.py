@@ -122,9 +122,17 @@ def interrupted_result(item: pytest.Item) -> dict[str, Any] | None:
     line = item.stash.get(_LINE, None)
     if line is not None and line.get("repetition", 1) == repetition_of(item):
         return line
-    outcome = Outcome(Verdict.ERROR, "interrupted", "interrupted before it was done")
     recorder = item.stash.get(RECORDER, None)
+    outcome = Outcome(Verdict.ERROR, "interrupted", _interrupted_message(recorder))
     return _result(item, case, recorder, outcome).as_line()
+
+
+def _interrupted_message(recorder: Recorder | None) -> str:
+    """Return what happened, and the files that have what was measured until then."""
+    message = "interrupted before it was done"
+    artifacts = recorder.recording().artifacts if recorder else {}
+    kept = [name for name in artifacts if name.endswith(".npz")]
+    return f"{message}; measured until then: {', '.join(kept)}" if kept else message
 
 
 def _result(

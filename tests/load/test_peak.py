@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_mlms.load.evidence import Criterion, Outcome
-from pytest_mlms.load.peak import PROCESSES, Drive, Load, Peak, PeakPlan, Probe, find_peak
+from pytest_mlms.load.peak import find_peak
+from pytest_mlms.load.peak_records import PROCESSES, Drive, Load, Peak, PeakPlan, Probe
 from tests.support.queues import Queue
 
 SHARE = 0.99

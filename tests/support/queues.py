@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytest_mlms.load.evidence import Criterion
-from pytest_mlms.load.peak import Drive, Load
+from pytest_mlms.load.peak_records import Drive, Load
 
 Array = NDArray[Any]
 

@@ -1,0 +1,109 @@
+"""The runs of load of a search, and what they say of each rate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pytest_mlms.load.evidence import Criterion, Flags, Outcome, judge_rate
+from pytest_mlms.load.peak_records import Drive, Load, PeakPlan, Probe, RateSummary
+
+__all__ = ["CERTAIN", "COARSER", "RateEvidence"]
+
+CERTAIN = 1.5
+"""Times the least queries that a good rate takes."""
+
+COARSER = (1, 2, 4)
+"""Times the precision asked for, for an answer from little load."""
+
+_RUNS = 8  # that show a good rate: those of a search
+
+
+class RateEvidence:
+    """All runs of load of a search, by rate and process.
+
+    ``criterion`` judges them. Its precision is a coarser one where the budget is small.
+    """
+
+    def __init__(self, plan: PeakPlan, keep: Callable[[Probe], None]) -> None:
+        self._plan = plan
+        self._keep = keep
+        self.criterion = _affordable(plan)
+        self._runs: dict[float, list[tuple[int, Load]]] = {}
+        self.seconds = 0.0
+        self.process = 0
+
+    @property
+    def left(self) -> float:
+        """Seconds of the budget that are left."""
+        return self._plan.budget - self.seconds
+
+    @property
+    def rates(self) -> list[float]:
+        """The rates that were tried, in ascending order."""
+        return sorted(self._runs)
+
+    def drive(self, drive: Drive, rate: float, queries: int) -> Outcome:
+        """Put load on a process; return what all runs at that rate say.
+
+        Load that can't be trusted is repeated once, as another program may have been the cause.
+        """
+        load = self._drive_once(drive, rate, queries, is_last=False)
+        if load.untrusted:
+            self._drive_once(drive, rate, queries, is_last=True)
+        return self.outcome(rate)
+
+    def _drive_once(self, drive: Drive, rate: float, queries: int, is_last: bool) -> Load:
+        load = drive(rate, queries)
+        self.seconds += load.seconds
+        if not load.untrusted or is_last:
+            self._runs.setdefault(rate, []).append((self.process, load))
+        over = int(load.over.sum())
+        outcome = Outcome.UNTRUSTED if load.untrusted else self.outcome(rate)
+        probe = Probe(
+            rate, self.process, len(load.over), over, load.seconds, outcome, load.untrusted
+        )
+        self._keep(probe)
+        return load
+
+    def outcome(self, rate: float) -> Outcome:
+        """Return what all runs at a rate say: it isn't good where it is bad in a process."""
+        runs = self._runs[rate]
+        if any(load.untrusted for _, load in runs):
+            return Outcome.UNTRUSTED
+        together = judge_rate(self.flags(rate), rate, self.criterion)
+        if together is not Outcome.GOOD:
+            return together
+        for process in self.processes(rate):
+            own = [load.over for number, load in runs if number == process]
+            if judge_rate(own, rate, self.criterion) is Outcome.BAD:
+                return Outcome.UNDECIDED
+        return together
+
+    def flags(self, rate: float) -> list[Flags]:
+        """Return the flags of all runs at a rate."""
+        return [load.over for _, load in self._runs[rate]]
+
+    def processes(self, rate: float) -> set[int]:
+        """Return the processes that had load at a rate."""
+        return {process for process, _ in self._runs[rate]}
+
+    def queries(self, rate: float) -> int:
+        """Return the number of queries at a rate, 0 where it was not tried."""
+        return sum(len(load.over) for _, load in self._runs.get(rate, ()))
+
+    def summary(self, rate: float) -> RateSummary:
+        """Return the load at a rate."""
+        flags = self.flags(rate)
+        over = sum(int(run.sum()) for run in flags)
+        processes = len(self.processes(rate))
+        return RateSummary(rate, sum(map(len, flags)), over, processes, self.outcome(rate))
+
+
+def _affordable(plan: PeakPlan) -> Criterion:
+    """Return the criterion with a precision that the budget seems to allow at the first rate."""
+    criterion = plan.criterion
+    for factor in COARSER:
+        criterion = plan.criterion._replace(precision=factor * plan.criterion.precision)
+        if _RUNS * criterion.least_queries(plan.start) / plan.start <= plan.budget:
+            break
+    return criterion
