@@ -49,6 +49,10 @@ class Bisection:
     _told: list[Probe] = field(default_factory=list)
 
     def judge(self, before: Stack, after: Stack, purpose: Purpose, effort: int) -> Outcome:
+        """Judge a stack against an earlier one; see ``_judged``."""
+        return self._judged(before, after, purpose, effort).outcome
+
+    def _judged(self, before: Stack, after: Stack, purpose: Purpose, effort: int) -> Judgement:
         """Judge a stack against an earlier one, unless the record has that judgement.
 
         Raises MlmsError where one of the ends can't be installed or measured.
@@ -62,7 +66,7 @@ class Bisection:
         if probe not in self._told:
             self._told.append(probe)
             self.tell(probe)
-        return probe.judgement.outcome
+        return probe.judgement
 
     def judge_twice(self, before: Stack, after: Stack, purpose: Purpose) -> Outcome:
         """Judge a stack; where that stays undecided, again with twice the budget."""
@@ -72,12 +76,20 @@ class Bisection:
         return outcome
 
     def search(self, stacks: Sequence[Stack], limit: int) -> Answer:
-        """Search the stacks for the first one that is worse than the one before it."""
+        """Search the stacks for the first one that is worse than the one before it.
+
+        On the way, one that is surely worse than the good end is bad even where it is not shown
+        to be worse than the tolerance: a gradual change would stay undecided for many releases.
+        """
 
         def judge(pair: Pair) -> Outcome:
             before = stacks[pair.before]
             after = stacks[pair.after]
-            return self.judge(before, after, pair.purpose, pair.effort)
+            judged = self._judged(before, after, pair.purpose, pair.effort)
+            is_undecided = judged.outcome is Outcome.UNDECIDED
+            if pair.purpose == "search" and is_undecided and judged.is_worse:
+                return Outcome.BAD
+            return judged.outcome
 
         return search(len(stacks), judge, limit)
 

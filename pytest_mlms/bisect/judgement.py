@@ -62,6 +62,19 @@ class Judgement:
     reason: str = ""
     layers: tuple[tuple[Any, ...], ...] = ()
 
+    @property
+    def is_worse(self) -> bool:
+        """Whether the later stack is surely worse, if only by less than the tolerance.
+
+        It is where the interval of the ratio leaves out 1.
+        """
+        if self.of != "rounds" or self.low is None or self.high is None:
+            return False
+        quantity = QUANTITIES.get(self.quantity)
+        if quantity and quantity.sign < 0:
+            return self.high < 1
+        return self.low > 1
+
 
 def judgement_of(line: _Line, quantity: str | None) -> Judgement:
     """Return the judgement by a quantity; by None, the first one that regressed, else latency."""

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from pytest_mlms.bisect.bisection import Bisection
+from pytest_mlms.bisect.gate import GateRun
 from pytest_mlms.bisect.record import Probe, Record, read_record
 from pytest_mlms.bisect.releases import bisect_releases, release_stacks
 from pytest_mlms.errors import MlmsError
+from pytest_mlms.records import Stack
 from tests.support.bisections import SimulatedGate
 from tests.support.questions import QUESTION
 
@@ -97,3 +99,34 @@ def test_packages_that_changed_with_the_release_are_told(tmp_path: Path) -> None
     bisected.run()
     assert bisected.record.answer is not None
     assert bisected.record.answer.others == ("numpy 1.9 → 2.0",)
+
+
+def test_a_release_that_is_surely_worse_but_undecided_is_bad_on_the_way_only(
+    tmp_path: Path,
+) -> None:
+    unsure: dict[str, Any] = {
+        "quantity": "latency",
+        "verdict": "INCONCLUSIVE",
+        "of": "rounds",
+        "lacking": "",
+        "unit": "s",
+    }
+    figures = {"a": 1.0, "b": 1.03, "ratio": 1.03, "low": 1.02, "high": 1.04, "tolerance": 0.03}
+    line = {"verdict": "INCONCLUSIVE", "comparisons": [{**unsure, **figures}]}
+    bisected = Bisected(tmp_path, EndsDiffer(is_slow, line=line))
+    bisected.run()
+    answer = bisected.record.answer
+    assert answer is not None
+    assert (answer.kind, answer.old, answer.new) == ("range", "1.0", "1.1")
+    purposes = [probe.purpose for probe in bisected.record.probes]
+    assert purposes == ["ends", "search", "search", "neighbours"]
+
+
+class EndsDiffer(SimulatedGate):
+    """A gate that decides on the ends alone; all other lines are the one given."""
+
+    def run(self, before: Stack, after: Stack, quantity: str | None, effort: int) -> GateRun:
+        done = super().run(before, after, quantity, effort)
+        if after.name != "pace-1.4":
+            return done
+        return SimulatedGate(is_slow).run(before, after, quantity, effort)

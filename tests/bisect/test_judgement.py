@@ -125,3 +125,27 @@ def test_a_quantity_that_was_not_compared_decides_nothing() -> None:
         Outcome.UNDECIDED,
         "the upgrade did not compare top1",
     )
+
+
+@pytest.mark.parametrize(
+    ("quantity", "low", "high", "is_worse"),
+    [
+        ("latency", 1.001, 1.04, True),
+        ("latency", 0.999, 1.04, False),
+        ("latency", 1.01, None, False),
+        ("throughput", 0.95, 0.999, True),
+        ("throughput", 1.01, 1.04, False),
+    ],
+)
+def test_a_stack_is_surely_worse_where_the_interval_leaves_out_no_change(
+    quantity: str, low: float, high: float | None, is_worse: bool
+) -> None:
+    item = line("INCONCLUSIVE", compared(quantity, "INCONCLUSIVE", low=low, high=high))
+    judged = judgement_of(item, quantity)
+    assert judged.outcome is Outcome.UNDECIDED
+    assert judged.is_worse is is_worse
+
+
+def test_outputs_and_inputs_have_no_ratio_to_be_worse_by() -> None:
+    item = line("INCONCLUSIVE", compared("top1", "INCONCLUSIVE", of="inputs"))
+    assert not judgement_of(item, "top1").is_worse

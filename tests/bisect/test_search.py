@@ -163,10 +163,14 @@ def gate(levels: Sequence[float], noise: float, generator: random.Random) -> Jud
             compared = compare_rounds(rounds, {"latency": TOLERANCE})
             if is_decided(compared, len(rounds)):
                 break
-        verdict = compared[0].verdict
-        if verdict is Verdict.REGRESSED:
+        (latency,) = compared
+        if latency.verdict is Verdict.REGRESSED:
             return Outcome.BAD
-        return Outcome.UNDECIDED if verdict is Verdict.INCONCLUSIVE else Outcome.GOOD
+        if latency.verdict is not Verdict.INCONCLUSIVE:
+            return Outcome.GOOD
+        assert latency.low is not None
+        is_worse = pair.purpose == "search" and latency.low > 1
+        return Outcome.BAD if is_worse else Outcome.UNDECIDED  # as Bisection.search
 
     return judge
 
