@@ -30,7 +30,7 @@ def _rounds(item: ItemView) -> Sequence[Figure]:
         known = QUANTITIES.get(compared.quantity)
         changes = _changes_of(item, compared)
         if known is not None and known.under_load and changes:
-            caption = f"{_names(compared)} in each round, and the interval of the mean"
+            caption = f"{_names(compared)} in each round; a band is the interval of the mean"
             found.append(Figure(caption, load_rounds_chart(compared, changes)))
     return found
 

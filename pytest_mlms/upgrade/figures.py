@@ -121,7 +121,7 @@ def _of_process(measured: Round) -> dict[str, Figure]:
     for name, attribute in _OF_PROCESS.items():
         a = getattr(measured.a, attribute)
         b = getattr(measured.b, attribute)
-        if a and b:
+        if a and b and min(a, b) > 0:  # less the wait for a core, it may be below 0
             base = rules[name].base
             value = math.log((b + base) / (a + base))
             figures[name] = Figure(float(a), float(b), value, error=0.0)

@@ -66,6 +66,13 @@ def test_short_start_up_times_are_compared_with_a_base_added() -> None:
     assert math.exp(figure.value) == pytest.approx(0.054 / 0.051)
 
 
+def test_a_start_up_that_was_all_wait_for_a_core_is_left_out() -> None:
+    waited = random_side(RNG, load_seconds=-0.06)
+    figures = figures_of(Round(random_side(RNG), waited), "wall", 1)
+    assert "load_time" not in figures
+    assert "first_inference" in figures
+
+
 def test_percentiles_are_by_wall_time_where_the_clock_is_cpu_time() -> None:
     by_cpu = compare(SLOWER, clock="cpu")
     by_wall = compare(SLOWER, clock="wall")
