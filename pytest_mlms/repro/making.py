@@ -41,6 +41,7 @@ from pytest_mlms.stacks.variables import is_secret_name
 __all__ = ["Making", "bundle_of_item"]
 
 _TIMEOUT = 600.0  # seconds for an answer of an agent
+_FEW = 4  # inputs that outputs are compared for, where a batch size holds as many
 _INDEX = "input"  # in outputs.npz, the number of each input
 _REFERENCE = "reference_"
 
@@ -76,7 +77,7 @@ def bundle_of_item(found: FoundItem, making: Making) -> Bundle:
     files = fetch_files(loaded, model, making.cache)
     new = new_side(line, predictor)
     old = old_side(line, predictor) if line["kind"] == "upgrade" else None
-    point = f"{loaded.manifest.name} on {case.device}, batch of {case.batch_size}"
+    point = f"{loaded.manifest.name} on {case.device}"
     bundle = Bundle(
         title=f"{point}: {_what(new, old)}",
         predictor=predictor,
@@ -139,7 +140,8 @@ def _with_inputs(
         if dataset is None:
             batch: Arrays = random_batch(predictor, case)
         elif chosen:
-            batch = dataset.batch(_filled(chosen, case.batch_size))
+            chosen = _filled(chosen, _few(len(chosen), case))
+            batch = dataset.batch(chosen)
         else:
             batch = draw_batches(dataset, case.batch_size, case.loaded.manifest.evaluate.seed)[0]
         reference = _reference(bundle, case, found, chosen, predictor, batch)
@@ -149,6 +151,15 @@ def _with_inputs(
 
 def _own(arrays: Arrays, names: Mapping[str, str]) -> dict[str, Array]:
     return {names.get(name, name): np.asarray(array) for name, array in arrays.items()}
+
+
+def _few(count: int, case: Case) -> int:
+    """Return the least batch size that holds a few of so many inputs, or else the largest."""
+    sizes = sorted(case.loaded.manifest.evaluate.batch_sizes)
+    for size in sizes:
+        if size >= min(count, _FEW):
+            return size
+    return sizes[-1]
 
 
 def _filled(chosen: Sequence[int], size: int) -> list[int]:
@@ -207,7 +218,7 @@ def _chosen(
     if dataset is None or expected.kind not in (OUTPUTS, ANSWERS):
         return []
     if case.kind == "agreement":
-        return _most_different(expected, found)[: case.batch_size]
+        return _most_different(expected, found)
     if case.kind == "accuracy":
         return _worst(found)
     if expected.quantity != "agreement":
@@ -244,7 +255,8 @@ def _worst(found: FoundItem) -> list[int]:
     path = found.artifact("worst.json")
     if path is None:
         return []
-    return [int(entry["input"]) for entry in json.loads(path.read_text(encoding="utf-8"))]
+    entries = json.loads(path.read_text(encoding="utf-8"))["examples"]
+    return [int(entry["input"]) for entry in entries]
 
 
 def _worse(line: Mapping[str, Any], dataset: Dataset) -> list[int]:
@@ -271,8 +283,7 @@ def _reference(
         return {}
     arrays = _recorded_outputs(found)
     places = {int(number): place for place, number in enumerate(arrays[_INDEX])}
-    wanted = _filled(chosen or sorted(places), case.batch_size)
-    rows = [places[number] for number in wanted]
+    rows = [places[number] for number in (chosen or sorted(places))]
     outputs = {}
     for name, values in arrays.items():
         if name.startswith(_REFERENCE):

@@ -119,19 +119,22 @@ class Agent:
         """Let them go on."""
         self._signal(signal.SIGCONT)
 
-    def close(self) -> None:
-        """End the agent, and what is left of its processes."""
+    def close(self, wait: bool = True) -> None:
+        """End the agent, and what is left of its processes; let it free its model if ``wait``."""
         if self._log.closed:
             return
         self.resume()
-        with contextlib.suppress(OSError, ValueError):
-            self._send({"type": "bye"}, ())
-        with contextlib.suppress(OSError):
-            self._requests.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(_BYE_SECONDS)
+        if wait:
+            with contextlib.suppress(OSError, ValueError):
+                self._send({"type": "bye"}, ())
+            with contextlib.suppress(OSError):
+                self._requests.close()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_BYE_SECONDS)
         self._end_group()
         self._process.wait()
+        with contextlib.suppress(OSError):
+            self._requests.close()
         self._replies.close()
         self._log.close()
 

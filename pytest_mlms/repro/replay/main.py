@@ -198,8 +198,10 @@ def _tell(line: str) -> None:
 
 
 def _run(plan: Plan, launches: Dict[str, Launch], task: Task) -> int:
+    words = ("REPRODUCED", "NOT REPRODUCED")
     with Sides(launches) as sides:
         if len(launches) == 1 and plan.record.old is not None:
+            words = ("AS EXPECTED", "NOT AS EXPECTED")
             seen = _one_side(next(iter(launches)), task, sides)
         else:
             seen = observe(task, sides, _tell)
@@ -207,7 +209,7 @@ def _run(plan: Plan, launches: Dict[str, Launch], task: Task) -> int:
     print("seen:     %s" % seen.summary)
     for line in seen.details:
         print("  %s" % line)
-    print("REPRODUCED" if seen.shows else "NOT REPRODUCED")
+    print(words[0] if seen.shows else words[1])
     return REPRODUCED if seen.shows else NOT_REPRODUCED
 
 

@@ -24,7 +24,7 @@ class Sides:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.close()
+        self.close(wait=not any(error))
 
     def agent(self, side: str) -> Agent:
         """Return the agent of a side, with its framework imported; raises Failed and Ended."""
@@ -44,16 +44,16 @@ class Sides:
         self.end(side)
         return self.agent(side)
 
-    def end(self, side: str) -> None:
-        """End the agent of a side, if there is one."""
+    def end(self, side: str, wait: bool = True) -> None:
+        """End the agent of a side, if there is one; without ``wait`` at once."""
         found = self._agents.pop(side, None)
         if found is not None:
-            found.close()
+            found.close(wait)
 
-    def close(self) -> None:
+    def close(self, wait: bool = True) -> None:
         """End all agents."""
         for side in tuple(self._agents):
-            self.end(side)
+            self.end(side, wait)
 
     def predict(self, side: str, task: Task) -> List[Array]:
         """Load the model and run it once; raises Failed and Ended."""
