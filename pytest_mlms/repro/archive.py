@@ -165,12 +165,14 @@ def _npz(arrays: Mapping[str, Any]) -> bytes:
 
 
 def _code(bundle: Bundle) -> Iterator[tuple[str, Content]]:
-    """Yield the code that a replay runs: our own, and the predictor with its parts."""
+    """Yield the code that a replay runs: our own, and the predictor with its parts.
+
+    Predictors of others may import ours.
+    """
     for path in Path(str(replay.__file__)).parent.glob("*.py"):
         yield f"replay/{path.name}", path
     runtime = Path(str(mlms_predictors.__file__)).parent
-    yield "predictors/__init__.py", runtime / "__init__.py"
-    for path in runtime.glob("_run/**/*.py"):
+    for path in (*runtime.glob("*.py"), *runtime.glob("_run/**/*.py")):
         yield f"predictors/{path.relative_to(runtime).as_posix()}", path
     own = bundle.predictor
     yield f"predictors/{own.name}", own

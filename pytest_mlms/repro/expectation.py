@@ -24,6 +24,7 @@ __all__ = ["expectation_of"]
 _SIGNAL = re.compile(r"killed by (SIG\w+)")
 _STATUS = re.compile(r"exit status (\d+)")
 _RAISED = re.compile(r"'\w+' raised (\w+)")
+_PROCESS = re.compile(r" \(process \d+\)")
 _MOST_TEXT = 500  # characters of a summary
 
 Line = Mapping[str, Any]
@@ -69,7 +70,8 @@ def _of_crash(line: Line, text: str) -> Expectation:
     if not how:
         problem = f"{line['nodeid']} ended with an error that is not the framework's"
         raise MlmsError(f"{problem}: {text.partition(chr(10))[0]}")
-    first = anonymous(text.partition("\n")[0], (line.get("machine") or {}).get("host") or "")
+    first = _PROCESS.sub("", text.partition("\n")[0])
+    first = anonymous(first, (line.get("machine") or {}).get("host") or "")
     summary = f"the new side fails: {first}"[:_MOST_TEXT]
     return Expectation(CRASHES, CRASH, str(line["verdict"]), summary, crash=how)
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import mlms_predictors
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 
@@ -27,6 +28,8 @@ __all__ = ["ExactSide", "new_side", "old_side"]
 _REMOTE = re.compile(r"--(index-url|extra-index-url|find-links)=https?://\S+")
 _FOLDER = re.compile(r"--find-links=(?:file://)?(?P<folder>[^:]+)")
 _FILE = "file://"
+_IMPORTED = re.compile(r"^\s*(?:import|from)\s+(\w+)", re.MULTILINE)
+_OF_OURS = re.compile(r"\bmlms_predictors(?:\.| import )(\w+)")
 
 
 @dataclass(frozen=True)
@@ -209,17 +212,26 @@ def _installed_here() -> dict[str, str]:
 
 def _roots(recorded: RecordedStack, predictor: Path) -> set[str]:
     """Return the distributions of the modules that a predictor imports, and the framework's."""
-    text = predictor.read_text(encoding="utf-8", errors="replace")
-    modules = set(re.findall(r"^\s*(?:import|from)\s+(\w+)", text, re.MULTILINE))
     providers = importlib.metadata.packages_distributions()
     found = {"numpy"}
-    for module in modules - set(sys.stdlib_module_names):
+    for module in _imported_by(predictor) - set(sys.stdlib_module_names):
         found |= {str(canonicalize_name(name)) for name in providers.get(module, ())}
     for line in recorded.packages:
         package = parse_package(line)
         if package and is_framework(package, recorded.framework):
             found.add(package.key)
     return found - {"pytest-mlms"}
+
+
+def _imported_by(predictor: Path) -> set[str]:
+    """Return the modules that a predictor imports, also by another predictor of ours."""
+    text = predictor.read_text(encoding="utf-8", errors="replace")
+    found = set(_IMPORTED.findall(text))
+    for name in _OF_OURS.findall(text):
+        other = Path(str(mlms_predictors.__file__)).with_name(f"{name}.py")
+        if other.is_file() and other != predictor:
+            found |= _imported_by(other)
+    return found
 
 
 def _closure(roots: Iterable[str]) -> set[str]:

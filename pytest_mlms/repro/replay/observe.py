@@ -78,11 +78,11 @@ def _number(value: float) -> str:
 def _observe_crash(task: Task, sides: Sides) -> Seen:
     if OLD in sides.launches:
         try:
-            sides.predict(OLD, task)
+            sides.exercise(OLD, task)
         except (Failed, Ended) as error:
             raise CannotRun("the old side can't run the model here: %s" % error) from None
     try:
-        sides.predict(NEW, task)
+        sides.exercise(NEW, task)
     except (Failed, Ended) as error:
         return _seen_crash(error, task.expected.crash)
     return Seen(False, "the new side runs the model without an error")

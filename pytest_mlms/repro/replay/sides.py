@@ -1,7 +1,7 @@
 """The agents of both sides: started when they are first asked, and kept for the next model."""
 
 import os
-from typing import Callable, Dict, List, Mapping
+from typing import Dict, List, Mapping
 
 from .agent import Agent, Ended, Failed, Launch, outputs_of
 from .npz import Array, write_npz
@@ -10,7 +10,7 @@ from .task import CannotRun, Task
 OLD = "old"
 NEW = "new"
 
-Tell = Callable[[str], None]
+_CALLS = 20  # of a model that may crash
 
 
 class Sides:
@@ -65,6 +65,17 @@ class Sides:
             self.end(side)
             raise
         return outputs_of(arrays)
+
+    def exercise(self, side: str, task: Task) -> None:
+        """Load the model and run it some times; raises Failed and Ended."""
+        self.predict(side, task)
+        try:
+            agent = self.agent(side)
+            agent.request("bind", {"batches": 1}, task.inputs)
+            agent.request("turn", {"count": _CALLS, "skip": 0, "first": 0, "outputs": False})
+        except Ended:
+            self.end(side)
+            raise
 
     def write_outputs(self, side: str, task: Task) -> str:
         """Run the model once and return the path of its outputs."""

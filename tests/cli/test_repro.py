@@ -1,0 +1,53 @@
+"""mlms repro refuses what it can't make, and overwrites nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pytest_mlms.cli.main import main
+from pytest_mlms.repro.archive import write_bundle
+from tests.support.bundles import bundle_of_matrix
+from tests.support.result_lines import line_of
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    """A folder with a run of one item that passed."""
+    folder = tmp_path / "mlms-results" / "latest"
+    folder.mkdir(parents=True)
+    line = {**line_of(1), "type": "item", "format": 1}
+    (folder / "results.jsonl").write_text(json.dumps(line) + "\n")
+    return folder.parent
+
+
+def test_an_item_that_passed_has_nothing_to_reproduce(
+    results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["repro", "b1", f"--mlms-results={results}"]) == 2
+    assert "is PASSED: there is no failure to reproduce" in capsys.readouterr().err
+
+
+def test_a_file_that_is_there_is_not_overwritten(
+    results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = results / "mine.zip"
+    out.write_text("mine")
+    assert main(["repro", "b1", f"--mlms-results={results}", f"--out={out}"]) == 2
+    assert "overwrite it with --force" in capsys.readouterr().err
+    assert out.read_text() == "mine"
+
+
+def test_without_an_item_it_says_what_to_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["repro"]) == 2
+    assert "name an item" in capsys.readouterr().err
+
+
+def test_a_stranger_s_predictor_is_not_run_by_our_own_replay(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_bundle(bundle_of_matrix(tmp_path), tmp_path / "r.zip")
+    assert main(["repro", "--replay", str(tmp_path / "r.zip"), "--yes"]) == 2
+    assert "there is no predictor skewed but the bundle's own" in capsys.readouterr().err

@@ -1,0 +1,92 @@
+"""Sides have exact packages that others can install, without places and secrets of this machine."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pytest_mlms.agent.registry import find_predictors
+from pytest_mlms.errors import MlmsError
+from pytest_mlms.repro.software import ExactSide, new_side, old_side
+from tests.support.bundles import PREDICTOR
+from tests.support.result_lines import line_of
+from tests.support.wheels import write_wheel
+
+
+def side_of(packages: list[str], options: list[str] | None = None, **fields: Any) -> ExactSide:
+    line = line_of(1, "FAILED", framework="skewed", python="3.11.7", machine={})
+    line["stack"] = {"name": "s", "declared": {"pip_options": options or []}}
+    line["launch"] = {"lock": packages, "command": [sys.executable]}
+    return new_side({**line, **fields}, PREDICTOR)
+
+
+def test_packages_are_those_of_the_lock_without_installers() -> None:
+    found = side_of(["numpy==2.2.0", "pip==24.0", "skewed==1.0"]).side
+    assert found.requirements == ("numpy==2.2.0", "skewed==1.0")
+    assert (found.name, found.python) == ("skewed 1.0", "3.11.7")
+
+
+def test_a_wheel_of_a_local_folder_comes_along_without_the_folder(tmp_path: Path) -> None:
+    wheel = write_wheel(tmp_path, "skewed", "1.0")
+    found = side_of(["skewed==1.0"], [f"--find-links={tmp_path}"])
+    assert found.wheels == (wheel,)
+    assert found.side.options == ()
+
+
+def test_a_wheel_that_was_installed_by_its_path_comes_along(tmp_path: Path) -> None:
+    wheel = write_wheel(tmp_path, "skewed", "1.0")
+    found = side_of([f"skewed @ file://{wheel}"])
+    assert found.side.requirements == ("skewed==1.0",)
+    assert found.wheels == (wheel,)
+
+
+def test_an_index_stays_and_one_with_a_password_is_refused() -> None:
+    address = "--extra-index-url=https://download.example/whl"
+    assert side_of(["skewed==1.0"], [address, "--no-cache-dir"]).side.options == (address,)
+    with pytest.raises(MlmsError, match="has a secret") as caught:
+        side_of(["skewed==1.0"], ["--index-url=https://me:hidden@example/simple"])
+    assert "hidden" not in str(caught.value)
+
+
+def test_variables_of_a_stack_are_told_and_not_kept() -> None:
+    stack = {"name": "s", "declared": {"env": {"ANY": "conspicuous"}}}
+    found = side_of(["skewed==1.0"], stack=stack)
+    assert "set environment variables" in found.notes[0]
+    assert "conspicuous" not in repr(found)
+
+
+def test_the_image_of_a_container_is_refused() -> None:
+    with pytest.raises(MlmsError, match="is the image of a container"):
+        side_of([f"tool:1 @ sha256:{'0' * 64}"])
+
+
+def test_of_the_interpreter_that_runs_pytest_only_what_the_predictor_needs_is_listed() -> None:
+    import importlib.metadata
+
+    installed = importlib.metadata.distributions()
+    lines = sorted({f"{one.metadata['Name']}=={one.version}" for one in installed})
+    line = line_of(1, "FAILED", python=platform.python_version(), machine={})
+    line["launch"] = {"packages": lines, "command": [sys.executable]}
+    found = new_side(line, find_predictors()["onnxruntime"]).side.requirements
+    names = {text.partition("==")[0] for text in found}
+    assert f"numpy=={np.__version__}" in found
+    assert "onnxruntime" in names
+    assert not names & {"pytest", "pydantic", "pytest-mlms", "pip"}
+
+
+def test_a_baseline_whose_agent_told_nothing_has_the_python_of_its_environment() -> None:
+    line = line_of(1, "ERROR", framework="skewed", kind="upgrade", machine={})
+    line["against"] = {"name": "old", "threads": 1}
+    line["launch_against"] = {"lock": ["skewed==1.0"], "command": [sys.executable]}
+    assert old_side(line, PREDICTOR).side.python == platform.python_version()
+
+
+def test_a_python_that_is_gone_is_an_error_that_says_so(tmp_path: Path) -> None:
+    gone = {"lock": ["skewed==1.0"], "command": [str(tmp_path / "python")]}
+    with pytest.raises(MlmsError, match="isn't on this machine any more; measure it again"):
+        side_of([], python=None, launch=gone)
