@@ -77,6 +77,7 @@ def test_an_interrupted_item_is_written_as_far_as_it_came(project: Project) -> N
     (item,) = project.items()
     assert (item["verdict"], item["outcome"]) == ("ERROR", "interrupted")
     assert len(item["processes"]) >= 2
+    assert "measured until then: samples-0.npz, samples-1.npz" in item["message"]
     assert "mlms: results in" in output
     assert project.lines()[-1]["type"] == "end"
 
