@@ -9,6 +9,7 @@ from pytest_mlms.evaluate.agreement import Tolerance, differences
 from pytest_mlms.repro.replay.compare import ROUNDING_SHARE, largest_difference
 from pytest_mlms.repro.replay.environments import THREAD_VARIABLES
 from pytest_mlms.repro.replay.intervals import student_interval
+from pytest_mlms.repro.replay.rounds import shown
 from pytest_mlms.stacks.launch import _THREAD_VARIABLES
 from pytest_mlms.statistics import student_interval as reference_interval
 from pytest_mlms.upgrade.output_check import check_outputs
@@ -52,3 +53,17 @@ def test_the_rounding_and_the_threads_are_those_of_agents() -> None:
 
     assert ROUNDING_SHARE == EXPECTED
     assert THREAD_VARIABLES == _THREAD_VARIABLES
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (5.178e-5, "s", "51.78 µs"),
+        (0.25, "s", "250 ms"),
+        (3 << 20, "B", "3 MiB"),
+        (12.5, "/s", "12.5 /s"),
+        (0.0, "s", "0 µs"),
+    ],
+)
+def test_values_are_shown_with_their_unit(value: float, unit: str, text: str) -> None:
+    assert shown(value, unit) == text

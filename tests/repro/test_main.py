@@ -150,3 +150,15 @@ def test_the_replay_needs_the_standard_library_alone(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True)
     assert set(done.stdout.split()) <= {"replay", "__main__"}, done.stderr
+
+
+def test_a_terminal_that_lacks_a_character_shows_a_question_mark(tmp_path: Path) -> None:
+    bundle = written(tmp_path, title="×2")
+    done = subprocess.run(
+        [sys.executable, str(bundle), "--plan"],
+        env={"PATH": os.environ["PATH"], "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("?2\n")

@@ -5,6 +5,7 @@ Exit status: 0 reproduced, 1 not reproduced, 2 it couldn't run or was called wro
 
 import argparse
 import contextlib
+import io
 import json
 import os
 import shutil
@@ -54,6 +55,8 @@ def main(
 
     Without ``code`` it is the bundle's own.
     """
+    if bundle is None:
+        _print_what_a_terminal_lacks()
     options = _parser().parse_args(arguments)
     path = bundle or os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     try:
@@ -68,6 +71,16 @@ def main(
     except (KeyboardInterrupt, Terminated):
         sys.stderr.write("interrupted; what was made is removed\n")
         return INTERRUPTED
+
+
+def _print_what_a_terminal_lacks() -> None:
+    """Have a question mark printed for what the terminal's encoding lacks, such as ×."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        wrapper = io.TextIOWrapper(
+            stream.buffer, stream.encoding, errors="replace", line_buffering=True
+        )
+        setattr(sys, name, wrapper)
 
 
 def _terminate(number: int, frame: Any) -> NoReturn:

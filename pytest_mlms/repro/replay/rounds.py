@@ -110,7 +110,21 @@ def observe_ratio(task: Task, sides: Sides, tell: Tell) -> Seen:
 
 def _values(old: float, new: float, task: Task) -> str:
     unit = task.expected.unit
-    return "%.4g %s → %.4g %s (×%.4f)" % (old, unit, new, unit, new / old)
+    return "%s → %s (×%.4f)" % (shown(old, unit), shown(new, unit), new / old)
+
+
+_SCALES: Dict[str, Sequence[Tuple[float, str]]] = {
+    "s": ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")),
+    "B": ((float(1 << 30), "GiB"), (float(1 << 20), "MiB"), (float(1 << 10), "KiB")),
+}
+
+
+def shown(value: float, unit: str) -> str:
+    """Return a value with its unit, as a person reads it."""
+    scales = _SCALES.get(unit, ((1.0, unit),))
+    fitting = [scale for scale in scales if abs(value) >= scale[0]]
+    divisor, name = fitting[0] if fitting else scales[-1]
+    return ("%.4g %s" % (value / divisor, name)).rstrip()
 
 
 def _seen_ratio(task: Task, found: Interval, worse: bool, fine: bool, rounds: int) -> Seen:
@@ -133,17 +147,22 @@ def observe_limit(task: Task, sides: Sides, tell: Tell) -> Seen:
     found = Interval(0.0, 0.0, 0.0)
     for number in range(MOST_ROUNDS):
         values.append(_single(task, sides))
-        tell("process %d: %.4g %s" % (number + 1, values[-1], task.expected.unit))
+        tell("process %d: %s" % (number + 1, shown(values[-1], task.expected.unit)))
         found = student_interval(values)
         if number + 1 >= LEAST_ROUNDS and not found.low <= limit <= found.high:
             break
     above = task.expected.better == "lower"
     shows = found.low > limit if above else found.high < limit
     unit = task.expected.unit
-    text = "%s is %.4g %s (%.4g to %.4g, %d processes); its limit is %.4g %s" % (
-        *(task.expected.quantity, found.mean, unit, found.low, found.high, len(values)),
-        *(limit, unit),
+    mean, low, high = [shown(value, unit) for value in found]
+    measured = "%s is %s (%s to %s, %d processes)" % (
+        task.expected.quantity,
+        mean,
+        low,
+        high,
+        len(values),
     )
+    text = "%s; its limit is %s" % (measured, shown(limit, unit))
     return Seen(shows, text)
 
 
