@@ -33,43 +33,16 @@ from pytest_mlms.own_quantities import (
 )
 from pytest_mlms.records import Decision, Estimate, Launch, OwnScale, Place, Verdict
 from pytest_mlms.text import visible
+from pytest_mlms.warning_types import (
+    MlmsArtifactLost,
+    MlmsContention,
+    MlmsInconclusive,
+    MlmsWarning,
+)
 
-__all__ = [
-    "RECORDER",
-    "MlmsArtifactLost",
-    "MlmsContention",
-    "MlmsInconclusive",
-    "MlmsNotGated",
-    "MlmsNotLocked",
-    "MlmsWarning",
-    "Recorder",
-]
+__all__ = ["RECORDER", "Recorder"]
 
 _LONGEST_UNIT = 40  # characters
-
-
-class MlmsWarning(pytest.PytestWarning):
-    """A warning about an item that did not fail; with -W error, an error with the same text."""
-
-
-class MlmsInconclusive(MlmsWarning):
-    """A limit lies inside its interval, and the budget is spent."""
-
-
-class MlmsNotGated(MlmsWarning):
-    """A manifest has no limit, so that nothing judges what its items measure."""
-
-
-class MlmsNotLocked(MlmsWarning):
-    """An item has no line in the lock file that upgrades are judged against."""
-
-
-class MlmsContention(MlmsWarning):
-    """Other programs took the cores from what was measured."""
-
-
-class MlmsArtifactLost(MlmsWarning):
-    """A file of an item could not be written."""
 
 
 class Recorder:

@@ -78,7 +78,7 @@ def skip_if_known_unavailable(case: Case, session: Session) -> None:
 
 def _refuse_unlocked(case: Case, error: MlmsError, strict: bool) -> NoReturn:
     """Raise the reason why an item has no locked baseline; warn where that only skips it."""
-    from pytest_mlms.recorder import MlmsNotLocked
+    from pytest_mlms.warning_types import MlmsNotLocked
 
     if isinstance(error, Unavailable) and not strict:
         place = case.place()

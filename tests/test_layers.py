@@ -51,7 +51,7 @@ LAYERS = [
     ["tasks"],
     ["records", "statistics", "units", "errors", "files", "arrays", "serialization", "quantities"],
     ["waits"],
-    ["redaction", "text", "cgroups", "extras"],
+    ["redaction", "text", "cgroups", "extras", "warning_types"],
 ]
 
 HEAVY = {

@@ -14,8 +14,9 @@ import pytest
 from pytest_mlms.agent.predictor import Predictor
 from pytest_mlms.evaluate.limits import judge
 from pytest_mlms.item_result import Judgement
-from pytest_mlms.recorder import MlmsArtifactLost, MlmsInconclusive, MlmsWarning, Recorder
+from pytest_mlms.recorder import Recorder
 from pytest_mlms.records import Estimate, Launch, Limit, Place, Verdict
+from pytest_mlms.warning_types import MlmsArtifactLost, MlmsInconclusive, MlmsWarning
 
 PLACE = Place(Path("a.yaml"), 7)
 LIMIT = Limit("top1", 0.9, Place(Path("a.yaml"), 40))

@@ -24,7 +24,7 @@ from pytest_mlms.evaluate.inputs import random_batch
 from pytest_mlms.evaluate.rows import BatchAxis
 from pytest_mlms.items.static_cost import static_cost
 from pytest_mlms.pipeline import Dataset, postprocess, table_of
-from pytest_mlms.recorder import MlmsWarning, Recorder
+from pytest_mlms.recorder import Recorder
 from pytest_mlms.serialization import to_plain
 from pytest_mlms.structure.summary import summarize_cost
 from pytest_mlms.trace.correlate import parents_of
@@ -41,6 +41,7 @@ from pytest_mlms.trace.storage import save_trace
 from pytest_mlms.trace.summary import TraceSummary, summarize
 from pytest_mlms.trace.tables import KernelRow, LayerRow, kernel_rows, layer_rows
 from pytest_mlms.trace.target import TraceTarget
+from pytest_mlms.warning_types import MlmsWarning
 
 __all__ = ["FILES", "ItemTracer", "MlmsUnseen"]
 

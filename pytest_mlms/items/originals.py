@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from pytest_mlms.recorder import MlmsNotGated, MlmsWarning
 from pytest_mlms.session import FIRST_WORKERS, SESSION, Session
+from pytest_mlms.warning_types import MlmsNotGated, MlmsWarning
 
 __all__ = ["warn_of_originals"]
 

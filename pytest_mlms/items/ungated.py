@@ -30,7 +30,7 @@ def warn_without_limits(loaded: LoadedManifest, session: Session) -> None:
 
 
 def _warn(place: Place, text: str) -> None:
-    from pytest_mlms.recorder import MlmsNotGated
+    from pytest_mlms.warning_types import MlmsNotGated
 
     warnings.warn_explicit(text, MlmsNotGated, str(place.path), place.line)
 

@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterable
 
 import pytest
 
-from pytest_mlms.recorder import MlmsWarning
 from pytest_mlms.records import Stack
 from pytest_mlms.session import FIRST_WORKERS, SESSION
+from pytest_mlms.warning_types import MlmsWarning
 
 __all__ = ["check_stacks"]
 

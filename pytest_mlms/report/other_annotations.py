@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pytest_mlms.recorder import MlmsInconclusive
+from pytest_mlms.warning_types import MlmsInconclusive
 
 __all__ = ["leave_items_to_us"]
 

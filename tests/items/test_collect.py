@@ -27,10 +27,6 @@ def collected(project: Project, *arguments: str) -> list[str]:
     return collected_by(project.run("--collect-only", "-q", *arguments))
 
 
-def test_a_manifest_becomes_items_with_readable_ids(project: Project) -> None:
-    assert collected(project) == ALL
-
-
 def test_items_are_selected_by_keyword_mark_and_node_id(project: Project) -> None:
     assert collected(project, "-k", "b8 and offline", "-m", "mlms") == [OFFLINE[1]]
     assert collected(project, "-m", "not mlms") == []
@@ -269,18 +265,27 @@ def test_a_manifest_is_read_once_and_its_fixtures_are_found_once_a_kind(project:
     result.stdout.fnmatch_lines_random([f"counts: *{str(counts)[1:-1]}*"])
 
 
-LOCAL_CONFTEST = """
+PRINT_IMPORTED = """
 import sys
 
 def pytest_unconfigure():
-    downloaders = {"chardet", "pooch", "requests"}
-    print("imported:", sorted(downloaders & set(sys.modules)))
+    print("imported:", sorted({unwanted} & set(sys.modules)))
 """
+
+
+def test_a_manifest_becomes_items_with_readable_ids_without_imports_that_compute(
+    project: Project,
+) -> None:
+    project.pytester.makeconftest(PRINT_IMPORTED.format(unwanted={"numpy", "scipy"}))
+    result = project.run("--collect-only", "-q", "-s")
+    assert collected_by(result) == ALL
+    result.stdout.fnmatch_lines(["imported: []"])
 
 
 def test_a_run_over_local_files_imports_nothing_that_downloads(project: Project) -> None:
     project.use_faulty()
-    project.pytester.makeconftest(LOCAL_CONFTEST)
+    unwanted = {"chardet", "pooch", "requests"}
+    project.pytester.makeconftest(PRINT_IMPORTED.format(unwanted=unwanted))
     result = project.run("-s")
     result.assert_outcomes(passed=2)
     result.stdout.fnmatch_lines(["imported: []"])

@@ -17,7 +17,6 @@ import pytest
 
 from pytest_mlms.items import item_tracer
 from pytest_mlms.items.item_tracer import FILES
-from pytest_mlms.recorder import MlmsWarning
 from pytest_mlms.trace import PHASES
 from pytest_mlms.trace.correlate import parents_of
 from pytest_mlms.trace.counters import phase_rows
@@ -27,6 +26,7 @@ from pytest_mlms.trace.metadata import LayerWork
 from pytest_mlms.trace.spans import Trace
 from pytest_mlms.trace.steps import step_rows
 from pytest_mlms.trace.storage import load_trace
+from pytest_mlms.warning_types import MlmsWarning
 from tests.support.project import PREDICTORS, QUICK, Project, write_matrix
 from tests.support.traces import TraceWriter
 

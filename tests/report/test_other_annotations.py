@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from pytest_mlms.recorder import MlmsInconclusive
 from pytest_mlms.report.other_annotations import leave_items_to_us
+from pytest_mlms.warning_types import MlmsInconclusive
 
 
 @pytest.fixture
