@@ -1,9 +1,13 @@
-"""How well the search finds the peak of queues whose peak is known, simulated.
+"""How well loads are judged whose truth is known: the tables of docs/methodology.md.
 
-``bash ci/scenario_study [--runs N] [--budget SECONDS]`` prints the table of docs/methodology.md:
-for each queue the share of answers that have the peak inside, the share whose middle is within the
-precision asked for, the middle's largest distance, and the seconds of load. ``--gate`` prints that
-of upgrades, whose gate is the ratio of both peaks.
+    bash ci/scenario_study [--runs N] [--budget SECONDS]    peaks of simulated queues
+    bash ci/scenario_study --server [--runs N] [--queries N]    verdicts on simulated servers
+    bash ci/scenario_study --gate [--runs N]    upgrades, whose gate is the ratio of both peaks
+    bash ci/scenario_study --real N [--budget SECONDS]    peaks of N searches with real agents
+
+For each queue the first has the share of answers that have the peak inside, the share whose middle
+is within the precision asked for, the median precision, and the seconds of load. The last one wants
+a machine without other work, and takes the budget for each search at most.
 """
 
 from __future__ import annotations
@@ -23,6 +27,8 @@ from pytest_mlms.load.peak_records import Peak, PeakPlan
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # of the tests' support
 from peak_gates import print_table
+from scenario_real import print_real_table
+from scenario_server import print_server_table
 
 from tests.support.queues import Queue
 
@@ -78,20 +84,33 @@ def _row(setting: _Setting, budget: float, runs: int) -> str:
     )
 
 
-def main() -> None:
-    """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=60)
-    parser.add_argument("--budget", type=float, default=3600.0, help="seconds of load")
-    parser.add_argument("--gate", action="store_true", help="upgrades instead of searches")
-    options = parser.parse_args()
-    if options.gate:
-        print_table(options.runs)
-        return
+def _print_peak_table(runs: int, budget: float) -> None:
     print("| model | limit | busy at the peak | inside | within 5 % | precision | load |")
     print("|---|---|---|---|---|---|---|")
     for setting in _SETTINGS:
-        print(_row(setting, options.budget, options.runs), flush=True)
+        print(_row(setting, budget, runs), flush=True)
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=60, help="searches, or processes of a server")
+    parser.add_argument("--budget", type=float, default=3600.0, help="seconds of load")
+    parser.add_argument("--gate", action="store_true", help="upgrades instead of searches")
+    parser.add_argument("--server", action="store_true", help="study the verdicts on servers")
+    parser.add_argument(
+        "--queries", type=int, default=16_000, help="of the longest run of a server"
+    )
+    parser.add_argument("--real", type=int, default=0, metavar="N", help="searches with agents")
+    options = parser.parse_args()
+    if options.gate:
+        print_table(options.runs)
+    elif options.real:
+        print_real_table(options.real, options.budget)
+    elif options.server:
+        print_server_table(options.runs, options.queries)
+    else:
+        _print_peak_table(options.runs, options.budget)
 
 
 if __name__ == "__main__":

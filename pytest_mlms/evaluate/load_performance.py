@@ -23,7 +23,7 @@ from pytest_mlms.evaluate.process_estimates import estimate_performance
 from pytest_mlms.evaluate.process_result import ProcessResult
 from pytest_mlms.load.bounds import worst_of
 from pytest_mlms.load.early_stopping import CONFIDENCE
-from pytest_mlms.load.verdict import LATE_SHARE
+from pytest_mlms.load.verdict import LATE_SHARE, RunVerdict
 from pytest_mlms.records import Decision, Estimate, Limit, Verdict
 from pytest_mlms.statistics import rate_interval, student_interval
 from pytest_mlms.units import format_quantity
@@ -144,9 +144,25 @@ def _decide_criterion(
     verdict = worst([each.verdict for each in verdicts])
     if verdict is not Verdict.INCONCLUSIVE:
         return Decision(limit, estimate, verdict)
+    return Decision(limit, estimate, verdict, f"{_open_reason(verdicts)}; raise --mlms-budget")
+
+
+def _open_reason(verdicts: Sequence[RunVerdict]) -> str:
+    """Say why the limit is open: too few queries, or too few independent ones."""
+    held = [each for each in verdicts if each.independent]
+    undecided = [each for each in verdicts if each.verdict is Verdict.INCONCLUSIVE]
+    if held and len(held) == len(undecided):
+        fewest = min(held, key=_independent)
+        return (
+            f"queries that wait for each other depend on each other: {fewest.queries:,} count as "
+            f"{fewest.independent:,} here, which are too few"
+        )
     missing = max(each.missing for each in verdicts)
-    reason = f"LoadGen's rule takes {missing:,} further queries within the limit, or more"
-    return Decision(limit, estimate, verdict, f"{reason}; raise --mlms-budget")
+    return f"LoadGen's rule takes {missing:,} further queries within the limit, or more"
+
+
+def _independent(verdict: RunVerdict) -> int:
+    return verdict.independent
 
 
 def _ending(decisions: Sequence[Decision]) -> Ending:

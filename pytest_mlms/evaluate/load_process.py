@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -26,8 +26,8 @@ from pytest_mlms.evaluate.outputs import check_finite, finite_rows
 from pytest_mlms.evaluate.performance_plan import PerformancePlan
 from pytest_mlms.evaluate.process_result import ProcessRecord, ProcessResult
 from pytest_mlms.load.bounds import Bounds, bounds_of
-from pytest_mlms.load.evidence import Criterion, Outcome, judge_rate
-from pytest_mlms.load.verdict import RunVerdict, judge_run
+from pytest_mlms.load.evidence import Criterion
+from pytest_mlms.load.verdict import RunVerdict, hold_back, is_settled, judge_run
 from pytest_mlms.manifest.scenarios import Server
 from pytest_mlms.records import Verdict
 
@@ -41,9 +41,7 @@ __all__ = [
 ]
 
 _SECOND = 1_000_000_000
-_CLEAR = 2  # times the percentile and more: a limit that far away is met
 _PRECISION = 0.05  # the difference between rates that is to be seen
-_OUTCOMES = {Verdict.PASSED: Outcome.GOOD, Verdict.FAILED: Outcome.BAD}
 
 KeepPart = Callable[[int, ScenarioRun], None]
 """Keeps what was received from a process whose load did not come to its end."""
@@ -173,9 +171,9 @@ def _serve_until_decided(
         runs = served.runs + 1 if served else 1
         served = _Served(run, times, _judge(plan, times), runs)
         if _is_decided(plan, served):
-            break
+            return served
     assert served is not None, "a plan has a run"
-    return served
+    return _hold_back(plan, served)
 
 
 def _serve(
@@ -204,11 +202,7 @@ def _judge(plan: LoadItemPlan, times: QueryTimes) -> RunVerdict | None:
 
 
 def _is_decided(plan: LoadItemPlan, served: _Served) -> bool:
-    """Return whether a longer run would say the same.
-
-    LoadGen's rule takes queries to be independent, so a run that it decides goes on where these
-    queries, counted as fewer independent ones, leave the limit open and close.
-    """
+    """Return whether a longer run would say the same."""
     verdict = served.verdict
     if verdict is None or verdict.verdict is Verdict.INVALID:
         return True
@@ -216,13 +210,23 @@ def _is_decided(plan: LoadItemPlan, served: _Served) -> bool:
         return False
     if not isinstance(plan.load, Server):
         return True
-    limit = plan.load.latency * _SECOND
+    return is_settled(verdict, served.times.latencies, plan.load.rate, _criterion(plan.load))
+
+
+def _hold_back(plan: LoadItemPlan, served: _Served) -> _Served:
+    """Return the last run, open where the queries of a server depend too much on each other."""
+    verdict = served.verdict
+    if verdict is None or not isinstance(plan.load, Server):
+        return served
+    if verdict.verdict is Verdict.INCONCLUSIVE:
+        return served
     latencies = served.times.latencies
-    if bounds_of(latencies, plan.share).high * _CLEAR <= limit:
-        return True
-    criterion = Criterion(plan.load.latency, plan.share, _PRECISION)
-    outcome = judge_rate([latencies > limit], plan.load.rate, criterion)
-    return outcome is _OUTCOMES[verdict.verdict]
+    held = hold_back(verdict, latencies, plan.load.rate, _criterion(plan.load))
+    return replace(served, verdict=held)
+
+
+def _criterion(server: Server) -> Criterion:
+    return Criterion(server.latency, server.share, _PRECISION)
 
 
 def _seconds_per_input(plan: LoadItemPlan, served: _Served) -> float:

@@ -20,7 +20,7 @@ from scipy.special import chdtri
 
 from pytest_mlms.load.early_stopping import fails, least_within
 
-__all__ = ["Criterion", "Outcome", "judge_rate", "multiple_to_decide"]
+__all__ = ["Criterion", "Outcome", "design_effect", "judge_rate", "multiple_to_decide"]
 
 Flags = NDArray[np.bool_]
 """True for each query over the limit, in the order in which they were scheduled."""
@@ -82,6 +82,16 @@ class Criterion(NamedTuple):
         return math.ceil(least_within(0, self.share) * self.assumed_effect(rate))
 
 
+def design_effect(flags: Flags, rate: float, limit: float) -> float:
+    """Return how many queries of a run count as an independent one: 1 where none is late, or all.
+
+    ``rate`` is in queries a second, ``limit`` in seconds.
+    """
+    if flags.all() or not flags.any():
+        return 1.0
+    return max(1.0, _measure_effect(flags, rate, limit).effect)
+
+
 def judge_rate(runs: Sequence[Flags], rate: float, criterion: Criterion) -> Outcome:
     """Return what the runs at a rate say together, by LoadGen's rules at its confidence of 99 %."""
     if not sum(map(len, runs)):
@@ -125,19 +135,34 @@ def _decide(flags: Flags, rate: float, criterion: Criterion, multiple: int) -> O
 def _design_effect(flags: NDArray[Any], rate: float, criterion: Criterion) -> float:
     """Return how many queries count as one: an upper bound, as a variance of few blocks is vague.
 
-    The variance of the share of flags between blocks, over that of independent flags, over the
-    5 % quantile of chi-squared for its degrees of freedom.
+    The measured effect over the 5 % quantile of chi-squared for its degrees of freedom.
     """
-    share = float(flags.mean())
     least = criterion.assumed_effect(rate)
-    if share in (0.0, 1.0):
+    if flags.all() or not flags.any():
         return least
-    size = math.ceil(max(len(flags) / _BLOCKS, _BLOCK_LIMITS * rate * criterion.limit, 2))
+    measured = _measure_effect(flags, rate, criterion.limit)
+    freedom = measured.blocks - 1
+    vague = freedom / float(chdtri(freedom, 1 - _VAGUENESS)) if freedom else 1.0
+    return max(least, vague * measured.effect)
+
+
+class _MeasuredEffect(NamedTuple):
+    """A design effect, and the blocks whose variance it is from."""
+
+    effect: float
+    blocks: int
+
+
+def _measure_effect(flags: NDArray[Any], rate: float, limit: float) -> _MeasuredEffect:
+    """Return the variance of the share of flags between blocks, over that of independent flags.
+
+    A run that is too short for blocks counts as one query, from one block.
+    """
+    size = math.ceil(max(len(flags) / _BLOCKS, _BLOCK_LIMITS * rate * limit, 2))
     count = len(flags) // size
     if count < _LEAST_BLOCKS:
-        return max(least, float(len(flags)))
+        return _MeasuredEffect(float(len(flags)), 1)
+    share = float(flags.mean())
     blocks = flags[: size * count].reshape(count, size).mean(axis=1)
     independent = share * (1 - share) / size
-    freedom = count - 1
-    vague = freedom / float(chdtri(freedom, 1 - _VAGUENESS))
-    return max(least, vague * float(blocks.var(ddof=1)) / independent)
+    return _MeasuredEffect(float(blocks.var(ddof=1)) / independent, count)

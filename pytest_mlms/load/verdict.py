@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pytest_mlms.load.bounds import bounds_of
 from pytest_mlms.load.early_stopping import fails, least_within
+from pytest_mlms.load.evidence import Criterion, Outcome, design_effect, judge_rate
 from pytest_mlms.load.percentiles import loadgen_percentile
 from pytest_mlms.records import Verdict
 
-__all__ = ["LATE_SHARE", "RunVerdict", "judge_run"]
+__all__ = ["LATE_SHARE", "RunVerdict", "hold_back", "is_settled", "judge_run"]
 
 LATE_SHARE = 0.05
 """Share of the limit that the p99 of the delay of issuing may take."""
 
 _LATE_PERCENTILE = 0.99
+_SECOND = 1_000_000_000  # nanoseconds
+_CLEAR = 2  # times the percentile and more: a limit that far away is met
+_OUTCOMES = {Verdict.PASSED: Outcome.GOOD, Verdict.FAILED: Outcome.BAD}
 
 
 class RunVerdict(NamedTuple):
@@ -29,6 +35,8 @@ class RunVerdict(NamedTuple):
         missing: Queries that would make it PASSED if all were within the limit; 0 for PASSED.
         percentile: LoadGen's percentile of the latencies.
         issue_delay: The p99 of the delay between a query's scheduled time and its issue.
+        independent: As many independent queries as these count as, where that leaves the verdict
+            open; 0 otherwise.
     """
 
     verdict: Verdict
@@ -37,6 +45,7 @@ class RunVerdict(NamedTuple):
     missing: int
     percentile: int
     issue_delay: int
+    independent: int = 0
 
 
 def judge_run(
@@ -63,3 +72,42 @@ def judge_run(
     elif fails(queries, over, share):
         verdict = Verdict.FAILED
     return RunVerdict(verdict, queries, over, missing, percentile, delay)
+
+
+def is_settled(
+    verdict: RunVerdict, latencies: NDArray[np.int64], rate: float, criterion: Criterion
+) -> bool:
+    """Return whether a longer run of a server would say the same.
+
+    LoadGen's rule takes queries to be independent. So a run that it decides isn't settled where
+    these queries, counted as fewer independent ones, leave the limit open and close.
+    """
+    outcome = _OUTCOMES.get(verdict.verdict)
+    if outcome is None:
+        return verdict.verdict is Verdict.INVALID
+    limit = criterion.limit * _SECOND
+    if bounds_of(latencies, criterion.share).high * _CLEAR <= limit:
+        return True
+    return judge_rate([latencies > limit], rate, criterion) is outcome
+
+
+def hold_back(
+    verdict: RunVerdict, latencies: NDArray[np.int64], rate: float, criterion: Criterion
+) -> RunVerdict:
+    """Return the verdict on the last run of a server that is not settled.
+
+    It is INCONCLUSIVE unless it also holds for as many independent queries as these count as, by
+    their design effect.
+    """
+    over = latencies > criterion.limit * _SECOND
+    effect = design_effect(over, rate, criterion.limit)
+    queries = verdict.queries / effect
+    late = verdict.over / effect
+    if verdict.verdict is Verdict.PASSED:
+        most_late = math.ceil(late)
+        holds = least_within(most_late, criterion.share) + most_late <= queries
+    else:
+        holds = fails(math.ceil(queries), int(late), criterion.share)
+    if holds:
+        return verdict
+    return verdict._replace(verdict=Verdict.INCONCLUSIVE, independent=max(1, int(queries)))

@@ -5,12 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pytest_mlms.load.verdict import judge_run
+from pytest_mlms.load.evidence import Criterion
+from pytest_mlms.load.verdict import RunVerdict, hold_back, is_settled, judge_run
 from pytest_mlms.records import Verdict
 
 LIMIT = 1_000_000
 FAST = LIMIT // 2
 SLOW = LIMIT + 1
+CRITERION = Criterion(limit=LIMIT / 1e9, share=0.99, precision=0.05)
+RATE = 1000.0
 
 
 def latencies_of(fast: int, slow: int) -> np.ndarray:
@@ -72,3 +75,38 @@ def test_independent_queries_at_the_limit_are_rarely_decided(share: float) -> No
     assert verdicts.count(Verdict.FAILED) < most
     assert verdicts.count(Verdict.PASSED) > 0
     assert verdicts.count(Verdict.FAILED) > 0
+
+
+def spread(late: int, *, in_bursts_of: int) -> np.ndarray:
+    """Return 4,000 latencies of which ``late`` are over the limit, in bursts at equal distances."""
+    latencies = np.full(4000, FAST)
+    for start in np.linspace(0, 3000, late // in_bursts_of).astype(int):
+        latencies[start : start + in_bursts_of] = SLOW
+    return latencies
+
+
+def held_back(latencies: np.ndarray) -> RunVerdict:
+    verdict = judge_run(latencies, np.zeros(1, np.int64), LIMIT, 0.99)
+    return hold_back(verdict, latencies, RATE, CRITERION)
+
+
+@pytest.mark.parametrize(("late", "verdict"), [(16, Verdict.PASSED), (80, Verdict.FAILED)])
+def test_late_queries_of_one_burst_leave_the_last_run_open(late: int, verdict: Verdict) -> None:
+    assert held_back(spread(late, in_bursts_of=1)).verdict is verdict
+    burst = held_back(spread(late, in_bursts_of=late))
+    assert burst.verdict is Verdict.INCONCLUSIVE
+    assert 0 < burst.independent < 400
+
+
+def test_a_run_with_no_late_query_or_only_such_is_not_held_back() -> None:
+    assert held_back(latencies_of(500, 0)).verdict is Verdict.PASSED
+    assert held_back(latencies_of(0, 500)).verdict is Verdict.FAILED
+
+
+def test_a_limit_that_is_far_away_is_settled_whatever_depends_on_what() -> None:
+    far = spread(16, in_bursts_of=16)
+    close = np.where(far == FAST, int(0.9 * LIMIT), far)
+    verdicts = [judge_run(each, np.zeros(1, np.int64), LIMIT, 0.99) for each in (far, close)]
+    assert [verdict.verdict for verdict in verdicts] == [Verdict.PASSED] * 2
+    assert is_settled(verdicts[0], far, RATE, CRITERION)
+    assert not is_settled(verdicts[1], close, RATE, CRITERION)

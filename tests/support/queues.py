@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import heapq
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -88,3 +89,17 @@ def poisson(rate: float, queries: int, rng: np.random.Generator) -> Array:
     gaps = rng.exponential(1 / rate, queries)
     gaps[0] = 0
     return np.cumsum(gaps)
+
+
+def service_times(scheduled: Array, done: Array, servers: int) -> Array:
+    """Return how long each query kept its server, all in one unit: first in, first out.
+
+    A query begins when it is due, or when the first server is free.
+    """
+    free = [0.0] * servers
+    times = []
+    for came, ended in zip(scheduled.tolist(), done.tolist(), strict=True):
+        began = max(came, heapq.heappop(free))
+        heapq.heappush(free, ended)
+        times.append(ended - began)
+    return np.array(times)
