@@ -16,7 +16,8 @@ from pytest_mlms.agent.load import LoadPlan
 from pytest_mlms.agent.predictor import Predictor
 from pytest_mlms.load.arrivals import poisson_arrivals
 from pytest_mlms.load.evidence import Criterion
-from pytest_mlms.load.peak import Drive, Load, Peak, PeakPlan, find_peak
+from pytest_mlms.load.peak import find_peak
+from pytest_mlms.load.peak_records import Drive, Load, Peak, PeakPlan
 from pytest_mlms.load.verdict import LATE_SHARE
 from tests.support.load_agents import LIBRARY, in_turn, open_server
 from tests.support.queues import Queue

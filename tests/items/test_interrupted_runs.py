@@ -99,7 +99,7 @@ def pytest_collection_finish():
 
 def test_results_that_can_not_be_written_are_printed_and_fail_the_run(small: Project) -> None:
     small.pytester.makeconftest(OCCUPY_RESULTS)
-    busy_machine = "-Wignore::pytest_mlms.recorder.MlmsContention"  # may warn of that, too
+    busy_machine = "-Wignore::pytest_mlms.warning_types.MlmsContention"  # may warn of that, too
     result = small.run("--mlms-results=results", "--mlms-benchmark-json=bench.json", busy_machine)
     result.assert_outcomes(passed=2, warnings=2)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
