@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from pathlib import Path
 
@@ -16,6 +17,7 @@ __all__ = [
     "add_top",
     "positive",
     "print_error",
+    "seconds_above_0",
 ]
 
 
@@ -69,6 +71,17 @@ def positive(text: str) -> int:
     if not text.isdecimal() or not int(text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number, 1 or more")
     return int(text)
+
+
+def seconds_above_0(text: str) -> float:
+    """Return the number that a text says; raises ArgumentTypeError where it isn't above 0."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if math.isfinite(seconds) and seconds > 0:
+        return seconds
+    raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds above 0")
 
 
 def print_error(text: object) -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import math
 import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_mlms.cli.arguments import positive, print_error, show_step
+from pytest_mlms.cli.arguments import positive, print_error, seconds_above_0, show_step
 from pytest_mlms.cli.history_confirm import add_session_arguments, child_options
 from pytest_mlms.options import read_share
 
@@ -84,21 +83,11 @@ def _add_search(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--budget",
-        type=_seconds,
+        type=seconds_above_0,
         default=_BUDGET,
         metavar="SECONDS",
         help=f"seconds for a judgement, at most (default: {_BUDGET:g})",
     )
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = math.nan
-    if math.isfinite(seconds) and seconds > 0:
-        return seconds
-    raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds above 0")
 
 
 def _probes(text: str) -> int:

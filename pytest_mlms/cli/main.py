@@ -25,6 +25,7 @@ _SUBCOMMANDS = {
     "judge": ("judge", "add_judge"),
     "bisect": ("bisect", "add_bisect"),
     "repro": ("repro", "add_repro"),
+    "reduce": ("reduce", "add_reduce"),
     "lock": ("lock", "add_lock"),
     "history": ("history", "add_history"),
     "portal": ("portal", "add_portal"),

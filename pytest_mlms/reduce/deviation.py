@@ -11,19 +11,32 @@ from numpy.typing import NDArray
 from pytest_mlms.evaluate.agreement import Tolerance, differences, rounding_tolerance
 from pytest_mlms.reduce.network import Network
 
-__all__ = ["DepartingLayer", "Deviation", "departing_rows", "deviation", "first_departure"]
+__all__ = [
+    "DepartingLayer",
+    "Deviation",
+    "departing_rows",
+    "deviation",
+    "first_departure",
+    "largest_value",
+]
 
 Array = NDArray[Any]
+
+
+_ROUNDING = 64 * float(np.finfo(np.float32).eps)
+"""Of the largest value that a node reads: what rounding may leave where large values cancel out."""
 
 
 class Deviation(NamedTuple):
     """The largest difference of two tensors, and that as a multiple of what is allowed.
 
-    Both are infinite for tensors of different shapes, and where one side alone has NaN.
+    Both are infinite for tensors of different shapes, and where one side alone has NaN. ``scale``
+    is the largest finite value of the old side.
     """
 
     difference: float
     multiple: float
+    scale: float = 0.0
 
     @property
     def departs(self) -> bool:
@@ -42,7 +55,15 @@ def deviation(old: Array, new: Array, tolerance: Tolerance | None) -> Deviation:
     if not old.size:
         return Deviation(0.0, 0.0)
     multiples, absolute = _elements(old, new, tolerance)
-    return Deviation(float(absolute.max()), float(multiples.max()))
+    return Deviation(float(absolute.max()), float(multiples.max()), largest_value(old))
+
+
+def largest_value(array: Array) -> float:
+    """Return the largest finite absolute value of a tensor, 0 without one."""
+    if array.dtype.kind not in "fiu":
+        return 0.0
+    values = np.abs(array.astype(np.float64))
+    return float(values.max(initial=0.0, where=np.isfinite(values)))
 
 
 def _elements(old: Array, new: Array, tolerance: Tolerance | None) -> tuple[Array, Array]:
@@ -94,12 +115,15 @@ class DepartingLayer(NamedTuple):
 def first_departure(network: Network, found: Mapping[str, Deviation]) -> DepartingLayer | None:
     """Return the first departing node in the order of the nodes; None where no tensor departs.
 
-    Tensors that are no arrays are not in ``found``, and count as agreeing.
+    Tensors that are no arrays are not in ``found``, and count as agreeing. So does a difference
+    that rounding explains: large values which cancel out leave small ones that are nothing else.
     """
     for number, node in enumerate(network.nodes):
         worst = _worst(node.writes, found)
         before = _worst(node.reads, found)
-        if worst.departs and not before.departs:
+        scale = max((found[name].scale for name in node.reads if name in found), default=0.0)
+        is_rounding = worst.difference <= _ROUNDING * scale
+        if worst.departs and not before.departs and not is_rounding:
             return DepartingLayer(
                 number=number,
                 name=node.name,

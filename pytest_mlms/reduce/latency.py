@@ -27,11 +27,11 @@ __all__ = ["LatencyJudge", "slower_layers", "slower_nodes"]
 Array = NDArray[Any]
 Arrays = Mapping[str, Array]
 
-_PAIRS = 24
+_LOOKS = (24, 72, 216)  # pairs of turns; more of them where fewer don't decide
 _TURN_SECONDS = 0.004
 _MOST_CALLS = 400  # in a turn
 _WARM_UP = 3  # turns of each side
-_CONFIDENCE = 0.99
+_CONFIDENCE = 0.997  # of each look, about 0.99 of all
 _ROUNDS = 2  # of fresh processes, that must agree on a failure
 _PROFILED = 10  # calls
 
@@ -58,7 +58,7 @@ class LatencyJudge:
                 if number:
                     self.sides.old.close()
                     self.sides.new.close()
-                measured.append(_measure(self.sides, model, inputs))
+                measured.append(_measure(self.sides, model, inputs, limit))
                 if measured[-1].low <= limit:
                     break
         except AgentError as error:
@@ -107,19 +107,30 @@ def _outcome(found: _Measured, limit: float) -> Outcome:
     return Outcome.UNDECIDED
 
 
-def _measure(sides: Sides, model: Path, inputs: Arrays) -> _Measured:
-    """Time both sides by turns; raises AgentError."""
+def _measure(sides: Sides, model: Path, inputs: Arrays, limit: float) -> _Measured:
+    """Time both sides by turns, until their ratio is decided or turns are used up.
+
+    Raises AgentError.
+    """
     timers = [_timer(side.load(model), inputs) for side in sides]
     for _ in range(_WARM_UP):
         for timer in timers:
             timer.seconds()
-    pairs = []
-    for number in range(_PAIRS):
-        first = number % 2
-        took = {first: timers[first].seconds()}
-        took[1 - first] = timers[1 - first].seconds()
-        pairs.append((took[0], took[1]))
-    return _summary(np.array(pairs))
+    pairs: list[tuple[float, float]] = []
+    for count in _LOOKS:
+        while len(pairs) < count:
+            pairs.append(_pair(timers, len(pairs) % 2))
+        found = _summary(np.array(pairs))
+        if _outcome(found, limit) is not Outcome.UNDECIDED:
+            break
+    return found
+
+
+def _pair(timers: Sequence[_Timer], first: int) -> tuple[float, float]:
+    """Return the seconds of a turn of each side; ``first`` has the first one."""
+    took = {first: timers[first].seconds()}
+    took[1 - first] = timers[1 - first].seconds()
+    return took[0], took[1]
 
 
 class _Timer(NamedTuple):

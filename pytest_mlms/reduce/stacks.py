@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,19 +15,18 @@ from pytest_mlms.repro.check import stack_of
 from pytest_mlms.stacks.installers import Show
 from pytest_mlms.stacks.launch import prepare
 
-__all__ = ["StackSettings", "sides_of"]
+__all__ = ["StackSettings", "own_predictor", "sides_of"]
 
 
 @dataclass(frozen=True)
 class StackSettings:
-    """Where stacks are made, and the folders of predictors beside ours.
+    """Where stacks are made.
 
     ``show`` is called with the steps of an installation, ``timeout`` is the longest wait for a
     reply in seconds, and ``logs`` is the folder of the agents' output.
     """
 
     cache: Path
-    predictors: tuple[Path, ...]
     logs: Path
     show: Show
     timeout: float = 300.0
@@ -36,28 +35,32 @@ class StackSettings:
 def sides_of(bundle: Bundle, settings: StackSettings) -> Sides:
     """Return both sides of a bundle, with their environments; no agent is started.
 
-    The predictor is the one that is installed here, never the code in a bundle. Raises MlmsError
-    where there is none, and for software that can't be had.
+    Raises MlmsError for software that can't be had.
     """
     assert bundle.old is not None, "check_reducible comes first"
-    predictor = _predictor(bundle, find_predictors(settings.predictors))
-    old, new = (_side(bundle, side, predictor, settings) for side in (bundle.old, bundle.new))
+    old, new = (_side(bundle, side, settings) for side in (bundle.old, bundle.new))
     return Sides(old, new)
 
 
-def _predictor(bundle: Bundle, known: Mapping[str, Path]) -> Path:
+def own_predictor(bundle: Bundle, folders: Iterable[Path]) -> Path:
+    """Return the predictor that is installed here, or in these folders, for a bundle's framework.
+
+    The code in a bundle, which a stranger may have written, is thus not run. Raises MlmsError where
+    there is none.
+    """
     framework = bundle.framework
+    known = find_predictors(folders)
     if framework not in known:
         problem = f"no predictor for {framework} is installed here"
         raise MlmsError(f"{problem}; name the folder that has it with --mlms-predictors")
     return known[framework]
 
 
-def _side(bundle: Bundle, side: BundleSide, predictor: Path, settings: StackSettings) -> Side:
+def _side(bundle: Bundle, side: BundleSide, settings: StackSettings) -> Side:
     return Side(
         name=side.name,
         launch=_launch(bundle, side, settings),
-        predictor=predictor,
+        predictor=bundle.predictor,
         log=settings.logs / f"{side.name}.log",
         device=bundle.device,
         threads=bundle.threads,

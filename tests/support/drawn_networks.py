@@ -54,8 +54,8 @@ def _node(kind: str, first: str, second: str, number: int) -> onnx.NodeProto:
         return helper.make_node(kind, [first, "", "low"], [result], name=f"clip {number}")
     if kind == "If":
         return _choice(first, second, number)
-    if kind == "LayerNormalization":  # of its three outputs one is left out, and one unused
-        outputs = [result, "", f"unused{number}"]
+    if kind == "LayerNormalization":  # a second output is not used
+        outputs = [result, f"unused{number}"]
         return helper.make_node(kind, [first, "row"], outputs, axis=-1)
     inputs = [first, second] if kind in ("Add", "Mul") else [first]
     return helper.make_node(kind, inputs, [result])

@@ -1,0 +1,191 @@
+"""``mlms reduce``: the part of an ONNX model that still shows a failure."""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_mlms.cli.arguments import (
+    add_allow_code,
+    add_cache,
+    add_predictors,
+    print_error,
+    seconds_above_0,
+    show_step,
+)
+
+if TYPE_CHECKING:
+    from pytest_mlms.reduce.result import Reduction
+    from pytest_mlms.repro.bundle import Bundle
+
+__all__ = ["add_reduce"]
+
+_BUDGET = 600.0  # seconds
+_SUFFIX = ".zip"
+_OUT = Path("reduced.zip")
+_MODEL = "model/graph.onnx"
+
+
+def add_reduce(commands: Any) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "reduce",
+        help="find the part of an ONNX model that still shows a failure of an upgrade",
+        description="Exit status: 0 reduced, 1 no smaller model shows it, 2 usage.",
+    )
+    parser.add_argument(
+        "item",
+        metavar="ITEM|RUN::NODEID|REPRO.zip",
+        help="an item of the last run, or of another, or a bundle of mlms repro",
+    )
+    parser.add_argument(
+        "--quantity", metavar="NAME", help="of an upgrade (default: the first that regressed)"
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=_OUT,
+        metavar="FILE.zip",
+        help=f"the bundle with the reduced model (default: {_OUT})",
+    )
+    parser.add_argument(
+        "--budget",
+        type=seconds_above_0,
+        default=_BUDGET,
+        metavar="SECONDS",
+        help=f"seconds of the search, at most (default: {_BUDGET:g})",
+    )
+    parser.add_argument(
+        "--mlms-results",
+        default=Path("mlms-results"),
+        type=Path,
+        metavar="DIR",
+        dest="results",
+        help="folder of the runs (default: mlms-results)",
+    )
+    parser.add_argument(
+        "--yes", action="store_true", help="install the packages of a zip without asking"
+    )
+    add_predictors(parser)
+    add_cache(parser)
+    add_allow_code(parser)
+    parser.set_defaults(run=_reduce)
+
+
+def _reduce(options: argparse.Namespace) -> int:
+    """Reduce; return the exit status that the help tells."""
+    from pytest_mlms.reduce.judges import check_reducible
+    from pytest_mlms.reduce.text import result_lines
+
+    with tempfile.TemporaryDirectory(prefix="mlms-reduce-") as temporary:
+        folder = Path(temporary)
+        bundle = _bundle(options, folder)
+        check_reducible(bundle)
+        reduction = _run(bundle, options, folder)
+        for line in result_lines(reduction):
+            print(line, flush=True)
+        if reduction.bundle is None or not _is_replayed(reduction.bundle, options):
+            return 1
+        _write(reduction, options.out)
+    return 0
+
+
+def _is_replayed(bundle: Bundle, options: argparse.Namespace) -> bool:
+    """Return whether a replay of the smaller bundle shows the failure, too."""
+    from pytest_mlms.repro.check import shows
+
+    seen = shows(bundle, options.cache, show_step)
+    print(f"  as a replay sees it: {seen.summary}", flush=True)
+    if not seen.shows:
+        print_error("nothing was written: the model shows it in the search, and not in a replay")
+    return seen.shows
+
+
+def _bundle(options: argparse.Namespace, folder: Path) -> Bundle:
+    """Return the bundle that the argument names."""
+    from pytest_mlms.errors import MlmsError
+    from pytest_mlms.repro.archive import read_bundle
+
+    path = Path(options.item)
+    if path.suffix != _SUFFIX:
+        return _bundle_of_run(options)
+    if not path.is_file():
+        raise MlmsError(f"there is no {path}; make one with mlms repro")
+    bundle = read_bundle(path, folder / "bundle")
+    _ask(bundle, options)
+    return bundle
+
+
+def _bundle_of_run(options: argparse.Namespace) -> Bundle:
+    """Return the bundle of an item of a run."""
+    from pytest_mlms.agent.registry import find_predictors
+    from pytest_mlms.repro.items import find_item
+    from pytest_mlms.repro.making import Making, bundle_of_item
+
+    making = Making(
+        predictors=find_predictors(options.predictors),
+        cache=options.cache,
+        show=show_step,
+        quantity=options.quantity,
+        allow_code=options.allow_code,
+    )
+    return bundle_of_item(find_item(options.item, options.results), making)
+
+
+def _ask(bundle: Bundle, options: argparse.Namespace) -> None:
+    """Tell which packages a bundle asks for, which may be anything, and ask; raises MlmsError."""
+    from pytest_mlms.errors import MlmsError
+
+    print_error(f"{options.item}: {bundle.title}")
+    for side in bundle.sides:
+        packages = " ".join([*side.options, *side.requirements])
+        print_error(f"{side.name} is Python {side.python} with {packages}")
+    if options.yes:
+        return
+    try:
+        answer = input("install and run them? [y/N] ")
+    except EOFError:
+        answer = ""
+    if answer.strip().lower() not in ("y", "yes"):
+        raise MlmsError("nothing was installed; look at the packages, and write --yes")
+
+
+def _run(bundle: Bundle, options: argparse.Namespace, folder: Path) -> Reduction:
+    """Search in both stacks."""
+    from pytest_mlms.reduce.reduction import ReductionPlan, reduce_bundle
+    from pytest_mlms.reduce.stacks import StackSettings, own_predictor, sides_of
+    from pytest_mlms.reduce.text import step_line
+
+    print(f"{bundle.title}: {bundle.expected.summary}", flush=True)
+    bundle = replace(bundle, predictor=own_predictor(bundle, options.predictors))
+    settings = StackSettings(options.cache, folder, show_step)
+    plan = ReductionPlan(
+        folder=folder / "reduced",
+        seconds=options.budget,
+        tell=lambda step: print(step_line(step), flush=True),
+        show=lambda text: print(text, flush=True),
+    )
+    with sides_of(bundle, settings).closing() as sides:
+        began = time.monotonic()
+        reduction = reduce_bundle(bundle, sides, plan)
+    print(f"{time.monotonic() - began:.1f} s", flush=True)
+    return reduction
+
+
+def _write(reduction: Reduction, out: Path) -> None:
+    """Write the smaller bundle, and say how to use it."""
+    from pytest_mlms.reduce.text import departure_text, reduction_text
+    from pytest_mlms.repro.archive import write_bundle
+
+    assert reduction.bundle is not None, "there is something to write"
+    notes = [f"Reduced to {reduction_text(reduction)}."]
+    if reduction.layer is not None:
+        notes.append(f"In the whole model, the {departure_text(reduction.layer)}.")
+    bundle = reduction.bundle
+    write_bundle(replace(bundle, notes=(*bundle.notes, *notes)), out)
+    print(f"{out} replays it: python {out}")
+    print(f"its model alone: unzip -p {out} {_MODEL} > reduced.onnx")

@@ -1,0 +1,76 @@
+"""A reduction in words: a line for each model that was run, and the result."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from pytest_mlms.reduce.deviation import DepartingLayer
+from pytest_mlms.reduce.result import Reduction
+from pytest_mlms.reduce.search import Step
+from pytest_mlms.text import shortened
+
+__all__ = ["departure_text", "reduction_text", "result_lines", "step_line"]
+
+_WIDTH = 100
+_MOST_KINDS = 6
+
+
+def step_line(step: Step) -> str:
+    """Return the line of a model that was run."""
+    answer = "shows it" if step.shown else "doesn't"
+    nodes = _counted(step.nodes, "node")
+    return shortened(f"  {nodes:<11} {answer:<9} {step.seconds:6.2f} s  {step.reason}", _WIDTH)
+
+
+def departure_text(layer: DepartingLayer) -> str:
+    """Return the first departing layer: its operator, and how far it departs."""
+    found = f"first departing layer: {layer.name} ({layer.type})"
+    if math.isinf(layer.multiple):
+        return f"{found}, of another shape, or with NaN on one side; all that it reads agrees"
+    return (
+        f"{found}, by {layer.difference:.3g}, which is {layer.multiple:.3g} times what is allowed; "
+        f"what it reads agrees within {layer.before:.2g} of that"
+    )
+
+
+def reduction_text(reduction: Reduction) -> str:
+    """Return how much smaller the model is, in one line."""
+    assert reduction.after is not None, "there is a smaller one"
+    before = reduction.before
+    after = reduction.after
+    kinds = _kinds_text(reduction.kinds)
+    return f"{after.nodes} of {before.nodes} nodes ({kinds}), batch {after.rows} of {before.rows}"
+
+
+def _kinds_text(kinds: Sequence[str]) -> str:
+    """Return operators in order; of many, how often the commonest occur."""
+    if len(kinds) <= _MOST_KINDS:
+        return ", ".join(kinds)
+    counted = Counter(kinds).most_common(_MOST_KINDS)
+    return ", ".join(f"{count} {kind}" for kind, count in counted) + ", …"
+
+
+def result_lines(reduction: Reduction) -> Iterator[str]:
+    """Yield what was found, and what is not sure of it."""
+    if reduction.layer is not None:
+        yield departure_text(reduction.layer)
+    if reduction.bundle is None:
+        yield f"no smaller model: {reduction.reason}"
+        return
+    if reduction.reason:
+        yield reduction.reason
+    yield f"smallest model: {reduction_text(reduction)}"
+    yield f"  {reduction.bundle.expected.summary}"
+    steps = _counted(len(reduction.steps), "model")
+    if not reduction.complete:
+        yield f"  the search was stopped after {steps}: a smaller one may show it, too"
+    elif not reduction.minimal:
+        yield f"  {steps} run; without some of its nodes, it is not decided"
+    elif reduction.after is not None and reduction.after.nodes > 1:
+        yield f"  {steps} run; without any one of its nodes, it doesn't show it"
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
