@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pytest_mlms.bisect.question import End, Point
     from pytest_mlms.bisect.record import Probe, Record
 
-__all__ = ["add_bisect"]
+__all__ = ["add_bisect", "add_question", "bisect"]
 
 _STATUS = {"found": 0, "same": 1, "range": 2, "gradual": 2}
 _RECORD = Path("bisect.json")
@@ -36,6 +36,20 @@ def add_bisect(commands: Any) -> None:
         help="find the release, or the package, that made an upgrade worse",
         description="Exit status: 0 found, 1 the ends don't differ, 2 only a range, 3 usage.",
     )
+    add_question(parser)
+    parser.add_argument("--resume", action="store_true", help="go on with the file of --file")
+    parser.add_argument(
+        "--file",
+        type=Path,
+        default=_RECORD,
+        metavar="FILE",
+        help=f"what was judged so far (default: {_RECORD})",
+    )
+    parser.set_defaults(run=bisect)
+
+
+def add_question(parser: argparse.ArgumentParser) -> None:
+    """Add what is bisected and how, and what sessions of pytest take."""
     parser.add_argument("nodeid", metavar="NODEID", help="FILE::test_upgrade[…-DEVICE-bN]")
     for name, which in (("good", "last good"), ("bad", "first bad")):
         text = f"the {which} release known, as in onnxruntime==1.20.1; or a lock file"
@@ -52,17 +66,8 @@ def add_bisect(commands: Any) -> None:
         metavar="SHARE",
         help="how much worse the quantity may be (default: the manifest's)",
     )
-    parser.add_argument("--resume", action="store_true", help="go on with the file of --file")
-    parser.add_argument(
-        "--file",
-        type=Path,
-        default=_RECORD,
-        metavar="FILE",
-        help=f"what was judged so far (default: {_RECORD})",
-    )
     _add_search(parser)
     add_session_arguments(parser)
-    parser.set_defaults(run=_bisect)
 
 
 def _add_search(parser: argparse.ArgumentParser) -> None:
@@ -96,8 +101,11 @@ def _probes(text: str) -> int:
     return positive(text)
 
 
-def _bisect(options: argparse.Namespace) -> int:
-    """Bisect; return the exit status that the help tells."""
+def bisect(options: argparse.Namespace) -> int:
+    """Bisect; return the exit status that the help of ``mlms bisect`` tells.
+
+    ``file`` of the options is the record, with which ``resume`` goes on.
+    """
     from pytest_mlms.bisect.gate import check_quantity
     from pytest_mlms.bisect.question import read_point
     from pytest_mlms.bisect.record_lock import hold_record

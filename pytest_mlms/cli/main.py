@@ -26,6 +26,7 @@ _SUBCOMMANDS = {
     "bisect": ("bisect", "add_bisect"),
     "repro": ("repro", "add_repro"),
     "reduce": ("reduce", "add_reduce"),
+    "culprit": ("culprit", "add_culprit"),
     "lock": ("lock", "add_lock"),
     "history": ("history", "add_history"),
     "portal": ("portal", "add_portal"),
@@ -45,7 +46,7 @@ needs other libraries.
 _USAGE = 2
 """The exit status of a command that was called wrongly."""
 
-_OWN_USAGE = {"bisect": 3}
+_OWN_USAGE = {"bisect": 3, "culprit": 3}
 """That of subcommands for which 2 is an answer."""
 
 _INTERRUPTED = 130
@@ -59,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command.
 
     Returns 0, or 1 where it found errors, or 2 where it was called wrongly, or 130 where Ctrl-C
-    ended it. ``mlms bisect`` has an exit status of its own.
+    ended it. ``mlms bisect`` and ``mlms culprit`` have exit statuses of their own.
     """
     words = sys.argv[1:] if arguments is None else arguments
     usage = _OWN_USAGE.get(words[0], _USAGE) if words else _USAGE

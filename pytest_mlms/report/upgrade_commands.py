@@ -9,7 +9,8 @@ from pathlib import PurePosixPath
 from pytest_mlms.records import regressed_comparison
 from pytest_mlms.redaction import anonymous
 from pytest_mlms.report.upgrade_software import NONE, software_of
-from pytest_mlms.upgrade.labels import percent, point_label
+from pytest_mlms.upgrade import culprit
+from pytest_mlms.upgrade.labels import percent
 from pytest_mlms.views.item import ItemView
 
 __all__ = ["culprit_command", "making_commands", "running_commands"]
@@ -42,24 +43,16 @@ def culprit_command(item: ItemView) -> str:
     if changed is None or NONE in changed:
         return ""
     file, _, _ = _node(item).partition("::")
-    point = point_label(item.device, item.batch_size, None)
-    words = ["mlms", "culprit", f"{file}::test_upgrade[{point}]"]
-    words += ["--good", f"{changed.package}=={changed.a}"]
-    words += ["--bad", f"{changed.package}=={changed.b}"]
-    return shlex.join([*words, *_quantity(item)])
-
-
-def _quantity(item: ItemView) -> Iterator[str]:
-    """Yield the quantity that regressed, with its tolerance if an option has set that."""
+    point = culprit.point_id(file, item.device, item.batch_size)
+    good, bad = (f"{changed.package}=={version}" for version in (changed.a, changed.b))
     compared = regressed_comparison(item.comparisons)
     if compared is None:
-        return
-    yield "--quantity"
-    yield compared.quantity
+        return culprit.culprit_command(point, good, bad, "crash")
+    command = culprit.culprit_command(point, good, bad, compared.quantity)
     places = item.terms.places if item.terms else {}
     if places.get(compared.quantity, "").startswith("--"):
-        yield "--tolerance"
-        yield percent(compared.tolerance)
+        command += f" --tolerance {shlex.quote(percent(compared.tolerance))}"
+    return command
 
 
 def running_commands(bundle: str) -> Iterator[str]:

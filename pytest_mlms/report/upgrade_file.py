@@ -33,7 +33,7 @@ def write_upgrades(target: Path, runs: Sequence[RunView], evidence: Evidence) ->
     """Write the upgrades of some runs that regressed; raises MlmsError."""
     texts = []
     for run in runs:
-        texts.append(upgrade_report(run.items, results_name(run), evidence))
+        texts.append(upgrade_report(run.items, results_name(run.folder), evidence))
     try:
         write_atomically(target, "\n---\n\n".join(texts))
     except OSError as error:
@@ -41,10 +41,10 @@ def write_upgrades(target: Path, runs: Sequence[RunView], evidence: Evidence) ->
         raise MlmsError(problem) from None
 
 
-def results_name(run: RunView) -> str:
+def results_name(run: Path) -> str:
     """Return a run's folder as commands name it: below the current folder, else in the default."""
-    folder = Path(os.path.realpath(run.folder))  # that of the link "latest"
+    folder = Path(os.path.realpath(run))  # that of the link "latest"
     here = Path(os.path.realpath("."))
     if folder.is_relative_to(here):
         return folder.relative_to(here).as_posix()
-    return f"mlms-results/{run.name}"
+    return f"mlms-results/{folder.name}"

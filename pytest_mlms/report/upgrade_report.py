@@ -10,8 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_mlms.records import Comparison, Verdict, regressed_comparison
+from pytest_mlms.records import Comparison, Verdict, main_comparison, regressed_comparison
 from pytest_mlms.redaction import anonymous
+from pytest_mlms.report.machine_facts import machine_facts
 from pytest_mlms.report.markdown import code, code_block, folded, table
 from pytest_mlms.report.upgrade_commands import making_commands, running_commands
 from pytest_mlms.report.upgrade_software import Difference, UpgradeSoftware, software_of
@@ -20,7 +21,6 @@ from pytest_mlms.upgrade.labels import difference_label, format_change, percent,
 from pytest_mlms.upgrade.layer_diff import LayerChange
 from pytest_mlms.upgrade.rounds import CLOCKS
 from pytest_mlms.views.item import ItemView
-from pytest_mlms.views.machine import MachineView
 from pytest_mlms.views.numbers import NONE, value_text
 
 if TYPE_CHECKING:
@@ -40,15 +40,21 @@ class Evidence:
     Attributes:
         bisection: The record of a bisection.
         departing: The first layer whose outputs depart, and by how much.
+        model: The lines of the bundle's model, where that is small.
+        operator: Its operator, where it has a single node.
         bundle: The name of the bundle that is attached; "" for none.
-        reduced: The bundle's model in words, where it is a part of the whole one.
+        reduced: The size of the bundle's model, where it is a part of the whole one.
+        checked: What a replay of the bundle has shown.
         notes: What could not be done, each with its reason.
     """
 
     bisection: Record | None = None
     departing: str = ""
+    model: Sequence[str] = ()
+    operator: str = ""
     bundle: str = ""
     reduced: str = ""
+    checked: str = ""
     notes: Sequence[str] = ()
 
 
@@ -78,44 +84,42 @@ def item_report(item: ItemView, results: str, evidence: Evidence | None = None) 
     evidence = evidence or Evidence()
     software = software_of(item)
     parts = [
-        f"# {_title(item, software)}\n",
+        f"# {_title(item, software, evidence)}\n",
         _summary(item),
         *_software(software),
         *_verdict(item),
         *_culprit(evidence, item),
         *_layers(item, evidence),
         *_inputs(item),
-        *_machine(item.machine),
         *_running(item, results, evidence),
+        *_machine(item),
     ]
     return "\n".join(parts)
 
 
-def _title(item: ItemView, software: UpgradeSoftware) -> str:
-    """Return what regressed in which release; of foreign text, code spans only."""
-    return f"{_release(item, software)}: {_regression(item)}"
-
-
-def _release(item: ItemView, software: UpgradeSoftware) -> str:
-    """Return the package that changed first of all, with both versions; else the stacks."""
+def _title(item: ItemView, software: UpgradeSoftware, evidence: Evidence) -> str:
+    """Return what regressed in which release, against which; foreign text in code spans."""
     changed = software.framework or next(iter(software.differing), None)
     if changed is None:
         against = item.against.name if item.against else ""
         changed = Difference("", against, item.stack.name)
     release = code(_clean(f"{changed.package} {changed.b}", item))
-    before = code(_clean(changed.a, item))
-    return f"{release} beside {before}" if before else release
+    before = code(_clean(changed.a, item)) or "the baseline"
+    return f"{release}: {_regression(item, before, code(evidence.operator))}"
 
 
-def _regression(item: ItemView) -> str:
+def _regression(item: ItemView, before: str, operator: str) -> str:
     """Return the change that decided, in a few words."""
-    compared = regressed_comparison(item.comparisons)
+    if item.verdict is Verdict.ERROR:
+        return f"it fails, and {before} does not"
+    compared = regressed_comparison(item.comparisons) or main_comparison(item.comparisons)
     if compared is None:
-        return f"{item.verdict.value}, nothing was compared"
+        return f"{item.verdict.value} against {before}, nothing was compared"
     if compared.quantity == "agreement":
-        return "other outputs"
+        subject = f"{operator} gives " if operator else ""
+        return f"{subject}other outputs than in {before}"
     name = compared.quantity.replace("_", " ")
-    return f"{name} {format_change(compared)}"
+    return f"{name} {format_change(compared)} against {before}"
 
 
 def _summary(item: ItemView) -> str:
@@ -144,7 +148,7 @@ def _package_row(difference: Difference) -> list[str]:
 def _verdict(item: ItemView) -> Iterator[str]:
     yield f"## Verdict: {item.verdict.value}\n"
     compared = sorted(item.comparisons, key=lambda one: _VERDICTS.index(one.verdict))
-    judged = [one for one in compared if _is_judged(one)]
+    judged = _judged(compared)
     rows = [_comparison_row(one) for one in judged]
     titles = ("quantity", "verdict", "A", "B", "B over A (interval)", "tolerance")
     if rows:
@@ -158,8 +162,15 @@ def _verdict(item: ItemView) -> Iterator[str]:
         yield f"{_method(item)}\n"
 
 
-def _is_judged(compared: Comparison) -> bool:
-    return compared.gate or compared.verdict is not Verdict.INCONCLUSIVE
+def _judged(comparisons: Sequence[Comparison]) -> list[Comparison]:
+    """Return what was decided; where nothing regressed, also what had to be and was not.
+
+    A regression ends an upgrade before the rest is decided, which says nothing of the rest.
+    """
+    decided = [one for one in comparisons if one.verdict is not Verdict.INCONCLUSIVE]
+    if any(one.verdict is Verdict.REGRESSED for one in decided):
+        return decided
+    return [one for one in comparisons if one.gate or one in decided]
 
 
 def _comparison_row(compared: Comparison) -> list[str]:
@@ -183,7 +194,10 @@ def _method(item: ItemView) -> str:
     for clock, meaning in CLOCKS.items():
         if clock == item.clock:
             text += f"; clock: {meaning}"
-    return f"{text}. The risk to call an upgrade REGRESSED that isn't is 1 % at most."
+    regressed = regressed_comparison(item.comparisons)
+    if regressed is not None and regressed.of == "rounds":
+        text += ". The risk to call an upgrade REGRESSED that isn't is 1 % at most"
+    return f"{text}."
 
 
 def _culprit(evidence: Evidence, item: ItemView) -> Iterator[str]:
@@ -193,7 +207,7 @@ def _culprit(evidence: Evidence, item: ItemView) -> Iterator[str]:
         return
     from pytest_mlms.bisect.text import answer_lines, probe_lines
 
-    yield "## Culprit\n"
+    yield "## Culprit release\n"
     answer = [_clean(line, item) for line in answer_lines(record, record.answer)]
     yield code_block(answer)
     lines = []
@@ -205,7 +219,7 @@ def _culprit(evidence: Evidence, item: ItemView) -> Iterator[str]:
 def _layers(item: ItemView, evidence: Evidence) -> Iterator[str]:
     """Yield the first layer that departs, and the layers whose time moved."""
     if evidence.departing:
-        yield f"## First departing layer\n\n{evidence.departing}\n"
+        yield f"## First departing layer\n\n{code(_clean(evidence.departing, item))}\n"
     if item.verdict is not Verdict.REGRESSED:
         return
     rows = [_layer_row(layer) for layer in item.layers]
@@ -244,41 +258,12 @@ def _number(line: str) -> str:
     return number if number.isdecimal() else ""
 
 
-def _machine(machine: MachineView) -> Iterator[str]:
+def _machine(item: ItemView) -> Iterator[str]:
     """Yield the machine without its name."""
-    rows = [(name, code(value)) for name, value in _machine_facts(machine) if value]
+    rows = [(name, code(_clean(value, item))) for name, value in machine_facts(item.machine)]
     if rows:
         yield "## Machine\n"
         yield table(("part", "is"), rows)
-
-
-def _machine_facts(machine: MachineView) -> Iterator[tuple[str, str]]:
-    cpu = machine.cpu
-    model = ", ".join(filter(None, (cpu.get("model"), cpu.get("microarchitecture"))))
-    yield "CPU", model
-    yield "cores", _cores(machine)
-    yield "memory", format_quantity(machine.memory, "B") if machine.memory else ""
-    virtual = ", virtual machine" if machine.virtual_machine else ""
-    system = ", ".join(filter(None, (machine.system, machine.architecture)))
-    yield "system", f"{system}{virtual}" if system else ""
-    for gpu in machine.gpus or ():
-        yield "GPU", gpu.name
-    drivers = [gpu.driver for gpu in machine.gpus or () if gpu.driver]
-    yield "GPU driver", machine.gpu_driver or next(iter(drivers), "")
-
-
-def _cores(machine: MachineView) -> str:
-    physical = machine.cores.get("physical")
-    logical = machine.cores.get("logical")
-    parts = []
-    if physical:
-        parts.append(f"{physical} physical")
-    if logical:
-        parts.append(f"{logical} logical")
-    limit = machine.cgroup_limits.get("cpus")
-    if limit:
-        parts.append(f"{limit:g} allowed")
-    return ", ".join(parts)
 
 
 def _running(item: ItemView, results: str, evidence: Evidence) -> Iterator[str]:
@@ -287,11 +272,21 @@ def _running(item: ItemView, results: str, evidence: Evidence) -> Iterator[str]:
     for note in evidence.notes:
         yield f"Note: {code(_clean(note, item))}\n"
     if evidence.bundle:
-        yield f"{code(evidence.bundle)} is attached{evidence.reduced}. It needs Python and pip:\n"
+        yield f"{code(evidence.bundle)} is attached. It needs Python and pip:\n"
         yield code_block(running_commands(evidence.bundle), "sh")
+        yield from _bundle_facts(item, evidence)
         return
     yield "No bundle is attached. Whoever measured this makes one by:\n"
     yield code_block(making_commands(item, results), "sh")
+
+
+def _bundle_facts(item: ItemView, evidence: Evidence) -> Iterator[str]:
+    if evidence.reduced:
+        yield f"Its model is a part of the whole one: {code(_clean(evidence.reduced, item))}\n"
+    if evidence.model:
+        yield code_block(evidence.model)
+    if evidence.checked:
+        yield f"Replayed on this machine: {code(_clean(evidence.checked, item))}\n"
 
 
 def _clean(text: str, item: ItemView | None = None) -> str:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pytest_mlms.quantities import upgrade_rules
-from pytest_mlms.records import Comparison
+from pytest_mlms.records import Comparison, regressed_comparison
+from pytest_mlms.stacks.declared import framework_of
+from pytest_mlms.upgrade.culprit import culprit_command
 from pytest_mlms.upgrade.decision import LEAST_ROUNDS, MOST_ROUNDS
 from pytest_mlms.upgrade.labels import percent
 from pytest_mlms.upgrade.result import UpgradeResult
@@ -26,13 +28,29 @@ _WRONG_OUTPUTS = (
 
 
 def advice_on(result: UpgradeResult, setting: UpgradeSetting) -> list[str]:
-    """Return the line of advice on a result, none where it passed."""
+    """Return the lines of advice on a result, none where it passed."""
     if result.wrong_outputs:
-        return [_WRONG_OUTPUTS]
+        return [_WRONG_OUTPUTS, *_culprit(result, setting)]
     if result.regressed:
-        return [f"try: if this is intended, allow it: {_allowance(result, setting)}"]
+        allow = f"try: if this is intended, allow it: {_allowance(result, setting)}"
+        return [allow, *_culprit(result, setting)]
     if result.undecided_gates:
         return [f"try: {_how_to_decide(result, setting)}"]
+    return []
+
+
+def _culprit(result: UpgradeResult, setting: UpgradeSetting) -> list[str]:
+    """Return the command that finds the release and writes a report, if there are several."""
+    compared = regressed_comparison(result.comparisons)
+    if compared is None or not result.rounds:
+        return []
+    sides = result.rounds[0].sides
+    for package, new in sides["b"].versions.items():
+        old = sides["a"].versions.get(package, new)
+        if old != new and framework_of(package) == setting.framework:
+            releases = (f"{package}=={old}", f"{package}=={new}")
+            command = culprit_command(setting.point, *releases, compared.quantity)
+            return [f"which release, in which layer, and a report to send upstream: {command}"]
     return []
 
 

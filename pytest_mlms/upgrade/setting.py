@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from pytest_mlms.cases import Case
 from pytest_mlms.config import Config
 from pytest_mlms.host.machine import machine_state
+from pytest_mlms.upgrade.culprit import point_id
 
 __all__ = ["UpgradeSetting", "setting_of"]
 
@@ -21,7 +23,8 @@ class UpgradeSetting:
     that both sides were asked for (None: their own choice). ``place`` is the manifest's line for
     tolerances; ``tolerance_given`` is whether the command line set that of latency.
     ``cpu_shares`` are the busy and the stolen share of the host's CPUs, ``gpu_notes`` what the
-    driver said of the GPU.
+    driver said of the GPU. ``framework`` and ``point`` are the case: the point is the id that
+    ``mlms culprit`` takes.
     """
 
     a: str
@@ -33,6 +36,8 @@ class UpgradeSetting:
     machine: Mapping[str, Any]
     cpu_shares: Mapping[str, float | None]
     gpu_notes: Sequence[str] = ()
+    framework: str = ""
+    point: str = ""
 
 
 def setting_of(
@@ -49,4 +54,12 @@ def setting_of(
         machine=machine_state(),
         cpu_shares=cpu_shares,
         gpu_notes=gpu_notes,
+        framework=case.model.name,
+        point=point_id(_relative(case.loaded.path), case.device, case.batch_size),
     )
+
+
+def _relative(path: Path) -> str:
+    """Return a path as a person in the current folder writes it."""
+    here = Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)

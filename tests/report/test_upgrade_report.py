@@ -62,7 +62,7 @@ def report(evidence: Evidence | None = None, **fields: Any) -> str:
 def test_the_report_names_what_regressed_in_which_release_and_how_surely() -> None:
     text = report()
     title, *_ = text.splitlines()
-    assert title == "# `onnxruntime 1.31.0` beside `1.30.0`: latency ×1.079 (1.071 to 1.088)"
+    assert title == "# `onnxruntime 1.31.0`: latency ×1.079 (1.071 to 1.088) against `1.30.0`"
     assert "Model `digits`, onnxruntime, cpu, batch size 8;" in text
     assert "| latency  | REGRESSED | 264 µs | 285 µs | ×1.079 (1.071 to 1.088) | 3 % " in text
     assert "| `conv`       | `Conv` | 10.0 µs | 30.0 µs | +20.0 µs | 100 % |" in text
@@ -103,8 +103,17 @@ def test_a_tolerance_of_the_command_line_is_one_of_the_command() -> None:
 
 
 def test_a_bundle_that_is_attached_takes_the_place_of_commands_that_make_one() -> None:
-    text = report(Evidence(bundle="repro.zip", reduced=", with 1 of 66 nodes"))
-    assert "`repro.zip` is attached, with 1 of 66 nodes. It needs Python and pip:" in text
+    evidence = Evidence(
+        bundle="repro.zip",
+        reduced="1 of 66 nodes",
+        model=["y = MaxPool <ceil_mode: int = 1> (x)"],
+        checked="×1.2 slower",
+    )
+    text = report(evidence)
+    assert "\n```\ny = MaxPool <ceil_mode: int = 1> (x)\n```\n" in text
+    assert "`repro.zip` is attached. It needs Python and pip:" in text
+    assert "Its model is a part of the whole one: `1 of 66 nodes`\n" in text
+    assert "Replayed on this machine: `×1.2 slower`\n" in text
     assert "python repro.zip " in text
     assert "mlms repro" not in text
 
@@ -126,6 +135,7 @@ def test_paths_and_addresses_in_messages_are_left_out() -> None:
         "launch_against": {"packages": ["own==1", "onnxruntime==1.30.0"]},
     }
     text = report(**fields)
+    assert text.startswith("# `onnxruntime 1.31.0`: it fails, and `1.30.0` does not\n")
     assert "new: Load from PATH failed\nADDRESS in model.cc:3\n" in text
     assert "| `own`         | `1`       | `PATH`   |" in text
     assert "joe" not in text
@@ -138,11 +148,28 @@ def test_wrong_outputs_come_before_times_and_are_a_multiple() -> None:
     agreement["lacking"] = "'y' has NaN | or infinity"
     lines = ["row 3: label 5, class 5 -> 6", "row 17: label 1"]
     text = report(comparisons=[latency, agreement], worse_inputs=lines)
-    assert text.splitlines()[0].endswith("beside `1.30.0`: other outputs")
+    assert text.splitlines()[0] == "# `onnxruntime 1.31.0`: other outputs than in `1.30.0`"
     assert "| outputs differ by up to 12.5 times what is allowed |" in text
     assert "`agreement`: `'y' has NaN | or infinity`" in text
     assert "by number, the worst first: 3, 17.\n" in text
     assert "--quantity agreement\n" in text
+
+
+def test_the_operator_that_gives_other_outputs_is_in_the_title() -> None:
+    (latency,) = upgrade()["comparisons"]
+    agreement = {**latency, "quantity": "agreement", "ratio": 3.0, "of": "outputs"}
+    title, *_ = report(Evidence(operator="MaxPool"), comparisons=[agreement]).splitlines()
+    assert title == "# `onnxruntime 1.31.0`: `MaxPool` gives other outputs than in `1.30.0`"
+
+
+def test_what_a_regression_left_open_is_left_out() -> None:
+    (latency,) = upgrade()["comparisons"]
+    agreement = {**latency, "quantity": "agreement", "ratio": 3.0, "of": "outputs"}
+    undecided = {**latency, "verdict": "INCONCLUSIVE", "lacking": "needs 3 rounds, had 1"}
+    text = report(comparisons=[agreement, undecided])
+    assert "needs 3 rounds" not in text
+    assert "is 1 % at most" not in text  # outputs are no sample
+    assert "needs 3 rounds" in report(comparisons=[undecided], verdict="INCONCLUSIVE")
 
 
 def test_inputs_of_a_dataset_of_files_are_counted_without_their_names() -> None:
@@ -154,7 +181,7 @@ def test_inputs_of_a_dataset_of_files_are_counted_without_their_names() -> None:
 def test_what_is_not_known_is_left_out() -> None:
     line = {**upgrade(), "framework": "mxnet", "comparisons": []}
     text = item_report(view_of(line), RESULTS)
-    assert text.splitlines()[0] == "# `here`: REGRESSED, nothing was compared"
+    assert text.splitlines()[0] == "# `here`: REGRESSED against the baseline, nothing was compared"
     assert "No package is known to differ." in text
     assert "## Machine" not in text
     assert "mlms culprit" not in text
@@ -192,7 +219,7 @@ def test_a_run_has_a_report_for_each_regressed_upgrade_and_no_other() -> None:
 
 
 def test_the_culprit_of_a_bisection_is_told_with_all_judgements() -> None:
-    text = report(Evidence(bisection=bisection(), departing="`pool` (`MaxPool`)"))
+    text = report(Evidence(bisection=bisection(), departing="pool (MaxPool)"))
     assert (
         "latency became worse in onnxruntime 1.30.1: ×1.100 (1.090 to 1.110) beside 1.30.0" in text
     )
@@ -200,7 +227,7 @@ def test_the_culprit_of_a_bisection_is_told_with_all_judgements() -> None:
         "<details><summary>All judgements of the bisection</summary>\n\n```\n  1.30.1 against"
         in text
     )
-    assert "## First departing layer\n\n`pool` (`MaxPool`)\n" in text
+    assert "## First departing layer\n\n`pool (MaxPool)`\n" in text
 
 
 def bisection() -> Record:

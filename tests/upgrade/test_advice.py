@@ -14,7 +14,10 @@ from pytest_mlms.quantities import QUANTITIES, upgrade_rules
 from pytest_mlms.upgrade.advice import advice_on
 from pytest_mlms.upgrade.decision import compare_accuracy
 from pytest_mlms.upgrade.output_check import check_outputs
-from tests.support.upgrades import SCATTER, alike, changed, result_of, setting
+from pytest_mlms.upgrade.result import UpgradeResult
+from pytest_mlms.upgrade.round_record import SideRecord
+from pytest_mlms.upgrade.rounds import SIDES, SideName
+from tests.support.upgrades import SCATTER, SIDE_RECORD, alike, changed, result_of, setting
 
 SLOWER = {"latency": 0.2, "cpu_time": 0.2, "latency_p90": 0.2, "throughput": -0.2}
 EDGE = math.log(1.03)
@@ -37,6 +40,50 @@ def advice(
         made.append(figures)
     result = result_of(made, gates)
     return "".join(advice_on(result, setting(**fields)))
+
+
+@pytest.mark.parametrize(
+    ("change", "quantity"), [({"latency": 0.2}, "latency"), ({"peak_memory": 0.7}, "peak_memory")]
+)
+def test_a_regression_between_two_releases_names_the_command_that_finds_the_one(
+    change: dict[str, float], quantity: str
+) -> None:
+    made = result_of([{"latency": changed(0.0), **ratios(change)}] * 5, ("latency",))
+    found = advice_on(with_versions(made, "1.30.0", "1.31.1"), LABOUR)
+    _, line = found
+    text, _, command = line.partition(": ")
+    assert text == "which release, in which layer, and a report to send upstream"
+    ends = "--good labour==1.30.0 --bad labour==1.31.1"
+    assert command == f"mlms culprit 'm.yaml::test_upgrade[cpu-b8]' {ends} --quantity {quantity}"
+
+
+def test_wrong_outputs_of_another_release_name_that_command_too() -> None:
+    wrong = check_outputs({"y": np.ones(3)}, {"y": np.full(3, 2.0)})
+    made = result_of([{"latency": changed(0.0)}] * 2)
+    made = replace(made, comparisons=[wrong, *made.comparisons])
+    _, found = advice_on(with_versions(made, "1.30.0", "1.31.1"), LABOUR)
+    assert found.endswith("--quantity agreement")
+
+
+def test_one_release_on_both_sides_has_no_such_command() -> None:
+    made = result_of([{"latency": changed(0.2)}] * 5)
+    assert len(advice_on(with_versions(made, "1.30.0", "1.30.0"), LABOUR)) == 1
+
+
+LABOUR = setting(framework="labour", point="m.yaml::test_upgrade[cpu-b8]")
+
+
+def ratios(changes: dict[str, float]) -> dict[str, Any]:
+    return {name: changed(value) for name, value in changes.items()}
+
+
+def with_versions(result: UpgradeResult, old: str, new: str) -> UpgradeResult:
+    """Return a result whose sides have these versions of the framework."""
+    sides: dict[SideName, SideRecord] = {}
+    for name, version in zip(SIDES, (old, new), strict=True):
+        sides[name] = replace(SIDE_RECORD, versions={"numpy": "2.4.6", "labour": version})
+    rounds = [replace(record, sides=sides) for record in result.rounds]
+    return replace(result, rounds=rounds)
 
 
 def test_there_is_no_advice_on_a_result_that_passed() -> None:

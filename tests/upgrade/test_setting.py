@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from pytest_mlms.upgrade.setting import setting_of
 from tests.support.upgrade_case import NEW, OLD, case_of, options
 
@@ -25,3 +27,16 @@ def test_a_setting_has_what_was_asked_for(tmp_path: Path) -> None:
 def test_a_tolerance_that_was_not_given_is_known(tmp_path: Path) -> None:
     made = setting_of(case_of(tmp_path), options(), {}, [])
     assert not made.tolerance_given
+
+
+def test_a_setting_has_the_point_as_a_person_writes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = case_of(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    made = setting_of(case, options(), {}, [])
+    file = case.loaded.path.relative_to(tmp_path)
+    assert made.point == f"{file}::test_upgrade[cpu-b{case.batch_size}]"
+    assert made.framework == "onnxruntime"
+    monkeypatch.chdir("/")
+    assert setting_of(case, options(), {}, []).point.startswith(f"{tmp_path}"[1:])

@@ -1,0 +1,147 @@
+"""``mlms culprit``: from an upgrade that is worse to a report that somebody upstream can act on.
+
+It bisects, makes a bundle of the release that was found, reduces its model, and writes the report.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_mlms.cli.arguments import print_error, seconds_above_0
+from pytest_mlms.cli.bisect import add_question, bisect
+from pytest_mlms.cli.culprit_bundle import BUNDLE, Attachment, attach_bundle
+from pytest_mlms.errors import MlmsError
+from pytest_mlms.text import file_stem
+
+if TYPE_CHECKING:
+    from pytest_mlms.bisect.question import Point
+    from pytest_mlms.bisect.record import Record
+    from pytest_mlms.repro.items import FoundItem
+
+__all__ = ["add_culprit"]
+
+_RECORD = "bisect.json"
+_REPORT = "report.md"
+_BUDGET = 600.0  # seconds of the reduction
+_WITHOUT = {
+    "same": "There is no bundle, as the ends are not shown to differ.",
+    "gradual": "There is no bundle, as no release alone makes the difference.",
+    "range": "There is no bundle, as it is not known which release it is.",
+}
+"""Answer of a bisection that accuses no release -> why the report ends there."""
+
+
+def add_culprit(commands: Any) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "culprit",
+        help="find the release that made an upgrade worse, and write a report to send upstream",
+        description="Exit status: 0 found, 1 the ends don't differ, 2 only a range, 3 usage.",
+    )
+    add_question(parser)
+    parser.add_argument("--resume", action="store_true", help="go on with what is in DIR")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help=f"folder for {_RECORD}, {BUNDLE} and {_REPORT} (default: culprit-ITEM)",
+    )
+    parser.add_argument(
+        "--reduce-budget",
+        type=seconds_above_0,
+        default=_BUDGET,
+        metavar="SECONDS",
+        help=f"seconds for the reduction of an ONNX model, at most (default: {_BUDGET:g})",
+    )
+    parser.set_defaults(run=_culprit)
+
+
+def _culprit(options: argparse.Namespace) -> int:
+    """Do all of it; return the exit status of the bisection."""
+    from pytest_mlms.bisect.question import read_point
+    from pytest_mlms.bisect.record import load_record
+
+    folder = options.out or Path(_default_name(read_point(options.nodeid)))
+    _prepare(folder, options)
+    options.file = folder / _RECORD
+    options.resume = options.resume and options.file.exists()
+    try:
+        status = bisect(options)
+    finally:
+        with contextlib.suppress(OSError):  # it stays where something is in it
+            folder.rmdir()
+    _report(load_record(options.file), folder, options)
+    return status
+
+
+def _default_name(point: Point) -> str:
+    return f"culprit-{file_stem(str(point.path))}-{point.device}-b{point.batch_size}"
+
+
+def _prepare(folder: Path, options: argparse.Namespace) -> None:
+    """Make the folder; what an earlier search has left is renamed, unless this one goes on."""
+    from pytest_mlms.bisect.record import set_aside
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        problem = f"{folder} can't be made: {error.strerror}"
+        raise MlmsError(f"{problem}; name another folder with --out") from None
+    if options.resume:
+        return
+    for name in (BUNDLE, _REPORT):
+        earlier = set_aside(folder / name)
+        if earlier:
+            print_error(f"{folder / name} was there; it is {earlier} now")
+
+
+def _report(record: Record, folder: Path, options: argparse.Namespace) -> None:
+    """Write the report as far as it is known, then make the bundle, and write the report again."""
+    from pytest_mlms.repro.items import find_item
+
+    answer = record.answer
+    assert answer is not None, "a bisection ends with an answer"
+    found = find_item(f"{answer.run}::{answer.nodeid}", options.results)
+    if answer.kind != "found":
+        _write(record, found, folder, Attachment(notes=(_WITHOUT[answer.kind],)))
+        _tell(folder)
+        return
+    _write(record, found, folder, Attachment(notes=("The bundle was not finished.",)))
+    attachment = attach_bundle(found, record, folder / BUNDLE, options)
+    _write(record, found, folder, attachment)
+    _tell(folder)
+
+
+def _write(record: Record, found: FoundItem, folder: Path, attachment: Attachment) -> None:
+    from pytest_mlms.files import write_atomically
+    from pytest_mlms.report.upgrade_file import results_name
+    from pytest_mlms.report.upgrade_report import Evidence, item_report
+    from pytest_mlms.views.run import item_of
+
+    item = item_of(found.line, found.run / "results.jsonl", 1)
+    evidence = Evidence(
+        bisection=record,
+        departing=attachment.departing,
+        model=attachment.model,
+        operator=attachment.operator,
+        bundle=attachment.name,
+        reduced=attachment.reduced,
+        checked=attachment.checked,
+        notes=attachment.notes,
+    )
+    path = folder / _REPORT
+    try:
+        write_atomically(path, item_report(item, results_name(found.run), evidence))
+    except OSError as error:
+        problem = f"{path} can't be written: {error.strerror}"
+        raise MlmsError(f"{problem}; make room, and go on with --resume") from None
+
+
+def _tell(folder: Path) -> None:
+    """Print where everything is; the report comes last."""
+    if (folder / BUNDLE).exists():
+        print(f"{folder / BUNDLE} replays it: python {folder / BUNDLE}")
+    print(f"the report, to read and to send: {folder / _REPORT}", flush=True)
