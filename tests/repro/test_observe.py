@@ -87,7 +87,7 @@ def test_one_side_is_held_against_recorded_outputs(tmp_path: Path) -> None:
 
 def test_a_slower_side_is_found_in_turns(tmp_path: Path) -> None:
     expected = Expectation("ratio", "latency", "REGRESSED", "", unit="s", tolerance=0.03)
-    seen = see(tmp_path, expected, old="SECONDS = 5e-4", new="SECONDS = 1e-3")
+    seen = see(tmp_path, expected, old="SECONDS = 2e-3", new="SECONDS = 8e-3")
     assert seen.shows
     assert seen.low is not None
     assert seen.low > 1.03

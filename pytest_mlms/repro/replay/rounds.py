@@ -33,12 +33,20 @@ class Turn(NamedTuple):
 
 
 class Process(NamedTuple):
-    """What one process was measured to be: its turns, and what it has once."""
+    """What one process was measured to be: its turns, and what it has once.
+
+    ``peak_bytes`` is the peak of the whole process, ``bytes_before`` what it had before the load.
+    """
 
     turns: List[Turn]
     load_seconds: float
     first_seconds: float
     peak_bytes: float
+    bytes_before: float
+
+    def since_load(self) -> "Process":
+        """Return it with the peak of memory above what it had before the model was loaded."""
+        return self._replace(peak_bytes=self.peak_bytes - self.bytes_before)
 
 
 def _calls(process: Process) -> List[float]:
@@ -196,7 +204,8 @@ def _single(task: Task, sides: Sides) -> float:
     try:
         started = _Started(sides.fresh(NEW), task)
         _run_turns([started], task.seconds)
-        return figure_of(started.finish(), task.expected.quantity, _inputs(task))
+        process = started.finish().since_load()  # as items of performance measure it
+        return figure_of(process, task.expected.quantity, _inputs(task))
     except (Failed, Ended) as error:
         raise CannotRun("the model can't be run here: %s" % error) from None
     finally:
@@ -238,7 +247,8 @@ class _Started:
             turns=self.turns,
             load_seconds=loaded["seconds"] - loaded["waited"],
             first_seconds=self._first,
-            peak_bytes=float(facts["peak_rss"] - loaded["rss_before"]),
+            peak_bytes=float(facts["peak_rss"]),
+            bytes_before=float(loaded["rss_before"]),
         )
 
 
