@@ -35,7 +35,7 @@ def add_reduce(commands: Any) -> None:
     parser = commands.add_parser(
         "reduce",
         help="find the part of an ONNX model that still shows a failure of an upgrade",
-        description="Exit status: 0 reduced, 1 no smaller model shows it, 2 usage.",
+        description="Exit status: 0 written, 1 nothing that was run shows it, 2 usage.",
     )
     parser.add_argument(
         "item",
@@ -81,6 +81,7 @@ def _reduce(options: argparse.Namespace) -> int:
     from pytest_mlms.reduce.judges import check_reducible
     from pytest_mlms.reduce.text import result_lines
 
+    _check_out(options)
     with tempfile.TemporaryDirectory(prefix="mlms-reduce-") as temporary:
         folder = Path(temporary)
         bundle = _bundle(options, folder)
@@ -90,15 +91,34 @@ def _reduce(options: argparse.Namespace) -> int:
             print(line, flush=True)
         if reduction.bundle is None or not _is_replayed(reduction.bundle, options):
             return 1
-        _write(reduction, options.out)
+        _write(reduction, options.out, folder)
     return 0
 
 
+def _check_out(options: argparse.Namespace) -> None:
+    """Raise MlmsError where the reduced bundle can't be written, before there is one."""
+    from pytest_mlms.errors import MlmsError
+
+    out: Path = options.out
+    if out.resolve() == Path(options.item).resolve():
+        raise MlmsError(f"{out} is the bundle to reduce; name another file with --out")
+    if not out.absolute().parent.is_dir():
+        raise MlmsError(f"there is no folder {out.parent}; make it, or name another with --out")
+
+
 def _is_replayed(bundle: Bundle, options: argparse.Namespace) -> bool:
-    """Return whether a replay of the smaller bundle shows the failure, too."""
+    """Return whether a replay of the smaller bundle shows the failure, too.
+
+    One that can't run here, as this Python is missing, takes nothing from what the search saw.
+    """
+    from pytest_mlms.errors import Unavailable
     from pytest_mlms.repro.check import shows
 
-    seen = shows(bundle, options.cache, show_step)
+    try:
+        seen = shows(bundle, options.cache, show_step)
+    except Unavailable as error:
+        print_error(f"it is written without a replay: {error}")
+        return True
     print(f"  as a replay sees it: {seen.summary}", flush=True)
     if not seen.shows:
         print_error("nothing was written: the model shows it in the search, and not in a replay")
@@ -176,16 +196,17 @@ def _run(bundle: Bundle, options: argparse.Namespace, folder: Path) -> Reduction
     return reduction
 
 
-def _write(reduction: Reduction, out: Path) -> None:
+def _write(reduction: Reduction, out: Path, folder: Path) -> None:
     """Write the smaller bundle, and say how to use it."""
     from pytest_mlms.reduce.text import departure_text, reduction_text
     from pytest_mlms.repro.archive import write_bundle
+    from pytest_mlms.repro.privacy import without_places
 
     assert reduction.bundle is not None, "there is something to write"
     notes = [f"Reduced to {reduction_text(reduction)}."]
     if reduction.layer is not None:
         notes.append(f"In the whole model, the {departure_text(reduction.layer)}.")
-    bundle = reduction.bundle
+    bundle = without_places(reduction.bundle, folder)
     write_bundle(replace(bundle, notes=(*bundle.notes, *notes)), out)
     print(f"{out} replays it: python {out}")
     print(f"its model alone: unzip -p {out} {_MODEL} > reduced.onnx")

@@ -97,7 +97,7 @@ class OutputJudge:
 
 
 def _shapes(name: str, old: Array, new: Array) -> str:
-    return f"{name!r} is {old.shape} on the old side and {new.shape} on the new one"
+    return f"{name!r} is {old.shape} before and {new.shape} after"
 
 
 @dataclass(frozen=True)

@@ -95,8 +95,8 @@ class _Measured(NamedTuple):
     high: float
 
     def __str__(self) -> str:
-        interval = f"{math.exp(self.low):.3g} to {math.exp(self.high):.3g}"
-        return f"latency ×{math.exp(self.mean):.3g} ({interval})"
+        interval = f"{math.exp(self.low):.3f} to {math.exp(self.high):.3f}"
+        return f"latency ×{math.exp(self.mean):.3f} ({interval})"
 
 
 def _outcome(found: _Measured, limit: float) -> Outcome:

@@ -91,7 +91,7 @@ class _Search:
 
     def run(self, sides: Sides) -> Reduction:
         """Search; return what was found."""
-        self.plan.show(f"the whole model: {len(self.network.nodes)} nodes")
+        self.plan.show(f"nodes of the whole model: {len(self.network.nodes)}")
         whole = self.judge(self.graph, self.bundle.inputs)
         if whole.outcome is not Outcome.BAD:
             reason = f"the whole model does not show the failure here: {whole.reason}"
@@ -173,11 +173,18 @@ class _Search:
         return path
 
     def _reduced(self, found: Found, known: Reduction, values: StoredArrays) -> Reduction:
-        """Return the reduction to some nodes, with fewer rows where these show the failure, too."""
+        """Return the reduction to some nodes, with fewer rows where these show the failure, too.
+
+        After Ctrl-C, all rows are kept.
+        """
         small = self._extract(found.nodes, values)
         judged = self.judged[found.nodes]
-        if found.complete:
-            small, judged = self._with_fewer_rows(found.nodes, small, judged, values)
+        complete = found.complete
+        if complete:
+            try:
+                small, judged = self._with_fewer_rows(found.nodes, small, judged, values)
+            except KeyboardInterrupt:
+                complete = False
         kinds = tuple(self.network.nodes[number].type for number in found.nodes)
         return replace(
             known,
@@ -185,7 +192,7 @@ class _Search:
             after=Size(len(kinds), batch_of(small.inputs)),
             kinds=kinds,
             minimal=found.minimal,
-            complete=found.complete,
+            complete=complete,
         )
 
     def _with_fewer_rows(

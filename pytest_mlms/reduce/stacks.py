@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_mlms.agent.registry import find_predictors
@@ -11,9 +11,8 @@ from pytest_mlms.errors import MlmsError, Unavailable
 from pytest_mlms.records import Launch
 from pytest_mlms.reduce.sides import Side, Sides
 from pytest_mlms.repro.bundle import Bundle, BundleSide
-from pytest_mlms.repro.check import stack_of
+from pytest_mlms.repro.check import launch_of
 from pytest_mlms.stacks.installers import Show
-from pytest_mlms.stacks.launch import prepare
 
 __all__ = ["StackSettings", "own_predictor", "sides_of"]
 
@@ -71,10 +70,9 @@ def _side(bundle: Bundle, side: BundleSide, settings: StackSettings) -> Side:
 
 def _launch(bundle: Bundle, side: BundleSide, settings: StackSettings) -> Launch:
     """Make the environment of a side; of its Python, the minor version where it isn't here."""
-    stack = stack_of(bundle, side)
     try:
-        return prepare(stack, settings.cache, threads=bundle.threads, show=settings.show)
+        return launch_of(bundle, side, settings.cache, settings.show)
     except Unavailable:
         major, minor, *_ = side.python.split(".")
-        other = replace(stack, python=f"{major}.{minor}")
-        return prepare(other, settings.cache, threads=bundle.threads, show=settings.show)
+        other = side._replace(python=f"{major}.{minor}")
+        return launch_of(bundle, other, settings.cache, settings.show)

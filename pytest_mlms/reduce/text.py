@@ -61,14 +61,31 @@ def result_lines(reduction: Reduction) -> Iterator[str]:
         return
     if reduction.reason:
         yield reduction.reason
-    yield f"smallest model: {reduction_text(reduction)}"
+    yield _size_text(reduction)
     yield f"  {reduction.bundle.expected.summary}"
+    yield from _limits(reduction)
+
+
+def _size_text(reduction: Reduction) -> str:
+    """Return the size of the smallest model, or that it is the whole one."""
+    assert reduction.after is not None, "there is a smallest model"
+    nodes = reduction.after.nodes
+    is_smaller = nodes < reduction.before.nodes
+    if is_smaller or nodes == 1 or not reduction.complete:
+        return f"smallest model: {reduction_text(reduction)}"
+    rows = f"batch {reduction.after.rows} of {reduction.before.rows}"
+    return f"no part of the model is known to show it, so all {nodes} nodes stay: {rows}"
+
+
+def _limits(reduction: Reduction) -> Iterator[str]:
+    """Yield why no smaller model is known, in a line; none for a single node."""
+    assert reduction.after is not None, "there is a smallest model"
     steps = _counted(len(reduction.steps), "model")
     if not reduction.complete:
         yield f"  the search was stopped after {steps}: a smaller one may show it, too"
     elif not reduction.minimal:
         yield f"  {steps} run; without some of its nodes, it is not decided"
-    elif reduction.after is not None and reduction.after.nodes > 1:
+    elif reduction.after.nodes > 1:
         yield f"  {steps} run; without any one of its nodes, it doesn't show it"
 
 

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import platform
+import sys
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from pytest_mlms.agent.registry import find_predictors
 from pytest_mlms.cli.main import main
-from pytest_mlms.repro.archive import write_bundle
+from pytest_mlms.repro.archive import read_bundle, write_bundle
+from pytest_mlms.repro.bundle import BundleSide
+from tests.support.onnx_models import ModelBuilder
 from tests.support.reductions import bundle_of, deep_network
 
 USAGE = 2
@@ -23,6 +30,8 @@ def written_bundle(folder: Path) -> Path:
     ("words", "reason"),
     [
         (["gone.zip"], "there is no gone.zip; make one with mlms repro"),
+        (["x.zip", "--out=x.zip"], "x.zip is the bundle to reduce; name another file with --out"),
+        (["x.zip", "--out=gone/y.zip"], "there is no folder gone; make it"),
         (["x.zip", "--budget=0"], "'0' is no number of seconds above 0"),
         (["x.zip", "--budget=nan"], "'nan' is no number of seconds above 0"),
     ],
@@ -69,3 +78,50 @@ def test_a_file_that_is_no_bundle_is_refused(
     path.write_bytes(b"PK")
     assert main(["reduce", str(path), "--yes"]) == USAGE
     assert "is no bundle that can be read" in capsys.readouterr().err
+
+
+def pooled_network(folder: Path) -> Path:
+    """Save a model of 31 nodes, of which one pools otherwise since onnxruntime 1.21.0."""
+    model = ModelBuilder()
+    model.add_input("x", "N", 2, 12, 12)
+    last = "x"
+    for number in range(15):
+        model.add("Sigmoid", last, f"a{number}")
+        model.add("Tanh", f"a{number}", f"b{number}")
+        last = f"b{number}"
+        if number == 7:
+            sizes = {"kernel_shape": [2, 2], "strides": [3, 3], "pads": [0, 0, 1, 1]}
+            model.add("MaxPool", last, "pool", ceil_mode=1, **sizes)
+            last = "pool"
+    model.add_output(last, "N", 2, "H", "W")
+    return model.save(folder)
+
+
+def release(name: str, version: str) -> BundleSide:
+    packages = (f"onnxruntime=={version}", "numpy==2.2.6")
+    return BundleSide(name, f"onnxruntime {version}", platform.python_version(), packages)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    not (3, 10) <= sys.version_info[:2] <= (3, 13), reason="onnxruntime 1.20.1 has no wheel"
+)
+def test_a_change_of_a_release_is_reduced_to_its_operator(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    inputs = np.random.default_rng(0).normal(size=(3, 2, 12, 12)).astype(np.float32)
+    bundle = replace(
+        bundle_of(pooled_network(tmp_path)),
+        predictor=find_predictors()["onnxruntime"],
+        inputs={"x": inputs},
+        old=release("old", "1.20.1"),
+        new=release("new", "1.21.0"),
+    )
+    write_bundle(bundle, tmp_path / "whole.zip")
+    out = tmp_path / "reduced.zip"
+    words = [str(tmp_path / "whole.zip"), "--yes", "--out", str(out)]
+    assert main(["reduce", *words]) == 0
+    said = capsys.readouterr().out
+    assert "first departing layer: MaxPool_16 (MaxPool)" in said
+    assert "smallest model: 1 of 31 nodes (MaxPool), batch 1 of 3" in said
+    assert read_bundle(out, tmp_path / "read").inputs["b7"].shape == (1, 2, 12, 12)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,9 +10,11 @@ import numpy as np
 import onnx
 import pytest
 
+from pytest_mlms.bisect.search import Outcome
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.reduce.reduction import ReductionPlan, reduce_bundle
 from pytest_mlms.reduce.result import Reduction, Size
+from pytest_mlms.reduce.rows import fewest_rows
 from pytest_mlms.reduce.search import Step
 from tests.support.reductions import EXPECTED, ROWS, bundle_of, deep_network, sides_of
 
@@ -104,3 +107,24 @@ def test_what_cannot_be_reduced_is_refused_with_advice(tmp_path: Path) -> None:
     for refused, reason in cases:
         with pytest.raises(MlmsError, match=reason):
             reduce_bundle(refused, sides_of(tmp_path, "nothing"), plan)
+
+
+def test_ctrl_c_while_rows_are_left_out_keeps_the_nodes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called: list[int] = []
+
+    def interrupt_the_second(
+        batch: int, departing: Sequence[int], test: Callable[[Sequence[int]], Outcome]
+    ) -> tuple[int, ...]:
+        called.append(batch)
+        if len(called) == 2:  # the first is of the whole model
+            raise KeyboardInterrupt
+        return fewest_rows(batch, departing, test)
+
+    monkeypatch.setattr("pytest_mlms.reduce.reduction.fewest_rows", interrupt_the_second)
+    found = reduced(tmp_path, "wrong Tanh")
+    assert len(called) == 2
+    assert found.kinds == ("Tanh",)
+    assert found.bundle is not None
+    assert not found.complete
