@@ -21,7 +21,8 @@ def step_line(step: Step) -> str:
     """Return the line of a model that was run."""
     answer = "shows it" if step.shown else "doesn't"
     nodes = _counted(step.nodes, "node")
-    return shortened(f"  {nodes:<11} {answer:<9} {step.seconds:6.2f} s  {step.reason}", _WIDTH)
+    line = f"  {nodes:<11} {answer:<9} {step.seconds:6.2f} s  {step.reason}"
+    return shortened(line, _WIDTH)
 
 
 def departure_text(layer: DepartingLayer) -> str:
@@ -38,18 +39,23 @@ def departure_text(layer: DepartingLayer) -> str:
 def reduction_text(reduction: Reduction) -> str:
     """Return how much smaller the model is, in one line."""
     assert reduction.after is not None, "there is a smaller one"
-    before = reduction.before
-    after = reduction.after
     kinds = _kinds_text(reduction.kinds)
-    return f"{after.nodes} of {before.nodes} nodes ({kinds}), batch {after.rows} of {before.rows}"
+    nodes = f"{reduction.after.nodes} of {reduction.before.nodes} nodes"
+    return f"{nodes} ({kinds}), {_rows_text(reduction)}"
+
+
+def _rows_text(reduction: Reduction) -> str:
+    assert reduction.after is not None, "there is a smaller one"
+    return f"batch {reduction.after.rows} of {reduction.before.rows}"
 
 
 def _kinds_text(kinds: Sequence[str]) -> str:
     """Return operators in order; of many, how often the commonest occur."""
     if len(kinds) <= _MOST_KINDS:
         return ", ".join(kinds)
-    counted = Counter(kinds).most_common(_MOST_KINDS)
-    return ", ".join(f"{count} {kind}" for kind, count in counted) + ", …"
+    commonest = Counter(kinds).most_common(_MOST_KINDS)
+    counted = [f"{count} {kind}" for kind, count in commonest]
+    return ", ".join([*counted, "…"])
 
 
 def result_lines(reduction: Reduction) -> Iterator[str]:
@@ -73,7 +79,7 @@ def _size_text(reduction: Reduction) -> str:
     is_smaller = nodes < reduction.before.nodes
     if is_smaller or nodes == 1 or not reduction.complete:
         return f"smallest model: {reduction_text(reduction)}"
-    rows = f"batch {reduction.after.rows} of {reduction.before.rows}"
+    rows = _rows_text(reduction)
     return f"no part of the model is known to show it, so all {nodes} nodes stay: {rows}"
 
 
