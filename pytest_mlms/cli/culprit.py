@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from pytest_mlms.text import file_stem
 
 if TYPE_CHECKING:
     from pytest_mlms.bisect.question import Point
-    from pytest_mlms.bisect.record import Record
+    from pytest_mlms.bisect.record import Conclusion, Record
     from pytest_mlms.repro.items import FoundItem
 
 __all__ = ["add_culprit"]
@@ -26,12 +27,12 @@ __all__ = ["add_culprit"]
 _RECORD = "bisect.json"
 _REPORT = "report.md"
 _BUDGET = 600.0  # seconds of the reduction
-_WITHOUT = {
-    "same": "There is no bundle, as the ends are not shown to differ.",
-    "gradual": "There is no bundle, as no release alone makes the difference.",
-    "range": "There is no bundle, as it is not known which release it is.",
+_SAME = "There is no bundle, as the ends are not shown to differ."
+_OF_ENDS = {
+    "gradual": "No release alone makes the difference: this is about both ends of the search.",
+    "range": "It is not known which release it is: this is about both ends of the search.",
 }
-"""Answer of a bisection that accuses no release -> why the report ends there."""
+"""Answer of a bisection that accuses no release -> a note on the report."""
 
 
 def add_culprit(commands: Any) -> None:
@@ -104,15 +105,25 @@ def _report(record: Record, folder: Path, options: argparse.Namespace) -> None:
 
     answer = record.answer
     assert answer is not None, "a bisection ends with an answer"
-    found = find_item(f"{answer.run}::{answer.nodeid}", options.results)
-    if answer.kind != "found":
-        _write(record, found, folder, Attachment(notes=(_WITHOUT[answer.kind],)))
+    found = find_item(_item_of(record, answer), options.results)
+    if answer.kind == "same":
+        _write(record, found, folder, Attachment(notes=(_SAME,)))
         _tell(folder)
         return
     _write(record, found, folder, Attachment(notes=("The bundle was not finished.",)))
     attachment = attach_bundle(found, record, folder / BUNDLE, options)
+    if answer.kind in _OF_ENDS:
+        attachment = replace(attachment, notes=(_OF_ENDS[answer.kind], *attachment.notes))
     _write(record, found, folder, attachment)
     _tell(folder)
+
+
+def _item_of(record: Record, answer: Conclusion) -> str:
+    """Return the item that the report is about: of the release, else that of both ends."""
+    if answer.kind == "found":
+        return f"{answer.run}::{answer.nodeid}"
+    ends = [probe for probe in record.probes if probe.purpose == "ends" and probe.run]
+    return f"{ends[-1].run}::{ends[-1].nodeid}"
 
 
 def _write(record: Record, found: FoundItem, folder: Path, attachment: Attachment) -> None:

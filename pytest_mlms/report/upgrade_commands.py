@@ -16,10 +16,10 @@ from pytest_mlms.views.item import ItemView
 __all__ = ["culprit_command", "making_commands", "running_commands"]
 
 
-def making_commands(item: ItemView, results: str) -> Iterator[str]:
+def making_commands(item: ItemView, results: str, is_bisected: bool) -> Iterator[str]:
     """Yield the commands for whoever has the results and the manifest, each below its meaning.
 
-    ``results`` is the run's folder.
+    ``results`` is the run's folder. Whoever has bisected knows the last command.
     """
     place = f"{results}::{_node(item)}"
     yield "# a zip with the model, its inputs and both stacks, which runs by: python repro.zip"
@@ -28,7 +28,7 @@ def making_commands(item: ItemView, results: str) -> Iterator[str]:
     yield shlex.join(["mlms", "repro", place, "--without-model", "--out", "repro.zip"])
     yield "# the smallest part of an ONNX model that still shows it"
     yield shlex.join(["mlms", "reduce", place])
-    command = culprit_command(item)
+    command = "" if is_bisected else culprit_command(item)
     if command:
         yield "# the release that did it, that part, the bundle and this report in one go"
         yield command

@@ -30,6 +30,7 @@ __all__ = ["Evidence", "item_report", "regressed_items", "upgrade_report"]
 
 _MOST_PACKAGES = 30
 _LONGEST_TEXT = 2000  # characters of a message
+_NO_FAILURE = (Verdict.PASSED, Verdict.IMPROVED, Verdict.INCONCLUSIVE)
 _VERDICTS = list(Verdict)  # worst first
 
 
@@ -276,8 +277,11 @@ def _running(item: ItemView, results: str, evidence: Evidence) -> Iterator[str]:
         yield code_block(running_commands(evidence.bundle), "sh")
         yield from _bundle_facts(item, evidence)
         return
+    if item.verdict in _NO_FAILURE:
+        return
     yield "No bundle is attached. Whoever measured this makes one by:\n"
-    yield code_block(making_commands(item, results), "sh")
+    is_bisected = evidence.bisection is not None
+    yield code_block(making_commands(item, results, is_bisected), "sh")
 
 
 def _bundle_facts(item: ItemView, evidence: Evidence) -> Iterator[str]:
