@@ -109,7 +109,8 @@ def _check_out(options: argparse.Namespace) -> None:
 def _is_replayed(bundle: Bundle, options: argparse.Namespace) -> bool:
     """Return whether a replay of the smaller bundle shows the failure, too.
 
-    One that can't run here, as this Python is missing, takes nothing from what the search saw.
+    One that can't run here, as this Python is missing, takes nothing from what the search saw; nor
+    does one that Ctrl-C ends.
     """
     from pytest_mlms.errors import Unavailable
     from pytest_mlms.repro.check import shows
@@ -118,6 +119,9 @@ def _is_replayed(bundle: Bundle, options: argparse.Namespace) -> bool:
         seen = shows(bundle, options.cache, show_step)
     except Unavailable as error:
         print_error(f"it is written without a replay: {error}")
+        return True
+    except KeyboardInterrupt:
+        print_error("interrupted: it is written without a replay")
         return True
     print(f"  as a replay sees it: {seen.summary}", flush=True)
     if not seen.shows:
