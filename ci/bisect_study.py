@@ -51,12 +51,12 @@ class Run:
 
     @property
     def is_right(self) -> bool:
-        """Whether the answer and the accused release are right."""
+        """True if the answer and the accused release are right."""
         return (self.kind, self.accused) == (self.expected, self.release)
 
     @property
     def is_wrongly_accused(self) -> bool:
-        """Whether a release was accused that has no change."""
+        """True if a release was accused that has no change."""
         return bool(self.accused) and self.accused != self.release
 
 

@@ -40,13 +40,13 @@ class _Found(NamedTuple):
 
     @property
     def is_inside(self) -> bool:
-        """Whether the true peak is between the ends of the answer."""
+        """True if the true peak is between the ends of the answer."""
         low = self.answer.good <= _RESOLUTION * self.peak
         return low and self.peak <= _RESOLUTION * self.answer.bad
 
     @property
     def is_near(self) -> bool:
-        """Whether the middle of the answer is within the precision of the true peak."""
+        """True if the middle of the answer is within the precision of the true peak."""
         rate = self.answer.rate
         if not 0 < rate < math.inf:
             return False

@@ -64,7 +64,7 @@ class Judgement:
 
     @property
     def is_worse(self) -> bool:
-        """Whether the later stack is surely worse, if only by less than the tolerance.
+        """True if the later stack is surely worse, if only by less than the tolerance.
 
         It is where the interval of the ratio leaves out 1.
         """

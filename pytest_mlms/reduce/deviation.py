@@ -40,7 +40,7 @@ class Deviation(NamedTuple):
 
     @property
     def departs(self) -> bool:
-        """Whether it is more than what is allowed."""
+        """True if it is more than what is allowed."""
         return self.multiple > 1
 
 

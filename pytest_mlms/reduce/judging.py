@@ -1,4 +1,4 @@
-"""Whether a model shows the failure of a bundle: it runs on both sides, and is compared."""
+"""Judgement of a model, which shows the failure of a bundle or not: it runs on both sides."""
 
 from __future__ import annotations
 

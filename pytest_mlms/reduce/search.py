@@ -65,7 +65,7 @@ class Found(NamedTuple):
 
 @dataclass
 class Progress:
-    """What was run so far, and the fewest nodes that showed the failure.
+    """Models that were run so far, and the fewest nodes that showed the failure.
 
     ``tell`` is called with each step. ``deadline`` is a time of time.monotonic.
     """

@@ -19,7 +19,7 @@ __all__ = ["StackSettings", "own_predictor", "sides_of"]
 
 @dataclass(frozen=True)
 class StackSettings:
-    """Where stacks are made.
+    """Settings of making stacks.
 
     ``show`` is called with the steps of an installation, ``timeout`` is the longest wait for a
     reply in seconds, and ``logs`` is the folder of the agents' output.

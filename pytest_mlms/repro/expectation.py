@@ -1,4 +1,4 @@
-"""What a bundle is held against, from an item's line of results.jsonl: pure functions."""
+"""Expectation of a bundle, from an item's line of results.jsonl: pure functions."""
 
 from __future__ import annotations
 

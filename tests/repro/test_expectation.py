@@ -1,4 +1,4 @@
-"""What a bundle is held against follows from an item's line."""
+"""Tests of what a bundle is held against, which follows from an item's line."""
 
 from __future__ import annotations
 

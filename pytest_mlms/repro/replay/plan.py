@@ -1,4 +1,4 @@
-"""What a replay is going to do, as a text to be read before it does."""
+"""Plan of a replay, as a text to be read before anything runs."""
 
 from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence
 

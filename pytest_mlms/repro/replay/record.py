@@ -43,7 +43,7 @@ class BundleSide(NamedTuple):
 
 
 class Expectation(NamedTuple):
-    """What was seen, and what a replay is held against.
+    """The failure as it was seen, and what a replay is held against.
 
     Attributes:
         kind: outputs (they differ), ratio (of a quantity, new over old), crash (of the new side),

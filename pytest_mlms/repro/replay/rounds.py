@@ -33,7 +33,7 @@ class Turn(NamedTuple):
 
 
 class Process(NamedTuple):
-    """What one process was measured to be: its turns, and what it has once.
+    """The measurements of one process: its turns, and what it has once.
 
     ``peak_bytes`` is the peak of the whole process, ``bytes_before`` what it had before the load.
     """

@@ -1,4 +1,4 @@
-"""What a replay does, and what it saw: records that its parts hand each other."""
+"""Task and findings of a replay: records that its parts hand each other."""
 
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
@@ -14,7 +14,7 @@ class CannotRun(Exception):
 
 
 class Task(NamedTuple):
-    """What both sides do.
+    """The task of both sides.
 
     Attributes:
         expected: What was seen before.
@@ -36,7 +36,7 @@ class Task(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What a replay saw.
+    """The findings of a replay.
 
     Attributes:
         shows: True where it is what was expected.
