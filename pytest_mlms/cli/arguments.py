@@ -14,6 +14,7 @@ __all__ = [
     "add_cache",
     "add_folders",
     "add_predictors",
+    "add_results",
     "add_top",
     "positive",
     "print_error",
@@ -48,6 +49,18 @@ def add_cache(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         dest="cache",
         help="folder for fetched artifacts and made stacks",
+    )
+
+
+def add_results(parser: argparse.ArgumentParser, text: str) -> None:
+    """Add --mlms-results, as ``results``."""
+    parser.add_argument(
+        "--mlms-results",
+        default=Path("mlms-results"),
+        type=Path,
+        metavar="DIR",
+        dest="results",
+        help=text,
     )
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_mlms.cli.arguments import print_error, show_step
+from pytest_mlms.cli.bundle_making import making_of
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.redaction import anonymous
 from pytest_mlms.repro.small_model import SmallModel, small_model
@@ -74,19 +75,11 @@ def _is_finished(path: Path) -> bool:
 
 def _make(found: FoundItem, record: Record, path: Path, options: argparse.Namespace) -> None:
     """Make the bundle, first with the whole model, so that it is there whatever happens next."""
-    from pytest_mlms.agent.registry import find_predictors
     from pytest_mlms.repro.archive import write_bundle
-    from pytest_mlms.repro.making import Making, bundle_of_item
+    from pytest_mlms.repro.making import bundle_of_item
 
-    making = Making(
-        predictors=find_predictors(options.predictors),
-        cache=options.cache,
-        show=show_step,
-        quantity=record.quantity,
-        allow_code=options.allow_code,
-    )
     print("making the bundle", flush=True)
-    whole = bundle_of_item(found, making)
+    whole = bundle_of_item(found, making_of(options, record.quantity))
     write_bundle(whole, path)
     with tempfile.TemporaryDirectory(prefix="mlms-culprit-") as folder:
         bundle = _checked(_smaller(whole, Path(folder), options), options)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_mlms.cli.arguments import (
     add_allow_code,
     add_cache,
     add_predictors,
+    add_results,
     positive,
     print_error,
     show_step,
@@ -40,14 +40,7 @@ def add_confirm_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_session_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what a command takes that runs pytest."""
-    parser.add_argument(
-        "--mlms-results",
-        default=Path("mlms-results"),
-        type=Path,
-        metavar="DIR",
-        dest="results",
-        help="folder that each run adds a folder of results to (default: mlms-results)",
-    )
+    add_results(parser, "folder that each run adds a folder of results to (default: mlms-results)")
     add_predictors(parser)
     add_cache(parser)
     add_allow_code(parser)

@@ -9,14 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_mlms.cli.arguments import (
-    add_allow_code,
-    add_cache,
-    add_predictors,
-    print_error,
-    seconds_above_0,
-    show_step,
-)
+from pytest_mlms.cli.arguments import print_error, seconds_above_0, show_step
+from pytest_mlms.cli.bundle_making import add_making, making_of
 
 if TYPE_CHECKING:
     from pytest_mlms.reduce.result import Reduction
@@ -43,9 +37,6 @@ def add_reduce(commands: Any) -> None:
         help="an item of the last run, or of another, or a bundle of mlms repro",
     )
     parser.add_argument(
-        "--quantity", metavar="NAME", help="of an upgrade (default: the first that regressed)"
-    )
-    parser.add_argument(
         "--out",
         type=Path,
         default=_OUT,
@@ -60,19 +51,9 @@ def add_reduce(commands: Any) -> None:
         help=f"seconds of the search, at most (default: {_BUDGET:g})",
     )
     parser.add_argument(
-        "--mlms-results",
-        default=Path("mlms-results"),
-        type=Path,
-        metavar="DIR",
-        dest="results",
-        help="folder of the runs (default: mlms-results)",
-    )
-    parser.add_argument(
         "--yes", action="store_true", help="install the packages of a zip without asking"
     )
-    add_predictors(parser)
-    add_cache(parser)
-    add_allow_code(parser)
+    add_making(parser)
     parser.set_defaults(run=_reduce)
 
 
@@ -146,18 +127,11 @@ def _bundle(options: argparse.Namespace, folder: Path) -> Bundle:
 
 def _bundle_of_run(options: argparse.Namespace) -> Bundle:
     """Return the bundle of an item of a run."""
-    from pytest_mlms.agent.registry import find_predictors
     from pytest_mlms.repro.items import find_item
-    from pytest_mlms.repro.making import Making, bundle_of_item
+    from pytest_mlms.repro.making import bundle_of_item
 
-    making = Making(
-        predictors=find_predictors(options.predictors),
-        cache=options.cache,
-        show=show_step,
-        quantity=options.quantity,
-        allow_code=options.allow_code,
-    )
-    return bundle_of_item(find_item(options.item, options.results), making)
+    found = find_item(options.item, options.results)
+    return bundle_of_item(found, making_of(options, options.quantity))
 
 
 def _ask(bundle: Bundle, options: argparse.Namespace) -> None:

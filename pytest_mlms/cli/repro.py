@@ -10,13 +10,8 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_mlms.cli.arguments import (
-    add_allow_code,
-    add_cache,
-    add_predictors,
-    print_error,
-    show_step,
-)
+from pytest_mlms.cli.arguments import print_error, show_step
+from pytest_mlms.cli.bundle_making import add_making, making_of
 from pytest_mlms.errors import MlmsError
 
 if TYPE_CHECKING:
@@ -45,9 +40,6 @@ def add_repro(commands: Any) -> None:
         "--out", type=Path, metavar="FILE", help="the zip to write (default: repro-ITEM.zip)"
     )
     parser.add_argument(
-        "--quantity", metavar="NAME", help="of an upgrade (default: the first that regressed)"
-    )
-    parser.add_argument(
         "--without-model",
         action="store_true",
         help="random weights instead of the model's; checks that the failure still shows",
@@ -64,17 +56,7 @@ def add_repro(commands: Any) -> None:
         action="store_true",
         help="overwrite FILE, and write what doesn't show it or names this machine",
     )
-    parser.add_argument(
-        "--mlms-results",
-        default=Path("mlms-results"),
-        type=Path,
-        metavar="DIR",
-        dest="results",
-        help="folder of the runs (default: mlms-results)",
-    )
-    add_predictors(parser)
-    add_cache(parser)
-    add_allow_code(parser)
+    add_making(parser)
     parser.set_defaults(run=_repro)
 
 
@@ -84,23 +66,15 @@ def _repro(options: argparse.Namespace) -> int:
         return _replay(options.replay, options.yes)
     if not options.item:
         raise MlmsError("name an item, as in 'mlms repro manifest.yaml::test_upgrade[…]'")
-    from pytest_mlms.agent.registry import find_predictors
     from pytest_mlms.repro.items import find_item
-    from pytest_mlms.repro.making import Making, bundle_of_item
+    from pytest_mlms.repro.making import bundle_of_item
     from pytest_mlms.repro.privacy import without_places
 
     found = find_item(options.item, options.results)
     path = options.out or Path(_default_name(found.line["nodeid"]))
     if path.exists() and not options.force:
         raise MlmsError(f"{path} is there; name another with --out, or overwrite it with --force")
-    making = Making(
-        predictors=find_predictors(options.predictors),
-        cache=options.cache,
-        show=show_step,
-        quantity=options.quantity,
-        allow_code=options.allow_code,
-    )
-    bundle = bundle_of_item(found, making)
+    bundle = bundle_of_item(found, making_of(options, options.quantity))
     with tempfile.TemporaryDirectory(prefix="mlms-repro-") as folder:
         if options.without_model:
             from pytest_mlms.repro.random_weights import randomised
