@@ -21,6 +21,7 @@ __all__ = ["ChildOptions", "ChildResult", "run_child"]
 
 _GRACE_SECONDS = 60  # for a child that was interrupted: it writes results and ends its agents
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
+_HELD = (signal.SIGINT, *_ENDING)
 _PR_SET_PDEATHSIG = 1  # of prctl(2)
 
 
@@ -68,16 +69,17 @@ def run_child(
     before = _runs(options.results)
     latest = _latest(options.results)
     words = [sys.executable, "-m", "pytest", *arguments, *options.arguments]
-    child = subprocess.Popen(
-        words,
-        stdout=output or sys.stderr,
-        stderr=output,
-        env={**os.environ, **options.variables},
-        start_new_session=True,
-        preexec_fn=_bind_to(os.getpid()),  # noqa: PLW1509  no thread of ours runs Python
-    )
-    with _ended_by_signals(), child:
+    with _interrupts_held() as release, _ended_by_signals():
+        child = subprocess.Popen(
+            words,
+            stdout=output or sys.stderr,
+            stderr=output,
+            env={**os.environ, **options.variables},
+            start_new_session=True,
+            preexec_fn=_bind_to(os.getpid()),  # noqa: PLW1509  no thread of ours runs Python
+        )
         try:
+            release()
             status = child.wait()
         finally:
             _end(child)
@@ -100,6 +102,23 @@ def _set_latest(results: Path, run: str) -> None:
         os.replace(link, results / "latest")
 
 
+@contextlib.contextmanager
+def _interrupts_held() -> Iterator[Callable[[], None]]:
+    """Hold back the signals that end us until the function that it yields is called, or to its end.
+
+    Python drops the exception of a signal that comes while it forks with functions of ours.
+    """
+    former = signal.pthread_sigmask(signal.SIG_BLOCK, _HELD)
+
+    def release() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, former)
+
+    try:
+        yield release
+    finally:
+        release()
+
+
 def _bind_to(parent: int) -> Callable[[], None]:
     """Return a function that a child calls before it is pytest: it can be interrupted by then on.
 
@@ -110,6 +129,7 @@ def _bind_to(parent: int) -> Callable[[], None]:
 
     def bind() -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _HELD)
         if libc is None:
             return
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGINT, 0, 0, 0)

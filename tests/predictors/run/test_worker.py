@@ -179,7 +179,8 @@ def python_with_numpy(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     target = venv / "lib" / f"python{version}" / "site-packages"
     command = [*pip, "--no-compile", f"--target={target}", f"--python-version={version}"]
-    subprocess.run([*command, "--only-binary=:all:", NUMPY.get(version, "numpy")], check=True)
+    command += ["--only-binary=:all:", "--ignore-requires-python"]  # of the Python that runs pip
+    subprocess.run([*command, NUMPY.get(version, "numpy")], check=True)
     return venv / "bin" / "python"
 
 
