@@ -44,7 +44,7 @@ def test_shapes_that_differ_are_told() -> None:
 def test_the_interval_is_student_s(count: int) -> None:
     values = list(1000 + GENERATOR.normal(size=count))  # an interval of times ends at 0
     found = student_interval(values)
-    expected = reference_interval(values, 0.99)
+    expected = reference_interval(values, 0.998)
     assert (found.low, found.high) == pytest.approx((expected.low, expected.high), abs=2e-3)
 
 
