@@ -27,6 +27,7 @@ Error = tuple[int, str]
 
 _ADVICE = "check the quotes, brackets and indentation there"
 _MAX_DEPTH = 40
+_TOO_DEEP = f"is nested deeper than {_MAX_DEPTH} levels; a manifest never is"
 _MAX_NODES = 100_000
 _MAX_INTEGER = 2**64 - 1
 _LONGEST_NUMBER = 100  # characters; Python refuses to read or to show some thousand digits
@@ -169,8 +170,7 @@ def parse(text: str, keep_written: bool = False) -> Document:
         _give_up(document, refused.error)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        line = mark.line + 1 if mark else 1
-        _give_up(document, _not_yaml(line, error.problem))
+        _give_up(document, _not_yaml(mark.line + 1 if mark else 1, error.problem))
     except (yaml.YAMLError, UnicodeError) as error:
         problem = " ".join(str(error).split())
         _give_up(document, _not_yaml(1, problem))
@@ -178,6 +178,8 @@ def parse(text: str, keep_written: bool = False) -> Document:
 
 
 def _not_yaml(line: int, problem: str | None) -> Error:
+    if problem and "nesting depth" in problem:  # libyaml's own limit, since PyYAML 6.0.4
+        return line, _TOO_DEEP
     return line, f"is not YAML: {problem}; {_ADVICE}"
 
 
@@ -219,7 +221,7 @@ class _Builder:
         before = self._nodes
         self._count(event, 1)
         if depth > _MAX_DEPTH:
-            raise _Refused(event, f"is nested deeper than {_MAX_DEPTH} levels; a manifest never is")
+            raise _Refused(event, _TOO_DEEP)
         if isinstance(event, yaml.AliasEvent):
             return self._alias(event)
         if event.tag not in (None, "!"):
