@@ -178,6 +178,7 @@ def files_of(case: Case, session: Session, item: pytest.Item) -> CaseFiles:
     """Return the local files of a case; those that are not here yet are fetched and checked."""
     from pytest_mlms.artifacts.fetch import fetch_files
     from pytest_mlms.artifacts.limits import DownloadLimits
+    from pytest_mlms.manifest.scenarios import Replay
     from pytest_mlms.report.progress import Status, waiting_in
 
     status = Status(f"the files of {case.loaded.manifest.name}")
@@ -192,6 +193,7 @@ def files_of(case: Case, session: Session, item: pytest.Item) -> CaseFiles:
             session.bring,
             limits,
             status.show,
+            case.load.arrivals if isinstance(case.load, Replay) else None,
         )
 
 

@@ -78,12 +78,14 @@ def default_cache() -> Path:
 class CaseFiles:
     """The local files of a case: those of the model by role, and its dataset, if any.
 
-    ``steps`` are the files that steps name, by what the manifest says there.
+    ``steps`` are the files that steps name, by what the manifest says there. ``arrivals`` is that
+    of a replay.
     """
 
     model: Mapping[str, Path]
     dataset: Path | None
     steps: Mapping[str, Path]
+    arrivals: Path | None = None
 
 
 def _report_nothing(name: str, done: int, total: int) -> None:
@@ -106,10 +108,11 @@ def fetch_files(
     bring: Bring = _is_here,
     limits: DownloadLimits = _LIMITS,
     say: Callable[[str], None] = _say_nothing,
+    arrivals: str | None = None,
 ) -> CaseFiles:
     """Return the local files that one model of a manifest needs.
 
-    ``bring`` copies files to this host first that are local to the one that started the run.
+    ``arrivals`` is the file of a replay, by what the manifest says there. ``bring`` copies files to this host first that are local to the one that started the run.
     ``say`` is told of other steps than downloads that may take long. Raises ArtifactError.
     """
 
@@ -126,7 +129,8 @@ def fetch_files(
         raise _disk_error(files["graph"], error, cache) from error
     dataset = fetch_one(loaded.dataset_file) if loaded.dataset_file else None
     steps = {name: fetch_one(artifact) for name, artifact in loaded.step_files.items()}
-    return CaseFiles(model_paths, dataset, steps)
+    replayed = fetch_one(loaded.arrivals_files[arrivals]) if arrivals else None
+    return CaseFiles(model_paths, dataset, steps, replayed)
 
 
 def fetch(
@@ -251,6 +255,7 @@ def _artifacts_of(loaded: LoadedManifest) -> Iterator[Artifact]:
     if loaded.dataset_file:
         yield loaded.dataset_file
     yield from loaded.step_files.values()
+    yield from loaded.arrivals_files.values()
 
 
 def _checked(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from pytest_mlms.cli.model_check import check_models
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.loading import load_manifest
 from pytest_mlms.manifest import LoadedManifest, find_manifests
+from pytest_mlms.manifest.reading import shown
 from pytest_mlms.records import Artifact
 from pytest_mlms.redaction import redact
 from pytest_mlms.stacks.declared import check_framework
@@ -95,7 +96,11 @@ def _errors_of_manifest(path: Path, frameworks: Collection[str], cache: Path) ->
     errors: list[MlmsError] = list(check_local(loaded))
     if errors:
         return errors
-    return [*_errors_of_models(loaded), *_errors_of_dataset(loaded, cache)]
+    return [
+        *_errors_of_models(loaded),
+        *_errors_of_dataset(loaded, cache),
+        *_errors_of_arrivals(loaded),
+    ]
 
 
 def _errors_of_models(loaded: LoadedManifest) -> list[MlmsError]:
@@ -105,6 +110,16 @@ def _errors_of_models(loaded: LoadedManifest) -> list[MlmsError]:
         advice = "pip install 'pytest-mlms[onnx]' to compare them with their manifests"
         print(f"ONNX files were not read; {advice}", file=sys.stderr)
         return []
+
+
+def _errors_of_arrivals(loaded: LoadedManifest) -> Iterator[MlmsError]:
+    from pytest_mlms.load.arrivals import read_arrivals
+
+    for artifact in loaded.arrivals_files.values():
+        try:
+            read_arrivals(shown(Path(artifact.source)))
+        except MlmsError as error:
+            yield error
 
 
 def _errors_of_dataset(loaded: LoadedManifest, cache: Path) -> list[MlmsError]:

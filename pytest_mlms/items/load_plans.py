@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pytest_mlms.agent.load import Batcher
+from pytest_mlms.artifacts.fetch import CaseFiles
 from pytest_mlms.cases import Case
 from pytest_mlms.config import Config
 from pytest_mlms.evaluate.load_plan import LoadItemPlan
@@ -30,14 +31,15 @@ def loadgen_plan_of(case: Case, config: Config) -> LoadGenItemPlan:
     )
 
 
-def load_plan_of(case: Case, config: Config) -> LoadItemPlan:
+def load_plan_of(case: Case, files: CaseFiles, config: Config) -> LoadItemPlan:
     """Return the plan of a case under load. Raises MlmsError for a wrong file of arrivals."""
     load = case.load
     assert load is not None, f"{case.id} is no load"
     evaluate = case.loaded.manifest.evaluate
     arrivals = None
     if isinstance(load, Replay):
-        arrivals = read_arrivals(shown(case.loaded.path.parent / load.arrivals), load.speed)
+        assert files.arrivals is not None, "it is fetched with the files of the case"
+        arrivals = read_arrivals(shown(files.arrivals), load.speed)
     return LoadItemPlan(
         load=load,
         place=case.scenario_place,

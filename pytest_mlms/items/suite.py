@@ -104,6 +104,7 @@ def test_agreement(
 @pytest.mark.mlms(kind="performance")
 def test_performance(
     mlms_case: Case,
+    mlms_artifacts: CaseFiles,
     mlms_dataset: Dataset | None,
     mlms_predictor_factory: Callable[[], AbstractContextManager[Predictor]],
     mlms_recorder: Recorder,
@@ -152,7 +153,7 @@ def test_performance(
         measured = measure_performance(plan, mlms_predictor_factory, batches_for, keep)
     elif isinstance(mlms_case.load, Peak):
         measured = measure_peak(
-            load_plan_of(mlms_case, mlms_config),
+            load_plan_of(mlms_case, mlms_artifacts, mlms_config),
             mlms_predictor_factory,
             batches_for,
             functools.partial(keep_run, mlms_recorder),
@@ -161,7 +162,7 @@ def test_performance(
         )
     else:
         measured = measure_load(
-            load_plan_of(mlms_case, mlms_config),
+            load_plan_of(mlms_case, mlms_artifacts, mlms_config),
             mlms_predictor_factory,
             batches_for,
             keep,
@@ -209,7 +210,7 @@ def test_upgrade(
     )
     plan = interleave_plan_of(mlms_case, mlms_config)
     if mlms_case.load is not None:
-        plan = plan.under_load(load_plan_of(mlms_case, mlms_config))
+        plan = plan.under_load(load_plan_of(mlms_case, mlms_artifacts, mlms_config))
     batches_for = _timed_batches(mlms_case, mlms_dataset)
     result = run.run(plan, mlms_pair_factory, batches_for)
     cpu_shares = mlms_recorder.cpu_shares()

@@ -68,11 +68,6 @@ def read_arrivals(path: Path, speed: float = 1.0) -> NDArray[np.int64]:
     try:
         with path.open(encoding="utf-8-sig") as lines:
             blocks = list(_blocks(path, lines))
-    except FileNotFoundError as error:
-        raise MlmsError(
-            f"{path}: can't be read, there is no such file; name a CSV file of arrivals beside the "
-            f"manifest, which hosts over ssh get up to 1 MiB"
-        ) from error
     except (OSError, UnicodeDecodeError) as error:
         raise MlmsError(f"{path}: can't be read ({error}); name a CSV file of arrivals") from error
     if not blocks:

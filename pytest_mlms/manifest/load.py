@@ -147,6 +147,17 @@ class LoadedManifest:
                 found[file.source] = artifact
         return found
 
+    @cached_property
+    def arrivals_files(self) -> dict[str, Artifact]:
+        """The files of arrivals that scenarios name, by what the manifest says there."""
+        found: dict[str, Artifact] = {}
+        for number, entry in enumerate(self.manifest.evaluate.scenarios):
+            if isinstance(entry.load, Replay):
+                source = entry.load.arrivals
+                path = ("evaluate", "scenarios", number, entry.name, "arrivals")
+                found[source] = self._artifact(source, None, *path)
+        return found
+
     def limits(self, kind: Kind) -> tuple[Limit, ...]:
         """Return the limits on what items of this kind measure, in the order of the registry."""
         found = []

@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 from pydantic import AfterValidator, Field
 
 from pytest_mlms.manifest.one_key import OneKey
+from pytest_mlms.manifest.sources import is_remote
 from pytest_mlms.manifest.types import Closed, Fraction, PerSecond, Positive, Seconds
 
 __all__ = [
@@ -66,6 +67,12 @@ def _checked_precision(share: float) -> float:
     return share
 
 
+def _checked_arrivals(source: str) -> str:
+    if is_remote(source):
+        raise ValueError(f"{source!r} is no local file; write the path of a CSV file")
+    return source
+
+
 Rate = Annotated[PerSecond, AfterValidator(_checked_rate), Field(description="as in '200 /s'")]
 Latency = Annotated[Seconds, AfterValidator(_checked_latency), Field(description="as in '15 ms'")]
 Delay = Annotated[Seconds, AfterValidator(_checked_delay), Field(description="as in '2 ms'")]
@@ -78,7 +85,9 @@ PerQuery = Annotated[
     int, Field(ge=1, le=_MOST_PER_QUERY, description="a whole number from 1 to 65,536")
 ]
 ArrivalsFile = Annotated[
-    str, Field(min_length=1, description="a CSV file beside the manifest, with a time on each row")
+    str,
+    Field(min_length=1, description="a CSV file beside the manifest, with a time on each row"),
+    AfterValidator(_checked_arrivals),
 ]
 
 

@@ -15,7 +15,7 @@ from pytest_mlms.manifest.load import LoadedManifest, load
 from pytest_mlms.records import Artifact, Place
 from tests.support.archives import write_tar, write_zip
 from tests.support.fileserver import DATA, DIGEST, FileServer
-from tests.support.project import DIGITS
+from tests.support.project import DIGITS, copy_digits
 
 HERE = Place(Path("m.yaml"), 12)
 
@@ -187,6 +187,20 @@ def test_local_files_are_brought_to_this_host_first(digits: LoadedManifest, tmp_
     model = digits.manifest.models[0]
     fetch_files(digits, model, tmp_path, bring=bring)
     assert "digits_test.npz" in brought
+
+
+def test_only_the_arrivals_of_a_case_are_fetched(tmp_path: Path) -> None:
+    manifest = copy_digits(tmp_path / "manifests")
+    replays = "[{replay: {arrivals: a.csv}}, {replay: {arrivals: b.csv}}]"
+    manifest.write_text(manifest.read_text().replace("[single_stream, offline]", replays))
+    (manifest.parent / "a.csv").write_text("0\n")
+    loaded = load(manifest)
+    (model,) = (model for model in loaded.manifest.models if model.name == "onnxruntime")
+    assert fetch_files(loaded, model, tmp_path).arrivals is None
+    files = fetch_files(loaded, model, tmp_path, arrivals="a.csv")
+    assert files.arrivals == manifest.parent / "a.csv"
+    with pytest.raises(ArtifactError, match=r"digits\.yaml:\d+: .*b\.csv does not exist"):
+        fetch_files(loaded, model, tmp_path, arrivals="b.csv")
 
 
 def test_the_local_files_of_a_manifest_are_checked_without_a_run(digits: LoadedManifest) -> None:

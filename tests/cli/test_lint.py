@@ -253,6 +253,19 @@ def test_corrupt_elements_that_are_allowed_are_no_errors(manifest: Path) -> None
     assert main(["lint", "manifests"]) == 0
 
 
+def test_files_of_arrivals_are_read(manifest: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = manifest.read_text()
+    replay = "[{replay: {arrivals: trace.csv}}]"
+    manifest.write_text(text.replace("[single_stream, offline]", replay))
+    assert main(["lint", "manifests"]) == 1
+    assert "manifests/trace.csv does not exist; correct the path" in capsys.readouterr().out
+    (manifest.parent / "trace.csv").write_text("0\n2\n1\n")
+    assert main(["lint", "manifests"]) == 1
+    assert "trace.csv:3: 1 s is before the row above" in capsys.readouterr().out
+    (manifest.parent / "trace.csv").write_text("0\n1\n2\n")
+    assert main(["lint", "manifests"]) == 0
+
+
 def test_predictors_of_another_folder_are_known(manifest: Path) -> None:
     text = manifest.read_text()
     text = text.replace("onnxruntime >=1.17", "faulty")

@@ -136,7 +136,7 @@ def test_a_load_that_can_not_be_measured_says_why(loads: Project) -> None:
     )
     assert "the fastest call alone takes longer, so no load" in messages[fixed, "server-1000"]
     assert "unsorted.csv:3: 1 s is before the row above" in messages[fixed, "replay-unsorted"]
-    assert "missing.csv: can't be read" in messages[fixed, "replay-missing"]
+    assert "missing.csv does not exist; correct the path" in messages[fixed, "replay-missing"]
     assert "ended while it did 'load_run'" in messages["dying.yaml", "server"]
     assert "a batch of 8 does not fit input 'x'" in messages["narrow.yaml", "server"]
     (dying,) = [item for item in loads.items() if item["manifest"]["path"].endswith("dying.yaml")]

@@ -70,6 +70,10 @@ def test_replays_of_files_with_one_name_are_numbered() -> None:
         ),
         ({"replay": {}}, ": 'arrivals' is missing; write 'arrivals: …', a CSV file beside the"),
         (
+            {"replay": {"arrivals": "https://here/t.csv"}},
+            ".arrivals: 'https://here/t.csv' is no local file; write the path of a CSV file",
+        ),
+        (
             {"replay": {"arrivals": "t.csv", "speed": 0}},
             ".speed: found 0; write a number from 0.001 to 1,000,000",
         ),

@@ -225,3 +225,4 @@ def _artifacts(loaded: LoadedManifest) -> Iterator[Artifact]:
     if loaded.dataset_file:
         yield loaded.dataset_file
     yield from loaded.step_files.values()
+    yield from loaded.arrivals_files.values()

@@ -25,7 +25,7 @@ __all__ = ["WorkspaceSync", "small_files"]
 
 _OUTPUT_OPTIONS = ("results", "cache", "benchmark_json", "root")
 _ROOT_FILES = ("stacks.yaml", "datasets.yaml", "pyproject.toml", "conftest.py")
-_SUFFIXES = (".yaml", ".yml", ".py", ".txt", ".csv", ".json", ".toml", ".ini", ".cfg")
+_SUFFIXES = (".yaml", ".yml", ".py", ".txt", ".json", ".toml", ".ini", ".cfg")
 _LARGEST = 1 << 20  # bytes
 _SKIPPED_FOLDERS = ("__pycache__", "node_modules", "mlms-results")
 

@@ -48,6 +48,19 @@ def test_a_model_is_sent_once_and_what_was_measured_comes_back(
 
 
 @pytest.mark.slow
+def test_arrivals_of_any_size_are_sent(project: Project, elsewhere: str) -> None:
+    project.edit("batch_sizes: [1, 8, 64]", "batch_sizes: [1]")
+    project.edit("[single_stream, offline]", "[{replay: {arrivals: trace.csv}}]")
+    note = "x" * 10_000  # a further column, so that the file is larger than what workspaces get
+    rows = "".join(f"{number / 1000},{note}\n" for number in range(200))
+    (project.folder / "trace.csv").write_text(rows)
+    result = project.run(elsewhere, "--dist=load", "-konnxruntime and replay")
+    assert result.ret == 0
+    (item,) = project.items()
+    assert item["processes"][0]["load"]["queries"] == 200
+
+
+@pytest.mark.slow
 def test_a_manifest_that_is_removed_here_is_removed_there(project: Project, elsewhere: str) -> None:
     arguments = [elsewhere, "--dist=load", SELECT_ACCURACY]
     (project.folder / "more.yaml").write_text(project.manifest.read_text())

@@ -130,11 +130,6 @@ def test_only_the_files_that_the_host_lacks_are_sent(root: Path) -> None:
     assert sent[1:] == [b"a"]
 
 
-def test_arrivals_beside_a_manifest_are_sent(tmp_path: Path) -> None:
-    (tmp_path / "trace.csv").write_text("0\n1\n")
-    assert list(small_files(tmp_path)) == [tmp_path / "trace.csv"]
-
-
 def test_unreadable_files_environments_and_large_files_are_left_out(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("")
     (tmp_path / ".#b.yaml").symlink_to(tmp_path / "somebody@edits")
