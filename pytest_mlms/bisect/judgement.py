@@ -11,7 +11,9 @@ from typing import Any
 
 from pytest_mlms.bisect.search import Outcome
 from pytest_mlms.quantities import QUANTITIES
-from pytest_mlms.records import Verdict
+from pytest_mlms.records import Comparison, Verdict
+from pytest_mlms.serialization import from_plain
+from pytest_mlms.upgrade.labels import straddling_text
 
 __all__ = ["AGREEMENT", "CRASH", "Judgement", "judgement_of"]
 
@@ -180,7 +182,7 @@ def _reason(line: _Line, compared: _Line) -> str:
     outputs = _comparison(line, AGREEMENT)
     if outputs and outputs["verdict"] == Verdict.REGRESSED:
         return "the outputs differ, which ends an upgrade; bisect --quantity agreement first"
-    return missing or "the interval straddles the tolerance"
+    return missing or straddling_text(from_plain(Comparison, compared))
 
 
 def _problem(line: _Line, name: str) -> str:

@@ -12,7 +12,9 @@ from typing import Any, NamedTuple
 
 from pytest_mlms.history.changes import Cause, Change
 from pytest_mlms.quantities import QUANTITIES, upgrade_rules
-from pytest_mlms.records import Verdict
+from pytest_mlms.records import Comparison, Verdict
+from pytest_mlms.serialization import from_plain
+from pytest_mlms.upgrade.labels import straddling_text
 
 __all__ = ["Circumstances", "Finding", "Gate", "cause_without_software", "decide", "gate_of"]
 
@@ -138,7 +140,7 @@ def _cause_by(
     if not change.is_worse and _is_surely_more_right(compared, change.better):
         return "software", f"better in {shown}"
     if verdict == Verdict.INCONCLUSIVE:
-        why = compared["lacking"] or "the interval straddles the tolerance"
+        why = compared["lacking"] or straddling_text(from_plain(Comparison, compared))
         advice = "confirm it again, on a quieter machine"
         return None, f"{verdict} in {shown}: {why}; {advice}"
     cause, why = cause_without_software(circumstances)

@@ -88,7 +88,7 @@ def item_report(item: ItemView, results: str, evidence: Evidence | None = None) 
         f"# {_title(item, software, evidence)}\n",
         _summary(item),
         *_software(software),
-        *_verdict(item),
+        *_verdict(item, evidence),
         *_culprit(evidence, item),
         *_layers(item, evidence),
         *_inputs(item),
@@ -106,21 +106,35 @@ def _title(item: ItemView, software: UpgradeSoftware, evidence: Evidence) -> str
         changed = Difference("", against, item.stack.name)
     release = code(_clean(f"{changed.package} {changed.b}", item))
     before = code(_clean(changed.a, item)) or "the baseline"
-    return f"{release}: {_regression(item, before, code(evidence.operator))}"
+    return f"{release}: {_regression(item, before, evidence)}"
 
 
-def _regression(item: ItemView, before: str, operator: str) -> str:
-    """Return the change that decided, in a few words."""
+def _main(item: ItemView, evidence: Evidence) -> Comparison | None:
+    """Return the comparison that the report is about: that of a bisection, or that decided."""
+    for compared in item.comparisons:
+        if compared.quantity == _searched(evidence):
+            return compared
+    return regressed_comparison(item.comparisons) or main_comparison(item.comparisons)
+
+
+def _searched(evidence: Evidence) -> str | None:
+    return evidence.bisection.quantity if evidence.bisection else None
+
+
+def _regression(item: ItemView, before: str, evidence: Evidence) -> str:
+    """Return the change that the report is about, in a few words."""
     if item.verdict is Verdict.ERROR:
         return f"it fails, and {before} does not"
-    compared = regressed_comparison(item.comparisons) or main_comparison(item.comparisons)
+    compared = _main(item, evidence)
     if compared is None:
         return f"{item.verdict.value} against {before}, nothing was compared"
-    if compared.quantity == "agreement":
-        subject = f"{operator} gives " if operator else ""
+    has_regressed = compared.verdict is Verdict.REGRESSED
+    if compared.quantity == "agreement" and has_regressed:
+        subject = f"{code(evidence.operator)} gives " if evidence.operator else ""
         return f"{subject}other outputs than in {before}"
     name = compared.quantity.replace("_", " ")
-    return f"{name} {format_change(compared)} against {before}"
+    verdict = "" if has_regressed else f", {verdict_label(compared)}"
+    return f"{name} {format_change(compared)} against {before}{verdict}"
 
 
 def _summary(item: ItemView) -> str:
@@ -146,10 +160,10 @@ def _package_row(difference: Difference) -> list[str]:
     return [code(_clean(text)) or NONE for text in difference]
 
 
-def _verdict(item: ItemView) -> Iterator[str]:
+def _verdict(item: ItemView, evidence: Evidence) -> Iterator[str]:
     yield f"## Verdict: {item.verdict.value}\n"
     compared = sorted(item.comparisons, key=lambda one: _VERDICTS.index(one.verdict))
-    judged = _judged(compared)
+    judged = _judged(compared, _searched(evidence))
     rows = [_comparison_row(one) for one in judged]
     titles = ("quantity", "verdict", "A", "B", "B over A (interval)", "tolerance")
     if rows:
@@ -163,15 +177,20 @@ def _verdict(item: ItemView) -> Iterator[str]:
         yield f"{_method(item)}\n"
 
 
-def _judged(comparisons: Sequence[Comparison]) -> list[Comparison]:
-    """Return what was decided; where nothing regressed, also what had to be and was not.
+def _judged(comparisons: Sequence[Comparison], searched: str | None) -> list[Comparison]:
+    """Return what was decided, and what a bisection searched.
 
-    A regression ends an upgrade before the rest is decided, which says nothing of the rest.
+    Where nothing regressed, also what had to be decided and was not: a regression ends an upgrade
+    before the rest is decided, which says nothing of the rest.
     """
-    decided = [one for one in comparisons if one.verdict is not Verdict.INCONCLUSIVE]
-    if any(one.verdict is Verdict.REGRESSED for one in decided):
-        return decided
-    return [one for one in comparisons if one.gate or one in decided]
+    has_regressed = any(one.verdict is Verdict.REGRESSED for one in comparisons)
+    shown = []
+    for one in comparisons:
+        is_open = one.verdict is Verdict.INCONCLUSIVE
+        is_due = one.gate and not has_regressed
+        if not is_open or is_due or one.quantity == searched:
+            shown.append(one)
+    return shown
 
 
 def _comparison_row(compared: Comparison) -> list[str]:

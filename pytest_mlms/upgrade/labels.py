@@ -80,6 +80,11 @@ def tolerance_label(compared: Comparison) -> str:
     return f"{percent(compared.tolerance)}{widening_label(compared)}"
 
 
+def straddling_text(compared: Comparison) -> str:
+    """Return why an interval decides nothing."""
+    return f"the interval straddles the tolerance of {tolerance_label(compared)}"
+
+
 def widening_label(compared: Comparison) -> str:
     """Return what was asked for in place of a wider tolerance, and why; else ""."""
     reason = "it is as wide as that of latency"

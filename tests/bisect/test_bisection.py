@@ -110,6 +110,8 @@ def test_a_release_that_is_surely_worse_but_undecided_is_bad_on_the_way_only(
         "of": "rounds",
         "lacking": "",
         "unit": "s",
+        "gate": True,
+        "replicates": 5,
     }
     figures = {"a": 1.0, "b": 1.03, "ratio": 1.03, "low": 1.02, "high": 1.04, "tolerance": 0.03}
     line = {"verdict": "INCONCLUSIVE", "comparisons": [{**unsure, **figures}]}

@@ -12,8 +12,8 @@ from pytest_mlms.bisect.search import Outcome
 
 def compared(quantity: str, verdict: str, of: str = "rounds", **fields: Any) -> dict[str, Any]:
     values = {"a": 1.0, "b": 1.1, "unit": "s", "ratio": 1.1, "low": 1.09, "high": 1.11}
-    known = {"quantity": quantity, "verdict": verdict, "of": of, "tolerance": 0.03, "lacking": ""}
-    return {**known, **values, **fields}
+    rule = {"tolerance": 0.03, "gate": True, "replicates": 5, "lacking": ""}
+    return {"quantity": quantity, "verdict": verdict, "of": of, **rule, **values, **fields}
 
 
 def line(verdict: str, *comparisons: dict[str, Any], **fields: Any) -> dict[str, Any]:
@@ -117,6 +117,13 @@ def test_outputs_that_differ_are_the_reason_why_speed_is_undecided() -> None:
     judged = judgement_of(line("REGRESSED", outputs, missing), "latency")
     assert judged.outcome is Outcome.UNDECIDED
     assert "bisect --quantity agreement" in judged.reason
+
+
+def test_an_interval_that_decides_nothing_names_the_tolerance_that_it_straddles() -> None:
+    wider = {"tolerance": 0.057, "asked": 0.03, "least_change": 6e-7}
+    judged = judgement_of(line("PASSED", compared("latency", "INCONCLUSIVE", **wider)), "latency")
+    reason = "the interval straddles the tolerance of 5.7 % (instead of 3 %: 600 ns is the least"
+    assert judged.reason.startswith(reason)
 
 
 def test_a_quantity_that_was_not_compared_decides_nothing() -> None:

@@ -44,8 +44,9 @@ def change(quantity: str = "latency_p50", ratio: float = 1.3, better: str = "low
 
 def compared(quantity: str, verdict: str, of: str = "rounds", low: float = 1.2) -> dict[str, Any]:
     """Return a comparison as results have it."""
-    values = {"ratio": 1.3, "low": low, "high": 1.4}
-    return {"quantity": quantity, "verdict": verdict, "of": of, "lacking": "", **values}
+    values = {"a": 1.0, "b": 1.3, "unit": "s", "ratio": 1.3, "low": low, "high": 1.4}
+    rule = {"tolerance": 0.03, "gate": True, "replicates": 5, "lacking": ""}
+    return {"quantity": quantity, "verdict": verdict, "of": of, **rule, **values}
 
 
 def upgrade(*comparisons: dict[str, Any], verdict: str = "REGRESSED") -> dict[str, Any]:
@@ -107,7 +108,7 @@ def test_a_passed_upgrade_leaves_method_machine_or_noise_as_the_cause(
 def test_an_inconclusive_upgrade_leaves_the_change_open() -> None:
     finding = found(change(), compared("latency", "INCONCLUSIVE"))
     assert finding.cause is None
-    assert "the interval straddles the tolerance; confirm it again" in finding.reason
+    assert "the interval straddles the tolerance of 3 %; confirm it again" in finding.reason
 
 
 def test_outputs_that_ended_the_upgrade_confirm_the_software_as_the_cause() -> None:

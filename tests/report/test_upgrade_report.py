@@ -230,6 +230,18 @@ def test_the_culprit_of_a_bisection_is_told_with_all_judgements() -> None:
     assert "## First departing layer\n\n`pool (MaxPool)`\n" in text
 
 
+def test_the_report_is_about_the_quantity_that_was_searched() -> None:
+    (searched,) = upgrade()["comparisons"]
+    searched["verdict"] = "INCONCLUSIVE"
+    worse = {**searched, "quantity": "peak_memory", "verdict": "REGRESSED", "unit": "B"}
+    text = report(Evidence(bisection=bisection()), comparisons=[searched, worse])
+    title, *_ = text.splitlines()
+    change = "latency ×1.079 (1.071 to 1.088) against `1.30.0`, INCONCLUSIVE"
+    assert title == f"# `onnxruntime 1.31.0`: {change}"
+    assert "| latency     | INCONCLUSIVE |" in text
+    assert "| peak memory | REGRESSED    |" in text
+
+
 def bisection() -> Record:
     judged = Judgement(
         Outcome.BAD, "latency", "REGRESSED", unit="s", of="rounds", ratio=1.1, low=1.09, high=1.11
