@@ -22,7 +22,7 @@ from pytest_mlms.load.verdict import LATE_SHARE
 from tests.support.load_agents import LIBRARY, in_turn, open_server
 from tests.support.queues import Queue
 
-_SERVICE = 0.005  # seconds asleep in a call
+_SERVICE = 0.002  # seconds asleep in a call
 _CALLS = 300  # back to back, whose median is the service time
 _LIMIT = 10  # calls
 _SHARE = 0.9

@@ -197,7 +197,7 @@ def _kind_of(judged: Outcome, count: int) -> AnswerKind:
 def _versions_between(
     bisection: Bisection, culprits: Sequence[PackageChange], good: Stack
 ) -> list[str]:
-    """Return the releases of the one culprit, the oldest first; none where they aren't known."""
+    """Return the releases of the one culprit, the good one first; none if they aren't known."""
     if len(culprits) != 1:
         return []
     (culprit,) = culprits
@@ -207,15 +207,16 @@ def _versions_between(
     known = bisection.record.releases
     if known:
         return known
-    wanted = Requirement(f"{culprit.name}>={old},<={new}")
+    low, high = sorted((old, new))
+    wanted = Requirement(f"{culprit.name}>={low},<={high}")
     pre = old.is_prerelease or new.is_prerelease
     try:
         found = releases_of(wanted, settings_of(good), pre)
     except MlmsError as error:
         bisection.gate.show(f"the releases between {old} and {new} are not known: {error}")
         return []
-    between = [release.version for release in found if old < release.version < new]
-    versions = [old, *sorted(between), new]
+    between = [release.version for release in found if low < release.version < high]
+    versions = sorted([old, *between, new], reverse=old > new)
     return list(map(str, versions))
 
 

@@ -109,8 +109,9 @@ class Record:
     """A bisection so far.
 
     ``quantity`` is the one that was asked for, or else the first one that the ends differ in.
-    ``releases`` are the versions that are searched, the oldest first; ``changed`` are the packages
-    that differ between two lock files, of which ``culprits`` are enough to make it worse.
+    ``releases`` are the versions that are searched, from the good end to the bad one; ``changed``
+    are the packages that differ between two lock files, of which ``culprits`` are enough to make it
+    worse.
     """
 
     question: Question

@@ -22,19 +22,19 @@ _SHOWN_RELEASES = 6
 def releases_between(
     good: Requirement, bad: Requirement, settings: PipSettings, pre: bool
 ) -> list[str]:
-    """Return the versions from the good one to the bad one, the oldest first.
+    """Return the versions from the good one to the bad one.
 
     They have a wheel for this Python and platform and are not yanked. Pre-releases are among them
     where an end is one. Raises MlmsError where the index lacks an end, or they are no two releases
-    in this order.
+    of one package.
     """
     ends = _versions_of(good, bad)
-    before, after = ends
+    before, after = sorted(ends)
     if before.is_prerelease or after.is_prerelease:
         pre = True
     wanted = Requirement(f"{good.name}>={before},<={after}")
     releases = releases_of(wanted, settings, pre)
-    found = sorted(map(_version, releases))
+    found = sorted(map(_version, releases), reverse=ends[0] > ends[1])
     for version in ends:
         if version not in found:
             problem = _not_offered(good.name, version, settings)
@@ -52,9 +52,6 @@ def _versions_of(good: Requirement, bad: Requirement) -> tuple[Version, Version]
     after = _exact_version(bad)
     if before == after:
         raise MlmsError(f"--good and --bad are both {good.name} {before}; name two releases")
-    if before > after:
-        problem = f"--good {good.name} {before} is newer than --bad {after}"
-        raise MlmsError(f"{problem}; the good release is the older one: exchange them")
     return before, after
 
 
@@ -92,7 +89,7 @@ def release_stacks(
     more: Sequence[str],
     taken: Collection[str],
 ) -> list[Stack]:
-    """Return the stack of each release, the oldest first, by names that are not ``taken``.
+    """Return the stack of each release, in their order, by names that are not ``taken``.
 
     ``more`` are requirements that each stack has beside the release. numpy is added where it isn't
     one of them, as agents need it.

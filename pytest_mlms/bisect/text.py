@@ -8,6 +8,7 @@ from typing import Any
 from pytest_mlms.bisect.judgement import CRASH, Judgement
 from pytest_mlms.bisect.record import Conclusion, Probe, Record
 from pytest_mlms.bisect.search import Outcome
+from pytest_mlms.records import Verdict
 from pytest_mlms.text import shortened
 from pytest_mlms.units import format_quantity
 
@@ -146,11 +147,18 @@ def _same(quantity: str, answer: Conclusion) -> Iterator[str]:
         figure = figure_text(judged)
         shown = _joined([judged.verdict, figure])
         yield f"the ends don't differ in {quantity}: {shown}"
-        yield "a change that was undone again is found with --good or --bad inside of it"
+        yield _advice(judged)
         return
     yield f"the ends are not shown to differ in {quantity}: {judged.verdict}"
     if judged.reason:
         yield _cut(judged.reason, indent=2)
+
+
+def _advice(judged: Judgement) -> str:
+    """Return how to find another change than one for the worse."""
+    if judged.verdict == Verdict.IMPROVED:
+        return "exchange --good and --bad to find the release that made it better"
+    return "a change that was undone again is found with --good or --bad inside of it"
 
 
 def _found(quantity: str, answer: Conclusion) -> Iterator[str]:

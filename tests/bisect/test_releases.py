@@ -31,6 +31,10 @@ def test_releases_are_those_with_a_wheel_here_the_oldest_first(settings: PipSett
     assert between(settings, "pace==1.0", "pace==1.10.0") == ["1.0", "1.2", "1.10"]
 
 
+def test_releases_go_from_the_good_end_to_the_bad_one_also_backwards(settings: PipSettings) -> None:
+    assert between(settings, "pace==1.10", "pace==1.0") == ["1.10", "1.2", "1.0"]
+
+
 def test_pre_releases_are_asked_for_or_an_end(settings: PipSettings) -> None:
     assert "1.11rc1" in between(settings, "pace==1.0", "pace==2.0", pre=True)
     assert between(settings, "pace==1.10", "Pace==1.11rc1") == ["1.10", "1.11rc1"]
@@ -39,7 +43,6 @@ def test_pre_releases_are_asked_for_or_an_end(settings: PipSettings) -> None:
 @pytest.mark.parametrize(
     ("good", "bad", "problem"),
     [
-        ("pace==2.0", "pace==1.0", "the good release is the older one: exchange them"),
         ("pace==1.0", "pace==1.0.0", "both pace 1.0; name two releases"),
         ("pace==1.0", "other==2.0", "--good is of pace and --bad of other"),
         ("pace==1.0", "pace==1.3", "no wheel of pace 1.3 for this Python and platform, or"),

@@ -128,6 +128,8 @@ def test_other_answers_say_what_is_known() -> None:
     assert "about pace 1.5, but is undecided there" in told("range", unknown)
     assert told("same", passed).startswith("the ends don't differ in latency: PASSED, latency ×1.0")
     assert told("same", unknown).endswith("latency: INCONCLUSIVE\n  why")
+    better = replace(passed, verdict="IMPROVED")
+    assert told("same", better).endswith("exchange --good and --bad to find the release that made it better")
 
 
 def test_packages_that_are_worse_together_are_all_named() -> None:

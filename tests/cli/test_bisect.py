@@ -209,7 +209,6 @@ POINT = "manifests/digits.yaml::test_upgrade[cpu-b8]"
         (["nowhere.yaml::test_upgrade", *ENDS], "there is no nowhere.yaml below"),
         (["manifests/digits.yaml", *ENDS], "it has cpu-b1, cpu-b8, cpu-b64"),
         ([POINT, *ENDS], "no release of onnxruntime that is"),
-        ([POINT, "--good=onnxruntime==1.2", "--bad=onnxruntime==1.1"], "exchange them"),
     ],
 )
 def test_wrong_use_has_an_exit_status_of_its_own(

@@ -89,7 +89,7 @@ def _index_of(settings: str) -> str:
     for line in settings.splitlines():
         key, _, value = line.partition("=")
         if key.endswith(".index-url"):
-            found = value.strip("'\"")
+            found = value.strip("'\"") or found
     return hide_user(found)
 
 
