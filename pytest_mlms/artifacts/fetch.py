@@ -112,8 +112,9 @@ def fetch_files(
 ) -> CaseFiles:
     """Return the local files that one model of a manifest needs.
 
-    ``arrivals`` is the file of a replay, by what the manifest says there. ``bring`` copies files to this host first that are local to the one that started the run.
-    ``say`` is told of other steps than downloads that may take long. Raises ArtifactError.
+    ``bring`` copies files to this host first that are local to the one that started the run.
+    ``say`` is told of other steps than downloads that may take long. ``arrivals`` is the file of a
+    replay, by what the manifest says there. Raises ArtifactError.
     """
 
     def fetch_one(artifact: Artifact) -> Path:

@@ -129,7 +129,9 @@ def test_other_answers_say_what_is_known() -> None:
     assert told("same", passed).startswith("the ends don't differ in latency: PASSED, latency ×1.0")
     assert told("same", unknown).endswith("latency: INCONCLUSIVE\n  why")
     better = replace(passed, verdict="IMPROVED")
-    assert told("same", better).endswith("exchange --good and --bad to find the release that made it better")
+    assert told("same", better).endswith(
+        "exchange --good and --bad to find the release that made it better"
+    )
 
 
 def test_packages_that_are_worse_together_are_all_named() -> None:
