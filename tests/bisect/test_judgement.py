@@ -120,7 +120,7 @@ def test_outputs_that_differ_are_the_reason_why_speed_is_undecided() -> None:
 
 
 def test_an_interval_that_decides_nothing_names_the_tolerance_that_it_straddles() -> None:
-    wider = {"tolerance": 0.057, "asked": 0.03, "least_change": 6e-7}
+    wider: dict[str, Any] = {"tolerance": 0.057, "asked": 0.03, "least_change": 6e-7}
     judged = judgement_of(line("PASSED", compared("latency", "INCONCLUSIVE", **wider)), "latency")
     reason = "the interval straddles the tolerance of 5.7 % (instead of 3 %: 600 ns is the least"
     assert judged.reason.startswith(reason)
