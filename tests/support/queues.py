@@ -26,7 +26,8 @@ class Queue:
 
     Query i goes to server i modulo ``servers``. That is first come, first served where the service
     time is fixed. ``spread`` is the lognormal spread of service times between processes. ``slow``
-    returns the factor of the service time after so many seconds of load in all.
+    returns the factor of the service time after so many seconds of load in all. ``times`` are
+    service times to draw from, in place of the fixed one.
     """
 
     service: float
@@ -35,6 +36,7 @@ class Queue:
     spread: float = 0.0
     slow: Callable[[float], float] = lambda elapsed: 1.0
     elapsed: float = field(default=0.0, init=False)
+    times: Array | None = None
 
     @property
     def capacity(self) -> float:
@@ -46,13 +48,19 @@ class Queue:
         latencies = np.empty(len(arrivals))
         for server in range(self.servers):
             came = arrivals[server :: self.servers]
-            service = np.full(len(came), factor * self.service)
+            service = factor * self._draw(len(came), rng)
             if self.noise:
                 service *= rng.lognormal(0, self.noise, len(came))
             busy = np.cumsum(service)
             idle = np.maximum.accumulate(came - (busy - service))
             latencies[server :: self.servers] = idle + busy - came
         return latencies
+
+    def _draw(self, count: int, rng: np.random.Generator) -> Array:
+        if self.times is None:
+            return np.full(count, self.service)
+        drawn: Array = rng.choice(self.times, count)
+        return drawn
 
     @contextlib.contextmanager
     def open(self, criterion: Criterion, rng: np.random.Generator) -> Iterator[Drive]:
