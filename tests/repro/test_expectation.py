@@ -29,6 +29,8 @@ def comparison(quantity: str, **fields: Any) -> dict[str, Any]:
         "low": 1.08,
         "high": 1.12,
         "tolerance": 0.03,
+        "gate": True,
+        "replicates": 5,
         "lacking": "",
     }
     return {**found, **fields}
