@@ -6,8 +6,7 @@ Each run is the command as a user gives it, on twelve releases in real environme
 installs from wheels. The network of a package computes a millisecond on the CPU. The release with
 the change is drawn anew for each run. Runs that build/bisect_study/runs.jsonl has are not made
 again, so a study can be made in pieces; remove the file to begin anew. The table of docs/bisect.md
-is printed at the end. A run takes less than a minute on a quiet machine, and three minutes on a busy
-one.
+is printed at the end. A run takes less than a minute on a quiet machine, else up to three minutes.
 """
 
 from __future__ import annotations
