@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -17,6 +18,10 @@ _DAMAGES = (
     NotImplementedError,
     OverflowError,
     MemoryError,  # of a header with a size that the file does not have
+    RuntimeError,  # of an encrypted member
+    SyntaxError,
+    TypeError,  # of a header that is no table
+    tokenize.TokenError,
     zipfile.BadZipFile,
     zlib.error,
 )

@@ -25,6 +25,7 @@ MUTANTS = {
     "records": 100,
     "pictures": 100,
     "models": 60,
+    "bundles": 100,
     "sounds": 100,
     "locks": 100,
     "tokenizers": 100,

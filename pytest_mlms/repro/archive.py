@@ -22,7 +22,7 @@ from pytest_mlms.repro.bundle import Bundle
 from pytest_mlms.repro.guide import guide_of
 from pytest_mlms.repro.privacy import Content, check_private
 from pytest_mlms.repro.replay import record as records
-from pytest_mlms.repro.replay.unpacking import read_record, unpack
+from pytest_mlms.repro.replay.unpacking import unpack
 
 __all__ = ["members_of", "read_bundle", "write_bundle"]
 
@@ -79,10 +79,7 @@ def read_bundle(path: Path, folder: Path) -> Bundle:
     """
     try:
         plain_members(str(path))
-        with zipfile.ZipFile(path) as archive:
-            record = read_record(archive)
-            unpack(archive, str(folder))
-        return _bundle_of(record, folder)
+        return _bundle_of(unpack(str(path), str(folder)), folder)
     except (records.Malformed, ValueError) as error:  # zipfile's and DamagedFile are
         raise MlmsError(f"{path} is no bundle that can be read: {error}") from None
     except OSError as error:

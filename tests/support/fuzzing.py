@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import json
 import random
+import tempfile
 import time
 import traceback
 import warnings
@@ -34,12 +35,21 @@ from pytest_mlms.pipeline.inputs import preprocess
 from pytest_mlms.pipeline.masks import check_segmentation, run_lengths_of
 from pytest_mlms.pipeline.tokenizer_files import decode
 from pytest_mlms.records import Kind, Place, Stack
+from pytest_mlms.repro.archive import read_bundle
+from pytest_mlms.repro.replay.environments import Pip
+from pytest_mlms.repro.replay.interpreters import Interpreter
+from pytest_mlms.repro.replay.main import read_inputs
+from pytest_mlms.repro.replay.plan import Plan, plan_lines
+from pytest_mlms.repro.replay.record import Malformed
+from pytest_mlms.repro.replay.sides import NEW
+from pytest_mlms.repro.replay.unpacking import unpack
 from pytest_mlms.serialization import to_plain
 from pytest_mlms.stacks.schema import load_stacks
 from pytest_mlms.structure.onnx_graph import describe_onnx
 from pytest_mlms.structure.onnx_signature import read_signature
 from tests.support.mutants import (
     Mutate,
+    mutated_archive,
     mutated_bytes,
     mutated_npz,
     mutated_picture,
@@ -267,6 +277,35 @@ def _read_picture(data: bytes, folder: Path) -> None:
     preprocess([data], Input.model_validate({**_IMAGE, "steps": [step, _SQUARE]}))
 
 
+def _read_bundle(data: bytes, folder: Path) -> None:
+    """Unpack a bundle and say what a replay of it would do; read it as the reducer does."""
+    path = folder / "repro.zip"
+    path.write_bytes(data)
+    errors: list[Exception] = []
+    for read in (_read_plan, _read_for_reduction):
+        with tempfile.TemporaryDirectory(dir=folder) as unpacked:
+            try:
+                read(path, Path(unpacked))
+            except (MlmsError, Malformed, OSError) as error:
+                errors.append(error)
+    if errors:
+        raise MlmsError("; ".join(map(str, errors)))
+
+
+def _read_plan(path: Path, folder: Path) -> None:
+    record = unpack(str(path), str(folder))
+    inputs = read_inputs(record, str(folder))
+    sides = {NEW: record.new}
+    interpreters = {NEW: Interpreter("/usr/bin/python3", "3.11.7")}
+    plan = Plan(record, sides, interpreters, Pip((), "an index"), inputs, None, ())
+    text = "".join(plan_lines(plan))
+    assert text.isprintable(), text
+
+
+def _read_for_reduction(path: Path, folder: Path) -> None:
+    read_bundle(path, folder)
+
+
 def _read_sound(data: bytes, folder: Path) -> None:
     """Read a file of sound, and compute features of it."""
     steps = ["mono", "resample", {"mel": {"fft": 64, "hop": 32, "bands": 4}}, "log"]
@@ -304,6 +343,7 @@ _ALL = [
     # A true picture may have 179 million pixels, which take some seconds.
     Target("pictures", (mutated_picture,), _read_picture, 0.2, most_seconds=10.0),
     Target("models", (mutated_bytes,), _read_model, 0.1),
+    Target("bundles", (mutated_archive,), _read_bundle, 0.1),
     Target("sounds", (mutated_bytes,), _read_sound, 0.1),
     Target("locks", (mutated_text, mutated_bytes), _read_lock, 0.1),
     Target("tokenizers", (mutated_text,), _read_tokenizer, 0.1),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+import json
 import random
 import struct
 import zipfile
@@ -14,7 +15,14 @@ from typing import Any
 
 import yaml
 
-__all__ = ["mutated_bytes", "mutated_npz", "mutated_picture", "mutated_text", "mutated_yaml"]
+__all__ = [
+    "mutated_archive",
+    "mutated_bytes",
+    "mutated_npz",
+    "mutated_picture",
+    "mutated_text",
+    "mutated_yaml",
+]
 
 Mutate = Callable[[bytes, Sequence[bytes], random.Random], bytes]
 
@@ -314,6 +322,45 @@ def mutated_npz(data: bytes, seeds: Sequence[bytes], rng: random.Random) -> byte
                 content = head(content[:128], [content[:128]], rng) + content[128:]
             made.writestr(member.filename, content, rng.choice([0, 8]))
     return target.getvalue()
+
+
+def mutated_archive(data: bytes, seeds: Sequence[bytes], rng: random.Random) -> bytes:
+    """Return a zip file that is damaged itself, or that is whole and has damaged members.
+
+    JSON in it keeps its form most of the time.
+    """
+    try:
+        if rng.random() < 0.8:
+            return _with_other_member(data, rng)
+    except (RuntimeError, ValueError, zipfile.BadZipFile):  # the seed is damaged itself
+        pass
+    return mutated_bytes(data, seeds, rng)
+
+
+def _with_other_member(data: bytes, rng: random.Random) -> bytes:
+    """Return a zip file with one of its members changed."""
+    target = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(data)) as source, zipfile.ZipFile(target, "w") as made:
+        chosen = rng.choice(source.namelist())
+        for member in source.infolist():
+            content = source.read(member)
+            name = member.filename
+            if name == chosen:
+                content = _mutated_member(name, content, rng)
+            made.writestr(name, content, rng.choice([0, 8]))
+    return target.getvalue()
+
+
+def _mutated_member(name: str, content: bytes, rng: random.Random) -> bytes:
+    if name.endswith(".npz"):
+        return mutated_npz(content, [content], rng)
+    if not name.endswith(".json") or rng.random() < 0.1:
+        return mutated_bytes(content, [content], rng)
+    value = json.loads(content)
+    places = _places(value)
+    for _ in range(rng.choice([1, 1, 2])):
+        _change_value(*rng.choice(places), places, rng)
+    return json.dumps(value).encode()
 
 
 def mutated_picture(data: bytes, seeds: Sequence[bytes], rng: random.Random) -> bytes:

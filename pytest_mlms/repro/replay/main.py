@@ -13,19 +13,18 @@ import signal
 import subprocess
 import sys
 import tempfile
-import zipfile
 from typing import Any, Dict, Iterator, List, NamedTuple, NoReturn, Optional, Sequence
 
 from .agent import Ended, Failed, Launch
 from .environments import agent_variables, find_pip, make_environment, python_of
 from .interpreters import find_interpreter
-from .npz import read_npz
+from .npz import Array, read_npz
 from .observe import observe
 from .plan import Plan, plan_lines
 from .record import Malformed, Record
 from .sides import NEW, OLD, Sides
 from .task import CannotRun, Seen, Task
-from .unpacking import read_record, unpack
+from .unpacking import unpack
 
 REPRODUCED = 0
 NOT_REPRODUCED = 1
@@ -64,7 +63,7 @@ def main(
         return _replay(path, options, code)
     except CannotRun as error:
         return _cannot_run(str(error))
-    except (Malformed, zipfile.BadZipFile) as error:
+    except Malformed as error:
         return _cannot_run("%s is no bundle that can be replayed: %s" % (path, error))
     except OSError as error:
         return _cannot_run("%s: %s" % (error.filename or path, error.strerror or error))
@@ -113,11 +112,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _replay(path: str, options: argparse.Namespace, code: Optional[Code]) -> int:
-    with zipfile.ZipFile(path) as archive, _working_folder(options.keep) as folder:
-        record = read_record(archive)
+    with _working_folder(options.keep) as folder:
         content = os.path.join(folder, "bundle")
         shutil.rmtree(content, ignore_errors=True)
-        unpack(archive, content)
+        record = unpack(path, content)
         own = Code(os.path.join(content, "predictors"), os.path.join(content, "replay"))
         used = code or own
         _check_predictor(used, record)
@@ -160,13 +158,18 @@ def _plan_of(record: Record, content: str, options: argparse.Namespace) -> Plan:
     if not sides:
         raise CannotRun("it has no old side; leave out --side")
     found = {name: find_interpreter(side.python, options.python) for name, side in sides.items()}
-    try:
-        inputs = read_npz(os.path.join(content, record.inputs))
-    except (ValueError, KeyError, SyntaxError, AssertionError) as error:
-        raise Malformed("its inputs can't be read: %s" % error) from None
+    inputs = read_inputs(record, content)
     wheels = os.path.join(content, "wheels")
     names = sorted(os.listdir(wheels)) if os.path.isdir(wheels) else []
     return Plan(record, sides, found, find_pip(), inputs, options.keep, names)
+
+
+def read_inputs(record: Record, content: str) -> List[Array]:
+    """Return the inputs of a bundle that is unpacked; raises OSError and Malformed."""
+    try:
+        return read_npz(os.path.join(content, record.inputs))
+    except ValueError as error:
+        raise Malformed("its inputs can't be read: %s" % error) from None
 
 
 def _agrees() -> bool:

@@ -5,12 +5,33 @@ The format is that of numpy.lib.format, versions 1 to 3
 """
 
 import ast
+import re
 import struct
 import zipfile
-from typing import Dict, Iterable, List, NamedTuple, Tuple
+import zlib
+from typing import Any, Dict, Iterable, List, NamedTuple, Tuple
 
 _MAGIC = b"\x93NUMPY"
 _ALIGNMENT = 64  # bytes that a header is filled up to
+_TYPE = re.compile(r"[<>|=][fiubc]\d{1,2}")  # what frames carry: numbers
+_KINDS = {"f": "float", "i": "int", "u": "uint", "b": "bool", "c": "complex"}
+
+_DAMAGES = (
+    KeyError,
+    IndexError,
+    TypeError,
+    SyntaxError,
+    RecursionError,
+    MemoryError,
+    EOFError,
+    NotImplementedError,
+    RuntimeError,
+    OverflowError,
+    struct.error,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+"""Errors beside ValueError of Python's readers of zip files and literals."""
 
 
 class Array(NamedTuple):
@@ -23,26 +44,22 @@ class Array(NamedTuple):
 
     def __str__(self) -> str:
         sizes = ",".join(map(str, self.shape))
-        return "%s %s[%s]" % (self.name, _KINDS.get(self.dtype[1], "") + self.bits, sizes)
+        kind = _KINDS[self.dtype[1]]
+        return "%s %s%d[%s]" % (self.name, kind, 8 * self.item_size, sizes)
 
     @property
-    def bits(self) -> str:
-        """The bits of an element."""
-        return str(8 * int(self.dtype[2:]))
-
-
-_KINDS = {"f": "float", "i": "int", "u": "uint", "b": "bool", "c": "complex"}
+    def item_size(self) -> int:
+        """The bytes of an element."""
+        return int(self.dtype[2:])
 
 
 def read_npz(path: str) -> List[Array]:
-    """Return the arrays of a file; raises ValueError for one of another form."""
-    found = []
-    with zipfile.ZipFile(path) as archive:
-        for info in archive.infolist():
-            if not info.filename.endswith(".npy"):
-                raise ValueError("%r is no array" % info.filename)
-            found.append(_array(info.filename[: -len(".npy")], archive.read(info)))
-    return found
+    """Return the arrays of a file; raises OSError, and ValueError for one of another form."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return [_read(archive, info) for info in archive.infolist()]
+    except _DAMAGES as error:
+        raise ValueError("it is damaged: %s %s" % (type(error).__name__, error)) from None
 
 
 def write_npz(path: str, arrays: Iterable[Array]) -> None:
@@ -52,18 +69,41 @@ def write_npz(path: str, arrays: Iterable[Array]) -> None:
             archive.writestr(array.name + ".npy", _header(array) + array.data)
 
 
-def _array(name: str, content: bytes) -> Array:
+def _read(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Array:
+    if not info.filename.endswith(".npy") or not info.filename.isprintable():
+        raise ValueError("%r is no array" % info.filename)
+    name = info.filename[: -len(".npy")]
+    content = archive.read(info)
     if content[:6] != _MAGIC:
         raise ValueError("%r is no array" % name)
-    long = content[6] > 1
-    begin = 12 if long else 10
-    (length,) = struct.unpack_from("<I" if long else "<H", content, 8)
-    header: Dict[str, object] = ast.literal_eval(content[begin : begin + length].decode("utf-8"))
+    header, data = _parts(content)
+    array = Array(name, header["descr"], header["shape"], data)
+    _check(array, header)
+    return array
+
+
+def _parts(content: bytes) -> Tuple[Dict[str, Any], bytes]:
+    """Return the header of an array, and its bytes."""
+    is_long = content[6] > 1
+    begin = 12 if is_long else 10
+    (length,) = struct.unpack_from("<I" if is_long else "<H", content, 8)
+    end = begin + length
+    header: Dict[str, Any] = ast.literal_eval(content[begin:end].decode("utf-8"))
+    return header, content[end:]
+
+
+def _check(array: Array, header: Dict[str, Any]) -> None:
+    if not _TYPE.fullmatch(array.dtype):
+        raise ValueError("%r has no numbers" % array.name)
     if header["fortran_order"]:
-        raise ValueError("%r is in the order of Fortran" % name)
-    shape = header["shape"]
-    assert isinstance(shape, tuple)
-    return Array(name, str(header["descr"]), shape, content[begin + length :])
+        raise ValueError("%r is in the order of Fortran" % array.name)
+    size = array.item_size
+    for axis in array.shape:
+        if not isinstance(axis, int) or axis < 0:
+            raise ValueError("%r has the shape %r" % (array.name, array.shape))
+        size *= axis
+    if size != len(array.data):
+        raise ValueError("%r has %d bytes, not %d" % (array.name, len(array.data), size))
 
 
 def _header(array: Array) -> bytes:

@@ -151,7 +151,7 @@ def _record(value: Dict[str, Any]) -> Record:
         },
         device=_text(value["device"]),
         threads=_count(value["threads"]),
-        options=dict(value["options"]),
+        options={_text(name): option for name, option in value["options"].items()},
         inputs=_path(value["inputs"]),
         reference=None if value["reference"] is None else _path(value["reference"]),
         old=None if value["old"] is None else _side(value["old"]),

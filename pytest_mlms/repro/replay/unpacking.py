@@ -1,38 +1,69 @@
 """Unpacking of a bundle from a stranger: nothing outside of a folder, nothing that fills a disk."""
 
+import errno
 import os
 import posixpath
 import stat
+import struct
 import zipfile
+import zlib
 
 from .record import NAME, Malformed, Record, from_text
 
 _LARGEST = 1 << 34  # bytes of a member, and of all of them together
 _LONGEST_RECORD = 1 << 24  # bytes of repro.json
 _PART = 1 << 20  # bytes
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+
+_DAMAGES = (
+    ValueError,
+    EOFError,
+    NotImplementedError,
+    OverflowError,
+    RuntimeError,
+    struct.error,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+"""Errors that zipfile raises for damaged, encrypted and unusual files."""
 
 
-def read_record(archive: zipfile.ZipFile) -> Record:
-    """Return the record in an open archive; raises Malformed."""
-    try:
-        info = archive.getinfo(NAME)
-    except KeyError:
-        raise Malformed("there is no %s in it; it is no bundle" % NAME) from None
-    if info.file_size > _LONGEST_RECORD:
-        raise Malformed("%s has %d bytes, which no bundle has" % (NAME, info.file_size))
-    try:
-        with archive.open(info) as file:
-            return from_text(file.read(_LONGEST_RECORD + 1).decode("utf-8"))
-    except (UnicodeDecodeError, zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
-        raise Malformed("%s can't be read: %s" % (NAME, error)) from None
-
-
-def unpack(archive: zipfile.ZipFile, folder: str) -> None:
-    """Unpack all members below a folder; raises Malformed for one that no bundle has.
+def unpack(path: str, folder: str) -> Record:
+    """Unpack a bundle below a folder, and return its record; raises OSError and Malformed.
 
     No member is a link, none has a name outside of the folder, and none has more bytes than its
     entry says.
     """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            record = _read_record(archive)
+            _unpack_all(archive, folder)
+    except _DAMAGES as error:
+        raise Malformed("it is damaged: %s" % error) from None
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        raise Malformed("it is damaged: a file in it begins before the zip does") from None
+    named = [record.inputs, record.reference, *record.files.values()]
+    for name in filter(None, named):
+        if not os.path.exists(os.path.join(folder, name)):
+            raise Malformed("it has no file %r, which %s names" % (name, NAME))
+    return record
+
+
+def _read_record(archive: zipfile.ZipFile) -> Record:
+    try:
+        info = archive.getinfo(NAME)
+    except KeyError:
+        raise Malformed("there is no %s in it" % NAME) from None
+    _check(info)
+    if info.file_size > _LONGEST_RECORD:
+        raise Malformed("%s has %d bytes, which no bundle has" % (NAME, info.file_size))
+    with archive.open(info) as file:
+        return from_text(file.read(_LONGEST_RECORD + 1).decode("utf-8"))
+
+
+def _unpack_all(archive: zipfile.ZipFile, folder: str) -> None:
     members = archive.infolist()
     for info in members:
         _check(info)
@@ -51,20 +82,21 @@ def _check(info):
     is_inside = name == posixpath.normpath(name) and ".." not in parts and not name.startswith("/")
     if not is_inside or "\\" in name or ":" in name or "\0" in name:
         raise Malformed("its file %r would be outside of the folder" % name)
-    mode = info.external_attr >> 16
-    if mode and not stat.S_ISREG(mode):
+    if not name.isprintable():
+        raise Malformed("its file %r has a name that could command a terminal" % name)
+    if info.compress_type not in _METHODS:
+        raise Malformed("its file %r is compressed in a way that no bundle has" % name)
+    kind = stat.S_IFMT(info.external_attr >> 16)
+    if kind not in (0, stat.S_IFREG):  # 0: whoever made the zip did not say
         raise Malformed("its file %r is no regular file" % name)
 
 
 def _unpack(archive, info, path):
     os.makedirs(os.path.dirname(path), exist_ok=True)
     left = info.file_size
-    try:
-        with archive.open(info) as source, open(path, "xb") as target:
-            for part in iter(lambda: source.read(_PART), b""):
-                left -= len(part)
-                if left < 0:
-                    raise Malformed("its file %r is larger than it says" % info.filename)
-                target.write(part)
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError) as error:
-        raise Malformed("its file %r can't be read: %s" % (info.filename, error)) from None
+    with archive.open(info) as source, open(path, "xb") as target:
+        for part in iter(lambda: source.read(_PART), b""):
+            left -= len(part)
+            if left < 0:
+                raise Malformed("its file %r is larger than it says" % info.filename)
+            target.write(part)
