@@ -7,7 +7,7 @@ the one that calls ``Instances.run``.
 """
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Callable, Dict, Iterable, List, Sequence
+from typing import Any, Callable, Dict, List, Sequence, Set
 
 from .interface import Functions
 from .process import rss
@@ -25,17 +25,21 @@ class Instance:
         self._functions = functions
         self._library: Library = []
         self._calls: List[Callable[[], Any]] = []
+        self._met: Set[int] = set()
 
-    def prepare(self, library: Library, sizes: Iterable[int]) -> None:
-        """Bind a call to each sample, and make a call with each of these numbers of samples.
+    def prepare(self, library: Library, sizes: Sequence[int]) -> None:
+        """Bind a call to each sample, and make a call with each number of samples that is new.
 
-        A framework may compile the model for each size that it meets.
+        A framework may compile the model for each size that it meets. The first of them is called
+        in any case: the first query should find the model in the caches.
         """
         if library is not self._library:
             self._library = library
             self._calls = [self._functions.bind(self.loaded, arrays) for arrays in library]
         for size in sizes:
-            self.serve([place % len(library) for place in range(size)])
+            if size == sizes[0] or size not in self._met:
+                self.serve([place % len(library) for place in range(size)])
+                self._met.add(size)
 
     def serve(self, samples: Sequence[int]) -> Any:
         """Return the outputs for samples, which are joined on their first axis."""

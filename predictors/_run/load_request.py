@@ -1,6 +1,6 @@
 """The request for a load: its fields and arrays, and its reply."""
 
-from typing import Any, Callable, Dict, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from .arrivals import ClosedLoop, OpenLoop
 from .energy import EnergyMeter
@@ -19,6 +19,8 @@ _TOO_LARGE = (
     "a batch of %d does not fit input %r, whose axis 0 is fixed at %d; convert the model with a "
     "free axis 0, or have no batcher and %d samples in a query"
 )
+
+_EACH_SIZE = 64  # queries in a call; all sizes up to here are prepared
 
 SendPart = Callable[[NamedArrays], None]
 """Sends the arrays of a part of a reply."""
@@ -121,6 +123,19 @@ def check_batches(inputs: Sequence[Tensor], library: Library, request: LoadReque
         varies = request.most > 1
         if size is not None and (varies or size != wanted):
             raise ValueError(_TOO_LARGE % (wanted, tensor.name, size, size // array.shape[0]))
+
+
+def sizes_of(request: LoadRequest, queries: int) -> List[int]:
+    """Return the numbers of samples that calls are prepared with, where so many queries may wait.
+
+    They are those of all batches up to 64 queries. Of larger ones they double, up to the largest:
+    each size is a call, and a batcher may join more queries than any load will have waiting.
+    """
+    most = max(1, min(request.most, queries))
+    counts = list(range(1, min(most, _EACH_SIZE) + 1))
+    while counts[-1] < most:
+        counts.append(min(2 * counts[-1], most))
+    return [request.per_query * count for count in counts]
 
 
 def rows_of(library: Library) -> int:

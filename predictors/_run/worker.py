@@ -62,10 +62,12 @@ from mlms_predictors._run.energy import EnergyMeter  # noqa: E402
 from mlms_predictors._run.instances import Instances, Library  # noqa: E402
 from mlms_predictors._run.interface import Functions, functions_of  # noqa: E402
 from mlms_predictors._run.load_request import (  # noqa: E402
+    SCHEDULED,
     SendPart,
     answer_load,
     check_batches,
     request_of,
+    sizes_of,
     take_library,
 )
 from mlms_predictors._run.loadgen import (  # noqa: E402
@@ -273,7 +275,7 @@ class Worker:
         check_batches(self._loaded.inputs, self._library, request)
         instances = self._pool
         instances.load(request.instances, request.available, self._model_bytes)
-        sizes = [request.per_query * count for count in range(1, request.most + 1)]
+        sizes = sizes_of(request, len(schedule.get(SCHEDULED, ())))
         instances.run(lambda instance: instance.prepare(self._library, sizes))
         send = self._part_sender(header)
         reply, outputs = answer_load(instances, self._library, request, schedule, send)
@@ -288,7 +290,7 @@ class Worker:
         check_batches(self._loaded.inputs, self._library, request)
         instances = self._pool
         instances.load(request.instances, request.available, self._model_bytes)
-        sizes = [request.per_query * count for count in range(1, request.most + 1)]
+        sizes = sizes_of(request, request.most)
         instances.run(lambda instance: instance.prepare(self._library, sizes))
         run = LoadGenRequest(
             scenario=header["scenario"],

@@ -81,6 +81,13 @@ def test_a_batcher_joins_queries_that_wait(tmp_path: Path) -> None:
     assert (waited >= 20 * MS).all(), "the last two wait for others as long as they may"
 
 
+def test_a_size_of_a_batch_is_prepared_once(tmp_path: Path) -> None:
+    plan = plan_of(6, batcher=Batcher(1_000_000, 0))
+    with open_server(tmp_path, fault=100) as server:
+        for _ in range(10):  # 7 calls each, and 5 more in the first; 12 each if all were prepared
+            assert server.load_run(LIBRARY, plan).complete
+
+
 def test_a_batch_that_the_model_can_not_take_names_axis_and_size(tmp_path: Path) -> None:
     advice = "a batch of 4 does not fit input 'x', whose axis 0 is fixed at 1"
     with open_server(tmp_path, axis=1) as server:
