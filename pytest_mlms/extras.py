@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = ["missing_extra"]
+__all__ = ["INSTALL", "missing_extra"]
+
+INSTALL = "pip install"
+"""The words of the advice."""
 
 _EXTRAS = {
     "fastapi": "portal",
@@ -20,4 +23,4 @@ def missing_extra(error: ImportError) -> str | None:
     package = (error.name or "").partition(".")[0]
     if package not in _EXTRAS:
         return None
-    return f"this needs {package}: pip install 'pytest-mlms[{_EXTRAS[package]}]'"
+    return f"this needs {package}: {INSTALL} 'pytest-mlms[{_EXTRAS[package]}]'"

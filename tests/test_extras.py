@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
+import pytest
+
 from pytest_mlms.extras import missing_extra
+
+_IMPORTS = """
+import importlib, pkgutil, sys
+for name in ("fastapi", "jinja2", "onnx", "psycopg", "sqlalchemy", "uvicorn"):
+    sys.modules[name] = None
+package = importlib.import_module(sys.argv[1])
+for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+    importlib.import_module(module.name)
+"""
 
 
 def test_the_extra_of_a_package_and_of_its_modules_is_named() -> None:
@@ -14,3 +28,10 @@ def test_the_extra_of_a_package_and_of_its_modules_is_named() -> None:
 def test_other_imports_are_of_no_extra() -> None:
     assert missing_extra(ModuleNotFoundError("No module", name="mine")) is None
     assert missing_extra(ImportError("cannot import name")) is None
+
+
+@pytest.mark.parametrize("room", ["agent", "bisect", "cli", "evaluate", "load", "repro", "upgrade"])
+def test_a_room_that_has_no_extra_is_imported_without_any(room: str) -> None:
+    command = [sys.executable, "-c", _IMPORTS, f"pytest_mlms.{room}"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

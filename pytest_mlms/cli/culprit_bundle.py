@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from pytest_mlms.cli.arguments import print_error, show_step
 from pytest_mlms.cli.bundle_making import making_of
 from pytest_mlms.errors import MlmsError
+from pytest_mlms.extras import INSTALL, missing_extra
 from pytest_mlms.redaction import anonymous
 from pytest_mlms.repro.small_model import SmallModel, small_model
 
@@ -69,8 +70,12 @@ def attach_bundle(
 
 
 def _is_finished(path: Path) -> bool:
-    """Return whether an earlier search has finished the bundle."""
-    return path.exists() and bool(_described(path).checked)
+    """Return whether an earlier search has finished the bundle, and lacked no package for it."""
+    if not path.exists():
+        return False
+    earlier = _described(path)
+    lacked = any(INSTALL in note for note in earlier.notes)
+    return bool(earlier.checked) and not lacked
 
 
 def _make(found: FoundItem, record: Record, path: Path, options: argparse.Namespace) -> None:
@@ -189,5 +194,8 @@ def _by_beginning(notes: Iterable[str]) -> dict[str, str]:
 
 def _reason(error: Exception) -> str:
     """Return an error in a line; one that is none of ours with its class."""
+    missing = missing_extra(error) if isinstance(error, ImportError) else None
+    if missing:
+        return missing
     first = next(iter(str(error).splitlines()), "")
     return first if isinstance(error, MlmsError) else f"{type(error).__name__}: {first}"

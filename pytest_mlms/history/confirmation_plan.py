@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sqlalchemy import Connection, Engine
 
@@ -20,13 +19,13 @@ from pytest_mlms.history.gate_verdict import (
 )
 from pytest_mlms.history.machine_class import machine_class
 from pytest_mlms.history.queries import points
+from pytest_mlms.history.recorded_manifest import manifest_of
 from pytest_mlms.history.sides import Side, sides_of
 from pytest_mlms.host.machine import machine_state
-from pytest_mlms.loading import load_manifest
 from pytest_mlms.manifest.load import LoadedManifest
 from pytest_mlms.serialization import to_plain
 
-__all__ = ["Plan", "StackNames", "manifest_of", "plan_of"]
+__all__ = ["Plan", "StackNames", "plan_of"]
 
 _REACH_OF_CONTROL = 2
 """Runs between the change of a control item and another one that it may explain."""
@@ -123,46 +122,3 @@ def _check_machine(change: Change) -> None:
     if here != there:
         problem = f"it was measured on {there}, and this machine is {here}"
         raise _Refused(f"{problem}; confirm it on a machine of that class")
-
-
-def manifest_of(line: Mapping[str, Any]) -> LoadedManifest:
-    """Return the manifest of an item. Raises MlmsError where its files are not those any more."""
-    path = Path(line["manifest"]["path"])
-    if not path.is_file():
-        raise _Refused(f"there is no {path} below {Path.cwd()}; run it where the manifest is")
-    loaded = load_manifest(path)
-    _check_model(loaded, line)
-    if (line.get("dataset") or {}).get("sha256") != loaded.dataset_digest:
-        problem = "the dataset is not the one that was measured"
-        raise _Refused(f"{loaded.place('dataset')}: {problem}; restore it")
-    _check_case(loaded, line)
-    return loaded
-
-
-def _check_model(loaded: LoadedManifest, line: Mapping[str, Any]) -> None:
-    models = loaded.manifest.models
-    found = [model for model in models if model.name == line["framework"]]
-    if not found:
-        problem = f"there is no model for {line['framework']} any more"
-        raise _Refused(f"{loaded.place('models')}: {problem}; restore it")
-    index = models.index(found[0])
-    digests = loaded.model_digests(found[0])
-    for role, digest in line["model"]["sha256"].items():
-        if digests.get(role) != digest:
-            problem = f"the {role} is not the one that was measured ({digest[:12]}…)"
-            raise _Refused(f"{loaded.place('models', index, role)}: {problem}; restore it")
-    if to_plain(found[0].options) != line["options"]:
-        place = loaded.place("models", index, "options")
-        raise _Refused(f"{place}: the options are not those that were measured; restore them")
-
-
-def _check_case(loaded: LoadedManifest, line: Mapping[str, Any]) -> None:
-    evaluate = loaded.manifest.evaluate
-    device = line["device"]
-    if device not in evaluate.devices:
-        place = loaded.place("evaluate", "devices")
-        raise _Refused(f"{place}: the device {device} isn't there any more; restore it")
-    size = line["batch_size"]
-    if size not in evaluate.batch_sizes:
-        place = loaded.place("evaluate", "batch_sizes")
-        raise _Refused(f"{place}: the batch size {size} isn't there any more; restore it")

@@ -19,8 +19,8 @@ from pytest_mlms.artifacts.fetch import CaseFiles, fetch_files
 from pytest_mlms.cases import Case
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.evaluate.inputs import draw_batches, random_batch
-from pytest_mlms.history.confirmation_plan import manifest_of
 from pytest_mlms.history.machine_class import machine_class
+from pytest_mlms.history.recorded_manifest import manifest_of
 from pytest_mlms.manifest.load import LoadedManifest
 from pytest_mlms.manifest.schema import Model
 from pytest_mlms.pipeline import Dataset, open_dataset, without_corrupt
