@@ -165,6 +165,19 @@ def test_a_finished_bundle_tells_what_was_found(tmp_path: Path) -> None:
     )
 
 
+def test_a_bundle_that_lacked_a_package_is_made_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    notes = (
+        "Not reduced: this needs onnx: pip install 'pytest-mlms[onnx]'",
+        "Replayed where it was made: outputs differ",
+    )
+    path = tmp_path / "repro.zip"
+    write_bundle(replace(bundle_of_matrix(tmp_path), notes=notes), path)
+    attached(path)
+    assert capsys.readouterr().out == "making the bundle\n"
+
+
 def test_what_is_no_bundle_is_told_and_is_no_end(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
