@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from hypothesis import given
 from hypothesis import strategies as st
 from mlms_predictors._run.load_request import LoadRequest, sizes_of
@@ -38,4 +40,4 @@ def test_a_large_batcher_is_prepared_by_few_calls(most: int, queries: int) -> No
     assert sizes[0] == 1
     assert sizes[-1] == max(1, min(most, queries)), "no batch is larger than what may wait"
     assert len(sizes) <= 64 + 24
-    assert all(after <= 2 * before for before, after in zip(sizes, sizes[1:], strict=False))
+    assert all(after <= 2 * before for before, after in itertools.pairwise(sizes))
