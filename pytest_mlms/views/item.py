@@ -69,7 +69,7 @@ NOTED = frozenset(
 
 _BAD = (Verdict.ERROR, Verdict.INVALID, Verdict.FAILED, Verdict.REGRESSED)
 _REPRODUCE = "reproduce: "
-_HEADLINES = ("top1", "latency_p50", "deviation")
+_HEADLINES = ("top1", "query_latency", "latency_p50", "deviation")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,12 +211,18 @@ class ItemView:
             estimate = self.estimates.get(name)
             if estimate is not None and estimate.value is not None and not estimate.lacking:
                 shown = format_quantity(estimate.value, estimate.unit)
-                return f"{name.replace('_', ' ')} {shown}"
+                return f"{self._words(name)} {shown}"
         if self.trace is not None and self.trace.slowest:
             slowest = self.trace.slowest[0]
             share = percent(slowest.share, ".2g")
             return f"slowest of {self.trace.layers:,} layers: {slowest.name}, {share}"
         return ""
+
+    def _words(self, quantity: str) -> str:
+        words = quantity.replace("_", " ")
+        if quantity == "query_latency" and self.load is not None:
+            return f"{words} p{self.load.percentile:g}"
+        return words
 
     def limit_on(self, quantity: str) -> LimitView | None:
         """Return the limit on a quantity, the worst where it has several."""

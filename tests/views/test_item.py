@@ -1,0 +1,21 @@
+"""What a view says of an item."""
+
+from __future__ import annotations
+
+from tests.support.result_lines import estimate
+from tests.support.views import view_of
+
+
+def test_the_headline_of_calls_is_their_median() -> None:
+    estimates = {"throughput": estimate(200, 190, 210, "/s"), "latency_p50": estimate(0.004, 0, 1)}
+    assert view_of({"estimates": estimates}).headline == "latency p50 4.00 ms"
+
+
+def test_the_headline_of_queries_is_the_percentile_that_is_limited() -> None:
+    estimates = {"latency_p50": estimate(0.004, 0, 1), "query_latency": estimate(0.009, 0, 1)}
+    item = view_of({"estimates": estimates, "load": {"latency": 0.01, "percentile": 90.0}})
+    assert item.headline == "query latency p90 9.00 ms"
+
+
+def test_the_headline_of_nothing_is_empty() -> None:
+    assert view_of({}).headline == ""
