@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-__all__ = ["INSTALL", "missing_extra"]
+__all__ = ["EXTRAS", "INSTALL", "missing_extra"]
 
 INSTALL = "pip install"
 """The words of the advice."""
 
-_EXTRAS = {
+EXTRAS = {
     "fastapi": "portal",
     "jinja2": "report",
     "onnx": "onnx",
@@ -21,6 +21,6 @@ _EXTRAS = {
 def missing_extra(error: ImportError) -> str | None:
     """Return what is missing and how to install it; None for an import of no extra."""
     package = (error.name or "").partition(".")[0]
-    if package not in _EXTRAS:
+    if package not in EXTRAS:
         return None
-    return f"this needs {package}: {INSTALL} 'pytest-mlms[{_EXTRAS[package]}]'"
+    return f"this needs {package}: {INSTALL} 'pytest-mlms[{EXTRAS[package]}]'"

@@ -80,7 +80,7 @@ def read_bundle(path: Path, folder: Path) -> Bundle:
     try:
         plain_members(str(path))
         return _bundle_of(unpack(str(path), str(folder)), folder)
-    except (records.Malformed, ValueError) as error:  # zipfile's and DamagedFile are
+    except (records.Malformed, ValueError) as error:  # as DamagedFile is
         raise MlmsError(f"{path} is no bundle that can be read: {error}") from None
     except OSError as error:
         raise MlmsError(f"{path} can't be read: {error.strerror or error}") from None

@@ -10,6 +10,8 @@ import pytest
 
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.repro.archive import read_bundle, write_bundle
+from pytest_mlms.repro.replay.record import Malformed
+from pytest_mlms.repro.replay.unpacking import unpack
 from tests.support.bundles import bundle_of_matrix
 
 
@@ -38,6 +40,25 @@ def test_a_file_outside_of_the_folder_is_refused(tmp_path: Path, name: str) -> N
     with pytest.raises(MlmsError, match="is no bundle"):
         read_bundle(tmp_path / "repro.zip", tmp_path / "inner" / "unpacked")
     assert not (tmp_path / "outside").exists()
+
+
+def test_a_name_that_could_command_a_terminal_is_refused(tmp_path: Path) -> None:
+    write_bundle(bundle_of_matrix(tmp_path), tmp_path / "repro.zip")
+    with zipfile.ZipFile(tmp_path / "repro.zip", "a") as archive:
+        archive.writestr("wheels/\x1b[2J.whl", "x")
+    with pytest.raises(Malformed, match="could command a terminal"):
+        unpack(str(tmp_path / "repro.zip"), str(tmp_path / "unpacked"))
+
+
+def test_a_file_that_the_record_names_and_the_zip_lacks_is_named(tmp_path: Path) -> None:
+    write_bundle(bundle_of_matrix(tmp_path), tmp_path / "repro.zip")
+    less = tmp_path / "less.zip"
+    with zipfile.ZipFile(tmp_path / "repro.zip") as whole, zipfile.ZipFile(less, "w") as archive:
+        for name in whole.namelist():
+            if name != "inputs.npz":
+                archive.writestr(name, whole.read(name))
+    with pytest.raises(MlmsError, match=r"it has no file 'inputs\.npz', which repro\.json names"):
+        read_bundle(less, tmp_path / "unpacked")
 
 
 def test_a_zip_of_something_else_is_refused(tmp_path: Path) -> None:

@@ -282,7 +282,7 @@ def _read_bundle(data: bytes, folder: Path) -> None:
     path = folder / "repro.zip"
     path.write_bytes(data)
     errors: list[Exception] = []
-    for read in (_read_plan, _read_for_reduction):
+    for read in (_read_plan, read_bundle):
         with tempfile.TemporaryDirectory(dir=folder) as unpacked:
             try:
                 read(path, Path(unpacked))
@@ -300,10 +300,6 @@ def _read_plan(path: Path, folder: Path) -> None:
     plan = Plan(record, sides, interpreters, Pip((), "an index"), inputs, None, ())
     text = "".join(plan_lines(plan))
     assert text.isprintable(), text
-
-
-def _read_for_reduction(path: Path, folder: Path) -> None:
-    read_bundle(path, folder)
 
 
 def _read_sound(data: bytes, folder: Path) -> None:

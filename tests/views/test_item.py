@@ -1,4 +1,4 @@
-"""What a view says of an item."""
+"""The headline of an item."""
 
 from __future__ import annotations
 

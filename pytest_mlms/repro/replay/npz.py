@@ -8,30 +8,17 @@ import ast
 import re
 import struct
 import zipfile
-import zlib
 from typing import Any, Dict, Iterable, List, NamedTuple, Tuple
+
+from .unpacking import DAMAGES
 
 _MAGIC = b"\x93NUMPY"
 _ALIGNMENT = 64  # bytes that a header is filled up to
 _TYPE = re.compile(r"[<>|=][fiubc]\d{1,2}")  # what frames carry: numbers
 _KINDS = {"f": "float", "i": "int", "u": "uint", "b": "bool", "c": "complex"}
 
-_DAMAGES = (
-    KeyError,
-    IndexError,
-    TypeError,
-    SyntaxError,
-    RecursionError,
-    MemoryError,
-    EOFError,
-    NotImplementedError,
-    RuntimeError,
-    OverflowError,
-    struct.error,
-    zipfile.BadZipFile,
-    zlib.error,
-)
-"""Errors beside ValueError of Python's readers of zip files and literals."""
+_DAMAGES = (*DAMAGES, LookupError, MemoryError, SyntaxError, TypeError)
+"""Errors of Python's readers of zip files and literals."""
 
 
 class Array(NamedTuple):
@@ -59,7 +46,7 @@ def read_npz(path: str) -> List[Array]:
         with zipfile.ZipFile(path) as archive:
             return [_read(archive, info) for info in archive.infolist()]
     except _DAMAGES as error:
-        raise ValueError("it is damaged: %s %s" % (type(error).__name__, error)) from None
+        raise ValueError("%s (%s)" % (error, type(error).__name__)) from None
 
 
 def write_npz(path: str, arrays: Iterable[Array]) -> None:

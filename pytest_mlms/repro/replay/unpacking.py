@@ -15,10 +15,9 @@ _LONGEST_RECORD = 1 << 24  # bytes of repro.json
 _PART = 1 << 20  # bytes
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
-_DAMAGES = (
+DAMAGES = (
     ValueError,
     EOFError,
-    NotImplementedError,
     OverflowError,
     RuntimeError,
     struct.error,
@@ -38,10 +37,10 @@ def unpack(path: str, folder: str) -> Record:
         with zipfile.ZipFile(path) as archive:
             record = _read_record(archive)
             _unpack_all(archive, folder)
-    except _DAMAGES as error:
+    except DAMAGES as error:
         raise Malformed("it is damaged: %s" % error) from None
     except OSError as error:
-        if error.errno != errno.EINVAL:
+        if error.filename or error.errno != errno.EINVAL:
             raise
         raise Malformed("it is damaged: a file in it begins before the zip does") from None
     named = [record.inputs, record.reference, *record.files.values()]
