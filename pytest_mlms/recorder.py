@@ -75,7 +75,7 @@ class Recorder:
         self._judgement: Judgement | None = None
         self._undecided: list[str] = []
         self._quantities: dict[str, OwnQuantity] = {}
-        self._own_decisions: dict[str, Decision] = {}
+        self._own_decisions: list[Decision] = []
         self._notes: dict[str, Any] = {}
         self._artifacts: dict[str, str] = {}
         self._lost: dict[str, str] = {}
@@ -110,15 +110,15 @@ class Recorder:
         ``better`` is "lower" or "higher". ``limit`` is the worst value that may be, in the unit of
         the value; it is judged when the test has run to its end. Several values are replicates,
         such as folds or runs: their mean is recorded with Student's interval, which then decides.
+        Of a quantity that is recorded again the last value is kept, and each limit is judged.
         Raises ValueError for a name that is taken or is no identifier, for a unit that is no short
         word, and for values that aren't finite.
         """
         estimate = estimate_own(name, value, unit, better)
-        self._own_decisions.pop(name, None)
         if limit is not None:
             scale = OwnScale(unit, better)
             place = place_of(sys._getframe(1))
-            self._own_decisions[name] = decide_own(name, limit, estimate, scale, place)
+            self._own_decisions.append(decide_own(name, limit, estimate, scale, place))
         self._quantities[name] = OwnQuantity.of(estimate, unit, better)
         self.note(quantities=dict(self._quantities))
 
@@ -183,7 +183,7 @@ class Recorder:
 
         Fails and warns as ``settle`` does.
         """
-        decisions = list(self._own_decisions.values())
+        decisions = self._own_decisions
         if not decisions:
             return
         self._judgement = Judgement(

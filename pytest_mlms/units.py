@@ -30,6 +30,8 @@ _LONGEST = 100  # characters of a number and its unit
 _GREEK_MU = "\u03bc"
 _MICRO_SIGN = "\u00b5"
 
+_MOST_DIGITS = 9  # that two values are told apart by
+
 
 def parse_quantity(text: str | float, base: str) -> float:
     """Return ``text`` ("5 ms") in ``base`` ("s"); a fraction may also be a bare number from 0 to 1.
@@ -90,8 +92,8 @@ def _first_unit(base: str) -> str:
     return next(iter(UNITS[base]))
 
 
-def format_quantity(value: float, base: str) -> str:
-    """Return ``value`` with three significant digits and a unit that fits its size.
+def format_quantity(value: float, base: str, digits: int = 3) -> str:
+    """Return ``value`` with ``digits`` significant digits and a unit that fits its size.
 
     NaN is "-" and infinity is "unbounded".
     """
@@ -100,12 +102,21 @@ def format_quantity(value: float, base: str) -> str:
     if math.isinf(value):
         return "unbounded"
     if base == "fraction":
-        return f"{value * 100:.2f} %"
+        return f"{value * 100:.{digits - 1}f} %"
     if base in _SHOWN_UNITS:
         unit = _shown_unit(value, base)
         factor = UNITS[base][unit]
-        return f"{_three_digits(value / factor)} {unit}"
-    return f"{_plain_number(value)} {base}".rstrip()
+        return f"{_in_digits(value / factor, digits)} {unit}"
+    return f"{_plain_number(value, digits)} {base}".rstrip()
+
+
+def format_apart(value: float, other: float, base: str) -> tuple[str, str]:
+    """Return two values as ``format_quantity`` does, with digits enough to tell them apart."""
+    for digits in range(3, _MOST_DIGITS + 1):
+        texts = format_quantity(value, base, digits), format_quantity(other, base, digits)
+        if texts[0] != texts[1]:
+            return texts
+    return format_quantity(value, base), format_quantity(other, base)
 
 
 def _shown_unit(value: float, base: str) -> str:
@@ -119,15 +130,14 @@ def _shown_unit(value: float, base: str) -> str:
     return units[-1]
 
 
-def _plain_number(value: float) -> str:
+def _plain_number(value: float, digits: int) -> str:
     if value == 0 or abs(value) >= 1e-3:
-        return _three_digits(value)
-    return format(value, ".3g")
+        return _in_digits(value, digits)
+    return format(value, f".{digits}g")
 
 
-def _three_digits(value: float) -> str:
-    if value == 0 or abs(value) >= 100:
-        return f"{value:,.0f}"
-    magnitude = math.floor(math.log10(abs(value)))
-    decimals = max(0, 2 - magnitude)
-    return f"{value:.{decimals}f}"
+def _in_digits(value: float, digits: int) -> str:
+    """Return a number with so many digits, and all of those before the point."""
+    magnitude = math.floor(math.log10(abs(value))) if value else digits
+    decimals = max(0, digits - 1 - magnitude)
+    return f"{value:,.{decimals}f}"

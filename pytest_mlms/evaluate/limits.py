@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from pytest_mlms.quantities import QUANTITIES, Quantity
 from pytest_mlms.records import Decision, Estimate, Limit, OwnScale, Verdict
-from pytest_mlms.units import format_quantity
+from pytest_mlms.units import format_apart, format_quantity
 
 __all__ = ["QUIETER", "decide", "explain", "judge", "margin", "scale_of", "summarize", "worst"]
 
@@ -58,10 +58,13 @@ def decide(limit: Limit, estimate: Estimate) -> Verdict:
     PASSED where the interval lies wholly on the right side, FAILED where it lies wholly on the
     wrong one, INCONCLUSIVE where it straddles the limit or where something is missing. INVALID in
     place of FAILED where only contention breaks the limit: the value without the wait for a core
-    meets it.
+    meets it. A limit that allows no input to be wrong is one on the inputs that there are: no
+    number of them shows that others are right, too.
     """
     if estimate.lacking:
         return Verdict.INCONCLUSIVE
+    if _allows_no_error(limit):
+        return Verdict.PASSED if estimate.value == limit.value else Verdict.FAILED
     if scale_of(limit).bound == "min":
         passed = estimate.low >= limit.value
         failed = estimate.high < limit.value
@@ -75,6 +78,16 @@ def decide(limit: Limit, estimate: Estimate) -> Verdict:
     if _is_met_without_wait(limit, estimate):
         return Verdict.INVALID
     return Verdict.FAILED
+
+
+def _allows_no_error(limit: Limit) -> bool:
+    """Return whether a limit is the end of its quantity's range, such as 100 % of right inputs."""
+    scale = scale_of(limit)
+    if not isinstance(scale, Quantity) or scale.kind == "performance":
+        return False
+    if scale.bound == "max":
+        return limit.value == 0
+    return scale.unit == "fraction" and limit.value == 1
 
 
 def _is_met_without_wait(limit: Limit, estimate: Estimate) -> bool:
@@ -151,8 +164,7 @@ def _measurement(decision: Decision) -> str:
     is_disturbed = decision.verdict is Verdict.INVALID and decision.reason
     verb = "may not be" if is_disturbed else _VERBS[decision.verdict]
     side = "at least" if quantity.bound == "min" else "at most"
-    bound = format_quantity(limit.value, quantity.unit)
-    value = format_quantity(decision.estimate.value, quantity.unit)
+    value, bound = format_apart(decision.estimate.value, limit.value, quantity.unit)
     interval = _describe_interval(decision.estimate, quantity.unit)
     return f"{limit.quantity} {verb} {side} {bound}: measured {value}{interval}"
 

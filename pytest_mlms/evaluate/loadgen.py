@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ from pytest_mlms.agent.load import Batcher, LoadPlan
 from pytest_mlms.agent.loadgen import LoadGenPlan
 from pytest_mlms.agent.predictor import Predictor
 from pytest_mlms.evaluate.fresh_process import Batches
+from pytest_mlms.evaluate.limits import judge
 from pytest_mlms.evaluate.performance import Measurement
 from pytest_mlms.load.early_stopping import CONFIDENCE
 from pytest_mlms.load.loadgen import (
@@ -33,6 +35,14 @@ _TRIAL_CALLS = 8
 _SUMMARY = "mlperf_log_summary.txt"
 _STREAM_PERCENTILES = {"single_stream": 0.9, "multi_stream": 0.99}
 _RATES = ("Completed samples per second", "Samples per second", "QPS w/ loadgen overhead")
+_CALL_LATENCIES = {
+    "latency_p50": "50.00 percentile latency (ns)",
+    "latency_p90": "90.00 percentile latency (ns)",
+    "latency_p95": "95.00 percentile latency (ns)",
+    "latency_p99": "99.00 percentile latency (ns)",
+}
+"""Lines of the summary by the quantity that they are where a query is a call."""
+_NOT_MEASURED = "LoadGen doesn't measure it; measure it without --mlms-loadgen"
 
 
 @dataclass(frozen=True)
@@ -46,6 +56,7 @@ class LoadGenItemPlan:
         duration: Seconds of the run, at least.
         budget: Seconds that it may take.
         valid: Whether it must be as long as a valid result takes.
+        limits: The thresholds of the case.
         instances: Copies of the model.
         batcher: The dynamic batcher, if there is one.
     """
@@ -56,6 +67,7 @@ class LoadGenItemPlan:
     duration: float
     budget: float
     valid: bool
+    limits: Sequence[Limit] = ()
     instances: int = 1
     batcher: Batcher | None = None
 
@@ -101,8 +113,9 @@ def measure_by_loadgen(
 ) -> Measurement:
     """Let LoadGen measure a fresh process; return its figures, and its result as ``doubts``.
 
-    ``keep`` gets its logs. A server that is INVALID is FAILED. Raises Refused where the stack has
-    no LoadGen.
+    ``keep`` gets its logs. A server that is INVALID is FAILED, and thresholds are judged by the
+    figures of this one run; those on what LoadGen doesn't measure are INCONCLUSIVE. Raises Refused
+    where the stack has no LoadGen.
     """
     plan.settings(1.0, 1.0)
     with new_predictor() as predictor:
@@ -155,7 +168,18 @@ def _estimates(plan: LoadGenItemPlan, summary: LoadGenSummary) -> dict[str, Esti
         if name in summary.values:
             estimates["query_rate"] = _estimate(summary.values[name])
             break
+    if plan.scenario.name == "single_stream":
+        estimates |= _call_latencies(summary)
     return estimates
+
+
+def _call_latencies(summary: LoadGenSummary) -> dict[str, Estimate]:
+    """Return the percentiles of calls, which are the queries of a single stream."""
+    return {
+        quantity: _estimate(summary.values[name] * 1e-9)
+        for quantity, name in _CALL_LATENCIES.items()
+        if name in summary.values
+    }
 
 
 def _estimate(value: float) -> Estimate:
@@ -165,10 +189,16 @@ def _estimate(value: float) -> Estimate:
 def _decisions(
     plan: LoadGenItemPlan, summary: LoadGenSummary, estimates: dict[str, Estimate]
 ) -> list[Decision]:
-    """Return the decision on a server's own limit: LoadGen's."""
+    """Return the decisions on a server's own limit, which is LoadGen's, and on the thresholds."""
+    lacking = {
+        limit.quantity: Estimate(math.nan, 0.0, math.inf, CONFIDENCE, 0, "runs", _NOT_MEASURED)
+        for limit in plan.limits
+    }
+    decisions = judge(plan.limits, {**lacking, **estimates})
     load = plan.scenario.load
-    if not isinstance(load, Server) or "query_latency" not in estimates:
-        return []
-    limit = Limit("query_latency", load.latency, plan.place)
-    verdict = Verdict.PASSED if summary.valid else Verdict.FAILED
-    return [Decision(limit, estimates["query_latency"], verdict, "; ".join(summary.unmet))]
+    if isinstance(load, Server) and "query_latency" in estimates:
+        limit = Limit("query_latency", load.latency, plan.place)
+        verdict = Verdict.PASSED if summary.valid else Verdict.FAILED
+        reason = "; ".join(summary.unmet)
+        decisions.insert(0, Decision(limit, estimates["query_latency"], verdict, reason))
+    return decisions

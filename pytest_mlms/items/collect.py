@@ -17,7 +17,7 @@ import pytest
 
 from pytest_mlms.cases import Case, case_of
 from pytest_mlms.config import MANIFEST_SUFFIXES
-from pytest_mlms.errors import ManifestError, MlmsError
+from pytest_mlms.errors import AgentError, ManifestError, MlmsError, OutputError
 from pytest_mlms.items.selection import select_cases
 from pytest_mlms.loading import NoManifestError, load_manifest
 from pytest_mlms.manifest.datasets import DATASET_FILES
@@ -34,6 +34,12 @@ KINDS: tuple[Kind, ...] = ("accuracy", "agreement", "performance", "upgrade", "t
 
 
 _NO_MANIFESTS = (*STACK_FILES, *DATASET_FILES)
+
+_EXPECTED = (pytest.fail.Exception, AssertionError, AgentError, OutputError)
+"""What an xfail of a manifest expects: broken limits, and models that a framework can't run.
+
+A file with another digest, a stack that can't be made, or a fault of ours is no expected failure.
+"""
 
 
 def is_manifest(path: Path, roots: Iterable[Path]) -> bool:
@@ -227,6 +233,8 @@ def _marks(case: Case) -> list[Any]:
     )
     marks = [own]
     for name, reason in case.marks:
-        mark = getattr(pytest.mark, name)
-        marks.append(mark(reason=reason))
+        if name == "xfail":
+            marks.append(pytest.mark.xfail(reason=reason, raises=_EXPECTED))
+        else:
+            marks.append(pytest.mark.skip(reason=reason))
     return marks

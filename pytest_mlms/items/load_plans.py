@@ -26,6 +26,7 @@ def loadgen_plan_of(case: Case, config: Config) -> LoadGenItemPlan:
         duration=config.duration,
         budget=config.budget,
         valid=config.loadgen == "valid",
+        limits=case.limits,
         instances=evaluate.instances,
         batcher=_batcher_of(case),
     )

@@ -42,6 +42,32 @@ def test_the_interval_decides_not_the_value(
     assert decide(limit, estimate(middle, low, high)) is verdict
 
 
+@pytest.mark.parametrize(
+    ("quantity", "limit", "value", "verdict"),
+    [
+        ("top1", 1.0, 1.0, Verdict.PASSED),
+        ("top1", 1.0, 0.9999999, Verdict.FAILED),
+        ("wer", 0.0, 0.0, Verdict.PASSED),
+        ("wer", 0.0, 0.01, Verdict.FAILED),
+    ],
+)
+def test_a_limit_without_any_error_is_one_on_the_inputs_that_there_are(
+    quantity: str, limit: float, value: float, verdict: Verdict
+) -> None:
+    wide = Estimate(value, value - 0.01, value + 0.01, 0.95, 10_000_000, "inputs")
+    assert decide(Limit(quantity, limit, PLACE), wide) is verdict
+
+
+def test_a_text_has_digits_enough_to_tell_the_value_from_the_limit() -> None:
+    below = Estimate(0.99995, 0.9999, 0.99999, 0.95, 20_000, "inputs")
+    limit = Limit("top1", 1.0, PLACE)
+    text = explain(Decision(limit, below, Verdict.FAILED))
+    assert text.startswith("top1 is not at least 100.000 %: measured 99.995 %")
+    slower = Estimate(0.0050004, 0.0050003, 0.0050005, 0.95, 6, "processes")
+    text = explain(Decision(AT_MOST, slower, Verdict.FAILED))
+    assert text.startswith("latency_p90 is not at most 5.0000 ms: measured 5.0004 ms")
+
+
 ENDS = st.tuples(st.floats(0, 10), st.floats(0, 10)).map(sorted)
 
 

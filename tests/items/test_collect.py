@@ -190,6 +190,18 @@ def test_marks_of_the_manifest_reach_the_items(project: Project) -> None:
     result.stdout.no_fnmatch_line("*nothing was measured*")
 
 
+def test_an_error_that_is_not_of_the_model_is_no_expected_failure(project: Project) -> None:
+    project.use_faulty()
+    (project.folder / "digits_cnn.onnx").write_text("{ }")
+    marks = "marks: {xfail: {'faulty-cpu': not today}}"
+    project.manifest.write_text(f"{project.manifest.read_text()}\n{marks}\n")
+    result = project.run("-k", "accuracy")
+    result.assert_outcomes(errors=1)
+    (item,) = project.items()
+    assert item["verdict"] == "ERROR"
+    assert "sha256" in item["message"]
+
+
 def test_a_run_whose_only_item_is_skipped_says_that_nothing_was_measured(
     project: Project,
 ) -> None:

@@ -54,6 +54,20 @@ def test_a_server_that_loadgen_finds_invalid_fails(loads: Project) -> None:
 
 
 @needs_loadgen
+@pytest.mark.slow
+def test_thresholds_are_judged_by_what_loadgen_measured(loads: Project) -> None:
+    limits = "thresholds:\n  latency_p90: {{max: {}}}\n  peak_memory: {{max: 1 GiB}}"
+    for latency, verdict in (("1 µs", "FAILED"), ("60 s", "PASSED")):
+        write_manifest(
+            loads, "single_stream", options="seconds: 0.002", more=limits.format(latency)
+        )
+        loads.run("-k", "performance", "--mlms-loadgen")
+        (item,) = loads.items()
+        verdicts = {limit["quantity"]: limit["verdict"] for limit in item["limits"]}
+        assert verdicts == {"latency_p90": verdict, "peak_memory": "INCONCLUSIVE"}
+
+
+@needs_loadgen
 def test_a_scenario_that_loadgen_lacks_is_an_error(loads: Project) -> None:
     write_manifest(loads, "peak: {latency: 1 s}")
     result = loads.run("-k", "performance", "--mlms-loadgen")

@@ -70,6 +70,16 @@ def test_a_limit_that_holds_passes_and_is_in_the_results(project: Project) -> No
     assert recall["min"] == 0.8
 
 
+def test_each_limit_of_a_quantity_that_is_recorded_again_is_judged(project: Project) -> None:
+    write_matrix(project.path)
+    twice = LIMITS.format(rmse=0.5) + LIMITS.format(rmse=0.05).splitlines()[-2] + "\n"
+    project.pytester.makepyfile(test_own=twice)
+    project.run("test_own.py").assert_outcomes(failed=1)
+    (item,) = project.items()
+    assert [limit["verdict"] for limit in item["limits"]] == ["FAILED", "PASSED", "PASSED"]
+    assert item["quantities"]["rmse"]["value"] == 0.05
+
+
 def test_a_broken_limit_fails_the_test_and_hides_no_other_quantity(project: Project) -> None:
     result = run_limits(project, "0.125", "--junitxml=x.xml")
     result.assert_outcomes(failed=1)
