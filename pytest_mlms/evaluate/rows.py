@@ -6,6 +6,7 @@ Rows are kept on disk, so that their size is not bounded by memory.
 from __future__ import annotations
 
 import tempfile
+import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -176,14 +177,15 @@ class RowFiles:
 
 
 class _RowsFile:
-    """Rows of one output in an unnamed temporary file, which the mapped array keeps alive.
+    """Rows of one output in an unnamed temporary file, which lasts as long as a mapped array.
 
     The first rows of the output say of which shape and type all must be.
     """
 
     def __init__(self, name: str, first: Array) -> None:
         self._name = name
-        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - the mapped array keeps it
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed with this object
+        weakref.finalize(self, self._file.close)  # a mapped array has a descriptor of its own
         self._shape = first.shape[1:]
         self._dtype = first.dtype
         self._count = 0

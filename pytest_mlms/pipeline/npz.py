@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from pytest_mlms.errors import DatasetError
 from pytest_mlms.files import open_regular
 from pytest_mlms.memory import shortage
-from pytest_mlms.pipeline.stored_rows import StoredRows
+from pytest_mlms.pipeline.stored_rows import OpenFile, StoredRows
 
 __all__ = ["read_npy", "read_npz"]
 
@@ -149,23 +149,22 @@ def _read(
             return _read_data(file, header, subject)
         if member.compress_type == zipfile.ZIP_STORED:
             _check_content(file)
-            kept: IO[bytes] = os.fdopen(os.dup(whole.fileno()), "rb", buffering=0)
             offset = _data_offset(whole.fileno(), member) + begin
-            return StoredRows(kept, offset, header.shape, header.dtype)
+            return StoredRows(OpenFile(whole), offset, header.shape, header.dtype)
         return StoredRows(_unpacked(file, subject), 0, header.shape, header.dtype)
 
 
-def _unpacked(file: IO[bytes], subject: str) -> IO[bytes]:
+def _unpacked(file: IO[bytes], subject: str) -> OpenFile:
     """Return the rest of a compressed member in an unnamed temporary file."""
     try:
-        kept = tempfile.TemporaryFile()  # noqa: SIM115 - the rows keep it
-        while data := file.read(_CHUNK):
-            kept.write(data)
-        kept.flush()
+        with tempfile.TemporaryFile() as kept:
+            while data := file.read(_CHUNK):
+                kept.write(data)
+            kept.flush()
+            return OpenFile(kept)
     except OSError as error:
         problem = f"{subject}, which can't be unpacked in {tempfile.gettempdir()}"
         raise DatasetError(f"{problem}: {error.strerror or error}; set TMPDIR") from error
-    return kept
 
 
 def _stays_in_file(header: _Header) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import IO, Any
@@ -13,7 +14,15 @@ from numpy.typing import NDArray
 
 from pytest_mlms.errors import DatasetError
 
-__all__ = ["StoredRows"]
+__all__ = ["OpenFile", "StoredRows"]
+
+
+class OpenFile:
+    """A descriptor of its own of an open file, closed when nothing needs it any more."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self.descriptor = os.dup(file.fileno())
+        weakref.finalize(self, os.close, self.descriptor)
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,7 +32,7 @@ class StoredRows(Sequence[NDArray[Any]]):
     Threads may read at once. The file is kept open.
     """
 
-    file: IO[bytes]
+    file: OpenFile
     offset: int
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -44,7 +53,7 @@ class StoredRows(Sequence[NDArray[Any]]):
         row = self.shape[1:]
         size = math.prod(row) * self.dtype.itemsize
         number = range(len(self))[index]
-        data = os.pread(self.file.fileno(), size, self.offset + number * size)
+        data = os.pread(self.file.descriptor, size, self.offset + number * size)
         if len(data) < size:
             raise DatasetError("the file was cut off while it was read; run again")
         return np.frombuffer(data, self.dtype).reshape(row)

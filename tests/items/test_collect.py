@@ -190,6 +190,11 @@ def test_marks_of_the_manifest_reach_the_items(project: Project) -> None:
     result.stdout.no_fnmatch_line("*nothing was measured*")
 
 
+def test_accuracy_passes_where_warnings_are_errors(project: Project) -> None:
+    project.set_thresholds("  top1: {min: 0.9}")
+    project.run("-W", "error", "-k", "accuracy").assert_outcomes(passed=1)
+
+
 def test_an_error_that_is_not_of_the_model_is_no_expected_failure(project: Project) -> None:
     project.use_faulty()
     (project.folder / "digits_cnn.onnx").write_text("{ }")
