@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,9 @@ __all__ = [
     "NOISES",
     "OF_CALLS",
     "OF_PROCESS",
+    "UNLIKE_NOISES",
     "Generator",
+    "Kind",
     "Noise",
     "figures_of_process",
     "simulated_figures",
@@ -36,13 +38,14 @@ Factors: TypeAlias = Callable[[Generator, int], Array]
 CALL = 1e-3  # seconds
 CALLS = 2  # of a turn
 SCATTER = 0.05
+STEADY = 0.01  # of short calls by a coarse clock
+TURN = 2e-3  # seconds, of calls that are shorter
 CPU_SCATTER = 0.02
 BURST_CALLS = 50
 BURST_SHARE = 0.1
 DRIFT = 0.02
 DRIFT_CALLS = 500
 SLOW_CALL = 1.5
-SLOW_PROCESS = 1.4
 
 OF_CALLS = ("latency", "cpu_time", "wall_time", "latency_p90", "latency_p95", "throughput")
 """Quantities that follow the calls of a round."""
@@ -55,26 +58,61 @@ def _ones(generator: Generator, count: int) -> Array:
     return np.ones(count)
 
 
+class Kind(NamedTuple):
+    """A share of the processes of a side, which takes so many times as long as the others."""
+
+    share: float = 0.0
+    times: float = 1.0
+
+    @property
+    def mean(self) -> float:
+        """The mean over processes of the log of the factor."""
+        return self.share * math.log(self.times)
+
+    def draw(self, generator: Generator) -> float:
+        """Return the log of the factor of a process."""
+        return math.log(self.times) if generator.random() < self.share else 0.0
+
+
+ONE_KIND = Kind()
+
+
 @dataclass(frozen=True)
 class Noise:
     """A kind of noise.
 
     ``shared`` has the factors of all calls of a round in their order, whichever side makes them,
     and ``own`` those of the calls of one process. Processes differ by ``offset``, a standard
-    deviation, and a share of ``slow`` of them takes 1.4 times as long.
+    deviation. ``a`` and ``b`` are the slow processes of each side, and ``skew_a`` and ``skew_b``
+    the mean of what a process takes longer by chance, distributed exponentially. The side that is
+    started first is slower by ``first``, a share. A clock advances by steps of ``step`` seconds,
+    and calls take ``call`` seconds.
     """
 
     name: str
     shared: Factors = _ones
     own: Factors = _ones
     offset: float = 0.0
-    slow: float = 0.0
+    a: Kind = ONE_KIND
+    b: Kind = ONE_KIND
+    skew_a: float = 0.0
+    skew_b: float = 0.0
+    first: float = 0.0
+    step: float = 0.0
+    call: float = CALL
 
-    def log_ratio(self, generator: Generator) -> float:
+    @property
+    def mean(self) -> float:
+        """The mean of log(B / A) over processes."""
+        return self.b.mean - self.a.mean + self.skew_b - self.skew_a
+
+    def log_ratio(self, generator: Generator, b_first: bool) -> float:
         """Return log(B / A) of two processes of a round, beside the noise of their calls."""
         a, b = self.offset * generator.normal(size=2)
-        slow_a, slow_b = generator.random(2) < self.slow
-        return float(b - a + math.log(SLOW_PROCESS) * (int(slow_b) - int(slow_a)))
+        skew_a, skew_b = generator.exponential(size=2) * (self.skew_a, self.skew_b)
+        kinds = self.b.draw(generator) - self.a.draw(generator)
+        order = math.log1p(self.first) * (1 if b_first else -1)
+        return float(b - a + kinds + skew_b - skew_a + order)
 
 
 def _heavy_tails(generator: Generator, count: int) -> Array:
@@ -117,28 +155,55 @@ NOISES: Sequence[Noise] = (
     Noise("processes differ by 1 %", offset=0.01),
     Noise("processes differ by 2 %", offset=0.02),
     Noise("processes differ by 3 %", offset=0.03),
-    Noise("one process in 12 at 1.4", offset=0.003, slow=1 / 12),
+    Noise("one process in 12 at 1.4", offset=0.003, a=Kind(1 / 12, 1.4), b=Kind(1 / 12, 1.4)),
 )
 
+UNLIKE_NOISES: Sequence[Noise] = (
+    Noise("none", offset=0.002),
+    Noise("both by a coin x 1.2", offset=0.002, a=Kind(0.5, 1.2), b=Kind(0.5, 1.2)),
+    Noise("both exponential, 2 %", offset=0.002, skew_a=0.02, skew_b=0.02),
+    Noise("both one in ten x 1.4", offset=0.002, a=Kind(0.1, 1.4), b=Kind(0.1, 1.4)),
+    Noise("B by a coin x 1.2", offset=0.002, b=Kind(0.5, 1.2)),
+    Noise("B by a coin x 1.06", offset=0.002, b=Kind(0.5, 1.06)),
+    Noise("A by a coin x 1.06", offset=0.002, a=Kind(0.5, 1.06)),
+    Noise("x 1.1, A 0.1, B 0.4", offset=0.002, a=Kind(0.1, 1.1), b=Kind(0.4, 1.1)),
+    Noise("B in 0.4 x 1.1", offset=0.002, b=Kind(0.4, 1.1)),
+    Noise("B in 0.25 x 1.2", offset=0.002, b=Kind(0.25, 1.2)),
+    Noise("B in 0.1 x 1.4", offset=0.002, b=Kind(0.1, 1.4)),
+    Noise("B exponential, 2 %", offset=0.002, skew_b=0.02),
+    Noise("A exponential, 2 %", offset=0.002, skew_a=0.02),
+    Noise("first side + 1.5 %", offset=0.002, first=0.015),
+    Noise("20.3 µs, clock of 1 µs", offset=0.002, step=1e-6, call=20.3e-6),
+    Noise("20.3 µs, clock of 0.5 µs", offset=0.002, step=0.5e-6, call=20.3e-6),
+)
+"""Noises that the two sides may not share, beside some that they do."""
 
-def simulated_figures(noise: Noise, pairs: int, generator: Generator) -> dict[str, Figure]:
-    """Return the figures of a round of equal sides, by the functions that compute real ones.
 
-    Without the processes' offsets, and without what a process has once.
+def simulated_figures(
+    noise: Noise, pairs: int, generator: Generator, change: float = 0.0
+) -> dict[str, Figure]:
+    """Return the figures of a round by the functions that compute real ones.
+
+    B takes exp(``change``) times as long as A, without the processes' offsets. What a process has
+    once is left out.
     """
     order = generator.integers(2, size=pairs)
     rows = np.arange(pairs)
-    shared = noise.shared(generator, 2 * CALLS * pairs).reshape(pairs, 2, CALLS)
+    calls = CALLS if noise.call == CALL else round(TURN / noise.call)
+    shared = noise.shared(generator, 2 * calls * pairs).reshape(pairs, 2, calls)
     a = _simulated_side(noise, shared[rows, order], generator)
-    b = _simulated_side(noise, shared[rows, 1 - order], generator)
+    b = _simulated_side(noise, math.exp(change) * shared[rows, 1 - order], generator)
     figures = figures_of(Round(a, b), "adj", batch_size=1)
     return {name: figures[name] for name in OF_CALLS}
 
 
 def _simulated_side(noise: Noise, shared: Array, generator: Generator) -> Side:
-    scatter = np.exp(SCATTER * generator.normal(size=shared.shape))
+    scatter = np.exp((SCATTER if noise.step == 0 else STEADY) * generator.normal(size=shared.shape))
     own = noise.own(generator, shared.size).reshape(shared.shape)
-    wall = CALL * shared * scatter * own
+    wall = noise.call * shared * scatter * own
+    if noise.step:
+        ends = np.cumsum(wall, axis=1) + generator.uniform(0, noise.step, (len(wall), 1))
+        wall = noise.step * np.diff(np.floor(ends / noise.step), axis=1, prepend=0)
     cpu_scatter = np.exp(CPU_SCATTER * generator.normal(size=len(wall)))
     return Side(
         wall=wall,

@@ -10,7 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ from gate_noise import (
     NOISES,
     OF_CALLS,
     OF_PROCESS,
+    UNLIKE_NOISES,
     Generator,
     Noise,
     figures_of_process,
@@ -31,7 +32,7 @@ from pytest_mlms.records import Verdict
 from pytest_mlms.upgrade.decision import MOST_ROUNDS, compare_rounds, is_decided, verdict_of
 from pytest_mlms.upgrade.figures import Figure
 
-__all__ = ["Decision", "Simulation", "SimulationPlan", "simulation_report"]
+__all__ = ["Decision", "Simulation", "SimulationPlan", "simulation_report", "unlike_report"]
 
 Figures = Mapping[str, Figure]
 
@@ -50,6 +51,18 @@ ITEMS_HEADER = (
     "+5 %: REGRESSED, within 10 s",
     "s",
     "+10 %: REGRESSED, within 10 s",
+)
+
+
+UNLIKE_HEADER = (
+    "what varies",
+    "mean",
+    "at it: REGRESSED, PASSED",
+    "no change: REGRESSED, PASSED, rounds",
+    "+3 %: REGRESSED, PASSED",
+    "+4.5 %: PASSED",
+    "+5 %: REGRESSED, rounds",
+    "+8 %: REGRESSED, rounds",
 )
 
 
@@ -85,11 +98,15 @@ def decide(rounds: Iterator[Figures], gates: Sequence[str]) -> Decision:
 
 @dataclass(frozen=True)
 class SimulationPlan:
-    """How many decisions a cell has, and from how many simulated rounds they are drawn."""
+    """How many decisions a cell has, and from how many simulated rounds they are drawn.
+
+    ``processes`` compute at the same time, as many as there are cores where it is None.
+    """
 
     decisions: int = 1000
     library: int = 200
     seed: int = 1
+    processes: int | None = None
     noises: Sequence[Noise] = NOISES
 
 
@@ -104,10 +121,13 @@ class Simulation:
     @classmethod
     def of(cls, noise: Noise, plan: SimulationPlan) -> Simulation:
         """Simulate the rounds of the library."""
-        generator = np.random.default_rng(plan.seed)
-        pairs = round(TURNS / PAIR)
-        library = [simulated_figures(noise, pairs, generator) for _ in range(plan.library)]
-        return cls(noise, library, plan)
+        return cls(noise, simulated_library(noise, plan), plan)
+
+    def with_change(self, effect: float) -> Simulation:
+        """Return the simulation whose library has the effect, where a clock makes steps of it."""
+        if self.noise.step == 0:
+            return self
+        return replace(self, library=simulated_library(self.noise, self.plan, math.log1p(effect)))
 
     def items(self, effect: float) -> list[Decision]:
         """Decide on whole items, whose candidate takes ``effect`` longer by every clock."""
@@ -148,13 +168,24 @@ class Simulation:
         Its sides are equal, so either of them may be B.
         """
         drawn = self.library[int(generator.integers(len(self.library)))]
-        direction = float(generator.choice([-1, 1]))
-        change = math.log1p(effect) + self.noise.log_ratio(generator)
+        b_first = bool(generator.integers(2))
+        change = self.noise.log_ratio(generator, b_first) - self.noise.mean
+        direction = 1.0
+        if self.noise.step == 0:
+            direction = float(generator.choice([-1, 1]))
+            change += math.log1p(effect)
         figures = {}
         for name in OF_CALLS:
             equal = drawn[name]._replace(value=direction * drawn[name].value)
             figures[name] = worse_figure(name, equal, change)
         return figures
+
+
+def simulated_library(noise: Noise, plan: SimulationPlan, change: float = 0.0) -> list[Figures]:
+    """Return rounds whose B takes exp(``change``) times as long."""
+    generator = np.random.default_rng(plan.seed)
+    pairs = round(TURNS / PAIR)
+    return [simulated_figures(noise, pairs, generator, change) for _ in range(plan.library)]
 
 
 def worse_figure(name: str, figure: Figure, change: float) -> Figure:
@@ -165,7 +196,7 @@ def worse_figure(name: str, figure: Figure, change: float) -> Figure:
 
 def simulation_report(plan: SimulationPlan) -> Iterator[str]:
     """Yield the lines of three tables, whose cells are percent of decisions, or seconds."""
-    with ProcessPoolExecutor() as pool:
+    with ProcessPoolExecutor(plan.processes) as pool:
         plans = [plan] * len(plan.noises)
         rows = list(pool.map(simulated_rows, plan.noises, plans))
     yield from _table(ITEMS_HEADER, [row.of_items for row in rows])
@@ -174,6 +205,47 @@ def simulation_report(plan: SimulationPlan) -> Iterator[str]:
     yield ""
     header = ["of a process", "deviation", "at the edge", "worse: REGRESSED"]
     yield from _table(header, process_rows(plan))
+
+
+def unlike_report(plan: SimulationPlan) -> Iterator[str]:
+    """Yield the lines of the table of noises that the two sides may not share, as they come."""
+    yield row_of(UNLIKE_HEADER)
+    yield "|" + "---|" * len(UNLIKE_HEADER)
+    with ProcessPoolExecutor(plan.processes) as pool:
+        plans = [plan] * len(UNLIKE_NOISES)
+        yield from map(row_of, pool.map(unlike_cells, UNLIKE_NOISES, plans))
+
+
+def unlike_cells(noise: Noise, plan: SimulationPlan) -> list[str]:
+    """Return the row of a kind of noise, whose items are judged by their latency alone.
+
+    Changes are those of the mean over processes. Where the noise has a mean itself, its first cell
+    is of a candidate whose processes are otherwise those of the baseline.
+    """
+    simulation = Simulation.of(noise, plan)
+
+    def decided(effect: float) -> Sequence[Decision]:
+        return simulation.with_change(effect).gates("latency", effect)
+
+    own = math.expm1(noise.mean)
+    none = decided(0.0)
+    return [
+        noise.name,
+        f"{100 * own:+.1f} %",
+        _both(decided(own)) if own > 0 else "",
+        f"{_both(none)}, {_rounds(none)}",
+        _both(decided(0.03)),
+        _share(decided(0.0451), Verdict.PASSED),
+        *[_found_after(decided(effect)) for effect in (0.05, 0.08)],
+    ]
+
+
+def _rounds(decisions: Sequence[Decision]) -> str:
+    return f"{fmean(decision.rounds for decision in decisions):.1f}"
+
+
+def _found_after(decisions: Sequence[Decision]) -> str:
+    return f"{_share(decisions, Verdict.REGRESSED)}, {_rounds(decisions)}"
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
     bash ci/gate_study [--quick] [--minutes 20] [--items 60 15] [--threads 1] [--beside-load]
                        [--models digits] [--gate-only] [--output FILE]
-    bash ci/gate_study --simulate [--decisions 1000]
+    bash ci/gate_study --simulate [--decisions 1000] [--unlike]
 
 Writes docs/gate.md, or another page. Identical models (A/A) are compared, and candidates that do
 about 2, 5 and 10 % more work: extra layers, whose size is found for each model by a line through
@@ -13,7 +13,8 @@ taken in a random order, as many as fit into the minutes: a shorter study is a s
 several threads only identical models tell something, as CPU time then holds that of spinning.
 
 With --simulate nothing is measured: decisions are made on simulated processes, whose truth is
-known, and the tables of docs/methodology.md are printed.
+known, and the tables of docs/methodology.md are printed; with --unlike that of noises which the two
+sides don't share.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from typing import Any
 import numpy as np
 from gate_models import ROOT, SOURCES, Network, make_networks
 from gate_report import EFFECTS, TOLERANCE, Conditions, Item, make_report
-from gate_simulation import SimulationPlan, simulation_report
+from gate_simulation import SimulationPlan, simulation_report, unlike_report
 from pytest_benchmark.utils import parse_compare_fail
 
 from pytest_mlms.agent.opening import PredictorSpec, open_predictor
@@ -324,6 +325,10 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument(
         "--simulate", action="store_true", help="decide on simulated processes instead"
     )
+    parser.add_argument(
+        "--unlike", action="store_true", help="--simulate noises that the two sides don't share"
+    )
+    parser.add_argument("--processes", type=int, help="of --simulate; default: one a core")
     parser.add_argument("--decisions", type=int, default=1000, help="of each cell of --simulate")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument(
@@ -375,8 +380,8 @@ def main() -> int:
     """Run the study."""
     options = parse_options()
     if options.simulate:
-        plan = SimulationPlan(options.decisions, seed=options.seed)
-        for line in simulation_report(plan):
+        plan = SimulationPlan(options.decisions, seed=options.seed, processes=options.processes)
+        for line in unlike_report(plan) if options.unlike else simulation_report(plan):
             print(line, flush=True)
         return 0
     seconds = 0.4 if options.quick else 0.75

@@ -30,7 +30,14 @@ from pytest_mlms.stacks.declared import install_advice
 from pytest_mlms.stacks.variables import advice_on_missing
 from pytest_mlms.waits import Waiting, in_silence
 
-__all__ = ["PredictorSpec", "check_agent", "load_model", "open_predictor"]
+__all__ = [
+    "PredictorSpec",
+    "Started",
+    "check_agent",
+    "load_model",
+    "open_predictor",
+    "start_predictor",
+]
 
 _LONGEST_TEXT = 4096  # characters of a path
 _NUMPY_LINES = 60  # of the log, enough for numpy's warning with its traceback
@@ -74,16 +81,40 @@ def open_predictor(spec: PredictorSpec) -> Iterator[Predictor]:
     the signature is another, InvalidRun where it runs on another device or with other threads, and
     AgentError where it can't be loaded.
     """
+    with start_predictor(spec) as started:
+        yield started.load()
+
+
+@dataclass(frozen=True)
+class Started:
+    """An agent that was started, ``began`` by the clock of performance counters."""
+
+    spec: PredictorSpec
+    agent: Agent
+    began: float
+
+    def load(self) -> Predictor:
+        """Load the model; raises as ``open_predictor`` does."""
+        spec = self.spec
+        with _advising(spec.launch):
+            with spec.waiting(lambda: _importing(spec)):
+                hello = _say_hello(self.agent, spec)
+            start_seconds = time.perf_counter() - self.began
+            with spec.waiting(lambda: _loading(spec)):
+                return _load(self.agent, spec, hello, start_seconds)
+
+    def stop(self) -> None:
+        """Have a ``load`` in another thread end with an error."""
+        self.agent.process.terminate()
+
+
+@contextlib.contextmanager
+def start_predictor(spec: PredictorSpec) -> Iterator[Started]:
+    """Start an agent, whose model is loaded later; it ends with the context. Raises AgentError."""
     began = time.perf_counter()
     agent = start_agent(spec.launch, spec.predictor, spec.log, spec.timeout)
     try:
-        with _advising(spec.launch):
-            with spec.waiting(lambda: _importing(spec)):
-                hello = _say_hello(agent, spec)
-            start_seconds = time.perf_counter() - began
-            with spec.waiting(lambda: _loading(spec)):
-                predictor = _load(agent, spec, hello, start_seconds)
-        yield predictor
+        yield Started(spec, agent, began)
     finally:
         agent.close()
 

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from pytest_mlms.agent.opening import PredictorSpec, open_predictor
+from pytest_mlms.agent.opening import PredictorSpec, Started, start_predictor
 from pytest_mlms.agent.predictor import Clocks, Predictor, Turn
 from pytest_mlms.errors import InvalidRun, MlmsError
+from pytest_mlms.memory import available_memory
+from pytest_mlms.records import device_name
 from pytest_mlms.upgrade.rounds import SIDES, Outputs, SideName
 
 __all__ = ["AgentPair", "TurnPlan", "open_pair"]
+
+_COPIES = 4  # of a model's files that loading may take in memory
 
 
 @dataclass(frozen=True)
@@ -26,7 +31,8 @@ class AgentPair:
     """A fresh agent of each side, with the model loaded.
 
     Once ``bind`` was called only the side with the turn runs. The other one is stopped, where that
-    is possible. ``labels`` name the sides in messages.
+    is possible. ``labels`` name the sides in messages. ``together`` is whether both sides were
+    started and loaded at once.
     """
 
     def __init__(
@@ -35,10 +41,12 @@ class AgentPair:
         b: Predictor,
         labels: Mapping[SideName, str],
         in_container: bool = False,
+        together: bool = False,
     ) -> None:
         self.a = a
         self.b = b
         self.labels = labels
+        self.together = together
         self.batches: Sequence[Outputs] = ()
         self.clocks: dict[SideName, Clocks] = {}
         self._in_container = in_container
@@ -95,7 +103,10 @@ class AgentPair:
 def open_pair(
     sides: Mapping[SideName, PredictorSpec], order: Sequence[SideName], cores: Sequence[int]
 ) -> Iterator[AgentPair]:
-    """Start both sides in ``order``, held to ``cores`` (empty: to none), and load their models.
+    """Start both sides, held to ``cores`` (empty: to none), and load their models.
+
+    They start at once, since the side that starts first may be slower for as long as it lives. On
+    a device other than the CPU, and where memory may be short, they do so in ``order``.
 
     Raises as ``open_predictor`` does, with the name of the side. Raises MlmsError where both sides
     are the same software, InvalidRun where they do not run on the same cores, or not with the same
@@ -106,19 +117,59 @@ def open_pair(
         "a": _label("baseline", sides["a"]),
         "b": _label("candidate", sides["b"]),
     }
-    predictors: dict[SideName, Predictor] = {}
+    together = _may_load_together(sides)
     with contextlib.ExitStack() as opened:
+        starting = {side: start_predictor(_held_to(sides[side], cores)) for side in order}
+        started: dict[SideName, Started] = {}
+        predictors: dict[SideName, Predictor] = {}
         for side in order:
-            opening = open_predictor(_held_to(sides[side], cores))
             with _naming(labels[side]):
-                predictors[side] = opened.enter_context(opening)
+                started[side] = opened.enter_context(starting[side])
+                if not together:
+                    predictors[side] = started[side].load()
+        if together:
+            predictors = _load_together(started, labels)
         a = predictors["a"]
         b = predictors["b"]
         if sides["a"].case.threads == sides["b"].case.threads:
             _check_same_threads(a, b)
         _check_same_cores(a, b)
         in_container = any(spec.case.stack.container for spec in sides.values())
-        yield AgentPair(a, b, labels, in_container)
+        yield AgentPair(a, b, labels, in_container, together)
+
+
+def _may_load_together(sides: Mapping[SideName, PredictorSpec]) -> bool:
+    """Return whether both sides may load their models at the same time.
+
+    Frameworks choose kernels on a GPU by timing them, and would disturb each other.
+    """
+    if any(device_name(spec.case.device) != "cpu" for spec in sides.values()):
+        return False
+    files = [file for spec in sides.values() for file in spec.files.values()]
+    size = sum(part.stat().st_size for file in files for part in (file, *file.rglob("*")))
+    return _COPIES * size < available_memory()
+
+
+def _load_together(
+    started: Mapping[SideName, Started], labels: Mapping[SideName, str]
+) -> dict[SideName, Predictor]:
+    """Load the model of one side here, and that of the other in a thread.
+
+    Where this one fails or is interrupted, the other's agent is ended, which ends its thread.
+    """
+    here, there = started
+    with ThreadPoolExecutor(1) as pool:
+        loading = pool.submit(_load, started[there], labels[there])
+        try:
+            return {here: _load(started[here], labels[here]), there: loading.result()}
+        except BaseException:
+            started[there].stop()
+            raise
+
+
+def _load(started: Started, label: str) -> Predictor:
+    with _naming(label):
+        return started.load()
 
 
 @contextlib.contextmanager

@@ -93,9 +93,10 @@ def run_interleaved(
     rng = random.Random(plan.seed)
     spent = 0.0
     load = plan.load_strategy()
+    order: list[SideName] = []
     for index in range(MOST_ROUNDS):
         began = time.monotonic()
-        order = rng.sample(SIDES, 2)
+        order = order[::-1] if index % 2 else rng.sample(SIDES, 2)  # in blocks of two
         cores = plan.draw_cores(rng)
         with open_pair(order, cores) as pair:
             runner = RoundRunner(plan, pair, cores, rng)
@@ -156,6 +157,7 @@ class RoundRunner:
             sides[side] = _measured_side(pair[side], pair.clocks[side], all_turns)
         record = RoundRecord(
             started_first=started_first,
+            started_together=pair.together,
             cores=self._cores,
             pairs=len(first_sides),
             calls=turn_plan.count,

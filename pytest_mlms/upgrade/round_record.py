@@ -75,7 +75,8 @@ class RoundRecord:
     not. ``steady`` is whether the warm-up of ``warmup_pairs`` reached a steady state,
     ``turns_exclusive`` whether the waiting side was stopped. ``loads`` are the runs of a scenario
     with queries: "a" is the first on side A, "a2" the second. ``peaks`` are those of both sides,
-    where they were searched.
+    where they were searched. ``started_together`` is whether both sides started and loaded at once;
+    ``clock_step`` is that of the clock in seconds, 0 where it is too fine to show.
     """
 
     started_first: SideName
@@ -92,6 +93,8 @@ class RoundRecord:
     figures: Mapping[str, Figure] = field(default_factory=dict)
     loads: Mapping[str, LoadRecord] = field(default_factory=dict)
     peaks: Mapping[SideName, PeakRecord] = field(default_factory=dict)
+    started_together: bool = False
+    clock_step: float = 0.0
 
     @property
     def load_counts(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -69,6 +70,8 @@ def test_a_pair_has_the_process_ids_of_both_sides() -> None:
 class FakeCase:
     """The part of a case that opening a pair reads."""
 
+    device = "cpu"
+
     def __init__(self, name: str, threads: int | None = None, container: str | None = None) -> None:
         self.stack = Stack(name, "fake", interpreter="current", container=container)
         self.model = "model"
@@ -86,22 +89,47 @@ def spec_of(name: str, command: str, threads: int | None = None) -> PredictorSpe
     )
 
 
+class FakeStart:
+    """An agent that was started. A side of two waits until the other one loads, too."""
+
+    both = threading.Barrier(2)
+
+    def __init__(self, spec: PredictorSpec, fake: FakePredictor) -> None:
+        self.spec = spec
+        self.fake = fake
+        self.is_ended = threading.Event()
+
+    def load(self) -> FakePredictor:
+        command = self.spec.launch.command
+        if command == ("broken",):
+            raise AgentError("can't load")
+        if command == ("endless",):
+            assert self.is_ended.wait(60), "nobody ended it"
+            raise AgentError("it ended")
+        if "together" in command:
+            self.both.wait(60)
+        return self.fake
+
+    def stop(self) -> None:
+        self.is_ended.set()
+
+
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[PredictorSpec]:
     """The specs of the predictors that were opened; opening needs no process."""
     specs: list[PredictorSpec] = []
 
     @contextlib.contextmanager
-    def open_fake(spec: PredictorSpec) -> Iterator[FakePredictor]:
+    def start_fake(spec: PredictorSpec) -> Iterator[FakeStart]:
         specs.append(spec)
         if spec.launch.command == ("missing",):
             raise AgentError("can't start")
         fake = FakePredictor(len(specs))
         fake.threads = spec.case.threads or len(specs)
         fake.cores = spec.launch.cores  # type: ignore[attr-defined]
-        yield fake
+        yield FakeStart(spec, fake)
 
-    monkeypatch.setattr("pytest_mlms.upgrade.agents.open_predictor", open_fake)
+    monkeypatch.setattr("pytest_mlms.upgrade.agents.start_predictor", start_fake)
     return specs
 
 
@@ -127,6 +155,40 @@ def test_a_side_that_cannot_be_opened_is_named(opened: list[PredictorSpec]) -> N
         pytest.raises(AgentError, match="candidate new: can't start"),
         open_pair(sides_of(OLD, missing), ORDER, []),
     ):
+        pass
+
+
+def test_both_sides_load_at_the_same_time(opened: list[PredictorSpec]) -> None:
+    old = replace(OLD, launch=replace(OLD.launch, command=("together", "old")))
+    new = replace(NEW, launch=replace(NEW.launch, command=("together", "new")))
+    with open_pair(sides_of(old, new), ORDER, []) as pair:
+        assert pair.together
+
+
+def test_sides_load_one_after_the_other_on_another_device(
+    opened: list[PredictorSpec], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FakeCase, "device", "cuda")
+    with open_pair(sides_of(OLD, NEW), ORDER, []) as pair:
+        assert not pair.together
+
+
+def test_sides_load_one_after_the_other_where_memory_is_short(
+    opened: list[PredictorSpec], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("pytest_mlms.upgrade.agents.available_memory", lambda: 99)
+    model = tmp_path / "model"
+    model.write_bytes(bytes(25))
+    large = replace(OLD, files={"graph": model})
+    with open_pair(sides_of(large, NEW), ORDER, []) as pair:
+        assert not pair.together
+
+
+def test_a_side_that_cannot_be_loaded_ends_the_other_one_that_still_loads(
+    opened: list[PredictorSpec],
+) -> None:
+    sides = sides_of(spec_of("slow", "endless"), spec_of("bad", "broken"))
+    with pytest.raises(AgentError, match="candidate bad: can't load"), open_pair(sides, ORDER, []):
         pass
 
 

@@ -84,6 +84,14 @@ def test_no_round_is_begun_that_would_exceed_the_budget() -> None:
     assert len(run.opened) == 1
 
 
+def test_each_side_is_started_first_in_one_of_two_rounds() -> None:
+    for seed in range(4):
+        run = Run(FakePair(), rounds=6)
+        run.run(replace(PLAN, seed=seed))
+        first = [opened.order[0] for opened in run.opened]
+        assert [{*first[index : index + 2]} for index in (0, 2, 4)] == 3 * [{"a", "b"}]
+
+
 def test_a_seed_draws_the_same_order_of_everything() -> None:
     assert drawn_with(seed=7) == drawn_with(seed=7)
     assert drawn_with(seed=7) != drawn_with(seed=8)

@@ -33,5 +33,7 @@ def test_the_keys_of_a_round_are_those_that_results_document() -> None:
         "figures",
         "loads",
         "peaks",
+        "started_together",
+        "clock_step",
     }
     assert plain["sides"]["b"]["pid"] == 102

@@ -358,3 +358,36 @@ def test_stopped_agents_and_their_children_end_with_a_pytest_that_is_killed(
         assert wait_until(lambda: all(is_stopped(process) for process in processes))
         run.send_signal(signal.SIGKILL)
     assert wait_until(lambda: all(is_gone(process) for process in processes))
+
+
+LOADING = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from pytest_mlms.upgrade import agents
+from tests.support.labour import LabourUpgrade
+
+load_together = agents._load_together
+
+def tell(started, labels):
+    print(*[side.agent.process.pid for side in started.values()], flush=True)
+    return load_together(started, labels)
+
+agents._load_together = tell
+LabourUpgrade(Path(sys.argv[2])).run({"slow": "900"}, {"slow": "901"})
+"""
+
+
+def test_an_interrupt_ends_both_agents_that_load(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", LOADING, str(ROOT), str(tmp_path)]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as run:
+        assert run.stdout
+        assert run.stderr
+        processes = [psutil.Process(int(pid)) for pid in run.stdout.readline().split()]
+        assert len(processes) == 2
+        time.sleep(0.3)
+        run.send_signal(signal.SIGINT)
+        assert "KeyboardInterrupt" in run.stderr.read()
+    assert all(map(is_gone, processes))
