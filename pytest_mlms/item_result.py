@@ -356,7 +356,10 @@ class Outcome:
 
 @dataclass(frozen=True)
 class ItemResult:
-    """The result of one item, or of one of its repetitions."""
+    """The result of one item, or of one of its repetitions.
+
+    ``digest`` is that of what the item measures and of what judges it.
+    """
 
     nodeid: str
     worker: str | None
@@ -367,12 +370,15 @@ class ItemResult:
     repetition: int = 1
     reproduce: str = ""
     other_version: str = ""
+    digest: str = ""
 
     def as_line(self) -> dict[str, Any]:
         """Return the item's line of results.jsonl as plain values, without secrets."""
         line: dict[str, Any] = {"nodeid": self.nodeid, "worker": self.worker}
         if self.repetition > 1:
             line["repetition"] = self.repetition
+        if self.digest:
+            line["digest"] = self.digest
         line.update(to_plain(self.identity))
         line["machine"] = to_plain(self.machine)
         if self.recording is not None:

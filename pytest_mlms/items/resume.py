@@ -1,18 +1,26 @@
-"""--mlms-resume: continue a run that was stopped, without the items that it had finished."""
+"""--mlms-resume: continue a run that was stopped, without the items that it had finished.
+
+An item whose manifest, stacks or options have changed since is not finished: it runs again.
+"""
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Mapping
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pytest_mlms.case_digest import case_digest
+from pytest_mlms.cases import case_of
 from pytest_mlms.config import Config
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.report.reporter import Reporter
 from pytest_mlms.results_reader import read_results
 from pytest_mlms.session import SESSION
+from pytest_mlms.stacks.installed import NOT_FROM_INDEX
 
 __all__ = ["Resume", "finished_items", "resumed_run", "take_run"]
 
@@ -29,7 +37,12 @@ def resumed_run(options: Config) -> Path:
     path = options.results / (options.resume or "latest")
     run = path.resolve()
     if (run / "results.jsonl").is_file():
-        return run
+        if options.resume != "latest" or not _has_passed(run):
+            return run
+        raise pytest.UsageError(
+            f"--mlms-resume: the last run, {run.name}, has ended and nothing failed; a run "
+            f"stopped before its first result left nothing: run without --mlms-resume"
+        )
     files = options.results.glob("*/results.jsonl")
     runs = sorted(file.parent.name for file in files if not file.parent.is_symlink())
     last_runs = runs[-_SHOWN_RUNS:]
@@ -50,23 +63,30 @@ def take_run(reporter: Reporter) -> None:
 class Resume:
     """A plugin of each process of a resumed run; with xdist, of the controller and every worker.
 
-    ``lines`` has the results of the finished items by node id; workers have none.
+    ``lines`` has the results of the finished items by node id; workers have none, but the digests
+    of what was measured.
     """
 
     def __init__(self, config: pytest.Config) -> None:
         self.lines: dict[str, Line] = {}
-        self._strict = config.stash[SESSION].config.strict
+        self._config = config.stash[SESSION].config
+        self._again = 0
         worker = getattr(config, "workerinput", None)
         if worker is None:
             self.lines = finished_items(config.stash[SESSION].run_folder)
-            self._finished = set(self.lines)
+            installed = _installed_here()
+            self._finished = {
+                name: line.get("digest", "")
+                for name, line in self.lines.items()
+                if _has_its_packages(line, installed)
+            }
         else:
-            self._finished = set(worker["mlms_done"])
+            self._finished = dict(worker["mlms_done"])
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
         """Tell a worker what is finished."""
-        node.workerinput["mlms_done"] = sorted(self._finished)
+        node.workerinput["mlms_done"] = self._finished
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(
@@ -76,11 +96,29 @@ class Resume:
         finished: list[pytest.Item] = []
         others: list[pytest.Item] = []
         for item in items:
-            group = finished if item.nodeid in self._finished else others
+            group = finished if self._is_finished(item) else others
             group.append(item)
         if finished:
             config.hook.pytest_deselected(items=finished)
             items[:] = others
+
+    def _is_finished(self, item: pytest.Item) -> bool:
+        """Return whether the result of an item is that of the same case, judged alike."""
+        digest = self._finished.get(item.nodeid)
+        case = case_of(item)
+        return digest is not None and case is not None and digest == case_digest(case, self._config)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Leave out the earlier line of an item that has run again."""
+        if hasattr(report, "mlms") and self.lines.pop(report.nodeid, None) is not None:
+            self._again += 1
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        """Tell which results are of an earlier session."""
+        text = f"mlms: resumed: {len(self.lines)} earlier results kept"
+        if self._again:
+            text += f", {self._again} items ran again: their manifest, stack or options changed"
+        terminalreporter.write_line(text)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
@@ -89,7 +127,7 @@ class Resume:
         if not self.lines or session.exitstatus not in nothing_failed:
             return
         session.exitstatus = pytest.ExitCode.OK
-        if any(_has_failed(line, self._strict) for line in self.lines.values()):
+        if any(_has_failed(line, self._config.strict) for line in self.lines.values()):
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
@@ -108,6 +146,30 @@ def finished_items(run: Path) -> dict[str, Line]:
         if line["type"] == "item" and line["verdict"] != "ERROR":
             finished[nodeid] = line
     return finished
+
+
+def _installed_here() -> set[str]:
+    """Return the packages of this interpreter, as lines have them."""
+    return {f"{package.name}=={package.version}" for package in distributions()}
+
+
+def _has_its_packages(line: Line, installed: set[str]) -> bool:
+    """Return whether an item that ran in this interpreter would find the same packages again."""
+    stack, machine, launch = (line.get(name) or {} for name in ("stack", "machine", "launch"))
+    if stack.get("declared") != {"interpreter": "current"}:
+        return True
+    if machine.get("host") != socket.gethostname():
+        return True
+    packages = {text.partition(NOT_FROM_INDEX)[0] for text in launch.get("packages", ())}
+    return packages <= installed
+
+
+def _has_passed(run: Path) -> bool:
+    """Return whether a run has come to its end and nothing failed."""
+    last: Line = {}
+    for line in read_results(run / "results.jsonl"):
+        last = line
+    return last.get("type") == "end" and last.get("exit_status") == 0
 
 
 def _has_failed(line: Mapping[str, Any], strict: bool) -> bool:

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
+from pytest_mlms.case_digest import case_digest
 from pytest_mlms.cases import Case, case_of
 from pytest_mlms.errors import InvalidRun, MlmsError
 from pytest_mlms.host.machine import machine_state
@@ -141,9 +142,11 @@ def _result(
 ) -> ItemResult:
     recording = recorder.recording() if recorder else None
     software = recording.software if recording else None
+    session = item.config.stash[SESSION]
     return ItemResult(
         nodeid=item.nodeid,
-        worker=item.config.stash[SESSION].worker,
+        worker=session.worker,
+        digest=case_digest(case, session.config),
         identity=CaseIdentity.of(case),
         machine=machine_state(),
         outcome=outcome,

@@ -68,6 +68,7 @@ class Reporter:
         self._session = session
         self._opened_file: ResultsFile | None = None
         self._results: list[dict[str, Any]] = []
+        self._earlier: dict[str, dict[str, Any]] = {}
         self._errors: list[str] = []
         self._collection_errors: list[str] = []
         self._notes: list[str] = []
@@ -94,7 +95,8 @@ class Reporter:
 
     def show(self, results: Iterable[Mapping[str, Any]]) -> None:
         """Show items that an earlier session of the run had finished."""
-        self._results += [_shown(result) for result in results]
+        self._earlier = {result["nodeid"]: _shown(result) for result in results}
+        self._results += self._earlier.values()
 
     def has(self, result: Mapping[str, Any]) -> bool:
         """Return whether the line that came last is that of this result."""
@@ -108,6 +110,9 @@ class Reporter:
         self._file.append(result)
         self._config.hook.pytest_mlms_result(config=self._config, result=result)
         if is_final:
+            earlier = self._earlier.pop(result["nodeid"], None)
+            if earlier is not None:
+                self._results.remove(earlier)
             self._results.append(_shown(result))
 
     def note(self, kind: str, **fields: Any) -> None:

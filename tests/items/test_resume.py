@@ -79,6 +79,50 @@ def test_an_item_with_an_error_runs_again(project: Project) -> None:
     assert [item["verdict"] for item in project.items()] == ["ERROR", "PASSED"]
 
 
+def test_an_item_runs_again_whose_limit_was_tightened(project: Project) -> None:
+    project.use_faulty()
+    project.set_thresholds("  latency_p50: {max: 60 s}")
+    assert project.run().ret == 0
+    project.cut_off(1)
+    project.set_thresholds("  latency_p50: {max: 1 ns}")
+    result = project.run("--mlms-resume")
+    assert result.ret == 1
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["mlms: resumed: 0 earlier results kept, 1 items ran again: *"])
+
+
+def test_an_item_runs_again_under_other_options_and_a_mended_one_passes(project: Project) -> None:
+    project.use_faulty()
+    project.set_thresholds("  latency_p50: {max: 1 ns}")
+    assert project.run("-k", "performance").ret == 1
+    kept = project.run("-k", "performance", "--mlms-resume")
+    kept.assert_outcomes(deselected=2)
+    assert kept.ret == 1
+    longer = project.run("-k", "performance", "--mlms-resume", "--mlms-duration=0.02")
+    longer.assert_outcomes(failed=1, deselected=1)
+    project.set_thresholds("  latency_p50: {max: 60 s}")
+    assert project.run("-k", "performance", "--mlms-resume", "--mlms-duration=0.02").ret == 0
+
+
+def test_an_item_of_this_interpreter_runs_again_where_a_package_changed(project: Project) -> None:
+    project.use_faulty()
+    assert project.run("-k", "accuracy").ret == 0
+    path = project.results / "results.jsonl"
+    older = path.read_text().replace(f"pytest=={pytest.__version__}", "pytest==8.0.0")
+    path.write_text(older.partition('"type": "end"')[0])
+    project.run("-k", "accuracy", "--mlms-resume").assert_outcomes(passed=1, deselected=1)
+
+
+def test_a_run_that_passed_is_not_resumed_in_place_of_one_without_a_result(
+    project: Project,
+) -> None:
+    project.use_faulty()
+    assert project.run("-k", "accuracy").ret == 0
+    result = project.run("-k", "accuracy", "--mlms-resume")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: --mlms-resume: the last run, *, has ended and nothing*"])
+
+
 def kept_items(path: Path) -> set[str]:
     lines = read_results(path)
     return {line["nodeid"] for line in lines if line.get("type") == "item"}
@@ -118,13 +162,14 @@ def test_a_run_is_resumed_by_one_session_at_a_time(project: Project) -> None:
     assert project.run("-k", "accuracy").ret == 0
     file = ResultsFile(project.results.resolve())
     file.resume()
+    resume = f"--mlms-resume={file.path.parent.name}"
     for workers in ([], ["-n1"]):
-        result = project.run("--mlms-resume", *workers)
+        result = project.run(resume, *workers)
         assert result.ret == pytest.ExitCode.USAGE_ERROR
         text = f"ERROR: --mlms-resume: * is in use by process {os.getpid()} (*); wait for it, or *"
         result.stderr.fnmatch_lines([text])
     file.close()
-    assert project.run("--mlms-resume").ret == 0
+    assert project.run(resume).ret == 0
     assert len(nodeids(project)) == 2
 
 
