@@ -16,7 +16,10 @@ import pytest
 
 from pytest_mlms.options import OPTIONS, is_set, read_option, source_of
 
-__all__ = ["LOCK", "LOCK_FILE", "MANIFEST_SUFFIXES", "Config"]
+__all__ = ["LOCK", "LOCK_FILE", "MANIFEST_SUFFIXES", "SENT", "Config"]
+
+SENT = (*(option.name for option in OPTIONS if option.is_sent), "lock")
+"""The fields of Config whose files are copied to the hosts of remote workers."""
 
 MANIFEST_SUFFIXES = (".yaml", ".yml")
 
@@ -133,19 +136,19 @@ class Config:
     def pack(self, place: Callable[[Path], str]) -> dict[str, Any]:
         """Return the options as plain values for a worker on another host.
 
-        ``place`` returns where that host has a path, relative to its root directory. The history
-        is not among them: only the controller writes it.
+        ``place`` returns where that host has a path, relative to its root directory. Of paths only
+        those are told that a worker uses: the controller alone writes documents and pushes.
         """
         packed: dict[str, Any] = {}
         for option in fields(self):
             value = getattr(self, option.name)
             if isinstance(value, Path):
-                value = {"path": place(value)}
+                is_told = option.name in (*SENT, "root", "results")
+                value = {"path": place(value)} if is_told else None
             elif _are_paths(value):
                 value = {"paths": [place(path) for path in value]}
             packed[option.name] = value
-        packed["history"] = None
-        return packed
+        return {**packed, "history": None, "push": None, "full": self.measures_in_full}
 
     @classmethod
     def _unpack(cls, packed: dict[str, Any], root: Path) -> Config:

@@ -30,7 +30,8 @@ class Option:
 
     Without a ``metavar`` it is a switch. ``read`` turns text into a value and raises
     ArgumentTypeError; an option of paths has Path. A ``repeatable`` option has a tuple of values.
-    ``bare`` is the text that the option stands for when no value follows it.
+    ``bare`` is the text that the option stands for when no value follows it. The files and folders
+    that ``is_sent`` names are copied to the hosts of remote workers, and no others.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Option:
     default: Any = None
     repeatable: bool = False
     bare: str | None = None
+    is_sent: bool = False
 
     @property
     def flag(self) -> str:
@@ -162,6 +164,7 @@ OPTIONS = [
         metavar="DIR",
         read=Path,
         repeatable=True,
+        is_sent=True,
     ),
     Option(
         "model",
@@ -252,6 +255,7 @@ OPTIONS = [
         metavar="DIR",
         read=Path,
         repeatable=True,
+        is_sent=True,
     ),
     Option(
         "cache",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
+import re
 import socket
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -13,6 +14,9 @@ from urllib.parse import urlsplit
 from pytest_mlms.errors import MlmsError
 
 __all__ = ["ListenAddress", "OwnNames", "PortalError"]
+
+_HOST_HEADER = re.compile(r"(?:\[([0-9a-f:.]+)\]|([0-9a-z_.-]+))(?::[0-9]{1,5})?")
+"""The whole of a Host header in small letters: no path, query or user, which others would read."""
 
 
 class PortalError(MlmsError):
@@ -87,11 +91,7 @@ class OwnNames:
 
     def has_host(self, header: str) -> bool:
         """Return whether the Host header of a request is one of the portal's names."""
-        try:
-            name = urlsplit(f"//{header}").hostname or ""
-        except ValueError:
-            return False
-        name = name.rstrip(".")
+        name = _host_name(header)
         return name in self._names or _is_ip_address(name)
 
     def has_origin(self, origin: str, host: str) -> bool:
@@ -102,10 +102,15 @@ class OwnNames:
         """
         if origin in self._urls:
             return True
-        parts = urlsplit(origin)
-        if urlsplit(f"//{host}").hostname in self._names_of_urls:
+        if _host_name(host) in self._names_of_urls:
             return False
-        return parts.scheme in ("http", "https") and parts.netloc.lower() == host.lower()
+        return origin.lower() in (f"http://{host.lower()}", f"https://{host.lower()}")
+
+
+def _host_name(header: str) -> str:
+    """Return the name or the IP address in a Host header, or nothing where it is malformed."""
+    match = _HOST_HEADER.fullmatch(header.lower())
+    return (match[1] or match[2]).rstrip(".") if match else ""
 
 
 def _is_ip_address(text: str) -> bool:

@@ -131,6 +131,6 @@ def _our_error(pages: Pages, settings: PortalSettings) -> Callable[[Request, Exc
 
 def _error(pages: Pages, request: Request, status: int, text: str) -> Response:
     """Return an error as JSON to programs, and as a page to people."""
-    if request.url.path.startswith(API):
+    if request.scope["path"].startswith(API):
         return JSONResponse({"detail": text}, status)
     return pages.page(request, "message.html", status, title="Error", text=text)

@@ -1,6 +1,7 @@
 """The guard in front of all pages: names, origins, tokens, sizes, times, and headers of answers.
 
-It is a layer of ASGI below all routes, so that no route can forget it.
+It is a layer of ASGI below all routes, so that no route can forget it. What it decides by is
+``scope["path"]``, as routes do; ``request.url`` is put together from the Host header.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ class Guard:
             return _refused(request, 403, "the request comes from another site")
         if request.method not in _SAFE_METHODS and not self._settings.tokens:
             return _refused(request, 403, "a portal without a token takes nothing")
-        if self._settings.tokens and not request.url.path.startswith(_OPEN):
+        if self._settings.tokens and not request.scope["path"].startswith(_OPEN):
             return self._refusal_of_token(request)
         return None
 
@@ -96,7 +97,7 @@ class Guard:
         purposes = self._purposes(request)
         if not purposes:
             return _login(request)
-        if request.url.path == TOKEN_PATH or _purpose_of(request) in purposes:
+        if request.scope["path"] == TOKEN_PATH or _purpose_of(request) in purposes:
             return None
         allowed = " and ".join(sorted(purposes))
         return _refused(request, 403, f"this token may {allowed}, and nothing else")
@@ -125,15 +126,15 @@ class Guard:
 
     def _most_bytes(self, request: Request) -> int:
         limits = self._settings.limits
-        is_upload = request.method == "POST" and request.url.path == UPLOADS
+        is_upload = request.method == "POST" and request.scope["path"] == UPLOADS
         return limits.upload_bytes if is_upload else limits.form_bytes
 
 
 def _purpose_of(request: Request) -> str:
     """Return the purpose that a token needs for a request."""
-    if request.method in _SAFE_METHODS or request.url.path == "/logout":
+    if request.method in _SAFE_METHODS or request.scope["path"] == "/logout":
         return "read"
-    return "push" if request.url.path == UPLOADS else "run"
+    return "push" if request.scope["path"] == UPLOADS else "run"
 
 
 def _with_headers(send: Send) -> Send:
@@ -151,19 +152,19 @@ def _with_headers(send: Send) -> Send:
 
 def _login(request: Request) -> Response:
     """Return the answer to a request without a token: for a person's page the one to log in."""
-    if request.url.path.startswith(API) or request.method not in _SAFE_METHODS:
+    if request.scope["path"].startswith(API) or request.method not in _SAFE_METHODS:
         answer = _refused(request, 401, "the token is missing, or is none of this portal's")
         answer.headers["WWW-Authenticate"] = "Bearer"
         return answer
-    place = request.url.path
-    if request.url.query:
-        place += f"?{request.url.query}"
+    place = request.scope["path"]
+    if request.scope["query_string"]:
+        place += f"?{request.scope['query_string'].decode('latin-1')}"
     return RedirectResponse(f"/login?next={quote(place, safe='/')}", 303)
 
 
 def _refused(request: Request, status: int, reason: str) -> Response:
     # The rest of a body that nobody reads would be taken for the next request.
     headers = {"Connection": "close"}
-    if request.url.path.startswith(API):
+    if request.scope["path"].startswith(API):
         return JSONResponse({"detail": reason}, status, headers)
     return PlainTextResponse(f"{reason}\n", status, headers)

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
+from starlette.datastructures import URL
+from starlette.requests import Request
+from starlette.types import Message, Receive, Scope, Send
 
+from pytest_mlms.portal.addresses import ListenAddress
+from pytest_mlms.portal.guard import Guard
+from pytest_mlms.portal.settings import PortalSettings
+from pytest_mlms.portal.tokens import Token, Tokens
 from tests.support.histories import item_line, run_name, write_lines, write_run
 from tests.support.portals import TOKEN, Portal, serving
 
@@ -121,9 +129,52 @@ def test_logging_in_leads_to_no_other_site(portal: Portal, place: str) -> None:
     assert answer.headers["Location"] == "/"
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", ""])
+FOREIGN_HOSTS = ["evil.example", "evil.example:80", "127.0.0.1.evil.example", ""]
+MALFORMED_HOSTS = [
+    "127.0.0.1/login?",
+    "127.0.0.1/login#",
+    "localhost\\login",
+    "u@localhost",
+    "[::1",
+]
+MALFORMED_HOSTS += [
+    "localhost:8765/static/",
+    "localhost:",
+    "localhost:80:80",
+    "127.0.0.1 x",
+    "[::1]x",
+]
+
+
+@pytest.mark.parametrize("host", FOREIGN_HOSTS + MALFORMED_HOSTS)
 def test_a_name_that_is_not_the_portals_is_refused(portal: Portal, host: str) -> None:
     assert portal.get("/api/v1/runs", Host=host).status == 421
+
+
+@pytest.mark.parametrize(("method", "path"), [("GET", "/runs"), ("POST", "/api/v1/runs")])
+def test_the_path_of_the_request_alone_decides(
+    method: str, path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What versions of starlette below 1.0.1 make of a Host "127.0.0.1/login?" (CVE-2026-48710).
+    monkeypatch.setattr(Request, "url", URL(f"http://127.0.0.1/login?{path}"))
+    tokens = Tokens((Token(TOKEN),))
+    settings = PortalSettings(tmp_path, ListenAddress("127.0.0.1", 8765), tokens)
+    headers = [(b"host", b"127.0.0.1"), (b"origin", b"http://127.0.0.1")]
+    scope = {"type": "http", "method": method, "path": path, "query_string": b""}
+    sent: list[Message] = []
+
+    async def passed_on(scope: Scope, receive: Receive, send: Send) -> None:
+        raise AssertionError("the guard let it through")
+
+    async def receive() -> Message:
+        return {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    guard = Guard(passed_on, settings)
+    asyncio.run(guard({**scope, "headers": headers}, receive, send))
+    assert sent[0]["status"] == (303 if method == "GET" else 401)
 
 
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST.:8765", "127.0.0.1:1", "[::1]:8765"])

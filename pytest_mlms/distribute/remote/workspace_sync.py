@@ -18,12 +18,11 @@ from typing import Any
 
 import pytest
 
-from pytest_mlms.config import Config
+from pytest_mlms.config import SENT, Config
 from pytest_mlms.distribute.remote.hosts import ANSWER_SECONDS
 
 __all__ = ["WorkspaceSync", "small_files"]
 
-_OUTPUT_OPTIONS = ("results", "cache", "benchmark_json", "root")
 _ROOT_FILES = ("stacks.yaml", "datasets.yaml", "pyproject.toml", "conftest.py")
 _SUFFIXES = (".yaml", ".yml", ".py", ".txt", ".json", ".toml", ".ini", ".cfg")
 _LARGEST = 1 << 20  # bytes
@@ -77,10 +76,16 @@ class WorkspaceSync:
         return without_cache.pack(self.place)
 
     def map_arguments(self, arguments: Iterable[str]) -> list[str]:
-        """Return pytest's arguments, with paths replaced by their places in the workspace."""
+        """Return pytest's arguments, with paths replaced by their places in the workspace.
+
+        The address of a history, which may have a password, is left out.
+        """
         return [self._map_argument(argument) for argument in arguments]
 
     def _map_argument(self, argument: str) -> str:
+        history = self._options.history
+        if history and "://" in history:
+            argument = argument.replace(history, "")
         name, separator, node = argument.partition("::")
         if not name or name.startswith("-"):
             return argument
@@ -94,6 +99,8 @@ class WorkspaceSync:
         """The content of the files by their places."""
         found = {}
         for path in self._paths():
+            if path in self._kept:
+                continue
             place = self.place(path)
             found[place] = path.read_bytes()
         if self._config.inipath is None:
@@ -136,19 +143,14 @@ class WorkspaceSync:
                 continue
             name, _, _ = argument.partition("::")
             yield self._absolute(name)
-        for path in self._option_paths():
-            if path.exists():
-                yield path
+        for name in SENT:
+            yield from filter(Path.exists, _paths_of(self._options, name))
 
-    def _option_paths(self) -> Iterator[Path]:
-        for option in fields(self._options):
-            if option.name in _OUTPUT_OPTIONS:
-                continue
-            value = getattr(self._options, option.name)
-            values = value if isinstance(value, tuple) else (value,)
-            for single in values:
-                if isinstance(single, Path):
-                    yield single
+    @cached_property
+    def _kept(self) -> frozenset[Path]:
+        """The files that options name and no worker needs, wherever they are: tokens, documents."""
+        names = {option.name for option in fields(self._options)} - set(SENT)
+        return frozenset(path for name in names for path in _paths_of(self._options, name))
 
     def _conftests_above(self, path: Path) -> Iterator[Path]:
         for folder in path.parents:
@@ -159,6 +161,14 @@ class WorkspaceSync:
     def _absolute(self, name: str) -> Path:
         path = self._config.invocation_params.dir / name
         return Path(os.path.normpath(path))
+
+
+def _paths_of(options: Config, name: str) -> Iterator[Path]:
+    """Yield the paths that are the value of an option."""
+    value = getattr(options, name)
+    for single in value if isinstance(value, tuple) else (value,):
+        if isinstance(single, Path):
+            yield single
 
 
 def small_files(folder: Path) -> Iterator[Path]:

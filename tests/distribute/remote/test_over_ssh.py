@@ -95,6 +95,16 @@ def test_items_run_on_other_hosts_and_their_files_come_back(project: Project, ho
     assert left == ""
 
 
+def test_the_secrets_of_the_controller_stay_there(project: Project, hosts: Hosts) -> None:
+    (project.path / "token").write_text("a-secret-of-the-controller")
+    push = ("--mlms-push=http://127.0.0.1:9", "--mlms-push-token-file=token")
+    history = "--mlms-history=postgresql://user:a-secret-of-the-controller@127.0.0.1:9/history"
+    result = project.run(hosts.tx(1), "--dist=load", "-kaccuracy", *push, history)
+    assert result.ret == 0
+    assert hosts_of(project.items()) == {"mlms1"}
+    assert hosts.ssh(1, "grep -rl a-secret-of-the-controller . || true") == ""
+
+
 def test_a_node_id_selects_an_item_on_another_host(project: Project, hosts: Hosts) -> None:
     nodeid = "manifests/digits.yaml::test_accuracy[onnxruntime-cpu]"
     assert project.run(hosts.tx(1), "--dist=load", nodeid).ret == 0

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from pytest_mlms.config import Config
 from pytest_mlms.distribute.remote.workspace_sync import WorkspaceSync, small_files
+from pytest_mlms.options import OPTIONS
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,8 @@ class FakeOptions:
     results: Path = Path("mlms-results")
     cache: Path | None = None
     lock: Path | None = None
+    history: str | None = None
+    push_token_file: Path | None = None
 
     def pack(self, place: Any) -> dict[str, Any]:
         places = [place(path) for path in self.manifests]
@@ -62,6 +66,43 @@ def test_the_lock_file_that_upgrades_are_judged_against_is_sent(root: Path) -> N
     lock.write_text("format = 1")
     assert sync_of(root, lock=lock).files["mlms.lock"] == b"format = 1"
     assert "mlms.lock" not in sync_of(root).files
+
+
+def test_of_all_paths_that_options_name_only_what_workers_need_is_sent(
+    pytester: pytest.Pytester,
+) -> None:
+    arguments = []
+    for option in OPTIONS:
+        if option.read is Path:
+            file = pytester.path / option.name
+            if option.metavar == "DIR":
+                file.mkdir()
+                file /= "file.yaml"
+            file.write_text(f"models: {option.name}")
+            arguments.append(f"{option.flag}={option.name}")
+    config = pytester.parseconfig("--rootdir=.", *arguments)
+    options = Config.from_pytest(config)
+    sent = WorkspaceSync(config, options)
+    assert sorted(sent.files) == ["manifests/file.yaml", "predictors/file.yaml", "pytest.ini"]
+    packed = {name: value for name, value in sent.options().items() if isinstance(value, dict)}
+    told = {name for name, value in packed.items() if any(value.values())}
+    assert told == {"manifests", "predictors", "results", "root"}
+
+
+def test_a_token_below_a_folder_that_is_sent_stays_here(root: Path) -> None:
+    token = root / "manifests" / "token.txt"
+    token.write_text("a-secret")
+    (root / "manifests" / "labels.txt").write_text("cat")
+    sync = sync_of(root, manifests=(root / "manifests",), push_token_file=token)
+    assert "manifests/labels.txt" in sync.files
+    assert "manifests/token.txt" not in sync.files
+
+
+@pytest.mark.parametrize("form", ["--mlms-history={}", "{}"])
+def test_the_address_of_a_history_is_told_to_no_host(root: Path, form: str) -> None:
+    address = "postgresql://user:password@host/history"
+    sync = sync_of(root, history=address)
+    assert sync.map_arguments([form.format(address)]) == [form.format("")]
 
 
 def test_the_whole_rootdir_is_not_sent(root: Path) -> None:
