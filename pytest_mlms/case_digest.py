@@ -24,7 +24,7 @@ __all__ = ["case_digest"]
 
 _WITHOUT_EFFECT = frozenset(
     {
-        *("root", "manifests", "model", "stack", "against", "predictors", "lock"),  # below
+        *("root", "manifests", "model", "stack", "against", "predictors", "lock", "outside"),
         *("results", "keep", "history", "benchmark_json", "bencher_json", "metrics", "report"),
         *("upgrade_report", "push", "push_token_file", "cache", "download_size", "download_time"),
         *("unpack_limit", "timeout", "worker_timeout", "resume", "fleet", "strict"),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,9 @@ _LABEL = re.compile(r"[A-Za-z][\w.-]*=[\w.+-]+")
 class Config:
     """Every option of the plugin; paths are absolute, times in seconds.
 
-    ``lock`` is the lock file that --mlms-against names, if it names one.
+    ``lock`` is the lock file that --mlms-against names, if it names one. ``outside`` has the
+    folders of a remote worker whose files are outside of the controller's root directory, relative
+    to either root.
     """
 
     root: Path
@@ -81,6 +83,7 @@ class Config:
     gate: tuple[str, ...]
     clock: str | None
     lock: Path | None = None
+    outside: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def from_pytest(cls, config: pytest.Config) -> Config:
@@ -155,6 +158,8 @@ class Config:
         values: dict[str, Any] = {}
         for name, value in packed.items():
             values[name] = value
+            if name == "outside":
+                continue
             if isinstance(value, dict) and "path" in value:
                 values[name] = root / value["path"]
             elif isinstance(value, dict):

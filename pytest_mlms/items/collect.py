@@ -7,7 +7,7 @@ with pytest 8 and 9.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 from types import ModuleType
@@ -56,13 +56,16 @@ class ManifestFile(pytest.Module):
     def from_parent(cls, parent: Any, **arguments: Any) -> Any:
         """Make the collector.
 
-        A file outside of the root directory has an empty node id where it is named on the command
-        line; it gets its file name.
+        pytest gives a file outside of the root directory its name alone as node id, which others
+        may have, too. It gets its path from the root directory, as the controller of a remote
+        worker has it.
         """
         made = super().from_parent(parent, **arguments)
-        if made.nodeid:
+        config = made.config
+        nodeid = _id_outside(made.path, config.rootpath, made._session.config.outside)
+        if not nodeid:
             return made
-        return super().from_parent(parent, **arguments, nodeid=made.path.name)
+        return super().from_parent(parent, **arguments, nodeid=nodeid)
 
     @cached_property
     def loaded(self) -> LoadedManifest:
@@ -146,6 +149,16 @@ class ManifestFile(pytest.Module):
     @cached_property
     def _cases(self) -> dict[Kind, list[Case]]:
         return {}
+
+
+def _id_outside(path: Path, root: Path, outside: Mapping[str, str]) -> str:
+    """Return the node id of a file outside of the root directory; "" for one that is inside."""
+    if not path.is_relative_to(root):
+        return Path(os.path.relpath(path, root)).as_posix()
+    for name, folder in outside.items():
+        if path.is_relative_to(root / name):
+            return Path(folder, path.relative_to(root / name)).as_posix()
+    return ""
 
 
 def _locate(item: pytest.Item | pytest.Collector) -> None:

@@ -154,11 +154,17 @@ def test_manifests_outside_of_the_root_folder_run(
     assert len(collected(project, f"--mlms-manifests={relative}")) == 4
 
 
-def test_a_manifest_outside_of_the_root_folder_has_its_name_as_id(project: Project) -> None:
+def test_manifests_outside_of_the_root_folder_have_ids_of_their_own(project: Project) -> None:
     (project.path / "root").mkdir()
-    options = ["--rootdir=root", f"--mlms-manifests={MANIFEST}", "-k", "accuracy"]
-    result = project.pytester.runpytest_subprocess("--collect-only", "-q", *options)
-    result.stdout.fnmatch_lines(["digits.yaml::test_accuracy?onnxruntime-cpu?"])
+    shutil.copytree(project.folder, project.path / "other")
+    both = ["--mlms-manifests=manifests/digits.yaml", "--mlms-manifests=other", "-k", "accuracy"]
+    result = project.pytester.runpytest_subprocess("--collect-only", "-q", "--rootdir=root", *both)
+    result.stdout.fnmatch_lines(
+        [
+            "../manifests/digits.yaml::test_accuracy?onnxruntime-cpu?",
+            "../other/digits.yaml::test_accuracy?onnxruntime-cpu?",
+        ]
+    )
 
 
 def test_all_errors_of_a_manifest_are_one_collection_error(project: Project) -> None:

@@ -73,7 +73,11 @@ class WorkspaceSync:
     def options(self) -> dict[str, Any]:
         """Return the plugin's options for a remote worker, as plain values."""
         without_cache = replace(self._options, cache=None)
-        return without_cache.pack(self.place)
+        packed = without_cache.pack(self.place)
+        packed["outside"] = {
+            name: os.path.relpath(folder, self._root) for name, folder in self._outside.items()
+        }
+        return packed
 
     def map_arguments(self, arguments: Iterable[str]) -> list[str]:
         """Return pytest's arguments, with paths replaced by their places in the workspace.

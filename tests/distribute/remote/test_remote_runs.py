@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import subprocess
 import sys
 import time
@@ -138,7 +139,9 @@ def test_manifests_outside_of_the_rootdir_are_sent_too(
     arguments = [f"--mlms-manifests={outside}", elsewhere, "--dist=load", SELECT_ACCURACY]
     result = project.pytester.runpytest_subprocess(*arguments)
     assert result.ret == 0
-    assert len(project.items()) == 1
+    (item,) = project.items()
+    file = os.path.relpath(outside / "digits.yaml", project.path)
+    assert item["nodeid"] == f"{file}::test_accuracy[onnxruntime-cpu]"
 
 
 def test_a_model_that_is_missing_on_the_controller_is_an_error_with_its_line(
