@@ -203,7 +203,13 @@ def simulation_report(plan: SimulationPlan) -> Iterator[str]:
     yield ""
     yield from _table(["at the edge of", *OF_CALLS], [row.of_gates for row in rows])
     yield ""
-    header = ["of a process", "deviation", "at the edge", "worse: REGRESSED"]
+    header = [
+        "of a process",
+        "deviation",
+        "identical: REGRESSED",
+        "at the edge",
+        "worse: REGRESSED",
+    ]
     yield from _table(header, process_rows(plan))
 
 
@@ -289,9 +295,10 @@ def process_rows(plan: SimulationPlan) -> list[list[str]]:
     simulation = Simulation(plan.noises[0], (), plan)
     rows = []
     for name, deviation in OF_PROCESS.items():
-        worse = (1 + upgrade_rules()[name].tolerance) ** 2 - 1
+        worse = 3 * upgrade_rules()[name].tolerance
         found = _share(simulation.gates(name, worse), Verdict.REGRESSED)
-        cells = [name, f"{100 * deviation:.0f} %", _edge(simulation, name)]
+        identical = _false_alarms(simulation.gates(name, 0.0))
+        cells = [name, f"{100 * deviation:.0f} %", identical, _edge(simulation, name)]
         rows.append([*cells, f"+{100 * worse:.0f} %: {found}"])
     return rows
 

@@ -32,6 +32,7 @@ __all__ = [
     "signed_rank",
     "student_interval",
     "student_quantile",
+    "theil_sen",
     "wilson_interval",
 ]
 
@@ -191,6 +192,12 @@ def _binomial_quantile(probability: float, count: int, share: float) -> int:
     if bdtr(fewer, count, share) >= probability:
         return fewer
     return hits
+
+
+def theil_sen(x: Array, y: Array) -> float:
+    """Return the median slope of all pairs of points (Sen 1968, JASA 63:1379); ``x`` rises."""
+    first, second = np.triu_indices(len(x), k=1)
+    return float(np.median((y[second] - y[first]) / (x[second] - x[first])))
 
 
 def is_steady(medians: Values, fall: float = 0.02) -> bool:

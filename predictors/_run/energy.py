@@ -64,7 +64,12 @@ class EnergyMeter:
             self.missing = "timed for %.3f s, and counters need %g s" % (seconds, SHORTEST)
         if self.missing:
             return {}
-        return {name: last[name] - value for name, value in self._first.items()}
+        joules = {name: last[name] - value for name, value in self._first.items()}
+        for name, value in joules.items():
+            if value < 0:
+                self.missing = "the counter %s went backwards" % name
+                return {}
+        return joules
 
     def idle_watts(self, seconds: float) -> Dict[str, float]:
         """Sleep for some seconds; return the mean power by counter. None for less than 0.1 s."""

@@ -5,6 +5,7 @@ Linux shows more than other systems, on which getrusage stands in.
 
 import contextlib
 import ctypes
+import gc
 import os
 import resource
 import sys
@@ -37,6 +38,31 @@ def reset_peak_rss() -> bool:
         return True
     except OSError:
         return False
+
+
+def own_memory() -> int:
+    """Return the bytes that this process holds, resident or swapped out, without pages of files.
+
+    /proc/self/statm has the resident set at once, but since Linux 6.2 up to 64 pages a core off.
+    """
+    return _read_sum("/proc/self/smaps_rollup", ("Anonymous:", "Swap:")) or rss()
+
+
+def collect_garbage() -> None:
+    """Free what Python would free some time later; what is left isn't looked at the next time."""
+    gc.collect()
+    if hasattr(gc, "freeze"):  # Python 3.7
+        gc.freeze()
+
+
+def count_threads() -> int:
+    """Return the number of this process's threads; 0 where the system doesn't say."""
+    return _count_entries("/proc/self/task")
+
+
+def count_descriptors() -> int:
+    """Return the number of open file descriptors; 0 where the system doesn't say."""
+    return _count_entries("/proc/self/fd")
 
 
 def use_cores(cores: Collection[int]) -> None:
@@ -98,12 +124,24 @@ cpu_time = time.process_time
 
 def _read_status(key):
     """Return a field of /proc/self/status in bytes, None where there is none."""
+    return _read_sum("/proc/self/status", (key,))
+
+
+def _read_sum(path, keys):
+    """Return the sum of fields in kilobytes as bytes, None where there is none of them."""
+    found = []
     try:
-        with open("/proc/self/status") as file:
+        with open(path) as file:
             for line in file:
-                if line.startswith(key):
-                    kilobytes = int(line.split()[1])
-                    return kilobytes * 1024
+                if line.startswith(keys):
+                    found.append(int(line.split()[1]) * 1024)
     except OSError:
         pass
-    return None
+    return sum(found) if found else None
+
+
+def _count_entries(folder):
+    try:
+        return len(os.listdir(folder))
+    except OSError:
+        return 0

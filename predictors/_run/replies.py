@@ -9,7 +9,8 @@ class HelloReply(NamedTuple):
     """The predictor's versions and devices, and the interpreter that runs it.
 
     ``protocol`` is protocol.VERSION, ``process`` the agent's process id; ``cores`` are those that
-    the process may use, None where the system does not say.
+    the process may use, None where the system does not say. ``import_seconds`` is what it took to
+    import the framework and ask it for both.
     """
 
     protocol: int
@@ -19,6 +20,19 @@ class HelloReply(NamedTuple):
     versions: Dict[str, str]
     devices: List[str]
     cores: Optional[List[int]]
+    import_seconds: Optional[float] = None
+
+
+class UsageReply(NamedTuple):
+    """What a process holds: bytes of its own and of its device, threads, file descriptors.
+
+    ``device_memory`` is that of the whole device, None where it can't be read or is the host's.
+    """
+
+    memory: int
+    device_memory: Optional[int]
+    threads: int
+    descriptors: int
 
 
 class LoadReply(NamedTuple):
@@ -43,7 +57,7 @@ class RunReply(NamedTuple):
     """The process's peak of resident memory in bytes, and a digest of the outputs of all calls.
 
     ``bind_seconds`` is what it took to bind the first batch, 0 where none was sent. The energy is
-    as in LoadRunReply.
+    as in LoadRunReply. ``grown`` are the bytes that the process holds more than before the calls.
     """
 
     peak_rss: int
@@ -52,6 +66,7 @@ class RunReply(NamedTuple):
     joules: Dict[str, float]
     idle_watts: Dict[str, float]
     energy_missing: str
+    grown: int = 0
 
 
 class LoadRunReply(NamedTuple):
@@ -83,13 +98,14 @@ class BindReply(NamedTuple):
     """The clocks that turns have: waits for a core, the device's own events.
 
     ``stoppable`` says whether the process may be stopped between turns. ``bind_seconds`` is what
-    it took to bind the first batch.
+    it took to bind the first batch. ``energy`` says whether runs tell the energy of the device.
     """
 
     wait: bool
     device: bool
     stoppable: bool
     bind_seconds: float
+    energy: bool = False
 
 
 class TurnReply(NamedTuple):

@@ -91,7 +91,8 @@ def seconds(values):
 
 def turn(calls, request, samples):
     """Make the calls of a TurnRequest, and fill ``samples`` with those that are timed."""
-    ordered = calls[request.first :] + calls[: request.first]
+    first = request.first % len(calls)
+    ordered = calls[first:] + calls[:first]
     for index in range(request.skip):
         ordered[index % len(ordered)]()
     single_stream(ordered, Stop(0, request.timed, float("inf")), samples)

@@ -75,6 +75,7 @@ from mlms_predictors._run.loadgen import (  # noqa: E402
     import_loadgen,
     run_loadgen,
 )
+from mlms_predictors._run.probes.nvml import device_memory  # noqa: E402
 from mlms_predictors._run.protocol import (  # noqa: E402
     TIME,
     VERSION,
@@ -92,6 +93,7 @@ from mlms_predictors._run.replies import (  # noqa: E402
     LoadReply,
     RunReply,
     TurnReply,
+    UsageReply,
     make_reply,
 )
 from mlms_predictors._run.supervisor import start_supervised  # noqa: E402
@@ -129,16 +131,20 @@ class Worker:
     def hello(self, header: Header, arrays: NamedArrays) -> OutgoingReply:
         """Import the framework; reply with its versions and devices, and the interpreter."""
         name = os.path.splitext(os.path.basename(self._path))[0]
+        began = time.perf_counter()
         module = _import_file("mlms_predictors." + name, self._path)
         self._functions = functions_of(module)
+        versions = self._functions.versions()
+        devices = self._functions.devices()
         record = HelloReply(
             protocol=VERSION,
             process=os.getpid(),
             python=platform.python_version(),
             executable=sys.executable,
-            versions=self._functions.versions(),
-            devices=self._functions.devices(),
+            versions=versions,
+            devices=devices,
             cores=process.cores(),
+            import_seconds=time.perf_counter() - began,
         )
         return make_reply(record)
 
@@ -197,9 +203,11 @@ class Worker:
         if "batches" in header:
             bind_seconds = self._bind_all(arrays, header["batches"])
         run_scenario = scenarios.SCENARIOS[header["scenario"]]
+        held = process.own_memory()
         meter.begin()
         run_scenario(self._calls, scenarios.Stop(**header["stop"]), self._samples)
         joules = meter.joules()
+        grown = process.own_memory() - held
         meter.close()
         outputs = [output for output in self._samples.outputs if output is not None]
         first = self._named(outputs[0])
@@ -210,7 +218,10 @@ class Worker:
             joules=joules,
             idle_watts=idle_watts,
             energy_missing=meter.missing,
+            grown=grown,
         )
+        if self._device_clock is not None:
+            self._device_clock.seconds = []
         times = _as_numpy(self._samples.arrays())
         return make_reply(record, times + first)
 
@@ -228,11 +239,14 @@ class Worker:
             self._calls = [self._device_clock.timed(call) for call in self._calls]
         queue = process.QueueWait()
         queue.close()
+        meter = EnergyMeter(self._loaded.device)
+        meter.close()
         record = BindReply(
             wait=queue.available,
             device=self._device_clock is not None,
             stoppable=self._supervised,
             bind_seconds=bind_seconds,
+            energy=not meter.missing,
         )
         return make_reply(record)
 
@@ -261,6 +275,18 @@ class Worker:
             return make_reply(TurnReply(None), _as_numpy(times))
         outputs = self._named(self._samples.outputs[0])
         return make_reply(TurnReply(process.peak_rss()), _as_numpy(times) + outputs)
+
+    def usage(self, header: Header, arrays: NamedArrays) -> OutgoingReply:
+        """Reply with what the process holds, after Python's garbage was freed where asked."""
+        if header["collect"]:
+            process.collect_garbage()
+        record = UsageReply(
+            memory=process.own_memory(),
+            device_memory=device_memory(self._loaded.device),
+            threads=process.count_threads(),
+            descriptors=process.count_descriptors(),
+        )
+        return make_reply(record)
 
     def load_run(self, header: Header, arrays: NamedArrays) -> OutgoingReply:
         """Serve queries by instances of the model, as they arrive or one after the other.
@@ -446,6 +472,7 @@ REQUESTS = (
     "bind",
     "hold",
     "turn",
+    "usage",
     "load_run",
     "loadgen",
     "profile",

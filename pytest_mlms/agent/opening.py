@@ -269,6 +269,7 @@ def load_model(
         load_waited=loaded.waited,
         rss_before=loaded.rss_before,
         peak_is_since_load=loaded.peak_is_since_load,
+        import_seconds=hello.import_seconds,
     )
 
 

@@ -19,6 +19,7 @@ from mlms_predictors._run.replies import (
     RunReply,
     TraceReply,
     TurnReply,
+    UsageReply,
 )
 
 from pytest_mlms.agent.energy import UNTOLD, Energy
@@ -49,13 +50,15 @@ class Clocks(NamedTuple):
     """The times that an agent can measure of its turns, and whether it may be stopped.
 
     ``wait`` is the wait for a core, ``device`` the time on the device. ``bind_seconds`` is what it
-    took to bind the first batch, in which a framework may compile the model.
+    took to bind the first batch, in which a framework may compile the model. ``energy`` is whether
+    runs tell the energy of the device.
     """
 
     wait: bool
     device: bool
     stoppable: bool
     bind_seconds: float = 0.0
+    energy: bool = False
 
 
 class Turn(NamedTuple):
@@ -76,7 +79,8 @@ class ScenarioRun:
 
     ``times`` has raw times in seconds by name; mlms_predictors._run.scenarios.Samples describes
     them. ``sha256`` is the digest of all outputs. ``bind_seconds`` is what it took to bind the
-    first batch, 0 where the batches were bound before.
+    first batch, 0 where the batches were bound before. ``grown`` are the bytes that the process
+    holds more than before the calls.
     """
 
     times: Mapping[str, Array]
@@ -85,6 +89,7 @@ class ScenarioRun:
     peak_bytes: int
     bind_seconds: float = 0.0
     energy: Energy = UNTOLD
+    grown: int = 0
 
     @property
     def latencies(self) -> Array:
@@ -99,7 +104,8 @@ class Predictor:
 
     ``device``, ``threads`` and ``cores`` are what it really uses; None is the framework's choice of
     threads, and all cores. ``versions``, ``python`` and ``executable`` are the agent's. Times are
-    seconds, memory is bytes. ``own_inputs`` and ``own_outputs`` are the model's own names by those
+    seconds, memory is bytes. ``import_seconds`` is the part of ``start_seconds`` in which the
+    framework was imported. ``own_inputs`` and ``own_outputs`` are the model's own names by those
     of a manifest, where they differ.
     """
 
@@ -117,6 +123,7 @@ class Predictor:
     load_waited: float
     rss_before: int
     peak_is_since_load: bool
+    import_seconds: float | None = None
     own_inputs: Mapping[str, str] = field(default_factory=dict)
     own_outputs: Mapping[str, str] = field(default_factory=dict)
 
@@ -179,6 +186,7 @@ class Predictor:
             peak_bytes=record.peak_rss,
             bind_seconds=record.bind_seconds,
             energy=Energy(record.joules, record.idle_watts, record.energy_missing),
+            grown=record.grown,
         )
 
     def load_run(self, batches: Sequence[Mapping[str, Array]], plan: LoadPlan) -> LoadRun:
@@ -243,7 +251,7 @@ class Predictor:
         with self.agent.checking("bind"):
             record = read_record(BindReply, facts)
         stoppable = record.stoppable and self.agent.own_pid is not None
-        return Clocks(record.wait, record.device, stoppable, record.bind_seconds)
+        return Clocks(record.wait, record.device, stoppable, record.bind_seconds, record.energy)
 
     def hold(self, cores: Sequence[int]) -> None:
         """Hold the thread that makes the calls to these cores. Raises AgentError."""
@@ -265,6 +273,15 @@ class Predictor:
             if outputs:
                 check_outputs(self.outputs, arrays)
         return Turn(times, arrays, record.peak_rss)
+
+    def usage(self, collect: bool = False) -> UsageReply:
+        """Return what the process holds; with ``collect`` after Python's garbage was freed.
+
+        Raises AgentError.
+        """
+        facts = self.agent.request("usage", {"collect": collect}).facts
+        with self.agent.checking("usage"):
+            return read_record(UsageReply, facts)
 
     def profile(self, batch: Mapping[str, Array], count: int) -> list[Profile]:
         """Return the profile of each of ``count`` calls, by the framework's profiler.

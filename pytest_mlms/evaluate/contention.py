@@ -38,6 +38,8 @@ class TimesLessWait:
     seconds_per_input: float
     first_seconds: float
     load_seconds: float
+    time_to_answer: float
+    memory_growth: float
     peak_bytes: int
     peak_is_since_load: bool
     joules_per_input: float

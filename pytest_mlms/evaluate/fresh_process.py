@@ -12,6 +12,7 @@ import numpy as np
 from pytest_mlms.agent.predictor import Predictor, ScenarioRun
 from pytest_mlms.agent.process import Array
 from pytest_mlms.evaluate.contention import latencies_of_running, waited
+from pytest_mlms.evaluate.memory_growth import SECONDS, SUSPECT, growth_between, watch_growth
 from pytest_mlms.evaluate.outputs import check_finite, finite_rows
 from pytest_mlms.evaluate.performance_plan import PerformancePlan
 from pytest_mlms.evaluate.process_result import ProcessRecord, ProcessResult
@@ -119,8 +120,19 @@ def _result(plan: PerformancePlan, predictor: Predictor, timed: _Timed) -> Proce
         joules_per_input=run.energy.per_input(len(run.latencies) * plan.batch_size),
         idle_watts=timed.first.energy.idle,
         energy_missing=run.energy.missing,
+        memory_growth=_memory_growth(plan, predictor, run),
+        import_seconds=predictor.import_seconds,
     )
     return ProcessResult(record, run, _seconds_per_input(plan, run), settling)
+
+
+def _memory_growth(plan: PerformancePlan, predictor: Predictor, run: ScenarioRun) -> float:
+    """Return the bytes that a call added: by the timed run, longer where it seems to leak."""
+    growth = growth_between(0, run.grown, len(run.latencies))
+    if growth < SUSPECT and not plan.watches_growth:
+        return growth
+    seconds = min(SECONDS, plan.longest / 2)
+    return watch_growth(predictor, float(np.median(run.latencies)), seconds)
 
 
 def _seconds_waited(run: ScenarioRun) -> float:

@@ -81,6 +81,11 @@ class PerformancePlan:
         return least
 
     @property
+    def watches_growth(self) -> bool:
+        """True if each process is watched for how its memory grows, whatever its timed run says."""
+        return any(limit.quantity == "memory_growth" for limit in self.limits)
+
+    @property
     def longest(self) -> float:
         """Seconds that one process may time: half of its share of the budget.
 

@@ -31,7 +31,9 @@ class ProcessRecord:
     ``joules_per_input`` is None where ``energy_missing`` says why, and ``idle_watts`` is the power
     of the device before the first call, None where it was not measured.
     ``in_full`` is False where it was timed for a part of the duration, since that may be enough.
-    ``load`` is there for a process under load, which has no digest.
+    ``load`` is there for a process under load, which has no digest. ``memory_growth`` are the bytes
+    that a call added, None under load; ``import_seconds`` is the part of ``start_seconds`` in which
+    the framework was imported.
     """
 
     start_seconds: float
@@ -52,6 +54,8 @@ class ProcessRecord:
     joules_per_input: float | None = None
     idle_watts: float | None = None
     energy_missing: str = UNTOLD.missing
+    memory_growth: float | None = None
+    import_seconds: float | None = None
     load: LoadRecord | None = omitted_if_default(None)
 
 
@@ -73,6 +77,17 @@ class ProcessResult:
     def first_seconds(self) -> float:
         """Latency of the first call, in seconds."""
         return self.record.first_seconds
+
+    @property
+    def time_to_answer(self) -> float:
+        """Seconds from the start of the process to its first answer."""
+        return self.record.start_seconds + self.load_seconds + self.first_seconds
+
+    @property
+    def memory_growth(self) -> float:
+        """Bytes that a call added; NaN where that isn't measured."""
+        growth = self.record.memory_growth
+        return math.nan if growth is None else growth
 
     @property
     def load_seconds(self) -> float:
@@ -139,11 +154,14 @@ class ProcessResult:
         record = self.record
         latencies = latencies_less_wait(self.run.times)
         kept = latencies.sum() / self.run.latencies.sum()
+        waited = record.load_waited + record.first_waited
         return TimesLessWait(
             latencies=latencies,
             seconds_per_input=self.seconds_per_input * float(kept),
             first_seconds=record.first_seconds - record.first_waited,
             load_seconds=record.load_seconds - record.load_waited,
+            time_to_answer=self.time_to_answer - waited,
+            memory_growth=self.memory_growth,
             peak_bytes=record.peak_bytes,
             peak_is_since_load=record.peak_is_since_load,
             joules_per_input=self.joules_per_input,

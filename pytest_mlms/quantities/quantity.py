@@ -32,6 +32,14 @@ class ProcessValues(Protocol):
         """Latency of the first call, in seconds."""
 
     @property
+    def time_to_answer(self) -> float:
+        """Seconds from the start of the process to its first answer."""
+
+    @property
+    def memory_growth(self) -> float:
+        """Bytes that a call added; NaN where that isn't measured."""
+
+    @property
     def load_seconds(self) -> float:
         """Seconds that loading the model took."""
 

@@ -90,6 +90,7 @@ def interleave_plan_of(case: Case, config: Config) -> InterleavePlan:
         seed=int.from_bytes(os.urandom(4), "big"),
         cores=_common_cores(case),
         threads=_most_threads(case),
+        watches_growth="memory_growth" in criteria_of(case, config).gates,
     )
 
 

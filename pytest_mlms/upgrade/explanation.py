@@ -22,6 +22,7 @@ from pytest_mlms.upgrade.layer_diff import LayerChange
 from pytest_mlms.upgrade.result import UpgradeResult
 from pytest_mlms.upgrade.rounds import CLOCKS
 from pytest_mlms.upgrade.setting import UpgradeSetting
+from pytest_mlms.upgrade.start_parts import start_parts
 
 __all__ = ["explain_upgrade", "layer_table"]
 
@@ -94,7 +95,7 @@ def _quantities(result: UpgradeResult) -> list[str]:
     not_judged = []
     for compared in sorted(result.comparisons, key=_badness):
         if _is_worth_a_line(compared):
-            lines.append(_quantity_line(compared))
+            lines.append(_quantity_line(compared) + _parts_of_start(compared, result))
         else:
             not_judged.append(compared.quantity)
     if not_judged:
@@ -123,6 +124,13 @@ def _is_worth_a_line(compared: Comparison) -> bool:
 
 def _quantity_line(compared: Comparison) -> str:
     return f"{verdict_label(compared):<12} {compared.quantity}: {_finding(compared)}"
+
+
+def _parts_of_start(compared: Comparison, result: UpgradeResult) -> str:
+    if compared.quantity != "start_time":
+        return ""
+    parts = start_parts(result.rounds)
+    return f" ({parts})" if parts else ""
 
 
 def _finding(compared: Comparison) -> str:

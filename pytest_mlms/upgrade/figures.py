@@ -18,9 +18,12 @@ __all__ = ["Figure", "figures_of"]
 Statistic = Callable[[Array], Any]
 
 _OF_PROCESS = {
+    "start_time": "start_seconds",
     "first_inference": "first_seconds",
     "load_time": "load_seconds",
     "peak_memory": "peak_bytes",
+    "memory_growth": "growth",
+    "energy_per_input": "joules",
 }
 """Quantity that a process has once -> the attribute of Side."""
 
@@ -121,8 +124,10 @@ def _of_process(measured: Round) -> dict[str, Figure]:
     for name, attribute in _OF_PROCESS.items():
         a = getattr(measured.a, attribute)
         b = getattr(measured.b, attribute)
-        if a and b and min(a, b) > 0:  # less the wait for a core, it may be below 0
-            base = rules[name].base
+        base = rules[name].base
+        if a is None or b is None or min(a, b) < 0:  # less the wait for a core, it may be below 0
+            continue
+        if min(a, b) + base > 0:
             value = math.log((b + base) / (a + base))
             figures[name] = Figure(float(a), float(b), value, error=0.0)
     return figures

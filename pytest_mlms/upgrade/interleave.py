@@ -25,6 +25,7 @@ from pytest_mlms.statistics import is_steady
 from pytest_mlms.upgrade.agents import AgentPair, TurnPlan
 from pytest_mlms.upgrade.decision import MOST_ROUNDS
 from pytest_mlms.upgrade.interleave_plan import InterleavePlan
+from pytest_mlms.upgrade.round_growth import RoundGrowth
 from pytest_mlms.upgrade.round_load import LoadRunner, LoadStrategy, RoundLoad
 from pytest_mlms.upgrade.round_record import RoundRecord, SideRecord
 from pytest_mlms.upgrade.rounds import SIDES, Array, Outputs, Round, Side, SideName
@@ -50,6 +51,7 @@ _MOST_CALLS = 200  # in a turn
 _MUCH_SLOWER = 1.5
 _PROBE_SECONDS = 1.0  # that finding out how to measure may take
 _MOST_DRAWS = 1 << 31
+_ENERGY_SECONDS = 0.3  # counters of GPUs are read ten times a second
 _REFILL = 1.02  # ratio of a turn's first call to its second where caches have to be filled again
 
 
@@ -149,12 +151,17 @@ class RoundRunner:
         warm_up = self._warm_up()
         calling_core = self._hold_calling_threads(warm_up)
         turn_plan = self._plan_turns(warm_up)
+        memory = RoundGrowth(pair, self._plan.watches_growth, self._plan.longest_turns)
         turns, first_sides = self._run_turns(turn_plan)
         last_turns = self._turn_with_outputs()
+        calls = len(first_sides) * (turn_plan.skip + turn_plan.count)
+        growth = memory.growth(calls, warm_up.slowest)
+        joules = self._joules_per_input()
         sides: dict[SideName, Side] = {}
         for side in SIDES:
             all_turns = _SideTurns(first_turns[side], turns[side], last_turns[side])
-            sides[side] = _measured_side(pair[side], pair.clocks[side], all_turns)
+            of_turns = _measured_side(pair[side], pair.clocks[side], all_turns)
+            sides[side] = replace(of_turns, growth=growth[side], joules=joules.get(side))
         record = RoundRecord(
             started_first=started_first,
             started_together=pair.together,
@@ -195,6 +202,23 @@ class RoundRunner:
 
     def _draw_order(self) -> list[SideName]:
         return self._rng.sample(SIDES, 2)
+
+    def _joules_per_input(self) -> dict[SideName, float]:
+        """Return the energy of an input by side; none where either side doesn't count it."""
+        found: dict[SideName, float] = {}
+        if not all(self._pair.clocks[side].energy for side in SIDES):
+            return found
+        for side in self._draw_order():
+            with self._pair.running(side) as predictor:
+                run = predictor.run(
+                    "single_stream", seconds=_ENERGY_SECONDS, least=1, longest=math.inf
+                )
+            batch = next(iter(self._pair.batches[0].values()))
+            joules = run.energy.per_input(len(run.latencies) * len(batch))
+            if joules is None:
+                return {}
+            found[side] = joules
+        return found
 
     def _turn_with_outputs(self) -> dict[SideName, Turn]:
         """Give both sides a turn of one call on the first batch, whose outputs are kept."""
@@ -349,15 +373,17 @@ def _measured_side(predictor: Predictor, clocks: Clocks, turns: _SideTurns) -> S
         device = np.array([turn.times["device"] for turn in turns.timed])
     first_wait = turns.first.times["wait"]
     first_waited = float(first_wait[-1] - first_wait[0])
-    first_seconds = clocks.bind_seconds + float(_durations(turns.first)[0])
+    first_seconds = clocks.bind_seconds + float(_durations(turns.first)[0]) - first_waited
+    load_seconds = predictor.load_seconds - predictor.load_waited
     return Side(
         wall=np.array([_durations(turn) for turn in turns.timed]),
         wait=wait,
         cpu=np.array([_cpu_seconds(turn) for turn in turns.timed]),
         device=device,
-        load_seconds=predictor.load_seconds - predictor.load_waited,
-        first_seconds=first_seconds - first_waited,
+        load_seconds=load_seconds,
+        first_seconds=first_seconds,
         peak_bytes=turns.last.peak_bytes if predictor.peak_is_since_load else None,
+        start_seconds=predictor.start_seconds + load_seconds + first_seconds,
     )
 
 
@@ -373,4 +399,5 @@ def _side_record(predictor: Predictor, measured: Side) -> SideRecord:
         load_seconds=measured.load_seconds,
         first_seconds=measured.first_seconds,
         peak_bytes=measured.peak_bytes,
+        import_seconds=predictor.import_seconds,
     )

@@ -27,6 +27,7 @@ class InterleavePlan:
     ``seconds`` is the time that the turns of a round take, ``budget`` that of the whole run.
     ``cores`` may be used, ``threads`` of them by a side (None: all). ``seed`` draws the order of
     everything, and the cores of each round. ``load`` is put on both sides after their turns.
+    ``watches_growth`` is whether each round watches the growth of memory.
     """
 
     seconds: float
@@ -35,6 +36,7 @@ class InterleavePlan:
     cores: Sequence[int] = ()
     threads: int | None = None
     load: LoadItemPlan | None = None
+    watches_growth: bool = False
 
     def under_load(self, load: LoadItemPlan) -> InterleavePlan:
         """Return the plan with a load in each round; instances may use all cores.

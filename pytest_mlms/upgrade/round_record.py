@@ -17,7 +17,10 @@ __all__ = ["PeakRecord", "RoundRecord", "SideRecord", "TriedRate"]
 
 @dataclass(frozen=True)
 class SideRecord:
-    """One process of a round: the software and the device that it used, seconds, and bytes."""
+    """One process of a round: the software and the device that it used, seconds, and bytes.
+
+    ``import_seconds`` is the part of ``start_seconds`` in which the framework was imported.
+    """
 
     pid: int
     versions: Mapping[str, str]
@@ -29,6 +32,7 @@ class SideRecord:
     load_seconds: float
     first_seconds: float
     peak_bytes: int | None
+    import_seconds: float | None = None
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,8 @@ class Side:
     ``wall``, ``wait`` and ``device`` are seconds, as turns x calls; ``cpu`` is seconds a call, one
     value a turn. ``wait`` is None where the kernel does not count it, ``device`` where the
     predictor does not report it, ``peak_bytes`` (of the whole process) where the kernel cannot.
+    ``start_seconds`` are those from the start of the process to its first answer, ``growth`` the
+    bytes that a call added, ``joules`` the energy of an input where the device counts it.
     """
 
     wall: Array
@@ -54,6 +56,9 @@ class Side:
     load_seconds: float
     first_seconds: float
     peak_bytes: int | None
+    start_seconds: float | None = None
+    growth: float | None = None
+    joules: float | None = None
 
     def times(self, clock: Clock) -> Array:
         """Return the seconds of each call by ``clock``, as turns x calls (``cpu``: turns x 1)."""

@@ -43,4 +43,6 @@ def test_an_identical_candidate_is_not_flagged(name: str) -> None:
 
 def test_there_is_a_row_for_each_quantity_that_a_process_has_once() -> None:
     rows = process_rows(SimulationPlan(decisions=20))
-    assert [row[0] for row in rows] == ["load_time", "first_inference", "peak_memory"]
+    names = ["start_time", "load_time", "first_inference", "peak_memory", "energy_per_input"]
+    assert [row[0] for row in rows] == names
+    assert all(row[2] == "0 of 20" for row in rows)

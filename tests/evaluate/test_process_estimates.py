@@ -109,3 +109,13 @@ def test_processes_that_differ_do_not_widen_the_interval_of_a_percentile_by_thei
     results = [process(0.010) for _ in range(11)] + [process(0.021)]
     found = estimate(results)
     assert found["latency_p95"].high == pytest.approx(found["latency_p50"].high)
+
+
+def test_growth_of_memory_is_that_of_each_process_and_missing_under_load() -> None:
+    run = scenario_run([0.001] * 100)
+    leaking = [result_of(run, memory_growth=growth) for growth in (990.0, 1010.0)]
+    found = estimate(leaking)["memory_growth"]
+    assert (found.value, found.lacking) == (1000, "")
+    assert found.low < 990 < 1010 < found.high
+    under_load = estimate([process(0.001), *leaking])["memory_growth"]
+    assert "it is not measured under load" in under_load.lacking

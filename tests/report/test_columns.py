@@ -41,7 +41,14 @@ def test_the_tables_and_their_columns_are_in_order() -> None:
         ],
         "latency and throughput": ["p50", "p90", "p99", "throughput"],
         "queries under load": ["latency", "rate", "peak", "queue delay", "issue delay"],
-        "start-up and memory": ["load", "first call", "peak memory", "processes"],
+        "start-up and memory": [
+            "start",
+            "load",
+            "first call",
+            "peak memory",
+            "growth a call",
+            "processes",
+        ],
         "upgrades, latency": ["A", "B", "B / A", "spent"],
         "noise of this machine": ["tolerance", "noise floor", "finds from", "rounds"],
     }

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 import numpy as np
+from mlms_predictors._run.replies import UsageReply
 
 from pytest_mlms.agent.predictor import Clocks, Predictor, Turn
 from pytest_mlms.upgrade.agents import AgentPair
@@ -53,6 +54,13 @@ class FakePredictor:
         self.load_seconds = 0.3
         self.load_waited = 0.1
         self.peak_is_since_load = True
+        self.import_seconds = 0.4
+        self.leak = 0
+        self.calls = 0
+
+    def usage(self, collect: bool = False) -> UsageReply:
+        assert self.agent.running, "a stopped process was asked"
+        return UsageReply(self.leak * self.calls, None, 1, 3)
 
     def bind(self, batches: Sequence[Outputs]) -> Clocks:
         return self.clocks
@@ -60,9 +68,10 @@ class FakePredictor:
     def hold(self, cores: Sequence[int]) -> None:
         self.held.append(list(cores))
 
-    def turn(self, count: int, skip: int, first: int, outputs: bool) -> Turn:
+    def turn(self, count: int, skip: int = 0, first: int = 0, outputs: bool = False) -> Turn:
         assert self.agent.running, "a stopped process was given a turn"
         self.turns.append((count, skip, first))
+        self.calls += count + skip
         durations = np.full(count, self.seconds)
         if self.held and len(self.held[-1]) == 1:
             durations *= self.held_factor

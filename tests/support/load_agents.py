@@ -1,4 +1,4 @@
-"""Agents with the predictor ``server``, for tests of loads."""
+"""Agents with predictors of the tests, and what tests of loads ask of ``server``."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from pytest_mlms.agent.opening import load_model
 from pytest_mlms.agent.predictor import Predictor
 from pytest_mlms.agent.process import start_agent
 from pytest_mlms.agent.replies import read_record
+from pytest_mlms.records import Launch
 from tests.support.project import PREDICTORS, launch
 
 TIMEOUT = 60.0  # seconds
@@ -24,7 +25,14 @@ LIBRARY = [{"x": np.full((1, 2), value, np.float32)} for value in range(4)]
 @contextlib.contextmanager
 def open_server(folder: Path, **options: Any) -> Iterator[Predictor]:
     """Load the predictor ``server`` in an agent."""
-    agent = start_agent(launch(), PREDICTORS / "server.py", folder / "log", TIMEOUT)
+    with open_agent(folder, "server", launch(), **options) as predictor:
+        yield predictor
+
+
+@contextlib.contextmanager
+def open_agent(folder: Path, name: str, started: Launch, **options: Any) -> Iterator[Predictor]:
+    """Load a predictor of the tests in an agent."""
+    agent = start_agent(started, PREDICTORS / f"{name}.py", folder / "log", TIMEOUT)
     request = {"files": {}, "device": "cpu", "threads": None, "options": options}
     try:
         hello = read_record(HelloReply, agent.request("hello").facts)

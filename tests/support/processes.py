@@ -80,6 +80,7 @@ class FakePredictor:
     bind_seconds = 0.0
     rss_before = 0
     peak_is_since_load = True
+    import_seconds = 0.05
 
     def __init__(self, call_seconds: Callable[[int], float], capacity: int = 10_000) -> None:
         self._call_seconds = call_seconds

@@ -313,7 +313,7 @@ def test_a_guard_that_looks_worse_than_its_tolerance_needs_further_rounds() -> N
     assert verdicts_of(suspect) == [PASSED, INCONCLUSIVE]
     assert not is_decided(suspect, 3)
     assert verdict_of(compare_rounds(with_load_time(alike(0.0), 0.6), {})) is REGRESSED
-    within = compare_rounds(with_load_time(3 * latencies(0.0), 0.3), {})
+    within = compare_rounds(with_load_time(3 * latencies(0.0), 0.1), {})
     assert is_decided(within, 3)
 
 

@@ -17,7 +17,17 @@ from pytest_mlms.upgrade.labels import tolerance_label
 from pytest_mlms.upgrade.layer_diff import LayerChange
 from pytest_mlms.upgrade.output_check import check_outputs
 from pytest_mlms.upgrade.result import UpgradeResult
-from tests.support.upgrades import ROUND_RECORD, alike, changed, latencies, result_of, setting
+from pytest_mlms.upgrade.round_record import SideRecord
+from pytest_mlms.upgrade.rounds import SideName
+from tests.support.upgrades import (
+    ROUND_RECORD,
+    SIDE_RECORD,
+    alike,
+    changed,
+    latencies,
+    result_of,
+    setting,
+)
 
 SAME = changed(0.0)
 ONE = {"y": np.ones(3)}
@@ -144,12 +154,28 @@ def test_accuracy_of_too_few_inputs_is_not_said_to_have_passed(inputs: int, labe
     assert line.endswith("a larger dataset would show more") is (inputs == 60)
 
 
+def test_a_start_is_shown_with_its_parts() -> None:
+    figures = {"latency": SAME, "start_time": Figure(0.7, 4.7, 1.8, 0.0)}
+    result = result_of(5 * [figures])
+    assert "interpreter" not in line_with("start_time: A", explain(result))
+    sides: dict[SideName, SideRecord] = {
+        "a": replace(SIDE_RECORD, import_seconds=0.25),
+        "b": replace(SIDE_RECORD, start_seconds=4.5, import_seconds=4.25),
+    }
+    rounds = [replace(record, sides=sides) for record in result.rounds]
+    line = line_with("start_time: A", explain(replace(result, rounds=rounds)))
+    assert line.endswith(
+        "(interpreter 250 ms -> 250 ms, import 250 ms -> 4.25 s, load 200 ms -> 200 ms, "
+        "first call 10.0 ms -> 10.0 ms)"
+    )
+
+
 def test_the_base_of_a_start_up_time_is_shown_with_its_ratio() -> None:
     figures = {"latency": SAME, "first_inference": Figure(7e-4, 5e-4, -0.018, 0.0)}
     lines = explain(result_of(5 * [figures]))
     line = line_with("first_inference:", lines)
     assert "A 700 µs, B 500 µs, ×0.982" in line
-    assert line.endswith(") with 10.0 ms added to both, tolerance 50 %")
+    assert line.endswith(") with 25.0 ms added to both, tolerance 20 %")
 
 
 def test_the_precision_is_that_of_latency() -> None:

@@ -391,3 +391,30 @@ def test_an_interrupt_ends_both_agents_that_load(tmp_path: Path) -> None:
         run.send_signal(signal.SIGINT)
         assert "KeyboardInterrupt" in run.stderr.read()
     assert all(map(is_gone, processes))
+
+
+def test_a_candidate_that_leaks_regresses(upgrade: LabourUpgrade) -> None:
+    upgrade.check_accuracy = False
+    assert upgrade.run({}, {"leak": 20_000}).verdict is Verdict.REGRESSED
+    growth = upgrade.of("memory_growth")
+    assert growth.a < 100
+    assert growth.b == pytest.approx(20_000, rel=0.1)
+    assert [compared.quantity for compared in upgrade.result.regressed] == ["memory_growth"]
+
+
+def test_a_gate_on_growth_finds_a_kilobyte_a_call_in_short_rounds(upgrade: LabourUpgrade) -> None:
+    upgrade.check_accuracy = False
+    upgrade.gates = ("latency", "memory_growth")
+    upgrade.run({"leak": 1000}, {"leak": 2500})
+    growth = upgrade.of("memory_growth")
+    assert growth.verdict is Verdict.REGRESSED
+    assert [growth.a, growth.b] == pytest.approx([1000, 2500], rel=0.25)
+
+
+@pytest.mark.slow
+def test_a_longer_import_regresses_with_the_parts_of_the_start(upgrade: LabourUpgrade) -> None:
+    upgrade.check_accuracy = False
+    assert upgrade.run({}, {"import": 3}).verdict is Verdict.REGRESSED
+    assert [compared.quantity for compared in upgrade.result.regressed] == ["start_time"]
+    (line,) = [line for line in upgrade.text.splitlines() if "(interpreter " in line]
+    assert ", import " in line

@@ -4,8 +4,9 @@ It needs nvidia-ml-py in the stack's interpreter. Memory and utilization are tho
 device, whoever uses it. Tested with hand-written fakes; no GPU has run it.
 """
 
+import functools
 import time
-from typing import Any
+from typing import Any, Optional
 
 from ..gpus import open_gpu_handle
 from ..probe import Probe, ProbeUnavailable
@@ -93,6 +94,21 @@ def open_nvml(device):
     except (LookupError, pynvml.NVMLError) as error:
         pynvml.nvmlShutdown()
         raise ProbeUnavailable("NVML has no %s: %s" % (device, error)) from None
+
+
+_open_once = functools.lru_cache(maxsize=None)(open_nvml)
+
+
+def device_memory(device: str) -> Optional[int]:
+    """Return the bytes that are used on the whole device; None where NVML can't tell."""
+    try:
+        nvml, handle = _open_once(device)
+    except ProbeUnavailable:
+        return None
+    try:
+        return int(nvml.nvmlDeviceGetMemoryInfo(handle).used)
+    except nvml.NVMLError:
+        return None
 
 
 def _readers(nvml, handle):

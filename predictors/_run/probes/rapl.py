@@ -41,7 +41,11 @@ class Rapl(Probe):
 
 
 class _Domain:
-    """One domain: its counter of microjoules wraps at max_energy_range_uj."""
+    """One domain: its counter of microjoules wraps at max_energy_range_uj.
+
+    It wraps from the upper half of its range to the lower one, as it is read often enough. Any
+    other step back is one of the counter itself, as after a suspension, and stays one.
+    """
 
     def __init__(self, folder):
         self._path = os.path.join(folder, "energy_uj")
@@ -54,7 +58,7 @@ class _Domain:
     def read_joules(self):
         now = int(read_text(self._path))
         step = now - self._last
-        if step < 0:
+        if now < self._range / 2 < self._last:
             step += self._range
         self._sum += step
         self._last = now

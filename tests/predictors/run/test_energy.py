@@ -88,9 +88,19 @@ def test_a_counter_that_wraps_between_readings_goes_on(
     meter.begin()
     seconds.now += 1
     for _ in range(5):
-        powercap.spend(0.7)
+        powercap.spend(0.4)
         meter.read()
-    assert meter.joules()[PACKAGE] == pytest.approx(3.5)
+    assert meter.joules()[PACKAGE] == pytest.approx(2.0)
+
+
+def test_a_counter_that_goes_backwards_is_missing(powercap: Powercap, seconds: Seconds) -> None:
+    meter = EnergyMeter("cpu")
+    powercap.spend(0.4)
+    meter.begin()
+    seconds.now += 1
+    powercap.spend(-0.2)
+    assert meter.joules() == {}
+    assert meter.missing == f"the counter {PACKAGE} went backwards"
 
 
 def test_idle_power_is_measured_over_a_sleep(seconds: Seconds) -> None:

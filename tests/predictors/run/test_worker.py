@@ -64,6 +64,7 @@ def test_hello_has_the_version_of_the_protocol() -> None:
         "versions",
         "devices",
         "cores",
+        "import_seconds",
     }
 
 

@@ -5,6 +5,8 @@ LABOUR_CLOCK=real leaves it those of the machine.
 
 LABOUR_WORK     units of work of a call, a millisecond each (default 1)
 LABOUR_SLEEP    seconds that a call sleeps
+LABOUR_LEAK     bytes that a call leaks
+LABOUR_IMPORT   seconds that importing the framework takes, of the machine's clock
 LABOUR_HOARD    MiB that the model takes
 LABOUR_SLOW     seconds that loading sleeps
 LABOUR_EVENTS   seconds that the predictor's own device says each call took
@@ -36,6 +38,7 @@ HOARD = int(os.environ.get("LABOUR_HOARD", "0"))
 SLEEP = float(os.environ.get("LABOUR_SLEEP", "0"))
 SLOW = float(os.environ.get("LABOUR_SLOW", "0"))
 WORK = int(os.environ.get("LABOUR_WORK", "1"))
+LEAK = int(os.environ.get("LABOUR_LEAK", "0"))
 REAL = os.environ.get("LABOUR_CLOCK") == "real"
 
 LAST_CALL = 30
@@ -65,6 +68,8 @@ def _without_schedstat(self):
     self.available = False
 
 
+time.sleep(float(os.environ.get("LABOUR_IMPORT", "0")))
+leaked = []
 clock = Clock()
 if not REAL:
     _use_own_clock()
@@ -107,6 +112,8 @@ def predict(loaded, arrays):
         _end_process()
     _work(WORK)
     _sleep(SLEEP)
+    if LEAK:
+        leaked.append(bytearray(LEAK))
     answer = 4 if FAULT == "wrong" else 3
     logits = numpy.zeros((len(arrays["image"]), 10), numpy.float32)
     logits[:, answer] = 1

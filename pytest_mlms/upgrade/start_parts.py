@@ -1,0 +1,37 @@
+"""Parts of the time from the start of a process to its first answer, on both sides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+
+from pytest_mlms.units import format_quantity
+from pytest_mlms.upgrade.round_record import RoundRecord, SideRecord
+from pytest_mlms.upgrade.rounds import SIDES
+
+__all__ = ["start_parts"]
+
+
+def start_parts(rounds: Sequence[RoundRecord]) -> str:
+    """Return the median parts of the rounds' starts, A -> B; "" where an agent told no import."""
+    parts: dict[str, list[str]] = {}
+    for side in SIDES:
+        processes = [_parts(record.sides[side]) for record in rounds]
+        if not all(processes):
+            return ""
+        for name in processes[0]:
+            seconds = median(process[name] for process in processes)
+            parts.setdefault(name, []).append(format_quantity(seconds, "s"))
+    return ", ".join(f"{name} {' -> '.join(values)}" for name, values in parts.items())
+
+
+def _parts(side: SideRecord) -> dict[str, float]:
+    """Return the seconds of each part; none of an older record, which lacks the import's."""
+    if side.import_seconds is None:
+        return {}
+    return {
+        "interpreter": side.start_seconds - side.import_seconds,
+        "import": side.import_seconds,
+        "load": side.load_seconds,
+        "first call": side.first_seconds,
+    }
