@@ -9,8 +9,9 @@ class HelloReply(NamedTuple):
     """The predictor's versions and devices, and the interpreter that runs it.
 
     ``protocol`` is protocol.VERSION, ``process`` the agent's process id; ``cores`` are those that
-    the process may use, None where the system does not say. ``import_seconds`` is what it took to
-    import the framework and ask it for both.
+    the process may use, None where the system does not say. ``ready`` is when
+    the interpreter had started, by time.monotonic. ``import_seconds`` is what it took to import the
+    framework and ask it for both, ``import_waited`` the part that the thread waited for a core.
     """
 
     protocol: int
@@ -20,7 +21,9 @@ class HelloReply(NamedTuple):
     versions: Dict[str, str]
     devices: List[str]
     cores: Optional[List[int]]
+    ready: Optional[float] = None
     import_seconds: Optional[float] = None
+    import_waited: float = 0.0
 
 
 class UsageReply(NamedTuple):

@@ -115,6 +115,7 @@ class Worker:
     def __init__(self, path: str, supervised: bool = False):
         self._path = path
         self._supervised = supervised
+        self._ready = time.monotonic()
         self._functions: Optional[Functions] = None
         self._current: Optional[Loaded] = None
         self._code: Optional[EmbeddedCode] = None
@@ -131,7 +132,9 @@ class Worker:
     def hello(self, header: Header, arrays: NamedArrays) -> OutgoingReply:
         """Import the framework; reply with its versions and devices, and the interpreter."""
         name = os.path.splitext(os.path.basename(self._path))[0]
-        began = time.perf_counter()
+        queue = process.QueueWait()
+        waited_before = queue.read()
+        began = time.monotonic()
         module = _import_file("mlms_predictors." + name, self._path)
         self._functions = functions_of(module)
         versions = self._functions.versions()
@@ -144,8 +147,11 @@ class Worker:
             versions=versions,
             devices=devices,
             cores=process.cores(),
-            import_seconds=time.perf_counter() - began,
+            ready=self._ready,
+            import_seconds=time.monotonic() - began,
+            import_waited=queue.read() - waited_before,
         )
+        queue.close()
         return make_reply(record)
 
     def load(self, header: Header, arrays: NamedArrays) -> OutgoingReply:

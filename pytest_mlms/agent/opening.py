@@ -7,10 +7,11 @@ the one that is used. The model's signature must be the manifest's.
 from __future__ import annotations
 
 import contextlib
+import math
 import re
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ __all__ = [
     "start_predictor",
 ]
 
+_LONGEST_START = 600.0  # seconds of an interpreter
 _LONGEST_TEXT = 4096  # characters of a path
 _NUMPY_LINES = 60  # of the log, enough for numpy's warning with its traceback
 _BUILT_FOR_NUMPY_1 = re.compile(
@@ -87,7 +89,7 @@ def open_predictor(spec: PredictorSpec) -> Iterator[Predictor]:
 
 @dataclass(frozen=True)
 class Started:
-    """An agent that was started, ``began`` by the clock of performance counters."""
+    """An agent that was started, ``began`` by the monotonic clock, which the agent shares."""
 
     spec: PredictorSpec
     agent: Agent
@@ -99,9 +101,10 @@ class Started:
         with _advising(spec.launch):
             with spec.waiting(lambda: _importing(spec)):
                 hello = _say_hello(self.agent, spec)
-            start_seconds = time.perf_counter() - self.began
+            start_seconds = time.monotonic() - self.began
             with spec.waiting(lambda: _loading(spec)):
-                return _load(self.agent, spec, hello, start_seconds)
+                predictor = _load(self.agent, spec, hello, start_seconds)
+        return replace(predictor, interpreter_seconds=_seconds_until_ready(self.began, hello))
 
     def stop(self) -> None:
         """Have a ``load`` in another thread end with an error."""
@@ -111,7 +114,7 @@ class Started:
 @contextlib.contextmanager
 def start_predictor(spec: PredictorSpec) -> Iterator[Started]:
     """Start an agent, whose model is loaded later; it ends with the context. Raises AgentError."""
-    began = time.perf_counter()
+    began = time.monotonic()
     agent = start_agent(spec.launch, spec.predictor, spec.log, spec.timeout)
     try:
         yield Started(spec, agent, began)
@@ -174,6 +177,12 @@ def _say_hello(agent: Agent, spec: PredictorSpec) -> HelloReply:
     _check_version(hello, spec)
     _check_device(hello, spec)
     return hello
+
+
+def _seconds_until_ready(began: float, hello: HelloReply) -> float | None:
+    """Return the seconds of the interpreter's start; None where the agent has another clock."""
+    seconds = math.inf if hello.ready is None else hello.ready - began
+    return seconds if 0 <= seconds < _LONGEST_START else None
 
 
 def _advice_on_numpy(agent: Agent, error: Refused, stack: Stack) -> str:
@@ -270,6 +279,7 @@ def load_model(
         rss_before=loaded.rss_before,
         peak_is_since_load=loaded.peak_is_since_load,
         import_seconds=hello.import_seconds,
+        import_waited=hello.import_waited,
     )
 
 

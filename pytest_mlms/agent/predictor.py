@@ -104,8 +104,9 @@ class Predictor:
 
     ``device``, ``threads`` and ``cores`` are what it really uses; None is the framework's choice of
     threads, and all cores. ``versions``, ``python`` and ``executable`` are the agent's. Times are
-    seconds, memory is bytes. ``import_seconds`` is the part of ``start_seconds`` in which the
-    framework was imported. ``own_inputs`` and ``own_outputs`` are the model's own names by those
+    seconds, memory is bytes. ``start_seconds`` has those of the interpreter and of the
+    framework's import, and where two agents are started at once also the wait for the other.
+    ``own_inputs`` and ``own_outputs`` are the model's own names by those
     of a manifest, where they differ.
     """
 
@@ -123,9 +124,19 @@ class Predictor:
     load_waited: float
     rss_before: int
     peak_is_since_load: bool
+    interpreter_seconds: float | None = None
     import_seconds: float | None = None
+    import_waited: float = 0.0
     own_inputs: Mapping[str, str] = field(default_factory=dict)
     own_outputs: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def seconds_until_loaded(self) -> float | None:
+        """Seconds from the process's start, less waits for a core; None where not all are told."""
+        if self.interpreter_seconds is None or self.import_seconds is None:
+            return None
+        imported = self.interpreter_seconds + self.import_seconds - self.import_waited
+        return imported + self.load_seconds - self.load_waited
 
     def named_by(self, loaded: LoadedManifest) -> Predictor:
         """Return the predictor with the manifest's names of its inputs and outputs.

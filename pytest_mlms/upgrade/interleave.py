@@ -374,16 +374,16 @@ def _measured_side(predictor: Predictor, clocks: Clocks, turns: _SideTurns) -> S
     first_wait = turns.first.times["wait"]
     first_waited = float(first_wait[-1] - first_wait[0])
     first_seconds = clocks.bind_seconds + float(_durations(turns.first)[0]) - first_waited
-    load_seconds = predictor.load_seconds - predictor.load_waited
+    loaded = predictor.seconds_until_loaded
     return Side(
         wall=np.array([_durations(turn) for turn in turns.timed]),
         wait=wait,
         cpu=np.array([_cpu_seconds(turn) for turn in turns.timed]),
         device=device,
-        load_seconds=load_seconds,
+        load_seconds=predictor.load_seconds - predictor.load_waited,
         first_seconds=first_seconds,
         peak_bytes=turns.last.peak_bytes if predictor.peak_is_since_load else None,
-        start_seconds=predictor.start_seconds + load_seconds + first_seconds,
+        start_seconds=None if loaded is None else loaded + first_seconds,
     )
 
 
@@ -399,5 +399,6 @@ def _side_record(predictor: Predictor, measured: Side) -> SideRecord:
         load_seconds=measured.load_seconds,
         first_seconds=measured.first_seconds,
         peak_bytes=measured.peak_bytes,
+        interpreter_seconds=predictor.interpreter_seconds,
         import_seconds=predictor.import_seconds,
     )

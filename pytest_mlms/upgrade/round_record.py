@@ -19,7 +19,7 @@ __all__ = ["PeakRecord", "RoundRecord", "SideRecord", "TriedRate"]
 class SideRecord:
     """One process of a round: the software and the device that it used, seconds, and bytes.
 
-    ``import_seconds`` is the part of ``start_seconds`` in which the framework was imported.
+    ``interpreter_seconds`` and ``import_seconds`` are parts of ``start_seconds``, None if not told.
     """
 
     pid: int
@@ -32,6 +32,7 @@ class SideRecord:
     load_seconds: float
     first_seconds: float
     peak_bytes: int | None
+    interpreter_seconds: float | None = None
     import_seconds: float | None = None
 
 

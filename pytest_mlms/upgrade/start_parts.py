@@ -26,11 +26,11 @@ def start_parts(rounds: Sequence[RoundRecord]) -> str:
 
 
 def _parts(side: SideRecord) -> dict[str, float]:
-    """Return the seconds of each part; none of an older record, which lacks the import's."""
-    if side.import_seconds is None:
+    """Return the seconds of each part; none where an agent doesn't tell them all."""
+    if side.interpreter_seconds is None or side.import_seconds is None:
         return {}
     return {
-        "interpreter": side.start_seconds - side.import_seconds,
+        "interpreter": side.interpreter_seconds,
         "import": side.import_seconds,
         "load": side.load_seconds,
         "first call": side.first_seconds,

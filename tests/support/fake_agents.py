@@ -54,7 +54,9 @@ class FakePredictor:
         self.load_seconds = 0.3
         self.load_waited = 0.1
         self.peak_is_since_load = True
+        self.interpreter_seconds = 0.1
         self.import_seconds = 0.4
+        self.seconds_until_loaded = 0.7
         self.leak = 0
         self.calls = 0
 

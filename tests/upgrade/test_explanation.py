@@ -159,8 +159,8 @@ def test_a_start_is_shown_with_its_parts() -> None:
     result = result_of(5 * [figures])
     assert "interpreter" not in line_with("start_time: A", explain(result))
     sides: dict[SideName, SideRecord] = {
-        "a": replace(SIDE_RECORD, import_seconds=0.25),
-        "b": replace(SIDE_RECORD, start_seconds=4.5, import_seconds=4.25),
+        "a": replace(SIDE_RECORD, interpreter_seconds=0.25, import_seconds=0.25),
+        "b": replace(SIDE_RECORD, interpreter_seconds=0.25, import_seconds=4.25),
     }
     rounds = [replace(record, sides=sides) for record in result.rounds]
     line = line_with("start_time: A", explain(replace(result, rounds=rounds)))

@@ -64,7 +64,9 @@ def test_hello_has_the_version_of_the_protocol() -> None:
         "versions",
         "devices",
         "cores",
+        "ready",
         "import_seconds",
+        "import_waited",
     }
 
 
