@@ -7,6 +7,7 @@ Secrets of addresses are removed from it here, once for the terminal, JUnit and 
 __all__ = [
     "AgentError",
     "ArtifactError",
+    "Crashed",
     "DatasetError",
     "InvalidRun",
     "ManifestError",
@@ -21,7 +22,10 @@ class MlmsError(Exception):
     """The base of all; its text tells what was expected, what was found, and what to do.
 
     What a user, a file or an agent put into the text can't command the terminal that shows it.
+    ``side`` is the side of an upgrade that failed, "a" or "b", if one did.
     """
+
+    side = ""
 
     def __init__(self, text: object = "") -> None:
         from pytest_mlms.redaction import redact
@@ -52,6 +56,10 @@ class StackError(MlmsError):
 
 class OutputError(MlmsError):
     """A model's signature or outputs are not what the manifest says."""
+
+
+class Crashed(MlmsError):
+    """The candidate of an upgrade fails where the baseline does not."""
 
 
 class InvalidRun(MlmsError):

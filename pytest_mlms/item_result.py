@@ -191,6 +191,11 @@ class LaunchRecord:
     packages: tuple[str, ...] = omitted_if_default(())
     lacking: str = omitted_if_default("")
 
+    @property
+    def exact(self) -> tuple[str, ...]:
+        """The exact packages, a line each; none where they aren't known."""
+        return self.lock or self.packages
+
     @classmethod
     def of(cls, launch: Launch) -> LaunchRecord:
         """Return what results tell of ``launch``."""

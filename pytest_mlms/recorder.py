@@ -96,6 +96,10 @@ class Recorder:
         """Add fields to the item's line; records become plain values when the line is made."""
         self._notes.update(fields)
 
+    def noted(self, name: str) -> Any:
+        """Return a field of the item's line that was noted; None for none."""
+        return self._notes.get(name)
+
     def quantity(
         self,
         name: str,

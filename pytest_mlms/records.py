@@ -285,10 +285,10 @@ def main_comparison(comparisons: Iterable[Comparison]) -> Comparison | None:
 def regressed_comparison(comparisons: Iterable[Comparison]) -> Comparison | None:
     """Return the comparison that made an upgrade regress, None where none did.
 
-    That of outputs comes first, as it ends an upgrade, then the main one.
+    A crash and outputs come first, as they end an upgrade, then the main one.
     """
     worse = [compared for compared in comparisons if compared.verdict is Verdict.REGRESSED]
     for compared in worse:
-        if compared.quantity == "agreement":
+        if compared.quantity in ("crash", "agreement"):
             return compared
     return main_comparison(worse) or next(iter(worse), None)

@@ -572,8 +572,11 @@ def _message_of(error):
         return "its text raised %s" % type(another).__name__
 
 
-def _serve(worker: Worker, channel: AgentChannel) -> None:
-    """Serve requests until ``bye``; the end of the input ends the process."""
+def _serve(worker: Worker, channel: AgentChannel) -> bool:
+    """Serve requests until ``bye``; the end of the input ends the process.
+
+    Return whether the process is to leave as programs do.
+    """
     monitor = HangUpMonitor(channel.requests)
 
     def send(fields: Header, arrays: NamedArrays) -> None:
@@ -585,7 +588,7 @@ def _serve(worker: Worker, channel: AgentChannel) -> None:
             header, arrays = read_frame(channel.requests)
             if header["type"] == "bye":
                 worker.close()
-                return
+                return bool(header.get("leave"))
             monitor.busy = True
             frame = _answer(worker, header, arrays)
             monitor.busy = False
@@ -603,7 +606,8 @@ def main() -> None:
         cores = sys.argv[sys.argv.index("--cores") + 1]
         process.use_cores([int(core) for core in cores.split(",")])
     faulthandler.enable(all_threads=False)  # a crash leaves the Python stack in the log
-    _serve(Worker(sys.argv[1], supervised), channel)
+    if _serve(Worker(sys.argv[1], supervised), channel):
+        return
     os._exit(0)  # a framework's exit handlers may hang or crash
 
 

@@ -11,7 +11,7 @@ import math
 import re
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from pytest_mlms.agent.process import Agent, Refused, start_agent
 from pytest_mlms.agent.replies import read_record, shortened
 from pytest_mlms.agent.signature import check_signature
 from pytest_mlms.cases import Case
-from pytest_mlms.errors import AgentError, InvalidRun, Unavailable
+from pytest_mlms.errors import AgentError, InvalidRun, MlmsError, Unavailable
 from pytest_mlms.records import Launch, Stack, device_name
 from pytest_mlms.stacks.declared import install_advice
 from pytest_mlms.stacks.variables import advice_on_missing
@@ -47,6 +47,10 @@ _BUILT_FOR_NUMPY_1 = re.compile(
     r"compiled using NumPy 1\.x|_ARRAY_API not found|removed in the NumPy 2\.0 release"
 )
 """Messages of numpy 2 about a module that was built or written for numpy 1."""
+_OF_DRIVERS = re.compile(
+    r"lib(?:cuda|nvidia-[\w-]+|ze_loader|hsa-runtime64)\.so[.\d]*: cannot open"
+)
+"""The message of a framework whose device's driver isn't on this host."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,8 @@ class PredictorSpec:
 
     ``predictor`` is the predictor's file, ``files`` are the model's by role, and ``log`` is where
     the agent's output goes. ``timeout`` is the longest wait for a reply, in seconds. ``allow_code``
-    lets the model's files run code. ``waiting`` tells a person what a slow agent does.
+    lets the model's files run code. ``waiting`` tells a person what a slow agent does. ``took`` and
+    ``pace`` are the agent's.
     """
 
     case: Case
@@ -66,6 +71,8 @@ class PredictorSpec:
     timeout: float
     allow_code: bool = False
     waiting: Waiting = in_silence
+    took: dict[str, float] = field(default_factory=dict)
+    pace: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def environment(self) -> str:
@@ -81,7 +88,7 @@ def open_predictor(spec: PredictorSpec) -> Iterator[Predictor]:
 
     Raises Unavailable where the framework, its version or the device is missing, OutputError where
     the signature is another, InvalidRun where it runs on another device or with other threads, and
-    AgentError where it can't be loaded.
+    AgentError where it can't be loaded, or not be imported in an environment that was made for it.
     """
     with start_predictor(spec) as started:
         yield started.load()
@@ -115,7 +122,7 @@ class Started:
 def start_predictor(spec: PredictorSpec) -> Iterator[Started]:
     """Start an agent, whose model is loaded later; it ends with the context. Raises AgentError."""
     began = time.monotonic()
-    agent = start_agent(spec.launch, spec.predictor, spec.log, spec.timeout)
+    agent = _start(spec)
     try:
         yield Started(spec, agent, began)
     finally:
@@ -126,9 +133,10 @@ def start_predictor(spec: PredictorSpec) -> Iterator[Started]:
 def check_agent(spec: PredictorSpec) -> Iterator[None]:
     """Start an agent that loads no model; it ends with the context.
 
-    Raises Unavailable where the framework, its version or the device is missing.
+    Raises Unavailable where the framework, its version or the device is missing, and AgentError
+    where it can't be imported in an environment that was made for it.
     """
-    agent = start_agent(spec.launch, spec.predictor, spec.log, spec.timeout)
+    agent = _start(spec)
     try:
         with _advising(spec.launch), spec.waiting(lambda: _importing(spec)):
             _say_hello(agent, spec)
@@ -147,6 +155,13 @@ def _advising(launch: Launch) -> Iterator[None]:
         if advice:
             raise Refused(f"{error}; {advice}", error.error) from error
         raise
+
+
+def _start(spec: PredictorSpec) -> Agent:
+    agent = start_agent(spec.launch, spec.predictor, spec.log, spec.timeout)
+    agent.took = spec.took
+    agent.pace = spec.pace
+    return agent
 
 
 def _importing(spec: PredictorSpec) -> str:
@@ -169,7 +184,8 @@ def _say_hello(agent: Agent, spec: PredictorSpec) -> HelloReply:
             raise
         framework = spec.case.stack.framework
         problem = f"{framework} can't be imported in {spec.environment}"
-        raise Unavailable(f"{problem}; {advice or install_advice(framework)}: {error}") from None
+        text = f"{problem}; {advice or _advice_on_stack(spec.case.stack)}: {error}"
+        raise _import_error(text, spec.case.stack) from None
     _check_protocol(facts, spec)
     with agent.checking("hello"):
         hello = read_record(HelloReply, facts, _LONGEST_TEXT)
@@ -183,6 +199,22 @@ def _seconds_until_ready(began: float, hello: HelloReply) -> float | None:
     """Return the seconds of the interpreter's start; None where the agent has another clock."""
     seconds = math.inf if hello.ready is None else hello.ready - began
     return seconds if 0 <= seconds < _LONGEST_START else None
+
+
+def _import_error(text: str, stack: Stack) -> MlmsError:
+    """Return the error of a framework that can't be imported.
+
+    In an environment that was made for it, what was installed is broken. Else it is this host that
+    lacks the framework, or its driver.
+    """
+    is_broken = stack.requirements and not _OF_DRIVERS.search(text)
+    return AgentError(text) if is_broken else Unavailable(text)
+
+
+def _advice_on_stack(stack: Stack) -> str:
+    if not stack.requirements:
+        return install_advice(stack.framework)
+    return f"change its requirements{f' at {stack.place}' if stack.place else ''}"
 
 
 def _advice_on_numpy(agent: Agent, error: Refused, stack: Stack) -> str:

@@ -37,6 +37,8 @@ Array = NDArray[Any]
 
 WORKER = Path(str(mlms_predictors.__file__)).parent / "_run" / "worker.py"
 _GRACE = 60.0  # seconds for an agent to end by itself; on an idle machine it takes none
+_LEAST_WAIT = 60.0  # seconds for a reply, where another agent's time bounds the wait
+_TIMES_THE_PACE = 10
 _KILL_SECONDS = 10.0  # for a supervisor to end everything
 _TEARDOWN_SECONDS = 5.0  # of a process after its channel closed: a driver may free memory
 _EXITING = 0x4  # PF_EXITING of Linux, in the field "flags" of proc(5)
@@ -85,6 +87,9 @@ class Agent:
     system can't see it. ``timeout`` is the longest wait for a reply, in seconds, beside the time
     that the work itself takes. ``end`` is a command that ends what outlives the process. Any error
     but Refused ends the process tree, so that the next item starts a fresh agent.
+
+    ``took`` has the most seconds that each type of request took. ``pace`` has those of an agent
+    that this one is compared with: a reply that takes ten times as long, and a minute, is none.
     """
 
     process: subprocess.Popen[bytes]
@@ -93,6 +98,8 @@ class Agent:
     timeout: float
     end: tuple[str, ...] = ()
     own_pid: int | None = None
+    took: dict[str, float] = field(default_factory=dict)
+    pace: Mapping[str, float] = field(default_factory=dict)
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     @property
@@ -122,7 +129,9 @@ class Agent:
         if self.channel.closed:
             raise AgentError(self._report("has ended; ask for a new one"))
         header = {**(fields or {}), "type": kind, "number": next(self._numbers)}
-        reply = self._exchange(header, arrays, self.timeout + seconds, take_part)
+        began = time.monotonic()
+        reply = self._exchange(header, arrays, self._longest_wait(kind) + seconds, take_part)
+        self.took[kind] = max(self.took.get(kind, 0.0), time.monotonic() - began)
         if reply.facts["type"] == "error":
             raise self._refusal(kind, reply.facts)
         return reply
@@ -158,13 +167,27 @@ class Agent:
     def close(self) -> None:
         """Ask the agent to end, and end what is left of its process tree."""
         if self.alive:
-            self.resume()
-            self.channel.deadline = time.monotonic() + _GRACE
-            with contextlib.suppress(OSError, EOFError):
-                self.channel.write(protocol.encode({"type": "bye"}))
+            self._say_bye(_GRACE)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(_GRACE)
         self.kill()
+
+    def leave(self, seconds: float) -> str:
+        """Have the agent end as programs do, with its exit handlers and threads, in ``seconds``.
+
+        Return what went wrong, "" for nothing.
+        """
+        if not self.alive:
+            return ""
+        self._say_bye(seconds, leave=True)
+        try:
+            code = self.process.wait(seconds)
+            problem = f"failed at its exit: {_ending_text(code)}" if code else ""
+        except subprocess.TimeoutExpired:
+            problem = f"had not ended {seconds:.0f} s after its last answer, and was killed"
+        text = self._report(problem) if problem else ""
+        self.kill()
+        return text
 
     def kill(self) -> None:
         """End the process and all that it started, also what left its process group.
@@ -184,6 +207,18 @@ class Agent:
         self._run_end_command()
         self.channel.close()
         self.log.close()
+
+    def _say_bye(self, seconds: float, **fields: Any) -> None:
+        self.resume()
+        self.channel.deadline = time.monotonic() + seconds
+        with contextlib.suppress(OSError, EOFError):
+            self.channel.write(protocol.encode({"type": "bye", **fields}))
+
+    def _longest_wait(self, kind: str) -> float:
+        """Return the seconds to wait for a reply to this type of request."""
+        if kind not in self.pace:
+            return self.timeout
+        return min(self.timeout, max(_LEAST_WAIT, _TIMES_THE_PACE * self.pace[kind]))
 
     def _exchange(
         self,
@@ -209,9 +244,10 @@ class Agent:
         except TimeoutError:
             self.kill()
             problem = f"gave no reply to '{kind}' in {limit:g} s and was killed"
-            raise AgentError(
-                self._report(f"{problem}; if it is only slow, raise --mlms-timeout")
-            ) from None
+            advice = "if it is only slow, raise --mlms-timeout"
+            if limit < self.timeout:
+                advice = f"the other side took {self.pace[kind]:.3g} s at most"
+            raise AgentError(self._report(f"{problem}; {advice}")) from None
         except EOFError:
             problem = f"ended while it did '{kind}': {self._ending()}"
             raise AgentError(self._report(problem)) from None
@@ -283,15 +319,7 @@ class Agent:
             self.kill()
             return "it closed its channel but went on running, and was killed"
         self.kill()
-        if code >= 0:
-            return f"exit status {code}; its log may say why"
-        if -code == signal.SIGKILL:
-            return (
-                "killed by SIGKILL, as the kernel does when memory runs out (see dmesg); "
-                "try a smaller batch"
-            )
-        name = _signal_name(-code)
-        return f"killed by {name}; an error of the framework or its build: try another version"
+        return _ending_text(code)
 
     def _seconds_to_end(self) -> float:
         """Return how long to wait for the end of an agent whose channel has ended.
@@ -321,6 +349,19 @@ def _flags_of(process: int | None) -> int | None:
         return None
     fields_after_name = text.rpartition(")")[2].split()
     return int(fields_after_name[6])
+
+
+def _ending_text(code: int) -> str:
+    """Return in words how a process ended, and what to do."""
+    if code >= 0:
+        return f"exit status {code}; its log may say why"
+    if -code == signal.SIGKILL:
+        return (
+            "killed by SIGKILL, as the kernel does when memory runs out (see dmesg); "
+            "try a smaller batch"
+        )
+    name = _signal_name(-code)
+    return f"killed by {name}; an error of the framework or its build: try another version"
 
 
 def _signal_name(number: int) -> str:

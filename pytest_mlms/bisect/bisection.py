@@ -14,8 +14,8 @@ from pytest_mlms.bisect.judgement import CRASH, Judgement, judgement_of
 from pytest_mlms.bisect.record import Conclusion, Probe, Record, StackRecord
 from pytest_mlms.bisect.search import Answer, Outcome, Pair, Purpose, search
 from pytest_mlms.errors import MlmsError
-from pytest_mlms.history.recorded_stack import differing_packages
 from pytest_mlms.records import Stack
+from pytest_mlms.stacks.exact_packages import differing_packages
 
 __all__ = ["Bisection"]
 
@@ -129,10 +129,9 @@ class Bisection:
         new = stacks[after].packages
         searched = self.record.package.split()
         others = []
-        for text in differing_packages(old, new):
-            name, _, _ = text.partition(" ")
-            if name not in searched:
-                others.append(text)
+        for difference in differing_packages(old, new):
+            if difference.package not in searched:
+                others.append(str(difference))
         return others
 
     def _measure(self, before: Stack, after: Stack, purpose: Purpose, effort: int) -> Probe:

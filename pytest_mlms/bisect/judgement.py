@@ -13,12 +13,12 @@ from pytest_mlms.bisect.search import Outcome
 from pytest_mlms.quantities import QUANTITIES
 from pytest_mlms.records import Comparison, Verdict
 from pytest_mlms.serialization import from_plain
+from pytest_mlms.upgrade.crash import CRASH
 from pytest_mlms.upgrade.labels import straddling_text
 
 __all__ = ["AGREEMENT", "CRASH", "Judgement", "judgement_of"]
 
 AGREEMENT = "agreement"
-CRASH = "crash"
 LATENCY = "latency"
 
 _OUTCOMES = {
@@ -131,12 +131,14 @@ def _judge_crash(line: _Line) -> Judgement:
 def _crash_of(line: _Line) -> str:
     """Return the error of the later stack that ended an upgrade; "" where none did.
 
-    The upgrade puts the role and the name of a stack in front of its errors.
+    The upgrade puts the role and the name of a stack in front of its errors. In lines of earlier
+    versions a crash is an ERROR, also where the earlier stack fails, too.
     """
-    if line["verdict"] != Verdict.ERROR:
+    compared = _comparison(line, CRASH)
+    if compared is None and line["verdict"] != Verdict.ERROR:
         return ""
+    message = str(compared["lacking"]).partition("\n")[0] if compared else _first_line(line)
     stack = line["stack"]["name"]
-    message = _first_line(line)
     _, _, error = f": {message}".partition(f": candidate {stack}: ")
     return error
 
@@ -188,6 +190,9 @@ def _reason(line: _Line, compared: _Line) -> str:
 def _problem(line: _Line, name: str) -> str:
     if line["verdict"] in _FAILURES:
         return _first_line(line)
+    crash = _crash_of(line)
+    if crash:
+        return f"it crashes, which ends an upgrade; bisect --quantity crash first: {crash}"
     return f"the upgrade did not compare {name}"
 
 

@@ -14,6 +14,7 @@ from pytest_mlms.history.changes import Cause, Change
 from pytest_mlms.quantities import QUANTITIES, upgrade_rules
 from pytest_mlms.records import Comparison, Verdict
 from pytest_mlms.serialization import from_plain
+from pytest_mlms.upgrade.crash import CRASH
 from pytest_mlms.upgrade.labels import straddling_text
 
 __all__ = ["Circumstances", "Finding", "Gate", "cause_without_software", "decide", "gate_of"]
@@ -104,6 +105,8 @@ def _cause(
     own = by_quantity.get(name)
     is_decided = own is not None and own["verdict"] != Verdict.INCONCLUSIVE
     outputs = _changed_outputs(comparisons)
+    if CRASH in outputs and not is_decided:
+        return "software", f"REGRESSED: {by_quantity[CRASH]['lacking'].partition(chr(10))[0]}"
     if outputs and not is_decided:
         names = ", ".join(outputs)
         return "software", f"REGRESSED in {names}: the stacks compute different outputs"

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from packaging.utils import canonicalize_name
-
-from pytest_mlms.stacks.exact_packages import parse_package
+from pytest_mlms.stacks.exact_packages import differing_packages, parse_package
 from pytest_mlms.stacks.recreated import NOT_IN_AGENTS
 
-__all__ = ["RecordedStack", "differing_packages"]
+__all__ = ["RecordedStack"]
 
 _ENVIRONMENT = ("env", "env_passthrough", "libraries")
 """The declared keys that are no packages and change what a stack does."""
@@ -87,7 +85,7 @@ class RecordedStack:
             old = self.driver or "none"
             new = after.driver or "none"
             found.append(f"driver {old} → {new}")
-        found += differing_packages(self.packages, after.packages)
+        found += map(str, differing_packages(self.packages, after.packages))
         for key in _ENVIRONMENT:
             if self.declared.get(key) != after.declared.get(key):
                 found.append(f"{key} of the stack")
@@ -111,28 +109,3 @@ def _of_agents(packages: list[str]) -> Iterator[str]:
         package = parse_package(line)
         if package is None or package.key not in NOT_IN_AGENTS:
             yield line
-
-
-def differing_packages(before: Iterable[str], after: Iterable[str]) -> list[str]:
-    """Return the packages that two lists of exact ones differ in, as in "numpy 2.3.0 → 2.4.6"."""
-    return _differing(_versions(before), _versions(after))
-
-
-def _versions(packages: Iterable[str]) -> dict[str, str]:
-    versions: dict[str, str] = {}
-    for line in packages:
-        name, _, version = line.partition("==")
-        name, _, address = name.partition(" @ ")
-        versions[canonicalize_name(name)] = version or address
-    return versions
-
-
-def _differing(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
-    found = []
-    names = {*before, *after}
-    for name in sorted(names):
-        old = before.get(name, "none")
-        new = after.get(name, "none")
-        if old != new:
-            found.append(f"{name} {old} → {new}")
-    return found

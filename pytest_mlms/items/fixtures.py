@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from pytest_mlms.upgrade.agents import AgentPair
     from pytest_mlms.upgrade.device_monitor import DeviceMonitor
     from pytest_mlms.upgrade.interleave import OpenPair
-    from pytest_mlms.upgrade.rounds import SideName
+    from pytest_mlms.upgrade.rounds import Outputs, SideName
 
 
 @pytest.fixture(scope="session")
@@ -320,8 +320,11 @@ def mlms_pair_factory(
     It returns a context, and takes the order in which the sides are started and the cores that they
     are held to.
     """
+    from pytest_mlms.errors import MlmsError
     from pytest_mlms.item_result import LaunchRecord
+    from pytest_mlms.stacks.recreated import changed_packages
     from pytest_mlms.upgrade.agents import open_pair
+    from pytest_mlms.upgrade.crash import Exits, crash_or
 
     baseline = mlms_case.baseline
     baseline_files = mlms_artifacts
@@ -331,20 +334,33 @@ def mlms_pair_factory(
     if baseline.stack != mlms_case.stack:
         baseline_launch = launch_of(baseline, baseline_files, mlms_session, request.node)
     mlms_recorder.launched(mlms_launch)
-    mlms_recorder.note(launch_against=LaunchRecord.of(baseline_launch))
+    before, after = LaunchRecord.of(baseline_launch), LaunchRecord.of(mlms_launch)
+    changed = changed_packages(before.exact, after.exact)
+    mlms_recorder.note(launch_against=before, changed_packages=list(map(str, changed)))
+    exits = Exits()
+    pace: dict[str, float] = {}
 
     @contextlib.contextmanager
     def open_fresh(order: Sequence[SideName], cores: Sequence[int]) -> Iterator[AgentPair]:
         mlms_session.predictor.close()
         item = request.node
         a = predictor_spec(baseline, baseline_files, baseline_launch, mlms_session, item)
+        a = dataclasses.replace(a, took=pace)
         b = predictor_spec(mlms_case, mlms_artifacts, mlms_launch, mlms_session, item)
+        b = dataclasses.replace(b, pace=pace)
         mlms_recorder.add_log(a.log)
         mlms_recorder.add_log(b.log)
-        opening = open_pair({"a": a, "b": b}, order, cores)
-        with open_or_skip(mlms_session, opening) as pair:
-            mlms_recorder.ran_on(pair.b)
-            yield pair
+        batches: Sequence[Outputs] = ()
+        try:
+            opening = open_pair({"a": a, "b": b}, order, cores, exits)
+            with open_or_skip(mlms_session, opening) as pair:
+                mlms_recorder.ran_on(pair.b)
+                try:
+                    yield pair
+                finally:
+                    batches = pair.batches
+        except MlmsError as error:
+            raise crash_or(error, a, batches) from error
 
     return open_fresh
 

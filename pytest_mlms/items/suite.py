@@ -214,7 +214,13 @@ def test_upgrade(
     batches_for = _timed_batches(mlms_case, mlms_dataset)
     result = run.run(plan, mlms_pair_factory, batches_for)
     cpu_shares = mlms_recorder.cpu_shares()
-    setting = setting_of(mlms_case, mlms_config, cpu_shares, mlms_device_monitor.notes)
+    setting = setting_of(
+        mlms_case,
+        mlms_config,
+        cpu_shares,
+        mlms_device_monitor.notes,
+        mlms_recorder.noted("changed_packages"),
+    )
     text = explain_upgrade(result, setting)
     judgement = Judgement(result.verdict, result.margin, text=text)
     place = mlms_case.loaded.place("thresholds", "upgrade")

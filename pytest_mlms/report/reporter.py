@@ -53,6 +53,7 @@ _SHOWN_FIELDS = (
     "other_version",
     "against",
     "comparisons",
+    "changed_packages",
     "terms",
     "rounds",
     "seconds",

@@ -27,7 +27,7 @@ from pytest_mlms.report.traces import (
     overhead_columns,
     time_columns,
 )
-from pytest_mlms.upgrade.labels import deciding_label, point_label, sides_label
+from pytest_mlms.upgrade.labels import deciding_label, point_label, sides_label, told_lines
 from pytest_mlms.views.item import ItemView
 from pytest_mlms.views.numbers import NONE
 
@@ -195,7 +195,7 @@ class _TableWriter:
             self._terminal.write_line(line, bold=True)
         for item, lines in zip(shown, row_lines, strict=True):
             markup = _MARKUP.get(verdict_of(item), {})
-            for line in [*lines, *_decided_by(item)]:
+            for line in [*lines, *_decided_by(item), *_told_of(item)]:
                 self._terminal.write_line(line, **markup)
         self._write_rest(len(items))
 
@@ -274,3 +274,11 @@ def _decided_by(item: ItemView) -> list[str]:
     """Return a line of the quantities that decided an upgrade, if latency alone did not."""
     names = deciding_label(item.verdict, item.comparisons)
     return [f"  {names}"] if names else []
+
+
+def _told_of(item: ItemView) -> list[str]:
+    """Return lines of what an upgrade is worse in although it passed, and of what else differs."""
+    lines = told_lines(item.comparisons)
+    if item.changed_packages:
+        lines.append(f"packages: {', '.join(item.changed_packages)}")
+    return [f"  {line}" for line in lines]

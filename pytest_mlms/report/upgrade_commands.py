@@ -8,7 +8,8 @@ from pathlib import PurePosixPath
 
 from pytest_mlms.records import regressed_comparison
 from pytest_mlms.redaction import anonymous
-from pytest_mlms.report.upgrade_software import NONE, software_of
+from pytest_mlms.report.upgrade_software import software_of
+from pytest_mlms.stacks.exact_packages import NONE
 from pytest_mlms.upgrade import culprit
 from pytest_mlms.upgrade.labels import percent
 from pytest_mlms.views.item import ItemView

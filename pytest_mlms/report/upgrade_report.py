@@ -15,7 +15,8 @@ from pytest_mlms.redaction import anonymous
 from pytest_mlms.report.machine_facts import machine_facts
 from pytest_mlms.report.markdown import code, code_block, folded, table
 from pytest_mlms.report.upgrade_commands import making_commands, running_commands
-from pytest_mlms.report.upgrade_software import Difference, UpgradeSoftware, software_of
+from pytest_mlms.report.upgrade_software import UpgradeSoftware, software_of
+from pytest_mlms.stacks.exact_packages import Difference
 from pytest_mlms.units import format_quantity
 from pytest_mlms.upgrade.labels import difference_label, format_change, percent, verdict_label
 from pytest_mlms.upgrade.layer_diff import LayerChange

@@ -4,27 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
-from pytest_mlms.history.recorded_stack import differing_packages
 from pytest_mlms.stacks.declared import framework_of
-from pytest_mlms.stacks.recreated import NOT_IN_AGENTS
+from pytest_mlms.stacks.exact_packages import NONE, Difference
+from pytest_mlms.stacks.recreated import changed_packages
 from pytest_mlms.views.item import ItemView
 from pytest_mlms.views.measured import SideView
 from pytest_mlms.views.subject import LaunchView
 
-__all__ = ["Difference", "UpgradeSoftware", "software_of"]
-
-NONE = "none"
-"""The version of a package that a side doesn't have, as ``differing_packages`` writes it."""
-
-
-class Difference(NamedTuple):
-    """A package with the versions of both sides; Python is one, too."""
-
-    package: str
-    a: str
-    b: str
+__all__ = ["UpgradeSoftware", "software_of"]
 
 
 @dataclass(frozen=True)
@@ -83,17 +71,7 @@ def _with_python(side: SideView) -> Mapping[str, str]:
 
 def _listed(item: ItemView) -> list[Difference]:
     """Return the packages that the lists of both environments differ in."""
-    before = _packages(item.launch_against)
-    after = _packages(item.launch)
-    if not before or not after:
-        return []
-    found = []
-    for text in differing_packages(before, after):
-        package, _, versions = text.partition(" ")
-        a, _, b = versions.partition(" → ")
-        if package not in NOT_IN_AGENTS:
-            found.append(Difference(package, a, b))
-    return found
+    return changed_packages(_packages(item.launch_against), _packages(item.launch))
 
 
 def _packages(launch: LaunchView | None) -> tuple[str, ...]:

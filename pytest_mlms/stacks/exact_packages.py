@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from packaging.utils import canonicalize_name
 
-__all__ = ["ExactPackage", "image_of", "parse_package"]
+__all__ = ["NONE", "Difference", "ExactPackage", "differing_packages", "image_of", "parse_package"]
+
+NONE = "none"
+"""The version of a package that a side doesn't have."""
 
 _VERSION = re.compile(r"(?P<name>[\w.-]+)==(?P<version>[^\s#;]+)( # (?P<origin>.+))?")
 _ADDRESS = re.compile(r"(?P<name>[\w.-]+) @ (?P<origin>\S+)")
@@ -74,3 +78,35 @@ def image_of(packages: tuple[str, ...]) -> str:
         return ""
     found = _IMAGE.fullmatch(packages[0])
     return found["id"] if found else ""
+
+
+class Difference(NamedTuple):
+    """A package with the versions of both sides; Python is one, too."""
+
+    package: str
+    a: str
+    b: str
+
+    def __str__(self) -> str:
+        return f"{self.package} {self.a} → {self.b}"
+
+
+def differing_packages(before: Iterable[str], after: Iterable[str]) -> list[Difference]:
+    """Return the packages that two lists of exact ones differ in, by name."""
+    old = _versions(before)
+    new = _versions(after)
+    found = []
+    for name in sorted({*old, *new}):
+        difference = Difference(name, old.get(name, NONE), new.get(name, NONE))
+        if difference.a != difference.b:
+            found.append(difference)
+    return found
+
+
+def _versions(packages: Iterable[str]) -> Mapping[str, str]:
+    versions: dict[str, str] = {}
+    for line in packages:
+        name, _, version = line.partition("==")
+        name, _, address = name.partition(" @ ")
+        versions[canonicalize_name(name)] = version or address
+    return versions

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from pytest_mlms.errors import StackError
 from pytest_mlms.records import Stack
 from pytest_mlms.stacks.declared import framework_of
-from pytest_mlms.stacks.exact_packages import ExactPackage, image_of, parse_package
+from pytest_mlms.stacks.exact_packages import (
+    Difference,
+    ExactPackage,
+    differing_packages,
+    image_of,
+    parse_package,
+)
 
-__all__ = ["NOT_IN_AGENTS", "ExactSoftware", "is_framework", "recreated_stack"]
+__all__ = [
+    "NOT_IN_AGENTS",
+    "ExactSoftware",
+    "changed_packages",
+    "is_framework",
+    "recreated_stack",
+]
 
 NOT_IN_AGENTS = ("pip", "pytest-mlms", "uv")
 """Distributions that install packages, or run beside agents: none is in the way of an agent."""
@@ -102,3 +114,14 @@ def _requirement(package: ExactPackage, exact: ExactSoftware) -> str:
 
 def _cannot(exact: ExactSoftware, problem: str, advice: str) -> StackError:
     return StackError(f"stack {exact.stack} can't be made again: {problem}; {advice}")
+
+
+def changed_packages(before: Sequence[str], after: Sequence[str]) -> list[Difference]:
+    """Return the packages of agents that differ between two stacks.
+
+    None where the packages of either aren't known.
+    """
+    if not before or not after:
+        return []
+    found = differing_packages(before, after)
+    return [each for each in found if each.package not in NOT_IN_AGENTS]

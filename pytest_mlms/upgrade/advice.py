@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from pytest_mlms.quantities import upgrade_rules
 from pytest_mlms.records import Comparison, regressed_comparison
 from pytest_mlms.stacks.declared import framework_of
+from pytest_mlms.stacks.exact_packages import NONE
 from pytest_mlms.upgrade.culprit import culprit_command
 from pytest_mlms.upgrade.decision import LEAST_ROUNDS, MOST_ROUNDS
 from pytest_mlms.upgrade.labels import percent
@@ -29,6 +30,8 @@ _WRONG_OUTPUTS = (
 
 def advice_on(result: UpgradeResult, setting: UpgradeSetting) -> list[str]:
     """Return the lines of advice on a result, none where it passed."""
+    if result.crashed:
+        return _culprit(result, setting)
     if result.wrong_outputs:
         return [_WRONG_OUTPUTS, *_culprit(result, setting)]
     if result.regressed:
@@ -42,16 +45,26 @@ def advice_on(result: UpgradeResult, setting: UpgradeSetting) -> list[str]:
 def _culprit(result: UpgradeResult, setting: UpgradeSetting) -> list[str]:
     """Return the command that finds the release and writes a report, if there are several."""
     compared = regressed_comparison(result.comparisons)
-    if compared is None or not result.rounds:
-        return []
-    sides = result.rounds[0].sides
-    for package, new in sides["b"].versions.items():
-        old = sides["a"].versions.get(package, new)
-        if old != new and framework_of(package) == setting.framework:
+    for package, old, new in _changes(result, setting):
+        if compared is not None and framework_of(package) == setting.framework:
             releases = (f"{package}=={old}", f"{package}=={new}")
             command = culprit_command(setting.point, *releases, compared.quantity)
             return [f"which release, in which layer, and a report to send upstream: {command}"]
     return []
+
+
+def _changes(result: UpgradeResult, setting: UpgradeSetting) -> Iterator[tuple[str, str, str]]:
+    """Yield the packages that differ, with both versions: as agents tell, or as pip lists them."""
+    if result.rounds:
+        sides = result.rounds[0].sides
+        for package, new in sides["b"].versions.items():
+            old = sides["a"].versions.get(package, new)
+            if old != new:
+                yield package, old, new
+    for text in setting.changed_packages:
+        package, old, _, new = text.split(" ")
+        if NONE not in (old, new):
+            yield package, old, new
 
 
 def _allowance(result: UpgradeResult, setting: UpgradeSetting) -> str:

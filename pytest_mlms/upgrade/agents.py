@@ -12,6 +12,7 @@ from pytest_mlms.agent.predictor import Clocks, Predictor, Turn
 from pytest_mlms.errors import InvalidRun, MlmsError
 from pytest_mlms.memory import available_memory
 from pytest_mlms.records import device_name
+from pytest_mlms.upgrade.crash import Exits
 from pytest_mlms.upgrade.rounds import SIDES, Outputs, SideName
 
 __all__ = ["AgentPair", "TurnPlan", "open_pair"]
@@ -68,7 +69,7 @@ class AgentPair:
         """Prepare both sides for turns over ``batches``, and stop them until their first turns."""
         self.batches = batches
         for side in SIDES:
-            with _naming(self.labels[side]):
+            with _naming(self.labels, side):
                 self.clocks[side] = self[side].bind(batches)
         for side in SIDES:
             if self._can_stop(side):
@@ -80,7 +81,7 @@ class AgentPair:
         predictor = self[side]
         if self._can_stop(side):
             predictor.agent.resume()
-        with _naming(self.labels[side]):
+        with _naming(self.labels, side):
             yield predictor
         if self._can_stop(side):
             predictor.agent.pause()
@@ -101,16 +102,19 @@ class AgentPair:
 
 @contextlib.contextmanager
 def open_pair(
-    sides: Mapping[SideName, PredictorSpec], order: Sequence[SideName], cores: Sequence[int]
+    sides: Mapping[SideName, PredictorSpec],
+    order: Sequence[SideName],
+    cores: Sequence[int],
+    exits: Exits | None = None,
 ) -> Iterator[AgentPair]:
     """Start both sides, held to ``cores`` (empty: to none), and load their models.
 
     They start at once, since the side that starts first may be slower for as long as it lives. On
     a device other than the CPU, and where memory may be short, they do so in ``order``.
 
-    Raises as ``open_predictor`` does, with the name of the side. Raises MlmsError where both sides
-    are the same software, InvalidRun where they do not run on the same cores, or not with the same
-    threads although they were asked to.
+    Raises as ``open_predictor`` does, with the name of the side, and at the end as ``exits``.
+    Raises MlmsError where both sides are the same software, InvalidRun where they do not run on the
+    same cores, or not with the same threads although they were asked to.
     """
     _check_different(sides["a"], sides["b"])
     labels: dict[SideName, str] = {
@@ -123,7 +127,7 @@ def open_pair(
         started: dict[SideName, Started] = {}
         predictors: dict[SideName, Predictor] = {}
         for side in order:
-            with _naming(labels[side]):
+            with _naming(labels, side):
                 started[side] = opened.enter_context(starting[side])
                 if not together:
                     predictors[side] = started[side].load()
@@ -136,6 +140,9 @@ def open_pair(
         _check_same_cores(a, b)
         in_container = any(spec.case.stack.container for spec in sides.values())
         yield AgentPair(a, b, labels, in_container, together)
+        if exits is not None:
+            with _naming(labels, "b"):
+                exits.end(predictors)
 
 
 def _may_load_together(sides: Mapping[SideName, PredictorSpec]) -> bool:
@@ -159,26 +166,29 @@ def _load_together(
     """
     here, there = started
     with ThreadPoolExecutor(1) as pool:
-        loading = pool.submit(_load, started[there], labels[there])
+        loading = pool.submit(_load, started, labels, there)
         try:
-            return {here: _load(started[here], labels[here]), there: loading.result()}
+            return {here: _load(started, labels, here), there: loading.result()}
         except BaseException:
             started[there].stop()
             raise
 
 
-def _load(started: Started, label: str) -> Predictor:
-    with _naming(label):
-        return started.load()
+def _load(
+    started: Mapping[SideName, Started], labels: Mapping[SideName, str], side: SideName
+) -> Predictor:
+    with _naming(labels, side):
+        return started[side].load()
 
 
 @contextlib.contextmanager
-def _naming(label: str) -> Iterator[None]:
-    """Put the name of the side in front of the message of an error."""
+def _naming(labels: Mapping[SideName, str], side: SideName) -> Iterator[None]:
+    """Put the name of the side in front of the message of an error, and note it there."""
     try:
         yield
     except MlmsError as error:
-        error.args = (f"{label}: {error}", *error.args[1:])
+        error.args = (f"{labels[side]}: {error}", *error.args[1:])
+        error.side = side
         raise
 
 

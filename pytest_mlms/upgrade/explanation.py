@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pytest_mlms.quantities import upgrade_rules
 from pytest_mlms.records import Comparison, Verdict
 from pytest_mlms.units import format_quantity
 from pytest_mlms.upgrade.advice import advice_on
 from pytest_mlms.upgrade.labels import (
     NOT_SHOWN,
+    change_text,
     difference_label,
-    format_change,
+    is_told,
     percent,
     precision_text,
     software_text,
@@ -41,8 +41,9 @@ def explain_upgrade(result: UpgradeResult, setting: UpgradeSetting) -> str:
         *_quantities(result),
         *_worse_inputs(result),
         *_precision(result),
-        _method(result),
+        *_method(result),
         *_software(result),
+        *_changed_packages(setting),
         f"machine: {_machine(result, setting)}",
         *_layers(result),
         *advice_on(result, setting),
@@ -56,6 +57,8 @@ def _headline(result: UpgradeResult, setting: UpgradeSetting) -> str:
 
 
 def _summary(result: UpgradeResult) -> str:
+    if result.crashed:
+        return "REGRESSED (crash), B fails where A does not"
     if result.wrong_outputs:
         effects = f"{_lost_accuracy(result)}{_faster_because_wrong(result)}"
         return f"REGRESSED, B computes something else{effects}"
@@ -65,8 +68,14 @@ def _summary(result: UpgradeResult) -> str:
     if result.undecided_gates or not result.comparisons:
         return "INCONCLUSIVE, the measurements do not decide it"
     if result.main is not None and result.main.verdict is Verdict.IMPROVED:
-        return "IMPROVED"
-    return "PASSED"
+        return f"IMPROVED{_undecided(result)}"
+    return f"PASSED{_undecided(result)}"
+
+
+def _undecided(result: UpgradeResult) -> str:
+    """Return the quantities that an upgrade which passed is worse in, as far as is known."""
+    names = [compared.quantity for compared in result.comparisons if is_told(compared)]
+    return f", but see {', '.join(names)}" if names else ""
 
 
 def _lost_accuracy(result: UpgradeResult) -> str:
@@ -117,7 +126,7 @@ def _badness(compared: Comparison) -> tuple[int, bool]:
 
 def _is_worth_a_line(compared: Comparison) -> bool:
     """Return False for a guard that only lacks rounds, as all of them do after the first two."""
-    if compared.gate or compared.verdict is not Verdict.INCONCLUSIVE:
+    if compared.gate or compared.verdict is not Verdict.INCONCLUSIVE or is_told(compared):
         return True
     return "rounds, had" not in compared.lacking
 
@@ -136,11 +145,9 @@ def _parts_of_start(compared: Comparison, result: UpgradeResult) -> str:
 def _finding(compared: Comparison) -> str:
     if compared.quantity == "agreement":
         return _difference_of_outputs(compared)
-    if compared.of == "calls":
-        return compared.lacking
-    a = format_quantity(compared.a, compared.unit)
-    b = format_quantity(compared.b, compared.unit)
-    text = f"A {a}, B {b}, {_change(compared)}, tolerance {tolerance_label(compared)}"
+    if compared.of in ("calls", "processes"):
+        return compared.lacking.replace("\n", "\n    ")
+    text = f"{change_text(compared)}, tolerance {tolerance_label(compared)}"
     if compared.lacking:
         text += f"; {compared.lacking}"
     if verdict_label(compared) == NOT_SHOWN:
@@ -159,29 +166,20 @@ def _difference_of_outputs(agreement: Comparison) -> str:
     return agreement.lacking
 
 
-def _change(compared: Comparison) -> str:
-    change = format_change(compared)
-    if compared.of == "inputs":
-        return f"{change} of {compared.replicates} inputs"
-    rule = upgrade_rules()[compared.quantity]
-    if not rule.base:
-        return change
-    base = format_quantity(rule.base, compared.unit)
-    return f"{change} with {base} added to both"
-
-
 def _precision(result: UpgradeResult) -> list[str]:
     return [] if result.main is None else [precision_text(result.main)]
 
 
-def _method(result: UpgradeResult) -> str:
+def _method(result: UpgradeResult) -> list[str]:
+    if not result.rounds:
+        return []
     pairs = sum(record.pairs for record in result.rounds)
     rounds = _plural(len(result.rounds), "round")
     clock = "none"
     if result.clock is not None:
         clock = f"{result.clock} ({CLOCKS[result.clock]})"
     measured = f"{pairs:,} pairs ({_turns(result)}) in {rounds} of fresh processes"
-    return f"{measured}; clock: {clock}"
+    return [f"{measured}; clock: {clock}"]
 
 
 def _turns(result: UpgradeResult) -> str:
@@ -210,6 +208,13 @@ def _software(result: UpgradeResult) -> list[str]:
     if a == b:
         return [f"both sides: {a}"]
     return [f"A: {a}", f"B: {b}"]
+
+
+def _changed_packages(setting: UpgradeSetting) -> list[str]:
+    """Return what else differs: pip may have moved what nobody asked for."""
+    if not setting.changed_packages:
+        return []
+    return [f"packages that differ (A → B): {', '.join(setting.changed_packages)}"]
 
 
 def _machine(result: UpgradeResult, setting: UpgradeSetting) -> str:

@@ -5,19 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from pytest_mlms.quantities import QUANTITIES, upgrade_rules
 from pytest_mlms.records import Comparison, Verdict
 from pytest_mlms.units import format_quantity
 
 __all__ = [
     "NOT_SHOWN",
+    "change_text",
     "deciding_label",
     "difference_label",
     "format_change",
+    "is_told",
     "percent",
     "point_label",
     "precision_text",
     "sides_label",
     "software_text",
+    "told_lines",
     "tolerance_label",
     "verdict_label",
     "widening_label",
@@ -26,6 +30,8 @@ __all__ = [
 NOT_SHOWN = "not shown to be worse"
 """Label of a guard of accuracy whose interval reaches beyond the tolerance."""
 
+
+_MUCH_WORSE = 1.25
 
 _LEAST_WRITTEN_OUT = 99.5  # percent
 
@@ -148,3 +154,47 @@ def format_change(compared: Comparison, space: str = " ") -> str:
     if math.isfinite(compared.high):
         high = f"{compared.high:.3f}"
     return f"×{compared.ratio:.3f} ({low}{space}to{space}{high})"
+
+
+def is_told(compared: Comparison) -> bool:
+    """Return whether a quantity that did not regress is to be told, also of what passed.
+
+    Its estimate is beyond the tolerance, or its value 25 % worse, before anything is added to both.
+    """
+    quantity = QUANTITIES.get(compared.quantity)
+    if compared.verdict is Verdict.REGRESSED or quantity is None or math.isnan(compared.ratio):
+        return False
+    if compared.of == "inputs":
+        return quantity.sign * compared.ratio > compared.tolerance
+    if compared.of not in ("rounds", "visits") or not compared.a or compared.ratio <= 0:
+        return False
+    limit = min(_MUCH_WORSE, 1 + compared.tolerance)
+    worse = [compared.ratio**quantity.sign, (compared.b / compared.a) ** quantity.sign]
+    return worse[0] > limit or worse[1] >= _MUCH_WORSE
+
+
+def told_lines(comparisons: Sequence[Comparison]) -> list[str]:
+    """Return a line for each quantity that is to be told."""
+    return [_told_line(compared) for compared in comparisons if is_told(compared)]
+
+
+def _told_line(compared: Comparison) -> str:
+    is_open = compared.verdict is Verdict.INCONCLUSIVE
+    state = "undecided" if is_open else "within its tolerance"
+    name = compared.quantity.replace("_", " ")
+    return f"{state}: {name} {change_text(compared)}, tolerance {tolerance_label(compared)}"
+
+
+def change_text(compared: Comparison) -> str:
+    """Return both values and their change, with what is added to both before they are divided."""
+    a = format_quantity(compared.a, compared.unit)
+    b = format_quantity(compared.b, compared.unit)
+    rules = {**upgrade_rules("inputs"), **upgrade_rules()}
+    rule = rules.get(compared.quantity)
+    if compared.of == "inputs":
+        return f"A {a}, B {b}, {format_change(compared)} of {compared.replicates} inputs"
+    if rule is None or not rule.base:
+        return f"A {a}, B {b}, {format_change(compared)}"
+    base = format_quantity(rule.base, compared.unit)
+    plain = f" (×{compared.b / compared.a:.3g})" if compared.a else ""
+    return f"A {a}, B {b}{plain}, judged with {base} added to both: {format_change(compared)}"

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pytest_mlms.records import Comparison, Verdict, main_comparison
+from pytest_mlms.upgrade.crash import CRASH
 from pytest_mlms.upgrade.decision import verdict_of
 from pytest_mlms.upgrade.layer_diff import LayerChange
 from pytest_mlms.upgrade.round_record import RoundRecord
@@ -55,6 +56,11 @@ class UpgradeResult:
     def regressed(self) -> list[Comparison]:
         """The quantities that are worse than their tolerances."""
         return [one for one in self.comparisons if one.verdict is Verdict.REGRESSED]
+
+    @property
+    def crashed(self) -> bool:
+        """True if the candidate fails where the baseline does not."""
+        return any(one.quantity == CRASH for one in self.regressed)
 
     @property
     def undecided_gates(self) -> list[Comparison]:

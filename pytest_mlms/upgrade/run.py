@@ -12,13 +12,14 @@ from typing import Any, Protocol
 
 from pytest_mlms.agent.predictor import Predictor
 from pytest_mlms.arrays import write_arrays
-from pytest_mlms.errors import AgentError, InvalidRun
+from pytest_mlms.errors import AgentError, Crashed, InvalidRun
 from pytest_mlms.evaluate.agreement import ROUNDING_SHARE
 from pytest_mlms.evaluate.limits import QUIETER
 from pytest_mlms.load.verdict import LATE_SHARE
 from pytest_mlms.quantities import upgrade_rules
 from pytest_mlms.records import Comparison, Verdict
 from pytest_mlms.upgrade.agents import AgentPair
+from pytest_mlms.upgrade.crash import crash_comparison
 from pytest_mlms.upgrade.criteria import Criteria
 from pytest_mlms.upgrade.decision import compare_rounds, is_decided
 from pytest_mlms.upgrade.figures import figures_of
@@ -92,12 +93,18 @@ class UpgradeRun:
     ) -> UpgradeResult:
         """Run rounds until every gate is decided or the budget is spent; return the result.
 
-        Raises InvalidRun where a round cannot be trusted, AgentError where a process died. The
-        sink has everything that was measured until then.
+        Where the candidate crashed it has regressed. Raises InvalidRun where a round cannot be
+        trusted, AgentError where the baseline failed. The sink has everything that was measured
+        until then.
         """
         self.sink.note(terms=self.criteria, duel_seed=plan.seed)
         self._update(rounds=(), complete=False)
-        run_interleaved(plan, open_pair, batches_for, self.after_round, self._keep_part)
+        try:
+            run_interleaved(plan, open_pair, batches_for, self.after_round, self._keep_part)
+        except Crashed as error:
+            crash = crash_comparison(str(error))
+            self._update(comparisons=[crash, *self.result.comparisons])
+            return self.result
         self._update(complete=True)
         self._check_load()
         return self.result

@@ -24,7 +24,8 @@ class UpgradeSetting:
     tolerances; ``tolerance_given`` is whether the command line set that of latency.
     ``cpu_shares`` are the busy and the stolen share of the host's CPUs, ``gpu_notes`` what the
     driver said of the GPU. ``framework`` and ``point`` are the case: the point is the id that
-    ``mlms culprit`` takes.
+    ``mlms culprit`` takes. ``changed_packages`` differ between the sides, as
+    in "numpy 2.3.0 → 2.4.6".
     """
 
     a: str
@@ -38,10 +39,15 @@ class UpgradeSetting:
     gpu_notes: Sequence[str] = ()
     framework: str = ""
     point: str = ""
+    changed_packages: Sequence[str] = ()
 
 
 def setting_of(
-    case: Case, config: Config, cpu_shares: Mapping[str, float | None], gpu_notes: Sequence[str]
+    case: Case,
+    config: Config,
+    cpu_shares: Mapping[str, float | None],
+    gpu_notes: Sequence[str],
+    changed_packages: Sequence[str] = (),
 ) -> UpgradeSetting:
     """Return the setting of an upgrade that has run."""
     return UpgradeSetting(
@@ -56,6 +62,7 @@ def setting_of(
         gpu_notes=gpu_notes,
         framework=case.model.name,
         point=point_id(_relative(case.loaded.path), case.device, case.batch_size),
+        changed_packages=changed_packages,
     )
 
 

@@ -48,6 +48,7 @@ __all__ = ["NOTED", "ItemView"]
 
 NOTED = frozenset(
     {
+        "changed_packages",
         "clock",
         "comparisons",
         "complete",
@@ -138,6 +139,7 @@ class ItemView:
     terms: TermsView | None = None
     clock: str | None = None
     comparisons: tuple[Comparison, ...] = ()
+    changed_packages: tuple[str, ...] = ()
     rounds: tuple[RoundView, ...] = ()
     layers: tuple[LayerChange, ...] = ()
     layers_lacking: str | None = None

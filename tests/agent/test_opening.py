@@ -117,6 +117,25 @@ def test_a_framework_that_can_not_be_imported_is_unavailable(tmp_path: Path) -> 
         opened(spec)
 
 
+@pytest.mark.parametrize(
+    ("reason", "error"),
+    [
+        ("undefined symbol: parse", AgentError),
+        ("libcuda.so.1: cannot open shared object file", Unavailable),
+    ],
+)
+def test_what_was_installed_for_a_framework_is_broken_unless_a_driver_is_missing(
+    tmp_path: Path, reason: str, error: type[MlmsError]
+) -> None:
+    predictor = tmp_path / "made.py"
+    predictor.write_text(f"raise ImportError({reason!r})\n")
+    spec = replace(faulty_spec(tmp_path), predictor=predictor)
+    stack = Stack("made==1", "made", requirements=("made==1",), place=Place(Path("s.yaml"), 3))
+    spec = replace(spec, case=replace(spec.case, stack=stack))
+    with pytest.raises(error, match=f"change its requirements at s.yaml:3: .*{reason}"):
+        opened(spec)
+
+
 NUMPY_WARNING = "A module that was compiled using NumPy 1.x cannot be run in NumPy 2.3.1"
 AD_HOC = Stack("old==1.0", "old", requirements=("old==1.0", "numpy"))
 
@@ -139,7 +158,7 @@ def test_a_framework_that_was_built_for_an_older_numpy_offers_the_constraint(
     spec = replace(faulty_spec(tmp_path), predictor=predictor)
     spec = replace(spec, case=replace(spec.case, stack=stack))
     message = f"old can't be imported in .*; it was built for numpy 1, .*{advice}"
-    with pytest.raises(Unavailable, match=message):
+    with pytest.raises(AgentError if stack.requirements else Unavailable, match=message):
         opened(spec)
 
 

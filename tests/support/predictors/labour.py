@@ -17,15 +17,18 @@ LABOUR_FAULT    wrong, nan: other outputs
                 other outputs, or loading without end
                 deaf: the kernel does not count waits for a core
                 threads, device: the model uses others than were asked for
-                load: loading fails
+                import, load: importing or loading fails
+                abort, linger: the process aborts at its exit, or has a thread that goes on
                 untold, profiler: there are no layers; telling them ends the process
                 child: loading starts a process
 """
 
+import atexit
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import numpy
@@ -73,6 +76,12 @@ leaked = []
 clock = Clock()
 if not REAL:
     _use_own_clock()
+if FAULT == "import":
+    raise ImportError("pace.so: undefined symbol")
+if FAULT == "abort":
+    atexit.register(os.abort)
+if FAULT == "linger":
+    threading.Thread(target=time.sleep, args=(FOREVER,)).start()
 if FAULT == "deaf":
     process.QueueWait.__init__ = _without_schedstat
 

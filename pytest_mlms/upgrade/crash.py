@@ -1,0 +1,84 @@
+"""Candidates that fail where the baseline does not: at import, load, a call, or the exit."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pytest_mlms.agent.opening import PredictorSpec, open_predictor
+from pytest_mlms.agent.predictor import Predictor
+from pytest_mlms.errors import AgentError, Crashed, MlmsError, OutputError
+from pytest_mlms.records import Comparison, Verdict
+from pytest_mlms.upgrade.rounds import Outputs, SideName
+
+__all__ = ["CRASH", "Exits", "crash_comparison", "crash_or"]
+
+CRASH = "crash"
+"""The quantity of a candidate that fails."""
+
+_EXIT_SECONDS = 10.0  # that a process may take to end, or ten times what the baseline takes
+_TIMES_THE_BASELINE = 10
+_LEAST_FAILURES = 2  # of exits: what happens once may happen to the baseline, too
+
+
+@dataclass
+class Exits:
+    """How the processes of an upgrade ended: the failures of each side, over all rounds."""
+
+    failures: dict[SideName, list[str]] = field(default_factory=lambda: {"a": [], "b": []})
+
+    def end(self, predictors: Mapping[SideName, Predictor]) -> None:
+        """End both sides, the baseline first, as programs end.
+
+        Raises Crashed where the candidate failed so again, and the baseline never.
+        """
+        began = time.monotonic()
+        self._end("a", predictors["a"], _EXIT_SECONDS)
+        taken = time.monotonic() - began
+        self._end("b", predictors["b"], max(_EXIT_SECONDS, _TIMES_THE_BASELINE * taken))
+        failures = self.failures["b"]
+        if not self.failures["a"] and len(failures) >= _LEAST_FAILURES:
+            raise Crashed(failures[-1])
+
+    def _end(self, side: SideName, predictor: Predictor, seconds: float) -> None:
+        if self.failures["a"]:  # there is nothing to compare with
+            return
+        problem = predictor.agent.leave(seconds)
+        if problem:
+            self.failures[side].append(problem)
+
+
+def crash_or(error: MlmsError, baseline: PredictorSpec, batches: Sequence[Outputs]) -> MlmsError:
+    """Return Crashed for an error of the candidate that a fresh baseline does not have, too.
+
+    The baseline loads its model, and runs a batch if there is one. Other errors are returned as
+    they are, with what the baseline says.
+    """
+    if error.side != "b" or not isinstance(error, (AgentError, OutputError)):
+        return error
+    try:
+        with open_predictor(baseline) as predictor:
+            if batches:
+                predictor.bind(batches[:1])
+                predictor.turn(1, 0, 0, True)
+    except MlmsError as another:
+        return AgentError(f"the baseline {baseline.case.stack.name} fails, too: {another}\n{error}")
+    return Crashed(str(error))
+
+
+def crash_comparison(reason: str) -> Comparison:
+    """Return the comparison of a candidate that fails, for this reason."""
+    return Comparison(
+        quantity=CRASH,
+        a=math.nan,
+        b=math.nan,
+        unit="",
+        tolerance=0.0,
+        gate=True,
+        replicates=1,
+        of="processes",
+        lacking=reason,
+        verdict=Verdict.REGRESSED,
+    )

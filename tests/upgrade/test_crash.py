@@ -1,0 +1,111 @@
+"""Candidates that fail where the baseline does not, with hand-written fakes of agents."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from pytest_mlms.agent.predictor import Predictor
+from pytest_mlms.errors import AgentError, Crashed, InvalidRun, MlmsError, Unavailable
+from pytest_mlms.records import Verdict
+from pytest_mlms.upgrade.advice import advice_on
+from pytest_mlms.upgrade.crash import Exits, crash_comparison, crash_or
+from pytest_mlms.upgrade.explanation import explain_upgrade
+from pytest_mlms.upgrade.result import UpgradeResult
+from pytest_mlms.upgrade.rounds import SideName
+from tests.support.upgrades import setting
+
+
+class Leaving:
+    """A predictor whose agent ends with a problem, "" for none; it notes the seconds it has."""
+
+    def __init__(self, problem: str) -> None:
+        self.agent = self
+        self.problem = problem
+        self.seconds: list[float] = []
+
+    def leave(self, seconds: float) -> str:
+        self.seconds.append(seconds)
+        return self.problem
+
+
+def end(exits: Exits, a: str, b: str) -> dict[SideName, Leaving]:
+    sides: dict[SideName, Leaving] = {"a": Leaving(a), "b": Leaving(b)}
+    exits.end(cast("dict[SideName, Predictor]", sides))
+    return sides
+
+
+def test_an_exit_that_fails_twice_on_one_side_is_a_crash() -> None:
+    exits = Exits()
+    end(exits, "", "SIGABRT")
+    end(exits, "", "")
+    with pytest.raises(Crashed, match="SIGABRT"):
+        end(exits, "", "SIGABRT")
+
+
+def test_exits_that_fail_on_both_sides_say_nothing() -> None:
+    exits = Exits()
+    for _ in range(3):
+        end(exits, "SIGABRT", "SIGABRT")
+    end(exits, "", "SIGABRT")
+
+
+def test_a_process_has_ten_seconds_to_end() -> None:
+    sides = end(Exits(), "", "")
+    assert (sides["a"].seconds, sides["b"].seconds) == ([10], [10])
+
+
+def of_side(error: MlmsError, side: str = "b") -> MlmsError:
+    error.side = side
+    return error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        of_side(AgentError("it ended"), side="a"),
+        AgentError("of no side"),
+        of_side(InvalidRun("another device")),
+        of_side(Unavailable("no device")),
+    ],
+)
+def test_errors_that_are_no_failures_of_the_candidate_stay(error: MlmsError) -> None:
+    assert crash_or(error, cast(Any, None), ()) is error
+
+
+CRASHED = UpgradeResult(comparisons=[crash_comparison("candidate new: SIGSEGV\nits log ends:")])
+
+
+def test_a_crash_is_a_regression_with_its_whole_reason_and_the_command() -> None:
+    made = setting(
+        framework="onnxruntime",
+        point="m.yaml::test_upgrade[cpu-b8]",
+        changed_packages=["numpy 2.0.0 → 1.0.0", "onnxruntime 1.22.0 → 1.23.0"],
+    )
+    text = explain_upgrade(CRASHED, made)
+    assert CRASHED.verdict is Verdict.REGRESSED
+    assert text.startswith("new (B) against old (A): REGRESSED (crash), B fails where A does not\n")
+    assert "crash: candidate new: SIGSEGV\n" in text
+    assert "\n    its log ends:" in text
+    assert "numpy 2.0.0 → 1.0.0, onnxruntime 1.22.0 → 1.23.0" in text
+    assert "--good onnxruntime==1.22.0 --bad onnxruntime==1.23.0 --quantity crash" in text
+
+
+def test_a_crash_whose_packages_are_not_known_has_no_command() -> None:
+    assert advice_on(CRASHED, setting(framework="onnxruntime")) == []
+
+
+def test_a_crash_is_written_and_read(tmp_path: Path) -> None:
+    from pytest_mlms.bisect.judgement import judgement_of
+    from pytest_mlms.serialization import to_plain
+
+    line = {
+        "verdict": "REGRESSED",
+        "stack": {"name": "new"},
+        "comparisons": to_plain(CRASHED.comparisons),
+    }
+    judged = judgement_of(line, None)
+    assert (judged.quantity, judged.verdict, judged.reason) == ("crash", "CRASHED", "SIGSEGV")
+    assert "bisect --quantity crash first: SIGSEGV" in judgement_of(line, "latency").reason
