@@ -41,7 +41,7 @@ class Case:
     ``scenario`` is what ids call it: its name, with what tells it from others of that name.
     An agreement has the stack of its reference. An upgrade has the stack that it is ``against``,
     the baseline, and the model there. ``unlocked`` is why its baseline can't be that of the lock
-    file, which is then raised where it runs.
+    file, which is then raised where it runs. With ``own_threads`` frameworks choose their number.
     """
 
     kind: Kind
@@ -55,6 +55,7 @@ class Case:
     against: Stack | None = None
     model_against: Model | None = None
     unlocked: MlmsError | None = None
+    own_threads: bool = False
 
     @property
     def load(self) -> Load | None:
@@ -106,6 +107,8 @@ class Case:
     @property
     def threads(self) -> int | None:
         """The CPU threads to use: the stack's, else the manifest's, else the framework's choice."""
+        if self.own_threads:
+            return None
         return self.stack.threads or self.loaded.manifest.evaluate.threads
 
     @property
@@ -127,6 +130,11 @@ class Case:
         if self.against is None:
             raise ValueError(f"{self.id} is not an upgrade")
         return replace(self, stack=self.against, model=self.model_against or self.model)
+
+    @property
+    def with_own_threads(self) -> Case:
+        """The same case with as many threads as the framework chooses by itself."""
+        return replace(self, stack=replace(self.stack, threads=None), own_threads=True)
 
     @property
     def limits(self) -> tuple[Limit, ...]:

@@ -67,6 +67,7 @@ class Config:
     duration: float
     full: bool
     budget: float
+    outputs: int | None
     loadgen: str | None
     timeout: float
     allow_code: bool

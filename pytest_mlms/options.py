@@ -85,6 +85,11 @@ def _count(text: str) -> int:
     return value
 
 
+def _outputs(text: str) -> int:
+    """Return a number of inputs; 0 stands for all."""
+    return 0 if text == "all" else _count(text)
+
+
 def _seconds(least: float) -> Callable[[str], float]:
     """Return a reader of a number that is at least ``least``."""
 
@@ -309,6 +314,12 @@ OPTIONS = [
         metavar="SECONDS",
         read=_seconds(0),
         default=60.0,
+    ),
+    Option(
+        "outputs",
+        "inputs on which upgrades compare outputs: all, or N (default: as the budget allows)",
+        metavar="N",
+        read=_outputs,
     ),
     Option(
         "loadgen",

@@ -245,6 +245,7 @@ class Comparison:
         least_change: The change in seconds that the tolerance stands for, where that is more than
             the share that was asked for; else 0.
         asked: The tolerance that was asked for, where the one that decides is wider; else None.
+        told: What was compared and how far it agrees, of outputs.
     """
 
     quantity: str
@@ -264,6 +265,7 @@ class Comparison:
     detectable: Annotated[float, NullAs(math.nan)] = math.nan
     least_change: float = 0.0
     asked: float | None = omitted_if_default(None)
+    told: str = omitted_if_default("")
 
     def but(self, **changes: Any) -> Comparison:
         """Return the same with some fields changed."""

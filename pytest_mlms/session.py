@@ -64,7 +64,7 @@ class Session:
     ``worker`` is xdist's name for this process, None without xdist. ``predictor``, ``dataset`` and
     ``reference`` keep what the last item used: ``predictor`` is the agent that items share, while
     it lives, and ``code`` the one that runs the Python of a manifest. ``outputs`` are those for
-    whole datasets. ``evidence`` is that of both sides of upgrades. ``offered_frameworks`` are those
+    whole datasets. ``offered_frameworks`` are those
     that the collected manifests have models for. ``originals`` are the collected manifests of
     MLModelScope, ``strangers`` YAML files that are no manifests. ``unavailable`` has the reason why
     the models of a stack could not be opened, such as a missing framework; ``available`` has the
@@ -81,7 +81,6 @@ class Session:
     code: SingleEntryCache[CodeAgent] = field(default_factory=_shared_code)
     dataset: SingleEntryCache[Dataset] = field(default_factory=SingleEntryCache)
     reference: SingleEntryCache[Reference] = field(default_factory=SingleEntryCache)
-    evidence: dict[Hashable, Any] = field(default_factory=dict)
     offered_frameworks: set[str] = field(default_factory=set)
     originals: list[Origin] = field(default_factory=list)
     strangers: list[Path] = field(default_factory=list)

@@ -14,11 +14,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import bdtr, bdtrik, ndtr, ndtri, stdtrit
+from scipy.special import bdtr, bdtrik, betaincinv, ndtr, ndtri, stdtrit
 
 __all__ = [
     "Interval",
     "Pooled",
+    "binomial_bounds",
     "change_points",
     "is_steady",
     "largest_loss",
@@ -459,3 +460,13 @@ def _tango_score(lost: int, won: int, count: int, difference: float) -> float:
     if variance <= 0:
         return math.copysign(math.inf, excess) if excess else 0.0
     return excess / math.sqrt(variance)
+
+
+def binomial_bounds(hits: int, count: int, below: float, above: float) -> Interval:
+    """Return bounds of a share, which is outside with these risks at most.
+
+    They are exact (Clopper and Pearson 1934, Biometrika 26:404).
+    """
+    low = float(betaincinv(hits, count - hits + 1, below)) if hits else 0.0
+    high = float(betaincinv(hits + 1, count - hits, 1 - above)) if hits < count else 1.0
+    return Interval(low, high)

@@ -117,6 +117,18 @@ class TurnReply(NamedTuple):
     peak_rss: Optional[int]
 
 
+class RepeatsReply(NamedTuple):
+    """How many calls of turns were digested, and how many gave something else than most of them.
+
+    Calls on different batches are told apart. ``kept`` has the batch of each of the outputs that
+    are kept.
+    """
+
+    calls: int
+    differing: int
+    kept: List[int]
+
+
 class TraceReply(NamedTuple):
     """The fields of a trace; trace_reply.py describes those that its columns refer to.
 

@@ -86,11 +86,13 @@ from mlms_predictors._run.protocol import (  # noqa: E402
     encode,
     read_frame,
 )
+from mlms_predictors._run.repeats import Repeats  # noqa: E402
 from mlms_predictors._run.replies import (  # noqa: E402
     BindReply,
     HelloReply,
     LoadGenReply,
     LoadReply,
+    RepeatsReply,
     RunReply,
     TurnReply,
     UsageReply,
@@ -123,6 +125,7 @@ class Worker:
         self._device_clock: Optional[_DeviceClock] = None
         self._load_times = _LoadTimes(0, 0)
         self._samples = scenarios.Samples()
+        self._repeats = Repeats()
         self._instances: Optional[Instances] = None
         self._library: Library = []
         self._model_bytes = 0
@@ -231,6 +234,11 @@ class Worker:
         times = _as_numpy(self._samples.arrays())
         return make_reply(record, times + first)
 
+    def outputs(self, header: Header, arrays: NamedArrays) -> OutgoingReply:
+        """Reply with the last outputs of the last run for one of its batches, none if unused."""
+        found = self._samples.outputs[header["batch"]]
+        return OutgoingReply({}, [] if found is None else self._named(found))
+
     def bind(self, header: Header, arrays: NamedArrays) -> OutgoingReply:
         """Bind calls to the batches sent, for turns.
 
@@ -238,6 +246,7 @@ class Worker:
         another has its turn: that takes a supervisor, who continues it when pytest ends.
         """
         bind_seconds = self._bind_all(arrays, header["batches"])
+        self._repeats = Repeats()
         self._device_clock = None
         device_seconds = self._predictor.device_seconds
         if device_seconds is not None and self._loaded.device != "cpu":
@@ -274,6 +283,7 @@ class Worker:
             clock.seconds = []
         request = scenarios.TurnRequest(header["first"], header["skip"], header["count"])
         scenarios.turn(self._calls, request, self._samples)
+        self._repeats.add(request.first, self._samples.outputs)
         times = self._samples.arrays()
         if clock is not None:
             times.append(("device", scenarios.seconds(clock.seconds[request.skip :])))
@@ -293,6 +303,18 @@ class Worker:
             descriptors=process.count_descriptors(),
         )
         return make_reply(record)
+
+    def repeats(self, header: Header, arrays: NamedArrays) -> OutgoingReply:
+        """Reply with what the turns since ``bind`` say of repeated calls on the same batch.
+
+        The outputs that are kept under the number ``place`` come with it.
+        """
+        kept = self._repeats.kept
+        record = RepeatsReply(
+            self._repeats.calls, self._repeats.differing, [batch for batch, _ in kept]
+        )
+        place = header["place"]
+        return make_reply(record, self._named(kept[place][1]) if place < len(kept) else [])
 
     def load_run(self, header: Header, arrays: NamedArrays) -> OutgoingReply:
         """Serve queries by instances of the model, as they arrive or one after the other.
@@ -475,10 +497,12 @@ REQUESTS = (
     "load",
     "predict",
     "run",
+    "outputs",
     "bind",
     "hold",
     "turn",
     "usage",
+    "repeats",
     "load_run",
     "loadgen",
     "profile",

@@ -28,6 +28,7 @@ from pytest_mlms.cases import Case
 from pytest_mlms.errors import AgentError, InvalidRun, MlmsError, Unavailable
 from pytest_mlms.records import Launch, Stack, device_name
 from pytest_mlms.stacks.declared import install_advice
+from pytest_mlms.stacks.launch import without_threads
 from pytest_mlms.stacks.variables import advice_on_missing
 from pytest_mlms.waits import Waiting, in_silence
 
@@ -73,6 +74,12 @@ class PredictorSpec:
     waiting: Waiting = in_silence
     took: dict[str, float] = field(default_factory=dict)
     pace: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def with_own_threads(self) -> PredictorSpec:
+        """The same at the framework's own number of threads."""
+        launch = without_threads(self.launch, self.case.stack)
+        return replace(self, case=self.case.with_own_threads, launch=launch)
 
     @property
     def environment(self) -> str:

@@ -16,6 +16,7 @@ from mlms_predictors._run.replies import (
     LoadGenReply,
     LoadRunReply,
     ProfileReply,
+    RepeatsReply,
     RunReply,
     TraceReply,
     TurnReply,
@@ -40,7 +41,7 @@ from pytest_mlms.agent.tensor_names import named_tensors
 from pytest_mlms.errors import AgentError
 from pytest_mlms.manifest.load import LoadedManifest
 
-__all__ = ["Clocks", "Predictor", "ScenarioRun", "Turn"]
+__all__ = ["Clocks", "Predictor", "RepeatedCalls", "ScenarioRun", "Turn"]
 
 _RUN_TIMES = ("start", "end", "wait", "cpu", "at")
 _DEVICE_TIMES = (*_RUN_TIMES, "device")
@@ -59,6 +60,18 @@ class Clocks(NamedTuple):
     stoppable: bool
     bind_seconds: float = 0.0
     energy: bool = False
+
+
+class RepeatedCalls(NamedTuple):
+    """What the turns of a process say of repeated calls on the same batch.
+
+    ``calls`` were compared by their digests, and ``differing`` of them gave something else than
+    most. ``kept`` has the batch and the outputs of a few.
+    """
+
+    calls: int
+    differing: int
+    kept: Sequence[tuple[int, Mapping[str, Array]]] = ()
 
 
 class Turn(NamedTuple):
@@ -199,6 +212,25 @@ class Predictor:
             energy=Energy(record.joules, record.idle_watts, record.energy_missing),
             grown=record.grown,
         )
+
+    def last_outputs(self, batch: int) -> dict[str, Array]:
+        """Return the last outputs of the last run for batch number ``batch``; {} if unused."""
+        found = self._named(self.agent.request("outputs", {"batch": batch}).arrays)
+        if found:
+            with self.agent.checking("outputs"):
+                check_outputs(self.outputs, found)
+        return found
+
+    def repeated_calls(self) -> RepeatedCalls:
+        """Return what the turns since ``bind`` say of repeated calls. Raises AgentError."""
+        kept: list[tuple[int, Mapping[str, Array]]] = []
+        while True:
+            facts, arrays = self.agent.request("repeats", {"place": len(kept)})
+            with self.agent.checking("repeats"):
+                record = read_record(RepeatsReply, facts)
+            if len(kept) == len(record.kept):
+                return RepeatedCalls(record.calls, record.differing, kept)
+            kept.append((record.kept[len(kept)], self._named(arrays)))
 
     def load_run(self, batches: Sequence[Mapping[str, Array]], plan: LoadPlan) -> LoadRun:
         """Serve the queries of a plan, whose samples are places in ``batches``.

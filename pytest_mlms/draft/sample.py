@@ -18,12 +18,13 @@ from pytest_mlms.draft.opening import without_log
 from pytest_mlms.draft.request import DraftRequest
 from pytest_mlms.draft.trial import draw_batch
 from pytest_mlms.errors import MlmsError
-from pytest_mlms.evaluate.agreement import ROUNDING_SHARE, Tolerance, differences
+from pytest_mlms.evaluate.agreement import Tolerance, differences
 
 __all__ = ["Sample", "signature_text", "take_sample"]
 
 Array = NDArray[Any]
 
+_ROUNDING_SHARE = 1e-3  # of the largest output, between frameworks
 _LEAST_ROUNDING = 1e-6
 _ADVICE = "or write a manifest for each"
 
@@ -46,7 +47,7 @@ class Sample:
     @property
     def rounding(self) -> float:
         """The difference that is taken for rounding."""
-        return max(ROUNDING_SHARE * self.largest, _LEAST_ROUNDING)
+        return max(_ROUNDING_SHARE * self.largest, _LEAST_ROUNDING)
 
     def compare(self, model: ModelFiles, predictor: Predictor, request: DraftRequest) -> None:
         """Say how much the outputs of another model differ, where it is more than by rounding.

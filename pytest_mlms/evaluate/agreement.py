@@ -19,8 +19,8 @@ from pytest_mlms.evaluate.ranking import Ranking
 from pytest_mlms.records import Estimate
 
 __all__ = [
-    "ROUNDING_SHARE",
     "Differences",
+    "Rounding",
     "Tolerance",
     "Value",
     "chunks",
@@ -28,19 +28,18 @@ __all__ = [
     "differences",
     "estimate_agreement",
     "most_different",
-    "rounding_tolerance",
 ]
 
 Array = NDArray[Any]
-
-ROUNDING_SHARE = 0.01
-"""Difference that is taken for rounding by default, as a share of the largest reference value."""
 
 _CHUNK_BYTES = 1 << 22
 """Bytes of rows that are compared at a time.
 
 In float64, and with all temporaries, they take ten times as much.
 """
+_NUMBERS = "fiubcV"
+"""Kinds of types that are numbers; V is that of bfloat16."""
+
 _NO_PROBABILITIES = "the scores are no probabilities; write the step softmax if they are logits"
 
 
@@ -51,14 +50,11 @@ class Tolerance(NamedTuple):
     atol: float
 
 
-def rounding_tolerance(reference: Array) -> Tolerance:
-    """Return the default tolerance: 1 % of the largest absolute value of ``reference``.
+class Rounding(NamedTuple):
+    """The absolute difference that is taken for rounding, in an array that fits the values."""
 
-    Larger differences are not explained by another order of summation.
-    """
-    sizes = np.abs(reference.astype(np.float64))
-    largest = float(sizes.max(initial=0.0))
-    return Tolerance(rtol=0.0, atol=ROUNDING_SHARE * largest)
+    atol: Array
+    rtol: float = 0.0
 
 
 class Value(NamedTuple):
@@ -97,18 +93,28 @@ class Differences:
     relative_mean: float
 
 
-def differences(ours: Array, reference: Array, tolerance: Tolerance) -> ElementDifferences:
+def differences(
+    ours: Array, reference: Array, tolerance: Tolerance | Rounding
+) -> ElementDifferences:
     """Return the differences of each element from the reference.
 
-    Equal infinities do not differ. NaN differs by infinity.
+    Equal infinities do not differ. NaN differs by infinity. Whole numbers and texts have no
+    rounding: they deviate by infinity where they are not equal, but for an ``atol`` of 1 or more.
     """
-    a = ours.astype(np.float64)
-    b = reference.astype(np.float64)
-    same = a == b
+    same = ours == reference
+    if reference.dtype.kind not in _NUMBERS or ours.dtype.kind not in _NUMBERS:
+        infinite = np.where(same, 0.0, np.inf)
+        return ElementDifferences(infinite, infinite, infinite)
+    kind = np.complex128 if "c" in (ours.dtype.kind, reference.dtype.kind) else np.float64
+    a = ours.astype(kind)
+    b = reference.astype(kind)
     size = np.abs(b)
+    is_whole = reference.dtype.kind in "iub"
     with np.errstate(all="ignore"):  # infinities, and divisions by 0
         distance = np.abs(a - b)
         allowed = tolerance.atol + tolerance.rtol * size
+        if is_whole:
+            allowed = np.floor(tolerance.atol)
         absolute = _infinite_where_unknown(distance, same)
         quotient = _infinite_where_unknown(absolute / size, same)
         deviation = _infinite_where_unknown(absolute / allowed, same)

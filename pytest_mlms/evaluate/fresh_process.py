@@ -13,7 +13,6 @@ from pytest_mlms.agent.predictor import Predictor, ScenarioRun
 from pytest_mlms.agent.process import Array
 from pytest_mlms.evaluate.contention import latencies_of_running, waited
 from pytest_mlms.evaluate.memory_growth import SECONDS, SUSPECT, growth_between, watch_growth
-from pytest_mlms.evaluate.outputs import check_finite, finite_rows
 from pytest_mlms.evaluate.performance_plan import PerformancePlan
 from pytest_mlms.evaluate.process_result import ProcessRecord, ProcessResult
 from pytest_mlms.evaluate.run_length import is_promising, may_settle
@@ -95,10 +94,6 @@ class _Timed(NamedTuple):
 def _result(plan: PerformancePlan, predictor: Predictor, timed: _Timed) -> ProcessResult:
     loop_seconds = time.perf_counter() - timed.began
     run = timed.run
-    for name, output in run.outputs.items():
-        finite = finite_rows(output)
-        is_by_input = len(finite) == len(plan.names)
-        check_finite(name, finite, plan.names.__getitem__ if is_by_input else None)
     latencies = latencies_of_running(run.times)
     settling = settling_of([*timed.warm_up.latencies, latencies], timed.runs)
     record = ProcessRecord(

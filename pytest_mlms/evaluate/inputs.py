@@ -103,10 +103,10 @@ def draw_batches(dataset: Dataset, size: int, seed: int) -> list[dict[str, Array
     return batches
 
 
-def drawn_names(dataset: Dataset, size: int, seed: int) -> list[str]:
-    """Return what messages call the elements of the first batch that ``draw_batches`` draws."""
-    first: list[int] = _draw(dataset, size, seed)[0].tolist()
-    return [dataset.element_name(index) for index in first]
+def drawn_names(dataset: Dataset, size: int, seed: int) -> list[list[str]]:
+    """Return what messages call the elements of each batch that ``draw_batches`` draws."""
+    drawn: list[list[int]] = _draw(dataset, size, seed).tolist()
+    return [[dataset.element_name(index) for index in batch] for batch in drawn]
 
 
 def _draw(dataset: Dataset, size: int, seed: int) -> Array:
@@ -116,13 +116,14 @@ def _draw(dataset: Dataset, size: int, seed: int) -> Array:
     return generator.integers(len(dataset), size=(_POOL_BATCHES, size))
 
 
-def random_batch(predictor: Predictor, case: Case) -> dict[str, Array]:
+def random_batch(predictor: Predictor, case: Case, seed: int | None = None) -> dict[str, Array]:
     """Return a batch of random values for the inputs of a case's model.
 
-    Raises OutputError where the shape of an input is not known.
+    They are drawn by ``seed``, else by the manifest's. Raises OutputError where the shape of an
+    input is not known.
     """
     manifest = case.loaded.manifest
-    generator = np.random.default_rng(manifest.evaluate.seed)
+    generator = np.random.default_rng(manifest.evaluate.seed if seed is None else seed)
     specs = {spec.name: spec for spec in manifest.inputs}
     batch = {}
     for tensor in predictor.inputs:

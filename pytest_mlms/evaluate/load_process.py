@@ -12,7 +12,7 @@ from pytest_mlms.agent.load import LoadInterrupted, LoadLost, LoadPlan, LoadRun
 from pytest_mlms.agent.predictor import Predictor, ScenarioRun
 from pytest_mlms.agent.process import Array
 from pytest_mlms.errors import OutputError
-from pytest_mlms.evaluate.agreement import rounding_tolerance
+from pytest_mlms.evaluate.closeness import Rule, problem_of
 from pytest_mlms.evaluate.fresh_process import IDLE_SECONDS, Batches, WarmUp, warm_up
 from pytest_mlms.evaluate.load_plan import LoadItemPlan
 from pytest_mlms.evaluate.load_record import (
@@ -259,13 +259,13 @@ def _check_outputs(predictor: Predictor, batches: Batches, run: LoadRun) -> None
 
 
 def _check_same(name: str, output: Array, expected: Array) -> None:
-    if output.shape != expected.shape:
-        found = f"{name!r} is {output.shape} under load, and {expected.shape} one by one"
-        raise OutputError(f"{found}; its first axis must be that of the batch")
-    differences = np.abs(output.astype(np.float64) - expected)
-    largest = float(differences.max(initial=0.0))
-    if largest > rounding_tolerance(expected).atol:
+    problem = problem_of(name, output, expected, "one by one")
+    if problem:
+        raise OutputError(f"under load {problem}; its first axis must be that of the batch")
+    found = Rule().compare(output, expected)
+    if found.largest > 1:
         raise OutputError(
             f"the model computed another {name!r} under load than alone from the same inputs, up "
-            f"to {largest:g} off; what is timed must be right: look for state that calls share"
+            f"to {found.largest:.3g} times what rounding explains; what is timed must be right: "
+            f"look for state that calls share"
         )

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Literal, NamedTuple, TypeAlias
 
-import numpy as np
-
-from pytest_mlms.agent.predictor import Predictor
+from pytest_mlms.agent.predictor import Predictor, ScenarioRun
 from pytest_mlms.agent.process import Array
 from pytest_mlms.errors import OutputError
-from pytest_mlms.evaluate.agreement import rounding_tolerance
+from pytest_mlms.evaluate.closeness import Rule, problem_of
 from pytest_mlms.evaluate.doubts import describe_doubts, kinds_of, withhold
 from pytest_mlms.evaluate.fresh_process import Batches, measure_process
 from pytest_mlms.evaluate.limits import judge
@@ -27,6 +25,7 @@ from pytest_mlms.evaluate.looks import (
     are_promising,
     needed_room,
 )
+from pytest_mlms.evaluate.outputs import check_finite, finite_rows
 from pytest_mlms.evaluate.performance_plan import PerformancePlan
 from pytest_mlms.evaluate.process_estimates import estimate_performance
 from pytest_mlms.evaluate.process_result import ProcessResult
@@ -71,6 +70,7 @@ class _Processes:
         self._began = time.monotonic()
         self._longest = 0.0
         self._looks: list[Look] = []
+        self._same_outputs = _SameOutputs(plan)
         self.results: list[ProcessResult] = []
 
     def fill(self, in_full: int) -> None:
@@ -94,11 +94,12 @@ class _Processes:
         """Measure one more process, ``early`` for a short time if that may be enough."""
         began = time.monotonic()
         with self._new_predictor() as predictor:
-            result = measure_process(self._plan, predictor, self._batches_for(predictor), early)
-        self._longest = max(self._longest, time.monotonic() - began)
-        self.results.append(result)
-        self._keep(len(self.results) - 1, result)
-        _check_same_outputs(self.results)
+            batches = self._batches_for(predictor)
+            result = measure_process(self._plan, predictor, batches, early)
+            self._longest = max(self._longest, time.monotonic() - began)
+            self.results.append(result)
+            self._keep(len(self.results) - 1, result)
+            self._same_outputs.check(len(self.results), predictor, result.run, len(batches))
         return result
 
     def is_spent(self) -> bool:
@@ -208,28 +209,48 @@ def _ending(decisions: Sequence[Decision]) -> Ending:
     return "decided"
 
 
-def _check_same_outputs(results: Sequence[ProcessResult]) -> None:
-    """Raise OutputError where the last process computed something else than the first.
+class _SameOutputs:
+    """Check that processes compute the same from the same inputs: of all batches that are timed."""
 
-    Both have the same inputs.
-    """
-    expected = results[0].run.outputs
-    for name, output in results[-1].run.outputs.items():
-        difference = _difference(output, expected[name])
-        if difference:
-            raise OutputError(
-                f"process {len(results)} computed another {name!r} than process 1 from the same "
-                f"inputs, {difference}; what is timed must be right: look for uninitialised memory "
-                f"or a race"
-            )
+    def __init__(self, plan: PerformancePlan) -> None:
+        self._names = plan.names
+        self._digest: str | None = None
+        self._expected: list[Mapping[str, Array]] = []
+
+    def check(self, number: int, predictor: Predictor, run: ScenarioRun, batches: int) -> None:
+        """Raise OutputError where process ``number`` computed NaN, or others than the first.
+
+        ``run`` is the last of it. Equal digests are equal outputs, which are not sent again.
+        """
+        if run.sha256 == self._digest:
+            return
+        outputs = [run.outputs]
+        outputs += [predictor.last_outputs(batch) for batch in range(1, batches)]
+        if self._digest is None:
+            for batch, found in enumerate(outputs):
+                self._check_finite(batch, found)
+            self._digest = run.sha256
+            self._expected = outputs
+            return
+        for found, expected in zip(outputs, self._expected, strict=True):
+            for name in found.keys() & expected.keys():
+                _check_same(number, name, found[name], expected[name])
+
+    def _check_finite(self, batch: int, outputs: Mapping[str, Array]) -> None:
+        names = self._names[batch] if batch < len(self._names) else []
+        for name, output in outputs.items():
+            finite = finite_rows(output)
+            check_finite(name, finite, names.__getitem__ if len(finite) == len(names) else None)
 
 
-def _difference(output: Array, expected: Array) -> str:
-    """Return how the outputs differ by more than rounding; "" where they don't."""
-    if output.shape != expected.shape:
-        return f"{output.shape} for {expected.shape}"
-    differences = np.abs(output.astype(np.float64) - expected)
-    largest = differences.max(initial=0.0)
-    if largest <= rounding_tolerance(expected).atol:
-        return ""
-    return f"up to {largest:g} off"
+def _check_same(number: int, name: str, output: Array, expected: Array) -> None:
+    difference = problem_of(name, output, expected, "process 1")
+    if not difference:
+        found = Rule().compare(output, expected).largest
+        if found <= 1:
+            return
+        difference = f"up to {found:.3g} times what rounding explains"
+    raise OutputError(
+        f"process {number} computed another {name!r} than process 1 from the same inputs, "
+        f"{difference}; what is timed must be right: look for uninitialised memory or a race"
+    )

@@ -21,7 +21,7 @@ class PerformancePlan:
 
     ``duration`` and ``budget`` are in seconds, ``processes`` is their number at the first look in
     full. Before it there is an early look after ``early`` short processes; none where it is 0, or
-    where there are no limits. ``names`` are what messages call the inputs of the first batch.
+    where there are no limits. ``names`` are what messages call the inputs of each batch.
     """
 
     scenario: str
@@ -31,7 +31,7 @@ class PerformancePlan:
     budget: float
     limits: Sequence[Limit]
     early: int = 0
-    names: Sequence[str] = ()
+    names: Sequence[Sequence[str]] = ()
 
     @property
     def may_end_early(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from pytest_mlms.errors import OutputError
 from pytest_mlms.manifest.schema import BATCH, Input
 from pytest_mlms.memory import shortage
 
-__all__ = ["draw_array", "input_shape", "known_axes"]
+__all__ = ["draw_array", "edge_batches", "input_shape", "known_axes"]
 
 _DRAWN_BYTES = 8  # of a value before it has its type
 
@@ -42,6 +42,79 @@ def draw_array(tensor: Tensor, spec: Input, size: int, random: np.random.Generat
     else:
         values = random.standard_normal(shape)
     return np.asarray(values).astype(dtype)
+
+
+def edge_batches(
+    batch: Mapping[str, Array], specs: Sequence[Input], tensors: Sequence[Tensor]
+) -> Iterator[tuple[str, dict[str, Array]]]:
+    """Yield batches at the edges of what a model may be asked, each with what messages call it.
+
+    ``batch`` is a random one, whose shapes they have. Values are at the ends of their ranges, where
+    these are free denormal or of large magnitude, and axes are as short as they can be.
+    """
+    by_name = {spec.name: spec for spec in specs}
+    for label, edge in _EDGES.items():
+        found = {}
+        for name, values in batch.items():
+            spec = by_name[name]
+            found[name] = values if spec.is_state else edge(values, spec)
+        if any(not np.array_equal(found[name], values) for name, values in batch.items()):
+            yield label, found
+    short = {tensor.name: _shortened(batch[tensor.name], tensor, by_name) for tensor in tensors}
+    if any(values.shape != batch[name].shape for name, values in short.items()):
+        yield "inputs whose free axes are 1 long", short
+
+
+def _shortened(values: Array, tensor: Tensor, specs: Mapping[str, Input]) -> Array:
+    """Return values with the axes that the model leaves free cut to 1, but for the batch."""
+    written = specs[tensor.name].shape
+    if written is None or specs[tensor.name].is_state or len(tensor.shape) != len(written):
+        return values
+    kept = []
+    for size, axis in zip(tensor.shape, written, strict=True):
+        kept.append(slice(1 if size is None and axis != BATCH else None))
+    return np.ascontiguousarray(values[tuple(kept)])
+
+
+def _zeros(values: Array, spec: Input) -> Array:
+    low, high = spec.range or _usual_range(values.dtype)
+    return np.full_like(values, min(max(0, low), high))
+
+
+def _least(values: Array, spec: Input) -> Array:
+    if not spec.range and values.dtype.kind == "f":
+        return values
+    return np.full_like(values, (spec.range or _usual_range(values.dtype))[0])
+
+
+def _most(values: Array, spec: Input) -> Array:
+    if not spec.range and values.dtype.kind == "f":
+        return values
+    return np.full_like(values, (spec.range or _usual_range(values.dtype))[1])
+
+
+def _denormal(values: Array, spec: Input) -> Array:
+    if spec.range or values.dtype.kind != "f":
+        return values
+    return (values * (np.finfo(values.dtype).tiny / 8)).astype(values.dtype)
+
+
+def _large(values: Array, spec: Input) -> Array:
+    if spec.range or values.dtype.kind != "f":
+        return values
+    return (values * (_LARGE if values.dtype.itemsize > 2 else _LARGE_SHORT)).astype(values.dtype)
+
+
+_LARGE = 1e4
+_LARGE_SHORT = 1e2  # of float16
+_EDGES: dict[str, Callable[[Array, Input], Array]] = {
+    "inputs of zeros": _zeros,
+    "inputs at the lower end of the range": _least,
+    "inputs at the upper end of the range": _most,
+    "denormal inputs": _denormal,
+    "inputs of large magnitude": _large,
+}
+"""What messages call inputs at an edge, and how they are made of random ones."""
 
 
 def _check_memory(name: str, shape: Sequence[int], dtype: np.dtype[Any]) -> None:

@@ -5,20 +5,51 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from pytest_mlms.agent.predictor import Predictor
-from pytest_mlms.cases import Case
-from pytest_mlms.evaluate.inputs import Inputs
-from pytest_mlms.evaluate.rows import predict_rows
+import numpy as np
+
+from pytest_mlms.errors import OutputError
 from pytest_mlms.evaluate.tasks.registry import task_named
 from pytest_mlms.evaluate.tasks.task import Array, Evidence
 from pytest_mlms.manifest.schema import Manifest
 from pytest_mlms.pipeline import Dataset
 from pytest_mlms.pipeline.step_files import with_local_files
 
-__all__ = ["Files", "score", "score_case"]
+__all__ = ["Files", "Scoring", "score"]
 
 Files = Mapping[str, Path]
 """Local paths of the files that the steps of a manifest name, by what it says there."""
+
+
+class Scoring:
+    """Scores the outputs of a dataset, whose rows are added batch by batch.
+
+    ``files`` are those that the steps of outputs name.
+    """
+
+    def __init__(self, manifest: Manifest, dataset: Dataset, files: Files) -> None:
+        outputs = [with_local_files(output, files) for output in manifest.scored_outputs]
+        self._names = [output.name for output in outputs]
+        self._scorer = task_named(manifest.task).scorer(outputs, dataset)
+        self._dataset = dataset
+        self._done = 0
+
+    def add(self, rows: Mapping[str, Array], count: int) -> None:
+        """Take the rows of ``count`` inputs by output.
+
+        Raises OutputError for outputs that can't be scored, DatasetError for labels that don't fit.
+        """
+        scored = {}
+        for name in self._names:
+            if name not in rows or len(np.atleast_1d(rows[name])) != count:
+                raise OutputError(f"output {name!r} has no row for each input")
+            scored[name] = rows[name]
+        inputs = range(self._done, self._done + count)
+        self._scorer.add(self._dataset.scored(scored), inputs)
+        self._done += count
+
+    def evidence(self) -> Evidence:
+        """Return the evidence of all inputs that were added."""
+        return self._scorer.evidence()
 
 
 def score(
@@ -27,24 +58,9 @@ def score(
     """Return the evidence of a whole dataset.
 
     ``batches`` are the rows of the outputs that the task scores, by name, a batch at a time; they
-    may be computed as they are asked for. ``files`` are those that the steps of outputs name.
-    Raises OutputError for outputs that can't be scored, DatasetError for labels that don't fit.
+    may be computed as they are asked for. Raises as Scoring does.
     """
-    outputs = [with_local_files(output, files) for output in manifest.scored_outputs]
-    scorer = task_named(manifest.task).scorer(outputs, dataset)
-    done = 0
+    scoring = Scoring(manifest, dataset, files)
     for rows in batches:
-        count = len(next(iter(rows.values())))
-        scorer.add(dataset.scored(rows), range(done, done + count))
-        done += count
-    return scorer.evidence()
-
-
-def score_case(case: Case, predictor: Predictor, dataset: Dataset, files: Files) -> Evidence:
-    """Return the evidence of the model of a case, whose outputs are computed for that."""
-    manifest = case.loaded.manifest
-    outputs = manifest.scored_outputs
-    inputs = Inputs.of(case, dataset, predictor)
-    batches = predict_rows(predictor, inputs, outputs)
-    rows = ({output.name: batch.rows(output.name) for output in outputs} for batch in batches)
-    return score(rows, manifest, dataset, files)
+        scoring.add(rows, len(next(iter(rows.values()))))
+    return scoring.evidence()

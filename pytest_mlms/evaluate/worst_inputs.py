@@ -61,7 +61,9 @@ def largest_losses(losses: Array, most: int = _MOST_SHOWN) -> list[int]:
 
 
 def _place(index: int, dataset: Dataset) -> str:
-    return f"row {index}" if dataset.files is None else dataset.files[index]
+    if dataset.files is not None:
+        return dataset.files[index]
+    return f"row {index if dataset.numbers is None else dataset.numbers[index]}"
 
 
 def _cells(index: int, before: Columns, after: Columns) -> str:

@@ -341,20 +341,25 @@ def mlms_pair_factory(
     pace: dict[str, float] = {}
 
     @contextlib.contextmanager
-    def open_fresh(order: Sequence[SideName], cores: Sequence[int]) -> Iterator[AgentPair]:
+    def open_fresh(
+        order: Sequence[SideName], cores: Sequence[int], own_threads: bool = False
+    ) -> Iterator[AgentPair]:
         mlms_session.predictor.close()
         item = request.node
         a = predictor_spec(baseline, baseline_files, baseline_launch, mlms_session, item)
         a = dataclasses.replace(a, took=pace)
         b = predictor_spec(mlms_case, mlms_artifacts, mlms_launch, mlms_session, item)
         b = dataclasses.replace(b, pace=pace)
+        if own_threads:
+            a, b = a.with_own_threads, b.with_own_threads
         mlms_recorder.add_log(a.log)
         mlms_recorder.add_log(b.log)
         batches: Sequence[Outputs] = ()
         try:
             opening = open_pair({"a": a, "b": b}, order, cores, exits)
             with open_or_skip(mlms_session, opening) as pair:
-                mlms_recorder.ran_on(pair.b)
+                if not own_threads:
+                    mlms_recorder.ran_on(pair.b)
                 try:
                     yield pair
                 finally:
@@ -363,6 +368,22 @@ def mlms_pair_factory(
             raise crash_or(error, a, batches) from error
 
     return open_fresh
+
+
+@pytest.fixture
+def mlms_unheld_pair(
+    mlms_case: Case, mlms_pair_factory: Callable[..., AbstractContextManager[AgentPair]]
+) -> Callable[[], AbstractContextManager[AgentPair]] | None:
+    """A function that loads both sides at their frameworks' own numbers of threads.
+
+    None where that is how they are timed, and on a GPU.
+    """
+    from pytest_mlms.upgrade.rounds import SIDES
+
+    is_held = mlms_case.threads or mlms_case.baseline.threads
+    if not is_held or mlms_case.device != "cpu":
+        return None
+    return functools.partial(mlms_pair_factory, SIDES, (), own_threads=True)
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ names of the tests.
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from pytest_mlms.items.item_tracer import ItemTracer
     from pytest_mlms.pipeline import Dataset
     from pytest_mlms.recorder import Recorder
-    from pytest_mlms.session import Session
+    from pytest_mlms.upgrade.agents import AgentPair
     from pytest_mlms.upgrade.device_monitor import DeviceMonitor
     from pytest_mlms.upgrade.interleave import OpenPair
 
@@ -183,14 +184,15 @@ def test_upgrade(
     mlms_artifacts: CaseFiles,
     mlms_dataset: Dataset | None,
     mlms_pair_factory: OpenPair,
+    mlms_unheld_pair: Callable[[], AbstractContextManager[AgentPair]] | None,
     mlms_device_monitor: DeviceMonitor,
-    mlms_session: Session,
     mlms_recorder: Recorder,
     mlms_config: Config,
 ) -> None:
     """Compare the candidate stack with the baseline: speed, memory, start-up, outputs, accuracy."""
     from pytest_mlms.item_result import Judgement
     from pytest_mlms.items.load_plans import load_plan_of
+    from pytest_mlms.upgrade.compared_inputs import Extent
     from pytest_mlms.upgrade.criteria import criteria_of, interleave_plan_of
     from pytest_mlms.upgrade.explanation import explain_upgrade
     from pytest_mlms.upgrade.output_check import OutputCheck
@@ -198,12 +200,14 @@ def test_upgrade(
     from pytest_mlms.upgrade.setting import setting_of
 
     criteria = criteria_of(mlms_case, mlms_config)
+    seed = int.from_bytes(os.urandom(4), "big")
     check = OutputCheck(
         case=mlms_case,
         dataset=mlms_dataset,
         files=mlms_artifacts.steps,
         tolerances=criteria.tolerances,
-        evidence=mlms_session.evidence,
+        extent=Extent(mlms_config.outputs, mlms_config.budget, seed),
+        open_unheld=mlms_unheld_pair,
     )
     run = UpgradeRun(
         criteria, mlms_case.batch_size, check, mlms_recorder, mlms_device_monitor.check
@@ -246,8 +250,8 @@ def _timed_batches(case: Case, dataset: Dataset | None) -> Callable[[Predictor],
     return lambda predictor: drawn
 
 
-def _timed_names(case: Case, dataset: Dataset | None) -> list[str]:
-    """Return what messages call the inputs of the first batch that is timed."""
+def _timed_names(case: Case, dataset: Dataset | None) -> list[list[str]]:
+    """Return what messages call the inputs of each batch that is timed."""
     if dataset is None:
         return []
     from pytest_mlms.evaluate.inputs import drawn_names

@@ -160,13 +160,15 @@ else:
 class AgreementThreshold(_AgreementLimits):
     """Largest difference of every output from that of the reference, a framework.
 
-    Everywhere |a - b| <= atol + rtol |b| must hold. Further limits are on the classification: the
+    Everywhere |a - b| <= atol + rtol |b| must hold, of upgrades for this share of the ``inputs``
+    at least. Further limits are on the classification: the
     share of inputs with the same best class, and divergences of the probabilities in nats.
     """
 
     reference: str
     rtol: NotNegative = 1e-4
     atol: NotNegative = 1e-5
+    inputs: Fraction = 1.0
 
     def limits(self) -> dict[str, Closed]:
         """Return the further limits that are set, by their keys."""

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_mlms.evaluate.agreement import Tolerance, differences, rounding_tolerance
+from pytest_mlms.evaluate.agreement import Tolerance, differences
+from pytest_mlms.evaluate.closeness import Rule
 from pytest_mlms.reduce.network import Network
 
 __all__ = [
@@ -70,20 +71,12 @@ def _elements(old: Array, new: Array, tolerance: Tolerance | None) -> tuple[Arra
     """Return the multiple of what is allowed, and the difference, of each element."""
     both = _is_nan(old) & _is_nan(new)
     expected = np.where(both, 0, old)
-    found = differences(np.where(both, 0, new), expected, _allowed(expected, tolerance))
+    found = differences(np.where(both, 0, new), expected, tolerance or Rule().rounding(expected))
     return found.deviation, found.absolute
 
 
 def _is_nan(array: Array) -> Array:
     return np.isnan(array) if array.dtype.kind in "fc" else np.zeros(array.shape, bool)
-
-
-def _allowed(expected: Array, tolerance: Tolerance | None) -> Tolerance:
-    """Return the tolerance; infinities are no measure of what rounding is."""
-    if tolerance is not None:
-        return tolerance
-    finite = np.isfinite(expected.astype(np.float64))
-    return rounding_tolerance(np.where(finite, expected, 0))
 
 
 def departing_rows(old: Array, new: Array, tolerance: Tolerance | None) -> Array:

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -23,7 +24,7 @@ from pytest_mlms.stacks.installers import Show
 from pytest_mlms.stacks.interpreters import Interpreter, find_interpreter, probe
 from pytest_mlms.stacks.variables import agent_variables
 
-__all__ = ["base_interpreter", "check_host", "clean_environment", "prepare"]
+__all__ = ["base_interpreter", "check_host", "clean_environment", "prepare", "without_threads"]
 
 # No user site-packages; an agent leaves no bytecode in the packages that it imports.
 _FLAGS = ("-s", "-B")
@@ -90,6 +91,17 @@ def prepare(
         _prepend(environment, "PATH", python.folder / "bin")
     command = (str(python.command), *_FLAGS)
     return Launch(command, environment, stack.cores, python.lock)
+
+
+def without_threads(launch: Launch, stack: Stack) -> Launch:
+    """Return the launch without the numbers of threads that ``prepare`` set for a stack."""
+    own = dict(stack.env)
+    kept = {
+        name: value
+        for name, value in launch.env.items()
+        if name not in _THREAD_VARIABLES or name in own
+    }
+    return replace(launch, env=kept)
 
 
 def base_interpreter(stack: Stack) -> Interpreter:

@@ -83,8 +83,12 @@ class AgentPair:
             predictor.agent.resume()
         with _naming(self.labels, side):
             yield predictor
+        self.wait(side)
+
+    def wait(self, side: SideName) -> None:
+        """Let a side wait for its next turn."""
         if self._can_stop(side):
-            predictor.agent.pause()
+            self[side].agent.pause()
 
     def turn(
         self, side: SideName, plan: TurnPlan, first_batch: int = 0, outputs: bool = False

@@ -103,7 +103,9 @@ def widening_label(compared: Comparison) -> str:
 
 
 def difference_label(agreement: Comparison) -> str:
-    """Return how far the outputs of both sides are apart."""
+    """Return how far the outputs of both sides are apart, and on how many inputs they are so."""
+    if agreement.told:
+        return agreement.told
     return f"outputs differ by {_multiple(agreement)} what is allowed"
 
 

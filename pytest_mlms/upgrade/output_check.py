@@ -1,203 +1,343 @@
 """Comparison of the outputs and the accuracy of both sides of an upgrade.
 
-A candidate that is faster because it is wrong is no upgrade. Accuracy says how wrong it is.
+A candidate that is faster because it is wrong is no upgrade. All inputs of the dataset go through
+both sides once; accuracy says how wrong other outputs are.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Hashable, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import numpy as np
-
 from pytest_mlms.cases import Case
-from pytest_mlms.errors import InvalidRun, MlmsError, OutputError
-from pytest_mlms.evaluate.agreement import (
-    ROUNDING_SHARE,
-    Tolerance,
-    differences,
-    rounding_tolerance,
-)
-from pytest_mlms.evaluate.scoring import Files, score_case
+from pytest_mlms.errors import Crashed, InvalidRun, MlmsError, OutputError
+from pytest_mlms.evaluate.agreement import Tolerance
+from pytest_mlms.evaluate.closeness import Rule
+from pytest_mlms.evaluate.output_sweep import OutputSweep, rules_of
+from pytest_mlms.evaluate.scoring import Files, Scoring
 from pytest_mlms.evaluate.tasks.task import Evidence
 from pytest_mlms.evaluate.worst_inputs import worse_inputs
+from pytest_mlms.manifest.schema import Output
 from pytest_mlms.pipeline import Dataset
 from pytest_mlms.records import Comparison, Verdict
 from pytest_mlms.tasks import facts_of
-from pytest_mlms.upgrade.agents import AgentPair
+from pytest_mlms.upgrade.agents import AgentPair, TurnPlan
+from pytest_mlms.upgrade.compared_inputs import (
+    Extent,
+    PairOfOutputs,
+    drawn_dataset,
+    outputs_of_random,
+    paired_outputs,
+)
+from pytest_mlms.upgrade.output_verdict import (
+    Circumstances,
+    OutputsCompared,
+    agreement_of,
+    compared,
+)
 from pytest_mlms.upgrade.paired_evidence import compare_evidence
-from pytest_mlms.upgrade.rounds import Array, Outputs, SideName
+from pytest_mlms.upgrade.rounds import SIDES, Outputs, SideName
 
 __all__ = ["OutputCheck", "OutputFindings", "check_outputs"]
+
+_TimedOutputs = Mapping[SideName, Sequence[Outputs]]
+"""The outputs of each side for each of the timed batches."""
+
+OpenPair = Callable[[], AbstractContextManager[AgentPair]]
+
+_SPREADS = 2.0
+"""How many times the baseline's own spread is taken for rounding."""
 
 
 def check_outputs(
     expected: Outputs, actual: Outputs, tolerance: Tolerance | None = None
 ) -> Comparison:
-    """Return the verdict on B's outputs by name, given A's for the same inputs.
+    """Return the verdict on B's outputs by name, given A's for the same inputs, a row an input.
 
     ``tolerance`` is the manifest's for an agreement; None: the default for rounding. The ratio is
     the largest difference as a multiple of what is allowed.
     """
-    worst = 0.0
-    missing = ""
-    for name, reference in expected.items():
-        output = actual.get(name)
-        unusable = _unusable(name, output, reference)
-        if unusable or output is None:
-            missing = unusable
-        else:
-            allowed = tolerance or rounding_tolerance(reference)
-            worst = max(worst, _largest_deviation(output, reference, allowed))
-    wrong = bool(missing) or worst > 1
-    return Comparison(
-        quantity="agreement",
-        a=math.nan,
-        b=math.nan,
-        unit="fraction",
-        tolerance=ROUNDING_SHARE if tolerance is None else tolerance.rtol,
-        gate=True,
-        replicates=len(expected),
-        of="outputs",
-        lacking=missing,
-        ratio=worst,
-        low=worst,
-        high=worst,
-        verdict=Verdict.REGRESSED if wrong else Verdict.PASSED,
-    )
+    sweep = OutputSweep(rules_by_name(expected, tolerance))
+    rows = max((len(values) if values.ndim else 1 for values in expected.values()), default=1)
+    sweep.add(expected, actual, [f"row {row}" for row in range(rows)])
+    return agreement_of(sweep, Circumstances(tolerance=tolerance))
 
 
-def _unusable(name: str, output: Array | None, reference: Array) -> str:
-    """Return why an output cannot be compared, "" where it can."""
-    if output is None:
-        return f"{name!r} is absent, and {reference.shape} of the baseline"
-    if output.shape != reference.shape:
-        return f"{name!r} is {output.shape}, and {reference.shape} of the baseline"
-    if not np.isfinite(output).all():
-        return f"{name!r} has NaN or infinity"
-    return ""
-
-
-def _largest_deviation(output: Array, reference: Array, allowed: Tolerance) -> float:
-    found = differences(output, reference, allowed)
-    return float(found.deviation.max(initial=0.0))
+def rules_by_name(outputs: Outputs, tolerance: Tolerance | None) -> dict[str, Rule]:
+    """Return the rule of each output, of whose layout nothing is known."""
+    return {name: Rule(tolerance) for name in outputs}
 
 
 class OutputFindings(NamedTuple):
     """The verdicts on outputs and accuracy, and a line for each of the inputs that got worst.
 
     Inputs are named where the candidate is worse in a quantity of accuracy, or outputs disagree.
+    ``outputs`` says what was compared.
     """
 
     comparisons: Sequence[Comparison]
     worse_inputs: Sequence[str] = ()
+    outputs: OutputsCompared | None = None
 
 
-@dataclass(frozen=True)
+@dataclass
 class OutputCheck:
-    """Check of the outputs for the timed inputs, and of the accuracy where there are labels.
+    """Check of the outputs, and of the accuracy where there are labels.
 
     ``files`` are those that steps of outputs name. ``tolerances`` of accuracy by quantity override
-    the default. ``evidence`` keeps that of each side for other items of the session.
+    the default; what they name is compared on all inputs. ``open_unheld`` starts both sides at
+    their frameworks' own numbers of threads; None where that is what is timed.
     """
 
     case: Case
     dataset: Dataset | None
     files: Files
     tolerances: Mapping[str, float]
-    evidence: MutableMapping[Hashable, Evidence]
+    extent: Extent
+    open_unheld: OpenPair | None = None
+    _sweep: OutputSweep = field(init=False)
+    _about: Circumstances = field(init=False)
+    _rounds: int = field(init=False, default=0)
+    _accuracy: Sequence[Comparison] = field(init=False, default=())
+    _worse: Sequence[str] = field(init=False, default=())
+    _first: dict[SideName, Outputs] = field(init=False, default_factory=dict)
+    _probe: Outputs = field(init=False, default_factory=dict)
 
-    def __call__(self, pair: AgentPair, timed: Mapping[SideName, Outputs]) -> OutputFindings:
+    def __post_init__(self) -> None:
+        manifest = self.case.loaded.manifest
+        agreement = self.case.agreement
+        tolerance = Tolerance(agreement.rtol, agreement.atol) if agreement else None
+        rules = rules_of(
+            manifest.outputs, task=manifest.task, tolerance=tolerance, device=self.case.device
+        )
+        classes = manifest.classification
+        self._sweep = OutputSweep(rules, classes.name if classes else "")
+        self._about = Circumstances(tolerance, agreement.inputs if agreement else 1.0)
+
+    @property
+    def _outputs(self) -> Sequence[Output]:
+        return self.case.loaded.manifest.outputs
+
+    def __call__(self, pair: AgentPair, first: Mapping[SideName, Outputs]) -> OutputFindings:
         """Return the verdicts on agreement and accuracy, and the inputs that got worse.
 
-        ``timed`` has the outputs for the timed inputs by side. Accuracy is compared where outputs
+        ``first`` has the outputs of the first of the timed batches by side. The first call compares
+        all inputs, each later one what its round timed. Accuracy is compared where outputs
         disagree, too. Raises InvalidRun where the baseline's own outputs cannot be used.
         """
-        manifest = self.case.loaded.manifest
-        names = [output.name for output in manifest.outputs]
-        baseline = {name: timed["a"][name] for name in names}
-        candidate = {name: timed["b"][name] for name in names}
-        _check_baseline(baseline)
-        agreement = check_outputs(baseline, candidate, self._tolerance())
-        if self.dataset is None or not manifest.has_accuracy:
-            return OutputFindings([agreement])
-        are_wrong = agreement.verdict is Verdict.REGRESSED
-        accuracy = _AccuracyCheck(self, self.dataset, pair, are_wrong)
+        self._rounds += 1
+        timed = {side: [first[side], *_further_outputs(pair, side)] for side in SIDES}
+        if self._rounds == 1:
+            self._measure_spread(pair, timed)
+        self._add_timed(timed)
+        self._add_repeats(pair, timed)
+        self._check_processes(pair, timed)
+        if self._rounds == 1:
+            self._compare_unheld(pair)
+            self._compare_all(pair)
+        self._check_baseline()
+        agreement = agreement_of(self._sweep, self._about)
+        worse = self._worse
+        if agreement.verdict is Verdict.REGRESSED and not worse:
+            worse = self._sweep.worst
+        found = compared(self._sweep, self._about)
+        return OutputFindings([agreement, *self._accuracy], worse, found)
+
+    def _measure_spread(self, pair: AgentPair, timed: _TimedOutputs) -> None:
+        """Let what the baseline's own outputs vary from call to call count as rounding."""
+        spread = OutputSweep(self._sweep.rules)
+        for batch, expected in zip(pair.batches, timed["a"], strict=False):
+            with pair.running("a") as predictor:
+                again = predictor.predict(batch)
+            spread.add(self._own(expected), self._own(again), [""])
+        self._widen(spread, "from call to call")
+
+    def _widen(self, spread: OutputSweep, how: str) -> None:
+        for name, found in spread.outputs.items():
+            share = _SPREADS * found.ratio * found.allowed
+            rule = self._sweep.rules[name]
+            if found.allowed and share > max(found.allowed, rule.share or 0.0):
+                rule.share = share
+                self._about.spreads[name] = (how, share / _SPREADS)
+
+    def _own(self, outputs: Outputs) -> Outputs:
+        """Return the outputs that the manifest names."""
+        return {one.name: outputs[one.name] for one in self._outputs if one.name in outputs}
+
+    def _add_timed(self, timed: _TimedOutputs) -> None:
+        sweep = OutputSweep(self._sweep.rules)
+        for number, (a, b) in enumerate(zip(timed["a"], timed["b"], strict=True)):
+            sweep.add(self._own(a), self._own(b), self._names(f"timed batch {number + 1}"))
+        self._about.note("timed", sweep)
+
+    def _add_repeats(self, pair: AgentPair, timed: _TimedOutputs) -> None:
+        """Add what calls gave that were repeated on the same batch."""
+        for side in SIDES:
+            with pair.running(side) as predictor:
+                found = predictor.repeated_calls()
+            sweep = OutputSweep(self._sweep.rules)
+            for batch, outputs in found.kept:
+                expected = self._own(timed[side][batch])
+                sweep.add(expected, self._own(outputs), [f"timed batch {batch + 1}"])
+            self._about.repeats[side].add(found, sweep)
+
+    def _check_processes(self, pair: AgentPair, timed: _TimedOutputs) -> None:
+        """Compare each side with itself: its process with that of the first round.
+
+        Raises InvalidRun where the baseline gives something else.
+        """
+        if self._rounds == 1:
+            self._probe = pair.batches[0]
+            self._first = {side: self._own(timed[side][0]) for side in SIDES}
+            return
+        for side in SIDES:
+            with pair.running(side) as predictor:
+                again = self._own(predictor.predict(self._probe))
+            sweep = OutputSweep(self._sweep.rules)
+            sweep.add(self._first[side], again, self._names("timed batch 1"))
+            if side == "b":
+                self._about.note("B against itself in another process", sweep)
+            elif sweep.beyond and self._about.inputs >= 1:
+                (name, *_) = [one.name for one in sweep.outputs.values() if one.ratio > 1] or [""]
+                raise InvalidRun(
+                    f"{pair.labels[side]} computed another {name!r} in round {self._rounds} than "
+                    f"in round 1 from the same inputs (by {sweep.ratio:.3g} times what rounding "
+                    f"explains); look for uninitialised memory or a race"
+                )
+
+    def _names(self, label: str) -> list[str]:
+        return [label] * self.case.batch_size
+
+    def _compare_unheld(self, pair: AgentPair) -> None:
+        """Compare the timed batches at the frameworks' own numbers of threads, too."""
+        if self.open_unheld is None:
+            return
+        sweep = OutputSweep(self._sweep.rules)
+        spread = OutputSweep(self._sweep.rules)
         try:
-            found = accuracy.compare()
-        except OutputError as error:
-            return OutputFindings([_without_accuracy(agreement, error)])
+            with self.open_unheld() as unheld:
+                for number, batch in enumerate(pair.batches):
+                    a = self._own(unheld.a.predict(batch))
+                    with pair.running("a") as predictor:
+                        held = self._own(predictor.predict(batch))
+                    spread.add(held, a, [""])
+                    b = self._own(unheld.b.predict(batch))
+                    sweep.add(a, b, self._names(f"timed batch {number + 1}"))
+        except Crashed:
+            raise
         except MlmsError as error:
-            if not are_wrong:
-                raise
-            return OutputFindings([_without_accuracy(agreement, error)])
-        return found._replace(comparisons=[agreement, *found.comparisons])
+            self._about.unheld = f"not compared at the frameworks' own number of threads: {error}"
+            return
+        self._widen(spread, "with other numbers of threads")
+        self._about.note("at the frameworks' own number of threads", sweep)
 
-    def _tolerance(self) -> Tolerance | None:
-        agreement = self.case.agreement
-        if agreement is None:
-            return None
-        return Tolerance(agreement.rtol, agreement.atol)
+    def _compare_all(self, pair: AgentPair) -> None:
+        """Compare the outputs of the dataset, or of random inputs, and score those with labels."""
+        if self.dataset is None:
+            self._about.seed = self.extent.seed
+            for found in outputs_of_random(pair, self.case, self.extent.seed):
+                self._add(found)
+            return
+        gated = set(self.tolerances) & set(facts_of(self.case.loaded.manifest.task).quantities)
+        dataset = self.dataset
+        if not gated:
+            dataset = drawn_dataset(dataset, self.case, pair, self.extent)
+        self._about.of = len(self.dataset)
+        if len(dataset) < len(self.dataset):
+            self._about.seed = self.extent.seed
+        has_accuracy = self.case.loaded.manifest.has_accuracy
+        accuracy = _AccuracyCheck(self, dataset, pair) if has_accuracy else None
+        for found in paired_outputs(pair, self.case, dataset):
+            self._add(found)
+            if accuracy is not None:
+                accuracy.add(found)
+        if accuracy is not None:
+            self._take_accuracy(accuracy)
 
+    def _add(self, found: PairOfOutputs) -> None:
+        if found.refused and not self._sweep.problem:
+            self._sweep.problem = f"the candidate refused {found.names[0]}: {found.refused}"
+        self._sweep.add(self._own(found.sides["a"]), self._own(found.sides["b"]), found.names)
 
-def _without_accuracy(agreement: Comparison, error: MlmsError) -> Comparison:
-    """Return the verdict on outputs whose accuracy can't be computed: they are wrong.
+    def _take_accuracy(self, accuracy: _AccuracyCheck) -> None:
+        try:
+            comparisons = accuracy.compare()
+        except OutputError as error:
+            self._sweep.problem = self._sweep.problem or str(error)
+            return
+        self._accuracy = comparisons
+        are_worse = any(one.verdict is Verdict.REGRESSED for one in comparisons)
+        if are_worse or agreement_of(self._sweep, self._about).verdict is Verdict.REGRESSED:
+            self._worse = accuracy.worse_inputs()
 
-    The reason is that of the outputs, if they have one already.
-    """
-    return agreement.but(verdict=Verdict.REGRESSED, lacking=agreement.lacking or str(error))
-
-
-def _check_baseline(outputs: Outputs) -> None:
-    for name, values in outputs.items():
-        if not np.isfinite(values).all():
+    def _check_baseline(self) -> None:
+        """Raise InvalidRun where the baseline gives NaN for all inputs."""
+        if self._sweep.inputs and len(self._sweep.nan) == self._sweep.inputs:
             raise InvalidRun(
-                f"the baseline's output {name!r} has NaN or infinity; "
-                f"there is nothing to compare with"
+                "the baseline's outputs have NaN for all inputs; there is nothing to compare with"
             )
 
 
-@dataclass(frozen=True)
+def _further_outputs(pair: AgentPair, side: SideName) -> list[Outputs]:
+    """Return the outputs of a side for all timed batches but the first."""
+    batches = range(1, len(pair.batches))
+    return [pair.turn(side, TurnPlan(), batch, outputs=True).outputs for batch in batches]
+
+
 class _AccuracyCheck:
-    """Comparison of the accuracy of both sides over a dataset.
+    """Comparison of the accuracy of both sides over a dataset, whose outputs are added."""
 
-    ``are_wrong`` is whether the outputs for the timed inputs disagree.
-    """
+    def __init__(self, check: OutputCheck, dataset: Dataset, pair: AgentPair) -> None:
+        self._check = check
+        self._dataset = dataset
+        self._labels = pair.labels
+        manifest = check.case.loaded.manifest
+        self._sides = {side: Scoring(manifest, dataset, check.files) for side in SIDES}
+        self._errors: dict[SideName, OutputError] = {}
+        self._evidence: dict[SideName, Evidence] = {}
 
-    check: OutputCheck
-    dataset: Dataset
-    pair: AgentPair
-    are_wrong: bool
+    def add(self, found: PairOfOutputs) -> None:
+        """Take the outputs of some inputs; a side whose outputs can't be scored takes no more."""
+        for side in SIDES:
+            if side in self._errors:
+                continue
+            try:
+                self._sides[side].add(found.sides[side], len(found.names))
+            except OutputError as error:
+                self._errors[side] = error
 
-    def compare(self) -> OutputFindings:
+    def compare(self) -> list[Comparison]:
         """Return the verdicts on the quantities of the manifest's task.
 
         Raises InvalidRun where the baseline's outputs cannot be used, OutputError where the
         candidate's cannot.
         """
-        try:
-            baseline = self._evidence("a")
-        except OutputError as error:
-            raise InvalidRun(f"the baseline's outputs can't be used: {error}") from None
-        candidate = self._evidence("b")
-        manifest = self.check.case.loaded.manifest
-        seed = manifest.evaluate.seed
-        comparisons = compare_evidence(baseline, candidate, self.check.tolerances, seed)
+        for side in SIDES:
+            self._evidence[side] = self._evidence_of(side)
+        manifest = self._check.case.loaded.manifest
+        comparisons = compare_evidence(
+            self._evidence["a"],
+            self._evidence["b"],
+            self._check.tolerances,
+            manifest.evaluate.seed,
+        )
         order = facts_of(manifest.task).quantities
-        comparisons.sort(key=lambda compared: order.index(compared.quantity))
-        regressed = any(compared.verdict is Verdict.REGRESSED for compared in comparisons)
-        if not regressed and not self.are_wrong:
-            return OutputFindings(comparisons)
-        return OutputFindings(comparisons, worse_inputs(baseline, candidate, self.dataset))
+        return sorted(comparisons, key=lambda one: order.index(one.quantity))
 
-    def _evidence(self, side: SideName) -> Evidence:
-        """Return the evidence of a side, computed once a session."""
-        case = self.check.case if side == "b" else self.check.case.baseline
-        key = (case.loaded.path, case.model.framework, case.stack, case.device)
-        known = self.check.evidence
-        if key not in known:
-            with self.pair.running(side) as predictor:
-                known[key] = score_case(case, predictor, self.dataset, self.check.files)
-        return known[key]
+    def worse_inputs(self) -> list[str]:
+        """Return a line for each of the inputs that got worst."""
+        return worse_inputs(self._evidence["a"], self._evidence["b"], self._dataset)
+
+    def _evidence_of(self, side: SideName) -> Evidence:
+        error = self._errors.get(side)
+        if error is None:
+            try:
+                return self._sides[side].evidence()
+            except OutputError as raised:
+                error = raised
+        text = f"{self._labels[side]}: {error}"
+        if side == "a":
+            raise InvalidRun(f"the baseline's outputs can't be used: {text}")
+        raise OutputError(text)

@@ -10,6 +10,7 @@ from pytest_mlms.records import Comparison, Verdict, main_comparison
 from pytest_mlms.upgrade.crash import CRASH
 from pytest_mlms.upgrade.decision import verdict_of
 from pytest_mlms.upgrade.layer_diff import LayerChange
+from pytest_mlms.upgrade.output_verdict import OutputsCompared
 from pytest_mlms.upgrade.round_record import RoundRecord
 from pytest_mlms.upgrade.rounds import Clock
 
@@ -23,7 +24,8 @@ class UpgradeResult:
     The fields are those of the item's line in results.jsonl. ``complete`` is whether the run came
     to its end. ``layers`` are the layers that changed, traced where the candidate is slower;
     ``layers_lacking`` is the reason where they could not be traced. ``worse_inputs`` names the
-    inputs that got worst, where a quantity of accuracy did or outputs disagree.
+    inputs that got worst, where a quantity of accuracy did or outputs disagree. ``outputs`` says
+    what outputs were compared on.
     """
 
     rounds: Sequence[RoundRecord] = ()
@@ -33,6 +35,7 @@ class UpgradeResult:
     layers: Sequence[LayerChange] = ()
     layers_lacking: str = ""
     worse_inputs: Sequence[str] = ()
+    outputs: OutputsCompared | None = None
 
     @property
     def verdict(self) -> Verdict:

@@ -17,6 +17,7 @@ from pytest_mlms.pipeline import Dataset, open_dataset
 from pytest_mlms.records import Comparison, Stack
 from pytest_mlms.stacks.launch import prepare
 from pytest_mlms.upgrade.agents import AgentPair, open_pair
+from pytest_mlms.upgrade.compared_inputs import Extent
 from pytest_mlms.upgrade.criteria import Criteria
 from pytest_mlms.upgrade.explanation import explain_upgrade
 from pytest_mlms.upgrade.interleave_plan import InterleavePlan
@@ -97,7 +98,8 @@ class LabourUpgrade:
         criteria = Criteria(self.tolerances, self.gates, self.clock)
         step_files = self.loaded.step_files.items()
         files = {name: Path(artifact.source) for name, artifact in step_files}
-        check = OutputCheck(case, dataset, files, {}, {})
+        extent = Extent(None, self.budget, seed=7)
+        check = OutputCheck(case, dataset, files, {}, extent)
         self._upgrade = UpgradeRun(criteria, 2, check, self.sink, self.check_device)
         cores: list[int] = []
         if hasattr(os, "sched_getaffinity"):

@@ -9,8 +9,10 @@ from typing import Any, Dict, List, Optional
 
 import numpy
 
-ROUNDING_SHARE = 0.01
-"""The difference that is taken for rounding, as a share of the largest value of an output."""
+ROUNDING_SHARE = 1e-4
+"""The difference that is taken for rounding, as a share of the largest of like values."""
+
+EPSILONS = 8
 
 
 def largest_difference(
@@ -18,8 +20,9 @@ def largest_difference(
 ) -> Dict[str, Any]:
     """Return the largest difference of arrays by name, and its place.
 
-    ``deviation`` is |a - b| / (atol + rtol |b|), b the reference; where ``atol`` is None, it is 1 %
-    of the reference's largest value. ``problem`` says why arrays can't be compared, or is "".
+    ``deviation`` is |a - b| / (atol + rtol |b|), b the reference; where ``atol`` is None, it is a
+    small share of the size of like values. Whole numbers deviate by infinity where they differ.
+    ``problem`` says why arrays can't be compared, or is "".
     """
     worst: Dict[str, Any] = {"deviation": 0.0, "problem": ""}
     for name in sorted(reference):
@@ -45,14 +48,18 @@ def _problem(name, ours, reference):
 def _largest(ours, reference, rtol, atol):
     if not ours.size:
         return {"deviation": 0.0}
+    allowed = _rounding(reference) if atol is None else atol
+    if reference.dtype.kind in "iub":
+        allowed = numpy.floor(allowed)
+        rtol = 0.0
     a = _real(ours)
     b = _real(reference)
     sizes = numpy.abs(b)
-    if atol is None:
-        atol = ROUNDING_SHARE * float(sizes.max())
+    if numpy.ndim(allowed) and a.ndim > numpy.ndim(allowed):  # of complex values
+        allowed = allowed[..., numpy.newaxis]
     with numpy.errstate(all="ignore"):
         absolute = numpy.abs(a - b)
-        deviation = numpy.where(a == b, 0.0, absolute / (atol + rtol * sizes))
+        deviation = numpy.where(a == b, 0.0, absolute / (allowed + rtol * sizes))
     deviation = numpy.where(numpy.isnan(deviation), numpy.inf, deviation)
     place = numpy.unravel_index(int(deviation.argmax()), deviation.shape)
     return {
@@ -63,6 +70,32 @@ def _largest(ours, reference, rtol, atol):
         "elements": int((deviation > 1).sum()),
         "of": int(deviation.size),
     }
+
+
+def _rounding(reference):
+    """Return what is taken for rounding of each element.
+
+    It is a share of the largest value of its row of the last axis, or of what is usual for such
+    rows of all inputs.
+    """
+    if reference.dtype.kind not in "fc":
+        return 0.0
+    sizes = numpy.atleast_1d(numpy.abs(reference).astype(numpy.float64))
+    sizes = numpy.where(numpy.isfinite(sizes), sizes, 0.0)
+    epsilon = EPSILONS * float(numpy.finfo(reference.dtype).eps)
+    scale = sizes
+    floor = 0.0
+    if sizes.ndim > 1:
+        longer = [axis for axis in range(1, sizes.ndim) if sizes.shape[axis] > 1]
+        scale = sizes.max(axis=longer[-1] if longer else sizes.ndim - 1, keepdims=True)
+        floor = epsilon * sizes.max(axis=tuple(range(1, sizes.ndim)), keepdims=True)
+    positive = scale > 0
+    logs = numpy.log(numpy.where(positive, scale, 1.0)).sum(axis=0)
+    counts = positive.sum(axis=0)
+    usual = numpy.where(counts > 0, numpy.exp(logs / numpy.maximum(counts, 1)), 0.0)
+    allowed = max(ROUNDING_SHARE, epsilon) * numpy.maximum(scale, usual)
+    tiny = EPSILONS * float(numpy.finfo(numpy.float32).tiny)
+    return numpy.maximum(numpy.maximum(allowed, floor), tiny)
 
 
 def _real(values):

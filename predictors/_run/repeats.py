@@ -1,0 +1,62 @@
+"""What repeated calls on the same batch gave: digests, and the outputs of a few that differ.
+
+Digests are taken between turns, outside of all timed regions.
+"""
+
+import zlib
+
+_MOST_BYTES = 4 << 20  # that are read after a turn, but at least the outputs of a call
+_MOST_KEPT = 3
+
+
+class Repeats:
+    """The digests of calls by batch.
+
+    ``calls`` were digested. ``kept`` has the batch and the outputs of the first calls that gave
+    something else than the first call on their batch.
+    """
+
+    def __init__(self):
+        self.calls = 0
+        self.kept = []
+        self._counts = {}
+
+    @property
+    def differing(self):
+        """The number of calls that gave something else than most calls on the same batch."""
+        counts = [list(counts.values()) for counts in self._counts.values()]
+        return sum(sum(each) - max(each) for each in counts)
+
+    def add(self, first, outputs):
+        """Take the last outputs of a turn over batches, of which number ``first`` came first."""
+        size = 0
+        for place, output in enumerate(outputs):
+            if output is None or size >= _MOST_BYTES:
+                continue
+            size += sum(getattr(array, "nbytes", 0) for array in output)
+            self._add((first + place) % len(outputs), output)
+
+    def _add(self, batch, output):
+        import numpy
+
+        digest = _digest(output)
+        counts = self._counts.setdefault(batch, {})
+        if counts and digest not in counts and len(self.kept) < _MOST_KEPT:
+            self.kept.append((batch, [numpy.array(array) for array in output]))
+        counts[digest] = counts.get(digest, 0) + 1
+        self.calls += 1
+
+
+def _digest(arrays):
+    value = 0
+    for array in arrays:
+        value = zlib.crc32(_bytes_of(array), value)
+    return value
+
+
+def _bytes_of(array):
+    import numpy
+
+    if not hasattr(array, "dtype") or array.dtype.hasobject:
+        return repr(array).encode()
+    return numpy.ascontiguousarray(array).reshape(-1).view(numpy.uint8)

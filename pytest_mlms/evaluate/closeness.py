@@ -1,0 +1,186 @@
+"""What counts as the same output: the one comparison of two outputs of a model for the same inputs.
+
+By default values may differ by a small share of the size of like values: those of a row of the last
+axis, or where an output's columns are unlike (boxes beside scores, a table) those of a column. One
+large value of another kind therefore hides nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pytest_mlms.evaluate.agreement import Rounding, Tolerance, differences
+from pytest_mlms.manifest.schema import Output
+
+__all__ = ["Closeness", "Rule", "problem_of", "rounding_share", "unlike_axis"]
+
+Array = NDArray[Any]
+
+_LEAST_SHARE = 1e-4
+"""What another order of summation or other kernels change in float32 through a model."""
+
+_GPU_SHARE = 2.0**-8
+"""The same where GPUs multiply float32 as TF32, by its unit of rounding (2^-11) times eight."""
+
+_EPSILONS = 8
+
+
+def rounding_share(kind: np.dtype[Any], device: str = "cpu") -> float:
+    """Return the share of the size of like values that is taken for rounding.
+
+    It is 0 for whole numbers, whose answers are exact.
+    """
+    if kind.kind in "iubUSO":
+        return 0.0
+    least = _LEAST_SHARE if device == "cpu" else _GPU_SHARE
+    return max(least, _EPSILONS * _epsilon(kind))
+
+
+def _epsilon(kind: np.dtype[Any]) -> float:
+    try:
+        return float(np.finfo(kind).eps)
+    except ValueError:  # bfloat16 and shorter ones, which numpy does not know
+        return 2.0 ** (-7 if kind.itemsize > 1 else -2)
+
+
+def unlike_axis(output: Output, task: str) -> int | None:
+    """Return the axis of an output along which values are unlike each other, None without one."""
+    for step in output.steps:
+        if step.name == "columns":
+            return -1
+        if step.name == "yolo":
+            return -1 if step.parameters.head == "v5" else -2
+    return -1 if task == "regression" else None
+
+
+def problem_of(name: str, ours: Array | None, expected: Array, other: str) -> str:
+    """Return why two outputs can't be the same, "" where only their values can differ.
+
+    ``other`` is what the message calls the side that was expected.
+    """
+    if ours is None:
+        return f"{name!r} is absent, and {expected.shape} of {other}"
+    if ours.shape != expected.shape:
+        return f"{name!r} is {ours.shape}, and {expected.shape} of {other}"
+    if ours.dtype != expected.dtype:
+        return f"{name!r} is {ours.dtype}, and {expected.dtype} of {other}"
+    return ""
+
+
+class Closeness(NamedTuple):
+    """How far an output is from the expected one, for each input.
+
+    ``deviation`` is a multiple of what is allowed, at most 1 where both are the same, and
+    ``places`` the number of the element of the input that deviates most. ``nan`` says where the
+    expected output has NaN: those values are no measure of ours.
+    """
+
+    deviation: Array
+    places: Array
+    nan: Array
+
+    @property
+    def largest(self) -> float:
+        """The largest deviation, 0 without inputs."""
+        return float(self.deviation.max(initial=0.0))
+
+
+@dataclass
+class Rule:
+    """How far values of one output may be from the expected ones.
+
+    ``tolerance`` is a manifest's, None for the default: a ``share`` of the size of like values,
+    None for that of the output's type. The size is the largest of the input's own like values, or
+    what is usual among the inputs so far, so that values which happen to cancel out are not judged
+    by what rounding left of them.
+    """
+
+    tolerance: Tolerance | None = None
+    unlike: int | None = None
+    share: float | None = None
+    device: str = "cpu"
+    _logs: dict[tuple[int, ...], tuple[Array, Array]] = field(default_factory=dict)
+
+    def share_of(self, expected: Array) -> float:
+        """Return the share that is allowed by default."""
+        usual = rounding_share(expected.dtype, self.device)
+        return usual if self.share is None or not usual else max(usual, self.share)
+
+    def compare(self, ours: Array, expected: Array) -> Closeness:
+        """Compare arrays of one shape and type, an input a row."""
+        ours = np.atleast_1d(ours)
+        expected = np.atleast_1d(expected)
+        nan = _rows(_is_nan(expected).any, expected)
+        tolerance = self.tolerance or self.rounding(expected)
+        if np.array_equal(ours, expected):
+            return _equal(len(expected), nan)
+        found = differences(ours, expected, tolerance).deviation
+        flat = np.where(_is_nan(expected), 0.0, found).reshape(len(expected), -1)
+        if not flat.size:
+            return _equal(len(expected), nan)
+        return Closeness(flat.max(axis=1), flat.argmax(axis=1), nan)
+
+    def rounding(self, expected: Array) -> Rounding:
+        """Return the default tolerance of values, an input a row: an absolute one for each."""
+        expected = np.atleast_1d(expected)
+        share = self.share_of(expected)
+        if not share:
+            return Rounding(np.zeros(()))
+        sizes = _sizes(expected)
+        scale = _largest_of_like(sizes, self.unlike)
+        allowed = share * np.maximum(scale, self._usual(scale))
+        epsilon = _EPSILONS * _epsilon(expected.dtype)
+        if self.unlike is None and sizes.ndim > 1:
+            whole = sizes.max(axis=tuple(range(1, sizes.ndim)), keepdims=True, initial=0.0)
+            allowed = np.maximum(allowed, epsilon * whole)
+        return Rounding(np.maximum(allowed, _EPSILONS * np.finfo(np.float32).tiny))
+
+    def _usual(self, scale: Array) -> Array:
+        """Return the geometric mean of sizes over the inputs so far, in which few large ones are
+        no more than a few."""
+        positive = scale > 0
+        logs = np.log(scale, where=positive, out=np.zeros_like(scale)).sum(axis=0)
+        counts = positive.sum(axis=0)
+        earlier = self._logs.get(scale.shape[1:])
+        if earlier is not None:
+            logs = logs + earlier[0]
+            counts = counts + earlier[1]
+        self._logs[scale.shape[1:]] = (logs, counts)
+        return np.where(counts > 0, np.exp(logs / np.maximum(counts, 1)), 0.0)
+
+
+def _equal(count: int, nan: Array) -> Closeness:
+    return Closeness(np.zeros(count), np.zeros(count, int), nan)
+
+
+def _rows(found: Any, expected: Array) -> Array:
+    """Return for each row whether ``found`` says so of its elements."""
+    axes = tuple(range(1, expected.ndim))
+    return np.asarray(found(axis=axes))
+
+
+def _is_nan(values: Array) -> Array:
+    return np.isnan(values) if values.dtype.kind in "fcV" else np.zeros(values.shape, bool)
+
+
+def _sizes(values: Array) -> Array:
+    sizes = np.abs(values.astype(np.complex128 if values.dtype.kind == "c" else np.float64))
+    return np.where(np.isfinite(sizes), sizes, 0.0)
+
+
+def _largest_of_like(sizes: Array, unlike: int | None) -> Array:
+    """Return the largest of like values, an axis of 1 in place of those that they lie along."""
+    if sizes.ndim < 2 or not math.prod(sizes.shape):
+        return sizes
+    if unlike is None:
+        long_axes = [axis for axis in range(1, sizes.ndim) if sizes.shape[axis] > 1]
+        axes: tuple[int, ...] = (long_axes[-1] if long_axes else sizes.ndim - 1,)
+    else:
+        kept = unlike % sizes.ndim
+        axes = tuple(axis for axis in range(1, sizes.ndim) if axis != kept)
+    return np.asarray(sizes.max(axis=axes, keepdims=True)) if axes else sizes

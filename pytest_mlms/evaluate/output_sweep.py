@@ -1,0 +1,173 @@
+"""Comparison of the outputs of two sides over many inputs, of which little is kept."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pytest_mlms.evaluate.closeness import Rule, problem_of
+from pytest_mlms.manifest.schema import Output
+
+__all__ = ["OutputFinding", "OutputSweep", "rules_of"]
+
+Array = NDArray[Any]
+
+_MOST_NAMED = 5  # inputs
+
+
+class OutputFinding(NamedTuple):
+    """What was found of one output.
+
+    ``ratio`` is its largest difference as a multiple of what is allowed, at ``place`` of an input,
+    where the sides gave ``a`` and ``b``. ``allowed`` is the share of the size of like values that
+    is taken for rounding; 0 for whole numbers and a manifest's tolerance. ``beyond`` is the number
+    of inputs that differ by more.
+    """
+
+    name: str
+    ratio: float = 0.0
+    allowed: float = 0.0
+    beyond: int = 0
+    place: tuple[int, ...] = ()
+    a: float = 0.0
+    b: float = 0.0
+
+
+class _Far(NamedTuple):
+    """An input that differs by more than is allowed."""
+
+    ratio: float
+    order: int
+    name: str
+    text: str
+
+
+@dataclass
+class OutputSweep:
+    """What is known of the outputs so far.
+
+    Attributes:
+        rules: How far each output may differ.
+        classification: The output whose best class is counted, "" without one.
+        inputs: The number of inputs that were compared.
+        beyond: Those that differ by more than is allowed.
+        flips: Those whose best class is another.
+        problem: Why outputs can't be compared at all, "" where they can.
+        nan: The names of inputs for which the baseline has NaN.
+        outputs: What was found of each output.
+    """
+
+    rules: Mapping[str, Rule]
+    classification: str = ""
+    inputs: int = 0
+    beyond: int = 0
+    flips: int = 0
+    problem: str = ""
+    nan: list[str] = field(default_factory=list)
+    outputs: dict[str, OutputFinding] = field(default_factory=dict)
+    _far: list[_Far] = field(default_factory=list)
+
+    @property
+    def ratio(self) -> float:
+        """The largest difference of all outputs, as a multiple of what is allowed."""
+        return max((found.ratio for found in self.outputs.values()), default=0.0)
+
+    @property
+    def worst(self) -> list[str]:
+        """A line for each of the inputs that differ most: its name, and its worst value."""
+        return [f"{far.name}: {far.text}" for far in sorted(self._far, reverse=True)]
+
+    def add(
+        self, expected: Mapping[str, Array], ours: Mapping[str, Array], names: Sequence[str]
+    ) -> None:
+        """Compare the outputs of some inputs, whose ``names`` say what messages call them."""
+        beyond = np.zeros(len(names), bool)
+        nan = np.zeros(len(names), bool)
+        for name, rule in self.rules.items():
+            problem = problem_of(name, ours.get(name), expected[name], "the baseline")
+            if problem:
+                self.problem = self.problem or f"{problem}, for {names[0]}"
+                beyond[:] = True
+                continue
+            found = rule.compare(ours[name], expected[name])
+            rows = len(found.deviation)
+            is_by_input = rows == len(names)
+            far = found.deviation > 1
+            beyond |= far if is_by_input else far.any()
+            nan |= found.nan if is_by_input else found.nan.any()
+            named = names if is_by_input else [names[0]] * rows
+            self._note(name, rule, found, np.atleast_1d(expected[name]), ours[name], named)
+        self.inputs += len(names)
+        self.beyond += int(beyond.sum())
+        self.nan += [name for name, has in zip(names, nan, strict=True) if has]
+        self._count_flips(expected, ours)
+
+    def _note(
+        self, name: str, rule: Rule, found: Any, expected: Array, ours: Array, names: Sequence[str]
+    ) -> None:
+        """Keep the largest difference of an output, and the inputs that are farthest off."""
+        earlier = self.outputs.get(name) or OutputFinding(name)
+        allowed = 0.0 if rule.tolerance else rule.share_of(expected)
+        earlier = earlier._replace(allowed=allowed, beyond=earlier.beyond + _far_rows(found))
+        ours = np.atleast_1d(ours)
+        for row in np.argsort(-found.deviation, kind="stable")[:_MOST_NAMED]:
+            ratio = float(found.deviation[row])
+            place = _place(int(found.places[row]), expected.shape[1:])
+            a = _number(expected[row][place])
+            b = _number(ours[row][place])
+            if ratio > earlier.ratio or not earlier.place:
+                earlier = earlier._replace(ratio=max(ratio, earlier.ratio), place=place, a=a, b=b)
+            if ratio > 1:
+                self._keep_far(ratio, names[row], f"{_element(name, place)} {a:.6g} -> {b:.6g}")
+        self.outputs[name] = earlier
+
+    def _keep_far(self, ratio: float, name: str, text: str) -> None:
+        for far in self._far:
+            if far.name == name:
+                if ratio <= far.ratio:
+                    return
+                self._far.remove(far)
+                break
+        self._far.append(_Far(ratio, -self.inputs, name, text))
+        self._far = heapq.nlargest(_MOST_NAMED, self._far)
+
+    def _count_flips(self, expected: Mapping[str, Array], ours: Mapping[str, Array]) -> None:
+        before = expected.get(self.classification)
+        after = ours.get(self.classification)
+        if before is None or after is None or before.shape != after.shape or before.ndim < 2:
+            return
+        if before.size:
+            best = [side.reshape(len(side), -1).argmax(axis=1) for side in (before, after)]
+            self.flips += int((best[0] != best[1]).sum())
+
+
+def _far_rows(found: Any) -> int:
+    return int((found.deviation > 1).sum())
+
+
+def _place(number: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+    if not math.prod(shape):
+        return ()
+    return tuple(int(index) for index in np.unravel_index(number, shape)) if shape else ()
+
+
+def _number(value: Any) -> float:
+    return abs(complex(value)) if isinstance(value, complex | np.complexfloating) else float(value)
+
+
+def _element(name: str, place: tuple[int, ...]) -> str:
+    return f"{name}[{', '.join(map(str, place))}]" if place else name
+
+
+def rules_of(outputs: Sequence[Output], **fields: Any) -> dict[str, Rule]:
+    """Return the rule of each output; ``fields`` are those of all rules, and the task."""
+    from pytest_mlms.evaluate.closeness import unlike_axis
+
+    task = fields.pop("task")
+    return {output.name: Rule(unlike=unlike_axis(output, task), **fields) for output in outputs}

@@ -1,0 +1,198 @@
+"""The inputs that both sides of an upgrade are compared on, and their outputs side by side."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from pytest_mlms.agent.predictor import Predictor
+from pytest_mlms.agent.process import Refused
+from pytest_mlms.cases import Case
+from pytest_mlms.errors import OutputError
+from pytest_mlms.evaluate.inputs import Inputs, random_batch
+from pytest_mlms.evaluate.random_inputs import edge_batches
+from pytest_mlms.evaluate.rows import BatchAxis, BatchRows
+from pytest_mlms.evaluate.states import StateLoop
+from pytest_mlms.pipeline import Dataset
+from pytest_mlms.pipeline.selection import selected_elements
+from pytest_mlms.upgrade.agents import AgentPair
+from pytest_mlms.upgrade.rounds import SIDES, Outputs, SideName
+
+__all__ = ["ALL", "Extent", "PairOfOutputs", "drawn_dataset", "outputs_of_random", "paired_outputs"]
+
+ALL = 0
+"""The number of inputs that stands for all of them."""
+
+_LEAST_SAMPLE = 300
+_LEAST_RANDOM = 64
+_PROBES = 2  # batches that tell how long all would take
+
+
+@dataclass(frozen=True)
+class Extent:
+    """How many inputs are compared: ``most``, or as many as ``budget`` seconds allow.
+
+    ``most`` is ALL, a number, or None for the budget. ``seed`` draws a sample, and random inputs.
+    """
+
+    most: int | None
+    budget: float
+    seed: int
+
+
+class PairOfOutputs(NamedTuple):
+    """The outputs of both sides for some inputs, and what messages call these.
+
+    Outputs have a row an input where they have the axis of a batch. ``refused`` is why the
+    candidate gave none, although the baseline did.
+    """
+
+    sides: Mapping[SideName, Outputs]
+    names: Sequence[str]
+    refused: str = ""
+
+
+def drawn_dataset(dataset: Dataset, case: Case, pair: AgentPair, extent: Extent) -> Dataset:
+    """Return the dataset, or a sample of it where the extent has no time for all of it.
+
+    A sample has each shape of the elements in its share. Sequences are never cut.
+    """
+    count = len(dataset)
+    if case.loaded.manifest.has_state or count <= _LEAST_SAMPLE:
+        return dataset
+    most = extent.most
+    if most is None:
+        seconds = _seconds_of_batch(dataset, case, pair, extent.seed)
+        batches = extent.budget / max(seconds, 1e-9)
+        most = max(_LEAST_SAMPLE, int(batches * case.batch_size))
+    if most == ALL or most >= count:
+        return dataset
+    return selected_elements(dataset, _sample(dataset, most, extent.seed))
+
+
+def _seconds_of_batch(dataset: Dataset, case: Case, pair: AgentPair, seed: int) -> float:
+    """Return the seconds that a batch takes to prepare, and to run on both sides."""
+    random = np.random.default_rng(seed)
+    found = []
+    for _ in range(_PROBES):
+        numbers = random.integers(len(dataset), size=case.batch_size).tolist()
+        began = time.perf_counter()
+        batch = dataset.batch(numbers)
+        _predict_both(pair, {"a": batch, "b": batch})
+        found.append(time.perf_counter() - began)
+    return min(found)
+
+
+def _sample(dataset: Dataset, count: int, seed: int) -> list[int]:
+    """Return the numbers of a sample, in ascending order, with each shape in its share."""
+    random = np.random.default_rng(seed)
+    strata: dict[object, list[int]] = {}
+    for index in range(len(dataset)):
+        strata.setdefault(_shape_of(dataset, index), []).append(index)
+    chosen: list[int] = []
+    for members in strata.values():
+        share = max(1, round(count * len(members) / len(dataset)))
+        chosen += random.choice(members, min(share, len(members)), replace=False).tolist()
+    return sorted(chosen)
+
+
+def _shape_of(dataset: Dataset, index: int) -> object:
+    """Return the shapes of an element's arrays; those of files are not known yet."""
+    shapes = []
+    for values in dataset.elements.values():
+        in_memory = isinstance(values, list | tuple)
+        shapes.append(np.shape(values[index]) if in_memory else ())
+    return tuple(shapes)
+
+
+def _predict_both(
+    pair: AgentPair, batches: Mapping[SideName, Outputs]
+) -> tuple[dict[SideName, Outputs], str]:
+    """Return the outputs of each side for its batch, and why the candidate refused its own."""
+    found: dict[SideName, Outputs] = {"b": {}}
+    for side in SIDES:
+        try:
+            with pair.running(side) as predictor:
+                found[side] = predictor.predict(batches[side])
+        except Refused as error:
+            pair.wait(side)
+            if side == "a":
+                raise
+            return found, str(error)
+    return found, ""
+
+
+def paired_outputs(pair: AgentPair, case: Case, dataset: Dataset) -> Iterator[PairOfOutputs]:
+    """Yield the outputs of both sides for a dataset, each batch of which is prepared once."""
+    inputs = Inputs.of(case, dataset, pair.a)
+    size = inputs.batch_size
+    loops = {side: StateLoop(dataset, size) for side in SIDES}
+    done = 0
+    for batch in inputs.batches():
+        count = min(size, len(dataset) - done)
+        names = [dataset.element_name(index) for index in range(done, done + count)]
+        batches = {side: loops[side].next(batch) for side in SIDES}
+        found, refused = _predict_both(pair, batches)
+        for side in SIDES:
+            loops[side].done(found[side])
+        yield _paired(pair, case, found, names, refused, size)
+        done += count
+
+
+def outputs_of_random(pair: AgentPair, case: Case, seed: int) -> Iterator[PairOfOutputs]:
+    """Yield the outputs of both sides for random inputs, and for inputs at the edges.
+
+    Edges that the baseline refuses are left out.
+    """
+    size = case.batch_size
+    first: Outputs = {}
+    for number in range(-(-_LEAST_RANDOM // size)):
+        names = [f"random input {size * number + row} of seed {seed}" for row in range(size)]
+        batch = random_batch(pair.a, case, seed + number)
+        first = first or batch
+        found, refused = _predict_both(pair, {"a": batch, "b": batch})
+        yield _paired(pair, case, found, names, refused, size)
+    for label, batch in edge_batches(first, case.loaded.manifest.inputs, pair.a.inputs):
+        try:
+            found, refused = _predict_both(pair, {"a": batch, "b": batch})
+        except Refused:
+            continue
+        yield _paired(pair, case, found, [label] * size, refused, size)
+
+
+def _paired(
+    pair: AgentPair,
+    case: Case,
+    found: Mapping[SideName, Outputs],
+    names: Sequence[str],
+    refused: str,
+    size: int,
+) -> PairOfOutputs:
+    sides: dict[SideName, Outputs] = {}
+    for side in SIDES:
+        rows = BatchRows(_axes_of(pair[side], case), found[side], size, len(names))
+        sides[side] = _by_input(rows)
+    return PairOfOutputs(sides, names, refused)
+
+
+def _axes_of(predictor: Predictor, case: Case) -> dict[str, BatchAxis]:
+    manifest = case.loaded.manifest
+    return {
+        output.name: BatchAxis.of(output, predictor, manifest.batch_axes)
+        for output in manifest.outputs
+    }
+
+
+def _by_input(batch: BatchRows) -> Outputs:
+    """Return the outputs, a row an input where there is one."""
+    found = {}
+    for name in batch.axes.keys() & batch.outputs.keys():
+        try:
+            found[name] = batch.rows(name)
+        except OutputError:
+            found[name] = batch.outputs[name]
+    return found

@@ -1,0 +1,251 @@
+"""The verdict on the outputs of an upgrade, and its text: what was compared, on how many inputs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from pytest_mlms.agent.predictor import RepeatedCalls
+from pytest_mlms.evaluate.agreement import Tolerance
+from pytest_mlms.evaluate.output_sweep import OutputFinding, OutputSweep
+from pytest_mlms.records import Comparison, Verdict
+from pytest_mlms.statistics import binomial_bounds
+from pytest_mlms.upgrade.rounds import SideName
+
+__all__ = ["Circumstances", "OutputsCompared", "agreement_of", "compared"]
+
+_BOUND_OF_FAILING = 0.01
+_BOUND_OF_PASSING = 0.05
+_SEEN = 0.95
+_MOST_NAMED = 3
+
+
+@dataclass
+class _Repeats:
+    """Repeated calls of a side on the same batch, over the rounds so far."""
+
+    calls: int = 0
+    differing: int = 0
+    ratio: float = 0.0
+
+    def add(self, found: RepeatedCalls, sweep: OutputSweep) -> None:
+        """Add those of a round, and what the outputs that differ come to."""
+        self.calls += found.calls
+        self.differing += found.differing
+        self.ratio = max(self.ratio, math.inf if sweep.problem else sweep.ratio)
+
+    @property
+    def is_faulty(self) -> bool:
+        """True if calls gave something else by more than rounding."""
+        return self.differing > 0 and self.ratio > 1
+
+
+@dataclass
+class Circumstances:
+    """What is known beside the inputs that went through both sides once.
+
+    ``inputs`` is the share of them that must agree, ``of`` how many the dataset has (0 without
+    one), ``seed`` that of a sample or of random inputs. ``spreads`` has how the baseline's own
+    outputs vary, and by how much, ``parts`` what was compared elsewhere, by the words for it, and
+    ``unheld`` why nothing was at the frameworks' own numbers of threads.
+    """
+
+    tolerance: Tolerance | None = None
+    inputs: float = 1.0
+    of: int = 0
+    seed: int | None = None
+    spreads: dict[str, tuple[str, float]] = field(default_factory=dict)
+    parts: dict[str, OutputSweep] = field(default_factory=dict)
+    repeats: dict[SideName, _Repeats] = field(
+        default_factory=lambda: {"a": _Repeats(), "b": _Repeats()}
+    )
+    unheld: str = ""
+
+    def note(self, where: str, sweep: OutputSweep) -> None:
+        """Keep what was compared elsewhere; of several comparisons there the worst one."""
+        earlier = self.parts.get(where)
+        if earlier is None or _badness(sweep) > _badness(earlier):
+            self.parts[where] = sweep
+
+    @property
+    def intermittent(self) -> bool:
+        """True if repeated calls of B give something else now and then, and those of A do not."""
+        return self.repeats["b"].is_faulty and not self.repeats["a"].is_faulty
+
+
+class OutputsCompared(NamedTuple):
+    """Record of what outputs were compared on, and of what was found.
+
+    ``inputs`` went through both sides, of as many as the dataset has (0 without one), drawn by
+    ``seed`` where they are a sample or random. ``beyond`` of them differ by more than is allowed,
+    and ``flips`` have another best class. ``nan`` names those for which the baseline has NaN.
+    ``repeated`` has by side how many calls were repeated on the same batch, and how many of them
+    gave something else. ``spreads`` has the share of its size by which an output of the baseline
+    varies by itself, where that is more than rounding.
+    """
+
+    inputs: int
+    of: int
+    seed: int | None
+    beyond: int
+    flips: int
+    nan: Sequence[str]
+    outputs: Sequence[OutputFinding]
+    repeated: Mapping[str, tuple[int, int]]
+    spreads: Mapping[str, float]
+
+
+def compared(sweep: OutputSweep, about: Circumstances) -> OutputsCompared:
+    """Return the record of a comparison."""
+    return OutputsCompared(
+        inputs=sweep.inputs,
+        of=about.of,
+        seed=about.seed,
+        beyond=sweep.beyond,
+        flips=sweep.flips,
+        nan=sweep.nan[:_MOST_NAMED],
+        outputs=list(sweep.outputs.values()),
+        repeated={side: (each.calls, each.differing) for side, each in about.repeats.items()},
+        spreads={name: share for name, (_, share) in about.spreads.items()},
+    )
+
+
+def agreement_of(sweep: OutputSweep, about: Circumstances) -> Comparison:
+    """Return the verdict on B's outputs. The ratio is the largest multiple of what is allowed."""
+    wrong = [where for where, part in about.parts.items() if _is_wrong(part, about.inputs)]
+    judged = [sweep, *[about.parts[where] for where in wrong]]
+    ratio = max(each.ratio for each in judged)
+    verdict = _verdict_on(sweep, about.inputs)
+    if wrong or about.intermittent:
+        verdict = Verdict.REGRESSED
+        ratio = max(ratio, about.repeats["b"].ratio if about.intermittent else 0.0)
+    problems = [each.problem for each in judged if each.problem]
+    lacking = problems[0] if problems else ""
+    if verdict is Verdict.INCONCLUSIVE:
+        lacking = (
+            f"{sweep.beyond} of {sweep.inputs} inputs neither show that {about.inputs:.4g} of all "
+            f"agree nor that fewer do"
+        )
+    allowed = max((found.allowed for found in sweep.outputs.values()), default=0.0)
+    return Comparison(
+        quantity="agreement",
+        a=math.nan,
+        b=math.nan,
+        unit="fraction",
+        tolerance=allowed if about.tolerance is None else about.tolerance.rtol,
+        gate=True,
+        replicates=sweep.inputs,
+        of="outputs",
+        lacking=lacking,
+        ratio=ratio,
+        low=ratio,
+        high=ratio,
+        verdict=verdict,
+        told="; ".join(_texts(sweep, about, wrong)),
+    )
+
+
+def _badness(sweep: OutputSweep) -> tuple[bool, float]:
+    return bool(sweep.problem), sweep.ratio
+
+
+def _is_wrong(sweep: OutputSweep, inputs: float) -> bool:
+    return _verdict_on(sweep, inputs) is Verdict.REGRESSED
+
+
+def _verdict_on(sweep: OutputSweep, inputs: float) -> Verdict:
+    """Return the verdict on some inputs, of which a share of ``inputs`` must agree."""
+    if sweep.problem:
+        return Verdict.REGRESSED
+    if not sweep.beyond:
+        return Verdict.PASSED
+    if inputs >= 1:
+        return Verdict.REGRESSED
+    low, high = binomial_bounds(sweep.beyond, sweep.inputs, _BOUND_OF_FAILING, _BOUND_OF_PASSING)
+    if low > 1 - inputs:
+        return Verdict.REGRESSED
+    return Verdict.PASSED if high < 1 - inputs else Verdict.INCONCLUSIVE
+
+
+def _texts(sweep: OutputSweep, about: Circumstances, wrong: Sequence[str]) -> list[str]:
+    """Return the parts of the text, the worst first."""
+    texts = []
+    if about.intermittent:
+        texts.append(_repeats_text(about.repeats["b"]))
+    if sweep.beyond:
+        texts.append(_differing(sweep))
+    for where in wrong:
+        part = about.parts[where]
+        what = part.problem or f"outputs differ by {_times(part.ratio)} what is allowed"
+        texts.append(f"{_WHERE.get(where, where)}, {what}")
+    if not sweep.beyond and sweep.inputs:
+        texts.append(_agreeing(sweep, about))
+    elif sweep.inputs and about.seed is not None:
+        texts.append(f"compared on {_on(sweep, about)}")
+    for name, (how, share) in about.spreads.items():
+        texts.append(f"the baseline's own {name!r} varies by {share:.2g} {how}")
+    if sweep.nan:
+        count = f"{len(sweep.nan):,} of {sweep.inputs:,} inputs"
+        texts.append(f"the baseline has NaN for {count}: {_named(sweep.nan)}")
+    return [*texts, *([about.unheld] if about.unheld else [])]
+
+
+_WHERE = {"timed": "for the timed inputs"}
+
+
+def _repeats_text(repeats: _Repeats) -> str:
+    """Return that repeated calls differ, how often and by how much."""
+    every = repeats.calls / repeats.differing
+    return (
+        f"B gives something else on {repeats.differing:,} of {repeats.calls:,} repeated calls on "
+        f"the same input (1 of {every:.2g}), by {_times(repeats.ratio)} what is allowed"
+    )
+
+
+def _differing(sweep: OutputSweep) -> str:
+    text = f"outputs differ by {_times(sweep.ratio)} what is allowed"
+    text += f" on {sweep.beyond:,} of {sweep.inputs:,} inputs"
+    worst = [line.partition(": ")[0] for line in sweep.worst]
+    if worst:
+        text += f" (worst: {_named(worst)})"
+    if sweep.flips:
+        text += f", and {sweep.flips:,} have another best class"
+    return text
+
+
+def _agreeing(sweep: OutputSweep, about: Circumstances) -> str:
+    on = _on(sweep, about)
+    if not sweep.ratio:
+        return f"outputs are equal on {on}"
+    worst = max(sweep.outputs.values(), key=lambda found: found.ratio)
+    if about.tolerance is not None:
+        return f"outputs agree within {worst.ratio:.2g} times the manifest's tolerance on {on}"
+    within = worst.ratio * worst.allowed
+    return f"outputs agree within {within:.1g} (allowed {worst.allowed:.1g}) on {on}"
+
+
+def _on(sweep: OutputSweep, about: Circumstances) -> str:
+    """Return on how many inputs, and of a sample what it would have shown."""
+    if not about.of:
+        drawn = "" if about.seed is None else f" random inputs (seed {about.seed})"
+        return f"{sweep.inputs:,}{drawn or ' inputs'}"
+    text = f"{sweep.inputs:,} of {about.of:,} inputs"
+    if sweep.inputs < about.of:
+        share = 1 - (1 - _SEEN) ** (1 / sweep.inputs)
+        text += (
+            f" (seed {about.seed}); a fault on {100 * share:.2g} % of them would have been seen "
+            f"with {_SEEN:.0%}"
+        )
+    return text
+
+
+def _named(names: Sequence[str]) -> str:
+    more = len(names) - _MOST_NAMED
+    text = ", ".join(names[:_MOST_NAMED])
+    return f"{text} and {more:,} more" if more > 0 else text
+
+
+def _times(ratio: float) -> str:
+    return "infinitely more than" if math.isinf(ratio) else f"up to {ratio:.3g} times"
