@@ -83,6 +83,11 @@ class OutputSweep:
         """A line for each of the inputs that differ most: its name, and its worst value."""
         return [f"{far.name}: {far.text}" for far in sorted(self._far, reverse=True)]
 
+    @property
+    def worst_names(self) -> list[str]:
+        """The names of those inputs."""
+        return [far.name for far in sorted(self._far, reverse=True)]
+
     def add(
         self, expected: Mapping[str, Array], ours: Mapping[str, Array], names: Sequence[str]
     ) -> None:

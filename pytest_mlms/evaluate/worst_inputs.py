@@ -14,7 +14,7 @@ from pytest_mlms.text import shortened
 if TYPE_CHECKING:
     from pytest_mlms.pipeline import Dataset
 
-__all__ = ["largest_losses", "worse_inputs", "worst_inputs"]
+__all__ = ["largest_losses", "place_of", "worse_inputs", "worst_inputs"]
 
 _MOST_SHOWN = 5  # inputs
 _MOST_COLUMNS = 5
@@ -49,7 +49,7 @@ def _lines(
     before = after if baseline is candidate else baseline.columns()
     lines = []
     for index in worst:
-        lines.append(f"{_place(index, dataset)}: {_cells(index, before, after)}")
+        lines.append(f"{place_of(index, dataset)}: {_cells(index, before, after)}")
     return lines
 
 
@@ -60,7 +60,8 @@ def largest_losses(losses: Array, most: int = _MOST_SHOWN) -> list[int]:
     return [int(index) for index in worst if known[index] > 0]
 
 
-def _place(index: int, dataset: Dataset) -> str:
+def place_of(index: int, dataset: Dataset) -> str:
+    """Return what a line calls an input: its file, or its row of the arrays."""
     if dataset.files is not None:
         return dataset.files[index]
     return f"row {index if dataset.numbers is None else dataset.numbers[index]}"

@@ -17,6 +17,7 @@ from pytest_mlms.evaluate.inputs import Inputs, random_batch
 from pytest_mlms.evaluate.random_inputs import edge_batches
 from pytest_mlms.evaluate.rows import BatchAxis, BatchRows
 from pytest_mlms.evaluate.states import StateLoop
+from pytest_mlms.evaluate.worst_inputs import place_of
 from pytest_mlms.pipeline import Dataset
 from pytest_mlms.pipeline.selection import selected_elements
 from pytest_mlms.upgrade.agents import AgentPair
@@ -134,7 +135,7 @@ def paired_outputs(pair: AgentPair, case: Case, dataset: Dataset) -> Iterator[Pa
     done = 0
     for batch in inputs.batches():
         count = min(size, len(dataset) - done)
-        names = [dataset.element_name(index) for index in range(done, done + count)]
+        names = [place_of(index, dataset) for index in range(done, done + count)]
         batches = {side: loops[side].next(batch) for side in SIDES}
         found, refused = _predict_both(pair, batches)
         for side in SIDES:

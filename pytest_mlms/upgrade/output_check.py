@@ -32,6 +32,7 @@ from pytest_mlms.upgrade.compared_inputs import (
     paired_outputs,
 )
 from pytest_mlms.upgrade.output_verdict import (
+    TIMED,
     Circumstances,
     OutputsCompared,
     agreement_of,
@@ -170,7 +171,7 @@ class OutputCheck:
         sweep = OutputSweep(self._sweep.rules)
         for number, (a, b) in enumerate(zip(timed["a"], timed["b"], strict=True)):
             sweep.add(self._own(a), self._own(b), self._names(f"timed batch {number + 1}"))
-        self._about.note("timed", sweep)
+        self._about.note(TIMED, sweep)
 
     def _add_repeats(self, pair: AgentPair, timed: _TimedOutputs) -> None:
         """Add what calls gave that were repeated on the same batch."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -14,12 +14,14 @@ from pytest_mlms.records import Comparison, Verdict
 from pytest_mlms.statistics import binomial_bounds
 from pytest_mlms.upgrade.rounds import SideName
 
-__all__ = ["Circumstances", "OutputsCompared", "agreement_of", "compared"]
+__all__ = ["TIMED", "Circumstances", "OutputsCompared", "agreement_of", "compared"]
 
 _BOUND_OF_FAILING = 0.01
 _BOUND_OF_PASSING = 0.05
 _SEEN = 0.95
 _MOST_NAMED = 3
+_WRITTEN_OUT = 100
+TIMED = "for the timed inputs"
 
 
 @dataclass
@@ -177,22 +179,27 @@ def _texts(sweep: OutputSweep, about: Circumstances, wrong: Sequence[str]) -> li
     if sweep.beyond:
         texts.append(_differing(sweep))
     for where in wrong:
+        if where == TIMED and sweep.beyond:
+            continue
         part = about.parts[where]
         what = part.problem or f"outputs differ by {_times(part.ratio)} what is allowed"
-        texts.append(f"{_WHERE.get(where, where)}, {what}")
+        texts.append(f"{where}, {what}")
     if not sweep.beyond and sweep.inputs:
         texts.append(_agreeing(sweep, about))
     elif sweep.inputs and about.seed is not None:
         texts.append(f"compared on {_on(sweep, about)}")
+    return [*texts, *_baseline_texts(sweep, about)]
+
+
+def _baseline_texts(sweep: OutputSweep, about: Circumstances) -> Iterator[str]:
+    """Yield what the baseline's own outputs are like, and what could not be compared."""
     for name, (how, share) in about.spreads.items():
-        texts.append(f"the baseline's own {name!r} varies by {share:.2g} {how}")
+        yield f"the baseline's own {name!r} varies by {share:.2g} {how}"
     if sweep.nan:
         count = f"{len(sweep.nan):,} of {sweep.inputs:,} inputs"
-        texts.append(f"the baseline has NaN for {count}: {_named(sweep.nan)}")
-    return [*texts, *([about.unheld] if about.unheld else [])]
-
-
-_WHERE = {"timed": "for the timed inputs"}
+        yield f"the baseline has NaN for {count}: {_named(sweep.nan)}"
+    if about.unheld:
+        yield about.unheld
 
 
 def _repeats_text(repeats: _Repeats) -> str:
@@ -207,9 +214,8 @@ def _repeats_text(repeats: _Repeats) -> str:
 def _differing(sweep: OutputSweep) -> str:
     text = f"outputs differ by {_times(sweep.ratio)} what is allowed"
     text += f" on {sweep.beyond:,} of {sweep.inputs:,} inputs"
-    worst = [line.partition(": ")[0] for line in sweep.worst]
-    if worst:
-        text += f" (worst: {_named(worst)})"
+    if sweep.worst_names:
+        text += f" (worst: {', '.join(sweep.worst_names[:_MOST_NAMED])})"
     if sweep.flips:
         text += f", and {sweep.flips:,} have another best class"
     return text
@@ -248,4 +254,7 @@ def _named(names: Sequence[str]) -> str:
 
 
 def _times(ratio: float) -> str:
-    return "infinitely more than" if math.isinf(ratio) else f"up to {ratio:.3g} times"
+    if math.isinf(ratio):
+        return "infinitely more than"
+    number = f"{ratio:,.0f}" if ratio >= _WRITTEN_OUT else f"{ratio:.3g}"
+    return f"up to {number} times"

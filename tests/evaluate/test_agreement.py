@@ -19,7 +19,6 @@ from pytest_mlms.evaluate.agreement import (
     differences,
     estimate_agreement,
     most_different,
-    rounding_tolerance,
 )
 from pytest_mlms.evaluate.ranking import rank
 from pytest_mlms.quantities import quantities_of
@@ -92,11 +91,22 @@ def test_a_relative_difference_leaves_out_a_reference_of_0() -> None:
     assert found.absolute[0] == 0.5
 
 
-def test_rounding_is_one_percent_of_the_largest_value() -> None:
-    tolerance = rounding_tolerance(np.array([[1.0, -50.0]], np.float32))
-    assert tolerance.rtol == 0
-    assert tolerance.atol == pytest.approx(0.5)
-    assert rounding_tolerance(np.zeros((0, 2))).atol == 0
+@pytest.mark.parametrize("dtype", ["int32", "int64", "uint8", "bool"])
+def test_whole_numbers_are_compared_exactly(dtype: str) -> None:
+    reference = np.array([[1, 0, 1]], dtype)
+    ours = np.array([[1, 1, 1]], dtype)
+    assert np.isinf(differences(ours, reference, Tolerance(0.5, 0.9)).deviation[0, 1])
+    assert differences(ours, reference, Tolerance(0.0, 1.0)).deviation.max() <= 1
+
+
+def test_large_whole_numbers_that_float64_can_not_tell_apart_differ() -> None:
+    reference = np.array([2**53 + 1])
+    assert np.isinf(differences(reference - 1, reference, USUAL).deviation[0])
+
+
+def test_complex_values_differ_in_their_imaginary_parts() -> None:
+    found = differences(np.array([1 + 2j]), np.array([1 + 1j]), USUAL)
+    assert found.absolute[0] == 1
 
 
 PROBABILITIES = np.array([[0.2, 0.8], [0.4, 0.6]])

@@ -51,10 +51,10 @@ def test_the_seed_draws_the_batches() -> None:
     assert not np.array_equal(first[0]["x"], other[0]["x"])
 
 
-def test_the_elements_of_the_first_batch_have_names() -> None:
+def test_the_elements_of_each_batch_have_names() -> None:
     names = drawn_names(DATASET, 16, seed=7)
-    first = draw_batches(DATASET, 16, seed=7)[0]["x"][:, 0]
-    assert names == [f"row {int(index)}" for index in first]
+    for number, batch in enumerate(draw_batches(DATASET, 16, seed=7)):
+        assert names[number] == [f"row {int(index)}" for index in batch["x"][:, 0]]
 
 
 @pytest.mark.parametrize(("most", "count"), [(3, 3), (100, 8), (0, 1)])

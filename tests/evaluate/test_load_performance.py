@@ -77,7 +77,7 @@ class FakeServer:
             complete=True,
             instances=1,
             peak_bytes=1000,
-            outputs={"y": np.array([sample + 1.0 if self.wrong else sample])},
+            outputs={"y": np.array([sample + self.wrong], np.float32)},
             output_samples=(sample,),
         )
 

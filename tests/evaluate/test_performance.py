@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ ESTIMATE = Estimate(0.002, 0.0019, 0.0021, 0.99, 3, "processes")
 def with_output(values: Any) -> ProcessResult:
     run = scenario_run([0.01])
     outputs = {"logits": np.array(values)}
-    return result_of(ScenarioRun(run.times, outputs, "digest", 100))
+    return result_of(ScenarioRun(run.times, outputs, str(values), 100))
 
 
 class FakeProcesses:
@@ -326,38 +327,71 @@ def test_an_open_limit_says_why_it_ended() -> None:
     assert EarlyItem(*ALIKE, capacity=50).measure(P99_LIMIT).ended == "lacking"
 
 
+class Batches:
+    """A predictor that gives outputs by the number of a batch."""
+
+    def __init__(self, batches: Sequence[Any]) -> None:
+        self.run = with_output(batches[0]).run
+        self._batches = batches
+
+    def last_outputs(self, batch: int) -> dict[str, Any]:
+        return {"logits": np.array(self._batches[batch])}
+
+
+def check_same(first: Sequence[Any], second: Sequence[Any], names: Any = ()) -> None:
+    """Compare what two processes give for their batches."""
+    check = performance._SameOutputs(plan(names=names))
+    for number, batches in enumerate((first, second)):
+        predictor: Any = Batches(batches)
+        digest = ScenarioRun(predictor.run.times, predictor.run.outputs, str(batches), 100)
+        check.check(number + 1, predictor, digest, len(batches))
+
+
 def test_processes_that_compute_different_outputs_are_an_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     results = iter([with_output([[1.0, 2.0]]), with_output([[1.0, 9.0]])])
     monkeypatch.setattr(performance, "measure_process", lambda *arguments: next(results))
     predictor: Any = contextlib.nullcontext(None)
-    message = "process 2 computed another 'logits' than process 1 .* up to 7 off"
+    message = "process 2 computed another 'logits' than process 1 .* times what rounding explains"
     with pytest.raises(OutputError, match=message):
         measure_performance(plan(), lambda: predictor, lambda _: [], lambda number, result: None)
 
 
 @pytest.mark.parametrize(
     ("first", "second"),
-    [([[1.0, 2.0]], [[1.0, 2.01]]), ([[5.0]], [[5.0001]]), (3, 3)],
+    [([[1.0, 2.0]], [[1.0, 2.0001]]), ([[5.0]], [[5.0001]]), (3, 3)],
 )
 def test_outputs_may_differ_by_rounding(first: Any, second: Any) -> None:
-    performance._check_same_outputs([with_output(first), with_output(second)])
+    check_same([first], [second])
 
 
 @pytest.mark.parametrize(
     ("first", "second", "difference"),
     [
-        ([[1.0, 2.0]], [[1.0, 2.1]], "up to 0.1 off"),
-        ([[1.0, 2.0]], [[1.0, 2.0], [1.0, 2.0]], r"\(2, 2\) for \(1, 2\)"),
-        ([[True, False]], [[True, True]], "up to 1 off"),
+        ([[1.0, 2.0]], [[1.0, 2.1]], "up to 500 times what rounding explains"),
+        ([[1.0, 2.0]], [[1.0, 2.0], [1.0, 2.0]], r"is \(2, 2\), and \(1, 2\) of process 1"),
+        ([[True, False]], [[True, True]], "inf times"),
+        ([[1, 2]], [[1.0, 2.0]], "is float64, and int64 of process 1"),
     ],
 )
 def test_outputs_that_differ_by_more_than_rounding_are_an_error(
     first: Any, second: Any, difference: str
 ) -> None:
     with pytest.raises(OutputError, match=difference):
-        performance._check_same_outputs([with_output(first), with_output(second)])
+        check_same([first], [second])
+
+
+def test_all_batches_that_are_timed_are_compared() -> None:
+    right = [[1.0, 2.0]]
+    with pytest.raises(OutputError, match="process 2 computed another 'logits' than process 1"):
+        check_same([right] * 8, [*[right] * 7, [[1.0, 102.0]]])
+
+
+def test_nan_is_found_in_every_batch_and_its_input_named() -> None:
+    batches = [[[1.0], [2.0]], [[1.0], [math.nan]]]
+    with pytest.raises(OutputError, match="first for number 1, row 3"):
+        check_same(batches, batches, names=[["row 0", "row 1"], ["row 2", "row 3"]])
 
 
 def test_a_quantity_without_a_value_is_in_the_decisions_only(

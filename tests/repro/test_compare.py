@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from pytest_mlms.evaluate.agreement import Tolerance, differences
+from pytest_mlms.evaluate.closeness import rounding_share
 from pytest_mlms.repro.replay.compare import ROUNDING_SHARE, largest_difference
 from pytest_mlms.repro.replay.environments import THREAD_VARIABLES
 from pytest_mlms.repro.replay.intervals import student_interval
@@ -19,8 +20,8 @@ GENERATOR = np.random.default_rng(3)
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "float64"])
 def test_the_deviation_is_that_of_an_upgrade(dtype: str) -> None:
-    reference = (100 * GENERATOR.normal(size=(4, 5))).astype(dtype)
-    ours = reference + np.array(GENERATOR.normal(size=(4, 5)) * 3).astype(dtype)
+    reference = (100 * GENERATOR.normal(size=(4, 3, 5))).astype(dtype)
+    ours = reference + np.array(GENERATOR.normal(size=(4, 3, 5)) * 3).astype(dtype)
     found = largest_difference({"y": ours}, {"y": reference}, 0.0, None)
     compared = check_outputs({"y": reference}, {"y": ours})
     assert found["deviation"] == pytest.approx(compared.ratio)
@@ -49,9 +50,7 @@ def test_the_interval_is_student_s(count: int) -> None:
 
 
 def test_the_rounding_and_the_threads_are_those_of_agents() -> None:
-    from pytest_mlms.evaluate.agreement import ROUNDING_SHARE as EXPECTED
-
-    assert ROUNDING_SHARE == EXPECTED
+    assert rounding_share(np.dtype("float32")) == ROUNDING_SHARE
     assert THREAD_VARIABLES == _THREAD_VARIABLES
 
 

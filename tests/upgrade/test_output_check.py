@@ -3,39 +3,44 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
+from mlms_predictors import Tensor
 
-from pytest_mlms.errors import InvalidRun, OutputError
+from pytest_mlms.agent.predictor import Predictor, RepeatedCalls, Turn
+from pytest_mlms.agent.process import Refused
+from pytest_mlms.errors import InvalidRun
 from pytest_mlms.evaluate.agreement import Tolerance
-from pytest_mlms.evaluate.tasks.classification import ClassificationEvidence
-from pytest_mlms.evaluate.tasks.task import Evidence
+from pytest_mlms.pipeline import Dataset
 from pytest_mlms.records import Comparison, Verdict
-from pytest_mlms.upgrade.output_check import OutputCheck, check_outputs
-from pytest_mlms.upgrade.rounds import Outputs, SideName
-from tests.support.fake_agents import FakePair, FakePredictor
-from tests.support.scored import dataset_of
+from pytest_mlms.upgrade.agents import AgentPair
+from pytest_mlms.upgrade.compared_inputs import ALL, Extent
+from pytest_mlms.upgrade.output_check import OutputCheck, OutputFindings, check_outputs
+from pytest_mlms.upgrade.rounds import Array, Outputs, SideName
+from tests.support.fake_agents import FakePredictor
+from tests.support.scored import PIXEL
 from tests.support.upgrade_case import case_of
 from tests.support.upgrades import find
 
 PASSED = Verdict.PASSED
 REGRESSED = Verdict.REGRESSED
-EXPECTED = {"y": np.array([1.0, -100.0])}
+EXPECTED = {"y": np.array([[1.0, -100.0]])}
 
 
 def y(*values: float) -> dict[str, Any]:
-    return {"y": np.array(values)}
+    return {"y": np.array([values])}
 
 
-def test_differences_up_to_one_percent_of_the_largest_value_are_rounding() -> None:
-    rounding = check_outputs(EXPECTED, y(1.9, -100.0))
+def test_differences_up_to_a_small_share_of_like_values_are_rounding() -> None:
+    rounding = check_outputs(EXPECTED, y(1.009, -100.0))
     assert rounding.verdict is PASSED
     assert rounding.ratio == pytest.approx(0.9)
-    more = check_outputs(EXPECTED, y(2.1, -100.0))
+    more = check_outputs(EXPECTED, y(1.011, -100.0))
     assert more.verdict is REGRESSED
 
 
@@ -52,10 +57,14 @@ def test_the_tolerance_of_the_manifest_is_relative_and_absolute() -> None:
 @pytest.mark.parametrize(
     ("actual", "reason"),
     [
-        ({}, "'y' is absent, and (2,) of the baseline"),
-        (y(1.0), "'y' is (1,), and (2,) of the baseline"),
-        (y(1.0, math.nan), "'y' has NaN or infinity"),
-        (y(1.0, math.inf), "'y' has NaN or infinity"),
+        ({}, "'y' is absent, and (1, 2) of the baseline, for row 0"),
+        (y(1.0), "'y' is (1, 1), and (1, 2) of the baseline, for row 0"),
+        (
+            {"y": EXPECTED["y"].astype("f4")},
+            "'y' is float32, and float64 of the baseline, for row 0",
+        ),
+        (y(1.0, math.nan), ""),
+        (y(1.0, math.inf), ""),
     ],
 )
 def test_outputs_that_cannot_be_compared_are_wrong(actual: Outputs, reason: str) -> None:
@@ -65,12 +74,11 @@ def test_outputs_that_cannot_be_compared_are_wrong(actual: Outputs, reason: str)
 
 
 def test_the_worst_of_several_outputs_decides() -> None:
-    ones = np.ones(2)
+    ones = np.ones((1, 2))
     expected = {"x": ones, "y": ones}
-    actual = {"x": ones, "y": 1.005 * ones}
+    actual = {"x": ones, "y": 1.00005 * ones}
     found = check_outputs(expected, actual)
     assert found.ratio == pytest.approx(0.5)
-    assert found.replicates == 2
 
 
 def test_agreement_is_a_gate_of_outputs() -> None:
@@ -79,46 +87,114 @@ def test_agreement_is_a_gate_of_outputs() -> None:
 
 
 LABELS = np.array([0, 1] * 300)
-RIGHT = np.eye(2, dtype=np.float32)[LABELS]
-WRONG = RIGHT[:, ::-1]
-LOGITS = {"logits": np.ones((2, 10))}
-DATASET = dataset_of(LABELS)
-TIMED: Mapping[SideName, Outputs] = {"a": LOGITS, "b": LOGITS}
+SCORES = np.eye(10, dtype=np.float32)[LABELS]
+IMAGE = PIXEL.model_copy(update={"name": "image"})
+"""The input of the digits; here an image is its own number."""
+
+Giving = Callable[[Array, int], Any]
+"""Gives the scores of some rows, by their numbers, in a call of this number."""
+
+
+def right(rows: Array, call: int) -> Array:
+    return SCORES[rows].copy()
+
+
+def wrong_on(wrong: Sequence[int]) -> Giving:
+    """Give the other class for some of the rows."""
+
+    def give(rows: Array, call: int) -> Array:
+        scores = right(rows, call)
+        is_wrong = np.isin(rows, wrong)
+        scores[is_wrong, :2] = scores[is_wrong, 1::-1]
+        return scores
+
+    return give
+
+
+def dataset(labels: Array | None = LABELS, count: int = 600) -> Dataset:
+    numbers = [np.array([float(number)], np.float32) for number in range(count)]
+    return Dataset("m.yaml:9: d.npz", (IMAGE,), {"image": numbers}, labels)
+
+
+class Side(FakePredictor):
+    """A side that gives what a function says; every turn repeats a call on the same batch."""
+
+    def __init__(self, pid: int, give: Giving) -> None:
+        super().__init__(pid)
+        self.give = give
+        self.inputs = [Tensor("image", "float32", (None, 1))]
+        self.outputs = [Tensor("logits", "float32", (None, 10))]  # type: ignore[assignment]
+        self.calls = 0
+        self.repeated = RepeatedCalls(0, 0)
+        self.batches: Sequence[Outputs] = ()
+
+    def bind(self, batches: Sequence[Outputs]) -> Any:
+        self.batches = batches
+        return super().bind(batches)
+
+    def predict(self, batch: Outputs) -> dict[str, Any]:
+        assert self.agent.running, "a stopped process was called"
+        self.calls += 1
+        numbers = np.clip(batch["image"][:, 0], 0, 599)
+        return {"logits": self.give(numbers.astype(int), self.calls)}
+
+    def turn(self, count: int, skip: int, first: int, outputs: bool) -> Turn:
+        return Turn({}, self.predict(self.batches[first]), None)
+
+    def repeated_calls(self) -> RepeatedCalls:
+        return self.repeated
 
 
 class Check:
-    """An output check of the digits, whose scores are made up by side."""
+    """Output checks of the digits, whose scores are made up by side."""
 
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.fakes = FakePair()
-        self.pair = self.fakes.pair()
-        self.by_side: dict[int, Any] = {101: RIGHT, 102: RIGHT}
-        self.classified: list[int] = []
-        self.known: dict[Any, Evidence] = {}
-        self.case = case_of(folder)
-        monkeypatch.setattr("pytest_mlms.upgrade.output_check.score_case", self.score)
+    def __init__(self, folder: Path) -> None:
+        self.a = Side(101, right)
+        self.b = Side(102, right)
+        self.dataset: Dataset | None = dataset()
+        self.extent = Extent(None, 60.0, seed=7)
+        self.case = replace(case_of(folder), batch_size=8)
+        self.unheld: tuple[Giving, Giving] | None = None
+        self.rounds = 1
 
-    def score(self, case: object, predictor: FakePredictor, *_: object) -> ClassificationEvidence:
-        pid = predictor.agent.pid
-        self.classified.append(pid)
-        scores = self.by_side[pid]
-        if isinstance(scores, Exception):
-            raise scores
-        output = self.case.loaded.manifest.scored_outputs[0]
-        names = [str(number) for number in range(scores.shape[1])]
-        return ClassificationEvidence(scores, LABELS, output, names)
+    def pair(self, a: Any, b: Any) -> AgentPair:
+        labels: Mapping[SideName, str] = {"a": "baseline old", "b": "candidate new"}
+        return AgentPair(cast(Predictor, a), cast(Predictor, b), labels)
 
-    def run(
-        self,
-        timed: Mapping[SideName, Outputs] = TIMED,
-        labelled: bool = True,
-        **tolerances: float,
-    ) -> list[Comparison]:
-        dataset = DATASET if labelled else None
-        check = OutputCheck(self.case, dataset, {}, tolerances, self.known)
-        found = check(self.pair, timed)
-        self.worse_inputs = list(found.worse_inputs)
-        return list(found.comparisons)
+    def open_unheld(self) -> Any:
+        import contextlib
+
+        assert self.unheld
+        a, b = (Side(200 + number, give) for number, give in enumerate(self.unheld))
+        return contextlib.nullcontext(self.pair(a, b))
+
+    def run(self, **tolerances: float) -> list[Comparison]:
+        check = OutputCheck(
+            self.case,
+            self.dataset,
+            {"labels.txt": self.case.loaded.path.parent / "labels.txt"},
+            tolerances,
+            self.extent,
+            self.open_unheld if self.unheld else None,
+        )
+        for _ in range(self.rounds):
+            self.found = self._round(check)
+        self.worse_inputs = list(self.found.worse_inputs)
+        return list(self.found.comparisons)
+
+    def _round(self, check: OutputCheck) -> OutputFindings:
+        pair = self.pair(self.a, self.b)
+        batches = [{"image": np.arange(8 * n, 8 * n + 8.0)[:, np.newaxis]} for n in range(3)]
+        pair.bind(batches)
+        first: dict[SideName, Outputs] = {}
+        for side in ("a", "b"):
+            with pair.running(side) as predictor:  # type: ignore[arg-type]
+                first[side] = predictor.predict(batches[0])  # type: ignore[index]
+        return check(pair, first)
+
+    @property
+    def told(self) -> str:
+        return find(list(self.found.comparisons), "agreement").told
 
 
 def quantities(comparisons: list[Comparison]) -> list[str]:
@@ -126,23 +202,37 @@ def quantities(comparisons: list[Comparison]) -> list[str]:
 
 
 @pytest.fixture
-def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Check:
-    return Check(tmp_path, monkeypatch)
+def check(tmp_path: Path) -> Check:
+    return Check(tmp_path)
 
 
 def test_equal_outputs_and_scores_pass(check: Check) -> None:
     found = check.run()
-    assert quantities(found) == ["agreement", "top1", "f1_macro"]
+    assert quantities(found) == ["agreement", "top1", "top5", "f1_macro"]
     assert {compared.verdict for compared in found} == {PASSED}
+    assert check.told == "outputs are equal on 600 of 600 inputs"
+    assert check.found.outputs is not None
+    assert (check.found.outputs.inputs, check.found.outputs.of) == (600, 600)
+
+
+def test_the_text_of_passed_says_how_near_outputs_are_and_on_how_many_inputs(check: Check) -> None:
+    check.b.give = lambda rows, call: right(rows, call) * np.float32(1 + 3e-6)
+    assert find(check.run(), "agreement").verdict is PASSED
+    assert check.told == "outputs agree within 3e-06 (allowed 0.0001) on 600 of 600 inputs"
+
+
+def test_each_batch_is_prepared_once_for_both_sides(check: Check) -> None:
+    check.run()
+    assert check.a.calls - check.b.calls == 3  # the timed batches, for the spread of the baseline
 
 
 def test_a_candidate_that_loses_answers_regresses_in_accuracy(check: Check) -> None:
-    check.by_side[102] = WRONG
+    check.b.give = wrong_on(range(600))
     top1 = find(check.run(), "top1")
     assert top1.verdict is REGRESSED
     assert (top1.a, top1.b) == (1.0, 0.0)
     assert top1.ratio == -1.0
-    assert check.worse_inputs[1].startswith("row 1: label 1, class_1 1 -> 0, probability_1 0.7")
+    assert check.worse_inputs[1].startswith("row 1: label 1, class_1 1 -> 0, probability_1 0.")
 
 
 def test_accuracy_is_a_gate_where_the_manifest_names_it(check: Check) -> None:
@@ -152,75 +242,243 @@ def test_accuracy_is_a_gate_where_the_manifest_names_it(check: Check) -> None:
     assert (named.gate, named.tolerance) == (True, 0.2)
 
 
-def test_more_than_five_classes_have_a_top_5(check: Check) -> None:
-    wide = np.zeros((600, 6), np.float32)
-    check.by_side = {101: wide, 102: wide}
-    assert quantities(check.run()) == ["agreement", "top1", "top5", "f1_macro"]
+def over_seeds(test: Callable[[Check, int], None]) -> Callable[[Check], None]:
+    """Run a test with 20 seeds."""
+
+    def run(check: Check) -> None:
+        for seed in range(20):
+            test(check, seed)
+
+    run.__doc__ = test.__doc__
+    return run
 
 
-OTHER_LOGITS: Mapping[SideName, Outputs] = {"a": LOGITS, "b": {"logits": np.zeros((2, 10))}}
-
-
-def test_accuracy_says_how_wrong_other_outputs_are(check: Check) -> None:
-    check.by_side[102] = WRONG
-    agreement, top1, _ = check.run(OTHER_LOGITS)
-    assert (agreement.verdict, top1.verdict) == (REGRESSED, REGRESSED)
-    assert (top1.a, top1.b) == (1.0, 0.0)
-    assert check.worse_inputs[0].startswith("row 0: label 0, class_1 0 -> 1")
-
-
-def test_other_outputs_that_are_as_accurate_have_regressed_all_the_same(check: Check) -> None:
-    agreement, *accuracy = check.run(OTHER_LOGITS)
+@over_seeds
+def test_wrong_outputs_on_5_of_100_unlabelled_inputs_regress(check: Check, seed: int) -> None:
+    wrong = sorted(np.random.default_rng(seed).choice(100, 5, replace=False).tolist())
+    check.dataset = dataset(None, count=100)
+    check.case = without_accuracy(check.case)
+    check.b.give = wrong_on(wrong)
+    (agreement,) = check.run()
     assert agreement.verdict is REGRESSED
-    assert {compared.verdict for compared in accuracy} == {PASSED}
-    assert check.worse_inputs == []
+    assert "on 5 of 100 inputs (worst: row " in check.told
+    named = [int(line.split()[1].rstrip(":")) for line in check.worse_inputs]
+    assert sorted(named) == wrong
 
 
-def test_inputs_that_got_worse_are_named_where_outputs_disagree(check: Check) -> None:
-    one_wrong = RIGHT.copy()
-    one_wrong[3] = WRONG[3]
-    check.by_side[102] = one_wrong
-    _, top1, _ = check.run(OTHER_LOGITS)
-    assert top1.verdict is not REGRESSED
-    (line,) = check.worse_inputs
-    assert line.startswith("row 3: label 1, class_1 1 -> 0")
+def without_accuracy(case: Any) -> Any:
+    manifest = case.loaded.manifest
+    outputs = [output.model_copy(update={"type": "tensor"}) for output in manifest.outputs]
+    changed = manifest.model_copy(update={"outputs": outputs, "task": "inference"})
+    return replace(case, loaded=replace(case.loaded, manifest=changed))
 
 
-@pytest.mark.parametrize("side", [101, 102])
-def test_other_outputs_without_accuracy_have_regressed_and_say_why(check: Check, side: int) -> None:
-    check.by_side[side] = OutputError("NaN for 3 inputs")
-    (agreement,) = check.run(OTHER_LOGITS)
+@over_seeds
+def test_answers_lost_on_5_of_100_labelled_inputs_regress(check: Check, seed: int) -> None:
+    wrong = np.random.default_rng(seed).choice(100, 5, replace=False).tolist()
+    check.dataset = dataset(LABELS[:100], count=100)
+    check.b.give = wrong_on(wrong)
+    found = check.run()
+    assert find(found, "agreement").verdict is REGRESSED
+    assert find(found, "top1").b == pytest.approx(0.95)
+    assert check.told.endswith(", and 5 have another best class")
+
+
+FAULTS: list[Callable[[Array], Array]] = [
+    lambda scores: scores * np.float32(0.991),
+    lambda scores: scores.astype(np.float64),
+    lambda scores: scores[..., np.newaxis],
+]
+
+
+@over_seeds
+def test_scaled_outputs_another_type_and_another_shape_regress(check: Check, seed: int) -> None:
+    def noisy(rows: Array, call: int) -> Array:
+        noise = np.random.default_rng(seed).normal(size=(600, 10))[rows]
+        return np.asarray(right(rows, call) + noise.astype(np.float32))
+
+    check.case = without_accuracy(check.case)
+    check.a.give = noisy
+    fault = FAULTS[seed % len(FAULTS)]
+    check.b.give = lambda rows, call: fault(noisy(rows, call))
+    assert find(check.run(), "agreement").verdict is REGRESSED
+
+
+@over_seeds
+def test_nan_on_one_input_regresses_and_the_input_is_named(check: Check, seed: int) -> None:
+    row = int(np.random.default_rng(seed).integers(600))
+    check.case = without_accuracy(check.case)
+    check.b.give = with_nan(row)
+    (agreement,) = check.run()
     assert agreement.verdict is REGRESSED
-    assert agreement.ratio == pytest.approx(100)
-    assert agreement.lacking.endswith("NaN for 3 inputs")
+    assert (
+        f"outputs differ by infinitely more than what is allowed on 1 of 600 inputs (worst: row {row})"
+        in check.told
+    )
 
 
-def test_without_a_dataset_only_the_timed_outputs_are_compared(check: Check) -> None:
-    assert quantities(check.run(labelled=False)) == ["agreement"]
+def with_nan(row: int) -> Giving:
+    def give(rows: Array, call: int) -> Array:
+        scores = right(rows, call)
+        scores[rows == row, 4] = np.nan
+        return scores
+
+    return give
 
 
-def test_scores_of_a_side_are_computed_once_a_session(check: Check) -> None:
-    check.run()
-    check.run()
-    assert check.classified == [101, 102]
+def test_nan_of_both_sides_is_named_and_no_difference(check: Check) -> None:
+    check.case = without_accuracy(check.case)
+    check.a.give = check.b.give = with_nan(17)
+    (agreement,) = check.run()
+    assert agreement.verdict is PASSED
+    assert "the baseline has NaN for 1 of 600 inputs: row 17" in check.told
 
 
-def test_a_baseline_that_is_not_finite_is_invalid(check: Check) -> None:
-    nan = {"logits": np.full((2, 10), math.nan)}
-    message = "the baseline's output 'logits' has NaN or infinity; there is nothing to compare with"
-    with pytest.raises(InvalidRun, match=message):
-        check.run({"a": nan, "b": LOGITS})
+def test_a_baseline_of_nan_alone_is_invalid(check: Check) -> None:
+    check.case = without_accuracy(check.case)
+    check.a.give = lambda rows, call: np.full((len(rows), 10), np.nan, np.float32)
+    with pytest.raises(InvalidRun, match="NaN for all inputs; there is nothing to compare with"):
+        check.run()
 
 
 def test_a_baseline_whose_scores_cannot_be_used_is_invalid(check: Check) -> None:
-    check.by_side[101] = OutputError("NaN for 3 inputs")
-    message = "the baseline's outputs can't be used: baseline old: NaN for 3 inputs"
+    check.a.give = with_nan(17)
+    message = "the baseline's outputs can't be used: baseline old: .* first for number 17"
     with pytest.raises(InvalidRun, match=message):
         check.run()
 
 
 def test_a_candidate_whose_scores_cannot_be_used_is_wrong(check: Check) -> None:
-    check.by_side[102] = OutputError("NaN for 3 inputs")
+    check.b.give = with_nan(17)
     (agreement,) = check.run()
     assert agreement.verdict is REGRESSED
-    assert agreement.lacking == "candidate new: NaN for 3 inputs"
+    assert agreement.lacking.startswith("candidate new: ")
+
+
+def test_an_input_that_only_the_candidate_refuses_is_named(check: Check) -> None:
+    def refuse(rows: Array, call: int) -> Array:
+        if 40 in rows:
+            raise Refused("'predict' raised ValueError: a shape", "ValueError")
+        return right(rows, call)
+
+    check.case = without_accuracy(check.case)
+    check.b.give = refuse
+    (agreement,) = check.run()
+    assert agreement.verdict is REGRESSED
+    assert agreement.lacking.startswith("the candidate refused row 40: ")
+
+
+def test_a_share_of_inputs_may_differ_where_the_manifest_allows_it(check: Check) -> None:
+    check.case = without_accuracy(allowing(check.case, 0.9))
+    for wrong, verdict in ((20, PASSED), (60, Verdict.INCONCLUSIVE), (120, REGRESSED)):
+        check.b.give = wrong_on(range(100, 100 + wrong))
+        (agreement,) = check.run()
+        assert agreement.verdict is verdict
+
+
+def allowing(case: Any, inputs: float) -> Any:
+    text = case.loaded.path.read_text()
+    line = f"  agreement: {{reference: onnxruntime, inputs: {inputs}}}\n"
+    case.loaded.path.write_text(text.replace("thresholds:\n", f"thresholds:\n{line}"))
+    from pytest_mlms.manifest import load
+
+    return replace(case, loaded=load(case.loaded.path))
+
+
+def test_a_sample_says_what_it_would_have_seen(check: Check) -> None:
+    check.extent = Extent(500, 60.0, seed=7)
+    assert find(check.run(), "agreement").replicates == 500
+    assert check.told == (
+        "outputs are equal on 500 of 600 inputs (seed 7); a fault on 0.6 % of them would have "
+        "been seen with 95%"
+    )
+
+
+def test_a_budget_that_is_too_small_leaves_a_sample_of_300(check: Check) -> None:
+    check.extent = Extent(None, 1e-9, seed=7)
+    assert find(check.run(), "agreement").replicates == 300
+    check.extent = Extent(ALL, 1e-9, seed=7)
+    assert find(check.run(), "agreement").replicates == 600
+
+
+def test_accuracy_that_is_a_gate_is_compared_on_all_inputs(check: Check) -> None:
+    check.extent = Extent(None, 1e-9, seed=7)
+    assert find(check.run(top1=0.01), "top1").replicates == 600
+
+
+@over_seeds
+def test_without_a_dataset_random_inputs_and_those_at_edges_are_compared(
+    check: Check, seed: int
+) -> None:
+    check.dataset = None
+    check.case = without_accuracy(check.case)
+    check.extent = Extent(None, 60.0, seed)
+    (agreement,) = check.run()
+    assert agreement.replicates >= 64
+    assert f"random inputs (seed {seed})" in check.told
+    check.b.give = wrong_on([0])  # the fake's answer to zeros
+    (agreement,) = check.run()
+    assert agreement.verdict is REGRESSED
+
+
+@over_seeds
+def test_a_fault_of_another_number_of_threads_regresses(check: Check, seed: int) -> None:
+    check.case = without_accuracy(check.case)
+    check.unheld = (right, wrong_on([seed]))
+    agreement = find(check.run(), "agreement")
+    assert agreement.verdict is REGRESSED
+    assert check.told.startswith(
+        "at the frameworks' own number of threads, outputs differ by up to "
+    )
+
+
+def test_what_the_baseline_varies_by_itself_is_allowed_and_said(check: Check) -> None:
+    check.a.give = lambda rows, call: right(rows, call) * np.float32(1 + 1e-3 * (call % 2))
+    check.b.give = lambda rows, call: right(rows, call) * np.float32(1 + 5e-4)
+    assert find(check.run(), "agreement").verdict is PASSED
+    assert "the baseline's own 'logits' varies by 0.001 from call to call" in check.told
+
+
+def repeats(differing: int, factor: float) -> RepeatedCalls:
+    kept = [(1, {"logits": SCORES[8:16] * np.float32(factor)})] if differing else []
+    return RepeatedCalls(140, differing, kept)
+
+
+def test_a_fault_on_every_7th_call_is_named_with_its_rate(check: Check) -> None:
+    check.b.repeated = repeats(20, 0.9)
+    assert find(check.run(), "agreement").verdict is REGRESSED
+    assert check.told.startswith(
+        "B gives something else on 20 of 140 repeated calls on the same input (1 of 7), by up to "
+        "1,000 times what is allowed"
+    )
+
+
+def test_repeated_calls_may_differ_by_rounding_and_as_those_of_the_baseline(check: Check) -> None:
+    check.b.repeated = repeats(20, 1 + 1e-6)
+    assert find(check.run(), "agreement").verdict is PASSED
+    check.a.repeated = check.b.repeated = repeats(20, 0.9)
+    assert find(check.run(), "agreement").verdict is PASSED
+
+
+def test_a_candidate_that_differs_from_process_to_process_regresses(check: Check) -> None:
+    check.rounds = 2
+    drift = iter([1.0] * 79 + [1.5] * 100)
+    check.b.give = lambda rows, call: right(rows, call) * np.float32(next(drift))
+    assert find(check.run(), "agreement").verdict is REGRESSED
+
+
+def test_other_outputs_that_are_as_accurate_have_regressed_all_the_same(check: Check) -> None:
+    check.b.give = lambda rows, call: 2 * right(rows, call)
+    agreement, *accuracy = check.run()
+    assert agreement.verdict is REGRESSED
+    assert {compared.verdict for compared in accuracy} == {PASSED}
+    assert len(check.worse_inputs) == 5
+    assert check.worse_inputs[0].startswith("row ")
+
+
+def test_inputs_that_got_worse_are_named_where_outputs_disagree(check: Check) -> None:
+    check.b.give = wrong_on([3])
+    top1 = find(check.run(), "top1")
+    assert top1.verdict is not REGRESSED
+    (line,) = check.worse_inputs
+    assert line.startswith("row 3: label 1, class_1 1 -> 0")
