@@ -106,11 +106,15 @@ def test_a_candidate_that_is_faster_because_it_is_wrong_regresses_after_one_roun
 
 def test_a_candidate_that_gives_nan_regresses(upgrade: LabourUpgrade) -> None:
     assert upgrade.run({}, {"fault": "nan"}).verdict is Verdict.REGRESSED
-    assert upgrade.of("agreement").lacking == "'logits' has NaN or infinity"
+    agreement = upgrade.of("agreement")
+    assert agreement.lacking.startswith("candidate new: output 'logits' has NaN or infinity for 3")
+    assert (
+        "infinitely more than what is allowed on 300 of 600 inputs (worst: row " in agreement.told
+    )
 
 
 def test_a_baseline_that_gives_nan_is_invalid(upgrade: LabourUpgrade) -> None:
-    with pytest.raises(InvalidRun, match="the baseline's output 'logits' has NaN or infinity"):
+    with pytest.raises(InvalidRun, match="baseline old: output 'logits' has NaN or infinity"):
         upgrade.run({"fault": "nan"}, {})
 
 
