@@ -21,7 +21,7 @@ from pytest_mlms.records import Comparison, Verdict
 from pytest_mlms.upgrade.agents import AgentPair
 from pytest_mlms.upgrade.compared_inputs import ALL, Extent
 from pytest_mlms.upgrade.output_check import OutputCheck, OutputFindings, check_outputs
-from pytest_mlms.upgrade.rounds import Array, Outputs, SideName
+from pytest_mlms.upgrade.rounds import SIDES, Array, Outputs, SideName
 from tests.support.fake_agents import FakePredictor
 from tests.support.scored import PIXEL
 from tests.support.upgrade_case import case_of
@@ -187,9 +187,9 @@ class Check:
         batches = [{"image": np.arange(8 * n, 8 * n + 8.0)[:, np.newaxis]} for n in range(3)]
         pair.bind(batches)
         first: dict[SideName, Outputs] = {}
-        for side in ("a", "b"):
-            with pair.running(side) as predictor:  # type: ignore[arg-type]
-                first[side] = predictor.predict(batches[0])  # type: ignore[index]
+        for side in SIDES:
+            with pair.running(side) as predictor:
+                first[side] = predictor.predict(batches[0])
         return check(pair, first)
 
     @property
