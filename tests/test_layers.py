@@ -57,6 +57,7 @@ LAYERS = [
     ["manifest"],
     ["memory"],
     ["tasks"],
+    ["recorded"],
     ["records", "statistics", "units", "errors", "files", "arrays", "serialization", "quantities"],
     ["waits"],
     ["redaction", "text", "cgroups", "extras", "warning_types"],

@@ -16,6 +16,7 @@ __all__ = [
     "add_predictors",
     "add_results",
     "add_top",
+    "add_trust",
     "positive",
     "print_error",
     "seconds_above_0",
@@ -71,6 +72,19 @@ def add_allow_code(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         dest="allow_code",
         help="let the files of models run code",
+    )
+
+
+def add_trust(parser: argparse.ArgumentParser) -> None:
+    """Add --trust-run, as ``trusted``."""
+    parser.add_argument(
+        "--trust-run",
+        action="append",
+        default=[],
+        metavar="RUN",
+        dest="trusted",
+        help="take programs, addresses and variables of a run's stacks as its results tell them, "
+        "which may run any code; may be repeated",
     )
 
 

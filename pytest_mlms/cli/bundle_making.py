@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from pytest_mlms.cli.arguments import (
@@ -10,6 +11,7 @@ from pytest_mlms.cli.arguments import (
     add_cache,
     add_predictors,
     add_results,
+    add_trust,
     show_step,
 )
 
@@ -28,10 +30,16 @@ def add_making(parser: argparse.ArgumentParser) -> None:
     add_predictors(parser)
     add_cache(parser)
     add_allow_code(parser)
+    add_trust(parser)
 
 
-def making_of(options: argparse.Namespace, quantity: str | None) -> Making:
-    """Return the settings for a quantity of an upgrade, None for the first that regressed."""
+def making_of(
+    options: argparse.Namespace, quantity: str | None, trusted: Collection[str] = ()
+) -> Making:
+    """Return the settings for a quantity of an upgrade, None for the first that regressed.
+
+    ``trusted`` are runs that the command itself has made.
+    """
     from pytest_mlms.agent.registry import find_predictors
     from pytest_mlms.repro.making import Making
 
@@ -39,6 +47,8 @@ def making_of(options: argparse.Namespace, quantity: str | None) -> Making:
         predictors=find_predictors(options.predictors),
         cache=options.cache,
         show=show_step,
+        results=options.results,
+        trusted=(*trusted, *getattr(options, "trusted", ())),
         quantity=quantity,
         allow_code=options.allow_code,
     )

@@ -84,7 +84,7 @@ def _make(found: FoundItem, record: Record, path: Path, options: argparse.Namesp
     from pytest_mlms.repro.making import bundle_of_item
 
     print("making the bundle", flush=True)
-    whole = bundle_of_item(found, making_of(options, record.quantity))
+    whole = bundle_of_item(found, making_of(options, record.quantity, [found.run.name]))
     write_bundle(whole, path)
     with tempfile.TemporaryDirectory(prefix="mlms-culprit-") as folder:
         bundle = _checked(_smaller(whole, Path(folder), options), options)

@@ -11,6 +11,7 @@ from pytest_mlms.cli.arguments import (
     add_cache,
     add_predictors,
     add_results,
+    add_trust,
     positive,
     print_error,
     show_step,
@@ -36,6 +37,7 @@ def add_confirm_arguments(parser: argparse.ArgumentParser) -> None:
         "--limit", type=positive, metavar="N", help="confirm the first N changes only"
     )
     add_session_arguments(parser)
+    add_trust(parser)
 
 
 def add_session_arguments(parser: argparse.ArgumentParser) -> None:
@@ -73,7 +75,8 @@ def confirm_changes(
         print_error("no open change to confirm")
         return
     print_error(f"confirming {len(chosen)} of {len(waiting)} open changes")
-    for finding in confirm(history, chosen, child_options(options), show_step):
+    children = child_options(options)
+    for finding in confirm(history, chosen, children, show_step, options.trusted):
         cause = finding.cause or "still open"
         change = finding.change
         model = change.parts["manifest"]

@@ -24,6 +24,7 @@ from pytest_mlms.history.store import transact
 from pytest_mlms.results_reader import read_results
 from pytest_mlms.stacks.declared import declared_stacks
 from pytest_mlms.stacks.installers import Show
+from pytest_mlms.stacks.trust import Trust
 
 __all__ = ["confirm"]
 
@@ -32,34 +33,42 @@ _QUIET = ("-q", "--no-header", "--tb=no", "-rN")
 
 
 def confirm(
-    history: Engine, changes: Sequence[Change], options: ChildOptions, show: Show
+    history: Engine,
+    changes: Sequence[Change],
+    options: ChildOptions,
+    show: Show,
+    trusted: Collection[str] = (),
 ) -> Iterator[Finding]:
     """Confirm open changes; yield what became of each, once it is written to the history.
 
     Changes between the same two stacks of one manifest share a session of pytest. ``show`` is
-    called with each step.
+    called with each step. ``trusted`` are the names of runs whose stacks are made as they tell.
     """
     plans: dict[tuple[str, str, Path], list[Plan]] = {}
     for change in changes:
-        planned = plan_of(history, change)
+        planned = plan_of(history, change, options.results)
         if isinstance(planned, Plan):
             plans.setdefault(planned.group, []).append(planned)
         else:
             _write(history, planned)
             yield planned
     for group in plans.values():
-        for finding in _measure(history, group, options, show):
+        for finding in _measure(history, group, options, show, trusted):
             _write(history, finding)
             yield finding
 
 
 def _measure(
-    history: Engine, plans: Sequence[Plan], options: ChildOptions, show: Show
+    history: Engine,
+    plans: Sequence[Plan],
+    options: ChildOptions,
+    show: Show,
+    trusted: Collection[str],
 ) -> Iterator[Finding]:
     """Yield the findings of plans that share a session; the session runs first."""
     with tempfile.TemporaryDirectory(prefix="mlms-confirm-") as folder:
         try:
-            names = _make_stacks(Path(folder), plans[0], options, show)
+            names = _make_stacks(Path(folder), plans[0], options, show, trusted)
         except MlmsError as error:
             for plan in plans:
                 yield Finding(plan.change, None, str(error))
@@ -77,13 +86,17 @@ def _measure(
         yield _finding(plan, upgrades.get(plan.case(names)), done.run)
 
 
-def _make_stacks(folder: Path, plan: Plan, options: ChildOptions, show: Show) -> StackNames:
+def _make_stacks(
+    folder: Path, plan: Plan, options: ChildOptions, show: Show, trusted: Collection[str]
+) -> StackNames:
     """Declare both stacks in ``folder`` and make them; return their names."""
-    names = _free_names(declared_stacks(Path.cwd(), [plan.manifest.path]))
+    declared = declared_stacks(Path.cwd(), [plan.manifest.path])
+    names = _free_names(declared)
     sides = dict(zip(names, (plan.before, plan.after), strict=True))
     stacks = {}
     for name, side in sides.items():
-        stacks[name] = recreate(name, side.stack, options.cache)
+        trust = Trust(tuple(declared.values()), everything=side.run in trusted)
+        stacks[name] = recreate(name, side.stack, options.cache, trust)
     write_stacks(folder / "stacks.yaml", stacks)
     for name, side in sides.items():
         show(f"{name}: {side.stack.name} of run {side.run}")

@@ -64,20 +64,23 @@ class Plan:
         return f"{names.after}-vs-{names.before}-{line['device']}-b{line['batch_size']}"
 
 
-def plan_of(history: Engine, change: Change) -> Plan | Finding:
-    """Return how to confirm a change, or what is known of it without measuring."""
+def plan_of(history: Engine, change: Change, results: Path) -> Plan | Finding:
+    """Return how to confirm a change, or what is known of it without measuring.
+
+    ``results`` is the folder of runs, where no manifest of the operator is.
+    """
     try:
         with history.connect() as connection:
             sides = sides_of(connection, change)
             control = _step_of_control(history, connection, change)
         if sides is None:
             raise _Refused("the runs on both sides of it are not in the history")
-        return _plan(change, *sides, control)
+        return _plan(change, *sides, control, results)
     except MlmsError as error:
         return Finding(change, None, str(error))
 
 
-def _plan(change: Change, before: Side, after: Side, control: str) -> Plan | Finding:
+def _plan(change: Change, before: Side, after: Side, control: str, results: Path) -> Plan | Finding:
     plugin = ""
     if before.plugin != after.plugin:
         plugin = f"{before.plugin} → {after.plugin}"
@@ -88,7 +91,7 @@ def _plan(change: Change, before: Side, after: Side, control: str) -> Plan | Fin
     if "::" in change.parts["test"]:
         raise _Refused("it was measured by a test of your own, which upgrades don't run")
     _check_machine(change)
-    manifest = manifest_of(after.line)
+    manifest = manifest_of(after.line, results)
     gate = gate_of(change, manifest.manifest.thresholds.upgrade.tolerances())
     if gate is None:
         raise _Refused(f"upgrades don't compare {change.quantity}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,13 @@ from pytest_mlms.serialization import to_plain
 __all__ = ["manifest_of"]
 
 
-def manifest_of(line: Mapping[str, Any]) -> LoadedManifest:
-    """Return the manifest of an item. Raises MlmsError where its files are not those any more."""
+def manifest_of(line: Mapping[str, Any], results: Path) -> LoadedManifest:
+    """Return the manifest of an item. Raises MlmsError where its files are not those any more.
+
+    It is one of this project: ``results``, and each folder with results, has files of strangers.
+    """
     path = Path(line["manifest"]["path"])
+    _check_place(path, results)
     if not path.is_file():
         raise MlmsError(f"there is no {path} below {Path.cwd()}; run it where the manifest is")
     loaded = load_manifest(path)
@@ -26,6 +31,19 @@ def manifest_of(line: Mapping[str, Any]) -> LoadedManifest:
         raise MlmsError(f"{loaded.place('dataset')}: {problem}; restore it")
     _check_case(loaded, line)
     return loaded
+
+
+def _check_place(path: Path, results: Path) -> None:
+    """Refuse a manifest that a run may have brought: pytest loads the conftest.py beside it."""
+    here = Path.cwd()
+    full = Path(os.path.abspath(path))
+    is_ours = full.is_relative_to(here) and not str(path).startswith("-")
+    for folder in (*full.parents, *full.resolve().parents):
+        is_of_run = (folder / "results.jsonl").exists() or folder == results.resolve()
+        is_ours = is_ours and not is_of_run
+    if not is_ours:
+        problem = f"results have the manifest {path}, which is none of {here}"
+        raise MlmsError(f"{problem}; run it in the project that has the manifest")
 
 
 def _check_model(loaded: LoadedManifest, line: Mapping[str, Any]) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from pytest_mlms.recorded import recorded_launch
 from pytest_mlms.stacks.exact_packages import differing_packages, parse_package
 from pytest_mlms.stacks.recreated import NOT_IN_AGENTS
 
@@ -27,7 +28,7 @@ class RecordedStack:
         python: The exact version of Python.
         packages: The exact packages, a line each, without those that no agent imports.
         missing: The reason why there are no packages, or empty.
-        declared: The keys of stacks.yaml that declare it.
+        declared: The keys of stacks.yaml that declare it, as far as ``trusted_keys`` takes them.
         threads: The number of threads that was asked for; None for the framework's own choice.
         cores: The cores that its agents were held to; empty for all.
         driver: The version of the GPU's driver; empty for an item on the CPU.
@@ -47,15 +48,14 @@ class RecordedStack:
     def of(cls, line: Mapping[str, Any]) -> RecordedStack:
         """Return the stack of an item's line."""
         stack = line["stack"]
-        launch = line.get("launch") or {}
-        packages = launch.get("lock") or launch.get("packages") or []
-        missing = launch.get("lacking") or "the run doesn't tell them"
+        launch = recorded_launch(line)
+        missing = launch.lacking or "the run doesn't tell them"
         return cls(
             name=stack["name"],
             framework=line["framework"],
             python=line.get("python") or "",
-            packages=tuple(_of_agents(packages)),
-            missing="" if packages else missing,
+            packages=tuple(_of_agents(launch.exact)),
+            missing="" if launch.exact else missing,
             declared=stack.get("declared") or {},
             threads=stack.get("threads"),
             cores=tuple(stack.get("cores") or ()),
@@ -103,7 +103,7 @@ def _driver_of(line: Mapping[str, Any]) -> str:
     return str(driver or "unknown")
 
 
-def _of_agents(packages: list[str]) -> Iterator[str]:
+def _of_agents(packages: Iterable[str]) -> Iterator[str]:
     """Yield the packages without this plugin and installers."""
     for line in packages:
         package = parse_package(line)

@@ -26,6 +26,7 @@ from pytest_mlms.stacks.installed import with_packages
 from pytest_mlms.stacks.installers import Show
 from pytest_mlms.stacks.launch import base_interpreter, prepare
 from pytest_mlms.stacks.recreated import NOT_IN_AGENTS, ExactSoftware, recreated_stack
+from pytest_mlms.stacks.trust import Trust, trusted_keys
 
 __all__ = ["make_stack", "recreate", "settings_of", "write_stacks"]
 
@@ -35,21 +36,21 @@ _NOT_FOUND = re.compile(r"(?:No matching distribution found for|no version of) (
 """Lines of pip and uv on a package that the index lacks."""
 
 
-def recreate(name: str, recorded: RecordedStack, cache: Path) -> Stack:
+def recreate(name: str, recorded: RecordedStack, cache: Path, trust: Trust) -> Stack:
     """Return a stack of this name that is a recorded one again; nothing is made.
 
-    A stack that is on this machine as it was is declared as it was. Raises StackError, which names
-    what can't be recreated.
+    A stack that is on this machine as it was is declared as it was, as far as ``trust`` takes that.
+    Raises StackError, which names what can't be recreated.
     """
     _check_secrets(recorded)
     _check_driver(recorded)
     if recorded.missing:
         raise _cannot(recorded, f"its packages are not known: {recorded.missing}; measure it again")
-    declared = replace(_declared_stack(recorded), name=name)
+    declared = replace(_declared_stack(recorded, trust), name=name)
     if _has_same_packages(declared, recorded, cache):
         return declared
     exact = ExactSoftware(recorded.name, recorded.framework, recorded.python, recorded.packages)
-    return recreated_stack(name, exact, like=declared)
+    return recreated_stack(name, exact, trust, like=declared)
 
 
 def write_stacks(path: Path, stacks: Mapping[str, Stack]) -> None:
@@ -99,9 +100,9 @@ def _check_driver(recorded: RecordedStack) -> None:
         raise _cannot(recorded, f"{problem}; {advice}")
 
 
-def _declared_stack(recorded: RecordedStack) -> Stack:
+def _declared_stack(recorded: RecordedStack, trust: Trust) -> Stack:
     """Return the stack as it was declared, with the threads and cores of the item."""
-    declared = recorded.declared
+    declared = trusted_keys(recorded.declared, trust, recorded.name)
     libraries = declared.get("libraries", {}).items()
     return Stack(
         recorded.name,
@@ -123,7 +124,7 @@ def _declared_stack(recorded: RecordedStack) -> Stack:
 
 def _has_same_packages(stack: Stack, recorded: RecordedStack, cache: Path) -> bool:
     """Return whether a stack, as it was declared, has the recorded packages today."""
-    if stack.container or not recorded.declared:
+    if stack.container or not (stack.requirements or stack.interpreter):
         return False
     try:
         interpreter = base_interpreter(stack)

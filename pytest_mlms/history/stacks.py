@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from pytest_mlms.history.machine_class import device_kind
+from pytest_mlms.recorded import recorded_launch
 
 __all__ = ["Software", "canonical_name", "software_of"]
 
@@ -52,12 +53,11 @@ def software_of(line: Mapping[str, Any]) -> Software:
     What only the predictor tells, such as cuDNN's version, counts as a package, and so does an
     image, whose version is its id. Where exact packages are not known, there are only these.
     """
-    launch = line.get("launch") or {}
-    listed = launch.get("lock") or launch.get("packages") or []
+    listed = recorded_launch(line).exact
     versions = line.get("versions") or {}
     of_agent = tuple(versions.items())
     driver = _driver_of(line)
-    return _software(line["framework"], line.get("python"), driver, tuple(listed), of_agent)
+    return _software(line["framework"], line.get("python"), driver, listed, of_agent)
 
 
 @lru_cache(maxsize=64)  # the items of a run share few stacks, each of a hundred packages

@@ -17,6 +17,7 @@ from pytest_mlms.case_digest import case_digest
 from pytest_mlms.cases import case_of
 from pytest_mlms.config import Config
 from pytest_mlms.errors import MlmsError
+from pytest_mlms.recorded import recorded_launch
 from pytest_mlms.report.reporter import Reporter
 from pytest_mlms.results_reader import read_results
 from pytest_mlms.session import SESSION
@@ -155,12 +156,12 @@ def _installed_here() -> set[str]:
 
 def _has_its_packages(line: Line, installed: set[str]) -> bool:
     """Return whether an item that ran in this interpreter would find the same packages again."""
-    stack, machine, launch = (line.get(name) or {} for name in ("stack", "machine", "launch"))
+    stack, machine = (line.get(name) or {} for name in ("stack", "machine"))
     if stack.get("declared") != {"interpreter": "current"}:
         return True
     if machine.get("host") != socket.gethostname():
         return True
-    packages = {text.partition(NOT_FROM_INDEX)[0] for text in launch.get("packages", ())}
+    packages = {text.partition(NOT_FROM_INDEX)[0] for text in recorded_launch(line).packages}
     return packages <= installed
 
 

@@ -14,6 +14,7 @@ from pytest_mlms.lockfile.software import exact_software
 from pytest_mlms.lockfile.stack_keys import stack_name
 from pytest_mlms.records import Stack
 from pytest_mlms.stacks.recreated import recreated_stack
+from pytest_mlms.stacks.trust import EVERYTHING
 
 __all__ = ["LockFile", "locked_stack"]
 
@@ -49,7 +50,7 @@ def locked_stack(case: Case, file: LockFile, name: str, declared: Mapping[str, S
     software = file.lock.stacks[item.stack]
     exact = exact_software(item, software, file.path.parent)
     like = declared.get(stack_name(item.stack))
-    return recreated_stack(name, exact, like)
+    return recreated_stack(name, exact, EVERYTHING, like)
 
 
 def _locked_item(case: Case, file: LockFile) -> LockedItem:

@@ -12,6 +12,7 @@ from pytest_mlms.history.machine_class import machine_class
 from pytest_mlms.lockfile.lock import LockedItem, LockedStack, short_digest
 from pytest_mlms.lockfile.software import software_of
 from pytest_mlms.lockfile.timing import timings_of
+from pytest_mlms.recorded import recorded_launch
 
 __all__ = ["MeasuredItem", "RunItems", "items_of_run"]
 
@@ -91,8 +92,7 @@ def _reason(line: Line) -> str:
     verdict: str = line["verdict"]
     if verdict in _UNMEASURED:
         return verdict
-    launch = line.get("launch") or {}
-    return launch.get("lacking") or "no packages in the results"
+    return recorded_launch(line).lacking or "no packages in the results"
 
 
 def _measured(line: Line, software: LockedStack) -> MeasuredItem:

@@ -9,6 +9,7 @@ from typing import Any
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from pytest_mlms.lockfile.lock import LockedItem, LockedStack
+from pytest_mlms.recorded import recorded_launch
 from pytest_mlms.stacks.exact_packages import ExactPackage, parse_package
 from pytest_mlms.stacks.recreated import NOT_IN_AGENTS, ExactSoftware, is_framework
 
@@ -24,8 +25,7 @@ def software_of(line: Mapping[str, Any], folder: Path) -> LockedStack | None:
     What a person develops is left out, unless it is the framework. Files that packages were
     installed from are told relative to ``folder``, that of the lock; of those elsewhere the name.
     """
-    launch = line.get("launch") or {}
-    packages = launch.get("lock") or launch.get("packages")
+    packages = recorded_launch(line).exact
     python = line.get("python")
     if not packages or not python:
         return None

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import IO, Any
 
 from pytest_mlms.portal.result_lines import ResultLine, lines_from
-from pytest_mlms.portal.run_files import is_file_of_run
 from pytest_mlms.portal.run_reader import item_row, run_row, software_rows
+from pytest_mlms.recorded import is_file_of_run
 
 __all__ = ["FileState", "forget_run", "read_run"]
 

@@ -8,21 +8,7 @@ import stat
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-__all__ = ["is_file_of_run", "open_below"]
-
-_FOLDERS = ("items", "agents")
-"""The folders of a run that have its files."""
-
-_LONGEST = 1024  # characters
-
-
-def is_file_of_run(path: str) -> bool:
-    """Return whether a path of a results' line is one that a run's files may have."""
-    if not path.isprintable() or len(path) > _LONGEST or "\\" in path:
-        return False
-    parts = PurePosixPath(path).parts
-    is_plain = str(PurePosixPath(path)) == path and ".." not in parts
-    return is_plain and len(parts) > 1 and parts[0] in _FOLDERS
+__all__ = ["open_below"]
 
 
 def open_below(folder: Path, path: str) -> IO[bytes]:

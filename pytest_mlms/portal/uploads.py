@@ -20,9 +20,9 @@ from pydantic import ValidationError
 from pytest_mlms.artifacts.archives import ArchiveTooLarge, UnsafeArchive, unpack
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.portal.result_lines import lines_from
-from pytest_mlms.portal.run_files import is_file_of_run
 from pytest_mlms.portal.run_index import RESULTS_FILE, RUN_FOLDER
 from pytest_mlms.portal.settings import Limits
+from pytest_mlms.recorded import is_file_of_run
 from pytest_mlms.units import format_quantity
 from pytest_mlms.views.run import read_run
 

@@ -10,6 +10,7 @@ from pytest_mlms.agent.predictor import ScenarioRun
 from pytest_mlms.arrays import DamagedFile, read_arrays, write_arrays
 from pytest_mlms.evaluate.process_result import ProcessResult
 from pytest_mlms.load.peak_records import Peak, Probe
+from pytest_mlms.recorded import recorded_artifacts
 from pytest_mlms.recorder import Recorder
 
 __all__ = [
@@ -61,17 +62,20 @@ def keep_arrays(recorder: Recorder, name: str, arrays: Mapping[str, Any]) -> Non
     recorder.keep(name, lambda path: write_arrays(path, arrays))
 
 
-def load_latencies(folder: Path, artifacts: Mapping[str, str]) -> list[float]:
+def load_latencies(folder: Path, line: Mapping[str, Any]) -> list[float]:
     """Return the seconds of every timed call of an item's processes, in order.
 
     Returns an empty list where a file is missing or damaged.
     """
     latencies: list[float] = []
-    for name, path in artifacts.items():
+    for name, recorded in recorded_artifacts(line).items():
         if not name.startswith("samples-"):
             continue
+        path = recorded.file_below(folder)
+        if path is None:
+            return []
         try:
-            times = read_arrays(folder / path)
+            times = read_arrays(path)
         except (OSError, DamagedFile):
             return []
         seconds = times["end"] - times["start"]

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.files import write_atomically
+from pytest_mlms.recorded import Recorded, recorded_artifacts
 from pytest_mlms.report.junit import ITEM_PROPERTY
 from pytest_mlms.report.last_results import Result, last_results
 from pytest_mlms.text import visible
@@ -51,8 +52,12 @@ def attach_artifacts(
 def _paths(item: Result, run_folder: Path, project: Path) -> list[str]:
     """Return the item's files below the project, pictures first."""
     found = []
-    for relative in (*(item.get("artifacts") or {}).values(), *item.get("logs", ())):
-        path = os.path.relpath(run_folder / relative, project)
+    logs = map(Recorded, item.get("logs", ()))
+    for recorded in (*recorded_artifacts(item).values(), *logs):
+        file = recorded.file_below(run_folder)
+        if file is None:
+            continue
+        path = os.path.relpath(file, project)
         is_outside = path.startswith(os.pardir)
         if not is_outside and not set(path) & set(_NOT_IN_PATHS):
             found.append(path)

@@ -35,7 +35,7 @@ def write_benchmark_json(path: Path, results: Iterable[Mapping[str, Any]], run_f
     for result in results:
         if result["kind"] != "performance" or not result.get("processes"):
             continue
-        latencies = load_latencies(run_folder, result["artifacts"])
+        latencies = load_latencies(run_folder, result)
         if latencies:
             benchmarks.append(_benchmark(result, latencies))
         else:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_mlms.errors import MlmsError
+from pytest_mlms.recorded import recorded_artifacts
 from pytest_mlms.results_reader import read_results
 
 __all__ = ["FoundItem", "find_item"]
@@ -24,8 +25,8 @@ class FoundItem:
 
     def artifact(self, name: str) -> Path | None:
         """Return the file of an artifact; None where there is none."""
-        path = (self.line.get("artifacts") or {}).get(name)
-        return self.run / path if path and (self.run / path).is_file() else None
+        recorded = recorded_artifacts(self.line).get(name)
+        return recorded.file_below(self.run) if recorded else None
 
 
 def find_item(text: str, results: Path) -> FoundItem:

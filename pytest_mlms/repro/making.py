@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from pytest_mlms.manifest.load import LoadedManifest
 from pytest_mlms.manifest.schema import Model
 from pytest_mlms.pipeline import Dataset, open_dataset, without_corrupt
 from pytest_mlms.pipeline.step_files import class_numbers_of, with_local_files
+from pytest_mlms.recorded import recorded_launch
 from pytest_mlms.records import Stack, device_name
 from pytest_mlms.redaction import redact_all
 from pytest_mlms.repro.bundle import Array, Bundle, Expectation
@@ -32,10 +33,12 @@ from pytest_mlms.repro.check import launch_of, stack_of
 from pytest_mlms.repro.expectation import expectation_of
 from pytest_mlms.repro.items import FoundItem
 from pytest_mlms.repro.replay.record import ANSWERS, OUTPUTS
-from pytest_mlms.repro.software import ExactSide, new_side, old_side
+from pytest_mlms.repro.software import ExactSide, SideSource, new_side, old_side
 from pytest_mlms.stacks.declaration import HIDDEN
+from pytest_mlms.stacks.declared import declared_stacks
 from pytest_mlms.stacks.installers import Show
 from pytest_mlms.stacks.launch import prepare
+from pytest_mlms.stacks.trust import Trust
 from pytest_mlms.stacks.variables import is_secret_name
 
 __all__ = ["Making", "bundle_of_item"]
@@ -50,13 +53,20 @@ Arrays = Mapping[str, Array]
 
 @dataclass(frozen=True)
 class Making:
-    """Settings of making a bundle; ``quantity`` is one of an upgrade, or None for the first."""
+    """Settings of making a bundle; ``quantity`` is one of an upgrade, or None for the first.
+
+    ``results`` is the folder of runs, ``trusted`` the names of those whose stacks are made as they
+    tell.
+    """
 
     predictors: Mapping[str, Path]
     cache: Path
     show: Show
+    results: Path
+    trusted: Collection[str] = ()
     quantity: str | None = None
     allow_code: bool = False
+    trust: Trust = field(default_factory=Trust)
 
 
 def bundle_of_item(found: FoundItem, making: Making) -> Bundle:
@@ -71,12 +81,14 @@ def bundle_of_item(found: FoundItem, making: Making) -> Bundle:
         problem = f"there is no predictor for {line['framework']}"
         raise MlmsError(f"{problem}; name its folder with --mlms-predictors")
     predictor = making.predictors[line["framework"]]
-    loaded = manifest_of(line)
+    loaded = manifest_of(line, making.results)
+    making = replace(making, trust=_trust(loaded, found, making))
     model = _model_of(loaded, line)
     case = _case_of(loaded, model, line)
     files = fetch_files(loaded, model, making.cache)
-    new = new_side(line, predictor)
-    old = old_side(line, predictor) if line["kind"] == "upgrade" else None
+    source = SideSource(line, predictor, making.trust, making.cache)
+    new = new_side(source)
+    old = old_side(source) if line["kind"] == "upgrade" else None
     point = f"{loaded.manifest.name} on {case.device}"
     bundle = Bundle(
         title=f"{point}: {_what(new, old)}",
@@ -93,6 +105,13 @@ def bundle_of_item(found: FoundItem, making: Making) -> Bundle:
         notes=tuple(_notes(line, new, old)),
     )
     return _with_inputs(bundle, case, files, found, making)
+
+
+def _trust(loaded: LoadedManifest, found: FoundItem, making: Making) -> Trust:
+    """Return what is trusted of an item's run beside versions."""
+    declared = declared_stacks(Path.cwd(), [loaded.path.absolute()])
+    names = {found.run.name, found.run.resolve().name}
+    return Trust(tuple(declared.values()), everything=not names.isdisjoint(making.trusted))
 
 
 def _model_of(loaded: LoadedManifest, line: Mapping[str, Any]) -> Model:
@@ -186,13 +205,13 @@ def _dataset_of(loaded: LoadedManifest, files: CaseFiles) -> Dataset | None:
 def _opened(bundle: Bundle, case: Case, found: FoundItem, making: Making) -> Iterator[Predictor]:
     """Load the model in the stack that works, else in the one that fails.
 
-    The interpreter that was measured is used where it is there still.
+    The interpreter that was measured is used where it is there still, and the operator's own.
     """
     side = bundle.old or bundle.new
-    recorded = found.line.get("launch_against" if bundle.old else "launch") or {}
-    command = (recorded.get("command") or [""])[0]
-    if Path(command).is_file():
-        stack = Stack(side.name, side.framework, interpreter=command, threads=bundle.threads)
+    recorded = recorded_launch(found.line, "launch_against" if bundle.old else "launch")
+    program = making.trust.program(recorded, making.cache)
+    if program is not None:
+        stack = Stack(side.name, side.framework, interpreter=str(program), threads=bundle.threads)
         launch = prepare(stack, making.cache, threads=bundle.threads, show=making.show)
     else:
         stack = stack_of(bundle, side)

@@ -16,14 +16,15 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel
 
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.history.recorded_stack import RecordedStack
+from pytest_mlms.recorded import recorded_launch
 from pytest_mlms.redaction import redact
 from pytest_mlms.repro.bundle import BundleSide
-from pytest_mlms.stacks.declared import declared_stacks
 from pytest_mlms.stacks.exact_packages import image_of, parse_package
 from pytest_mlms.stacks.interpreters import probe
 from pytest_mlms.stacks.recreated import ExactSoftware, is_framework, recreated_stack
+from pytest_mlms.stacks.trust import Trust, trusted_keys
 
-__all__ = ["ExactSide", "new_side", "old_side"]
+__all__ = ["ExactSide", "SideSource", "new_side", "old_side"]
 
 _REMOTE = re.compile(r"--(index-url|extra-index-url|find-links)=https?://\S+")
 _FOLDER = re.compile(r"--find-links=(?:file://)?(?P<folder>[^:]+)")
@@ -41,17 +42,27 @@ class ExactSide:
     notes: tuple[str, ...]
 
 
-def new_side(line: Mapping[str, Any], predictor: Path) -> ExactSide:
+@dataclass(frozen=True)
+class SideSource:
+    """An item's line, and what its sides are made with."""
+
+    line: Mapping[str, Any]
+    predictor: Path
+    trust: Trust
+    cache: Path
+
+
+def new_side(source: SideSource) -> ExactSide:
     """Return the stack of an item. Raises MlmsError, which names what can't be had elsewhere."""
-    return _side(
-        RecordedStack.of({**line, "python": _python_of(line, "launch", "b")}), line, predictor
-    )
+    python = _python_of(source, "launch", "b")
+    return _side(RecordedStack.of({**source.line, "python": python}), source)
 
 
-def old_side(line: Mapping[str, Any], predictor: Path) -> ExactSide:
+def old_side(source: SideSource) -> ExactSide:
     """Return the baseline's stack of an upgrade."""
+    line = source.line
     against = line["against"]
-    declared = declared_stacks(Path.cwd(), [Path(line["manifest"]["path"]).absolute()])
+    declared = {stack.name: stack for stack in source.trust.stacks}
     stack = declared.get(against["name"])
     options = {"pip_options": list(stack.options)} if stack else _options_of(line)
     recorded = RecordedStack.of(
@@ -59,10 +70,10 @@ def old_side(line: Mapping[str, Any], predictor: Path) -> ExactSide:
             **line,
             "stack": {**against, "declared": options},
             "launch": line.get("launch_against"),
-            "python": _python_of(line, "launch_against", "a"),
+            "python": _python_of(source, "launch_against", "a"),
         }
     )
-    return _side(recorded, line, predictor)
+    return _side(recorded, source)
 
 
 def _options_of(line: Mapping[str, Any]) -> dict[str, Any]:
@@ -71,15 +82,16 @@ def _options_of(line: Mapping[str, Any]) -> dict[str, Any]:
     return {"pip_options": declared.get("pip_options") or []}
 
 
-def _python_of(line: Mapping[str, Any], launch: str, side: str) -> str:
+def _python_of(source: SideSource, launch: str, side: str) -> str:
     """Return the exact Python of a side, also where its agent told nothing before it crashed."""
+    line = source.line
     for measured in line.get("rounds") or ():
         return str(measured["sides"][side]["python"])
     if side == "b" and line.get("python"):
         return str(line["python"])
-    command = (line.get(launch) or {}).get("command") or [""]
+    program = source.trust.program(recorded_launch(line, launch), source.cache)
     try:
-        return probe(command[0]).version
+        return probe(program or "").version
     except MlmsError:
         raise MlmsError(
             f"{line['nodeid']}: the Python of {launch.replace('_', ' ')} is not known, as its "
@@ -87,18 +99,19 @@ def _python_of(line: Mapping[str, Any], launch: str, side: str) -> str:
         ) from None
 
 
-def _side(recorded: RecordedStack, line: Mapping[str, Any], predictor: Path) -> ExactSide:
+def _side(recorded: RecordedStack, source: SideSource) -> ExactSide:
     if recorded.missing:
         raise MlmsError(f"stack {recorded.name}: its packages are not known: {recorded.missing}")
     if image_of(recorded.packages):
         problem = f"stack {recorded.name} is the image of a container"
         raise MlmsError(f"{problem}; a bundle has Python packages: measure it in a stack of those")
     packages = recorded.packages
-    if not (line.get("launch") or {}).get("lock"):
-        packages = tuple(_needed(recorded, predictor))
+    if not recorded_launch(source.line).lock:
+        packages = tuple(_needed(recorded, source.predictor))
     exact = ExactSoftware(recorded.name, recorded.framework, recorded.python, packages)
-    requirements = recreated_stack(recorded.name, exact).requirements
-    options = recorded.declared.get("pip_options") or ()
+    requirements = recreated_stack(recorded.name, exact, source.trust).requirements
+    from_where = {"pip_options": recorded.declared.get("pip_options") or ()}
+    options = trusted_keys(from_where, source.trust, recorded.name)["pip_options"]
     texts, wheels = _with_wheels(requirements, options)
     side = BundleSide(
         name=_name_of(recorded),

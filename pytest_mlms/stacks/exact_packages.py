@@ -15,8 +15,8 @@ __all__ = ["NONE", "Difference", "ExactPackage", "differing_packages", "image_of
 NONE = "none"
 """The version of a package that a side doesn't have."""
 
-_VERSION = re.compile(r"(?P<name>[\w.-]+)==(?P<version>[^\s#;]+)( # (?P<origin>.+))?")
-_ADDRESS = re.compile(r"(?P<name>[\w.-]+) @ (?P<origin>\S+)")
+_VERSION = re.compile(r"(?P<name>\w[\w.-]*)==(?P<version>[^\s#;]+)( # (?P<origin>.+))?")
+_ADDRESS = re.compile(r"(?P<name>\w[\w.-]*) @ (?P<origin>\S+)")
 _IMAGE = re.compile(r".+ @ (?P<id>(sha256:)?[0-9a-f]{12,64})")
 _EDITABLE = "editable "
 _ARCHIVES = (".whl", ".tar.gz", ".zip")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from pytest_mlms.errors import StackError
 from pytest_mlms.records import Stack
+from pytest_mlms.redaction import redact
 from pytest_mlms.stacks.declared import framework_of
 from pytest_mlms.stacks.exact_packages import (
     Difference,
@@ -16,6 +17,7 @@ from pytest_mlms.stacks.exact_packages import (
     image_of,
     parse_package,
 )
+from pytest_mlms.stacks.trust import TRUST_OPTION, Trust, check_python, is_release
 
 __all__ = [
     "NOT_IN_AGENTS",
@@ -28,6 +30,7 @@ __all__ = [
 NOT_IN_AGENTS = ("pip", "pytest-mlms", "uv")
 """Distributions that install packages, or run beside agents: none is in the way of an agent."""
 
+_TRUST = f"declare the stack in stacks.yaml, or trust the run by {TRUST_OPTION},"
 _COMMIT = re.compile(r"@[0-9a-f]{40}$")
 
 
@@ -45,32 +48,37 @@ class ExactSoftware:
     packages: tuple[str, ...]
 
 
-def recreated_stack(name: str, exact: ExactSoftware, like: Stack | None = None) -> Stack:
+def recreated_stack(
+    name: str, exact: ExactSoftware, trust: Trust, like: Stack | None = None
+) -> Stack:
     """Return a stack of this name with the exact packages and Python of one that ran.
 
     ``like`` is the stack of that time as it is declared, where that is known: its variables,
     libraries, threads, cores, installer and addresses are used. Nothing is resolved anew
     (--no-deps). What a person develops is left out unless it is the framework. Raises StackError,
-    which names the package that can't be had again.
+    which names the package that can't be had again, or that ``trust`` doesn't take.
     """
     base = like or Stack(exact.stack, exact.framework)
     base = replace(base, name=name, framework=exact.framework, place=None, several=False)
     image = image_of(exact.packages)
     if image:
+        if not (trust.takes_image(image) and (trust.everything or base.container)):
+            raise _cannot(exact, f"it ran in the image {image}", f"{_TRUST} to use that")
         return replace(base, container=image)
+    check_python(exact.python, exact.stack)
     options = [option for option in base.options if option != "--no-deps"]
     return replace(
         base,
         interpreter=None,
         container=None,
         python=exact.python,
-        requirements=tuple(_requirements(exact)),
+        requirements=tuple(_requirements(exact, trust)),
         options=(*options, "--no-deps"),
         lock=None,
     )
 
 
-def _requirements(exact: ExactSoftware) -> Iterator[str]:
+def _requirements(exact: ExactSoftware, trust: Trust) -> Iterator[str]:
     if not exact.packages:
         raise _cannot(exact, "its packages are not known", "measure it anew, which records them")
     for line in exact.packages:
@@ -79,7 +87,7 @@ def _requirements(exact: ExactSoftware) -> Iterator[str]:
             problem = f"{line!r} names no package and version"
             raise _cannot(exact, problem, "measure it anew with a release of it")
         if _is_needed(package, exact):
-            yield _requirement(package, exact)
+            yield _requirement(package, exact, trust)
 
 
 def _is_needed(package: ExactPackage, exact: ExactSoftware) -> bool:
@@ -93,9 +101,12 @@ def is_framework(package: ExactPackage, framework: str) -> bool:
     return framework_of(package.key) == framework
 
 
-def _requirement(package: ExactPackage, exact: ExactSoftware) -> str:
+def _requirement(package: ExactPackage, exact: ExactSoftware, trust: Trust) -> str:
     """Return what pip is asked for. Raises StackError where it can't be had."""
     if not package.origin:
+        if not is_release(package):
+            problem = f"{package.version!r} is no version of {package.name}"
+            raise _cannot(exact, problem, "measure it anew with a release of it")
         return f"{package.name}=={package.version}"
     if package.is_developed:
         problem = f"{package.name} was installed from a folder ({package.origin})"
@@ -103,6 +114,9 @@ def _requirement(package: ExactPackage, exact: ExactSoftware) -> str:
     if not package.address:
         problem = f"{package.name} {package.version} was installed by {package.origin}"
         raise _cannot(exact, problem, "measure it anew in an environment of pip or uv")
+    if not trust.takes_address(package):
+        problem = f"results have {package.name} from {redact(package.address)}"
+        raise _cannot(exact, problem, f"{_TRUST} to install it from there")
     if package.file and not package.file.is_file():
         problem = f"{package.name} was installed from {package.file}, which isn't there"
         raise _cannot(exact, problem, "put it back, or measure it anew with a release of it")

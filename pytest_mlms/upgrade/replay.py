@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from pytest_mlms.arrays import DamagedFile, read_arrays
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.quantities import QUANTITIES
+from pytest_mlms.recorded import Recorded
 from pytest_mlms.records import Comparison, Verdict
 from pytest_mlms.serialization import from_plain
 from pytest_mlms.upgrade.criteria import Criteria
@@ -230,9 +231,10 @@ def _raw_rounds(folder: Path, upgrade: RecordedUpgrade) -> Iterator[Round]:
     """Yield the rounds in their order, up to the first whose raw pairs are not there."""
     for index, record in enumerate(upgrade.rounds):
         name = upgrade.artifacts.get(f"pairs-{index}.npz")
-        if name is None or not (folder / name).exists():
+        path = Recorded(name).file_below(folder) if name else None
+        if path is None:
             return
-        arrays = _load_arrays(folder / name)
+        arrays = _load_arrays(path)
         a = _side(arrays, record.sides["a"], "a")
         b = _side(arrays, record.sides["b"], "b")
         yield Round(a, b)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pytest_mlms.recorded import Recorded
 from pytest_mlms.records import Comparison, Kind, Verdict, main_comparison
 from pytest_mlms.trace.summary import TraceSummary
 from pytest_mlms.units import format_quantity
@@ -271,15 +272,7 @@ class ItemView:
     def artifact(self, name: str) -> Path | None:
         """Return the path of a file of the item; None where it is missing or outside of the run."""
         below = self.artifacts.get(name)
-        if not below:
-            return None
-        try:
-            folder = self.folder.resolve()
-            path = (folder / below).resolve()
-            is_ours = path.is_relative_to(folder) and path.is_file()
-        except (OSError, ValueError):  # a name that no file can have
-            return None
-        return path if is_ours else None
+        return Recorded(below).file_below(self.folder) if below else None
 
     def artifacts_like(self, prefix: str, suffix: str) -> Mapping[str, Path]:
         """Return the files whose names begin and end so, by name, in the order of their numbers."""

@@ -24,6 +24,8 @@ from tests.support.project import copy_digits
 OLD = "onnxruntime==1.30.0"
 NEW = "onnxruntime==1.31.0"
 
+RESULTS = Path("mlms-results")
+
 
 @pytest.fixture
 def history(address: str) -> Engine:
@@ -56,7 +58,7 @@ def runs_beside(history: Engine, change: Change) -> list[str]:
 
 
 def finding_of(history: Engine, change: Change) -> Finding:
-    finding = plan_of(history, change)
+    finding = plan_of(history, change, RESULTS)
     assert isinstance(finding, Finding)
     return finding
 
@@ -132,12 +134,13 @@ class Digits:
 
 
 @pytest.fixture
-def digits(history: Engine, tmp_path: Path) -> Digits:
+def digits(history: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Digits:
+    monkeypatch.chdir(tmp_path)
     return Digits(history, tmp_path)
 
 
 def test_a_change_is_planned_with_its_case_and_gate(digits: Digits) -> None:
-    plan = plan_of(digits.history, change_at(digits.history, 2))
+    plan = plan_of(digits.history, change_at(digits.history, 2), RESULTS)
     assert isinstance(plan, Plan)
     assert plan.manifest.path == digits.path
     assert plan.gate == ("latency", 0.03)
@@ -159,7 +162,7 @@ def test_a_changed_manifest_is_refused_with_its_line(
     digits.edit(old, new)
     found = digits.reason()
     assert reason in found
-    assert found.startswith(f"{digits.path}:")
+    assert found.startswith("digits/digits.yaml:")
 
 
 def test_a_quantity_that_upgrades_do_not_compare_is_a_reason(digits: Digits) -> None:

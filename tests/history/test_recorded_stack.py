@@ -13,6 +13,7 @@ from pytest_mlms.errors import StackError
 from pytest_mlms.history.recorded_stack import RecordedStack
 from pytest_mlms.history.recreation import recreate, write_stacks
 from pytest_mlms.stacks.schema import load_stacks
+from pytest_mlms.stacks.trust import EVERYTHING, Trust
 from tests.support.histories import item_line
 
 PYTHON = platform.python_version()
@@ -29,7 +30,7 @@ def recorded(*packages: str, **fields: Any) -> RecordedStack:
 
 def declared_again(stack: RecordedStack, folder: Path) -> dict[str, Any]:
     """Return the entry of stacks.yaml that declares a recorded stack."""
-    made = recreate("before", stack, folder / "cache")
+    made = recreate("before", stack, folder / "cache", EVERYTHING)
     path = folder / "stacks.yaml"
     write_stacks(path, {"before": made})
     assert load_stacks(path)["before"].requirements == made.requirements
@@ -76,13 +77,13 @@ def test_a_package_that_cannot_be_recreated_is_named(
     fields: dict[str, Any], reason: str, tmp_path: Path
 ) -> None:
     with pytest.raises(StackError, match="stack ort can't be recreated: ") as refused:
-        recreate("before", recorded("numpy==2.4.6", **fields), tmp_path)
+        recreate("before", recorded("numpy==2.4.6", **fields), tmp_path, Trust())
     assert reason in str(refused.value)
 
 
 def test_a_stack_whose_packages_are_not_known_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StackError, match="its packages are not known: .*; measure it again"):
-        recreate("before", recorded(), tmp_path)
+        recreate("before", recorded(), tmp_path, Trust())
 
 
 def test_differences_are_listed_by_package() -> None:

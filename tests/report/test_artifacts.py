@@ -25,9 +25,9 @@ def test_latencies_of_all_processes_are_read_in_their_order(
         times = {"start": start, "end": start + 0.25 * (index + 1)}
         keep_arrays(recorder, f"samples-{index}.npz", times)
     keep_arrays(recorder, "other.npz", {"x": np.zeros(1)})
-    artifacts = recorder.recording().as_fields()["artifacts"]
-    assert load_latencies(tmp_path, artifacts) == [0.25, 0.25, 0.5, 0.5]
+    line = recorder.recording().as_fields()
+    assert load_latencies(tmp_path, line) == [0.25, 0.25, 0.5, 0.5]
 
 
 def test_without_a_file_of_samples_there_are_no_latencies(tmp_path: Path) -> None:
-    assert load_latencies(tmp_path, {"samples-0.npz": "items/x/samples-0.npz"}) == []
+    assert load_latencies(tmp_path, {"artifacts": {"samples-0.npz": "items/x/s.npz"}}) == []

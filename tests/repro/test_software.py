@@ -12,7 +12,8 @@ import pytest
 
 from pytest_mlms.agent.registry import find_predictors
 from pytest_mlms.errors import MlmsError
-from pytest_mlms.repro.software import ExactSide, new_side, old_side
+from pytest_mlms.repro.software import ExactSide, SideSource, new_side, old_side
+from pytest_mlms.stacks.trust import EVERYTHING, Trust
 from tests.support.bundles import PREDICTOR
 from tests.support.result_lines import line_of
 from tests.support.wheels import write_wheel
@@ -22,7 +23,13 @@ def side_of(packages: list[str], options: list[str] | None = None, **fields: Any
     line = line_of(1, "FAILED", framework="skewed", python="3.11.7", machine={})
     line["stack"] = {"name": "s", "declared": {"pip_options": options or []}}
     line["launch"] = {"lock": packages, "command": [sys.executable]}
-    return new_side({**line, **fields}, PREDICTOR)
+    return new_side(source({**line, **fields}))
+
+
+def source(line: dict[str, Any], trust: Trust = EVERYTHING, **fields: Any) -> SideSource:
+    """Return the source of a side of a run that the operator trusts."""
+    facts = {"predictor": PREDICTOR, "cache": Path("no-cache"), **fields}
+    return SideSource(line, trust=trust, **facts)
 
 
 def test_packages_are_those_of_the_lock_without_installers() -> None:
@@ -72,7 +79,7 @@ def test_of_the_interpreter_that_runs_pytest_only_what_the_predictor_needs_is_li
     lines = sorted({f"{one.metadata['Name']}=={one.version}" for one in installed})
     line = line_of(1, "FAILED", python=platform.python_version(), machine={})
     line["launch"] = {"packages": lines, "command": [sys.executable]}
-    found = new_side(line, find_predictors()["onnxruntime"]).side.requirements
+    found = new_side(source(line, predictor=find_predictors()["onnxruntime"])).side.requirements
     names = {text.partition("==")[0] for text in found}
     assert f"numpy=={np.__version__}" in found
     assert "onnxruntime" in names
@@ -83,7 +90,7 @@ def test_a_baseline_whose_agent_told_nothing_has_the_python_of_its_environment()
     line = line_of(1, "ERROR", framework="skewed", kind="upgrade", machine={})
     line["against"] = {"name": "old", "threads": 1}
     line["launch_against"] = {"lock": ["skewed==1.0"], "command": [sys.executable]}
-    assert old_side(line, PREDICTOR).side.python == platform.python_version()
+    assert old_side(source(line, Trust())).side.python == platform.python_version()
 
 
 def test_a_python_that_is_gone_is_an_error_that_says_so(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from pytest_mlms.records import Library, Stack
 from pytest_mlms.stacks.environments import environments
 from pytest_mlms.stacks.launch import prepare
 from pytest_mlms.stacks.recreated import ExactSoftware, recreated_stack
+from pytest_mlms.stacks.trust import EVERYTHING
 from tests.support.wheels import offline, write_wheel  # noqa: F401
 
 
@@ -22,17 +23,17 @@ def exact(*packages: str, **fields: Any) -> ExactSoftware:
 
 
 def requirements_of(*packages: str) -> tuple[str, ...]:
-    return recreated_stack("lock", exact(*packages)).requirements
+    return recreated_stack("lock", exact(*packages), EVERYTHING).requirements
 
 
 def refusal_of(*packages: str) -> str:
     with pytest.raises(StackError) as refused:
-        recreated_stack("lock", exact(*packages))
+        recreated_stack("lock", exact(*packages), EVERYTHING)
     return str(refused.value)
 
 
 def test_the_packages_and_the_python_are_exact_and_nothing_is_resolved() -> None:
-    made = recreated_stack("lock", exact("numpy==2.4.6", "onnxruntime==1.20.1"))
+    made = recreated_stack("lock", exact("numpy==2.4.6", "onnxruntime==1.20.1"), EVERYTHING)
     assert made.name == "lock"
     assert made.framework == "onnxruntime"
     assert made.interpreter is None
@@ -54,7 +55,7 @@ def test_facts_that_results_lack_are_those_of_the_declared_stack(tmp_path: Path)
         threads=2,
         cores=(0, 1),
     )
-    made = recreated_stack("lock", exact("onnxruntime==1.20.1"), like=declared)
+    made = recreated_stack("lock", exact("onnxruntime==1.20.1"), EVERYTHING, like=declared)
     assert made.requirements == ("onnxruntime==1.20.1",)
     assert made.lock is None
     assert made.installer == "uv"
@@ -111,7 +112,7 @@ def test_unknown_packages_are_refused() -> None:
 
 @pytest.mark.parametrize("image", ["sha256:" + "a" * 64, "b" * 64])
 def test_a_container_is_the_image_of_that_id(image: str) -> None:
-    made = recreated_stack("lock", exact(f"docker.io/library/python:3.12 @ {image}"))
+    made = recreated_stack("lock", exact(f"docker.io/library/python:3.12 @ {image}"), EVERYTHING)
     assert made.container == image
     assert not made.requirements
 
@@ -121,7 +122,9 @@ def test_a_container_is_the_image_of_that_id(image: str) -> None:
 def test_a_recreated_stack_installs_what_it_says(tmp_path: Path) -> None:
     write_wheel(tmp_path / "wheels", "tiny", "1.0", needs="missing")
     write_wheel(tmp_path / "wheels", "tiny", "2.0")
-    stack = recreated_stack("lock", exact("tiny==1.0", python=platform.python_version()))
+    stack = recreated_stack(
+        "lock", exact("tiny==1.0", python=platform.python_version()), EVERYTHING
+    )
     launch = prepare(stack, tmp_path / "cache")
     assert "tiny==1.0" in launch.lock
     (made,) = environments(tmp_path / "cache")
@@ -132,6 +135,8 @@ def test_a_recreated_stack_installs_what_it_says(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("offline")
 def test_a_version_that_the_index_lost_is_named(tmp_path: Path) -> None:
     write_wheel(tmp_path / "wheels", "tiny", "2.0")
-    stack = recreated_stack("lock", exact("tiny==1.0", python=platform.python_version()))
+    stack = recreated_stack(
+        "lock", exact("tiny==1.0", python=platform.python_version()), EVERYTHING
+    )
     with pytest.raises(StackError, match="No matching distribution found for tiny==1.0"):
         prepare(stack, tmp_path / "cache")

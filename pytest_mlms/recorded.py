@@ -1,0 +1,110 @@
+"""Values of a line of results that name a program, a package or a file.
+
+A stranger may have written the line: runs are pushed, histories shared, folders sent. So a program
+and a file of a line are no texts and no paths. Nothing can run or open them but by a converter of
+``Recorded``, which says what it holds them against.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+__all__ = ["Recorded", "RecordedLaunch", "is_file_of_run", "recorded_artifacts", "recorded_launch"]
+
+_FOLDERS = ("items", "agents")
+"""The folders of a run that have its files."""
+
+_LONGEST = 1024  # characters of a path
+
+
+class Recorded:
+    """The name of a program or a file in a line of results."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __repr__(self) -> str:
+        return f"Recorded({self._text!r})"
+
+    def among(self, known: Iterable[Path]) -> Path | None:
+        """Return the one of the operator's own files that this names; None for another."""
+        return next((path for path in known if str(path) == self._text), None)
+
+    def file_below(self, folder: Path) -> Path | None:
+        """Return this file of a run's folder; None where it's missing, elsewhere or a link."""
+        if not _is_plain(self._text):
+            return None
+        path = folder
+        try:
+            for part in PurePosixPath(self._text).parts:
+                path = path / part
+                if path.is_symlink():
+                    return None
+            return path if path.is_file() else None
+        except OSError:  # a name that no file can have
+            return None
+
+    def trusted(self) -> Path:
+        """Return the path as it is: of a run that the operator named as trusted, no other."""
+        return Path(self._text)
+
+
+@dataclass(frozen=True)
+class RecordedLaunch:
+    """The program and the exact packages of a stack's agents, or why these are lacking."""
+
+    program: Recorded | None
+    lock: tuple[str, ...]
+    packages: tuple[str, ...]
+    lacking: str
+
+    @property
+    def exact(self) -> tuple[str, ...]:
+        """The exact packages, a line each; none where they aren't known."""
+        return self.lock or self.packages
+
+
+def recorded_launch(line: Mapping[str, Any], key: str = "launch") -> RecordedLaunch:
+    """Return how a side was launched; what a line doesn't have in its right form is not known."""
+    launch = line.get(key)
+    fields = launch if isinstance(launch, Mapping) else {}
+    command = _texts(fields.get("command"))
+    lacking = fields.get("lacking")
+    return RecordedLaunch(
+        program=Recorded(command[0]) if command else None,
+        lock=_texts(fields.get("lock")),
+        packages=_texts(fields.get("packages")),
+        lacking=lacking if isinstance(lacking, str) else "",
+    )
+
+
+def recorded_artifacts(line: Mapping[str, Any]) -> dict[str, Recorded]:
+    """Return the files of an item by name."""
+    found = line.get("artifacts")
+    fields = found if isinstance(found, Mapping) else {}
+    return {name: Recorded(path) for name, path in fields.items() if isinstance(path, str)}
+
+
+def is_file_of_run(path: str) -> bool:
+    """Return whether a path of a results' line is one that a run's files may have."""
+    parts = PurePosixPath(path).parts
+    return _is_plain(path) and len(parts) > 1 and parts[0] in _FOLDERS
+
+
+def _is_plain(path: str) -> bool:
+    """Return whether a path leads down, by names that are shown as they are."""
+    if not path.isprintable() or len(path) > _LONGEST or "\\" in path:
+        return False
+    pure = PurePosixPath(path)
+    return str(pure) == path and ".." not in pure.parts and not pure.is_absolute()
+
+
+def _texts(values: Any) -> tuple[str, ...]:
+    if not isinstance(values, (list, tuple)):
+        return ()
+    return tuple(value for value in values if isinstance(value, str))
