@@ -29,8 +29,9 @@ from gate_report import row_of
 
 from pytest_mlms.quantities import QUANTITIES, upgrade_rules
 from pytest_mlms.records import Verdict
-from pytest_mlms.upgrade.decision import MOST_ROUNDS, compare_rounds, is_decided, verdict_of
+from pytest_mlms.upgrade.decision import compare_rounds, is_decided, verdict_of
 from pytest_mlms.upgrade.figures import Figure
+from pytest_mlms.upgrade.round_estimate import MOST_ROUNDS
 
 __all__ = ["Decision", "Simulation", "SimulationPlan", "simulation_report", "unlike_report"]
 

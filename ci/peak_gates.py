@@ -16,9 +16,10 @@ from typing import NamedTuple
 import numpy as np
 
 from pytest_mlms.records import Verdict
-from pytest_mlms.upgrade.decision import MOST_ROUNDS, compare_rounds, is_decided, verdict_of
+from pytest_mlms.upgrade.decision import compare_rounds, is_decided, verdict_of
 from pytest_mlms.upgrade.figures import Figure
 from pytest_mlms.upgrade.peak_round import PeakSearches
+from pytest_mlms.upgrade.round_estimate import MOST_ROUNDS
 from pytest_mlms.upgrade.rounds import SideName
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # of the tests' support

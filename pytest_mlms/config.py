@@ -82,6 +82,7 @@ class Config:
     aa: bool
     tolerance: float | None
     gate: tuple[str, ...]
+    rounds: tuple[int | None, int] | None
     clock: str | None
     lock: Path | None = None
     outside: Mapping[str, str] = field(default_factory=dict)

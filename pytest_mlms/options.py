@@ -22,6 +22,7 @@ from pytest_mlms.trace import LEVELS
 __all__ = ["OPTIONS", "Option", "add_options", "is_set", "read_option", "read_share", "source_of"]
 
 _LEVEL_NAMES = ", ".join(LEVELS)
+_FEWEST_ROUNDS = 3  # of two, Student's interval says next to nothing
 
 
 @dataclass(frozen=True)
@@ -126,6 +127,21 @@ def _gate(text: str) -> str:
             f"latency_p90=5%, with one of {', '.join(known)}"
         )
     return f"{name}={read_share(share)}"
+
+
+def _rounds(text: str) -> tuple[int | None, int]:
+    """Return the least and the most rounds: 24, or 11-24."""
+    least, dash, most = text.rpartition("-")
+    try:
+        span = int(least) if dash else None, int(most)
+    except ValueError:
+        span = 0, 0
+    if not _FEWEST_ROUNDS <= (span[0] or _FEWEST_ROUNDS) <= span[1]:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no number of rounds, nor a least and a most one, of {_FEWEST_ROUNDS} or "
+            f"more; write 24, or 11-24"
+        )
+    return span
 
 
 def _portal_url(text: str) -> str:
@@ -351,6 +367,12 @@ OPTIONS = [
         metavar="QUANTITY=SHARE",
         read=_gate,
         repeatable=True,
+    ),
+    Option(
+        "rounds",
+        "rounds of an upgrade: at most 24, or 11-24 (default: 6-12)",
+        metavar="ROUNDS",
+        read=_rounds,
     ),
     Option(
         "clock",

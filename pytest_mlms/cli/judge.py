@@ -12,9 +12,9 @@ from typing import Any
 from pytest_mlms.options import read_share
 from pytest_mlms.records import Comparison, Verdict, main_comparison
 from pytest_mlms.report.table import KEEP, format_table
-from pytest_mlms.upgrade.decision import LEAST_ROUNDS, ROUNDS_TO_FAIL
 from pytest_mlms.upgrade.labels import deciding_label, format_change, percent
 from pytest_mlms.upgrade.replay import Replay, read_upgrades, replay_upgrade
+from pytest_mlms.upgrade.round_estimate import LEAST_ROUNDS, ROUNDS_TO_FAIL
 from pytest_mlms.upgrade.rounds import CLOCKS
 
 __all__ = ["add_judge"]
@@ -62,7 +62,7 @@ def _judge(options: argparse.Namespace) -> int:
     if few:
         print(
             f"{few} with too few rounds: passing takes {LEAST_ROUNDS} and failing "
-            f"{ROUNDS_TO_FAIL}, where earlier versions took 2; measure again"
+            f"{ROUNDS_TO_FAIL}, where earlier versions took fewer; measure again"
         )
     regressed = any(replay.verdict is Verdict.REGRESSED for replay in replays)
     return 1 if regressed else 0

@@ -9,7 +9,6 @@ from pytest_mlms.records import Comparison, regressed_comparison
 from pytest_mlms.stacks.declared import framework_of
 from pytest_mlms.stacks.exact_packages import NONE
 from pytest_mlms.upgrade.culprit import culprit_command
-from pytest_mlms.upgrade.decision import LEAST_ROUNDS, MOST_ROUNDS
 from pytest_mlms.upgrade.labels import percent
 from pytest_mlms.upgrade.result import UpgradeResult
 from pytest_mlms.upgrade.setting import UpgradeSetting
@@ -105,13 +104,14 @@ def _how_to_decide(result: UpgradeResult, setting: UpgradeSetting) -> str:
     """Return the ways to a decision on the gates that are open."""
     gates = result.undecided_gates
     rounds = len(result.rounds)
-    if rounds < LEAST_ROUNDS:
-        return f"--mlms-budget ({setting.budget:g} s was too little for {LEAST_ROUNDS} rounds)"
+    least, most = setting.rounds
+    if rounds < least:
+        return f"--mlms-budget ({setting.budget:g} s was too little for {least} rounds)"
     if all(gate.of == "inputs" for gate in gates):
         return "a larger dataset"
     ways = []
-    if rounds < MOST_ROUNDS:
-        ways.append(f"--mlms-budget (it had time for {rounds} of {MOST_ROUNDS} rounds)")
+    if rounds < most:
+        ways.append(f"--mlms-budget (it had time for {rounds} of {most} rounds)")
     if any(gate.quantity not in _OF_PROCESS for gate in gates):
         ways.append("a larger --mlms-duration")
         if set(setting.threads) != {1}:

@@ -13,9 +13,10 @@ from pytest_mlms.errors import InvalidRun
 from pytest_mlms.manifest.scenarios import Peak
 from pytest_mlms.quantities import QUANTITIES, upgrade_rules
 from pytest_mlms.upgrade.interleave_plan import InterleavePlan
+from pytest_mlms.upgrade.round_estimate import LEAST_ROUNDS, ROUNDS, RoundSpan
 from pytest_mlms.upgrade.rounds import Clock
 
-__all__ = ["Criteria", "criteria_of", "interleave_plan_of"]
+__all__ = ["Criteria", "criteria_of", "interleave_plan_of", "rounds_of"]
 
 _SHARE_OF_DURATION = 0.75  # of --mlms-duration, for the turns of both sides together
 
@@ -27,13 +28,14 @@ class Criteria:
     ``tolerances`` by quantity override the defaults, ``gates`` are the quantities that must be
     shown to be within their tolerances, and ``clock`` is the clock asked for (None: the best one
     that both sides have). ``places`` has the line or the option that set each tolerance, also that
-    of the agreement of outputs; a default has none.
+    of the agreement of outputs; a default has none. ``rounds`` are how many there may be.
     """
 
     tolerances: Mapping[str, float]
     gates: Sequence[str] = ("latency",)
     clock: Clock | None = None
     places: Mapping[str, str] = field(default_factory=dict)
+    rounds: RoundSpan = ROUNDS
 
 
 def criteria_of(case: Case, config: Config) -> Criteria:
@@ -62,7 +64,16 @@ def criteria_of(case: Case, config: Config) -> Criteria:
         gates=tuple(tolerances),
         clock=cast("Clock | None", config.clock),
         places=places,
+        rounds=rounds_of(config),
     )
+
+
+def rounds_of(config: Config) -> RoundSpan:
+    """Return the rounds that the command line asks for, else the default."""
+    if config.rounds is None:
+        return ROUNDS
+    least, most = config.rounds
+    return RoundSpan(min(LEAST_ROUNDS, most) if least is None else least, most)
 
 
 def _main_quantity(case: Case) -> str:
@@ -91,6 +102,7 @@ def interleave_plan_of(case: Case, config: Config) -> InterleavePlan:
         cores=_common_cores(case),
         threads=_most_threads(case),
         watches_growth="memory_growth" in criteria_of(case, config).gates,
+        rounds=rounds_of(config),
     )
 
 

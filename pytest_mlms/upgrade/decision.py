@@ -12,39 +12,20 @@ from typing import NamedTuple
 
 from pytest_mlms.quantities import QUANTITIES, Quantity, upgrade_rules
 from pytest_mlms.records import Comparison, Verdict, main_comparison
-from pytest_mlms.statistics import (
-    Pooled,
-    largest_loss,
-    pool_rounds,
-    samples_for_percentile,
-    student_quantile,
-)
+from pytest_mlms.statistics import largest_loss, samples_for_percentile
 from pytest_mlms.upgrade.figures import Figure
+from pytest_mlms.upgrade.round_estimate import ROUNDS, RoundSpan, estimate_change, found_above
 from pytest_mlms.upgrade.rounds import Array
 
 __all__ = [
-    "LEAST_ROUNDS",
-    "MOST_ROUNDS",
     "RISK_OF_FAILING",
     "RISK_OF_PASSING",
-    "ROUNDS_TO_FAIL",
     "compare_accuracy",
     "compare_rounds",
     "is_decided",
     "verdict_of",
     "verdict_of_interval",
 ]
-
-LEAST_ROUNDS = 3
-"""Rounds after which a quantity may pass."""
-
-ROUNDS_TO_FAIL = 5
-"""Rounds after which a quantity may regress.
-
-Where processes are in one of two states, so many rounds are seldom all of the same kind.
-"""
-
-MOST_ROUNDS = 12
 
 RISK_OF_FAILING = 0.01
 """Of calling a change at the edge of the tolerance REGRESSED, over all looks together."""
@@ -56,16 +37,6 @@ _BOUND_OF_FAILING = 0.004
 _BOUND_OF_PASSING = 0.04
 """Risks of the bounds of accuracy. Counts are whole, so that the real risks are up to 1 and 5 %."""
 
-_LOOK_RISK_OF_FAILING = 0.0015
-_LOOK_RISK_OF_PASSING = 0.01
-"""Risks of each look, of which all together come to 1 and 5 % (Pocock 1977, Biometrika 64:191).
-
-Student's ratio doesn't depend on how much rounds differ, so neither does what all looks come to.
-"""
-
-_TRIMMED_SHARE = 0.5  # of the risk of a look, for the trimmed mean
-_ROUNDS_TO_TRIM = 7
-_ROUNDS_TO_TRIM_TWO = 10
 _LARGEST_LOG = 700.0
 _POWER = 0.8  # probability that the smallest detectable change is found
 
@@ -74,11 +45,13 @@ def compare_rounds(
     rounds: Sequence[Mapping[str, Figure]],
     tolerances: Mapping[str, float],
     gates: Iterable[str] = ("latency",),
+    span: RoundSpan = ROUNDS,
+    orders: Sequence[int] = (),
 ) -> list[Comparison]:
     """Return the verdict on each quantity after these rounds.
 
     ``tolerances`` override the defaults. The risk of a look is the same at each, and can therefore
-    be applied again later with other tolerances.
+    be applied again later with other tolerances. ``orders`` are those of ``estimate_change``.
     """
     of_latency = _tolerance_of_latency(rounds, tolerances)
     comparisons = []
@@ -86,7 +59,8 @@ def compare_rounds(
         figures = [figures[name] for figures in rounds if name in figures]
         if figures:
             tolerance = _tolerance_of(name, tolerances, of_latency)
-            comparisons.append(_compare(name, figures, tolerance, name in gates))
+            undecided = _undecided(name, figures, tolerance, name in gates, span)
+            comparisons.append(_decide(undecided, _usable(name, rounds, orders), span))
     return comparisons
 
 
@@ -129,11 +103,31 @@ def _tolerance_of(name: str, tolerances: Mapping[str, float], of_latency: _Toler
     return of_latency._replace(asked=default)
 
 
-def _compare(name: str, figures: Sequence[Figure], tolerance: _Tolerance, gate: bool) -> Comparison:
+class _Usable(NamedTuple):
+    """The logs of how much worse B is in those rounds that say something of it, with orders."""
+
+    changes: Sequence[float]
+    orders: Sequence[int]
+
+
+def _usable(name: str, rounds: Sequence[Mapping[str, Figure]], orders: Sequence[int]) -> _Usable:
+    sign = QUANTITIES[name].sign
+    changes = []
+    kept: list[int] = []
+    for index, figures in enumerate(rounds):
+        figure = figures.get(name)
+        if figure is not None and math.isfinite(figure.error):
+            changes.append(sign * figure.value)
+            kept += orders[index : index + 1]
+    return _Usable(changes, kept)
+
+
+def _undecided(
+    name: str, figures: Sequence[Figure], tolerance: _Tolerance, gate: bool, span: RoundSpan
+) -> Comparison:
     quantity = QUANTITIES[name]
-    sign = quantity.sign
-    changes = [sign * figure.value for figure in figures if math.isfinite(figure.error)]
-    undecided = Comparison(
+    usable = sum(math.isfinite(figure.error) for figure in figures)
+    return Comparison(
         quantity=name,
         a=median([figure.a for figure in figures]),
         b=median([figure.b for figure in figures]),
@@ -144,55 +138,22 @@ def _compare(name: str, figures: Sequence[Figure], tolerance: _Tolerance, gate: 
         gate=gate,
         replicates=len(figures),
         of="rounds",
-        lacking=_missing(quantity, figures, len(changes)),
+        lacking=_missing(quantity, figures, usable, span),
     )
-    return _decide(undecided, changes, sign) if changes else undecided
 
 
-class _Estimate(NamedTuple):
-    """A mean over rounds of the log of how much worse B is, and its interval.
-
-    ``low`` says whether a quantity regressed, ``high`` whether it passed.
-    """
-
-    mean: float
-    low: float
-    high: float
-
-
-def _estimate(changes: Sequence[float], pooled: Pooled) -> _Estimate:
-    """Return ``pooled``, the mean of all rounds, or a trimmed one where its interval is narrower.
-
-    That is so where a few rounds are far from the others. Trimming leaves out one of seven rounds
-    on either side, two of ten.
-    """
-    plain = _with_interval(pooled, 1.0)
-    if len(changes) < _ROUNDS_TO_TRIM:
-        return plain
-    trimmed = 1 if len(changes) < _ROUNDS_TO_TRIM_TWO else 2
-    robust = _with_interval(pool_rounds(changes, trimmed), _TRIMMED_SHARE)
-    return min(plain, robust, key=lambda estimate: estimate.high - estimate.low)
-
-
-def _with_interval(pooled: Pooled, risk_share: float) -> _Estimate:
-    """Return the estimate whose interval has this share of the risk of a look."""
-    low = pooled.below(risk_share * _LOOK_RISK_OF_FAILING)
-    high = pooled.above(risk_share * _LOOK_RISK_OF_PASSING)
-    return _Estimate(pooled.mean, low, high)
-
-
-def _decide(undecided: Comparison, changes: Sequence[float], sign: int) -> Comparison:
-    """Return the comparison with its interval, and the verdict that follows from it.
-
-    ``changes`` are logs of how much worse B is; a ``sign`` of -1 turns them into those of B / A.
-    """
-    pooled = pool_rounds(changes)
-    found = _estimate(changes, pooled)
+def _decide(undecided: Comparison, usable: _Usable, span: RoundSpan) -> Comparison:
+    """Return the comparison with its interval, and the verdict that follows from it."""
+    if not usable.changes:
+        return undecided
+    sign = QUANTITIES[undecided.quantity].sign  # -1 turns how much worse B is into B / A
+    found = estimate_change(usable.changes, span, usable.orders)
     limit = math.log1p(undecided.tolerance)
     verdict = verdict_of_interval(found.low, found.high, limit)
+    count = len(usable.changes)
     lacking = undecided.lacking
-    if not lacking and verdict is Verdict.REGRESSED and len(changes) < ROUNDS_TO_FAIL:
-        lacking = f"needs {ROUNDS_TO_FAIL} rounds to fail, had {len(changes)}"
+    if not lacking and verdict is Verdict.REGRESSED and count < span.to_fail:
+        lacking = f"needs {span.to_fail} rounds to fail, had {count}"
     if lacking:
         verdict = Verdict.INCONCLUSIVE
     ends = [_exp(sign * found.low), _exp(sign * found.high)]
@@ -203,16 +164,8 @@ def _decide(undecided: Comparison, changes: Sequence[float], sign: int) -> Compa
         high=max(ends),
         verdict=verdict,
         floor=_exp(found.mean - found.low) - 1,
-        detectable=_exp(limit + _found_above_limit(pooled)) - 1,
+        detectable=_exp(limit + found_above(found.error, count, span, _POWER)) - 1,
     )
-
-
-def _found_above_limit(pooled: Pooled) -> float:
-    """Return how far above its limit a change is found, four times of five, by all rounds."""
-    rounds = pooled.freedom + 1
-    error = pooled.error * math.sqrt(rounds / MOST_ROUNDS)
-    quantile_of_low = student_quantile(MOST_ROUNDS - 1, 1 - _LOOK_RISK_OF_FAILING)
-    return error * (quantile_of_low + student_quantile(MOST_ROUNDS - 1, _POWER))
 
 
 def _exp(value: float) -> float:
@@ -231,7 +184,7 @@ def verdict_of_interval(low: float, high: float, limit: float) -> Verdict:
     return Verdict.INCONCLUSIVE
 
 
-def _missing(quantity: Quantity, figures: Sequence[Figure], usable: int) -> str:
+def _missing(quantity: Quantity, figures: Sequence[Figure], usable: int, span: RoundSpan) -> str:
     """Return what a decision lacks, "" where nothing is missing."""
     if quantity.percent is not None:
         needed = samples_for_percentile(quantity.percent)
@@ -242,8 +195,8 @@ def _missing(quantity: Quantity, figures: Sequence[Figure], usable: int) -> str:
         return "no round whose load says anything of it"
     if not usable:
         return "too few pairs, or a clock that stands still between two readings"
-    if usable < LEAST_ROUNDS:
-        return f"needs {LEAST_ROUNDS} rounds, had {usable}"
+    if usable < span.least:
+        return f"needs {span.least} rounds, had {usable}"
     return ""
 
 
@@ -282,7 +235,7 @@ def compare_accuracy(name: str, right_a: Array, right_b: Array, tolerance: float
     )
 
 
-def is_decided(comparisons: Sequence[Comparison], rounds: int) -> bool:
+def is_decided(comparisons: Sequence[Comparison], rounds: int, least: int = ROUNDS.least) -> bool:
     """Return whether no further round is needed.
 
     This is so where the outputs are wrong, and otherwise once all gates are decided. If these
@@ -292,7 +245,7 @@ def is_decided(comparisons: Sequence[Comparison], rounds: int) -> bool:
     of_outputs = [compared for compared in comparisons if compared.of != "rounds"]
     if any(compared.verdict is Verdict.REGRESSED for compared in of_outputs):
         return True
-    if rounds < LEAST_ROUNDS:
+    if rounds < least:
         return False
     gates = [compared.verdict for compared in of_rounds if compared.gate]
     if Verdict.INCONCLUSIVE in gates:

@@ -13,7 +13,7 @@ from pytest_mlms.serialization import NullAs, plain_as_list
 from pytest_mlms.statistics import persistence, ratio_of_means, signed_rank
 from pytest_mlms.upgrade.rounds import Array, Clock, Round
 
-__all__ = ["Figure", "figures_of"]
+__all__ = ["Figure", "centre_of", "figures_of"]
 
 Statistic = Callable[[Array], Any]
 
@@ -98,9 +98,20 @@ def _centre(calls: _Calls) -> Figure:
         unknown = turns.figure(np.mean, 0.0, math.inf)
         return unknown._replace(calls=calls.a.size)
     ratios = np.log(turns.b / turns.a)
+    centre, error = centre_of(ratios)
+    return calls.figure(np.median, centre, error)
+
+
+def centre_of(ratios: Array) -> tuple[float, float]:
+    """Return the centre of the logs of b / a of pairs of turns, and its standard error.
+
+    A few pairs have no interval by their ranks; their error is that of their mean.
+    """
     centre, low, high = signed_rank(ratios)
     error = (high - low) / _ERRORS_IN_INTERVAL
-    return calls.figure(np.median, centre, error * persistence(ratios))
+    if math.isinf(error) and len(ratios) > 1:
+        error = float(np.std(ratios, ddof=1)) / math.sqrt(len(ratios))
+    return centre, error * persistence(ratios)
 
 
 def _percentile(calls: _Calls, percent: float) -> Figure:

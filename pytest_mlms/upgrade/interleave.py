@@ -23,7 +23,6 @@ from pytest_mlms.agent.predictor import Clocks, Predictor, Turn
 from pytest_mlms.evaluate.contention import call_waits
 from pytest_mlms.statistics import is_steady
 from pytest_mlms.upgrade.agents import AgentPair, TurnPlan
-from pytest_mlms.upgrade.decision import MOST_ROUNDS
 from pytest_mlms.upgrade.interleave_plan import InterleavePlan
 from pytest_mlms.upgrade.round_growth import RoundGrowth
 from pytest_mlms.upgrade.round_load import LoadRunner, LoadStrategy, RoundLoad
@@ -89,14 +88,14 @@ def run_interleaved(
 
     ``after_round`` gets each round while its agents are alive; what it does is no part of the
     budget. ``keep_part`` gets what there is of a round whose load is interrupted, or whose agent
-    dies under it. There are at most ``MOST_ROUNDS``, and no further one that would exceed the
-    budget if it takes as long as those before.
+    dies under it. There is no further round that would exceed the budget if it takes as long as
+    those before.
     """
     rng = random.Random(plan.seed)
     spent = 0.0
     load = plan.load_strategy()
     order: list[SideName] = []
-    for index in range(MOST_ROUNDS):
+    for index in range(plan.rounds.most):
         began = time.monotonic()
         order = order[::-1] if index % 2 else rng.sample(SIDES, 2)  # in blocks of two
         cores = plan.draw_cores(rng)

@@ -8,16 +8,16 @@ from dataclasses import dataclass, replace
 
 from pytest_mlms.evaluate.load_plan import LoadItemPlan
 from pytest_mlms.manifest.scenarios import Peak
-from pytest_mlms.upgrade.decision import ROUNDS_TO_FAIL
 from pytest_mlms.upgrade.load_round import SameQueries
 from pytest_mlms.upgrade.peak_round import PeakSearches
+from pytest_mlms.upgrade.round_estimate import ROUNDS, ROUNDS_TO_FAIL, RoundSpan
 from pytest_mlms.upgrade.round_load import LoadStrategy
 
 __all__ = ["InterleavePlan"]
 
 _LEAST_PAIRS = 30  # that p90 needs
-_LEAST_PAIRS_SLOW = 6  # of a slow model; fewer have no interval at all
-_LOADS = 4 * ROUNDS_TO_FAIL  # both sides' take half of the budget
+_LEAST_PAIRS_SLOW = 3  # of a slow model
+_LOADS = 3 * ROUNDS_TO_FAIL  # both sides' take two thirds of the budget
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,7 @@ class InterleavePlan:
     ``cores`` may be used, ``threads`` of them by a side (None: all). ``seed`` draws the order of
     everything, and the cores of each round. ``load`` is put on both sides after their turns.
     ``watches_growth`` is whether each round watches the growth of memory.
+    ``rounds`` are how many there are.
     """
 
     seconds: float
@@ -37,6 +38,7 @@ class InterleavePlan:
     threads: int | None = None
     load: LoadItemPlan | None = None
     watches_growth: bool = False
+    rounds: RoundSpan = ROUNDS
 
     def under_load(self, load: LoadItemPlan) -> InterleavePlan:
         """Return the plan with a load in each round; instances may use all cores.
@@ -59,7 +61,7 @@ class InterleavePlan:
     @property
     def longest_turns(self) -> float:
         """Seconds that the turns of a round may take: half of its share of the budget."""
-        return self.budget / ROUNDS_TO_FAIL / 2
+        return self.budget / self.rounds.to_fail / 2
 
     def draw_cores(self, rng: random.Random) -> list[int]:
         """Return the cores of a round, in ascending order."""

@@ -23,7 +23,7 @@ from pytest_mlms.upgrade.criteria import Criteria
 from pytest_mlms.upgrade.decision import compare_rounds, is_decided, verdict_of
 from pytest_mlms.upgrade.figures import Figure, figures_of
 from pytest_mlms.upgrade.labels import point_label, sides_label
-from pytest_mlms.upgrade.round_record import RoundRecord, SideRecord
+from pytest_mlms.upgrade.round_record import RoundRecord, SideRecord, start_orders
 from pytest_mlms.upgrade.rounds import (
     CLOCKS,
     Array,
@@ -188,11 +188,15 @@ def _decide(
 ) -> _Decision:
     """Decide after the first round, and after each further one until every gate is decided."""
     of_outputs = [compared for compared in upgrade.comparisons if compared.of != "rounds"]
+    terms = upgrade.terms
+    orders = start_orders(upgrade.rounds)
     for count in range(1, len(figures) + 1):
-        of_rounds = compare_rounds(figures[:count], tolerances, upgrade.terms.gates)
+        of_rounds = compare_rounds(
+            figures[:count], tolerances, terms.gates, terms.rounds, orders[:count]
+        )
         comparisons = [*of_outputs, *of_rounds]
         decision = _Decision(verdict_of(comparisons), comparisons, count)
-        if is_decided(comparisons, count):
+        if is_decided(comparisons, count, terms.rounds.least):
             break
     return decision
 

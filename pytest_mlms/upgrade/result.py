@@ -11,6 +11,7 @@ from pytest_mlms.upgrade.crash import CRASH
 from pytest_mlms.upgrade.decision import verdict_of
 from pytest_mlms.upgrade.layer_diff import LayerChange
 from pytest_mlms.upgrade.output_verdict import OutputsCompared
+from pytest_mlms.upgrade.round_estimate import OrderEffect
 from pytest_mlms.upgrade.round_record import RoundRecord
 from pytest_mlms.upgrade.rounds import Clock
 
@@ -25,7 +26,8 @@ class UpgradeResult:
     to its end. ``layers`` are the layers that changed, traced where the candidate is slower;
     ``layers_lacking`` is the reason where they could not be traced. ``worse_inputs`` names the
     inputs that got worst, where a quantity of accuracy did or outputs disagree. ``outputs`` says
-    what outputs were compared on.
+    what outputs were compared on. ``order_effect`` is that of the order in which both sides were
+    started, None where the rounds don't show it.
     """
 
     rounds: Sequence[RoundRecord] = ()
@@ -36,6 +38,7 @@ class UpgradeResult:
     layers_lacking: str = ""
     worse_inputs: Sequence[str] = ()
     outputs: OutputsCompared | None = None
+    order_effect: OrderEffect | None = None
 
     @property
     def verdict(self) -> Verdict:

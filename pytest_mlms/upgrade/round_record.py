@@ -10,9 +10,17 @@ from typing import Annotated
 from pytest_mlms.evaluate.load_record import LoadRecord
 from pytest_mlms.serialization import NullAs
 from pytest_mlms.upgrade.figures import Figure
+from pytest_mlms.upgrade.round_estimate import OrderEffect, order_effect
 from pytest_mlms.upgrade.rounds import SideName
 
-__all__ = ["PeakRecord", "RoundRecord", "SideRecord", "TriedRate"]
+__all__ = [
+    "PeakRecord",
+    "RoundRecord",
+    "SideRecord",
+    "TriedRate",
+    "effect_of_order",
+    "start_orders",
+]
 
 
 @dataclass(frozen=True)
@@ -111,3 +119,23 @@ class RoundRecord:
     def late(self) -> bool:
         """True if the load at an end of a side's peak was issued late."""
         return any(peak.late for peak in self.peaks.values())
+
+
+def start_orders(rounds: Sequence[RoundRecord]) -> list[int]:
+    """Return the side that each round started first, as ``estimate_change`` takes it."""
+    return [0 if record.started_together else _order(record) for record in rounds]
+
+
+def effect_of_order(rounds: Sequence[RoundRecord]) -> OrderEffect | None:
+    """Return by how much the latency of the side that is started first is larger, if that shows."""
+    shown = [record for record in rounds if math.isfinite(_latency(record).error)]
+    changes = [_latency(record).value for record in shown]
+    return order_effect(changes, [_order(record) for record in shown])
+
+
+def _order(record: RoundRecord) -> int:
+    return 1 if record.started_first == "b" else -1
+
+
+def _latency(record: RoundRecord) -> Figure:
+    return record.figures["latency"]

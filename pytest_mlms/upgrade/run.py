@@ -28,6 +28,7 @@ from pytest_mlms.upgrade.layer_diff import changed_layers
 from pytest_mlms.upgrade.output_check import OutputFindings
 from pytest_mlms.upgrade.peak_round import without_peak
 from pytest_mlms.upgrade.result import UpgradeResult
+from pytest_mlms.upgrade.round_record import effect_of_order, start_orders
 from pytest_mlms.upgrade.rounds import (
     CLOCKS,
     SIDES,
@@ -151,7 +152,7 @@ class UpgradeRun:
         self._compare()
         if self._is_slower() and not self.result.layers:
             self._trace(pair)
-        return is_decided(self.result.comparisons, index + 1)
+        return is_decided(self.result.comparisons, index + 1, self.criteria.rounds.least)
 
     def _update(self, **fields: Any) -> None:
         """Change fields of the result, and of the item's line, where they have the same names."""
@@ -194,9 +195,19 @@ class UpgradeRun:
         self._lasting_comparisons = [*self._lasting_comparisons, found]
 
     def _compare(self) -> None:
-        figures = [record.figures for record in self.result.rounds]
-        of_rounds = compare_rounds(figures, self.criteria.tolerances, self.criteria.gates)
-        self._update(comparisons=[*self._lasting_comparisons, *of_rounds])
+        rounds = self.result.rounds
+        criteria = self.criteria
+        of_rounds = compare_rounds(
+            [record.figures for record in rounds],
+            criteria.tolerances,
+            criteria.gates,
+            criteria.rounds,
+            start_orders(rounds),
+        )
+        self._update(
+            comparisons=[*self._lasting_comparisons, *of_rounds],
+            order_effect=effect_of_order(rounds),
+        )
 
     def _is_slower(self) -> bool:
         return any(compared.unit in _TIME_UNITS for compared in self.result.regressed)

@@ -10,7 +10,9 @@ from typing import Any
 from pytest_mlms.cases import Case
 from pytest_mlms.config import Config
 from pytest_mlms.host.machine import machine_state
+from pytest_mlms.upgrade.criteria import rounds_of
 from pytest_mlms.upgrade.culprit import point_id
+from pytest_mlms.upgrade.round_estimate import ROUNDS, RoundSpan
 
 __all__ = ["UpgradeSetting", "setting_of"]
 
@@ -25,7 +27,7 @@ class UpgradeSetting:
     ``cpu_shares`` are the busy and the stolen share of the host's CPUs, ``gpu_notes`` what the
     driver said of the GPU. ``framework`` and ``point`` are the case: the point is the id that
     ``mlms culprit`` takes. ``changed_packages`` differ between the sides, as
-    in "numpy 2.3.0 → 2.4.6".
+    in "numpy 2.3.0 → 2.4.6". ``rounds`` are how many there may be.
     """
 
     a: str
@@ -40,6 +42,7 @@ class UpgradeSetting:
     framework: str = ""
     point: str = ""
     changed_packages: Sequence[str] = ()
+    rounds: RoundSpan = ROUNDS
 
 
 def setting_of(
@@ -61,6 +64,7 @@ def setting_of(
         cpu_shares=cpu_shares,
         gpu_notes=gpu_notes,
         framework=case.model.name,
+        rounds=rounds_of(config),
         point=point_id(_relative(case.loaded.path), case.device, case.batch_size),
         changed_packages=changed_packages,
     )

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from pytest_mlms.bisect.search import Answer, Outcome, Pair, most_probes, search
 from pytest_mlms.records import Verdict
-from pytest_mlms.upgrade.decision import MOST_ROUNDS, compare_rounds, is_decided
+from pytest_mlms.upgrade.decision import compare_rounds, is_decided
 from pytest_mlms.upgrade.figures import Figure
+from pytest_mlms.upgrade.round_estimate import MOST_ROUNDS
 
 TOLERANCE = 0.03
 SLOWER = 0.08

@@ -23,6 +23,7 @@ from pytest_mlms.upgrade.explanation import explain_upgrade
 from pytest_mlms.upgrade.interleave_plan import InterleavePlan
 from pytest_mlms.upgrade.output_check import OutputCheck
 from pytest_mlms.upgrade.result import UpgradeResult
+from pytest_mlms.upgrade.round_estimate import RoundSpan
 from pytest_mlms.upgrade.rounds import Array, Clock, Outputs, SideName
 from pytest_mlms.upgrade.run import UpgradeRun
 from pytest_mlms.upgrade.setting import UpgradeSetting
@@ -30,6 +31,8 @@ from tests.support.project import PREDICTORS, copy_digits
 
 Settings = Mapping[str, Any]
 """Environment of a stack, without the prefix LABOUR_; ``cores`` are those of the stack."""
+
+ROUNDS = RoundSpan(3, 5)  # fewer than by default, as each starts two processes
 
 SETTING = UpgradeSetting(
     a="old",
@@ -40,6 +43,7 @@ SETTING = UpgradeSetting(
     tolerance_given=True,
     machine={},
     cpu_shares={},
+    rounds=ROUNDS,
 )
 
 
@@ -95,7 +99,7 @@ class LabourUpgrade:
         case = self.case(a, b)
         dataset = self._dataset() if self.check_accuracy else None
         self.sink = Sink(self.folder)
-        criteria = Criteria(self.tolerances, self.gates, self.clock)
+        criteria = Criteria(self.tolerances, self.gates, self.clock, rounds=ROUNDS)
         step_files = self.loaded.step_files.items()
         files = {name: Path(artifact.source) for name, artifact in step_files}
         extent = Extent(None, self.budget, seed=7)
@@ -104,7 +108,7 @@ class LabourUpgrade:
         cores: list[int] = []
         if hasattr(os, "sched_getaffinity"):
             cores = sorted(os.sched_getaffinity(0))
-        plan = InterleavePlan(0.01, self.budget, seed=7, cores=cores, threads=1)
+        plan = InterleavePlan(0.01, self.budget, 7, cores, threads=1, rounds=ROUNDS)
         batch = {"image": np.zeros((2, 1, 8, 8), np.float32)}
 
         def open_fresh(order: Sequence[SideName], cores: Sequence[int]) -> Any:

@@ -18,7 +18,14 @@ NEW = Stack("new", "onnxruntime", interpreter="current")
 
 def options(**fields: Any) -> Config:
     """Return options of an upgrade."""
-    defaults = {"tolerance": None, "gate": (), "clock": None, "duration": 1.0, "budget": 60.0}
+    defaults = {
+        "tolerance": None,
+        "gate": (),
+        "clock": None,
+        "rounds": None,
+        "duration": 1.0,
+        "budget": 60.0,
+    }
     return cast(Config, SimpleNamespace(**{**defaults, **fields}))
 
 

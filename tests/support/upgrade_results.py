@@ -21,7 +21,7 @@ from pytest_mlms.upgrade.rounds import SIDES, Clock, Round, SideName
 from tests.support.upgrades import ROUND_RECORD, SIDE_RECORD, random_side
 
 RNG = np.random.default_rng(5)
-ROUNDS = [Round(random_side(RNG), random_side(RNG, 1.1)) for _ in range(5)]
+ROUNDS = [Round(random_side(RNG), random_side(RNG, 1.1)) for _ in range(8)]
 SAME = {"y": np.ones(2)}
 
 
@@ -64,7 +64,7 @@ def line_of(records: Sequence[RoundRecord], **fields: Any) -> dict[str, Any]:
 
 
 class RunFolder:
-    """The folder of a run with one upgrade of five rounds."""
+    """The folder of a run with one upgrade of eight rounds."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -17,7 +17,7 @@ from pytest_mlms.upgrade.round_record import RoundRecord, SideRecord
 from pytest_mlms.upgrade.rounds import Side
 from pytest_mlms.upgrade.setting import UpgradeSetting
 
-SCATTER = (2, -2, 1, -1, 0)
+SCATTER = (2, -2, 1, -1, 0, 1, -1, 0)
 PAIRS = 60
 CALLS = 3
 

@@ -25,7 +25,7 @@ EDGE = math.log(1.03)
 
 def advice(
     changes: dict[str, float],
-    rounds: int = 5,
+    rounds: int = 8,
     gates: Sequence[str] = ("latency",),
     deviation: float = 0.002,
     **fields: Any,
@@ -48,7 +48,7 @@ def advice(
 def test_a_regression_between_two_releases_names_the_command_that_finds_the_one(
     change: dict[str, float], quantity: str
 ) -> None:
-    made = result_of([{"latency": changed(0.0), **ratios(change)}] * 5, ("latency",))
+    made = result_of([{"latency": changed(0.0), **ratios(change)}] * 8, ("latency",))
     found = advice_on(with_versions(made, "1.30.0", "1.31.1"), LABOUR)
     _, line = found
     text, _, command = line.partition(": ")
@@ -66,7 +66,7 @@ def test_wrong_outputs_of_another_release_name_that_command_too() -> None:
 
 
 def test_one_release_on_both_sides_has_no_such_command() -> None:
-    made = result_of([{"latency": changed(0.2)}] * 5)
+    made = result_of([{"latency": changed(0.2)}] * 8)
     assert len(advice_on(with_versions(made, "1.30.0", "1.30.0"), LABOUR)) == 1
 
 
@@ -115,7 +115,7 @@ def test_gates_and_memory_need_tolerances_of_their_own() -> None:
 def test_more_turns_are_not_advised_for_a_quantity_of_the_process() -> None:
     found = advice({"peak_memory": math.log(1.1)}, gates=("latency", "peak_memory"))
     assert found == (
-        "try: --mlms-budget (it had time for 5 of 12 rounds), a quieter machine; "
+        "try: --mlms-budget (it had time for 8 of 12 rounds), a quieter machine; "
         "peak_memory is near its tolerance: a wider or narrower one decides it"
     )
 
@@ -130,12 +130,12 @@ def test_more_turns_and_one_thread_are_advised_for_latency() -> None:
 def test_a_noise_floor_above_the_tolerance_is_named() -> None:
     assert advice({}, rounds=12, deviation=0.1) == (
         "try: a larger --mlms-duration, evaluate.threads: 1, a quieter machine; the noise floor "
-        "of latency, ±19 %, is not below its tolerance: a wider one could be decided here"
+        "of latency, ±17 %, is not below its tolerance: a wider one could be decided here"
     )
 
 
 def test_a_budget_for_one_round_is_too_small() -> None:
-    expected = "try: --mlms-budget (60 s was too little for 3 rounds)"
+    expected = "try: --mlms-budget (60 s was too little for 6 rounds)"
     assert advice({}, rounds=1) == expected
 
 

@@ -61,6 +61,7 @@ def test_criteria_have_the_keys_that_results_document() -> None:
         "gates": ["latency"],
         "clock": None,
         "places": {},
+        "rounds": {"least": 6, "most": 12},
     }
 
 

@@ -103,7 +103,7 @@ def test_outputs_that_differ_and_have_no_accuracy_say_both() -> None:
 
 def test_the_worst_quantities_come_first() -> None:
     figures = {"latency": SAME, "peak_memory": changed(1.0)}
-    lines = explain(result_of(5 * [figures]))
+    lines = explain(result_of(8 * [figures]))
     assert lines[1].startswith("  REGRESSED    peak_memory: ")
     assert lines[2].startswith("  PASSED       latency: A 1.00 ms, B 1.00 ms, ×1.000 (")
     assert lines[2].endswith("), tolerance 3 %")
@@ -111,10 +111,10 @@ def test_the_worst_quantities_come_first() -> None:
 
 def test_a_tolerance_that_is_wider_than_the_one_asked_for_names_both_and_the_reason() -> None:
     short = Figure(6e-6, 6e-6, 0.0, 0.002, 400)
-    lines = explain(result_of([{"latency": short}] * 5))
+    lines = explain(result_of([{"latency": short}] * 8))
     reason = "600 ns is the least change that is judged"
     assert lines[1].endswith(f", tolerance 10 % (instead of 3 %: {reason})")
-    wide = compare_rounds([{"latency": SAME, "cpu_time": SAME}] * 5, {"latency": 0.2})
+    wide = compare_rounds([{"latency": SAME, "cpu_time": SAME}] * 8, {"latency": 0.2})
     assert list(map(tolerance_label, wide)) == [
         "20 %",
         "20 % (instead of 3 %: it is as wide as that of latency)",
@@ -125,7 +125,7 @@ def test_guards_that_lack_rounds_are_summed_up_in_a_line() -> None:
     figures = {"latency": SAME, "cpu_time": SAME, "throughput": SAME}
     lines = explain(result_of([figures]))
     assert "  not judged after 1 round: cpu_time, throughput" in lines
-    assert "; needs 3 rounds, had 1" in line_with("latency:", lines)
+    assert "; needs 6 rounds, had 1" in line_with("latency:", lines)
 
 
 def test_an_undecided_guard_says_that_it_does_not_count() -> None:
@@ -172,7 +172,7 @@ def test_a_start_is_shown_with_its_parts() -> None:
 
 def test_the_base_of_a_start_up_time_is_shown_with_its_ratio() -> None:
     figures = {"latency": SAME, "first_inference": Figure(7e-4, 5e-4, -0.018, 0.0)}
-    lines = explain(result_of(5 * [figures]))
+    lines = explain(result_of(8 * [figures]))
     line = line_with("first_inference:", lines)
     assert "A 700 µs, B 500 µs (×0.714), judged with 25.0 ms added to both: ×0.982" in line
     assert line.endswith("), tolerance 20 %")

@@ -125,14 +125,14 @@ def test_as_many_cores_are_drawn_as_a_side_has_threads(
         (29, 2.0, False),  # too few pairs, and time is left
         (30, 2.0, True),
         (30, 0.5, False),  # the seconds of a round are not over
-        (5, 30.0, False),
-        (6, 30.0, True),  # a slow model has fewer pairs
+        (2, 30.0, False),
+        (3, 30.0, True),  # a slow model has fewer pairs
     ],
 )
 def test_a_round_ends_with_enough_pairs_or_at_its_longest(
     pairs: int, spent: float, enough: bool
 ) -> None:
-    plan = replace(PLAN, seconds=1.0, budget=100.0)
+    plan = replace(PLAN, seconds=1.0, budget=160.0)
     assert plan.longest_turns == 10
     assert plan.is_measured(pairs, spent) is enough
 
