@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from scipy.signal import lfilter
 
 from pytest_mlms.upgrade.figures import Figure, figures_of
+from pytest_mlms.upgrade.interleave_plan import next_look
 from pytest_mlms.upgrade.rounds import Round, Side
 
 __all__ = [
@@ -25,9 +26,10 @@ __all__ = [
     "UNLIKE_NOISES",
     "Generator",
     "Kind",
+    "Look",
     "Noise",
     "figures_of_process",
-    "simulated_figures",
+    "simulated_looks",
 ]
 
 Array: TypeAlias = NDArray[Any]
@@ -191,22 +193,41 @@ UNLIKE_NOISES: Sequence[Noise] = (
 """Noises that the two sides may not share, beside some that they do."""
 
 
-def simulated_figures(
-    noise: Noise, pairs: int, generator: Generator, change: float = 0.0
-) -> dict[str, Figure]:
-    """Return the figures of a round by the functions that compute real ones.
+class Look(NamedTuple):
+    """The figures of a round after so many pairs of turns."""
+
+    pairs: int
+    figures: dict[str, Figure]
+
+
+def simulated_looks(
+    noise: Noise, most: int, generator: Generator, change: float = 0.0
+) -> list[Look]:
+    """Return a round as it is after 30 pairs and more, by the functions that compute real ones.
 
     B takes exp(``change``) times as long as A, without the processes' offsets. What a process has
     once is left out.
     """
-    order = generator.integers(2, size=pairs)
-    rows = np.arange(pairs)
+    order = generator.integers(2, size=most)
+    rows = np.arange(most)
     calls = CALLS if noise.call == CALL else round(TURN / noise.call)
-    shared = noise.shared(generator, 2 * calls * pairs).reshape(pairs, 2, calls)
+    shared = noise.shared(generator, 2 * calls * most).reshape(most, 2, calls)
     a = _simulated_side(noise, shared[rows, order], generator)
     b = _simulated_side(noise, math.exp(change) * shared[rows, 1 - order], generator)
-    figures = figures_of(Round(a, b), "adj", batch_size=1)
-    return {name: figures[name] for name in OF_CALLS}
+    looks = []
+    pairs = 0
+    while pairs < most:
+        pairs = min(most, next_look(pairs, calls))
+        figures = figures_of(Round(_first(a, pairs), _first(b, pairs)), "adj", batch_size=1)
+        looks.append(Look(pairs, {name: figures[name] for name in OF_CALLS if name in figures}))
+    return looks
+
+
+def _first(side: Side, pairs: int) -> Side:
+    """Return the first turns of a side."""
+    return replace(
+        side, wall=side.wall[:pairs], wait=np.zeros(side.wall[:pairs].shape), cpu=side.cpu[:pairs]
+    )
 
 
 def _simulated_side(noise: Noise, shared: Array, generator: Generator) -> Side:

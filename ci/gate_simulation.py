@@ -21,9 +21,10 @@ from gate_noise import (
     OF_PROCESS,
     UNLIKE_NOISES,
     Generator,
+    Look,
     Noise,
     figures_of_process,
-    simulated_figures,
+    simulated_looks,
 )
 from gate_report import row_of
 
@@ -31,12 +32,15 @@ from pytest_mlms.quantities import QUANTITIES, upgrade_rules
 from pytest_mlms.records import Verdict
 from pytest_mlms.upgrade.decision import compare_rounds, is_decided, verdict_of
 from pytest_mlms.upgrade.figures import Figure
-from pytest_mlms.upgrade.round_estimate import MOST_ROUNDS
+from pytest_mlms.upgrade.interleave_plan import InterleavePlan
+from pytest_mlms.upgrade.round_estimate import ROUNDS, RoundSpan
 
 __all__ = ["Decision", "Simulation", "SimulationPlan", "simulation_report", "unlike_report"]
 
 Figures = Mapping[str, Figure]
 
+BUDGET = 60.0  # seconds
+PRECISION = 0.003
 START = 0.65  # seconds of a round beside its turns: two processes of ONNX Runtime, the warm-up
 TURNS = 0.75  # seconds
 PAIR = 4e-3  # seconds of a pair of turns
@@ -67,17 +71,21 @@ UNLIKE_HEADER = (
 )
 
 
+class SimulatedRound(NamedTuple):
+    """The figures of a round, its pairs of turns, and its order of start as decisions take it."""
+
+    figures: Figures
+    pairs: int = 0
+    order: int = 0
+
+
 class Decision(NamedTuple):
-    """The verdict of an item after so many rounds, and the quantities that regressed."""
+    """The verdict of an item after its rounds and seconds, and the quantities that regressed."""
 
     verdict: Verdict
     rounds: int
+    seconds: float = 0.0
     regressed: Sequence[str] = ()
-
-    @property
-    def seconds(self) -> float:
-        """The time that it took."""
-        return self.rounds * (START + TURNS)
 
     @property
     def is_soon(self) -> bool:
@@ -85,29 +93,37 @@ class Decision(NamedTuple):
         return self.verdict is Verdict.REGRESSED and self.seconds <= SOON
 
 
-def decide(rounds: Iterator[Figures], gates: Sequence[str]) -> Decision:
+def decide(
+    rounds: Iterator[SimulatedRound], gates: Sequence[str], span: RoundSpan = ROUNDS
+) -> Decision:
     """Decide as an item does: after each round, until it is decided."""
-    seen: list[Figures] = []
-    for count in range(1, MOST_ROUNDS + 1):
+    seen: list[SimulatedRound] = []
+    for count in range(1, span.most + 1):
         seen.append(next(rounds))
-        comparisons = compare_rounds(seen, {}, gates)
-        if is_decided(comparisons, count):
+        if count < span.least:
+            continue
+        figures = [one.figures for one in seen]
+        comparisons = compare_rounds(figures, {}, gates, span, [one.order for one in seen])
+        if is_decided(comparisons, count, span.least):
             break
     regressed = [one.quantity for one in comparisons if one.verdict is Verdict.REGRESSED]
-    return Decision(verdict_of(comparisons), count, regressed)
+    seconds = sum(START + PAIR * one.pairs for one in seen)
+    return Decision(verdict_of(comparisons), count, seconds, regressed)
 
 
 @dataclass(frozen=True)
 class SimulationPlan:
     """How many decisions a cell has, and from how many simulated rounds they are drawn.
 
-    ``processes`` compute at the same time, as many as there are cores where it is None.
+    ``processes`` compute at the same time, as many as there are cores where it is None. Items have
+    the rounds of ``span``.
     """
 
     decisions: int = 1000
     library: int = 200
     seed: int = 1
     processes: int | None = None
+    span: RoundSpan = ROUNDS
     noises: Sequence[Noise] = NOISES
 
 
@@ -116,7 +132,7 @@ class Simulation:
     """Items with one kind of noise, whose rounds are drawn from a ``library``."""
 
     noise: Noise
-    library: Sequence[Figures]
+    library: Sequence[Sequence[Look]]
     plan: SimulationPlan
 
     @classmethod
@@ -136,7 +152,7 @@ class Simulation:
         decisions = []
         for _ in range(self.plan.decisions):
             rounds = self._rounds(effect, generator)
-            decisions.append(decide(rounds, ("latency",)))
+            decisions.append(decide(rounds, ("latency",), self.plan.span))
         return decisions
 
     def gates(self, name: str, effect: float) -> list[Decision]:
@@ -145,48 +161,64 @@ class Simulation:
         decisions = []
         for _ in range(self.plan.decisions):
             rounds = self._rounds_of(name, effect, generator)
-            decisions.append(decide(rounds, (name,)))
+            decisions.append(decide(rounds, (name,), self.plan.span))
         return decisions
 
-    def _rounds(self, effect: float, generator: Generator) -> Iterator[Figures]:
+    def _rounds(self, effect: float, generator: Generator) -> Iterator[SimulatedRound]:
+        for measured in self._rounds_of_calls(effect, generator):
+            once = figures_of_process(OF_PROCESS, generator)
+            yield measured._replace(figures={**measured.figures, **once})
+
+    def _rounds_of(
+        self, name: str, effect: float, generator: Generator
+    ) -> Iterator[SimulatedRound]:
+        if name in OF_CALLS:
+            for measured in self._rounds_of_calls(effect, generator):
+                yield measured._replace(figures={name: measured.figures[name]})
         while True:
-            figures = self._round_of_calls(effect, generator)
-            figures.update(figures_of_process(OF_PROCESS, generator))
-            yield figures
+            equal = figures_of_process({name: OF_PROCESS[name]}, generator)
+            yield SimulatedRound({name: worse_figure(name, equal[name], math.log1p(effect))})
 
-    def _rounds_of(self, name: str, effect: float, generator: Generator) -> Iterator[Figures]:
-        while True:
-            if name in OF_CALLS:
-                figure = self._round_of_calls(effect, generator)[name]
-            else:
-                equal = figures_of_process({name: OF_PROCESS[name]}, generator)
-                figure = worse_figure(name, equal[name], math.log1p(effect))
-            yield {name: figure}
+    def _rounds_of_calls(self, effect: float, generator: Generator) -> Iterator[SimulatedRound]:
+        """Yield rounds of the library, whose processes have offsets of their own.
 
-    def _round_of_calls(self, effect: float, generator: Generator) -> dict[str, Figure]:
-        """Return a round of the library, whose processes have offsets of their own.
-
-        Its sides are equal, so either of them may be B.
+        Its sides are equal, so either of them may be B. A round ends as a real one does.
         """
-        drawn = self.library[int(generator.integers(len(self.library)))]
-        b_first = bool(generator.integers(2))
-        change = self.noise.log_ratio(generator, b_first) - self.noise.mean
-        direction = 1.0
-        if self.noise.step == 0:
-            direction = float(generator.choice([-1, 1]))
-            change += math.log1p(effect)
-        figures = {}
-        for name in OF_CALLS:
-            equal = drawn[name]._replace(value=direction * drawn[name].value)
-            figures[name] = worse_figure(name, equal, change)
-        return figures
+        plan = InterleavePlan(TURNS, BUDGET, seed=0, rounds=self.plan.span, precision=PRECISION)
+        changes: list[float] = []
+        b_first = False
+        while True:
+            b_first = bool(generator.integers(2)) if len(changes) % 2 == 0 else not b_first
+            looks = self.library[int(generator.integers(len(self.library)))]
+            drawn = _end_of(looks, plan.for_round(changes))
+            change = self.noise.log_ratio(generator, b_first) - self.noise.mean
+            direction = 1.0
+            if self.noise.step == 0:
+                direction = float(generator.choice([-1, 1]))
+                change += math.log1p(effect)
+            figures = {}
+            for name, figure in drawn.figures.items():
+                equal = figure._replace(value=direction * figure.value)
+                figures[name] = worse_figure(name, equal, change)
+            order = (1 if b_first else -1) if self.noise.first else 0
+            changes.append(figures["latency"].value)
+            yield SimulatedRound(figures, drawn.pairs, order)
 
 
-def simulated_library(noise: Noise, plan: SimulationPlan, change: float = 0.0) -> list[Figures]:
+def _end_of(looks: Sequence[Look], plan: InterleavePlan) -> Look:
+    """Return the look with which a round ends."""
+    most = plan.seconds / PAIR
+    for look in looks:
+        if look.pairs >= most or look.figures["latency"].error <= plan.precision:
+            break
+    return look
+
+
+def simulated_library(noise: Noise, plan: SimulationPlan, change: float = 0.0) -> list[list[Look]]:
     """Return rounds whose B takes exp(``change``) times as long."""
     generator = np.random.default_rng(plan.seed)
     pairs = round(TURNS / PAIR)
-    return [simulated_figures(noise, pairs, generator, change) for _ in range(plan.library)]
+    return [simulated_looks(noise, pairs, generator, change) for _ in range(plan.library)]
 
 
 def worse_figure(name: str, figure: Figure, change: float) -> Figure:

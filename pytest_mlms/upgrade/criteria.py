@@ -18,6 +18,7 @@ from pytest_mlms.upgrade.rounds import Clock
 
 __all__ = ["Criteria", "criteria_of", "interleave_plan_of", "rounds_of"]
 
+_SHARE_OF_TOLERANCE = 0.1
 _SHARE_OF_DURATION = 0.75  # of --mlms-duration, for the turns of both sides together
 
 
@@ -103,7 +104,19 @@ def interleave_plan_of(case: Case, config: Config) -> InterleavePlan:
         threads=_most_threads(case),
         watches_growth="memory_growth" in criteria_of(case, config).gates,
         rounds=rounds_of(config),
+        precision=0.0 if config.full else _precision(criteria_of(case, config)),
     )
+
+
+def _precision(criteria: Criteria) -> float:
+    """Return the error of a round's latency that is small beside its tolerance.
+
+    It is 0 where a gate needs the calls of the whole time.
+    """
+    others = {"throughput", *(name for name in criteria.gates if QUANTITIES[name].percent)}
+    if "latency" not in criteria.gates or others & set(criteria.gates):
+        return 0.0
+    return _SHARE_OF_TOLERANCE * criteria.tolerances["latency"]
 
 
 def _most_threads(case: Case) -> int | None:

@@ -20,7 +20,6 @@ from typing import NamedTuple
 import numpy as np
 
 from pytest_mlms.agent.predictor import Clocks, Predictor, Turn
-from pytest_mlms.evaluate.contention import call_waits
 from pytest_mlms.statistics import is_steady
 from pytest_mlms.upgrade.agents import AgentPair, TurnPlan
 from pytest_mlms.upgrade.interleave_plan import InterleavePlan
@@ -28,6 +27,7 @@ from pytest_mlms.upgrade.round_growth import RoundGrowth
 from pytest_mlms.upgrade.round_load import LoadRunner, LoadStrategy, RoundLoad
 from pytest_mlms.upgrade.round_record import RoundRecord, SideRecord
 from pytest_mlms.upgrade.rounds import SIDES, Array, Outputs, Round, Side, SideName
+from pytest_mlms.upgrade.turn_watch import TurnWatch, durations, waits
 
 __all__ = ["KeepPart", "MeasuredRound", "OpenPair", "run_interleaved"]
 
@@ -95,13 +95,15 @@ def run_interleaved(
     spent = 0.0
     load = plan.load_strategy()
     order: list[SideName] = []
+    changes: list[float] = []
     for index in range(plan.rounds.most):
         began = time.monotonic()
         order = order[::-1] if index % 2 else rng.sample(SIDES, 2)  # in blocks of two
         cores = plan.draw_cores(rng)
         with open_pair(order, cores) as pair:
-            runner = RoundRunner(plan, pair, cores, rng)
+            runner = RoundRunner(plan.for_round(changes), pair, cores, rng)
             measured = runner.run(batches_for, started_first=order[0])
+            changes.append(runner.change)
             if load is not None:
                 keep = functools.partial(keep_part, index)
                 measured = runner.with_load(measured, load, keep)
@@ -131,11 +133,15 @@ class _WarmUp(NamedTuple):
 
 
 class RoundRunner:
-    """The steps of one round: warm-up, choice of core and of the length of turns, turns, load."""
+    """The steps of one round: warm-up, choice of core and of the length of turns, turns, load.
+
+    ``change`` is the log of B / A, once the turns have ended.
+    """
 
     def __init__(
         self, plan: InterleavePlan, pair: AgentPair, cores: Sequence[int], rng: random.Random
     ) -> None:
+        self.change = 0.0
         self._plan = plan
         self._pair = pair
         self._cores = cores
@@ -252,7 +258,7 @@ class RoundRunner:
 
     def _time_call(self, side: SideName) -> float:
         turn = self._pair.turn(side, TurnPlan())
-        return float(_durations(turn)[0])
+        return float(durations(turn)[0])
 
     def _hold_calling_threads(self, warm_up: _WarmUp) -> int | None:
         """Hold both sides' calling threads to one of the cores; return it, or None if not held.
@@ -304,29 +310,30 @@ class RoundRunner:
         medians = []
         for side in SIDES:
             turn = self._pair.turn(side, TurnPlan(_WINDOW_PAIRS, skip=1))
-            medians.append(float(np.median(_durations(turn))))
+            medians.append(float(np.median(durations(turn))))
         count = math.ceil(_TURN_SECONDS / max(medians))
         return TurnPlan(min(_MOST_CALLS, count), skip=1)
 
     def _first_and_second_call(self) -> tuple[float, float]:
         """Return the median seconds of the first and of the second call of a turn."""
-        durations = []
+        seconds = []
         for _ in range(_WINDOW_PAIRS // 2):
             for side in SIDES:
                 turn = self._pair.turn(side, TurnPlan(2))
-                durations.append(_durations(turn))
-        first, second = np.median(durations, axis=0)
+                seconds.append(durations(turn))
+        first, second = np.median(seconds, axis=0)
         return float(first), float(second)
 
     def _run_turns(self, turn_plan: TurnPlan) -> tuple[Turns, list[SideName]]:
         """Run pairs of turns; return the turns by side, and the side that began each pair."""
         turns: Turns = {"a": [], "b": []}
         first_sides: list[SideName] = []
+        watch = TurnWatch(self._plan.precision, self._pair.clocks, turn_plan.count)
         batches = len(self._pair.batches)
         began = time.monotonic()
         while len(first_sides) < _MOST_PAIRS:
             pairs = len(first_sides)
-            if self._plan.is_measured(pairs, time.monotonic() - began):
+            if self._plan.is_measured(pairs, time.monotonic() - began) or watch.is_precise(turns):
                 break
             batch = pairs % batches
             order = self._draw_order()
@@ -334,6 +341,7 @@ class RoundRunner:
                 turn = self._pair.turn(side, turn_plan, batch)
                 turns[side].append(turn)
             first_sides.append(order[0])
+        self.change = watch.change(turns)
         return turns, first_sides
 
 
@@ -343,17 +351,6 @@ class _SideTurns(NamedTuple):
     first: Turn
     timed: Sequence[Turn]
     last: Turn
-
-
-def _durations(turn: Turn) -> Array:
-    """Return the seconds of each call of a turn."""
-    return np.asarray(turn.times["end"] - turn.times["start"])
-
-
-def _waits(turn: Turn) -> Array:
-    """Return the seconds that each call of a turn waited for a core."""
-    times = turn.times
-    return call_waits(times["start"], times["end"], times["wait"], times["at"])
 
 
 def _cpu_seconds(turn: Turn) -> float:
@@ -366,16 +363,16 @@ def _cpu_seconds(turn: Turn) -> float:
 def _measured_side(predictor: Predictor, clocks: Clocks, turns: _SideTurns) -> Side:
     wait = None
     if clocks.wait:
-        wait = np.array([_waits(turn) for turn in turns.timed])
+        wait = np.array([waits(turn) for turn in turns.timed])
     device = None
     if clocks.device:
         device = np.array([turn.times["device"] for turn in turns.timed])
     first_wait = turns.first.times["wait"]
     first_waited = float(first_wait[-1] - first_wait[0])
-    first_seconds = clocks.bind_seconds + float(_durations(turns.first)[0]) - first_waited
+    first_seconds = clocks.bind_seconds + float(durations(turns.first)[0]) - first_waited
     loaded = predictor.seconds_until_loaded
     return Side(
-        wall=np.array([_durations(turn) for turn in turns.timed]),
+        wall=np.array([durations(turn) for turn in turns.timed]),
         wait=wait,
         cpu=np.array([_cpu_seconds(turn) for turn in turns.timed]),
         device=device,

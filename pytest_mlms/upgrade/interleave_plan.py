@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from statistics import stdev
 
 from pytest_mlms.evaluate.load_plan import LoadItemPlan
 from pytest_mlms.manifest.scenarios import Peak
@@ -13,10 +15,12 @@ from pytest_mlms.upgrade.peak_round import PeakSearches
 from pytest_mlms.upgrade.round_estimate import ROUNDS, ROUNDS_TO_FAIL, RoundSpan
 from pytest_mlms.upgrade.round_load import LoadStrategy
 
-__all__ = ["InterleavePlan"]
+__all__ = ["InterleavePlan", "next_look"]
 
 _LEAST_PAIRS = 30  # that p90 needs
 _LEAST_PAIRS_SLOW = 3  # of a slow model
+_LEAST_CALLS = 60  # that p95 needs, where turns end before their seconds
+_SHARE_OF_SPREAD = 3  # of the deviation between rounds, for the error of one
 _LOADS = 3 * ROUNDS_TO_FAIL  # both sides' take two thirds of the budget
 
 
@@ -28,7 +32,8 @@ class InterleavePlan:
     ``cores`` may be used, ``threads`` of them by a side (None: all). ``seed`` draws the order of
     everything, and the cores of each round. ``load`` is put on both sides after their turns.
     ``watches_growth`` is whether each round watches the growth of memory.
-    ``rounds`` are how many there are.
+    ``rounds`` are how many there are. A round's turns end before their seconds where the error of
+    its latency is at most ``precision``, a share; 0 is never.
     """
 
     seconds: float
@@ -39,6 +44,7 @@ class InterleavePlan:
     load: LoadItemPlan | None = None
     watches_growth: bool = False
     rounds: RoundSpan = ROUNDS
+    precision: float = 0.0
 
     def under_load(self, load: LoadItemPlan) -> InterleavePlan:
         """Return the plan with a load in each round; instances may use all cores.
@@ -48,7 +54,7 @@ class InterleavePlan:
         """
         load = replace(load, processes=_LOADS)
         load.check()
-        return replace(self, threads=None, load=load)
+        return replace(self, threads=None, load=load, precision=0.0)
 
     def load_strategy(self) -> LoadStrategy | None:
         """Return what puts the load on each round; None where there is none."""
@@ -75,3 +81,23 @@ class InterleavePlan:
         if spent >= self.longest_turns:
             return pairs >= _LEAST_PAIRS_SLOW
         return spent >= self.seconds and pairs >= _LEAST_PAIRS
+
+    def for_round(self, changes: Sequence[float]) -> InterleavePlan:
+        """Return the plan of the round that comes after those with these ``changes`` of latency.
+
+        Rounds that any item has are half as long, as there are so many of them. Beside what differs
+        between rounds, an error of a third of that doesn't matter.
+        """
+        if not self.precision:
+            return self
+        needed = self.precision
+        if len(changes) > 2:
+            needed = max(needed, stdev(changes) / _SHARE_OF_SPREAD)
+        seconds = self.seconds / 2 if len(changes) < self.rounds.least else self.seconds
+        return replace(self, seconds=seconds, precision=needed)
+
+
+def next_look(pairs: int, calls: int) -> int:
+    """Return after how many pairs to look at their error again, in turns of so many calls."""
+    least = max(_LEAST_PAIRS, math.ceil(_LEAST_CALLS / calls))
+    return max(least, math.ceil(1.25 * pairs))

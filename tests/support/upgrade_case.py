@@ -23,6 +23,7 @@ def options(**fields: Any) -> Config:
         "gate": (),
         "clock": None,
         "rounds": None,
+        "full": False,
         "duration": 1.0,
         "budget": 60.0,
     }

@@ -6,6 +6,7 @@ import os
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -63,6 +64,35 @@ def test_criteria_have_the_keys_that_results_document() -> None:
         "places": {},
         "rounds": {"least": 6, "most": 12},
     }
+
+
+@pytest.mark.parametrize(
+    ("upgrade", "asked", "precision"),
+    [
+        ("{}", {}, 0.003),
+        ("{tolerance: 10 %, peak_memory: 5 %}", {}, 0.01),
+        ("{tolerance: 10 %}", {"full": True}, 0.0),
+        ("{latency_p90: 9 %}", {}, 0.0),
+        ("{throughput: 9 %}", {}, 0.0),
+    ],
+)
+def test_rounds_may_be_short_where_latency_alone_is_to_be_shown(
+    tmp_path: Path, upgrade: str, asked: dict[str, Any], precision: float
+) -> None:
+    plan = interleave_plan_of(case_of(tmp_path, upgrade), options(**asked))
+    assert plan.precision == pytest.approx(precision)
+
+
+@pytest.mark.parametrize(
+    ("asked", "span"),
+    [(None, (6, 12)), ((None, 24), (6, 24)), ((11, 24), (11, 24)), ((None, 4), (4, 4))],
+)
+def test_the_command_line_sets_how_many_rounds_there_are(
+    tmp_path: Path, asked: tuple[int | None, int] | None, span: tuple[int, int]
+) -> None:
+    case = case_of(tmp_path)
+    assert criteria_of(case, options(rounds=asked)).rounds == span
+    assert interleave_plan_of(case, options(rounds=asked)).rounds == span
 
 
 @pytest.mark.parametrize(

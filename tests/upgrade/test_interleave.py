@@ -137,6 +137,33 @@ def test_a_round_ends_with_enough_pairs_or_at_its_longest(
     assert plan.is_measured(pairs, spent) is enough
 
 
+def test_turns_end_once_their_error_is_small() -> None:
+    record = Run(FakePair()).run(replace(PLAN, seconds=600, precision=0.003)).record
+    assert record.pairs * record.calls == 60
+    long_calls = Run(FakePair(0.01, 0.01)).run(replace(PLAN, seconds=600, precision=0.003)).record
+    assert (long_calls.pairs, long_calls.calls) == (60, 1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "seconds", "precision"),
+    [
+        ((), 0.5, 0.003),
+        ((0.0, 0.3), 0.5, 0.003),
+        ((0.0, 0.001, -0.001), 0.5, 0.003),
+        ((0.0, 0.03, -0.03), 0.5, 0.01),
+        (6 * (0.0,), 1.0, 0.003),
+    ],
+)
+def test_a_round_is_as_long_as_what_differs_between_rounds_takes(
+    changes: tuple[float, ...], seconds: float, precision: float
+) -> None:
+    plan = replace(PLAN, seconds=1.0, precision=0.003).for_round(changes)
+    assert plan.seconds == seconds
+    assert plan.precision == pytest.approx(precision)
+    in_full = replace(PLAN, seconds=1.0)
+    assert in_full.for_round(changes) == in_full
+
+
 def test_both_sides_have_the_same_number_of_turns() -> None:
     fakes = FakePair()
     measured = Run(fakes).run()

@@ -1,0 +1,64 @@
+"""The error of a round's latency while its turns run, to end them once it is small."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from pytest_mlms.agent.predictor import Clocks, Turn
+from pytest_mlms.evaluate.contention import call_waits
+from pytest_mlms.upgrade.figures import centre_of
+from pytest_mlms.upgrade.interleave_plan import next_look
+from pytest_mlms.upgrade.rounds import SIDES, Array, SideName
+
+__all__ = ["TurnWatch", "durations", "waits"]
+
+
+def durations(turn: Turn) -> Array:
+    """Return the seconds of each call of a turn."""
+    return np.asarray(turn.times["end"] - turn.times["start"])
+
+
+def waits(turn: Turn) -> Array:
+    """Return the seconds that each call of a turn waited for a core."""
+    times = turn.times
+    return call_waits(times["start"], times["end"], times["wait"], times["at"])
+
+
+class TurnWatch:
+    """Watches the turns of a round; ``needed`` is the error at which they may end, 0 for never."""
+
+    def __init__(self, needed: float, clocks: Mapping[SideName, Clocks], calls: int) -> None:
+        self._needed = needed
+        self._clocks = clocks
+        self._calls = calls
+        self._look = next_look(0, calls)
+
+    def is_precise(self, turns: Mapping[SideName, Sequence[Turn]]) -> bool:
+        """Return whether the turns so far show the change of latency well enough."""
+        pairs = len(turns["a"])
+        if not self._needed or pairs < self._look:
+            return False
+        self._look = next_look(pairs, self._calls)
+        _, error = centre_of(self._ratios(turns))
+        return error <= self._needed
+
+    def change(self, turns: Mapping[SideName, Sequence[Turn]]) -> float:
+        """Return the median of the logs of B / A over pairs of turns."""
+        return float(np.median(self._ratios(turns)))
+
+    def _ratios(self, turns: Mapping[SideName, Sequence[Turn]]) -> Array:
+        """Return the logs of B / A of pairs of turns; a clock that stood still tells nothing."""
+        a, b = (np.array([self._seconds(turn) for turn in turns[side]]) for side in SIDES)
+        told = (a > 0) & (b > 0)
+        return np.asarray(np.log(b[told] / a[told])) if told.any() else np.zeros(1)
+
+    def _seconds(self, turn: Turn) -> float:
+        """Return the seconds of a turn's call, by the least disturbed clock of both sides."""
+        clocks = self._clocks.values()
+        if all(clock.device for clock in clocks):
+            return float(np.median(turn.times["device"]))
+        if all(clock.wait for clock in clocks):
+            return float(np.median(durations(turn) - waits(turn)))
+        return float(np.median(durations(turn)))
