@@ -31,7 +31,7 @@ def test_the_verdicts_are_shown_and_a_regression_is_1(
     cells = lines[2].split()
     assert cells[:4] == ["REGRESSED", "REGRESSED", "digits", "cpu-b8"]
     assert cells[4].startswith("×1.1")
-    assert cells[-5:] == ["3", "%", "5", "of", "5"]
+    assert cells[-5:] == ["3", "%", "8", "of", "8"]
     assert lines[-2] == "0 of 1 would have been decided otherwise"
     without = "1 decided from the figures of their rounds: the raw pairs are not there"
     assert lines[-1] == without
@@ -62,7 +62,7 @@ def test_too_few_rounds_of_an_earlier_version_are_named(
     RunFolder(tmp_path).write(rounds=two)
     assert judge(tmp_path) == 0
     assert capsys.readouterr().out.splitlines()[-1] == (
-        "1 with too few rounds: passing takes 3 and failing 5, where earlier versions took 2; "
+        "1 with too few rounds: passing takes 6 and failing 8, where earlier versions took fewer; "
         "measure again"
     )
 

@@ -350,9 +350,8 @@ def test_one_round_is_enough_where_the_outputs_are_wrong() -> None:
 
 
 def test_an_undecided_guard_does_not_hold_up_the_item_and_a_gate_does() -> None:
-    rounds = 6 * latencies(0.0)
-    rounds = [dict(figures) for figures in rounds]
-    for figures, value in zip(rounds, 2 * (0.1, 0.35, 0.6), strict=True):
+    rounds = latencies(*6 * [0.0])
+    for figures, value in zip(rounds, 2 * (-0.1, 0.15, 0.4), strict=True):
         figures["load_time"] = changed(value, error=0.0)
     found = compare_rounds(rounds, {})
     assert verdicts_of(found) == [PASSED, INCONCLUSIVE]
