@@ -59,7 +59,7 @@ LAYERS = [
     ["tasks"],
     ["recorded"],
     ["records", "statistics", "units", "errors", "files", "arrays", "serialization", "quantities"],
-    ["waits"],
+    ["waits", "starts"],
     ["redaction", "text", "cgroups", "extras", "warning_types"],
 ]
 

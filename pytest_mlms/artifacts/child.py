@@ -11,7 +11,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -20,13 +19,13 @@ from typing import IO, Any
 
 from pytest_mlms.artifacts.transfer import DownloadError, Transfer
 from pytest_mlms.redaction import redact
+from pytest_mlms.starts import module_command
 from pytest_mlms.text import shortened
 
 __all__ = ["retrieve_by_child"]
 
 _MODULE = "pytest_mlms.artifacts.child_main"
 _SETTINGS = {
-    "PYTHONSAFEPATH": "1",
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
     "HF_HUB_DISABLE_TELEMETRY": "1",
 }
@@ -42,7 +41,7 @@ def retrieve_by_child(transfer: Transfer) -> None:
 
     The time for the start of the process counts. Raises DownloadError.
     """
-    command = [sys.executable, "-m", _MODULE, transfer.source, str(transfer.partial)]
+    command = [*module_command(_MODULE), transfer.source, str(transfer.partial)]
     command.append(str(int(min(transfer.limits.size, 2**62))))
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
         with _running(command, output, errors) as process:

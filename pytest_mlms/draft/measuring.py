@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ from typing import Any
 from pytest_mlms.draft.parts import Draft
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.quantities import QUANTITIES
+from pytest_mlms.starts import module_command
 from pytest_mlms.units import format_quantity
 
 __all__ = ["measurable", "measure_twice", "with_limits"]
@@ -65,7 +65,8 @@ def measure_twice(manifest: Path, options: Sequence[str]) -> list[list[Item]]:
 def _run(manifest: Path, options: Sequence[str]) -> list[Item]:
     with tempfile.TemporaryDirectory(prefix="mlms-init-") as folder:
         command = [
-            *(sys.executable, "-m", "pytest", str(manifest), "-q", "-pno:cacheprovider"),
+            *module_command("pytest", with_folder=True),
+            *(str(manifest), "-q", "-pno:cacheprovider"),
             *("-Wignore:no limit judges", f"--mlms-results={folder}/results"),
             *(f"--mlms-processes={_PROCESSES}", f"--mlms-duration={_SECONDS}", *options),
         ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -30,6 +29,7 @@ from pytest_mlms.stacks.declared import framework_of
 from pytest_mlms.stacks.installers import Show
 from pytest_mlms.stacks.launch import prepare
 from pytest_mlms.stacks.schema import STACK_FILES
+from pytest_mlms.starts import module_command
 
 __all__ = ["BackfillOptions", "Outcome", "Work", "measure_release", "measured_cases", "plan_work"]
 
@@ -178,7 +178,8 @@ def _collected(stack: Stack, options: BackfillOptions) -> list[str]:
     """Return the ids of the items that a stack runs. Raises MlmsError where there are none."""
     with tempfile.TemporaryDirectory(prefix="mlms-backfill-") as folder:
         words = _arguments([stack], folder, options)
-        command = [sys.executable, "-m", "pytest", "--collect-only", "-q", *words]
+        pytest = module_command("pytest", with_folder=True)
+        command = [*pytest, "--collect-only", "-q", *words]
         done = subprocess.run(
             command,
             capture_output=True,

@@ -16,6 +16,7 @@ from types import FrameType
 from typing import IO
 
 from pytest_mlms.results_reader import read_results
+from pytest_mlms.starts import module_command
 
 __all__ = ["ChildOptions", "ChildResult", "run_child"]
 
@@ -68,7 +69,8 @@ def run_child(
     """
     before = _runs(options.results)
     latest = _latest(options.results)
-    words = [sys.executable, "-m", "pytest", *arguments, *options.arguments]
+    pytest = module_command("pytest", with_folder=True)
+    words = [*pytest, *arguments, *options.arguments]
     with _interrupts_held() as release, _ended_by_signals():
         child = subprocess.Popen(
             words,

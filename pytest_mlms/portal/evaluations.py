@@ -9,7 +9,6 @@ import json
 import os
 import re
 import signal
-import sys
 import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -20,6 +19,7 @@ from pytest_mlms.files import write_atomically
 from pytest_mlms.portal.evaluation_request import EvaluationRequest
 from pytest_mlms.portal.lifeline import DESCRIPTOR
 from pytest_mlms.serialization import from_plain
+from pytest_mlms.starts import module_command
 
 __all__ = ["Busy", "Evaluation", "Evaluations", "whole_characters"]
 
@@ -197,8 +197,9 @@ class Evaluations:
         return _Child(process, writing, evaluation)
 
     def _command(self, request: EvaluationRequest) -> Sequence[str]:
+        python, *words = module_command("pytest", with_folder=True)
         return [
-            *(sys.executable, "-u", "-m", "pytest"),
+            *(python, "-u", *words),
             *("-p", "pytest_mlms.portal.lifeline"),
             *("-p", "no:cacheprovider"),
             "--color=no",

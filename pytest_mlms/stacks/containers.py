@@ -143,7 +143,7 @@ def _identity(engine: str, image: str) -> str | None:
 @lru_cache(maxsize=64)
 def _working_options(image: _Image, stack: str) -> tuple[str, ...]:
     """Return the options that a container needs on this machine, found by starting its Python."""
-    question = [image.identity, image.python, "-c", "import sys; print(sys.version)"]
+    question = [image.identity, image.python, "-I", "-c", "import sys; print(sys.version)"]
     output = ""
     for options in _OPTIONS[image.engine]:
         command = [image.engine, "run", "--rm", *options, *_ISOLATION, *question]

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from pytest_mlms.records import Stack
-from pytest_mlms.stacks.variables import is_secret_name
+from pytest_mlms.stacks.variables import is_secret
 
 __all__ = ["HIDDEN", "declaration_of"]
 
 HIDDEN = "***"
-"""The value of a variable in ``env`` whose name looks like that of a secret."""
+"""The value of a variable in ``env`` that looks like a secret, by its name or its value."""
 
 
 def declaration_of(stack: Stack) -> dict[str, Any]:
@@ -41,4 +41,4 @@ def declaration_of(stack: Stack) -> dict[str, Any]:
 
 
 def _without_secrets(env: Mapping[str, str]) -> dict[str, str]:
-    return {name: HIDDEN if is_secret_name(name) else value for name, value in env.items()}
+    return {name: HIDDEN if is_secret(name, value) else value for name, value in env.items()}

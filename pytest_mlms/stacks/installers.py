@@ -135,7 +135,7 @@ def _without_python(variables: Mapping[str, str]) -> dict[str, str]:
     return environment
 
 
-_PIP_INSTALL = ("-s", "-m", "pip", "install", "--disable-pip-version-check", "--no-input")
+_PIP_INSTALL = ("-I", "-m", "pip", "install", "--disable-pip-version-check", "--no-input")
 
 
 def _make_with_pip(runner: _InstallerRunner, folder: Path, arguments: Sequence[str]) -> list[str]:
@@ -147,13 +147,13 @@ def _make_with_pip(runner: _InstallerRunner, folder: Path, arguments: Sequence[s
 
     newer = _PIP_FOR.get(interpreter.release, "")
     seed = provide_seed(interpreter, newer, folder.parent / "seeds", make_seed)
-    venv = [str(interpreter.path), "-s", "-m", "venv", "--without-pip", str(folder)]
+    venv = [str(interpreter.path), "-I", "-m", "venv", "--without-pip", str(folder)]
     runner.run(venv, "making the environment")
     copy_seed(seed, folder)
     python = str(folder / "bin" / "python")
     install = [python, *_PIP_INSTALL, "--no-color", "--progress-bar=off"]
     runner.run([*install, *arguments], "installing")
-    freeze = [python, "-s", "-m", "pip", "freeze", "--disable-pip-version-check", "--all"]
+    freeze = [python, "-I", "-m", "pip", "freeze", "--disable-pip-version-check", "--all"]
     packages = runner.run(freeze, "listing packages")
     return [line for line in packages if not line.startswith("pip==")]
 
@@ -161,7 +161,7 @@ def _make_with_pip(runner: _InstallerRunner, folder: Path, arguments: Sequence[s
 def _make_seed(runner: _InstallerRunner, folder: Path) -> None:
     """Make an environment with pip in it, of a release that can read today's wheels."""
     interpreter = runner.interpreter
-    runner.run([str(interpreter.path), "-s", "-m", "venv", str(folder)], "preparing pip")
+    runner.run([str(interpreter.path), "-I", "-m", "venv", str(folder)], "preparing pip")
     newer = _PIP_FOR.get(interpreter.release)
     if newer:
         python = str(folder / "bin" / "python")

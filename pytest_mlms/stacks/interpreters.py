@@ -23,6 +23,8 @@ __all__ = ["Interpreter", "find_interpreter", "probe"]
 _OLDEST = (3, 6)
 _SECONDS = 60  # for an interpreter to answer
 _QUESTION = """
+import sys
+sys.path[:] = [path for path in sys.path if path]  # Python 2 has no -I
 import json, platform, sys, sysconfig
 facts = [platform.python_version(), platform.python_implementation()]
 print(json.dumps(facts + [sysconfig.get_platform(), sys.prefix]))
@@ -153,7 +155,7 @@ def _candidates(version: str) -> Iterator[str]:
             yield os.path.join(folder, name)
     yield from _of_pyenv(version)
     yield from _path_from(["uv", "python", "find", "--no-python-downloads", version])
-    yield from _path_from(["py", f"-{minor}", "-c", "import sys; print(sys.executable)"])
+    yield from _path_from(["py", f"-{minor}", "-I", "-c", "import sys; print(sys.executable)"])
 
 
 def _of_pyenv(version: str) -> Iterator[str]:

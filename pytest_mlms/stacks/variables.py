@@ -18,6 +18,7 @@ __all__ = [
     "advice_on_missing",
     "agent_variables",
     "installer_variables",
+    "is_secret",
     "is_secret_name",
     "passed_through",
 ]
@@ -56,8 +57,13 @@ _FRAMEWORKS = (
 )
 # Compilers: torch.compile and Triton call them, and so do packages that are built.
 _COMPILERS = ("CC", "CXX", "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH")
-# This plugin's own, and those by which coverage measures subprocesses.
-_OURS = ("MLMS_*", "COVERAGE_*", "COV_CORE_*")
+# Those by which coverage measures subprocesses. Agents read none of this plugin's, of which some
+# have passwords.
+_COVERAGE = (
+    *("COVERAGE_PROCESS_START", "COVERAGE_PROCESS_CONFIG", "COVERAGE_RCFILE", "COVERAGE_FILE"),
+    *("COVERAGE_CORE", "COV_CORE_SOURCE", "COV_CORE_CONFIG", "COV_CORE_DATAFILE"),
+    *("COV_CORE_BRANCH", "COV_CORE_CONTEXT"),
+)
 
 _AGENT = (
     *_PROCESS,
@@ -66,22 +72,27 @@ _AGENT = (
     *_MATHEMATICS,
     *_FRAMEWORKS,
     *_COMPILERS,
-    *_OURS,
+    *_COVERAGE,
 )
 
-# Installers: their own settings, among them an index with its password.
-_OF_INSTALLERS = ("PIP_*", "UV_*")
-# How the network is reached, and by which certificates; git for requirements from repositories;
-# flags for builds.
+# Installers: their own settings and the way to the network, among them an index and a proxy with
+# their passwords.
+_OF_INSTALLERS = (
+    *("PIP_*", "UV_*"),
+    *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"),
+    *("http_proxy", "https_proxy", "all_proxy", "no_proxy"),
+)
+# Certificates; git for requirements from repositories, without settings that are in variables, as
+# they are where tokens are put; flags for builds.
 _INSTALLER = (
     *_PROCESS,
     *_LOADER,
     *_COMPILERS,
     *("PYENV_*", "CUDA_HOME", "CUDA_PATH"),
-    *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"),
-    *("http_proxy", "https_proxy", "all_proxy", "no_proxy"),
     *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NETRC"),
-    *("GIT_SSL_*", "GIT_CONFIG*", "GIT_SSH*", "GIT_TERMINAL_PROMPT"),
+    *("GIT_SSL_CAINFO", "GIT_SSL_CAPATH", "GIT_SSL_NO_VERIFY", "GIT_SSL_VERSION"),
+    *("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM", "GIT_CONFIG"),
+    *("GIT_SSH", "GIT_SSH_COMMAND", "GIT_SSH_VARIANT", "GIT_TERMINAL_PROMPT"),
     *("CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS", "MAKEFLAGS", "CMAKE_*", "PKG_CONFIG*"),
     *("CARGO_HOME", "RUSTUP_*", "RUSTFLAGS", "MACOSX_DEPLOYMENT_TARGET", "SOURCE_DATE_EPOCH"),
 )
@@ -93,6 +104,9 @@ _SECRET = re.compile(
     r"TOKEN(?!IZER)|SECRET|PASSW|CREDENTIAL|AUTH|PRIVATE|SIGNATURE|(^|_)(API)?KEYS?(_|$)"
 )
 """Names that even a prefix of the list must not let through, such as NVIDIA_API_KEY."""
+
+_USER = re.compile(r"://[^/\s]*:[^/\s]*@")
+"""A user and a password in an address."""
 
 _OF_OTHERS = ("TF_VAR_*", "TF_CLI_*")
 """Terraform's variables, which hold its secrets and have TensorFlow's prefix."""
@@ -122,6 +136,11 @@ def is_secret_name(name: str) -> bool:
     return _SECRET.search(name.upper()) is not None
 
 
+def is_secret(name: str, value: str) -> bool:
+    """Return whether a variable looks like a secret: by its name, or by an address in its value."""
+    return is_secret_name(name) or _USER.search(value) is not None
+
+
 def advice_on_missing(text: str, env: Mapping[str, str]) -> str:
     """Return what to do where an agent's error names a variable that it was not given; else ""."""
     for name in dict.fromkeys(_WORD.findall(text)):
@@ -136,8 +155,8 @@ def advice_on_missing(text: str, env: Mapping[str, str]) -> str:
 def _listed(base: Mapping[str, str], patterns: tuple[str, ...]) -> dict[str, str]:
     """Return the variables on a list of ours, without what looks like a secret."""
     found = passed_through(base, patterns)
-    for name in tuple(found):
-        if is_secret_name(name) or _matches(name, _OF_OTHERS):
+    for name, value in tuple(found.items()):
+        if is_secret(name, value) or _matches(name, _OF_OTHERS):
             del found[name]
     return found
 

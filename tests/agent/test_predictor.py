@@ -16,7 +16,7 @@ from pytest_mlms.errors import OutputError
 from pytest_mlms.records import Stack
 from tests.support.agents import faulty_spec, open_faulty
 from tests.support.cases import faulty_case
-from tests.support.project import PREDICTORS
+from tests.support.project import PREDICTORS, launch
 
 BATCH = {"image": np.zeros((4, 1, 8, 8), np.float32)}
 
@@ -82,11 +82,8 @@ def test_what_a_framework_can_not_tell_is_refused(predictor: Predictor) -> None:
         predictor.structure({"image": (1, 1, 8, 8)})
 
 
-def test_the_model_is_closed_when_the_agent_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_model_is_closed_when_the_agent_ends(tmp_path: Path) -> None:
     notes = tmp_path / "notes"
-    monkeypatch.setenv("MLMS_CLOSING", str(notes))
     case = faulty_case()
     manifest = case.loaded.manifest.model_copy(
         update={
@@ -100,7 +97,10 @@ def test_the_model_is_closed_when_the_agent_ends(
         model=case.model.model_copy(update={"framework": "closing"}),
         stack=Stack("here", "closing", interpreter="current"),
     )
-    spec = replace(faulty_spec(tmp_path, closing), predictor=PREDICTORS / "closing.py")
+    started = launch(env=(("MLMS_CLOSING", str(notes)),))
+    spec = replace(
+        faulty_spec(tmp_path, closing), predictor=PREDICTORS / "closing.py", launch=started
+    )
     (tmp_path / "graph").write_text("model")
     with open_predictor(spec):
         assert notes.read_text() == "load model\n"

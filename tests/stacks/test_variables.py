@@ -25,7 +25,7 @@ def is_given(name: str, *more: str) -> bool:
         *("OMP_PROC_BIND", "KMP_AFFINITY", "MKL_DEBUG_CPU_TYPE", "OPENBLAS_CORETYPE"),
         *("TF_ENABLE_ONEDNN_OPTS", "XLA_FLAGS", "ORT_DISABLE_ALL", "MXNET_SUBGRAPH_BACKEND"),
         *("PYTORCH_CUDA_ALLOC_CONF", "TORCHINDUCTOR_CACHE_DIR", "TORCH_HOME", "HF_HOME"),
-        *("TOKENIZERS_PARALLELISM", "MLMS_HOST", "COVERAGE_PROCESS_START", "CC"),
+        *("TOKENIZERS_PARALLELISM", "COVERAGE_PROCESS_START", "CC"),
     ],
 )
 def test_an_agent_gets_what_frameworks_need(name: str) -> None:
@@ -38,6 +38,7 @@ def test_an_agent_gets_what_frameworks_need(name: str) -> None:
         *("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "GITHUB_TOKEN", "CI_JOB_TOKEN"),
         *("SSH_AUTH_SOCK", "DOCKER_AUTH_CONFIG", "KUBECONFIG", "DATABASE_URL", "PGPASSWORD"),
         *("HF_TOKEN", "NVIDIA_API_KEY", "NGC_API_KEY", "MLMS_SECRET", "ONNX_AUTH"),
+        *("MLMS_HISTORY", "MLMS_CACHE", "COVERAGE_SERVER"),
         *("TF_VAR_password", "TF_TOKEN_app_terraform_io", "TF_CLI_ARGS"),
         *("https_proxy", "PIP_INDEX_URL", "UV_INDEX_PRIVATE_PASSWORD"),
         *("MY_OWN", "GOOGLE_APPLICATION_CREDENTIALS", "DBUS_SESSION_BUS_ADDRESS"),
@@ -61,6 +62,20 @@ def test_an_installer_gets_its_own_settings_with_their_secrets() -> None:
     base = dict.fromkeys([*given, *kept], "x")
     assert set(installer_variables(base)) == given
     assert set(installer_variables(base, ["SSH_*"])) == {*given, "SSH_AUTH_SOCK"}
+
+
+def test_settings_of_git_that_may_be_tokens_do_not_reach_build_scripts() -> None:
+    kept = {"GIT_CONFIG_COUNT", "GIT_CONFIG_VALUE_0", "GIT_CONFIG_PARAMETERS", "GIT_SSH_ASKPASS"}
+    base = dict.fromkeys([*kept, "GIT_CONFIG_GLOBAL", "GIT_SSH_COMMAND"], "x")
+    assert set(installer_variables(base)) == {"GIT_CONFIG_GLOBAL", "GIT_SSH_COMMAND"}
+
+
+def test_an_address_with_a_password_is_a_secret_by_any_name() -> None:
+    value = "https://me:hidden@example.invalid/x"
+    base = dict.fromkeys(["TORCH_HOME", "CMAKE_ARGS", "https_proxy", "PIP_INDEX_URL"], value)
+    assert not agent_variables(base)
+    assert set(installer_variables(base)) == {"https_proxy", "PIP_INDEX_URL"}
+    assert is_given("ANY", "ANY")
 
 
 def test_a_pattern_matches_whole_names_and_their_case() -> None:

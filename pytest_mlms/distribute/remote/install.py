@@ -33,6 +33,7 @@ _OLDEST_PYTHON = (3, 10)
 _DOWNLOAD_SECONDS = 900
 
 _PIP_DOWNLOAD = (
+    "-I",
     "-m",
     "pip",
     "download",

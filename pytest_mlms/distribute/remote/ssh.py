@@ -36,7 +36,7 @@ class SshHost:
         """
         # the interpreter is not quoted, so that the remote shell expands ~
         quoted = shlex.quote(code)
-        remote_command = f"{self.python} -c {quoted}"
+        remote_command = f"{self.python} -I -c {quoted}"
         command = ssh_command(self.host, self.config, remote_command)
         try:
             done = subprocess.run(

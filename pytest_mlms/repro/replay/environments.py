@@ -54,7 +54,7 @@ class Pip(NamedTuple):
 
 def find_pip() -> Pip:
     """Return pip of this Python, and which index it is set to."""
-    command = (sys.executable, "-m", "pip")
+    command = (sys.executable, "-I", "-m", "pip")
     version = _version_of(_output_of([*command, "--version"]))
     index = _index_of(_output_of([*command, "config", "list"]))
     if version >= _PIP_WITH_PYTHON:
@@ -125,7 +125,7 @@ def make_environment(
     try:
         venv = [
             interpreter.path,
-            "-s",
+            "-I",
             "-m",
             "venv",
             *(["--without-pip"] if shared else []),
@@ -133,7 +133,7 @@ def make_environment(
         ]
         _run(venv, "making the environment")
         python = python_of(folder)
-        command = [*shared, "--python", python] if shared else [python, "-s", "-m", "pip"]
+        command = [*shared, "--python", python] if shared else [python, "-I", "-m", "pip"]
         command += ["install", "--disable-pip-version-check", "--no-input"]
         _run(
             [*command, *install_arguments(side, wheels)],

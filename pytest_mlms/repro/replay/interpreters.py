@@ -10,7 +10,12 @@ from typing import Iterator, NamedTuple, Optional
 from .task import CannotRun
 
 _SECONDS = 60
-_QUESTION = "import platform; print(platform.python_version(), platform.python_implementation())"
+_QUESTION = """
+import sys
+sys.path[:] = [path for path in sys.path if path]  # not what is in the current folder
+import platform
+print(platform.python_version(), platform.python_implementation())
+"""
 
 
 class Interpreter(NamedTuple):

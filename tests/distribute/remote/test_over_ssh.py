@@ -117,7 +117,8 @@ def test_sixty_items_run_each_on_a_host_that_fits_and_alone_on_its_device(
     use_many_items(project, "[cpu, cuda]")
     project.pytester.makeconftest(DEVICES + SPANS)
     workers = [hosts.tx(number) for number in (1, 1, 2, 2, 3)]
-    result = project.run(*workers, "--dist=load", "-kperformance")
+    passed = "--mlms-env-passthrough=MLMS_HOST"
+    result = project.run(*workers, passed, "--dist=load", "-kperformance")
     assert result.ret == 0
     # the field that this test adds is not documented, as project.items() wants
     items = [line for line in project.lines() if line["type"] == "item"]
