@@ -19,3 +19,13 @@ def tests(session: nox.Session, pytest: str) -> None:
     session.chdir("..")
     session.install("--quiet", "--editable", ".[test]", f"pytest=={pytest}.*")
     session.run(*QUICK_TESTS, *session.posargs)
+
+
+@nox.session(python=PYTHONS[:2])
+def floors(session: nox.Session) -> None:
+    """Run quick tests on the oldest versions that pyproject.toml permits, which uv can choose."""
+    session.chdir("..")
+    session.install("--quiet", "uv")
+    oldest = ("--quiet", "--resolution", "lowest-direct", f"--python={session.bin}/python")
+    session.run_install("uv", "pip", "install", *oldest, "--editable", ".[test]")
+    session.run(*QUICK_TESTS, *session.posargs)

@@ -331,8 +331,8 @@ NUMBER = r"labels\.csv:2: the label of 0\.png is '.*'; write the number of its c
         ("file,label\n../../0.png,0\n", OUTSIDE.format(r"\.\./\.\./0\.png")),
         ("file,label\na/../../../0.png,0\n", OUTSIDE.format("a/.*")),
         ("file,label\n/dev/zero,0\n", OUTSIDE.format("/dev/zero")),
-        ("file,label\n0\0.png,0\n", r"labels\.csv:2: "),
-        ("file,label\n0.png,1\0\n", r"labels\.csv:2: "),
+        ("file,label\n0\0.png,0\n", r"labels\.csv:[12]: "),  # 1: Python 3.10
+        ("file,label\n0.png,1\0\n", r"labels\.csv:[12]: "),
         ("file,label\n", "and not 0"),
     ],
     ids=[
