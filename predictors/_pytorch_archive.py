@@ -11,6 +11,7 @@ import zipfile
 from typing import Any, Callable, Iterator, NamedTuple, Tuple
 
 from mlms_predictors._pytorch_formulas import is_plain
+from mlms_predictors._pytorch_script import FILE_OPERATORS
 from mlms_predictors._run.zip_files import plain_members
 
 _MEMBER = re.compile(
@@ -34,7 +35,7 @@ _RANGES = "range_constraints"
 _OPERATOR = re.compile(
     r"""
     torch\.ops\. (aten|prims|quantized|quantized_decomposed|onednn|torchvision)
-        \. (?!from_file\b) \w+ \. (?!__)\w+
+        \. (?! (?:FILES)\b ) \w+ \. (?!__)\w+
     | torch\.ops\.higher_order\. (cond | while_loop | scan | associative_scan | map_impl
         | invoke_subgraph | strict_mode | wrap_with_set_grad_enabled | wrap_with_autocast
         | flex_attention | out_dtype | auto_functionalized | auto_functionalized_v2)
@@ -42,7 +43,7 @@ _OPERATOR = re.compile(
     | math\. (trunc | ceil | floor | sqrt)
     | _operator\. (getitem | eq | ne | le | ge | lt | gt | neg | pos | mul | add | sub | floordiv
         | mod | pow | truediv | and_ | or_ | lshift | rshift)
-    """,
+    """.replace("FILES", "|".join(FILE_OPERATORS)),
     re.VERBOSE,
 )
 _FORMULA = "expr_str"

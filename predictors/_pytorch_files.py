@@ -1,7 +1,8 @@
 """Reading of PyTorch's files, without running code that is hidden in them.
 
-Pickles are read as weights only. torch.export.load can run code in more ways, so a .pt2 is checked
-first. Zip files must be plain: torch reads them by a reader of its own.
+Pickles are read as weights only. torch.export.load can run code in more ways, and operators of a
+TorchScript write files, so both are checked first. Zip files must be plain: torch reads them by a
+reader of its own.
 """
 
 import contextlib
@@ -13,6 +14,7 @@ from typing import Any, List, NamedTuple
 import torch
 from mlms_predictors import Load, Tensor
 from mlms_predictors._pytorch_archive import check_pt2
+from mlms_predictors._pytorch_script import check_script
 from mlms_predictors._run.shapes import shape_of
 from mlms_predictors._run.zip_files import begins_as_zip, plain_members
 
@@ -40,7 +42,7 @@ def read_model(request: Load, device: Any) -> ReadModel:
     if any(name.endswith("/archive_format") for name in members):
         return _read_pt2(path, device, request.allow_code)
     if any("/code/" in name for name in members):
-        return _read_script(path, device)
+        return _read_script(path, device, request.allow_code)
     if any(name.endswith("data.pkl") for name in members) or _starts_as_pickle(path):
         raise RuntimeError(
             "it is a pickle, which holds no graph, or code that would run when loaded; save the "
@@ -65,7 +67,9 @@ def _starts_as_pickle(path):
         return file.read(1) == b"\x80"
 
 
-def _read_script(path, device):
+def _read_script(path, device, allow_code):
+    if not allow_code:
+        check_script(path)
     module = torch.jit.load(path, map_location=device).eval()
     arguments = module.forward.schema.arguments[1:]
     inputs = [Tensor(argument.name, "float32", ()) for argument in arguments]

@@ -278,6 +278,53 @@ def trace(tmp_path: Path) -> Iterator[Path]:
     assert not trace.exists()
 
 
+EFFECTS = [
+    ("torch.save(image, 'PATH')", "save"),
+    ("ops.aten.save(image, 'PATH')", "save"),
+    (r"getattr(torch, 'sa\x76e')(image, 'PATH')", "save"),
+    ("torch.from_file('PATH', True, 4)", "from_file"),
+    ("ops.prim.rpc_sync('PATH', torch.neg, (image,))", "rpc_sync"),
+    ("ops.symm_mem._barrier('PATH')", r"ops\.symm_mem"),
+    ("ops.c10d.barrier(image)", r"ops\.c10d"),
+    ("getattr(ops, 'c10d')", "all operators"),
+    ("annotate(__torch__.torch.classes.dist_rpc.WorkerInfo, image)", r"torch\.classes\.dist_rpc"),
+]
+
+
+def with_statement(statement: str, script: Path, target: Path) -> Path:
+    """Copy the digits network as TorchScript, with a statement at its beginning."""
+    first = b"    conv2d_0 = self.conv2d_0\n"
+
+    def change(name: str, data: bytes) -> bytes:
+        if not name.endswith("/code/__torch__.py"):
+            return data
+        assert first in data
+        return data.replace(first, f"    {statement}\n".encode() + first)
+
+    return changed(script, target, change)
+
+
+@pytest.mark.parametrize(("statement", "problem"), EFFECTS)
+def test_a_torchscript_that_does_more_than_compute_is_refused_before_torch_reads_it(
+    torch: Framework, formats: Path, trace: Path, statement: str, problem: str
+) -> None:
+    script = formats / "digits_cnn.pt"
+    evil = with_statement(statement.replace("PATH", str(trace)), script, trace.with_name("e.pt"))
+    with pytest.raises(Refused, match=f"{problem}.*allow it with --mlms-allow-code"):
+        torch.load(evil, **SIGNATURE)
+
+
+def test_a_torchscript_may_write_files_once_its_code_is_allowed(
+    torch: Framework, formats: Path, tmp_path: Path
+) -> None:
+    written = tmp_path / "written"
+    statement = f"torch.save(image, '{written}')"
+    script = with_statement(statement, formats / "digits_cnn.pt", tmp_path / "saves.pt")
+    torch.load(script, allow_code=True, **SIGNATURE)
+    torch.predict()
+    assert written.stat().st_size
+
+
 Program = dict[str, Any]
 Change = Callable[[Program], None]
 

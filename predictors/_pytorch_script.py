@@ -1,0 +1,72 @@
+"""The check of a TorchScript before torch.jit.load compiles it, so that it touches no file or host.
+
+Its code is text in the file, in the syntax of Python. It may use what torch computes with; methods
+of it run already when it is loaded. So the text is checked, not what was loaded.
+"""
+
+import ast
+import re
+import zipfile
+
+_ADVICE = "allow it with --mlms-allow-code"
+
+FILE_OPERATORS = ("from_file", "save")
+"""Operators of aten that read or write files."""
+
+_REFUSED = frozenset(
+    (*FILE_OPERATORS, "rpc_sync", "rpc_async", "rpc_remote", "PythonOp", "IgnoredPythonOp")
+)
+"""Operators with effects beside their outputs, in namespaces that compute."""
+
+_NAMESPACES = (
+    *("aten", "prim", "prims", "quantized", "_quantized", "quantization", "quantized_decomposed"),
+    *("mkl", "mkldnn", "mkldnn_prepacked", "onednn", "prepacked", "sparse"),
+    *("torchvision", "torchaudio", "profiler", "static_runtime"),
+)
+"""The namespaces behind ``ops`` in code; others reach hosts, memory or what a person registered."""
+
+_CLASSES = re.compile(rb"torch[.\n]classes[.\n](?!(?:quantized|xnnpack|mkldnn|sparse)\b)(\w+)")
+"""A class of C++ other than those of packed weights, in code or in a pickle."""
+
+
+def check_script(path: str) -> None:
+    """Raise RuntimeError where the code of a TorchScript does more than compute."""
+    with zipfile.ZipFile(path) as archive:
+        for name in archive.namelist():
+            if name.endswith("/model.json"):
+                raise RuntimeError("it is a TorchScript of before 2019; save it again")
+            if name.endswith((".py", ".pkl")):
+                _check_member(name, archive.read(name))
+
+
+def _check_member(name, data):
+    found = _CLASSES.search(data)
+    if found:
+        raise RuntimeError("%s has torch.classes.%s; %s" % (name, found[1].decode(), _ADVICE))
+    if name.endswith(".py"):
+        problem = _problem(data)
+        if problem:
+            raise RuntimeError("%s %s; %s" % (name, problem, _ADVICE))
+
+
+def _problem(data):
+    """Return what keeps code from being taken, or None."""
+    try:
+        nodes = list(ast.walk(ast.parse(data.decode())))
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        return "can't be read as code: %.80s" % error
+    parents = [node for node in nodes if _is_ops(getattr(node, "value", None))]
+    for node in parents:
+        if not isinstance(node, ast.Attribute) or node.attr not in _NAMESPACES:
+            return "uses the operators ops.%s" % getattr(node, "attr", "*")
+    if len(parents) != sum(map(_is_ops, nodes)):
+        return "hands on all operators"
+    for node in nodes:  # names are the texts of nodes, also those that getattr is given
+        for value in vars(node).values():
+            if isinstance(value, str) and value in _REFUSED:
+                return "uses the operator %s, which reaches files, hosts or Python" % value
+    return None
+
+
+def _is_ops(node):
+    return isinstance(node, ast.Name) and node.id == "ops"
