@@ -242,7 +242,7 @@ class Comparison:
         floor: The half of the interval that a failure must pass, as a share.
         detectable: The smallest true change that would have been found four times of five, as a
             share.
-        least_change: The change in seconds that the tolerance stands for, where that is more than
+        least_change: The change in ``unit`` that the tolerance stands for, where that is more than
             the share that was asked for; else 0.
         asked: The tolerance that was asked for, where the one that decides is wider; else None.
         told: What was compared and how far it agrees, of outputs.

@@ -41,6 +41,7 @@ class TimesLessWait:
     time_to_answer: float
     memory_growth: float
     peak_bytes: int
+    import_bytes: float
     peak_is_since_load: bool
     joules_per_input: float
     energy_missing: str

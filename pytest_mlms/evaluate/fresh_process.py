@@ -104,6 +104,7 @@ def _result(plan: PerformancePlan, predictor: Predictor, timed: _Timed) -> Proce
         warmup_calls=sum(map(len, timed.warm_up.latencies)),
         steady=timed.warm_up.steady and settling.is_settled,
         peak_bytes=run.peak_bytes - predictor.rss_before,
+        import_bytes=predictor.rss_before,
         peak_is_since_load=predictor.peak_is_since_load,
         calls=len(run.latencies),
         output_sha256=run.sha256,

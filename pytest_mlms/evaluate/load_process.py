@@ -97,6 +97,7 @@ def measure_load_process(
         warmup_calls=sum(map(len, warmed.latencies)),
         steady=warmed.steady,
         peak_bytes=view.peak_bytes - predictor.rss_before,
+        import_bytes=predictor.rss_before,
         peak_is_since_load=predictor.peak_is_since_load,
         calls=len(served.times),
         output_sha256="",

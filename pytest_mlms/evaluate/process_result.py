@@ -56,6 +56,7 @@ class ProcessRecord:
     energy_missing: str = UNTOLD.missing
     memory_growth: float | None = None
     import_seconds: float | None = None
+    import_bytes: int | None = None
     load: LoadRecord | None = omitted_if_default(None)
 
 
@@ -98,6 +99,12 @@ class ProcessResult:
     def peak_bytes(self) -> int:
         """Largest resident memory, less that before the model was loaded, in bytes."""
         return self.record.peak_bytes
+
+    @property
+    def import_bytes(self) -> float:
+        """Resident memory before the model was loaded, in bytes; NaN where that isn't known."""
+        imports = self.record.import_bytes
+        return math.nan if imports is None else imports
 
     @property
     def peak_is_since_load(self) -> bool:
@@ -163,6 +170,7 @@ class ProcessResult:
             time_to_answer=self.time_to_answer - waited,
             memory_growth=self.memory_growth,
             peak_bytes=record.peak_bytes,
+            import_bytes=self.import_bytes,
             peak_is_since_load=record.peak_is_since_load,
             joules_per_input=self.joules_per_input,
             energy_missing=record.energy_missing,

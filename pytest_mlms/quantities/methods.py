@@ -12,7 +12,7 @@ METHODS: Mapping[Kind, int] = {
     "accuracy": 1,
     "agreement": 1,
     "performance": 1,
-    "upgrade": 1,
+    "upgrade": 2,
     "trace": 1,
 }
 """Kind of item -> the version of its method.

@@ -48,6 +48,10 @@ class ProcessValues(Protocol):
         """Largest resident memory, less that before the model was loaded, in bytes."""
 
     @property
+    def import_bytes(self) -> float:
+        """Resident memory before the model was loaded, in bytes; NaN where that isn't known."""
+
+    @property
     def peak_is_since_load(self) -> bool:
         """True if the kernel could reset the peak before the model was loaded."""
 

@@ -15,20 +15,36 @@ from pytest_mlms.redaction import redact
 
 __all__ = ["command_for", "reproduce_command"]
 
-_LEFT_OUT = (
-    "results",
-    "benchmark_json",
-    "bencher_json",
-    "metrics",
-    "report",
-    "upgrade_report",
-    "model",
-    "resume",
-    "fleet",
-    "worker_timeout",
+_KEPT = (
+    "manifests",
+    "stack",
+    "env_passthrough",
+    "predictors",
+    "cache",
+    "download_size",
+    "download_time",
+    "unpack_limit",
+    "processes",
+    "duration",
+    "full",
+    "budget",
+    "loadgen",
+    "outputs",
+    "against",
+    "aa",
+    "tolerance",
+    "gate",
+    "clock",
+    "timeout",
+    "allow_code",
+    "trace",
+    "trace_functions",
+    "trace_on_fail",
+    "strict",
 )
-"""Options that say where results go and how a run is distributed.
+"""Options that decide what an item does.
 
+Whoever reproduces an item must not push its results, add them to a team's history, or remove runs.
 A model without a manifest has its draft in the run's folder, which the node id names.
 """
 
@@ -42,7 +58,7 @@ def command_for(nodeid: str, path: Path, config: pytest.Config) -> str:
     """Return the command for the item of a node id and a file."""
     words = ["pytest", *_options_of_pytest(config)]
     for option in OPTIONS:
-        if option.name not in _LEFT_OUT and _is_needed(option, path, config):
+        if option.name in _KEPT and _is_needed(option, path, config):
             words += _words(option, config.getoption(option.key, None))
     words += _stack_of_drafts(config)
     words.append(_node(nodeid, path, config))

@@ -53,19 +53,20 @@ def compare_rounds(
     ``tolerances`` override the defaults. The risk of a look is the same at each, and can therefore
     be applied again later with other tolerances. ``orders`` are those of ``estimate_change``.
     """
-    of_latency = _tolerance_of_latency(rounds, tolerances)
+    of_latency = _own_tolerance("latency", rounds, tolerances)
     comparisons = []
     for name in upgrade_rules():
         figures = [figures[name] for figures in rounds if name in figures]
         if figures:
-            tolerance = _tolerance_of(name, tolerances, of_latency)
+            own = _own_tolerance(name, rounds, tolerances)
+            tolerance = own if name in tolerances else _at_least(own, name, of_latency)
             undecided = _undecided(name, figures, tolerance, name in gates, span)
             comparisons.append(_decide(undecided, _usable(name, rounds, orders), span))
     return comparisons
 
 
 class _Tolerance(NamedTuple):
-    """A tolerance as a share, and the seconds that it stands for where these decided it.
+    """A tolerance as a share, and the change that it stands for where that decided it.
 
     ``asked`` is the narrower share that was asked for, None where that is the tolerance.
     """
@@ -75,32 +76,24 @@ class _Tolerance(NamedTuple):
     asked: float | None = None
 
 
-def _tolerance_of_latency(
-    rounds: Sequence[Mapping[str, Figure]], tolerances: Mapping[str, float]
+def _own_tolerance(
+    name: str, rounds: Sequence[Mapping[str, Figure]], tolerances: Mapping[str, float]
 ) -> _Tolerance:
-    """Return the tolerance of latency: at least the least change that is judged."""
-    rule = upgrade_rules()["latency"]
-    share = tolerances.get("latency", rule.tolerance)
-    values = [figures["latency"].a for figures in rounds if "latency" in figures]
+    """Return the tolerance of a quantity: at least the least change that is judged."""
+    rule = upgrade_rules()[name]
+    share = tolerances.get(name, rule.tolerance)
+    values = [figures[name].a for figures in rounds if name in figures]
     baseline = median(values) if values else 0.0
     if baseline * share >= rule.least_change or not baseline:
         return _Tolerance(share)
     return _Tolerance(rule.least_change / baseline, rule.least_change, share)
 
 
-def _tolerance_of(name: str, tolerances: Mapping[str, float], of_latency: _Tolerance) -> _Tolerance:
-    """Return the tolerance of a quantity: that of ``tolerances``, else the default.
-
-    Times and throughput have at least the tolerance of latency, unless they are named.
-    """
-    if name == "latency":
-        return of_latency
-    if name in tolerances:
-        return _Tolerance(tolerances[name])
-    default = upgrade_rules()[name].tolerance
-    if QUANTITIES[name].unit == "B" or default >= of_latency.share:
-        return _Tolerance(default)
-    return of_latency._replace(asked=default)
+def _at_least(own: _Tolerance, name: str, of_latency: _Tolerance) -> _Tolerance:
+    """Return a default tolerance: times and throughput have at least that of latency."""
+    if QUANTITIES[name].unit == "B" or own.share >= of_latency.share:
+        return own
+    return of_latency._replace(asked=own.share)
 
 
 class _Usable(NamedTuple):

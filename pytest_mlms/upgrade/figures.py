@@ -21,7 +21,8 @@ _OF_PROCESS = {
     "start_time": "start_seconds",
     "first_inference": "first_seconds",
     "load_time": "load_seconds",
-    "peak_memory": "peak_bytes",
+    "peak_memory": "model_bytes",
+    "import_memory": "import_bytes",
     "memory_growth": "growth",
     "energy_per_input": "joules",
 }

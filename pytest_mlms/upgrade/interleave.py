@@ -380,6 +380,7 @@ def _measured_side(predictor: Predictor, clocks: Clocks, turns: _SideTurns) -> S
         first_seconds=first_seconds,
         peak_bytes=turns.last.peak_bytes if predictor.peak_is_since_load else None,
         start_seconds=None if loaded is None else loaded + first_seconds,
+        import_bytes=predictor.rss_before,
     )
 
 
@@ -395,6 +396,7 @@ def _side_record(predictor: Predictor, measured: Side) -> SideRecord:
         load_seconds=measured.load_seconds,
         first_seconds=measured.first_seconds,
         peak_bytes=measured.peak_bytes,
+        import_bytes=measured.import_bytes,
         interpreter_seconds=predictor.interpreter_seconds,
         import_seconds=predictor.import_seconds,
     )

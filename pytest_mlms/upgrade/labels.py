@@ -95,8 +95,8 @@ def widening_label(compared: Comparison) -> str:
     """Return what was asked for in place of a wider tolerance, and why; else ""."""
     reason = "it is as wide as that of latency"
     if compared.least_change:
-        seconds = format_quantity(compared.least_change, "s")
-        reason = f"{seconds} is the least change that is judged"
+        least = format_quantity(compared.least_change, compared.unit)
+        reason = f"{least} is the least change that is judged"
     if compared.asked is not None:
         return f" (instead of {percent(compared.asked)}: {reason})"
     return f" ({reason})" if compared.least_change else ""  # of an earlier version

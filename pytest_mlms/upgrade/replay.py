@@ -262,4 +262,5 @@ def _side(arrays: Mapping[str, Array], record: SideRecord, side: SideName) -> Si
         load_seconds=record.load_seconds,
         first_seconds=record.first_seconds,
         peak_bytes=record.peak_bytes,
+        import_bytes=record.import_bytes,
     )

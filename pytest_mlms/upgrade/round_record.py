@@ -42,6 +42,7 @@ class SideRecord:
     peak_bytes: int | None
     interpreter_seconds: float | None = None
     import_seconds: float | None = None
+    import_bytes: int | None = None
 
 
 @dataclass(frozen=True)

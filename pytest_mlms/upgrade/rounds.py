@@ -29,6 +29,8 @@ Clock = Literal["device", "adj", "cpu", "wall"]
 SIDES: tuple[SideName, SideName] = ("a", "b")
 """A is the baseline, B the candidate."""
 
+_PAGE = 4096
+
 CLOCKS: dict[Clock, str] = {
     "device": "time on the device, by its own events",
     "adj": "wall time less the calling thread's wait for a core",
@@ -45,6 +47,7 @@ class Side:
     ``wall``, ``wait`` and ``device`` are seconds, as turns x calls; ``cpu`` is seconds a call, one
     value a turn. ``wait`` is None where the kernel does not count it, ``device`` where the
     predictor does not report it, ``peak_bytes`` (of the whole process) where the kernel cannot.
+    ``import_bytes`` are those before the model was loaded, None in records of earlier versions.
     ``start_seconds`` are those from the start of the process to its first answer, ``growth`` the
     bytes that a call added, ``joules`` the energy of an input where the device counts it.
     """
@@ -59,6 +62,17 @@ class Side:
     start_seconds: float | None = None
     growth: float | None = None
     joules: float | None = None
+    import_bytes: int | None = None
+
+    @property
+    def model_bytes(self) -> int | None:
+        """The peak above what the process had before the model was loaded, a page at least.
+
+        It is that of the whole process where that isn't known.
+        """
+        if self.peak_bytes is None or self.import_bytes is None:
+            return self.peak_bytes
+        return max(_PAGE, self.peak_bytes - self.import_bytes)
 
     def times(self, clock: Clock) -> Array:
         """Return the seconds of each call by ``clock``, as turns x calls (``cpu``: turns x 1)."""

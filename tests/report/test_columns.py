@@ -46,6 +46,7 @@ def test_the_tables_and_their_columns_are_in_order() -> None:
             "load",
             "first call",
             "peak memory",
+            "imports",
             "growth a call",
             "processes",
         ],

@@ -8,7 +8,8 @@ from typing import cast
 
 import pytest
 
-from pytest_mlms.report.reproduce import reproduce_command
+from pytest_mlms.options import OPTIONS
+from pytest_mlms.report.reproduce import _KEPT, reproduce_command
 
 NODE = "'digits/m.yaml::test_accuracy[onnxruntime-cpu]'"
 
@@ -72,3 +73,14 @@ def test_the_places_of_the_options_of_pytest_are_kept(pytester: pytest.Pytester)
     pytester.path.joinpath("other.ini").write_text("[pytest]\n")
     found = command(pytester, "-c", "other.ini", "-o", "mlms_processes=1")
     assert found == f"pytest -cother.ini -omlms_processes=1 {NODE}"
+
+
+LEFT_OUT = {
+    *("results", "keep", "history", "push", "push_token_file", "model", "resume", "fleet"),
+    *("worker_timeout", "benchmark_json", "bencher_json", "metrics", "report", "upgrade_report"),
+}
+"""Options that say where results go and how a run is distributed."""
+
+
+def test_a_reproduction_has_nothing_that_pushes_records_or_removes() -> None:
+    assert {option.name for option in OPTIONS} - LEFT_OUT == set(_KEPT)

@@ -199,7 +199,7 @@ def test_a_stack_against_itself_shows_the_noise_of_the_machine() -> None:
 
 
 def test_the_quantities_that_decided_an_upgrade_are_named_below_it() -> None:
-    rounds = [{"latency": changed(0.2), "peak_memory": changed(1.0)}] * 5
+    rounds = [{"latency": changed(0.2), "peak_memory": changed(1.0, a=1e8)}] * 8
     made = result_of(rounds)
     terminal = written([upgrade(0.0, **to_plain(made), verdict="REGRESSED")])
     assert "  latency, peak_memory" in terminal.lines

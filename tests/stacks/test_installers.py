@@ -157,6 +157,7 @@ def test_uv_makes_the_environment_and_installs(
     venv, pip_install, freeze = log.read_text().splitlines()
     assert venv.startswith("venv ")
     assert pip_install.endswith(" tiny")
+    assert "--compile-bytecode" in pip_install
     assert freeze.startswith("pip freeze")
 
 

@@ -54,6 +54,7 @@ class FakePredictor:
         self.load_seconds = 0.3
         self.load_waited = 0.1
         self.peak_is_since_load = True
+        self.rss_before = 1 << 19
         self.interpreter_seconds = 0.1
         self.import_seconds = 0.4
         self.seconds_until_loaded = 0.7

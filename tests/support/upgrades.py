@@ -65,9 +65,9 @@ def random_side(rng: np.random.Generator, factor: float = 1.0, **fields: Any) ->
     return replace(side, **fields)
 
 
-def changed(value: float, error: float = 0.002, calls: int = 400) -> Figure:
-    """Return a figure of 1 ms on side A and exp(``value``) times that on side B."""
-    return Figure(0.001, 0.001 * math.exp(value), value, error, calls)
+def changed(value: float, error: float = 0.002, calls: int = 400, a: float = 0.001) -> Figure:
+    """Return a figure of ``a`` (1 ms) on side A and exp(``value``) times that on side B."""
+    return Figure(a, a * math.exp(value), value, error, calls)
 
 
 def latencies(*values: float, error: float = 0.002) -> list[dict[str, Figure]]:

@@ -157,7 +157,7 @@ def test_a_wider_tolerance_gives_no_worse_verdict(
         assert rank(loose.verdict) <= rank(strict.verdict)
 
 
-EQUAL = {name: changed(0.0) for name in ("latency", "throughput", "peak_memory")}
+EQUAL = {name: changed(0.0, a=1e8) for name in ("latency", "throughput", "peak_memory")}
 
 
 @pytest.mark.parametrize(
@@ -400,7 +400,7 @@ def memory_verdicts(buffer: float, worse: float, count: int) -> list[Verdict]:
         noise = rng.normal(0, 0.001, (2, count))
         a, b = np.log1p(buffer * rng.integers(2, size=(2, count))) + noise
         changes = b - a + math.log1p(worse)
-        rounds = [{"peak_memory": changed(value, error=0.0)} for value in changes]
+        rounds = [{"peak_memory": changed(value, error=0.0, a=1e8)} for value in changes]
         (found,) = compare_rounds(rounds, {})
         verdicts.append(found.verdict)
     return verdicts
@@ -467,3 +467,23 @@ def test_losses_of_six_hundred_answers_are_judged_by_their_number(
 
 def test_an_item_without_a_gate_does_not_pass() -> None:
     assert verdict_of([]) is INCONCLUSIVE
+
+
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "verdict"),
+    [
+        (8 * MIB, 8.9 * MIB, PASSED),
+        (2 * MIB, 2.9 * MIB, PASSED),
+        (2 * MIB, 3.2 * MIB, REGRESSED),
+        (50 * MIB, 61 * MIB, REGRESSED),
+    ],
+)
+def test_a_change_of_memory_of_less_than_a_mebibyte_is_none(
+    a: float, b: float, verdict: Verdict
+) -> None:
+    rounds = [{"peak_memory": changed(math.log(b / a) + 1e-4 * at, 0.0, a=a)} for at in range(12)]
+    (compared,) = compare_rounds(rounds, {})
+    assert compared.verdict is verdict

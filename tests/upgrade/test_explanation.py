@@ -102,7 +102,7 @@ def test_outputs_that_differ_and_have_no_accuracy_say_both() -> None:
 
 
 def test_the_worst_quantities_come_first() -> None:
-    figures = {"latency": SAME, "peak_memory": changed(1.0)}
+    figures = {"latency": SAME, "peak_memory": changed(1.0, a=1e8)}
     lines = explain(result_of(8 * [figures]))
     assert lines[1].startswith("  REGRESSED    peak_memory: ")
     assert lines[2].startswith("  PASSED       latency: A 1.00 ms, B 1.00 ms, ×1.000 (")

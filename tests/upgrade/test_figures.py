@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -92,3 +93,16 @@ def test_a_figure_is_a_list_in_json_and_an_infinite_error_is_null() -> None:
     plain = to_plain(figure)
     assert plain == [0.001, 0.002, 0.7, None, 40]
     assert from_plain(Figure, plain) == figure
+
+
+def test_the_memory_of_a_model_is_above_that_of_the_imports() -> None:
+    """As Python 3.13 imports more than 3.11, and the model itself takes less."""
+    rng = np.random.default_rng(5)
+    mib = 1 << 20
+    a = random_side(rng, peak_bytes=51 * mib, import_bytes=42 * mib)
+    b = random_side(rng, peak_bytes=61 * mib, import_bytes=53 * mib)
+    found = figures_of(Round(a, b), "wall", 8)
+    assert (found["peak_memory"].a, found["peak_memory"].b) == (9 * mib, 8 * mib)
+    assert (found["import_memory"].a, found["import_memory"].b) == (42 * mib, 53 * mib)
+    earlier = figures_of(Round(replace(a, import_bytes=None), b), "wall", 8)
+    assert "import_memory" not in earlier

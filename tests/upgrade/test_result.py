@@ -30,7 +30,7 @@ def test_the_margin_is_the_distance_of_the_interval_from_its_limit(value: float)
 
 
 def test_regressed_quantities_and_undecided_gates_are_listed() -> None:
-    rounds = [{**figures, "peak_memory": changed(1.0)} for figures in alike(0.03)]
+    rounds = [{**figures, "peak_memory": changed(1.0, a=1e8)} for figures in alike(0.03)]
     result = result_of(rounds)
     assert [one.quantity for one in result.regressed] == ["peak_memory"]
     assert [one.quantity for one in result.undecided_gates] == ["latency"]

@@ -10,6 +10,7 @@ from .task import CannotRun, Seen, Task
 
 MOST_ROUNDS = 12
 LEAST_ROUNDS = 5
+_PAGE = 4096.0  # bytes
 _WARM_UP_PAIRS = 8
 _WARM_UP_SECONDS = 1.0
 _TURN_SECONDS = 0.002
@@ -35,18 +36,14 @@ class Turn(NamedTuple):
 class Process(NamedTuple):
     """The measurements of one process: its turns, and what it has once.
 
-    ``peak_bytes`` is the peak of the whole process, ``bytes_before`` what it had before the load.
+    ``peak_bytes`` is the peak above ``import_bytes``, which it had before the model was loaded.
     """
 
     turns: List[Turn]
     load_seconds: float
     first_seconds: float
     peak_bytes: float
-    bytes_before: float
-
-    def since_load(self) -> "Process":
-        """Return it with the peak of memory above what it had before the model was loaded."""
-        return self._replace(peak_bytes=self.peak_bytes - self.bytes_before)
+    import_bytes: float
 
 
 def _calls(process: Process) -> List[float]:
@@ -86,6 +83,7 @@ FIGURES: Dict[str, Callable[[Process], float]] = {
     "load_time": lambda process: process.load_seconds,
     "first_inference": lambda process: process.first_seconds,
     "peak_memory": lambda process: process.peak_bytes,
+    "import_memory": lambda process: process.import_bytes,
 }
 """The quantities that a replay measures; ``throughput`` is one over the mean latency."""
 
@@ -204,8 +202,7 @@ def _single(task: Task, sides: Sides) -> float:
     try:
         started = _Started(sides.fresh(NEW), task)
         _run_turns([started], task.seconds)
-        process = started.finish().since_load()  # as items of performance measure it
-        return figure_of(process, task.expected.quantity, _inputs(task))
+        return figure_of(started.finish(), task.expected.quantity, _inputs(task))
     except (Failed, Ended) as error:
         raise CannotRun("the model can't be run here: %s" % error) from None
     finally:
@@ -243,12 +240,13 @@ class _Started:
         self.agent.resume()
         facts, _ = self.agent.request("turn", {"count": 1, "skip": 0, "first": 0, "outputs": True})
         loaded = self._loaded
+        before = float(loaded["rss_before"])
         return Process(
             turns=self.turns,
             load_seconds=loaded["seconds"] - loaded["waited"],
             first_seconds=self._first,
-            peak_bytes=float(facts["peak_rss"]),
-            bytes_before=float(loaded["rss_before"]),
+            peak_bytes=max(_PAGE, facts["peak_rss"] - before),
+            import_bytes=before,
         )
 
 
