@@ -258,7 +258,9 @@ def _is_suspect(compared: Comparison) -> bool:
         return False
     sign = QUANTITIES[compared.quantity].sign
     worse = sign * math.log(compared.ratio)
-    farthest = compared.high if sign > 0 else 1 / compared.low
+    farthest = compared.high
+    if sign < 0:
+        farthest = 1 / compared.low if compared.low > 0 else math.inf
     return worse > math.log1p(compared.tolerance) and 2 * worse > math.log(farthest)
 
 

@@ -46,7 +46,10 @@ def compare_evidence(
     right_b = candidate.shares
     for name, right_a in baseline.shares.items():
         tolerance = _tolerance_of(name, tolerances)
-        found.append(compare_accuracy(name, right_a, right_b[name], tolerance))
+        if name in right_b:
+            found.append(compare_accuracy(name, right_a, right_b[name], tolerance))
+        else:
+            found.append(_undecided(name, float(right_a.mean()), math.nan, len(right_a), tolerance))
     values_a = figures_of(baseline)
     if values_a:
         found += _compare_figures(baseline, candidate, values_a, tolerances, seed)
@@ -68,31 +71,44 @@ def _compare_figures(
     samples_a, samples_b = resampled_figures([baseline, candidate], seed)
     found = []
     for name, value_a in values_a.items():
-        undecided = Comparison(
-            quantity=name,
-            a=value_a,
-            b=values_b[name],
-            unit=QUANTITIES[name].unit,
-            tolerance=_tolerance_of(name, tolerances),
-            gate=False,
-            replicates=len(baseline),
-            of="inputs",
-        )
-        found.append(compare_figure(undecided, samples_a[name], samples_b[name]))
+        tolerance = _tolerance_of(name, tolerances)
+        value_b = values_b.get(name, math.nan)
+        undecided = _undecided(name, value_a, value_b, len(baseline), tolerance)
+        if name in values_b:
+            rounding = baseline.rounding.get(name, 0.0)
+            undecided = compare_figure(undecided, samples_a[name], samples_b[name], rounding)
+        found.append(undecided)
     return found
 
 
-def compare_figure(undecided: Comparison, samples_a: Array, samples_b: Array) -> Comparison:
+def _undecided(name: str, a: float, b: float, inputs: int, tolerance: float) -> Comparison:
+    """Return a comparison without a verdict; the candidate's value is NaN where it has none."""
+    return Comparison(
+        quantity=name,
+        a=a,
+        b=b,
+        unit=QUANTITIES[name].unit,
+        tolerance=tolerance,
+        gate=False,
+        replicates=inputs,
+        of="inputs",
+        lacking=f"the candidate's outputs have no {name}" if math.isnan(b) else "",
+    )
+
+
+def compare_figure(
+    undecided: Comparison, samples_a: Array, samples_b: Array, rounding: float = 0.0
+) -> Comparison:
     """Return the verdict on a figure, given each side's values in the same samples of the inputs.
 
     The change is that of a fraction itself, and of another figure its share of the baseline's
     value. REGRESSED where it is surely worse than the tolerance, PASSED where it is surely less: by
     a bootstrap of the difference, and by the inputs that the dataset lacks, which may lose all. A
     tolerance of 0 is about these very inputs: it is PASSED where the candidate is no worse in any
-    sample.
+    sample. A change of at most ``rounding`` is none.
     """
     quantity = QUANTITIES[undecided.quantity]
-    scale = 1.0 if quantity.unit == "fraction" else abs(undecided.a)
+    scale = 1.0 if quantity.unit == "fraction" else max(abs(undecided.a), rounding)
     inputs = undecided.replicates
     if math.isnan(undecided.a) or math.isnan(undecided.b):
         return undecided.but(lacking=UNDEFINED)
@@ -100,7 +116,8 @@ def compare_figure(undecided: Comparison, samples_a: Array, samples_b: Array) ->
         return undecided.but(lacking="a comparison needs 2 inputs")
     if not scale:
         return undecided.but(lacking="the baseline's value is 0, of which there is no share")
-    worse = quantity.sign * (samples_b - samples_a) / scale
+    change = samples_b - samples_a
+    worse = quantity.sign * np.where(np.abs(change) <= rounding, 0.0, change) / scale
     low, _ = resampled_bounds(worse, _BELOW, _ABOVE, inputs)
     high = _accelerated_bound(worse, inputs)
     is_no_worse = high <= 0

@@ -30,7 +30,7 @@ from pytest_mlms.upgrade.setting import UpgradeSetting
 from tests.support.project import PREDICTORS, copy_digits
 
 Settings = Mapping[str, Any]
-"""Environment of a stack, without the prefix LABOUR_; ``cores`` are those of the stack."""
+"""Environment of a stack, without the prefix LABOUR_; ``cores`` and ``threads`` are those of the stack."""
 
 ROUNDS = RoundSpan(3, 5)  # fewer than by default, as each starts two processes
 
@@ -80,6 +80,7 @@ class LabourUpgrade:
         self.gates: tuple[str, ...] = ("latency",)
         self.budget = 3600.0  # on a busy machine a round may take minutes, and none depends on it
         self.clock: Clock | None = None
+        self.at_own_threads = False
         self.device = "cpu"
         self.tolerances = {"latency": 0.5}
         self._upgrade: UpgradeRun | None = None
@@ -103,7 +104,8 @@ class LabourUpgrade:
         step_files = self.loaded.step_files.items()
         files = {name: Path(artifact.source) for name, artifact in step_files}
         extent = Extent(None, self.budget, seed=7)
-        check = OutputCheck(case, dataset, files, {}, extent)
+        unheld = self._open_unheld(case) if self.at_own_threads else None
+        check = OutputCheck(case, dataset, files, {}, extent, unheld)
         self._upgrade = UpgradeRun(criteria, 2, check, self.sink, self.check_device)
         cores: list[int] = []
         if hasattr(os, "sched_getaffinity"):
@@ -154,6 +156,9 @@ class LabourUpgrade:
             self.pairs.append(pair)
             yield pair
 
+    def _open_unheld(self, case: Case) -> Any:
+        return lambda: self._open(case.with_own_threads, ("a", "b"), ())
+
     def _spec(self, case: Case) -> PredictorSpec:
         self._logs += 1
         log = self.folder / f"{self._logs}.log"
@@ -173,7 +178,10 @@ class LabourUpgrade:
 def _stack(name: str, settings: Settings) -> Stack:
     env = []
     for key, value in settings.items():
-        if key != "cores":
+        if key not in ("cores", "threads"):
             env.append((f"LABOUR_{key.upper()}", str(value)))
     cores = settings.get("cores", ())
-    return Stack(name, "labour", interpreter="current", env=tuple(env), cores=cores)
+    threads = settings.get("threads")
+    return Stack(
+        name, "labour", interpreter="current", env=tuple(env), cores=cores, threads=threads
+    )

@@ -331,6 +331,14 @@ def test_a_regressed_guard_waits_for_the_gates_to_be_decided() -> None:
     assert is_decided(decided, 8)
 
 
+def test_a_rate_whose_interval_begins_at_0_is_no_error() -> None:
+    (latency,) = compare_rounds(latencies(0.0, 0.0, 0.0), {})
+    open_rate = latency.but(
+        quantity="throughput", gate=False, ratio=0.5, low=0.0, verdict=INCONCLUSIVE
+    )
+    assert is_decided([latency, open_rate], 3)
+
+
 def test_a_guard_that_looks_worse_than_its_tolerance_needs_further_rounds() -> None:
     suspect = compare_rounds(with_load_time(6 * latencies(0.0), 0.6), {})
     assert verdicts_of(suspect) == [PASSED, INCONCLUSIVE]

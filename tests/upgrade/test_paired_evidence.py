@@ -10,7 +10,7 @@ import pytest
 from pytest_mlms.evaluate.estimates import UNDEFINED
 from pytest_mlms.records import Comparison, Verdict
 from pytest_mlms.upgrade.paired_evidence import compare_evidence, compare_figure
-from tests.support.scored import Means
+from tests.support.scored import Means, evidence_of
 
 PASSED = Verdict.PASSED
 REGRESSED = Verdict.REGRESSED
@@ -96,3 +96,25 @@ def test_at_the_edge_few_are_regressed_and_few_passed(share: float) -> None:
         verdicts.append(compare_figure(edge, np.zeros(1000), -worse).verdict)
     assert verdicts.count(REGRESSED) <= 0.02 * len(verdicts)
     assert verdicts.count(PASSED) <= 0.09 * len(verdicts)
+
+
+def test_a_figure_that_rounding_alone_changes_has_not_regressed() -> None:
+    labels = GENERATOR.random((300, 1)).astype(np.float32)
+    exact = evidence_of("regression", labels, labels)
+    rounded = evidence_of("regression", labels, labels + np.float32(4.9e-8))
+    off = evidence_of("regression", labels, labels + np.float32(1e-3))
+    for baseline in (exact, rounded):
+        near = {one.quantity: one for one in compare_evidence(baseline, rounded, {}, seed=0)}
+        assert near["mae"].verdict is not REGRESSED
+        assert not near["mae"].lacking
+        far = {one.quantity: one for one in compare_evidence(baseline, off, {}, seed=0)}
+        assert far["mae"].verdict is far["rmse"].verdict is REGRESSED
+
+
+def test_a_quantity_that_the_candidate_lacks_is_undecided_and_says_so() -> None:
+    labels = np.array([0, 1] * 20)
+    wide = evidence_of("image-classification", labels, np.eye(6)[labels])
+    narrow = evidence_of("image-classification", labels, np.eye(3)[labels])
+    found = {one.quantity: one for one in compare_evidence(wide, narrow, {"top5": 0.0}, seed=0)}
+    assert (found["top5"].verdict, found["top5"].gate) == (INCONCLUSIVE, True)
+    assert found["top5"].lacking == "the candidate's outputs have no top5"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -111,6 +112,36 @@ def test_a_candidate_that_gives_nan_regresses(upgrade: LabourUpgrade) -> None:
     assert (
         "infinitely more than what is allowed on 300 of 600 inputs (worst: row " in agreement.told
     )
+
+
+def test_outputs_that_are_wrong_for_few_inputs_regress_and_these_are_named(
+    upgrade: LabourUpgrade,
+) -> None:
+    assert upgrade.run({}, {"fault": "few"}).verdict is Verdict.REGRESSED
+    told = upgrade.of("agreement").told
+    assert re.search(r"on \d+ of 600 inputs \(worst: row \d+, row \d+, row \d+\)", told)
+    assert len(upgrade.result.rounds) == 1
+
+
+def test_a_fault_on_every_7th_call_is_named_with_its_rate(upgrade: LabourUpgrade) -> None:
+    assert upgrade.run({}, {"fault": "seventh"}).verdict is Verdict.REGRESSED
+    found = upgrade.result.outputs
+    assert found is not None
+    calls, differing = found.repeated["b"]
+    assert calls >= 20
+    assert 0 < differing < calls / 3
+    assert upgrade.of("agreement").told.startswith(f"B gives something else on {differing} of ")
+    assert found.repeated["a"][1] == 0
+
+
+def test_outputs_are_compared_at_the_frameworks_own_number_of_threads_too(
+    upgrade: LabourUpgrade,
+) -> None:
+    assert upgrade.run({"threads": 1}, {"threads": 1, "fault": "race"}).verdict is Verdict.PASSED
+    upgrade.at_own_threads = True
+    assert upgrade.run({"threads": 1}, {"threads": 1, "fault": "race"}).verdict is Verdict.REGRESSED
+    told = upgrade.of("agreement").told
+    assert told.startswith("at the frameworks' own number of threads, outputs differ by up to ")
 
 
 def test_a_baseline_that_gives_nan_is_invalid(upgrade: LabourUpgrade) -> None:

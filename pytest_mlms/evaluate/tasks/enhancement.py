@@ -23,6 +23,8 @@ __all__ = ["EnhancementEvidence", "ImageEnhancement", "peak_ratio", "similarity"
 _BEST_RATIO = 100.0
 """Decibels of a picture without an error."""
 
+_MOST_BYTES = 2  # of a pixel's whole number, whose largest one is white
+
 _GAUSSIAN = np.exp(-0.5 * (np.arange(-5, 6) / 1.5) ** 2)
 _GAUSSIAN /= _GAUSSIAN.sum()
 _UNIFORM = np.full(7, 1 / 7)
@@ -59,6 +61,11 @@ class EnhancementScorer(Scorer):
         pictures = steps_done(outputs[self._output.name], self._output)
         for values, index in zip(pictures, inputs, strict=True):
             label = finite_label(self._dataset, index)
+            if label.dtype.kind in "iu" and label.dtype.itemsize > _MOST_BYTES:
+                found = (
+                    f"the picture of the label is {label.dtype}, which doesn't say what white is"
+                )
+                raise self._dataset.label_error(index, f"{found}; save it as uint8 or uint16")
             picture = in_shape(np.asarray(values, np.float64), label.shape)
             if picture.shape != label.shape:
                 found = (

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 __all__ = ["Regression", "RegressionEvidence"]
 
 
+_EPSILONS = 8 * float(np.finfo(np.float32).eps)
+
+
 class Regression(Task):
     """The first tensor against the numbers of the label, which are as many."""
 
@@ -128,6 +131,12 @@ class RegressionEvidence(Evidence):
         if self._has_vectors:
             found["cosine"] = total.cosine / counts.sum(axis=1)
         return found
+
+    @property
+    def rounding(self) -> dict[str, float]:
+        """The rounding of float32 at the size of the labels: of those whose number is kept."""
+        size = _EPSILONS * float(np.abs(self._first[:, 0]).max(initial=0.0))
+        return {"mae": size, "rmse": size}
 
     @property
     def losses(self) -> Array:

@@ -50,6 +50,11 @@ class Evidence(ABC):
         """
 
     @property
+    def rounding(self) -> Mapping[str, float]:
+        """The change of a figure that rounding of the outputs explains, where one is small."""
+        return {}
+
+    @property
     @abstractmethod
     def losses(self) -> Array:
         """How wrong each input is (N), larger is worse: the order of the worst inputs.

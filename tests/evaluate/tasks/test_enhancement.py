@@ -97,3 +97,11 @@ def test_the_quantities_are_those_of_scikit_image(dtype: type) -> None:
         expected["ssim_uniform"].append(ssim(label, picture, **given))
     for name, values in expected.items():
         assert found[name][0] == pytest.approx(np.mean(values), abs=1e-9), name
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64", "uint32"])
+def test_labels_whose_type_does_not_say_what_white_is_are_an_error(dtype: str) -> None:
+    labels = np.zeros((1, 16, 16, 3), dtype)
+    message = f"the label is {dtype}, which doesn't say what white is; save it as uint8 or uint16"
+    with pytest.raises(DatasetError, match=message):
+        evidence_of("image-enhancement", labels, np.zeros((1, 16, 16, 3)))
