@@ -78,6 +78,12 @@ def add_init(commands: Any) -> None:
         help="option of the framework's predictor; FRAMEWORK:NAME=VALUE for one of several",
     )
     parser.add_argument(
+        "--threads",
+        type=positive,
+        metavar="N",
+        help="threads of the CPU, for steadier times (default: the framework's own choice)",
+    )
+    parser.add_argument(
         "--output", type=Path, metavar="FILE", help="the manifest (default: MODEL.yaml, here)"
     )
     parser.add_argument("--force", action="store_true", help="replace a manifest that is there")
@@ -119,6 +125,7 @@ def _init(options: argparse.Namespace) -> int:
         show=show_step,
         data=None if options.data is None else recognise_data(options.data),
         most_inputs=options.inputs,
+        threads=options.threads,
         labels=options.labels,
         task=options.task,
         options=_options(options, models),

@@ -52,6 +52,7 @@ def draft_manifest(request: DraftRequest) -> Draft:
         dataset=dataset,
         devices=[findings.device],
         batch_sizes=findings.batch_sizes,
+        threads=request.threads,
         heading=_HEADING,
         seconds=findings.seconds,
         rounding=sample.rounding,

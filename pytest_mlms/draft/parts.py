@@ -182,6 +182,7 @@ class Draft:
     dataset: DatasetPart | None = None
     devices: Sequence[str] = ("cpu",)
     batch_sizes: Sequence[int] = (1,)
+    threads: int | None = None
     thresholds: Sequence[tuple[str, str]] = ()
     measured: str = ""
     heading: str = ""
@@ -212,7 +213,8 @@ class Draft:
         lines += ["", "evaluate:"]
         lines.append(f"  devices: {_listed(self.devices)}")
         lines.append(f"  batch_sizes: {_listed(self.batch_sizes)}")
-        lines += _commented("  threads: 1", "more let times jump when anything else runs")
+        if self.threads:
+            lines.append(f"  threads: {self.threads}")
         if self.thresholds:
             lines += ["", *_wrapped(self.measured), "thresholds:"]
             for threshold, comment in self.thresholds:

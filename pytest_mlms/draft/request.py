@@ -29,6 +29,7 @@ class DraftRequest:
         data: The data, and at most how many inputs of it.
         labels: A file with the names of the classes.
         task: The task, where the user says it.
+        threads: The threads of the CPU; None for the framework's choice.
         options: The options of each framework's predictor.
         predictors: The file of each framework's predictor.
         allow_code: Whether the files of models may run code.
@@ -50,6 +51,7 @@ class DraftRequest:
     most_inputs: int = 1000
     labels: Path | None = None
     task: str | None = None
+    threads: int | None = None
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     allow_code: bool = False
     replaces: bool = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from pytest_mlms.artifacts.fetch import CaseFiles, fetch_files
 from pytest_mlms.cases import Case
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.evaluate.inputs import draw_batches, random_batch
+from pytest_mlms.evaluate.worst_inputs import place_of
 from pytest_mlms.history.machine_class import machine_class
 from pytest_mlms.history.recorded_manifest import manifest_of
 from pytest_mlms.manifest.load import LoadedManifest
@@ -47,6 +49,7 @@ _TIMEOUT = 600.0  # seconds for an answer of an agent
 _FEW = 4  # inputs that outputs are compared for, where a batch size holds as many
 _INDEX = "input"  # in outputs.npz, the number of each input
 _REFERENCE = "reference_"
+_RANDOM_INPUT = re.compile(r"random input (\d+) of seed (\d+): ")
 
 Arrays = Mapping[str, Array]
 
@@ -157,7 +160,7 @@ def _with_inputs(
     with _opened(bundle, case, found, making) as predictor:
         chosen = _chosen(bundle.expected, case, dataset, found)
         if dataset is None:
-            batch: Arrays = random_batch(predictor, case)
+            batch: Arrays = random_batch(predictor, case, _seed_of(found.line, case))
         elif chosen:
             chosen = _filled(chosen, _few(len(chosen), case))
             batch = dataset.batch(chosen)
@@ -240,9 +243,7 @@ def _chosen(
         return _most_different(expected, found)
     if case.kind == "accuracy":
         return _worst(found)
-    if expected.quantity != "agreement":
-        return _worse(found.line, dataset)
-    return []
+    return _worse(found.line, dataset)
 
 
 def _recorded_outputs(found: FoundItem) -> dict[str, Array]:
@@ -280,11 +281,19 @@ def _worst(found: FoundItem) -> list[int]:
 
 def _worse(line: Mapping[str, Any], dataset: Dataset) -> list[int]:
     """Return the inputs that an upgrade answers worse, which its line names by row or file."""
-    numbers = {f"row {number}": number for number in range(len(dataset))}
-    if dataset.files is not None:
-        numbers = {name: number for number, name in enumerate(dataset.files)}
+    numbers = {place_of(number, dataset): number for number in range(len(dataset))}
     names = [text.partition(": ")[0] for text in line.get("worse_inputs") or ()]
     return [numbers[name] for name in names if name in numbers]
+
+
+def _seed_of(line: Mapping[str, Any], case: Case) -> int | None:
+    """Return the seed of the random batch that an upgrade names as its worst; None without one."""
+    for text in line.get("worse_inputs") or ():
+        named = _RANDOM_INPUT.match(text)
+        if named:
+            number, seed = map(int, named.groups())
+            return seed + number // case.batch_size
+    return None
 
 
 def _reference(

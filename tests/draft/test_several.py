@@ -96,3 +96,9 @@ def test_models_may_differ_by_twice_what_they_do(folder: Path) -> None:
     path.write_text(with_limits(draft, measure_twice(path, options)).text())
     (limit,) = load(path, find_predictors([Path("twins")])).manifest.thresholds.agreement
     assert (limit.reference, limit.rtol, limit.atol) == ("onnxruntime", 0, 1e-6)
+
+
+def test_a_draft_has_threads_only_where_they_were_asked_for() -> None:
+    model = ModelPart("onnxruntime", "m.onnx", {"graph": "0"})
+    assert "threads" not in Draft("m", "inference", [model], [], []).text()
+    assert "  threads: 2\n" in Draft("m", "inference", [model], [], [], threads=2).text()

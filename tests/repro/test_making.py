@@ -13,7 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pytest_mlms.repro import making
 from tests.support.bundles import PREDICTOR
+from tests.support.upgrade_case import case_of
 from tests.support.wheels import write_wheel
 
 HOME = "conspicuous-5c1d"
@@ -107,3 +109,12 @@ def check_content(bundle: Path) -> None:
     assert "skewed==1.0" in record["old"]["requirements"]
     assert "skewed==2.0" in record["new"]["requirements"]
     assert record["old"]["options"] == []
+
+
+def test_a_random_input_that_an_upgrade_names_is_drawn_again(tmp_path: Path) -> None:
+    case = case_of(tmp_path)  # of batches of 8
+    line = {
+        "worse_inputs": ["inputs of zeros: y[0] 0 -> 1", "random input 17 of seed 40: y[0] 1 -> 2"]
+    }
+    assert making._seed_of(line, case) == 42
+    assert making._seed_of({}, case) is None
