@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -23,13 +23,22 @@ from pytest_mlms.pipeline.selection import selected_elements
 from pytest_mlms.upgrade.agents import AgentPair
 from pytest_mlms.upgrade.rounds import SIDES, Outputs, SideName
 
-__all__ = ["ALL", "Extent", "PairOfOutputs", "drawn_dataset", "outputs_of_random", "paired_outputs"]
+__all__ = [
+    "ALL",
+    "Extent",
+    "PairOfOutputs",
+    "alone_and_together",
+    "drawn_dataset",
+    "outputs_of_random",
+    "paired_outputs",
+]
 
 ALL = 0
 """The number of inputs that stands for all of them."""
 
 _LEAST_SAMPLE = 300
 _LEAST_RANDOM = 64
+_TOGETHER = 8  # inputs of a batch that are also run alone
 _PROBES = 2  # batches that tell how long all would take
 
 
@@ -163,6 +172,47 @@ def outputs_of_random(pair: AgentPair, case: Case, seed: int) -> Iterator[PairOf
         except Refused:
             continue
         yield _paired(pair, case, found, [label] * size, refused, size)
+
+
+def alone_and_together(
+    predictor: Predictor, case: Case, dataset: Dataset | None, seed: int
+) -> PairOfOutputs | None:
+    """Return the outputs of a few inputs one by one (a), and as one batch (b).
+
+    None for a model that doesn't take batches of any size, or refuses these.
+    """
+    manifest = case.loaded.manifest
+    axes = manifest.batch_axes
+    free = [_is_free(tensor.shape, axes.get(tensor.name, 0)) for tensor in predictor.inputs]
+    if manifest.has_state or not all(free) or (dataset and len(dataset) < _TOGETHER):
+        return None
+    if dataset:
+        batch: Outputs = dataset.batch(range(_TOGETHER))
+    else:
+        batch = random_batch(predictor, replace(case, batch_size=_TOGETHER), seed)
+    batch_axes = _axes_of(predictor, case)
+    try:
+        together = _by_input(BatchRows(batch_axes, predictor.predict(batch), _TOGETHER, _TOGETHER))
+        alone: list[Outputs] = []
+        for row in range(_TOGETHER):
+            one = {
+                name: np.take(values, [row], axes.get(name, 0) or 0)
+                for name, values in batch.items()
+            }
+            alone.append(_by_input(BatchRows(batch_axes, predictor.predict(one), 1, 1)))
+    except Refused:
+        return None
+    joined = {}
+    for name, values in together.items():
+        rows = [each[name] for each in alone]
+        if len(np.atleast_1d(values)) == _TOGETHER and all(len(row) == 1 for row in rows):
+            joined[name] = np.concatenate(rows)
+    names = [f"input {row + 1}" for row in range(_TOGETHER)]
+    return PairOfOutputs({"a": joined, "b": {name: together[name] for name in joined}}, names)
+
+
+def _is_free(shape: Sequence[int | None], axis: int | None) -> bool:
+    return axis is not None and axis < len(shape) and shape[axis] is None
 
 
 def _paired(

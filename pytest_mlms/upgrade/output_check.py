@@ -27,6 +27,7 @@ from pytest_mlms.upgrade.agents import AgentPair, TurnPlan
 from pytest_mlms.upgrade.compared_inputs import (
     Extent,
     PairOfOutputs,
+    alone_and_together,
     drawn_dataset,
     outputs_of_random,
     paired_outputs,
@@ -137,6 +138,7 @@ class OutputCheck:
         self._check_processes(pair, timed)
         if self._rounds == 1:
             self._compare_unheld(pair)
+            self._compare_batch_sizes(pair)
             self._compare_all(pair)
         self._check_baseline()
         agreement = agreement_of(self._sweep, self._about)
@@ -233,6 +235,23 @@ class OutputCheck:
             return
         self._widen(spread, "with other numbers of threads")
         self._about.note("at the frameworks' own number of threads", sweep)
+
+    def _compare_batch_sizes(self, pair: AgentPair) -> None:
+        """Compare each side with itself: inputs alone, and in a batch of 8."""
+        sweeps = {}
+        for side in SIDES:
+            with pair.running(side) as predictor:
+                found = alone_and_together(predictor, self.case, self.dataset, self.extent.seed)
+            if found is None:
+                return
+            alone, together = found.sides["a"], found.sides["b"]
+            rules = {name: rule for name, rule in self._sweep.rules.items() if name in alone}
+            sweeps[side] = OutputSweep(rules)
+            sweeps[side].add(alone, together, found.names)
+        if sweeps["a"].beyond:
+            self._about.by_batch = sweeps["a"].ratio
+        else:
+            self._about.note("B alone and in a batch of 8", sweeps["b"])
 
     def _compare_all(self, pair: AgentPair) -> None:
         """Compare the outputs of the dataset, or of random inputs, and score those with labels."""

@@ -51,7 +51,8 @@ class Circumstances:
     ``inputs`` is the share of them that must agree, ``of`` how many the dataset has (0 without
     one), ``seed`` that of a sample or of random inputs. ``spreads`` has how the baseline's own
     outputs vary, and by how much, ``parts`` what was compared elsewhere, by the words for it, and
-    ``unheld`` why nothing was at the frameworks' own numbers of threads.
+    ``unheld`` why nothing was at the frameworks' own numbers of threads. ``by_batch`` is how many
+    times more than allowed the baseline differs from itself by the size of the batch.
     """
 
     tolerance: Tolerance | None = None
@@ -64,6 +65,7 @@ class Circumstances:
         default_factory=lambda: {"a": _Repeats(), "b": _Repeats()}
     )
     unheld: str = ""
+    by_batch: float = 0.0
 
     def note(self, where: str, sweep: OutputSweep) -> None:
         """Keep what was compared elsewhere; of several comparisons there the worst one."""
@@ -198,6 +200,9 @@ def _baseline_texts(sweep: OutputSweep, about: Circumstances) -> Iterator[str]:
     if sweep.nan:
         count = f"{len(sweep.nan):,} of {sweep.inputs:,} inputs"
         yield f"the baseline has NaN for {count}: {_named(sweep.nan)}"
+    if about.by_batch:
+        times = _times(about.by_batch)
+        yield f"the baseline alone and in a batch of 8 differs by {times} what is allowed"
     if about.unheld:
         yield about.unheld
 

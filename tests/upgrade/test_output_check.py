@@ -138,7 +138,7 @@ class Side(FakePredictor):
         numbers = np.clip(batch["image"][:, 0], 0, 599)
         return {"logits": self.give(numbers.astype(int), self.calls)}
 
-    def turn(self, count: int, skip: int, first: int, outputs: bool) -> Turn:
+    def turn(self, count: int = 1, skip: int = 0, first: int = 0, outputs: bool = False) -> Turn:
         return Turn({}, self.predict(self.batches[first]), None)
 
     def repeated_calls(self) -> RepeatedCalls:
@@ -482,3 +482,15 @@ def test_inputs_that_got_worse_are_named_where_outputs_disagree(check: Check) ->
     assert top1.verdict is not REGRESSED
     (line,) = check.worse_inputs
     assert line.startswith("row 3: label 1, class_1 1 -> 0")
+
+
+def test_a_candidate_whose_outputs_depend_on_the_size_of_the_batch_regresses(check: Check) -> None:
+    def by_batch(rows: Array, call: int) -> Array:
+        return right(rows, call) * np.float32(1 if len(rows) == 8 else 1.01)
+
+    check.b.give = by_batch
+    assert find(check.run(), "agreement").verdict is REGRESSED
+    assert check.told.startswith("B alone and in a batch of 8, outputs differ by up to 99 times")
+    check.a.give = by_batch
+    assert find(check.run(), "agreement").verdict is PASSED
+    assert "the baseline alone and in a batch of 8 differs by up to 99 times" in check.told
