@@ -325,6 +325,7 @@ def mlms_pair_factory(
     from pytest_mlms.stacks.recreated import changed_packages
     from pytest_mlms.upgrade.agents import open_pair
     from pytest_mlms.upgrade.crash import Exits, crash_or
+    from pytest_mlms.upgrade.preparation import told_changes
 
     baseline = mlms_case.baseline
     baseline_files = mlms_artifacts
@@ -336,7 +337,9 @@ def mlms_pair_factory(
     mlms_recorder.launched(mlms_launch)
     before, after = LaunchRecord.of(baseline_launch), LaunchRecord.of(mlms_launch)
     changed = changed_packages(before.exact, after.exact)
-    mlms_recorder.note(launch_against=before, changed_packages=list(map(str, changed)))
+    predictor = mlms_session.predictors[mlms_case.stack.framework]
+    told = told_changes(mlms_case, predictor, changed)
+    mlms_recorder.note(launch_against=before, changed_packages=told)
     exits = Exits()
     pace: dict[str, float] = {}
 

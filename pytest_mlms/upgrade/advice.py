@@ -61,7 +61,7 @@ def _changes(result: UpgradeResult, setting: UpgradeSetting) -> Iterator[tuple[s
             if old != new:
                 yield package, old, new
     for text in setting.changed_packages:
-        package, old, _, new = text.split(" ")
+        package, old, _, new, *_ = text.split(" ")
         if NONE not in (old, new):
             yield package, old, new
 
