@@ -16,7 +16,7 @@ import pytest
 
 from pytest_mlms.options import OPTIONS, is_set, read_option, source_of
 
-__all__ = ["LOCK", "LOCK_FILE", "MANIFEST_SUFFIXES", "SENT", "Config"]
+__all__ = ["LOCK", "LOCK_FILE", "MANIFEST_SUFFIXES", "SENT", "Config", "draw_seed"]
 
 SENT = (*(option.name for option in OPTIONS if option.is_sent), "lock")
 """The fields of Config whose files are copied to the hosts of remote workers."""
@@ -32,6 +32,11 @@ LOCK_FILE = "mlms.lock"
 
 _MODELS = re.compile(rb"^models\s*:", re.MULTILINE)
 _LABEL = re.compile(r"[A-Za-z][\w.-]*=[\w.+-]+")
+
+
+def draw_seed(asked: int | None) -> int:
+    """Return the seed of an item's own draws: the one that was asked for, else a new one."""
+    return asked or 1 + int.from_bytes(os.urandom(4), "big")
 
 
 @dataclass(frozen=True)
@@ -86,6 +91,7 @@ class Config:
     clock: str | None
     lock: Path | None = None
     outside: Mapping[str, str] = field(default_factory=dict)
+    seed: int | None = None
 
     @classmethod
     def from_pytest(cls, config: pytest.Config) -> Config:

@@ -120,7 +120,7 @@ def _gate(text: str) -> str:
     from pytest_mlms.quantities import upgrade_rules
 
     name, equals, share = text.partition("=")
-    known = [*upgrade_rules(), *upgrade_rules("inputs")]
+    known = list(dict.fromkeys([*upgrade_rules(), *upgrade_rules(None)]))
     if name not in known or not equals:
         raise argparse.ArgumentTypeError(
             f"{text!r} is not a quantity of upgrades with its tolerance; write one as in "
@@ -336,6 +336,12 @@ OPTIONS = [
         "inputs on which upgrades compare outputs: all, or N (default: as the budget allows)",
         metavar="N",
         read=_outputs,
+    ),
+    Option(
+        "seed",
+        "draw timed inputs and orders by this, as in a line's duel_seed or inputs_seed (random)",
+        metavar="NUMBER",
+        read=_count,
     ),
     Option(
         "loadgen",

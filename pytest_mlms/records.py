@@ -16,6 +16,7 @@ __all__ = [
     "Comparison",
     "Decision",
     "Estimate",
+    "InputGroup",
     "Kind",
     "Launch",
     "Library",
@@ -192,6 +193,26 @@ class Estimate:
     less_wait: float | None = None
 
 
+@dataclass(frozen=True)
+class InputGroup:
+    """The latency of a group of a workload's inputs, which are of one shape, in seconds.
+
+    ``share`` is that of the group among all inputs. ``low`` and ``high`` are the ends of the
+    interval: of the latency, and in an upgrade of its ``ratio`` to that of the ``baseline``.
+    ``inputs`` were timed.
+    """
+
+    name: str
+    share: float
+    latency: float
+    low: Annotated[float, NullAs(-math.inf)]
+    high: Annotated[float, NullAs(math.inf)]
+    inputs: int = 0
+    baseline: float | None = None
+    ratio: float | None = None
+    verdict: Verdict | None = None
+
+
 class Verdict(str, Enum):
     """Verdict on an item, worst first."""
 
@@ -246,6 +267,7 @@ class Comparison:
             the share that was asked for; else 0.
         asked: The tolerance that was asked for, where the one that decides is wider; else None.
         told: What was compared and how far it agrees, of outputs.
+        about: The inputs or calls that it is about, where these are not all of them.
     """
 
     quantity: str
@@ -266,6 +288,7 @@ class Comparison:
     least_change: float = 0.0
     asked: float | None = omitted_if_default(None)
     told: str = omitted_if_default("")
+    about: str = omitted_if_default("")
 
     def but(self, **changes: Any) -> Comparison:
         """Return the same with some fields changed."""

@@ -14,13 +14,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import bdtr, bdtrik, betaincinv, ndtr, ndtri, stdtrit
+from scipy.special import bdtr, bdtrik, betaincinv, gammaln, ndtr, ndtri, stdtrit
 
 __all__ = [
     "Interval",
     "Pooled",
     "binomial_bounds",
     "change_points",
+    "fisher_probability",
     "is_steady",
     "largest_loss",
     "middle_of_change",
@@ -34,6 +35,7 @@ __all__ = [
     "student_interval",
     "student_quantile",
     "theil_sen",
+    "weighted_percentile",
     "wilson_interval",
 ]
 
@@ -291,6 +293,40 @@ def _cut_outliers(values: Array, most: float) -> Array:
     windows = np.lib.stride_tricks.sliding_window_view(padded, 2 * _LEAST_LEVEL - 1)
     medians = np.median(windows, axis=1)
     return np.asarray(np.clip(values, medians - most, medians + most))
+
+
+def weighted_percentile(values: Array, weights: Array, percent: float) -> float:
+    """Return the percentile (0 to 100) of values that stand for as much as their weights say.
+
+    Each value is at the middle of its weight, and what is between two is interpolated.
+    """
+    order = np.argsort(values, axis=None)
+    share = weights.ravel()[order]
+    places = (np.cumsum(share) - share / 2) / share.sum()
+    return float(np.interp(percent / 100, places, values.ravel()[order]))
+
+
+def fisher_probability(
+    hits_a: int, count_a: int, hits_b: int, count_b: int, odds: float = 1.0
+) -> float:
+    """Return the probability that B has so many hits or more, by chance.
+
+    Fisher's exact test (1935, The Design of Experiments), one-sided; with ``odds`` above 1, B may
+    have as many more of them: the hits of B are then of the noncentral hypergeometric distribution.
+    """
+    hits = hits_a + hits_b
+    possible = np.arange(max(0, hits - count_a), min(hits, count_b) + 1)
+    logs = (
+        gammaln(count_b + 1)
+        - gammaln(possible + 1)
+        - gammaln(count_b - possible + 1)
+        + gammaln(count_a + 1)
+        - gammaln(hits - possible + 1)
+        - gammaln(count_a - hits + possible + 1)
+        + possible * math.log(odds)
+    )
+    weights = np.exp(logs - logs.max())
+    return float(weights[possible >= hits_b].sum() / weights.sum())
 
 
 def signed_rank(values: Values | Array, confidence: float = 0.95) -> Centre:

@@ -57,7 +57,7 @@ class LoadReply(NamedTuple):
 
 
 class RunReply(NamedTuple):
-    """The process's peak of resident memory in bytes, and a digest of the outputs of all calls.
+    """The process's peak of resident memory in bytes, and a digest of the first batch's outputs.
 
     ``bind_seconds`` is what it took to bind the first batch, 0 where none was sent. The energy is
     as in LoadRunReply. ``grown`` are the bytes that the process holds more than before the calls.
@@ -109,6 +109,12 @@ class BindReply(NamedTuple):
     stoppable: bool
     bind_seconds: float
     energy: bool = False
+
+
+class IdleReply(NamedTuple):
+    """The CPU seconds of the process while nothing was called."""
+
+    cpu: float
 
 
 class TurnReply(NamedTuple):

@@ -31,12 +31,25 @@ class Stop(NamedTuple):
 class TurnRequest(NamedTuple):
     """A few calls: number ``first`` of the bound calls comes first, ``timed`` calls are timed.
 
-    ``skip`` calls before them are not timed, since another process had the core and its caches.
+    ``skip`` calls before them are not timed, since another process had the core and its caches. The
+    first ``cycle`` of the bound calls take turns; any other is called by itself.
     """
 
     first: int
     skip: int
     timed: int
+    cycle: int
+
+    def is_single(self, calls):
+        """Return whether the turn is of one call by itself."""
+        return self.cycle <= self.first < len(calls)
+
+    def ordered(self, calls):
+        """Return the calls in the order of this turn."""
+        if self.is_single(calls):
+            return [calls[self.first]]
+        first = self.first % self.cycle
+        return calls[first : self.cycle] + calls[:first]
 
 
 class Samples:
@@ -46,7 +59,8 @@ class Samples:
     those of each call, on the clock of time.perf_counter. ``wait`` (in the run queue, of the
     calling thread) and ``cpu`` (of all threads) are readings of counters, taken when ``at`` calls
     were done: before the first, after the last, and in between as the scenario says. ``outputs``
-    are the last ones of each of the calls, None for a call that was not used.
+    are the last ones of each of the calls, None for a call that was not used; where ``keeps_all``
+    is False only those of the first and of the last call, since what is held counts as memory.
     """
 
     def __init__(self):
@@ -58,6 +72,11 @@ class Samples:
         self.count = 0
         self.readings = 0
         self.outputs = []
+        self.keeps_all = False
+
+    def places(self, calls):
+        """Return the place in ``outputs`` for what each of so many calls returns."""
+        return list(range(calls)) if self.keeps_all else [0] + [1] * (calls - 1)
 
     def arrays(self):
         """Return the filled part of each buffer, with its name."""
@@ -91,8 +110,8 @@ def seconds(values):
 
 def turn(calls, request, samples):
     """Make the calls of a TurnRequest, and fill ``samples`` with those that are timed."""
-    first = request.first % len(calls)
-    ordered = calls[first:] + calls[:first]
+    ordered = request.ordered(calls)
+    samples.keeps_all = True
     for index in range(request.skip):
         ordered[index % len(ordered)]()
     single_stream(ordered, Stop(0, request.timed, float("inf")), samples)
@@ -110,7 +129,8 @@ def _loop(calls, stop, samples, between_readings, clock=time.perf_counter):
     cpu = samples.cpu
     at = samples.at
     turn = len(calls)
-    outputs = [None] * turn
+    places = samples.places(turn)
+    outputs = [None] * (places[-1] + 1)
     samples.outputs = outputs
     queue = QueueWait()
     seconds = stop.seconds
@@ -126,13 +146,14 @@ def _loop(calls, stop, samples, between_readings, clock=time.perf_counter):
     while not count or (
         count < CAPACITY and after < over and (after - start[0] < seconds or count < least)
     ):
-        call = calls[count % turn]
+        place = count % turn
+        call = calls[place]
         before = clock()
         output = call()
         after = clock()
         start[count] = before
         end[count] = after
-        outputs[count % turn] = output
+        outputs[places[place]] = output
         count += 1
         if after >= reading:
             wait[readings] = queue.read()

@@ -90,6 +90,7 @@ from mlms_predictors._run.repeats import Repeats  # noqa: E402
 from mlms_predictors._run.replies import (  # noqa: E402
     BindReply,
     HelloReply,
+    IdleReply,
     LoadGenReply,
     LoadReply,
     RepeatsReply,
@@ -122,6 +123,8 @@ class Worker:
         self._current: Optional[Loaded] = None
         self._code: Optional[EmbeddedCode] = None
         self._calls: List[Callable[[], Any]] = []
+        self._bound: List[Callable[[], Any]] = []
+        self._cycle = 0
         self._device_clock: Optional[_DeviceClock] = None
         self._load_times = _LoadTimes(0, 0)
         self._samples = scenarios.Samples()
@@ -203,14 +206,14 @@ class Worker:
     def run(self, header: Header, arrays: NamedArrays) -> OutgoingReply:
         """Run a scenario over the batches sent, or over those of the last run if there are none.
 
-        Reply with the raw times, the last outputs for the first batch, and a digest of the last
-        outputs for all batches.
+        Reply with the raw times, and with the last outputs for the first batch and their digest.
         """
         meter = EnergyMeter(self._loaded.device)
         idle_watts = meter.idle_watts(header.get("idle", 0.0))
         bind_seconds = 0.0
         if "batches" in header:
-            bind_seconds = self._bind_all(arrays, header["batches"])
+            bind_seconds = self._bind_all(header, arrays)
+        self._samples.keeps_all = False
         run_scenario = scenarios.SCENARIOS[header["scenario"]]
         held = process.own_memory()
         meter.begin()
@@ -218,8 +221,8 @@ class Worker:
         joules = meter.joules()
         grown = process.own_memory() - held
         meter.close()
-        outputs = [output for output in self._samples.outputs if output is not None]
-        first = self._named(outputs[0])
+        outputs = self._samples.outputs[0]
+        first = self._named(outputs)
         record = RunReply(
             peak_rss=process.peak_rss(),
             output_sha256=_digest(outputs),
@@ -235,9 +238,8 @@ class Worker:
         return make_reply(record, times + first)
 
     def outputs(self, header: Header, arrays: NamedArrays) -> OutgoingReply:
-        """Reply with the last outputs of the last run for one of its batches, none if unused."""
-        found = self._samples.outputs[header["batch"]]
-        return OutgoingReply({}, [] if found is None else self._named(found))
+        """Call a batch of the last run once more, and reply with its outputs."""
+        return OutgoingReply({}, self._named(self._bound[header["batch"]]()))
 
     def bind(self, header: Header, arrays: NamedArrays) -> OutgoingReply:
         """Bind calls to the batches sent, for turns.
@@ -245,7 +247,7 @@ class Worker:
         Reply with the clocks that turns will have, and whether this process may be stopped while
         another has its turn: that takes a supervisor, who continues it when pytest ends.
         """
-        bind_seconds = self._bind_all(arrays, header["batches"])
+        bind_seconds = self._bind_all(header, arrays)
         self._repeats = Repeats()
         self._device_clock = None
         device_seconds = self._predictor.device_seconds
@@ -273,6 +275,12 @@ class Worker:
         process.use_cores(header["cores"])
         return OutgoingReply({}, [])
 
+    def idle(self, header: Header, arrays: NamedArrays) -> OutgoingReply:
+        """Call nothing for some seconds; reply with the CPU time that other threads take."""
+        before = scenarios.cpu_time()
+        time.sleep(header["seconds"])
+        return make_reply(IdleReply(scenarios.cpu_time() - before))
+
     def turn(self, header: Header, arrays: NamedArrays) -> OutgoingReply:
         """Make a few calls and reply with their raw times.
 
@@ -281,9 +289,12 @@ class Worker:
         clock = self._device_clock
         if clock is not None:
             clock.seconds = []
-        request = scenarios.TurnRequest(header["first"], header["skip"], header["count"])
+        request = scenarios.TurnRequest(
+            header["first"], header["skip"], header["count"], self._cycle
+        )
         scenarios.turn(self._calls, request, self._samples)
-        self._repeats.add(request.first, self._samples.outputs)
+        if not request.is_single(self._calls):
+            self._repeats.add(request.first, self._samples.outputs)
         times = self._samples.arrays()
         if clock is not None:
             times.append(("device", scenarios.seconds(clock.seconds[request.skip :])))
@@ -426,6 +437,7 @@ class Worker:
         loaded = self._current
         self._current = None
         self._calls = []
+        self._bound = []
         self._device_clock = None
         self._samples.outputs = []
         self._library = []
@@ -467,11 +479,14 @@ class Worker:
         fields = {"type": header["type"], "number": header["number"], "part": True}
         return functools.partial(send, fields)
 
-    def _bind_all(self, arrays, batches):
+    def _bind_all(self, header, arrays):
         """Bind a call to each of the batches, whose arrays follow one another.
 
-        Return the seconds that the first one took, in which a framework may compile the model.
+        The first ``cycle`` of the calls, all where it is 0, take turns in their ``order``, which
+        has a batch more than once where it stands for more inputs. Return the seconds that the
+        first one took, in which a framework may compile the model.
         """
+        batches = header["batches"]
         size = len(arrays) // batches
         self._calls = []
         bind_seconds = 0.0
@@ -480,6 +495,9 @@ class Worker:
             began = time.perf_counter()
             self._calls.append(self._predictor.bind(self._loaded, batch))
             bind_seconds = bind_seconds or time.perf_counter() - began
+        self._bound = self._calls
+        self._calls = [self._bound[number] for number in header.get("order") or range(batches)]
+        self._cycle = header.get("cycle") or len(self._calls)
         return bind_seconds
 
     def _named(self, outputs):
@@ -503,6 +521,7 @@ REQUESTS = (
     "turn",
     "usage",
     "repeats",
+    "idle",
     "load_run",
     "loadgen",
     "profile",
@@ -554,11 +573,10 @@ def _numbered(arrays):
     return [(str(number), array) for number, array in enumerate(arrays)]
 
 
-def _digest(batches):
+def _digest(outputs):
     digest = hashlib.sha256()
-    for outputs in batches:
-        for array in outputs:
-            digest.update(array.tobytes())
+    for array in outputs:
+        digest.update(array.tobytes())
     return digest.hexdigest()
 
 

@@ -13,6 +13,7 @@ from mlms_predictors._run.peaks import Peaks
 from mlms_predictors._run.protocol import TIME
 from mlms_predictors._run.replies import (
     BindReply,
+    IdleReply,
     LoadGenReply,
     LoadRunReply,
     ProfileReply,
@@ -91,9 +92,9 @@ class ScenarioRun:
     """The result of a scenario.
 
     ``times`` has raw times in seconds by name; mlms_predictors._run.scenarios.Samples describes
-    them. ``sha256`` is the digest of all outputs. ``bind_seconds`` is what it took to bind the
-    first batch, 0 where the batches were bound before. ``grown`` are the bytes that the process
-    holds more than before the calls.
+    them. ``outputs`` are the last ones for the first batch, and ``sha256`` their digest.
+    ``bind_seconds`` is what it took to bind that batch, 0 where the batches were bound before.
+    ``grown`` are the bytes that the process holds more than before the calls.
     """
 
     times: Mapping[str, Array]
@@ -182,9 +183,11 @@ class Predictor:
         least: int,
         longest: float,
         idle: float = 0.0,
+        order: Sequence[int] = (),
     ) -> ScenarioRun:
         """Time a scenario over ``batches``, or over those of the last run where none are given.
 
+        ``order`` has their numbers as calls use them in turn, () for each once.
         It ends once ``seconds`` and ``least`` calls are both reached, or after ``longest`` seconds.
         The power of the idle device is measured for ``idle`` seconds before, where it has a counter
         of energy. Raises AgentError.
@@ -195,7 +198,7 @@ class Predictor:
             "idle": idle,
         }
         if batches:
-            fields["batches"] = len(batches)
+            fields.update(batches=len(batches), order=list(order))
         arrays = self._joined(batches)
         facts, named = self.agent.request("run", fields, arrays, seconds=longest + idle)
         with self.agent.checking("run"):
@@ -214,7 +217,7 @@ class Predictor:
         )
 
     def last_outputs(self, batch: int) -> dict[str, Array]:
-        """Return the last outputs of the last run for batch number ``batch``; {} if unused."""
+        """Call batch number ``batch`` of the last run once more, and return its outputs."""
         found = self._named(self.agent.request("outputs", {"batch": batch}).arrays)
         if found:
             with self.agent.checking("outputs"):
@@ -283,13 +286,16 @@ class Predictor:
         reply = self.agent.request("inner", arrays=self._batch(arrays))
         return list(reply.arrays.items())
 
-    def bind(self, batches: Sequence[Mapping[str, Array]]) -> Clocks:
+    def bind(
+        self, batches: Sequence[Mapping[str, Array]], order: Sequence[int] = (), cycle: int = 0
+    ) -> Clocks:
         """Prepare turns over ``batches``; return what the agent can measure of them.
 
-        Raises AgentError.
+        The first ``cycle`` of their ``order`` take turns, all where it is 0; any other is called by
+        itself. Raises AgentError.
         """
         arrays = self._joined(batches)
-        fields = {"batches": len(batches)}
+        fields = {"batches": len(batches), "order": list(order), "cycle": cycle}
         facts = self.agent.request("bind", fields, arrays).facts
         with self.agent.checking("bind"):
             record = read_record(BindReply, facts)
@@ -300,11 +306,17 @@ class Predictor:
         """Hold the thread that makes the calls to these cores. Raises AgentError."""
         self.agent.request("hold", {"cores": list(cores)})
 
-    def turn(self, count: int = 1, skip: int = 0, first: int = 0, outputs: bool = False) -> Turn:
-        """Time ``count`` calls after ``skip`` untimed ones, from batch number ``first`` on.
+    def idle(self, seconds: float) -> float:
+        """Return the CPU seconds that the process takes while nothing is called for ``seconds``."""
+        facts = self.agent.request("idle", {"seconds": seconds}, seconds=seconds).facts
+        with self.agent.checking("idle"):
+            return float(read_record(IdleReply, facts).cpu)
 
-        With ``outputs``, returns the outputs and the peak of memory after the call on batch
-        ``first``. Raises AgentError.
+    def turn(self, count: int = 1, skip: int = 0, first: int = 0, outputs: bool = False) -> Turn:
+        """Time ``count`` calls after ``skip`` untimed ones, from place ``first`` of the order on.
+
+        With ``outputs``, returns the outputs and the peak of memory after the call at ``first``.
+        Raises AgentError.
         """
         fields = {"count": count, "skip": skip, "first": first, "outputs": outputs}
         facts, arrays = self.agent.request("turn", fields)

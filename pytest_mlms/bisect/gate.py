@@ -123,7 +123,7 @@ class Gate:
         """Return the tolerance that was asked for, else the manifest's, else the default."""
         if self.tolerance is not None:
             return self.tolerance
-        rules = {**upgrade_rules(), **upgrade_rules("inputs")}
+        rules = upgrade_rules(None)
         thresholds = self.point.loaded.manifest.thresholds
         default = rules[quantity].tolerance
         return thresholds.upgrade.tolerances().get(quantity, default)
@@ -135,7 +135,7 @@ def check_quantity(name: str | None, tolerance: float | None) -> None:
         if tolerance is not None:
             raise MlmsError("--tolerance is of one quantity; name it with --quantity")
         return
-    known = ["latency", AGREEMENT, CRASH, *upgrade_rules(), *upgrade_rules("inputs")]
+    known = ["latency", AGREEMENT, CRASH, *upgrade_rules(None)]
     if name not in known:
         names = ", ".join(dict.fromkeys(known))
         raise MlmsError(f"--quantity {name!r} is none that upgrades compare; write one of {names}")

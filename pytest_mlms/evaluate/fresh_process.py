@@ -16,7 +16,8 @@ from pytest_mlms.evaluate.memory_growth import SECONDS, SUSPECT, growth_between,
 from pytest_mlms.evaluate.performance_plan import PerformancePlan
 from pytest_mlms.evaluate.process_result import ProcessRecord, ProcessResult
 from pytest_mlms.evaluate.run_length import is_promising, may_settle
-from pytest_mlms.evaluate.settling import settling_of
+from pytest_mlms.evaluate.settling import even_out, settling_of
+from pytest_mlms.evaluate.timed_inputs import cycle_of, groups_of
 from pytest_mlms.statistics import is_steady
 
 __all__ = ["IDLE_SECONDS", "Batches", "WarmUp", "measure_process", "warm_up"]
@@ -38,13 +39,20 @@ def measure_process(
     since its calls still get faster or slower.
     """
     began = time.perf_counter()
+    cycle = cycle_of(batches)
     first = predictor.run(
-        "single_stream", batches, seconds=0, least=1, longest=plan.longest, idle=IDLE_SECONDS
+        "single_stream",
+        batches,
+        seconds=0,
+        least=1,
+        longest=plan.longest,
+        idle=IDLE_SECONDS,
+        order=cycle.tolist(),
     )
-    warmed = warm_up(plan, predictor)
+    warmed = warm_up(plan, predictor, groups_of(batches)[cycle].tolist())
     run = _short_run(plan, predictor, warmed) if early else _full_run(plan, predictor)
     in_full = not (early and _is_short(plan, run))
-    result = _result(plan, predictor, _Timed(began, first, warmed, run, in_full))
+    result = _result(plan, predictor, _Timed(began, first, warmed, run, in_full, batches))
     if not in_full and is_promising(plan, result):
         return result
     runs = int(in_full)
@@ -52,7 +60,7 @@ def measure_process(
         warmed = warmed.and_run(run)
         run = _full_run(plan, predictor)
         runs += 1
-        result = _result(plan, predictor, _Timed(began, first, warmed, run, True, runs))
+        result = _result(plan, predictor, _Timed(began, first, warmed, run, True, batches, runs))
     return result
 
 
@@ -88,14 +96,21 @@ class _Timed(NamedTuple):
     warm_up: WarmUp
     run: ScenarioRun
     in_full: bool
+    batches: Batches
     runs: int = 1
+
+    @property
+    def latencies(self) -> list[Array]:
+        """The latencies of all runs without the wait for a core, as if all inputs were alike."""
+        runs = [*self.warm_up.latencies, latencies_of_running(self.run.times)]
+        cycle = cycle_of(self.batches)
+        return even_out(even_out(runs, groups_of(self.batches)[cycle]), cycle)
 
 
 def _result(plan: PerformancePlan, predictor: Predictor, timed: _Timed) -> ProcessResult:
     loop_seconds = time.perf_counter() - timed.began
     run = timed.run
-    latencies = latencies_of_running(run.times)
-    settling = settling_of([*timed.warm_up.latencies, latencies], timed.runs)
+    settling = settling_of(timed.latencies, timed.runs)
     record = ProcessRecord(
         start_seconds=predictor.start_seconds,
         load_seconds=predictor.load_seconds,
@@ -119,7 +134,7 @@ def _result(plan: PerformancePlan, predictor: Predictor, timed: _Timed) -> Proce
         memory_growth=_memory_growth(plan, predictor, run),
         import_seconds=predictor.import_seconds,
     )
-    return ProcessResult(record, run, _seconds_per_input(plan, run), settling)
+    return ProcessResult(record, run, _seconds_per_input(plan, run), settling, timed.batches)
 
 
 def _memory_growth(plan: PerformancePlan, predictor: Predictor, run: ScenarioRun) -> float:
@@ -173,9 +188,13 @@ class WarmUp(NamedTuple):
         return self.seconds + _seconds_of(run) + next_run <= plan.longest
 
 
-def warm_up(plan: PerformancePlan, predictor: Predictor) -> WarmUp:
-    """Run windows of calls until their median no longer falls."""
+def warm_up(plan: PerformancePlan, predictor: Predictor, groups: Sequence[int] = (0,)) -> WarmUp:
+    """Run windows of calls until their median no longer falls.
+
+    ``groups`` are those of the inputs in their order, by which windows are made alike.
+    """
     windows: list[Array] = []
+    latencies: list[Array] = []
     medians: list[float] = []
     end = time.monotonic() + plan.longest / 2
     while not is_steady(medians) and len(medians) < _WINDOWS and time.monotonic() < end:
@@ -183,5 +202,6 @@ def warm_up(plan: PerformancePlan, predictor: Predictor) -> WarmUp:
             plan.scenario, seconds=_WINDOW_SECONDS, least=_WINDOW_CALLS, longest=plan.longest / 4
         )
         windows.append(latencies_of_running(window.times))
-        medians.append(float(np.median(window.latencies)))
+        latencies.append(window.latencies)
+        medians = [float(np.median(evened)) for evened in even_out(latencies, groups)]
     return WarmUp(tuple(windows), is_steady(medians), medians[-1] if medians else math.inf)

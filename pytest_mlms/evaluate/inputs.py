@@ -14,10 +14,7 @@ from pytest_mlms.errors import OutputError
 from pytest_mlms.evaluate.random_inputs import draw_array
 from pytest_mlms.pipeline import Dataset, start_state
 
-__all__ = ["Inputs", "draw_batches", "drawn_names", "random_batch"]
-
-_POOL_BATCHES = 8  # distinct batches that a timed process works on in turn
-_POOL_BYTES = 64 << 20
+__all__ = ["Inputs", "random_batch"]
 
 Batch = Mapping[str, Array]
 
@@ -87,36 +84,9 @@ class Inputs:
         return int(labels[index])
 
 
-def draw_batches(dataset: Dataset, size: int, seed: int) -> list[dict[str, Array]]:
-    """Return batches of elements drawn with replacement, for timing.
-
-    At most eight, and at most 64 MiB together, but at least one. Raises DatasetError for batches
-    that would not fit into the memory that is free.
-    """
-    drawn = _draw(dataset, size, seed)
-    first = dataset.batch(drawn[0].tolist())
-    batch_bytes = sum(array.nbytes for array in first.values())
-    count = min(_POOL_BATCHES, _POOL_BYTES // batch_bytes)
-    batches = [first]
-    for indices in drawn[1 : max(1, count)]:
-        batches.append(dataset.batch(indices.tolist()))
-    return batches
-
-
-def drawn_names(dataset: Dataset, size: int, seed: int) -> list[list[str]]:
-    """Return what messages call the elements of each batch that ``draw_batches`` draws."""
-    drawn: list[list[int]] = _draw(dataset, size, seed).tolist()
-    return [[dataset.element_name(index) for index in batch] for batch in drawn]
-
-
-def _draw(dataset: Dataset, size: int, seed: int) -> Array:
-    """Return the elements of each batch that is timed; raises DatasetError for too large ones."""
-    dataset.check_size(size)
-    generator = np.random.default_rng(seed)
-    return generator.integers(len(dataset), size=(_POOL_BATCHES, size))
-
-
-def random_batch(predictor: Predictor, case: Case, seed: int | None = None) -> dict[str, Array]:
+def random_batch(
+    predictor: Predictor, case: Case, seed: int | Sequence[int] | None = None
+) -> dict[str, Array]:
     """Return a batch of random values for the inputs of a case's model.
 
     They are drawn by ``seed``, else by the manifest's. Raises OutputError where the shape of an

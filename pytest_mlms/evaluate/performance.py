@@ -6,7 +6,9 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import numpy as np
 
 from pytest_mlms.agent.predictor import Predictor, ScenarioRun
 from pytest_mlms.agent.process import Array
@@ -14,6 +16,7 @@ from pytest_mlms.errors import OutputError
 from pytest_mlms.evaluate.closeness import Rule, problem_of
 from pytest_mlms.evaluate.doubts import describe_doubts, kinds_of, withhold
 from pytest_mlms.evaluate.fresh_process import Batches, measure_process
+from pytest_mlms.evaluate.group_latency import inputs_timed, latency_by_group
 from pytest_mlms.evaluate.limits import judge
 from pytest_mlms.evaluate.looks import (
     EARLY_PROCESSES,
@@ -30,7 +33,8 @@ from pytest_mlms.evaluate.performance_plan import PerformancePlan
 from pytest_mlms.evaluate.process_estimates import estimate_performance
 from pytest_mlms.evaluate.process_result import ProcessResult
 from pytest_mlms.evaluate.run_length import is_promising
-from pytest_mlms.records import Decision, Estimate, Verdict
+from pytest_mlms.evaluate.timed_inputs import TimedBatches, elements_of
+from pytest_mlms.records import Decision, Estimate, InputGroup, Verdict
 
 __all__ = ["Ending", "Measurement", "has_value", "measure_performance"]
 
@@ -43,7 +47,8 @@ Ending: TypeAlias = Literal[
 class Measurement(NamedTuple):
     """The estimates over fresh processes, and the decisions on the limits at the last look.
 
-    ``doubts`` is what a person should know of the processes, "" where there is nothing.
+    ``doubts`` is what a person should know of the processes, "" where there is nothing. ``groups``
+    are those of the inputs, where they have several shapes; ``inputs`` of a dataset were timed.
     """
 
     estimates: dict[str, Estimate]
@@ -51,6 +56,12 @@ class Measurement(NamedTuple):
     looks: tuple[Look, ...]
     ended: Ending
     doubts: str
+    groups: Sequence[InputGroup] = ()
+    inputs: int = 0
+
+
+_SECONDS_OF_OUTPUTS = 0.25  # that calls for the outputs of a process may take
+_MOST_KEPT = 8  # batches whose outputs are kept for the processes to come
 
 
 class _Processes:
@@ -99,7 +110,7 @@ class _Processes:
             self._longest = max(self._longest, time.monotonic() - began)
             self.results.append(result)
             self._keep(len(self.results) - 1, result)
-            self._same_outputs.check(len(self.results), predictor, result.run, len(batches))
+            self._same_outputs.check(len(self.results), predictor, result.run, batches)
         return result
 
     def is_spent(self) -> bool:
@@ -114,7 +125,15 @@ class _Processes:
         decisions = withhold(judge(self._plan.limits, estimates), self.results)
         doubts = describe_doubts(self.results)
         measured = {name: found for name, found in estimates.items() if has_value(found)}
-        return Measurement(measured, decisions, tuple(self._looks), "decided", doubts)
+        return Measurement(
+            measured,
+            decisions,
+            tuple(self._looks),
+            "decided",
+            doubts,
+            latency_by_group(self.results, confidence),
+            inputs_timed(self.results),
+        )
 
     def never_settle(self) -> bool:
         """Return whether no process settled, of enough to say that others won't either."""
@@ -210,34 +229,38 @@ def _ending(decisions: Sequence[Decision]) -> Ending:
 
 
 class _SameOutputs:
-    """Check that processes compute the same from the same inputs: of all batches that are timed."""
+    """Check that processes compute the same from the same inputs, after each has been timed."""
 
     def __init__(self, plan: PerformancePlan) -> None:
         self._names = plan.names
-        self._digest: str | None = None
-        self._expected: list[Mapping[str, Array]] = []
+        self._expected: dict[Any, Mapping[str, Array]] = {}
 
-    def check(self, number: int, predictor: Predictor, run: ScenarioRun, batches: int) -> None:
-        """Raise OutputError where process ``number`` computed NaN, or others than the first.
+    def check(self, number: int, predictor: Predictor, run: ScenarioRun, batches: Batches) -> None:
+        """Raise OutputError where process ``number`` computed NaN, or others than one before.
 
-        ``run`` is the last of it. Equal digests are equal outputs, which are not sent again.
+        ``run`` is the last of it, with the outputs of the first batch, which is the same in each
+        process. Further ones are called again, as many as take little time.
         """
-        if run.sha256 == self._digest:
-            return
-        outputs = [run.outputs]
-        outputs += [predictor.last_outputs(batch) for batch in range(1, batches)]
-        if self._digest is None:
-            for batch, found in enumerate(outputs):
-                self._check_finite(batch, found)
-            self._digest = run.sha256
-            self._expected = outputs
-            return
-        for found, expected in zip(outputs, self._expected, strict=True):
+        call = float(np.median(run.latencies))
+        most = max(1, int(_SECONDS_OF_OUTPUTS / call)) if call else len(batches)
+        for batch, elements in enumerate(elements_of(batches)[: 1 + most] or [()]):
+            found = predictor.last_outputs(batch) if batch else run.outputs
+            is_drawn_anew = batch and isinstance(batches, TimedBatches)
+            key = elements if is_drawn_anew else batch
+            expected = self._expected.get(key)
+            if expected is None:
+                self._check_finite(found, self._names_of(batches, batch))
+                if key != () and len(self._expected) < _MOST_KEPT:
+                    self._expected[key] = found
+                continue
             for name in found.keys() & expected.keys():
                 _check_same(number, name, found[name], expected[name])
 
-    def _check_finite(self, batch: int, outputs: Mapping[str, Array]) -> None:
-        names = self._names[batch] if batch < len(self._names) else []
+    def _names_of(self, batches: Batches, batch: int) -> Sequence[str]:
+        names = batches.names if isinstance(batches, TimedBatches) else self._names
+        return names[batch] if batch < len(names) else []
+
+    def _check_finite(self, outputs: Mapping[str, Array], names: Sequence[str]) -> None:
         for name, output in outputs.items():
             finite = finite_rows(output)
             check_finite(name, finite, names.__getitem__ if len(finite) == len(names) else None)

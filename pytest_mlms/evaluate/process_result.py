@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -62,12 +63,16 @@ class ProcessRecord:
 
 @dataclass(frozen=True, eq=False)
 class ProcessResult:
-    """The measurements of one fresh process, as ``quantities.ProcessValues`` has them."""
+    """The measurements of one fresh process, as ``quantities.ProcessValues`` has them.
+
+    ``batches`` are those that were timed.
+    """
 
     record: ProcessRecord
     run: ScenarioRun
     seconds_per_input: float
     settling: Settling = SETTLED
+    batches: Sequence[Mapping[str, Array]] = ()
 
     @property
     def mean_latency(self) -> float:

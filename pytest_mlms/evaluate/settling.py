@@ -15,7 +15,7 @@ import numpy as np
 from pytest_mlms.agent.process import Array
 from pytest_mlms.statistics import change_points, middle_of_change
 
-__all__ = ["LEAST_CHANGE", "SETTLED", "Reach", "Settling", "settling_of"]
+__all__ = ["LEAST_CHANGE", "SETTLED", "Reach", "Settling", "even_out", "settling_of"]
 
 LEAST_CHANGE = 0.03
 """Share by which the plateaus of a process that did not settle differ at least."""
@@ -25,6 +25,7 @@ _BLOCKS = 32  # of the timed run; each counts as its median
 _MOST_CHANGE = 1000.0  # factor; larger ones say no more
 _EDGE = 16  # a change in the first or the last 1/16 of the run is not inside of it
 _FLOOR = 0.002  # deviation of blocks below which no change is looked for
+_CALLS_OF_KIND = 3  # of which its level is known
 
 
 class Settling(NamedTuple):
@@ -98,6 +99,30 @@ def settling_of(runs: Sequence[Array], timed: int = 1) -> Settling:
     fall = max(levels[-1] / max(levels), 1 / _MOST_CHANGE)
     rise = min(levels[-1] / min(levels), _MOST_CHANGE)
     return Settling(fall, rise, timed)
+
+
+def even_out(runs: Sequence[Array], kinds_of_calls: Sequence[int] | Array) -> list[Array]:
+    """Return the latencies of runs as if all inputs took the same time.
+
+    Their kinds are the inputs, or their groups, in a cycle that each run begins anew. Calls are
+    divided by the median of their kind in the last run, if that has enough of them. So what still
+    changes is no matter of which inputs came first.
+    """
+    kinds = np.asarray(kinds_of_calls)
+    if len(kinds) < 2:
+        return list(runs)
+    of_calls = [kinds[np.arange(len(run)) % len(kinds)] for run in runs]
+    known = ~np.isnan(runs[-1])
+    last, last_kinds = runs[-1][known], of_calls[-1][known]
+    if len(last) == 0:
+        return list(runs)
+    overall = np.median(last)
+    levels = np.full(int(kinds.max()) + 1, overall)
+    for kind in np.unique(last_kinds):
+        found = last[last_kinds == kind]
+        if len(found) >= _CALLS_OF_KIND:
+            levels[kind] = np.median(found)
+    return [run * overall / levels[places] for run, places in zip(runs, of_calls, strict=True)]
 
 
 def _block_medians(latencies: Array, size: int) -> Array:

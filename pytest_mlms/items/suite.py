@@ -8,7 +8,6 @@ names of the tests.
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from pytest_mlms.config import Config
     from pytest_mlms.evaluate.process_result import ProcessRecord, ProcessResult
     from pytest_mlms.evaluate.reference import Reference
+    from pytest_mlms.evaluate.timed_inputs import RandomInputs, TimedInputs
     from pytest_mlms.items.item_outputs import ItemOutputs
     from pytest_mlms.items.item_tracer import ItemTracer
     from pytest_mlms.pipeline import Dataset
@@ -113,6 +113,7 @@ def test_performance(
     mlms_config: Config,
 ) -> None:
     """Measure latency, throughput, memory and start-up over fresh processes, or under load."""
+    from pytest_mlms.config import draw_seed
     from pytest_mlms.evaluate.contention import explain_wait
     from pytest_mlms.evaluate.load_performance import measure_load
     from pytest_mlms.evaluate.loadgen import measure_by_loadgen
@@ -125,7 +126,9 @@ def test_performance(
     from pytest_mlms.report.artifacts import keep_log, keep_part, keep_process, keep_run, note_peak
 
     assert mlms_case.scenario is not None, "every performance item has a scenario"
-    batches_for = _timed_batches(mlms_case, mlms_dataset)
+    seed = draw_seed(mlms_config.seed)
+    batches_for = _timed_inputs(mlms_case, mlms_dataset, seed)
+    mlms_recorder.note(inputs_seed=seed)
     records: list[ProcessRecord] = []
 
     def keep(index: int, result: ProcessResult) -> None:
@@ -137,7 +140,7 @@ def test_performance(
         measured = measure_by_loadgen(
             loadgen_plan_of(mlms_case, mlms_config),
             mlms_predictor_factory,
-            batches_for,
+            _queried(batches_for),
             functools.partial(keep_log, mlms_recorder),
         )
     elif mlms_case.load is None:
@@ -149,14 +152,13 @@ def test_performance(
             budget=mlms_config.budget,
             limits=mlms_case.limits,
             early=0 if mlms_config.measures_in_full else EARLY_PROCESSES,
-            names=_timed_names(mlms_case, mlms_dataset),
         )
         measured = measure_performance(plan, mlms_predictor_factory, batches_for, keep)
     elif isinstance(mlms_case.load, Peak):
         measured = measure_peak(
             load_plan_of(mlms_case, mlms_artifacts, mlms_config),
             mlms_predictor_factory,
-            batches_for,
+            _queried(batches_for),
             functools.partial(keep_run, mlms_recorder),
             functools.partial(keep_part, mlms_recorder),
             functools.partial(note_peak, mlms_recorder),
@@ -165,12 +167,13 @@ def test_performance(
         measured = measure_load(
             load_plan_of(mlms_case, mlms_artifacts, mlms_config),
             mlms_predictor_factory,
-            batches_for,
+            _queried(batches_for),
             keep,
             functools.partial(keep_part, mlms_recorder),
         )
     estimates = measured.estimates
     mlms_recorder.note(looks=measured.looks, ended=measured.ended, doubts=measured.doubts)
+    mlms_recorder.note(input_groups=measured.groups, inputs_timed=measured.inputs)
     contention = explain_wait([record.waited for record in records], estimates)
     with mlms_tracer.on_fail():
         mlms_recorder.settle(estimates, measured.decisions, mlms_config.strict, lambda: contention)
@@ -200,22 +203,22 @@ def test_upgrade(
     from pytest_mlms.upgrade.setting import setting_of
 
     criteria = criteria_of(mlms_case, mlms_config)
-    seed = int.from_bytes(os.urandom(4), "big")
+    plan = interleave_plan_of(mlms_case, mlms_config)
     check = OutputCheck(
         case=mlms_case,
         dataset=mlms_dataset,
         files=mlms_artifacts.steps,
         tolerances=criteria.tolerances,
-        extent=Extent(mlms_config.outputs, mlms_config.budget, seed),
+        extent=Extent(mlms_config.outputs, mlms_config.budget, plan.seed),
         open_unheld=mlms_unheld_pair,
     )
     run = UpgradeRun(
         criteria, mlms_case.batch_size, check, mlms_recorder, mlms_device_monitor.check
     )
-    plan = interleave_plan_of(mlms_case, mlms_config)
     if mlms_case.load is not None:
         plan = plan.under_load(load_plan_of(mlms_case, mlms_artifacts, mlms_config))
-    batches_for = _timed_batches(mlms_case, mlms_dataset)
+    timed = _timed_inputs(mlms_case, mlms_dataset, plan.seed)
+    batches_for = timed if plan.load is None else _queried(timed)
     result = run.run(plan, mlms_pair_factory, batches_for)
     cpu_shares = mlms_recorder.cpu_shares()
     setting = setting_of(
@@ -237,23 +240,22 @@ def test_trace(mlms_tracer: ItemTracer) -> None:
     mlms_tracer.trace_item()
 
 
-def _timed_batches(case: Case, dataset: Dataset | None) -> Callable[[Predictor], Batches]:
-    """Return a function that gives the batches to time a predictor with.
-
-    They are drawn from the dataset, once. Without one they are random, in the model's shapes.
-    """
-    from pytest_mlms.evaluate.inputs import draw_batches, random_batch
+def _timed_inputs(case: Case, dataset: Dataset | None, run_seed: int) -> TimedInputs | RandomInputs:
+    """Return the draws of what a case is timed with: of the dataset, else random ones."""
+    from pytest_mlms.evaluate.timed_inputs import RandomInputs, TimedInputs
 
     if dataset is None:
-        return lambda predictor: [random_batch(predictor, case)]
-    drawn = draw_batches(dataset, case.batch_size, case.loaded.manifest.evaluate.seed)
-    return lambda predictor: drawn
+        return RandomInputs(case, run_seed)
+    return TimedInputs(dataset, case.batch_size, case.loaded.manifest.evaluate.seed, run_seed)
 
 
-def _timed_names(case: Case, dataset: Dataset | None) -> list[list[str]]:
-    """Return what messages call the inputs of each batch that is timed."""
-    if dataset is None:
-        return []
-    from pytest_mlms.evaluate.inputs import drawn_names
+def _queried(timed: TimedInputs | RandomInputs) -> Callable[[Predictor], Batches]:
+    """Return the batches of a load, whose samples are the same in each process."""
+    drawn: list[Batches] = []
 
-    return drawn_names(dataset, case.batch_size, case.loaded.manifest.evaluate.seed)
+    def batches_for(predictor: Predictor) -> Batches:
+        if not drawn:
+            drawn.append(timed(predictor))
+        return drawn[0]
+
+    return batches_for

@@ -7,8 +7,6 @@ of upgrades are made from ``QUANTITIES``. A new quantity of performance is one e
 
 from __future__ import annotations
 
-from typing import Literal
-
 from pytest_mlms.quantities.accuracy import ACCURACY, accuracy_quantity
 from pytest_mlms.quantities.agreement import AGREEMENT
 from pytest_mlms.quantities.performance import PERFORMANCE, UPGRADE
@@ -17,6 +15,7 @@ from pytest_mlms.quantities.quantity import (
     ProcessEstimator,
     ProcessValues,
     Quantity,
+    Samples,
     UpgradeRule,
     percentile,
 )
@@ -50,12 +49,15 @@ def quantities_of(kind: Kind) -> list[Quantity]:
     return [quantity for quantity in QUANTITIES.values() if quantity.kind == kind]
 
 
-def upgrade_rules(samples: Literal["rounds", "inputs"] = "rounds") -> dict[str, UpgradeRule]:
-    """Return the default rules of upgrades by quantity, for comparisons over these samples."""
+def upgrade_rules(samples: Samples | None = "rounds") -> dict[str, UpgradeRule]:
+    """Return the default rules of upgrades by quantity, for comparisons over these samples.
+
+    None stands for all samples.
+    """
     rules = {}
     for name, quantity in QUANTITIES.items():
         rule = quantity.upgrade
-        if rule is not None and rule.samples == samples:
+        if rule is not None and samples in (None, rule.samples):
             rules[name] = rule
     return rules
 

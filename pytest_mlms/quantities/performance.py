@@ -64,6 +64,39 @@ UPGRADE = [
         description="wall time of a call of an upgrade",
         upgrade=UpgradeRule(tolerance=0.10),
     ),
+    Quantity(
+        name="group_latency",
+        unit="s",
+        better="lower",
+        kind="upgrade",
+        description="latency of the group of inputs that got worst, where they have several shapes",
+        upgrade=UpgradeRule(tolerance=0.03, least_change=_CALL_NOISE, samples="groups"),
+    ),
+    Quantity(
+        name="slow_inputs",
+        unit="s",
+        better="lower",
+        kind="upgrade",
+        description="latency of the inputs that several rounds show as slower than the others, "
+        "timed again in each further round",
+        upgrade=UpgradeRule(tolerance=0.50, samples="groups"),
+    ),
+    Quantity(
+        name="stalls",
+        unit="fraction",
+        better="lower",
+        kind="upgrade",
+        description="share of the calls that take three times the median or more",
+        upgrade=UpgradeRule(tolerance=0.50, samples="calls"),
+    ),
+    Quantity(
+        name="idle_cpu",
+        unit="s",
+        better="lower",
+        kind="upgrade",
+        description="CPU time of the process in a second in which nothing is called",
+        upgrade=UpgradeRule(tolerance=0.50, base=0.020),
+    ),
 ]
 """Quantities that only the turns of an upgrade measure."""
 
@@ -116,6 +149,7 @@ PERFORMANCE = [
         description="99th percentile of the latencies",
         limit_key="latency_p99",
         estimator=percentile(99),
+        upgrade=UpgradeRule(tolerance=0.15),
         column=Column("latency and throughput", "p99"),
     ),
     Quantity(

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeAlias
 
 from pytest_mlms.records import Kind
 
 __all__ = ["Column", "ProcessEstimator", "ProcessValues", "Quantity", "UpgradeRule", "percentile"]
+
+Samples: TypeAlias = Literal["rounds", "inputs", "groups", "calls"]
 
 _PROPERTY_SUFFIXES = {"s": "_seconds", "B": "_bytes", "/s": "_per_second", "J": "_joules"}
 
@@ -101,7 +103,8 @@ class UpgradeRule:
             small beside it don't matter to users.
         least_change: The least change that is judged, in the quantity's unit: it is the tolerance
             where it is more than that share of the baseline.
-        samples: The replicates of the comparison: rounds of fresh processes, or inputs.
+        samples: The replicates of the comparison: rounds of fresh processes, inputs, groups of
+            these over rounds, or single calls.
         key: The key under ``thresholds.upgrade`` that replaces the tolerance; the quantity's name
             where it is empty.
         estimate: The estimate of a performance item that two hosts are compared by; empty for
@@ -111,7 +114,7 @@ class UpgradeRule:
     tolerance: float
     base: float = 0.0
     least_change: float = 0.0
-    samples: Literal["rounds", "inputs"] = "rounds"
+    samples: Samples = "rounds"
     key: str = ""
     estimate: str = ""
 

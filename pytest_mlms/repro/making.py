@@ -19,7 +19,8 @@ from pytest_mlms.arrays import read_arrays
 from pytest_mlms.artifacts.fetch import CaseFiles, fetch_files
 from pytest_mlms.cases import Case
 from pytest_mlms.errors import MlmsError
-from pytest_mlms.evaluate.inputs import draw_batches, random_batch
+from pytest_mlms.evaluate.inputs import random_batch
+from pytest_mlms.evaluate.timed_inputs import first_batch
 from pytest_mlms.evaluate.worst_inputs import place_of
 from pytest_mlms.history.machine_class import machine_class
 from pytest_mlms.history.recorded_manifest import manifest_of
@@ -165,7 +166,7 @@ def _with_inputs(
             chosen = _filled(chosen, _few(len(chosen), case))
             batch = dataset.batch(chosen)
         else:
-            batch = draw_batches(dataset, case.batch_size, case.loaded.manifest.evaluate.seed)[0]
+            batch = first_batch(dataset, case.batch_size, case.loaded.manifest.evaluate.seed)
         reference = _reference(bundle, case, found, chosen, predictor, batch)
         inputs = _own(batch, predictor.own_inputs)
     return replace(bundle, inputs=inputs, reference=reference)

@@ -81,7 +81,7 @@ def _allowance(result: UpgradeResult, setting: UpgradeSetting) -> str:
 
 def _key_of(name: str) -> str:
     """Return the key under ``thresholds.upgrade`` for the tolerance of a quantity."""
-    rule = upgrade_rules()[name]
+    rule = upgrade_rules(None)[name]
     return rule.key or name
 
 

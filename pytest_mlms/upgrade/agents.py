@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pytest_mlms.agent.opening import PredictorSpec, Started, start_predictor
 from pytest_mlms.agent.predictor import Clocks, Predictor, Turn
 from pytest_mlms.errors import InvalidRun, MlmsError
+from pytest_mlms.evaluate.timed_inputs import cycle_of, groups_of, watched_of
 from pytest_mlms.memory import available_memory
 from pytest_mlms.records import device_name
 from pytest_mlms.upgrade.crash import Exits
@@ -18,6 +19,9 @@ from pytest_mlms.upgrade.rounds import SIDES, Outputs, SideName
 __all__ = ["AgentPair", "TurnPlan", "open_pair"]
 
 _COPIES = 4  # of a model's files that loading may take in memory
+
+
+_COMPARED = 8  # batches, whose outputs take a call more
 
 
 @dataclass(frozen=True)
@@ -33,7 +37,9 @@ class AgentPair:
 
     Once ``bind`` was called only the side with the turn runs. The other one is stopped, where that
     is possible. ``labels`` name the sides in messages. ``together`` is whether both sides were
-    started and loaded at once.
+    started and loaded at once. Calls are made over the batches in their ``order``, by numbers;
+    behind it are those that are ``watched``, each for itself. ``groups`` are those of the batches
+    in their order.
     """
 
     def __init__(
@@ -49,6 +55,9 @@ class AgentPair:
         self.labels = labels
         self.together = together
         self.batches: Sequence[Outputs] = ()
+        self.order: Sequence[int] = ()
+        self.watched: Sequence[int] = ()
+        self.groups: Sequence[int] = ()
         self.clocks: dict[SideName, Clocks] = {}
         self._in_container = in_container
 
@@ -61,6 +70,15 @@ class AgentPair:
         return {self.a.agent.pid, self.b.agent.pid}
 
     @property
+    def compared(self) -> Sequence[int]:
+        """The first places of the order: those whose outputs are compared in each round."""
+        return range(min(_COMPARED, len(self.order)))
+
+    def batch_at(self, place: int) -> Outputs:
+        """Return the batch at a place of the order."""
+        return self.batches[self.order[place]]
+
+    @property
     def exclusive(self) -> bool:
         """True if both sides are stopped while they wait for their turns."""
         return all(self._can_stop(side) for side in SIDES)
@@ -68,9 +86,13 @@ class AgentPair:
     def bind(self, batches: Sequence[Outputs]) -> None:
         """Prepare both sides for turns over ``batches``, and stop them until their first turns."""
         self.batches = batches
+        self.order = cycle_of(batches).tolist()
+        self.watched = watched_of(batches)
+        self.groups = groups_of(batches)[self.order].tolist()
+        order = [*self.order, *self.watched]
         for side in SIDES:
             with _naming(self.labels, side):
-                self.clocks[side] = self[side].bind(batches)
+                self.clocks[side] = self[side].bind(batches, order, len(self.order))
         for side in SIDES:
             if self._can_stop(side):
                 self[side].agent.pause()
@@ -90,12 +112,10 @@ class AgentPair:
         if self._can_stop(side):
             self[side].agent.pause()
 
-    def turn(
-        self, side: SideName, plan: TurnPlan, first_batch: int = 0, outputs: bool = False
-    ) -> Turn:
-        """Give a side its turn, from batch number ``first_batch`` on."""
+    def turn(self, side: SideName, plan: TurnPlan, first: int = 0, outputs: bool = False) -> Turn:
+        """Give a side its turn, from place ``first`` of the order of batches on."""
         with self.running(side) as predictor:
-            return predictor.turn(plan.count, plan.skip, first_batch, outputs)
+            return predictor.turn(plan.count, plan.skip, first, outputs)
 
     def _can_stop(self, side: SideName) -> bool:
         """Return whether a side can be stopped while it waits; before ``bind`` it is not known."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from pytest_mlms.cases import Case
-from pytest_mlms.config import Config
+from pytest_mlms.config import Config, draw_seed
 from pytest_mlms.errors import InvalidRun
 from pytest_mlms.manifest.scenarios import Peak
 from pytest_mlms.quantities import QUANTITIES, upgrade_rules
@@ -99,7 +99,7 @@ def interleave_plan_of(case: Case, config: Config) -> InterleavePlan:
     return InterleavePlan(
         seconds=_SHARE_OF_DURATION * config.duration,
         budget=config.budget,
-        seed=int.from_bytes(os.urandom(4), "big"),
+        seed=draw_seed(config.seed),
         cores=_common_cores(case),
         threads=_most_threads(case),
         watches_growth="memory_growth" in criteria_of(case, config).gates,

@@ -61,8 +61,17 @@ def compare_rounds(
             own = _own_tolerance(name, rounds, tolerances)
             tolerance = own if name in tolerances else _at_least(own, name, of_latency)
             undecided = _undecided(name, figures, tolerance, name in gates, span)
-            comparisons.append(_decide(undecided, _usable(name, rounds, orders), span))
+            decided = _decide(undecided, _usable(name, rounds, orders), span)
+            comparisons.append(_one_sign(decided))
     return comparisons
+
+
+def _one_sign(compared: Comparison) -> Comparison:
+    """Return a comparison that is IMPROVED only where its own medians say so, too."""
+    worse = QUANTITIES[compared.quantity].sign * (compared.b - compared.a)
+    if compared.verdict is Verdict.IMPROVED and worse > 0:
+        return compared.but(verdict=Verdict.PASSED)
+    return compared
 
 
 class _Tolerance(NamedTuple):
@@ -245,7 +254,8 @@ def is_decided(comparisons: Sequence[Comparison], rounds: int, least: int = ROUN
         return False
     if any(compared.verdict is Verdict.REGRESSED for compared in of_rounds):
         return True
-    return not any(_is_suspect(compared) for compared in of_rounds)
+    of_calls = [compared for compared in comparisons if compared.of == "calls"]
+    return not any(_is_suspect(compared) for compared in [*of_rounds, *of_calls])
 
 
 def _is_suspect(compared: Comparison) -> bool:

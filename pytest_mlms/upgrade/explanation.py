@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import median
 
 from pytest_mlms.records import Comparison, Verdict
 from pytest_mlms.units import format_quantity
@@ -11,6 +12,7 @@ from pytest_mlms.upgrade.labels import (
     NOT_SHOWN,
     change_text,
     difference_label,
+    group_lines,
     is_told,
     percent,
     precision_text,
@@ -20,7 +22,7 @@ from pytest_mlms.upgrade.labels import (
 )
 from pytest_mlms.upgrade.layer_diff import LayerChange
 from pytest_mlms.upgrade.result import UpgradeResult
-from pytest_mlms.upgrade.rounds import CLOCKS
+from pytest_mlms.upgrade.rounds import CLOCKS, SIDES
 from pytest_mlms.upgrade.setting import UpgradeSetting
 from pytest_mlms.upgrade.start_parts import start_parts
 
@@ -31,6 +33,7 @@ _NO_LAYER_SLOWER = (
     "no layer explains the change: traced, B takes no longer; it lost the time outside of its "
     "layers, or too little for the profiler to see"
 )
+_SLOW_START = 1.25  # ratio of both sides' starts of turns that is named
 _UNCHANGED = 5e-8  # seconds; less changes none of the digits shown
 _LONGEST_NAME = 40  # characters
 
@@ -39,7 +42,9 @@ def explain_upgrade(result: UpgradeResult, setting: UpgradeSetting) -> str:
     """Return the text of a result: what was found, how surely, on what machine, what to try."""
     lines = [
         *_quantities(result),
+        *group_lines(result.input_groups),
         *_worse_inputs(result),
+        *_slow_inputs(result),
         *_precision(result),
         *_method(result),
         *_software(result),
@@ -120,6 +125,13 @@ def _worse_inputs(result: UpgradeResult) -> list[str]:
     return ["inputs that got worst (A -> B):", *[f"  {line}" for line in result.worse_inputs]]
 
 
+def _slow_inputs(result: UpgradeResult) -> list[str]:
+    """Return the inputs that got slower, with the times of A and B."""
+    if not result.slow_inputs:
+        return []
+    return ["inputs that got slower (A -> B):", *[f"  {line}" for line in result.slow_inputs]]
+
+
 def _badness(compared: Comparison) -> tuple[int, bool]:
     return _VERDICTS.index(compared.verdict), not compared.gate
 
@@ -145,9 +157,11 @@ def _parts_of_start(compared: Comparison, result: UpgradeResult) -> str:
 def _finding(compared: Comparison) -> str:
     if compared.quantity == "agreement":
         return _difference_of_outputs(compared)
-    if compared.of in ("calls", "processes"):
+    if compared.of == "processes" or (compared.of == "calls" and compared.lacking):
         return compared.lacking.replace("\n", "\n    ")
     text = f"{change_text(compared)}, tolerance {tolerance_label(compared)}"
+    if compared.about:
+        text += f"; {compared.about}"
     if compared.lacking:
         text += f"; {compared.lacking}"
     if verdict_label(compared) == NOT_SHOWN:
@@ -166,6 +180,20 @@ def _difference_of_outputs(agreement: Comparison) -> str:
     return agreement.lacking
 
 
+def _starts(result: UpgradeResult) -> str:
+    """Return on which side turns begin slowly, if the sides differ in that; else ""."""
+    starts = [record.starts for record in result.rounds if len(record.starts) == len(SIDES)]
+    if not starts:
+        return ""
+    a, b = (median(each[side] for each in starts) for side in SIDES)
+    if max(a, b) < _SLOW_START * min(a, b):
+        return ""
+    return (
+        f", whose first calls aren't timed: they take {a:.2f} times as long as later ones on A, "
+        f"{b:.2f} times on B"
+    )
+
+
 def _precision(result: UpgradeResult) -> list[str]:
     return [] if result.main is None else [precision_text(result.main)]
 
@@ -178,7 +206,7 @@ def _method(result: UpgradeResult) -> list[str]:
     clock = "none"
     if result.clock is not None:
         clock = f"{result.clock} ({CLOCKS[result.clock]})"
-    measured = f"{pairs:,} pairs ({_turns(result)}) in {rounds} of fresh processes"
+    measured = f"{pairs:,} pairs ({_turns(result)}{_starts(result)}) in {rounds} of fresh processes"
     return [f"{measured}; clock: {clock}"]
 
 

@@ -10,16 +10,24 @@ import numpy as np
 
 from pytest_mlms.quantities import upgrade_rules
 from pytest_mlms.serialization import NullAs, plain_as_list
-from pytest_mlms.statistics import persistence, ratio_of_means, signed_rank
+from pytest_mlms.statistics import (
+    persistence,
+    ratio_of_means,
+    samples_for_percentile,
+    signed_rank,
+    weighted_percentile,
+)
+from pytest_mlms.upgrade.round_inputs import RoundInputs
 from pytest_mlms.upgrade.rounds import Array, Clock, Round
 
-__all__ = ["Figure", "centre_of", "figures_of"]
+__all__ = ["STALLED", "Figure", "centre_of", "figures_of", "group_figures"]
 
 Statistic = Callable[[Array], Any]
 
 _OF_PROCESS = {
     "start_time": "start_seconds",
     "first_inference": "first_seconds",
+    "idle_cpu": "idle_cpu",
     "load_time": "load_seconds",
     "peak_memory": "model_bytes",
     "import_memory": "import_bytes",
@@ -27,6 +35,9 @@ _OF_PROCESS = {
     "energy_per_input": "joules",
 }
 """Quantity that a process has once -> the attribute of Side."""
+
+STALLED = 3
+"""A call that takes so many times the median of its group has stalled."""
 
 _ERRORS_IN_INTERVAL = 3.92  # a 95 % interval is so many standard errors wide
 
@@ -48,10 +59,14 @@ class Figure(NamedTuple):
 
 
 class _Calls(NamedTuple):
-    """Seconds of the calls of both sides, as turns x calls."""
+    """Seconds of the calls of both sides, as turns x calls.
+
+    ``inputs`` are those of the calls where these are of several groups.
+    """
 
     a: Array
     b: Array
+    inputs: RoundInputs | None = None
 
     @property
     def advance(self) -> bool:
@@ -65,17 +80,24 @@ class _Calls(NamedTuple):
         return Figure(float(a), float(b), value, error, self.a.size)
 
 
-def figures_of(measured: Round, clock: Clock, batch_size: int) -> dict[str, Figure]:
+def figures_of(
+    measured: Round, clock: Clock, batch_size: int, inputs: RoundInputs | None = None
+) -> dict[str, Figure]:
     """Return the quantities of a round by name; ``clock`` is that of latency and throughput.
 
     Percentiles, and quantities that a process has once, such as its time to load, have an error of
-    0: the rounds are their samples.
+    0: the rounds are their samples. Where ``inputs`` are of several groups, each has its share in
+    what is computed, however many of its calls were timed.
     """
-    calls = _calls(measured, clock)
-    wall = _calls(measured, "wall")
+    mixed = inputs if inputs is not None and inputs.is_mixed else None
+    calls = _calls(measured, clock)._replace(inputs=mixed)
+    wall = _calls(measured, "wall")._replace(inputs=mixed)
+    cpu = _calls(measured, "cpu")
+    if mixed is not None and mixed.numbers.shape[1] == 1:
+        cpu = cpu._replace(inputs=mixed)
     figures = {
         "latency": _centre(calls),
-        "cpu_time": _centre(_calls(measured, "cpu")),
+        "cpu_time": _centre(cpu),
         "wall_time": _centre(wall),
     }
     if clock == "cpu":
@@ -83,9 +105,25 @@ def figures_of(measured: Round, clock: Clock, batch_size: int) -> dict[str, Figu
     if calls.advance:
         figures["latency_p90"] = _percentile(calls, 90)
         figures["latency_p95"] = _percentile(calls, 95)
+        if calls.a.size >= samples_for_percentile(99):
+            figures["latency_p99"] = _percentile(calls, 99)
         figures["throughput"] = _throughput(calls, batch_size)
+        figures["stalls"] = _stalls(calls)
     figures.update(_of_process(measured))
     return figures
+
+
+def group_figures(measured: Round, clock: Clock, inputs: RoundInputs) -> dict[str, Figure]:
+    """Return the latency of each group of inputs that has calls in the round."""
+    calls = _calls(measured, clock)
+    if clock == "cpu" and inputs.numbers.shape[1] > 1:
+        calls = _calls(measured, "wall")
+    found = {}
+    for group, name in enumerate(inputs.mix.names):
+        figure = _centre_of(calls, inputs.of_group(group))
+        if figure is not None:
+            found[name] = figure
+    return found
 
 
 def _calls(measured: Round, clock: Clock) -> _Calls:
@@ -93,7 +131,12 @@ def _calls(measured: Round, clock: Clock) -> _Calls:
 
 
 def _centre(calls: _Calls) -> Figure:
-    """Compare the median calls of all pairs of turns: the centre of log(b / a)."""
+    """Compare the median calls of all pairs of turns: the centre of log(b / a).
+
+    Of several groups it is the change of the mean over groups of their medians, by their shares.
+    """
+    if calls.inputs is not None:
+        return _mixed_centre(calls, calls.inputs)
     turns = _Calls(np.median(calls.a, axis=1), np.median(calls.b, axis=1))
     if not turns.advance:
         unknown = turns.figure(np.mean, 0.0, math.inf)
@@ -115,19 +158,75 @@ def centre_of(ratios: Array) -> tuple[float, float]:
     return centre, error * persistence(ratios)
 
 
+def _mixed_centre(calls: _Calls, inputs: RoundInputs) -> Figure:
+    whole = before = after = 0.0
+    for group, share in enumerate(inputs.mix.shares):
+        figure = _centre_of(calls, inputs.of_group(group))
+        if figure is not None:
+            whole += share
+            before += share * figure.a
+            after += share * figure.a * math.exp(figure.value)
+    if not before:
+        return Figure(0.0, 0.0, 0.0, math.inf, calls.a.size)
+    return Figure(before / whole, after / whole, math.log(after / before), 0.0, calls.a.size)
+
+
+def _centre_of(calls: _Calls, chosen: Array) -> Figure | None:
+    """Return the centre of log(b / a) of the chosen calls, by turns; None where there are none."""
+    has_any = chosen.any(axis=1)
+    if not has_any.any():
+        return None
+    a, b = (
+        np.nanmedian(np.where(chosen[has_any], side[has_any], np.nan), axis=1)
+        for side in (calls.a, calls.b)
+    )
+    if min(a.min(), b.min()) <= 0:
+        return None
+    centre = signed_rank(np.log(b / a)).value
+    count = int(chosen.sum())
+    return Figure(float(np.median(a)), float(np.median(b)), centre, 0.0, count)
+
+
 def _percentile(calls: _Calls, percent: float) -> Figure:
-    a = float(np.percentile(calls.a, percent))
-    b = float(np.percentile(calls.b, percent))
+    if calls.inputs is None:
+        a = float(np.percentile(calls.a, percent))
+        b = float(np.percentile(calls.b, percent))
+    else:
+        weights = calls.inputs.weights()
+        a = weighted_percentile(calls.a, weights, percent)
+        b = weighted_percentile(calls.b, weights, percent)
     return Figure(a, b, math.log(b / a), error=0.0, calls=calls.a.size)
 
 
 def _throughput(calls: _Calls, batch_size: int) -> Figure:
+    if calls.inputs is not None:
+        weights = calls.inputs.weights()
+        a = float((weights * calls.a).sum() / weights.sum())
+        b = float((weights * calls.b).sum() / weights.sum())
+        value = math.log(b / a)
+        return Figure(batch_size / a, batch_size / b, -value, 0.0, calls.a.size)
     value, error = ratio_of_means(calls.a.mean(axis=1), calls.b.mean(axis=1))
 
     def rate(seconds: Array) -> Any:
         return batch_size / seconds.mean()
 
     return calls.figure(rate, value, error)
+
+
+def _stalls(calls: _Calls) -> Figure:
+    """Return the shares of calls that took several times the median of their group."""
+    size = calls.a.size
+    counts = []
+    for seconds in (calls.a, calls.b):
+        usual = np.full(seconds.shape, np.median(seconds))
+        if calls.inputs is not None:
+            for group in range(len(calls.inputs.mix.names)):
+                chosen = calls.inputs.of_group(group)
+                if chosen.any():
+                    usual[chosen] = np.median(seconds[chosen])
+        counts.append(int((seconds > STALLED * usual).sum()))
+    a, b = counts
+    return Figure(a / size, b / size, math.log((b + 0.5) / (a + 0.5)), 0.0, size)
 
 
 def _of_process(measured: Round) -> dict[str, Figure]:

@@ -15,15 +15,18 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from pytest_mlms.agent.predictor import Clocks, Predictor, Turn
+from pytest_mlms.evaluate.settling import even_out
+from pytest_mlms.evaluate.timed_inputs import cycle_of, elements_of, groups_of, mix_of
 from pytest_mlms.statistics import is_steady
 from pytest_mlms.upgrade.agents import AgentPair, TurnPlan
 from pytest_mlms.upgrade.interleave_plan import InterleavePlan
 from pytest_mlms.upgrade.round_growth import RoundGrowth
+from pytest_mlms.upgrade.round_inputs import RoundInputs
 from pytest_mlms.upgrade.round_load import LoadRunner, LoadStrategy, RoundLoad
 from pytest_mlms.upgrade.round_record import RoundRecord, SideRecord
 from pytest_mlms.upgrade.rounds import SIDES, Array, Outputs, Round, Side, SideName
@@ -51,7 +54,11 @@ _MUCH_SLOWER = 1.5
 _PROBE_SECONDS = 1.0  # that finding out how to measure may take
 _MOST_DRAWS = 1 << 31
 _ENERGY_SECONDS = 0.3  # counters of GPUs are read ten times a second
-_REFILL = 1.02  # ratio of a turn's first call to its second where caches have to be filled again
+_STEADY = 1.02  # ratio of a call of a turn to later ones from which it isn't one of the start
+_PROBED_CALLS = 16  # of a turn
+_MOST_SKIPPED = 8
+_TURNS_AGAIN = 3  # of each input that earlier rounds showed as slower
+_IDLE_SECONDS = 0.05
 
 
 class MeasuredRound(NamedTuple):
@@ -67,6 +74,7 @@ class MeasuredRound(NamedTuple):
     outputs: Mapping[SideName, Outputs]
     load: RoundLoad | None = None
     queries: Mapping[str, Array] = MappingProxyType({})
+    inputs: RoundInputs | None = None
 
     def arrays(self) -> dict[str, Array]:
         """Return the arrays of ``pairs-N.npz`` by name."""
@@ -74,6 +82,11 @@ class MeasuredRound(NamedTuple):
         for side, raw in zip(SIDES, self.raw, strict=True):
             for name, values in raw.arrays().items():
                 arrays[f"{name}_{side}"] = values
+        if self.inputs is not None:
+            arrays["batch"] = self.inputs.numbers
+            arrays["group"] = self.inputs.groups
+            if any(self.inputs.elements):
+                arrays["elements"] = np.array(self.inputs.elements)
         return arrays
 
 
@@ -151,13 +164,15 @@ class RoundRunner:
         """Measure the round."""
         pair = self._pair
         began = time.monotonic()
-        pair.bind(batches_for(pair.a))
+        batches = batches_for(pair.a)
+        pair.bind(batches)
         first_turns = self._turn_with_outputs()
         warm_up = self._warm_up()
         calling_core = self._hold_calling_threads(warm_up)
-        turn_plan = self._plan_turns(warm_up)
+        turn_plan, starts = self._plan_turns(warm_up)
         memory = RoundGrowth(pair, self._plan.watches_growth, self._plan.longest_turns)
-        turns, first_sides = self._run_turns(turn_plan)
+        turns, first_sides, places = self._run_turns(turn_plan)
+        again, numbers_again = self._time_again(turn_plan)
         last_turns = self._turn_with_outputs()
         calls = len(first_sides) * (turn_plan.skip + turn_plan.count)
         growth = memory.growth(calls, warm_up.slowest)
@@ -166,7 +181,12 @@ class RoundRunner:
         for side in SIDES:
             all_turns = _SideTurns(first_turns[side], turns[side], last_turns[side])
             of_turns = _measured_side(pair[side], pair.clocks[side], all_turns)
-            sides[side] = replace(of_turns, growth=growth[side], joules=joules.get(side))
+            sides[side] = replace(
+                of_turns,
+                growth=growth[side],
+                joules=joules.get(side),
+                idle_cpu=self._idle_cpu(side),
+            )
         record = RoundRecord(
             started_first=started_first,
             started_together=pair.together,
@@ -177,13 +197,30 @@ class RoundRunner:
             calling_core=calling_core,
             warmup_pairs=warm_up.pairs,
             steady=warm_up.steady,
+            starts=starts,
             turns_exclusive=pair.exclusive,
             seconds=time.monotonic() - began,
             sides={side: _side_record(pair[side], sides[side]) for side in SIDES},
         )
         raw = Round(sides["a"], sides["b"])
         outputs = {side: last_turns[side].outputs for side in SIDES}
-        return MeasuredRound(raw, record, first_sides, outputs)
+        inputs = RoundInputs(
+            numbers=cycle_of(batches)[places],
+            groups=groups_of(batches),
+            mix=mix_of(batches),
+            elements=elements_of(batches),
+            again=self._round_again(sides, again) if numbers_again else None,
+            numbers_again=numbers_again,
+        )
+        return MeasuredRound(raw, record, first_sides, outputs, inputs=inputs)
+
+    def _round_again(self, sides: Mapping[SideName, Side], again: Turns) -> Round:
+        """Return the turns of inputs that were timed again, in the form of a round."""
+        found = []
+        for side in SIDES:
+            times: dict[str, Any] = _times_of(again[side], self._pair.clocks[side])
+            found.append(replace(sides[side], **times))
+        return Round(*found)
 
     def with_load(
         self, measured: MeasuredRound, strategy: LoadStrategy, keep: Callable[..., None]
@@ -204,6 +241,11 @@ class RoundRunner:
         seconds = measured.record.seconds + time.monotonic() - began
         record = replace(measured.record, seconds=seconds, loads=load.records, peaks=load.peaks)
         return measured._replace(record=record, load=load, queries=runner.arrays())
+
+    def _idle_cpu(self, side: SideName) -> float:
+        """Return the CPU seconds that a side takes in a second in which nothing is called."""
+        with self._pair.running(side) as predictor:
+            return predictor.idle(_IDLE_SECONDS) / _IDLE_SECONDS
 
     def _draw_order(self) -> list[SideName]:
         return self._rng.sample(SIDES, 2)
@@ -291,58 +333,82 @@ class RoundRunner:
             with self._pair.running(side) as predictor:
                 predictor.hold(cores)
 
-    def _plan_turns(self, warm_up: _WarmUp) -> TurnPlan:
-        """Return the length of turns: some milliseconds of calls.
+    def _plan_turns(self, warm_up: _WarmUp) -> tuple[TurnPlan, dict[SideName, float]]:
+        """Return the length of turns, and how much slower each side's first call of a turn is.
 
-        A call that is not timed comes first where it has to fill the caches again. In a long call
-        that does not matter.
+        Turns take some milliseconds. The calls that fill the caches again, or wake threads, are not
+        timed: as many as either side takes until its calls are steady. Of long calls that can't be
+        found out in time.
         """
-        if warm_up.slowest < _TURN_SECONDS:
-            return self._plan_short_calls()
         if warm_up.slowest > _PROBE_SECONDS / _WINDOW_PAIRS:
-            return TurnPlan()
-        first, second = self._first_and_second_call()
-        if first > _REFILL * second:
-            return TurnPlan(count=1, skip=1)
-        return TurnPlan()
+            return TurnPlan(), {}
+        calls = min(_PROBED_CALLS, max(2, int(_PROBE_SECONDS / _WINDOW_PAIRS / warm_up.slowest)))
+        probed = {side: self._probe(side, calls) for side in SIDES}
+        skip = max(_calls_of_start(probed[side]) for side in SIDES)
+        starts = {side: float(probed[side][0]) for side in SIDES}
+        if warm_up.slowest >= _TURN_SECONDS:
+            return TurnPlan(skip=skip), starts
+        skip = max(1, skip)
+        return TurnPlan(self._calls_of_turn(skip), skip), starts
 
-    def _plan_short_calls(self) -> TurnPlan:
+    def _probe(self, side: SideName, calls: int) -> Array:
+        """Return the seconds of a turn's calls, as multiples of those of its second half.
+
+        Each is the median of several turns, in which a call is compared with others of its
+        group.
+        """
+        turns = [self._pair.turn(side, TurnPlan(calls)) for _ in range(_WINDOW_PAIRS // 2)]
+        latencies = even_out([durations(turn) for turn in turns], self._pair.groups)
+        medians = np.median(latencies, axis=0)
+        return np.asarray(medians / np.median(medians[calls // 2 :]))
+
+    def _calls_of_turn(self, skip: int) -> int:
         medians = []
         for side in SIDES:
-            turn = self._pair.turn(side, TurnPlan(_WINDOW_PAIRS, skip=1))
+            turn = self._pair.turn(side, TurnPlan(_WINDOW_PAIRS, skip=skip))
             medians.append(float(np.median(durations(turn))))
-        count = math.ceil(_TURN_SECONDS / max(medians))
-        return TurnPlan(min(_MOST_CALLS, count), skip=1)
+        return min(_MOST_CALLS, math.ceil(_TURN_SECONDS / max(medians)))
 
-    def _first_and_second_call(self) -> tuple[float, float]:
-        """Return the median seconds of the first and of the second call of a turn."""
-        seconds = []
-        for _ in range(_WINDOW_PAIRS // 2):
-            for side in SIDES:
-                turn = self._pair.turn(side, TurnPlan(2))
-                seconds.append(durations(turn))
-        first, second = np.median(seconds, axis=0)
-        return float(first), float(second)
+    def _time_again(self, turn_plan: TurnPlan) -> tuple[Turns, list[int]]:
+        """Time the batches that earlier rounds showed as slower, by themselves.
 
-    def _run_turns(self, turn_plan: TurnPlan) -> tuple[Turns, list[SideName]]:
-        """Run pairs of turns; return the turns by side, and the side that began each pair."""
+        Return the turns by side, of a single call each, and the batch of each pair.
+        """
+        turns: Turns = {"a": [], "b": []}
+        numbers = []
+        single = TurnPlan(1, turn_plan.skip)
+        cycle = len(self._pair.order)
+        for place, number in enumerate(self._pair.watched):
+            for _ in range(_TURNS_AGAIN):
+                for side in self._draw_order():
+                    turns[side].append(self._pair.turn(side, single, cycle + place))
+                numbers.append(number)
+        return turns, numbers
+
+    def _run_turns(self, turn_plan: TurnPlan) -> tuple[Turns, list[SideName], Array]:
+        """Run pairs of turns over all batches in turn.
+
+        Return the turns by side, the side that began each pair, and the place of each call in the
+        order of batches, as turns x calls.
+        """
         turns: Turns = {"a": [], "b": []}
         first_sides: list[SideName] = []
         watch = TurnWatch(self._plan.precision, self._pair.clocks, turn_plan.count)
-        batches = len(self._pair.batches)
+        cycle = len(self._pair.order)
         began = time.monotonic()
         while len(first_sides) < _MOST_PAIRS:
             pairs = len(first_sides)
             if self._plan.is_measured(pairs, time.monotonic() - began) or watch.is_precise(turns):
                 break
-            batch = pairs % batches
+            first = pairs * turn_plan.count % cycle
             order = self._draw_order()
             for side in order:
-                turn = self._pair.turn(side, turn_plan, batch)
+                turn = self._pair.turn(side, turn_plan, first)
                 turns[side].append(turn)
             first_sides.append(order[0])
         self.change = watch.change(turns)
-        return turns, first_sides
+        calls = np.arange(len(first_sides) * turn_plan.count)
+        return turns, first_sides, calls.reshape(-1, turn_plan.count) % cycle
 
 
 class _SideTurns(NamedTuple):
@@ -360,22 +426,38 @@ def _cpu_seconds(turn: Turn) -> float:
     return spent / len(turn.times["start"])
 
 
-def _measured_side(predictor: Predictor, clocks: Clocks, turns: _SideTurns) -> Side:
+def _calls_of_start(probed: Array) -> int:
+    """Return how many calls of a turn come before its calls are steady."""
+    for count in range(min(_MOST_SKIPPED, len(probed) // 2 + 1)):
+        if probed[count] <= _STEADY and is_steady(list(probed[count : count + 2])):
+            return count
+    return min(_MOST_SKIPPED, len(probed) // 2)
+
+
+def _times_of(turns: Sequence[Turn], clocks: Clocks) -> dict[str, Array | None]:
+    """Return the fields of a side that turns are read by."""
     wait = None
     if clocks.wait:
-        wait = np.array([waits(turn) for turn in turns.timed])
+        wait = np.array([waits(turn) for turn in turns])
     device = None
     if clocks.device:
-        device = np.array([turn.times["device"] for turn in turns.timed])
+        device = np.array([turn.times["device"] for turn in turns])
+    return {
+        "wall": np.array([durations(turn) for turn in turns]),
+        "wait": wait,
+        "cpu": np.array([_cpu_seconds(turn) for turn in turns]),
+        "device": device,
+    }
+
+
+def _measured_side(predictor: Predictor, clocks: Clocks, turns: _SideTurns) -> Side:
     first_wait = turns.first.times["wait"]
     first_waited = float(first_wait[-1] - first_wait[0])
     first_seconds = clocks.bind_seconds + float(durations(turns.first)[0]) - first_waited
     loaded = predictor.seconds_until_loaded
+    times: dict[str, Any] = _times_of(turns.timed, clocks)
     return Side(
-        wall=np.array([durations(turn) for turn in turns.timed]),
-        wait=wait,
-        cpu=np.array([_cpu_seconds(turn) for turn in turns.timed]),
-        device=device,
+        **times,
         load_seconds=predictor.load_seconds - predictor.load_waited,
         first_seconds=first_seconds,
         peak_bytes=turns.last.peak_bytes if predictor.peak_is_since_load else None,

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from pytest_mlms.quantities import QUANTITIES, upgrade_rules
-from pytest_mlms.records import Comparison, Verdict
+from pytest_mlms.records import Comparison, InputGroup, Verdict
 from pytest_mlms.units import format_quantity
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "deciding_label",
     "difference_label",
     "format_change",
+    "group_lines",
     "is_told",
     "percent",
     "point_label",
@@ -100,6 +101,21 @@ def widening_label(compared: Comparison) -> str:
     if compared.asked is not None:
         return f" (instead of {percent(compared.asked)}: {reason})"
     return f" ({reason})" if compared.least_change else ""  # of an earlier version
+
+
+def group_lines(groups: Sequence[InputGroup]) -> list[str]:
+    """Return a line for each group of inputs, with the change of its latency in an upgrade."""
+    lines = []
+    for group in groups:
+        latency = format_quantity(group.latency, "s")
+        part = f"inputs of shape {group.name} ({percent(group.share, '.2g')})"
+        if group.ratio is None or group.baseline is None:
+            lines.append(f"{part}: {latency}, of {group.inputs:,} inputs")
+            continue
+        baseline = format_quantity(group.baseline, "s")
+        interval = f"{max(0.0, group.low):.3f} to {group.high:.3f}"
+        lines.append(f"{part}: A {baseline}, B {latency}, ×{group.ratio:.3f} ({interval})")
+    return lines
 
 
 def difference_label(agreement: Comparison) -> str:

@@ -151,9 +151,9 @@ class OutputCheck:
     def _measure_spread(self, pair: AgentPair, timed: _TimedOutputs) -> None:
         """Let what the baseline's own outputs vary from call to call count as rounding."""
         spread = OutputSweep(self._sweep.rules)
-        for batch, expected in zip(pair.batches, timed["a"], strict=False):
+        for place, expected in enumerate(timed["a"]):
             with pair.running("a") as predictor:
-                again = predictor.predict(batch)
+                again = predictor.predict(pair.batch_at(place))
             spread.add(self._own(expected), self._own(again), [""])
         self._widen(spread, "from call to call")
 
@@ -181,9 +181,9 @@ class OutputCheck:
             with pair.running(side) as predictor:
                 found = predictor.repeated_calls()
             sweep = OutputSweep(self._sweep.rules)
-            for batch, outputs in found.kept:
-                expected = self._own(timed[side][batch])
-                sweep.add(expected, self._own(outputs), [f"timed batch {batch + 1}"])
+            for place, outputs in found.kept:
+                known = timed[side][place : place + 1] or [_outputs_at(pair, side, place)]
+                sweep.add(self._own(known[0]), self._own(outputs), [f"timed batch {place + 1}"])
             self._about.repeats[side].add(found, sweep)
 
     def _check_processes(self, pair: AgentPair, timed: _TimedOutputs) -> None:
@@ -221,7 +221,8 @@ class OutputCheck:
         spread = OutputSweep(self._sweep.rules)
         try:
             with self.open_unheld() as unheld:
-                for number, batch in enumerate(pair.batches):
+                for number in pair.compared:
+                    batch = pair.batch_at(number)
                     a = self._own(unheld.a.predict(batch))
                     with pair.running("a") as predictor:
                         held = self._own(predictor.predict(batch))
@@ -301,9 +302,12 @@ class OutputCheck:
 
 
 def _further_outputs(pair: AgentPair, side: SideName) -> list[Outputs]:
-    """Return the outputs of a side for all timed batches but the first."""
-    batches = range(1, len(pair.batches))
-    return [pair.turn(side, TurnPlan(), batch, outputs=True).outputs for batch in batches]
+    """Return the outputs of a side for the first of the timed batches but one."""
+    return [_outputs_at(pair, side, place) for place in pair.compared[1:]]
+
+
+def _outputs_at(pair: AgentPair, side: SideName, place: int) -> Outputs:
+    return pair.turn(side, TurnPlan(), place, outputs=True).outputs
 
 
 class _AccuracyCheck:

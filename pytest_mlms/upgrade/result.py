@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pytest_mlms.records import Comparison, Verdict, main_comparison
+from pytest_mlms.records import Comparison, InputGroup, Verdict, main_comparison
 from pytest_mlms.upgrade.crash import CRASH
 from pytest_mlms.upgrade.decision import verdict_of
 from pytest_mlms.upgrade.layer_diff import LayerChange
@@ -25,9 +25,10 @@ class UpgradeResult:
     The fields are those of the item's line in results.jsonl. ``complete`` is whether the run came
     to its end. ``layers`` are the layers that changed, traced where the candidate is slower;
     ``layers_lacking`` is the reason where they could not be traced. ``worse_inputs`` names the
-    inputs that got worst, where a quantity of accuracy did or outputs disagree. ``outputs`` says
-    what outputs were compared on. ``order_effect`` is that of the order in which both sides were
-    started, None where the rounds don't show it.
+    inputs that got worst, where a quantity of accuracy did or outputs disagree, and ``slow_inputs``
+    those that got slower. ``outputs`` says what outputs were compared on. ``order_effect`` is that
+    of the order in which both sides were started, None where the rounds don't show it.
+    ``input_groups`` are there where the inputs have several shapes.
     """
 
     rounds: Sequence[RoundRecord] = ()
@@ -39,6 +40,8 @@ class UpgradeResult:
     worse_inputs: Sequence[str] = ()
     outputs: OutputsCompared | None = None
     order_effect: OrderEffect | None = None
+    slow_inputs: Sequence[str] = ()
+    input_groups: Sequence[InputGroup] = ()
 
     @property
     def verdict(self) -> Verdict:

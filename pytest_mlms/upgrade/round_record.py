@@ -91,6 +91,8 @@ class RoundRecord:
     with queries: "a" is the first on side A, "a2" the second. ``peaks`` are those of both sides,
     where they were searched. ``started_together`` is whether both sides started and loaded at once;
     ``clock_step`` is that of the clock in seconds, 0 where it is too fine to show.
+    where they were searched. ``starts`` has how many times longer a turn's first call takes than
+    later ones. ``groups`` has the latency of each group of inputs, where these have several shapes.
     """
 
     started_first: SideName
@@ -109,6 +111,8 @@ class RoundRecord:
     peaks: Mapping[SideName, PeakRecord] = field(default_factory=dict)
     started_together: bool = False
     clock_step: float = 0.0
+    starts: Mapping[SideName, float] = field(default_factory=dict)
+    groups: Mapping[str, Figure] = field(default_factory=dict)
 
     @property
     def load_counts(self) -> bool:

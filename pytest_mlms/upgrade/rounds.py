@@ -50,6 +50,7 @@ class Side:
     ``import_bytes`` are those before the model was loaded, None in records of earlier versions.
     ``start_seconds`` are those from the start of the process to its first answer, ``growth`` the
     bytes that a call added, ``joules`` the energy of an input where the device counts it.
+    ``idle_cpu`` are the CPU seconds of a second in which nothing is called.
     """
 
     wall: Array
@@ -62,6 +63,7 @@ class Side:
     start_seconds: float | None = None
     growth: float | None = None
     joules: float | None = None
+    idle_cpu: float | None = None
     import_bytes: int | None = None
 
     @property

@@ -14,6 +14,7 @@ from pytest_mlms.agent.predictor import Predictor
 from pytest_mlms.arrays import write_arrays
 from pytest_mlms.errors import AgentError, Crashed, InvalidRun
 from pytest_mlms.evaluate.limits import QUIETER
+from pytest_mlms.evaluate.timed_inputs import ONE_GROUP, Mix, TimedInputs
 from pytest_mlms.load.verdict import LATE_SHARE
 from pytest_mlms.quantities import upgrade_rules
 from pytest_mlms.records import Comparison, Verdict
@@ -21,13 +22,15 @@ from pytest_mlms.upgrade.agents import AgentPair
 from pytest_mlms.upgrade.crash import crash_comparison
 from pytest_mlms.upgrade.criteria import Criteria
 from pytest_mlms.upgrade.decision import compare_rounds, is_decided
-from pytest_mlms.upgrade.figures import figures_of
+from pytest_mlms.upgrade.figures import figures_of, group_figures
+from pytest_mlms.upgrade.group_decision import GroupDecision, compare_groups
 from pytest_mlms.upgrade.interleave import MeasuredRound, OpenPair, run_interleaved
 from pytest_mlms.upgrade.interleave_plan import InterleavePlan
 from pytest_mlms.upgrade.layer_diff import changed_layers
 from pytest_mlms.upgrade.output_check import OutputFindings
 from pytest_mlms.upgrade.peak_round import without_peak
 from pytest_mlms.upgrade.result import UpgradeResult
+from pytest_mlms.upgrade.round_inputs import RoundInputs
 from pytest_mlms.upgrade.round_record import effect_of_order, start_orders
 from pytest_mlms.upgrade.rounds import (
     CLOCKS,
@@ -39,6 +42,8 @@ from pytest_mlms.upgrade.rounds import (
     SideName,
     available_clocks,
 )
+from pytest_mlms.upgrade.slow_inputs import SlowInputs
+from pytest_mlms.upgrade.stalls import compare_stalls
 
 __all__ = ["UpgradeRun"]
 
@@ -84,6 +89,12 @@ class UpgradeRun:
     result: UpgradeResult = field(init=False, default_factory=UpgradeResult)
     _peaks: Sequence[Comparison] = field(init=False, default=())
     _lasting_comparisons: Sequence[Comparison] = field(init=False, default=())
+    _mix: Mix = field(init=False, default=ONE_GROUP)
+    _timed: TimedInputs | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        """Begin without any input that is suspected."""
+        self._slow_inputs = SlowInputs(self.criteria.tolerances.get("slow_inputs"))
 
     def run(
         self,
@@ -98,6 +109,8 @@ class UpgradeRun:
         until then.
         """
         self.sink.note(terms=self.criteria, duel_seed=plan.seed)
+        if isinstance(batches_for, TimedInputs):
+            self._timed = batches_for
         self._update(rounds=(), complete=False)
         try:
             run_interleaved(plan, open_pair, batches_for, self.after_round, self._keep_part)
@@ -168,11 +181,23 @@ class UpgradeRun:
         clock = self._choose_clock(measured.raw)
         self._update(clock=clock, rounds=(*earlier, measured.record))
         self.sink.keep(f"pairs-{index}.npz", _writer(measured.arrays()))
-        figures = figures_of(measured.raw, clock, self.batch_size)
+        figures = figures_of(measured.raw, clock, self.batch_size, measured.inputs)
         if measured.load is not None:
             figures.update(measured.load.figures)
         record = replace(measured.record, figures=figures)
+        if measured.inputs is not None:
+            self._take_inputs(measured.inputs, measured.raw, clock)
+            if measured.inputs.is_mixed:
+                groups = group_figures(measured.raw, clock, measured.inputs)
+                record = replace(record, groups=groups)
         self._update(rounds=(*earlier, record))
+
+    def _take_inputs(self, inputs: RoundInputs, raw: Round, clock: Clock) -> None:
+        """Have the inputs that look slower timed again in the next round."""
+        self._mix = inputs.mix
+        self._slow_inputs.add(inputs, raw, clock)
+        if self._timed is not None:
+            self._timed.watch = self._slow_inputs.watch
 
     def _choose_clock(self, measured: Round) -> Clock:
         available = available_clocks(measured)
@@ -197,17 +222,39 @@ class UpgradeRun:
     def _compare(self) -> None:
         rounds = self.result.rounds
         criteria = self.criteria
+        figures = [record.figures for record in rounds]
         of_rounds = compare_rounds(
-            [record.figures for record in rounds],
+            figures,
             criteria.tolerances,
             criteria.gates,
             criteria.rounds,
             start_orders(rounds),
         )
+        groups = self._compare_groups(of_rounds)
+        found = [
+            *of_rounds,
+            groups and groups.worst,
+            self._slow_inputs.compare(),
+            compare_stalls(figures, criteria.tolerances.get("stalls")),
+        ]
+        comparisons = [compared for compared in found if compared is not None]
         self._update(
-            comparisons=[*self._lasting_comparisons, *of_rounds],
+            comparisons=[*self._lasting_comparisons, *comparisons],
             order_effect=effect_of_order(rounds),
+            input_groups=groups.groups if groups else (),
+            slow_inputs=self._timed.slow_lines(self._slow_inputs.confirmed) if self._timed else (),
         )
+
+    def _compare_groups(self, of_rounds: Sequence[Comparison]) -> GroupDecision | None:
+        for compared in of_rounds:
+            if compared.quantity == "latency":
+                rounds = [record.groups for record in self.result.rounds]
+                tolerance = self.criteria.tolerances.get("group_latency", compared.tolerance)
+                gate = "group_latency" in self.criteria.gates
+                return compare_groups(
+                    self._mix, rounds, compared.but(tolerance=tolerance), gate, self.criteria.rounds
+                )
+        return None
 
     def _is_slower(self) -> bool:
         return any(compared.unit in _TIME_UNITS for compared in self.result.regressed)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_mlms.recorded import Recorded
-from pytest_mlms.records import Comparison, Kind, Verdict, main_comparison
+from pytest_mlms.records import Comparison, InputGroup, Kind, Verdict, main_comparison
 from pytest_mlms.trace.summary import TraceSummary
 from pytest_mlms.units import format_quantity
 from pytest_mlms.upgrade.labels import (
@@ -55,6 +55,9 @@ NOTED = frozenset(
         "complete",
         "doubts",
         "ended",
+        "input_groups",
+        "inputs_seed",
+        "inputs_timed",
         "layers",
         "layers_lacking",
         "outputs_of",
@@ -62,6 +65,7 @@ NOTED = frozenset(
         "reference",
         "rounds",
         "skipped_elements",
+        "slow_inputs",
         "terms",
         "trace",
         "worse_inputs",
@@ -136,6 +140,9 @@ class ItemView:
     processes: tuple[ProcessView, ...] = ()
     ended: str = ""
     doubts: str = ""
+    input_groups: tuple[InputGroup, ...] = ()
+    inputs_timed: int = 0
+    inputs_seed: int | None = None
     trace: TraceSummary | None = None
     terms: TermsView | None = None
     clock: str | None = None
@@ -145,6 +152,7 @@ class ItemView:
     layers: tuple[LayerChange, ...] = ()
     layers_lacking: str | None = None
     worse_inputs: tuple[str, ...] = ()
+    slow_inputs: tuple[str, ...] = ()
     text: str | None = None
     complete: bool = True
     gpu_notes: Any = None

@@ -11,59 +11,13 @@ import pytest
 from mlms_predictors import Tensor
 
 from pytest_mlms.errors import OutputError
-from pytest_mlms.evaluate import inputs
-from pytest_mlms.evaluate.inputs import Inputs, draw_batches, drawn_names, random_batch
+from pytest_mlms.evaluate.inputs import Inputs, random_batch
 from pytest_mlms.manifest import load
 from tests.support.small_manifest import small, write
 
 
-class IndexDataset:
-    """A dataset whose elements are four times their own index."""
-
-    def __len__(self) -> int:
-        return 1000
-
-    def element_name(self, index: int) -> str:
-        return f"row {index}"
-
-    def check_size(self, size: int) -> None:
-        assert size == 16
-
-    def batch(self, indices: Any) -> dict[str, Any]:
-        column = np.array(indices, np.float32)[:, None]
-        return {"x": np.repeat(column, 4, axis=1)}
-
-
-DATASET: Any = IndexDataset()
-
-
 def predictor(*shape: int | None) -> Any:
     return SimpleNamespace(inputs=(Tensor("x", "float32", shape),))
-
-
-def test_the_seed_draws_the_batches() -> None:
-    first = draw_batches(DATASET, 16, seed=7)
-    again = draw_batches(DATASET, 16, seed=7)
-    other = draw_batches(DATASET, 16, seed=8)
-    assert len(first) == 8
-    for one, same in zip(first, again, strict=True):
-        assert np.array_equal(one["x"], same["x"])
-    assert not np.array_equal(first[0]["x"], other[0]["x"])
-
-
-def test_the_elements_of_each_batch_have_names() -> None:
-    names = drawn_names(DATASET, 16, seed=7)
-    for number, batch in enumerate(draw_batches(DATASET, 16, seed=7)):
-        assert names[number] == [f"row {int(index)}" for index in batch["x"][:, 0]]
-
-
-@pytest.mark.parametrize(("most", "count"), [(3, 3), (100, 8), (0, 1)])
-def test_drawn_batches_are_bounded_in_memory(
-    monkeypatch: pytest.MonkeyPatch, most: int, count: int
-) -> None:
-    batch_bytes = 16 * 4 * 4
-    monkeypatch.setattr(inputs, "_POOL_BYTES", most * batch_bytes)
-    assert len(draw_batches(DATASET, 16, seed=7)) == count
 
 
 def case_of(folder: Path, **fields: Any) -> Any:

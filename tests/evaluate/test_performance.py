@@ -344,7 +344,7 @@ def check_same(first: Sequence[Any], second: Sequence[Any], names: Any = ()) -> 
     for number, batches in enumerate((first, second)):
         predictor: Any = Batches(batches)
         digest = ScenarioRun(predictor.run.times, predictor.run.outputs, str(batches), 100)
-        check.check(number + 1, predictor, digest, len(batches))
+        check.check(number + 1, predictor, digest, [{}] * len(batches))
 
 
 def test_processes_that_compute_different_outputs_are_an_error(

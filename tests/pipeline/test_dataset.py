@@ -17,7 +17,7 @@ from PIL import Image
 
 from pytest_mlms import memory
 from pytest_mlms.errors import DatasetError
-from pytest_mlms.evaluate.inputs import draw_batches
+from pytest_mlms.evaluate.timed_inputs import TimedInputs
 from pytest_mlms.manifest import load
 from pytest_mlms.manifest.schema import Input
 from pytest_mlms.pipeline import dataset as module
@@ -289,7 +289,7 @@ def test_a_batch_that_would_not_fit_into_memory_is_an_error_before_it_is_made(
     ):
         next(fifty.batches(10**15))
     with pytest.raises(DatasetError, match="write smaller batch_sizes"):
-        draw_batches(fifty, 10**15, seed=0)
+        TimedInputs(fifty, 10**15, seed=0, run_seed=0)
 
 
 @pytest.fixture

@@ -60,13 +60,18 @@ class FakePredictor:
         self.seconds_until_loaded = 0.7
         self.leak = 0
         self.calls = 0
+        self.idle_share = 0.0
 
     def usage(self, collect: bool = False) -> UsageReply:
         assert self.agent.running, "a stopped process was asked"
         return UsageReply(self.leak * self.calls, None, 1, 3)
 
-    def bind(self, batches: Sequence[Outputs]) -> Clocks:
+    def bind(self, batches: Sequence[Outputs], order: Sequence[int] = (), cycle: int = 0) -> Clocks:
         return self.clocks
+
+    def idle(self, seconds: float) -> float:
+        assert self.agent.running, "a stopped process was asked"
+        return self.idle_share * seconds
 
     def hold(self, cores: Sequence[int]) -> None:
         self.held.append(list(cores))

@@ -96,6 +96,7 @@ class FakePredictor:
         least: int,
         longest: float,
         idle: float = 0.0,
+        order: Sequence[int] = (),
     ) -> ScenarioRun:
         """Make calls until ``seconds`` and ``least`` are reached."""
         latencies: list[float] = []

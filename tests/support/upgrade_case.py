@@ -26,6 +26,7 @@ def options(**fields: Any) -> Config:
         "full": False,
         "duration": 1.0,
         "budget": 60.0,
+        "seed": None,
     }
     return cast(Config, SimpleNamespace(**{**defaults, **fields}))
 

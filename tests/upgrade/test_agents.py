@@ -51,7 +51,7 @@ def test_a_side_that_cannot_be_stopped_goes_on_running() -> None:
 def test_a_turn_is_given_as_planned() -> None:
     fakes = FakePair()
     pair = fakes.pair()
-    turn = pair.turn("a", TurnPlan(3, skip=1), first_batch=2)
+    turn = pair.turn("a", TurnPlan(3, skip=1), first=2)
     assert fakes.a.turns == [(3, 1, 2)]
     assert len(turn.times["start"]) == 3
     assert fakes.b.turns == []

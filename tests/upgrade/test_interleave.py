@@ -180,9 +180,10 @@ def test_each_side_leads_about_half_of_the_pairs() -> None:
 
 def test_turns_go_through_the_batches() -> None:
     fakes = FakePair()
-    Run(fakes).run()
-    timed = [first for count, _, first in fakes.a.turns if count == 2]
-    assert timed[:4] == [0, 1, 0, 1]
+    measured = Run(fakes).run()
+    assert measured.inputs is not None
+    assert measured.inputs.numbers[:2].tolist() == [[0, 1], [0, 1]]
+    assert {first for count, _, first in fakes.b.turns if count == 2} == {0}
 
 
 def test_calls_of_a_millisecond_are_grouped_into_turns_of_two_milliseconds() -> None:
@@ -297,7 +298,7 @@ def test_the_arrays_of_a_round_have_the_names_of_both_sides() -> None:
     measured = Run(FakePair()).run()
     arrays = measured.arrays()
     sides = {"wall_a", "wall_b", "wait_a", "wait_b", "cpu_a", "cpu_b"}
-    assert set(arrays) == {*sides, "b_first"}
+    assert set(arrays) == {*sides, "b_first", "batch", "group"}
     assert arrays["b_first"].dtype == bool
 
 

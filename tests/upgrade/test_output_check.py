@@ -128,7 +128,7 @@ class Side(FakePredictor):
         self.repeated = RepeatedCalls(0, 0)
         self.batches: Sequence[Outputs] = ()
 
-    def bind(self, batches: Sequence[Outputs]) -> Any:
+    def bind(self, batches: Sequence[Outputs], order: Sequence[int] = (), cycle: int = 0) -> Any:
         self.batches = batches
         return super().bind(batches)
 

@@ -35,5 +35,7 @@ def test_the_keys_of_a_round_are_those_that_results_document() -> None:
         "peaks",
         "started_together",
         "clock_step",
+        "starts",
+        "groups",
     }
     assert plain["sides"]["b"]["pid"] == 102

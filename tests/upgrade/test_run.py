@@ -441,7 +441,7 @@ def test_a_candidate_that_leaks_regresses(upgrade: LabourUpgrade) -> None:
     assert growth.a < 100
     assert growth.b == pytest.approx(20_000, rel=0.1)
     regressed = {compared.quantity for compared in upgrade.result.regressed}
-    assert regressed == {"memory_growth", "peak_memory"}
+    assert "memory_growth" in regressed <= {"memory_growth", "peak_memory"}
 
 
 def test_a_gate_on_growth_finds_a_kilobyte_a_call_in_short_rounds(upgrade: LabourUpgrade) -> None:

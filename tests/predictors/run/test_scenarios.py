@@ -128,7 +128,22 @@ def test_counters_are_read_at_both_ends_and_as_the_scenario_says(
 
 def test_a_turn_begins_with_a_call_and_skips_some(clock: Clock, samples: Samples) -> None:
     calls = [clock.call("a", 1), clock.call("b", 1), clock.call("c", 1)]
-    turn(calls, TurnRequest(first=2, skip=1, timed=3), samples)
+    turn(calls, TurnRequest(first=2, skip=1, timed=3, cycle=3), samples)
     assert clock.made == ["c", "c", "a", "b"]
     assert array(samples, "start") == [101, 102, 103]
     assert samples.outputs[0] == "c 2", "outputs begin with those of the first call"
+
+
+def test_a_call_behind_the_cycle_is_made_by_itself(clock: Clock, samples: Samples) -> None:
+    calls = [clock.call("a", 1), clock.call("b", 1), clock.call("c", 1)]
+    turn(calls, TurnRequest(first=2, skip=1, timed=2, cycle=2), samples)
+    turn(calls, TurnRequest(first=1, skip=0, timed=2, cycle=2), samples)
+    assert clock.made == ["c", "c", "c", "b", "a"]
+
+
+def test_a_run_holds_the_outputs_of_its_first_and_of_its_last_call_only(
+    clock: Clock, samples: Samples
+) -> None:
+    calls = [clock.call(name, 1) for name in "abcdefgh"]
+    SCENARIOS["single_stream"](calls, Stop(0, 11, MINUTE), samples)
+    assert samples.outputs == ["a 9", "c 11"]

@@ -1,0 +1,181 @@
+"""Inputs that got slower while the others did not: found in one round, timed again in the next.
+
+A slow-down of few inputs that nothing tells from the others is lost in the median and below the
+tolerance of the mean. So each round names the inputs that look slower on B, and each further round
+times these again, on fresh processes. What was chosen for being slow by chance isn't slow again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from pytest_mlms.evaluate.timed_inputs import Elements
+from pytest_mlms.quantities import upgrade_rules
+from pytest_mlms.records import Comparison, Verdict
+from pytest_mlms.statistics import fisher_probability
+from pytest_mlms.upgrade.round_inputs import RoundInputs
+from pytest_mlms.upgrade.rounds import Array, Clock, Round
+from pytest_mlms.upgrade.stalls import RISK
+
+__all__ = ["SlowInputs"]
+
+_NEW = 8  # suspects of a round
+_MOST = 16  # that are timed again
+_LEAST_ROUNDS = 3  # in which an input is slow again
+_NOTICED = 0.6  # of the logarithm of the tolerance, from which an input is suspected
+
+
+@dataclass
+class _Suspect:
+    """An input that looked slower; ``again`` has the changes of later rounds, ``seconds`` both
+    sides' times there."""
+
+    first: float
+    again: list[float] = field(default_factory=list)
+    seconds: list[tuple[float, float]] = field(default_factory=list)
+
+
+class SlowInputs:
+    """The inputs that look slower on B than its others, over rounds."""
+
+    def __init__(self, tolerance: float | None = None) -> None:
+        self._is_gate = tolerance is not None
+        default = upgrade_rules("groups")["slow_inputs"].tolerance
+        self._tolerance = default if tolerance is None else tolerance
+        self._suspects: dict[Elements, _Suspect] = {}
+        self._seen: set[Elements] = set()
+        self._observed = 0
+        self._mirrored = 0
+
+    @property
+    def watch(self) -> list[Elements]:
+        """The inputs that the next round times again, those that were slow most often first."""
+        ordered = sorted(self._suspects.items(), key=lambda each: -_standing(each[1]))
+        return [elements for elements, _ in ordered[:_MOST]]
+
+    def add(self, inputs: RoundInputs, measured: Round, clock: Clock) -> None:
+        """Take a round: first what it says of earlier suspects, then its own."""
+        limit = math.log1p(self._tolerance)
+        if not any(inputs.elements):  # random ones, which no other round has
+            return
+        clock = "wall" if clock == "cpu" else clock
+        of_batches = _changes(inputs.numbers, measured, clock)
+        centres = _centres(of_batches, inputs)
+        if inputs.again is not None:
+            numbers = np.asarray(inputs.numbers_again)[:, None]
+            for number, change in _changes(numbers, inputs.again, clock).items():
+                suspect = self._suspects.get(inputs.elements[number])
+                if suspect is not None:
+                    suspect.again.append(change - centres[int(inputs.groups[number])])
+                    suspect.seconds.append(_seconds(number, numbers, inputs.again, clock))
+        self._drop(_NOTICED * limit)
+        excesses = {}
+        for number, change in of_batches.items():
+            excess = change - centres[int(inputs.groups[number])]
+            self._observed += 1
+            self._mirrored += excess < -limit
+            excesses[inputs.elements[number]] = excess
+        self._seen.update(excesses)
+        fresh = [each for each in excesses if each not in self._suspects]
+        fresh.sort(key=lambda elements: -excesses[elements])
+        for elements in fresh[:_NEW]:
+            if excesses[elements] > _NOTICED * limit:
+                self._suspects[elements] = _Suspect(excesses[elements])
+
+    def _drop(self, noticed: float) -> None:
+        """Forget the suspects that are no longer slow."""
+        for elements, suspect in list(self._suspects.items()):
+            if suspect.again and np.median(suspect.again) < noticed:
+                self._observed += len(suspect.again)
+                del self._suspects[elements]
+
+    @property
+    def confirmed(self) -> dict[Elements, tuple[float, float]]:
+        """The inputs that were slow in three further rounds, with the seconds of both sides."""
+        limit = math.log1p(self._tolerance)
+        found = {}
+        for elements, suspect in self._suspects.items():
+            if sum(change > limit for change in suspect.again) >= _LEAST_ROUNDS:
+                a, b = np.median(suspect.seconds, axis=0)
+                found[elements] = (float(a), float(b))
+        return found
+
+    def compare(self) -> Comparison | None:
+        """Return the verdict; None where there is nothing to tell, and nobody named a tolerance.
+
+        That inputs are slow again is compared with how often inputs of all rounds are as much
+        faster, by Fisher's exact test.
+        """
+        limit = math.log1p(self._tolerance)
+        again = [change for suspect in self._suspects.values() for change in suspect.again]
+        slow = sum(change > limit for change in again)
+        if not self._seen or not (slow or self._is_gate):
+            return None
+        chance = fisher_probability(self._mirrored, self._observed, slow, len(again))
+        confirmed = self.confirmed
+        verdict = Verdict.INCONCLUSIVE
+        if confirmed and chance <= RISK:
+            verdict = Verdict.REGRESSED
+        elif not slow:
+            verdict = Verdict.PASSED
+        changes = [change for change in again if change > limit] or [0.0]
+        sides = list(confirmed.values()) or [
+            each for suspect in self._suspects.values() for each in suspect.seconds
+        ]
+        a, b = np.mean(sides, axis=0) if sides else (math.nan, math.nan)
+        count = len(confirmed) or len(self._suspects)
+        which = "inputs that were timed" if confirmed else "inputs that were timed, not yet shown"
+        return Comparison(
+            quantity="slow_inputs",
+            a=float(a),
+            b=float(b),
+            unit="s",
+            tolerance=self._tolerance,
+            gate=self._is_gate,
+            replicates=len(again),
+            of="calls",
+            ratio=math.exp(float(np.mean(changes))),
+            low=math.exp(min(changes)),
+            high=math.exp(max(changes)),
+            verdict=verdict,
+            about=f"{count:,} of {len(self._seen):,} {which}",
+        )
+
+
+def _standing(suspect: _Suspect) -> float:
+    """Return what orders suspects: how often they were slow again, else how slow they looked."""
+    return len(suspect.again) + suspect.first / 100
+
+
+def _changes(numbers: Array, measured: Round, clock: Clock) -> dict[int, float]:
+    """Return the median log(b / a) of the calls on each batch."""
+    a = measured.a.times(clock)
+    b = measured.b.times(clock)
+    known = (a > 0) & (b > 0)
+    changes = np.log(np.where(known, b, 1.0) / np.where(known, a, 1.0))
+    return {
+        int(number): float(np.median(changes[(numbers == number) & known]))
+        for number in np.unique(numbers[known])
+    }
+
+
+def _seconds(number: int, numbers: Array, measured: Round, clock: Clock) -> tuple[float, float]:
+    chosen = numbers == number
+    a, b = (np.median(side.times(clock)[chosen]) for side in measured)
+    return float(a), float(b)
+
+
+def _centres(of_batches: Mapping[int, float], inputs: RoundInputs) -> Sequence[float]:
+    """Return the median change of each group's batches, of all where a group has none."""
+    everything = float(np.median(list(of_batches.values()))) if of_batches else 0.0
+    centres = []
+    for group in range(len(inputs.mix.names)):
+        members = [
+            change for number, change in of_batches.items() if inputs.groups[number] == group
+        ]
+        centres.append(float(np.median(members)) if members else everything)
+    return centres
