@@ -6,6 +6,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 import tensorflow
 from mlms_predictors import Arrays, Call, InnerOutputs, Layer, Profile, Structure, Tensor
 from mlms_predictors._run.timeline import LARGEST_STEP, wall_offset
+from mlms_predictors._tensorflow_operators import check_graph
 
 v1 = tensorflow.compat.v1
 _SILENT = (
@@ -64,6 +65,7 @@ def read_graph(
     outputs: List[Tensor],
     place: str,
     threads: Optional[int],
+    allow_code: bool = False,
 ) -> "FrozenGraph":
     """Read a GraphDef; inputs and outputs are found where none are given.
 
@@ -77,6 +79,8 @@ def read_graph(
         raise RuntimeError(_NO_GRAPH + str(error)) from error
     if not definition.node:
         raise RuntimeError(_NO_GRAPH + "it has no nodes")
+    if not allow_code:
+        check_graph(definition)
     sources = [tensor.name for tensor in inputs] or _placeholders(definition)
     ends = [tensor.name for tensor in outputs] or _unread(definition)
     parts = GraphParts(

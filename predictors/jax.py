@@ -70,6 +70,20 @@ _BYTES = {
     "s32": 4,
     "u32": 4,
 }
+_CALLED = re.compile(
+    r"""custom_call [ ]* @ ("[^"]*" | [\w$.\-]+) | call_target_name [ ]* = [ ]* ("[^"]*")
+    | stablehlo\.(infeed|outfeed|send|recv)\b""",
+    re.VERBOSE,
+)
+"""What the text of a module calls outside of StableHLO, or exchanges with a host."""
+_COMPUTES = re.compile(
+    r"""Sharding | SPMD\w+ | xla\.sdy\.\w+ | annotate_device_placement | shape_assertion
+    | (cu|hip|lapack_|ducc_|dynamic_ducc_|cuda_|hip_)\w+ | (stablehlo|chlo|mhlo)\.\w+
+    | Qr | Eigh | LuDecomposition | ProductOfElementaryHouseholderReflectors | ApproxTopK | TopK
+    | __gpu\$TopK""",
+    re.VERBOSE,
+)
+"""Functions of XLA's libraries; others call back into Python, or run compiled code of the file."""
 _NANOSECONDS = 1e9
 _REGION = "mlms"
 
@@ -129,6 +143,8 @@ def load(request: Load) -> Loaded:
         raise ValueError("precision is %r; write one of %s" % (precision, ", ".join(_PRECISIONS)))
     jax.config.update("jax_default_matmul_precision", precision)
     exported = _read(request.files["graph"])
+    if not request.allow_code:
+        _check_calls(exported.mlir_module())
     kind, _, index = request.device.partition(":")
     if kind not in exported.platforms:
         platforms = ", ".join(exported.platforms)
@@ -199,6 +215,15 @@ def _read(path):
     except Exception as error:  # flatbuffers raises whatever comes of reading another format
         text = "it is no file of jax.export, or of a newer version: %r"
         raise RuntimeError(text % error) from error
+
+
+def _check_calls(text):
+    """Raise RuntimeError where a module calls more than XLA's libraries."""
+    for match in _CALLED.finditer(text):
+        name = (match[1] or match[2] or match[3]).strip('"')
+        if not _COMPUTES.fullmatch(name):
+            advice = "allow it with --mlms-allow-code"
+            raise RuntimeError("it calls %.80s, which may be code; %s" % (name, advice))
 
 
 def _start(threads):

@@ -44,6 +44,7 @@ from mlms_predictors import (
 from mlms_predictors._run.checks import check, in_order, read_tensors, refuse_unknown
 from mlms_predictors._run.gpus import gpu_devices
 from mlms_predictors._tensorflow_graph import FrozenGraph, freeze, read_graph, shape_of_spec
+from mlms_predictors._tensorflow_operators import check_saved_model
 
 _OPTIONS = ("signature", "inputs", "outputs", "tf32")
 _ANOTHER = "with other threads or devices; use a new one"
@@ -167,7 +168,7 @@ def _read(request, place):
     """Read a model in the format that its name implies."""
     path = request.files["graph"]
     if os.path.isdir(path):
-        return _read_saved_model(path, request.options.get("signature", "serving_default"), place)
+        return _read_saved_model(request, place)
     if path.endswith((".keras", ".h5")):
         return _read_keras(path, request.allow_code, place)
     if path.endswith(".pb"):
@@ -176,10 +177,14 @@ def _read(request, place):
     raise RuntimeError("it is no model of TensorFlow: " + kinds)
 
 
-def _read_saved_model(path, name, place):
+def _read_saved_model(request, place):
+    path = request.files["graph"]
+    name = request.options.get("signature", "serving_default")
     if not os.path.exists(os.path.join(path, "saved_model.pb")):
         advice = "name the folder in the archive: model.zip#folder"
         raise RuntimeError("%s has no saved_model.pb; %s" % (path, advice))
+    if not request.allow_code:
+        check_saved_model(path)
     module = tensorflow.saved_model.load(path)
     if name not in module.signatures:
         known = ", ".join(module.signatures) or "none"
@@ -205,8 +210,10 @@ def _read_saved_model(path, name, place):
 
 def _read_keras(path, allow_code, place):
     import keras
-    from mlms_predictors._tensorflow_files import refuse_links
+    from mlms_predictors._tensorflow_files import refuse_code, refuse_links
 
+    if not allow_code:
+        refuse_code(path)
     refuse_links(path)
     module = keras.models.load_model(path, compile=False, safe_mode=not allow_code)
     specs = []
@@ -256,6 +263,7 @@ def _read_frozen(request, place):
         outputs=_option_tensors(request.options, "outputs"),
         place=place,
         threads=request.threads,
+        allow_code=request.allow_code,
     )
     model = _Model(frozen.bind, _once(frozen.one_at_a_time), frozen)
     return _Read(model, frozen.input_tensors(), frozen.output_tensors(), place)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -82,3 +83,36 @@ def test_a_gpu_that_is_not_there_is_refused(jax: Framework) -> None:
         pytest.skip("here is a GPU")
     with pytest.raises(Refused):
         jax.load(GRAPH, device="cuda:0")
+
+
+EXPORTS = """
+import sys
+import jax
+from jax import export
+
+def call_back(image):
+    return {"logits": jax.ffi.ffi_call(sys.argv[2], image)(image)}
+
+def compute(image):
+    values = jax.numpy.linalg.eigh(image)[0] + jax.numpy.linalg.qr(image)[1][0]
+    return {"logits": jax.lax.top_k(values, 2)[0]}
+
+checks = [export.DisabledSafetyCheck.custom_call(sys.argv[2])]
+shape = jax.ShapeDtypeStruct((2, 2), "float32")
+for function in (call_back, compute):
+    made = export.export(jax.jit(function), platforms=["cpu"], disabled_checks=checks)(image=shape)
+    with open(f"{sys.argv[1]}/{function.__name__}.jax", "wb") as file:
+        file.write(made.serialize())
+"""
+
+
+@pytest.mark.slow
+def test_an_export_that_calls_back_is_refused_and_what_computes_is_not(
+    jax: Framework, tmp_path: Path
+) -> None:
+    name = "xla_ffi_python_cpu_callback"
+    command = [python_of("jax"), "-c", EXPORTS, str(tmp_path), name]
+    subprocess.run(command, check=True)
+    with pytest.raises(Refused, match=f"calls {name}, .*allow it with --mlms-allow-code"):
+        jax.load(tmp_path / "call_back.jax")
+    jax.load(tmp_path / "compute.jax")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import subprocess
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from pytest_mlms.agent.process import Refused
@@ -114,33 +115,140 @@ def test_an_operator_that_it_lacks_is_named(
         tensorflow.load(graph)
 
 
-def with_code(config: bytes) -> bytes:
-    """Return a Keras model's configuration with its first ReLU made a Lambda layer of code."""
-    model: dict[str, Any] = json.loads(config)
-    layers = model["config"]["layers"]
-    layer = next(layer for layer in layers if layer["class_name"] == "ReLU")
-    code = {"code": "4wEA", "defaults": None, "closure": None}
-    layer["class_name"] = "Lambda"
-    layer["module"] = "keras.layers"
-    layer["config"] = {
-        "name": layer["config"]["name"],
-        "function": {"class_name": "__lambda__", "config": code},
-        "arguments": {},
-    }
-    return json.dumps(model).encode()
+LAMBDA = """
+import sys
+import keras
+
+given = keras.Input((8,), name="image")
+keras.Model(given, keras.layers.Lambda(lambda x: (open('RAN', 'w'), x)[1])(given)).save(sys.argv[1])
+"""
 
 
 @pytest.mark.slow
-def test_a_lambda_layer_that_holds_code_is_refused(
-    tensorflow: Framework, formats: Path, tmp_path: Path
+@pytest.mark.parametrize("suffix", [".keras", ".h5"])
+def test_a_layer_of_code_is_refused_whatever_keras_would_do(
+    tensorflow: Framework, tmp_path: Path, suffix: str
 ) -> None:
-    path = tmp_path / "lambda.keras"
+    path = tmp_path / f"lambda{suffix}"
+    ran = tmp_path / "ran"
+    script = LAMBDA.replace("RAN", str(ran))
+    subprocess.run([python_of("tensorflow"), "-c", script, str(path)], check=True)
+    ran.unlink()  # Keras calls a layer when it makes the model
+    with pytest.raises(Refused, match="a layer is code: Lambda; allow it with --mlms-allow-code"):
+        tensorflow.load(path)
+    assert not ran.exists()
+
+
+Change = Callable[[dict[str, Any]], None]
+
+
+def set_class(module: str | None, name: str, config: Any = None) -> Change:
+    def change(layer: dict[str, Any]) -> None:
+        named = {"module": module, "class_name": name, "config": config}
+        layer["config"]["activity_regularizer"] = named
+
+    return change
+
+
+CODE = [
+    (set_class("os", "function", "system"), "system of os"),
+    (set_class("keras.utils", "function", "get_file"), r"get_file of keras\.utils"),
+    (set_class("keras.config", "function", "enable_unsafe_deserialization"), "enable_unsafe"),
+    (set_class("keras.models", "function", "load_model"), r"load_model of keras\.models"),
+    (set_class("kerasx.layers", "Mine"), r"Mine of kerasx\.layers"),
+    (set_class("keras.layers", "TorchModuleWrapper"), "a layer is code: TorchModuleWrapper"),
+    (set_class("keras.layers", "TFSMLayer", {"filepath": "/tmp"}), "a layer is code: TFSMLayer"),
+    (set_class(None, "__lambda__", {"code": "4wEA"}), "a layer is code: __lambda__"),
+    (set_class("keras.layers", "StringLookup", {"vocabulary": "/etc/passwd"}), "/etc/passwd"),
+]
+
+
+def digits_keras(formats: Path, path: Path, change: Change) -> Path:
+    """Copy the digits network of Keras, with a change of its first layer."""
     with zipfile.ZipFile(formats / "digits_cnn.keras") as old, zipfile.ZipFile(path, "w") as new:
         for name in old.namelist():
             data = old.read(name)
-            new.writestr(name, with_code(data) if name == "config.json" else data)
-    with pytest.raises(Refused, match="safe_mode"):
+            if name == "config.json":
+                model = json.loads(data)
+                change(model["config"]["layers"][1])
+                data = json.dumps(model).encode()
+            new.writestr(name, data)
+    return path
+
+
+@pytest.mark.parametrize(("change", "problem"), CODE)
+def test_a_model_of_keras_names_only_keras_own_classes(
+    tensorflow: Framework, formats: Path, tmp_path: Path, change: Change, problem: str
+) -> None:
+    path = digits_keras(formats, tmp_path / "code.keras", change)
+    with pytest.raises(Refused, match=f"{problem}.*allow it with --mlms-allow-code"):
         tensorflow.load(path)
+
+
+def test_a_model_that_was_trained_with_functions_of_ones_own_is_read(
+    tensorflow: Framework, formats: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "trained.keras"
+    with zipfile.ZipFile(formats / "digits_cnn.keras") as old, zipfile.ZipFile(path, "w") as new:
+        for name in old.namelist():
+            data = old.read(name)
+            if name == "config.json":
+                loss = {"module": "mine", "class_name": "function", "config": "loss"}
+                data = json.dumps({**json.loads(data), "compile_config": {"loss": loss}}).encode()
+            new.writestr(name, data)
+    tensorflow.load(path)
+
+
+GRAPHS = """
+import sys
+import tensorflow as tf
+
+v1 = tf.compat.v1
+folder, path = sys.argv[1:]
+kinds = {
+    "WriteFile": lambda x: tf.io.write_file(path, tf.io.encode_base64("x")),
+    "ReadFile": lambda x: tf.io.read_file(path),
+    "SaveV2": lambda x: tf.raw_ops.SaveV2(
+        prefix=path, tensor_names=["x"], shape_and_slices=[""], tensors=[x]
+    ),
+    "PrintV2": lambda x: tf.print(x, output_stream="file://" + path),
+    "EagerPyFunc": lambda x: tf.py_function(lambda x: x, [x], tf.float32),
+}
+for name, effect in kinds.items():
+    module = tf.Module()
+
+    @tf.function(input_signature=[tf.TensorSpec((None, 2), name="image")])
+    def run(image):
+        effect(image)
+        return {"logits": image + 1}
+
+    module.run = run
+    module.weights = tf.Variable([1.0])
+    tf.saved_model.save(module, f"{folder}/{name}", {"serving_default": run})
+    with v1.Graph().as_default() as graph:
+        image = v1.placeholder(tf.float32, (None, 2), "image")
+        with tf.control_dependencies([made for made in [effect(image)] if made is not None]):
+            tf.identity(image, "logits")
+        with open(f"{folder}/{name}.pb", "wb") as file:
+            file.write(graph.as_graph_def().SerializeToString())
+"""
+
+
+@pytest.mark.slow
+def test_a_graph_that_does_more_than_compute_is_refused_before_tensorflow_loads_it(
+    tensorflow: Framework, tmp_path: Path
+) -> None:
+    ran = tmp_path / "ran"
+    command = [python_of("tensorflow"), "-c", GRAPHS, str(tmp_path), str(ran)]
+    subprocess.run(command, check=True)
+    graphs = sorted(path for path in tmp_path.iterdir() if path != ran)
+    assert len(graphs) == 10
+    for graph in graphs:
+        with pytest.raises(Refused, match=f"{graph.stem} .*allow it with --mlms-allow-code"):
+            tensorflow.load(graph)
+    tensorflow.load(tmp_path / "WriteFile", allow_code=True)
+    tensorflow.predict(np.zeros((1, 2), np.float32))
+    assert ran.exists()
 
 
 OPEN_GRAPH = """
