@@ -142,3 +142,12 @@ def test_what_is_for_strangers_has_neither_paths_nor_hosts(text: str, shown: str
 
 def test_without_a_host_no_word_is_replaced() -> None:
     assert anonymous("a vm-7") == "a vm-7"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["-/", "/", "'/", "'/a", "a.b/", "/.", ".a", "-", "postgres://", "?a=", "'a", "a:/", "~/"],
+)
+def test_a_long_text_of_a_stranger_is_soon_read(text: str) -> None:
+    # Where each part of it were tried as a place with each other one, this would take hours.
+    assert anonymous(text * ((1 << 16) // len(text)))
