@@ -19,8 +19,13 @@ from pytest_mlms.results_reader import read_line
 
 __all__ = ["PORTAL_FOLDER", "RESULTS_FILE", "RUN_FOLDER", "RunIndex"]
 
-RUN_FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,127}")
-"""Names of the folders of runs that the portal shows and takes."""
+RUN_FOLDER = re.compile(
+    r"(?!(?i:latest)\Z)(?=.{1,128}\Z)[A-Za-z0-9][\w+-]*(\.[0-9][\w+-]*)*", re.ASCII
+)
+"""Names of the folders of runs that the portal shows and takes.
+
+A point is that of a version: ``history.sqlite``, its journals and locks are names of our files.
+"""
 
 RESULTS_FILE = "results.jsonl"
 PORTAL_FOLDER = ".portal"

@@ -9,8 +9,10 @@ import contextlib
 import http.client
 import json
 import os
+import socket
 import tarfile
 import tempfile
+import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +29,10 @@ __all__ = ["Portal", "PushError", "push_after_run"]
 
 _PATH = "/api/v1/runs"
 _TOKEN_PATH = "/api/v1/token"
-_SECONDS = 60  # without a byte of the portal
+_SECONDS = 60  # for an answer, and for a part of the request
+_SLOWEST = 1 << 16  # bytes a second of a body, beside these seconds
+_MOST_BYTES = 1 << 16  # of an answer
+_STATES = ("new", "longer", "unchanged")
 _FOLDERS = ("items", "agents")
 _REFUSED = (400, 409, 413)
 """Statuses of a run that no portal takes: it is not tried again."""
@@ -69,10 +74,10 @@ class Portal:
             # A refusal amid a large body may not arrive, so that the token is tried first.
             self._request(connection, "GET", _TOKEN_PATH, None)
             content = self._request(connection, "POST", _PATH, packed)
-        try:
-            return str(json.loads(content)["state"])
-        except (ValueError, KeyError, TypeError):
-            raise PushError(f"{self.url} is no portal; name the address that it prints") from None
+        state = _text(content, "state")
+        if state not in _STATES:
+            raise PushError(f"{self.url} is no portal; name the address that it prints")
+        return state
 
     @contextlib.contextmanager
     def _connect(self) -> Iterator[http.client.HTTPConnection]:
@@ -101,12 +106,41 @@ class Portal:
             headers["Content-Type"] = "application/gzip"
             headers["Content-Length"] = str(packed.seek(0, os.SEEK_END))
             packed.seek(0)
-        connection.request(method, urlsplit(self.url).path + path, packed, headers)
-        answer = connection.getresponse()
-        content = answer.read()
+        seconds = 2 * _SECONDS + int(headers.get("Content-Length", 0)) / _SLOWEST
+        if connection.sock is None:
+            connection.connect()
+        with _ended_after(seconds, connection.sock):
+            connection.request(method, urlsplit(self.url).path + path, packed, headers)
+            answer = connection.getresponse()
+            content = answer.read(_MOST_BYTES)
         if answer.status not in (200, 201):
             raise _refusal(self.url, answer.status, content)
         return content
+
+
+@contextlib.contextmanager
+def _ended_after(seconds: float, connection: socket.socket) -> Iterator[None]:
+    """End a connection at a time: a portal may send a byte now and then, or none of an answer."""
+
+    def end() -> None:
+        with contextlib.suppress(OSError):  # it is closed already
+            connection.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _text(content: bytes, key: str) -> str:
+    """Return a value of the JSON of an answer, nothing where it is none."""
+    try:
+        return str(json.loads(content)[key])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return ""
 
 
 def push_after_run(portal: Portal, results: Path, run: Path) -> list[str]:
@@ -136,10 +170,7 @@ def _refusal(url: str, status: int, content: bytes) -> PushError:
         return PushError(
             f"{url} does not accept the token; set {TOKEN_VARIABLE} or --mlms-push-token-file"
         )
-    try:
-        reason = str(json.loads(content)["detail"])
-    except (ValueError, KeyError, TypeError):
-        reason = f"status {status}"
+    reason = _text(content, "detail") or f"status {status}"
     return PushError(f"{url}: {shortened(reason, 300)}", is_final=status in _REFUSED)
 
 

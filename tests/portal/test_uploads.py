@@ -153,6 +153,13 @@ NO_RUNS = {
         pack({"results.jsonl": results_of([{"format": 1, "run": "../x", "type": "run"}])}),
         "is no name of a run",
     ),
+    **{
+        name: (
+            pack({"results.jsonl": results_of([{"format": 1, "run": name, "type": "run"}])}),
+            "is no name of a run",
+        )
+        for name in ("history.sqlite", "history.sqlite-journal", "Latest", "a.lock", "a.1.lock")
+    },
     "hidden": (
         pack({"results.jsonl": results_of([{"format": 1, "run": ".portal", "type": "run"}])}),
         "is no name of a run",
