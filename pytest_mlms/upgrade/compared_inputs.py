@@ -38,6 +38,8 @@ ALL = 0
 
 _LEAST_SAMPLE = 300
 _LEAST_RANDOM = 64
+_RANDOM_OF_ROUND = 16  # of each further one
+_SEEDS_OF_ROUND = 1000
 _TOGETHER = 8  # inputs of a batch that are also run alone
 _PROBES = 2  # batches that tell how long all would take
 
@@ -153,19 +155,29 @@ def paired_outputs(pair: AgentPair, case: Case, dataset: Dataset) -> Iterator[Pa
         done += count
 
 
-def outputs_of_random(pair: AgentPair, case: Case, seed: int) -> Iterator[PairOfOutputs]:
-    """Yield the outputs of both sides for random inputs, and for inputs at the edges.
+def outputs_of_random(
+    pair: AgentPair, case: Case, extent: Extent, number_of_round: int
+) -> Iterator[PairOfOutputs]:
+    """Yield the outputs of both sides for random inputs, and in the first round for edges.
 
-    Edges that the baseline refuses are left out.
+    Each round has inputs of its own, the first one most. They end early where they take as long as
+    the budget. Edges that the baseline refuses are left out.
     """
     size = case.batch_size
+    least = _LEAST_RANDOM if number_of_round == 1 else _RANDOM_OF_ROUND
+    seed = extent.seed + _SEEDS_OF_ROUND * (number_of_round - 1)
     first: Outputs = {}
-    for number in range(-(-_LEAST_RANDOM // size)):
+    end = time.monotonic() + extent.budget
+    for number in range(-(-least // size)):
+        if first and time.monotonic() > end:
+            break
         names = [f"random input {size * number + row} of seed {seed}" for row in range(size)]
         batch = random_batch(pair.a, case, seed + number)
         first = first or batch
         found, refused = _predict_both(pair, {"a": batch, "b": batch})
         yield _paired(pair, case, found, names, refused, size)
+    if number_of_round > 1:
+        return
     for label, batch in edge_batches(first, case.loaded.manifest.inputs, pair.a.inputs):
         try:
             found, refused = _predict_both(pair, {"a": batch, "b": batch})

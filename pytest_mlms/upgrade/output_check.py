@@ -140,6 +140,8 @@ class OutputCheck:
             self._compare_unheld(pair)
             self._compare_batch_sizes(pair)
             self._compare_all(pair)
+        elif self.dataset is None:
+            self._add_random(pair)
         self._check_baseline()
         agreement = agreement_of(self._sweep, self._about)
         worse = self._worse
@@ -258,8 +260,7 @@ class OutputCheck:
         """Compare the outputs of the dataset, or of random inputs, and score those with labels."""
         if self.dataset is None:
             self._about.seed = self.extent.seed
-            for found in outputs_of_random(pair, self.case, self.extent.seed):
-                self._add(found)
+            self._add_random(pair)
             return
         gated = set(self.tolerances) & set(facts_of(self.case.loaded.manifest.task).quantities)
         dataset = self.dataset
@@ -276,6 +277,10 @@ class OutputCheck:
                 accuracy.add(found)
         if accuracy is not None:
             self._take_accuracy(accuracy)
+
+    def _add_random(self, pair: AgentPair) -> None:
+        for found in outputs_of_random(pair, self.case, self.extent, self._rounds):
+            self._add(found)
 
     def _add(self, found: PairOfOutputs) -> None:
         if found.refused and not self._sweep.problem:

@@ -494,3 +494,20 @@ def test_a_candidate_whose_outputs_depend_on_the_size_of_the_batch_regresses(che
     check.a.give = by_batch
     assert find(check.run(), "agreement").verdict is PASSED
     assert "the baseline alone and in a batch of 8 differs by up to 99 times" in check.told
+
+
+def test_each_round_has_random_inputs_of_its_own(check: Check) -> None:
+    check.dataset = None
+    check.case = without_accuracy(check.case)
+    (first,) = check.run()
+    check.rounds = 3
+    (later,) = check.run()
+    assert later.replicates == first.replicates + 2 * 16
+
+
+def test_random_inputs_end_with_the_budget(check: Check) -> None:
+    check.dataset = None
+    check.case = without_accuracy(check.case)
+    check.extent = Extent(None, 0.0, seed=7)
+    (found,) = check.run()
+    assert 8 <= found.replicates < 64
