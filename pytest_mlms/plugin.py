@@ -273,7 +273,12 @@ def _resume(config: pytest.Config) -> None:
     reporter = config.pluginmanager.getplugin(REPORTER)
     if reporter is not None:
         take_run(reporter)
-    resume = Resume(config)
+    from pytest_mlms.errors import MlmsError
+
+    try:
+        resume = Resume(config)
+    except MlmsError as error:
+        raise pytest.UsageError(f"--mlms-resume: {error}") from None
     config.pluginmanager.register(resume, "mlms-resume")
     if reporter is not None:
         reporter.show(resume.lines.values())

@@ -29,6 +29,7 @@ MUTANTS = {
     "sounds": 100,
     "locks": 100,
     "tokenizers": 100,
+    "lines": 60,
 }
 
 

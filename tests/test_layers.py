@@ -40,7 +40,7 @@ LAYERS = [
         "item_result",
         "single_entry_cache",
     ],
-    ["portal_address", "results_reader"],
+    ["portal_address", "checked_lines", "results_reader"],
     ["own_quantities"],
     ["trace"],
     ["loading"],

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pytest_mlms.checked_lines import read_lines
 from pytest_mlms.cli.arguments import print_error
 from pytest_mlms.config import LOCK_FILE
 from pytest_mlms.files import write_atomically
@@ -21,7 +22,6 @@ from pytest_mlms.lockfile.revision import read_version
 from pytest_mlms.lockfile.timing import TOLERANCE
 from pytest_mlms.lockfile.writing import lock_text
 from pytest_mlms.options import read_share
-from pytest_mlms.results_reader import read_results
 from pytest_mlms.serialization import to_plain
 
 __all__ = ["add_lock"]
@@ -106,7 +106,7 @@ def _items(options: argparse.Namespace) -> RunItems:
     """Return the items of the run that the command names. Raises LockError."""
     path: Path = options.results
     file = path / "results.jsonl" if path.is_dir() else path
-    lines = list(read_results(file))
+    lines = list(read_lines(file))
     if not lines:
         raise LockError(f"there are no results in {path}; run pytest, or name a run's folder")
     found = items_of_run(lines, options.file.absolute().parent)

@@ -12,6 +12,7 @@ __all__ = [
     "HistoryError",
     "HistoryOutdated",
     "HistoryUnavailable",
+    "damaged",
     "translate",
 ]
 
@@ -40,6 +41,12 @@ _DAMAGED = re.compile("malformed|not a database|disk image|corrupt|decode to UTF
 _CONFLICTS = ("40001", "40P01")  # serialization failure, deadlock: PostgreSQL's SQLSTATE
 _STARTING = re.compile("starting up|shutting down|recovery|too many|connection slots")
 _REFUSED = re.compile(r"FATAL:\s*(.*)")
+
+
+def damaged(what: str) -> HistoryDamaged:
+    """Return the error of a value in a table that no run of ours has put there."""
+    advice = "run 'mlms history rebuild' with the folder of your results"
+    return HistoryDamaged(f"the history is damaged ({what}); {advice}")
 
 
 def translate(where: str, error: BaseException) -> HistoryError:

@@ -6,6 +6,7 @@ which their runs began.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -14,6 +15,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, Select, func, select
 
 from pytest_mlms.history import schema
+from pytest_mlms.history.errors import damaged
 from pytest_mlms.history.series import case_label
 from pytest_mlms.history.stacks import canonical_name
 
@@ -306,6 +308,9 @@ def _select_points() -> Select[Any]:
 
 
 def _point(row: Row[Any]) -> PointRow:
+    for value in (row.value, row.low, row.high):
+        if value is not None and not (isinstance(value, float) and math.isfinite(value)):
+            raise damaged(f"a value of run {row.run} is no number")
     return PointRow(**row._mapping)
 
 

@@ -88,6 +88,7 @@ class _TeardownLine(_Line):
 
 class _Manifest(_Record):
     name: _Name
+    path: _Text = ""
 
 
 class _Model(_Record):
@@ -99,7 +100,16 @@ class _Dataset(_Record):
 
 
 class _Declared(_Record):
+    interpreter: _Text | None = None
+    python: _Text | None = None
+    requirements: list[_Text] | None = None
+    installer: _Text | None = None
+    pip_options: list[_Text] | None = None
+    lock: _Text | None = None
+    container: _Text | None = None
+    libraries: dict[_Text, _Texts] | None = None
     env: _Texts | None = None
+    env_passthrough: list[_Text] | None = None
 
 
 class _Stack(_Record):
@@ -153,6 +163,7 @@ class _OwnQuantity(_Estimate):
 
 
 class _Launch(_Record):
+    lacking: _Text | None = None
     lock: list[_Text] | None = None
     packages: list[_Text] | None = None
 

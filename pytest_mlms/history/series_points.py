@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection, Row, Select, select
 
 from pytest_mlms.history import schema
+from pytest_mlms.history.errors import damaged
 
 __all__ = ["UNUSABLE", "SeriesPoints", "read_series"]
 
@@ -74,7 +75,13 @@ def _columns(connection: Connection, some: Sequence[int], runs: Sequence[str]) -
 def _part(points: Sequence[Row[Any]], places: Mapping[str, int]) -> Array:
     series, names, numbers, values = zip(*points, strict=True)
     of_runs = [places.get(name, _UNKNOWN) for name in names]
-    return np.array([series, of_runs, numbers, values], float)
+    try:
+        part = np.array([series, of_runs, numbers, values], float)
+    except (TypeError, ValueError):
+        part = np.array(np.nan)
+    if not np.isfinite(part).all():
+        raise damaged("a point's value is no number")
+    return part
 
 
 def _query(some: Sequence[int]) -> Select[Any]:

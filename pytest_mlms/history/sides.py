@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +9,9 @@ from typing import Any
 from sqlalchemy import Connection, select
 
 from pytest_mlms.history.changes import Change
+from pytest_mlms.history.errors import HistoryError
 from pytest_mlms.history.recorded_stack import RecordedStack
+from pytest_mlms.history.run_lines import check_line
 from pytest_mlms.history.schema import line, point, run
 
 __all__ = ["Side", "sides_of"]
@@ -76,5 +77,9 @@ def _side(connection: Connection, of_point: Any) -> Side:
         .where(line.c.run == of_point.run, line.c.number == of_point.number)
     )
     row = connection.execute(query).one()
-    item = json.loads(row.json)
+    try:
+        item = check_line(of_point.number, row.json.encode()).fields
+    except HistoryError as error:
+        where = f"line {of_point.number + 1} of run {of_point.run} in the history"
+        raise HistoryError(f"{where}: {error}") from None
     return Side(of_point.run, row.plugin, item, RecordedStack.of(item))

@@ -6,6 +6,7 @@ Every error of a driver becomes a HistoryError, whose text has no password.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -25,6 +26,7 @@ from pytest_mlms.history.errors import (
     HistoryError,
     HistoryOutdated,
     HistoryUnavailable,
+    damaged,
     translate,
 )
 
@@ -230,7 +232,7 @@ def _engine(url: URL, where: str = "") -> Engine:
     is_server = url.get_backend_name() == "postgresql"
     arguments = _server_arguments(url) if is_server else {"timeout": _BUSY_SECONDS}
     try:
-        engine = create_engine(url, connect_args=arguments)
+        engine = create_engine(url, connect_args=arguments, json_deserializer=_parts_of)
     except ImportError as error:
         raise HistoryError(f"{shown}: {missing_extra(error) or error}") from None
     except ValueError as error:
@@ -241,6 +243,21 @@ def _engine(url: URL, where: str = "") -> Engine:
     event.listen(engine, "handle_error", _raise_ours)
     engine.update_execution_options(mlms_where=shown)
     return engine
+
+
+_PARTS = {"manifest", "kind", "device", "framework", "stack", "machine", "scenario", "test"}
+"""The parts of a series that readers take by name."""
+
+
+def _parts_of(text: str) -> dict[str, Any]:
+    """Return the parts of a series, the only JSON of our tables; raises HistoryDamaged."""
+    try:
+        parts = json.loads(text)
+    except (TypeError, ValueError, RecursionError):
+        raise damaged("a series' parts are no JSON") from None
+    if not isinstance(parts, dict) or not parts.keys() >= _PARTS:
+        raise damaged("a series' parts are not those of a series")
+    return parts
 
 
 def _server_arguments(url: URL) -> dict[str, Any]:

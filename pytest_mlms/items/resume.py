@@ -15,6 +15,7 @@ import pytest
 
 from pytest_mlms.case_digest import case_digest
 from pytest_mlms.cases import case_of
+from pytest_mlms.checked_lines import read_lines
 from pytest_mlms.config import Config
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.recorded import recorded_launch
@@ -139,7 +140,7 @@ def finished_items(run: Path) -> dict[str, Line]:
     interrupted run again.
     """
     finished: dict[str, Line] = {}
-    for line in read_results(run / "results.jsonl"):
+    for line in read_lines(run / "results.jsonl"):
         if line.get("type") not in ("item", "teardown"):
             continue
         nodeid = line["nodeid"]

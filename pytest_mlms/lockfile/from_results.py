@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from pytest_mlms.history.machine_class import machine_class
 from pytest_mlms.lockfile.lock import LockedItem, LockedStack, short_digest
 from pytest_mlms.lockfile.software import software_of
@@ -82,8 +84,12 @@ def items_of_run(lines: Iterable[Line], folder: Path) -> RunItems:
         software = software_of(line, folder)
         if software is None or line["verdict"] in _UNMEASURED:
             unmeasured[nodeid] = _reason(line)
-        else:
+            continue
+        try:
             measured[nodeid] = _measured(line, software)
+        except ValidationError as error:  # texts that no lock has, which only an edited line has
+            first = error.errors(include_url=False, include_input=False)[0]
+            unmeasured[nodeid] = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
     return RunItems(measured, unmeasured, kinds.count("upgrade"))
 
 

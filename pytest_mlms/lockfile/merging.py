@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from pydantic import ValidationError
+
+from pytest_mlms.errors import MlmsError
 from pytest_mlms.lockfile.from_results import MeasuredItem
 from pytest_mlms.lockfile.lock import Lock, LockedItem, Timings
 from pytest_mlms.lockfile.stack_keys import NamedSoftware, keys_of, stack_name
@@ -31,7 +34,12 @@ def renewed(old: Lock, measured: Mapping[str, MeasuredItem], kept: Collection[st
         items[nodeid] = _with_stack(items[nodeid], key)
     timings = _kept_timings(old, items)
     _add_timings(timings, measured)
-    return Lock(stacks=stacks, items=items, timings=timings)
+    try:
+        return Lock(stacks=stacks, items=items, timings=timings)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        raise MlmsError(f"the run has what no lock may have: {place}: {first['msg']}") from None
 
 
 def _software_in(lock: Lock, item: LockedItem) -> NamedSoftware:

@@ -172,7 +172,7 @@ def _of_places(catalog: Catalog, views: RunViews, pages: Pages, of: str) -> APIR
     @router.get("")
     def places(request: Request) -> Response:
         found = catalog.hosts() if of == "host" else catalog.stacks()
-        rows = [(row, views.item(row.run, row.number)) for row in found]
+        rows = [(row, views.last(row.run, row.number)) for row in found]
         return pages.page(request, "places.html", place=f"{of}s", of=of, rows=rows)
 
     @router.get("/{name:path}")
@@ -187,7 +187,7 @@ def _of_places(catalog: Catalog, views: RunViews, pages: Pages, of: str) -> APIR
             of=of,
             name=name,
             page=page,
-            last=views.item(page.rows[0].run, page.rows[0].number) if page.rows else None,
+            last=views.last(page.rows[0].run, page.rows[0].number) if page.rows else None,
             software=catalog.software(**{of: name}),
         )
 

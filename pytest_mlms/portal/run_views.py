@@ -73,8 +73,15 @@ class RunViews:
         # Paths that lead out of the run are not in the index.
         return replace(view, artifacts=self._catalog.artifacts(run, number))
 
+    def last(self, run: str, number: int) -> ItemView | None:
+        """Return an item of a list; None also where it can't be read, which its own page tells."""
+        try:
+            return self.item(run, number)
+        except MlmsError:
+            return None
+
     def structures(self, model: str) -> Sequence[StructureView]:
         """Return the structures of a model that its traces recorded, the latest first."""
-        items = [self.item(run, number) for run, number in self._catalog.structures(model)]
+        items = [self.last(run, number) for run, number in self._catalog.structures(model)]
         found = [structure_of(item) for item in items if item is not None]
         return [structure for structure in found if structure is not None]

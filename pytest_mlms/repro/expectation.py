@@ -109,6 +109,8 @@ def _of_outputs(judgement: Judgement) -> Expectation:
 def _of_ratio(judgement: Judgement) -> Expectation:
     quantity = judgement.quantity
     _check_measured(quantity)
+    if judgement.ratio is None:
+        raise MlmsError(f"the line has no ratio of {quantity}; measure it again")
     low, high = _finite(judgement.low), _finite(judgement.high)
     ends = f" (×{low:.3f} to ×{high:.3f})" if low is not None and high is not None else ""
     values = f"{_shown(judgement.a, judgement.unit)} → {_shown(judgement.b, judgement.unit)}"
@@ -137,8 +139,10 @@ def _check_measured(quantity: str) -> None:
 
 
 def _of_agreement(line: Line) -> Expectation:
-    reference = line["reference"]
-    deviation = (line["estimates"].get("deviation") or {}).get("value")
+    reference = line.get("reference")
+    if not reference:
+        raise MlmsError(f"{line['nodeid']}: its line doesn't tell the reference; run it again")
+    deviation = ((line["estimates"] or {}).get("deviation") or {}).get("value")
     by = f" by {deviation:.3g} × what is allowed" if deviation else ""
     versions = reference.get("versions") or {}
     framework = reference["framework"]
@@ -158,7 +162,9 @@ def _of_limit(line: Line) -> Expectation:
         raise _nothing(line)
     limit = broken[0]
     quantity = limit["quantity"]
-    value = line["estimates"][quantity]["value"]
+    if quantity not in QUANTITIES:
+        raise MlmsError(f"{line['nodeid']}: its limit is of {quantity}, which can't be replayed")
+    value = (line["estimates"] or {}).get(quantity, {}).get("value")
     unit = QUANTITIES[quantity].unit
     bound = limit["max"] if limit.get("max") is not None else limit["min"]
     summary = f"{quantity} is {_shown(value, unit)}; the limit is {_shown(bound, unit)}"

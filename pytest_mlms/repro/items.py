@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pytest_mlms.checked_lines import read_lines
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.recorded import recorded_artifacts
-from pytest_mlms.results_reader import read_results
 
 __all__ = ["FoundItem", "find_item"]
 
@@ -37,8 +37,8 @@ def find_item(text: str, results: Path) -> FoundItem:
     """
     run, wanted = _run_of(text, results)
     by_item: dict[str, Mapping[str, Any]] = {}
-    for line in read_results(run / "results.jsonl"):
-        if line.get("type") == "item" and line.get("verdict"):
+    for line in read_lines(run / "results.jsonl"):
+        if line.get("type") == "item":
             by_item[line["nodeid"]] = line
     if not by_item:
         problem = f"{run} has no results of items"

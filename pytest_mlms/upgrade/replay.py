@@ -168,7 +168,11 @@ def replay_upgrade(
     tolerances = dict(upgrade.terms.tolerances)
     if tolerance is not None:
         tolerances["latency"] = tolerance
-    decision = _decide(upgrade, figures, tolerances)
+    try:
+        decision = _decide(upgrade, figures, tolerances)
+    except OverflowError:
+        problem = "its figures are too far apart to be measured ones"
+        raise MlmsError(f"{upgrade.nodeid}: {problem}; was the file edited?") from None
     verdict = decision.verdict
     if upgrade.verdict in (Verdict.ERROR, Verdict.INVALID):
         verdict = upgrade.verdict  # no tolerance changes that

@@ -16,7 +16,7 @@ from pytest_mlms.history.store import open_history
 from pytest_mlms.views.numbers import estimate_text
 from pytest_mlms.views.run import read_run
 from tests.support.browser import check_accessibility, open_browser, overflow
-from tests.support.histories import item_line, run_lines, run_name, write_lines
+from tests.support.histories import item_line, run_lines, run_name, write_lines, write_run
 from tests.support.portals import TOKEN, Portal, serving
 from tests.support.project import HANG_GUARD, copy_digits
 from tests.support.report_runs import HEAD
@@ -341,3 +341,12 @@ def test_scripts_of_strangers_never_run(portal: Portal) -> None:
         for path in ("runs", f"runs/{run_name(2)}", item_path(2)[1:], "models", "hosts", "stacks"):
             page.goto(portal.url + path)
         assert alerts == []
+
+
+def test_a_run_that_can_not_be_read_leaves_the_lists_of_hosts_and_stacks(tmp_path: Path) -> None:
+    write_run(tmp_path, 1, machine={"host": "sound"})
+    write_run(tmp_path, 2, machine={"host": "damaged", "gpus": "many"}, estimates=7)
+    with serving(tmp_path) as portal:
+        for page in ("/hosts", "/hosts/damaged", "/stacks", "/stacks/here"):
+            assert portal.get(page).status == 200
+        assert "damaged" in portal.get("/hosts").text

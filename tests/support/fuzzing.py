@@ -47,6 +47,7 @@ from pytest_mlms.serialization import to_plain
 from pytest_mlms.stacks.schema import load_stacks
 from pytest_mlms.structure.onnx_graph import describe_onnx
 from pytest_mlms.structure.onnx_signature import read_signature
+from tests.support.line_fuzzing import mutated_lines, read_mutated_lines
 from tests.support.mutants import (
     Mutate,
     mutated_archive,
@@ -343,6 +344,7 @@ _ALL = [
     Target("sounds", (mutated_bytes,), _read_sound, 0.1),
     Target("locks", (mutated_text, mutated_bytes), _read_lock, 0.1),
     Target("tokenizers", (mutated_text,), _read_tokenizer, 0.1),
+    Target("lines", (mutated_lines,), read_mutated_lines, 1),
 ]
 TARGETS = {target.name: target for target in _ALL}
 """Name -> target; the name is that of the folder of its seeds."""

@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 
 __all__ = [
+    "changed_values",
     "mutated_archive",
     "mutated_bytes",
     "mutated_npz",
@@ -357,10 +358,15 @@ def _mutated_member(name: str, content: bytes, rng: random.Random) -> bytes:
     if not name.endswith(".json") or rng.random() < 0.1:
         return mutated_bytes(content, [content], rng)
     value = json.loads(content)
+    changed_values(value, rng)
+    return json.dumps(value).encode()
+
+
+def changed_values(value: Any, rng: random.Random) -> None:
+    """Replace, remove, rename, double or swap a few values of JSON, in place."""
     places = _places(value)
     for _ in range(rng.choice([1, 1, 2])):
         _change_value(*rng.choice(places), places, rng)
-    return json.dumps(value).encode()
 
 
 def mutated_picture(data: bytes, seeds: Sequence[bytes], rng: random.Random) -> bytes:
