@@ -2,7 +2,7 @@
 
     bash ci/gate_study [--quick] [--minutes 20] [--items 60 15] [--threads 1] [--beside-load]
                        [--models digits] [--gate-only] [--output FILE]
-    bash ci/gate_study --simulate [--decisions 1000] [--unlike | --outputs]
+    bash ci/gate_study --simulate [--decisions 1000] [--unlike | --outputs | --inputs]
 
 Writes docs/gate.md, or another page. Identical models (A/A) are compared, and candidates that do
 about 2, 5 and 10 % more work: extra layers, whose size is found for each model by a line through
@@ -43,6 +43,7 @@ from gate_report import EFFECTS, TOLERANCE, Conditions, Item, make_report
 from gate_simulation import SimulationPlan, simulation_report, unlike_report
 from output_simulation import output_report
 from pytest_benchmark.utils import parse_compare_fail
+from workload_simulation import workload_report
 
 from pytest_mlms.agent.opening import PredictorSpec, open_predictor
 from pytest_mlms.agent.predictor import Predictor
@@ -332,6 +333,9 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument(
         "--outputs", action="store_true", help="--simulate faults of outputs on few inputs"
     )
+    parser.add_argument(
+        "--inputs", action="store_true", help="--simulate slow-downs of a part of the inputs"
+    )
     parser.add_argument("--processes", type=int, help="of --simulate; default: one a core")
     parser.add_argument("--decisions", type=int, default=1000, help="of each cell of --simulate")
     parser.add_argument("--seed", type=int, default=1)
@@ -383,6 +387,10 @@ def run_study(study: Study, options: argparse.Namespace) -> None:
 def main() -> int:
     """Run the study."""
     options = parse_options()
+    if options.simulate and options.inputs:
+        for line in workload_report(options.decisions, options.seed, options.processes):
+            print(line, flush=True)
+        return 0
     if options.simulate and options.outputs:
         for line in output_report(options.decisions, options.seed):
             print(line, flush=True)

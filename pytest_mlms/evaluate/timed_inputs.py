@@ -137,7 +137,7 @@ class TimedInputs:
         self._random = np.random.default_rng([seed, run_seed])
         first_group = int(np.argmax(self._groups.mix[1]))
         members = self._groups.members[first_group]
-        self._first = self._filled(np.random.default_rng(seed).permutation(members).tolist())
+        self._first = self._taken(np.random.default_rng(seed).permutation(members).tolist())
         self._first_group = first_group
         self._left: list[list[int]] = [[] for _ in self._groups.members]
 
@@ -187,16 +187,18 @@ class TimedInputs:
         left = self._left[group]
         if not left:
             left += self._random.permutation(self._groups.members[group]).tolist()
-        found = self._filled(left)
-        taken = set(found)
-        self._left[group] = [index for index in left if index not in taken]
-        return found
+        return self._taken(left)
 
-    def _filled(self, candidates: Sequence[int]) -> Elements:
-        """Return a batch of the first candidate and others of its shape, repeated if few."""
-        shape = self._groups.shape_of(candidates[0])
-        alike = [index for index in candidates if self._groups.shape_of(index) == shape]
-        return tuple(alike[place % len(alike)] for place in range(self._size))
+    def _taken(self, left: list[int]) -> Elements:
+        """Take a batch of one shape from the end of ``left``, with repeated elements if few."""
+        found = [left.pop()]
+        shape = self._groups.shape_of(found[0])
+        place = len(left) - 1
+        while len(found) < self._size and place >= 0:
+            if self._groups.shape_of(left[place]) == shape:
+                found.append(left.pop(place))
+            place -= 1
+        return tuple(found[number % len(found)] for number in range(self._size))
 
 
 class RandomInputs:

@@ -53,9 +53,10 @@ def judge_run(
 ) -> RunVerdict:
     """Judge a run of queries whose percentile ``share`` must be within ``limit`` nanoseconds.
 
-    PASSED and FAILED are each shown at LoadGen's confidence. INVALID where the queries were issued
-    so late that the load generator, and not the model, may have caused the latencies. A run
-    without queries is INCONCLUSIVE.
+    PASSED and FAILED are each shown at LoadGen's confidence. INVALID where the percentile is above
+    the limit and the queries were issued so late that the load generator, and not the model, may
+    have caused that. Latencies count from the schedule: a delay only makes them longer, and what is
+    within the limit is so without it. A run without queries is INCONCLUSIVE.
     """
     queries = len(latencies)
     over = int(np.count_nonzero(latencies > limit))
@@ -65,10 +66,10 @@ def judge_run(
     percentile = loadgen_percentile(np.sort(latencies), share)
     delay = loadgen_percentile(np.sort(issue_delays), _LATE_PERCENTILE)
     verdict = Verdict.INCONCLUSIVE
-    if delay > LATE_SHARE * limit:
-        verdict = Verdict.INVALID
-    elif missing == 0 and percentile <= limit:
+    if missing == 0 and percentile <= limit:
         verdict = Verdict.PASSED
+    elif delay > LATE_SHARE * limit and percentile > limit:
+        verdict = Verdict.INVALID
     elif fails(queries, over, share):
         verdict = Verdict.FAILED
     return RunVerdict(verdict, queries, over, missing, percentile, delay)

@@ -162,12 +162,19 @@ def test_a_run_goes_on_where_its_queries_were_lucky() -> None:
 
 
 def test_queries_that_are_issued_late_make_the_item_invalid() -> None:
-    measured, _ = measure(plan_of(server()), [FakeServer(0.001, late=0.002)])
+    measured, _ = measure(plan_of(server()), [FakeServer(0.001, late=0.020)])
     (decision,) = measured.decisions
     assert decision.verdict is Verdict.INVALID
     text = explain(decision)
     assert "query_latency may not be at most 15.0 ms" in text
-    assert "invalid: queries were issued 2.00 ms late (p99), more than 5 % of the limit" in text
+    assert "invalid: queries were issued 20.0 ms late (p99), more than 5 % of the limit" in text
+
+
+def test_a_limit_that_is_met_with_our_lateness_is_met() -> None:
+    servers = [FakeServer(0.001, late=0.002) for _ in range(plan_of(server()).processes)]
+    measured, _ = measure(plan_of(server()), servers)
+    (decision,) = measured.decisions
+    assert decision.verdict is Verdict.PASSED
 
 
 def test_a_limit_below_the_fastest_call_fails_before_any_load() -> None:

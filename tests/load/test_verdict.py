@@ -43,10 +43,15 @@ def test_a_latency_at_the_limit_is_within_it() -> None:
     assert judge_run(latencies, np.zeros(500, np.int64), LIMIT, 0.99).verdict is Verdict.PASSED
 
 
-def test_queries_that_were_issued_late_make_a_run_invalid() -> None:
-    assert verdict_of(1000, 0, delay=LIMIT // 20) is Verdict.PASSED
-    assert verdict_of(1000, 0, delay=LIMIT // 20 + 1) is Verdict.INVALID
-    assert verdict_of(0, 1000, delay=LIMIT) is Verdict.INVALID
+def test_queries_that_were_issued_late_make_a_run_invalid_that_does_not_meet_its_limit() -> None:
+    assert verdict_of(0, 1000, delay=LIMIT // 20) is Verdict.FAILED
+    assert verdict_of(0, 1000, delay=LIMIT // 20 + 1) is Verdict.INVALID
+    assert verdict_of(950, 50, delay=LIMIT) is Verdict.INVALID
+
+
+def test_a_delay_of_ours_within_the_limit_leaves_the_verdict_as_it_is() -> None:
+    assert verdict_of(1000, 0, delay=LIMIT // 10) is Verdict.PASSED
+    assert verdict_of(458, 0, delay=LIMIT // 10) is Verdict.INCONCLUSIVE
 
 
 def test_an_undecided_run_says_how_many_more_queries_would_pass_it() -> None:
