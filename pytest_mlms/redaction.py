@@ -81,8 +81,8 @@ def _end_of_place(found: re.Match[str]) -> int:
     """Return where an address or a path ends, 0 where it is none."""
     if found["quote"] is not None:
         quoted = found["quoted"]
-        ends = "/" in quoted and any(end.end() == len(quoted) for end in _NAME.finditer(quoted))
-        return found.end() if ends or _QUOTED_PATH.match(quoted) else 0
+        is_file = "/" in quoted and any(end.end() == len(quoted) for end in _NAME.finditer(quoted))
+        return found.end() if is_file or _QUOTED_PATH.match(quoted) else 0
     if found["word"] is not None:
         slash = found["word"].index("/")
         ends = [end.end() for end in _NAME.finditer(found["word"], slash)]

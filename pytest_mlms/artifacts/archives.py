@@ -15,6 +15,7 @@ import math
 import os
 import shutil
 import stat
+import struct
 import tarfile
 import tempfile
 import zipfile
@@ -36,6 +37,11 @@ _MOST_MEMBERS = 2_000_000
 _CHUNK = 1 << 16  # bytes
 _LONGEST_HEADER = 1 << 20
 """The bytes that tarfile may read at once: a header of a member says how long it is itself."""
+
+_DIRECTORY_BYTES, _DIRECTORY_END = 5, 9
+"""Fields of what zipfile finds at the end of a file."""
+_ZIP64_BYTES = 56 + 20  # behind the directory, where its numbers have 64 bits
+_LENGTHS = 28  # the place of the lengths of a name, extra fields and a comment, in a header
 
 _DECODERS: dict[bytes, Callable[[IO[bytes]], Any]] = {
     b"\x1f\x8b": gzip.open,
@@ -94,7 +100,7 @@ def unpack(
         target.mkdir()
         room = _Room(target, limit)
         with path.open("rb") as file:
-            digests = _write_members(_translated(read(file, room)), target, most)
+            digests = _write_members(_translated(read(file, room, most)), target, most)
         target.rename(folder)
     return digests
 
@@ -108,7 +114,7 @@ def extract(path: Path, names: Collection[str], target: Path, limit: float = mat
     room = _Room(target.parent, limit)
     others = []
     with path.open("rb") as file:
-        for member in _translated(_reader_of(path)(file, room)):
+        for member in _translated(_reader_of(path)(file, room, _MOST_MEMBERS)):
             if member.name in names and member.open is not None:
                 target.unlink(missing_ok=True)
                 _write_file(target, member.open)
@@ -118,7 +124,7 @@ def extract(path: Path, names: Collection[str], target: Path, limit: float = mat
     raise MissingMember(others)
 
 
-def _reader_of(path: Path) -> Callable[[IO[bytes], _Room], Iterator[_Member]]:
+def _reader_of(path: Path) -> Callable[[IO[bytes], _Room, int], Iterator[_Member]]:
     is_zip = path.suffix in (".zip", ".whl") or begins_as_zip(str(path))
     return _read_zip if is_zip else _read_tar
 
@@ -166,7 +172,7 @@ def _write_members(members: Iterator[_Member], target: Path, most: int) -> dict[
     digests = {}
     for count, member in enumerate(members, 1):
         if count > most:
-            raise ArchiveTooLarge(f"it has more than {most:,} members; make several of it")
+            raise _too_many(most)
         if member.name == ".":
             continue
         _claim(member, names)
@@ -213,7 +219,12 @@ def _chunks(open_member: Callable[[], IO[bytes]]) -> Iterator[bytes]:
             yield chunk
 
 
-def _read_zip(file: IO[bytes], room: _Room) -> Iterator[_Member]:
+def _too_many(most: int) -> ArchiveTooLarge:
+    return ArchiveTooLarge(f"it has more than {most:,} members; make several of it")
+
+
+def _read_zip(file: IO[bytes], room: _Room, most: int) -> Iterator[_Member]:
+    _check_directory(file, most)
     with zipfile.ZipFile(file) as archive:
         members = archive.infolist()
         size = sum(member.file_size for member in members)
@@ -230,7 +241,30 @@ def _read_zip(file: IO[bytes], room: _Room) -> Iterator[_Member]:
                 yield _Member(name, partial(archive.open, member))
 
 
-def _read_tar(file: IO[bytes], room: _Room) -> Iterator[_Member]:
+def _check_directory(file: IO[bytes], most: int) -> None:
+    """Raise ArchiveTooLarge for a zip file of too many members, before zipfile has objects of them.
+
+    The end of the directory is found as zipfile finds it, in Python 3.10 to 3.14.
+    """
+    end = zipfile._EndRecData(file)  # type: ignore[attr-defined]
+    if not end or end[_DIRECTORY_BYTES] <= most * zipfile.sizeCentralDir:
+        return  # zipfile tells what is wrong with it
+    file.seek(
+        end[_DIRECTORY_END] - end[_DIRECTORY_BYTES] - _ZIP64_BYTES * (end[0] == b"PK\x06\x06")
+    )
+    left = end[_DIRECTORY_BYTES]
+    for _ in range(most):
+        header = file.read(zipfile.sizeCentralDir)
+        if len(header) < zipfile.sizeCentralDir:
+            return
+        behind = sum(struct.unpack_from("<3H", header, _LENGTHS))
+        file.seek(behind, os.SEEK_CUR)
+        left -= len(header) + behind
+    if left > 0:
+        raise _too_many(most)
+
+
+def _read_tar(file: IO[bytes], room: _Room, most: int) -> Iterator[_Member]:
     with _decompressed(file) as content:
         stream = _Stream(content, room)
         with tarfile.open(fileobj=stream, mode="r:") as archive:  # type: ignore[call-overload]

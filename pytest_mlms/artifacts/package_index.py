@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -42,6 +43,11 @@ _ACCEPT = (
 _LARGEST_PAGE = 1 << 26  # bytes
 _PIP_SECONDS = 60
 _SHOWN = 200  # characters of pip's errors
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+!-]*")
+"""The name of a package's file; packaging also takes folders, in the tag of a build."""
+
+_SCHEMES = {"https": ("https",), "http": ("https", "http")}
+"""What a page of an index may link to; a folder of this machine may link to anything."""
 
 _TELL_SETTINGS = """
 import json
@@ -193,7 +199,7 @@ def _files_of_json(content: bytes, page: str) -> Iterator[PackageFile]:
             file = _file_of_entry(entry, page)
             if file:
                 yield file
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         problem = f"the index's answer for {page} is not of the simple API"
         raise DownloadError(f"{problem}: {error!r}; check pip's index-url") from error
 
@@ -229,6 +235,8 @@ def _reason(yanked: object) -> str:
 
 def _package_file(name: str, url: str, **facts: Any) -> PackageFile | None:
     """Return a file by its name; None for what is neither a wheel nor a source distribution."""
+    if not url or not _NAME.fullmatch(name):
+        return None
     try:
         if name.endswith(".whl"):
             package, version, _, tags = parse_wheel_filename(name)
@@ -241,12 +249,19 @@ def _package_file(name: str, url: str, **facts: Any) -> PackageFile | None:
 
 
 def _resolved(page: str, address: str) -> str:
-    """Return an address of a page in full, with the page's user on the page's own host."""
-    url = urljoin(page, address)
-    mine = urlsplit(page)
-    theirs = urlsplit(url)
+    """Return an address of a page in full, with the page's user on the page's own host.
+
+    An address that the page may not lead to is empty.
+    """
+    try:
+        url = urljoin(page, address)
+        mine, theirs = urlsplit(page), urlsplit(url)
+    except ValueError:  # such as http://[
+        return ""
+    if theirs.scheme not in _SCHEMES.get(mine.scheme, (theirs.scheme,)):
+        return ""
     is_same_host = theirs.netloc and theirs.netloc == mine.netloc.rpartition("@")[2]
-    if "@" in mine.netloc and is_same_host:
+    if "@" in mine.netloc and is_same_host and theirs.scheme == mine.scheme:
         return theirs._replace(netloc=mine.netloc).geturl()
     return url
 

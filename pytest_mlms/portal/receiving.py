@@ -41,20 +41,20 @@ def make_receiving(
 
     @router.post(UPLOADS, status_code=201, summary="Take a run: a tar.gz or zip of its folder")
     async def receive(request: Request) -> Response:
-        async with at_a_time:
-            place = await run_in_threadpool(_make_place, folder)
-            try:
-                archive = place / "archive"
-                await _save(request, archive)
+        place = await run_in_threadpool(_make_place, folder)
+        try:
+            archive = place / "archive"
+            await _save(request, archive)
+            async with at_a_time:  # not before: slow clients would keep the others from it
                 received, note = await run_in_threadpool(take, archive)
-            except BadUpload as error:
-                raise HTTPException(400, str(error)) from None
-            except Conflict as error:
-                raise HTTPException(409, str(error)) from None
-            except OSError as error:
-                raise HTTPException(507, f"the run can't be written: {error.strerror}") from None
-            finally:
-                await run_in_threadpool(shutil.rmtree, place, ignore_errors=True)
+        except BadUpload as error:
+            raise HTTPException(400, str(error)) from None
+        except Conflict as error:
+            raise HTTPException(409, str(error)) from None
+        except OSError as error:
+            raise HTTPException(507, f"the run can't be written: {error.strerror}") from None
+        finally:
+            await run_in_threadpool(shutil.rmtree, place, ignore_errors=True)
         content = {"run": received.run, "state": received.state, "history": note}
         return JSONResponse(content, _STATUS[received.state])
 

@@ -25,7 +25,7 @@ class Limits:
     line_bytes: int = 16 << 20
     """A line of results."""
     uploads: int = 4
-    """Uploads at a time; others wait."""
+    """Uploads that are unpacked at a time; others wait."""
     header_seconds: float = 10
     """For the head of a request, from its first byte or from the connection."""
     stall_seconds: float = 30

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from pytest_mlms.artifacts.archives import UnsafeArchive, is_archive, unpack
+from pytest_mlms.artifacts.archives import ArchiveTooLarge, UnsafeArchive, is_archive, unpack
 from tests.support.archives import write_tar, write_zip
 
 
@@ -287,3 +287,21 @@ def test_what_is_no_tar_file_is_refused(tmp_path: Path, kind: str) -> None:
     path.write_bytes(beginnings.get(kind, b"") + b"no archive" * 100)
     with pytest.raises(UnsafeArchive, match="it is damaged: .*; get it or pack it again"):
         unpack(path, tmp_path / "unpacked")
+
+
+@pytest.mark.parametrize("members", [1001, 66_000])  # with numbers of 16 and of 64 bits
+def test_the_members_of_a_zip_file_are_counted_before_zipfile_reads_them(
+    tmp_path: Path, members: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        for number in range(members):
+            archive.writestr(zipfile.ZipInfo(f"{number}"), b"")
+    monkeypatch.setattr(zipfile, "ZipFile", None)
+    with pytest.raises(ArchiveTooLarge, match="more than 1,000 members"):
+        unpack(path, tmp_path / "unpacked", most=1000)
+
+
+def test_as_many_members_as_there_may_be_are_unpacked(tmp_path: Path) -> None:
+    path = write_zip(tmp_path / "a.zip", {f"a-long-name-of-a-member-{n}": b"" for n in range(100)})
+    assert len(unpack(path, tmp_path / "unpacked", most=100)) == 100

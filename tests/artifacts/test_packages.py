@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
 from pytest_mlms.artifacts import packages
 from pytest_mlms.artifacts.fetch import fetch
 from pytest_mlms.artifacts.limits import DownloadLimits
-from pytest_mlms.artifacts.package_index import PipSettings, pip_settings
+from pytest_mlms.artifacts.package_index import PipSettings, _parsed, pip_settings
 from pytest_mlms.errors import ArtifactError
 from pytest_mlms.manifest.sources import split_source
 from pytest_mlms.records import Artifact, Place
@@ -228,3 +230,34 @@ def test_a_file_comes_from_the_real_index(tmp_path: Path) -> None:
             pytest.skip(str(error))
         raise
     assert path.name == "__init__.py"
+
+
+HOSTILE = [
+    ("a-1-1..%2F..%2Fx-py3-none-any.whl", "https://i.example/a.whl"),
+    ("a-1-1%2Fx-py3-none-any.whl", "https://i.example/a.whl"),
+    ("a-1-py3-none-any.whl", "file:///dev/zero"),
+    ("a-1-py3-none-any.whl", "http://i.example/a-1-py3-none-any.whl"),
+    ("a-1-py3-none-any.whl", "ftp://i.example/a-1-py3-none-any.whl"),
+    ("a-1-py3-none-any.whl", "http://[/a-1-py3-none-any.whl"),
+]
+
+
+@pytest.mark.parametrize(("name", "url"), HOSTILE)
+def test_a_page_leads_neither_out_of_the_cache_nor_to_files_of_this_machine(
+    name: str, url: str
+) -> None:
+    page = "https://user:token@i.example/simple/a/"
+    entry = {"filename": unquote(name), "url": url}
+    assert list(_parsed(json.dumps({"files": [entry]}).encode(), "json", page)) == []
+    link = f'<a href="{url.rpartition("/")[0]}/{name}">'.encode()
+    assert list(_parsed(link, "text/html", page)) == []
+
+
+def test_a_token_goes_to_the_scheme_and_host_of_its_page_only() -> None:
+    page = "http://user:token@i.example/simple/a/"
+    links = b"".join(
+        b'<a href="%s/a-%d.tar.gz">' % (base, number)
+        for number, base in enumerate([b"http://i.example", b"https://i.example", b"http://other"])
+    )
+    users = ["user:token" in file.url for file in _parsed(links, "text/html", page)]
+    assert users == [True, False, False]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import io
 import json
@@ -17,7 +18,7 @@ import pytest
 
 from tests.support.histories import item_line, run_lines, run_name
 from tests.support.packed_runs import pack, pack_run, results_of
-from tests.support.portals import Answer, Portal, serving
+from tests.support.portals import TOKEN, Answer, Portal, serving
 
 FILE = "items/one/table.csv"
 
@@ -278,6 +279,17 @@ def test_a_run_that_names_files_elsewhere_shows_none_of_them(portal: Portal) -> 
     artifacts = {"passwd": "/etc/passwd", "up": "items/../../x", "index": ".portal/index.sqlite"}
     assert push(portal, pack_run(8, artifacts=artifacts)).status == 201
     assert portal.get(f"/api/v1/runs/{run_name(8)}/items/1/artifacts").json == {"artifacts": {}}
+
+
+def test_clients_that_send_slowly_keep_no_other_from_pushing(tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    results.mkdir()
+    head = f"POST /api/v1/runs HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n"
+    with serving(results) as portal, contextlib.ExitStack() as stack:
+        for _ in range(6):  # more than are unpacked at a time
+            slow = stack.enter_context(portal.connect())
+            slow.sendall(f"{head}Content-Length: 1000000\r\n\r\n".encode() + b"x")
+        assert push(portal, pack_run(1)).status == 201
 
 
 @pytest.mark.slow
