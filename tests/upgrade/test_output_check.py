@@ -511,3 +511,19 @@ def test_random_inputs_end_with_the_budget(check: Check) -> None:
     check.extent = Extent(None, 0.0, seed=7)
     (found,) = check.run()
     assert 8 <= found.replicates < 64
+
+
+def test_a_baseline_that_is_wrong_with_more_threads_is_said_and_hides_nothing(check: Check) -> None:
+    check.case = without_accuracy(check.case)
+    check.unheld = (lambda rows, call: 2 * right(rows, call), wrong_on([3]))
+    assert find(check.run(), "agreement").verdict is PASSED
+    assert "the baseline's own 'logits' varies by 1 with other numbers of threads" in check.told
+    check.b.give = wrong_on([500])
+    assert find(check.run(), "agreement").verdict is REGRESSED
+
+
+def test_a_baseline_of_random_values_hides_no_nan(check: Check) -> None:
+    check.case = without_accuracy(check.case)
+    check.a.give = lambda rows, call: right(rows, call) + np.float32(call % 2)
+    check.b.give = with_nan(500)
+    assert find(check.run(), "agreement").verdict is REGRESSED
