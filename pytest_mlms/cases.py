@@ -87,7 +87,7 @@ class Case:
             point = f"{sides}-{self.device}-b{self.batch_size}"
             return f"{point}-{self.scenario}" if self.scenario else point
         where = f"{self.stack.label}-{self.device}"
-        if self.kind == "trace":
+        if self.kind in ("trace", "soak"):
             return f"{where}-b{self.batch_size}"
         if self.kind == "performance":
             return f"{where}-b{self.batch_size}-{self.scenario}"
@@ -245,7 +245,7 @@ def _points(kind: Kind, manifest: Manifest) -> list[_Point]:
             sizes = [min(evaluate.batch_sizes)] if entry.load else evaluate.batch_sizes
             points += [_Point(size, label) for size in sizes]
         return points
-    if kind in ("upgrade", "trace"):
+    if kind in ("upgrade", "trace", "soak"):
         points = [_Point(size, None) for size in evaluate.batch_sizes]
         return points + _compared_loads(manifest) if kind == "upgrade" else points
     if manifest.has_state:  # a batch of N goes through N sequences side by side

@@ -70,6 +70,7 @@ class Config:
     unpack_limit: float
     processes: int
     duration: float
+    soak: float | None
     full: bool
     budget: float
     outputs: int | None

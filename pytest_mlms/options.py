@@ -19,8 +19,20 @@ from pytest_mlms.artifacts.limits import DownloadLimits
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.trace import LEVELS
 
-__all__ = ["OPTIONS", "Option", "add_options", "is_set", "read_option", "read_share", "source_of"]
+__all__ = [
+    "LEAST_SOAK",
+    "OPTIONS",
+    "Option",
+    "add_options",
+    "is_set",
+    "read_option",
+    "read_share",
+    "source_of",
+]
 
+LEAST_SOAK = 3.0
+"""Seconds; in less there are too few blocks of calls to judge."""
+_MOST_SOAK = 7 * 24 * 3600.0
 _LEVEL_NAMES = ", ".join(LEVELS)
 _FEWEST_ROUNDS = 3  # of two, Student's interval says next to nothing
 
@@ -104,6 +116,18 @@ def _seconds(least: float) -> Callable[[str], float]:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number, {least:g} or more")
 
     return read
+
+
+def _time(text: str) -> float:
+    from pytest_mlms.units import parse_quantity
+
+    try:
+        seconds = parse_quantity(text, "s")
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if LEAST_SOAK <= seconds <= _MOST_SOAK:
+        return seconds
+    raise argparse.ArgumentTypeError(f"{text!r} is not a time of a soak: write 3 s to 10080 min")
 
 
 def _size(text: str) -> float:
@@ -318,6 +342,12 @@ OPTIONS = [
         metavar="SECONDS",
         read=_seconds(0),
         default=1.0,
+    ),
+    Option(
+        "soak",
+        "add test_soak: a process that is called for so long, as in 10min",
+        metavar="TIME",
+        read=_time,
     ),
     Option(
         "full",

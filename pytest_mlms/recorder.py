@@ -200,7 +200,7 @@ class Recorder:
     def _conclude(
         self, decisions: Sequence[Decision], strict: bool, cause: Callable[[], str] = str
     ) -> None:
-        failed = _with_verdict(decisions, Verdict.FAILED, Verdict.INVALID)
+        failed = _with_verdict(decisions, Verdict.FAILED, Verdict.REGRESSED, Verdict.INVALID)
         undecided = _with_verdict(decisions, Verdict.INCONCLUSIVE)
         if failed or (strict and undecided):
             lines = [explain(decision) for decision in failed + undecided]

@@ -30,7 +30,7 @@ __all__ = [
     "regressed_comparison",
 ]
 
-Kind = Literal["accuracy", "performance", "agreement", "upgrade", "trace"]
+Kind = Literal["accuracy", "performance", "agreement", "upgrade", "trace", "soak"]
 
 
 def device_name(device: str) -> str:
@@ -160,7 +160,8 @@ class OwnScale(NamedTuple):
 class Limit:
     """A limit of a manifest, and the cases that it judges; an empty tuple selects all.
 
-    ``own`` is set for the limit of a user's own test on a quantity of its own.
+    ``own`` is set for the limit of a user's own test on a quantity of its own. ``default`` is True
+    where no line sets it; ``place`` is then where one may.
     """
 
     quantity: str
@@ -171,6 +172,7 @@ class Limit:
     devices: tuple[str, ...] = ()
     frameworks: tuple[str, ...] = ()
     own: OwnScale | None = None
+    default: bool = False
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,7 @@ __all__ = [
     "student_interval",
     "student_quantile",
     "theil_sen",
+    "theil_sen_interval",
     "weighted_percentile",
     "wilson_interval",
 ]
@@ -199,8 +200,22 @@ def _binomial_quantile(probability: float, count: int, share: float) -> int:
 
 def theil_sen(x: Array, y: Array) -> float:
     """Return the median slope of all pairs of points (Sen 1968, JASA 63:1379); ``x`` rises."""
+    return float(np.median(_slopes_of_pairs(x, y)))
+
+
+def theil_sen_interval(x: Array, y: Array, confidence: float) -> Interval:
+    """Return the interval of Theil and Sen's slope, by the same source; points are independent."""
+    slopes = np.sort(_slopes_of_pairs(x, y))
+    count = len(x)
+    deviation = math.sqrt(count * (count - 1) * (2 * count + 5) / 18)
+    inside = float(ndtri((1 + confidence) / 2)) * deviation
+    outside = max(0, math.floor((len(slopes) - inside) / 2))
+    return Interval(float(slopes[outside]), float(slopes[-1 - outside]))
+
+
+def _slopes_of_pairs(x: Array, y: Array) -> Array:
     first, second = np.triu_indices(len(x), k=1)
-    return float(np.median((y[second] - y[first]) / (x[second] - x[first])))
+    return np.asarray((y[second] - y[first]) / (x[second] - x[first]))
 
 
 def is_steady(medians: Values, fall: float = 0.02) -> bool:

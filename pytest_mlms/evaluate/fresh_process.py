@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -54,14 +55,22 @@ def measure_process(
     in_full = not (early and _is_short(plan, run))
     result = _result(plan, predictor, _Timed(began, first, warmed, run, in_full, batches))
     if not in_full and is_promising(plan, result):
-        return result
+        return _with_growth(plan, predictor, result)
     runs = int(in_full)
     while runs == 0 or (may_settle(plan, result, runs) and warmed.leaves_time(plan, run)):
         warmed = warmed.and_run(run)
         run = _full_run(plan, predictor)
         runs += 1
         result = _result(plan, predictor, _Timed(began, first, warmed, run, True, batches, runs))
-    return result
+    return _with_growth(plan, predictor, result)
+
+
+def _with_growth(
+    plan: PerformancePlan, predictor: Predictor, result: ProcessResult
+) -> ProcessResult:
+    """Return a result with the bytes that a call added, watched for longer if need be."""
+    growth = _memory_growth(plan, predictor, result.run)
+    return replace(result, record=replace(result.record, memory_growth=growth))
 
 
 def _full_run(plan: PerformancePlan, predictor: Predictor) -> ScenarioRun:
@@ -131,7 +140,6 @@ def _result(plan: PerformancePlan, predictor: Predictor, timed: _Timed) -> Proce
         joules_per_input=run.energy.per_input(len(run.latencies) * plan.batch_size),
         idle_watts=timed.first.energy.idle,
         energy_missing=run.energy.missing,
-        memory_growth=_memory_growth(plan, predictor, run),
         import_seconds=predictor.import_seconds,
     )
     return ProcessResult(record, run, _seconds_per_input(plan, run), settling, timed.batches)

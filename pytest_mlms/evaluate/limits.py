@@ -28,6 +28,7 @@ QUIETER = "measure where nothing else runs, or on cores of its own (taskset)"
 _LEAST_MARGIN = -sys.float_info.max  # results have no infinity
 _VERBS = {
     Verdict.FAILED: "is not",
+    Verdict.REGRESSED: "is not",
     Verdict.PASSED: "is",
     Verdict.INCONCLUSIVE: "may not be",
     Verdict.INVALID: "is not",
@@ -140,7 +141,13 @@ def explain(decision: Decision) -> str:
 
     For an open decision also what would help.
     """
-    lines = [_measurement(decision), f"  limit set by {decision.limit.place}"]
+    limit = decision.limit
+    set_by = f"limit set by {limit.place}"
+    if limit.default:
+        set_by = (
+            f"the default limit; thresholds: {limit.quantity} in {limit.place.path} sets another"
+        )
+    lines = [_measurement(decision), f"  {set_by}"]
     if decision.verdict is Verdict.INCONCLUSIVE:
         lines.append(f"  {_advice(decision)}")
     elif decision.reason:

@@ -67,7 +67,7 @@ def watch_growth(predictor: Predictor, call_seconds: float, seconds: float) -> f
     count = math.ceil(min(_CALLS, seconds / call_seconds) / _BLOCKS)
     predictor.usage(collect=True)
     memory = []
-    for block in range(_BLOCKS):
-        predictor.turn(count, first=block * count)
+    for _ in range(_BLOCKS):
+        predictor.turn(count)
         memory.append(held(predictor.usage(collect=True)))
     return slope_of(count * np.arange(_BLOCKS), np.array(memory))

@@ -17,11 +17,12 @@ __all__ = ["FIRST_METHOD", "Common", "Point", "Series", "case_label", "points_of
 FIRST_METHOD = 1
 """The version of the method of lines that don't tell it."""
 
-_WITHOUT_POINTS = ("upgrade", "trace")
+_WITHOUT_POINTS = ("upgrade", "trace", "soak")
 """Kinds whose estimates are no points.
 
 The values of an upgrade are of interleaved runs, in which the other side warms and disturbs the
-caches: they are good for ratios, and no other run has their like.
+caches: they are good for ratios, and no other run has their like. Those of a soak are changes that
+time made, about nothing.
 """
 
 _NOTHING_MEASURED = ("ERROR", "SKIPPED")

@@ -29,7 +29,7 @@ from pytest_mlms.stacks.schema import STACK_FILES
 
 __all__ = ["ManifestFile", "is_manifest", "parametrize"]
 
-KINDS: tuple[Kind, ...] = ("accuracy", "agreement", "performance", "upgrade", "trace")
+KINDS: tuple[Kind, ...] = ("accuracy", "agreement", "performance", "upgrade", "trace", "soak")
 """The kinds of items, in the order in which those of a manifest run."""
 
 
@@ -79,18 +79,23 @@ class ManifestFile(pytest.Module):
     def cases(self, kind: Kind) -> list[Case]:
         """Return the cases of a kind that this session runs.
 
-        Upgrades replace all others. There are traces where levels were asked for. The control of a
-        host is only timed.
+        Upgrades replace all others but soaks. There are traces where levels were asked for. The
+        control of a host is only timed.
         """
         config = self._session.config
         if self.loaded.manifest.control and kind != "performance":
             return []
+        if kind == "soak":
+            return self._cases_of(kind) if config.soak else []
         if config.upgrade != (kind == "upgrade"):
             return []
         if kind == "trace" and not config.trace:
             return []
         if kind == "accuracy" and not self.loaded.manifest.has_accuracy:
             return []
+        return self._cases_of(kind)
+
+    def _cases_of(self, kind: Kind) -> list[Case]:
         if kind not in self._cases:
             self._cases[kind] = _cases(self.loaded, kind, self._session)
         return self._cases[kind]

@@ -29,8 +29,10 @@ def select_cases(loaded: LoadedManifest, kind: Kind, session: Session) -> list[C
     stacks = replace(stacks, nearest=nearest)
     if loaded.manifest.control:
         stacks = replace(stacks, chosen=[_control_stack(loaded, session)])
-    if kind == "upgrade":
-        return _upgrades(loaded, stacks, compare_with_itself=session.config.aa)
+    if kind == "upgrade" or (kind == "soak" and session.config.upgrade):
+        upgrades = _upgrades(loaded, stacks, compare_with_itself=session.config.aa)
+        compared = [replace(case, kind=kind) for case in upgrades]
+        return [case for case in compared if kind == "upgrade" or case.scenario is None]
     cases = cases_of(loaded, kind, stacks.candidates, stacks.reference)
     if kind == "performance":
         return cases

@@ -240,6 +240,30 @@ def test_trace(mlms_tracer: ItemTracer) -> None:
     mlms_tracer.trace_item()
 
 
+@pytest.mark.mlms(kind="soak")
+def test_soak(
+    mlms_case: Case,
+    mlms_dataset: Dataset | None,
+    mlms_recorder: Recorder,
+    mlms_config: Config,
+    request: pytest.FixtureRequest,
+) -> None:
+    """Call a process for a long time, or one of either stack in turns: what time does to it."""
+    from pytest_mlms.config import draw_seed
+    from pytest_mlms.items.soaks import open_side, open_sides, soak
+
+    assert mlms_config.soak is not None, "there are soaks only where their time was given"
+    seed = draw_seed(mlms_config.seed)
+    batches_for = _timed_inputs(mlms_case, mlms_dataset, seed)
+    mlms_recorder.note(inputs_seed=seed)
+    if mlms_case.against is None:
+        opening = open_side(request.getfixturevalue("mlms_predictor_factory"), batches_for)
+    else:
+        opening = open_sides(request.getfixturevalue("mlms_pair_factory"), batches_for)
+    with opening as sides:
+        soak(mlms_case, sides, mlms_config.soak, mlms_recorder, mlms_config.strict)
+
+
 def _timed_inputs(case: Case, dataset: Dataset | None, run_seed: int) -> TimedInputs | RandomInputs:
     """Return the draws of what a case is timed with: of the dataset, else random ones."""
     from pytest_mlms.evaluate.timed_inputs import RandomInputs, TimedInputs

@@ -77,9 +77,16 @@ class PerformanceThreshold(Threshold):
     scenarios: list[ScenarioName] = []
 
 
+class SoakThreshold(Threshold):
+    """The soaks that a limit judges."""
+
+    batch_sizes: list[Positive] = []
+
+
 _BASES: dict[Kind, type[Closed]] = {
     "accuracy": Threshold,
     "performance": PerformanceThreshold,
+    "soak": SoakThreshold,
     "agreement": Closed,  # the entry of an agreement says which cases it judges
 }
 

@@ -19,6 +19,7 @@ from pytest_mlms.quantities.quantity import (
     UpgradeRule,
     percentile,
 )
+from pytest_mlms.quantities.soak import SOAK
 from pytest_mlms.records import Kind
 
 __all__ = [
@@ -35,7 +36,7 @@ __all__ = [
     "upgrade_rules",
 ]
 
-_ENTRIES = [*ACCURACY, *UPGRADE, *PERFORMANCE, *AGREEMENT]
+_ENTRIES = [*ACCURACY, *UPGRADE, *PERFORMANCE, *SOAK, *AGREEMENT]
 
 QUANTITIES: dict[str, Quantity] = {quantity.name: quantity for quantity in _ENTRIES}
 """Name -> quantity, in the order of schemas, tables and documents.

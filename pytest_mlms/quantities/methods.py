@@ -14,6 +14,7 @@ METHODS: Mapping[Kind, int] = {
     "performance": 1,
     "upgrade": 2,
     "trace": 1,
+    "soak": 1,
 }
 """Kind of item -> the version of its method.
 

@@ -211,7 +211,7 @@ _NOISE = Table(
     same_stack_only=True,
 )
 
-_KINDS: tuple[Kind, ...] = ("accuracy", "agreement", "performance")
+_KINDS: tuple[Kind, ...] = ("accuracy", "agreement", "performance", "soak")
 
 
 def _estimate_tables(kind: Kind) -> list[Table]:

@@ -125,7 +125,8 @@ def interrupted_result(item: pytest.Item) -> dict[str, Any] | None:
     if line is not None and line.get("repetition", 1) == repetition_of(item):
         return line
     recorder = item.stash.get(RECORDER, None)
-    outcome = Outcome(Verdict.ERROR, "interrupted", _interrupted_message(recorder))
+    verdict = (recorder and recorder.verdict) or Verdict.ERROR
+    outcome = Outcome(verdict, "interrupted", _interrupted_message(recorder))
     return _result(item, case, recorder, outcome).as_line()
 
 
@@ -134,7 +135,11 @@ def _interrupted_message(recorder: Recorder | None) -> str:
     message = "interrupted before it was done"
     artifacts = recorder.recording().artifacts if recorder else {}
     kept = [name for name in artifacts if name.endswith(".npz")]
-    return f"{message}; measured until then: {', '.join(kept)}" if kept else message
+    if kept:
+        message += f"; measured until then: {', '.join(kept)}"
+    if recorder and recorder.verdict:
+        message += f"; as far as it goes it is {recorder.verdict.value}"
+    return message
 
 
 def _result(

@@ -12,7 +12,7 @@ from pytest_mlms.views.numbers import verdict_words
 
 __all__ = ["is_gated", "is_measured", "summary_line"]
 
-_GATED_BY_LIMITS = ("accuracy", "performance", "agreement")
+_GATED_BY_LIMITS = ("accuracy", "performance", "agreement", "soak")
 
 
 def summary_line(results: Iterable[ItemView]) -> str:

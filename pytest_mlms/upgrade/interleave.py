@@ -175,6 +175,7 @@ class RoundRunner:
         again, numbers_again = self._time_again(turn_plan)
         last_turns = self._turn_with_outputs()
         calls = len(first_sides) * (turn_plan.skip + turn_plan.count)
+        calls += len(numbers_again) * (turn_plan.skip + 1)
         growth = memory.growth(calls, warm_up.slowest)
         joules = self._joules_per_input()
         sides: dict[SideName, Side] = {}
@@ -257,9 +258,7 @@ class RoundRunner:
             return found
         for side in self._draw_order():
             with self._pair.running(side) as predictor:
-                run = predictor.run(
-                    "single_stream", seconds=_ENERGY_SECONDS, least=1, longest=math.inf
-                )
+                run = predictor.run("single_stream", seconds=_ENERGY_SECONDS, least=1, longest=60)
             batch = next(iter(self._pair.batches[0].values()))
             joules = run.energy.per_input(len(run.latencies) * len(batch))
             if joules is None:

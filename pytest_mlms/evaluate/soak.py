@@ -1,0 +1,107 @@
+"""A soak: one process, or one of either stack in turns, that is called for a long time.
+
+It measures blocks of calls, and after each what the process holds; ``soak_estimates`` computes from
+them. What was measured outlives an interruption.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from pytest_mlms.agent.predictor import Predictor, ScenarioRun
+from pytest_mlms.agent.process import Array
+from pytest_mlms.evaluate.agreement import rounding_tolerance
+from pytest_mlms.evaluate.contention import latencies_less_wait
+from pytest_mlms.evaluate.memory_growth import held
+
+__all__ = ["SoakRun", "SoakSeries"]
+
+Running = Callable[[], AbstractContextManager[Predictor]]
+"""Lets a side run within the context."""
+
+_BLOCKS = 240  # of a side, where its calls are short enough
+_SHORTEST = 0.05  # seconds of a block
+_LONGEST = 5.0
+_LONGEST_CALLS = 60.0  # seconds of a block whose call is slow
+
+
+@dataclass(frozen=True)
+class SoakSeries:
+    """The blocks of one side: when each ended, what its calls took, and what was held after it.
+
+    ``latency`` is the median of a call and ``mean`` the mean, in seconds less the wait for a core.
+    ``difference`` is that of its outputs from the first ones, as a multiple of rounding.
+    """
+
+    seconds: list[float] = field(default_factory=list)
+    calls: list[int] = field(default_factory=list)
+    latency: list[float] = field(default_factory=list)
+    mean: list[float] = field(default_factory=list)
+    memory: list[int] = field(default_factory=list)
+    threads: list[int] = field(default_factory=list)
+    descriptors: list[int] = field(default_factory=list)
+    difference: list[float] = field(default_factory=list)
+
+    def arrays(self) -> dict[str, Array]:
+        """Return the columns by name, of the blocks that are whole."""
+        columns = vars(self)
+        whole = min(map(len, columns.values()))
+        return {name: np.array(values[:whole]) for name, values in columns.items()}
+
+
+class SoakRun:
+    """Blocks of calls of each side in turns, for some time; ``series`` has what was measured."""
+
+    def __init__(self, sides: Mapping[str, Running], seconds: float) -> None:
+        self._sides = sides
+        self._seconds = seconds
+        block = seconds / _BLOCKS / len(sides)
+        self._block = min(max(block, _SHORTEST), _LONGEST)
+        self._first: dict[str, Mapping[str, Array]] = {}
+        self.series = {side: SoakSeries() for side in sides}
+
+    def run(self) -> None:
+        """Measure until the time is over. Raises AgentError where a process dies."""
+        began = time.monotonic()
+        order = list(self._sides)
+        while time.monotonic() - began < self._seconds:
+            for side in order:
+                with self._sides[side]() as predictor:
+                    self._measure(side, predictor, began)
+            order.reverse()
+
+    def _measure(self, side: str, predictor: Predictor, began: float) -> None:
+        run = predictor.run("single_stream", seconds=self._block, least=1, longest=_LONGEST_CALLS)
+        usage = predictor.usage(collect=True)
+        first = self._first.setdefault(side, run.outputs)
+        series = self.series[side]
+        latencies = latencies_less_wait(run.times)
+        series.seconds.append(time.monotonic() - began)
+        series.calls.append(len(latencies))
+        series.latency.append(float(np.median(latencies)))
+        series.mean.append(float(latencies.mean()))
+        series.memory.append(held(usage))
+        series.threads.append(usage.threads)
+        series.descriptors.append(usage.descriptors)
+        series.difference.append(_difference(run, first))
+
+
+def _difference(run: ScenarioRun, first: Mapping[str, Array]) -> float:
+    """Return the largest difference of outputs from the first ones, as a multiple of rounding."""
+    largest = 0.0
+    for name, output in run.outputs.items():
+        expected = first[name]
+        if output.shape != expected.shape:
+            return math.inf
+        if np.array_equal(output, expected, equal_nan=output.dtype.kind in "fc"):
+            continue
+        difference = float(np.abs(output.astype(np.float64) - expected).max())
+        ratio = difference / (rounding_tolerance(expected).atol or math.ulp(0.0))
+        largest = max(largest, ratio if math.isfinite(ratio) else math.inf)
+    return largest

@@ -1,0 +1,107 @@
+"""Soaks as items: the processes of one, the limits that judge it, and its record."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pytest_mlms.agent.predictor import Predictor
+from pytest_mlms.cases import Case
+from pytest_mlms.evaluate.limits import judge
+from pytest_mlms.evaluate.soak import SoakRun, SoakSeries
+from pytest_mlms.evaluate.soak_estimates import Blocks, estimate_soak
+from pytest_mlms.quantities.soak import SOAK_LIMITS
+from pytest_mlms.recorder import Recorder
+from pytest_mlms.records import Decision, Limit, Verdict
+from pytest_mlms.report.artifacts import keep_arrays
+
+__all__ = ["open_side", "open_sides", "soak"]
+
+_SHOWN = 200  # blocks in the item's line
+
+
+@contextlib.contextmanager
+def open_side(open_predictor: Any, batches_for: Any) -> Iterator[Mapping[str, Any]]:
+    """Open the process of a soak against limits, with its batches bound."""
+    with open_predictor() as predictor:
+        predictor.bind(batches_for(predictor))
+        yield {"b": lambda: contextlib.nullcontext(predictor)}
+
+
+@contextlib.contextmanager
+def open_sides(open_pair: Any, batches_for: Any) -> Iterator[Mapping[str, Any]]:
+    """Open both sides of a soak against another stack, of which one runs at a time."""
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    with open_pair(("a", "b"), cores) as pair:
+        pair.bind(batches_for(pair.a))
+        yield {side: functools.partial(pair.running, side) for side in ("a", "b")}
+
+
+def soak(
+    case: Case,
+    sides: Mapping[str, Callable[[], contextlib.AbstractContextManager[Predictor]]],
+    seconds: float,
+    recorder: Recorder,
+    strict: bool,
+) -> None:
+    """Run a soak and judge it; keep what was measured, however it ends.
+
+    At Ctrl-C it is judged as far as it goes, and then interrupted. Raises AgentError where a
+    process died.
+    """
+    run = SoakRun(sides, seconds)
+    try:
+        run.run()
+    except KeyboardInterrupt:
+        with contextlib.suppress(pytest.fail.Exception):  # the interruption is raised instead
+            _judge(case, _keep(run.series, recorder), recorder, strict)
+        raise
+    except BaseException:
+        _keep(run.series, recorder)
+        raise
+    _judge(case, _keep(run.series, recorder), recorder, strict)
+
+
+def _keep(series: Mapping[str, SoakSeries], recorder: Recorder) -> dict[str, Blocks]:
+    blocks = {side: measured.arrays() for side, measured in series.items()}
+    for side, arrays in blocks.items():
+        keep_arrays(recorder, f"soak-{side}.npz", arrays)
+    recorder.note(soak={side: _thinned(arrays) for side, arrays in blocks.items()})
+    return blocks
+
+
+def _judge(case: Case, blocks: Mapping[str, Blocks], recorder: Recorder, strict: bool) -> None:
+    estimates = estimate_soak(blocks["b"], blocks.get("a"))
+    decisions = judge(_limits(case), estimates)
+    if case.against is not None:
+        decisions = [_regressed(decision) for decision in decisions]
+    recorder.settle(estimates, decisions, strict)
+
+
+def _thinned(arrays: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Return columns with at most as many blocks as a line shows."""
+    step = max(1, -(-len(arrays["calls"]) // _SHOWN))
+    return {name: values[::step].tolist() for name, values in arrays.items()}
+
+
+def _limits(case: Case) -> list[Limit]:
+    """Return the limits of the manifest, and the defaults of quantities that it doesn't limit."""
+    limits = list(case.limits)
+    named = {limit.quantity for limit in limits}
+    for name, value in SOAK_LIMITS.items():
+        if name not in named:
+            limits.append(Limit(name, value, case.place(), default=True))
+    return limits
+
+
+def _regressed(decision: Decision) -> Decision:
+    """Return a decision about what the candidate has beyond the baseline."""
+    if decision.verdict is Verdict.FAILED:
+        return replace(decision, verdict=Verdict.REGRESSED)
+    return decision

@@ -1,0 +1,89 @@
+"""Estimates of soaks, of made-up blocks with known truth."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pytest_mlms.evaluate.soak_estimates import estimate_soak
+from pytest_mlms.statistics import theil_sen_interval
+
+COUNT = 240
+TIME = np.arange(COUNT, dtype=float)
+
+
+def blocks(**columns: Any) -> dict[str, np.ndarray]:
+    """Return blocks of a second and 100 calls that stay as they are, with some columns changed."""
+    steady = {
+        "seconds": TIME,
+        "calls": np.full(COUNT, 100),
+        "latency": np.full(COUNT, 0.01),
+        "mean": np.full(COUNT, 0.01),
+        "memory": np.full(COUNT, 1 << 26),
+        "threads": np.full(COUNT, 4),
+        "descriptors": np.full(COUNT, 9),
+        "difference": np.zeros(COUNT),
+    }
+    return {name: np.asarray(values) for name, values in {**steady, **columns}.items()}
+
+
+LEAK = (1 << 26) + 100_000 * TIME
+SLOWER = 0.01 * np.exp(0.3 * TIME / COUNT)
+
+
+def test_a_steady_process_has_neither_growth_nor_drift() -> None:
+    assert {found.value for found in estimate_soak(blocks()).values()} == {0}
+
+
+@pytest.mark.parametrize(
+    ("quantity", "column", "values", "expected"),
+    [
+        ("soak_growth", "memory", LEAK, 1000),
+        ("soak_threads", "threads", 4 + TIME // 24, 6),
+        ("soak_descriptors", "descriptors", 9 + TIME, 144),
+        ("soak_latency_drift", "latency", SLOWER, np.expm1(0.27)),
+        ("soak_throughput_drift", "mean", SLOWER, np.expm1(0.27)),
+        ("soak_outputs", "difference", np.where(TIME > 200, 3.0, 0.0), 3),
+    ],
+)
+def test_what_time_does_is_found(
+    quantity: str, column: str, values: np.ndarray, expected: float
+) -> None:
+    found = estimate_soak(blocks(**{column: values}))
+    assert found[quantity].value == pytest.approx(expected, rel=0.02)
+    assert found[quantity].low > 0
+    others = {estimate.value for name, estimate in found.items() if name != quantity}
+    assert others == {0}
+
+
+def test_a_step_is_no_growth_and_a_thread_that_came_once_is_none() -> None:
+    step = np.where(TIME < 100, 0, 1 << 20)
+    found = estimate_soak(blocks(memory=step, threads=np.where(TIME < 100, 4, 5)))
+    assert found["soak_growth"].low == 0
+    assert found["soak_threads"].value == 0
+
+
+def test_what_the_baseline_does_too_is_no_regression() -> None:
+    found = estimate_soak(blocks(memory=LEAK, latency=SLOWER), blocks(memory=LEAK, latency=SLOWER))
+    assert found["soak_growth"].value == pytest.approx(0)
+    assert found["soak_latency_drift"].value == pytest.approx(0)
+    worse = estimate_soak(blocks(memory=LEAK), blocks())
+    assert worse["soak_growth"].low == pytest.approx(1000)
+
+
+def test_a_soak_that_was_too_short_lacks_blocks() -> None:
+    short = {name: values[:20] for name, values in blocks().items()}
+    (lacking,) = {found.lacking for found in estimate_soak(short).values()}
+    assert lacking == "needs 24 blocks of calls after the first tenth, had 18: soak longer"
+
+
+def test_noise_alone_is_within_the_interval_of_a_slope() -> None:
+    rng = np.random.default_rng(1)
+    x = np.arange(12.0)
+    missed = 0
+    for _ in range(2000):
+        interval = theil_sen_interval(x, rng.normal(size=12), 0.95)
+        missed += not interval.low <= 0 <= interval.high
+    assert 50 <= missed <= 150

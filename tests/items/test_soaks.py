@@ -1,0 +1,138 @@
+"""Soaks as pytest items: the predictor ``leaky`` does what time may do to a process."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from typing import Any
+
+import psutil
+import pytest
+
+from pytest_mlms.quantities.soak import SOAK_LIMITS
+from tests.support.project import HANG_GUARD, PREDICTORS, QUICK, Project
+
+STACKS = """
+clean: {framework: leaky, interpreter: current, env: {LEAKY_SECONDS: "0.001"}}
+leaking: {framework: leaky, interpreter: current, env: {LEAKY_SECONDS: "0.001", LEAKY_BYTES: "5000"}}
+threads: {framework: leaky, interpreter: current, env: {LEAKY_BY: threads, LEAKY_BYTES: "50",
+  LEAKY_SECONDS: "0.001"}}
+slower: {framework: leaky, interpreter: current, env: {LEAKY_SECONDS: "0.001", LEAKY_SLOWER: "0.01"}}
+wrong: {framework: leaky, interpreter: current, env: {LEAKY_SECONDS: "0.001", LEAKY_WRONG: "600"}}
+"""
+
+
+@pytest.fixture
+def soaks(project: Project) -> Project:
+    """A project whose model runs on all of the stacks."""
+    project.edit("onnxruntime >=1.17", "leaky")
+    project.edit("batch_sizes: [1, 8, 64]", "batch_sizes: [8]")
+    project.set_thresholds()
+    (project.folder / "stacks.yaml").write_text(STACKS)
+    return project
+
+
+def only_soaks(project: Project) -> dict[str, dict[str, Any]]:
+    return {item["stack"]["name"]: item for item in project.items() if item["kind"] == "soak"}
+
+
+def test_a_soak_is_an_item_beside_the_others(soaks: Project) -> None:
+    result = soaks.run(
+        "--mlms-soak=3s", "--mlms-stack=leaking", "-k", "soak", "--junitxml=junit.xml"
+    )
+    (item,) = soaks.items()
+    assert item["nodeid"] == "manifests/digits.yaml::test_soak[leaking-cpu-b8]"
+    assert set(item["estimates"]) == set(SOAK_LIMITS)
+    result.stdout.fnmatch_lines(["*mlms: soaks, worst first*"])
+    assert "mlms_soak_growth_bytes" in (soaks.path / "junit.xml").read_text()
+    assert (soaks.results / item["artifacts"]["soak-b.npz"]).exists()
+
+
+@pytest.mark.slow
+def test_soaks_judge_what_time_does_and_other_items_stay(soaks: Project) -> None:
+    stacks = [f"--mlms-stack={name}" for name in ("clean", "leaking", "threads", "wrong")]
+    result = soaks.run("--mlms-soak=4s", *stacks, "-k", "soak", "-n2")
+    found = only_soaks(soaks)
+    assert {name: item["verdict"] for name, item in found.items()} == {
+        "clean": "PASSED",
+        "leaking": "FAILED",
+        "threads": "FAILED",
+        "wrong": "FAILED",
+    }
+    assert found["leaking"]["estimates"]["soak_growth"]["value"] == pytest.approx(5000, rel=0.2)
+    broken = {
+        name: [limit["quantity"] for limit in item["limits"] if limit["verdict"] == "FAILED"]
+        for name, item in found.items()
+    }
+    assert broken["leaking"] == ["soak_growth"]
+    assert "soak_threads" in broken["threads"]
+    assert broken["wrong"] == ["soak_outputs"]
+    output = result.stdout.str()
+    assert "the default limit; thresholds: soak_growth in " in output
+
+
+@pytest.mark.slow
+def test_a_limit_of_the_manifest_replaces_the_default(soaks: Project) -> None:
+    soaks.set_thresholds("  soak_growth: {max: 20 kB}\n  memory_growth: {max: 1 kB}")
+    soaks.run("--mlms-soak=4s", "--mlms-stack=leaking", "-k", "soak or performance")
+    items = {item["kind"]: item for item in soaks.items()}
+    assert items["soak"]["verdict"] == "PASSED"
+    assert items["performance"]["verdict"] == "FAILED"
+
+
+@pytest.mark.slow
+def test_a_soak_against_another_stack_judges_what_it_does_not_do(soaks: Project) -> None:
+    against = ["--mlms-soak=8s", "--mlms-against=clean", "-k", "soak"]
+    soaks.run(*against, "--mlms-stack=leaking", "--mlms-stack=clean")
+    (item,) = soaks.items()
+    assert (item["verdict"], item["against"]["name"]) == ("REGRESSED", "clean")
+    assert item["nodeid"].endswith("test_soak[leaking-vs-clean-cpu-b8]")
+    assert set(item["soak"]) == {"a", "b"}
+    soaks.run("--mlms-soak=8s", "-k", "soak", "--mlms-aa", "--mlms-stack=leaking")
+    (same,) = soaks.items()
+    assert same["verdict"] in ("PASSED", "INCONCLUSIVE")
+    assert same["estimates"]["soak_growth"]["value"] == pytest.approx(0, abs=50)
+
+
+@pytest.mark.slow
+def test_latency_that_rises_over_a_soak_fails(soaks: Project) -> None:
+    soaks.run("--mlms-soak=6s", "--mlms-stack=slower", "-k", "soak")
+    (item,) = soaks.items()
+    broken = [limit["quantity"] for limit in item["limits"] if limit["verdict"] == "FAILED"]
+    assert broken == ["soak_latency_drift", "soak_throughput_drift"]
+
+
+def test_an_interrupted_soak_keeps_what_was_measured_and_judges_it(soaks: Project) -> None:
+    options = ["--mlms-manifests=manifests", f"--mlms-predictors={PREDICTORS}", *QUICK]
+    asked = ["--mlms-soak=60s", "--mlms-stack=leaking", "-k", "soak"]
+    command = [sys.executable, "-m", "pytest", *options, *asked]
+    with subprocess.Popen(command, cwd=soaks.path, stdout=subprocess.PIPE, text=True) as run:
+        wait_for_agent(run)
+        time.sleep(4)
+        run.send_signal(signal.SIGINT)
+        run.communicate(timeout=HANG_GUARD)
+    assert run.returncode == pytest.ExitCode.INTERRUPTED
+    (item,) = soaks.items()
+    assert item["outcome"] == "interrupted"
+    assert len(item["soak"]["b"]["calls"]) >= 1
+    assert "soak-b.npz" in item["message"]
+    assert item["message"].endswith(f"as far as it goes it is {item['verdict']}")
+
+
+def wait_for_agent(run: subprocess.Popen[str]) -> None:
+    """Wait until there is an agent, or the run ends."""
+    end = time.monotonic() + HANG_GUARD
+    while time.monotonic() < end and run.poll() is None:
+        if psutil.Process(run.pid).children(recursive=True):
+            return
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("value", ["2s", "0", "-1min", "nan", "10 bananas", "99999min", "10"])
+def test_a_nonsense_duration_is_refused(soaks: Project, value: str) -> None:
+    result = soaks.run(f"--mlms-soak={value}")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert "argument --mlms-soak: " in result.stderr.str()
+    assert repr(value) in result.stderr.str()
