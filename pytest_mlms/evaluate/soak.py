@@ -16,7 +16,7 @@ import numpy as np
 
 from pytest_mlms.agent.predictor import Predictor, ScenarioRun
 from pytest_mlms.agent.process import Array
-from pytest_mlms.evaluate.agreement import rounding_tolerance
+from pytest_mlms.evaluate.closeness import Rule, problem_of
 from pytest_mlms.evaluate.contention import latencies_less_wait
 from pytest_mlms.evaluate.memory_growth import held
 
@@ -95,13 +95,9 @@ class SoakRun:
 def _difference(run: ScenarioRun, first: Mapping[str, Array]) -> float:
     """Return the largest difference of outputs from the first ones, as a multiple of rounding."""
     largest = 0.0
-    for name, output in run.outputs.items():
-        expected = first[name]
-        if output.shape != expected.shape:
+    for name, expected in first.items():
+        output = run.outputs.get(name)
+        if output is None or problem_of(name, output, expected, "the first block"):
             return math.inf
-        if np.array_equal(output, expected, equal_nan=output.dtype.kind in "fc"):
-            continue
-        difference = float(np.abs(output.astype(np.float64) - expected).max())
-        ratio = difference / (rounding_tolerance(expected).atol or math.ulp(0.0))
-        largest = max(largest, ratio if math.isfinite(ratio) else math.inf)
+        largest = max(largest, Rule().compare(output, expected).largest)
     return largest

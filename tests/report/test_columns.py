@@ -50,6 +50,14 @@ def test_the_tables_and_their_columns_are_in_order() -> None:
             "growth a call",
             "processes",
         ],
+        "soaks": [
+            "growth a call",
+            "threads",
+            "descriptors",
+            "latency drift",
+            "throughput drift",
+            "outputs",
+        ],
         "upgrades, latency": ["A", "B", "B / A", "spent"],
         "noise of this machine": ["tolerance", "noise floor", "finds from", "rounds"],
     }
