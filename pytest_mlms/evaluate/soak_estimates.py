@@ -76,8 +76,8 @@ def _drift(column: str) -> Callable[[list[dict[str, Array]]], Estimate]:
         values = _medians_of_groups(_beyond(logarithms, sides))
         span = sides[0]["seconds"][-1] - sides[0]["seconds"][0]
         interval = theil_sen_interval(seconds, values, _CONFIDENCE)
-        slopes = (theil_sen(seconds, values), *interval)
-        return _estimate(*[math.expm1(slope * span) for slope in slopes], sides)
+        value, low, high = np.expm1(span * np.array([theil_sen(seconds, values), *interval]))
+        return _estimate(float(value), float(low), float(high), sides)
 
     return estimate
 

@@ -69,7 +69,7 @@ def soak(
 
 
 def _keep(series: Mapping[str, SoakSeries], recorder: Recorder) -> dict[str, Blocks]:
-    blocks = {side: measured.arrays() for side, measured in series.items()}
+    blocks: dict[str, Blocks] = {side: measured.arrays() for side, measured in series.items()}
     for side, arrays in blocks.items():
         keep_arrays(recorder, f"soak-{side}.npz", arrays)
     recorder.note(soak={side: _thinned(arrays) for side, arrays in blocks.items()})
