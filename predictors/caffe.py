@@ -45,6 +45,7 @@ from mlms_predictors import (
 from mlms_predictors._run.checks import check, file_of, refuse_gpu, refuse_unknown
 from mlms_predictors._run.steps import between
 
+OPTIONS = {}  # none
 _LIBRARY = ctypes.CDLL(caffe._caffe.__file__)  # it has OpenBLAS inside
 _WITH_FILES = ("Data", "HDF5Data", "HDF5Output", "ImageData", "WindowData")
 _OLD_WITH_FILES = ("DATA", "HDF5_DATA", "HDF5_OUTPUT", "IMAGE_DATA", "WINDOW_DATA")
@@ -89,7 +90,7 @@ def load(request: Load) -> Loaded:
     Raises ValueError where a file is none of Caffe's, or they don't fit together.
     """
     refuse_gpu(request.device, "Caffe")
-    refuse_unknown(request.options, ())
+    refuse_unknown(request.options, OPTIONS)
     if request.threads:
         _LIBRARY.openblas_set_num_threads(request.threads)
     graph = request.files["graph"]

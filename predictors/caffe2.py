@@ -47,6 +47,7 @@ from mlms_predictors._run.checks import (
 from mlms_predictors._run.shapes import smallest
 from mlms_predictors._run.steps import between
 
+OPTIONS = {"inputs": "text"}
 _WITH_FILES = frozenset(
     [
         "Checkpoint",
@@ -98,7 +99,7 @@ def load(request: Load) -> Loaded:
     Raises ValueError or RuntimeError where files are none, or don't fit together.
     """
     refuse_gpu(request.device, "Caffe2")
-    options = refuse_unknown(request.options, ("inputs",))
+    options = refuse_unknown(request.options, OPTIONS)
     if request.threads:
         torch.set_num_threads(request.threads)
     net = _net(request.files["graph"])

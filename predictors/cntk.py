@@ -51,6 +51,7 @@ warnings.filterwarnings("ignore", module="cntk")  # pages on GPUs and Ubuntu 16.
 import cntk  # noqa: E402
 from cntk import cntk_py  # noqa: E402
 
+OPTIONS = {}  # none
 _TIMING = re.compile(r"^(\S+)\s+forward avg ([0-9.]+)s", re.MULTILINE)
 _HEAD_BYTES = 4096
 _USER_FUNCTION = b"UserDefinedFunction"
@@ -87,7 +88,7 @@ def devices() -> Devices:
 def load(request: Load) -> Loaded:
     """Read a function; raises ValueError where the file is none."""
     refuse_gpu(request.device, "CNTK")
-    refuse_unknown(request.options, ())
+    refuse_unknown(request.options, OPTIONS)
     if request.threads:
         _use_threads(request.threads)
     function = _read(request.files["graph"], request.allow_code)

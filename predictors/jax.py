@@ -8,7 +8,7 @@ Synchronises: outputs are copied to host memory, which waits for them. For layer
 ``block_until_ready``.
 
 Options: ``precision`` of matrix products on a GPU: default, high (three passes of TF32) or highest
-(float32).
+(float32). ``jax_NAME`` is given to ``jax.config.update``, as ``jax_enable_x64: true``.
 
 Compiles for each new shape, when the first batch of that shape arrives. XLA sets its number of
 threads when it starts in a process; a second model with another number is refused.
@@ -46,8 +46,14 @@ from mlms_predictors._run.gpus import count_gpus, gpu_devices
 from mlms_predictors._run.products import prod
 from mlms_predictors._run.shapes import shape_of
 
-_OPTIONS = ("precision",)
-_PRECISIONS = ("default", "high", "highest")
+OPTIONS = {
+    "precision": ("default", "high", "highest"),
+    "jax_enable_x64": "bool",
+    "jax_disable_jit": "bool",
+    "jax_debug_nans": "bool",
+    "jax_numpy_rank_promotion": ("allow", "warn", "raise"),
+    "jax_*": "any",
+}
 _GPU_PLUGINS = ("jax_cuda12_plugin", "jax_cuda13_plugin")
 _INSTRUCTION = re.compile(
     r"""
@@ -137,11 +143,11 @@ def devices() -> Devices:
 
 def load(request: Load) -> Loaded:
     """Read the file; raises RuntimeError where it is none, or isn't for the device."""
-    options = refuse_unknown(request.options, _OPTIONS)
-    precision = options.get("precision", "default")
-    if precision not in _PRECISIONS:
-        raise ValueError("precision is %r; write one of %s" % (precision, ", ".join(_PRECISIONS)))
-    jax.config.update("jax_default_matmul_precision", precision)
+    options = refuse_unknown(request.options, OPTIONS)
+    jax.config.update("jax_default_matmul_precision", options.get("precision", "default"))
+    for name, value in options.items():
+        if name.startswith("jax_"):
+            _set(name, value)
     exported = _read(request.files["graph"])
     if not request.allow_code:
         _check_calls(exported.mlir_module())
@@ -205,6 +211,14 @@ def layers(loaded: Loaded, arrays: Arrays) -> Profile:
 def close(loaded: Loaded) -> None:
     """Drop the compiled calls."""
     loaded.model.compiled.clear()
+
+
+def _set(name, value):
+    """Set a value of JAX's configuration, which is one of the whole process."""
+    try:
+        jax.config.update(name, value)
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ValueError("jax.config takes no %s: %r: %s" % (name, value, error)) from error
 
 
 def _read(path):

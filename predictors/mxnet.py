@@ -47,6 +47,7 @@ from mlms_predictors._run.steps import between
 from mxnet.base import _LIB, NDArrayHandle, check_call
 from mxnet.ndarray.ndarray import _DTYPE_MX_TO_NP
 
+OPTIONS = {"inputs": "text"}
 _CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 _UNFUSED = {"MXNET_SUBGRAPH_BACKEND": "NONE"}
 
@@ -88,7 +89,7 @@ def load(request: Load) -> Loaded:
     Raises ValueError or MXNetError where they are none, or don't fit together.
     """
     refuse_gpu(request.device, "MXNet")
-    options = refuse_unknown(request.options, ("inputs",))
+    options = refuse_unknown(request.options, OPTIONS)
     symbol = _read_symbol(request.files["graph"])
     weights, states = _read_params(file_of(request.files, "weights", "MODEL-0000.params"))
     inputs = _inputs(symbol, set(weights), options)

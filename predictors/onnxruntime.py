@@ -7,9 +7,11 @@ GPU.
 
 Synchronises: ``session.run`` returns when its outputs are in host memory.
 
-Options: ``provider``: cpu, cuda or tensorrt; the default is that of the device. The provider that
-the session really uses is checked. ``optimization``: all (the default), extended, basic or none.
-``tf32``: whether a GPU may use TF32. ``cache``: a folder where TensorRT keeps engines and timings.
+Options: ``provider``: the default is that of the device. The provider that the session really uses
+is checked. ``provider.NAME`` are options of it. ``optimization``: all (the default), extended,
+basic or none. ``tf32``: whether a GPU may use TF32. ``cache``: a folder where TensorRT keeps
+engines and timings. ``execution_mode``, ``inter_op_threads`` and the others are those of
+SessionOptions, and ``config.KEY`` its config entries. ``free_dimension.NAME`` sets a free axis.
 
 Layer times: ONNX Runtime's own profiler in a second session, for its runs from the second one on.
 Layers are the nodes that remain after the optimization, inside the profiler's ``model_run``. Inner
@@ -19,6 +21,7 @@ outputs: a second session whose outputs are those of all nodes of the file.
 import functools
 import json
 import os
+import re
 import tempfile
 import time
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
@@ -39,15 +42,74 @@ from mlms_predictors import (
     Versions,
 )
 from mlms_predictors._onnxruntime_graph import with_all_outputs
-from mlms_predictors._run.checks import refuse_unknown
+from mlms_predictors._run.checks import read_list, refuse_code, refuse_unknown
 from mlms_predictors._run.gpus import count_gpus, gpu_devices
+from mlms_predictors._run.options import within
 from mlms_predictors._run.shapes import shape_of
 
-_OPTIONS = ("provider", "optimization", "tf32", "cache")
+OPTIONS = {
+    "provider": (
+        "cpu",
+        "cuda",
+        "tensorrt",
+        "acl",
+        "armnn",
+        "coreml",
+        "dnnl",
+        "nnapi",
+        "openvino",
+        "qnn",
+        "vitisai",
+        "webgpu",
+        "xnnpack",
+    ),
+    "provider.*": "any",
+    "optimization": ("all", "extended", "basic", "none"),
+    "tf32": "bool",
+    "cache": "text",
+    "execution_mode": ("sequential", "parallel"),
+    "execution_order": ("default", "priority_based", "memory_efficient"),
+    "inter_op_threads": "int",
+    "mem_pattern": "bool",
+    "mem_reuse": "bool",
+    "cpu_mem_arena": "bool",
+    "deterministic": "bool",
+    "disabled_optimizers": "text",
+    "log_severity": "int",
+    "config.*": "any",
+    "free_dimension.*": "int",
+}
 _CPU = "CPUExecutionProvider"
 _CUDA = "CUDAExecutionProvider"
 _TENSORRT = "TensorrtExecutionProvider"
-_PROVIDERS = {"cpu": _CPU, "cuda": _CUDA, "tensorrt": _TENSORRT}
+_PROVIDERS = {
+    "acl": "ACLExecutionProvider",
+    "armnn": "ArmNNExecutionProvider",
+    "coreml": "CoreMLExecutionProvider",
+    "cpu": _CPU,
+    "cuda": _CUDA,
+    "dnnl": "DnnlExecutionProvider",
+    "nnapi": "NnapiExecutionProvider",
+    "openvino": "OpenVINOExecutionProvider",
+    "qnn": "QNNExecutionProvider",
+    "tensorrt": _TENSORRT,
+    "vitisai": "VitisAIExecutionProvider",
+    "webgpu": "WebGpuExecutionProvider",
+    "xnnpack": "XnnpackExecutionProvider",
+}
+_OF_GPUS = ("cuda", "tensorrt")
+_SESSION = {
+    "inter_op_threads": "inter_op_num_threads",
+    "mem_pattern": "enable_mem_pattern",
+    "mem_reuse": "enable_mem_reuse",
+    "cpu_mem_arena": "enable_cpu_mem_arena",
+    "deterministic": "use_deterministic_compute",
+    "log_severity": "log_severity_level",
+}
+"""Options, and the attributes of SessionOptions that they set."""
+_MODES = {"sequential": "ORT_SEQUENTIAL", "parallel": "ORT_PARALLEL"}
+_LOADS_CODE = re.compile(r"lib(rary)?_?paths?|custom_op|plugin|backend_path")
+"""Names of entries and of providers' options by which a library is loaded."""
 _LEVELS = {
     "all": "ORT_ENABLE_ALL",
     "extended": "ORT_ENABLE_EXTENDED",
@@ -94,7 +156,10 @@ def load(request: Load) -> Loaded:
 
     Raises RuntimeError where ONNX Runtime would fall back to another.
     """
-    options = refuse_unknown(request.options, _OPTIONS)
+    options = refuse_unknown(request.options, OPTIONS)
+    for name in options:
+        if "." in name and _LOADS_CODE.search(name):
+            refuse_code(name, request.allow_code)
     providers = _providers(request.device, options)
     path = request.files["graph"]
     make = functools.partial(_open, request, providers)
@@ -171,8 +236,7 @@ def inner(loaded: Loaded, arrays: Arrays) -> InnerOutputs:
 
 def _open(request, providers, model, profile=None):
     """Open a session of a path or of bytes; ``profile`` is the prefix of a profile's path."""
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = _level(request.options.get("optimization", "all"))
+    options = _session_options(request.options)
     if request.threads:
         options.intra_op_num_threads = request.threads
     if profile:
@@ -181,30 +245,58 @@ def _open(request, providers, model, profile=None):
     if isinstance(model, bytes):  # weights beside the file are looked for there still
         folder = os.path.dirname(request.files["graph"])
         options.add_session_config_entry(_FOLDER_OF_WEIGHTS, folder)
-    return onnxruntime.InferenceSession(model, options, providers=providers)
+    names = read_list(request.options.get("disabled_optimizers", ""))
+    facts = {"disabled_optimizers": names} if names else {}
+    return onnxruntime.InferenceSession(model, options, providers=providers, **facts)
 
 
-def _level(name):
-    if name not in _LEVELS:
-        raise ValueError("optimization is %r; write one of %s" % (name, ", ".join(_LEVELS)))
-    return getattr(onnxruntime.GraphOptimizationLevel, _LEVELS[name])
+def _session_options(asked):
+    """Return SessionOptions with everything that the options ask for."""
+    options = onnxruntime.SessionOptions()
+    level = _LEVELS[asked.get("optimization", "all")]
+    options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, level)
+    for name, attribute in _SESSION.items():
+        if name in asked:
+            if not hasattr(options, attribute):
+                raise ValueError("this ONNX Runtime has no option %s; leave it out" % name)
+            setattr(options, attribute, asked[name])
+    if "execution_mode" in asked:
+        mode = _MODES[asked["execution_mode"]]
+        options.execution_mode = getattr(onnxruntime.ExecutionMode, mode)
+    if "execution_order" in asked:
+        options.execution_order = getattr(
+            onnxruntime.ExecutionOrder, asked["execution_order"].upper()
+        )
+    for name, value in within("config.", asked).items():
+        options.add_session_config_entry(name, _entry(value))
+    for name, value in within("free_dimension.", asked).items():
+        options.add_free_dimension_override_by_name(name, value)
+    return options
+
+
+def _entry(value):
+    """Return a value as ONNX Runtime's entries have it: 1 and 0 for true and false."""
+    return str(int(value)) if isinstance(value, bool) else str(value)
 
 
 def _providers(device, options):
     """Return the providers to ask for, in order, with their options."""
     kind, _, index = device.partition(":")
     name = options.get("provider", kind)
-    is_for_cpu = name == "cpu"
-    if name not in _PROVIDERS or is_for_cpu != (kind == "cpu"):
-        advice = "write cpu, or on a GPU cuda or tensorrt"
+    if kind not in ("cpu", "cuda") or (name in _OF_GPUS) != (kind == "cuda"):
+        advice = "write cpu or another one of CPUs, or on a GPU cuda or tensorrt"
         raise ValueError("provider is %r on %s; %s" % (name, device, advice))
     provider = _PROVIDERS[name]
     if provider not in onnxruntime.get_available_providers():
-        advice = "install onnxruntime-gpu"
+        there = ", ".join(onnxruntime.get_available_providers())
+        advice = "install one that has it, such as onnxruntime-gpu; this one has %s" % there
         raise RuntimeError("this build of ONNX Runtime has no %s; %s" % (provider, advice))
-    if is_for_cpu:
-        return [(_CPU, {})]
-    return _gpu_providers(name, index or "0", options)
+    own = {key: _entry(value) for key, value in within("provider.", options).items()}
+    if kind == "cpu":
+        return [(provider, own)]
+    providers = _gpu_providers(name, index or "0", options)
+    providers[0][1].update(own)
+    return providers
 
 
 def _gpu_providers(name, index, options):

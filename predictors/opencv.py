@@ -6,7 +6,10 @@ Devices: cpu.
 
 Synchronises: ``forward`` returns when its outputs are in host memory.
 
-Options: none. The number of threads is that of the process.
+Options: ``backend`` and ``target`` as in setPreferableBackend and setPreferableTarget; a pair that
+this build hasn't is refused. ``engine`` of OpenCV 5: auto, classic or new. ``fusion`` and
+``winograd``: whether layers are fused, and convolutions use Winograd's algorithm. The number of
+threads is that of the process.
 
 Layer times: OpenCV's own (getPerfProfile), which are always on. They are durations without start
 times, so the layers are placed one after another. A layer that was fused into another has no time
@@ -37,16 +40,36 @@ from mlms_predictors._run.products import prod
 from mlms_predictors._run.shapes import shape_of, smallest
 from mlms_predictors._run.timeline import in_turn
 
+OPTIONS = {
+    "backend": (
+        "default",
+        "opencv",
+        "openvino",
+        "halide",
+        "vkcom",
+        "cuda",
+        "webnn",
+        "timvx",
+        "cann",
+    ),
+    "target": ("cpu", "cpu_fp16", "opencl", "opencl_fp16", "vulkan", "npu"),
+    "engine": ("auto", "classic", "new"),
+    "fusion": "bool",
+    "winograd": "bool",
+}
+_BACKENDS = {"openvino": "DNN_BACKEND_INFERENCE_ENGINE"}
+"""Backends whose constants have another name than DNN_BACKEND_ and theirs."""
 _ONNX_PREFIX = "onnx_node!"
 """Prefix that the reader of ONNX files puts before the names of layers."""
 _FLOAT_BYTES = 4
 
 
 class _Model(NamedTuple):
-    """A network and its files; ``unfused`` has one element once ``inner`` has run."""
+    """A network, its files and options; ``unfused`` has one element once ``inner`` has run."""
 
     net: Any
     files: Dict[str, str]
+    options: Dict[str, Any]
     unfused: List[Any]
 
 
@@ -67,15 +90,15 @@ def load(request: Load) -> Loaded:
     their layers, if the batch is the only free axis.
     """
     refuse_gpu(request.device, "OpenCV")
-    refuse_unknown(request.options, ())
+    options = refuse_unknown(request.options, OPTIONS)
     if request.threads:
         cv2.setNumThreads(request.threads)
     inputs, outputs = _signature(request.files)
-    net = _read(request.files)
+    net = _read(request.files, options=options)
     if all(None not in tensor.shape[1:] for tensor in inputs):
         shapes = _shapes(net, [smallest(tensor.shape) for tensor in inputs])
         outputs = outputs or _outputs(net, shapes)
-    model = _Model(net, request.files, [])
+    model = _Model(net, request.files, options, [])
     return Loaded(model, "cpu", cv2.getNumThreads(), inputs, outputs)
 
 
@@ -110,7 +133,7 @@ def layers(loaded: Loaded, arrays: Arrays) -> Profile:
 def inner(loaded: Loaded, arrays: Arrays) -> InnerOutputs:
     """Run one batch without fusing and return what each layer gave."""
     if not loaded.model.unfused:
-        net = _read(loaded.model.files, by_layers=True)
+        net = _read(loaded.model.files, by_layers=True, options=loaded.model.options)
         net.enableFusion(False)
         loaded.model.unfused.append(net)
     net = loaded.model.unfused[0]
@@ -144,14 +167,44 @@ def _bound(loaded, net, arrays, names):
     return call
 
 
-def _read(files, by_layers=False):
-    """Return a network; one that is run ``by_layers`` gives the output of each of them."""
+def _read(files, options, by_layers=False):
+    """Return a network as asked; one that is run ``by_layers`` gives the output of each of them."""
+    net = _read_graph(files, options.get("engine"), by_layers)
+    if "backend" in options or "target" in options:
+        _place(net, options.get("backend", "default"), options.get("target", "cpu"))
+    if "fusion" in options:
+        net.enableFusion(options["fusion"])
+    if "winograd" in options:
+        net.enableWinograd(options["winograd"])
+    return net
+
+
+def _place(net, backend, target):
+    """Choose the backend and the target; raises ValueError for a pair that this build hasn't."""
+    name = _BACKENDS.get(backend, "DNN_BACKEND_%s" % backend.upper())
+    places = [
+        getattr(cv2.dnn, name, None),
+        getattr(cv2.dnn, "DNN_TARGET_%s" % target.upper(), None),
+    ]
+    offered = cv2.dnn.DNN_BACKEND_OPENCV if backend == "default" else places[0]
+    if None in places or places[1] not in cv2.dnn.getAvailableTargets(offered):
+        text = "OpenCV %s has no backend %s with target %s here; write others"
+        raise ValueError(text % (cv2.__version__, backend, target))
+    net.setPreferableBackend(places[0])
+    net.setPreferableTarget(places[1])
+
+
+def _read_graph(files, engine, by_layers):
     graph = files["graph"]
     is_caffe = graph.endswith(".prototxt")
     if not is_caffe:
         has_engines = hasattr(cv2.dnn, "ENGINE_CLASSIC")
-        engine = [cv2.dnn.ENGINE_CLASSIC] if by_layers and has_engines else []
-        return cv2.dnn.readNetFromONNX(graph, *engine)
+        if engine and not has_engines:
+            raise ValueError("OpenCV %s has one engine; leave the option out" % cv2.__version__)
+        if by_layers and has_engines:
+            engine = "classic"
+        engines = [getattr(cv2.dnn, "ENGINE_%s" % engine.upper())] if engine else []
+        return cv2.dnn.readNetFromONNX(graph, *engines)
     if not hasattr(cv2.dnn, "readNetFromCaffe"):
         advice = "use 4, or an ONNX file"
         raise ValueError("OpenCV %s reads no files of Caffe; %s" % (cv2.__version__, advice))

@@ -7,7 +7,8 @@ Devices: cpu.
 Synchronises: ``infer`` of an infer request returns when its outputs are in host memory.
 
 Options: ``precision``: f32 (the default here; OpenVINO's own is bf16 on some CPUs), bf16 or f16.
-``hint``: latency (the default) or throughput.
+``hint``: latency (the default) or throughput. Names in capitals are properties of OpenVINO's CPU
+device, such as ``NUM_STREAMS`` or ``ENABLE_HYPER_THREADING``; one that it doesn't take is refused.
 
 Layer times: OpenVINO's profiler (PERF_COUNT, get_profiling_info), in microseconds, of the second
 call of a compilation made for it. They are durations without start times, so the nodes are placed
@@ -35,9 +36,11 @@ from mlms_predictors import (
 from mlms_predictors._run.checks import file_of, in_order, refuse_gpu, refuse_unknown
 from mlms_predictors._run.timeline import in_turn
 
-_OPTIONS = ("precision", "hint")
-_PRECISIONS = ("f32", "bf16", "f16")
-_HINTS = ("latency", "throughput")
+OPTIONS = {
+    "precision": ("f32", "bf16", "f16"),
+    "hint": ("latency", "throughput"),
+    "[A-Z]*": "any",
+}
 _NOT_COMPUTED = ("Constant", "Parameter", "Result")
 
 
@@ -75,7 +78,7 @@ def devices() -> Devices:
 def load(request: Load) -> Loaded:
     """Read and compile a model; raises RuntimeError where OpenVINO would use another device."""
     refuse_gpu(request.device, "OpenVINO")
-    options = refuse_unknown(request.options, _OPTIONS)
+    options = refuse_unknown(request.options, OPTIONS)
     config = _config(options, request.threads)
     source = _read(request.files)
     compiled = _compiled(source, config)
@@ -145,12 +148,12 @@ def inner(loaded: Loaded, arrays: Arrays) -> InnerOutputs:
 
 
 def _config(options, threads):
-    """Return the configuration to compile with; raises ValueError for unknown values."""
-    precision = options.get("precision", "f32")
-    hint = options.get("hint", "latency")
-    _refuse_other("precision", precision, _PRECISIONS)
-    _refuse_other("hint", hint, _HINTS)
-    config = {"INFERENCE_PRECISION_HINT": precision, "PERFORMANCE_HINT": hint.upper()}
+    """Return the configuration to compile with."""
+    config = {
+        "INFERENCE_PRECISION_HINT": options.get("precision", "f32"),
+        "PERFORMANCE_HINT": options.get("hint", "latency").upper(),
+    }
+    config.update((name, value) for name, value in options.items() if name.isupper())
     if threads:
         config["INFERENCE_NUM_THREADS"] = threads
     return config
@@ -164,11 +167,6 @@ def _read(files):
     if graph.endswith(".onnx"):
         return openvino.Core().read_model(graph)
     raise ValueError("%s is neither .onnx nor .xml, which are read here" % graph)
-
-
-def _refuse_other(name, value, known):
-    if value not in known:
-        raise ValueError("%s is %r; write one of %s" % (name, value, ", ".join(known)))
 
 
 def _compiled(source, config):

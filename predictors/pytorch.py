@@ -13,7 +13,10 @@ Options: ``mode``: eager (the default), or compile, reduce-overhead or max-autot
 torch.compile. ``inputs`` and ``outputs`` declare the signature of TorchScript and modules, in the
 order of the call: ``image float32[?,1,8,8]; mask int64[?]``. ``class``, and ``arguments`` as JSON,
 are for a .py file. That is code, and needs ``--mlms-allow-code``. ``tf32``: whether a GPU may use
-TF32.
+TF32. ``compile_backend``, ``compile_dynamic`` and ``compile_fullgraph`` are arguments of
+torch.compile, ``inductor.NAME`` settings of inductor. ``matmul_precision``: highest, high or
+medium. The others set the flags of PyTorch that are named so; those of cudnn, mkldnn and sdp are of
+torch.backends.
 
 Layer times: for a .pt2 each operator of its graph, as torch.fx.Interpreter runs it. For a module
 its innermost modules, by forward hooks. For TorchScript and compiled models the operators in
@@ -22,6 +25,7 @@ operator takes as long as its kernels. Inner outputs: the same operators and mod
 TorchScript the tensors of its frozen graph.
 """
 
+import functools
 from typing import Any, NamedTuple
 
 import numpy
@@ -44,10 +48,33 @@ from mlms_predictors._pytorch_files import read_model
 from mlms_predictors._pytorch_layers import inner_of_script, profiled, run_by_layer
 from mlms_predictors._run.checks import in_order, read_tensors, refuse_unknown
 from mlms_predictors._run.gpus import gpu_devices
+from mlms_predictors._run.options import within
 
-_OPTIONS = ("mode", "inputs", "outputs", "class", "arguments", "tf32")
+OPTIONS = {
+    "mode": ("eager", "compile", "reduce-overhead", "max-autotune"),
+    "inputs": "text",
+    "outputs": "text",
+    "class": "text",
+    "arguments": "text",
+    "tf32": "bool",
+    "matmul_precision": ("highest", "high", "medium"),
+    "compile_backend": "text",
+    "compile_dynamic": "bool",
+    "compile_fullgraph": "bool",
+    "inductor.*": "any",
+    "inter_op_threads": "int",
+    "deterministic": "bool",
+    "flush_denormal": "bool",
+    "cudnn": "bool",
+    "cudnn_benchmark": "bool",
+    "cudnn_deterministic": "bool",
+    "mkldnn": "bool",
+    "quantized_engine": "text",
+    "flash_sdp": "bool",
+    "math_sdp": "bool",
+    "mem_efficient_sdp": "bool",
+}
 _MODES = {
-    "eager": None,
     "compile": "default",
     "reduce-overhead": "reduce-overhead",
     "max-autotune": "max-autotune",
@@ -86,15 +113,13 @@ def load(request: Load) -> Loaded:
 
     Raises RuntimeError where it can't be had as asked, or would run code.
     """
-    options = refuse_unknown(request.options, _OPTIONS)
+    options = refuse_unknown(request.options, OPTIONS)
     mode = options.get("mode", "eager")
-    if mode not in _MODES:
-        raise ValueError("mode is %r; write one of %s" % (mode, ", ".join(_MODES)))
     _configure(request)
     read = read_model(request, torch.device(request.device))
     call = read.module
     if mode != "eager":
-        call = _compiled(read, mode)
+        call = _compiled(read, options)
     device = _device_of(read.module, request.device)
     model = _Model(call, read.module, read.kind, _events(device))
     inputs = read.inputs
@@ -180,17 +205,51 @@ def _configure(request):
     torch.set_grad_enabled(False)
     if request.threads:
         torch.set_num_threads(request.threads)
-    if "tf32" in request.options:
-        allowed = bool(request.options["tf32"])
-        torch.backends.cuda.matmul.allow_tf32 = allowed
-        torch.backends.cudnn.allow_tf32 = allowed
+    for name, value in request.options.items():
+        if name in _FLAGS:
+            _FLAGS[name](value)
 
 
-def _compiled(read, mode):
+def _set_tf32(allowed):
+    torch.backends.cuda.matmul.allow_tf32 = allowed
+    torch.backends.cudnn.allow_tf32 = allowed
+
+
+_FLAGS = {
+    "tf32": _set_tf32,
+    "matmul_precision": torch.set_float32_matmul_precision,
+    "inter_op_threads": torch.set_num_interop_threads,
+    "deterministic": torch.use_deterministic_algorithms,
+    "flush_denormal": torch.set_flush_denormal,
+    "cudnn": functools.partial(setattr, torch.backends.cudnn, "enabled"),
+    "cudnn_benchmark": functools.partial(setattr, torch.backends.cudnn, "benchmark"),
+    "cudnn_deterministic": functools.partial(setattr, torch.backends.cudnn, "deterministic"),
+    "mkldnn": functools.partial(setattr, torch.backends.mkldnn, "enabled"),
+    "quantized_engine": functools.partial(setattr, torch.backends.quantized, "engine"),
+    "flash_sdp": torch.backends.cuda.enable_flash_sdp,
+    "math_sdp": torch.backends.cuda.enable_math_sdp,
+    "mem_efficient_sdp": torch.backends.cuda.enable_mem_efficient_sdp,
+}
+"""Options that PyTorch has for the whole process, and how each is set."""
+
+
+def _compiled(read, options):
     if read.kind == "script":
         advice = "write mode: eager, or export the model as .pt2"
         raise ValueError("torch.compile takes no TorchScript; " + advice)
-    return torch.compile(read.module, mode=_MODES[mode])
+    own = within("inductor.", options)
+    facts = {"mode": _MODES[options["mode"]]}
+    if own:  # torch.compile takes one of them
+        from torch._inductor import list_mode_options
+
+        facts = {"options": dict(list_mode_options(facts["mode"]), **own)}
+    return torch.compile(
+        read.module,
+        backend=options.get("compile_backend", "inductor"),
+        dynamic=options.get("compile_dynamic"),
+        fullgraph=options.get("compile_fullgraph", False),
+        **facts,
+    )
 
 
 def _device_of(module, asked):

@@ -11,8 +11,10 @@ Synchronises: outputs are copied to host memory, which waits for them.
 Options: ``signature`` of a SavedModel (default: serving_default). ``inputs`` and ``outputs``: the
 nodes of a .pb, such as ``image float32[?,1,8,8]; mask`` (default: its placeholders, and the nodes
 that no other reads). For other formats ``outputs`` names the outputs. ``tf32``: whether a GPU may
-use TF32. A Keras model whose Lambda layers contain code needs ``--mlms-allow-code``. Any TensorFlow
-graph may read and write files.
+use TF32. ``xla``: whether XLA compiles the graph (tf.config.optimizer.set_jit).
+``inter_op_threads``, ``soft_placement`` and ``deterministic`` are of tf.config,
+``optimizer.NAME`` switches of grappler. A Keras model whose Lambda layers contain code needs
+``--mlms-allow-code``. Any TensorFlow graph may read and write files.
 
 The number of threads is that within an operator. Where it is given, operators run one at a time.
 TensorFlow sets it once in a process.
@@ -43,10 +45,21 @@ from mlms_predictors import (
 )
 from mlms_predictors._run.checks import check, in_order, read_tensors, refuse_unknown
 from mlms_predictors._run.gpus import gpu_devices
+from mlms_predictors._run.options import within
 from mlms_predictors._tensorflow_graph import FrozenGraph, freeze, read_graph, shape_of_spec
 from mlms_predictors._tensorflow_operators import check_saved_model
 
-_OPTIONS = ("signature", "inputs", "outputs", "tf32")
+OPTIONS = {
+    "signature": "text",
+    "inputs": "text",
+    "outputs": "text",
+    "tf32": "bool",
+    "xla": "bool",
+    "inter_op_threads": "int",
+    "soft_placement": "bool",
+    "deterministic": "bool",
+    "optimizer.*": "bool",
+}
 _ANOTHER = "with other threads or devices; use a new one"
 
 
@@ -86,10 +99,9 @@ def devices() -> Devices:
 
 def load(request: Load) -> Loaded:
     """Load a model; raises RuntimeError where it isn't one, or can't be had as asked."""
-    options = refuse_unknown(request.options, _OPTIONS)
-    place = _start(request.device, request.threads)
-    if "tf32" in options:
-        tensorflow.config.experimental.enable_tensor_float_32_execution(bool(options["tf32"]))
+    options = refuse_unknown(request.options, OPTIONS)
+    place = _start(request.device, request.threads, options.get("inter_op_threads"))
+    _configure(options)
     with tensorflow.device(place):
         read = _read(request, place)
     outputs = read.outputs
@@ -143,8 +155,29 @@ def _renamed(tensors, names):
     return [tensor._replace(name=new.name) for tensor, new in pairs]
 
 
-def _start(device, threads):
-    """Restrict TensorFlow to the device and set its threads; return TensorFlow's name of it."""
+def _configure(options):
+    """Apply the settings that TensorFlow has for the whole process."""
+    config = tensorflow.config
+    if "tf32" in options:
+        config.experimental.enable_tensor_float_32_execution(options["tf32"])
+    if "xla" in options:
+        config.optimizer.set_jit("autoclustering" if options["xla"] else False)
+    if "soft_placement" in options:
+        config.set_soft_device_placement(options["soft_placement"])
+    if options.get("deterministic"):
+        config.experimental.enable_op_determinism()
+    switches = within("optimizer.", options)
+    if switches:
+        config.optimizer.set_experimental_options(switches)
+
+
+def _start(device, threads, between):
+    """Restrict TensorFlow to the device and set its threads; return TensorFlow's name of it.
+
+    ``between`` are the threads between operators; None is one where ``threads`` are given.
+    """
+    if between is None:
+        between = 1 if threads else 0
     kind, _, text = device.partition(":")
     index = int(text or 0)
     gpus = tensorflow.config.list_physical_devices("GPU")
@@ -158,7 +191,8 @@ def _start(device, threads):
         tensorflow.config.set_visible_devices(visible, "GPU")
         if settings.get_intra_op_parallelism_threads() != (threads or 0):
             settings.set_intra_op_parallelism_threads(threads or 0)
-            settings.set_inter_op_parallelism_threads(1 if threads else 0)
+        if settings.get_inter_op_parallelism_threads() != between:
+            settings.set_inter_op_parallelism_threads(between)
     except RuntimeError as error:
         raise RuntimeError("TensorFlow runs in this process already, " + _ANOTHER) from error
     return "/GPU:0" if kind == "cuda" else "/CPU:0"

@@ -11,8 +11,8 @@ Synchronises: copies and execution are queued on one stream, and cuStreamSynchro
 
 Options, all for ONNX: ``precision``: tf32 (TensorRT's default), fp32 or fp16. ``max_batch``
 (default: 64) and ``opt_batch`` (default: the same): the largest batch, and the batch that it is
-tuned for, where the first axis is free. ``workspace``: bytes that a layer may use. ``cache``: a
-file that keeps the timings of builds.
+tuned for, where the first axis is free. ``workspace``: bytes that a layer may use.
+``optimization_level``: 0 to 5, the builder's. ``cache``: a file that keeps the timings of builds.
 
 An engine of another version or GPU model is refused.
 
@@ -52,8 +52,14 @@ from mlms_predictors._run.shapes import shape_of
 from mlms_predictors._run.timeline import in_turn
 from mlms_predictors._tensorrt_engine import engine_error
 
-_OPTIONS = ("precision", "max_batch", "opt_batch", "workspace", "cache")
-_PRECISIONS = ("tf32", "fp32", "fp16")
+OPTIONS = {
+    "precision": ("tf32", "fp32", "fp16"),
+    "max_batch": "int",
+    "opt_batch": "int",
+    "workspace": "int",
+    "cache": "text",
+    "optimization_level": "int",
+}
 _MAX_BATCH = 64
 
 
@@ -121,7 +127,7 @@ def load(request: Load) -> Loaded:
 
     Raises RuntimeError with TensorRT's reason where it can't.
     """
-    options = refuse_unknown(request.options, _OPTIONS)
+    options = refuse_unknown(request.options, OPTIONS)
     kind, _, text = request.device.partition(":")
     if kind != "cuda":
         raise ValueError("asked for %s; TensorRT runs on cuda:N" % request.device)
@@ -214,7 +220,9 @@ def build(path: str, options: Dict[str, Any], log: Log) -> Any:
     config = builder.create_builder_config()
     config.profiling_verbosity = tensorrt.ProfilingVerbosity.DETAILED
     if "workspace" in options:
-        config.set_memory_pool_limit(tensorrt.MemoryPoolType.WORKSPACE, int(options["workspace"]))
+        config.set_memory_pool_limit(tensorrt.MemoryPoolType.WORKSPACE, options["workspace"])
+    if "optimization_level" in options:
+        config.builder_optimization_level = options["optimization_level"]
     _set_precision(config, options.get("precision", "tf32"))
     _set_batches(builder, network, config, options)
     cache = _read_cache(config, options.get("cache"))  # must live until the engine is built
@@ -234,8 +242,6 @@ def _parser_errors(parser):
 
 
 def _set_precision(config, precision):
-    if precision not in _PRECISIONS:
-        raise ValueError("precision is %r; write one of %s" % (precision, ", ".join(_PRECISIONS)))
     if precision == "fp32":
         config.clear_flag(tensorrt.BuilderFlag.TF32)
     elif precision == "fp16":
@@ -247,8 +253,8 @@ def _set_precision(config, precision):
 
 def _set_batches(builder, network, config, options):
     """Set the range of batch sizes where the first axis is free; refuse other free axes."""
-    largest = int(options.get("max_batch", _MAX_BATCH))
-    best = int(options.get("opt_batch", largest))
+    largest = options.get("max_batch", _MAX_BATCH)
+    best = options.get("opt_batch", largest)
     profile = builder.create_optimization_profile()
     is_free = False
     for index in range(network.num_inputs):

@@ -7,8 +7,11 @@ Devices: cpu.
 Synchronises: ``invoke`` returns when the outputs are written.
 
 Options: ``xnnpack``: whether the XNNPACK delegate runs the operators that it supports (the
-default), or the builtin kernels run all. ``signature``: one of several signatures of the file's
-first graph, the only one that runs. A batch of another size resizes the inputs once.
+default), or the builtin kernels run all. ``kernels``: optimized (the default), or reference, which
+are without XNNPACK. ``delegate``: the shared library of an external delegate, which is code and
+needs ``--mlms-allow-code``; ``delegate.NAME`` are its options. ``signature``: one of several
+signatures of the file's first graph, the only one that runs. A batch of another size resizes the
+inputs once.
 
 Layer times: the profiler of LiteRT's C API (ai-edge-litert 2.2 and later, on Linux), in
 microseconds. The model is compiled a second time for it, with the same threads and kernels.
@@ -18,7 +21,7 @@ delegates that keeps all tensors.
 """
 
 import collections
-from typing import Any, Dict, Iterable, List, NamedTuple, Optional
+from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple
 
 import numpy
 
@@ -44,11 +47,18 @@ from mlms_predictors import (
     Versions,
     _tflite_profiler,
 )
-from mlms_predictors._run.checks import check, refuse_gpu, refuse_unknown
+from mlms_predictors._run.checks import check, refuse_code, refuse_gpu, refuse_unknown
+from mlms_predictors._run.options import within
 from mlms_predictors._run.products import prod
 from mlms_predictors._run.shapes import shape_of
 
-_OPTIONS = ("xnnpack", "signature")
+OPTIONS = {
+    "xnnpack": "bool",
+    "kernels": ("optimized", "reference"),
+    "signature": "text",
+    "delegate": "text",
+    "delegate.*": "any",
+}
 
 
 class _Settings(NamedTuple):
@@ -58,6 +68,9 @@ class _Settings(NamedTuple):
     threads: Optional[int]
     signature: Optional[str]
     xnnpack: bool
+    kernels: str = "optimized"
+    delegate: Optional[str] = None
+    delegate_options: Tuple[Tuple[str, Any], ...] = ()
 
 
 class _Port(NamedTuple):
@@ -79,9 +92,14 @@ class _Model:
         facts = {}
         if keeps_all_tensors:
             facts["experimental_preserve_all_tensors"] = True
-        if not settings.xnnpack:
+        if settings.kernels == "reference":
+            facts["experimental_op_resolver_type"] = litert.OpResolverType.BUILTIN_REF
+        elif not settings.xnnpack:
             resolver = litert.OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
             facts["experimental_op_resolver_type"] = resolver
+        if settings.delegate is not None:
+            options = dict(settings.delegate_options)
+            facts["experimental_delegates"] = [litert.load_delegate(settings.delegate, options)]
         self.settings = settings
         self.interpreter = litert.Interpreter(
             settings.path,
@@ -123,13 +141,18 @@ def devices() -> Devices:
 
 def load(request: Load) -> Loaded:
     """Read the file and allocate its tensors; raises ValueError where it isn't one."""
-    options = refuse_unknown(request.options, _OPTIONS)
+    options = refuse_unknown(request.options, OPTIONS)
+    if "delegate" in options:
+        refuse_code("delegate", request.allow_code)
     refuse_gpu(request.device, "TensorFlow Lite")
     settings = _Settings(
         path=request.files["graph"],
         threads=request.threads,
         signature=options.get("signature"),
-        xnnpack=options.get("xnnpack", True),
+        xnnpack=options.get("xnnpack", options.get("kernels") != "reference"),
+        kernels=options.get("kernels", "optimized"),
+        delegate=options.get("delegate"),
+        delegate_options=tuple(within("delegate.", options).items()),
     )
     model = _Model(settings)
     return Loaded(
@@ -196,7 +219,7 @@ def profiles(loaded: Loaded, arrays: Arrays, count: int) -> List[Profile]:
 def inner(loaded: Loaded, arrays: Arrays) -> InnerOutputs:
     """Run one batch and return what each operator gave, by the names of the tensors in the file."""
     check(loaded.inputs, arrays)
-    plain = loaded.model.settings._replace(xnnpack=False)
+    plain = loaded.model.settings._replace(xnnpack=False, delegate=None)
     model = _Model(plain, keeps_all_tensors=True)
     model.fit(arrays)
     interpreter = model.interpreter
@@ -223,7 +246,7 @@ def structure(loaded: Loaded, shapes: Shapes) -> Structure:
     from mlms_predictors._tflite_structure import Graph
     from mlms_predictors._tflite_structure import structure as describe
 
-    model = _Model(loaded.model.settings._replace(xnnpack=False))
+    model = _Model(loaded.model.settings._replace(xnnpack=False, delegate=None))
     zero = numpy.float32(0)
     zeros = {}
     for name, shape in shapes.items():

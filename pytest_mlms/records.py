@@ -90,7 +90,9 @@ class Stack:
     ``interpreter`` as its command. ``threads`` and ``cores`` are for each of its agents. In
     ``env``, ``{stack}`` stands for the environment's folder; ``env_passthrough`` are patterns of
     pytest's variables that are passed on. An interpreter may have ``several``
-    frameworks: its ``framework`` is empty until it is asked for one.
+    frameworks: its ``framework`` is empty until it is asked for one. A stack with a ``variant``
+    runs the models of that variant only. ``options`` are those of pip; ``model_options`` go to its
+    predictor, instead of a model's own of the same name.
     pytest_mlms.stacks.launch.prepare makes a Launch of a stack.
     """
 
@@ -110,12 +112,15 @@ class Stack:
     cores: tuple[int, ...] = ()
     place: Place | None = None
     several: bool = False
+    variant: str = ""
+    model_options: tuple[tuple[str, str | int | float | bool], ...] = ()
 
     @property
     def label(self) -> str:
         """Its name in ids; for the interpreter that runs pytest, the framework's name."""
-        if self.name == "here":
-            return self.framework
+        here, plus, variables = self.name.partition("+")
+        if here == "here":
+            return f"{self.framework}{plus}{variables}"
         return f"{self.name}-{self.framework}" if self.several else self.name
 
 

@@ -1,20 +1,31 @@
 """Checks that predictors make of a request, with the same messages for every framework."""
 
 import re
-from typing import Any, Dict, Iterable, List, Optional, Sequence
+from typing import Any, Dict, Iterable, List, Optional
 
+from .options import problem_of
 from .protocol import Tensor
 
 _TENSOR = re.compile(r"\s*([^\s\[]+)(?:\s+(\w+)(?:\[([^\]]*)\])?)?\s*$")
 
 
-def refuse_unknown(options: Dict[str, Any], known: Sequence[str]) -> Dict[str, Any]:
-    """Return ``options``; raise ValueError for one that the predictor does not know."""
-    unknown = sorted(set(options) - set(known))
-    if unknown:
-        names = ", ".join(known) or "none"
-        raise ValueError("no option %r; this predictor knows %s" % (unknown[0], names))
+def refuse_unknown(options: Dict[str, Any], known: Any) -> Dict[str, Any]:
+    """Return ``options``; raise ValueError for one that the predictor does not know.
+
+    ``known`` are names, or OPTIONS as ``options.py`` describes them, which have types.
+    """
+    declared = known if isinstance(known, dict) else dict.fromkeys(known, "any")
+    for name in sorted(options):
+        problem = problem_of(name, options[name], declared)
+        if problem:
+            raise ValueError(problem)
     return options
+
+
+def refuse_code(name: str, allow_code: bool) -> None:
+    """Raise PermissionError where an option runs code and code isn't allowed."""
+    if not allow_code:
+        raise PermissionError("option %s runs code; allow it with --mlms-allow-code" % name)
 
 
 def refuse_gpu(device: str, framework: str) -> None:
@@ -41,6 +52,11 @@ def read_tensors(text: str) -> List[Tensor]:
     Raises ValueError for text of another form.
     """
     return [_read_tensor(part) for part in text.split(";")]
+
+
+def read_list(text: str) -> List[str]:
+    """Read names, such as ``one; another``."""
+    return [part.strip() for part in text.split(";") if part.strip()]
 
 
 def check(inputs: Iterable[Tensor], arrays: Dict[str, Any]) -> None:

@@ -144,12 +144,16 @@ Architecture = Annotated[str, Field(min_length=1, description="as uname -m print
 class Model(Closed):
     """The weights in one framework's own format.
 
-    ``options`` go to its predictor, which documents them. With ``or_nearest`` the framework's
+    ``options`` go to its predictor, which documents them. Several models of one framework differ in
+    their ``variant``, as in fp32 and int8. With ``or_nearest`` the framework's
     versions are those that it was made for: a declared stack that has one of them runs it, or else
     the one that has the nearest version.
     """
 
     framework: Framework
+    variant: Annotated[Name | None, Field(description="its name among those of one framework")] = (
+        None
+    )
     or_nearest: bool = False
     graph: Source
     weights: Source | None = None

@@ -135,6 +135,21 @@ def _known_framework(text: str, info: ValidationInfo) -> str:
     return text
 
 
+def _known_device(text: str) -> str:
+    """Refuse a slip of the pen: any other name may be that of a device which a host announces."""
+    kind, _, number = text.partition(":")
+    if kind == "gpu" or (kind not in _KINDS and difflib.get_close_matches(kind, _KINDS, 1, 0.75)):
+        close = "cuda" if kind == "gpu" else difflib.get_close_matches(kind, _KINDS, 1, 0.75)[0]
+        raise ValueError(f"found {text!r}; did you mean {close!r}?")
+    if kind == "cpu" and number:
+        raise ValueError(f"found {text!r}; write 'cpu'")
+    return text
+
+
+_KINDS = ("cpu", "cuda")
+"""The kinds of devices that need no announcement."""
+
+
 def _fetchable(text: str) -> str:
     try:
         urlsplit(text)
@@ -218,7 +233,7 @@ PATTERNS = {
     _SEMVER: "a semantic version, as in 1.0.0",
     r"^[A-Za-z0-9][A-Za-z0-9._-]*$": "letters, digits, '.', '_' and '-'",
     r"^([0-9a-f]{64}|md5:[0-9a-f]{32}|unpinned)$": "64 hexadecimal digits, as sha256sum prints",
-    r"^(cpu|cuda(:\d+)?)$": "cpu, cuda or cuda:N",
+    r"^[a-z][a-z0-9_]*(:\d+)?$": "cpu, cuda, cuda:N, or the name of a device that is announced",
 }
 """Pattern -> what to write."""
 
@@ -227,7 +242,11 @@ _VERSION, _NAME, _SHA256, _DEVICE = PATTERNS
 Name = Annotated[str, Field(pattern=_NAME, description=PATTERNS[_NAME])]
 SemanticVersion = Annotated[str, Field(pattern=_VERSION, description=PATTERNS[_VERSION])]
 Sha256 = Annotated[str, Field(pattern=_SHA256, description=PATTERNS[_SHA256])]
-Device = Annotated[str, Field(pattern=_DEVICE, description=PATTERNS[_DEVICE])]
+Device = Annotated[
+    str,
+    Field(pattern=_DEVICE, description=PATTERNS[_DEVICE]),
+    AfterValidator(_known_device),
+]
 Framework = Annotated[
     str, AfterValidator(_known_framework), Field(description="as in onnxruntime >=1.17")
 ]

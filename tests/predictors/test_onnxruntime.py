@@ -120,7 +120,7 @@ def test_threads_are_read_back(ort: Framework) -> None:
     ("options", "reason"),
     [
         ({"provider": "cuda"}, "provider is 'cuda' on cpu"),
-        ({"provider": "gpu"}, "provider is 'gpu' on cpu"),
+        ({"provider": "gpu"}, "provider is 'gpu'; write one of cpu, cuda"),
         ({"optimization": "more"}, "optimization is 'more'; write one of all"),
         ({"mode": "fast"}, "no option 'mode'; this predictor knows provider"),
     ],

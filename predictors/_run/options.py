@@ -1,0 +1,71 @@
+"""Options of predictors: their names and values, checked by a predictor, and before it is started.
+
+A predictor's file declares them by literals: ``OPTIONS = {"threads_between": "int", "config.*":
+"any", "mode": ("fast", "exact")}``. A key is a name, or a pattern of names that only the framework
+knows. A value is one of TYPES, or the words to choose from. Nothing is imported to read them.
+"""
+
+import ast
+import fnmatch
+from typing import Any, Dict, Optional
+
+TYPES = {
+    "bool": (bool, "true or false"),
+    "int": (int, "a whole number"),
+    "float": ((int, float), "a number"),
+    "text": (str, "a text"),
+    "any": ((bool, int, float, str), "a text, a number, true or false"),
+}
+"""A type's name, with the Python types of its values and what to write."""
+
+Declared = Dict[str, Any]
+
+
+def problem_of(name: str, value: Any, known: Declared) -> str:
+    """Return what is wrong with an option, and what to write instead; "" for a good one."""
+    kind = _kind_of(name, known)
+    if kind is None:
+        return "no option %r; this predictor knows %s" % (name, ", ".join(known) or "none")
+    if isinstance(kind, tuple):
+        is_good = value in kind and isinstance(value, str)
+        wanted = "one of " + ", ".join(kind)
+    else:
+        python_types, wanted = TYPES[kind]
+        is_good = isinstance(value, python_types) and (kind != "text" or isinstance(value, str))
+        if isinstance(value, bool):
+            is_good = kind in ("bool", "any")
+    return "" if is_good else "%s is %r; write %s" % (name, value, wanted)
+
+
+def _kind_of(name, known):
+    if name in known:
+        return known[name]
+    for pattern, kind in known.items():
+        if fnmatch.fnmatchcase(name, pattern):
+            return kind
+    return None
+
+
+def options_of(path: Any) -> Optional[Declared]:
+    """Return the options that a predictor's file declares; None where it doesn't."""
+    with open(str(path), encoding="utf-8") as file:
+        text = file.read()
+    try:
+        for node in ast.parse(text).body:
+            if isinstance(node, ast.Assign) and _is_options(node.targets[0]):
+                found = ast.literal_eval(node.value)
+                return found if isinstance(found, dict) else None
+    except (SyntaxError, ValueError):  # its agent tells what is wrong
+        pass
+    return None
+
+
+def _is_options(target):
+    return isinstance(target, ast.Name) and target.id == "OPTIONS"
+
+
+def within(prefix: str, options: Dict[str, Any]) -> Dict[str, Any]:
+    """Return the options behind a prefix such as ``config.``, without it."""
+    return {
+        name[len(prefix) :]: value for name, value in options.items() if name.startswith(prefix)
+    }
