@@ -12,6 +12,7 @@ from pytest_mlms.manifest.load import LoadedManifest
 from pytest_mlms.manifest.scenarios import Load, Peak, ScenarioEntry
 from pytest_mlms.manifest.schema import Manifest, Model
 from pytest_mlms.manifest.thresholds import AgreementThreshold
+from pytest_mlms.manifest.types import Scalar
 from pytest_mlms.quantities import QUANTITIES
 from pytest_mlms.records import Kind, Limit, Place, Stack
 
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     import pytest
 
 __all__ = ["Case", "Mark", "case_of", "cases_of", "upgrades_of"]
+
+HERE_NAME = "here"
+"""The name of the interpreter that runs pytest, also where only one variant is asked for."""
 
 StacksOf = Callable[[str], Iterable[Stack]]
 """Returns the stacks that run a framework."""
@@ -82,11 +86,12 @@ class Case:
     @property
     def id(self) -> str:
         """The part of the node id in brackets."""
+        side = _side(self.stack, self.model)
         if self.against:
-            sides = f"{self.stack.label}-{self._baseline_id}"
+            sides = f"{side}-{self._baseline_id}"
             point = f"{sides}-{self.device}-b{self.batch_size}"
             return f"{point}-{self.scenario}" if self.scenario else point
-        where = f"{self.stack.label}-{self.device}"
+        where = f"{side}-{self.device}"
         if self.kind in ("trace", "soak"):
             return f"{where}-b{self.batch_size}"
         if self.kind == "performance":
@@ -100,9 +105,10 @@ class Case:
 
     @property
     def _baseline_id(self) -> str:
-        if self.against is None or self.against == self.stack:
+        baseline = self.model_against or self.model
+        if self.against is None or (self.against == self.stack and baseline == self.model):
             return "aa"
-        return f"vs-{self.against.label}"
+        return f"vs-{_side(self.against, baseline)}"
 
     @property
     def threads(self) -> int | None:
@@ -110,6 +116,17 @@ class Case:
         if self.own_threads:
             return None
         return self.stack.threads or self.loaded.manifest.evaluate.threads
+
+    @property
+    def options(self) -> dict[str, Scalar]:
+        """The options of the predictor: the model's, and instead of them those of the stack."""
+        return {**self.model.options, **dict(self.stack.model_options)}
+
+    @property
+    def crosses_variants(self) -> bool:
+        """True for an upgrade between two variants, whose outputs differ by design."""
+        baseline = self.model_against or self.model
+        return baseline.name == self.model.name and baseline.variant != self.model.variant
 
     @property
     def setting(self) -> Hashable:
@@ -148,7 +165,7 @@ class Case:
             and _selects(limit.batch_sizes, self.batch_size)
             and _selects(limit.scenarios, entry and entry.name)
             and _selects(limit.devices, self.device)
-            and _selects(limit.frameworks, self.stack.framework)
+            and (not limit.frameworks or not self.model.names.isdisjoint(limit.frameworks))
         )
 
     def _has(self, quantity: str) -> bool:
@@ -164,9 +181,22 @@ class Case:
     def agreement(self) -> AgreementThreshold | None:
         """The agreement that judges this case, if the manifest has one."""
         for agreement in self.loaded.manifest.thresholds.agreement:
-            if agreement.judges(self.device, self.stack.framework):
+            if agreement.judges(self.device, self.model.names):
                 return agreement
         return None
+
+    @property
+    def upgrade_agreement(self) -> AgreementThreshold | None:
+        """The agreement that an upgrade's outputs are judged by, if the manifest has one.
+
+        One between variants is for upgrades between these only: it is as wide as they differ.
+        """
+        found = self.agreement
+        if found is None or self.crosses_variants:
+            return found
+        reference = self.loaded.manifest.model_called(found.reference)
+        is_between = reference is not None and reference.name == self.model.name
+        return None if is_between and reference != self.model else found
 
     @property
     def reference(self) -> Case | None:
@@ -177,10 +207,9 @@ class Case:
         if self.agreement is None or self.reference_stack is None:
             return None
         manifest = self.loaded.manifest
-        models = {model.name: model for model in manifest.models}
         return replace(
             self,
-            model=models[self.agreement.reference],
+            model=manifest.model_called(self.agreement.reference) or self.model,
             stack=self.reference_stack,
             device=manifest.evaluate.devices[0],
         )
@@ -188,11 +217,17 @@ class Case:
     @property
     def marks(self) -> Iterator[Mark]:
         """The manifest's marks for this case, by framework, by stack, or by a pattern of the id."""
-        names = (self.stack.framework, self.stack.name)
+        names = {*self.model.names, self.stack.name}
         for mark, reasons in self.loaded.manifest.marks.items():
             for pattern, reason in reasons.items():
                 if pattern in names or fnmatch.fnmatchcase(self.id, pattern):
                     yield Mark(mark, reason)
+
+
+def _side(stack: Stack, model: Model) -> str:
+    """Return what ids call a stack and a model on it: with its variant where that isn't clear."""
+    is_of_one = stack.variant and stack.name != HERE_NAME
+    return f"{stack.label}-{model.variant}" if model.variant and not is_of_one else stack.label
 
 
 def case_of(item: pytest.Item) -> Case | None:
@@ -228,13 +263,19 @@ def cases_of(
     points = _points(kind, manifest)
     cases = []
     for model in manifest.models:
-        for stack in stacks_of(model.name):
+        for stack in _running(model, stacks_of):
             for device in manifest.evaluate.devices:
                 for point in points:
                     cases.append(Case(kind, loaded, model, stack, device, *point))
     if kind == "agreement":
         return list(_with_reference(cases, reference_of))
     return cases
+
+
+def _running(model: Model, stacks_of: StacksOf) -> list[Stack]:
+    """Return the stacks that run a model: a stack with a variant runs those of this one only."""
+    stacks = stacks_of(model.name)
+    return [stack for stack in stacks if stack.variant in ("", model.variant)]
 
 
 def _points(kind: Kind, manifest: Manifest) -> list[_Point]:
@@ -268,7 +309,8 @@ def _with_reference(cases: Iterable[Case], reference_of: ReferenceOf) -> Iterato
     """
     for case in cases:
         if case.agreement:
-            stack = reference_of(case.agreement.reference)
+            reference = case.loaded.manifest.model_called(case.agreement.reference)
+            stack = reference_of(reference.name) if reference else None
             compared = replace(case, reference_stack=stack)
             if not _is_reference(compared):
                 yield compared
@@ -279,7 +321,8 @@ def _is_reference(case: Case) -> bool:
     reference = case.reference
     if reference is None:
         return False
-    return case.stack == reference.stack and case.device == reference.device
+    same_model = case.model == reference.model
+    return same_model and case.stack == reference.stack and case.device == reference.device
 
 
 def upgrades_of(
@@ -292,11 +335,25 @@ def upgrades_of(
     """
     upgrades = []
     for candidate in cases_of(loaded, "upgrade", candidates_of, lambda framework: None):
-        same = [(candidate.model, stack) for stack in baselines_of(candidate.model.name)]
+        same = list(_same_framework(loaded, candidate, baselines_of))
         baselines = same or _other_frameworks(loaded, candidate.model, baselines_of)
         for model, stack in baselines:
             upgrades.append(replace(candidate, against=stack, model_against=model))
     return upgrades
+
+
+def _same_framework(
+    loaded: LoadedManifest, candidate: Case, baselines_of: StacksOf
+) -> Iterator[tuple[Model, Stack]]:
+    """Yield the baselines of the same framework, each with its model.
+
+    It is the candidate's own, or that of the variant which the baseline's stack is for.
+    """
+    for stack in baselines_of(candidate.model.name):
+        for model in loaded.manifest.models:
+            wanted = stack.variant or candidate.model.variant
+            if model.name == candidate.model.name and model.variant == wanted:
+                yield model, stack
 
 
 def _other_frameworks(
@@ -305,5 +362,5 @@ def _other_frameworks(
     baselines = []
     for model in loaded.manifest.models:
         if model.name != candidate.name:
-            baselines += [(model, stack) for stack in baselines_of(model.name)]
+            baselines += [(model, stack) for stack in _running(model, baselines_of)]
     return baselines

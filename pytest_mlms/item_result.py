@@ -67,11 +67,17 @@ class StackIdentity(NamedTuple):
     declared: Mapping[str, Any]
 
 
-class BaselineIdentity(NamedTuple):
-    """The stack that an upgrade is compared with, and the threads that were asked for."""
+@dataclass(frozen=True)
+class BaselineIdentity:
+    """The stack that an upgrade is compared with, and the threads that were asked for.
+
+    ``variant`` and ``options`` are those of its model, where they are others than the candidate's.
+    """
 
     name: str
     threads: int | None
+    variant: str = omitted_if_default("")
+    options: Mapping[str, Any] | None = omitted_if_default(None)
 
 
 class OriginalIdentity(NamedTuple):
@@ -104,6 +110,7 @@ class CaseIdentity:
     control: bool = omitted_if_default(False)
     original: OriginalIdentity | None = omitted_if_default(None)
     load: Mapping[str, Any] | None = omitted_if_default(None)
+    variant: str = omitted_if_default("")
 
     @classmethod
     def of(cls, case: Case) -> CaseIdentity:
@@ -120,7 +127,8 @@ class CaseIdentity:
             dataset=_dataset_identity(case),
             stack=_stack_identity(case),
             against=_baseline_identity(case, case.against),
-            options=case.model.options,
+            options=case.options,
+            variant=case.model.variant or "",
             framework=case.stack.framework,
             device=case.device,
             batch_size=case.batch_size,
@@ -175,7 +183,13 @@ def _dataset_identity(case: Case) -> DatasetIdentity | None:
 def _baseline_identity(case: Case, against: Stack | None) -> BaselineIdentity | None:
     if against is None:
         return None
-    return BaselineIdentity(against.name, case.baseline.threads)
+    baseline = case.baseline
+    return BaselineIdentity(
+        name=against.name,
+        threads=baseline.threads,
+        variant=(baseline.model.variant or "") if case.crosses_variants else "",
+        options=baseline.options if baseline.options != case.options else None,
+    )
 
 
 @dataclass(frozen=True)

@@ -64,14 +64,14 @@ class Session:
     ``worker`` is xdist's name for this process, None without xdist. ``predictor``, ``dataset`` and
     ``reference`` keep what the last item used: ``predictor`` is the agent that items share, while
     it lives, and ``code`` the one that runs the Python of a manifest. ``outputs`` are those for
-    whole datasets. ``offered_frameworks`` are those
-    that the collected manifests have models for. ``originals`` are the collected manifests of
-    MLModelScope, ``strangers`` YAML files that are no manifests. ``unavailable`` has the reason why
-    the models of a stack could not be opened, such as a missing framework; ``available`` has the
-    stacks whose models could. ``missing_here`` has the packages of a framework that this
-    interpreter lacks. ``bring`` brings a local artifact of the controller to this host. ``drafted``
-    says what was found out about the models of --mlms-model, ``history_notices`` why the run will
-    be queued for its history.
+    whole datasets. ``offered_frameworks`` are those that the collected manifests have models for,
+    and the variants of these. ``originals`` are the collected manifests of MLModelScope,
+    ``strangers`` YAML files that are no manifests. ``unavailable`` has the reason why the models of
+    a stack could not be opened, such as a missing framework; ``available`` has the stacks whose
+    models could. ``missing_here`` has the packages of a framework that this interpreter lacks.
+    ``bring`` brings a local artifact of the controller to this host. ``drafted`` says what was
+    found out about the models of --mlms-model, ``history_notices`` why the run will be queued for
+    its history.
     """
 
     config: Config
@@ -125,7 +125,7 @@ class Session:
         if self.config.sides:
             check_labels(self.config.sides, self.predictors)
             return side_stacks(self.config.sides)
-        return choose(self.config.stack, self.declared_stacks, self.predictors)
+        return choose(self.config.stack, self._stacks_by_name, self.predictors)
 
     @cached_property
     def baseline_stacks(self) -> list[Stack]:
@@ -135,7 +135,15 @@ class Session:
         if self.config.sides:
             return []  # each side has items of its own, on hosts of its own
         names = self.config.baselines
-        return choose(names, self.declared_stacks, self.predictors, "--mlms-against")
+        return choose(names, self._stacks_by_name, self.predictors, "--mlms-against")
+
+    @cached_property
+    def _stacks_by_name(self) -> dict[str, Stack]:
+        """The declared stacks, and those of the variants that options name."""
+        from pytest_mlms.stacks.declared import variant_stacks
+
+        names = {*self.config.stack, *self.config.baselines} - {*self.declared_stacks, "all"}
+        return {**variant_stacks(names, self.config.manifests), **self.declared_stacks}
 
     @property
     def draft(self) -> Path | None:

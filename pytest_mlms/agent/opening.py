@@ -284,7 +284,7 @@ def _load(agent: Agent, spec: PredictorSpec, hello: HelloReply, start_seconds: f
         "files": {role: str(path) for role, path in spec.files.items()},
         "device": device_name(case.device),
         "threads": case.threads,
-        "options": case.model.options,
+        "options": case.options,
         "allow_code": spec.allow_code,
     }
     predictor = load_model(agent, request, hello, start_seconds)

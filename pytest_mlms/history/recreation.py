@@ -117,6 +117,8 @@ def _declared_stack(recorded: RecordedStack, trust: Trust) -> Stack:
         libraries=tuple(Library(name, **found) for name, found in libraries),
         env=tuple(declared.get("env", {}).items()),
         env_passthrough=tuple(declared.get("env_passthrough", ())),
+        variant=declared.get("variant", ""),
+        model_options=tuple(declared.get("options", {}).items()),
         threads=recorded.threads,
         cores=recorded.cores,
     )

@@ -125,6 +125,8 @@ def case_label(parts: Mapping[str, Any]) -> str:
     """
     stack = parts["stack"]
     label = parts["framework"] if stack == "here" else stack
+    if parts.get("variant") and not str(label).endswith(parts["variant"]):
+        label = f"{label}-{parts['variant']}"
     words = [label, parts["device"]]
     if parts["scenario"]:
         words += [f"b{parts['batch_size']}", parts["scenario"]]
@@ -161,8 +163,10 @@ def _common_parts(line: Mapping[str, Any]) -> dict[str, Any]:
     stack = line["stack"]
     declared = stack.get("declared") or {}
     load = {"load": line["load"]} if line.get("load") else {}  # other keys stay as they were
+    variant = {"variant": line["variant"]} if line.get("variant") else {}
     return {
         **load,
+        **variant,
         "manifest": line["manifest"]["name"],
         "test": _test_of(line),
         "kind": line["kind"],

@@ -232,7 +232,7 @@ def _cases_of_manifest(path: Path, kind: Kind, session: Session) -> list[Case]:
 
 
 def _cases(loaded: LoadedManifest, kind: Kind, session: Session) -> list[Case]:
-    session.offered_frameworks.update(model.name for model in loaded.manifest.models)
+    session.offered_frameworks.update(*(model.names for model in loaded.manifest.models))
     try:
         return select_cases(loaded, kind, session)
     except MlmsError as error:

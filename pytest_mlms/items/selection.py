@@ -59,7 +59,7 @@ def _upgrades(
 ) -> list[Case]:
     if compare_with_itself:
         upgrades = upgrades_of(loaded, stacks.candidates, stacks.candidates)
-        return [case for case in upgrades if case.against == case.stack]
+        return [case for case in upgrades if _is_itself(case)]
     upgrades = []
     if stacks.lock is not None:
         candidates = cases_of(loaded, "upgrade", stacks.candidates, lambda framework: None)
@@ -68,8 +68,13 @@ def _upgrades(
         ]
     if stacks.against:
         others = upgrades_of(loaded, stacks.candidates, stacks.baselines)
-        upgrades += [case for case in others if case.against != case.stack]
+        upgrades += [case for case in others if not _is_itself(case)]
     return upgrades
+
+
+def _is_itself(case: Case) -> bool:
+    """Return whether both sides of an upgrade are the same stack and model."""
+    return case.against == case.stack and case.model_against == case.model
 
 
 @dataclass(frozen=True)
@@ -117,7 +122,7 @@ class StackSelection:
 
         A chosen stack is preferred to a declared one, and that to the interpreter of pytest.
         """
-        possible = [stack for stack in self.chosen if _is_certain(stack)]
+        possible = [stack for stack in self.chosen if _is_certain(stack) and not stack.variant]
         # ONNX Runtime, the usual reference, is where pytest runs: its declared stack is not made.
         if framework in self.declared and framework != DEFAULT:
             possible.append(self.declared[framework])

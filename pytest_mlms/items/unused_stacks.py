@@ -50,17 +50,15 @@ def _refuse(text: str, config: pytest.Config) -> None:
 
 
 def _runs(stack: Stack, offered: Collection[str]) -> bool:
-    if not stack.framework:
-        return True
-    return stack.framework in offered
+    return all(not name or name in offered for name in (stack.framework, stack.variant))
 
 
-def _explanation(option: str, unused: Iterable[Stack], offered: Iterable[str]) -> str:
+def _explanation(option: str, unused: Iterable[Stack], offered: Collection[str]) -> str:
     names = []
     frameworks = set()
     for stack in unused:
         names.append(stack.name)
-        frameworks.add(stack.framework)
+        frameworks.add(stack.framework if stack.framework not in offered else stack.variant)
     shown_names = ", ".join(names)
     missing = ", ".join(sorted(frameworks))
     known = ", ".join(sorted(offered))

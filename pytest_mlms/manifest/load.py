@@ -19,6 +19,7 @@ from pytest_mlms.manifest.datasets import DATASET_FILES, with_described_dataset
 from pytest_mlms.manifest.digest_record import UNPINNED, recorded_digest, recorded_in
 from pytest_mlms.manifest.digests import found_digests
 from pytest_mlms.manifest.messages import describe
+from pytest_mlms.manifest.option_check import option_problems
 from pytest_mlms.manifest.reading import read, shown
 from pytest_mlms.manifest.scenarios import Replay, Server
 from pytest_mlms.manifest.schema import Manifest, Model
@@ -271,11 +272,18 @@ def load_document(
                     text = f"{problem}; {advice}"
                 errors.append((line, text))
     if manifest is not None:
-        for key, text in inconsistencies(manifest):
+        for key, text in [*inconsistencies(manifest), *_options(manifest, frameworks or ())]:
             errors.append((document.line(key), text))
     if manifest is None or errors:
         raise _manifest_error(path, errors)
     return LoadedManifest(path, manifest, document.lines)
+
+
+def _options(manifest: Manifest, frameworks: Collection[str]) -> Iterator[tuple[yaml12.Path, str]]:
+    """Yield what is wrong with the options of models."""
+    for index, model in enumerate(manifest.models):
+        for name, text in option_problems(model.name, model.options, frameworks):
+            yield ("models", index, "options", name), text
 
 
 def _manifest_error(path: Path, errors: list[yaml12.Error]) -> ManifestError:

@@ -176,6 +176,16 @@ class Model(Closed):
         return split_framework(self.framework)[0]
 
     @property
+    def label(self) -> str:
+        """The framework's name, with the variant where it has one."""
+        return f"{self.name}-{self.variant}" if self.variant else self.name
+
+    @property
+    def names(self) -> set[str]:
+        """The names by which limits mean it: of its framework, its variant, and both."""
+        return {self.name, self.variant or self.name, self.label}
+
+    @property
     def versions(self) -> SpecifierSet:
         """The framework's versions that it is meant for."""
         return split_framework(self.framework)[1]
@@ -541,6 +551,15 @@ class Manifest(Closed):
             if output.type == "classification":
                 return output
         return None
+
+    @property
+    def variants(self) -> set[str]:
+        """The variants of its models."""
+        return {model.variant for model in self.models if model.variant}
+
+    def model_called(self, name: str) -> Model | None:
+        """Return the first model that a name means."""
+        return next((model for model in self.models if name in model.names), None)
 
     @property
     def has_state(self) -> bool:

@@ -5,7 +5,7 @@ The keys are made from the registry of quantities.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
 from pydantic import Field, create_model
@@ -55,11 +55,10 @@ class Threshold(Closed):
     devices: list[Device] = []
     frameworks: list[str] = []
 
-    def judges(self, device: str, framework: str) -> bool:
-        """Return whether it judges the cases of a framework on a device."""
-        devices = self.devices or [device]
-        frameworks = self.frameworks or [framework]
-        return device in devices and framework in frameworks
+    def judges(self, device: str, names: Collection[str]) -> bool:
+        """Return whether it judges the cases on a device of a model that has these names."""
+        is_of_model = not self.frameworks or any(name in self.frameworks for name in names)
+        return is_of_model and device in (self.devices or [device])
 
     def filters(self) -> dict[str, Any]:
         """Return the fields of ``records.Limit`` that select cases."""

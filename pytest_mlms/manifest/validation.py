@@ -37,13 +37,24 @@ def inconsistencies(manifest: Manifest) -> list[Error]:
 
 
 def _repeated_names(manifest: Manifest) -> Iterator[Error]:
-    for section in ("models", "inputs", "outputs"):
-        names: set[str] = set()
-        for index, part in enumerate(getattr(manifest, section)):
-            if part.name in names:
-                text = f"{section} has {part.name!r} twice; keep one, or write a manifest for each"
-                yield (section, index), text
-            names.add(part.name)
+    sections = {
+        "models": ([model.label for model in manifest.models], "give each a variant"),
+        "inputs": ([part.name for part in manifest.inputs], "write a manifest for each"),
+        "outputs": ([part.name for part in manifest.outputs], "write a manifest for each"),
+    }
+    for section, (names, advice) in sections.items():
+        for index, name in enumerate(names):
+            if name in names[:index]:
+                yield (section, index), f"{section} has {name!r} twice; keep one, or {advice}"
+
+
+def _variants(manifest: Manifest) -> Iterator[Error]:
+    """Yield an error for a variant that is called like a framework, which would mean two models."""
+    frameworks = {model.name for model in manifest.models}
+    for index, model in enumerate(manifest.models):
+        if model.variant in frameworks:
+            text = f"variant {model.variant!r} is the name of a framework; choose another name"
+            yield ("models", index, "variant"), text
 
 
 def _repeated_positions(manifest: Manifest) -> Iterator[Error]:
@@ -210,7 +221,9 @@ def _evaluated(manifest: Manifest) -> dict[str, dict[Any, None]]:
         "batch_sizes": dict.fromkeys(evaluate.batch_sizes),
         "scenarios": dict.fromkeys(entry.name for entry in evaluate.scenarios),
         "devices": dict.fromkeys(evaluate.devices),
-        "frameworks": dict.fromkeys(model.name for model in manifest.models),
+        "frameworks": dict.fromkeys(
+            name for model in manifest.models for name in sorted(model.names, key=len)
+        ),
     }
 
 
@@ -239,10 +252,13 @@ def _agreement_texts(
 
     Adds its own to them.
     """
-    models = [model.name for model in manifest.models]
     reference = agreement.reference
-    if reference not in models:
-        known = ", ".join(models)
+    called = [model for model in manifest.models if reference in model.names]
+    if len(called) != 1:
+        known = ", ".join(model.label for model in manifest.models)
+        if called:
+            yield f"the reference {reference!r} may be several models; write one of {known}"
+            return
         yield f"the reference {reference!r} has no model here; write one of {known}"
     limits = agreement_limits().keys() & agreement.model_fields_set
     if limits and manifest.classification is None:
@@ -257,12 +273,13 @@ def _judged_pairs(manifest: Manifest, agreement: AgreementThreshold) -> Iterator
     """Yield the models and the devices of the cases that an agreement judges."""
     for device in manifest.evaluate.devices:
         for model in manifest.models:
-            if agreement.judges(device, model.name):
-                yield model.name, device
+            if agreement.judges(device, model.names):
+                yield model.label, device
 
 
 _CHECKS = (
     _repeated_names,
+    _variants,
     _repeated_positions,
     _states_alone,
     _idle_instances,

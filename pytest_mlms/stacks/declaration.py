@@ -11,7 +11,7 @@ from pytest_mlms.stacks.variables import is_secret
 __all__ = ["HIDDEN", "declaration_of"]
 
 HIDDEN = "***"
-"""The value of a variable in ``env`` that looks like a secret, by its name or its value."""
+"""The value of a variable or an option that looks like a secret, by its name or its value."""
 
 
 def declaration_of(stack: Stack) -> dict[str, Any]:
@@ -34,11 +34,13 @@ def declaration_of(stack: Stack) -> dict[str, Any]:
         "lock": str(stack.lock or ""),
         "container": stack.container,
         "libraries": libraries,
+        "variant": stack.variant,
+        "options": _without_secrets(dict(stack.model_options)),
         "env": _without_secrets(dict(stack.env)),
         "env_passthrough": list(stack.env_passthrough),
     }
     return {key: value for key, value in keys.items() if value}
 
 
-def _without_secrets(env: Mapping[str, str]) -> dict[str, str]:
-    return {name: HIDDEN if is_secret(name, value) else value for name, value in env.items()}
+def _without_secrets(env: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: HIDDEN if is_secret(name, str(value)) else value for name, value in env.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -12,10 +13,13 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from pytest_mlms.errors import ManifestError, StackError
+from pytest_mlms.manifest.option_check import option_problems
 from pytest_mlms.manifest.types import instead
 from pytest_mlms.records import Stack
 from pytest_mlms.redaction import redact
+from pytest_mlms.stacks.declaration import HIDDEN
 from pytest_mlms.stacks.schema import STACK_FILES, load_stacks
+from pytest_mlms.stacks.variables import is_secret_name
 
 __all__ = [
     "DEFAULT",
@@ -28,6 +32,7 @@ __all__ = [
     "install_advice",
     "resolve",
     "stacks_for",
+    "variant_stacks",
 ]
 
 HERE = Stack("here", "", interpreter="current")
@@ -77,6 +82,11 @@ _INSTALLED_BY = {
 _OLD = ("caffe", "caffe2", "cntk", "mxnet")
 """Frameworks that few interpreters that run pytest can have."""
 
+_WORD = r"[A-Za-z0-9][A-Za-z0-9._-]*"
+_VARIANT = re.compile(rf"""(?:^|[{{,\s])variant:[ \t]*["']?({_WORD})""")
+_VARIABLE = re.compile(r"\+([A-Za-z_]\w*)=(?!=)")
+"""What begins a variable behind a stack; a local version such as +cpu has no equals sign."""
+
 _COMMA = re.compile(r",(?=\s*[A-Za-z0-9])(?![^\[]*\])")
 _BLANK = re.compile(r"(?<![\s,@=<>!~])\s+(?=[A-Za-z])(?![^\[]*\])")
 """Between two requirements, not behind the operator or the comma of one."""
@@ -120,6 +130,21 @@ def _folders(root: Path, manifests: Iterable[Path]) -> Iterator[Path]:
                 yield parent
 
 
+def variant_stacks(names: Iterable[str], manifests: Iterable[Path]) -> dict[str, Stack]:
+    """Return a stack for each name that is a variant of the manifests and nothing else.
+
+    It is the interpreter that runs pytest, with the models of this variant. The files are searched
+    for the word, as manifests that are no good are reported later.
+    """
+    wanted = {name for name in names if re.fullmatch(_WORD, name)}
+    written: set[str] = set()
+    for path in manifests if wanted else ():
+        for file in sorted(path.rglob("*.y*ml")) if path.is_dir() else [path]:
+            with contextlib.suppress(OSError, UnicodeDecodeError):
+                written.update(_VARIANT.findall(file.read_text(encoding="utf-8")))
+    return {name: replace(HERE, variant=name) for name in sorted(wanted & written)}
+
+
 def choose(
     values: Sequence[str],
     declared: Mapping[str, Stack],
@@ -127,7 +152,7 @@ def choose(
     option: str = "--mlms-stack",
 ) -> list[Stack]:
     """Return the stacks that the values of an option mean, each once; raises StackError."""
-    chosen: dict[str, Stack] = {}
+    chosen: dict[Stack, None] = {}
     for value in values:
         if value == "all":
             stacks = _all_declared(declared, option)
@@ -135,8 +160,8 @@ def choose(
             stacks = [resolve(value, declared, frameworks, option)]
         for stack in stacks:
             check_framework(stack, frameworks)
-            chosen[stack.name] = stack
-    return list(chosen.values())
+            chosen[stack] = None
+    return list(chosen)
 
 
 def _all_declared(declared: Mapping[str, Stack], option: str) -> list[Stack]:
@@ -148,12 +173,14 @@ def _all_declared(declared: Mapping[str, Stack], option: str) -> list[Stack]:
 
 
 def check_framework(stack: Stack, frameworks: Collection[str]) -> None:
-    """Raise StackError where there is no predictor for a stack's framework."""
+    """Raise StackError where there is no predictor for a stack's framework, or for its options."""
     if stack.framework and stack.framework not in frameworks:
         known = instead(stack.framework, sorted(frameworks))
         problem = f"no predictor for {stack.framework!r}"
         advice = f"{known} (--mlms-predictors DIR adds others)"
         raise StackError(f"{stack.place}: {problem}; {advice}")
+    for _, problem in option_problems(stack.framework, dict(stack.model_options), frameworks):
+        raise StackError(f"{stack.place}: {problem}")
 
 
 def install_advice(framework: str) -> str:
@@ -186,12 +213,19 @@ def resolve(
 ) -> Stack:
     """Return the stack of this name, or an ad hoc one for a requirement or an interpreter's path.
 
-    Several requirements are joined by blanks or commas, and the first one says which framework it
-    is. numpy is added where it isn't one of them: agents need it, not every framework does. Raises
-    StackError, which lists the declared stacks.
+    ``+NAME=VALUE`` behind it sets a variable of its environment. Several requirements are joined by
+    blanks or commas, and the first one says which framework it is. numpy is added where it isn't
+    one of them: agents need it, not every framework does. Raises StackError, which lists the
+    declared stacks.
     """
     if value in declared:
         return declared[value]
+    value, variables = _split_variables(value)
+    if variables:
+        stack = resolve(value, declared, frameworks, option)
+        shown = [f"+{name}={_shown_value(name, text)}" for name, text in variables]
+        env = {**dict(stack.env), **dict(variables)}
+        return replace(stack, name="".join([stack.name, *shown]), env=tuple(env.items()))
     if "/" in value and "@" not in value and not value.endswith(".whl"):
         path = Path(os.path.expanduser(value))
         return Stack(value, "", interpreter=str(path.absolute()))
@@ -221,6 +255,17 @@ def framework_of(distribution: str) -> str:
     """Return the framework that a distribution has, by either's name."""
     name = canonicalize_name(distribution)
     return _FRAMEWORKS.get(name, name.replace("-", "_"))
+
+
+def _split_variables(value: str) -> tuple[str, list[tuple[str, str]]]:
+    """Split STACK+NAME=VALUE+… into the stack and the variables of its environment."""
+    stack, *parts = _VARIABLE.split(value)
+    return stack, list(zip(parts[::2], parts[1::2], strict=True))
+
+
+def _shown_value(name: str, text: str) -> str:
+    """Return the value of a variable as names and ids have it."""
+    return HIDDEN if is_secret_name(name) else redact(text)
 
 
 def _split(value: str) -> list[str]:
@@ -258,12 +303,13 @@ def stacks_for(
         candidates = [here]
     else:
         candidates = []
-    found: dict[str, Stack] = {}
+    found: dict[tuple[str, str], Stack] = {}
     for stack in candidates:
         if stack.framework not in ("", framework):
             continue
         several = not stack.framework
         made = replace(stack, framework=framework, several=several)
-        if made.label not in found or not several:
-            found[made.label] = made
+        key = (made.label, made.variant)
+        if key not in found or not several:
+            found[key] = made
     return list(found.values())

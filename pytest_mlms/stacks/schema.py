@@ -18,7 +18,7 @@ from pytest_mlms.files import read_regular
 from pytest_mlms.manifest import yaml12
 from pytest_mlms.manifest.load import read, shown
 from pytest_mlms.manifest.messages import describe
-from pytest_mlms.manifest.types import PATTERNS, Closed, Positive
+from pytest_mlms.manifest.types import PATTERNS, Closed, Positive, Scalar
 from pytest_mlms.records import Library, Place, Stack
 from pytest_mlms.stacks.variables import VARIABLE_PATTERN
 from pytest_mlms.text import find_control
@@ -117,6 +117,10 @@ class StackEntry(Closed):
     env_passthrough: list[_VariablePattern] = []
     threads: Positive | None = None
     cores: list[_Core] = []
+    variant: Annotated[
+        str, Field(pattern=_NAME, description="the variant of models that it runs")
+    ] = ""
+    options: dict[str, Scalar] = Field({}, description="options of its predictor")
 
     @model_validator(mode="after")
     def _check_kind(self) -> StackEntry:
@@ -136,6 +140,8 @@ class StackEntry(Closed):
             raise ValueError(
                 "'framework' is missing; write 'framework: …', the predictor that it is for"
             )
+        if self.options and not self.framework:
+            raise ValueError("'options' are of one predictor; write its 'framework: …' beside them")
         if not self.requirements:
             self._check_no_environment_keys()
         return self
@@ -169,6 +175,8 @@ class StackEntry(Closed):
             env_passthrough=tuple(self.env_passthrough),
             threads=self.threads,
             cores=tuple(self.cores),
+            variant=self.variant,
+            model_options=tuple(self.options.items()),
             place=place,
         )
 

@@ -92,7 +92,11 @@ def test_a_missing_type_is_an_error_with_its_values(
         ),
         (
             {"evaluate": {"devices": ["gpu"]}},
-            "evaluate.devices[0]: found 'gpu'; write cpu, cuda or cuda:N",
+            "evaluate.devices[0]: found 'gpu'; did you mean 'cuda'?",
+        ),
+        (
+            {"evaluate": {"devices": ["cudo:1"]}},
+            "evaluate.devices[0]: found 'cudo:1'; did you mean 'cuda'?",
         ),
         (
             {"evaluate": {"scenarios": ["ofline"]}},

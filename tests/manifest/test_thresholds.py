@@ -67,14 +67,14 @@ def test_entries_are_numbered_within_their_key() -> None:
 
 
 def test_a_threshold_without_filters_judges_all_cases() -> None:
-    assert Threshold().judges("cpu", "mxnet")
+    assert Threshold().judges("cpu", ["mxnet", "mxnet-int8"])
 
 
 def test_a_threshold_judges_the_devices_and_frameworks_that_it_names() -> None:
     threshold = Threshold(devices=["cpu"], frameworks=["mxnet"])
-    assert threshold.judges("cpu", "mxnet")
-    assert not threshold.judges("cuda", "mxnet")
-    assert not threshold.judges("cpu", "onnxruntime")
+    assert threshold.judges("cpu", ["mxnet", "mxnet-int8"])
+    assert not threshold.judges("cuda", ["mxnet"])
+    assert not threshold.judges("cpu", ["onnxruntime"])
 
 
 def test_an_agreement_has_a_key_for_every_quantity_that_it_may_limit() -> None:

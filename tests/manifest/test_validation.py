@@ -19,7 +19,7 @@ TENSOR = {"outputs": [{"name": "y", "type": "tensor"}]}
 
 def test_two_models_of_one_framework_are_an_error(tmp_path: Path) -> None:
     error = error_of(tmp_path, small(models=[MODEL, MODEL]))
-    assert "models has 'onnxruntime' twice; keep one, or write a manifest for each" in error
+    assert "models has 'onnxruntime' twice; keep one, or give each a variant" in error
 
 
 @pytest.mark.parametrize(
