@@ -142,8 +142,14 @@ class Session:
         """The declared stacks, and those of the variants that options name."""
         from pytest_mlms.stacks.declared import variant_stacks
 
-        names = {*self.config.stack, *self.config.baselines} - {*self.declared_stacks, "all"}
-        return {**variant_stacks(names, self.config.manifests), **self.declared_stacks}
+        declared = self.declared_stacks
+        if all(name in declared or name == "all" for name in self._stack_names):
+            return declared
+        return {**variant_stacks(self.config.manifests), **declared}
+
+    @property
+    def _stack_names(self) -> tuple[str, ...]:
+        return (*self.config.stack, *self.config.baselines)
 
     @property
     def draft(self) -> Path | None:

@@ -6,12 +6,12 @@ import contextlib
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from pytest_mlms.bisect.judgement import AGREEMENT, CRASH
-from pytest_mlms.bisect.question import Point
+from pytest_mlms.bisect.question import Point, model_of
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.history.child_session import ChildOptions, run_child
 from pytest_mlms.history.recreation import write_stacks
@@ -78,6 +78,8 @@ class Gate:
         Raises MlmsError, which has pytest's last lines, where it measured nothing.
         """
         with tempfile.TemporaryDirectory(prefix="mlms-bisect-") as folder:
+            variant = model_of(self.point, after.framework).variant or ""
+            before, after = replace(before, variant=variant), replace(after, variant=variant)
             stacks = {before.name: before, after.name: after}
             write_stacks(Path(folder, "stacks.yaml"), stacks)
             arguments = list(self._arguments(before, after, folder))

@@ -178,10 +178,19 @@ def framework_for(point: Point, packages: Iterable[str]) -> str:
 
 
 def model_of(point: Point, framework: str) -> Model:
-    """Return the model for a framework; raises MlmsError where there is none."""
-    for model in point.loaded.manifest.models:
-        if model.name == framework:
+    """Return the model for a framework, of several the variant that the node id names.
+
+    Raises MlmsError where there is none, or nothing tells which.
+    """
+    found = [model for model in point.loaded.manifest.models if model.name == framework]
+    if len(found) == 1:
+        return found[0]
+    for model in found:
+        if f"-{point.item}".endswith(f"-{model.variant}"):
             return model
+    if found:
+        example = f"{point.path}::test_upgrade[{found[0].variant}-{point.case}]"
+        raise MlmsError(f"{point.path} has several variants; name one of them, as in '{example}'")
     raise MlmsError(f"{point.loaded.place('models')}: there is no model for {framework}; add one")
 
 

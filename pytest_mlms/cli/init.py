@@ -45,7 +45,7 @@ def add_init(commands: Any) -> None:
         nargs="+",
         metavar="MODEL",
         help="a model's file or SavedModel folder, or FRAMEWORK=PATH; several are one network in "
-        "several formats",
+        "several formats, or variants of it such as fp32 and int8",
     )
     parser.add_argument(
         "--data",

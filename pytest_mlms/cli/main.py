@@ -17,6 +17,7 @@ __all__ = ["main"]
 
 _SUBCOMMANDS = {
     "init": ("init", "add_init"),
+    "compare": ("compare", "add_compare"),
     "import": ("import_legacy", "add_import"),
     "schema": ("schema", "add_schema"),
     "lint": ("lint", "add_lint"),
@@ -46,8 +47,8 @@ needs other libraries.
 _USAGE = 2
 """The exit status of a command that was called wrongly."""
 
-_OWN_USAGE = {"bisect": 3, "culprit": 3}
-"""That of subcommands for which 2 is an answer."""
+_OWN_USAGE = {"bisect": 3, "compare": 4, "culprit": 3}
+"""That of subcommands for which 2 is an answer, or that have pytest's statuses."""
 
 _INTERRUPTED = 130
 """The exit status of a program that Ctrl-C ended: 128 and the number of SIGINT."""
@@ -60,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command.
 
     Returns 0, or 1 where it found errors, or 2 where it was called wrongly, or 130 where Ctrl-C
-    ended it. ``mlms bisect`` and ``mlms culprit`` have exit statuses of their own.
+    ended it. ``mlms bisect``, ``compare`` and ``culprit`` have exit statuses of their own.
     """
     words = sys.argv[1:] if arguments is None else arguments
     usage = _OWN_USAGE.get(words[0], _USAGE) if words else _USAGE

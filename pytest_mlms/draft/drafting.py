@@ -88,4 +88,5 @@ def _model_part(model: ModelFiles, request: DraftRequest) -> ModelPart:
         weights=None if weights is None else request.written(weights),
         sha256=sha256,
         options=request.options.get(model.framework, {}),
+        variant=model.variant,
     )

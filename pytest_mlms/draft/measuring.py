@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import subprocess
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -67,6 +68,7 @@ def _run(manifest: Path, options: Sequence[str]) -> list[Item]:
         command = [
             *module_command("pytest", with_folder=True),
             *(str(manifest), "-q", "-pno:cacheprovider"),
+            *(f"-c{os.devnull}", f"--rootdir={Path.cwd()}"),  # not of the project's own tests
             *("-Wignore:no limit judges", f"--mlms-results={folder}/results"),
             *(f"--mlms-processes={_PROCESSES}", f"--mlms-duration={_SECONDS}", *options),
         ]
@@ -173,13 +175,15 @@ def _rounded(value: float, *, down: bool) -> float:
 
 
 def _times(items: Iterable[Item]) -> dict[tuple[str, int], _Time]:
-    """Return the median latency by framework and batch size."""
+    """Return the median latency by model and batch size."""
     values: dict[tuple[str, int], list[float]] = {}
     for item in items:
         if item["kind"] == "performance":
             estimate = item["estimates"].get("latency_p50")
             if estimate and not estimate["lacking"]:
-                key = (item["framework"], item["batch_size"])
+                variant = item.get("variant")
+                model = f"{item['framework']}-{variant}" if variant else item["framework"]
+                key = (model, item["batch_size"])
                 values.setdefault(key, []).append(estimate["value"])
     found = {}
     for key, seconds in values.items():

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 import os
 import re
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pytest_mlms.errors import MlmsError
 from pytest_mlms.manifest.types import instead
+from pytest_mlms.text import file_stem
 
 __all__ = ["SAVED_MODEL", "ModelFiles", "recognise_models"]
 
@@ -49,12 +51,14 @@ _SHOWN = 5  # names in an error
 class ModelFiles:
     """A model: its framework, its graph, and its weights where they are a file of their own.
 
-    A ``graph`` that is a folder is to be packed into an archive.
+    A ``graph`` that is a folder is to be packed into an archive. Several models of one framework
+    are variants.
     """
 
     framework: str
     graph: Path
     weights: Path | None = None
+    variant: str = ""
 
     @property
     def is_archive(self) -> bool:
@@ -65,21 +69,35 @@ class ModelFiles:
 def recognise_models(named: Sequence[str], frameworks: Collection[str]) -> list[ModelFiles]:
     """Return the models that arguments name, each as PATH or FRAMEWORK=PATH.
 
-    Weights that are named are put to the graph that they belong to. Raises MlmsError, which says
-    what to name instead.
+    Weights that are named are put to the graph that they belong to. Several models of a framework
+    are variants, called by what their names differ in. Raises MlmsError, which says what to name
+    instead.
     """
-    models: dict[str, ModelFiles] = {}
-    for argument in named:
-        model = _recognise(argument, frameworks)
-        other = models.get(model.framework)
-        if other == model:
-            continue  # its graph and its weights were both named
-        if other is not None:
-            problem = f"{other.graph} and {model.graph} are both for {model.framework}"
-            advice = f"write a manifest for each, or name another framework: openvino={model.graph}"
-            raise MlmsError(f"{problem}; {advice}")
-        models[model.framework] = model
-    return list(models.values())
+    # A graph and its weights may both be named.
+    models = list(dict.fromkeys(_recognise(argument, frameworks) for argument in named))
+    by_framework: dict[str, list[ModelFiles]] = {}
+    for model in models:
+        by_framework.setdefault(model.framework, []).append(model)
+    variants = {}
+    for group in by_framework.values():
+        if len(group) > 1:
+            names = _distinguished([file_stem(str(model.graph)) for model in group])
+            variants.update(zip(group, names, strict=True))
+    return [replace(model, variant=variants.get(model, "")) for model in models]
+
+
+def _distinguished(stems: Sequence[str]) -> list[str]:
+    """Return what the names of files differ in, whole words; the name where that is nothing.
+
+    Raises MlmsError where two are the same.
+    """
+    words = [re.findall(r"[A-Za-z0-9]+", stem) for stem in stems]
+    columns = zip(*words, strict=False)
+    common = len([*itertools.takewhile(lambda column: len({*column}) == 1, columns)])
+    names = ["-".join(each[common:] or each) for each in words]
+    if len({*names, ""}) <= len(names):
+        raise MlmsError(f"the models are all called {stems[0]}; rename the files, as variants are")
+    return names
 
 
 def _recognise(argument: str, frameworks: Collection[str]) -> ModelFiles:

@@ -62,10 +62,13 @@ class ModelPart:
     weights: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     comment: str = ""
+    variant: str = ""
 
     def lines(self) -> list[str]:
         """Return its text."""
         lines = _commented(f"  - framework: {self.framework}", self.comment)
+        if self.variant:
+            lines.append(f"    variant: {scalar(self.variant)}")
         lines.append(f"    graph: {scalar(self.graph)}")
         if self.weights:
             lines.append(f"    weights: {scalar(self.weights)}")
@@ -192,7 +195,9 @@ class Draft:
 
     def agreement(self, atol: float) -> str:
         """Return the threshold of the agreement of its models with the first one."""
-        return f"agreement: {{reference: {self.models[0].framework}, rtol: 0, atol: {atol:g}}}"
+        first = self.models[0]
+        reference = f"{first.framework}-{first.variant}" if first.variant else first.framework
+        return f"agreement: {{reference: {reference}, rtol: 0, atol: {atol:g}}}"
 
     def text(self) -> str:
         """Return the manifest."""

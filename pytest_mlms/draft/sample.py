@@ -63,7 +63,7 @@ class Sample:
             advice = f"export it with the same inputs, {_ADVICE}"
             raise MlmsError(f"{problem}; {advice}: {without_log(error)}") from error
         largest = self._largest_difference(outputs, model)
-        if largest > self.rounding:
+        if largest > self.rounding and not model.variant:
             request.say(
                 f"  differs from {self.model.graph} by {largest:.2g} for the same inputs, where "
                 f"outputs are {self.largest:.2g} at most: see whether both are the same network"

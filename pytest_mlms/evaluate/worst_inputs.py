@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from pytest_mlms.text import shortened
 if TYPE_CHECKING:
     from pytest_mlms.pipeline import Dataset
 
-__all__ = ["largest_losses", "place_of", "worse_inputs", "worst_inputs"]
+__all__ = ["flips_by_class", "largest_losses", "place_of", "worse_inputs", "worst_inputs"]
 
 _MOST_SHOWN = 5  # inputs
 _MOST_COLUMNS = 5
@@ -37,6 +38,28 @@ def worse_inputs(baseline: Evidence, candidate: Evidence, dataset: Dataset) -> l
     """Return a line for each of the inputs that got worst: what differs, before and after."""
     worst = largest_losses(candidate.losses - baseline.losses)
     return _lines(worst, baseline, candidate, dataset)
+
+
+def flips_by_class(baseline: Evidence, candidate: Evidence) -> str:
+    """Return how many inputs became wrong, and how many right, by the class of their label.
+
+    "" where the task has no best class, or no input's answer changed so.
+    """
+    before, after = (evidence.shares.get("top1") for evidence in (baseline, candidate))
+    if before is None or after is None or len(before) != len(after):
+        return ""
+    labels = np.asarray(candidate.columns().get("label", ()), dtype=object)
+    texts = []
+    for flipped, what in (
+        (before & ~after, "right before and wrong now"),
+        (after & ~before, "the other way round"),
+    ):
+        if flipped.any() and len(labels) == len(flipped):
+            classes = Counter(map(str, labels[flipped]))
+            most = [f"{name}: {count}" for name, count in classes.most_common(_MOST_SHOWN)]
+            rest = ["…"] if len(classes) > _MOST_SHOWN else []
+            texts.append(f"{int(flipped.sum()):,} {what} ({', '.join([*most, *rest])})")
+    return ", ".join(texts)
 
 
 def _lines(

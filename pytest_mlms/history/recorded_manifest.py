@@ -48,9 +48,12 @@ def _check_place(path: Path, results: Path) -> None:
 
 def _check_model(loaded: LoadedManifest, line: Mapping[str, Any]) -> None:
     models = loaded.manifest.models
-    found = [model for model in models if model.name == line["framework"]]
+    variant = line.get("variant") or None
+    wanted = (line["framework"], variant)
+    found = [model for model in models if (model.name, model.variant) == wanted]
     if not found:
-        problem = f"there is no model for {line['framework']} any more"
+        name = f"{line['framework']} {variant}" if variant else line["framework"]
+        problem = f"there is no model for {name} any more"
         raise MlmsError(f"{loaded.place('models')}: {problem}; restore it")
     index = models.index(found[0])
     digests = loaded.model_digests(found[0])
@@ -58,7 +61,8 @@ def _check_model(loaded: LoadedManifest, line: Mapping[str, Any]) -> None:
         if digests.get(role) != digest:
             problem = f"the {role} is not the one that was measured ({digest[:12]}…)"
             raise MlmsError(f"{loaded.place('models', index, role)}: {problem}; restore it")
-    if to_plain(found[0].options) != line["options"]:
+    declared = (line["stack"].get("declared") or {}).get("options") or {}
+    if {**to_plain(found[0].options), **declared} != line["options"]:
         place = loaded.place("models", index, "options")
         raise MlmsError(f"{place}: the options are not those that were measured; restore them")
 

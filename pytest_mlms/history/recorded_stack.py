@@ -14,7 +14,7 @@ from pytest_mlms.stacks.recreated import NOT_IN_AGENTS
 
 __all__ = ["RecordedStack"]
 
-_ENVIRONMENT = ("env", "env_passthrough", "libraries")
+_ENVIRONMENT = ("env", "env_passthrough", "libraries", "options", "variant")
 """The declared keys that are no packages and change what a stack does."""
 
 
@@ -56,7 +56,7 @@ class RecordedStack:
             python=line.get("python") or "",
             packages=tuple(_of_agents(launch.exact)),
             missing="" if launch.exact else missing,
-            declared=stack.get("declared") or {},
+            declared=_declared(line),
             threads=stack.get("threads"),
             cores=tuple(stack.get("cores") or ()),
             driver=_driver_of(line),
@@ -109,3 +109,9 @@ def _of_agents(packages: Iterable[str]) -> Iterator[str]:
         package = parse_package(line)
         if package is None or package.key not in NOT_IN_AGENTS:
             yield line
+
+
+def _declared(line: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys that declare a stack which runs the model of a line and no other variant."""
+    variant = {"variant": line["variant"]} if line.get("variant") else {}
+    return {**(line["stack"].get("declared") or {}), **variant}

@@ -22,8 +22,8 @@ __all__ = ["with_locked_baseline"]
 def with_locked_baseline(case: Case, file: Path, declared: Mapping[str, Stack]) -> Case:
     """Return the upgrade of a case from the stack that it has in a lock file.
 
-    Threads and cores are those of today on both sides. Raises LockError for a file that can't be
-    read.
+    Threads, cores and the predictor's options are those of today on both sides. Raises LockError
+    for a file that can't be read.
     """
     from pytest_mlms.lockfile.baseline import locked_stack
 
@@ -33,7 +33,13 @@ def with_locked_baseline(case: Case, file: Path, declared: Mapping[str, Stack]) 
     except MlmsError as error:
         nothing = replace(case.stack, name=LOCK, several=False)
         return replace(case, against=nothing, unlocked=error)
-    against = replace(stack, threads=case.stack.threads, cores=case.stack.cores)
+    against = replace(
+        stack,
+        threads=case.stack.threads,
+        cores=case.stack.cores,
+        variant=case.stack.variant,
+        model_options=case.stack.model_options,
+    )
     return replace(case, against=against)
 
 

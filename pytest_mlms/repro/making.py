@@ -100,7 +100,7 @@ def bundle_of_item(found: FoundItem, making: Making) -> Bundle:
         files=files.model,
         device=device_name(case.device),
         threads=case.threads,
-        options=_without_secrets(model.options),
+        options=_without_secrets(line["options"]),
         inputs={},
         old=old.side if old else None,
         new=new.side,
@@ -119,8 +119,9 @@ def _trust(loaded: LoadedManifest, found: FoundItem, making: Making) -> Trust:
 
 
 def _model_of(loaded: LoadedManifest, line: Mapping[str, Any]) -> Model:
-    (model,) = (one for one in loaded.manifest.models if one.name == line["framework"])
-    return model
+    wanted = (line["framework"], line.get("variant") or None)
+    models = loaded.manifest.models
+    return next(one for one in models if (one.name, one.variant) == wanted)
 
 
 def _case_of(loaded: LoadedManifest, model: Model, line: Mapping[str, Any]) -> Case:

@@ -130,19 +130,18 @@ def _folders(root: Path, manifests: Iterable[Path]) -> Iterator[Path]:
                 yield parent
 
 
-def variant_stacks(names: Iterable[str], manifests: Iterable[Path]) -> dict[str, Stack]:
-    """Return a stack for each name that is a variant of the manifests and nothing else.
+def variant_stacks(manifests: Iterable[Path]) -> dict[str, Stack]:
+    """Return a stack for each variant of the manifests.
 
     It is the interpreter that runs pytest, with the models of this variant. The files are searched
     for the word, as manifests that are no good are reported later.
     """
-    wanted = {name for name in names if re.fullmatch(_WORD, name)}
     written: set[str] = set()
-    for path in manifests if wanted else ():
+    for path in manifests:
         for file in sorted(path.rglob("*.y*ml")) if path.is_dir() else [path]:
             with contextlib.suppress(OSError, UnicodeDecodeError):
                 written.update(_VARIANT.findall(file.read_text(encoding="utf-8")))
-    return {name: replace(HERE, variant=name) for name in sorted(wanted & written)}
+    return {name: replace(HERE, variant=name) for name in sorted(written)}
 
 
 def choose(
@@ -165,7 +164,7 @@ def choose(
 
 
 def _all_declared(declared: Mapping[str, Stack], option: str) -> list[Stack]:
-    stacks = [stack for stack in declared.values() if stack is not HERE]
+    stacks = [stack for name, stack in declared.items() if stack.name == name and stack is not HERE]
     if not stacks:
         advice = "write a stacks.yaml, name its folder by --mlms-manifests, or name a requirement"
         raise StackError(f"{option}: no stack is declared; {advice}")
@@ -284,7 +283,9 @@ def _split(value: str) -> list[str]:
 def _unknown(value: str, declared: Mapping[str, Stack]) -> str:
     known = instead(value, sorted(declared))
     problem = f"{value!r} is neither a stack nor a requirement such as onnxruntime==1.30.0"
-    return f"{problem}; {known} (stacks.yaml declares others)"
+    variants = [name for name, stack in declared.items() if stack.variant and stack.name != name]
+    also = f"; the variants of models are {', '.join(variants)}" if variants else ""
+    return f"{problem}; {known} (stacks.yaml declares others){also}"
 
 
 def stacks_for(

@@ -57,11 +57,17 @@ _VARIABLES = frozenset(
 )
 """Variables that can neither load code nor name a file."""
 
+_FILES = ("cache", "delegate")
+"""Options of predictors whose values are files or folders."""
+
 _VALUE = re.compile(r"[\w .,:;=+{}()*-]{0,400}", re.ASCII)
 _PYTHON = re.compile(r"\d+\.\d+(\.\d+)?([a-z]+\d+)?\+?", re.ASCII)
 _IMAGE = re.compile(r"(sha256:)?[0-9a-f]{64}")
 
-_NEEDED = ("container", "libraries", "env", "env_passthrough")
+_WORD = re.compile(r"[\w-]{1,64}", re.ASCII)
+"""A text that is no path; an option of such a value can't name a file elsewhere."""
+
+_NEEDED = ("container", "libraries", "env", "env_passthrough", "options")
 """Keys that change what is measured beside exact packages."""
 
 _SOURCES = ("--index-url", "--extra-index-url", "--find-links", "--no-build-isolation")
@@ -185,6 +191,11 @@ def _is_harmless(key: str, part: Any) -> bool:
     if key == "env":
         name, value = part
         return name in _VARIABLES and _VALUE.fullmatch(value) is not None
+    if key == "options":
+        name, value = part
+        return not isinstance(value, str) or (name not in _FILES and bool(_WORD.fullmatch(value)))
+    if key == "variant":
+        return True
     if key == "requirements":
         return _is_plain(part)
     if key == "python":

@@ -7,9 +7,10 @@ import shlex
 __all__ = ["culprit_command", "point_id"]
 
 
-def point_id(file: str, device: str, batch_size: int) -> str:
+def point_id(file: str, device: str, batch_size: int, variant: str | None = None) -> str:
     """Return the id that ``mlms culprit`` takes for a point of a manifest."""
-    return f"{file}::test_upgrade[{device}-b{batch_size}]"
+    of_model = f"{variant}-" if variant else ""
+    return f"{file}::test_upgrade[{of_model}{device}-b{batch_size}]"
 
 
 def culprit_command(point: str, good: str, bad: str, quantity: str) -> str:

@@ -26,6 +26,7 @@ __all__ = [
     "tolerance_label",
     "verdict_label",
     "widening_label",
+    "with_variant",
 ]
 
 NOT_SHOWN = "not shown to be worse"
@@ -35,6 +36,13 @@ NOT_SHOWN = "not shown to be worse"
 _MUCH_WORSE = 1.25
 
 _LEAST_WRITTEN_OUT = 99.5  # percent
+
+
+def with_variant(stack: str, variant: str | None) -> str:
+    """Return what a text calls a stack that runs a variant of a model."""
+    if not variant or stack.endswith(variant):
+        return stack
+    return variant if stack == "here" else f"{stack} {variant}"
 
 
 def sides_label(candidate: str, baseline: str, framework: str) -> str:

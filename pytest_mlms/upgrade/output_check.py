@@ -19,7 +19,7 @@ from pytest_mlms.evaluate.closeness import Rule
 from pytest_mlms.evaluate.output_sweep import OutputSweep, rules_of
 from pytest_mlms.evaluate.scoring import Files, Scoring
 from pytest_mlms.evaluate.tasks.task import Evidence
-from pytest_mlms.evaluate.worst_inputs import worse_inputs
+from pytest_mlms.evaluate.worst_inputs import flips_by_class, worse_inputs
 from pytest_mlms.manifest.schema import Output
 from pytest_mlms.pipeline import Dataset
 from pytest_mlms.records import Comparison, Verdict
@@ -38,6 +38,7 @@ from pytest_mlms.upgrade.output_verdict import (
     Circumstances,
     OutputsCompared,
     agreement_of,
+    by_design,
     compared,
 )
 from pytest_mlms.upgrade.paired_evidence import compare_evidence
@@ -108,12 +109,13 @@ class OutputCheck:
     _rounds: int = field(init=False, default=0)
     _accuracy: Sequence[Comparison] = field(init=False, default=())
     _worse: Sequence[str] = field(init=False, default=())
+    _flips: str = field(init=False, default="")
     _first: dict[SideName, Outputs] = field(init=False, default_factory=dict)
     _probe: Outputs = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         manifest = self.case.loaded.manifest
-        agreement = self.case.agreement
+        agreement = self.case.upgrade_agreement
         tolerance = Tolerance(agreement.rtol, agreement.atol) if agreement else None
         rules = rules_of(
             manifest.outputs, task=manifest.task, tolerance=tolerance, device=self.case.device
@@ -148,6 +150,10 @@ class OutputCheck:
             self._add_random(pair)
         self._check_baseline()
         agreement = agreement_of(self._sweep, self._about)
+        if self.case.crosses_variants and self.case.upgrade_agreement is None:
+            agreement = by_design(agreement, self._sweep, self._about, bool(self._accuracy))
+        if self._flips:
+            agreement = agreement.but(told=f"{agreement.told}; {self._flips}")
         worse = self._worse
         if agreement.verdict is Verdict.REGRESSED and not worse:
             worse = self._sweep.worst
@@ -303,6 +309,7 @@ class OutputCheck:
             self._sweep.problem = self._sweep.problem or str(error)
             return
         self._accuracy = comparisons
+        self._flips = accuracy.flips()
         are_worse = any(one.verdict is Verdict.REGRESSED for one in comparisons)
         if are_worse or agreement_of(self._sweep, self._about).verdict is Verdict.REGRESSED:
             self._worse = accuracy.worse_inputs()
@@ -367,6 +374,11 @@ class _AccuracyCheck:
     def worse_inputs(self) -> list[str]:
         """Return a line for each of the inputs that got worst."""
         return worse_inputs(self._evidence["a"], self._evidence["b"], self._dataset)
+
+    def flips(self) -> str:
+        """Return how many inputs became wrong, and right, by class; "" where none did."""
+        a, b = (self._evidence[side] for side in SIDES)
+        return flips_by_class(a, b)
 
     def _evidence_of(self, side: SideName) -> Evidence:
         error = self._errors.get(side)

@@ -14,7 +14,7 @@ from pytest_mlms.records import Comparison, Verdict
 from pytest_mlms.statistics import binomial_bounds
 from pytest_mlms.upgrade.rounds import SideName
 
-__all__ = ["TIMED", "Circumstances", "OutputsCompared", "agreement_of", "compared"]
+__all__ = ["TIMED", "Circumstances", "OutputsCompared", "agreement_of", "by_design", "compared"]
 
 _BOUND_OF_FAILING = 0.01
 _BOUND_OF_PASSING = 0.05
@@ -149,6 +149,26 @@ def agreement_of(sweep: OutputSweep, about: Circumstances) -> Comparison:
         verdict=verdict,
         told="; ".join(_texts(sweep, about, wrong)),
     )
+
+
+def by_design(
+    agreement: Comparison, sweep: OutputSweep, about: Circumstances, has_accuracy: bool
+) -> Comparison:
+    """Return the verdict on the outputs of two variants, which differ by design.
+
+    How far is told and not judged; that is up to accuracy, and a manifest without it must say how
+    far they may differ. What no variant may do is REGRESSED: outputs of another form, NaN, and a
+    variant that disagrees with itself.
+    """
+    own = [part for where, part in about.parts.items() if where.startswith("B against itself")]
+    is_broken = bool(sweep.problem) or any(_is_wrong(part, about.inputs) for part in own)
+    if is_broken or about.intermittent:
+        return agreement
+    text = f"variants differ by design: {agreement.told}"
+    if has_accuracy:
+        return agreement.but(verdict=Verdict.PASSED, gate=False, lacking="", told=text)
+    lacking = "nothing says how far the outputs of variants may differ; write an agreement"
+    return agreement.but(verdict=Verdict.INCONCLUSIVE, lacking=lacking, told=text)
 
 
 def _badness(sweep: OutputSweep) -> tuple[bool, float]:

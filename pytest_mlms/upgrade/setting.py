@@ -12,6 +12,7 @@ from pytest_mlms.config import Config
 from pytest_mlms.host.machine import machine_state
 from pytest_mlms.upgrade.criteria import rounds_of
 from pytest_mlms.upgrade.culprit import point_id
+from pytest_mlms.upgrade.labels import with_variant
 from pytest_mlms.upgrade.round_estimate import ROUNDS, RoundSpan
 
 __all__ = ["UpgradeSetting", "setting_of"]
@@ -54,8 +55,8 @@ def setting_of(
 ) -> UpgradeSetting:
     """Return the setting of an upgrade that has run."""
     return UpgradeSetting(
-        a=case.baseline.stack.name,
-        b=case.stack.name,
+        a=with_variant(case.baseline.stack.name, case.baseline.model.variant),
+        b=with_variant(case.stack.name, case.model.variant),
         budget=config.budget,
         threads=(case.baseline.threads, case.threads),
         place=str(case.loaded.place("thresholds", "upgrade")),
@@ -65,7 +66,9 @@ def setting_of(
         gpu_notes=gpu_notes,
         framework=case.model.name,
         rounds=rounds_of(config),
-        point=point_id(_relative(case.loaded.path), case.device, case.batch_size),
+        point=point_id(
+            _relative(case.loaded.path), case.device, case.batch_size, case.model.variant
+        ),
         changed_packages=changed_packages,
     )
 

@@ -21,6 +21,7 @@ from pytest_mlms.upgrade.labels import (
     point_label,
     sides_label,
     software_text,
+    with_variant,
 )
 from pytest_mlms.upgrade.layer_diff import LayerChange
 from pytest_mlms.views.machine import MachineView
@@ -107,6 +108,7 @@ class ItemView:
     seed: int | None = None
     against: BaselineView | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+    variant: str = ""
     original: OriginalView | None = None
     other_version: str = ""
     machine: MachineView = field(default_factory=MachineView)
@@ -170,7 +172,9 @@ class ItemView:
         """The model and the case, as people read them."""
         case = self.case
         if self.against is not None:
-            sides = sides_label(self.stack.name, self.against.name, self.framework)
+            b = with_variant(self.stack.name, self.variant)
+            a = with_variant(self.against.name, self.against.variant or self.variant)
+            sides = sides_label(b, a, self.framework)
             case = f"{sides}, {point_label(self.device, self.batch_size, self.scenario)}"
         again = f" #{self.repetition}" if self.repetition > 1 else ""
         return f"{self.manifest.name}: {case}{again}"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 __all__ = [
     "BaselineView",
@@ -75,10 +76,15 @@ class StackView:
 
 @dataclass(frozen=True)
 class BaselineView:
-    """The stack that an upgrade is compared with."""
+    """The stack that an upgrade is compared with.
+
+    ``variant`` and ``options`` are those of its model, where they are others than the candidate's.
+    """
 
     name: str
     threads: int | None = None
+    variant: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

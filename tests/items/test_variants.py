@@ -31,12 +31,12 @@ def variants(project: Project) -> Project:
     sha256 = text.partition("sha256: ")[2].split()[0]
     models = "".join(
         MODEL.format(variant=variant, sha256=sha256, level=level)
-        for variant, level in (("fp32", "all"), ("int8", "none"))
+        for variant, level in (("fp32", "all"), ("int8", "extended"))
     )
     head, _, rest = text.partition("models:\n")
     project.manifest.write_text(f"{head}models:\n{models}\n{rest[rest.index('inputs:') :]}")
     project.edit("batch_sizes: [1, 8, 64]", "batch_sizes: [8]")
-    project.set_thresholds("  upgrade: {tolerance: 1000 %}")
+    project.set_thresholds("  upgrade: {tolerance: 100 %}")
     (project.folder / "stacks.yaml").write_text(STACKS)
     return project
 
@@ -46,7 +46,7 @@ def test_one_variant_is_gated_against_another(variants: Project) -> None:
     (item,) = variants.items()
     assert item["case"] == "onnxruntime-int8-vs-onnxruntime-fp32-cpu-b8"
     assert item["variant"] == "int8"
-    assert item["options"] == {"optimization": "none"}
+    assert item["options"] == {"optimization": "extended"}
     assert item["against"]["variant"] == "fp32"
     assert item["against"]["options"] == {"optimization": "all"}
 
@@ -59,14 +59,16 @@ def test_a_stack_has_options_and_a_variant_of_its_own(variants: Project) -> None
     (item,) = variants.items()
     options = {"execution_mode": "parallel", "inter_op_threads": 2}
     assert options.items() <= item["options"].items()
-    assert item["options"]["optimization"] == "none"
+    assert item["options"]["optimization"] == "extended"
     assert item["stack"]["declared"]["variant"] == "int8"
 
 
 def test_an_unknown_variant_is_a_usage_error_that_names_what_there_is(variants: Project) -> None:
     result = variants.run("--mlms-stack=int4")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*'int4' is neither a stack nor a *variant*fp32, int8*"])
+    result.stderr.fnmatch_lines(
+        ["*'int4' is neither a stack nor *the variants of models are fp32, int8"]
+    )
 
 
 def test_a_variable_is_one_side_of_an_upgrade(project: Project) -> None:
@@ -84,7 +86,7 @@ def test_a_variable_is_one_side_of_an_upgrade(project: Project) -> None:
 def test_lint_refuses_options_that_a_predictor_does_not_take(
     variants: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    variants.edit("{optimization: none}", "{optimisation: none, inter_op_threads: '2'}")
+    variants.edit("{optimization: extended}", "{optimisation: none, inter_op_threads: '2'}")
     stacks = Path(variants.folder, "stacks.yaml")
     stacks.write_text(stacks.read_text().replace("mode: parallel", "mode: quick"))
     assert main(["lint", str(variants.folder), "--mlms-predictors", str(PREDICTORS)]) == 1

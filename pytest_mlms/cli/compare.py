@@ -1,0 +1,152 @@
+"""``mlms compare``: from a model's file to a verdict on two stacks, in one command."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pytest_mlms.agent.registry import find_predictors
+from pytest_mlms.artifacts.fetch import default_cache
+from pytest_mlms.cli.arguments import (
+    add_allow_code,
+    add_cache,
+    add_predictors,
+    add_results,
+    show_step,
+)
+from pytest_mlms.draft.data import recognise_data
+from pytest_mlms.draft.drafting import draft_manifest
+from pytest_mlms.draft.measuring import measurable
+from pytest_mlms.draft.model_files import ModelFiles, recognise_models
+from pytest_mlms.draft.opening import stacks_of
+from pytest_mlms.draft.request import DraftRequest
+from pytest_mlms.errors import MlmsError
+from pytest_mlms.files import write_atomically
+from pytest_mlms.records import Stack
+from pytest_mlms.stacks.declared import choose, declared_stacks
+from pytest_mlms.stacks.launch import prepare
+from pytest_mlms.text import file_stem, visible
+
+__all__ = ["add_compare"]
+
+
+def add_compare(commands: Any) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "compare", help="judge a model's file on two stacks: an upgrade without a manifest"
+    )
+    parser.add_argument("model", metavar="MODEL", help="a model's file, or FRAMEWORK=PATH")
+    for side, what in (("old", "baseline"), ("new", "candidate")):
+        parser.add_argument(
+            f"--{side}",
+            required=True,
+            metavar="STACK",
+            help=f"the {what}: a requirement such as onnxruntime==1.30.0, or a stack's name",
+        )
+    parser.add_argument(
+        "--data", type=Path, metavar="PATH", help="labelled inputs, as mlms init takes them"
+    )
+    parser.add_argument(
+        "--keep", type=Path, metavar="FILE", help="where to leave the manifest (FILE.yaml)"
+    )
+    parser.add_argument("--force", action="store_true", help="replace a manifest that is there")
+    parser.add_argument(
+        "pytest_options", nargs="*", metavar="-- OPTION", help="further options of pytest"
+    )
+    add_allow_code(parser)
+    add_predictors(parser)
+    add_cache(parser)
+    add_results(parser, "folder for the results, and for the manifest without --keep")
+    parser.set_defaults(run=_compare)
+
+
+def _compare(options: argparse.Namespace) -> int:
+    """Draft a manifest and run its upgrade; return pytest's status. Raises MlmsError."""
+    predictors = find_predictors(options.predictors)
+    declared = declared_stacks(Path.cwd())
+    (old,) = _one(options.old, declared, predictors, "--old")
+    (new,) = _one(options.new, declared, predictors, "--new")
+    if old == new:
+        raise MlmsError(f"--old and --new are both {old.name}; name two stacks or releases")
+    models = _models(options.model, (old, new), predictors)
+    target = _target(options, models[0])
+    for stack in (old, new):
+        prepare(stack, options.cache, show=show_step)
+    request = DraftRequest(
+        models=models,
+        stacks=stacks_of(models, [old, new]),
+        target=target,
+        predictors=predictors,
+        cache=options.cache,
+        say=_say,
+        show=show_step,
+        data=None if options.data is None else recognise_data(options.data),
+        allow_code=options.allow_code,
+        replaces=options.force or options.keep is None,
+    )
+    draft = draft_manifest(request)
+    if len(models) > 1:
+        draft = measurable(draft)
+    try:
+        write_atomically(target, draft.text())
+    except OSError as error:
+        raise MlmsError(f"{target} can't be written: {error.strerror}; name --keep FILE") from error
+    _say(f"wrote {target}")
+    return subprocess.run(_command(target, options), check=False).returncode
+
+
+def _one(
+    value: str, declared: Mapping[str, Stack], predictors: Mapping[str, Path], option: str
+) -> list[Stack]:
+    stacks = choose([value], declared, predictors, option)
+    if len(stacks) != 1:
+        raise MlmsError(f"{option} {value} means {len(stacks)} stacks; name one of them")
+    return stacks
+
+
+def _models(
+    named: str, stacks: Sequence[Stack], predictors: Mapping[str, Path]
+) -> list[ModelFiles]:
+    """Return the model's file for each framework of the stacks."""
+    (model,) = recognise_models([named], predictors)
+    wanted = dict.fromkeys(stack.framework or model.framework for stack in stacks)
+    if [*wanted] == [model.framework]:
+        return [model]
+    return recognise_models([f"{name}={model.graph}" for name in wanted], predictors)
+
+
+def _target(options: argparse.Namespace, model: ModelFiles) -> Path:
+    """Return the path of the manifest; its folder is made."""
+    name = f"{file_stem(model.graph.name)}.yaml"
+    path: Path = options.keep or options.results / "compared" / name
+    if path.suffix not in (".yaml", ".yml"):
+        raise MlmsError(f"--keep {path}: the name of a manifest ends in .yaml")
+    if options.keep and path.exists() and not options.force:
+        raise MlmsError(f"{path} is there already; --force replaces it")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise MlmsError(f"{path.parent} can't be made: {error.strerror}") from error
+    return path
+
+
+def _command(target: Path, options: argparse.Namespace) -> list[str]:
+    """Return the command of the upgrade; settings of a project's own tests are left out."""
+    command = [sys.executable, "-m", "pytest", str(target), f"-c{os.devnull}"]
+    command += [f"--rootdir={Path.cwd()}", "-pno:cacheprovider", "-Wignore:no limit judges"]
+    command += [f"--mlms-stack={options.new}", f"--mlms-against={options.old}"]
+    command.append(f"--mlms-results={options.results}")
+    if options.cache != default_cache():
+        command.append(f"--mlms-cache={options.cache}")
+    command += [f"--mlms-predictors={folder}" for folder in options.predictors]
+    command += ["--mlms-allow-code"] if options.allow_code else []
+    return [*command, *options.pytest_options]
+
+
+def _say(line: str) -> None:
+    print(visible(line), file=sys.stderr, flush=True)
