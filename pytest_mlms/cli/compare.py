@@ -56,7 +56,12 @@ def add_compare(commands: Any) -> None:
     )
     parser.add_argument("--force", action="store_true", help="replace a manifest that is there")
     parser.add_argument(
-        "pytest_options", nargs="*", metavar="-- OPTION", help="further options of pytest"
+        "--pytest",
+        action="append",
+        default=[],
+        metavar="OPTION",
+        dest="pytest_options",
+        help="further option of pytest, as in --pytest=--mlms-budget=60; may be repeated",
     )
     add_allow_code(parser)
     add_predictors(parser)
@@ -76,7 +81,7 @@ def _compare(options: argparse.Namespace) -> int:
     models = _models(options.model, (old, new), predictors)
     target = _target(options, models[0])
     for stack in (old, new):
-        prepare(stack, options.cache, show=show_step)
+        _make(stack, options.cache)
     request = DraftRequest(
         models=models,
         stacks=stacks_of(models, [old, new]),
@@ -107,6 +112,16 @@ def _one(
     if len(stacks) != 1:
         raise MlmsError(f"{option} {value} means {len(stacks)} stacks; name one of them")
     return stacks
+
+
+def _make(stack: Stack, cache: Path) -> None:
+    """Make the environment of a stack; the error has the last reason of its installer, a line."""
+    try:
+        prepare(stack, cache, show=show_step)
+    except MlmsError as error:
+        problem, *lines = str(error).splitlines()
+        reasons = [line.partition("ERROR: ")[2] for line in lines if "ERROR: " in line]
+        raise MlmsError(": ".join([problem, *(reasons or lines)[-1:]])) from None
 
 
 def _models(

@@ -135,7 +135,7 @@ def known_classes(loaded: LoadedManifest) -> int | None:
 def _axes_of_classes(output: Output, shape: Sequence[int | None]) -> list[int | None]:
     """Return the axes of an output behind its batch that aren't 1."""
     others = list(shape)
-    if others:
+    if others and not output.batch:
         del others[output.batch_axis or 0]
     return [axis for axis in others if axis != 1]
 

@@ -84,14 +84,30 @@ def find_out(model: ModelFiles, predictor: Predictor, request: DraftRequest) -> 
     labelled = request.data is not None or request.labels is not None
     outputs, best, left_out = guess_outputs(predictor.outputs, trial, labelled=labelled)
     if not outputs:
-        problem = f"{model.graph} has no output with a row for each input"
-        raise MlmsError(f"{problem}; export it with the axis of the batch in its outputs")
+        if request.data is not None:
+            problem = f"{model.graph} has no output with a row for each input"
+            raise MlmsError(f"{problem}; export it with the axis of the batch in its outputs")
+        return _of_one_input(findings, predictor, trial)
     findings = replace(findings, outputs=outputs, left_out=left_out)
     if best is None:
         return findings
     classes = classes_of(trial, best)
     names = hints.names if len(hints.names) == classes else ()
     return replace(findings, task=_task(inputs[0]), classes=classes, names=names)
+
+
+def _of_one_input(findings: Findings, predictor: Predictor, trial: Trial) -> Findings:
+    """Return the findings of a model that takes one input a call, of which no axis is the batch."""
+    inputs = []
+    for part, tensor in zip(findings.inputs, predictor.inputs, strict=True):
+        sizes = part.shape or tensor.shape
+        shape = [size if isinstance(size, int) else 1 for size in sizes]
+        one = InputPart(part.name, "tensor", part.element_type, shape=shape, range=part.range)
+        inputs.append(one)
+    names = [tensor.name for tensor in predictor.outputs if tensor.name in trial.outputs]
+    comment = "not as long as the batch: one input a call"
+    outputs = [OutputPart(name, "tensor", comment=comment, batch="none") for name in names]
+    return replace(findings, inputs=inputs, outputs=outputs, batch_sizes=(1,))
 
 
 def _check_shapes(model: ModelFiles, predictor: Predictor) -> None:

@@ -136,6 +136,7 @@ class OutputPart:
     shape: Sequence[int | str] | None = None
     steps: Sequence[str] = ()
     comment: str = ""
+    batch: str = ""
 
     def lines(self) -> list[str]:
         """Return its text."""
@@ -143,6 +144,8 @@ class OutputPart:
         lines.append(f"    type: {self.type}")
         if self.shape is not None:
             lines.append(f"    shape: {_listed(self.shape)}")
+        if self.batch:
+            lines.append(f"    batch: {self.batch}")
         if self.steps:
             lines.append(f"    steps: [{', '.join(self.steps)}]")
         return lines

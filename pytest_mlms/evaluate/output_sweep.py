@@ -121,7 +121,8 @@ class OutputSweep:
         allowed = 0.0 if rule.tolerance else rule.share_of(expected)
         earlier = earlier._replace(allowed=allowed, beyond=earlier.beyond + _far_rows(found))
         ours = np.atleast_1d(ours)
-        for row in np.argsort(-found.deviation, kind="stable")[:_MOST_NAMED]:
+        filled = found.deviation if expected[0:1].size else found.deviation[:0]
+        for row in np.argsort(-filled, kind="stable")[:_MOST_NAMED]:
             ratio = float(found.deviation[row])
             place = _place(int(found.places[row]), expected.shape[1:])
             a = _number(expected[row][place])

@@ -57,6 +57,8 @@ class BatchAxis:
         if shape is not None and not _fits(values.shape, shape):
             found = f"output {self.output.name!r} of {size} inputs is {values.shape}"
             raise OutputError(f"{found}; correct its shape in the manifest, [{_text(shape)}]")
+        if self.output.batch and size == 1:
+            return values[np.newaxis]
         for axis in self.axes:
             if axis < values.ndim and values.shape[axis] == size:
                 return np.moveaxis(values, axis, 0)
@@ -65,7 +67,7 @@ class BatchAxis:
         found = f"output {self.output.name!r} of {size} inputs is {values.shape}"
         raise OutputError(
             f"{found}, without a row an input; say with 'shape: […, batch, …]' which axis is the "
-            f"batch, or leave it out of the manifest's outputs"
+            f"batch, with 'batch: none' that it has none, or leave it out of the manifest's outputs"
         )
 
 

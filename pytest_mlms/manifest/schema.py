@@ -386,26 +386,32 @@ class Output(Closed):
 
     ``type`` says what it is once these are done, and so what a task makes of it. ``shape`` has the
     sizes of its axes where the model doesn't tell which is the axis of the batch, with the word
-    batch for that one.
+    batch for that one. An output with ``batch: none`` has no such axis: it is of the one input of a
+    call, and of any size where it has no ``shape``.
     """
 
     name: str
     position: TensorPosition | None = None
     type: OutputType
     shape: Shape | None = None
+    batch: Literal["none"] | None = None
     steps: list[OutputStep] = []
 
     @property
     def batch_axis(self) -> int | None:
         """The number of the axis of the batch; None where the manifest doesn't say it."""
-        return None if self.shape is None else self.shape.index(BATCH)
+        return None if self.shape is None or self.batch else self.shape.index(BATCH)
 
     @model_validator(mode="after")
     def _check_steps(self) -> Output:
-        if self.shape is not None and BATCH not in self.shape:
+        if self.batch and BATCH in (self.shape or ()):
+            raise ValueError(
+                "an output with 'batch: none' has no axis batch; leave one of them out"
+            )
+        if self.shape is not None and BATCH not in self.shape and not self.batch:
             raise ValueError(
                 "the shape of an output has the word batch for the axis of the batch; write it, or "
-                "leave out an output without such an axis"
+                "'batch: none' for an output without such an axis"
             )
         names = [step.name for step in self.steps]
         if "top_k" in names[:-1]:

@@ -139,6 +139,21 @@ def _wrong_scenarios(key: str, named: Collection[Any]) -> Iterator[str]:
         yield f"{name} has no {key}, which is of queries under load; remove it"
 
 
+def _single_inputs(manifest: Manifest) -> Iterator[Error]:
+    """Yield an error where a call may have several inputs and an output is of one."""
+    if not any(output.batch for output in manifest.outputs):
+        return
+    evaluate = manifest.evaluate
+    if evaluate.batch_sizes != [1]:
+        yield ("evaluate", "batch_sizes"), "an output has 'batch: none'; write batch_sizes: [1]"
+    if evaluate.batcher is not None:
+        yield ("evaluate", "batcher"), "an output has 'batch: none'; leave the batcher out"
+    for number, entry in enumerate(evaluate.scenarios):
+        if entry.name == "multi_stream":
+            text = "multi_stream has several inputs a call, and an output 'batch: none'; remove it"
+            yield ("evaluate", "scenarios", number), text
+
+
 def _task_errors(manifest: Manifest) -> Iterator[Error]:
     """Yield errors of a task that can't be used, and of outputs that it doesn't score."""
     facts = manifest.task_facts
@@ -284,6 +299,7 @@ _CHECKS = (
     _states_alone,
     _idle_instances,
     _idle_loads,
+    _single_inputs,
     _task_errors,
     _upgrade_without_accuracy,
     _step_digests,

@@ -27,7 +27,7 @@ from pytest_mlms.report.traces import (
     overhead_columns,
     time_columns,
 )
-from pytest_mlms.upgrade.labels import deciding_label, point_label, sides_label, told_lines
+from pytest_mlms.upgrade.labels import deciding_label, point_label, told_lines
 from pytest_mlms.views.item import ItemView
 from pytest_mlms.views.numbers import NONE
 
@@ -257,7 +257,7 @@ def _by_sides(items: Items) -> dict[str, list[ItemView]]:
 def _sides(item: ItemView) -> str:
     if item.against is None or not item.comparisons:
         return ""
-    return sides_label(item.stack.name, item.against.name, item.framework)
+    return item.sides
 
 
 def _row(item: ItemView, cells: Iterable[Cell]) -> list[str]:

@@ -172,12 +172,18 @@ class ItemView:
         """The model and the case, as people read them."""
         case = self.case
         if self.against is not None:
-            b = with_variant(self.stack.name, self.variant)
-            a = with_variant(self.against.name, self.against.variant or self.variant)
-            sides = sides_label(b, a, self.framework)
-            case = f"{sides}, {point_label(self.device, self.batch_size, self.scenario)}"
+            case = f"{self.sides}, {point_label(self.device, self.batch_size, self.scenario)}"
         again = f" #{self.repetition}" if self.repetition > 1 else ""
         return f"{self.manifest.name}: {case}{again}"
+
+    @property
+    def sides(self) -> str:
+        """Both sides of an upgrade, as people read them; "" without a baseline."""
+        if self.against is None:
+            return ""
+        b = with_variant(self.stack.name, self.variant)
+        a = with_variant(self.against.name, self.against.variant or self.variant)
+        return sides_label(b, a, self.framework)
 
     @property
     def stack_label(self) -> str:

@@ -66,6 +66,17 @@ def test_weights_that_are_named_belong_to_their_graph() -> None:
     assert len(recognise_models(["m.onnx", "openvino=m.onnx", "m.tflite"], FRAMEWORKS)) == 3
 
 
+def test_several_models_of_a_framework_are_variants_by_what_their_names_differ_in() -> None:
+    for name in ("net_fp32.onnx", "net_int8-v2.onnx", "net.onnx", "one.onnx"):
+        Path(name).touch()
+    found = recognise_models(["net_fp32.onnx", "net_int8-v2.onnx", "m.tflite"], FRAMEWORKS)
+    assert [model.variant for model in found] == ["fp32", "int8-v2", ""]
+    found = recognise_models(["net.onnx", "net_fp32.onnx"], FRAMEWORKS)
+    assert [model.variant for model in found] == ["net", "fp32"]
+    with pytest.raises(MlmsError, match="the models are all called one; rename the files"):
+        recognise_models(["some/one.onnx", "./one.onnx"], FRAMEWORKS)
+
+
 @pytest.mark.parametrize(
     ("named", "message"),
     [
@@ -78,7 +89,6 @@ def test_weights_that_are_named_belong_to_their_graph() -> None:
         (["alone-symbol.json"], "has no weights beside it; put them there as alone-0000.params"),
         (["https://x.org/m.onnx"], "is an address; download it, and name the file"),
         (["onnxrt=m.onnx"], "no predictor for 'onnxrt'; did you mean 'onnxruntime'?"),
-        (["m.onnx", "some/one.onnx"], "m.onnx and some/one.onnx are both for onnxruntime; write"),
     ],
 )  # fmt: skip
 def test_what_is_no_model_is_refused_with_what_to_name(named: list[str], message: str) -> None:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
+from onnx import helper, numpy_helper
 
 from pytest_mlms.cli.main import main
-from tests.support.project import PREDICTORS, Project
+from tests.support.project import PREDICTORS, Project, sha256
 
 MODEL = """\
   - framework: onnxruntime >=1.17
     variant: {variant}
     graph: digits_cnn.onnx
     sha256: {sha256}
-    options: {{optimization: {level}}}
+    options: {{mem_pattern: {value}}}
 """
 
 STACKS = """
@@ -30,8 +34,8 @@ def variants(project: Project) -> Project:
     text = project.manifest.read_text()
     sha256 = text.partition("sha256: ")[2].split()[0]
     models = "".join(
-        MODEL.format(variant=variant, sha256=sha256, level=level)
-        for variant, level in (("fp32", "all"), ("int8", "extended"))
+        MODEL.format(variant=variant, sha256=sha256, value=value)
+        for variant, value in (("fp32", "true"), ("int8", "false"))
     )
     head, _, rest = text.partition("models:\n")
     project.manifest.write_text(f"{head}models:\n{models}\n{rest[rest.index('inputs:') :]}")
@@ -42,13 +46,16 @@ def variants(project: Project) -> Project:
 
 
 def test_one_variant_is_gated_against_another(variants: Project) -> None:
+    text = variants.manifest.read_text()
+    agreement = "  agreement: {reference: fp32, frameworks: [int8], atol: 0.1}\n"
+    variants.manifest.write_text(text + agreement)
     variants.run("--mlms-stack=int8", "--mlms-against=fp32").assert_outcomes(passed=1)
     (item,) = variants.items()
     assert item["case"] == "onnxruntime-int8-vs-onnxruntime-fp32-cpu-b8"
     assert item["variant"] == "int8"
-    assert item["options"] == {"optimization": "extended"}
+    assert item["options"] == {"mem_pattern": False}
     assert item["against"]["variant"] == "fp32"
-    assert item["against"]["options"] == {"optimization": "all"}
+    assert item["against"]["options"] == {"mem_pattern": True}
 
 
 def test_a_stack_has_options_and_a_variant_of_its_own(variants: Project) -> None:
@@ -59,7 +66,7 @@ def test_a_stack_has_options_and_a_variant_of_its_own(variants: Project) -> None
     (item,) = variants.items()
     options = {"execution_mode": "parallel", "inter_op_threads": 2}
     assert options.items() <= item["options"].items()
-    assert item["options"]["optimization"] == "extended"
+    assert item["options"]["mem_pattern"] is False
     assert item["stack"]["declared"]["variant"] == "int8"
 
 
@@ -67,7 +74,7 @@ def test_an_unknown_variant_is_a_usage_error_that_names_what_there_is(variants: 
     result = variants.run("--mlms-stack=int4")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(
-        ["*'int4' is neither a stack nor *the variants of models are fp32, int8"]
+        ["*'int4' is neither a stack nor *the variants of models are fp32, int8*"]
     )
 
 
@@ -86,11 +93,47 @@ def test_a_variable_is_one_side_of_an_upgrade(project: Project) -> None:
 def test_lint_refuses_options_that_a_predictor_does_not_take(
     variants: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    variants.edit("{optimization: extended}", "{optimisation: none, inter_op_threads: '2'}")
+    variants.edit("{mem_pattern: false}", "{optimisation: none, inter_op_threads: '2'}")
     stacks = Path(variants.folder, "stacks.yaml")
     stacks.write_text(stacks.read_text().replace("mode: parallel", "mode: quick"))
     assert main(["lint", str(variants.folder), "--mlms-predictors", str(PREDICTORS)]) == 1
     lines = capsys.readouterr().out
-    assert "digits.yaml:15: no option 'optimisation'; this predictor knows provider" in lines
-    assert "digits.yaml:15: inter_op_threads is '2'; write a whole number" in lines
+    assert "digits.yaml:18: no option 'optimisation'; this predictor knows provider" in lines
+    assert "digits.yaml:18: inter_op_threads is '2'; write a whole number" in lines
     assert "stacks.yaml:3: execution_mode is 'quick'; write one of sequential, parallel" in lines
+
+
+def test_the_inputs_that_changed_sides_are_told_by_class(variants: Project) -> None:
+    variants.edit("int8", "worse")
+    graph = variants.folder / "digits_cnn.onnx"
+    worse = with_swapped_classes(graph.read_bytes())
+    (variants.folder / "worse.onnx").write_bytes(worse)
+    text = variants.manifest.read_text()
+    head, _, tail = text.partition("variant: worse")
+    tail = tail.replace("digits_cnn.onnx", "worse.onnx", 1)
+    tail = tail.replace(sha256(graph.read_bytes()), sha256(worse), 1)
+    variants.manifest.write_text(f"{head}variant: worse{tail}")
+    (variants.folder / "stacks.yaml").unlink()
+    variants.run("--mlms-stack=worse", "--mlms-against=fp32").assert_outcomes(failed=1)
+    (item,) = variants.items()
+    assert item["verdict"] == "REGRESSED"
+    by_name = {compared["quantity"]: compared for compared in item["comparisons"]}
+    assert by_name["agreement"]["verdict"] == "PASSED", "outputs of variants differ by design"
+    assert by_name["top1"]["verdict"] == "REGRESSED"
+    told = by_name["agreement"]["told"]
+    assert told.startswith("variants differ by design: ")
+    assert re.search(r"; \d+ right before and wrong now \(\d: \d+, \d: \d+\)", told), told
+
+
+def with_swapped_classes(model: bytes) -> bytes:
+    """Return the network with the classes 3 and 5 of its output swapped."""
+    network = onnx.load_from_string(model)
+    (output,) = network.graph.output
+    for node in network.graph.node:
+        node.output[:] = ["before" if name == output.name else name for name in node.output]
+    order = numpy_helper.from_array(np.array([0, 1, 2, 5, 4, 3, 6, 7, 8, 9]), "order")
+    network.graph.initializer.append(order)
+    swap = helper.make_node("Gather", ["before", "order"], [output.name], axis=1)
+    network.graph.node.append(swap)
+    found: bytes = network.SerializeToString()
+    return found

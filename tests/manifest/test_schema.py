@@ -97,11 +97,22 @@ def test_top_k_is_the_last_step_of_a_classification(tmp_path: Path) -> None:
 
 def test_the_shape_of_an_output_names_the_axis_of_the_batch(tmp_path: Path) -> None:
     output = {"name": "y", "type": "tensor", "shape": [2, 3]}
-    message = "has the word batch for the axis of the batch; write it, or leave out"
+    message = "has the word batch for the axis of the batch; write it, or 'batch: none'"
     assert message in error_of(tmp_path, small(outputs=[output]))
     output["shape"] = [2, "batch"]
     loaded = load(write(tmp_path, small(outputs=[output])))
     assert loaded.manifest.outputs[0].batch_axis == 1
+
+
+def test_an_output_without_a_batch_takes_one_input_a_call(tmp_path: Path) -> None:
+    output = {"name": "y", "type": "tensor", "shape": [2, 3], "batch": "none"}
+    one = {"outputs": [output], "evaluate": {"batch_sizes": [1]}}
+    assert load(write(tmp_path, small(**one))).manifest.outputs[0].batch_axis is None
+    several = {"outputs": [output], "evaluate": {"batch_sizes": [1, 8]}}
+    message = "evaluate.batch_sizes: an output has 'batch: none'; write batch_sizes: [1]"
+    assert message.partition(": ")[2] in error_of(tmp_path, small(**several))
+    output["shape"] = ["batch", 3]
+    assert "has no axis batch; leave one of them out" in error_of(tmp_path, small(**one))
 
 
 def test_the_background_of_classes_is_dropped_first(tmp_path: Path) -> None:

@@ -1,0 +1,72 @@
+"""``mlms compare``: a model's file, two stacks, and pytest's status."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pytest_mlms.cli import compare as command
+from pytest_mlms.cli.main import main
+from pytest_mlms.manifest import load
+from tests.support.project import DIGITS, PREDICTORS
+
+assert command  # imported here: numpy can't be imported again once a test has dropped it
+
+LABOUR = ("--mlms-predictors", str(PREDICTORS))
+QUICK = ("--pytest=--mlms-duration=0.01", "--pytest=--mlms-budget=600")
+
+
+@pytest.fixture(autouse=True)
+def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder with a model's file, as a new user has it."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(DIGITS / "digits_cnn.onnx", tmp_path / "net.onnx")
+    return tmp_path
+
+
+def compare(*words: str) -> int:
+    try:
+        return main(["compare", *words])
+    except SystemExit as end:
+        return int(str(end.code))
+
+
+def test_a_slower_stack_ends_with_the_status_of_pytest_and_leaves_a_manifest() -> None:
+    old, new = "here+LABOUR_WORK=1", "here+LABOUR_WORK=9"
+    words = ["labour=net.onnx", "--old", old, "--new", new, "--keep", "net.yaml", *LABOUR]
+    assert compare(*words, *QUICK) == pytest.ExitCode.TESTS_FAILED
+    assert load(Path("net.yaml")).manifest.models[0].name == "labour"
+    (results,) = Path("mlms-results").glob("2*/results.jsonl")
+    assert '"verdict": "REGRESSED"' in results.read_text()
+    assert compare(*words, *QUICK) == pytest.ExitCode.USAGE_ERROR, "the manifest is there"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["no.onnx", "--old", "here", "--new", "onnxruntime==1.30.0"], "there is no no.onnx"),
+        (["net.onnx", "--old", "here", "--new", "here"], "--old and --new are both here"),
+        (["net.onnx", "--old", "here", "--new", "onnxrt==1"], "--new: 'onnxrt==1' is neither a"),
+        (["net.onnx", "--old", "here", "--new", "here+A=1", "--keep", "a.txt"], "ends in .yaml"),
+    ],
+)
+def test_a_mistake_is_told_in_a_line(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert compare(*words) == pytest.ExitCode.USAGE_ERROR
+    error = capsys.readouterr().err
+    assert message in error
+    assert len(error.splitlines()) == 1
+
+
+def test_an_index_that_can_not_be_reached_is_told_in_a_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
+    monkeypatch.setenv("PIP_RETRIES", "0")
+    words = ["--old", "here", "--new", "onnxruntime==1.29.1", "--mlms-cache", "cache"]
+    assert compare("net.onnx", *words) == pytest.ExitCode.USAGE_ERROR
+    errors = [line for line in capsys.readouterr().err.splitlines() if line.startswith("mlms: ")]
+    assert len(errors) == 1
