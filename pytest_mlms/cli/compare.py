@@ -30,6 +30,7 @@ from pytest_mlms.files import write_atomically
 from pytest_mlms.records import Stack
 from pytest_mlms.stacks.declared import choose, declared_stacks
 from pytest_mlms.stacks.launch import prepare
+from pytest_mlms.starts import module_command
 from pytest_mlms.text import file_stem, visible
 
 __all__ = ["add_compare"]
@@ -152,7 +153,7 @@ def _target(options: argparse.Namespace, model: ModelFiles) -> Path:
 
 def _command(target: Path, options: argparse.Namespace) -> list[str]:
     """Return the command of the upgrade; settings of a project's own tests are left out."""
-    command = [sys.executable, "-m", "pytest", str(target), f"-c{os.devnull}"]
+    command = [*module_command("pytest", with_folder=True), str(target), f"-c{os.devnull}"]
     command += [f"--rootdir={Path.cwd()}", "-pno:cacheprovider", "-Wignore:no limit judges"]
     command += [f"--mlms-stack={options.new}", f"--mlms-against={options.old}"]
     command.append(f"--mlms-results={options.results}")

@@ -19,7 +19,7 @@ from pytest_mlms.records import Stack
 from pytest_mlms.redaction import redact
 from pytest_mlms.stacks.declaration import HIDDEN
 from pytest_mlms.stacks.schema import STACK_FILES, load_stacks
-from pytest_mlms.stacks.variables import is_secret_name
+from pytest_mlms.stacks.variables import is_secret
 
 __all__ = [
     "DEFAULT",
@@ -264,7 +264,7 @@ def _split_variables(value: str) -> tuple[str, list[tuple[str, str]]]:
 
 def _shown_value(name: str, text: str) -> str:
     """Return the value of a variable as names and ids have it."""
-    return HIDDEN if is_secret_name(name) else redact(text)
+    return HIDDEN if is_secret(name, text) else redact(text)
 
 
 def _split(value: str) -> list[str]:
