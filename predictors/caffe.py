@@ -20,6 +20,7 @@ before Caffe gets them.
 import ctypes
 import os
 import time
+from typing import Dict
 
 os.environ.setdefault("GLOG_minloglevel", "2")  # else a page for each layer that is loaded
 
@@ -45,7 +46,7 @@ from mlms_predictors import (
 from mlms_predictors._run.checks import check, file_of, refuse_gpu, refuse_unknown
 from mlms_predictors._run.steps import between
 
-OPTIONS = {}  # none
+OPTIONS: Dict[str, str] = {}
 _LIBRARY = ctypes.CDLL(caffe._caffe.__file__)  # it has OpenBLAS inside
 _WITH_FILES = ("Data", "HDF5Data", "HDF5Output", "ImageData", "WindowData")
 _OLD_WITH_FILES = ("DATA", "HDF5_DATA", "HDF5_OUTPUT", "IMAGE_DATA", "WINDOW_DATA")

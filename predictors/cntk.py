@@ -26,7 +26,7 @@ import sys
 import tempfile
 import time
 import warnings
-from typing import Any, List, NamedTuple
+from typing import Any, Dict, List, NamedTuple
 
 import numpy
 from mlms_predictors import (
@@ -51,7 +51,7 @@ warnings.filterwarnings("ignore", module="cntk")  # pages on GPUs and Ubuntu 16.
 import cntk  # noqa: E402
 from cntk import cntk_py  # noqa: E402
 
-OPTIONS = {}  # none
+OPTIONS: Dict[str, str] = {}
 _TIMING = re.compile(r"^(\S+)\s+forward avg ([0-9.]+)s", re.MULTILINE)
 _HEAD_BYTES = 4096
 _USER_FUNCTION = b"UserDefinedFunction"

@@ -26,7 +26,7 @@ TorchScript the tensors of its frozen graph.
 """
 
 import functools
-from typing import Any, NamedTuple
+from typing import Any, Dict, NamedTuple
 
 import numpy
 import torch
@@ -238,7 +238,7 @@ def _compiled(read, options):
         advice = "write mode: eager, or export the model as .pt2"
         raise ValueError("torch.compile takes no TorchScript; " + advice)
     own = within("inductor.", options)
-    facts = {"mode": _MODES[options["mode"]]}
+    facts: Dict[str, Any] = {"mode": _MODES[options["mode"]]}
     if own:  # torch.compile takes one of them
         from torch._inductor import list_mode_options
 

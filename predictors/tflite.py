@@ -89,7 +89,7 @@ class _Model:
     """
 
     def __init__(self, settings, keeps_all_tensors=False):
-        facts = {}
+        facts: Dict[str, Any] = {}
         if keeps_all_tensors:
             facts["experimental_preserve_all_tensors"] = True
         if settings.kernels == "reference":

@@ -7,9 +7,9 @@ knows. A value is one of TYPES, or the words to choose from. Nothing is imported
 
 import ast
 import fnmatch
-from typing import Any, Dict, Optional
+from typing import Any, Dict, Optional, Tuple
 
-TYPES = {
+TYPES: Dict[str, Tuple[Any, str]] = {
     "bool": (bool, "true or false"),
     "int": (int, "a whole number"),
     "float": ((int, float), "a number"),
@@ -52,15 +52,16 @@ def options_of(path: Any) -> Optional[Declared]:
         text = file.read()
     try:
         for node in ast.parse(text).body:
-            if isinstance(node, ast.Assign) and _is_options(node.targets[0]):
-                found = ast.literal_eval(node.value)
+            if isinstance(node, (ast.Assign, ast.AnnAssign)) and _is_options(node):
+                found = ast.literal_eval(node.value) if node.value else None
                 return found if isinstance(found, dict) else None
     except (SyntaxError, ValueError):  # its agent tells what is wrong
         pass
     return None
 
 
-def _is_options(target):
+def _is_options(node):
+    target = node.targets[0] if isinstance(node, ast.Assign) else node.target
     return isinstance(target, ast.Name) and target.id == "OPTIONS"
 
 

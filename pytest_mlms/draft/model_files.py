@@ -78,7 +78,7 @@ def recognise_models(named: Sequence[str], frameworks: Collection[str]) -> list[
     by_framework: dict[str, list[ModelFiles]] = {}
     for model in models:
         by_framework.setdefault(model.framework, []).append(model)
-    variants = {}
+    variants: dict[ModelFiles, str] = {}
     for group in by_framework.values():
         if len(group) > 1:
             names = _distinguished([file_stem(str(model.graph)) for model in group])
