@@ -24,6 +24,7 @@ __all__ = [
     "OF_CALLS",
     "OF_PROCESS",
     "UNLIKE_NOISES",
+    "Array",
     "Generator",
     "Kind",
     "Look",
@@ -83,9 +84,9 @@ class Kind(NamedTuple):
         """The mean over processes of the log of the factor."""
         return self.share * math.log(self.times)
 
-    def draw(self, generator: Generator) -> float:
-        """Return the log of the factor of a process."""
-        return math.log(self.times) if generator.random() < self.share else 0.0
+    def draw(self, generator: Generator, shape: tuple[int, ...]) -> Array:
+        """Return the logs of the factors of processes."""
+        return np.where(generator.random(shape) < self.share, math.log(self.times), 0.0)
 
 
 ONE_KIND = Kind()
@@ -120,13 +121,17 @@ class Noise:
         """The mean of log(B / A) over processes."""
         return self.b.mean - self.a.mean + self.skew_b - self.skew_a
 
-    def log_ratio(self, generator: Generator, b_first: bool) -> float:
-        """Return log(B / A) of two processes of a round, beside the noise of their calls."""
-        a, b = self.offset * generator.normal(size=2)
-        skew_a, skew_b = generator.exponential(size=2) * (self.skew_a, self.skew_b)
-        kinds = self.b.draw(generator) - self.a.draw(generator)
-        order = math.log1p(self.first) * (1 if b_first else -1)
-        return float(b - a + kinds + skew_b - skew_a + order)
+    def log_ratios(self, generator: Generator, orders: Array) -> Array:
+        """Return log(B / A) of the processes of rounds, beside the noise of their calls.
+
+        ``orders`` are 1 where B was started first, else -1.
+        """
+        shape = orders.shape
+        a, b = self.offset * generator.normal(size=(2, *shape))
+        skew = self.skew_b * generator.exponential(size=shape)
+        skew = skew - self.skew_a * generator.exponential(size=shape)
+        kinds = self.b.draw(generator, shape) - self.a.draw(generator, shape)
+        return np.asarray(b - a + kinds + skew + math.log1p(self.first) * orders)
 
 
 def _heavy_tails(generator: Generator, count: int) -> Array:

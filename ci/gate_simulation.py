@@ -10,11 +10,12 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import fmean
 from typing import NamedTuple
 
 import numpy as np
+from gate_many import Decided, Library, simulate_many
 from gate_noise import (
     NOISES,
     OF_CALLS,
@@ -140,12 +141,6 @@ class Simulation:
         """Simulate the rounds of the library."""
         return cls(noise, simulated_library(noise, plan), plan)
 
-    def with_change(self, effect: float) -> Simulation:
-        """Return the simulation whose library has the effect, where a clock makes steps of it."""
-        if self.noise.step == 0:
-            return self
-        return replace(self, library=simulated_library(self.noise, self.plan, math.log1p(effect)))
-
     def items(self, effect: float) -> list[Decision]:
         """Decide on whole items, whose candidate takes ``effect`` longer by every clock."""
         generator = np.random.default_rng(self.plan.seed)
@@ -191,18 +186,17 @@ class Simulation:
             b_first = bool(generator.integers(2)) if len(changes) % 2 == 0 else not b_first
             looks = self.library[int(generator.integers(len(self.library)))]
             drawn = _end_of(looks, plan.for_round(changes))
-            change = self.noise.log_ratio(generator, b_first) - self.noise.mean
-            direction = 1.0
-            if self.noise.step == 0:
-                direction = float(generator.choice([-1, 1]))
-                change += math.log1p(effect)
+            order = np.array(1 if b_first else -1)
+            change = float(self.noise.log_ratios(generator, order)) - self.noise.mean
+            direction = float(generator.choice([-1, 1]))
+            change += math.log1p(effect)
             figures = {}
             for name, figure in drawn.figures.items():
                 equal = figure._replace(value=direction * figure.value)
                 figures[name] = worse_figure(name, equal, change)
-            order = (1 if b_first else -1) if self.noise.first else 0
+            told = int(order) if self.noise.first else 0
             changes.append(figures["latency"].value)
-            yield SimulatedRound(figures, drawn.pairs, order)
+            yield SimulatedRound(figures, drawn.pairs, told)
 
 
 def _end_of(looks: Sequence[Look], plan: InterleavePlan) -> Look:
@@ -214,11 +208,11 @@ def _end_of(looks: Sequence[Look], plan: InterleavePlan) -> Look:
     return look
 
 
-def simulated_library(noise: Noise, plan: SimulationPlan, change: float = 0.0) -> list[list[Look]]:
-    """Return rounds whose B takes exp(``change``) times as long."""
+def simulated_library(noise: Noise, plan: SimulationPlan) -> list[list[Look]]:
+    """Return rounds of equal sides."""
     generator = np.random.default_rng(plan.seed)
     pairs = round(TURNS / PAIR)
-    return [simulated_looks(noise, pairs, generator, change) for _ in range(plan.library)]
+    return [simulated_looks(noise, pairs, generator) for _ in range(plan.library)]
 
 
 def worse_figure(name: str, figure: Figure, change: float) -> Figure:
@@ -250,9 +244,8 @@ def unlike_report(plan: SimulationPlan) -> Iterator[str]:
     """Yield the lines of the table of noises that the two sides may not share, as they come."""
     yield row_of(UNLIKE_HEADER)
     yield "|" + "---|" * len(UNLIKE_HEADER)
-    with ProcessPoolExecutor(plan.processes) as pool:
-        plans = [plan] * len(UNLIKE_NOISES)
-        yield from map(row_of, pool.map(unlike_cells, UNLIKE_NOISES, plans))
+    for noise in UNLIKE_NOISES:
+        yield row_of(unlike_cells(noise, plan))
 
 
 def unlike_cells(noise: Noise, plan: SimulationPlan) -> list[str]:
@@ -261,30 +254,35 @@ def unlike_cells(noise: Noise, plan: SimulationPlan) -> list[str]:
     Changes are those of the mean over processes. Where the noise has a mean itself, its first cell
     is of a candidate whose processes are otherwise those of the baseline.
     """
-    simulation = Simulation.of(noise, plan)
+    generator = np.random.default_rng(plan.seed)
+    most = round(TURNS / PAIR)
+    rounds = InterleavePlan(TURNS, BUDGET, seed=0, rounds=plan.span, precision=PRECISION)
+    library = Library.of(noise, plan.library, most, generator)
 
-    def decided(effect: float) -> Sequence[Decision]:
-        return simulation.with_change(effect).gates("latency", effect)
+    def decided(effect: float) -> Decided:
+        changed = library.with_change(math.log1p(effect), most, generator)
+        return simulate_many(changed, rounds, PAIR, plan.decisions, generator)
 
     own = math.expm1(noise.mean)
     none = decided(0.0)
+    seconds = START * none.rounds.mean() + PAIR * none.pairs.mean()
     return [
         noise.name,
         f"{100 * own:+.1f} %",
-        _both(decided(own)) if own > 0 else "",
-        f"{_both(none)}, {_rounds(none)}",
-        _both(decided(0.03)),
-        _share(decided(0.0451), Verdict.PASSED),
+        _risks(decided(own)) if own > 0 else "",
+        f"{_risks(none)}, {none.rounds.mean():.1f}, {seconds:.1f} s",
+        _risks(decided(0.03)),
+        f"{100 * decided(0.0451).passed.mean():.1f}",
         *[_found_after(decided(effect)) for effect in (0.05, 0.08)],
     ]
 
 
-def _rounds(decisions: Sequence[Decision]) -> str:
-    return f"{fmean(decision.rounds for decision in decisions):.1f}"
+def _risks(decided: Decided) -> str:
+    return f"{100 * decided.regressed.mean():.1f}, {100 * decided.passed.mean():.1f}"
 
 
-def _found_after(decisions: Sequence[Decision]) -> str:
-    return f"{_share(decisions, Verdict.REGRESSED)}, {_rounds(decisions)}"
+def _found_after(decided: Decided) -> str:
+    return f"{100 * decided.regressed.mean():.1f}, {decided.rounds.mean():.1f}"
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:

@@ -196,7 +196,7 @@ def _missing(quantity: Quantity, figures: Sequence[Figure], usable: int, span: R
     if not usable and quantity.under_load:
         return "no round whose load says anything of it"
     if not usable:
-        return "too few pairs, or a clock that stands still between two readings"
+        return "too few pairs, or a clock that stands still or leaps between two readings"
     if usable < span.least:
         return f"needs {span.least} rounds, had {usable}"
     return ""

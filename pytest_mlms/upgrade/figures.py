@@ -20,7 +20,7 @@ from pytest_mlms.statistics import (
 from pytest_mlms.upgrade.round_inputs import RoundInputs
 from pytest_mlms.upgrade.rounds import Array, Clock, Round
 
-__all__ = ["STALLED", "Figure", "centre_of", "figures_of", "group_figures"]
+__all__ = ["STALLED", "Figure", "centre_of", "clock_step", "figures_of", "group_figures"]
 
 Statistic = Callable[[Array], Any]
 
@@ -39,6 +39,9 @@ _OF_PROCESS = {
 STALLED = 3
 """A call that takes so many times the median of its group has stalled."""
 
+_TICK = 1e-10  # seconds; the readings of a clock are good to less
+_COARSE = 0.001  # of a call
+_TOO_COARSE = 0.005  # of a turn
 _ERRORS_IN_INTERVAL = 3.92  # a 95 % interval is so many standard errors wide
 
 
@@ -73,6 +76,21 @@ class _Calls(NamedTuple):
         """True if the clock advanced in every call; a coarse one stands still between readings."""
         return bool(self.a.min() > 0 and self.b.min() > 0)
 
+    @property
+    def is_coarse(self) -> bool:
+        """True if the median of calls may be off by the step of the clock.
+
+        The mean of a turn is not: its calls begin anywhere between two steps.
+        """
+        sides = (self.a, self.b)
+        return any(clock_step(side) > _COARSE * np.median(side) for side in sides)
+
+    @property
+    def is_too_coarse(self) -> bool:
+        """True if the mean of a turn may be off, too."""
+        share = _TOO_COARSE * self.a.shape[1]
+        return any(clock_step(side) > share * np.median(side) for side in (self.a, self.b))
+
     def figure(self, statistic: Statistic, value: float, error: float) -> Figure:
         """Return the figure of a statistic of the calls, whose change is ``value``."""
         a = statistic(self.a)
@@ -103,12 +121,13 @@ def figures_of(
     if clock == "cpu":
         calls = wall  # CPU time is known for a whole turn, and percentiles need each call
     if calls.advance:
+        figures["throughput"] = _throughput(calls, batch_size)
+        figures["stalls"] = _stalls(calls)
+    if calls.advance and not calls.is_coarse:
         figures["latency_p90"] = _percentile(calls, 90)
         figures["latency_p95"] = _percentile(calls, 95)
         if calls.a.size >= samples_for_percentile(99):
             figures["latency_p99"] = _percentile(calls, 99)
-        figures["throughput"] = _throughput(calls, batch_size)
-        figures["stalls"] = _stalls(calls)
     figures.update(_of_process(measured))
     return figures
 
@@ -133,17 +152,31 @@ def _calls(measured: Round, clock: Clock) -> _Calls:
 def _centre(calls: _Calls) -> Figure:
     """Compare the median calls of all pairs of turns: the centre of log(b / a).
 
-    Of several groups it is the change of the mean over groups of their medians, by their shares.
+    Of several groups it is the change of the mean over groups of their medians, by their shares. By
+    a coarse clock medians are means.
     """
     if calls.inputs is not None:
         return _mixed_centre(calls, calls.inputs)
-    turns = _Calls(np.median(calls.a, axis=1), np.median(calls.b, axis=1))
-    if not turns.advance:
+    statistic = np.mean if calls.is_coarse else np.median
+    turns = _Calls(statistic(calls.a, axis=1), statistic(calls.b, axis=1))
+    if not turns.advance or calls.is_too_coarse:
         unknown = turns.figure(np.mean, 0.0, math.inf)
         return unknown._replace(calls=calls.a.size)
     ratios = np.log(turns.b / turns.a)
     centre, error = centre_of(ratios)
-    return calls.figure(np.median, centre, error)
+    return calls.figure(statistic, centre, error)
+
+
+def clock_step(times: Array) -> float:
+    """Return the step in which a clock advances: what most times differ by that are seen twice.
+
+    It is 0 where most are seen once, so that the step is far below what they differ by.
+    """
+    ticks, counts = np.unique(np.rint(times / _TICK), return_counts=True)
+    tied = ticks[counts > 1]
+    if len(tied) < 2 or counts[counts > 1].sum() < times.size / 2:
+        return 0.0
+    return float(np.diff(tied).min() * _TICK)
 
 
 def centre_of(ratios: Array) -> tuple[float, float]:
@@ -176,8 +209,9 @@ def _centre_of(calls: _Calls, chosen: Array) -> Figure | None:
     has_any = chosen.any(axis=1)
     if not has_any.any():
         return None
+    statistic = np.nanmean if calls.is_coarse else np.nanmedian
     a, b = (
-        np.nanmedian(np.where(chosen[has_any], side[has_any], np.nan), axis=1)
+        statistic(np.where(chosen[has_any], side[has_any], np.nan), axis=1)
         for side in (calls.a, calls.b)
     )
     if min(a.min(), b.min()) <= 0:

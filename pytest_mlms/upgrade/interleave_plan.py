@@ -6,7 +6,8 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from statistics import stdev
+
+import numpy as np
 
 from pytest_mlms.evaluate.load_plan import LoadItemPlan
 from pytest_mlms.manifest.scenarios import Peak
@@ -92,7 +93,7 @@ class InterleavePlan:
             return self
         needed = self.precision
         if len(changes) > 2:
-            needed = max(needed, stdev(changes) / _SHARE_OF_SPREAD)
+            needed = max(needed, float(np.std(changes, ddof=1)) / _SHARE_OF_SPREAD)
         seconds = self.seconds / 2 if len(changes) < self.rounds.least else self.seconds
         return replace(self, seconds=seconds, precision=needed)
 

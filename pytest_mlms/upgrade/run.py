@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,11 +19,12 @@ from pytest_mlms.evaluate.timed_inputs import ONE_GROUP, Mix, TimedInputs
 from pytest_mlms.load.verdict import LATE_SHARE
 from pytest_mlms.quantities import upgrade_rules
 from pytest_mlms.records import Comparison, Verdict
+from pytest_mlms.units import format_quantity
 from pytest_mlms.upgrade.agents import AgentPair
 from pytest_mlms.upgrade.crash import crash_comparison
 from pytest_mlms.upgrade.criteria import Criteria
 from pytest_mlms.upgrade.decision import compare_rounds, is_decided
-from pytest_mlms.upgrade.figures import figures_of, group_figures
+from pytest_mlms.upgrade.figures import clock_step, figures_of, group_figures
 from pytest_mlms.upgrade.group_decision import GroupDecision, compare_groups
 from pytest_mlms.upgrade.interleave import MeasuredRound, OpenPair, run_interleaved
 from pytest_mlms.upgrade.interleave_plan import InterleavePlan
@@ -184,13 +186,21 @@ class UpgradeRun:
         figures = figures_of(measured.raw, clock, self.batch_size, measured.inputs)
         if measured.load is not None:
             figures.update(measured.load.figures)
-        record = replace(measured.record, figures=figures)
+        step = max(clock_step(side.times(clock)) for side in measured.raw)
+        record = replace(measured.record, figures=figures, clock_step=step)
         if measured.inputs is not None:
             self._take_inputs(measured.inputs, measured.raw, clock)
             if measured.inputs.is_mixed:
                 groups = group_figures(measured.raw, clock, measured.inputs)
                 record = replace(record, groups=groups)
         self._update(rounds=(*earlier, record))
+        if step and math.isinf(figures["latency"].error):
+            raise InvalidRun(
+                f"what was measured can't be trusted; the clock {clock} advances in steps of "
+                f"{format_quantity(step, 's')}, too large for turns of {record.calls} x "
+                f"{format_quantity(figures['latency'].a, 's')}; ask for another (--mlms-clock), or "
+                f"for a larger batch"
+            )
 
     def _take_inputs(self, inputs: RoundInputs, raw: Round, clock: Clock) -> None:
         """Have the inputs that look slower timed again in the next round."""

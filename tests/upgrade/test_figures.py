@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pytest_mlms.serialization import from_plain, to_plain
-from pytest_mlms.upgrade.figures import Figure, figures_of
+from pytest_mlms.upgrade.figures import Figure, clock_step, figures_of
 from pytest_mlms.upgrade.rounds import Clock, Round, Side
 from tests.support.upgrades import CALLS, PAIRS, random_side
 
@@ -106,3 +106,32 @@ def test_the_memory_of_a_model_is_above_that_of_the_imports() -> None:
     assert (found["import_memory"].a, found["import_memory"].b) == (42 * mib, 53 * mib)
     earlier = figures_of(Round(replace(a, import_bytes=None), b), "wall", 8)
     assert "import_memory" not in earlier
+
+
+def ticking(seconds: float, step: float, calls: int = 100) -> Side:
+    """Return a side whose calls take so long by a clock that advances in steps."""
+    rng = np.random.default_rng(1)
+    ends = np.cumsum(seconds * np.exp(rng.normal(0, 0.01, (PAIRS, calls))), axis=1)
+    ends += rng.uniform(0, step, (PAIRS, 1))
+    wall = step * np.diff(np.floor(ends / step), axis=1, prepend=0)
+    return random_side(rng, wall=wall, wait=np.zeros(wall.shape), cpu=wall.mean(axis=1))
+
+
+@pytest.mark.parametrize("step", [1e-6, 0.5e-6])
+def test_by_a_coarse_clock_the_means_of_turns_are_compared(step: float) -> None:
+    a = ticking(20.3e-6, step)
+    figures = compare(ticking(1.03 * 20.3e-6, step), a)
+    assert clock_step(a.wall) == pytest.approx(step)
+    assert math.exp(figures["latency"].value) == pytest.approx(1.03, abs=0.002)
+    assert figures["latency"].a == pytest.approx(20.3e-6, rel=0.002)
+    assert "latency_p90" not in figures
+
+
+def test_a_clock_whose_step_is_large_beside_a_turn_tells_nothing() -> None:
+    figure = compare(ticking(20.3e-6, 20e-6, calls=4), ticking(20.3e-6, 20e-6, calls=4))["latency"]
+    assert math.isinf(figure.error)
+
+
+def test_a_fine_clock_has_no_step() -> None:
+    assert clock_step(SIDE.wall) == 0
+    assert clock_step(np.full((PAIRS, CALLS), 0.001)) == 0
