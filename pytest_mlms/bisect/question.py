@@ -63,7 +63,8 @@ class End(NamedTuple):
 class Question:
     """Everything that the answer depends on; the record of another question isn't continued.
 
-    ``model`` has the digests of the model by role, and ``machine`` the class of the machine.
+    ``stack`` names the one whose settings each release has. ``model`` has the digests of the model
+    by role, and ``machine`` the class of the machine.
     """
 
     manifest: str
@@ -78,6 +79,7 @@ class Question:
     tolerance: float | None
     requirements: tuple[str, ...]
     machine: str
+    stack: str | None = None
 
     def difference(self, other: Question) -> str:
         """Return how another question differs, as a text; "" where it is the same."""
@@ -104,6 +106,7 @@ def question_of(
     quantity: str | None,
     tolerance: float | None,
     more: Iterable[str],
+    stack: str | None = None,
 ) -> Question:
     """Return the question of a bisection on this machine."""
     model = model_of(point, framework)
@@ -121,6 +124,7 @@ def question_of(
         tolerance=tolerance,
         requirements=tuple(more),
         machine=machine_class(to_plain(machine_state()), point.device),
+        stack=stack,
     )
 
 

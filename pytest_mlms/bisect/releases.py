@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -20,24 +21,28 @@ _SHOWN_RELEASES = 6
 
 
 def releases_between(
-    good: Requirement, bad: Requirement, settings: PipSettings, pre: bool
+    good: Requirement,
+    bad: Requirement,
+    settings: PipSettings,
+    pre: bool,
+    python: str | None = None,
 ) -> list[str]:
     """Return the versions from the good one to the bad one.
 
-    They have a wheel for this Python and platform and are not yanked. Pre-releases are among them
-    where an end is one. Raises MlmsError where the index lacks an end, or they are no two releases
-    of one package.
+    They have a wheel for this Python, or the version ``python``, and platform and are not yanked.
+    Pre-releases are among them where an end is one. Raises MlmsError where the index lacks an end,
+    or they are no two releases of one package.
     """
     ends = _versions_of(good, bad)
     before, after = sorted(ends)
     if before.is_prerelease or after.is_prerelease:
         pre = True
     wanted = Requirement(f"{good.name}>={before},<={after}")
-    releases = releases_of(wanted, settings, pre)
+    releases = releases_of(wanted, settings, pre, python)
     found = sorted(map(_version, releases), reverse=ends[0] > ends[1])
     for version in ends:
         if version not in found:
-            problem = _not_offered(good.name, version, settings)
+            problem = _not_offered(good.name, version, settings, python)
             raise MlmsError(problem)
     return list(map(str, found))
 
@@ -64,11 +69,11 @@ def _version(release: Release) -> Version:
     return release.version
 
 
-def _not_offered(package: str, version: Version, settings: PipSettings) -> str:
+def _not_offered(package: str, version: Version, settings: PipSettings, python: str | None) -> str:
     def distance(release: Release) -> tuple[int, ...]:
         return _distance(release.version, version)
 
-    offered = releases_of(Requirement(package), settings, version.is_prerelease)
+    offered = releases_of(Requirement(package), settings, version.is_prerelease, python)
     near = sorted(offered, key=distance)
     shown = sorted(map(_version, near[:_SHOWN_RELEASES]))
     names = ", ".join(map(str, shown))
@@ -88,10 +93,12 @@ def release_stacks(
     framework: str,
     more: Sequence[str],
     taken: Collection[str],
+    like: Stack | None = None,
 ) -> list[Stack]:
     """Return the stack of each release, in their order, by names that are not ``taken``.
 
-    ``more`` are requirements that each stack has beside the release. numpy is added where it isn't
+    ``more`` are requirements that each stack has beside the release, and ``like`` is the stack
+    whose Python, environment, installer and other settings it has. numpy is added where it isn't
     one of them, as agents need it.
     """
     companions = list(more)
@@ -105,6 +112,9 @@ def release_stacks(
             name += "-again"
         requirements = (release.requirement, *companions)
         stack = Stack(name, framework, requirements=requirements)
+        if like is not None:
+            kept = {"name": name, "framework": framework, "requirements": requirements}
+            stack = replace(like, **kept, lock=None, place=None, several=False)
         stacks.append(stack)
     return stacks
 

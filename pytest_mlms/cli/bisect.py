@@ -6,7 +6,7 @@ import argparse
 import datetime
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pytest_mlms.bisect.bisection import Bisection
     from pytest_mlms.bisect.question import End, Point
     from pytest_mlms.bisect.record import Probe, Record
+    from pytest_mlms.records import Stack
 
 __all__ = ["add_bisect", "add_question", "bisect"]
 
@@ -79,6 +80,11 @@ def _add_search(parser: argparse.ArgumentParser) -> None:
         dest="more",
         help="what each stack has beside the release, such as 'numpy<2'; may be repeated",
     )
+    parser.add_argument(
+        "--stack",
+        metavar="NAME",
+        help="declared stack whose Python, environment and installer each release has",
+    )
     parser.add_argument("--pre", action="store_true", help="pre-releases, too")
     parser.add_argument(
         "--probes",
@@ -135,12 +141,16 @@ def _bisect_releases(point: Point, options: argparse.Namespace) -> int:
     good = exact_release(options.good, "--good")
     bad = exact_release(options.bad, "--bad")
     framework = framework_for(point, [options.good, *options.more])
+    declared = declared_stacks(Path.cwd(), [point.path])
+    like = _like(declared, options.stack)
     record = _record(point, framework, (End(str(good)), End(str(bad))), options)
     if not record.releases:
         record.package = good.name
-        record.releases = releases_between(good, bad, _pip_settings(), options.pre)
-    declared = declared_stacks(Path.cwd(), [point.path])
-    stacks = release_stacks(record.package, record.releases, framework, options.more, declared)
+        python = like.python if like else None
+        record.releases = releases_between(good, bad, _pip_settings(like), options.pre, python)
+    stacks = release_stacks(
+        record.package, record.releases, framework, options.more, declared, like
+    )
     versions = record.releases
     most = options.probes or most_probes(len(versions))
     _print(f"{point.label}, {record.package} {versions[0]} (good) to {versions[-1]} (bad)")
@@ -149,13 +159,28 @@ def _bisect_releases(point: Point, options: argparse.Namespace) -> int:
     return _finish(bisection, lambda: bisect_releases(bisection, stacks, most), options)
 
 
-def _pip_settings() -> PipSettings:
+def _like(declared: Mapping[str, Stack], name: str | None) -> Stack | None:
+    """Return the stack that --stack names; raises MlmsError where it has no requirements."""
+    from pytest_mlms.errors import MlmsError
+
+    if name is None:
+        return None
+    stack = declared.get(name)
+    if stack is None or not stack.requirements:
+        made = ", ".join(known for known, one in declared.items() if one.requirements)
+        problem = f"--stack {name!r} is no declared stack with requirements"
+        raise MlmsError(f"{problem}; write one of: {made or 'there is none'}")
+    return stack
+
+
+def _pip_settings(like: Stack | None) -> PipSettings:
     from pytest_mlms.artifacts.package_index import pip_settings
     from pytest_mlms.artifacts.transfer import DownloadError
     from pytest_mlms.errors import MlmsError
+    from pytest_mlms.history.recreation import settings_of
 
     try:
-        return pip_settings()
+        return settings_of(like) if like else pip_settings()
     except DownloadError as error:
         raise MlmsError(str(error)) from None
 
@@ -166,8 +191,8 @@ def _bisect_locks(point: Point, options: argparse.Namespace) -> int:
     from pytest_mlms.bisect.packages import bisect_packages, ends_of
     from pytest_mlms.errors import MlmsError
 
-    if options.more:
-        raise MlmsError("lock files have all packages; leave out --with")
+    if options.more or options.stack:
+        raise MlmsError("lock files have all of a stack; leave out --with and --stack")
     good, bad = locked_stacks(point, options.good, options.bad)
     ends = ends_of(good, bad)
     record = _record(
@@ -189,7 +214,13 @@ def _record(
     from pytest_mlms.bisect.record import Record, read_record
 
     question = question_of(
-        point, framework, ends, options.quantity, options.tolerance, options.more
+        point,
+        framework,
+        ends,
+        options.quantity,
+        options.tolerance,
+        options.more,
+        options.stack,
     )
     if options.resume:
         record = read_record(options.file, question)

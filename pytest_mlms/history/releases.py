@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from packaging.requirements import InvalidRequirement, Requirement
-from packaging.tags import sys_tags
+from packaging.tags import compatible_tags, cpython_tags, sys_tags
 from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 
@@ -51,16 +51,19 @@ def parse_requirement(text: str) -> Requirement:
     return requirement
 
 
-def releases_of(requirement: Requirement, settings: PipSettings, pre: bool) -> list[Release]:
+def releases_of(
+    requirement: Requirement, settings: PipSettings, pre: bool, python: str | None = None
+) -> list[Release]:
     """Return the releases of a package that meet a requirement, the newest first.
 
-    Raises MlmsError where an index can't be read, or has none.
+    ``python`` is the version of another Python that they are for. Raises MlmsError where an index
+    can't be read, or has none.
     """
     try:
         files = offered_files(requirement.name, settings, time.monotonic() + _INDEX_SECONDS)
     except DownloadError as error:
         raise MlmsError(str(error)) from None
-    found = select_releases(requirement, files, pre)
+    found = select_releases(requirement, files, pre, python)
     if not found:
         here = "with a wheel for this Python and platform"
         problem = f"no release of {requirement.name} that is {requirement} {here}"
@@ -71,7 +74,10 @@ def releases_of(requirement: Requirement, settings: PipSettings, pre: bool) -> l
 
 
 def select_releases(
-    requirement: Requirement, files: Iterable[PackageFile], pre: bool
+    requirement: Requirement,
+    files: Iterable[PackageFile],
+    pre: bool,
+    python: str | None = None,
 ) -> list[Release]:
     """Return the releases of an index's files that meet a requirement, the newest first.
 
@@ -79,7 +85,7 @@ def select_releases(
     only if they are asked for.
     """
     sizes: dict[Version, int] = {}
-    for file in _installable(files):
+    for file in _installable(files, python):
         if file.version.is_prerelease and not pre:
             continue
         if requirement.specifier.contains(file.version, prereleases=True):
@@ -87,9 +93,12 @@ def select_releases(
     return [Release(requirement.name, one, sizes[one]) for one in sorted(sizes, reverse=True)]
 
 
-def _installable(files: Iterable[PackageFile]) -> Iterator[PackageFile]:
-    """Yield the wheels for this Python and platform that are not yanked."""
+def _installable(files: Iterable[PackageFile], python: str | None) -> Iterator[PackageFile]:
+    """Yield the wheels for this Python, or another one, and platform that are not yanked."""
     here = set(sys_tags())
+    if python is not None:
+        release = [int(part) for part in python.split(".")[:2]]
+        here = {*cpython_tags(release), *compatible_tags(release)}
     for file in files:
         if not file.is_wheel or file.yanked is not None:
             continue

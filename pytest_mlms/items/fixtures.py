@@ -325,6 +325,7 @@ def mlms_pair_factory(
     from pytest_mlms.stacks.recreated import changed_packages
     from pytest_mlms.upgrade.agents import open_pair
     from pytest_mlms.upgrade.crash import Exits, crash_or
+    from pytest_mlms.upgrade.culprit import stack_words
     from pytest_mlms.upgrade.preparation import told_changes
 
     baseline = mlms_case.baseline
@@ -339,7 +340,8 @@ def mlms_pair_factory(
     changed = changed_packages(before.exact, after.exact)
     predictor = mlms_session.predictors[mlms_case.stack.framework]
     told = told_changes(mlms_case, predictor, changed)
-    mlms_recorder.note(launch_against=before, changed_packages=told)
+    words = list(stack_words(mlms_case))
+    mlms_recorder.note(launch_against=before, changed_packages=told, culprit_options=words)
     exits = Exits()
     pace: dict[str, float] = {}
 

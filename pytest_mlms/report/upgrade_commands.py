@@ -48,8 +48,9 @@ def culprit_command(item: ItemView) -> str:
     good, bad = (f"{changed.package}=={version}" for version in (changed.a, changed.b))
     compared = regressed_comparison(item.comparisons)
     if compared is None:
-        return culprit.culprit_command(point, good, bad, "crash")
-    command = culprit.culprit_command(point, good, bad, compared.quantity)
+        return culprit.culprit_command(point, good, bad, "crash", item.culprit_options)
+    quantity = compared.quantity
+    command = culprit.culprit_command(point, good, bad, quantity, item.culprit_options)
     places = item.terms.places if item.terms else {}
     if places.get(compared.quantity, "").startswith("--"):
         command += f" --tolerance {shlex.quote(percent(compared.tolerance))}"

@@ -47,7 +47,8 @@ def _culprit(result: UpgradeResult, setting: UpgradeSetting) -> list[str]:
     for package, old, new in _changes(result, setting):
         if compared is not None and framework_of(package) == setting.framework:
             releases = (f"{package}=={old}", f"{package}=={new}")
-            command = culprit_command(setting.point, *releases, compared.quantity)
+            more = setting.culprit_words
+            command = culprit_command(setting.point, *releases, compared.quantity, more)
             return [f"which release, in which layer, and a report to send upstream: {command}"]
     return []
 

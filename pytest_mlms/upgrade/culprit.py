@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator, Sequence
 
-__all__ = ["culprit_command", "point_id"]
+from packaging.requirements import Requirement
+
+from pytest_mlms.artifacts.fetch import default_cache
+from pytest_mlms.cases import Case
+from pytest_mlms.config import Config
+from pytest_mlms.redaction import redact
+from pytest_mlms.stacks.declared import framework_of
+
+__all__ = ["culprit_command", "point_id", "session_words", "stack_words"]
 
 
 def point_id(file: str, device: str, batch_size: int, variant: str | None = None) -> str:
@@ -13,7 +22,33 @@ def point_id(file: str, device: str, batch_size: int, variant: str | None = None
     return f"{file}::test_upgrade[{of_model}{device}-b{batch_size}]"
 
 
-def culprit_command(point: str, good: str, bad: str, quantity: str) -> str:
-    """Return the command for two releases, such as onnxruntime==1.30.0."""
-    words = ["mlms", "culprit", point, "--good", good, "--bad", bad, "--quantity", quantity]
-    return shlex.join(words)
+def culprit_command(
+    point: str, good: str, bad: str, quantity: str, more: Sequence[str] = ()
+) -> str:
+    """Return the command for two releases, such as onnxruntime==1.30.0, with ``more`` options."""
+    words = ["mlms", "culprit", point, "--good", good, "--bad", bad, "--quantity", quantity, *more]
+    return shlex.join(map(redact, words))
+
+
+def stack_words(case: Case) -> Iterator[str]:
+    """Yield the options for what stacks have beside the framework's release.
+
+    These are the settings of a candidate that is declared, and the requirements of both sides.
+    """
+    stack = case.stack
+    if stack.place is not None and stack.requirements:
+        yield from ("--stack", stack.name)
+    for text in stack.requirements:
+        is_release = framework_of(Requirement(text).name) == stack.framework
+        if text in case.baseline.stack.requirements and not is_release:
+            yield from ("--with", text)
+
+
+def session_words(config: Config) -> Iterator[str]:
+    """Yield the options of this session that stacks and predictors depend on."""
+    for folder in config.predictors:
+        yield f"--mlms-predictors={folder}"
+    if config.cache is not None and config.cache != default_cache():
+        yield f"--mlms-cache={config.cache}"
+    if config.allow_code:
+        yield "--mlms-allow-code"

@@ -11,7 +11,7 @@ from pytest_mlms.cases import Case
 from pytest_mlms.config import Config
 from pytest_mlms.host.machine import machine_state
 from pytest_mlms.upgrade.criteria import rounds_of
-from pytest_mlms.upgrade.culprit import point_id
+from pytest_mlms.upgrade.culprit import point_id, session_words, stack_words
 from pytest_mlms.upgrade.labels import with_variant
 from pytest_mlms.upgrade.round_estimate import ROUNDS, RoundSpan
 
@@ -24,11 +24,11 @@ class UpgradeSetting:
 
     ``a`` and ``b`` are the names of the stacks, ``budget`` is in seconds, and ``threads`` those
     that both sides were asked for (None: their own choice). ``place`` is the manifest's line for
-    tolerances; ``tolerance_given`` is whether the command line set that of latency.
-    ``cpu_shares`` are the busy and the stolen share of the host's CPUs, ``gpu_notes`` what the
-    driver said of the GPU. ``framework`` and ``point`` are the case: the point is the id that
-    ``mlms culprit`` takes. ``changed_packages`` differ between the sides, as
-    in "numpy 2.3.0 → 2.4.6". ``rounds`` are how many there may be.
+    tolerances; ``tolerance_given`` is whether the command line set that of latency. ``cpu_shares``
+    are the busy and the stolen share of the host's CPUs, ``gpu_notes`` what the driver said of the
+    GPU. ``framework`` and ``point`` are the case: the point is the id that ``mlms culprit`` takes.
+    ``changed_packages`` differ between the sides, as in "numpy 2.3.0 → 2.4.6", and
+    ``culprit_words`` are more options of that command. ``rounds`` are how many there may be.
     """
 
     a: str
@@ -44,6 +44,7 @@ class UpgradeSetting:
     point: str = ""
     changed_packages: Sequence[str] = ()
     rounds: RoundSpan = ROUNDS
+    culprit_words: Sequence[str] = ()
 
 
 def setting_of(
@@ -70,6 +71,7 @@ def setting_of(
             _relative(case.loaded.path), case.device, case.batch_size, case.model.variant
         ),
         changed_packages=changed_packages,
+        culprit_words=(*stack_words(case), *session_words(config)),
     )
 
 

@@ -54,6 +54,7 @@ NOTED = frozenset(
         "clock",
         "comparisons",
         "complete",
+        "culprit_options",
         "doubts",
         "ended",
         "input_groups",
@@ -150,6 +151,7 @@ class ItemView:
     clock: str | None = None
     comparisons: tuple[Comparison, ...] = ()
     changed_packages: tuple[str, ...] = ()
+    culprit_options: tuple[str, ...] = ()
     rounds: tuple[RoundView, ...] = ()
     layers: tuple[LayerChange, ...] = ()
     layers_lacking: str | None = None

@@ -10,6 +10,7 @@ from packaging.requirements import Requirement
 from pytest_mlms.artifacts.package_index import PipSettings
 from pytest_mlms.bisect.releases import release_stacks, releases_between
 from pytest_mlms.errors import MlmsError
+from pytest_mlms.records import Stack
 from tests.support.wheels import write_wheel
 
 
@@ -69,3 +70,10 @@ def test_each_release_has_a_stack_whose_name_nobody_else_uses() -> None:
 def test_numpy_is_added_where_it_is_not_named(more: list[str]) -> None:
     (stack,) = release_stacks("pace", ["1.0"], "pacekit", more, ())
     assert stack.requirements == ("pace==1.0", *more)
+
+
+def test_each_release_has_the_settings_of_the_stack_that_is_named() -> None:
+    like = Stack("new", "pacekit", python="3.10", requirements=("pace==3",), env=(("A", "it's"),))
+    (stack,) = release_stacks("pace", ["1.0"], "pacekit", (), (), like)
+    assert (stack.name, stack.requirements) == ("pace-1.0", ("pace==1.0", "numpy"))
+    assert (stack.python, stack.env) == ("3.10", (("A", "it's"),))

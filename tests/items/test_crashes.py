@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from tests.support.confirmations import write_numpy, write_predictor
+from pytest_mlms.cli.main import main
+from tests.support.confirmations import KEPT, write_numpy, write_predictor
+from tests.support.printed import mlms_options, printed_commands
 from tests.support.project import Project
 from tests.support.wheels import only_wheels, write_wheel
+
+assert KEPT  # what the commands import here can't be imported twice
 
 FAULTS = {"1": "", "2": "import", "3": "load", "4": "abort", "5": "linger"}
 """The fault of each release of "pacekit"."""
 
-STACK = "v{0}: {{framework: pacekit, requirements: [pacekit=={0}.0, numpy]}}\n"
+STACK = """\
+v{0}:
+  framework: pacekit
+  requirements: [pacekit=={0}.0, numpy, "beside[some]>=1,<3"]
+  env: {{BESIDE: "it's here"}}
+"""
 
 REASONS = {
     "v2": "pacekit can't be imported in stack v2 *: 'hello' raised ImportError: pace.so: undefined",
@@ -32,6 +43,7 @@ def made(project: Project, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]
         code = f"WORK = 1\nFAULT = {fault!r}"
         write_wheel(wheels, "pacekit", f"{version}.0", code=code)
     write_numpy(wheels)
+    write_wheel(wheels, "beside", "2.0")
     write_predictor(project.path / "predictors")
     project.edit("onnxruntime >=1.17", "pacekit")
     project.edit("batch_sizes: [1, 8, 64]", "batch_sizes: [8]")
@@ -39,6 +51,7 @@ def made(project: Project, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]
     project.set_thresholds()
     stacks = "".join(map(STACK.format, FAULTS))
     (project.folder / "stacks.yaml").write_text(stacks)
+    monkeypatch.chdir(project.path)
     with only_wheels(wheels, monkeypatch):
         yield project
 
@@ -66,7 +79,33 @@ def test_a_candidate_that_fails_where_the_baseline_does_not_has_regressed(made: 
         ends = f"--good pacekit==1.0 --bad pacekit=={name[1]}.0 --quantity crash"
         assert ends in text
     assert "Traceback" not in text
+    check_printed(made, text)
     result.stdout.fnmatch_lines(["REGRESSED*digits-cnn*cpu-b8*", "  crash"])
+
+
+def check_printed(project: Project, text: str) -> None:
+    """Check that each printed command runs: that of pytest finds its item, mlms finds the release.
+
+    All of ``mlms culprit`` take what the stacks have beside the release.
+    """
+    culprits = []
+    for words in printed_commands(text):
+        if words[0] == "pytest":
+            found = project.pytester.runpytest_subprocess(*words[1:], "--collect-only", "-q")
+            assert found.parseoutcomes() == {"test": 1} or "1 test collected" in found.stdout.str()
+        else:
+            culprits.append(words)
+    assert len(culprits) == len(REASONS)
+    for words in culprits:
+        options = mlms_options(words)
+        assert options.more == ["numpy", "beside[some]<3,>=1"]
+        assert options.stack in REASONS
+        assert options.predictors
+        assert options.cache.name == "cache"
+    refused = next(words for words in culprits if "pacekit==3.0" in words)
+    assert main(["bisect", *refused[2:], "--budget=600"]) == 0
+    answer = json.loads(Path("bisect.json").read_text())["answer"]
+    assert answer["new"] == "2.0", "the first release that fails"
 
 
 @pytest.mark.slow

@@ -27,6 +27,9 @@ def options(**fields: Any) -> Config:
         "duration": 1.0,
         "budget": 60.0,
         "seed": None,
+        "predictors": (),
+        "cache": None,
+        "allow_code": False,
     }
     return cast(Config, SimpleNamespace(**{**defaults, **fields}))
 

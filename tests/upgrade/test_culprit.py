@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
+from pathlib import Path
 
-from pytest_mlms.upgrade.culprit import culprit_command, point_id
+from pytest_mlms.records import Place, Stack
+from pytest_mlms.upgrade.culprit import culprit_command, point_id, stack_words
+from tests.support.printed import mlms_options
+from tests.support.upgrade_case import case_of
 
 
 def test_the_command_survives_a_shell_whatever_the_manifest_is_called() -> None:
@@ -21,3 +26,17 @@ def test_the_command_survives_a_shell_whatever_the_manifest_is_called() -> None:
         "--quantity",
         "latency",
     ]
+
+
+OLD = Stack("old", "torch", requirements=("torch==2.1.0", "scipy[all]<2", "numpy==1.26.4"))
+NEW = Stack("new", "torch", requirements=("torch==2.2.0", "scipy[all]<2", "numpy==2.2.6"))
+
+
+def test_the_command_has_what_both_stacks_have_beside_the_release(tmp_path: Path) -> None:
+    case = case_of(tmp_path, old=OLD, new=NEW)
+    assert list(stack_words(case)) == ["--with", "scipy[all]<2"]
+    declared = replace(NEW, place=Place(Path("stacks.yaml"), 3))
+    words = list(stack_words(replace(case, stack=declared)))
+    command = culprit_command("m.yaml", "torch==2.1.0", "torch==2.2.0", "crash", words)
+    options = mlms_options(shlex.split(command))
+    assert (options.stack, options.more) == ("new", ["scipy[all]<2"])
