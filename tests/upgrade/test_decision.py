@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pytest_mlms.quantities import upgrade_rules
 from pytest_mlms.records import Comparison, Verdict
 from pytest_mlms.upgrade.decision import (
     compare_accuracy,
@@ -20,7 +21,16 @@ from pytest_mlms.upgrade.decision import (
 from pytest_mlms.upgrade.figures import Figure, figures_of
 from pytest_mlms.upgrade.round_estimate import LEAST_ROUNDS, MOST_ROUNDS, ROUNDS_TO_FAIL
 from pytest_mlms.upgrade.rounds import Array, Clock, Round, Side
-from tests.support.upgrades import CALLS, PAIRS, alike, changed, find, latencies, random_side
+from tests.support.upgrades import (
+    CALLS,
+    PAIRS,
+    SCATTER,
+    alike,
+    changed,
+    find,
+    latencies,
+    random_side,
+)
 
 PASSED = Verdict.PASSED
 IMPROVED = Verdict.IMPROVED
@@ -495,3 +505,17 @@ def test_a_change_of_memory_of_less_than_a_mebibyte_is_none(
     rounds = [{"peak_memory": changed(math.log(b / a) + 1e-4 * at, 0.0, a=a)} for at in range(12)]
     (compared,) = compare_rounds(rounds, {})
     assert compared.verdict is verdict
+
+
+@pytest.mark.parametrize(
+    ("quantity", "a", "b"),
+    [("load_time", 0.053, 0.092), ("start_time", 1.0, 1.4), ("start_time", 1.0, 5.0)],
+)
+def test_a_start_that_is_clearly_slower_regresses(quantity: str, a: float, b: float) -> None:
+    base = upgrade_rules()[quantity].base
+    change = math.log((b + base) / (a + base))
+    rounds = alike(0.0) + alike(0.0)
+    for figures, scatter in zip(rounds, [*SCATTER, *SCATTER], strict=True):
+        figures[quantity] = Figure(a, b, change + 0.02 * scatter, 0.0)
+    found = find(compare_rounds(rounds, {}), quantity)
+    assert found.verdict is REGRESSED
