@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-__all__ = ["open_regular", "read_regular", "replacing", "write_atomically"]
+__all__ = ["open_regular", "read_regular", "read_secret", "replacing", "write_atomically"]
 
 
 @contextlib.contextmanager
@@ -69,3 +69,18 @@ def read_regular(path: Path, most: int) -> bytes:
     if len(data) > most:
         raise OSError(errno.EFBIG, f"it is larger than {most >> 10:,} KiB", str(path))
     return data
+
+
+def read_secret(path: Path, most: int) -> bytes:
+    """Return the content of a file with a token, as ``read_regular`` does; raises OSError.
+
+    Another user must not be able to choose the token. Root's files are those of containers, which
+    mount secrets as files that all may read.
+    """
+    with open_regular(path) as file:
+        status = os.fstat(file.fileno())
+    if status.st_uid not in (0, os.geteuid()):
+        raise OSError(errno.EPERM, "it belongs to another user", str(path))
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise OSError(errno.EPERM, "others may write it; chmod go-w", str(path))
+    return read_regular(path, most)

@@ -7,7 +7,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from pytest_mlms.errors import MlmsError
-from pytest_mlms.files import read_regular
+from pytest_mlms.files import read_secret
 
 __all__ = ["TOKEN_VARIABLE", "read_token", "read_url"]
 
@@ -31,7 +31,7 @@ def read_token(file: Path | None) -> str:
     if file is None:
         return os.environ.get(TOKEN_VARIABLE, "").strip()
     try:
-        return read_regular(file, _LONGEST).decode("ascii").strip()
+        return read_secret(file, _LONGEST).decode("ascii").strip()
     except OSError as error:
         raise MlmsError(f"{file}: {error.strerror}; name the file of the token") from None
     except UnicodeDecodeError:

@@ -34,6 +34,7 @@ __all__ = ["ArchiveTooLarge", "MissingMember", "UnsafeArchive", "extract", "is_a
 _SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 
 _MOST_MEMBERS = 2_000_000
+_DEEPEST = 100  # folders: they are removed by calls within calls
 _CHUNK = 1 << 16  # bytes
 _LONGEST_HEADER = 1 << 20
 """The bytes that tarfile may read at once: a header of a member says how long it is itself."""
@@ -194,6 +195,8 @@ def _claim(member: _Member, names: dict[str, _Member]) -> None:
         check_name(member.name)
     except ValueError as error:
         raise UnsafeArchive(str(error)) from error
+    if member.name.count("/") > _DEEPEST:
+        raise UnsafeArchive(f"it has folders {member.name.count('/'):,} deep; pack them flatter")
     folders = [_Member(str(parent), None) for parent in PurePosixPath(member.name).parents]
     for part in (*folders[:-1], member):
         key = comparable_name(part.name)

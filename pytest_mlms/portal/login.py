@@ -42,7 +42,8 @@ def make_login(settings: PortalSettings, pages: Pages) -> APIRouter:
         return answer
 
     @router.post("/logout")
-    def log_out() -> Response:
+    def log_out(request: Request) -> Response:
+        settings.tokens.end_session(request.cookies.get(SESSION_COOKIE, ""))
         answer = RedirectResponse("/login", 303)
         answer.delete_cookie(SESSION_COOKIE, httponly=True, samesite="strict")
         return answer

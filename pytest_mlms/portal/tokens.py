@@ -8,12 +8,13 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
+import secrets
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from pytest_mlms.files import read_regular
+from pytest_mlms.files import read_secret
 from pytest_mlms.portal.addresses import PortalError
 
 __all__ = ["PURPOSES", "SESSION_SECONDS", "TOKEN_VARIABLE", "Token", "Tokens", "read_tokens"]
@@ -27,6 +28,7 @@ SESSION_SECONDS = 12 * 3600
 
 _SHORTEST = 16  # characters: with 64 possible ones, 96 bits
 _MOST_BYTES = 1 << 16
+_NONCE = 16  # characters
 _MAKE = 'make one with: python -c "import secrets; print(secrets.token_urlsafe())"'
 
 
@@ -40,9 +42,11 @@ class Token:
 
 @dataclass(frozen=True)
 class Tokens:
-    """The tokens that open the portal."""
+    """The tokens that open the portal, and the sessions of browsers that were ended."""
 
     known: tuple[Token, ...] = ()
+    ended: dict[str, int] = field(default_factory=dict, compare=False)
+    """When sessions that were ended would have, by their signatures."""
 
     def __bool__(self) -> bool:
         return bool(self.known)
@@ -58,7 +62,7 @@ class Tokens:
         """Return the cookie of a browser that has shown this token."""
         begins = time.time() if now is None else now
         ends = int(begins + SESSION_SECONDS)
-        return f"{ends}.{_signature(token, ends)}"
+        return f"{ends}.{_signature(token, ends, secrets.token_hex(_NONCE // 2))}"
 
     def purposes_of_session(self, cookie: str, now: float | None = None) -> frozenset[str]:
         """Return what the token is for that a cookie was signed for, nothing once it has ended."""
@@ -67,11 +71,22 @@ class Tokens:
             return frozenset()
         ends = int(text)
         present = time.time() if now is None else now
-        if ends <= present:
+        if ends <= present or signature in self.ended:
             return frozenset()
+        nonce = signature[:_NONCE]
         return _purposes(
-            (_equal(signature, _signature(each.value, ends)), each) for each in self.known
+            (_equal(signature, _signature(each.value, ends, nonce)), each) for each in self.known
         )
+
+    def end_session(self, cookie: str, now: float | None = None) -> None:
+        """Take a browser's cookie no more, until the portal ends."""
+        if not self.purposes_of_session(cookie, now):
+            return
+        text, _, signature = cookie.partition(".")
+        present = time.time() if now is None else now
+        for old in [each for each, ends in self.ended.items() if ends <= present]:
+            del self.ended[old]
+        self.ended[signature] = int(text)
 
 
 def read_tokens(file: Path | None) -> Tokens:
@@ -82,7 +97,7 @@ def read_tokens(file: Path | None) -> Tokens:
     if file is None:
         return _token_of_environment()
     try:
-        text = read_regular(file, _MOST_BYTES).decode()
+        text = read_secret(file, _MOST_BYTES).decode()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not text"
         raise PortalError(f"--token-file {file}: {reason}; {_MAKE}") from None
@@ -130,9 +145,10 @@ def _purposes(matches: Iterator[tuple[bool, Token]]) -> frozenset[str]:
     return found
 
 
-def _signature(token: str, ends: int) -> str:
-    message = f"mlms portal session until {ends}".encode()
-    return hmac.new(token.encode(), message, hashlib.sha256).hexdigest()
+def _signature(token: str, ends: int, nonce: str) -> str:
+    """Return a nonce, by which sessions of one second differ, and the signature behind it."""
+    message = f"mlms portal session {nonce} until {ends}".encode()
+    return nonce + hmac.new(token.encode(), message, hashlib.sha256).hexdigest()
 
 
 def _equal(given: str, expected: str) -> bool:

@@ -305,3 +305,11 @@ def test_the_members_of_a_zip_file_are_counted_before_zipfile_reads_them(
 def test_as_many_members_as_there_may_be_are_unpacked(tmp_path: Path) -> None:
     path = write_zip(tmp_path / "a.zip", {f"a-long-name-of-a-member-{n}": b"" for n in range(100)})
     assert len(unpack(path, tmp_path / "unpacked", most=100)) == 100
+
+
+@pytest.mark.parametrize("name", ["a.zip", "a.tar"])
+def test_folders_that_could_not_be_removed_again_are_refused(tmp_path: Path, name: str) -> None:
+    write = write_zip if name == "a.zip" else write_tar
+    path = write(tmp_path / name, {"d/" * 1500 + "file": b""})
+    with pytest.raises(UnsafeArchive, match="folders 1,500 deep"):
+        unpack(path, tmp_path / "unpacked")

@@ -107,6 +107,22 @@ def test_a_session_behind_tls_is_never_sent_in_the_clear(portal: Portal) -> None
     assert "Secure" in cookie
 
 
+def test_a_session_is_void_once_its_browser_has_logged_out(results: Path) -> None:
+    with serving(results) as portal:
+        cookie = log_in(portal).partition(";")[0]
+        portal.post("/logout", b"", Cookie=cookie, Origin=portal.origin)
+        assert portal.get("/api/v1/runs", Cookie=cookie).status == 401
+
+
+def test_a_client_that_leaves_amid_a_form_is_no_error_of_the_portal(results: Path) -> None:
+    head = f"POST /login HTTP/1.1\r\nHost: localhost\r\nContent-Type: {FORM}\r\n"
+    with serving(results) as portal:
+        with portal.connect() as connection:
+            connection.sendall(f"{head}Content-Length: 9\r\n\r\nx".encode())
+        assert portal.get("/login").status == 200
+        assert portal.end()[2] == ""
+
+
 def test_a_session_that_was_changed_is_refused(portal: Portal) -> None:
     name, _, value = log_in(portal).partition(";")[0].partition("=")
     ends, _, signature = value.partition(".")
@@ -205,6 +221,7 @@ def test_a_form_of_the_portal_itself_is_taken(portal: Portal) -> None:
     cookie = log_in(portal).partition(";")[0]
     answer = portal.post("/logout", b"", Cookie=cookie, Origin=portal.origin)
     assert answer.status == 303
+    cookie = log_in(portal).partition(";")[0]
     answer = portal.post("/logout", b"", Cookie=cookie, Sec_Fetch_Site="same-origin")
     assert answer.status == 303
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
+from pytest_mlms.errors import MlmsError
 from pytest_mlms.portal.addresses import PortalError
 from pytest_mlms.portal.tokens import PURPOSES, SESSION_SECONDS, Token, Tokens, read_tokens
+from pytest_mlms.portal_address import read_token
 
 ONE = "first-token-1234567890"
 OTHER = "other-token-1234567890"
@@ -72,4 +75,36 @@ def test_another_word_before_a_token_is_an_error(tmp_path: Path, before: str) ->
     file = tmp_path / "tokens"
     file.write_text(f"{before}:{ONE}\n")
     with pytest.raises(PortalError, match="may stand some of push, read, run"):
+        read_tokens(file)
+
+
+def test_a_session_that_was_ended_is_void_and_others_are_not() -> None:
+    tokens = Tokens((Token(ONE), Token(OTHER)))
+    ended, other = tokens.sign_session(ONE, now=1000), tokens.sign_session(OTHER, now=1000)
+    tokens.end_session(ended, now=1001)
+    for cookie in (ended, f"0{ended}"):
+        assert not tokens.purposes_of_session(cookie, now=1002)
+    assert tokens.purposes_of_session(other, now=1002)
+    tokens.end_session(other, now=1001 + SESSION_SECONDS)
+    tokens.end_session("1.x", now=0)
+    assert len(tokens.ended) == 1
+
+
+@pytest.mark.parametrize("mode", [0o620, 0o602, 0o666])
+def test_a_token_that_others_may_choose_is_refused(tmp_path: Path, mode: int) -> None:
+    file = tmp_path / "tokens"
+    file.write_text(ONE)
+    file.chmod(mode)
+    with pytest.raises(PortalError, match="others may write it; chmod go-w"):
+        read_tokens(file)
+    with pytest.raises(MlmsError, match="others may write it; chmod go-w"):
+        read_token(file)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_a_token_of_another_user_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "tokens"
+    file.write_text(ONE)
+    os.chown(file, 12345, 12345)
+    with pytest.raises(PortalError, match="it belongs to another user"):
         read_tokens(file)
